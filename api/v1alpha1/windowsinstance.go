@@ -1,0 +1,233 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Phase is where a host is on its way in or out. Phases before Ready are walked in the order below; each looks first, so walking one
+// twice does no harm.
+// +kubebuilder:validation:Enum=Pending;Connecting;Preflight;Preparing;Delivering;Bootstrapping;Adopting;HandingOver;Confirming;Ready;Removing
+type Phase string
+
+// Phases of a WindowsInstance.
+const (
+	PhasePending       Phase = "Pending"       // seen, nothing done yet
+	PhaseConnecting    Phase = "Connecting"    // SSH connection and host key
+	PhasePreflight     Phase = "Preflight"     // is the host fit to be a node
+	PhasePreparing     Phase = "Preparing"     // host name, Windows features, reboot
+	PhaseDelivering    Phase = "Delivering"    // missing payload
+	PhaseBootstrapping Phase = "Bootstrapping" // containerd and kubelet
+	PhaseAdopting      Phase = "Adopting"      // its Node appears: labels, annotations, cordon
+	PhaseHandingOver   Phase = "HandingOver"   // the daemon runs as a service
+	PhaseConfirming    Phase = "Confirming"    // desired version applied, Node Ready, uncordon
+	PhaseReady         Phase = "Ready"         // a node; the daemon keeps it
+	PhaseRemoving      Phase = "Removing"      // drain, clean the host, delete the Node
+)
+
+// Condition types of a WindowsInstance.
+const (
+	// ConditionReady is True while the host is a Ready node at its desired version.
+	ConditionReady = "Ready"
+	// ConditionReachable is True when the last SSH attempt got in. Joined hosts are not probed, so it may be old: see its time.
+	ConditionReachable = "Reachable"
+	// ConditionPreflightPassed is True when the host met every requirement at the last look.
+	ConditionPreflightPassed = "PreflightPassed"
+	// ConditionProgressing is True while a join or a removal is under way, with the reason it waits for, if any.
+	ConditionProgressing = "Progressing"
+)
+
+// SourceKind says what a WindowsInstance was made from.
+// +kubebuilder:validation:Enum=ConfigMap;Machine
+type SourceKind string
+
+// Sources of instances. An instance without a source was created by a user.
+const (
+	SourceConfigMap SourceKind = "ConfigMap"
+	SourceMachine   SourceKind = "Machine"
+)
+
+// Source is the object that an instance was projected from.
+type Source struct {
+	Kind SourceKind `json:"kind"`
+	// Name of the object; for the ConfigMap, the key of the entry.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// RemovalPolicy says what happens to the host when the instance is deleted.
+// +kubebuilder:validation:Enum=Clean;Force
+type RemovalPolicy string
+
+// Removal policies.
+const (
+	// RemovalClean waits until the host was cleaned.
+	RemovalClean RemovalPolicy = "Clean"
+	// RemovalForce tries once, then deletes the Node and lets the host go as it is. For hosts that are gone for good.
+	RemovalForce RemovalPolicy = "Force"
+)
+
+// WindowsInstanceSpec says where a host is and how to reach it.
+// +kubebuilder:validation:XValidation:rule="self.address == oldSelf.address",message="address is immutable: delete the instance and create another"
+type WindowsInstanceSpec struct {
+	// Address is an IPv4 address or a DNS name that resolves to one.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`
+	Address string `json:"address"`
+
+	// Port of the SSH server.
+	// +kubebuilder:default=22
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	// +optional
+	Port int32 `json:"port,omitempty"`
+
+	// Username of a local or domain administrator.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=104
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[\"/\\\\[\\\\]:;|=,+*?<>\\\\s]')",message="not a Windows user name"
+	Username string `json:"username"`
+
+	// HostKey is the SSH host key to expect, as "<type> <base64>". Without it the key of the first contact is pinned in status.
+	// +kubebuilder:validation:MaxLength=8192
+	// +kubebuilder:validation:Pattern=`^[a-z0-9@.-]+ [A-Za-z0-9+/]+=*$`
+	// +optional
+	HostKey string `json:"hostKey,omitempty"`
+
+	// Source is the object that this instance was made from. The operator deletes the instance when the source goes.
+	// +optional
+	Source *Source `json:"source,omitempty"`
+
+	// Labels to set on the Node, beside those that every Windows node has.
+	// +kubebuilder:validation:MaxProperties=64
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// Taints to set on the Node, beside os=Windows:NoSchedule.
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
+	// +optional
+	Taints []corev1.Taint `json:"taints,omitempty"`
+
+	// Paused stops all work of the operator on this host. The daemon goes on keeping the node as it is.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+
+	// RemovalPolicy is Clean, or Force for a host that is gone for good.
+	// +kubebuilder:default=Clean
+	// +optional
+	RemovalPolicy RemovalPolicy `json:"removalPolicy,omitempty"`
+}
+
+// PhaseTime is how long a phase took.
+type PhaseTime struct {
+	Phase Phase `json:"phase"`
+	// StartTime of the phase in the present attempt.
+	StartTime metav1.MicroTime `json:"startTime"`
+	// Milliseconds that the phase took, absent while it lasts.
+	// +optional
+	Milliseconds *int64 `json:"milliseconds,omitempty"`
+}
+
+// HostInfo is what preflight found.
+type HostInfo struct {
+	Hostname string `json:"hostname,omitempty"`
+	// MachineID is the MachineGuid of the Windows installation.
+	MachineID   string `json:"machineID,omitempty"`
+	BootID      string `json:"bootID,omitempty"`
+	ProductName string `json:"productName,omitempty"`
+	// Build of Windows, such as 10.0.20348.2340.
+	Build  string `json:"build,omitempty"`
+	NodeIP string `json:"nodeIP,omitempty"`
+}
+
+// WindowsInstanceStatus says where the host is, and what to do if it is stuck.
+type WindowsInstanceStatus struct {
+	// Phase the host is in.
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+	// Reason for waiting or failing, as a word.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Code is the stable number of the reason, such as W203. The reference page explains each.
+	// +optional
+	Code string `json:"code,omitempty"`
+	// Message says what happened, and to what.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Fix says what to do about it.
+	// +optional
+	Fix string `json:"fix,omitempty"`
+	// Failures counts attempts that failed since the last success.
+	// +optional
+	Failures int32 `json:"failures,omitempty"`
+	// NextAttemptTime is when a failed attempt is tried again.
+	// +optional
+	NextAttemptTime *metav1.Time `json:"nextAttemptTime,omitempty"`
+	// NodeName is the Node of this host. It is set when preflight has read the host name and no other instance has it.
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+	// NodeUID is the Node that was adopted.
+	// +optional
+	NodeUID string `json:"nodeUID,omitempty"`
+	// HostKey is the SSH host key pinned at first contact, as "<type> <base64>".
+	// +optional
+	HostKey string `json:"hostKey,omitempty"`
+	// Host is what preflight found.
+	// +optional
+	Host *HostInfo `json:"host,omitempty"`
+	// Version that the daemon reports as applied; DesiredVersion what it should be.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// +optional
+	DesiredVersion string `json:"desiredVersion,omitempty"`
+	// KubeletVersion of the Node.
+	// +optional
+	KubeletVersion string `json:"kubeletVersion,omitempty"`
+	// Phases of the present attempt and how long each took.
+	// +listType=atomic
+	// +optional
+	Phases []PhaseTime `json:"phases,omitempty"`
+	// JoinedTime is when the host first became Ready.
+	// +optional
+	JoinedTime *metav1.Time `json:"joinedTime,omitempty"`
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// ObservedGeneration is the generation that this status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// WindowsInstance is one Windows host that is, or is to become, a node.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=wininst,categories=windows
+// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
+// +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.spec.source.kind`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
+// +kubebuilder:printcolumn:name="Code",type=string,JSONPath=`.status.code`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.message`
+// +kubebuilder:printcolumn:name="Fix",type=string,priority=1,JSONPath=`.status.fix`
+type WindowsInstance struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec WindowsInstanceSpec `json:"spec"`
+	// +optional
+	Status WindowsInstanceStatus `json:"status,omitempty"`
+}
+
+// WindowsInstanceList is a list of WindowsInstance.
+// +kubebuilder:object:root=true
+type WindowsInstanceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []WindowsInstance `json:"items"`
+}

@@ -1,0 +1,273 @@
+// Package winos answers what the daemon may do to the Windows machine that it runs on, as small interfaces, with the Windows API behind
+// them on Windows.
+//
+// The daemon's verbs and reconcile loop use it; the simulated machine implements the same interfaces and passes the same suite
+// (winostest). It holds no decision, and nothing in it starts a process.
+package winos
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/netip"
+	"time"
+)
+
+// Errors that implementations normalise to; callers test with errors.Is.
+var (
+	ErrNotFound = errors.New("not found")
+	// ErrInUse says that a file is open without sharing, such as the exe of a running process, or a service is still stopping.
+	ErrInUse = errors.New("in use")
+	// ErrInvalidName says that Windows does not allow a path or name.
+	ErrInvalidName = errors.New("invalid name")
+	ErrNoSpace     = errors.New("no space left on the disk")
+	// ErrStartFailed says that a service's process ended or reported an error while it started.
+	ErrStartFailed = errors.New("service did not start")
+	ErrDenied      = errors.New("access denied")
+	// ErrUnsupported says that this system lacks the facility (no HNS, for example).
+	ErrUnsupported = errors.New("unsupported on this system")
+)
+
+// Host is one Windows machine.
+type Host struct {
+	Services    Services
+	Files       Files
+	Environment Environment
+	Trust       Trust
+	System      System
+	Network     Network
+}
+
+// ServiceConfig is what the service manager knows of a service.
+type ServiceConfig struct {
+	Name        string
+	Description string
+	// Command is the full command line of the service's process.
+	Command      string
+	Dependencies []string
+	// Environment of the service's process, beside the system's.
+	Environment map[string]string
+	// Recovery lists the delays before restarts after the first, second, … unexpected end; RecoveryReset the time after which the count starts anew.
+	Recovery      []time.Duration
+	RecoveryReset time.Duration
+}
+
+// ServiceState is the state of a service.
+type ServiceState string
+
+// States, after SERVICE_STATUS_PROCESS.
+const (
+	ServiceStopped      ServiceState = "Stopped"
+	ServiceStartPending ServiceState = "StartPending"
+	ServiceStopPending  ServiceState = "StopPending"
+	ServiceRunning      ServiceState = "Running"
+	ServicePaused       ServiceState = "Paused"
+)
+
+// Service is a service's configuration and state.
+type Service struct {
+	ServiceConfig
+	State ServiceState
+	// PID of the process, 0 when there is none. A stopped service may still have one for a moment.
+	PID uint32
+}
+
+// Services is the service manager. All our services start automatically at boot.
+type Services interface {
+	// List names all services of the machine.
+	List(ctx context.Context) ([]string, error)
+	// Get answers ErrNotFound for a service that does not exist.
+	Get(ctx context.Context, name string) (Service, error)
+	// Apply creates a service or changes its configuration, and never starts or stops it. Repeating it changes nothing.
+	Apply(ctx context.Context, config ServiceConfig) error
+	// Start returns when the service runs; one that runs already is left alone. Its dependencies are started by the service manager.
+	Start(ctx context.Context, name string) error
+	// Stop stops the running dependants, then the service, and returns when their processes have ended. A stopped service is left alone.
+	Stop(ctx context.Context, name string) error
+	// Delete removes a stopped service. Deleting what does not exist is fine.
+	Delete(ctx context.Context, name string) error
+}
+
+// Access says who may open a file or directory.
+type Access int
+
+// Kinds of access.
+const (
+	// AccessInherit takes what the directory gives.
+	AccessInherit Access = iota
+	// AccessAdministrators lets only Administrators and SYSTEM in; inheritance is off.
+	AccessAdministrators
+)
+
+// FileInfo is what is known of a file.
+type FileInfo struct {
+	Name    string
+	Size    int64
+	Dir     bool
+	ModTime time.Time
+	Access  Access
+}
+
+// Files is the file system. Paths are absolute, with a drive letter and backslashes. Errors wrap fs.ErrNotExist, ErrInUse, ErrInvalidName,
+// ErrNoSpace or ErrDenied.
+type Files interface {
+	Open(path string) (io.ReadCloser, error)
+	// Create makes or truncates a file; Close reports what writing could not, after flushing to disk.
+	Create(path string, access Access) (io.WriteCloser, error)
+	// Rename replaces an existing file at to; ErrInUse when that is the exe of a running process. (Moving a running exe away is allowed.)
+	Rename(from, to string) error
+	// Remove deletes a file or an empty directory. Removing what does not exist is fine.
+	Remove(path string) error
+	// Stat answers fs.ErrNotExist for what does not exist.
+	Stat(path string) (FileInfo, error)
+	List(dir string) ([]FileInfo, error)
+	// MkdirAll makes a directory and its parents. access is for those that it makes.
+	MkdirAll(path string, access Access) error
+}
+
+// Environment is the system's environment in the registry, which services get when they start.
+type Environment interface {
+	All(ctx context.Context) (map[string]string, error)
+	// Set and Unset broadcast the change (WM_SETTINGCHANGE). Names are case-insensitive.
+	Set(ctx context.Context, name, value string) error
+	Unset(ctx context.Context, name string) error
+}
+
+// Trust is the root certificate store of the local machine.
+type Trust interface {
+	// List gives the DER of each certificate, including those that do not parse.
+	List(ctx context.Context) ([][]byte, error)
+	// Add and Remove work on exactly one certificate, by its content. Repeating them changes nothing.
+	Add(ctx context.Context, der []byte) error
+	Remove(ctx context.Context, der []byte) error
+}
+
+// FeatureState is the state of a Windows feature.
+type FeatureState string
+
+// Feature states, after DismPackageFeatureState.
+const (
+	FeatureAbsent  FeatureState = "Absent"
+	FeaturePending FeatureState = "Pending" // installed with the next boot
+	FeatureEnabled FeatureState = "Enabled"
+)
+
+// Facts describe the machine.
+type Facts struct {
+	// Hostname is the computer's DNS host name, as Windows writes it.
+	Hostname string
+	// MachineID is the MachineGuid of the registry.
+	MachineID string
+	// BootID differs with every boot.
+	BootID      string
+	ProductName string
+	// Server is false for client editions of Windows.
+	Server bool
+	Build  int
+	UBR    int
+	// Admin says whether the process has administrators' rights.
+	Admin  bool
+	Memory int64 // bytes
+	// DiskFree and DiskTotal are about the system drive, in bytes.
+	DiskFree, DiskTotal int64
+	// RebootPending says that Windows itself asks for a reboot.
+	RebootPending bool
+}
+
+// System is the machine as a whole.
+type System interface {
+	Facts(ctx context.Context) (Facts, error)
+	Now() time.Time
+	// SetHostname takes effect with the next boot.
+	SetHostname(ctx context.Context, name string) error
+	Feature(ctx context.Context, name string) (FeatureState, error)
+	// EnableFeature may take minutes. It may need a reboot: see Feature.
+	EnableFeature(ctx context.Context, name string) error
+	// Reboot asks for a restart and returns before it happens.
+	Reboot(ctx context.Context, why string) error
+	// ExcludeFromDefender lets Windows Defender skip the process of an exe, where Defender is there. Repeating it changes nothing.
+	ExcludeFromDefender(ctx context.Context, exe string) error
+}
+
+// HNSNetwork is a network of the host network service.
+type HNSNetwork struct {
+	ID, Name     string
+	Subnet       netip.Prefix
+	ManagementIP netip.Addr
+}
+
+// Network is the machine's network. Methods about HNS answer ErrUnsupported where it is absent.
+type Network interface {
+	// NodeIP is the IPv4 address of the interface that holds the default route.
+	NodeIP(ctx context.Context) (netip.Addr, error)
+	// Listening lists the TCP ports that are listened on and the name of the program, as far as it is known.
+	Listening(ctx context.Context) (map[int]string, error)
+	// HNSNetwork answers ErrNotFound while there is none of that name.
+	HNSNetwork(ctx context.Context, name string) (HNSNetwork, error)
+	// EnsureEndpoint makes an HNS endpoint on a network, attaches it to the host's compartment, and gives its IPv4 address.
+	EnsureEndpoint(ctx context.Context, network, endpoint string) (netip.Addr, error)
+	// RemoveHNSNetwork removes the network of that name with its endpoints. Removing what does not exist is fine.
+	RemoveHNSNetwork(ctx context.Context, name string) error
+}
+
+// WriteFile makes path hold content: written to a temporary name beside it, flushed, and renamed.
+func WriteFile(files Files, path string, content io.Reader, access Access) error {
+	temporary := path + ".tmp"
+	w, err := files.Create(temporary, access)
+	if err != nil {
+		return err
+	}
+	if _, err = io.Copy(w, content); err != nil {
+		return errors.Join(err, w.Close(), files.Remove(temporary))
+	}
+	if err = w.Close(); err != nil {
+		return errors.Join(err, files.Remove(temporary))
+	}
+	if err = files.Rename(temporary, path); err != nil {
+		return errors.Join(err, files.Remove(temporary))
+	}
+	return nil
+}
+
+// ReadFile reads a whole file.
+func ReadFile(files Files, path string) (content []byte, err error) {
+	r, err := files.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	return io.ReadAll(r)
+}
+
+// Exists says whether a path exists.
+func Exists(files Files, path string) (bool, error) {
+	_, err := files.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// RemoveAll removes a directory and everything in it. Removing what does not exist is fine; it goes on after an error.
+func RemoveAll(files Files, path string) error {
+	info, err := files.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !info.Dir {
+		return files.Remove(path)
+	}
+	entries, err := files.List(path)
+	if err != nil {
+		return err
+	}
+	var all []error
+	for _, e := range entries {
+		all = append(all, RemoveAll(files, path+`\`+e.Name))
+	}
+	return errors.Join(append(all, files.Remove(path))...)
+}

@@ -1,0 +1,142 @@
+package contract
+
+import "time"
+
+// Verb is one thing the daemon's binary does when the operator calls it.
+//
+// A call works without the remote shell's standard streams, which cmd.exe and PowerShell treat differently: the operator writes
+// <ExchangeDir>/<id>.req.json over SFTP, runs "<ExchangeDir>\<daemon> <verb> --exchange <id>", and reads <ExchangeDir>/<id>.ans.json.
+// The daemon deletes the request as soon as it has read it, because requests may hold short-lived credentials.
+type Verb string
+
+// Verbs of the daemon.
+const (
+	VerbPreflight Verb = "preflight" // look: facts, problems, what is missing. Changes nothing
+	VerbPrepare   Verb = "prepare"   // host name, Windows features; may ask for a reboot, or do it
+	VerbReceive   Verb = "receive"   // unpack, verify and store the payload stream
+	VerbBootstrap Verb = "bootstrap" // files and bootstrap services; makes the daemon's key and request
+	VerbHandover  Verb = "handover"  // store the daemon's certificate, install and start it as a service
+	VerbCleanup   Verb = "cleanup"   // take everything of ours away, put back what was
+)
+
+// Answer is the envelope of every verb's answer.
+type Answer[T any] struct {
+	// Problem is set when the verb could not do its work; Result may still hold what is known.
+	Problem *Problem `json:"problem,omitempty"`
+	Result  T        `json:"result"`
+}
+
+// Blob is one piece of payload.
+type Blob struct {
+	Digest string `json:"sha256"`
+	Size   int64  `json:"size"`
+}
+
+// PreflightRequest says what the host will be asked to be.
+type PreflightRequest struct {
+	// Hostname is the wanted host name, or empty to keep the host's own.
+	Hostname string `json:"hostname,omitempty"`
+	// Time is the operator's clock, to find a bad one on the host.
+	Time time.Time `json:"time"`
+	// Blobs is the whole payload; the answer says which of them are missing.
+	Blobs []Blob `json:"blobs"`
+	// Daemon is the SHA-256 of the planted binary as the operator sent it; the daemon compares it with its own file.
+	Daemon string `json:"daemon"`
+}
+
+// PreflightAnswer is what the daemon found.
+type PreflightAnswer struct {
+	Facts HostFacts `json:"facts"`
+	// Problems keep the host from becoming a node until they are mended.
+	Problems []Problem `json:"problems,omitempty"`
+	Missing  []Blob    `json:"missing,omitempty"`
+	// NeedsPrepare lists what VerbPrepare would change, in words; empty means nothing.
+	NeedsPrepare []string `json:"needsPrepare,omitempty"`
+	// Joined is set when the daemon's service is installed; Running when it also runs.
+	Joined  bool `json:"joined,omitempty"`
+	Running bool `json:"running,omitempty"`
+}
+
+// HostFacts describe a Windows host.
+type HostFacts struct {
+	Hostname    string    `json:"hostname"`  // lower case; becomes the node name
+	MachineID   string    `json:"machineID"` // MachineGuid of the registry
+	BootID      string    `json:"bootID"`
+	ProductName string    `json:"productName"`
+	Build       int       `json:"build"` // 17763, 20348, 26100
+	UBR         int       `json:"ubr"`
+	Time        time.Time `json:"time"`
+	DiskFree    int64     `json:"diskFree"` // bytes on the system drive
+	Memory      int64     `json:"memory"`   // bytes
+	NodeIP      string    `json:"nodeIP"`
+}
+
+// PrepareRequest asks for host name and features.
+type PrepareRequest struct {
+	Hostname string `json:"hostname,omitempty"`
+}
+
+// PrepareAnswer says whether the host is rebooting now.
+type PrepareAnswer struct {
+	Rebooting bool   `json:"rebooting"`
+	BootID    string `json:"bootID"` // of the boot in which the answer was given
+}
+
+// ReceiveRequest names the stream that SFTP left in the exchange directory: a tar in zstd whose entries are named by their digest.
+type ReceiveRequest struct {
+	Stream string `json:"stream"`
+	Blobs  []Blob `json:"blobs"`
+}
+
+// ReceiveAnswer says what is in the store now.
+type ReceiveAnswer struct {
+	Stored  []string `json:"stored"`
+	Missing []Blob   `json:"missing,omitempty"`
+}
+
+// BootstrapRequest carries what containerd and kubelet need to start.
+type BootstrapRequest struct {
+	NodeName string   `json:"nodeName"`
+	Version  string   `json:"version"`
+	Manifest Manifest `json:"manifest"`
+	// BootstrapKubeconfig is kubelet's first, short-lived credential. It is deleted from the host once kubelet has its own.
+	BootstrapKubeconfig []byte `json:"bootstrapKubeconfig"`
+	// BootstrapCA and KubeletCA are PEM bundles.
+	BootstrapCA []byte `json:"bootstrapCA"`
+	KubeletCA   []byte `json:"kubeletCA"`
+}
+
+// BootstrapAnswer returns the daemon's certificate request. The key never leaves the host, and is the same when asked again.
+type BootstrapAnswer struct {
+	NodeName  string `json:"nodeName"`
+	DaemonCSR []byte `json:"daemonCSR"` // PEM, CN system:wicd-node:<node>, O system:wicd-nodes
+}
+
+// HandoverRequest gives the daemon its certificate and its place.
+type HandoverRequest struct {
+	NodeName    string `json:"nodeName"`
+	Version     string `json:"version"`
+	Certificate []byte `json:"certificate"` // PEM, for the key that the host made
+	APIServer   string `json:"apiServer"`   // URL
+	CA          []byte `json:"ca"`          // PEM bundle of the API server
+	Namespace   string `json:"namespace"`   // where the services manifests are
+	// LogMaxSizeMB bounds the daemon's own log; 0 means the default.
+	LogMaxSizeMB int  `json:"logMaxSizeMB,omitempty"`
+	Debug        bool `json:"debug,omitempty"`
+}
+
+// HandoverAnswer confirms that the service runs.
+type HandoverAnswer struct {
+	ServiceRunning bool `json:"serviceRunning"`
+}
+
+// CleanupRequest asks to take everything away.
+type CleanupRequest struct{}
+
+// CleanupAnswer says what was done and what could not be done.
+type CleanupAnswer struct {
+	Removed []string  `json:"removed"`
+	Left    []Problem `json:"left,omitempty"`
+	// RebootAdvised is set when something goes away only with the next boot (a file in use).
+	RebootAdvised bool `json:"rebootAdvised,omitempty"`
+}

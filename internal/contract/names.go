@@ -1,0 +1,51 @@
+package contract
+
+// Namespaces that the operator reads or writes.
+const (
+	OperatorNamespace      = "openshift-windows-machine-config-operator"
+	MachineAPINamespace    = "openshift-machine-api"
+	MachineConfigNamespace = "openshift-machine-config-operator"
+	ConfigNamespace        = "openshift-config"
+)
+
+// Identities.
+const (
+	// OperatorServiceAccount runs the operator, in OperatorNamespace.
+	OperatorServiceAccount = "windows-machine-config-operator"
+	// BootstrapServiceAccount is the identity with which a kubelet asks for its first certificate, in MachineConfigNamespace.
+	BootstrapServiceAccount = "node-bootstrapper"
+	// DaemonUserPrefix and a node name make the user name of a daemon's certificate.
+	DaemonUserPrefix = "system:wicd-node:"
+	// DaemonGroup is the group of every daemon's certificate.
+	DaemonGroup = "system:wicd-nodes"
+	// KubeletUserPrefix and a node name make the user name of a kubelet's certificate.
+	KubeletUserPrefix = "system:node:"
+	// KubeletGroup is the group of every kubelet's certificate.
+	KubeletGroup = "system:nodes"
+)
+
+// ConfigMaps and Secrets.
+const (
+	// InstancesConfigMap lists bring-your-own hosts: address → "username=<name>".
+	InstancesConfigMap = "windows-instances"
+	// ServicesConfigMapPrefix and a version name a published services manifest.
+	ServicesConfigMapPrefix = "windows-services-"
+	// ServicesReaderRole is the Role whose resourceNames are the published manifests; the daemons' group is bound to it.
+	ServicesReaderRole = "windows-services-reader"
+	// PrivateKeySecret holds the SSH key under PrivateKeyField.
+	PrivateKeySecret = "cloud-private-key"
+	PrivateKeyField  = "private-key.pem"
+	// BootstrapTokenSecret holds the cluster's CA for bootstrapping kubelets, in MachineConfigNamespace.
+	BootstrapTokenSecret = "node-bootstrapper-token"
+	// LeaderLease is the operator's leader lock.
+	LeaderLease = "windows-machine-config-operator-lock"
+	// MachineConfigObject is the only legal name of a WindowsMachineConfig.
+	MachineConfigObject = "cluster"
+)
+
+// SSH and node ports.
+const (
+	SSHPort     = 22
+	KubeletPort = 10250
+	MetricsPort = 9182
+)

@@ -1,0 +1,59 @@
+package contract
+
+// Prefix starts every label and annotation that is ours.
+const Prefix = "windowsmachineconfig.openshift.io/"
+
+// Labels.
+const (
+	// BYOHLabel = "true" marks a node that came from the windows-instances ConfigMap.
+	BYOHLabel = Prefix + "byoh"
+	// UpgradingLabel marks a node that holds an upgrade slot.
+	UpgradingLabel = Prefix + "upgrading"
+	// IgnoreLabel = "true" on a Machine keeps the operator away from it.
+	IgnoreLabel = Prefix + "ignore"
+	// WorkerLabel is the role label of worker nodes; its value is empty.
+	WorkerLabel = "node-role.kubernetes.io/worker"
+	// OSIDLabel = OSIDWindows is set by kubelet at registration and used to find Windows nodes.
+	OSIDLabel   = "node.openshift.io/os_id"
+	OSIDWindows = "Windows"
+	// MachineOSLabel = OSIDWindows on a Machine selects it for the operator.
+	MachineOSLabel = "machine.openshift.io/os-id"
+	// BuildLabel is set by kubelet to the Windows build.
+	BuildLabel = "node.kubernetes.io/windows-build"
+	// InstanceLabel ties objects that the operator makes for one host (certificate requests) to its WindowsInstance.
+	InstanceLabel = Prefix + "instance"
+)
+
+// Node annotations.
+const (
+	// VersionAnnotation is written by the daemon when the desired version holds completely.
+	VersionAnnotation = Prefix + "version"
+	// DesiredVersionAnnotation is written by the operator and selects the services manifest.
+	DesiredVersionAnnotation = Prefix + "desired-version"
+	// RebootAnnotation asks the operator for a reboot; its value is empty.
+	RebootAnnotation = Prefix + "reboot-required"
+	// PublicKeyHashAnnotation is the hex SHA-256 of the authorized_keys line of the SSH public key, without the newline.
+	PublicKeyHashAnnotation = Prefix + "pub-key-hash"
+	// HostKeyAnnotation and HostKeyTypeAnnotation show the pinned host key (base64 of its wire format) and its algorithm. They are for
+	// reading only: the pin that counts is in the WindowsInstance, which the node can't edit.
+	HostKeyAnnotation     = Prefix + "ssh-host-key"
+	HostKeyTypeAnnotation = Prefix + "ssh-host-key-type"
+	// InstanceAnnotation names the WindowsInstance that a Node belongs to, as namespace/name.
+	InstanceAnnotation = Prefix + "instance"
+	// CordonedAnnotation = "true" says that the cordon on the Node is the operator's, so it may lift it.
+	CordonedAnnotation = Prefix + "cordoned"
+	// AppliedReasonAnnotation is where the daemon says why the desired version does not hold yet: "<Reason>: <detail>".
+	AppliedReasonAnnotation = Prefix + "apply-status"
+	// HybridSubnetAnnotation and HybridMACAnnotation belong to hybrid-overlay.
+	HybridSubnetAnnotation = "k8s.ovn.org/hybrid-overlay-node-subnet"
+	HybridMACAnnotation    = "k8s.ovn.org/hybrid-overlay-distributed-router-gateway-mac"
+)
+
+// The taint that every Windows node registers with.
+const (
+	TaintKey   = "os"
+	TaintValue = "Windows"
+)
+
+// InstanceFinalizer keeps a WindowsInstance until its host is clean.
+const InstanceFinalizer = Prefix + "host"

@@ -1,0 +1,54 @@
+package contract
+
+// Directories on a node. All lie on the system drive, as users know them.
+const (
+	DirK           = `C:\k`
+	DirCNI         = `C:\k\cni`
+	DirCNIConfig   = `C:\k\cni\config`
+	DirContainerd  = `C:\k\containerd`
+	DirRegistries  = `C:\k\containerd\registries`
+	DirManifests   = `C:\k\etc\kubernetes\manifests`
+	DirTLS         = `C:\k\tls`
+	DirDaemonCerts = `C:\k\wicd-certs`
+	// DirStore holds verified payload blobs, each named by its lower-case hex SHA-256. Managed files are copies of them, so that a
+	// damaged or missing file is repaired without the operator.
+	DirStore      = `C:\k\store`
+	DirLog        = `C:\var\log`
+	DirTemp       = `C:\Temp`
+	DirKubeletPKI = `C:\var\lib\kubelet\pki`
+)
+
+// Files on a node.
+const (
+	PathKubelet             = `C:\k\kubelet.exe`
+	PathKubeProxy           = `C:\k\kube-proxy.exe`
+	PathKubeLogRunner       = `C:\k\kube-log-runner.exe`
+	PathHybridOverlay       = `C:\k\hybrid-overlay-node.exe`
+	PathCSIProxy            = `C:\k\csi-proxy.exe`
+	PathWindowsExporter     = `C:\k\windows_exporter.exe`
+	PathAzureNodeManager    = `C:\k\azure-cloud-node-manager.exe`
+	PathECRProvider         = `C:\k\ecr-credential-provider.exe`
+	PathDaemon              = `C:\k\windows-instance-config-daemon.exe`
+	PathContainerd          = `C:\k\containerd\containerd.exe`
+	PathContainerdShim      = `C:\k\containerd\containerd-shim-runhcs-v1.exe`
+	PathContainerdConfig    = `C:\k\containerd\containerd_conf.toml`
+	PathCNIConfig           = `C:\k\cni\config\cni.conf`
+	PathKubeletConfig       = `C:\k\kubelet.conf`
+	PathKubeletCA           = `C:\k\kubelet-ca.crt`
+	PathBootstrapCA         = `C:\k\bootstrap-ca.crt`
+	PathBootstrapKubeconfig = `C:\k\bootstrap-kubeconfig`
+	PathKubeconfig          = `C:\k\kubeconfig`
+	PathDaemonKubeconfig    = `C:\k\wicd-kubeconfig`
+	PathDaemonCertificate   = `C:\k\wicd-certs\wicd-client-current.pem`
+	PathKubeProxyConfig     = `C:\k\kube-proxy.conf`
+	PathExporterWebConfig   = `C:\k\tls\windows-exporter-webconfig.yaml`
+	// PathState is the daemon's own record: what it applied, what it created, what it found before. It is what makes cleanup exact.
+	PathState = `C:\k\wicd-state.json`
+)
+
+// The exchange directory lies in the SSH user's home, which only that user, Administrators and SYSTEM may open. Names in it are
+// relative to that home and contain no character that cmd.exe or PowerShell would interpret.
+const (
+	// ExchangeDir holds the planted daemon, requests, answers and the payload stream.
+	ExchangeDir = ".wmco"
+)

@@ -1,0 +1,190 @@
+package contract
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Reason is a CamelCase word for why something waits or fails, the same in conditions, events, metrics and logs. Its number is
+// stable and findable in the docs; its fix tells an administrator what to do.
+type Reason string
+
+// Problem is a reason with what is particular to one case. It is an error in both wings.
+type Problem struct {
+	Reason Reason `json:"reason"`
+	// Detail names the object and the cause, without secrets.
+	Detail string `json:"detail"`
+}
+
+// NewProblem makes a Problem with a formatted detail.
+func NewProblem(reason Reason, format string, args ...any) *Problem {
+	return &Problem{Reason: reason, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Error says the detail, followed by number and reason.
+func (p *Problem) Error() string {
+	return fmt.Sprintf("%s (W%d %s)", p.Detail, p.Reason.Number(), p.Reason)
+}
+
+// AsProblem finds a Problem in an error's chain.
+func AsProblem(err error) (*Problem, bool) {
+	p := new(Problem)
+	if errors.As(err, &p) {
+		return p, true
+	}
+	return nil, false
+}
+
+// Explanation is what the reference page and a status show for a reason.
+type Explanation struct {
+	Reason Reason
+	Number int
+	// When says in a sentence when it occurs; Fix what to do about it.
+	When, Fix string
+}
+
+// Number of the reason, or 0 for one that is not in Explanations.
+func (r Reason) Number() int { return explain(r).Number }
+
+// Fix says what an administrator can do.
+func (r Reason) Fix() string { return explain(r).Fix }
+
+func explain(r Reason) Explanation {
+	for _, e := range Explanations() {
+		if e.Reason == r {
+			return e
+		}
+	}
+	return Explanation{Reason: r}
+}
+
+// Reasons, by what they are about: 1xx the entry, 2xx reaching the host, 3xx the host itself, 4xx preparing and rebooting, 5xx the
+// payload, 6xx bootstrap and certificates, 7xx the Node, 8xx leaving, 9xx the cluster.
+const (
+	ReasonEntryMalformed      Reason = "EntryMalformed"
+	ReasonAddressUnresolvable Reason = "AddressUnresolvable"
+	ReasonAddressDuplicate    Reason = "AddressDuplicate"
+	ReasonHostDuplicate       Reason = "HostDuplicate"
+
+	ReasonUnreachable     Reason = "Unreachable"
+	ReasonKeyRefused      Reason = "KeyRefused"
+	ReasonHostKeyMismatch Reason = "HostKeyMismatch"
+	ReasonConnectionLost  Reason = "ConnectionLost"
+	ReasonNotSSH          Reason = "NotSSH"
+
+	ReasonBuildUnsupported    Reason = "BuildUnsupported"
+	ReasonDiskFull            Reason = "DiskFull"
+	ReasonClockSkewed         Reason = "ClockSkewed"
+	ReasonHostnameInvalid     Reason = "HostnameInvalid"
+	ReasonPortInUse           Reason = "PortInUse"
+	ReasonConflictingSoftware Reason = "ConflictingSoftware"
+	ReasonNotAdministrator    Reason = "NotAdministrator"
+	ReasonNoDefaultRoute      Reason = "NoDefaultRoute"
+
+	ReasonPreparing        Reason = "Preparing"
+	ReasonRebooting        Reason = "Rebooting"
+	ReasonRebootNotProven  Reason = "RebootNotProven"
+	ReasonFeatureMissing   Reason = "FeatureMissing"
+	ReasonDaemonCallFailed Reason = "DaemonCallFailed"
+
+	ReasonPayloadCorrupt    Reason = "PayloadCorrupt"
+	ReasonPayloadIncomplete Reason = "PayloadIncomplete"
+
+	ReasonServiceFailed       Reason = "ServiceFailed"
+	ReasonFileFailed          Reason = "FileFailed"
+	ReasonManifestInvalid     Reason = "ManifestInvalid"
+	ReasonManifestMissing     Reason = "ManifestMissing"
+	ReasonCertificatePending  Reason = "CertificatePending"
+	ReasonCertificateDenied   Reason = "CertificateDenied"
+	ReasonNetworkPending      Reason = "NetworkPending"
+	ReasonEnvironmentFailed   Reason = "EnvironmentFailed"
+	ReasonForeignInterference Reason = "ForeignInterference"
+
+	ReasonNodePending    Reason = "NodePending"
+	ReasonNodeNotReady   Reason = "NodeNotReady"
+	ReasonNodeForeign    Reason = "NodeForeign"
+	ReasonVersionPending Reason = "VersionPending"
+	ReasonNodeReady      Reason = "NodeReady"
+
+	ReasonDraining       Reason = "Draining"
+	ReasonDrainBlocked   Reason = "DrainBlocked"
+	ReasonCleanupFailed  Reason = "CleanupFailed"
+	ReasonRemovedByForce Reason = "RemovedByForce"
+	ReasonWaitingForSlot Reason = "WaitingForSlot"
+	ReasonPaused         Reason = "Paused"
+	ReasonInProgress     Reason = "InProgress"
+	ReasonInternal       Reason = "InternalError"
+
+	ReasonPrivateKeyMissing      Reason = "PrivateKeyMissing"
+	ReasonPrivateKeyInvalid      Reason = "PrivateKeyInvalid"
+	ReasonNetworkUnsupported     Reason = "NetworkUnsupported"
+	ReasonClusterFactsIncomplete Reason = "ClusterFactsIncomplete"
+	ReasonPayloadMissing         Reason = "PayloadMissing"
+	ReasonVersionUnsupported     Reason = "VersionUnsupported"
+)
+
+// Explanations lists every reason, by number.
+func Explanations() []Explanation {
+	return []Explanation{
+		{ReasonEntryMalformed, 101, "An entry of windows-instances is not understood.", "Write the entry as <IPv4 address or DNS name>: username=<name>. The other entries are not affected."},
+		{ReasonAddressUnresolvable, 102, "A DNS name in windows-instances has no IPv4 address.", "Correct the name, or add its A record to the DNS server that the operator's pod uses."},
+		{ReasonAddressDuplicate, 103, "Two entries resolve to one address.", "Remove one of the two entries; the older one stays in charge."},
+		{ReasonHostDuplicate, 104, "The host behind this entry already is another instance.", "Remove one of the two entries, or give a cloned host its own identity with sysprep."},
+
+		{ReasonUnreachable, 201, "Nothing answers at the host's SSH port.", "Check that the host is up, that sshd runs and that TCP port 22 is open from the control plane."},
+		{ReasonKeyRefused, 202, "The host refuses the private key for this user.", "Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the host, owned by Administrators and SYSTEM only, and check the user name."},
+		{ReasonHostKeyMismatch, 203, "The host shows another SSH host key than the one expected or pinned.", "If the host was reinstalled, set spec.hostKey of the WindowsInstance to the new key, or remove and re-add the entry. Otherwise another machine answers: find out which."},
+		{ReasonConnectionLost, 204, "The connection broke while work was under way.", "Nothing to do: it is tried again. If it repeats, check the network between the control plane and the host."},
+		{ReasonNotSSH, 205, "Something other than an SSH server answers, or it does not speak in time.", "Check the address and port, and whether sshd on the host is overloaded."},
+
+		{ReasonBuildUnsupported, 301, "The Windows build is not one that containers of the supported releases run on.", "Use Windows Server 2019 (17763), 2022 (20348) or 2025 (26100)."},
+		{ReasonDiskFull, 302, "The system drive has too little room for the payload and images.", "Free space on drive C: or enlarge it."},
+		{ReasonClockSkewed, 303, "The host's clock differs so much that certificates would not be valid.", "Set the host's time service (w32time) to the cluster's time source."},
+		{ReasonHostnameInvalid, 304, "The host name can't be a node name.", "Rename the host: lower-case letters, digits and hyphens, at most 63 characters, no hyphen at either end."},
+		{ReasonPortInUse, 305, "Another program listens on a port that a node needs.", "Stop the program that is named, or move it to another port."},
+		{ReasonConflictingSoftware, 306, "A container runtime or kubelet that is not ours is installed.", "Uninstall it; nothing that the operator did not install is replaced."},
+		{ReasonNotAdministrator, 307, "The user may log in but is not an administrator.", "Name a user who is a member of the local Administrators group."},
+		{ReasonNoDefaultRoute, 308, "The host has no IPv4 default route, so its node address is unknown.", "Configure a default gateway."},
+
+		{ReasonPreparing, 401, "Host name or Windows features are being set.", "Nothing to do."},
+		{ReasonRebooting, 402, "The host is rebooting.", "Nothing to do."},
+		{ReasonRebootNotProven, 403, "The host did not come back from a reboot in time.", "Look at the host's console."},
+		{ReasonFeatureMissing, 404, "The Windows feature Containers could not be switched on.", "Run Install-WindowsFeature Containers on the host and look at its error."},
+		{ReasonDaemonCallFailed, 405, "A call of the daemon's binary on the host did not give an answer.", "Look at the detail; if it names a virus scanner or a policy that blocks the program, allow it."},
+
+		{ReasonPayloadCorrupt, 501, "What arrived on the host is not what was sent.", "Nothing to do: only what is damaged is sent again. If it repeats, check the host's disk and the network."},
+		{ReasonPayloadIncomplete, 502, "The transfer ended early.", "Nothing to do: it resumes with what is missing."},
+
+		{ReasonServiceFailed, 601, "A managed Windows service does not start or does not stay up.", "Read the log of the service that is named, under C:\\var\\log."},
+		{ReasonFileFailed, 602, "A managed file can't be written.", "Check what holds the file open, and the free space on drive C:."},
+		{ReasonManifestInvalid, 603, "The services manifest can't be used.", "Nothing to do: the operator publishes it again. If it repeats, file a bug with the detail."},
+		{ReasonManifestMissing, 604, "The services manifest of the desired version does not exist.", "Nothing to do: the operator publishes it."},
+		{ReasonCertificatePending, 605, "A certificate request waits to be approved or signed.", "Check that kube-controller-manager signs requests (kubectl get csr)."},
+		{ReasonCertificateDenied, 606, "A certificate request was denied.", "See the request's condition for why (kubectl describe csr)."},
+		{ReasonNetworkPending, 607, "The hybrid overlay network is not there yet.", "Check the annotation k8s.ovn.org/hybrid-overlay-node-subnet of the Node and the log of hybrid-overlay-node."},
+		{ReasonEnvironmentFailed, 608, "A system environment variable can't be set.", "Check the policies on the host."},
+		{ReasonForeignInterference, 609, "Something else keeps changing what we manage.", "Find the tool or policy that changes what is named and exclude it."},
+
+		{ReasonNodePending, 701, "kubelet has not registered its Node yet.", "Nothing to do; if it lasts, read C:\\var\\log\\kubelet\\kubelet.log on the host."},
+		{ReasonNodeNotReady, 702, "The Node is not Ready.", "See the Node's Ready condition (kubectl describe node)."},
+		{ReasonNodeForeign, 703, "A Node of this name exists and belongs to another host.", "Rename the host, or delete the stale Node."},
+		{ReasonVersionPending, 704, "The daemon has not applied the desired version yet.", "Nothing to do; if it lasts, see the apply-status annotation of the Node and C:\\var\\log\\wicd on the host."},
+		{ReasonNodeReady, 705, "The Node is Ready at the desired version.", "Nothing to do."},
+
+		{ReasonDraining, 801, "Pods are being moved away.", "Nothing to do."},
+		{ReasonDrainBlocked, 802, "Pods could not be moved away in time.", "See which PodDisruptionBudget blocks, or delete the pods named."},
+		{ReasonCleanupFailed, 803, "The host could not be cleaned.", "Bring the host back; or, if it is gone for good, set spec.removalPolicy of the WindowsInstance to Force."},
+		{ReasonRemovedByForce, 804, "The instance was removed without cleaning its host, as the user asked.", "Nothing to do; don't connect that host again without reinstalling it."},
+		{ReasonWaitingForSlot, 810, "As many hosts are joining as maxConcurrentJoins allows.", "Nothing to do; or raise spec.rollout.maxConcurrentJoins of the WindowsMachineConfig."},
+		{ReasonPaused, 811, "The user paused this instance.", "Set spec.paused to false to go on."},
+		{ReasonInProgress, 812, "Work is under way.", "Nothing to do."},
+		{ReasonInternal, 899, "Something went wrong that has no reason of its own.", "Read the detail; if it does not help, file a bug with it."},
+
+		{ReasonPrivateKeyMissing, 901, "The secret cloud-private-key does not exist or lacks private-key.pem.", "Create it: kubectl create secret generic cloud-private-key --from-file=private-key.pem=<file> -n openshift-windows-machine-config-operator."},
+		{ReasonPrivateKeyInvalid, 902, "The private key can't be used.", "Supply an unencrypted key in PEM or OpenSSH format: Ed25519, ECDSA, or RSA of at least 2048 bits."},
+		{ReasonNetworkUnsupported, 903, "The cluster's network can't carry Windows nodes.", "Use OVN-Kubernetes with hybrid networking configured."},
+		{ReasonClusterFactsIncomplete, 904, "A fact that nodes need could not be read from the cluster.", "Look at the object that is named."},
+		{ReasonPayloadMissing, 905, "The operator's payload lacks a file that every node needs.", "Build the image with a complete payload (make payload)."},
+		{ReasonVersionUnsupported, 906, "The Kubernetes version of this cluster is not supported.", "Install the operator version that the reference page lists for this cluster."},
+	}
+}

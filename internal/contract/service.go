@@ -1,0 +1,16 @@
+package contract
+
+// Names of the Windows services that we manage.
+const (
+	ServiceContainerd     = "containerd"
+	ServiceKubelet        = "kubelet"
+	ServiceExporter       = "windows_exporter"
+	ServiceHybridOverlay  = "hybrid-overlay-node"
+	ServiceCSIProxy       = "csi-proxy"
+	ServiceKubeProxy      = "kube-proxy"
+	ServiceCloudNode      = "cloud-node-manager"
+	ServiceDaemon         = "windows-instance-config-daemon"
+	ManagedDescription    = "OpenShift managed"
+	HybridOverlayNetwork  = "OVNKubernetesHybridOverlayNetwork"
+	SourceVIPEndpointName = "VIPEndpoint"
+)

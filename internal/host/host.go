@@ -1,0 +1,52 @@
+// Package host answers HOW we touch a Windows machine from afar: the interface to one, and the ways in which reaching it fails.
+//
+// The lifecycle uses it; sshhost implements it over SSH and SFTP. It never decides whether a machine should be touched.
+package host
+
+import (
+	"context"
+	"io"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Target is one machine and how to get in.
+type Target struct {
+	// Address is an IPv4 address or DNS name; Port the SSH port.
+	Address string
+	Port    int
+	User    string
+	// PrivateKey is PEM. It is never logged.
+	PrivateKey []byte
+	// HostKey is the expected or pinned key as "<type> <base64>"; empty accepts any and the caller pins Conn.HostKey.
+	HostKey string
+}
+
+// Dialer opens connections.
+type Dialer interface {
+	// Dial opens one connection, or answers with a *contract.Problem of a 2xx reason. It never retries.
+	Dial(ctx context.Context, target Target) (Conn, error)
+}
+
+// Conn is one authenticated connection. Its methods may not be called concurrently, except Close.
+type Conn interface {
+	// HostKey is the key that the machine showed, as "<type> <base64>".
+	HostKey() string
+	// Plant makes sure that the daemon's binary lies in the exchange directory: it is sent only when missing or of another size, under a
+	// temporary name, and renamed. A repeated call sends nothing. It returns the bytes sent.
+	Plant(ctx context.Context, daemon Blob) (sent int64, err error)
+	// Send leaves content in the exchange directory under name, in one stream. It replaces what was there.
+	Send(ctx context.Context, name string, content io.Reader) (sent int64, err error)
+	// Call runs a verb of the planted daemon. request is marshalled to JSON; the answer is decoded into answer, which is a pointer to a
+	// contract.Answer. A verb's own problem is in the answer; an error says that there is no answer.
+	Call(ctx context.Context, verb contract.Verb, request, answer any) error
+	// Err is nil while the connection is usable.
+	Err() error
+	Close() error
+}
+
+// Blob is payload that can be opened any number of times.
+type Blob struct {
+	contract.Blob
+	Open func() (io.ReadCloser, error)
+}
