@@ -60,10 +60,25 @@ type InstanceCounts struct {
 	Leaving int32 `json:"leaving"`
 }
 
+// RejectedEntry is an entry of windows-instances that is not understood. An instance that it named before stays as it is.
+type RejectedEntry struct {
+	// Key of the entry.
+	Key string `json:"key"`
+	// Code of the reason, such as W101.
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
 // WindowsMachineConfigStatus says how the whole is.
 type WindowsMachineConfigStatus struct {
 	// +optional
 	Instances InstanceCounts `json:"instances,omitempty"`
+	// RejectedEntries are the entries of windows-instances that are not understood; at most 20 are listed.
+	// +listType=map
+	// +listMapKey=key
+	// +kubebuilder:validation:MaxItems=20
+	// +optional
+	RejectedEntries []RejectedEntry `json:"rejectedEntries,omitempty"`
 	// DesiredVersion is the published version that nodes are brought to.
 	// +optional
 	DesiredVersion string `json:"desiredVersion,omitempty"`

@@ -104,6 +104,9 @@ type BootstrapRequest struct {
 	// BootstrapCA and KubeletCA are PEM bundles.
 	BootstrapCA []byte `json:"bootstrapCA"`
 	KubeletCA   []byte `json:"kubeletCA"`
+	// Register says that no Node of this name exists. A kubelet registers only when it starts, so one that runs already is restarted,
+	// unless this very call started it.
+	Register bool `json:"register,omitempty"`
 }
 
 // BootstrapAnswer returns the daemon's certificate request. The key never leaves the host, and is the same when asked again.

@@ -24,7 +24,8 @@ type Target struct {
 
 // Dialer opens connections.
 type Dialer interface {
-	// Dial opens one connection, or answers with a *contract.Problem of a 2xx reason. It never retries.
+	// Dial opens one connection, or answers with a *contract.Problem: AddressUnresolvable for a name without an IPv4 address, otherwise a
+	// 2xx reason. It never retries.
 	Dial(ctx context.Context, target Target) (Conn, error)
 }
 
@@ -40,6 +41,8 @@ type Conn interface {
 	// Call runs a verb of the planted daemon. request is marshalled to JSON; the answer is decoded into answer, which is a pointer to a
 	// contract.Answer. A verb's own problem is in the answer; an error says that there is no answer.
 	Call(ctx context.Context, verb contract.Verb, request, answer any) error
+	// Unplant removes the exchange directory with everything in it. A repeated call finds nothing to do.
+	Unplant(ctx context.Context) error
 	// Err is nil while the connection is usable.
 	Err() error
 	Close() error
