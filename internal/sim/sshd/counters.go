@@ -1,0 +1,43 @@
+package sshd
+
+import "sync/atomic"
+
+// Counters are what a server has counted since it started or was reset.
+type Counters struct {
+	// Connections is how many TCP connections were accepted, and Authenticated how many of them logged in.
+	Connections   int64 `json:"connections"`
+	Authenticated int64 `json:"authenticated"`
+	// Commands is how many exec requests ran.
+	Commands int64 `json:"commands"`
+	// PowerShellStarts is how often a PowerShell process started: as the default shell of a command, or because a command names it.
+	PowerShellStarts int64 `json:"powershellStarts"`
+	SFTPSessions     int64 `json:"sftpSessions"`
+	// BytesIn and BytesOut are bytes on the wire, seen from the host.
+	BytesIn  int64 `json:"bytesIn"`
+	BytesOut int64 `json:"bytesOut"`
+	// OpenConnections is how many are open now; a reset leaves it alone.
+	OpenConnections int64 `json:"openConnections"`
+}
+
+type counters struct {
+	connections, authenticated, commands, powershell, sessions, in, out, open atomic.Int64
+}
+
+func (c *counters) read() Counters {
+	return Counters{
+		Connections:      c.connections.Load(),
+		Authenticated:    c.authenticated.Load(),
+		Commands:         c.commands.Load(),
+		PowerShellStarts: c.powershell.Load(),
+		SFTPSessions:     c.sessions.Load(),
+		BytesIn:          c.in.Load(),
+		BytesOut:         c.out.Load(),
+		OpenConnections:  c.open.Load(),
+	}
+}
+
+func (c *counters) reset() {
+	for _, n := range []*atomic.Int64{&c.connections, &c.authenticated, &c.commands, &c.powershell, &c.sessions, &c.in, &c.out} {
+		n.Store(0)
+	}
+}

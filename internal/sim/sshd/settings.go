@@ -1,0 +1,68 @@
+package sshd
+
+import (
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// Shell is a user's default shell: the program that runs what exec asks for.
+type Shell int
+
+// Default shells of OpenSSH for Windows: cmd.exe unless the registry value DefaultShell says otherwise.
+const (
+	CommandPrompt Shell = iota
+	PowerShell
+)
+
+// Settings are what can be changed while the server runs. The zero value is a perfect host that lets nobody in.
+type Settings struct {
+	// AuthorizedKeys may log in as any user that the machine knows.
+	AuthorizedKeys []ssh.PublicKey
+	// HostKey is shown to new connections. Another one is what a reinstalled host, or another machine, would show. Never nil in a running server.
+	HostKey ssh.Signer
+	// Shell runs what exec asks for.
+	Shell Shell
+	// Latency is the delay of every byte on its way, in each direction. It does not limit throughput.
+	Latency time.Duration
+	// Bandwidth in bytes per second, for all connections together and for each direction by itself; 0 is unlimited.
+	Bandwidth int64
+	// Faults are what goes wrong.
+	Faults Faults
+}
+
+// Faults are the ways in which a host disappoints.
+type Faults struct {
+	// RefuseKeys refuses every key.
+	RefuseKeys bool
+	// Closed refuses TCP connections, as a host does whose sshd is stopped. Open connections stay.
+	Closed bool
+	// Hung accepts TCP connections and never says a word. Open connections stay.
+	Hung bool
+	// Frozen stops all bytes of all connections, without an end: a cable pulled, a virtual machine paused.
+	Frozen bool
+	// HangExec lets no command come to its end.
+	HangExec bool
+	// Drop cuts connections.
+	Drop *Drop
+	// Corrupt damages what is written through SFTP.
+	Corrupt *Corrupt
+}
+
+// Drop cuts a connection with a reset.
+type Drop struct {
+	// After is how many more bytes pass, both directions together, before a connection is cut.
+	After int64
+	// Random draws that number anew for each connection, evenly between 0 and twice After.
+	Random bool
+	// Times is how many connections are cut in all; 0 is no limit.
+	Times int64
+}
+
+// Corrupt changes one byte of a file that is written through SFTP.
+type Corrupt struct {
+	// At is the byte's offset in the file. Shorter files are not touched.
+	At int64
+	// Times is how many bytes are changed in all; 0 is no limit.
+	Times int64
+}
