@@ -1,0 +1,91 @@
+package contract
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	kjson "sigs.k8s.io/json"
+)
+
+// Keys of a ConfigMap that holds a services manifest.
+const (
+	KeyServices        = "services"
+	KeyFiles           = "files"
+	KeyEnvironment     = "environmentVars"
+	KeyWatchedVarNames = "watchedEnvironmentVars"
+)
+
+// ManifestFromConfigMap reads a services manifest from a ConfigMap's data and checks it with Validate. It is strict: keys and fields that it does not
+// know, fields given twice, and names in another case are refused. Its errors are *Problem with ReasonManifestInvalid.
+func ManifestFromConfigMap(data map[string]string) (Manifest, error) {
+	var m Manifest
+	targets := map[string]any{
+		KeyServices: &m.Services, KeyFiles: &m.Files, KeyEnvironment: &m.EnvironmentVars, KeyWatchedVarNames: &m.WatchedEnvironmentVars,
+	}
+	for _, required := range []string{KeyServices, KeyFiles} {
+		if _, ok := data[required]; !ok {
+			return Manifest{}, NewProblem(ReasonManifestInvalid, "key %s is missing", required)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		target, ok := targets[key]
+		if !ok {
+			return Manifest{}, NewProblem(ReasonManifestInvalid, "key %q is not part of a manifest", key)
+		}
+		strict, err := kjson.UnmarshalStrict([]byte(data[key]), target)
+		if err = errors.Join(append(strict, err)...); err != nil {
+			return Manifest{}, NewProblem(ReasonManifestInvalid, "key %s: %s", key, oneLine(err))
+		}
+	}
+	return m, m.Validate()
+}
+
+// Data is the manifest as a ConfigMap's data, always the same for the same manifest. Optional keys that would be empty are left out.
+func (m Manifest) Data() (map[string]string, error) {
+	data := make(map[string]string, 4)
+	put := func(key string, value any) error {
+		var b bytes.Buffer
+		encoder := json.NewEncoder(&b)
+		encoder.SetEscapeHTML(false)
+		if err := encoder.Encode(value); err != nil {
+			return fmt.Errorf("encoding %s of the manifest: %w", key, err)
+		}
+		data[key] = strings.TrimSuffix(b.String(), "\n")
+		return nil
+	}
+	// A nil slice would be written as null.
+	err := errors.Join(put(KeyServices, append([]Service{}, m.Services...)), put(KeyFiles, append([]File{}, m.Files...)))
+	if len(m.EnvironmentVars) > 0 {
+		err = errors.Join(err, put(KeyEnvironment, m.EnvironmentVars))
+	}
+	if len(m.WatchedEnvironmentVars) > 0 {
+		err = errors.Join(err, put(KeyWatchedVarNames, m.WatchedEnvironmentVars))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+// Digest is the lower-case hex SHA-256 of the manifest's data: equal manifests have equal digests. It is empty only when Data fails, which
+// no manifest of ours makes it do.
+func (m Manifest) Digest() string {
+	data, err := m.Data()
+	if err != nil {
+		return ""
+	}
+	sum := sha256.New()
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		fmt.Fprintf(sum, "%s %d\n%s\n", key, len(data[key]), data[key])
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -1,0 +1,170 @@
+package contract
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+const digestA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+
+func sample() Manifest {
+	return Manifest{
+		Services: []Service{
+			{Name: "containerd", Command: `C:\k\containerd\containerd.exe --run-service`, Bootstrap: true},
+			{Name: "kubelet", Command: `C:\k\kube-log-runner.exe C:\k\kubelet.exe --node-ip=NODE_IP`, Bootstrap: true, Priority: 1,
+				Dependencies: []string{"containerd"}, HostVariables: []HostVariable{{"NODE_IP", FactNodeIP}}},
+			{Name: "hybrid-overlay-node", Command: `"C:\k\hybrid-overlay-node.exe" --node NODE_NAME`, Priority: 2, Dependencies: []string{"kubelet"},
+				NodeVariables: []NodeVariable{{"NODE_NAME", "{.metadata.name}"}}},
+			{Name: "kube-proxy", Command: `C:\k\kube-proxy.exe --config=C:\k\kube-proxy.conf`, Priority: 3, Dependencies: []string{"hybrid-overlay-node"}},
+		},
+		Files: []File{
+			{Path: PathKubelet, Digest: digestA, Size: 3, Services: []string{"kubelet"}},
+			{Path: PathKubeletConfig, Content: `{"a":"<&>"}`, Services: []string{"kubelet"}},
+			{Path: PathKubeProxyConfig, Content: "sourceVip: VIP", HostVariables: []HostVariable{{"VIP", FactSourceVIP}}, Services: []string{"kube-proxy"}},
+		},
+		EnvironmentVars:        map[string]string{"HTTP_PROXY": "http://proxy:3128"},
+		WatchedEnvironmentVars: []string{"HTTP_PROXY", "NO_PROXY"},
+	}
+}
+
+func TestManifestSurvivesAConfigMap(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]Manifest{"full": sample(), "empty": {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data, err := m.Data()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := ManifestFromConfigMap(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(m, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+			if got.Digest() != m.Digest() {
+				t.Error("the digest changed on the way")
+			}
+		})
+	}
+}
+
+func TestDigestTellsManifestsApart(t *testing.T) {
+	t.Parallel()
+	changes := map[string]func(*Manifest){
+		"a command":      func(m *Manifest) { m.Services[0].Command += " -x" },
+		"a file":         func(m *Manifest) { m.Files[1].Content += " " },
+		"an environment": func(m *Manifest) { m.EnvironmentVars["HTTP_PROXY"] = "http://other" },
+		"a watched name": func(m *Manifest) { m.WatchedEnvironmentVars = nil },
+		"one less":       func(m *Manifest) { m.Services = m.Services[:3] },
+	}
+	seen := map[string]string{sample().Digest(): "no change"}
+	for name, change := range changes {
+		m := sample()
+		change(&m)
+		if other, ok := seen[m.Digest()]; ok {
+			t.Errorf("%s has the digest of %s", name, other)
+		}
+		seen[m.Digest()] = name
+	}
+}
+
+func TestConfigMapRefusals(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		data map[string]string
+		want string
+	}{
+		"no services":             {map[string]string{"files": "[]"}, "key services is missing"},
+		"no files":                {map[string]string{"services": "[]"}, "key files is missing"},
+		"a key too many":          {map[string]string{"services": "[]", "files": "[]", "x": "1"}, `key "x" is not part`},
+		"not JSON":                {map[string]string{"services": "[", "files": "[]"}, "key services:"},
+		"something after":         {map[string]string{"services": "[] []", "files": "[]"}, "key services:"},
+		"a field nobody knows":    {map[string]string{"services": `[{"name":"a","colour":"red"}]`, "files": "[]"}, "unknown field"},
+		"a field twice":           {map[string]string{"services": `[{"name":"a","name":"b"}]`, "files": "[]"}, "duplicate field"},
+		"a field in another case": {map[string]string{"services": `[{"Name":"a"}]`, "files": "[]"}, "unknown field"},
+		"a negative priority":     {map[string]string{"services": `[{"name":"a","priority":-1}]`, "files": "[]"}, "key services:"},
+		"null in a list":          {map[string]string{"services": `[null]`, "files": "[]"}, `service ""`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := ManifestFromConfigMap(c.data)
+			problem, ok := AsProblem(err)
+			if !ok || problem.Reason != ReasonManifestInvalid {
+				t.Fatalf("want ManifestInvalid, got %v", err)
+			}
+			if !strings.Contains(problem.Detail, c.want) {
+				t.Errorf("want %q in %q", c.want, problem.Detail)
+			}
+		})
+	}
+}
+
+func TestContractFormatIsRead(t *testing.T) {
+	t.Parallel()
+	// A manifest as written before files had content, with the contract's own spelling.
+	m, err := ManifestFromConfigMap(map[string]string{
+		"services": `[{"name":"kubelet","path":"C:\\k\\kubelet.exe","bootstrap":true,"priority":0},
+			{"name":"kube-proxy","path":"C:\\k\\kube-proxy.exe --hostname NODE_NAME","nodeVariablesInCommand":[{"name":"NODE_NAME","nodeObjectJsonPath":"{.metadata.name}"}],"dependencies":["kubelet"],"bootstrap":false,"priority":1}]`,
+		"files":                  `[]`,
+		"environmentVars":        `{"NO_PROXY":".local"}`,
+		"watchedEnvironmentVars": `["HTTP_PROXY","HTTPS_PROXY","NO_PROXY"]`,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Services[1].NodeVariables[0].JSONPath != "{.metadata.name}" || m.EnvironmentVars["NO_PROXY"] != ".local" {
+		t.Errorf("read %+v", m)
+	}
+	_, err = ManifestFromConfigMap(map[string]string{
+		"services": `[{"name":"kubelet","path":"C:\\k\\kubelet.exe","powershellPreScripts":[{"variableName":"X","path":"C:\\Temp\\x.ps1","NodeArgs":["{.metadata.name}"]}]}]`,
+		"files":    `[]`,
+	})
+	if err == nil || !strings.Contains(err.Error(), "powershellPreScripts") {
+		t.Errorf("scripts must parse and be refused by name, got %v", err)
+	}
+}
+
+func FuzzManifestFromConfigMap(f *testing.F) {
+	data, err := sample().Data()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data[KeyServices], data[KeyFiles], data[KeyEnvironment], data[KeyWatchedVarNames])
+	f.Add("[]", "[]", "{}", "[]")
+	f.Add(`[{"name":"a","dependencies":["b"]},{"name":"b","dependencies":["a"]}]`, "null", "null", "null")
+	f.Fuzz(func(t *testing.T, services, files, environment, watched string) {
+		m, err := ManifestFromConfigMap(map[string]string{KeyServices: services, KeyFiles: files, KeyEnvironment: environment, KeyWatchedVarNames: watched})
+		if err != nil {
+			if _, ok := AsProblem(err); !ok {
+				t.Fatalf("an error without a reason: %v", err)
+			}
+			return
+		}
+		// What is accepted can be written and read again, and ordered so that dependencies come first.
+		data, err := m.Data()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ManifestFromConfigMap(data)
+		if err != nil {
+			t.Fatalf("written and refused: %v", err)
+		}
+		if again.Digest() != m.Digest() {
+			t.Fatal("the digest changed")
+		}
+		started := map[string]bool{}
+		for _, s := range m.StartOrder() {
+			for _, d := range s.Dependencies {
+				if !started[d] {
+					t.Fatalf("%s would start before %s", s.Name, d)
+				}
+			}
+			started[s.Name] = true
+		}
+	})
+}

@@ -1,0 +1,137 @@
+package contract
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestManifestViolations(t *testing.T) {
+	t.Parallel()
+	if err := sample().Validate(); err != nil {
+		t.Fatalf("the sample must be valid: %v", err)
+	}
+	for name, c := range map[string]struct {
+		change func(*Manifest)
+		want   string
+	}{
+		"a service without a name":       {func(m *Manifest) { m.Services[3].Name = "" }, "a name has letters"},
+		"a service name with a slash":    {func(m *Manifest) { m.Services[3].Name = `a\b` }, "a name has letters"},
+		"two services of one name":       {func(m *Manifest) { m.Services[3].Name = "Kubelet" }, "same name as"},
+		"the daemon's own service":       {func(m *Manifest) { m.Services[3].Name = ServiceDaemon }, "own service"},
+		"a program elsewhere":            {func(m *Manifest) { m.Services[3].Command = `C:\Windows\System32\cmd.exe /c x` }, `not an .exe in C:\k`},
+		"a relative program":             {func(m *Manifest) { m.Services[3].Command = `kubelet.exe` }, "starts with a drive"},
+		"a program that climbs out":      {func(m *Manifest) { m.Services[3].Command = `C:\k\..\x.exe` }, "ends in a dot"},
+		"a command over two lines":       {func(m *Manifest) { m.Services[3].Command += "\nx" }, "control characters"},
+		"a script":                       {func(m *Manifest) { m.Services[3].PreScripts = []PreScript{{Path: "x"}} }, "powershellPreScripts"},
+		"an unknown dependency":          {func(m *Manifest) { m.Services[3].Dependencies = []string{"x"} }, `"x" is not in the manifest`},
+		"a dependency on itself":         {func(m *Manifest) { m.Services[3].Dependencies = []string{"kube-proxy"} }, "depends on itself"},
+		"a dependency listed twice":      {func(m *Manifest) { m.Services[3].Dependencies = []string{"kubelet", "kubelet"} }, "listed twice"},
+		"bootstrap with a node variable": {func(m *Manifest) { m.Services[0].NodeVariables = []NodeVariable{{"N", "{.metadata.name}"}} }, "can't use node variables"},
+		"bootstrap with a network fact":  {func(m *Manifest) { m.Services[0].HostVariables = []HostVariable{{"V", FactSourceVIP}} }, "before there is a network"},
+		"bootstrap depending on another": {func(m *Manifest) { m.Services[0].Dependencies = []string{"kube-proxy"} }, "which is none"},
+		"bootstrap after another":        {func(m *Manifest) { m.Services[0].Priority = 2 }, "is not lower than 2"},
+		"a circle through the second": {func(m *Manifest) {
+			m.Services[0].Dependencies = []string{"containerd", "kubelet"}
+			m.Services[0].Dependencies = []string{"kubelet"}
+		}, "in a circle: containerd → kubelet → containerd"},
+		"an unknown fact":                   {func(m *Manifest) { m.Services[1].HostVariables[0].Fact = "moon" }, `fact "moon" is not known`},
+		"a JSONPath that is none":           {func(m *Manifest) { m.Services[2].NodeVariables[0].JSONPath = "metadata.name" }, "is not a JSONPath"},
+		"a variable without a name":         {func(m *Manifest) { m.Services[2].NodeVariables[0].Name = "" }, `variable ""`},
+		"a variable twice":                  {func(m *Manifest) { m.Services[2].HostVariables = []HostVariable{{"NODE_NAME", FactHostname}} }, "listed twice"},
+		"a file outside":                    {func(m *Manifest) { m.Files[0].Path = `C:\Windows\x` }, "a manifest's files lie under"},
+		"a file that is the daemon's":       {func(m *Manifest) { m.Files[0].Path = `c:\K\wicd-STATE.json` }, "the daemon's own"},
+		"a file in the store":               {func(m *Manifest) { m.Files[0].Path = DirStore + `\x` }, "the daemon's own"},
+		"a file twice in another case":      {func(m *Manifest) { m.Files[0].Path = `c:\K\KUBELET.conf` }, "is listed twice"},
+		"a file in a file":                  {func(m *Manifest) { m.Files[0].Path = PathKubeletConfig + `\x` }, "which is a file"},
+		"a file without content":            {func(m *Manifest) { m.Files[1].Content = "" }, "exactly one of"},
+		"a file with both":                  {func(m *Manifest) { m.Files[0].Content = "x" }, "exactly one of"},
+		"a digest in capitals":              {func(m *Manifest) { m.Files[0].Digest = strings.ToUpper(digestA) }, "64 lower-case hex"},
+		"a digest that is short":            {func(m *Manifest) { m.Files[0].Digest = "aa" }, "64 lower-case hex"},
+		"a payload file without size":       {func(m *Manifest) { m.Files[0].Size = 0 }, "size of a payload file"},
+		"a payload file with variables":     {func(m *Manifest) { m.Files[0].HostVariables = []HostVariable{{"V", FactHostname}} }, "can't have variables"},
+		"a restart of an unknown service":   {func(m *Manifest) { m.Files[0].Services = []string{"x"} }, `service "x", which would be restarted`},
+		"a late file for bootstrap":         {func(m *Manifest) { m.Files[2].Services = []string{"kubelet"} }, "written late"},
+		"an environment name with =":        {func(m *Manifest) { m.EnvironmentVars["A=B"] = "x" }, "not a variable's name"},
+		"an environment twice":              {func(m *Manifest) { m.EnvironmentVars["http_proxy"] = "x" }, "listed twice"},
+		"the search path":                   {func(m *Manifest) { m.WatchedEnvironmentVars = []string{"Path"} }, "belongs to Windows"},
+		"an environment value of two lines": {func(m *Manifest) { m.EnvironmentVars["A"] = "x\ny" }, "control characters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := sample()
+			c.change(&m)
+			err := m.Validate()
+			if problem, ok := AsProblem(err); !ok || problem.Reason != ReasonManifestInvalid || !strings.Contains(problem.Detail, c.want) {
+				t.Errorf("want %q, got %v", c.want, err)
+			}
+		})
+	}
+}
+
+func TestTwoWaysToOneServiceAreNoCircle(t *testing.T) {
+	t.Parallel()
+	m := Manifest{Services: []Service{
+		{Name: "a", Command: `C:\k\a.exe`, Dependencies: []string{"b", "c"}},
+		{Name: "b", Command: `C:\k\b.exe`, Dependencies: []string{"d"}},
+		{Name: "c", Command: `C:\k\c.exe`, Dependencies: []string{"d"}},
+		{Name: "d", Command: `C:\k\d.exe`, Priority: 7},
+	}}
+	if err := m.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, s := range m.StartOrder() {
+		order = append(order, s.Name)
+	}
+	if want := []string{"d", "b", "c", "a"}; !slices.Equal(order, want) {
+		t.Errorf("order %v, want %v", order, want)
+	}
+}
+
+func TestPathRules(t *testing.T) {
+	t.Parallel()
+	for path, legal := range map[string]bool{
+		`C:\k\kubelet.exe`:               true,
+		`c:\var\log\x y.log`:             true,
+		`C:\k`:                           true,
+		`C:\`:                            false,
+		`C:k`:                            false,
+		`\\server\share`:                 false,
+		`\\?\C:\k`:                       false,
+		`C:\k\`:                          false,
+		`C:\k\\x`:                        false,
+		`C:\k\..\x`:                      false,
+		`C:\k\.\x`:                       false,
+		`C:\k\x.`:                        false,
+		`C:\k\x `:                        false,
+		`C:\k\a:b`:                       false,
+		`C:\k/x`:                         false,
+		`C:\k\nul`:                       false,
+		`C:\k\NUL.txt`:                   false,
+		`C:\k\com1`:                      false,
+		`C:\k\com10`:                     true,
+		"C:\\k\\x\x00":                   false,
+		"C:\\k\\\xff":                    false,
+		`C:\` + strings.Repeat("a", 260): false,
+		`1:\k`:                           false,
+	} {
+		if err := CheckPath(path); (err == nil) != legal {
+			t.Errorf("%q: legal should be %v, got %v", path, legal, err)
+		}
+	}
+}
+
+func TestExecutable(t *testing.T) {
+	t.Parallel()
+	for command, want := range map[string]string{
+		`C:\k\a.exe -x "y z"`: `C:\k\a.exe`,
+		`"C:\k\a b.exe" -x`:   `C:\k\a b.exe`,
+		`C:\k\a.exe`:          `C:\k\a.exe`,
+		``:                    ``,
+	} {
+		if got := Executable(command); got != want {
+			t.Errorf("%q: %q, want %q", command, got, want)
+		}
+	}
+}
