@@ -1,0 +1,126 @@
+package payload
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Builder fills a payload directory. What it writes becomes visible as a payload only with Finish, which writes the manifest last.
+type Builder struct {
+	dir   string
+	files []File
+	why   map[string]string
+}
+
+// NewBuilder starts a payload in dir, which may hold an older one: blobs that are the same are kept.
+func NewBuilder(dir string) (*Builder, error) {
+	if err := os.MkdirAll(filepath.Join(dir, blobDir), 0o755); err != nil {
+		return nil, fmt.Errorf("making the payload directory: %w", err)
+	}
+	return &Builder{dir: dir, why: map[string]string{}}, nil
+}
+
+// Add takes a part's content. name must be one of Parts; version and source are as in File.
+func (b *Builder) Add(name, version, source string, content io.Reader) (File, error) {
+	part, known := PartNamed(name)
+	if !known {
+		return File{}, fmt.Errorf("adding %q: not a part of a payload", name)
+	}
+	if slices.ContainsFunc(b.files, func(f File) bool { return f.Name == name }) {
+		return File{}, fmt.Errorf("adding %s: it is there already", name)
+	}
+	blob, err := b.store(content)
+	if err != nil {
+		return File{}, fmt.Errorf("adding %s: %w", name, err)
+	}
+	f := File{Name: name, Version: version, Source: source, Size: blob.Size, Digest: blob.Digest, Path: part.Path}
+	b.files = append(b.files, f)
+	return f, nil
+}
+
+// Lacks records why a part is not going to be added.
+func (b *Builder) Lacks(name, reason string) { b.why[name] = reason }
+
+// Finish writes the manifest, with files in the order of Parts, and removes blobs that it does not name.
+func (b *Builder) Finish(version string) (Manifest, error) {
+	m := Manifest{Version: version, Files: []File{}, Missing: lacking(b.files, b.why)}
+	for _, p := range Parts() {
+		if f, found := (Manifest{Files: b.files}).Named(p.Name); found {
+			m.Files = append(m.Files, f)
+		}
+	}
+	if err := m.check(); err != nil {
+		return Manifest{}, fmt.Errorf("checking the manifest: %w", err)
+	}
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return Manifest{}, fmt.Errorf("encoding the manifest: %w", err)
+	}
+	text = append(text, '\n')
+	if err = writeFile(filepath.Join(b.dir, ManifestName), strings.NewReader(string(text))); err != nil {
+		return Manifest{}, fmt.Errorf("writing the manifest: %w", err)
+	}
+	if err = b.prune(m); err != nil {
+		return Manifest{}, fmt.Errorf("removing blobs of an older payload: %w", err)
+	}
+	return m, nil
+}
+
+// store writes content under the name of its digest.
+func (b *Builder) store(content io.Reader) (contract.Blob, error) {
+	temporary, err := os.CreateTemp(filepath.Join(b.dir, blobDir), ".new-*")
+	if err != nil {
+		return contract.Blob{}, err
+	}
+	hash := sha256.New()
+	size, err := io.Copy(io.MultiWriter(temporary, hash), content)
+	if err = errors.Join(err, temporary.Chmod(0o644), temporary.Close()); err != nil {
+		return contract.Blob{}, errors.Join(err, os.Remove(temporary.Name()))
+	}
+	blob := contract.Blob{Digest: hex.EncodeToString(hash.Sum(nil)), Size: size}
+	if err = os.Rename(temporary.Name(), blobPath(b.dir, blob.Digest)); err != nil {
+		return contract.Blob{}, errors.Join(err, os.Remove(temporary.Name()))
+	}
+	return blob, nil
+}
+
+// prune removes blobs, and what an interrupted Builder left, that m does not name.
+func (b *Builder) prune(m Manifest) error {
+	entries, err := os.ReadDir(filepath.Join(b.dir, blobDir))
+	if err != nil {
+		return err
+	}
+	var all []error
+	for _, e := range entries {
+		if !slices.ContainsFunc(m.Files, func(f File) bool { return f.Digest == e.Name() }) {
+			all = append(all, os.Remove(filepath.Join(b.dir, blobDir, e.Name())))
+		}
+	}
+	return errors.Join(all...)
+}
+
+// writeFile replaces a file in one step.
+func writeFile(path string, content io.Reader) error {
+	temporary, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(temporary, content)
+	if err = errors.Join(err, temporary.Chmod(0o644), temporary.Close()); err == nil {
+		err = os.Rename(temporary.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temporary.Name()))
+	}
+	return nil
+}

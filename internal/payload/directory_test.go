@@ -1,0 +1,272 @@
+package payload
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+func standins(t *testing.T) (string, Manifest) {
+	t.Helper()
+	dir := t.TempDir()
+	m, err := WriteStandins(dir, "1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir, m
+}
+
+func TestStandinsMakeACompletePayload(t *testing.T) {
+	t.Parallel()
+	dir, m := standins(t)
+	d, err := OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = d.Verify(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(m, d.Manifest()); diff != "" {
+		t.Errorf("what is read differs from what was written:\n%s", diff)
+	}
+	if err = m.Joinable(); err != nil || len(m.Missing) != 0 {
+		t.Errorf("stand-ins lack something: %v, %v", err, m.Missing)
+	}
+	if len(m.Files) != len(Parts()) || len(m.Blobs()) != len(Parts()) {
+		t.Errorf("%d files with %d blobs, want %d of each", len(m.Files), len(m.Blobs()), len(Parts()))
+	}
+	for _, f := range m.Files {
+		b, found := d.Blob(f.Digest)
+		if !found {
+			t.Fatalf("%s has no blob", f.Name)
+		}
+		content := read(t, b)
+		if !strings.HasPrefix(content, "MZ\n"+f.Name+"\n1.0.0\n") || int64(len(content)) != f.Size {
+			t.Errorf("%s starts with %q and has %d bytes", f.Name, content[:min(40, len(content))], len(content))
+		}
+	}
+}
+
+func read(t *testing.T, b Blob) string {
+	t.Helper()
+	r, err := b.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+func TestStandinsAreTheSameEveryTimeAndDifferByVersion(t *testing.T) {
+	t.Parallel()
+	dir, first := standins(t)
+	_, second := standins(t)
+	if diff := cmp.Diff(first, second); diff != "" {
+		t.Errorf("two runs differ:\n%s", diff)
+	}
+	next, err := WriteStandins(dir, "2.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range next.Files {
+		if f.Digest == first.Files[i].Digest {
+			t.Errorf("%s is the same in two versions", f.Name)
+		}
+	}
+	left, err := os.ReadDir(filepath.Join(dir, blobDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) != len(next.Files) {
+		t.Errorf("%d blobs are left of %d: an older payload is not cleaned away", len(left), len(next.Files))
+	}
+}
+
+func TestDirectoryTravelsToANode(t *testing.T) {
+	t.Parallel()
+	dir, m := standins(t)
+	d, err := OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blobs, err := d.Select(m.Blobs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stream bytes.Buffer
+	if err = Pack(t.Context(), &stream, blobs); err != nil {
+		t.Fatal(err)
+	}
+	stored, missing, err := Unpack(t.Context(), &stream, m.Blobs(), newMemorySink())
+	if err != nil || len(stored) != len(m.Files) || len(missing) != 0 {
+		t.Errorf("unpacking answered %v: %d stored, %d missing", err, len(stored), len(missing))
+	}
+	if _, err = d.Select([]contract.Blob{{Digest: strings.Repeat("0", 64)}}); err == nil {
+		t.Error("a blob that is not there is selected")
+	}
+}
+
+func TestOpenDirRefuses(t *testing.T) {
+	t.Parallel()
+	digest := strings.Repeat("a", 64)
+	file := func(change func(f *File)) []File {
+		f := File{Name: "kubelet.exe", Digest: digest, Size: 1, Path: `C:\k\kubelet.exe`}
+		change(&f)
+		return []File{f}
+	}
+	same := func(*File) {}
+	cases := map[string]struct {
+		text  string
+		files []File
+		blob  string
+	}{
+		"a directory without a manifest":  {},
+		"a manifest that is no JSON":      {text: "{"},
+		"a blob that is not there":        {files: file(same)},
+		"a blob of another size":          {files: file(same), blob: "xx"},
+		"a digest that leads elsewhere":   {files: file(func(f *File) { f.Digest = "../../etc/passwd" })},
+		"a digest in capitals":            {files: file(func(f *File) { f.Digest = strings.ToUpper(digest) })},
+		"a file without a name":           {files: file(func(f *File) { f.Name = "" })},
+		"a name that is a path":           {files: file(func(f *File) { f.Name = `k\kubelet.exe` })},
+		"a path that is relative":         {files: file(func(f *File) { f.Path = `k\kubelet.exe` })},
+		"a path that climbs":              {files: file(func(f *File) { f.Path = `C:\k\..\Windows\x.exe` })},
+		"a path to a stream of a file":    {files: file(func(f *File) { f.Path = `C:\k\kubelet.exe:evil` })},
+		"a negative size":                 {files: file(func(f *File) { f.Size = -1 })},
+		"a name that stands there twice":  {files: append(file(same), file(func(f *File) { f.Path = `C:\k\other.exe`; f.Name = "KUBELET.exe" })...)},
+		"a path that stands there twice":  {files: append(file(same), file(func(f *File) { f.Path = `c:\K\kubelet.exe`; f.Name = "other.exe" })...)},
+		"a digest that has two sizes":     {files: append(file(same), File{Name: "other.exe", Digest: digest, Size: 2, Path: `C:\k\other.exe`})},
+		"a path with an empty part in it": {files: file(func(f *File) { f.Path = `C:\k\\kubelet.exe` })},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if c.files != nil {
+				text, err := json.Marshal(Manifest{Files: c.files})
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.text = string(text)
+			}
+			if c.text != "" {
+				place(t, filepath.Join(dir, ManifestName), c.text)
+			}
+			if c.blob != "" {
+				place(t, blobPath(dir, digest), c.blob)
+			}
+			_, err := OpenDir(dir)
+			problem, found := contract.AsProblem(err)
+			if !found || problem.Reason != contract.ReasonPayloadMissing {
+				t.Errorf("answered %v, want PayloadMissing", err)
+			}
+		})
+	}
+}
+
+func place(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestVerifyFindsABlobWithOtherContent(t *testing.T) {
+	t.Parallel()
+	dir, m := standins(t)
+	victim := m.Files[3]
+	place(t, blobPath(dir, victim.Digest), strings.Repeat("x", int(victim.Size)))
+	d, err := OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = d.Verify(t.Context())
+	problem, found := contract.AsProblem(err)
+	if !found || problem.Reason != contract.ReasonPayloadCorrupt || !strings.Contains(err.Error(), victim.Name) {
+		t.Errorf("answered %v, want PayloadCorrupt about %s", err, victim.Name)
+	}
+}
+
+func TestBuilderSaysWhatIsLacking(t *testing.T) {
+	t.Parallel()
+	b, err := NewBuilder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range Parts() {
+		if p.Name == NameCSIProxy || p.Name == NameKubelet {
+			continue
+		}
+		if _, err = b.Add(p.Name, "v1", "a module", strings.NewReader(p.Name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Lacks(NameCSIProxy, "not supplied")
+	m, err := b.Finish("v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Missing{
+		{Name: NameKubelet, Feature: featureNode, Reason: "not in the payload"},
+		{Name: NameCSIProxy, Feature: featureStorage, Reason: "not supplied"},
+	}
+	if diff := cmp.Diff(want, m.Missing); diff != "" {
+		t.Errorf("missing differs:\n%s", diff)
+	}
+	problem, found := contract.AsProblem(m.Joinable())
+	if !found || problem.Reason != contract.ReasonPayloadMissing || !strings.Contains(problem.Detail, NameKubelet) || strings.Contains(problem.Detail, NameCSIProxy) {
+		t.Errorf("joinable answered %v, want PayloadMissing about %s only", problem, NameKubelet)
+	}
+}
+
+func TestBuilderRefusesStrangersAndRepeats(t *testing.T) {
+	t.Parallel()
+	b, err := NewBuilder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = b.Add("calc.exe", "v1", "", strings.NewReader("x")); err == nil {
+		t.Error("a file that is no part is added")
+	}
+	if _, err = b.Add(NameKubelet, "v1", "", strings.NewReader("x")); err != nil {
+		t.Error(err)
+	}
+	if _, err = b.Add(NameKubelet, "v1", "", strings.NewReader("x")); err == nil {
+		t.Error("a part is added twice")
+	}
+}
+
+func TestPartsAreThoseOfTheContract(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, p := range Parts() {
+		names = append(names, p.Name)
+		if !isNodePath(p.Path) || !strings.HasSuffix(p.Path, `\`+p.Name) {
+			t.Errorf("%s lies at %s", p.Name, p.Path)
+		}
+		if p.Feature == "" {
+			t.Errorf("%s has no feature", p.Name)
+		}
+	}
+	slices.Sort(names)
+	if len(slices.Compact(names)) != 14 {
+		t.Errorf("%d different parts, want the 14 of the contract", len(names))
+	}
+}

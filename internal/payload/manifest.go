@@ -1,0 +1,120 @@
+package payload
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// digestLength is that of a SHA-256 in hex.
+const digestLength = 64
+
+// isDigest says whether text is a lower-case hex SHA-256, and so safe as a file name.
+func isDigest(text string) bool {
+	if len(text) != digestLength {
+		return false
+	}
+	for _, c := range []byte(text) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// Named finds a file by its name.
+func (m Manifest) Named(name string) (File, bool) {
+	for _, f := range m.Files {
+		if f.Name == name {
+			return f, true
+		}
+	}
+	return File{}, false
+}
+
+// Blobs lists what the files hold, each digest once, in the order of the files.
+func (m Manifest) Blobs() []contract.Blob {
+	seen := make(map[string]bool, len(m.Files))
+	blobs := make([]contract.Blob, 0, len(m.Files))
+	for _, f := range m.Files {
+		if !seen[f.Digest] {
+			seen[f.Digest] = true
+			blobs = append(blobs, f.Blob())
+		}
+	}
+	return blobs
+}
+
+// Joinable answers nil when hosts can become nodes with this payload, and otherwise a *contract.Problem that names the required parts
+// which it lacks.
+func (m Manifest) Joinable() error {
+	var lacking []string
+	for _, p := range Parts() {
+		if _, found := m.Named(p.Name); p.Required && !found {
+			lacking = append(lacking, p.Name)
+		}
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	return contract.NewProblem(contract.ReasonPayloadMissing, "payload %q lacks %s", m.Version, strings.Join(lacking, ", "))
+}
+
+// check finds what makes a manifest unusable: a name or path twice, a digest that is none, a path that is not one of a node.
+func (m Manifest) check() error {
+	names, paths, sizes := map[string]bool{}, map[string]bool{}, map[string]int64{}
+	for _, f := range m.Files {
+		name, path := strings.ToLower(f.Name), strings.ToLower(f.Path)
+		switch {
+		case name == "" || strings.ContainsAny(name, `/\:`):
+			return fmt.Errorf("file name %q is not usable", f.Name)
+		case names[name]:
+			return fmt.Errorf("file name %q stands there twice", f.Name)
+		case !isNodePath(f.Path):
+			return fmt.Errorf("path %q of %s is not an absolute Windows path", f.Path, f.Name)
+		case paths[path]:
+			return fmt.Errorf("path %q stands there twice", f.Path)
+		case !isDigest(f.Digest):
+			return fmt.Errorf("digest %q of %s is not a SHA-256", f.Digest, f.Name)
+		case f.Size < 0:
+			return fmt.Errorf("size of %s is negative", f.Name)
+		}
+		if size, seen := sizes[f.Digest]; seen && size != f.Size {
+			return fmt.Errorf("digest of %s stands there with two sizes", f.Name)
+		}
+		names[name], paths[path], sizes[f.Digest] = true, true, f.Size
+	}
+	return nil
+}
+
+// isNodePath says whether a path is absolute on drive C: and has no relative or drive parts further on.
+func isNodePath(path string) bool {
+	rest, found := strings.CutPrefix(strings.ToLower(path), `c:\`)
+	if !found || rest == "" || strings.ContainsAny(rest, `/:*?"<>|`) {
+		return false
+	}
+	for part := range strings.SplitSeq(rest, `\`) {
+		if part == "" || part == "." || part == ".." {
+			return false
+		}
+	}
+	return true
+}
+
+// lacking lists every part that the files don't have, with why not where that is known.
+func lacking(files []File, why map[string]string) []Missing {
+	have := Manifest{Files: files}
+	var missing []Missing
+	for _, p := range Parts() {
+		if _, found := have.Named(p.Name); found {
+			continue
+		}
+		reason := why[p.Name]
+		if reason == "" {
+			reason = "not in the payload"
+		}
+		missing = append(missing, Missing{Name: p.Name, Feature: p.Feature, Reason: reason})
+	}
+	return missing
+}

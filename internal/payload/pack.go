@@ -1,0 +1,62 @@
+package payload
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Pack writes blobs to w as one stream: a tar in zstd, each entry named by its digest. The fast level packs Windows binaries to about
+// two fifths at several hundred MB/s and core, so that the network stays the bottleneck; what does not compress is stored in raw blocks.
+//
+// One encoder goroutine per stream keeps fifty hosts that join at once from needing fifty times the memory of all cores. A blob whose
+// content is shorter or longer than it says is an error; digests are the receiver's business.
+func Pack(ctx context.Context, w io.Writer, blobs []Blob) error {
+	z, err := zstd.NewWriter(w,
+		zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithEncoderConcurrency(1),
+		zstd.WithEncoderCRC(true),
+		zstd.WithWindowSize(windowSize))
+	if err != nil {
+		return fmt.Errorf("starting the compression: %w", err)
+	}
+	t := tar.NewWriter(z)
+	for _, b := range blobs {
+		if err = packOne(ctx, t, b); err != nil {
+			return errors.Join(fmt.Errorf("packing blob %.16s: %w", b.Digest, err), z.Close())
+		}
+	}
+	if err = errors.Join(t.Close(), z.Close()); err != nil {
+		return fmt.Errorf("ending the stream: %w", err)
+	}
+	return nil
+}
+
+// windowSize of the compression in bytes; the receiver refuses larger ones.
+const windowSize = 4 << 20
+
+func packOne(ctx context.Context, t *tar.Writer, b Blob) (err error) {
+	if !isDigest(b.Digest) {
+		return errors.New("its digest is not a SHA-256")
+	}
+	r, err := b.Open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	if err = t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: b.Digest, Size: b.Size, Mode: 0o644}); err != nil {
+		return err
+	}
+	n, err := io.Copy(t, until(ctx, r))
+	if err != nil {
+		return err
+	}
+	if n != b.Size {
+		return fmt.Errorf("it has %d bytes and should have %d", n, b.Size)
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package payload
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// memorySink keeps blobs in memory, checks the rules of Sink, and fails when told to.
+type memorySink struct {
+	kept      map[string][]byte
+	open      int
+	createErr error
+	writeErr  error
+	commitErr error
+}
+
+func newMemorySink() *memorySink { return &memorySink{kept: map[string][]byte{}} }
+
+func (s *memorySink) Create(blob contract.Blob) (Pending, error) {
+	if s.createErr != nil {
+		return nil, s.createErr
+	}
+	s.open++
+	return &memoryPending{sink: s, blob: blob}, nil
+}
+
+type memoryPending struct {
+	sink *memorySink
+	blob contract.Blob
+	data bytes.Buffer
+	done bool
+}
+
+func (p *memoryPending) Write(b []byte) (int, error) {
+	if p.done {
+		return 0, errors.New("written after its end")
+	}
+	if p.sink.writeErr != nil {
+		return 0, p.sink.writeErr
+	}
+	if int64(p.data.Len()+len(b)) > p.blob.Size {
+		return 0, errors.New("more is written than the blob's size")
+	}
+	return p.data.Write(b)
+}
+
+func (p *memoryPending) Commit() error {
+	if err := p.end(); err != nil {
+		return err
+	}
+	if p.sink.commitErr != nil {
+		return p.sink.commitErr
+	}
+	if got := digestOf(p.data.Bytes()); got != p.blob.Digest {
+		return fmt.Errorf("committed with digest %s instead of %s", got, p.blob.Digest)
+	}
+	p.sink.kept[p.blob.Digest] = p.data.Bytes()
+	return nil
+}
+
+func (p *memoryPending) Discard() error { return p.end() }
+
+func (p *memoryPending) end() error {
+	if p.done {
+		return errors.New("ended twice")
+	}
+	p.done = true
+	p.sink.open--
+	return nil
+}
+
+// assertConsistent fails when something is left open, or stored and missing are not what was wanted.
+func (s *memorySink) assertConsistent(t *testing.T, want []contract.Blob, stored []string, missing []contract.Blob) {
+	t.Helper()
+	// A failed Commit ends its blob, too.
+	if s.open != 0 {
+		t.Errorf("%d blobs were neither committed nor discarded", s.open)
+	}
+	unique := map[string]bool{}
+	for _, b := range want {
+		unique[b.Digest] = true
+	}
+	if len(stored)+len(missing) != len(unique) {
+		t.Errorf("stored %d and missing %d do not make up the %d wanted", len(stored), len(missing), len(unique))
+	}
+	if len(stored) != len(s.kept) {
+		t.Errorf("stored says %d, the sink has %d", len(stored), len(s.kept))
+	}
+	for _, digest := range stored {
+		if !unique[digest] || s.kept[digest] == nil && digest != digestOf(nil) {
+			t.Errorf("%s is called stored and is not wanted or not in the sink", digest)
+		}
+	}
+}
+
+func digestOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// blobOf makes a blob from its content.
+func blobOf(content []byte) Blob {
+	return Blob{
+		Blob: contract.Blob{Digest: digestOf(content), Size: int64(len(content))},
+		Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
+	}
+}
+
+// wanted are the bare blobs.
+func wanted(blobs []Blob) []contract.Blob {
+	bare := make([]contract.Blob, 0, len(blobs))
+	for _, b := range blobs {
+		bare = append(bare, b.Blob)
+	}
+	return bare
+}

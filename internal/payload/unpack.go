@@ -1,0 +1,227 @@
+package payload
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Sink is where unpacked blobs go. The daemon implements it on its store.
+type Sink interface {
+	// Create begins to store a blob under a temporary name. A repeated call starts anew.
+	Create(blob contract.Blob) (Pending, error)
+}
+
+// Pending is a blob that is being written. Exactly one of Commit and Discard ends it.
+type Pending interface {
+	io.Writer
+	// Commit makes the blob permanent under its digest; it is called only when size and digest are right.
+	Commit() error
+	// Discard takes it away.
+	Discard() error
+}
+
+// Bounds on what a stream may ask of its receiver.
+const (
+	// maxUnwanted is how many bytes that nobody asked for are read over: an honest sender includes at most what arrived in the meantime,
+	// so a whole payload is plenty.
+	maxUnwanted = 1 << 30
+	// maxUnwantedEntries bounds the entries that nobody asked for.
+	maxUnwantedEntries = 1 << 10
+	// entryOverhead is what tar adds to an entry: header and padding.
+	entryOverhead = 2 << 10
+	// maxWindow is the largest zstd window in bytes that is accepted. It is twice what Pack uses, and what RFC 8878 recommends.
+	maxWindow = 2 * windowSize
+)
+
+// errTooMuch ends a stream that goes on and on.
+var errTooMuch = errors.New("the stream holds far more than was asked for")
+
+// Unpack reads a stream of Pack and gives the wanted blobs to sink. Names and sizes in the stream are taken as claims: what is stored has
+// the size and the digest that the caller wants. Other entries are read over, within bounds. Memory does not depend on the stream.
+//
+// stored and missing together are what was wanted, also when there is an error; blobs that came whole are kept. err is a
+// *contract.Problem PayloadCorrupt when the stream or a blob in it is damaged, and PayloadIncomplete when the stream ends before
+// everything came. Errors of r, sink and ctx are wrapped. What follows the last wanted blob is not looked at.
+func Unpack(ctx context.Context, r io.Reader, want []contract.Blob, sink Sink) (stored []string, missing []contract.Blob, err error) {
+	u := newUnpacking(want, sink)
+	err = u.run(ctx, r)
+	for _, b := range u.order {
+		if u.stored[b.Digest] {
+			stored = append(stored, b.Digest)
+		} else {
+			missing = append(missing, b)
+		}
+	}
+	if len(missing) == 0 && u.fatal == nil {
+		return stored, nil, nil
+	}
+	return stored, missing, err
+}
+
+// unpacking is one run of Unpack.
+type unpacking struct {
+	sink   Sink
+	order  []contract.Blob // wanted, each digest once
+	sizes  map[string]int64
+	stored map[string]bool
+	// broken counts the wanted blobs that came with other content.
+	broken int
+	// fatal is an error of the sink, the source or the context: not the stream's fault.
+	fatal error
+	buf   []byte
+}
+
+func newUnpacking(want []contract.Blob, sink Sink) *unpacking {
+	u := &unpacking{sink: sink, sizes: map[string]int64{}, stored: map[string]bool{}, buf: make([]byte, 128<<10)}
+	for _, b := range want {
+		if _, seen := u.sizes[b.Digest]; !seen {
+			u.sizes[b.Digest] = b.Size
+			u.order = append(u.order, b)
+		}
+	}
+	return u
+}
+
+// run unpacks until nothing is wanted any more, or the stream ends one way or another.
+func (u *unpacking) run(ctx context.Context, r io.Reader) error {
+	z, err := zstd.NewReader(u.source(ctx, r),
+		zstd.WithDecoderConcurrency(1),
+		zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(maxWindow))
+	if err != nil {
+		return u.classify(err)
+	}
+	defer z.Close()
+	t := tar.NewReader(u.bounded(z))
+	for unwanted := 0; len(u.stored) < len(u.order); {
+		header, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return u.incomplete()
+		}
+		if err != nil {
+			return u.classify(err)
+		}
+		size, wanted := u.sizes[header.Name]
+		if header.Typeflag != tar.TypeReg || !wanted || u.stored[header.Name] {
+			if unwanted++; unwanted > maxUnwantedEntries {
+				return u.classify(errTooMuch)
+			}
+			continue
+		}
+		if header.Size != size {
+			u.broken++
+			continue
+		}
+		if err = u.take(t, contract.Blob{Digest: header.Name, Size: size}); err != nil {
+			return u.classify(err)
+		}
+	}
+	return nil
+}
+
+// take stores one blob, or discards it and counts it as broken when its content is another.
+func (u *unpacking) take(r io.Reader, b contract.Blob) error {
+	pending, err := u.sink.Create(b)
+	if err != nil {
+		return u.stop(fmt.Errorf("storing blob %.16s: %w", b.Digest, err))
+	}
+	hash := sha256.New()
+	n, err := io.CopyBuffer(io.MultiWriter(hash, u.writer(pending)), onlyReader{io.LimitReader(r, b.Size)}, u.buf)
+	right := err == nil && n == b.Size && hex.EncodeToString(hash.Sum(nil)) == b.Digest
+	if !right {
+		if err == nil {
+			u.broken++
+		}
+		if discardErr := pending.Discard(); discardErr != nil && u.fatal == nil {
+			return u.stop(fmt.Errorf("discarding blob %.16s: %w", b.Digest, discardErr))
+		}
+		return err
+	}
+	if err = pending.Commit(); err != nil {
+		return u.stop(fmt.Errorf("storing blob %.16s: %w", b.Digest, err))
+	}
+	u.stored[b.Digest] = true
+	return nil
+}
+
+// onlyReader hides a WriterTo, so that copying uses the buffer that is given.
+type onlyReader struct{ io.Reader }
+
+// stop notes an error that is not the stream's fault.
+func (u *unpacking) stop(err error) error {
+	u.fatal = err
+	return err
+}
+
+// source reads the compressed stream and notes errors of the reading itself.
+func (u *unpacking) source(ctx context.Context, r io.Reader) io.Reader {
+	r = until(ctx, r)
+	return readerFunc(func(p []byte) (int, error) {
+		n, err := r.Read(p)
+		if err != nil && !errors.Is(err, io.EOF) {
+			err = u.stop(fmt.Errorf("reading the stream: %w", err))
+		}
+		return n, err
+	})
+}
+
+// bounded ends a stream that unpacks to far more than what is wanted.
+func (u *unpacking) bounded(r io.Reader) io.Reader {
+	left := int64(maxUnwanted) + maxUnwantedEntries*entryOverhead
+	for _, b := range u.order {
+		left += b.Size + entryOverhead
+	}
+	return readerFunc(func(p []byte) (int, error) {
+		if left <= 0 {
+			return 0, errTooMuch
+		}
+		n, err := r.Read(p[:min(int64(len(p)), left)])
+		left -= int64(n)
+		return n, err
+	})
+}
+
+// writer writes to the sink and notes its errors.
+func (u *unpacking) writer(w io.Writer) io.Writer {
+	return writerFunc(func(p []byte) (int, error) {
+		n, err := w.Write(p)
+		if err != nil {
+			err = u.stop(fmt.Errorf("storing a blob: %w", err))
+		}
+		return n, err
+	})
+}
+
+// writerFunc is an io.Writer from a function.
+type writerFunc func(p []byte) (int, error)
+
+// Write is io.Writer.
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// classify says what an error while decoding means.
+func (u *unpacking) classify(err error) error {
+	switch {
+	case u.fatal != nil:
+		return u.fatal
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return u.incomplete()
+	}
+	return contract.NewProblem(contract.ReasonPayloadCorrupt, "unpacking the stream after %d of %d blobs: %v", len(u.stored), len(u.order), err)
+}
+
+// incomplete is the answer when the stream ended and something is still wanted.
+func (u *unpacking) incomplete() error {
+	if u.broken > 0 {
+		return contract.NewProblem(contract.ReasonPayloadCorrupt, "%d of %d blobs arrived with other content", u.broken, len(u.order))
+	}
+	return contract.NewProblem(contract.ReasonPayloadIncomplete, "the stream ended after %d of %d blobs", len(u.stored), len(u.order))
+}
