@@ -1,0 +1,70 @@
+package cluster
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// auditPolicy writes one line for each request: a watch when it begins and when
+// it ends, anything else when it is answered.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+`
+
+// apiServerComponent is an API server that authenticates and authorizes as
+// OpenShift's does. Left out on purpose: aggregation (no API of this project is
+// aggregated), and reconciling its own endpoints, as no pod will call it.
+func apiServerComponent(binaries Binaries, w *workspace, f files, p port) component {
+	c := component{
+		name: apiServerName,
+		path: binaries.APIServer,
+		dir:  w.path("etcd"), // the etcd URL is relative
+		log:  w.path(apiServerName + ".log"),
+		args: []string{
+			"--etcd-servers=" + etcdClientURL,
+			"--bind-address=" + loopback,
+			"--advertise-address=" + loopback,
+			"--secure-port=" + strconv.Itoa(p.number),
+			"--permit-port-sharing=" + strconv.FormatBool(p.shared),
+			"--cert-dir=" + w.dir,
+			"--tls-cert-file=" + f.servingCert,
+			"--tls-private-key-file=" + f.servingKey,
+			"--client-ca-file=" + f.caCert,
+			"--kubelet-certificate-authority=" + f.caCert,
+			"--kubelet-client-certificate=" + f.kubeletClientCert,
+			"--kubelet-client-key=" + f.kubeletClientKey,
+			"--kubelet-preferred-address-types=InternalIP,Hostname",
+
+			"--authorization-mode=Node,RBAC",
+			"--enable-admission-plugins=NodeRestriction",
+			"--allow-privileged=true",
+			"--service-cluster-ip-range=" + serviceNetwork,
+			"--endpoint-reconciler-type=none",
+
+			"--service-account-issuer=https://kubernetes.default.svc",
+			"--service-account-key-file=" + f.tokenPublicKey,
+			"--service-account-signing-key-file=" + f.tokenKey,
+			// A token asked for ten minutes must be refused after ten minutes.
+			"--service-account-extend-token-expiration=false",
+
+			// OpenShift's limits, so that a benchmark meets the same ones.
+			"--max-requests-inflight=3000",
+			"--max-mutating-requests-inflight=1000",
+			"--profiling=false",
+		},
+	}
+	if f.auditLog != "" {
+		c.args = append(c.args,
+			"--audit-policy-file="+f.auditPolicy,
+			"--audit-log-path="+f.auditLog,
+			"--audit-log-mode=blocking", // a line is there when its request is answered
+			"--audit-log-maxsize=0",     // one file, however long
+		)
+	}
+	return c
+}
+
+func apiURL(p port) string { return fmt.Sprintf("https://%s", p.address()) }

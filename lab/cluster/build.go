@@ -1,0 +1,248 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// BuildOptions says how Build reports and where it keeps its result. The zero
+// value is usable.
+type BuildOptions struct {
+	// Progress receives a line at the start and end of each program's build and
+	// every few seconds in between. Nothing is written when the cache has it all.
+	// Nil discards.
+	Progress io.Writer
+	// CacheDir is the folder that holds the built programs of all versions.
+	// Empty means wmco-lab in the user's cache directory.
+	CacheDir string
+}
+
+// Binaries are the paths of the control plane's programs.
+type Binaries struct {
+	Etcd              string
+	APIServer         string
+	ControllerManager string
+	// Kubectl is not run by this package; it is there for people and scripts.
+	Kubectl string
+}
+
+// kubectlName is the one program that is no component.
+const kubectlName = "kubectl"
+
+// program is one thing to build: its file name and the package of its main.
+type program struct{ name, pkg string }
+
+// programs lists what Build builds. kube-apiserver and kube-controller-manager
+// come last: they share most packages and take the longest.
+func programs() []program {
+	return []program{
+		{name: etcdName, pkg: "go.etcd.io/etcd/server/v3"},
+		{name: kubectlName, pkg: kubernetesModule + "/cmd/kubectl"},
+		{name: controllerManagerName, pkg: kubernetesModule + "/cmd/kube-controller-manager"},
+		{name: apiServerName, pkg: kubernetesModule + "/cmd/kube-apiserver"},
+	}
+}
+
+const (
+	// progressInterval is how often a running build says so: often enough that
+	// nobody takes four silent minutes for a hang, seldom enough to read in a log.
+	progressInterval = 5 * time.Second
+	// buildRecipe is part of the cache key. Raise it when the flags change in a
+	// way that should build everything anew.
+	buildRecipe = "1"
+)
+
+// Build returns the control plane's programs, building those that the cache
+// lacks: four to five minutes on two cores the first time, milliseconds later.
+// A repeated call does nothing. Of two labs that call it at once, one builds and
+// the other waits. A build that is cancelled or fails leaves no partial program.
+func Build(ctx context.Context, options BuildOptions) (Binaries, error) {
+	b, err := newBuilder(ctx, options)
+	if err != nil {
+		return Binaries{}, fmt.Errorf("preparing to build the control plane: %w", err)
+	}
+	if len(b.missing()) == 0 {
+		return b.binaries(), nil
+	}
+	if err := os.MkdirAll(b.out, 0o755); err != nil {
+		return Binaries{}, fmt.Errorf("making the build cache: %w", err)
+	}
+	release, err := acquire(ctx, filepath.Join(filepath.Dir(b.out), "build.lock"), func(waited time.Duration) {
+		b.sayf("another lab is building the control plane; waiting, %s so far", waited)
+	})
+	if err != nil {
+		return Binaries{}, fmt.Errorf("waiting for another build of the control plane: %w", err)
+	}
+	defer release()
+	if err := b.buildMissing(ctx); err != nil {
+		return Binaries{}, err
+	}
+	return b.binaries(), nil
+}
+
+// builder builds the programs of one cache key.
+type builder struct {
+	module   string // folder of lab/controlplane
+	out      string // folder of this key in the cache
+	progress io.Writer
+}
+
+func newBuilder(ctx context.Context, options BuildOptions) (*builder, error) {
+	root, err := ModuleRoot()
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{module: filepath.Join(root, "lab", "controlplane"), progress: options.Progress}
+	if b.progress == nil {
+		b.progress = io.Discard
+	}
+	cache := options.CacheDir
+	if cache == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("finding the user's cache directory: %w", err)
+		}
+		cache = filepath.Join(user, "wmco-lab")
+	}
+	key, err := b.key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.out = filepath.Join(cache, key)
+	return b, nil
+}
+
+// key names everything that the built programs depend on.
+func (b *builder) key(ctx context.Context) (string, error) {
+	hash := sha256.New()
+	for _, name := range []string{"go.mod", "go.sum"} {
+		content, err := os.ReadFile(filepath.Join(b.module, name))
+		if err != nil {
+			return "", fmt.Errorf("reading the pinned versions: %w", err)
+		}
+		fmt.Fprintf(hash, "%s %d\n%s", name, len(content), content)
+	}
+	version, err := b.goTool(ctx, "env", "GOVERSION").Output()
+	if err != nil {
+		return "", fmt.Errorf("asking for the Go version: %w", err)
+	}
+	fmt.Fprintf(hash, "%s %s/%s %s", version, runtime.GOOS, runtime.GOARCH, buildRecipe)
+	return hex.EncodeToString(hash.Sum(nil))[:16], nil
+}
+
+func (b *builder) binaries() Binaries {
+	return Binaries{
+		Etcd:              b.path(etcdName),
+		APIServer:         b.path(apiServerName),
+		ControllerManager: b.path(controllerManagerName),
+		Kubectl:           b.path(kubectlName),
+	}
+}
+
+func (b *builder) path(name string) string {
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	return filepath.Join(b.out, name)
+}
+
+// missing lists the programs that the cache lacks. A program is renamed into
+// place when it is whole, so being there is enough.
+func (b *builder) missing() []program {
+	var missing []program
+	for _, p := range programs() {
+		if _, err := os.Stat(b.path(p.name)); err != nil {
+			missing = append(missing, p)
+		}
+	}
+	return missing
+}
+
+func (b *builder) buildMissing(ctx context.Context) error {
+	missing := b.missing()
+	if len(missing) == 0 {
+		return nil
+	}
+	flags, err := b.linkerFlags(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	b.sayf("building the control plane from its Go modules: minutes, but only the first time")
+	for i, p := range missing {
+		title := fmt.Sprintf("%s (%d of %d)", p.name, i+1, len(missing))
+		if err := b.buildOne(ctx, p, flags, title); err != nil {
+			return fmt.Errorf("building %s: %w", p.name, err)
+		}
+	}
+	b.sayf("control plane built in %s, kept in %s", time.Since(began).Round(time.Second), b.out)
+	return nil
+}
+
+func (b *builder) buildOne(ctx context.Context, p program, linkerFlags, title string) error {
+	temporary := fmt.Sprintf("%s.%d.partial", b.path(p.name), os.Getpid())
+	defer os.Remove(temporary)
+	cmd := b.goTool(ctx, "build", "-mod=readonly", "-trimpath", "-buildvcs=false",
+		"-ldflags", linkerFlags, "-o", temporary, p.pkg)
+	output := &tailWriter{limit: 4 << 10}
+	cmd.Stdout, cmd.Stderr = output, output
+
+	began := time.Now()
+	stop := every(progressInterval, func() {
+		b.sayf("building %s: %s", title, time.Since(began).Round(time.Second))
+	})
+	b.sayf("building %s", title)
+	err := runBound(cmd)
+	stop()
+	if err != nil {
+		return fmt.Errorf("%w; the go command said:\n%s\n"+
+			"to see it all, run in %s: go build %s", err, output, b.module, p.pkg)
+	}
+	return os.Rename(temporary, b.path(p.name))
+}
+
+// goTool prepares a go command in lab/controlplane, for this machine whatever
+// platform the caller's environment cross-compiles to.
+func (b *builder) goTool(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = b.module
+	cmd.Env = append(os.Environ(),
+		"CGO_ENABLED=0", "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
+	return cmd
+}
+
+func (b *builder) sayf(format string, args ...any) {
+	fmt.Fprintf(b.progress, "lab: %s\n", strings.TrimRight(fmt.Sprintf(format, args...), "\n"))
+}
+
+// every calls say at each interval until the returned function is called; that
+// function returns when the last call to say is over.
+func every(interval time.Duration, say func()) (stop func()) {
+	ticker := time.NewTicker(interval)
+	quit, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-ticker.C:
+				say()
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() {
+		ticker.Stop()
+		close(quit)
+		<-ended
+	}
+}

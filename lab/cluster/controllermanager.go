@@ -1,0 +1,68 @@
+package cluster
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// nodeMonitorPeriod is how often nodes are looked at: often enough that the grace
+// period, and not this, decides when a silent node is noticed.
+const nodeMonitorPeriod = 2 * time.Second
+
+// controllers lists what runs, instead of what does not, so that a new Kubernetes
+// version brings no surprise. The approving controller must be absent: approval
+// is the operator's, here as on OpenShift, which turns it off too.
+func controllers() []string {
+	return []string{
+		"certificatesigningrequest-signing-controller",
+		"certificatesigningrequest-cleaner-controller",
+		"clusterrole-aggregation-controller",
+		"daemonset-controller", // with the next four: what a drain has to deal with
+		"deployment-controller",
+		"replicaset-controller",
+		"disruption-controller",
+		"pod-garbage-collector-controller",
+		"garbage-collector-controller",
+		"namespace-controller",
+		"node-lifecycle-controller",
+		"taint-eviction-controller",
+		"root-ca-certificate-publisher-controller",
+		"serviceaccount-controller",
+		"serviceaccount-token-controller",
+		"ttl-controller",
+		"validatingadmissionpolicy-status-controller",
+	}
+}
+
+// controllerManagerComponent runs the controllers under one administrator's
+// identity: single accounts for each would cost seconds at every start and prove
+// nothing about the operator.
+func controllerManagerComponent(binaries Binaries, w *workspace, f files, p port, grace time.Duration) component {
+	return component{
+		name: controllerManagerName,
+		path: binaries.ControllerManager,
+		dir:  w.dir,
+		log:  w.path(controllerManagerName + ".log"),
+		args: []string{
+			"--kubeconfig=" + f.controllerManagerKubeconfig,
+			"--leader-elect=false",
+			"--controllers=" + strings.Join(controllers(), ","),
+			"--bind-address=" + loopback,
+			"--secure-port=" + strconv.Itoa(p.number),
+			"--permit-port-sharing=" + strconv.FormatBool(p.shared),
+			"--tls-cert-file=" + f.servingCert,
+			"--tls-private-key-file=" + f.servingKey,
+			"--cluster-signing-cert-file=" + f.caCert,
+			"--cluster-signing-key-file=" + f.caKey,
+			"--root-ca-file=" + f.caCert,
+			"--service-account-private-key-file=" + f.tokenKey,
+			"--node-monitor-grace-period=" + grace.String(),
+			"--node-startup-grace-period=" + grace.String(),
+			"--node-monitor-period=" + nodeMonitorPeriod.String(),
+			"--kube-api-qps=200",
+			"--kube-api-burst=400",
+			"--profiling=false",
+		},
+	}
+}

@@ -1,0 +1,129 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// crdFieldManager owns the fields of the definitions that InstallCRDs applies.
+	crdFieldManager = "wmco-lab"
+	// crdsAtOnce bounds the requests in flight.
+	crdsAtOnce = 8
+	// crdTimeout bounds the wait for one definition, which takes well under a second.
+	crdTimeout = 30 * time.Second
+	crdPoll    = 50 * time.Millisecond
+)
+
+// CRDOptions says which CustomResourceDefinitions to install.
+type CRDOptions struct {
+	// Paths are YAML files and folders of such. Of a folder, the .yaml and .yml
+	// files right in it are read. Documents of other kinds are passed over.
+	Paths []string
+	// Filter chooses among the definitions found; nil takes them all.
+	Filter func(crd *apiextensionsv1.CustomResourceDefinition) bool
+}
+
+// InstallCRDs applies the chosen CustomResourceDefinitions, waits until the API
+// server serves each, and returns their names in order. A repeated call changes
+// nothing. Two chosen definitions of one name are an error, as of OpenShift's,
+// which come once for each feature set; so is a choice of none.
+func InstallCRDs(ctx context.Context, config *rest.Config, options CRDOptions) ([]string, error) {
+	chosen, err := readCRDs(options)
+	if err != nil {
+		return nil, fmt.Errorf("reading custom resource definitions: %w", err)
+	}
+	client, err := clientset.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(crdsAtOnce)
+	names := make([]string, 0, len(chosen))
+	for name, definition := range chosen {
+		names = append(names, name)
+		group.Go(func() error { return installCRD(ctx, client, definition) })
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// installCRD applies one definition and waits until it is served.
+func installCRD(ctx context.Context, client clientset.Interface, definition crdDocument) error {
+	name := definition.crd.Name
+	crds := client.ApiextensionsV1().CustomResourceDefinitions()
+	force := true
+	_, err := crds.Patch(ctx, name, types.ApplyPatchType, definition.manifest,
+		metav1.PatchOptions{FieldManager: crdFieldManager, Force: &force})
+	if err != nil {
+		return fmt.Errorf("applying %s: %w", name, err)
+	}
+	err = wait.PollUntilContextTimeout(ctx, crdPoll, crdTimeout, true, func(ctx context.Context) (bool, error) {
+		crd, err := crds.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		return established(crd)
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until %s is established: %w", name, err)
+	}
+	err = wait.PollUntilContextTimeout(ctx, crdPoll, crdTimeout, true, func(context.Context) (bool, error) {
+		return served(client.Discovery(), definition.crd)
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until %s is served: %w", name, err)
+	}
+	return nil
+}
+
+// established reports whether the API server has accepted the definition; names
+// that another definition holds are an error, since waiting would not help.
+func established(crd *apiextensionsv1.CustomResourceDefinition) (bool, error) {
+	for _, condition := range crd.Status.Conditions {
+		if condition.Type == apiextensionsv1.NamesAccepted && condition.Status == apiextensionsv1.ConditionFalse {
+			return false, fmt.Errorf("its names are refused: %s", condition.Message)
+		}
+		if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// served reports whether discovery lists the resource in each served version;
+// clients that map kinds to resources go by discovery, which follows a moment
+// after the definition is established.
+func served(client discovery.DiscoveryInterface, crd *apiextensionsv1.CustomResourceDefinition) (bool, error) {
+	for _, version := range crd.Spec.Versions {
+		if !version.Served {
+			continue
+		}
+		list, err := client.ServerResourcesForGroupVersion(crd.Spec.Group + "/" + version.Name)
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == crd.Spec.Names.Plural }) {
+			return false, nil
+		}
+	}
+	return true, nil
+}

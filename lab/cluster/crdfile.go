@@ -1,0 +1,125 @@
+package cluster
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	yamlreader "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// crdDocument is one definition: decoded, to choose by; and as JSON, to apply
+// just what its author wrote.
+type crdDocument struct {
+	crd      *apiextensionsv1.CustomResourceDefinition
+	manifest []byte
+}
+
+// readCRDs returns the chosen definitions by name.
+func readCRDs(options CRDOptions) (map[string]crdDocument, error) {
+	files, err := yamlFiles(options.Paths)
+	if err != nil {
+		return nil, err
+	}
+	chosen, from := map[string]crdDocument{}, map[string]string{}
+	for _, file := range files {
+		documents, err := crdsInFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", file, err)
+		}
+		for _, document := range documents {
+			if options.Filter != nil && !options.Filter(document.crd) {
+				continue
+			}
+			name := document.crd.Name
+			if other, double := from[name]; double {
+				return nil, fmt.Errorf("%s is defined in %s and in %s: choose one with Filter", name, other, file)
+			}
+			chosen[name], from[name] = document, file
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("none chosen of what is in %v", options.Paths)
+	}
+	return chosen, nil
+}
+
+// yamlFiles lists the files that the paths name or hold.
+func yamlFiles(paths []string) ([]string, error) {
+	var files []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() {
+			files = append(files, path)
+			continue
+		}
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range entries {
+			if extension := filepath.Ext(entry.Name()); extension == ".yaml" || extension == ".yml" {
+				files = append(files, filepath.Join(path, entry.Name()))
+			}
+		}
+	}
+	return files, nil
+}
+
+func crdsInFile(path string) ([]crdDocument, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	reader := yamlreader.NewYAMLReader(bufio.NewReader(bytes.NewReader(content)))
+	var documents []crdDocument
+	for {
+		text, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return documents, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		document, isCRD, err := decodeCRD(text)
+		if err != nil {
+			return nil, err
+		}
+		if isCRD {
+			documents = append(documents, document)
+		}
+	}
+}
+
+// decodeCRD decodes a YAML document if it is a definition. The status is dropped:
+// some generators write an empty one, and it is not ours to apply.
+func decodeCRD(text []byte) (document crdDocument, isCRD bool, err error) {
+	content, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		return crdDocument{}, false, err
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(content, &object); err != nil {
+		return crdDocument{}, false, err
+	}
+	if string(object["kind"]) != `"CustomResourceDefinition"` {
+		return crdDocument{}, false, nil
+	}
+	delete(object, "status")
+	document.crd = &apiextensionsv1.CustomResourceDefinition{}
+	if err := json.Unmarshal(content, document.crd); err != nil {
+		return crdDocument{}, false, err
+	}
+	document.manifest, err = json.Marshal(object)
+	return document, true, err
+}

@@ -1,0 +1,84 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// helperVariable makes the test binary be a lab that waits to be killed.
+const helperVariable = "WMCO_LAB_TEST_HELPER"
+
+// helperReport is what such a lab prints when its cluster runs.
+type helperReport struct {
+	DataDir string
+	PIDs    []int
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(helperVariable) != "" {
+		if err := waitToBeKilled(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func waitToBeKilled(ctx context.Context) error {
+	c, err := Start(ctx, Options{Progress: os.Stderr})
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(helperReport{DataDir: c.DataDir, PIDs: c.pids()}); err != nil {
+		return err
+	}
+	select {}
+}
+
+// pids lists the processes of the running components.
+func (c *Cluster) pids() []int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var pids []int
+	for _, p := range c.running {
+		pids = append(pids, p.cmd.Process.Pid)
+	}
+	return pids
+}
+
+// startCluster starts a cluster that ends with the test.
+func startCluster(t *testing.T, options Options) *Cluster {
+	t.Helper()
+	options.Progress = os.Stderr
+	c, err := Start(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// eventually asks until the answer is nil, for half a minute at most.
+func eventually(t *testing.T, ask func(ctx context.Context) error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true,
+		func(ctx context.Context) (bool, error) {
+			last = ask(ctx)
+			return last == nil, nil
+		})
+	if err != nil {
+		t.Fatalf("%v: %v", err, last)
+	}
+}

@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// errNotRunning is returned for a component that has ended or was stopped.
+var errNotRunning = errors.New("it is not running")
+
+// PauseAPIServer suspends the API server: connections stay open and requests on
+// them hang, as when a network or a machine stalls. A repeated call does nothing.
+// Not possible on Windows.
+func (c *Cluster) PauseAPIServer() error {
+	return c.withAPIServer("pausing", (*process).suspend)
+}
+
+// ResumeAPIServer lets a paused API server go on. A repeated call does nothing.
+func (c *Cluster) ResumeAPIServer() error {
+	return c.withAPIServer("resuming", (*process).resume)
+}
+
+// StopAPIServer kills the API server and returns when it is gone: connections
+// break and new ones are refused. Its data stays. A repeated call does nothing.
+func (c *Cluster) StopAPIServer() error {
+	err := c.withAPIServer("stopping", (*process).kill)
+	if errors.Is(err, errNotRunning) {
+		return nil
+	}
+	return err
+}
+
+// StartAPIServer starts a stopped API server at the same URL, with the same data
+// and identities, and returns when it is ready. It fails if it is running.
+func (c *Cluster) StartAPIServer(ctx context.Context) error {
+	if err := c.startAPIServer(ctx); err != nil {
+		return fmt.Errorf("starting the API server again: %w", err)
+	}
+	return nil
+}
+
+func (c *Cluster) withAPIServer(doing string, act func(*process) error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.running[c.apiServer.name]
+	err := errNotRunning
+	if p != nil && !p.hasEnded() {
+		err = act(p)
+	}
+	if err != nil {
+		return fmt.Errorf("%s the API server: %w", doing, err)
+	}
+	return nil
+}

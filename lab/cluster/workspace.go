@@ -1,0 +1,126 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// workspacePrefix begins the name of every data directory that Start makes itself.
+const workspacePrefix = "wmco-lab-"
+
+// workspace is a cluster's data directory. Keys lie in it, so it is open to its
+// owner only.
+//
+// A directory in the system's temporary folder holds a file named lock, locked as
+// long as the lab lives. One whose lock is free was left by a lab that was
+// killed, and the next start removes it. A kept one has no such file.
+type workspace struct {
+	dir  string
+	keep bool
+	lock *os.File
+}
+
+// openWorkspace makes the data directory: a new temporary one if dir is empty;
+// else dir, which must be empty or absent.
+func openWorkspace(dir string, keep bool) (*workspace, error) {
+	if dir != "" {
+		return openNamedWorkspace(dir, keep)
+	}
+	sweepAbandoned(os.TempDir())
+	dir, err := os.MkdirTemp("", workspacePrefix)
+	if err != nil {
+		return nil, fmt.Errorf("making the data directory: %w", err)
+	}
+	w := &workspace{dir: dir, keep: keep}
+	if keep {
+		return w, nil
+	}
+	if err := w.takeLock(); err != nil {
+		os.RemoveAll(dir)
+		return nil, fmt.Errorf("locking the data directory: %w", err)
+	}
+	return w, nil
+}
+
+func openNamedWorkspace(dir string, keep bool) (*workspace, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("making the data directory: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the data directory: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading the data directory: %w", err)
+	}
+	if len(entries) > 0 {
+		return nil, fmt.Errorf("the data directory %s is not empty: name an empty one, as Stop removes it", dir)
+	}
+	return &workspace{dir: dir, keep: keep}, nil
+}
+
+// takeLock gives the lock file its name only once it is locked, so that no other
+// lab can find it free in between.
+func (w *workspace) takeLock() error {
+	lock, err := os.OpenFile(w.path("lock.new"), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	w.lock = lock
+	if _, err := tryLock(lock); err != nil {
+		return err
+	}
+	return os.Rename(w.path("lock.new"), w.path("lock"))
+}
+
+func (w *workspace) path(elements ...string) string {
+	return filepath.Join(append([]string{w.dir}, elements...)...)
+}
+
+// write puts a file that only its owner may read into the directory and returns
+// its path.
+func (w *workspace) write(name string, content []byte) (string, error) {
+	path := w.path(name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return "", fmt.Errorf("writing %s: %w", name, err)
+	}
+	return path, nil
+}
+
+// remove deletes the directory unless it is to be kept. The lock ends last.
+func (w *workspace) remove() error {
+	if w.lock != nil {
+		defer w.lock.Close()
+	}
+	if w.keep {
+		return nil
+	}
+	if err := os.RemoveAll(w.dir); err != nil {
+		return fmt.Errorf("removing the data directory: %w", err)
+	}
+	return nil
+}
+
+// sweepAbandoned removes what killed labs left in the folder. What can't be
+// removed, another user's for one, is left: it is in nobody's way.
+func sweepAbandoned(folder string) {
+	if !fileLocksWork {
+		return
+	}
+	locks, err := filepath.Glob(filepath.Join(folder, workspacePrefix+"*", "lock"))
+	if err != nil {
+		return
+	}
+	for _, name := range locks {
+		lock, err := os.OpenFile(name, os.O_RDWR, 0)
+		if err != nil {
+			continue
+		}
+		if free, err := tryLock(lock); free && err == nil {
+			_ = os.RemoveAll(filepath.Dir(name))
+		}
+		lock.Close()
+	}
+}
