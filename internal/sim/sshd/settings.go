@@ -6,23 +6,10 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Shell is a user's default shell: the program that runs what exec asks for.
-type Shell int
-
-// Default shells of OpenSSH for Windows: cmd.exe unless the registry value DefaultShell says otherwise.
-const (
-	CommandPrompt Shell = iota
-	PowerShell
-)
-
-// Settings are what can be changed while the server runs. The zero value is a perfect host that lets nobody in.
+// Settings are what can be changed while the server runs. The zero value is a perfect host.
 type Settings struct {
-	// AuthorizedKeys may log in as any user that the machine knows.
-	AuthorizedKeys []ssh.PublicKey
 	// HostKey is shown to new connections. Another one is what a reinstalled host, or another machine, would show. Never nil in a running server.
 	HostKey ssh.Signer
-	// Shell runs what exec asks for.
-	Shell Shell
 	// Latency is the delay of every byte on its way, in each direction. It does not limit throughput.
 	Latency time.Duration
 	// Bandwidth in bytes per second, for all connections together and for each direction by itself; 0 is unlimited.

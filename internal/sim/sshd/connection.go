@@ -1,0 +1,135 @@
+package sshd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+const (
+	// banner is what OpenSSH of Windows Server 2022 and 2025 says first.
+	banner = "SSH-2.0-OpenSSH_for_Windows_9.5"
+	// loginGrace, maxSessions and maxTries are OpenSSH's defaults for LoginGraceTime, MaxSessions and MaxAuthTries.
+	loginGrace  = 120 * time.Second
+	maxSessions = 10
+	maxTries    = 6
+)
+
+var errRefused = errors.New("key refused")
+
+// serve speaks SSH on one connection until it ends.
+func (s *Server) serve(ctx context.Context, w *wire) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if s.network.settings().Faults.Hung {
+		_, _ = io.Copy(io.Discard, w)
+		w.cut()
+		return
+	}
+	grace := time.AfterFunc(loginGrace, w.cut)
+	conn, channels, requests, err := ssh.NewServerConn(w, s.config())
+	if !grace.Stop() || err != nil {
+		_ = w.Close()
+		return
+	}
+	s.network.counters.authenticated.Add(1)
+	account, _ := s.account(conn.User())
+	c := &connection{server: s, account: account}
+	c.group.Go(func() { refuseAll(requests) })
+	for offered := range channels {
+		c.open(ctx, offered)
+	}
+	cancel()
+	c.group.Wait()
+	_ = w.Close()
+}
+
+// config is made anew for each connection, because host keys change.
+func (s *Server) config() *ssh.ServerConfig {
+	config := &ssh.ServerConfig{
+		ServerVersion: banner,
+		MaxAuthTries:  maxTries,
+		PublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+			_, known := s.account(meta.User())
+			if known && !s.network.settings().Faults.RefuseKeys && authorized(s.machine.Files(), key) {
+				return &ssh.Permissions{}, nil
+			}
+			return nil, errRefused
+		},
+	}
+	config.AddHostKey(s.network.settings().HostKey)
+	return config
+}
+
+// account gives the account of a login name, which may have the host's name before it.
+func (s *Server) account(login string) (Account, bool) {
+	host, user, found := strings.Cut(login, `\`)
+	if !found {
+		return s.machine.Account(login)
+	}
+	if host != "." && !strings.EqualFold(host, s.machine.Hostname()) {
+		return Account{}, false
+	}
+	return s.machine.Account(user)
+}
+
+// refuseAll answers global requests. Keepalives are among them: OpenSSH refuses those too, and the answer is what counts.
+func refuseAll(requests <-chan *ssh.Request) {
+	for r := range requests {
+		if r.WantReply {
+			_ = r.Reply(false, nil)
+		}
+	}
+}
+
+// connection is one login.
+type connection struct {
+	server  *Server
+	account Account
+	group   sync.WaitGroup
+
+	mu       sync.Mutex
+	sessions int
+}
+
+// open accepts a session, and nothing else: a Windows host that we deal with forwards nothing.
+func (c *connection) open(ctx context.Context, offered ssh.NewChannel) {
+	if offered.ChannelType() != "session" {
+		_ = offered.Reject(ssh.UnknownChannelType, "only sessions are offered")
+		return
+	}
+	if !c.enter() {
+		_ = offered.Reject(ssh.ConnectionFailed, "open failed")
+		return
+	}
+	channel, requests, err := offered.Accept()
+	if err != nil {
+		c.leave()
+		return
+	}
+	c.group.Go(func() {
+		defer c.leave()
+		(&session{connection: c, channel: channel}).serve(ctx, requests)
+	})
+}
+
+func (c *connection) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sessions == maxSessions {
+		return false
+	}
+	c.sessions++
+	return true
+}
+
+func (c *connection) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sessions--
+}

@@ -1,0 +1,40 @@
+package sshd
+
+import "strings"
+
+// windowsPath turns a path of SFTP into one of Windows. SFTP paths are as OpenSSH for Windows shows them, /C:/Users/Administrator; a client may also write
+// C:/x or C:\x, which arrives here behind the home directory and means the same. The root / is no directory of Windows and gives "".
+func windowsPath(p string) string {
+	var parts []string
+	for part := range strings.FieldsFuncSeq(p, func(r rune) bool { return r == '/' || r == '\\' }) {
+		switch {
+		case part == ".":
+		case part == "..":
+			if len(parts) > 1 {
+				parts = parts[:len(parts)-1]
+			}
+		case isDrive(part):
+			parts = []string{strings.ToUpper(part)}
+		case len(parts) == 0: // "/x" is x on the current drive
+			parts = []string{"C:", part}
+		default:
+			parts = append(parts, part)
+		}
+	}
+	switch len(parts) {
+	case 0:
+		return ""
+	case 1:
+		return parts[0] + `\`
+	}
+	return strings.Join(parts, `\`)
+}
+
+func isDrive(part string) bool {
+	return len(part) == 2 && part[1] == ':' && (part[0]|0x20) >= 'a' && (part[0]|0x20) <= 'z'
+}
+
+// sftpPath turns an absolute path of Windows into one of SFTP.
+func sftpPath(p string) string {
+	return "/" + strings.TrimSuffix(strings.ReplaceAll(p, `\`, "/"), "/")
+}

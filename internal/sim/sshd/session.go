@@ -1,0 +1,79 @@
+package sshd
+
+import (
+	"context"
+	"sync"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// session is one channel: a command, or SFTP.
+type session struct {
+	*connection
+	channel ssh.Channel
+	busy    bool
+	work    sync.WaitGroup
+}
+
+// serve answers the session's requests until the client closes it or the connection ends. What runs in it ends with it.
+func (s *session) serve(ctx context.Context, requests <-chan *ssh.Request) {
+	ctx, cancel := context.WithCancel(ctx)
+	for r := range requests {
+		accepted := s.begin(ctx, r)
+		if r.WantReply {
+			_ = r.Reply(accepted != nil, nil)
+		}
+		if accepted != nil {
+			s.work.Go(accepted)
+		}
+	}
+	cancel()
+	_ = s.channel.Close()
+	s.work.Wait()
+}
+
+// begin gives the work that a request asks for, or nil to refuse it.
+func (s *session) begin(ctx context.Context, r *ssh.Request) func() {
+	if s.busy {
+		return nil
+	}
+	var payload struct{ Text string }
+	switch r.Type {
+	case "exec":
+		if ssh.Unmarshal(r.Payload, &payload) != nil {
+			return nil
+		}
+		s.busy = true
+		return func() { s.command(ctx, payload.Text) }
+	case "subsystem":
+		if ssh.Unmarshal(r.Payload, &payload) != nil || payload.Text != "sftp" {
+			return nil
+		}
+		s.busy = true
+		return s.files
+	}
+	return nil
+}
+
+// command runs one command line and ends the session with its exit code.
+func (s *session) command(ctx context.Context, line string) {
+	n := &s.server.network
+	n.counters.commands.Add(1)
+	n.counters.powershell.Add(powerShellStarts(s.account.Shell, line))
+	if n.settings().Faults.HangExec {
+		<-ctx.Done()
+		return
+	}
+	code := s.server.machine.Exec(ctx, s.account, Command{Line: line, Stdin: s.channel, Stdout: s.channel, Stderr: s.channel.Stderr()})
+	if code < 0 || ctx.Err() != nil {
+		_ = s.channel.Close() // killed: there is no code to tell
+		return
+	}
+	s.exit(uint32(code))
+}
+
+// exit tells the client the exit code and ends the session.
+func (s *session) exit(code uint32) {
+	_, _ = s.channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Code uint32 }{code}))
+	_ = s.channel.Close()
+}
