@@ -177,6 +177,12 @@ type WindowsInstanceStatus struct {
 	// Host is what preflight found.
 	// +optional
 	Host *HostInfo `json:"host,omitempty"`
+	// RebootTime is when a reboot was asked for that is not proven yet.
+	// +optional
+	RebootTime *metav1.Time `json:"rebootTime,omitempty"`
+	// DrainTime is when draining began.
+	// +optional
+	DrainTime *metav1.Time `json:"drainTime,omitempty"`
 	// Version that the daemon reports as applied; DesiredVersion what it should be.
 	// +optional
 	Version string `json:"version,omitempty"`

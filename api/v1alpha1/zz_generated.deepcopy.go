@@ -237,6 +237,14 @@ func (in *WindowsInstanceStatus) DeepCopyInto(out *WindowsInstanceStatus) {
 		*out = new(HostInfo)
 		**out = **in
 	}
+	if in.RebootTime != nil {
+		in, out := &in.RebootTime, &out.RebootTime
+		*out = (*in).DeepCopy()
+	}
+	if in.DrainTime != nil {
+		in, out := &in.DrainTime, &out.DrainTime
+		*out = (*in).DeepCopy()
+	}
 	if in.Phases != nil {
 		in, out := &in.Phases, &out.Phases
 		*out = make([]PhaseTime, len(*in))

@@ -1,0 +1,68 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+)
+
+// SecretKey reads the SSH key from the secret cloud-private-key.
+type SecretKey struct {
+	Reader    client.Reader
+	Namespace string
+	// Parse checks a PEM and gives the hash of its public key, or a *contract.Problem.
+	Parse func(pem []byte) (hash string, err error)
+}
+
+var _ lifecycle.Keys = SecretKey{}
+
+// PrivateKey answers with a *contract.Problem when there is no usable key.
+func (s SecretKey) PrivateKey(ctx context.Context) (lifecycle.Key, error) {
+	secret := &corev1.Secret{}
+	err := s.Reader.Get(ctx, types.NamespacedName{Namespace: s.Namespace, Name: contract.PrivateKeySecret}, secret)
+	if apierrors.IsNotFound(err) {
+		return lifecycle.Key{}, contract.NewProblem(contract.ReasonPrivateKeyMissing, "secret %s/%s does not exist", s.Namespace, contract.PrivateKeySecret)
+	}
+	if err != nil {
+		return lifecycle.Key{}, fmt.Errorf("reading secret %s: %w", contract.PrivateKeySecret, err)
+	}
+	pem, ok := secret.Data[contract.PrivateKeyField]
+	if !ok || len(pem) == 0 {
+		return lifecycle.Key{}, contract.NewProblem(contract.ReasonPrivateKeyMissing, "secret %s/%s has no %s", s.Namespace, contract.PrivateKeySecret, contract.PrivateKeyField)
+	}
+	hash, err := s.Parse(pem)
+	if err != nil {
+		return lifecycle.Key{}, err
+	}
+	return lifecycle.Key{PEM: pem, Hash: hash}, nil
+}
+
+// BootstrapToken mints tokens of the cluster's node bootstrapper: bound to nothing but time, and good for one hour.
+type BootstrapToken struct{ Client kubernetes.Interface }
+
+var _ lifecycle.Tokens = BootstrapToken{}
+
+// bootstrapSeconds is how long a host may take from here to kubelet's request.
+const bootstrapSeconds = 3600
+
+// BootstrapToken asks the API server for a token.
+func (b BootstrapToken) BootstrapToken(ctx context.Context) (string, error) {
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(bootstrapSeconds))}}
+	answer, err := b.Client.CoreV1().ServiceAccounts(contract.MachineConfigNamespace).
+		CreateToken(ctx, contract.BootstrapServiceAccount, request, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("requesting a token of %s/%s: %w", contract.MachineConfigNamespace, contract.BootstrapServiceAccount, err)
+	}
+	return answer.Status.Token, nil
+}

@@ -1,0 +1,17 @@
+// Package instance walks every WindowsInstance through its life: it decides which phase comes next, runs it, and writes down what came of
+// it as phase, conditions, reason and fix, event and metric.
+//
+// The operator runs it. It is the only writer of a WindowsInstance's status and of our marks on Nodes. What a phase does is the lifecycle's
+// business.
+package instance
+
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch;patch,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances/status,verbs=patch,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,resourceNames=cluster,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
+// +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get
+// +kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests,verbs=create;get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=cloud-private-key,verbs=get;list;watch,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=serviceaccounts/token,resourceNames=node-bootstrapper,verbs=create,namespace=openshift-machine-config-operator

@@ -1,0 +1,163 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+)
+
+// workers is how many hosts may be in a remote call at once. A worker mostly waits for the network; joins are bounded by slots.
+const workers = 256
+
+// wakes is how many waiting hosts may be woken before the controller takes notice; a wake that finds no room is lost, and slotRetry stands in.
+const wakes = 8192
+
+// Setup adds the controller to a manager. options.Slots and options.Claims are made here.
+func Setup(mgr ctrl.Manager, options lifecycle.Options) error {
+	meters, err := newMeters(metrics.Registry)
+	if err != nil {
+		return err
+	}
+	r := &Reconciler{
+		client: mgr.GetClient(), events: mgr.GetEventRecorder("windows-machine-config-operator"), meters: meters,
+		now: options.Now, jitter: rand.Float64, lives: map[types.UID]*life{},
+	}
+	woken := make(chan event.GenericEvent, wakes)
+	options.Slots = lifecycle.NewSlots(defaultJoins, func(id types.UID) { r.wake(id, woken) })
+	options.Claims = lifecycle.NewClaims()
+	if r.walker, err = lifecycle.New(options); err != nil {
+		return err
+	}
+	err = ctrl.NewControllerManagedBy(mgr).Named("instance").
+		For(&v1alpha1.WindowsInstance{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeNews())).
+		Watches(&certificatesv1.CertificateSigningRequest{}, handler.EnqueueRequestsFromMapFunc(ofCertificate)).
+		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(named(contract.PrivateKeySecret))).
+		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(published())).
+		Watches(&v1alpha1.WindowsMachineConfig{}, handler.EnqueueRequestsFromMapFunc(r.limit), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Channel(woken, &handler.EnqueueRequestForObject{}, source.WithBufferSize[client.Object, reconcile.Request](wakes))).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the instance controller: %w", err)
+	}
+	return nil
+}
+
+// defaultJoins is the default of spec.rollout.maxConcurrentJoins, for when there is no WindowsMachineConfig.
+const defaultJoins = 10
+
+// wake has a waiting instance reconciled.
+func (r *Reconciler) wake(id types.UID, woken chan<- event.GenericEvent) {
+	r.mu.Lock()
+	found, ok := r.lives[id]
+	r.mu.Unlock()
+	if !ok {
+		return
+	}
+	instance := &v1alpha1.WindowsInstance{}
+	instance.Namespace, instance.Name = found.key.Namespace, found.key.Name
+	select {
+	case woken <- event.GenericEvent{Object: instance}:
+	default:
+	}
+}
+
+// ofNode finds the instance of a Node: the one that claimed its name.
+func (r *Reconciler) ofNode(_ context.Context, node client.Object) []reconcile.Request {
+	owner, ok := r.walker.Claims.Owner(node.GetName())
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: owner.Key}}
+}
+
+// ofCertificate finds the instance that a certificate request was made for.
+func ofCertificate(_ context.Context, csr client.Object) []reconcile.Request {
+	namespace, name, ok := strings.Cut(csr.GetAnnotations()[contract.InstanceAnnotation], "/")
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
+}
+
+// all instances may be concerned: by the key, or by a new desired version.
+func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
+	list := &v1alpha1.WindowsInstanceList{}
+	if err := r.client.List(ctx, list); err != nil {
+		return nil // a cached list fails only when the manager stops
+	}
+	requests := make([]reconcile.Request, len(list.Items))
+	for i := range list.Items {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
+	}
+	return requests
+}
+
+// limit follows maxConcurrentJoins; who may go on is woken by the slots.
+func (r *Reconciler) limit(ctx context.Context, object client.Object) []reconcile.Request {
+	if config, ok := object.(*v1alpha1.WindowsMachineConfig); ok && config.Spec.Rollout.MaxConcurrentJoins > 0 {
+		r.walker.Slots.SetLimit(int(config.Spec.Rollout.MaxConcurrentJoins))
+	}
+	return r.all(ctx, object)
+}
+
+// nodeNews lets changes of a Node through that concern us; heartbeats and images don't.
+func nodeNews() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		old, okOld := e.ObjectOld.(*corev1.Node)
+		node, okNew := e.ObjectNew.(*corev1.Node)
+		if !okOld || !okNew {
+			return false
+		}
+		return !reflect.DeepEqual(digest(old), digest(node))
+	}}
+}
+
+// digest is what we look at in a Node.
+func digest(node *corev1.Node) []any {
+	ours := map[string]string{}
+	for key, value := range node.Annotations {
+		if strings.HasPrefix(key, contract.Prefix) {
+			ours[key] = value
+		}
+	}
+	ready, message := lifecycle.NodeReady(node)
+	return []any{node.UID, node.Labels, ours, node.Spec.Taints, node.Spec.Unschedulable, ready, message, node.Status.NodeInfo.KubeletVersion, node.Status.Addresses}
+}
+
+// named lets one object through.
+func named(name string) predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name })
+}
+
+// published lets services manifests through when they appear.
+func published() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool {
+			return strings.HasPrefix(e.Object.GetName(), contract.ServicesConfigMapPrefix)
+		},
+		UpdateFunc: func(event.UpdateEvent) bool { return false },
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+}

@@ -1,0 +1,149 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+)
+
+// enter begins a phase; entering the one it is in goes on with it. first begins a new attempt.
+func (w *walk) enter(phase v1alpha1.Phase, first bool) {
+	status := &w.instance.Status
+	if status.Phase == phase && running(status, phase) {
+		return
+	}
+	if first {
+		status.Phases = nil
+	}
+	status.Phase = phase
+	status.Phases = append(status.Phases, v1alpha1.PhaseTime{Phase: phase, StartTime: metav1.NewMicroTime(w.now())})
+	if status.Failures == 0 {
+		w.say(contract.ReasonInProgress, "", "")
+	}
+	w.condition(v1alpha1.ConditionProgressing, metav1.ConditionTrue, contract.ReasonInProgress, "in phase "+string(phase))
+}
+
+// running says whether a phase has begun and not ended.
+func running(status *v1alpha1.WindowsInstanceStatus, phase v1alpha1.Phase) bool {
+	n := len(status.Phases)
+	return n > 0 && status.Phases[n-1].Phase == phase && status.Phases[n-1].Milliseconds == nil
+}
+
+// passed ends a phase.
+func (w *walk) passed(phase v1alpha1.Phase) {
+	phases := w.instance.Status.Phases
+	if len(phases) == 0 || phases[len(phases)-1].Phase != phase {
+		return
+	}
+	last := &phases[len(phases)-1]
+	took := w.now().Sub(last.StartTime.Time)
+	milliseconds := took.Milliseconds()
+	last.Milliseconds = &milliseconds
+	w.meters.phaseSeconds.WithLabelValues(string(phase)).Observe(took.Seconds())
+	switch phase {
+	case v1alpha1.PhaseConnecting:
+		w.condition(v1alpha1.ConditionReachable, metav1.ConditionTrue, "Connected", "the host let us in")
+	case v1alpha1.PhasePreflight:
+		w.condition(v1alpha1.ConditionPreflightPassed, metav1.ConditionTrue, "Passed", "the host meets every requirement")
+	}
+}
+
+// ready notes the end of the way in.
+func (w *walk) ready(_ context.Context) {
+	status := &w.instance.Status
+	status.Phase, status.Failures, status.NextAttemptTime = v1alpha1.PhaseReady, 0, nil
+	status.DesiredVersion = status.Version
+	if status.JoinedTime == nil {
+		now := microless(w.now())
+		status.JoinedTime = &now
+	}
+	w.report(lifecycle.Done())
+	w.tellSetup()
+}
+
+// report turns an outcome into reason, code, fix and conditions, in this one place.
+func (w *walk) report(outcome lifecycle.Outcome) {
+	status := &w.instance.Status
+	if outcome.IsDone() {
+		w.say(contract.ReasonNodeReady, "", "")
+		w.condition(v1alpha1.ConditionReady, metav1.ConditionTrue, contract.ReasonNodeReady, "node "+status.NodeName+" is Ready at version "+status.Version)
+		w.condition(v1alpha1.ConditionProgressing, metav1.ConditionFalse, contract.ReasonNodeReady, "nothing is under way")
+		return
+	}
+	p := outcome.Problem
+	w.say(p.Reason, p.Detail, w.fix(p.Reason, outcome.IsFailed()))
+	w.condition(v1alpha1.ConditionReady, metav1.ConditionFalse, p.Reason, p.Detail)
+	w.condition(v1alpha1.ConditionProgressing, metav1.ConditionTrue, p.Reason, p.Detail)
+	if !outcome.IsFailed() {
+		return
+	}
+	switch p.Reason.Number() / 100 {
+	case 1, 2:
+		w.condition(v1alpha1.ConditionReachable, metav1.ConditionFalse, p.Reason, p.Detail)
+	case 3:
+		w.condition(v1alpha1.ConditionPreflightPassed, metav1.ConditionFalse, p.Reason, p.Detail)
+	}
+}
+
+// fix is what the user can do; for a removal that fails, the way out is always named.
+func (w *walk) fix(reason contract.Reason, failed bool) string {
+	fix := reason.Fix()
+	if failed && w.instance.Status.Phase == v1alpha1.PhaseRemoving && reason != contract.ReasonCleanupFailed {
+		fix += fmt.Sprintf(" If the host is gone for good: kubectl -n %s patch wininst %s --type merge -p '{\"spec\":{\"removalPolicy\":\"Force\"}}'.",
+			w.instance.Namespace, w.instance.Name)
+	}
+	return fix
+}
+
+func (w *walk) say(reason contract.Reason, message, fix string) {
+	status := &w.instance.Status
+	status.Reason, status.Code, status.Message, status.Fix = string(reason), fmt.Sprintf("W%d", reason.Number()), message, fix
+}
+
+func (w *walk) condition(kind string, state metav1.ConditionStatus, reason contract.Reason, message string) {
+	meta.SetStatusCondition(&w.instance.Status.Conditions, metav1.Condition{
+		Type: kind, Status: state, Reason: string(reason), Message: shorten(message), ObservedGeneration: w.instance.Generation,
+		LastTransitionTime: microless(w.now()),
+	})
+}
+
+// result saves once and says when to come again.
+func (w *walk) result(ctx context.Context, after time.Duration) (ctrl.Result, error) {
+	if err := w.save(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: after}, nil
+}
+
+// save writes the status where it differs from what the API server has.
+func (w *walk) save(ctx context.Context) error {
+	if equality.Semantic.DeepEqual(w.saved.Status, w.instance.Status) {
+		return nil
+	}
+	status := w.instance.Status.DeepCopy()
+	patched := w.instance.DeepCopy()
+	if err := w.client.Status().Patch(ctx, patched, client.MergeFrom(w.saved)); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("saving the status: %w", err))
+	}
+	w.life.status = status
+	w.saved.Status = *status.DeepCopy()
+	return nil
+}
+
+// maxMessage is the limit that the API sets on a condition's message.
+const maxMessage = 32768
+
+func shorten(message string) string { return message[:min(len(message), maxMessage)] }
+
+// microless is a time as the API server keeps it: in whole seconds. Comparing with what was read must find no difference.
+func microless(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }

@@ -1,0 +1,126 @@
+package settings
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
+)
+
+// Facts are what the status follows from.
+type Facts struct {
+	// Lacks are prerequisites that are missing, the most important first.
+	Lacks     []*contract.Problem
+	Instances []v1alpha1.WindowsInstance
+	Rejected  []inventory.Rejected
+	// DesiredVersion is empty while nothing is published.
+	DesiredVersion string
+	Generation     int64
+}
+
+// Reasons of conditions that are as they should be.
+const (
+	reasonAsExpected  = "AsExpected"
+	reasonSafe        = "upgradeIsSafe"
+	reasonNotSafe     = "upgradeIsNotSafe"
+	maxRejected       = 20
+	maxNamedInMessage = 5
+)
+
+// Assess writes the status. Conditions keep their transition time when they don't change.
+func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
+	status.ObservedGeneration, status.DesiredVersion = f.Generation, f.DesiredVersion
+	status.RejectedEntries = nil
+	for _, r := range f.Rejected[:min(maxRejected, len(f.Rejected))] {
+		status.RejectedEntries = append(status.RejectedEntries, v1alpha1.RejectedEntry{
+			Key: r.Key, Code: fmt.Sprintf("W%d", r.Problem.Reason.Number()), Message: r.Problem.Detail + ". " + r.Problem.Reason.Fix(),
+		})
+	}
+	busy, failing := count(&status.Instances, f.Instances)
+	available(status, f)
+	set(status, f, v1alpha1.ConditionUpgradeable, len(busy) == 0 && len(f.Lacks) == 0, reasonSafe, reasonNotSafe, upgradeMessage(busy, f.Lacks))
+	ailing := len(failing) > 0 || len(f.Rejected) > 0
+	set(status, f, v1alpha1.ConditionDegraded, ailing, "HostsFailing", reasonAsExpected, degradedMessage(failing, f.Rejected))
+}
+
+func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
+	if len(f.Lacks) == 0 {
+		set(status, f, v1alpha1.ConditionAvailable, true, reasonAsExpected, "", "everything that hosts need to join is there")
+		return
+	}
+	words := make([]string, len(f.Lacks))
+	for i, p := range f.Lacks {
+		words[i] = fmt.Sprintf("%v. %s", p, p.Reason.Fix())
+	}
+	set(status, f, v1alpha1.ConditionAvailable, false, "", string(f.Lacks[0].Reason), strings.Join(words, " "))
+}
+
+// count sorts instances into what they do, and names those that are busy and those that fail.
+func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance) (busy, failing []string) {
+	*counts = v1alpha1.InstanceCounts{Total: int32(len(instances))}
+	for _, i := range instances {
+		ready := meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady)
+		switch {
+		case !i.DeletionTimestamp.IsZero():
+			counts.Leaving++
+		case ready:
+			counts.Ready++
+			continue
+		case i.Status.Failures == 0:
+			counts.Joining++
+		}
+		if i.Status.Failures > 0 {
+			counts.Failing++
+			failing = append(failing, i.Name)
+		}
+		busy = append(busy, i.Name)
+	}
+	slices.Sort(busy)
+	slices.Sort(failing)
+	return busy, failing
+}
+
+func upgradeMessage(busy []string, lacks []*contract.Problem) string {
+	switch {
+	case len(busy) > 0:
+		return fmt.Sprintf("%d hosts are on their way: %s", len(busy), some(busy))
+	case len(lacks) > 0:
+		return "a prerequisite is missing: " + lacks[0].Error()
+	}
+	return "no host is on its way in, out or to another version"
+}
+
+func degradedMessage(failing []string, rejected []inventory.Rejected) string {
+	var words []string
+	if len(failing) > 0 {
+		words = append(words, fmt.Sprintf("%d hosts fail: %s (see kubectl get wininst)", len(failing), some(failing)))
+	}
+	if len(rejected) > 0 {
+		words = append(words, fmt.Sprintf("%d entries of %s are not understood (see status.rejectedEntries)", len(rejected), contract.InstancesConfigMap))
+	}
+	if len(words) == 0 {
+		return "no host fails"
+	}
+	return strings.Join(words, "; ")
+}
+
+func some(names []string) string {
+	if len(names) > maxNamedInMessage {
+		return strings.Join(names[:maxNamedInMessage], ", ") + ", …"
+	}
+	return strings.Join(names, ", ")
+}
+
+func set(status *v1alpha1.WindowsMachineConfigStatus, f Facts, kind string, state bool, whenTrue, whenFalse, message string) {
+	condition := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: whenFalse, Message: message, ObservedGeneration: f.Generation}
+	if state {
+		condition.Status, condition.Reason = metav1.ConditionTrue, whenTrue
+	}
+	meta.SetStatusCondition(&status.Conditions, condition)
+}

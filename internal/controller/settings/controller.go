@@ -1,0 +1,153 @@
+package settings
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+)
+
+// recheck is how often prerequisites that no event tells of are looked at again, while one is missing.
+const recheck = 15 * time.Second
+
+// Options are what the controller works with.
+type Options struct {
+	// Namespace of the operator.
+	Namespace string
+	Keys      lifecycle.Keys
+	Desired   Desired
+}
+
+// Desired tells the published desired state, or every problem that keeps it from being published.
+type Desired interface {
+	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
+	Problems() []*contract.Problem
+}
+
+// Reconciler keeps the WindowsMachineConfig.
+type Reconciler struct {
+	Options
+	client client.Client
+}
+
+// Setup adds the controller to a manager.
+func Setup(mgr ctrl.Manager, options Options) error {
+	r := &Reconciler{Options: options, client: mgr.GetClient()}
+	one := func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: contract.MachineConfigObject}}}
+	}
+	enqueue := handler.EnqueueRequestsFromMapFunc(one)
+	err := ctrl.NewControllerManagedBy(mgr).Named("settings").
+		For(&v1alpha1.WindowsMachineConfig{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.WindowsInstance{}, enqueue, builder.WithPredicates(counted())).
+		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(inNamespace(options.Namespace))).
+		Watches(&corev1.Secret{}, enqueue).
+		WatchesRawSource(source.Channel(start(), handler.TypedEnqueueRequestsFromMapFunc(one))).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the settings controller: %w", err)
+	}
+	return nil
+}
+
+// counted lets changes through that change a count.
+func counted() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		old, okOld := e.ObjectOld.(*v1alpha1.WindowsInstance)
+		instance, okNew := e.ObjectNew.(*v1alpha1.WindowsInstance)
+		return okOld && okNew && kind(old) != kind(instance)
+	}}
+}
+
+func kind(i *v1alpha1.WindowsInstance) [3]bool {
+	return [3]bool{i.DeletionTimestamp.IsZero(), i.Status.Failures > 0, meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady)}
+}
+
+func inNamespace(namespace string) predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == namespace })
+}
+
+// start asks for one first look, so that the object is made even where nothing else is there yet.
+func start() <-chan event.GenericEvent {
+	first := make(chan event.GenericEvent, 1)
+	first <- event.GenericEvent{Object: &v1alpha1.WindowsMachineConfig{}}
+	return first
+}
+
+// Reconcile writes the status when it changed.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	config := &v1alpha1.WindowsMachineConfig{}
+	err := r.client.Get(ctx, types.NamespacedName{Name: contract.MachineConfigObject}, config)
+	if apierrors.IsNotFound(err) {
+		config.Name = contract.MachineConfigObject
+		if err = r.client.Create(ctx, config); err != nil && !apierrors.IsAlreadyExists(err) {
+			return ctrl.Result{}, fmt.Errorf("creating the WindowsMachineConfig: %w", err)
+		}
+		return ctrl.Result{}, nil // its creation is an event
+	}
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+	}
+	facts, err := r.gather(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	facts.Generation = config.Generation
+	before := config.DeepCopy()
+	Assess(&config.Status, facts)
+	if !equality.Semantic.DeepEqual(before.Status, config.Status) {
+		if err = r.client.Status().Patch(ctx, config, client.MergeFrom(before)); err != nil {
+			return ctrl.Result{}, fmt.Errorf("saving the status: %w", err)
+		}
+	}
+	if len(facts.Lacks) > 0 {
+		return ctrl.Result{RequeueAfter: recheck}, nil
+	}
+	return ctrl.Result{}, nil
+}
+
+func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
+	facts := Facts{}
+	if _, err := r.Keys.PrivateKey(ctx); err != nil {
+		problem, ok := contract.AsProblem(err)
+		if !ok {
+			return facts, err
+		}
+		facts.Lacks = append(facts.Lacks, problem)
+	}
+	facts.Lacks = append(facts.Lacks, r.Desired.Problems()...)
+	if desired, _, err := r.Desired.Current(ctx); err == nil {
+		facts.DesiredVersion = desired.Version
+	}
+	instances := &v1alpha1.WindowsInstanceList{}
+	if err := r.client.List(ctx, instances, client.InNamespace(r.Namespace)); err != nil {
+		return facts, fmt.Errorf("listing instances: %w", err)
+	}
+	facts.Instances = instances.Items
+	list := &corev1.ConfigMap{}
+	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: contract.InstancesConfigMap}, list)
+	if client.IgnoreNotFound(err) != nil {
+		return facts, fmt.Errorf("reading %s: %w", contract.InstancesConfigMap, err)
+	}
+	_, facts.Rejected = inventory.Parse(list.Data)
+	return facts, nil
+}

@@ -1,0 +1,9 @@
+// Package settings answers how the whole is: it keeps the WindowsMachineConfig named cluster and writes its status, from the prerequisites,
+// the instances and the entries that are not understood.
+//
+// The operator runs it. It decides nothing about hosts.
+package settings
+
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,verbs=create
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,resourceNames=cluster,verbs=get;list;watch
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs/status,resourceNames=cluster,verbs=patch

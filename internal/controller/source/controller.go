@@ -1,0 +1,131 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
+)
+
+// eventRejected is the contract's reason for an entry that does not become a node.
+const eventRejected = "InstanceSetupFailure"
+
+// Reconciler keeps the instances of the windows-instances ConfigMap.
+type Reconciler struct {
+	client    client.Client
+	events    events.EventRecorder
+	namespace string
+}
+
+// Setup adds the controller to a manager. namespace is the operator's.
+func Setup(mgr ctrl.Manager, namespace string) error {
+	r := &Reconciler{client: mgr.GetClient(), events: mgr.GetEventRecorder("windows-machine-config-operator"), namespace: namespace}
+	list := types.NamespacedName{Namespace: namespace, Name: contract.InstancesConfigMap}
+	one := func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: list}}
+	}
+	isList := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == list })
+	err := ctrl.NewControllerManagedBy(mgr).Named("source").
+		For(&corev1.ConfigMap{}, builder.WithPredicates(isList)).
+		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(one), builder.WithPredicates(comesOrGoes())).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the source controller: %w", err)
+	}
+	return nil
+}
+
+// comesOrGoes lets through what changes the projection: instances made, deleted, or with another spec.
+func comesOrGoes() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration()
+	}}
+}
+
+// Reconcile projects the whole list. An absent ConfigMap is an empty one: every instance made from it is removed.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	list := &corev1.ConfigMap{}
+	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, list)
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("reading %s: %w", contract.InstancesConfigMap, err)
+	}
+	instances := &v1alpha1.WindowsInstanceList{}
+	if err = r.client.List(ctx, instances, client.InNamespace(r.namespace)); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing instances: %w", err)
+	}
+	data := list.Data
+	if !list.DeletionTimestamp.IsZero() {
+		data = nil
+	}
+	entries, rejected := inventory.Parse(data)
+	return ctrl.Result{}, r.carryOut(ctx, list, decide(entries, rejected, instances.Items))
+}
+
+// carryOut does everything that it can, and joins the errors.
+func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p plan) error {
+	var all []error
+	for _, rejected := range p.rejected {
+		if list.UID != "" {
+			r.events.Eventf(list, nil, corev1.EventTypeWarning, eventRejected, "Read", "%v. %s", rejected.Problem, rejected.Problem.Reason.Fix())
+		}
+	}
+	for _, entry := range p.create {
+		all = append(all, r.create(ctx, entry))
+	}
+	for _, u := range p.update {
+		all = append(all, r.update(ctx, u))
+	}
+	for i := range p.remove {
+		instance := &p.remove[i]
+		if err := r.client.Delete(ctx, instance, client.Preconditions{UID: &instance.UID}); client.IgnoreNotFound(err) != nil {
+			all = append(all, fmt.Errorf("deleting instance %s: %w", instance.Name, err))
+			continue
+		}
+		logf.FromContext(ctx).Info("entry removed, instance leaves", "instance", instance.Name)
+	}
+	return errors.Join(all...)
+}
+
+func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) error {
+	instance := &v1alpha1.WindowsInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: entry.Name},
+		Spec: v1alpha1.WindowsInstanceSpec{
+			Address: entry.Address, Port: entry.Port, Username: entry.User, HostKey: entry.HostKey,
+			Source: &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: entry.Address},
+		},
+	}
+	if err := r.client.Create(ctx, instance); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating instance %s: %w", entry.Name, err)
+	}
+	logf.FromContext(ctx).Info("entry found, instance made", "instance", entry.Name)
+	return nil
+}
+
+func (r *Reconciler) update(ctx context.Context, u update) error {
+	wanted := u.instance.DeepCopy()
+	wanted.Spec.Username, wanted.Spec.Port = u.entry.User, u.entry.Port
+	if u.entry.HostKey != "" {
+		wanted.Spec.HostKey = u.entry.HostKey
+	}
+	if err := r.client.Patch(ctx, wanted, client.MergeFrom(&u.instance)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("changing instance %s: %w", u.instance.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package source
+
+import (
+	"strings"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
+)
+
+// plan is what must be done so that the instances are what the entries say.
+type plan struct {
+	create []inventory.Entry
+	update []update
+	remove []v1alpha1.WindowsInstance
+	// later are instances that must be gone before their entry can be made anew.
+	later    []string
+	rejected []inventory.Rejected
+}
+
+type update struct {
+	instance v1alpha1.WindowsInstance
+	entry    inventory.Entry
+}
+
+// decide compares entries and instances. An instance is removed only when its entry is gone, not when its entry can't be read.
+func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances []v1alpha1.WindowsInstance) plan {
+	p := plan{rejected: rejected}
+	named := map[string]v1alpha1.WindowsInstance{}
+	for _, instance := range instances {
+		named[instance.Name] = instance
+	}
+	kept := map[string]bool{}
+	for _, r := range rejected {
+		kept[r.Name] = true
+	}
+	for _, entry := range entries {
+		instance, found := named[entry.Name]
+		switch {
+		case !found:
+			p.create = append(p.create, entry)
+		case !ours(instance):
+			p.rejected = append(p.rejected, inventory.Rejected{Key: entry.Address, Name: entry.Name, Problem: contract.NewProblem(
+				contract.ReasonAddressDuplicate, "WindowsInstance %s exists and was not made from windows-instances", entry.Name)})
+		case !instance.DeletionTimestamp.IsZero():
+			p.later = append(p.later, entry.Name)
+		case !strings.EqualFold(instance.Spec.Address, entry.Address):
+			p.remove, p.later = append(p.remove, instance), append(p.later, entry.Name)
+		case differs(instance, entry):
+			p.update = append(p.update, update{instance: instance, entry: entry})
+		}
+		kept[entry.Name] = true
+	}
+	for _, instance := range instances {
+		if ours(instance) && !kept[instance.Name] && instance.DeletionTimestamp.IsZero() {
+			p.remove = append(p.remove, instance)
+		}
+	}
+	return p
+}
+
+func ours(instance v1alpha1.WindowsInstance) bool {
+	return instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceConfigMap
+}
+
+// differs says whether the entry asks for something else. A host key that the entry does not set is the user's own in the instance.
+func differs(instance v1alpha1.WindowsInstance, entry inventory.Entry) bool {
+	return instance.Spec.Username != entry.User || instance.Spec.Port != entry.Port ||
+		entry.HostKey != "" && instance.Spec.HostKey != entry.HostKey
+}

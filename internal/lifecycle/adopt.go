@@ -1,0 +1,142 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// adopt waits for the host's Node and makes it ours: marks, and a cordon until the node is whole.
+func (w *Walker) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
+	node, err := w.node(ctx, instance.Status.NodeName)
+	if err != nil {
+		return Fail(err)
+	}
+	if node == nil {
+		return w.waitInSlot(instance, contract.ReasonNodePending, "kubelet on %s has not registered node %s yet", instance.Spec.Address, instance.Status.NodeName)
+	}
+	if problem := Foreign(node, instance); problem != nil {
+		return Fail(problem)
+	}
+	desired, _, err := w.Desired.Current(ctx)
+	if err != nil {
+		return waitForCluster(err)
+	}
+	marks := Marks{Instance: instance, KeyHash: visit.key.Hash, Version: desired.Version}
+	if !NodeReadyAt(node, desired.Version) {
+		marks.Cordon = true
+	}
+	if err = w.mark(ctx, node, marks); err != nil {
+		return Fail(err)
+	}
+	instance.Status.NodeUID = string(node.UID)
+	return Done()
+}
+
+// handOver gives the daemon its certificate and starts it as a service. Afterwards SSH is not needed any more.
+func (w *Walker) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
+	if visit.csr == "" {
+		return restart()
+	}
+	certificate, err := w.certificate(ctx, visit.csr)
+	if err != nil {
+		return Fail(err)
+	}
+	if len(certificate) == 0 {
+		return w.waitInSlot(instance, contract.ReasonCertificatePending, "certificate request %s is not signed yet", visit.csr)
+	}
+	desired, facts, err := w.Desired.Current(ctx)
+	if err != nil {
+		return waitForCluster(err)
+	}
+	answer, err := call[contract.HandoverAnswer](ctx, visit.conn, contract.VerbHandover, contract.HandoverRequest{
+		NodeName: instance.Status.NodeName, Version: desired.Version, Certificate: certificate,
+		APIServer: facts.APIServer, CA: []byte(facts.BootstrapCA), Namespace: w.Namespace,
+	})
+	if err != nil {
+		return Fail(err)
+	}
+	if !answer.ServiceRunning {
+		return Fail(contract.NewProblem(contract.ReasonServiceFailed, "%s does not run", contract.ServiceDaemon))
+	}
+	w.Slots.Release(instance.UID)
+	visit.End()
+	return Done()
+}
+
+// confirm waits until the daemon reports the desired version and the Node is Ready, then lifts our cordon. There is no limit: the host
+// holds no slot, and its status says what it waits for.
+func (w *Walker) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *Visit) Outcome {
+	node, err := w.node(ctx, instance.Status.NodeName)
+	if err != nil {
+		return Fail(err)
+	}
+	if node == nil {
+		return Fail(contract.NewProblem(contract.ReasonNodePending, "node %s vanished", instance.Status.NodeName))
+	}
+	instance.Status.Version, instance.Status.KubeletVersion = node.Annotations[contract.VersionAnnotation], node.Status.NodeInfo.KubeletVersion
+	desired := node.Annotations[contract.DesiredVersionAnnotation]
+	if instance.Status.Version != desired || desired == "" {
+		return Wait(eventRetry, contract.ReasonVersionPending, "node %s has version %q and should have %q%s",
+			node.Name, instance.Status.Version, desired, said(node))
+	}
+	if ready, message := NodeReady(node); !ready {
+		return Wait(eventRetry, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
+	}
+	if err = w.uncordon(ctx, node); err != nil {
+		return Fail(err)
+	}
+	return Done()
+}
+
+// said is the daemon's own word on why the desired version does not hold yet.
+func said(node *corev1.Node) string {
+	if status := node.Annotations[contract.AppliedReasonAnnotation]; status != "" {
+		return fmt.Sprintf(": %.300s", status)
+	}
+	return ""
+}
+
+// waitInSlot waits for an event, but not for ever: a host that gets nowhere makes room for others.
+func (w *Walker) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Reason, format string, args ...any) Outcome {
+	for _, p := range instance.Status.Phases {
+		if p.Phase == instance.Status.Phase && p.Milliseconds == nil {
+			if waited := w.Now().Sub(p.StartTime.Time); waited > waitLimit {
+				return Fail(contract.NewProblem(reason, "%s, after %s", fmt.Sprintf(format, args...), waited.Round(time.Second)))
+			}
+		}
+	}
+	return Wait(eventRetry, reason, format, args...)
+}
+
+// mark writes marks where they differ.
+func (w *Walker) mark(ctx context.Context, node *corev1.Node, marks Marks) error {
+	wanted := node.DeepCopy()
+	if !marks.Apply(wanted) {
+		return nil
+	}
+	if err := w.Client.Patch(ctx, wanted, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("marking node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// uncordon lifts a cordon that is ours, and no other.
+func (w *Walker) uncordon(ctx context.Context, node *corev1.Node) error {
+	if node.Annotations[contract.CordonedAnnotation] != "true" {
+		return nil
+	}
+	wanted := node.DeepCopy()
+	wanted.Spec.Unschedulable = false
+	delete(wanted.Annotations, contract.CordonedAnnotation)
+	if err := w.Client.Patch(ctx, wanted, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("uncordoning node %s: %w", node.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+const (
+	// eventRetry is how long to wait for something whose arrival is watched.
+	eventRetry = 20 * time.Second
+	// waitLimit is how long a host may keep its slot while it waits for its Node or certificate; then it makes room for others.
+	waitLimit = 5 * time.Minute
+)
+
+// bootstrap starts containerd and kubelet on the host and gets the daemon's certificate request.
+func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
+	desired, facts, err := w.Desired.Current(ctx)
+	if err != nil {
+		return waitForCluster(err)
+	}
+	node, err := w.node(ctx, instance.Status.NodeName)
+	if err != nil {
+		return Fail(err)
+	}
+	if node != nil {
+		if problem := Foreign(node, instance); problem != nil {
+			return Fail(problem)
+		}
+	}
+	token, err := w.Tokens.BootstrapToken(ctx)
+	if err != nil {
+		return Fail(fmt.Errorf("making kubelet's first credential: %w", err))
+	}
+	kubeconfig, err := bootstrapKubeconfig(facts, token)
+	if err != nil {
+		return Fail(err)
+	}
+	answer, err := call[contract.BootstrapAnswer](ctx, visit.conn, contract.VerbBootstrap, contract.BootstrapRequest{
+		NodeName: instance.Status.NodeName, Version: desired.Version, Manifest: desired.Manifest,
+		BootstrapKubeconfig: kubeconfig, BootstrapCA: []byte(facts.BootstrapCA), KubeletCA: []byte(facts.KubeletCA),
+		Register: node == nil,
+	})
+	if err != nil {
+		return Fail(err)
+	}
+	if answer.NodeName != instance.Status.NodeName {
+		return Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "the host calls itself %.63q now, and %q before", answer.NodeName, instance.Status.NodeName))
+	}
+	visit.request = answer.DaemonCSR
+	if visit.csr, err = w.requestCertificate(ctx, instance, visit.request); err != nil {
+		return Fail(err)
+	}
+	return Done()
+}
+
+// bootstrapKubeconfig lets kubelet ask for its certificate.
+func bootstrapKubeconfig(facts blueprint.Facts, token string) ([]byte, error) {
+	const name = "bootstrap"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: facts.APIServer, CertificateAuthorityData: []byte(facts.BootstrapCA)}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	config.CurrentContext = name
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fmt.Errorf("writing the bootstrap kubeconfig: %w", err)
+	}
+	return content, nil
+}
+
+// node reads a Node through the cache; nil when there is none.
+func (w *Walker) node(ctx context.Context, name string) (*corev1.Node, error) {
+	node := &corev1.Node{}
+	err := w.Client.Get(ctx, objectKey(name), node)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading node %s: %w", name, err)
+	}
+	return node, nil
+}

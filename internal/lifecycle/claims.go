@@ -1,0 +1,53 @@
+package lifecycle
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Claims keep two instances from being one host: a node name belongs to the first instance that claims it.
+type Claims struct {
+	mu     sync.Mutex
+	owners map[string]Claimant
+}
+
+// Claimant is the instance that has a node name.
+type Claimant struct {
+	UID       types.UID
+	Key       types.NamespacedName
+	MachineID string
+}
+
+// NewClaims makes an empty set.
+func NewClaims() *Claims { return &Claims{owners: map[string]Claimant{}} }
+
+// Claim takes a node name for an instance, or tells who has it. Claiming again is fine.
+func (c *Claims) Claim(nodeName string, by Claimant) (owner Claimant, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if owner, taken := c.owners[nodeName]; taken && owner.UID != by.UID {
+		return owner, false
+	}
+	c.owners[nodeName] = by
+	return by, true
+}
+
+// Owner of a node name.
+func (c *Claims) Owner(nodeName string) (Claimant, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	owner, ok := c.owners[nodeName]
+	return owner, ok
+}
+
+// Forget gives up everything that an instance claimed.
+func (c *Claims) Forget(id types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, owner := range c.owners {
+		if owner.UID == id {
+			delete(c.owners, name)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubectl/pkg/drain"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// drainRetry is how often the pods of a draining node are looked at.
+const drainRetry = 2 * time.Second
+
+// Leave gives a host back: cordon, connect, drain, clean, forget. It is done when nothing of the instance is left in the cluster, nor, unless
+// the user forces it, on the host. drainTimeout is when to report a drain as blocked; it goes on trying.
+func (w *Walker) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit, drainTimeout time.Duration) Outcome {
+	node, err := w.ours(ctx, instance)
+	if err != nil {
+		return Fail(err)
+	}
+	if node != nil {
+		if err = w.mark(ctx, node, Marks{Instance: instance, Cordon: true}); err != nil {
+			return Fail(err)
+		}
+	}
+	force := instance.Spec.RemovalPolicy == v1alpha1.RemovalForce
+	if outcome := w.vacate(ctx, instance, visit, node, drainTimeout); !outcome.IsDone() && !force {
+		return outcome
+	}
+	if node != nil {
+		err = w.Client.Delete(ctx, node, client.Preconditions{UID: ptr.To(node.UID)})
+		if client.IgnoreNotFound(err) != nil {
+			return Fail(fmt.Errorf("deleting node %s: %w", node.Name, err))
+		}
+	}
+	if visit.Connected() {
+		if err = visit.conn.Unplant(ctx); err != nil && !force {
+			return Fail(fmt.Errorf("removing the planted daemon: %w", err))
+		}
+	}
+	visit.End()
+	return Done()
+}
+
+// vacate empties the node and cleans the host. A host that was never reached has nothing to clean.
+func (w *Walker) vacate(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit, node *corev1.Node, timeout time.Duration) Outcome {
+	if instance.Status.HostKey == "" {
+		return Done()
+	}
+	if !visit.Connected() {
+		if outcome := w.dial(ctx, instance, visit); !outcome.IsDone() {
+			return outcome
+		}
+	}
+	if node != nil && !visit.drained {
+		if outcome := w.drain(ctx, instance, node.Name, timeout); !outcome.IsDone() {
+			return outcome
+		}
+		visit.drained = true
+	}
+	return w.clean(ctx, visit)
+}
+
+// clean has the daemon take everything away.
+func (w *Walker) clean(ctx context.Context, visit *Visit) Outcome {
+	if _, err := w.plant(ctx, visit); err != nil {
+		return Fail(err)
+	}
+	answer, err := call[contract.CleanupAnswer](ctx, visit.conn, contract.VerbCleanup, contract.CleanupRequest{})
+	if err != nil {
+		return Fail(err)
+	}
+	if len(answer.Left) > 0 {
+		return Fail(&contract.Problem{Reason: contract.ReasonCleanupFailed, Detail: joined(answer.Left).Detail})
+	}
+	return Done()
+}
+
+// drain evicts pods within their own grace periods and disruption budgets, a bounded step each time it is called.
+func (w *Walker) drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string, timeout time.Duration) Outcome {
+	now := metav1.NewTime(w.Now())
+	if instance.Status.DrainTime == nil {
+		instance.Status.DrainTime = &now
+	}
+	helper := &drain.Helper{Ctx: ctx, Client: w.Pods, Force: true, IgnoreAllDaemonSets: true, DeleteEmptyDirData: true, GracePeriodSeconds: -1}
+	list, errs := helper.GetPodsForDeletion(nodeName)
+	if len(errs) > 0 {
+		return Fail(fmt.Errorf("listing pods of node %s: %w", nodeName, errors.Join(errs...)))
+	}
+	var blocked []string
+	for _, pod := range list.Pods() {
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		err := helper.EvictPod(pod, policyv1.SchemeGroupVersion)
+		switch {
+		case apierrors.IsTooManyRequests(err):
+			blocked = append(blocked, pod.Namespace+"/"+pod.Name)
+		case client.IgnoreNotFound(err) != nil:
+			return Fail(fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err))
+		}
+	}
+	left := len(list.Pods())
+	if left == 0 {
+		instance.Status.DrainTime = nil
+		return Done()
+	}
+	if w.Now().Sub(instance.Status.DrainTime.Time) > timeout {
+		slices.Sort(blocked)
+		return Wait(drainRetry, contract.ReasonDrainBlocked, "%d pods are left after %s; held by disruption budgets: [%s]", left, timeout, strings.Join(blocked[:min(5, len(blocked))], " "))
+	}
+	return Wait(drainRetry, contract.ReasonDraining, "%d pods are left", left)
+}
+
+// ours reads the instance's Node; nil when there is none or it is another's.
+func (w *Walker) ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
+	if instance.Status.NodeName == "" {
+		return nil, nil
+	}
+	node, err := w.node(ctx, instance.Status.NodeName)
+	if err != nil || node == nil || node.Annotations[contract.InstanceAnnotation] != reference(instance) {
+		return nil, err
+	}
+	return node, nil
+}
+
+// Remember claims again, after a restart, what an instance had claimed before.
+func (w *Walker) Remember(instance *v1alpha1.WindowsInstance) {
+	if instance.Status.NodeName == "" {
+		return
+	}
+	by := Claimant{UID: instance.UID, Key: types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}}
+	if instance.Status.Host != nil {
+		by.MachineID = instance.Status.Host.MachineID
+	}
+	w.Claims.Claim(instance.Status.NodeName, by)
+}

@@ -1,0 +1,46 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Outcome is what a phase came to.
+type Outcome struct {
+	verdict verdict
+	// After is how long to wait at most; an event may end the wait earlier.
+	After time.Duration
+	// Problem says why it waits or failed; nil when done.
+	Problem *contract.Problem
+}
+
+type verdict int
+
+const (
+	done verdict = iota
+	waiting
+	failed
+)
+
+// Done says that the phase's end state holds.
+func Done() Outcome { return Outcome{} }
+
+// Wait says that something must happen first; it is no failure.
+func Wait(after time.Duration, reason contract.Reason, format string, args ...any) Outcome {
+	return Outcome{verdict: waiting, After: after, Problem: contract.NewProblem(reason, format, args...)}
+}
+
+// Fail says that this attempt is over. An error without a reason of its own becomes an internal one.
+func Fail(err error) Outcome {
+	problem, ok := contract.AsProblem(err)
+	if !ok {
+		problem = contract.NewProblem(contract.ReasonInternal, "%v", err)
+	}
+	return Outcome{verdict: failed, Problem: problem}
+}
+
+// IsDone, IsWaiting and IsFailed tell outcomes apart.
+func (o Outcome) IsDone() bool    { return o.verdict == done }
+func (o Outcome) IsWaiting() bool { return o.verdict == waiting }
+func (o Outcome) IsFailed() bool  { return o.verdict == failed }

@@ -1,0 +1,113 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// Options are what a Walker works with. All are required.
+type Options struct {
+	// Client reads through the cache and writes; Pods is used for draining only and reads past the cache.
+	Client client.Client
+	Pods   kubernetes.Interface
+	Dialer host.Dialer
+	// Payload is what hosts are given.
+	Payload Payload
+	Desired Desired
+	Keys    Keys
+	Tokens  Tokens
+	// Slots bound how many hosts are worked on at once; Claims keep two instances from being one host.
+	Slots  *Slots
+	Claims *Claims
+	// Now is the clock.
+	Now func() time.Time
+	// Namespace of the operator, where the services manifests are.
+	Namespace string
+}
+
+// Payload is the binaries that we ship; *payload.Dir is one.
+type Payload interface {
+	Manifest() payload.Manifest
+	// Select answers with a *contract.Problem when a digest is not in the payload.
+	Select(wanted []contract.Blob) ([]payload.Blob, error)
+}
+
+// Desired tells the published desired state.
+type Desired interface {
+	// Current answers with a *contract.Problem while there is none.
+	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
+}
+
+// Key is the SSH key that lets us in.
+type Key struct {
+	PEM []byte
+	// Hash is the hex SHA-256 of the public key's authorized_keys line.
+	Hash string
+}
+
+// Keys gives the private key.
+type Keys interface {
+	// PrivateKey answers with a *contract.Problem while there is no usable one.
+	PrivateKey(ctx context.Context) (Key, error)
+}
+
+// Tokens makes first credentials for kubelets.
+type Tokens interface {
+	// BootstrapToken is short-lived and good for asking for a node's certificate.
+	BootstrapToken(ctx context.Context) (string, error)
+}
+
+// Walker walks hosts in and out.
+type Walker struct{ Options }
+
+// New checks that everything is there.
+func New(options Options) (*Walker, error) {
+	if options.Client == nil || options.Pods == nil || options.Dialer == nil || options.Payload == nil || options.Desired == nil ||
+		options.Keys == nil || options.Tokens == nil || options.Slots == nil || options.Claims == nil || options.Now == nil || options.Namespace == "" {
+		return nil, errors.New("making a walker: an option is missing")
+	}
+	return &Walker{options}, nil
+}
+
+// Phase is one step of the way in.
+type Phase struct {
+	Name v1alpha1.Phase
+	// Remote phases need the connection of a Visit; without it the way starts again from Connecting.
+	Remote bool
+	Run    func(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome
+}
+
+// Join lists the phases of the way in, in their order.
+func (w *Walker) Join() []Phase {
+	return []Phase{
+		{Name: v1alpha1.PhaseConnecting, Run: w.connect},
+		{Name: v1alpha1.PhasePreflight, Remote: true, Run: w.preflight},
+		{Name: v1alpha1.PhasePreparing, Remote: true, Run: w.prepare},
+		{Name: v1alpha1.PhaseDelivering, Remote: true, Run: w.deliver},
+		{Name: v1alpha1.PhaseBootstrapping, Remote: true, Run: w.bootstrap},
+		{Name: v1alpha1.PhaseAdopting, Remote: true, Run: w.adopt},
+		{Name: v1alpha1.PhaseHandingOver, Remote: true, Run: w.handOver},
+		{Name: v1alpha1.PhaseConfirming, Run: w.confirm},
+	}
+}
+
+// Resume says at which index of the way in an instance goes on. A remote phase whose connection is gone starts over: everything before
+// it looks first, so nothing is done twice.
+func (w *Walker) Resume(phase v1alpha1.Phase, visit *Visit) int {
+	for i, p := range w.Join() {
+		if p.Name == phase && (!p.Remote || visit.Connected()) {
+			return i
+		}
+	}
+	return 0
+}
