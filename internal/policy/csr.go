@@ -1,0 +1,189 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+)
+
+// CSRVerdict is what to do about a certificate request.
+type CSRVerdict string
+
+// Verdicts.
+//
+// Refuse and Deny differ in what other approvers may still do. A kubelet's names are shared ground: the approver of cloud machines and
+// administrators decide about them too, and a denial can't be taken back, so a kubelet's request that breaks a rule stays pending and
+// is only reported. A daemon's identity is ours alone: nobody else has a rule by which to approve it, but administrators are told by
+// many guides to approve whatever is pending. A denied request can't be approved any more, and its sender learns why at once.
+const (
+	// CSRIgnore: not our business. Nothing is written.
+	CSRIgnore CSRVerdict = "Ignore"
+	// CSRWait: ours, and it may become right without a change of the request itself.
+	CSRWait CSRVerdict = "Wait"
+	// CSRApprove: every rule holds.
+	CSRApprove CSRVerdict = "Approve"
+	// CSRRefuse: it claims a node of ours and breaks a rule; it is left pending and reported.
+	CSRRefuse CSRVerdict = "Refuse"
+	// CSRDeny: it claims the daemon of a node of ours and breaks a rule.
+	CSRDeny CSRVerdict = "Deny"
+)
+
+// CSRDecision is a verdict with its reason.
+type CSRDecision struct {
+	Verdict CSRVerdict
+	Reason  CSRReason
+	// Message says in a sentence what was found. Text that came with the request is quoted and cut.
+	Message string
+	// Instance is the instance whose node is asked for; nil when the request is ignored.
+	Instance *CSRInstance
+}
+
+// CSRInstance is what a decision needs to know of a WindowsInstance.
+type CSRInstance struct {
+	Namespace, Name string
+	NodeName        string
+	// NodeUID of the Node that was adopted, or empty.
+	NodeUID string
+	Phase   v1alpha1.Phase
+	// Leaving is set once the instance is being deleted.
+	Leaving bool
+	// Addresses are those that the node itself can't write: the address that the user gave, and the node address found over SSH.
+	Addresses []string
+}
+
+// CSRInstanceOf reads what a decision needs from an instance.
+func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
+	known := CSRInstance{
+		Namespace: instance.Namespace,
+		Name:      instance.Name,
+		NodeName:  instance.Status.NodeName,
+		NodeUID:   instance.Status.NodeUID,
+		Phase:     instance.Status.Phase,
+		Leaving:   !instance.DeletionTimestamp.IsZero(),
+		Addresses: []string{instance.Spec.Address},
+	}
+	if host := instance.Status.Host; host != nil && host.NodeIP != "" {
+		known.Addresses = append(known.Addresses, host.NodeIP)
+	}
+	return known
+}
+
+// CSRInput is everything that a decision depends on.
+type CSRInput struct {
+	CSR *certificatesv1.CertificateSigningRequest
+	// Instances are the known instances; at least all those that have the node name that the request claims.
+	Instances []CSRInstance
+	// Node is the Node of the claimed name as the API server has it now, or nil when there is none. Not from a cache: a Node that a
+	// cache doesn't show yet would make a stolen bootstrap credential good for a second certificate.
+	Node *corev1.Node
+	// OperatorUser is the user name under which the operator itself submits the daemons' first requests.
+	OperatorUser string
+	// Elsewhere says for names and addresses of the request which other Node or instance has them, in words: "Node master-0".
+	Elsewhere map[string]string
+	// ServiceNetworks are the cluster's service networks: no node's certificate may hold an address of theirs.
+	ServiceNetworks []netip.Prefix
+}
+
+// DecideCSR decides about one certificate request. It reads no clock and no cluster: everything it depends on stands in its input.
+func DecideCSR(in CSRInput) CSRDecision {
+	claim, ours := ClaimOf(in.CSR)
+	if !ours {
+		return CSRDecision{Verdict: CSRIgnore, Reason: CSRNotOurs, Message: "decided already, for another signer, or for no node"}
+	}
+	var owners []CSRInstance
+	for _, instance := range in.Instances {
+		if instance.NodeName == claim.NodeName {
+			owners = append(owners, instance)
+		}
+	}
+	if len(owners) == 0 {
+		return CSRDecision{Verdict: CSRIgnore, Reason: CSRNameForeign, Message: "no instance has the node name " + shown(claim.NodeName)}
+	}
+	if len(owners) > 1 {
+		return CSRDecision{Verdict: CSRWait, Reason: CSRNameAmbiguous, Instance: &owners[0], Message: fmt.Sprintf(
+			"instances %s and %s both have the node name %s", owners[0].Name, owners[1].Name, shown(claim.NodeName))}
+	}
+	facts := csrFacts{CSRInput: in, claim: claim, instance: owners[0]}
+	for _, rule := range rulesFor(claim.Kind) {
+		if broken := rule(facts); broken != nil {
+			return facts.reject(broken)
+		}
+	}
+	return facts.approve()
+}
+
+// csrFacts is the input of one rule: a claim on the node of exactly one instance.
+type csrFacts struct {
+	CSRInput
+	claim    CSRClaim
+	instance CSRInstance
+}
+
+// csrFault is a rule that does not hold.
+type csrFault struct {
+	reason  CSRReason
+	message string
+	// passing is set when the rule may hold later without a change of the request.
+	passing bool
+}
+
+// csrRule returns nil when the rule holds.
+type csrRule func(f csrFacts) *csrFault
+
+// rulesFor lists the rules for a kind of request. Rules about the request itself come first, so that a request that can never be
+// approved is not said to wait; the signature is verified last, as it costs most.
+func rulesFor(kind CSRKind) []csrRule {
+	switch kind {
+	case CSRKubeletClient:
+		return kubeletClientRules()
+	case CSRKubeletServing:
+		return kubeletServingRules()
+	case CSRDaemon:
+		return daemonRules()
+	}
+	return []csrRule{func(csrFacts) *csrFault { return fault(CSRNotOurs, "unknown kind of request") }}
+}
+
+func (f csrFacts) approve() CSRDecision {
+	reason := CSRKubeletApproved
+	if f.claim.Kind == CSRDaemon {
+		reason = CSRDaemonApproved
+	}
+	return CSRDecision{Verdict: CSRApprove, Reason: reason, Instance: &f.instance,
+		Message: fmt.Sprintf("%s certificate of node %s, which is instance %s", f.claim.Kind, f.claim.NodeName, f.instance.Name)}
+}
+
+func (f csrFacts) reject(broken *csrFault) CSRDecision {
+	verdict := CSRRefuse
+	switch {
+	case broken.passing:
+		verdict = CSRWait
+	case f.claim.Kind == CSRDaemon:
+		verdict = CSRDeny
+	}
+	return CSRDecision{Verdict: verdict, Reason: broken.reason, Message: broken.message, Instance: &f.instance}
+}
+
+func fault(reason CSRReason, format string, args ...any) *csrFault {
+	return &csrFault{reason: reason, message: fmt.Sprintf(format, args...)}
+}
+
+func notYet(reason CSRReason, format string, args ...any) *csrFault {
+	return &csrFault{reason: reason, message: fmt.Sprintf(format, args...), passing: true}
+}
+
+// shownRunes is how much of a foreign text a message repeats: a node name is at most that long in practice.
+const shownRunes = 63
+
+// shown quotes a text that came with the request, so that it can neither break a log line nor fill an event.
+func shown(text string) string {
+	runes := []rune(text)
+	if len(runes) > shownRunes {
+		return fmt.Sprintf("%q…", string(runes[:shownRunes]))
+	}
+	return fmt.Sprintf("%q", text)
+}

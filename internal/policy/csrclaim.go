@@ -1,0 +1,92 @@
+package policy
+
+import (
+	"crypto/x509"
+	"net/netip"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// CSRKind is what a certificate would be used for.
+type CSRKind string
+
+// Kinds of certificates that our hosts ask for.
+const (
+	CSRKubeletClient  CSRKind = "kubelet client"
+	CSRKubeletServing CSRKind = "kubelet serving"
+	CSRDaemon         CSRKind = "daemon"
+)
+
+// CSRClaim is what a request says about itself.
+type CSRClaim struct {
+	Kind CSRKind
+	// NodeName is the node whose identity is asked for, exactly as it stands in the common name. It is only a claim.
+	NodeName string
+	// Request is the parsed request; its signature has not been verified.
+	Request *x509.CertificateRequest
+}
+
+// SANs returns the DNS names and IP addresses that the request asks for, addresses in their canonical text.
+func (c CSRClaim) SANs() []string { return append(dnsNames(c.Request), ipTexts(c.Request)...) }
+
+// ClaimOf reads from a request, without looking at anything else, for which node's identity it asks. It returns false when the request
+// is no business of ours whatever the cluster holds: decided already, for another signer, or for no node. It is cheap, as other
+// people's requests may come in thousands.
+func ClaimOf(csr *certificatesv1.CertificateSigningRequest) (CSRClaim, bool) {
+	if !csrPending(csr) {
+		return CSRClaim{}, false
+	}
+	var kubelet CSRKind
+	switch csr.Spec.SignerName {
+	case certificatesv1.KubeletServingSignerName:
+		kubelet = CSRKubeletServing
+	case certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeAPIServerClientSignerName:
+		kubelet = CSRKubeletClient
+	default:
+		return CSRClaim{}, false
+	}
+	request, err := ParseCSR(csr.Spec.Request)
+	if err != nil {
+		return CSRClaim{}, false
+	}
+	name := request.Subject.CommonName
+	if node, found := strings.CutPrefix(name, contract.KubeletUserPrefix); found && node != "" {
+		return CSRClaim{Kind: kubelet, NodeName: node, Request: request}, true
+	}
+	if node, found := strings.CutPrefix(name, contract.DaemonUserPrefix); found && node != "" {
+		return CSRClaim{Kind: CSRDaemon, NodeName: node, Request: request}, true
+	}
+	return CSRClaim{}, false
+}
+
+// csrPending reports whether nobody has decided about a request yet.
+func csrPending(csr *certificatesv1.CertificateSigningRequest) bool {
+	return csr.DeletionTimestamp.IsZero() && len(csr.Status.Conditions) == 0 && len(csr.Status.Certificate) == 0
+}
+
+func dnsNames(request *x509.CertificateRequest) []string {
+	return append([]string{}, request.DNSNames...)
+}
+
+// ipTexts returns the addresses of a request as netip writes them, IPv4 also when it came as an IPv6-mapped address.
+func ipTexts(request *x509.CertificateRequest) []string {
+	var texts []string
+	for _, ip := range request.IPAddresses {
+		address, _ := netip.AddrFromSlice(ip)
+		texts = append(texts, address.Unmap().String())
+	}
+	return texts
+}
+
+// sanTexts returns every alternative name of any kind that the standard parser knows.
+func sanTexts(request *x509.CertificateRequest) []string {
+	texts := append(dnsNames(request), ipTexts(request)...)
+	texts = append(texts, request.EmailAddresses...)
+	for _, uri := range request.URIs {
+		texts = append(texts, uri.String())
+	}
+	return texts
+}

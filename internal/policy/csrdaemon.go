@@ -1,0 +1,62 @@
+package policy
+
+import (
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+func daemonRules() []csrRule {
+	return []csrRule{
+		signerIs(certificatesv1.KubeAPIServerClientSignerName),
+		subjectIs(contract.DaemonGroup),
+		noNames,
+		usagesAre(certificatesv1.UsageClientAuth),
+		lifetimeWithin(maxDaemonLifetime, true),
+		keyIsStrong,
+		requestedByDaemonOrOperator,
+		keyIsHeld,
+		staying,
+		func(f csrFacts) *csrFault {
+			if f.CSR.Spec.Username == f.OperatorUser {
+				return firstDaemonCertificateIsDue(f)
+			}
+			return nodeIsOurs(f)
+		},
+	}
+}
+
+// requestedByDaemonOrOperator demands that a daemon renews its own certificate, or that the operator submits the first one for a host
+// that it is connected to. The operator must say for which instance it does, so that a mix-up of two hosts does not go through.
+func requestedByDaemonOrOperator(f csrFacts) *csrFault {
+	switch {
+	case f.OperatorUser != "" && f.CSR.Spec.Username == f.OperatorUser:
+		if named := f.CSR.Labels[contract.InstanceLabel]; named != f.instance.Name {
+			return fault(CSRRequesterWrong, "the request is labelled for instance %s, but node %s is instance %s",
+				shown(named), f.claim.NodeName, f.instance.Name)
+		}
+		return nil
+	case requestedByItself(f, contract.DaemonGroup):
+		return nil
+	}
+	return fault(CSRRequesterWrong, "neither the operator nor the daemon of node %s asks for this certificate", f.claim.NodeName)
+}
+
+// firstDaemonCertificateIsDue demands that the instance is joining. The Node may not exist yet, or not be adopted yet, but it must not
+// be another host's.
+func firstDaemonCertificateIsDue(f csrFacts) *csrFault {
+	if broken := joining(f); broken != nil {
+		return broken
+	}
+	if f.Node == nil {
+		return nil
+	}
+	broken := nodeIsOurs(f)
+	if broken == nil || broken.reason != CSRNodeUnadopted {
+		return broken
+	}
+	if !nodeIsWindows(f.Node) {
+		return fault(CSRNodeForeign, "Node %s exists and does not run Windows", f.Node.Name)
+	}
+	return nil
+}

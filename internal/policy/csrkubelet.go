@@ -1,0 +1,84 @@
+package policy
+
+import (
+	"slices"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// bootstrapUser is the identity with which kubelets ask for their first certificate. Every joining host has it, so it vouches for no
+// name: only the instance's phase and the absence of a working Node do.
+const bootstrapUser = "system:serviceaccount:" + contract.MachineConfigNamespace + ":" + contract.BootstrapServiceAccount
+
+func kubeletClientRules() []csrRule {
+	return []csrRule{
+		signerIs(certificatesv1.KubeAPIServerClientKubeletSignerName),
+		subjectIs(contract.KubeletGroup),
+		noNames,
+		usagesAre(certificatesv1.UsageClientAuth),
+		lifetimeWithin(maxKubeletLifetime, false),
+		keyIsStrong,
+		requestedByKubeletOrBootstrapper,
+		keyIsHeld,
+		staying,
+		func(f csrFacts) *csrFault {
+			if f.CSR.Spec.Username == bootstrapUser {
+				return firstCertificateIsDue(f)
+			}
+			return nodeIsOurs(f)
+		},
+	}
+}
+
+func kubeletServingRules() []csrRule {
+	return []csrRule{
+		signerIs(certificatesv1.KubeletServingSignerName),
+		subjectIs(contract.KubeletGroup),
+		namesAreOfNodes,
+		usagesAre(certificatesv1.UsageServerAuth),
+		lifetimeWithin(maxKubeletLifetime, false),
+		keyIsStrong,
+		func(f csrFacts) *csrFault {
+			if !requestedByItself(f, contract.KubeletGroup) {
+				return fault(CSRRequesterWrong, "only %s%s itself asks for its serving certificate", contract.KubeletUserPrefix, f.claim.NodeName)
+			}
+			return nil
+		},
+		keyIsHeld,
+		staying,
+		nodeIsOurs,
+		namesAreOfThisNode,
+	}
+}
+
+func requestedByKubeletOrBootstrapper(f csrFacts) *csrFault {
+	if f.CSR.Spec.Username != bootstrapUser && !requestedByItself(f, contract.KubeletGroup) {
+		return fault(CSRRequesterWrong, "neither %s nor the node itself asks for this client certificate", bootstrapUser)
+	}
+	return nil
+}
+
+// requestedByItself reports whether the requester has the very identity that it asks for: a renewal. User name and groups of a request
+// are set by the API server.
+func requestedByItself(f csrFacts, group string) bool {
+	return f.CSR.Spec.Username == f.claim.Request.Subject.CommonName && slices.Contains(f.CSR.Spec.Groups, group)
+}
+
+// firstCertificateIsDue demands that the instance is joining and that no Node works under this name.
+func firstCertificateIsDue(f csrFacts) *csrFault {
+	if broken := joining(f); broken != nil {
+		return broken
+	}
+	if f.Node == nil {
+		return nil
+	}
+	if broken := nodeIsOurs(f); broken != nil {
+		return broken
+	}
+	if nodeIsReady(f.Node) {
+		return notYet(CSRNodeServing, "Node %s is Ready: it has a certificate", f.Node.Name)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package policy
+
+import (
+	"encoding/asn1"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Tags of the kinds of alternative names that kubelets use (RFC 5280, 4.2.1.6). The parser skips kinds that it does not know.
+const (
+	sanTagDNS = 2
+	sanTagIP  = 7
+)
+
+// namesAreOfNodes demands what holds for the names of any kubelet's serving certificate: at least one, DNS names and IP addresses only,
+// and no name by which a service or the host itself is called.
+func namesAreOfNodes(f csrFacts) *csrFault {
+	request := f.claim.Request
+	for _, extension := range request.Extensions {
+		if !isSubjectAltName(extension) {
+			return fault(CSRExtensionForbidden, "the request has the extension %s", extension.Id)
+		}
+		if !onlyNamesAndAddresses(extension.Value) {
+			return fault(CSRNamesForbidden, "the request has alternative names other than DNS names and IP addresses")
+		}
+	}
+	if len(request.DNSNames)+len(request.IPAddresses) == 0 {
+		return fault(CSRNamesMissing, "a serving certificate needs a name or address")
+	}
+	for _, name := range dnsNames(request) {
+		if len(validation.IsDNS1123Subdomain(name)) > 0 || isServiceName(name) {
+			return fault(CSRNameNotOfNode, "%s can't be a node's name", shown(name))
+		}
+	}
+	for _, text := range ipTexts(request) {
+		address, err := netip.ParseAddr(text)
+		if err != nil || !isHostAddress(address, f.ServiceNetworks) {
+			return fault(CSRNameNotOfNode, "%s can't be a node's address", shown(text))
+		}
+	}
+	return nil
+}
+
+// onlyNamesAndAddresses reads the value of a subjectAltName extension.
+func onlyNamesAndAddresses(value []byte) bool {
+	var names []asn1.RawValue
+	rest, err := asn1.Unmarshal(value, &names)
+	if err != nil || len(rest) > 0 {
+		return false
+	}
+	return !slices.ContainsFunc(names, func(n asn1.RawValue) bool {
+		return n.Class != asn1.ClassContextSpecific || n.Tag != sanTagDNS && n.Tag != sanTagIP
+	})
+}
+
+// isServiceName reports whether clients use a name for something that is not a node. Kubelets report their Node's names themselves, so
+// that a name stands there proves little.
+func isServiceName(name string) bool {
+	labels := strings.Split(name, ".")
+	switch labels[len(labels)-1] {
+	case "localhost", "svc":
+		return true
+	}
+	return name == "kubernetes" || name == "kubernetes.default" || len(labels) > 2 && labels[2] == "svc"
+}
+
+// isHostAddress reports whether an address can be one by which other machines reach a node.
+func isHostAddress(address netip.Addr, serviceNetworks []netip.Prefix) bool {
+	return address.IsGlobalUnicast() && !slices.ContainsFunc(serviceNetworks, func(p netip.Prefix) bool { return p.Contains(address) })
+}
+
+// namesAreOfThisNode demands that every name and address belongs to the Node or its instance and to no other.
+func namesAreOfThisNode(f csrFacts) *csrFault {
+	known := addressesOf(f)
+	for _, name := range f.claim.SANs() {
+		if !known[name] {
+			return fault(CSRNameNotOfNode, "%s is not among the addresses of Node %s or instance %s", shown(name), f.Node.Name, f.instance.Name)
+		}
+		if holder := f.Elsewhere[name]; holder != "" {
+			return fault(CSRNameNotOfNode, "%s is also an address of %s", shown(name), holder)
+		}
+	}
+	return nil
+}
+
+// addressesOf returns what a serving certificate of the Node may hold. Addresses that the Node lists count, as networks differ in what a
+// node has; but of names, which a node can invent at will, only those that are the node's name in a longer or shorter form.
+func addressesOf(f csrFacts) map[string]bool {
+	known := map[string]bool{f.Node.Name: true}
+	for _, address := range f.instance.Addresses {
+		known[canonical(address)] = true
+	}
+	for _, address := range f.Node.Status.Addresses {
+		text := canonical(address.Address)
+		_, err := netip.ParseAddr(text)
+		switch address.Type {
+		case corev1.NodeInternalIP, corev1.NodeExternalIP:
+			known[text] = err == nil || known[text]
+		case corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS:
+			known[text] = err == nil || sameHost(text, f.Node.Name) || known[text]
+		}
+	}
+	return known
+}
+
+// canonical writes an IP address as netip does, and leaves names as they are.
+func canonical(address string) string {
+	if ip, err := netip.ParseAddr(address); err == nil {
+		return ip.Unmap().String()
+	}
+	return address
+}
+
+// sameHost reports whether one name is the other with a domain appended.
+func sameHost(a, b string) bool {
+	return a == b || strings.HasPrefix(a, b+".") || strings.HasPrefix(b, a+".")
+}

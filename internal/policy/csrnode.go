@@ -1,0 +1,60 @@
+package policy
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// staying demands that the instance is not on its way out: a host that is being cleaned gets nothing new.
+func staying(f csrFacts) *csrFault {
+	if f.instance.Leaving || f.instance.Phase == v1alpha1.PhaseRemoving {
+		return notYet(CSRInstanceLeaving, "instance %s is being removed", f.instance.Name)
+	}
+	return nil
+}
+
+// joining demands that the instance is at a point of its way in where kubelet and the daemon get their first certificates.
+func joining(f csrFacts) *csrFault {
+	due := []v1alpha1.Phase{v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver, v1alpha1.PhaseConfirming}
+	if !slices.Contains(due, f.instance.Phase) {
+		return notYet(CSRPhaseEarly, "instance %s is in phase %s: no first certificate is due", f.instance.Name, f.instance.Phase)
+	}
+	return nil
+}
+
+// nodeIsOurs demands that the Node exists and was adopted for this instance. The annotation alone would not do, since kubelet may
+// write its own Node's annotations; but what a request may claim is bound to the instance that has this node name, which it can't write.
+func nodeIsOurs(f csrFacts) *csrFault {
+	if f.Node == nil {
+		return notYet(CSRNodePending, "Node %s does not exist yet", f.claim.NodeName)
+	}
+	if f.Node.Name != f.claim.NodeName {
+		return notYet(CSRNodePending, "another Node was looked up")
+	}
+	owner := f.Node.Annotations[contract.InstanceAnnotation]
+	switch {
+	case owner == "":
+		return notYet(CSRNodeUnadopted, "Node %s has not been adopted yet", f.Node.Name)
+	case owner != f.instance.Namespace+"/"+f.instance.Name:
+		return fault(CSRNodeForeign, "Node %s belongs to instance %s", f.Node.Name, shown(owner))
+	case f.instance.NodeUID != "" && f.instance.NodeUID != string(f.Node.UID):
+		return notYet(CSRNodeUnadopted, "Node %s was made anew and has not been adopted yet", f.Node.Name)
+	}
+	return nil
+}
+
+// nodeIsWindows reports whether a Node runs Windows. A Node that nobody has adopted and that does is the one that the joining host just
+// registered; one that does not is another machine, whose name the host bears by accident or on purpose.
+func nodeIsWindows(node *corev1.Node) bool {
+	return node.Status.NodeInfo.OperatingSystem == string(corev1.Windows) || node.Labels[corev1.LabelOSStable] == string(corev1.Windows)
+}
+
+func nodeIsReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}

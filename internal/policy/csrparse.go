@@ -1,0 +1,49 @@
+package policy
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+)
+
+const (
+	// maxRequestBytes bounds what is parsed at all. The largest honest request has an RSA key of maxRSABits (1 KiB of key and 1 KiB of
+	// signature) and maxSANs names of 253 bytes: 18 KiB as PEM. API objects may be a hundred times larger.
+	maxRequestBytes = 32 << 10
+	// maxSANs is several times what a node with two networks and two DNS names has.
+	maxSANs = 32
+
+	requestBlock = "CERTIFICATE REQUEST"
+)
+
+// ParseCSR reads the PEM text of a certificate request, which may come from anyone: exactly one block, nothing before it, nothing but
+// white space after it, and no larger than any honest request is. It uses the parser that kube-controller-manager signs with, so that
+// both see the same request. The signature is not verified here.
+func ParseCSR(text []byte) (*x509.CertificateRequest, error) {
+	if len(text) > maxRequestBytes {
+		return nil, fmt.Errorf("reading the request: %d bytes are more than %d", len(text), maxRequestBytes)
+	}
+	text = bytes.TrimSpace(text)
+	if !bytes.HasPrefix(text, []byte("-----BEGIN "+requestBlock+"-----")) {
+		return nil, errors.New("reading the request: it does not begin with a " + requestBlock + " block")
+	}
+	block, rest := pem.Decode(text)
+	switch {
+	case block == nil || block.Type != requestBlock:
+		return nil, errors.New("reading the request: it is no " + requestBlock + " block")
+	case len(block.Headers) > 0:
+		return nil, errors.New("reading the request: the block has headers")
+	case len(bytes.TrimSpace(rest)) > 0:
+		return nil, errors.New("reading the request: something follows the block")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("reading the request: %w", err)
+	}
+	if sans := len(sanTexts(request)); sans > maxSANs {
+		return nil, fmt.Errorf("reading the request: %d names and addresses are more than %d", sans, maxSANs)
+	}
+	return request, nil
+}
