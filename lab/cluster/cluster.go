@@ -62,12 +62,8 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, ca, err := writeFiles(w, options.Audit)
-	if err != nil {
-		return nil, errors.Join(err, w.remove())
-	}
 	for attempt := 1; ; attempt++ {
-		c, err := attemptStart(ctx, options, w, f, ca)
+		c, err := attemptStart(ctx, options, w)
 		if err == nil {
 			return c, nil
 		}
@@ -78,13 +74,24 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	}
 }
 
-// attemptStart starts the components on ports of its own choice, or none of them.
-func attemptStart(ctx context.Context, options Options, w *workspace, f files, ca *authority) (*Cluster, error) {
+// attemptStart starts the components, with keys and ports of its own, or none.
+func attemptStart(ctx context.Context, options Options, w *workspace) (*Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, options.StartTimeout)
 	defer cancel()
+	if err := w.empty(); err != nil {
+		return nil, err
+	}
+	keys, err := newKeyring()
+	if err != nil {
+		return nil, err
+	}
+	f, err := writeFiles(w, keys, options.Audit)
+	if err != nil {
+		return nil, err
+	}
 	c := &Cluster{
-		CAPEM: ca.certPEM, DataDir: w.dir, AuditLog: f.auditLog, Binaries: options.Binaries,
-		authority: ca, workspace: w, died: make(chan error, 1), running: map[string]*process{},
+		CAPEM: keys.ca.certPEM, DataDir: w.dir, AuditLog: f.auditLog, Binaries: options.Binaries,
+		authority: keys.ca, workspace: w, died: make(chan error, 1), running: map[string]*process{},
 	}
 	if err := c.bringUp(ctx, options, f); err != nil {
 		return nil, errors.Join(err, c.endAll())

@@ -47,12 +47,15 @@ func TestReadCRDs(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		paths   []string
+		names   []string
 		filter  func(*apiextensionsv1.CustomResourceDefinition) bool
 		want    string
 		wantErr string
 	}{
 		"a file of several documents": {paths: []string{"one.yaml"}, want: "as.example.com bs.example.com"},
 		"a folder, filtered":          {paths: []string{"."}, filter: isDefault, want: "as.example.com bs.example.com"},
+		"by name":                     {paths: []string{"one.yaml"}, names: []string{"bs.example.com"}, want: "bs.example.com"},
+		"a name that is not there":    {paths: []string{"one.yaml"}, names: []string{"cs.example.com"}, wantErr: "cs.example.com is not in"},
 		"two of one name":             {paths: []string{"."}, wantErr: "as.example.com is defined in"},
 		"nothing chosen":              {paths: []string{"empty"}, wantErr: "none chosen"},
 		"a path that is not there":    {paths: []string{"absent"}, wantErr: "absent"},
@@ -60,7 +63,7 @@ func TestReadCRDs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			options := CRDOptions{Filter: test.filter}
+			options := CRDOptions{Names: test.names, Filter: test.filter}
 			for _, path := range test.paths {
 				options.Paths = append(options.Paths, filepath.Join(dir, path))
 			}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	yamlreader "k8s.io/apimachinery/pkg/util/yaml"
@@ -30,7 +31,7 @@ func readCRDs(options CRDOptions) (map[string]crdDocument, error) {
 	}
 	chosen, from := map[string]crdDocument{}, map[string]string{}
 	for _, file := range files {
-		documents, err := crdsInFile(file)
+		documents, err := crdsInFile(file, options.Names)
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", file, err)
 		}
@@ -43,6 +44,11 @@ func readCRDs(options CRDOptions) (map[string]crdDocument, error) {
 				return nil, fmt.Errorf("%s is defined in %s and in %s: choose one with Filter", name, other, file)
 			}
 			chosen[name], from[name] = document, file
+		}
+	}
+	for _, name := range options.Names {
+		if _, found := chosen[name]; !found {
+			return nil, fmt.Errorf("%s is not in %v, or not chosen by Filter", name, options.Paths)
 		}
 	}
 	if len(chosen) == 0 {
@@ -76,7 +82,9 @@ func yamlFiles(paths []string) ([]string, error) {
 	return files, nil
 }
 
-func crdsInFile(path string) ([]crdDocument, error) {
+// crdsInFile decodes the definitions in a file, those of the names only if there
+// are any. A document that nowhere has one of them is not even parsed.
+func crdsInFile(path string, names []string) ([]crdDocument, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -91,14 +99,21 @@ func crdsInFile(path string) ([]crdDocument, error) {
 		if err != nil {
 			return nil, err
 		}
+		if len(names) > 0 && !mentionsAny(text, names) {
+			continue
+		}
 		document, isCRD, err := decodeCRD(text)
 		if err != nil {
 			return nil, err
 		}
-		if isCRD {
+		if isCRD && (len(names) == 0 || slices.Contains(names, document.crd.Name)) {
 			documents = append(documents, document)
 		}
 	}
+}
+
+func mentionsAny(text []byte, names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return bytes.Contains(text, []byte(name)) })
 }
 
 // decodeCRD decodes a YAML document if it is a definition. The status is dropped:

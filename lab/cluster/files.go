@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"fmt"
-	"os"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -14,66 +12,67 @@ type files struct {
 	servingCert, servingKey             string
 	kubeletClientCert, kubeletClientKey string
 	tokenKey, tokenPublicKey            string
-	auditPolicy, auditLog               string // empty without audit
+	auditPolicy                         string
+	auditLog                            string // empty without audit
 	adminKubeconfig                     string
 	controllerManagerKubeconfig         string
 }
 
-// writeFiles issues keys and certificates and puts them into the workspace.
+// keyring is what is issued once for a cluster.
+type keyring struct {
+	ca                            *authority
+	caKey                         []byte
+	serving, kubeletClient, token pair
+}
+
+func newKeyring() (keyring, error) {
+	var k keyring
+	var err error
+	if k.ca, err = newAuthority(time.Now()); err != nil {
+		return keyring{}, err
+	}
+	if k.caKey, err = encodePrivateKey(k.ca.key); err != nil {
+		return keyring{}, err
+	}
+	if k.serving, err = k.ca.serving(); err != nil {
+		return keyring{}, err
+	}
+	if k.kubeletClient, err = k.ca.client("kube-apiserver-kubelet-client", mastersGroup); err != nil {
+		return keyring{}, err
+	}
+	k.token, err = newSigningKey()
+	return k, err
+}
+
+// writeFiles puts keys, certificates and the audit policy into the workspace.
 // Kubeconfigs follow when the API server's port is known.
-func writeFiles(w *workspace, audit bool) (files, *authority, error) {
-	ca, err := newAuthority(time.Now())
-	if err != nil {
-		return files{}, nil, err
-	}
-	caKey, err := encodePrivateKey(ca.key)
-	if err != nil {
-		return files{}, nil, err
-	}
-	serving, err := ca.serving()
-	if err != nil {
-		return files{}, nil, err
-	}
-	kubeletClient, err := ca.client("kube-apiserver-kubelet-client", mastersGroup)
-	if err != nil {
-		return files{}, nil, err
-	}
-	token, err := newSigningKey()
-	if err != nil {
-		return files{}, nil, err
-	}
-	if err := os.Mkdir(w.path("etcd"), 0o700); err != nil {
-		return files{}, nil, fmt.Errorf("making etcd's directory: %w", err)
-	}
-	f := files{}
+func writeFiles(w *workspace, k keyring, audit bool) (files, error) {
+	var f files
 	contents := []struct {
 		path    *string
 		name    string
 		content []byte
 	}{
-		{&f.caCert, "ca.crt", ca.certPEM},
-		{&f.caKey, "ca.key", caKey},
-		{&f.servingCert, "serving.crt", serving.cert},
-		{&f.servingKey, "serving.key", serving.key},
-		{&f.kubeletClientCert, "kubelet-client.crt", kubeletClient.cert},
-		{&f.kubeletClientKey, "kubelet-client.key", kubeletClient.key},
-		{&f.tokenKey, "service-account.key", token.key},
-		{&f.tokenPublicKey, "service-account.pub", token.cert},
+		{&f.caCert, "ca.crt", k.ca.certPEM},
+		{&f.caKey, "ca.key", k.caKey},
+		{&f.servingCert, "serving.crt", k.serving.cert},
+		{&f.servingKey, "serving.key", k.serving.key},
+		{&f.kubeletClientCert, "kubelet-client.crt", k.kubeletClient.cert},
+		{&f.kubeletClientKey, "kubelet-client.key", k.kubeletClient.key},
+		{&f.tokenKey, "service-account.key", k.token.key},
+		{&f.tokenPublicKey, "service-account.pub", k.token.cert},
+		{&f.auditPolicy, "audit-policy.yaml", []byte(auditPolicy)},
+	}
+	for _, file := range contents {
+		var err error
+		if *file.path, err = w.write(file.name, file.content); err != nil {
+			return files{}, err
+		}
 	}
 	if audit {
 		f.auditLog = w.path("audit.log")
-		contents = append(contents, struct {
-			path    *string
-			name    string
-			content []byte
-		}{&f.auditPolicy, "audit-policy.yaml", []byte(auditPolicy)})
 	}
-	for _, file := range contents {
-		if *file.path, err = w.write(file.name, file.content); err != nil {
-			return files{}, nil, err
-		}
-	}
-	return f, ca, nil
+	return f, nil
 }
 
 // writeKubeconfigs issues the administrator's and the controller manager's

@@ -75,8 +75,11 @@ func eventually(t *testing.T, ask func(ctx context.Context) error) {
 	var last error
 	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true,
 		func(ctx context.Context) (bool, error) {
-			last = ask(ctx)
-			return last == nil, nil
+			err := ask(ctx)
+			if ctx.Err() == nil {
+				last = err
+			}
+			return err == nil, nil
 		})
 	if err != nil {
 		t.Fatalf("%v: %v", err, last)

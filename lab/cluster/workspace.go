@@ -79,6 +79,27 @@ func (w *workspace) path(elements ...string) string {
 	return filepath.Join(append([]string{w.dir}, elements...)...)
 }
 
+// empty clears away what an earlier attempt to start has left, but for the lock,
+// and makes the folders that components need.
+func (w *workspace) empty() error {
+	entries, err := os.ReadDir(w.dir)
+	if err != nil {
+		return fmt.Errorf("emptying the data directory: %w", err)
+	}
+	for _, entry := range entries {
+		if entry.Name() == "lock" {
+			continue
+		}
+		if err := os.RemoveAll(w.path(entry.Name())); err != nil {
+			return fmt.Errorf("emptying the data directory: %w", err)
+		}
+	}
+	if err := os.Mkdir(w.path("etcd"), 0o700); err != nil {
+		return fmt.Errorf("making etcd's directory: %w", err)
+	}
+	return nil
+}
+
 // write puts a file that only its owner may read into the directory and returns
 // its path.
 func (w *workspace) write(name string, content []byte) (string, error) {

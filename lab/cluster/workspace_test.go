@@ -13,7 +13,7 @@ func TestAnAbandonedDataDirectoryIsSwept(t *testing.T) {
 		t.Log("nothing is swept where file locks don't tell")
 	}
 	folder := t.TempDir()
-	make := func(name string) *workspace {
+	made := func(name string) *workspace {
 		w := &workspace{dir: filepath.Join(folder, name)}
 		if err := os.Mkdir(w.dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -23,8 +23,8 @@ func TestAnAbandonedDataDirectoryIsSwept(t *testing.T) {
 		}
 		return w
 	}
-	abandoned, living, foreign := make(workspacePrefix+"1"), make(workspacePrefix+"2"), make("other-3")
-	make(workspacePrefix + "kept")
+	abandoned, living, foreign := made(workspacePrefix+"1"), made(workspacePrefix+"2"), made("other-3")
+	made(workspacePrefix + "kept")
 	for _, w := range []*workspace{abandoned, living, foreign} {
 		if err := w.takeLock(); err != nil {
 			t.Fatal(err)

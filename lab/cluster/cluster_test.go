@@ -1,0 +1,401 @@
+package cluster
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// TestCluster looks at one cluster from all sides.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, Options{Audit: true, NodeMonitorGrace: 3 * time.Second})
+	t.Run("looked at", func(t *testing.T) { // returns when all the parallel ones have
+		for name, test := range map[string]func(t *testing.T, c *Cluster){
+			"kubectl and the server report the pinned version":           testVersion,
+			"the administrator's kubeconfig works":                       testKubeconfig,
+			"a service account has a token and no rights":                testServiceAccount,
+			"a certificate request is signed when approved and only so":  testSigning,
+			"a node may touch its own objects only":                      testNodeRestriction,
+			"a deployment and a daemon set get their pods":               testWorkloads,
+			"a silent node is marked and a deleted owner's objects go":   testNodeLifecycle,
+			"OpenShift's definitions are served, and installed twice":    testOpenShiftCRDs,
+			"the audit log tells who asked for what, and by which right": testAudit,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, c)
+			})
+		}
+	})
+	select {
+	case err := <-c.Died():
+		t.Error(err)
+	default:
+	}
+}
+
+func clientFor(t *testing.T, config *rest.Config) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// makeNamespace makes a namespace and waits for what controllers put in it.
+func makeNamespace(t *testing.T, client kubernetes.Interface, name string) {
+	t.Helper()
+	_, err := client.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func(ctx context.Context) error {
+		_, err := client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+}
+
+func testVersion(t *testing.T, c *Cluster) {
+	pins, err := exec.CommandContext(t.Context(), "go", "-C", "../controlplane", "list", "-m", "-f", "{{.Version}}", kubernetesModule).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := strings.TrimSpace(string(pins))
+	output, err := exec.CommandContext(t.Context(), c.Binaries.Kubectl, "--kubeconfig", c.Kubeconfig, "version").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	for _, want := range []string{"Client Version: " + version, "Server Version: " + version} {
+		if !strings.Contains(string(output), want) {
+			t.Errorf("%q is missing in:\n%s", want, output)
+		}
+	}
+}
+
+func testKubeconfig(t *testing.T, c *Cluster) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Host != c.URL {
+		t.Errorf("server %s, want %s", config.Host, c.URL)
+	}
+	if _, err := clientFor(t, config).CoreV1().Secrets("kube-system").List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+	info, err := os.Stat(c.Kubeconfig)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+func testServiceAccount(t *testing.T, c *Cluster) {
+	makeNamespace(t, clientFor(t, c.Admin()), "accounts")
+	config, content, err := c.ServiceAccountConfig(t.Context(), "accounts", "default", 10*time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fromFile, err := clientcmd.RESTConfigFromKubeConfig(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, config := range map[string]*rest.Config{"config": config, "kubeconfig": fromFile} {
+		_, err = clientFor(t, config).CoreV1().ConfigMaps("accounts").List(t.Context(), metav1.ListOptions{})
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "system:serviceaccount:accounts:default") {
+			t.Errorf("%s: %v; want it known and refused", name, err)
+		}
+	}
+	if _, _, err := c.ServiceAccountConfig(t.Context(), "accounts", "nobody", 10*time.Minute); !apierrors.IsNotFound(err) {
+		t.Errorf("a token for nobody: %v", err)
+	}
+}
+
+// requestCertificate submits a kubelet's client request and returns its name.
+func requestCertificate(t *testing.T, client kubernetes.Interface, node string) *certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
+	}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := client.CertificatesV1().CertificateSigningRequests().Create(t.Context(), &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: node},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
+			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return csr
+}
+
+func testSigning(t *testing.T, c *Cluster) {
+	client := clientFor(t, c.Admin())
+	requests := client.CertificatesV1().CertificateSigningRequests()
+	waiting := requestCertificate(t, client, "csr-waiting")
+	approved := requestCertificate(t, client, "csr-approved")
+	approved.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test",
+	}}
+	if _, err := requests.UpdateApproval(t.Context(), approved.Name, approved, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var issued []byte
+	eventually(t, func(ctx context.Context) error {
+		csr, err := requests.Get(ctx, approved.Name, metav1.GetOptions{})
+		if err == nil && len(csr.Status.Certificate) == 0 {
+			err = errors.New("no certificate yet")
+		}
+		if err == nil {
+			issued = csr.Status.Certificate
+		}
+		return err
+	})
+	block, _ := pem.Decode(issued)
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(c.CAPEM)
+	if _, err := certificate.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		t.Error(err)
+	}
+	// The signer has by now seen the other one too, which came first.
+	csr, err := requests.Get(t.Context(), waiting.Name, metav1.GetOptions{})
+	if err != nil || len(csr.Status.Certificate) != 0 || len(csr.Status.Conditions) != 0 {
+		t.Errorf("a request that nobody approved: %+v, %v", csr.Status, err)
+	}
+}
+
+func testNodeRestriction(t *testing.T, c *Cluster) {
+	admin := clientFor(t, c.Admin())
+	for _, name := range []string{"own", "other"} {
+		config, err := c.UserConfig("system:node:"+name, "system:nodes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = clientFor(t, config).CoreV1().Nodes().Create(t.Context(),
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "private"}}
+	if _, err := admin.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	config, err := c.UserConfig("system:node:own", "system:nodes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := clientFor(t, config)
+	label := func(name, key string) error {
+		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"x"}}}`, key)
+		_, err := node.CoreV1().Nodes().Patch(t.Context(), name, "application/merge-patch+json", patch, metav1.PatchOptions{})
+		return err
+	}
+	if err := label("own", "example.com/mark"); err != nil {
+		t.Errorf("its own node: %v", err)
+	}
+	if err := label("own", "node-restriction.kubernetes.io/mark"); !apierrors.IsForbidden(err) {
+		t.Errorf("a restricted label on its own node: %v", err)
+	}
+	if err := label("other", "example.com/mark"); !apierrors.IsForbidden(err) {
+		t.Errorf("another node: %v", err)
+	}
+	if _, err := node.CoreV1().Secrets("default").Get(t.Context(), "private", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a secret that no pod of it uses: %v", err)
+	}
+}
+
+func testWorkloads(t *testing.T, c *Cluster) {
+	client := clientFor(t, c.Admin())
+	makeNamespace(t, client, "workloads")
+	makeNode(t, client, "runner")
+	labels := map[string]string{"app": "x"}
+	meta := metav1.ObjectMeta{Name: "x", Labels: labels}
+	selector := &metav1.LabelSelector{MatchLabels: labels}
+	template := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "example.com/x"}}},
+	}
+	_, err := client.AppsV1().Deployments("workloads").Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Selector: selector, Template: template},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.AppsV1().DaemonSets("workloads").Create(t.Context(), &appsv1.DaemonSet{
+		ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func(ctx context.Context) error {
+		pods, err := client.CoreV1().Pods("workloads").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		owners := map[string]bool{}
+		for _, pod := range pods.Items {
+			owners[metav1.GetControllerOf(&pod).Kind] = true
+		}
+		if !owners["ReplicaSet"] || !owners["DaemonSet"] {
+			return fmt.Errorf("pods of %v", owners)
+		}
+		return nil
+	})
+}
+
+// makeNode makes a node that says once that it is ready, and nothing more.
+func makeNode(t *testing.T, client kubernetes.Interface, name string) {
+	t.Helper()
+	now := metav1.Now()
+	_, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: now, LastTransitionTime: now,
+		}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testNodeLifecycle(t *testing.T, c *Cluster) {
+	client := clientFor(t, c.Admin())
+	makeNode(t, client, "silent")
+	owner, err := client.CoreV1().Nodes().Get(t.Context(), "silent", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Name: "owned", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: owner.Name, UID: owner.UID}},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func(ctx context.Context) error {
+		node, err := client.CoreV1().Nodes().Get(ctx, "silent", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionUnknown {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %v", node.Status.Conditions)
+	})
+	if err := client.CoreV1().Nodes().Delete(t.Context(), "silent", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func(ctx context.Context) error {
+		_, err := client.CoreV1().ConfigMaps("default").Get(ctx, "owned", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("still there: %w", err)
+	})
+}
+
+func testOpenShiftCRDs(t *testing.T, c *Cluster) {
+	dirs, err := OpenShiftCRDDirs(t.Context(), "config/v1", "machine/v1beta1", "operator/v1", "machineconfiguration/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := CRDOptions{Paths: dirs, Filter: OpenShiftDefault, Names: []string{
+		"clusteroperators.config.openshift.io",
+		"controllerconfigs.machineconfiguration.openshift.io",
+		"imagedigestmirrorsets.config.openshift.io",
+		"imagetagmirrorsets.config.openshift.io",
+		"infrastructures.config.openshift.io",
+		"machineconfigs.machineconfiguration.openshift.io",
+		"machines.machine.openshift.io",
+		"machinesets.machine.openshift.io",
+		"networks.config.openshift.io",
+		"networks.operator.openshift.io",
+		"proxies.config.openshift.io",
+	}}
+	for range 2 {
+		began := time.Now()
+		names, err := InstallCRDs(t.Context(), c.Admin(), options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(names, options.Names) {
+			t.Errorf("installed %v", names)
+		}
+		t.Logf("installed in %s", time.Since(began).Round(time.Millisecond))
+	}
+	resources, err := clientFor(t, c.Admin()).Discovery().ServerResourcesForGroupVersion("machine.openshift.io/v1beta1")
+	if err != nil || len(resources.APIResources) < 2 {
+		t.Errorf("served: %v, %v", resources, err)
+	}
+}
+
+func testAudit(t *testing.T, c *Cluster) {
+	admin := clientFor(t, c.Admin())
+	makeNamespace(t, admin, "audited")
+	config, err := c.UserConfig("auditor")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := clientFor(t, config)
+	for range 3 {
+		if _, err := client.CoreV1().Secrets("audited").Get(t.Context(), "x", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("a user without rights: %v", err)
+		}
+	}
+	if _, err := client.Discovery().ServerGroups(); err != nil {
+		t.Fatal(err)
+	}
+	counts, err := CountRequests(c.AuditLog, func(r Request) bool {
+		return r.Resource == "secrets" && r.Namespace == "audited" && r.Code == 403 && !r.Allowed
+	})
+	if want := (UserVerb{User: "auditor", Verb: "get"}); err != nil || len(counts) != 1 || counts[want] != 3 {
+		t.Errorf("counted %v, %v; want 3 of %v only", counts, err, want)
+	}
+	for request, err := range Requests(c.AuditLog) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if request.User == "auditor" && request.Allowed && strings.Contains(request.Reason, `ClusterRole "system:discovery"`) {
+			return
+		}
+	}
+	t.Error("no request tells the role that allowed it")
+}
