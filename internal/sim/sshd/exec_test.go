@@ -16,13 +16,14 @@ func TestExec(t *testing.T) {
 	tests := map[string]struct {
 		shell  string
 		line   string
+		stdin  string
 		exec   func(ctx context.Context, c sshd.Command) int
 		output string
 		code   int
 		want   sshd.Counters
 	}{
 		"the line reaches the machine as it was sent, stdin too": {
-			line: `.wmco\wicd-0.exe "preflight"  %PATH%`, exec: echo,
+			line: `.wmco\wicd-0.exe "preflight"  %PATH%`, stdin: "in", exec: echo,
 			output: `line=.wmco\wicd-0.exe "preflight"  %PATH% stdin=in`, want: sshd.Counters{Commands: 1},
 		},
 		"an exit code of more than eight bits arrives whole": {
@@ -33,7 +34,7 @@ func TestExec(t *testing.T) {
 			output: "oops", code: 3, want: sshd.Counters{Commands: 1},
 		},
 		"PowerShell as default shell counts as a start": {
-			shell: "powershell.exe", line: "x", exec: echo, output: "line=x stdin=in", want: sshd.Counters{Commands: 1, PowerShellStarts: 1},
+			shell: "powershell.exe", line: "x", exec: echo, output: "line=x stdin=", want: sshd.Counters{Commands: 1, PowerShellStarts: 1},
 		},
 		"each PowerShell that a command names counts": {
 			line: `cmd /c "C:\Windows\System32\WindowsPowerShell\v1.0\PowerShell.exe -c x"&pwsh -c y`, exec: func(context.Context, sshd.Command) int { return 0 },
@@ -52,7 +53,7 @@ func TestExec(t *testing.T) {
 					m.shell = test.shell
 				}
 			})
-			output, code := run(t, h.dial(t), test.line, "in")
+			output, code := run(t, h.dial(t), test.line, test.stdin)
 			if output != test.output || code != test.code {
 				t.Errorf("got %q and exit code %d, want %q and %d", output, code, test.output, test.code)
 			}

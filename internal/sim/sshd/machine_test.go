@@ -265,7 +265,9 @@ func run(tb testing.TB, client *ssh.Client, line, stdin string) (output string, 
 		tb.Fatal(err)
 	}
 	defer func() { _ = session.Close() }()
-	session.Stdin = strings.NewReader(stdin)
+	if stdin != "" {
+		session.Stdin = strings.NewReader(stdin)
+	}
 	out, err := session.CombinedOutput(line)
 	var exit *ssh.ExitError
 	switch {

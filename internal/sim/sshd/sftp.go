@@ -23,7 +23,8 @@ func (s *session) files() {
 		home:    sftpPath(s.account.Home),
 	}
 	server := sftp.NewRequestServer(s.channel, sftp.Handlers{FileGet: f, FilePut: f, FileCmd: f, FileList: f},
-		sftp.WithStartDirectory(f.home))
+		sftp.WithStartDirectory(f.home),
+		sftp.WithRSAllocator()) // without it the garbage of fifty uploads costs two thirds of the speed (measured 2026-11)
 	_ = server.Serve()
 	s.exit(0)
 }

@@ -1,6 +1,7 @@
 package sshd
 
 import (
+	"bytes"
 	"net"
 	"sync"
 	"time"
@@ -73,10 +74,10 @@ func (w *wire) Read(p []byte) (int, error) {
 
 // receive takes bytes off the network as they come.
 func (w *wire) receive() {
+	buffer := make([]byte, parcelSize)
 	for {
-		buffer := make([]byte, parcelSize)
 		n, err := w.tap.Read(buffer)
-		arrived := parcel{data: buffer[:n], due: w.network.deliver(&w.network.down, n), err: err}
+		arrived := parcel{data: bytes.Clone(buffer[:n]), due: w.network.deliver(&w.network.down, n), err: err}
 		select {
 		case w.in <- arrived:
 		case <-w.gone:
@@ -105,7 +106,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	}
 	w.mu.Unlock()
 	for sent := 0; sent < len(p); {
-		piece := append([]byte(nil), p[sent:min(len(p), sent+parcelSize)]...)
+		piece := bytes.Clone(p[sent:min(len(p), sent+parcelSize)])
 		select {
 		case w.out <- parcel{data: piece, due: w.network.deliver(&w.network.up, len(piece))}:
 			sent += len(piece)
