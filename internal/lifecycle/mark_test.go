@@ -1,0 +1,135 @@
+package lifecycle_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+)
+
+func instance() *v1alpha1.WindowsInstance {
+	return &v1alpha1.WindowsInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "10.0.0.1"},
+		Spec:       v1alpha1.WindowsInstanceSpec{Address: "10.0.0.1"},
+		Status:     v1alpha1.WindowsInstanceStatus{HostKey: "ssh-ed25519 AAAA"},
+	}
+}
+
+func node() *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "win-a", Labels: map[string]string{corev1.LabelOSStable: "windows"}},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}},
+	}
+}
+
+func TestA05_MarksAreWrittenOnceAndThenLeftAlone(t *testing.T) {
+	t.Parallel()
+	n := node()
+	marks := lifecycle.Marks{Instance: instance(), KeyHash: "abc", Version: "1-x", Cordon: true}
+	if !marks.Apply(n) {
+		t.Fatal("nothing was written")
+	}
+	want := map[string]string{
+		contract.InstanceAnnotation: "ns/10.0.0.1", contract.PublicKeyHashAnnotation: "abc", contract.DesiredVersionAnnotation: "1-x",
+		contract.HostKeyAnnotation: "AAAA", contract.HostKeyTypeAnnotation: "ssh-ed25519", contract.CordonedAnnotation: "true",
+	}
+	if diff := cmp.Diff(want, n.Annotations); diff != "" {
+		t.Error(diff)
+	}
+	if n.Labels[contract.BYOHLabel] != "true" || n.Labels[contract.OSIDLabel] != "Windows" {
+		t.Errorf("labels %v", n.Labels)
+	}
+	if _, ok := n.Labels[contract.WorkerLabel]; !ok || !n.Spec.Unschedulable {
+		t.Error("worker label or cordon is missing")
+	}
+	if marks.Apply(n) {
+		t.Error("applying marks twice changes the Node")
+	}
+}
+
+func TestACordonOfSomebodyElseIsNotTakenOver(t *testing.T) {
+	t.Parallel()
+	n := node()
+	n.Spec.Unschedulable = true
+	lifecycle.Marks{Instance: instance(), Cordon: true}.Apply(n)
+	if _, ours := n.Annotations[contract.CordonedAnnotation]; ours {
+		t.Error("an administrator's cordon was marked as ours, so it would be lifted")
+	}
+}
+
+func TestA04_TheOSTaintIsFirst(t *testing.T) {
+	t.Parallel()
+	os := corev1.Taint{Key: "os", Value: "Windows", Effect: corev1.TaintEffectNoSchedule}
+	other := corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoSchedule}
+	own := corev1.Taint{Key: "team", Value: "blue", Effect: corev1.TaintEffectNoExecute}
+	for name, test := range map[string]struct{ have, want []corev1.Taint }{
+		"absent":           {nil, []corev1.Taint{os, own}},
+		"behind another":   {[]corev1.Taint{other, os}, []corev1.Taint{os, other, own}},
+		"with another own": {[]corev1.Taint{os, {Key: "team", Value: "red", Effect: corev1.TaintEffectNoExecute}}, []corev1.Taint{os, own}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, i := node(), instance()
+			n.Spec.Taints, i.Spec.Taints = test.have, []corev1.Taint{own}
+			lifecycle.Marks{Instance: i}.Apply(n)
+			if diff := cmp.Diff(test.want, n.Spec.Taints); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestOnlyTheHostsOwnNodeIsAdopted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		edit    func(*corev1.Node)
+		foreign bool
+	}{
+		"a fresh Windows node with the host's address": {func(*corev1.Node) {}, false},
+		"a node that is marked as ours, whatever its address": {func(n *corev1.Node) {
+			n.Annotations, n.Status.Addresses = map[string]string{contract.InstanceAnnotation: "ns/10.0.0.1"}, nil
+		}, false},
+		"a node of another instance": {func(n *corev1.Node) {
+			n.Annotations = map[string]string{contract.InstanceAnnotation: "ns/10.0.0.11"}
+		}, true},
+		"a Linux node":                  {func(n *corev1.Node) { n.Labels[corev1.LabelOSStable] = "linux" }, true},
+		"a node with another address":   {func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.2" }, true},
+		"an address as a substring":     {func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.11" }, true},
+		"an external address that fits": {func(n *corev1.Node) { n.Status.Addresses[0].Type = corev1.NodeExternalIP }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := node()
+			test.edit(n)
+			if got := lifecycle.Foreign(n, instance()) != nil; got != test.foreign {
+				t.Errorf("foreign = %v", got)
+			}
+		})
+	}
+}
+
+func TestA10_TheFirstClaimOfANodeNameHolds(t *testing.T) {
+	t.Parallel()
+	claims := lifecycle.NewClaims()
+	a := lifecycle.Claimant{UID: "a", Key: types.NamespacedName{Name: "a"}, MachineID: "m"}
+	b := lifecycle.Claimant{UID: "b", Key: types.NamespacedName{Name: "b"}, MachineID: "m"}
+	if _, ok := claims.Claim("win", a); !ok {
+		t.Fatal("the first claim failed")
+	}
+	if owner, ok := claims.Claim("win", b); ok || owner.UID != "a" {
+		t.Fatalf("the second claim got %v", owner)
+	}
+	if _, ok := claims.Claim("win", a); !ok {
+		t.Error("claiming again failed")
+	}
+	claims.Forget("a")
+	if _, ok := claims.Claim("win", b); !ok {
+		t.Error("a name that was given up can't be claimed")
+	}
+}
