@@ -72,6 +72,9 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 	return known
 }
 
+// reference is how Nodes and the operator's own requests name an instance in contract.InstanceAnnotation.
+func (i CSRInstance) reference() string { return i.Namespace + "/" + i.Name }
+
 // CSRInput is everything that a decision depends on.
 type CSRInput struct {
 	CSR *certificatesv1.CertificateSigningRequest
@@ -84,8 +87,8 @@ type CSRInput struct {
 	OperatorUser string
 	// Elsewhere says for names and addresses of the request which other Node or instance has them, in words: "Node master-0".
 	Elsewhere map[string]string
-	// ServiceNetworks are the cluster's service networks: no node's certificate may hold an address of theirs.
-	ServiceNetworks []netip.Prefix
+	// ServiceNetwork is the prefix of cluster IPs: no node's certificate may hold an address of it.
+	ServiceNetwork netip.Prefix
 }
 
 // DecideCSR decides about one certificate request. It reads no clock and no cluster: everything it depends on stands in its input.

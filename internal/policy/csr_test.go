@@ -12,7 +12,6 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -27,14 +26,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
-
-func networks(texts ...string) []netip.Prefix {
-	var prefixes []netip.Prefix
-	for _, text := range texts {
-		prefixes = append(prefixes, netip.MustParsePrefix(text))
-	}
-	return prefixes
-}
 
 type adversarial struct {
 	base    func() situation
@@ -102,6 +93,12 @@ func honestCases() map[string]adversarial {
 			change: func(_ *testing.T, s *situation) {
 				s.instances[0].Addresses = []string{"host7.lab.example"}
 				s.template.DNSNames = []string{"host7.lab.example"}
+			}},
+		"a serving request for the loopback address at which the host is reached is approved": {
+			base: serving, verdict: policy.CSRApprove, reason: policy.CSRKubeletApproved,
+			change: func(_ *testing.T, s *situation) {
+				s.instances[0].Addresses = []string{"127.0.3.7"}
+				s.template.IPAddresses = []net.IP{net.ParseIP("127.0.3.7")}
 			}},
 		"the operator's request for a joining host's daemon is approved": {
 			base: firstDaemon, verdict: policy.CSRApprove, reason: policy.CSRDaemonApproved},
@@ -461,11 +458,12 @@ func daemonCases() map[string]adversarial {
 		"a daemon's request by the daemon of another node":        from(daemonRenewal, "system:wicd-node:win-ab", "system:wicd-nodes"),
 		"a daemon's request by the node's kubelet":                from(daemonRenewal, "system:node:win-a", "system:nodes"),
 		"a daemon's request by the bootstrapper":                  from(firstDaemon, bootstrapper),
-		"a daemon's request by a user with the operator's label":  from(firstDaemon, "mallory"),
+		"a daemon's request by a user with the operator's mark":   from(firstDaemon, "mallory"),
 		"a daemon's request by a look-alike of the operator":      from(firstDaemon, operator+"-2"),
 		"a daemon's renewal by its name but not its group":        from(daemonRenewal, "system:wicd-node:win-a", authenticated),
-		"the operator's request without a label":                  denied(firstDaemon, policy.CSRRequesterWrong, func(s *situation) { s.labels = nil }),
-		"the operator's request labelled for another instance":    denied(firstDaemon, policy.CSRRequesterWrong, func(s *situation) { s.labels[contract.InstanceLabel] = "b" }),
+		"the operator's request for no instance":                  denied(firstDaemon, policy.CSRRequesterWrong, func(s *situation) { s.annotations = nil }),
+		"the operator's request made for another instance":        denied(firstDaemon, policy.CSRRequesterWrong, func(s *situation) { s.annotations[contract.InstanceAnnotation] += "b" }),
+		"the operator's request for a like-named instance":        denied(firstDaemon, policy.CSRRequesterWrong, func(s *situation) { s.annotations[contract.InstanceAnnotation] = "default/a" }),
 		"a daemon's request without a lifetime":                   denied(daemonRenewal, policy.CSRLifetimeMissing, func(s *situation) { s.expiration = nil }),
 		"a daemon's request for 32 days":                          denied(daemonRenewal, policy.CSRLifetimeLong, func(s *situation) { s.expiration = new(int32(32 * 24 * 3600)) }),
 		"a daemon's request for ten years":                        denied(firstDaemon, policy.CSRLifetimeLong, func(s *situation) { s.expiration = new(int32(10 * 365 * 24 * 3600)) }),

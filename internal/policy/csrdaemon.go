@@ -31,9 +31,9 @@ func daemonRules() []csrRule {
 func requestedByDaemonOrOperator(f csrFacts) *csrFault {
 	switch {
 	case f.OperatorUser != "" && f.CSR.Spec.Username == f.OperatorUser:
-		if named := f.CSR.Labels[contract.InstanceLabel]; named != f.instance.Name {
-			return fault(CSRRequesterWrong, "the request is labelled for instance %s, but node %s is instance %s",
-				shown(named), f.claim.NodeName, f.instance.Name)
+		if named := f.CSR.Annotations[contract.InstanceAnnotation]; named != f.instance.reference() {
+			return fault(CSRRequesterWrong, "the request was made for instance %s, but node %s is instance %s",
+				shown(named), f.claim.NodeName, f.instance.reference())
 		}
 		return nil
 	case requestedByItself(f, contract.DaemonGroup):

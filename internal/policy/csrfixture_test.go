@@ -11,6 +11,7 @@ import (
 	"encoding/asn1"
 	"encoding/pem"
 	"net"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -34,21 +35,21 @@ const (
 
 // situation is one request and the cluster that it meets, before it is put into the form that the decision wants.
 type situation struct {
-	subject    pkix.Name
-	template   x509.CertificateRequest // subject and key aside
-	key        crypto.Signer
-	mangle     func(der []byte) []byte
-	request    []byte // PEM, instead of one made from the above
-	signer     string
-	usages     []certificatesv1.KeyUsage
-	username   string
-	groups     []string
-	labels     map[string]string
-	expiration *int32
-	status     certificatesv1.CertificateSigningRequestStatus
-	instances  []policy.CSRInstance
-	node       *corev1.Node
-	elsewhere  map[string]string
+	subject     pkix.Name
+	template    x509.CertificateRequest // subject and key aside
+	key         crypto.Signer
+	mangle      func(der []byte) []byte
+	request     []byte // PEM, instead of one made from the above
+	signer      string
+	usages      []certificatesv1.KeyUsage
+	username    string
+	groups      []string
+	annotations map[string]string
+	expiration  *int32
+	status      certificatesv1.CertificateSigningRequestStatus
+	instances   []policy.CSRInstance
+	node        *corev1.Node
+	elsewhere   map[string]string
 }
 
 func instanceA() policy.CSRInstance {
@@ -112,14 +113,14 @@ func firstDaemon() situation {
 	s.subject = pkix.Name{CommonName: "system:wicd-node:" + nodeName, Organization: []string{"system:wicd-nodes"}}
 	s.signer = certificatesv1.KubeAPIServerClientSignerName
 	s.username = operator
-	s.labels = map[string]string{contract.InstanceLabel: "a"}
+	s.annotations = map[string]string{contract.InstanceAnnotation: contract.OperatorNamespace + "/a"}
 	s.expiration = new(int32(14 * 24 * 3600))
 	return s
 }
 
 func daemonRenewal() situation {
 	s := firstDaemon()
-	s.username, s.groups, s.labels = "system:wicd-node:"+nodeName, []string{"system:wicd-nodes", authenticated}, nil
+	s.username, s.groups, s.annotations = "system:wicd-node:"+nodeName, []string{"system:wicd-nodes", authenticated}, nil
 	s.instances[0].Phase = v1alpha1.PhaseReady
 	s.node = nodeA(corev1.ConditionTrue)
 	return s
@@ -134,16 +135,16 @@ func (s situation) input(t testing.TB) policy.CSRInput {
 	}
 	return policy.CSRInput{
 		CSR: &certificatesv1.CertificateSigningRequest{
-			ObjectMeta: metav1.ObjectMeta{Name: "csr-1", Labels: s.labels},
+			ObjectMeta: metav1.ObjectMeta{Name: "csr-1", Annotations: s.annotations},
 			Spec: certificatesv1.CertificateSigningRequestSpec{Request: request, SignerName: s.signer, Usages: s.usages,
 				Username: s.username, Groups: s.groups, ExpirationSeconds: s.expiration},
 			Status: s.status,
 		},
-		Instances:       s.instances,
-		Node:            s.node,
-		OperatorUser:    operator,
-		Elsewhere:       s.elsewhere,
-		ServiceNetworks: networks("172.30.0.0/16"),
+		Instances:      s.instances,
+		Node:           s.node,
+		OperatorUser:   operator,
+		Elsewhere:      s.elsewhere,
+		ServiceNetwork: netip.MustParsePrefix("172.30.0.0/16"),
 	}
 }
 

@@ -38,7 +38,7 @@ func namesAreOfNodes(f csrFacts) *csrFault {
 	}
 	for _, text := range ipTexts(request) {
 		address, err := netip.ParseAddr(text)
-		if err != nil || !isHostAddress(address, f.ServiceNetworks) {
+		if err != nil || !isHostAddress(address, f) {
 			return fault(CSRNameNotOfNode, "%s can't be a node's address", shown(text))
 		}
 	}
@@ -68,9 +68,13 @@ func isServiceName(name string) bool {
 	return name == "kubernetes" || name == "kubernetes.default" || len(labels) > 2 && labels[2] == "svc"
 }
 
-// isHostAddress reports whether an address can be one by which other machines reach a node.
-func isHostAddress(address netip.Addr, serviceNetworks []netip.Prefix) bool {
-	return address.IsGlobalUnicast() && !slices.ContainsFunc(serviceNetworks, func(p netip.Prefix) bool { return p.Contains(address) })
+// isHostAddress reports whether an address can be one by which the node is reached. A loopback address can be only when the operator
+// itself reaches the host there, as in a lab on one machine.
+func isHostAddress(address netip.Addr, f csrFacts) bool {
+	if f.ServiceNetwork.Contains(address) {
+		return false
+	}
+	return address.IsGlobalUnicast() || address.IsLoopback() && slices.Contains(f.instance.Addresses, address.String())
 }
 
 // namesAreOfThisNode demands that every name and address belongs to the Node or its instance and to no other.

@@ -39,7 +39,7 @@ func nodeIsOurs(f csrFacts) *csrFault {
 	switch {
 	case owner == "":
 		return notYet(CSRNodeUnadopted, "Node %s has not been adopted yet", f.Node.Name)
-	case owner != f.instance.Namespace+"/"+f.instance.Name:
+	case owner != f.instance.reference():
 		return fault(CSRNodeForeign, "Node %s belongs to instance %s", f.Node.Name, shown(owner))
 	case f.instance.NodeUID != "" && f.instance.NodeUID != string(f.Node.UID):
 		return notYet(CSRNodeUnadopted, "Node %s was made anew and has not been adopted yet", f.Node.Name)

@@ -73,7 +73,7 @@ func mixed(random *rand.Rand) situation {
 	rarely(func() { s.usages = other.usages })
 	rarely(func() { s.username, s.groups = other.username, other.groups })
 	rarely(func() { s.username = pick(random, []string{"system:node:win-ab", operator, bootstrapper, "x"}) })
-	rarely(func() { s.labels = other.labels })
+	rarely(func() { s.annotations = other.annotations })
 	rarely(func() { s.expiration = pick(random, []*int32{nil, new(int32(600)), new(int32(1 << 30))}) })
 	rarely(func() { s.template.DNSNames = append(s.template.DNSNames, pick(random, names)) })
 	rarely(func() {
