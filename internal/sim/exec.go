@@ -3,6 +3,8 @@ package sim
 import (
 	"context"
 	"io"
+	"strconv"
+	"strings"
 )
 
 // ExecRequest is one command that somebody runs from afar.
@@ -16,8 +18,114 @@ type ExecRequest struct {
 	Stdout, Stderr io.Writer
 }
 
+// lostCode is the exit code of a command whose shell did not live to report one.
+const lostCode = -1
+
 // Exec runs one command in the user's home directory, through a shell as the machine's SSH server does, and gives the shell's exit code.
 // Cancelling ctx kills the processes of the command; so does the machine's going down. The exit code is then -1.
+//
+// A shell here runs one program with arguments, or exit; pipes, redirections and variables are refused, because nothing of ours uses them.
 func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) {
-	panic("not built yet")
+	shell := request.Shell
+	if shell == "" {
+		shell = m.Shell()
+	}
+	interpreter, exe, flag := cmdShell, systemDir+`\cmd.exe`, "/c"
+	if shell == ShellPowerShell {
+		interpreter, exe, flag = powerShell, systemDir+`\WindowsPowerShell\v1.0\powershell.exe`, "-c"
+	}
+	exitCode = lostCode
+	down := m.power.boot().Down
+	p, err := m.start(ctx, launch{
+		argv: []string{exe, flag, request.CommandLine}, commandLine: `"` + exe + `" ` + flag + ` "` + request.CommandLine + `"`,
+		dir: m.Home(), environment: m.userEnvironment(), stdin: request.Stdin, stdout: request.Stdout, stderr: request.Stderr,
+		program: func(ctx context.Context, p *Process) int {
+			exitCode = interpreter(ctx, p, request.CommandLine)
+			return exitCode
+		},
+	})
+	if err != nil {
+		return lostCode
+	}
+	stop := context.AfterFunc(ctx, func() { m.kill(p) })
+	defer stop()
+	<-p.gone
+	select {
+	case <-p.dead:
+		return lostCode
+	case <-down:
+		return lostCode
+	default:
+		return exitCode
+	}
+}
+
+func (m *Machine) userEnvironment() map[string]string {
+	return map[string]string{"USERNAME": m.user, "USERPROFILE": m.Home(), "HOMEDRIVE": "C:", "HOMEPATH": strings.TrimPrefix(m.Home(), "C:")}
+}
+
+// runChild runs a program for a shell and gives its exit code.
+func (p *Process) runChild(ctx context.Context, exe string, args []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
+	argv := append([]string{exe}, args...)
+	code := lostCode
+	child, err := p.Machine.start(ctx, launch{
+		argv: argv, commandLine: joinCommandLine(argv), dir: p.Dir, environment: p.launch.environment, parent: p.process,
+		stdin: stdin, stdout: stdout, stderr: stderr,
+		ended: func(exitCode int) { code = exitCode },
+	})
+	if err != nil {
+		return 0, err
+	}
+	stop := context.AfterFunc(ctx, func() { p.Machine.kill(child) })
+	defer stop()
+	<-child.gone
+	return code, nil
+}
+
+// resolve finds a program: by its path, absolute or relative to dir, or by its bare name in one of the directories; .exe may be left out.
+func (m *Machine) resolve(dir, program string, directories []string) (string, bool) {
+	var candidates []string
+	switch {
+	case len(program) > 2 && program[1] == ':':
+		candidates = []string{program}
+	case strings.Contains(program, `\`):
+		candidates = []string{dir + `\` + strings.TrimPrefix(program, `.\`)}
+	default:
+		for _, d := range directories {
+			candidates = append(candidates, d+`\`+program)
+		}
+	}
+	for _, path := range candidates {
+		for _, full := range []string{path, path + ".exe"} {
+			if info, err := m.volume.stat(full); err == nil && !info.Dir && strings.HasSuffix(strings.ToLower(full), ".exe") {
+				return full, true
+			}
+		}
+	}
+	return "", false
+}
+
+// builtinExit understands "exit <n>".
+func builtinExit(args []string) (code int, found bool) {
+	if len(args) == 0 || !strings.EqualFold(args[0], "exit") {
+		return 0, false
+	}
+	if len(args) > 1 {
+		code, _ = strconv.Atoi(args[1])
+	}
+	return code, true
+}
+
+// isPowerShell says whether a word names PowerShell.
+func isPowerShell(word string) bool {
+	name := strings.TrimSuffix(strings.ToLower(baseName(word)), ".exe")
+	return name == "powershell" || name == "pwsh"
+}
+
+// countPowerShell counts one start of PowerShell and lets its cost pass.
+func (m *Machine) countPowerShell(ctx context.Context) {
+	m.processes.mu.Lock()
+	m.processes.shells++
+	m.processes.mu.Unlock()
+	m.spend(ctx, m.knobs.costs().PowerShellStart)
 }

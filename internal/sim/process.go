@@ -34,4 +34,7 @@ type Process struct {
 	// Listen enters a TCP port into the machine's table of listeners until release is called or the process ends. It opens no socket.
 	// The error says that something else listens there.
 	Listen func(port int) (release func(), err error)
+
+	process *process
+	launch  launch
 }

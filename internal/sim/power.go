@@ -1,0 +1,224 @@
+package sim
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Boot is one stretch of time between power on and power off.
+type Boot struct {
+	// ID differs with every boot.
+	ID string
+	// Down is closed when the machine goes down: an SSH server then closes its listener and all its connections.
+	Down <-chan struct{}
+}
+
+// power is the machine's power button, and what counts the goroutines that live in the machine.
+//
+//	on ──PowerCut / end of shutdown──▶ off ──after Costs.Off──▶ on
+//	 │                                  ▲ └─ PowerCut, or HoldOff: stays off until PowerOn
+//	 └── Reboot: after ShutdownDelay ───┘
+type power struct {
+	// turning is held by whoever turns the machine on or off.
+	turning sync.Mutex
+
+	mu      sync.Mutex
+	current Boot
+	down    chan struct{}
+	on      bool
+	closed  bool
+	// rebooting is set from the request until the machine is off.
+	rebooting bool
+	// changed is closed and replaced when any of this changes.
+	changed chan struct{}
+	// work counts goroutines.
+	work sync.WaitGroup
+}
+
+func newPower() *power {
+	down := make(chan struct{})
+	close(down)
+	return &power{down: down, current: Boot{Down: down}, changed: make(chan struct{})}
+}
+
+func (p *power) boot() Boot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.current
+}
+
+func (p *power) isOn() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.on
+}
+
+// set changes the state, unless the machine was closed, and wakes who waits.
+func (p *power) set(change func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	change()
+	close(p.changed)
+	p.changed = make(chan struct{})
+	return true
+}
+
+// spawn runs work in a goroutine that Close waits for; false when the machine was closed.
+func (m *Machine) spawn(work func()) bool {
+	m.power.mu.Lock()
+	defer m.power.mu.Unlock()
+	if m.power.closed {
+		return false
+	}
+	m.power.work.Go(work)
+	return true
+}
+
+// WaitBoot returns when the machine is on, at once if it is on already. Its error is ctx's, or ErrClosed.
+func (m *Machine) WaitBoot(ctx context.Context) (Boot, error) {
+	for {
+		m.power.mu.Lock()
+		boot, on, closed, changed := m.power.current, m.power.on, m.power.closed, m.power.changed
+		m.power.mu.Unlock()
+		switch {
+		case closed:
+			return Boot{}, ErrClosed
+		case on:
+			return boot, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return Boot{}, context.Cause(ctx)
+		}
+	}
+}
+
+// requestReboot begins a reboot unless one has begun.
+func (m *Machine) requestReboot() error {
+	p := m.power
+	p.mu.Lock()
+	on, already := p.on, p.rebooting
+	p.rebooting = on
+	p.mu.Unlock()
+	if !on {
+		return ErrOff
+	}
+	if already {
+		return nil
+	}
+	if !m.spawn(m.reboot) {
+		return ErrClosed
+	}
+	return nil
+}
+
+func (m *Machine) reboot() {
+	if !m.pause(m.knobs.costs().ShutdownDelay) {
+		return
+	}
+	m.turnOff(true)
+	if m.pause(m.knobs.costs().Off) && !m.knobs.heldOff() {
+		m.turnOn()
+	}
+}
+
+// pause lets time pass; false when the machine is closed meanwhile.
+func (m *Machine) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-m.closing:
+		return false
+	}
+}
+
+// PowerCut pulls the plug: all processes are gone at once, without any chance to tidy up. The machine stays off until PowerOn.
+func (m *Machine) PowerCut() { m.turnOff(false) }
+
+// PowerOn switches the machine on. One that is on is left alone.
+func (m *Machine) PowerOn() { m.turnOn() }
+
+// turnOff ends all processes. With grace they are asked first and have Costs.ServiceKill to end.
+func (m *Machine) turnOff(grace bool) {
+	p := m.power
+	p.turning.Lock()
+	defer p.turning.Unlock()
+	if !p.isOn() {
+		return
+	}
+	p.mu.Lock()
+	p.on, p.rebooting = false, false
+	close(p.down)
+	p.mu.Unlock()
+	m.processes.accept(false)
+	m.services.powerOff()
+	if grace {
+		m.endProcesses(errAsked)
+		m.awaitProcesses(m.knobs.costs().ServiceKill)
+	}
+	m.killProcesses()
+	m.awaitProcesses(0)
+	m.services.settled()
+	m.log.V(1).Info("machine is off")
+}
+
+func (m *Machine) turnOn() {
+	p := m.power
+	p.turning.Lock()
+	defer p.turning.Unlock()
+	if p.isOn() {
+		return
+	}
+	m.system.boot()
+	down := make(chan struct{})
+	id := newGUID()
+	if !p.set(func() {
+		p.on, p.down = true, down
+		p.current = Boot{ID: id, Down: down}
+	}) {
+		return
+	}
+	m.processes.accept(true)
+	m.services.powerOn()
+	m.log.V(1).Info("machine is on", "boot", id)
+}
+
+// endProcesses asks all processes to end.
+func (m *Machine) endProcesses(why error) {
+	for _, p := range m.processes.all() {
+		p.stop(why)
+	}
+}
+
+func (m *Machine) killProcesses() {
+	for _, p := range m.processes.all() {
+		m.kill(p)
+	}
+}
+
+// awaitProcesses waits until all processes have gone, for at most d; forever if d is 0.
+func (m *Machine) awaitProcesses(d time.Duration) {
+	var over <-chan time.Time
+	var closing <-chan struct{}
+	if d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		over, closing = timer.C, m.closing
+	}
+	for _, p := range m.processes.all() {
+		select {
+		case <-p.gone:
+		case <-over:
+			return
+		case <-closing:
+			return
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package sim
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// cmdShell is cmd.exe /c.
+func cmdShell(ctx context.Context, p *Process, line string) int {
+	args := splitCommandLine(line)
+	if code, found := builtinExit(args); found {
+		return code
+	}
+	if len(args) == 0 {
+		return 0
+	}
+	if strings.ContainsAny(line, "&|<>^%()\r\n") {
+		return notSimulated(p, line)
+	}
+	// A slash begins a switch, so that dir/program is the command "dir".
+	program, rest, slash := strings.Cut(args[0], "/")
+	if slash {
+		args = append([]string{program, "/" + rest}, args[1:]...)
+	}
+	exe, found := p.Machine.resolve(p.Dir, program, append([]string{p.Dir}, searchPath(p)...))
+	switch {
+	case isPowerShell(program):
+		return p.explicitPowerShell(ctx, program)
+	case !found && strings.Contains(program, `\`):
+		_, _ = io.WriteString(p.Stderr, "The system cannot find the path specified.\r\n")
+		return 1
+	case !found:
+		_, _ = fmt.Fprintf(p.Stderr, "'%s' is not recognized as an internal or external command,\r\noperable program or batch file.\r\n", program)
+		return 1
+	}
+	code, err := p.runChild(ctx, exe, args[1:], p.Stdin, p.Stdout, p.Stderr)
+	if err != nil {
+		_, _ = io.WriteString(p.Stderr, startFailure(err))
+		return 1
+	}
+	return code
+}
+
+// powerShell is powershell.exe -c. It takes the standard input for itself, so that a program finds an empty one; it reads the program's
+// output as text and writes it line by line; and it turns every exit code other than 0 into 1.
+func powerShell(ctx context.Context, p *Process, line string) int {
+	p.Machine.countPowerShell(ctx)
+	args := splitCommandLine(line)
+	if code, found := builtinExit(args); found {
+		return code
+	}
+	if len(args) == 0 {
+		return 0
+	}
+	if strings.ContainsAny(line, "&|<>$`(){};@'\r\n") {
+		return notSimulated(p, line)
+	}
+	program := strings.ReplaceAll(args[0], "/", `\`)
+	exe, found := p.Machine.resolve(p.Dir, program, searchPath(p))
+	switch {
+	case isPowerShell(program):
+		return p.explicitPowerShell(ctx, program)
+	case !found:
+		_, _ = io.WriteString(p.Stderr, commandNotFound(args[0], line))
+		return 1
+	}
+	lines, done := p.reencode()
+	code, err := p.runChild(ctx, exe, args[1:], nil, lines, p.Stderr)
+	_ = lines.Close()
+	<-done
+	if err != nil {
+		_, _ = io.WriteString(p.Stderr, startFailure(err))
+		return 1
+	}
+	return min(max(code, -code), 1)
+}
+
+// reencode gives a writer whose lines reach the process's standard output ending in CR LF.
+func (p *Process) reencode() (w io.WriteCloser, done <-chan struct{}) {
+	r, pipe := io.Pipe()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		out := bufio.NewReader(r)
+		for {
+			text, err := out.ReadString('\n')
+			if text != "" {
+				text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r") + "\r\n"
+				if _, failed := io.WriteString(p.Stdout, text); failed != nil {
+					_ = r.CloseWithError(failed)
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return pipe, over
+}
+
+// explicitPowerShell counts a PowerShell that a command line names. What it would do is not simulated.
+func (p *Process) explicitPowerShell(ctx context.Context, program string) int {
+	p.Machine.countPowerShell(ctx)
+	return notSimulated(p, program)
+}
+
+func notSimulated(p *Process, what string) int {
+	_, _ = fmt.Fprintf(p.Stderr, "not simulated: %s\r\n", what)
+	return 1
+}
+
+func startFailure(err error) string {
+	if errors.Is(err, errNotExecutable) {
+		return "This version of the program is not compatible with the version of Windows you're running.\r\n"
+	}
+	return "The process cannot access the file because it is being used by another process.\r\n"
+}
+
+func commandNotFound(program, line string) string {
+	return strings.ReplaceAll(fmt.Sprintf(`%[1]s : The term '%[1]s' is not recognized as the name of a cmdlet, function, script file, or operable program. Check the
+spelling of the name, or if a path was included, verify that the path is correct and try again.
+At line:1 char:1
++ %[2]s
++ %[3]s
+    + CategoryInfo          : ObjectNotFound: (%[1]s:String) [], CommandNotFoundException
+    + FullyQualifiedErrorId : CommandNotFoundException
+`, program, line, strings.Repeat("~", len(program))), "\n", "\r\n")
+}
+
+func searchPath(p *Process) []string { return strings.Split(p.Env["Path"], ";") }

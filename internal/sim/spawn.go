@@ -1,0 +1,324 @@
+package sim
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// processTable is what runs on the machine.
+type processTable struct {
+	mu sync.Mutex
+	// accepting is false while the machine is off.
+	accepting bool
+	next      uint32
+	running   map[uint32]*process
+	// started counts all starts since the machine was made, shells those of PowerShell among them; seen are the distinct command lines.
+	started, shells int
+	seen            map[string]struct{}
+}
+
+// seenLimit bounds how many command lines are remembered.
+const seenLimit = 4096
+
+// process is one running program.
+type process struct {
+	pid, parent uint32
+	exe         string
+	commandLine string
+	owner       owner
+	// stop asks the program to end; its cause says why.
+	stop context.CancelCauseFunc
+	// release gives the exe free.
+	release func()
+	// gone is closed when nothing of the process is left.
+	gone chan struct{}
+	// service says that the service manager started it, directly or through a log runner.
+	service bool
+	// dead is closed by a kill.
+	dead chan struct{}
+	once sync.Once
+}
+
+var (
+	errAsked  = errors.New("the process was asked to stop")
+	errKilled = errors.New("the process was killed")
+)
+
+// killedCode is the exit code of a killed process.
+const killedCode = 1
+
+// launch says how to start a process.
+type launch struct {
+	argv        []string // argv[0] is the absolute path of the exe
+	commandLine string
+	dir         string
+	environment map[string]string // on top of the system's
+	parent      *process
+	service     bool
+	// program runs in place of the exe's own, if set.
+	program Program
+
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	running        func()
+	// reported, if set, is called with the exit code when the program has ended, and answers how long the process then stays (a linger).
+	reported func(exitCode int) time.Duration
+	// ended, if set, is called when nothing of the process is left.
+	ended func(exitCode int)
+}
+
+// start starts a process and returns at once, or says why it can't be started. ctx is what it lives in; its values are the program's.
+func (m *Machine) start(ctx context.Context, l launch) (*process, error) {
+	exe := l.argv[0]
+	release, err := m.volume.run(exe)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{
+		exe: exe, commandLine: l.commandLine, release: release, service: l.service,
+		gone: make(chan struct{}), dead: make(chan struct{}),
+	}
+	if l.parent != nil {
+		p.parent = l.parent.pid
+	}
+	ctx, p.stop = context.WithCancelCause(ctx)
+	if !m.enter(p) {
+		release()
+		p.stop(errKilled)
+		return nil, ErrOff
+	}
+	started := m.spawn(func() { m.run(ctx, p, l) })
+	if !started {
+		m.leave(p)
+		release()
+		p.stop(errKilled)
+		return nil, ErrOff
+	}
+	return p, nil
+}
+
+func (m *Machine) run(ctx context.Context, p *process, l launch) {
+	exitCode := killedCode
+	if m.spend(ctx, m.knobs.costs().ProcessStart) {
+		program := l.program
+		if program == nil {
+			program = m.program(p)
+		}
+		exitCode = program(logr.NewContext(ctx, m.log.WithValues("pid", p.pid, "program", baseName(p.exe))), m.view(p, l))
+	}
+	if p.alive() != nil {
+		exitCode = killedCode
+	}
+	m.log.V(1).Info("process ended", "pid", p.pid, "exe", p.exe, "exitCode", exitCode)
+	if l.reported != nil {
+		if linger := l.reported(exitCode); linger > 0 {
+			p.linger(linger, m.power.boot().Down)
+		}
+	}
+	p.stop(errKilled)
+	m.volume.end(&p.owner, true)
+	m.ports.releaseAll(p)
+	p.release()
+	m.leave(p)
+	if l.ended != nil {
+		l.ended(exitCode)
+	}
+	close(p.gone)
+}
+
+// linger keeps a process that has reported its end.
+func (p *process) linger(d time.Duration, down <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.dead:
+	case <-down:
+	}
+}
+
+func (m *Machine) view(p *process, l launch) *Process {
+	view := &Process{
+		PID: p.pid, Args: l.argv, Env: m.processEnvironment(l.environment), Dir: l.dir, Host: m.hostFor(p), Machine: m,
+		Stdin: l.stdin, Stdout: l.stdout, Stderr: l.stderr, Running: l.running, process: p, launch: l,
+		Listen: func(port int) (func(), error) { return m.ports.listen(port, baseName(p.exe), p) },
+	}
+	if view.Stdin == nil {
+		view.Stdin = bytes.NewReader(nil)
+	}
+	if view.Stdout == nil {
+		view.Stdout = io.Discard
+	}
+	if view.Stderr == nil {
+		view.Stderr = io.Discard
+	}
+	if view.Running == nil {
+		view.Running = func() {}
+	}
+	return view
+}
+
+// kill ends a process without its help: its files close at once and the machine no longer answers it. What is left is gone when the program
+// has noticed.
+func (m *Machine) kill(p *process) {
+	p.once.Do(func() { close(p.dead) })
+	m.volume.end(&p.owner, true)
+	p.stop(errKilled)
+}
+
+// alive says whether a process may still use the machine; somebody at the console (nil) always may.
+func (p *process) alive() error {
+	if p == nil {
+		return nil
+	}
+	select {
+	case <-p.dead:
+		return ErrEnded
+	default:
+		return nil
+	}
+}
+
+// enter puts a process into the table, unless the machine is off.
+func (m *Machine) enter(p *process) bool {
+	t := &m.processes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.accepting {
+		return false
+	}
+	t.next += 4
+	p.pid = t.next
+	t.running[p.pid] = p
+	t.started++
+	if len(t.seen) < seenLimit {
+		t.seen[p.commandLine] = struct{}{}
+	}
+	return true
+}
+
+func (m *Machine) leave(p *process) {
+	t := &m.processes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.running, p.pid)
+}
+
+func (t *processTable) accept(accept bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.accepting = accept
+	if accept {
+		t.next = 0
+	}
+}
+
+func (t *processTable) all() []*process {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.SortedFunc(maps.Values(t.running), func(a, b *process) int { return cmp.Compare(a.pid, b.pid) })
+}
+
+// ProcessInfo is one entry of the machine's process list.
+type ProcessInfo struct {
+	PID, Parent      uint32
+	Exe, CommandLine string
+}
+
+// Processes lists what runs now, by PID.
+func (m *Machine) Processes() []ProcessInfo {
+	var infos []ProcessInfo
+	for _, p := range m.processes.all() {
+		infos = append(infos, ProcessInfo{PID: p.pid, Parent: p.parent, Exe: p.exe, CommandLine: p.commandLine})
+	}
+	return infos
+}
+
+// CommandLines are all distinct command lines that ever were in the process list, sorted: what somebody who watches it may have read.
+func (m *Machine) CommandLines() []string {
+	m.processes.mu.Lock()
+	defer m.processes.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.processes.seen))
+}
+
+// Starts are process starts since the machine was made.
+type Starts struct {
+	Processes int `json:"processes"`
+	// PowerShell is how many of them were PowerShell.
+	PowerShell int `json:"powershell"`
+}
+
+// Starts counts process starts. Reboots don't reset it.
+func (m *Machine) Starts() Starts {
+	m.processes.mu.Lock()
+	defer m.processes.mu.Unlock()
+	return Starts{Processes: m.processes.started, PowerShell: m.processes.shells}
+}
+
+// Kill ends a process as Task Manager does. An unknown pid is an error.
+func (m *Machine) Kill(pid uint32) error {
+	m.processes.mu.Lock()
+	p, ok := m.processes.running[pid]
+	m.processes.mu.Unlock()
+	if !ok {
+		return fmt.Errorf("no process has the id %d", pid)
+	}
+	m.kill(p)
+	return nil
+}
+
+// program finds what an exe does.
+func (m *Machine) program(p *process) Program {
+	name := strings.ToLower(baseName(p.exe))
+	if digits, found := strings.CutPrefix(name, "wicd-"); found && strings.HasSuffix(digits, ".exe") {
+		name = daemonExe
+	}
+	if program, ok := m.programs[name]; ok {
+		return program
+	}
+	switch {
+	case name == logRunnerExe:
+		return runLogged
+	case p.service:
+		return idle
+	}
+	return func(context.Context, *Process) int { return 0 }
+}
+
+const (
+	daemonExe    = "windows-instance-config-daemon.exe"
+	logRunnerExe = "kube-log-runner.exe"
+)
+
+// idle is a service that does nothing.
+func idle(ctx context.Context, p *Process) int {
+	p.Running()
+	<-ctx.Done()
+	return 0
+}
+
+// spend lets time pass, and says whether ctx lasted that long.
+func (m *Machine) spend(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
