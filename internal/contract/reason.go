@@ -71,6 +71,7 @@ const (
 	ReasonHostKeyMismatch Reason = "HostKeyMismatch"
 	ReasonConnectionLost  Reason = "ConnectionLost"
 	ReasonNotSSH          Reason = "NotSSH"
+	ReasonNoSFTP          Reason = "NoSFTP"
 
 	ReasonBuildUnsupported    Reason = "BuildUnsupported"
 	ReasonDiskFull            Reason = "DiskFull"
@@ -136,6 +137,7 @@ func Explanations() []Explanation {
 		{ReasonHostKeyMismatch, 203, "The host shows another SSH host key than the one expected or pinned.", "If the host was reinstalled, set spec.hostKey of the WindowsInstance to the new key, or remove and re-add the entry. Otherwise another machine answers: find out which."},
 		{ReasonConnectionLost, 204, "The connection broke while work was under way.", "Nothing to do: it is tried again. If it repeats, check the network between the control plane and the host."},
 		{ReasonNotSSH, 205, "Something other than an SSH server answers, or it does not speak in time.", "Check the address and port, and whether sshd on the host is overloaded."},
+		{ReasonNoSFTP, 206, "The host's SSH server lets us in but offers no file transfer.", "Have the line \"Subsystem sftp sftp-server.exe\" in C:\\ProgramData\\ssh\\sshd_config and restart sshd."},
 
 		{ReasonBuildUnsupported, 301, "The Windows build is not one that containers of the supported releases run on.", "Use Windows Server 2019 (17763), 2022 (20348) or 2025 (26100)."},
 		{ReasonDiskFull, 302, "The system drive has too little room for the payload and images.", "Free space on drive C: or enlarge it."},

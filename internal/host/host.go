@@ -36,7 +36,8 @@ type Conn interface {
 	// Plant makes sure that the daemon's binary lies in the exchange directory: it is sent only when missing or of another size, under a
 	// temporary name, and renamed. A repeated call sends nothing. It returns the bytes sent.
 	Plant(ctx context.Context, daemon Blob) (sent int64, err error)
-	// Send leaves content in the exchange directory under name, in one stream. It replaces what was there.
+	// Send leaves content in the exchange directory under name, in one stream. It replaces what was there. Content that is also an
+	// io.Closer is closed at the end, which ends whoever feeds it.
 	Send(ctx context.Context, name string, content io.Reader) (sent int64, err error)
 	// Call runs a verb of the planted daemon. request is marshalled to JSON; the answer is decoded into answer, which is a pointer to a
 	// contract.Answer. A verb's own problem is in the answer; an error says that there is no answer.

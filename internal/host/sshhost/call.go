@@ -1,0 +1,220 @@
+package sshhost
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/pkg/sftp"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+const (
+	// maxAnswer is the longest answer in bytes that is read. The longest honest one lists a few hundred paths.
+	maxAnswer = 1 << 20
+	// endingGrace is how long a command that is given up may take to end, and how long cleaning up behind it may take.
+	endingGrace = 5 * time.Second
+)
+
+// CallTimeout is the time that one call of a verb may take. Verbs that copy hundreds of megabytes through a virus scanner, or switch on
+// a Windows feature, take minutes on a slow disk; those that only look take seconds.
+func CallTimeout(verb contract.Verb) time.Duration {
+	switch verb {
+	case contract.VerbPreflight:
+		return 2 * time.Minute
+	case contract.VerbPrepare:
+		return 20 * time.Minute
+	case contract.VerbHandover:
+		return 5 * time.Minute
+	case contract.VerbReceive, contract.VerbBootstrap, contract.VerbCleanup:
+		return 15 * time.Minute
+	}
+	return 5 * time.Minute
+}
+
+// Call is host.Conn. Everything that keeps an answer from coming while the connection lives is a *contract.Problem DaemonCallFailed.
+func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any) error {
+	doing := "calling " + string(verb)
+	if c.planted == "" {
+		return fmt.Errorf("%s: no daemon is planted", doing)
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		// The encoder's error may quote what it could not encode.
+		return fmt.Errorf("%s: the request of type %T can't be encoded", doing, request)
+	}
+	limit := c.options.CallTimeout(verb)
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	raw, err := c.exchange(bounded, doing, verb, body)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: no answer within %s", doing, c.address, limit)
+	}
+	if err != nil {
+		return err
+	}
+	if err = decodeAnswer(raw, answer); err != nil {
+		return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: reading the answer: %v", doing, c.address, err)
+	}
+	return nil
+}
+
+// exchange writes the request, runs the daemon, and gives the answer as it came. Request and answer are gone from the host afterwards,
+// as far as the connection still allows.
+func (c *conn) exchange(ctx context.Context, doing string, verb contract.Verb, body []byte) (raw []byte, err error) {
+	files, err := c.session(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
+	id := newID()
+	defer c.forget(ctx, files, id)
+	err = c.during(ctx, doing, func() error {
+		_, err := put(files, contract.RequestName(id), bytes.NewReader(body))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err = c.run(ctx, doing, c.commandLine(verb, id), body); err != nil {
+		return nil, err
+	}
+	err = c.during(ctx, doing, func() error {
+		raw, err = fetch(files, contract.AnswerName(id), maxAnswer)
+		return err
+	})
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: it ended well and left no answer", doing, c.address)
+	case errors.Is(err, errAnswerTooLong):
+		return nil, contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: %v", doing, c.address, errAnswerTooLong)
+	}
+	return raw, err
+}
+
+// newID gives a name that nobody can guess or has used.
+func newID() string {
+	id := make([]byte, 16)
+	// Read of crypto/rand never fails.
+	_, _ = rand.Read(id)
+	return hex.EncodeToString(id)
+}
+
+// commandLine is what cmd.exe and PowerShell both take for a program and three plain words.
+func (c *conn) commandLine(verb contract.Verb, id string) string {
+	return strings.Join([]string{contract.ExchangeDir + `\` + c.planted, string(verb), "--exchange", id}, " ")
+}
+
+// forget removes the request, if the daemon did not, and the answer. It has a little time of its own, because what it removes may be
+// secret also when ctx has ended. What stays behind is removed by the next connection; it does not make an answer that came worthless.
+func (c *conn) forget(ctx context.Context, files *sftp.Client, id string) {
+	if c.Err() != nil {
+		return
+	}
+	log := logr.FromContextOrDiscard(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endingGrace)
+	defer cancel()
+	err := c.during(ctx, "removing request and answer", func() error {
+		done := make(chan error)
+		go func() { done <- remove(files, contract.RequestName(id)) }()
+		err := remove(files, contract.AnswerName(id))
+		return errors.Join(<-done, err)
+	})
+	if err != nil {
+		log.Info("request or answer stays on the host until the next connection", "address", c.address, "cause", err.Error())
+	}
+}
+
+// run runs a command line and waits for its end. body is the request, which must not come back in an error.
+func (c *conn) run(ctx context.Context, doing, line string, body []byte) error {
+	var session *ssh.Session
+	err := c.during(ctx, doing, func() error {
+		var err error
+		session, err = c.client.NewSession()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	said := &tail{}
+	session.Stderr = said
+	ended := make(chan error, 1)
+	if !c.start(func() { ended <- session.Run(line) }) {
+		return c.lostWhile(doing)
+	}
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		c.abandon(session, ended)
+		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
+	}
+	_ = session.Close() // ended already; this only frees what a failed start left open
+	return c.outcome(ctx, doing, err, said, body)
+}
+
+// abandon ends a command that takes too long: by closing its session, or else by giving up the connection.
+func (c *conn) abandon(session *ssh.Session, ended <-chan error) {
+	closing := make(chan struct{})
+	if !c.start(func() { _ = session.Close(); close(closing) }) {
+		return
+	}
+	grace := time.NewTimer(endingGrace)
+	defer grace.Stop()
+	for range 2 {
+		select {
+		case <-ended:
+			ended = nil
+		case <-closing:
+			closing = nil
+		case <-grace.C:
+			c.lose(errors.New("a command does not end"))
+			return
+		}
+	}
+}
+
+// outcome says what the end of a command means.
+func (c *conn) outcome(ctx context.Context, doing string, err error, said *tail, body []byte) error {
+	if err == nil {
+		return nil
+	}
+	if exit, is := errors.AsType[*ssh.ExitError](err); is {
+		detail := fmt.Sprintf("%s on %s: exit code %d", doing, c.address, exit.ExitStatus())
+		if words := redact(said.String(), body); words != "" {
+			detail += ": " + words
+		}
+		return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s", detail)
+	}
+	// What is left is a host that refuses the command, a session that broke, or all of the connection.
+	if isBreak(err) || c.wire.broken() != nil || c.Err() != nil {
+		return c.explain(ctx, doing, err)
+	}
+	if _, killed := errors.AsType[*ssh.ExitMissingError](err); killed {
+		return c.vanished(ctx, doing)
+	}
+	return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: the host does not run it", doing, c.address)
+}
+
+// vanished tells a command that was killed from a connection that is about to break, as in a reboot: the host is asked for a sign of
+// life.
+func (c *conn) vanished(ctx context.Context, doing string) error {
+	ctx, cancel := context.WithTimeout(ctx, endingGrace)
+	defer cancel()
+	err := c.during(ctx, doing, func() error {
+		_, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: it was killed", doing, c.address)
+}

@@ -1,0 +1,193 @@
+package sshhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
+)
+
+// Options of a dialer. The zero value has sane defaults.
+type Options struct {
+	// ConnectTimeout bounds the TCP connection. Default 10 s.
+	ConnectTimeout time.Duration
+	// HandshakeTimeout bounds everything from the first byte to being logged in. Default 20 s: a busy Windows host takes a few seconds
+	// to start the process that checks a key.
+	HandshakeTimeout time.Duration
+	// SetupTimeout bounds the start of the SFTP session, and each small step over it outside of a call. Default 30 s.
+	SetupTimeout time.Duration
+	// KeepaliveInterval is how long nothing may be heard before the host is asked for a sign of life; after four such intervals it counts
+	// as gone. Default 15 s, so a dead host is noticed within a minute.
+	KeepaliveInterval time.Duration
+	// CallTimeout bounds one call of a verb, with all that belongs to it. Default: CallTimeout.
+	CallTimeout func(verb contract.Verb) time.Duration
+	// Network opens TCP connections. Default: net.Dialer with TCP keepalive.
+	Network func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Dialer opens SSH connections. It holds no state and may be used concurrently.
+type Dialer struct {
+	options Options
+}
+
+var _ host.Dialer = (*Dialer)(nil)
+
+// New makes a dialer.
+func New(o Options) *Dialer {
+	o.ConnectTimeout = orDefault(o.ConnectTimeout, 10*time.Second)
+	o.HandshakeTimeout = orDefault(o.HandshakeTimeout, 20*time.Second)
+	o.SetupTimeout = orDefault(o.SetupTimeout, 30*time.Second)
+	o.KeepaliveInterval = orDefault(o.KeepaliveInterval, 15*time.Second)
+	if o.CallTimeout == nil {
+		o.CallTimeout = CallTimeout
+	}
+	if o.Network == nil {
+		keepalive := net.KeepAliveConfig{Enable: true, Idle: o.KeepaliveInterval, Interval: o.KeepaliveInterval, Count: missedKeepalives}
+		o.Network = (&net.Dialer{KeepAliveConfig: keepalive}).DialContext
+	}
+	return &Dialer{options: o}
+}
+
+func orDefault(d, otherwise time.Duration) time.Duration {
+	if d <= 0 {
+		return otherwise
+	}
+	return d
+}
+
+// Dial is host.Dialer. Beside 2xx reasons its *contract.Problem may say PrivateKeyInvalid, and AddressUnresolvable for a name that DNS
+// does not know. When ctx is cancelled the error is that of ctx; when its deadline passes it is both.
+func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
+	port := target.Port
+	if port == 0 {
+		port = contract.SSHPort
+	}
+	address := net.JoinHostPort(target.Address, strconv.Itoa(port))
+	signer, _, err := parseSigner(target.PrivateKey)
+	if err != nil {
+		return nil, err
+	}
+	check, err := newHostKeyCheck(target.HostKey)
+	if err != nil {
+		return nil, contract.NewProblem(contract.ReasonHostKeyMismatch, "the host key expected of %s can't be read: %v", address, err)
+	}
+	w, err := d.connect(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	client, err := d.handshake(ctx, w, address, check, &ssh.ClientConfig{
+		User:              target.User,
+		Auth:              []ssh.AuthMethod{ssh.PublicKeys(signer)},
+		HostKeyCallback:   check.callback,
+		HostKeyAlgorithms: check.algorithms(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newConn(client, w, address, authorizedLine(check.seen()), d.options), nil
+}
+
+// connect opens the TCP connection.
+func (d *Dialer) connect(ctx context.Context, address string) (*wire, error) {
+	bounded, cancel := context.WithTimeout(ctx, d.options.ConnectTimeout)
+	defer cancel()
+	tcp, err := d.options.Network(bounded, "tcp4", address)
+	if err == nil {
+		return newWire(tcp), nil
+	}
+	_, lookup := errors.AsType[*net.DNSError](err)
+	_, family := errors.AsType[*net.AddrError](err)
+	if (lookup || family) && ctx.Err() == nil {
+		return nil, contract.NewProblem(contract.ReasonAddressUnresolvable, "connecting to %s: the name has no IPv4 address", address)
+	}
+	if bounded.Err() != nil {
+		return nil, interrupted(ctx, contract.NewProblem(contract.ReasonUnreachable, "connecting to %s: no answer in time", address))
+	}
+	return nil, contract.NewProblem(contract.ReasonUnreachable, "connecting to %s: %v", address, rootCause(err))
+}
+
+// handshake logs in. The wire is closed when it fails.
+func (d *Dialer) handshake(ctx context.Context, w *wire, address string, check *hostKeyCheck, config *ssh.ClientConfig) (*ssh.Client, error) {
+	deadline := time.Now().Add(d.options.HandshakeTimeout)
+	// Closing is what ends a handshake that waits; the deadline does the same by itself.
+	stop := context.AfterFunc(ctx, func() { _ = w.Close() })
+	defer stop()
+	err := w.SetDeadline(deadline)
+	if err == nil {
+		var conn ssh.Conn
+		var channels <-chan ssh.NewChannel
+		var requests <-chan *ssh.Request
+		if conn, channels, requests, err = ssh.NewClientConn(w, address, config); err == nil {
+			client := ssh.NewClient(conn, channels, requests)
+			if err = w.SetDeadline(time.Time{}); err == nil && stop() {
+				return client, nil
+			}
+		}
+	}
+	_ = w.Close()
+	problem := classifyHandshake(err, w, address, check)
+	if ctx.Err() != nil {
+		return nil, interrupted(ctx, problem)
+	}
+	return nil, problem
+}
+
+// classifyHandshake says why a handshake failed, by how far it came and whether the wire broke.
+func classifyHandshake(err error, w *wire, address string, check *hostKeyCheck) *contract.Problem {
+	if check.differs() {
+		return contract.NewProblem(contract.ReasonHostKeyMismatch, "%s shows host key %s and %s is expected",
+			address, ssh.FingerprintSHA256(check.seen()), ssh.FingerprintSHA256(check.expected))
+	}
+	negotiation, noCommon := errors.AsType[*ssh.AlgorithmNegotiationError](err)
+	seen, broken := check.seen(), w.broken()
+	silent := isTimeout(broken) || errors.Is(broken, net.ErrClosed) // only we close, when ctx ends
+	switch {
+	case noCommon && check.expected != nil && negotiation.What == "host key":
+		return contract.NewProblem(contract.ReasonHostKeyMismatch, "%s has no host key of type %s, which is expected", address, check.expected.Type())
+	case noCommon:
+		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: no %s in common", address, negotiation.What)
+	case seen == nil && silent:
+		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: it accepts connections and does not speak SSH in time", address)
+	case seen == nil && broken != nil:
+		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: it ended the connection before it showed a host key", address)
+	case seen == nil:
+		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: what answers does not speak SSH", address)
+	case silent || err == nil:
+		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: it does not answer in time whether the key is accepted", address)
+	case broken != nil:
+		return contract.NewProblem(contract.ReasonConnectionLost, "logging in to %s: %v", address, rootCause(broken))
+	}
+	return contract.NewProblem(contract.ReasonKeyRefused, "%s does not let the user log in with the private key", address)
+}
+
+func isTimeout(err error) bool {
+	timeout, is := errors.AsType[net.Error](err)
+	return is && timeout.Timeout()
+}
+
+// interrupted is the error of work that its context ended: a deadline that passed says something about the host, so the problem is in
+// it, too; a cancellation does not.
+func interrupted(ctx context.Context, problem *contract.Problem) error {
+	switch {
+	case ctx.Err() == nil:
+		return problem
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("%w: %w", problem, context.Cause(ctx))
+	}
+	return fmt.Errorf("reaching the host: %w", context.Cause(ctx))
+}
+
+// rootCause takes off the layers of package net, which repeat addresses.
+func rootCause(err error) error {
+	if op, is := errors.AsType[*net.OpError](err); is {
+		return op.Err
+	}
+	return err
+}

@@ -1,0 +1,98 @@
+package sshhost
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// minRSABits is the shortest RSA key that is accepted. NIST SP 800-131A disallows shorter ones.
+const minRSABits = 2048
+
+// PublicKey is what may be shown of a private key.
+type PublicKey struct {
+	// Line is the key as a line of authorized_keys, without a comment or newline.
+	Line string
+	// Hash is the lower-case hex SHA-256 of Line: the value of contract.PublicKeyHashAnnotation.
+	Hash string
+	// Type is the SSH name of the kind of key, such as ssh-ed25519.
+	Type string
+	// Bits is the length of an RSA key or the size of an ECDSA curve; 256 for Ed25519.
+	Bits int
+}
+
+// ParseKey looks at a private key in PEM or OpenSSH format. One that can't be used, because it is empty, encrypted, weak or of another
+// kind, is a *contract.Problem PrivateKeyInvalid that says why and holds nothing of the key.
+func ParseKey(pem []byte) (PublicKey, error) {
+	signer, bits, err := parseSigner(pem)
+	if err != nil {
+		return PublicKey{}, err
+	}
+	line := authorizedLine(signer.PublicKey())
+	sum := sha256.Sum256([]byte(line))
+	return PublicKey{Line: line, Hash: hex.EncodeToString(sum[:]), Type: signer.PublicKey().Type(), Bits: bits}, nil
+}
+
+// authorizedLine is a key as "<type> <base64>".
+func authorizedLine(key ssh.PublicKey) string {
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
+}
+
+func parseSigner(pem []byte) (signer ssh.Signer, bits int, err error) {
+	refuse := func(why string) (ssh.Signer, int, error) {
+		return nil, 0, contract.NewProblem(contract.ReasonPrivateKeyInvalid, "the SSH private key %s", why)
+	}
+	pem = bytes.TrimSpace(pem)
+	switch {
+	case len(pem) == 0:
+		return refuse("is empty")
+	case bytes.HasPrefix(pem, []byte("PuTTY-User-Key-File")):
+		return refuse("is in PuTTY's format; export it in OpenSSH's")
+	case !bytes.Contains(pem, []byte("-----BEGIN ")):
+		return refuse("is not in PEM format")
+	case bytes.Contains(pem, []byte("PUBLIC KEY-----")):
+		return refuse("is a public key")
+	}
+	raw, err := ssh.ParseRawPrivateKey(pem)
+	if _, encrypted := errors.AsType[*ssh.PassphraseMissingError](err); encrypted {
+		return refuse("is encrypted")
+	}
+	if err != nil {
+		// The cause is left out: parsers like to quote what they read.
+		return refuse("can't be read")
+	}
+	algorithms := []string{}
+	switch key := raw.(type) {
+	case *rsa.PrivateKey:
+		if bits = key.N.BitLen(); bits < minRSABits {
+			return refuse("is an RSA key of less than 2048 bits")
+		}
+		// Never the signatures with SHA-1 that the name ssh-rsa stands for.
+		algorithms = append(algorithms, ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256)
+	case *ecdsa.PrivateKey:
+		bits = key.Curve.Params().BitSize
+	case *ed25519.PrivateKey, ed25519.PrivateKey:
+		bits = 256
+	default:
+		return refuse("is neither Ed25519 nor ECDSA nor RSA")
+	}
+	signer, err = ssh.NewSignerFromKey(raw)
+	if err != nil {
+		return refuse("is of a kind that SSH does not use")
+	}
+	if len(algorithms) > 0 {
+		if signer, err = ssh.NewSignerWithAlgorithms(signer.(ssh.AlgorithmSigner), algorithms); err != nil {
+			return refuse("can't make modern signatures")
+		}
+	}
+	return signer, bits, nil
+}

@@ -1,0 +1,153 @@
+package sshhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/pkg/sftp"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
+)
+
+// Plant is host.Conn. Daemons of other versions that lie beside it are removed.
+func (c *conn) Plant(ctx context.Context, daemon host.Blob) (sent int64, err error) {
+	name := contract.PlantedName(daemon.Digest)
+	if !isPlainName(name) {
+		return 0, fmt.Errorf("planting the daemon: its digest %.64q is none", daemon.Digest)
+	}
+	files, err := c.session(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("planting the daemon: %w", err)
+	}
+	var present bool
+	err = c.during(ctx, "looking for a planted daemon", func() error {
+		present, err = findPlanted(files, name, daemon.Size)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("planting the daemon: %w", err)
+	}
+	if !present {
+		content, err := daemon.Open()
+		if err != nil {
+			return 0, fmt.Errorf("opening the daemon's binary: %w", err)
+		}
+		if sent, err = c.stream(ctx, "planting the daemon", name, content); err != nil {
+			return sent, err
+		}
+	}
+	c.planted = name
+	return sent, nil
+}
+
+// findPlanted looks for a planted daemon of this name and size, and removes others. One that can't be removed, because it runs, stays.
+func findPlanted(files *sftp.Client, name string, size int64) (present bool, err error) {
+	entries, err := files.ReadDir(contract.ExchangeDir)
+	if err != nil {
+		return false, err
+	}
+	for _, e := range entries {
+		switch {
+		case e.Name() == name:
+			present = e.Mode().IsRegular() && e.Size() == size
+		case strings.HasPrefix(e.Name(), "wicd-") && strings.HasSuffix(e.Name(), ".exe"):
+			if err = files.Remove(inExchange(e.Name())); isBreak(err) {
+				return false, err
+			}
+		}
+	}
+	return present, nil
+}
+
+// Unplant is host.Conn.
+func (c *conn) Unplant(ctx context.Context) error {
+	files, err := c.session(ctx)
+	if err != nil {
+		return fmt.Errorf("removing the exchange directory: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
+	defer cancel()
+	err = c.during(ctx, "removing the exchange directory", func() error {
+		err := files.RemoveAll(contract.ExchangeDir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	if err == nil {
+		c.planted = ""
+	}
+	return err
+}
+
+// Send is host.Conn.
+func (c *conn) Send(ctx context.Context, name string, content io.Reader) (sent int64, err error) {
+	doing := "sending " + name
+	if !isPlainName(name) {
+		return 0, fmt.Errorf("sending %q: not a name for the exchange directory", name)
+	}
+	return c.stream(ctx, doing, name, content)
+}
+
+// stream puts content into a file of the exchange directory.
+//
+// A pipe stands between content and SFTP, so that the end of the connection is noticed also while content has nothing to give. content
+// is closed at the end if it can be, which ends whoever writes to it.
+func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader) (sent int64, err error) {
+	reader, writer := io.Pipe()
+	feeding := make(chan struct{})
+	go func() {
+		defer close(feeding)
+		_, err := io.Copy(writer, content)
+		if err != nil {
+			err = &contentError{err}
+		}
+		_ = writer.CloseWithError(err)
+	}()
+	defer func() {
+		_ = reader.Close()
+		if closer, can := content.(io.Closer); can {
+			err = errors.Join(err, closer.Close())
+			<-feeding
+		}
+	}()
+	files, err := c.session(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", doing, err)
+	}
+	finished := make(chan struct{})
+	c.start(func() {
+		select {
+		case <-c.gone:
+			_ = reader.Close()
+		case <-finished:
+		}
+	})
+	defer close(finished)
+	var failed *contentError
+	err = c.during(ctx, doing, func() error {
+		var err error
+		if sent, err = put(files, name, reader); errors.As(err, &failed) {
+			return nil // not the connection's fault
+		}
+		return err
+	})
+	if err == nil && failed != nil {
+		err = fmt.Errorf("%s: %w", doing, failed)
+	}
+	return sent, err
+}
+
+// contentError is an error of what is to be sent, and not of the connection.
+type contentError struct{ err error }
+
+// Error is error.
+func (e *contentError) Error() string { return "reading the content: " + e.err.Error() }
+
+// Unwrap gives the error of the content's reader.
+func (e *contentError) Unwrap() error { return e.err }
