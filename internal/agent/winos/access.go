@@ -1,0 +1,78 @@
+package winos
+
+import "strings"
+
+// Security descriptors of files and directories that only Administrators (BA) and SYSTEM (SY) may touch: P switches inheritance off, FA is
+// full access, OICI lets what is made in a directory have the same. The owner is named because an owner may always change the list, and a
+// file would otherwise belong to the user who happened to be logged in. Syntax:
+// https://learn.microsoft.com/en-us/windows/win32/secauthz/security-descriptor-string-format.
+const (
+	administratorsFile      = "O:BAD:P(A;;FA;;;BA)(A;;FA;;;SY)"
+	administratorsDirectory = "O:BAD:P(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)"
+)
+
+// accessOf reads a security descriptor in text form. It answers AccessAdministrators only for one that surely lets nobody else in.
+func accessOf(sddl string) Access {
+	owner, list := section(sddl, "O:"), section(sddl, "D:")
+	if !isAdministrators(owner) {
+		return AccessInherit
+	}
+	flags, entries, found := strings.Cut(list, "(")
+	// NO_ACCESS_CONTROL, a list that is absent and lets everybody in, has no entries either.
+	if !found || !strings.Contains(flags, "P") {
+		return AccessInherit
+	}
+	for entry := range strings.SplitSeq(strings.TrimSuffix(entries, ")"), ")(") {
+		// type;flags;rights;object;inherited object;who
+		fields := strings.Split(entry, ";")
+		if len(fields) < 6 {
+			return AccessInherit
+		}
+		switch fields[0] {
+		case "D": // denies; it lets nobody in
+		case "A":
+			if !isAdministrators(fields[5]) {
+				return AccessInherit
+			}
+		default:
+			return AccessInherit
+		}
+	}
+	return AccessAdministrators
+}
+
+// section cuts one part (O:, G:, D:, S:) out of a security descriptor.
+func section(sddl, mark string) string {
+	depth := 0
+	start := -1
+	for i := range len(sddl) {
+		switch sddl[i] {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		}
+		if depth > 0 || i+1 >= len(sddl) || sddl[i+1] != ':' {
+			continue
+		}
+		if start >= 0 {
+			return sddl[start:i]
+		}
+		if sddl[i:i+2] == mark {
+			start = i + 2
+		}
+	}
+	if start < 0 {
+		return ""
+	}
+	return sddl[start:]
+}
+
+// isAdministrators tells the group Administrators and the account SYSTEM, in short form or as identifiers.
+func isAdministrators(who string) bool {
+	switch who {
+	case "BA", "S-1-5-32-544", "SY", "S-1-5-18":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,124 @@
+package winos
+
+import (
+	"context"
+	"errors"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/registry"
+)
+
+// environmentKey holds the system's environment variables:
+// https://learn.microsoft.com/en-us/windows/win32/procthread/environment-variables.
+const environmentKey = `SYSTEM\CurrentControlSet\Control\Session Manager\Environment`
+
+// environment is the system's environment in the registry of this machine.
+type environment struct{}
+
+var _ Environment = environment{}
+
+// All gives the values as they are kept, without replacing the %NAME% in them.
+func (environment) All(ctx context.Context) (map[string]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE, environmentKey, registry.QUERY_VALUE)
+	if err != nil {
+		return nil, fail(err, "opening the system environment")
+	}
+	defer closeKey(key)
+	names, err := key.ReadValueNames(0)
+	if err != nil {
+		return nil, fail(err, "listing the system environment")
+	}
+	all := map[string]string{}
+	for _, name := range names {
+		value, _, err := key.GetStringValue(name)
+		if errors.Is(err, registry.ErrUnexpectedType) || errors.Is(err, registry.ErrNotExist) {
+			continue // no variable to Windows either; or gone meanwhile
+		}
+		if err != nil {
+			return nil, fail(err, "reading system variable %s", name)
+		}
+		all[name] = value
+	}
+	return all, nil
+}
+
+// Set keeps the kind of an existing value: Windows replaces %NAME% in a REG_EXPAND_SZ only. A new one is a REG_SZ, because the percent signs
+// in a proxy's URL are meant as they are. Setting what is set already changes and broadcasts nothing.
+func (environment) Set(ctx context.Context, name, value string) error {
+	if err := errors.Join(ctx.Err(), checkVariable(name, value)); err != nil {
+		return err
+	}
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE, environmentKey, registry.QUERY_VALUE|registry.SET_VALUE)
+	if err != nil {
+		return fail(err, "opening the system environment")
+	}
+	defer closeKey(key)
+	old, kind, err := key.GetStringValue(name)
+	switch {
+	case err == nil && old == value:
+		return nil
+	case err == nil && kind == registry.EXPAND_SZ:
+		err = key.SetExpandStringValue(name, value)
+	default:
+		err = key.SetStringValue(name, value)
+	}
+	if err != nil {
+		return fail(err, "setting system variable %s", name)
+	}
+	return broadcastEnvironment(ctx)
+}
+
+func (environment) Unset(ctx context.Context, name string) error {
+	if err := errors.Join(ctx.Err(), checkVariable(name, "")); err != nil {
+		return err
+	}
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE, environmentKey, registry.SET_VALUE)
+	if err != nil {
+		return fail(err, "opening the system environment")
+	}
+	defer closeKey(key)
+	err = key.DeleteValue(name)
+	if errors.Is(err, registry.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fail(err, "removing system variable %s", name)
+	}
+	return broadcastEnvironment(ctx)
+}
+
+var (
+	user32             = windows.NewLazySystemDLL("user32.dll")
+	sendMessageTimeout = user32.NewProc("SendMessageTimeoutW")
+)
+
+// broadcastEnvironment tells all top-level windows of our window station that the environment changed, so that what they start has the new one. The
+// value is in the registry by then, so an answer that doesn't come, or no windows at all, is no failure; only the end of ctx is one.
+// Source: https://learn.microsoft.com/en-us/windows/win32/winmsg/wm-settingchange.
+func broadcastEnvironment(ctx context.Context) error {
+	const (
+		everybody     = 0xffff // HWND_BROADCAST
+		settingChange = 0x1a   // WM_SETTINGCHANGE
+		skipHung      = 0x0002 // SMTO_ABORTIFHUNG
+	)
+	// The limit holds for each window, of which the session of a service or of SSH has hardly any.
+	const limit = time.Second
+	if sendMessageTimeout.Find() != nil {
+		return nil
+	}
+	_, err := interruptible(ctx, func() (answer uintptr, err error) {
+		section, err := windows.UTF16PtrFromString("Environment")
+		if err != nil {
+			return 0, err
+		}
+		_, _, _ = sendMessageTimeout.Call(everybody, settingChange, 0, uintptr(unsafe.Pointer(section)), skipHung,
+			uintptr(limit.Milliseconds()), uintptr(unsafe.Pointer(&answer)))
+		return answer, nil
+	})
+	return err
+}

@@ -1,0 +1,304 @@
+package winos
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// files is the file system of this machine.
+type files struct{}
+
+var _ Files = files{}
+
+// shareAll lets others read, write, rename and delete a file while we have it open.
+const shareAll = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
+
+func (files) Open(path string) (io.ReadCloser, error) {
+	doing := "opening " + path
+	name, err := systemPath(path)
+	if err != nil {
+		return nil, err
+	}
+	h, err := windows.CreateFile(name, windows.GENERIC_READ, shareAll, nil, windows.OPEN_EXISTING, windows.FILE_ATTRIBUTE_NORMAL, 0)
+	if err != nil {
+		return nil, fail(err, "%s", doing)
+	}
+	return &openFile{file: os.NewFile(uintptr(h), path), path: path}, nil
+}
+
+// Create makes a file for Administrators new, under its final security descriptor: truncating an existing one would keep that one's owner
+// and rights, and the handles that others may have on it.
+func (f files) Create(path string, access Access) (io.WriteCloser, error) {
+	doing := "creating " + path
+	name, err := systemPath(path)
+	if err != nil {
+		return nil, err
+	}
+	disposition := uint32(windows.CREATE_ALWAYS)
+	if access == AccessAdministrators {
+		if err := f.removeFile(path); err != nil {
+			return nil, fmt.Errorf("%s: %w", doing, err)
+		}
+		disposition = windows.CREATE_NEW
+	}
+	security, err := securityOf(access, administratorsFile)
+	if err != nil {
+		return nil, fail(err, "%s", doing)
+	}
+	// Others may read along, but neither write nor delete.
+	h, err := windows.CreateFile(name, windows.GENERIC_WRITE, windows.FILE_SHARE_READ, security, disposition, windows.FILE_ATTRIBUTE_NORMAL, 0)
+	if err != nil {
+		return nil, fail(reason(name, err), "%s", doing)
+	}
+	return &openFile{file: os.NewFile(uintptr(h), path), path: path, written: true}, nil
+}
+
+// removeFile removes path if it is a file, so that a new one can take its place.
+func (f files) removeFile(path string) error {
+	info, err := f.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Dir {
+		return fmt.Errorf("%s is a directory: %w", path, ErrDenied)
+	}
+	return f.Remove(path)
+}
+
+func (files) Rename(from, to string) error {
+	doing := fmt.Sprintf("renaming %s to %s", from, to)
+	source, err := systemPath(from)
+	if err != nil {
+		return err
+	}
+	target, err := systemPath(to)
+	if err != nil {
+		return err
+	}
+	err = windows.MoveFileEx(source, target, windows.MOVEFILE_REPLACE_EXISTING|windows.MOVEFILE_WRITE_THROUGH)
+	return fail(reason(target, err), "%s", doing)
+}
+
+// Remove also takes away files that are marked read-only. A link or junction is removed, not what it points to.
+func (files) Remove(path string) error {
+	doing := "removing " + path
+	name, err := systemPath(path)
+	if err != nil {
+		return err
+	}
+	attributes, err := windows.GetFileAttributes(name)
+	if err == nil && attributes&windows.FILE_ATTRIBUTE_READONLY != 0 {
+		err = windows.SetFileAttributes(name, attributes&^windows.FILE_ATTRIBUTE_READONLY)
+	}
+	if err == nil {
+		if attributes&windows.FILE_ATTRIBUTE_DIRECTORY != 0 {
+			err = windows.RemoveDirectory(name)
+		} else {
+			err = reason(name, windows.DeleteFile(name))
+		}
+	}
+	if err = fail(err, "%s", doing); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (files) Stat(path string) (FileInfo, error) {
+	doing := "looking at " + path
+	name, err := systemPath(path)
+	if err != nil {
+		return FileInfo{}, err
+	}
+	var data windows.Win32FileAttributeData
+	if err := windows.GetFileAttributesEx(name, windows.GetFileExInfoStandard, (*byte)(unsafe.Pointer(&data))); err != nil {
+		return FileInfo{}, fail(err, "%s", doing)
+	}
+	access, err := accessOn(path)
+	if err != nil {
+		return FileInfo{}, fail(err, "%s", doing)
+	}
+	return FileInfo{
+		Name:    path[strings.LastIndex(path, `\`)+1:],
+		Size:    size(data.FileSizeHigh, data.FileSizeLow),
+		Dir:     isDirectory(data.FileAttributes),
+		ModTime: moment(data.LastWriteTime),
+		Access:  access,
+	}, nil
+}
+
+func (files) List(dir string) ([]FileInfo, error) {
+	doing := "listing " + dir
+	if err := CheckPath(dir); err != nil {
+		return nil, err
+	}
+	pattern, err := windows.UTF16PtrFromString(verbatim(strings.TrimSuffix(dir, `\`)) + `\*`)
+	if err != nil {
+		return nil, fail(err, "%s", doing)
+	}
+	var data windows.Win32finddata
+	h, err := windows.FindFirstFile(pattern, &data)
+	if errors.Is(err, windows.ERROR_FILE_NOT_FOUND) && len(dir) == len(`C:\`) {
+		return nil, nil // the root of an empty drive: it has not even . and ..
+	}
+	if err != nil {
+		return nil, fail(err, "%s", doing)
+	}
+	defer func() { _ = windows.FindClose(h) }()
+	var all []FileInfo
+	for ; err == nil; err = windows.FindNextFile(h, &data) {
+		name := windows.UTF16ToString(data.FileName[:])
+		if name == "." || name == ".." {
+			continue
+		}
+		access, err := accessOn(strings.TrimSuffix(dir, `\`) + `\` + name)
+		if meaning(code(err)) == fs.ErrNotExist { //nolint:errorlint // meaning gives the bare errors
+			continue // gone meanwhile
+		}
+		if err != nil {
+			access = AccessInherit // Windows hides the rights of some of its own files; nothing is claimed of them
+		}
+		all = append(all, FileInfo{
+			Name:    name,
+			Size:    size(data.FileSizeHigh, data.FileSizeLow),
+			Dir:     isDirectory(data.FileAttributes),
+			ModTime: moment(data.LastWriteTime),
+			Access:  access,
+		})
+	}
+	if !errors.Is(err, windows.ERROR_NO_MORE_FILES) {
+		return nil, fail(err, "%s", doing)
+	}
+	slices.SortFunc(all, func(a, b FileInfo) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+func (files) MkdirAll(path string, access Access) error {
+	if err := CheckPath(path); err != nil {
+		return err
+	}
+	security, err := securityOf(access, administratorsDirectory)
+	if err != nil {
+		return fail(err, "making directory %s", path)
+	}
+	for _, dir := range parents(path) {
+		name, err := systemPath(dir)
+		if err != nil {
+			return err
+		}
+		// Here a link or junction to a directory is as good as a directory.
+		attributes, err := windows.GetFileAttributes(name)
+		switch {
+		case err == nil && attributes&windows.FILE_ATTRIBUTE_DIRECTORY != 0:
+			continue
+		case err == nil:
+			return fmt.Errorf("making directory %s: %s is a file: %w", path, dir, fs.ErrExist)
+		}
+		err = windows.CreateDirectory(name, security)
+		if err != nil && !errors.Is(err, windows.ERROR_ALREADY_EXISTS) {
+			return fail(err, "making directory %s", dir)
+		}
+	}
+	return nil
+}
+
+// openFile is a file being read or written. Its errors are normalised, and closing after writing flushes.
+type openFile struct {
+	file    *os.File
+	path    string
+	written bool
+}
+
+func (f *openFile) Read(p []byte) (int, error) {
+	n, err := f.file.Read(p)
+	if err == io.EOF { //nolint:errorlint // readers answer it bare
+		return n, err
+	}
+	return n, fail(err, "reading %s", f.path)
+}
+
+func (f *openFile) Write(p []byte) (int, error) {
+	n, err := f.file.Write(p)
+	return n, fail(err, "writing %s", f.path)
+}
+
+func (f *openFile) Close() error {
+	var err error
+	if f.written {
+		err = fail(f.file.Sync(), "flushing %s", f.path)
+	}
+	return errors.Join(err, fail(f.file.Close(), "closing %s", f.path))
+}
+
+// systemPath checks a path and gives it in the form that Windows wants.
+func systemPath(path string) (*uint16, error) {
+	if err := CheckPath(path); err != nil {
+		return nil, err
+	}
+	name, err := windows.UTF16PtrFromString(verbatim(path))
+	return name, fail(err, "path %s", path)
+}
+
+// securityOf gives what a new file or directory is created with: nil to inherit, or the security descriptor sddl.
+func securityOf(access Access, sddl string) (*windows.SecurityAttributes, error) {
+	if access != AccessAdministrators {
+		return nil, nil
+	}
+	descriptor, err := windows.SecurityDescriptorFromString(sddl)
+	if err != nil {
+		return nil, err
+	}
+	security := &windows.SecurityAttributes{SecurityDescriptor: descriptor}
+	security.Length = uint32(unsafe.Sizeof(*security))
+	return security, nil
+}
+
+// accessOn reads who may open what is at path.
+func accessOn(path string) (Access, error) {
+	const parts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION
+	descriptor, err := windows.GetNamedSecurityInfo(verbatim(path), windows.SE_FILE_OBJECT, parts)
+	if errors.Is(err, windows.ERROR_NOT_SUPPORTED) || errors.Is(err, windows.ERROR_INVALID_FUNCTION) {
+		return AccessInherit, nil // a file system without rights, such as FAT
+	}
+	if err != nil {
+		return AccessInherit, err
+	}
+	return accessOf(descriptor.String()), nil
+}
+
+// reason finds out what "access denied" on a file means. Windows also says it of deleting or replacing the exe of a running process; opening that
+// for writing is then a sharing violation, which tells the two apart.
+func reason(target *uint16, err error) error {
+	if !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+		return err
+	}
+	h, probe := windows.CreateFile(target, windows.FILE_WRITE_DATA, shareAll, nil, windows.OPEN_EXISTING, 0, 0)
+	if probe == nil {
+		_ = windows.CloseHandle(h)
+		return err
+	}
+	if errors.Is(probe, windows.ERROR_SHARING_VIOLATION) || errors.Is(probe, windows.ERROR_USER_MAPPED_FILE) {
+		return probe
+	}
+	return err
+}
+
+// isDirectory tells directories from files and from links and junctions, which RemoveAll must not follow.
+func isDirectory(attributes uint32) bool {
+	return attributes&windows.FILE_ATTRIBUTE_DIRECTORY != 0 && attributes&windows.FILE_ATTRIBUTE_REPARSE_POINT == 0
+}
+
+func size(high, low uint32) int64 { return int64(high)<<32 | int64(low) }
+
+func moment(t windows.Filetime) time.Time { return time.Unix(0, t.Nanoseconds()) }

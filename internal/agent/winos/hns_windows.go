@@ -1,0 +1,148 @@
+package winos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/Microsoft/hcsshim"
+	"github.com/Microsoft/hcsshim/hcn"
+	"golang.org/x/sys/windows"
+)
+
+// hostCompartment is the network compartment of the host itself; containers have others.
+const hostCompartment = 1
+
+// The host network service is reached through two DLLs. The newer one (computenetwork, hcn) serves networks and what is in them. Attaching an
+// endpoint to the host, and a network's management address, exist in the older one only (vmcompute, HNS version 1), which sees the same objects.
+var (
+	computenetwork = windows.NewLazySystemDLL("computenetwork.dll")
+	vmcompute      = windows.NewLazySystemDLL("vmcompute.dll")
+)
+
+func (network) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) {
+	found, err := withHNS(ctx, func() (HNSNetwork, error) {
+		raw, err := hcn.GetNetworkByName(name)
+		if err != nil {
+			return HNSNetwork{}, err
+		}
+		older, err := hcsshim.GetHNSNetworkByName(name)
+		if err != nil {
+			return HNSNetwork{}, err
+		}
+		var subnets []string
+		for _, ipam := range raw.Ipams {
+			for _, subnet := range ipam.Subnets {
+				subnets = append(subnets, subnet.IpAddressPrefix)
+			}
+		}
+		return describeHNS(raw.Id, raw.Name, subnets, older.ManagementIP), nil
+	})
+	return found, failHNS(err, "looking at HNS network %s", name)
+}
+
+// EnsureEndpoint takes an endpoint that is there as it is, if it is on this network; attaching it again does no harm.
+func (network) EnsureEndpoint(ctx context.Context, network, endpoint string) (netip.Addr, error) {
+	ip, err := withHNS(ctx, func() (netip.Addr, error) {
+		on, err := hcn.GetNetworkByName(network)
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		mine, err := endpointOn(on.Id, endpoint)
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		if mine == nil {
+			mine, err = (&hcsshim.HNSEndpoint{Name: endpoint, VirtualNetwork: on.Id}).Create()
+			if err != nil {
+				return netip.Addr{}, err
+			}
+		}
+		if !attached(mine) {
+			if err := mine.HostAttach(hostCompartment); err != nil {
+				return netip.Addr{}, err
+			}
+		}
+		address, ok := netip.AddrFromSlice(mine.IPAddress)
+		if !ok || !address.Unmap().Is4() {
+			return netip.Addr{}, fmt.Errorf("the endpoint has no IPv4 address: %w", ErrNotFound)
+		}
+		return address.Unmap(), nil
+	})
+	return ip, failHNS(err, "making HNS endpoint %s on network %s", endpoint, network)
+}
+
+// endpointOn finds an endpoint by name on one network; nil if there is none. Names are not unique in HNS.
+func endpointOn(networkID, name string) (*hcsshim.HNSEndpoint, error) {
+	all, err := hcsshim.HNSListEndpointRequest()
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if all[i].Name == name && sameID(all[i].VirtualNetwork, networkID) {
+			return &all[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// attached says whether an endpoint is attached to anything. Ours is never attached to anything but the host.
+func attached(endpoint *hcsshim.HNSEndpoint) bool {
+	const attached, shared = 2, 3 // EndpointState of HNS version 1
+	return endpoint.State == attached || endpoint.State == shared
+}
+
+func (network) RemoveHNSNetwork(ctx context.Context, name string) error {
+	_, err := withHNS(ctx, func() (removed bool, err error) {
+		raw, err := hcn.GetNetworkByName(name)
+		if gone(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		endpoints, err := hcn.ListEndpointsOfNetwork(raw.Id)
+		if err != nil {
+			return false, err
+		}
+		for i := range endpoints {
+			if err := endpoints[i].Delete(); err != nil && !gone(err) {
+				return false, err
+			}
+		}
+		if err := raw.Delete(); err != nil && !gone(err) {
+			return false, err
+		}
+		return true, nil
+	})
+	return failHNS(err, "removing HNS network %s", name)
+}
+
+// withHNS runs work where there is HNS. Its calls know nothing of contexts and may take seconds.
+func withHNS[T any](ctx context.Context, work func() (T, error)) (T, error) {
+	for _, dll := range []*windows.LazyDLL{computenetwork, vmcompute} {
+		if err := dll.Load(); err != nil {
+			var none T
+			return none, fmt.Errorf("loading HNS: %w: %w", ErrUnsupported, err)
+		}
+	}
+	return interruptible(ctx, work)
+}
+
+func failHNS(err error, format string, args ...any) error {
+	if gone(err) && !errors.Is(err, ErrNotFound) {
+		err = fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	// hcsshim's errors don't unwrap; those of its newer half tell their code on request.
+	for _, code := range []windows.Errno{windows.RPC_S_SERVER_UNAVAILABLE, windows.EPT_S_NOT_REGISTERED, windows.ERROR_SERVICE_NOT_ACTIVE,
+		windows.ERROR_SERVICE_DOES_NOT_EXIST, windows.ERROR_SERVICE_DISABLED} {
+		if hcn.CheckErrorWithCode(err, hcn.ErrorCode(code)) {
+			err = fmt.Errorf("%w: %w", ErrUnsupported, err)
+		}
+	}
+	return fail(err, format, args...)
+}
+
+// gone says whether HNS answered that a thing isn't there.
+func gone(err error) bool { return err != nil && hcn.IsNotFoundError(err) }

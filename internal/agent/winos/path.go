@@ -1,0 +1,109 @@
+package winos
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Limits of NTFS and of the Windows API, in UTF-16 units.
+const (
+	longestComponent = 255
+	longestPath      = 32767
+)
+
+// CheckPath says whether path is an absolute path that every Windows Server accepts: a drive letter, backslashes, and names without
+// reserved characters, reserved device names, or a dot or space at their end. A drive's root is C:\; no other path ends with a backslash.
+// The error wraps ErrInvalidName and names what is wrong.
+//
+// It is our own check, done before the operating system is asked, for two reasons: paths in verbatim form (\\?\) skip much of Windows'
+// own checking, and Wine, on which part of the tests run, accepts names that Windows refuses. The rules are those of
+// https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file.
+func CheckPath(path string) error {
+	wrong := func(why string) error { return fmt.Errorf("path %q: %w: %s", path, ErrInvalidName, why) }
+	if !utf8.ValidString(path) {
+		return wrong("not UTF-8")
+	}
+	if len(path) < 3 || !isLetter(path[0]) || path[1] != ':' || path[2] != '\\' {
+		return wrong(`does not start with a drive, such as C:\`)
+	}
+	if units(path) > longestPath {
+		return wrong("too long")
+	}
+	rest := path[3:]
+	if rest == "" {
+		return nil
+	}
+	for name := range strings.SplitSeq(rest, `\`) {
+		if why := wrongName(name); why != "" {
+			return wrong(why)
+		}
+	}
+	return nil
+}
+
+// wrongName says what is wrong with one component of a path, or nothing.
+func wrongName(name string) string {
+	switch {
+	case name == "":
+		return "a component is empty"
+	case units(name) > longestComponent:
+		return "a component is too long"
+	case strings.HasSuffix(name, ".") || strings.HasSuffix(name, " "):
+		return "a component ends with a dot or a space"
+	}
+	for _, r := range name {
+		if r < ' ' || strings.ContainsRune(`<>:"/|?*`, r) {
+			return fmt.Sprintf("the character %q is reserved", r)
+		}
+	}
+	if isDevice(name) {
+		return fmt.Sprintf("%q is the name of a device", name)
+	}
+	return ""
+}
+
+// isDevice tells names that mean a device in every directory, with or without an extension.
+func isDevice(name string) bool {
+	base, _, _ := strings.Cut(name, ".")
+	base = strings.ToUpper(strings.TrimRight(base, " "))
+	switch base {
+	case "CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$":
+		return true
+	}
+	digit, ok := strings.CutPrefix(base, "COM")
+	if !ok {
+		digit, ok = strings.CutPrefix(base, "LPT")
+	}
+	// The superscript digits count as digits here.
+	return ok && utf8.RuneCountInString(digit) == 1 && strings.Contains("123456789¹²³", digit)
+}
+
+func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
+
+// units counts the UTF-16 units of s, in which Windows measures names.
+func units(s string) int {
+	n := 0
+	for _, r := range s {
+		n += utf16.RuneLen(r)
+	}
+	return n
+}
+
+// verbatim is the form of a checked path in which Windows neither limits the length to 260 nor changes anything.
+func verbatim(path string) string { return `\\?\` + path }
+
+// parents lists the directories above a checked path, the drive's root first, and the path itself last.
+func parents(path string) []string {
+	all := []string{path[:3]}
+	for i := 3; i < len(path); i++ {
+		if path[i] == '\\' {
+			all = append(all, path[:i])
+		}
+	}
+	if len(path) > 3 {
+		all = append(all, path)
+	}
+	return all
+}

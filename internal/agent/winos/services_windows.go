@@ -1,0 +1,355 @@
+package winos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/svc"
+	"golang.org/x/sys/windows/svc/mgr"
+)
+
+// services is the service manager of this machine. It holds no handle between calls: a handle that stays open keeps a deleted service alive.
+type services struct{}
+
+var _ Services = services{}
+
+// longestDelete bounds how long Delete waits for others to let go of a service. A service console that is open somewhere holds it for ever.
+const longestDelete = 30 * time.Second
+
+func (services) List(ctx context.Context) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	scm, err := connect(windows.SC_MANAGER_CONNECT | windows.SC_MANAGER_ENUMERATE_SERVICE)
+	if err != nil {
+		return nil, err
+	}
+	defer disconnect(scm)
+	names, err := scm.ListServices()
+	return names, fail(err, "listing services")
+}
+
+func (services) Get(ctx context.Context, name string) (Service, error) {
+	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
+		return Service{}, err
+	}
+	h, err := openService(name, windows.SERVICE_QUERY_CONFIG|windows.SERVICE_QUERY_STATUS)
+	if err != nil {
+		return Service{}, err
+	}
+	defer h.close()
+	config, err := h.config()
+	if err != nil {
+		return Service{}, err
+	}
+	failure, err := h.recovery()
+	if err != nil {
+		return Service{}, err
+	}
+	description, err := h.description()
+	if err != nil {
+		return Service{}, err
+	}
+	lines, err := serviceEnvironment(name)
+	if err != nil {
+		return Service{}, err
+	}
+	status, err := h.status()
+	if err != nil {
+		return Service{}, err
+	}
+	service := Service{
+		ServiceConfig: ServiceConfig{
+			Name:         name,
+			Description:  description,
+			Command:      config.command,
+			Dependencies: config.dependencies,
+			Environment:  decodeEnvironment(lines),
+		},
+		State: serviceState(uint32(status.State)),
+		PID:   status.ProcessId,
+	}
+	service.Recovery, service.RecoveryReset = decodeRecovery(failure)
+	return service, nil
+}
+
+// Apply reads first and writes only what differs. A creation that ends halfway is completed by the next Apply.
+func (services) Apply(ctx context.Context, config ServiceConfig) error {
+	if err := errors.Join(ctx.Err(), checkServiceConfig(config)); err != nil {
+		return err
+	}
+	failure, err := encodeRecovery(config.Recovery, config.RecoveryReset)
+	if err != nil {
+		return fmt.Errorf("recovery of service %s: %w", config.Name, err)
+	}
+	lines, err := encodeEnvironment(config.Environment)
+	if err != nil {
+		return fmt.Errorf("environment of service %s: %w", config.Name, err)
+	}
+	// Setting a restart as recovery action asks for the right to start.
+	const access = windows.SERVICE_QUERY_CONFIG | windows.SERVICE_CHANGE_CONFIG | windows.SERVICE_START
+	h, err := openService(config.Name, access)
+	if errors.Is(err, ErrNotFound) {
+		h, err = createService(config, access)
+	}
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	for _, step := range []func() error{
+		func() error { return h.applyConfig(config) },
+		func() error { return h.applyDescription(config.Description) },
+		func() error { return h.applyRecovery(failure) },
+		func() error { return h.applyFailureFlag(len(failure.Actions) > 0) },
+		func() error { return applyServiceEnvironment(config.Name, lines) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (services) Start(ctx context.Context, name string) error {
+	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
+		return err
+	}
+	h, err := openService(name, windows.SERVICE_QUERY_STATUS)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	asked := false
+	var wait patience
+	for {
+		status, err := h.status()
+		if err != nil {
+			return err
+		}
+		switch status.State {
+		case svc.Running:
+			return nil
+		case svc.Stopped:
+			if asked {
+				return fmt.Errorf("starting service %s: %w: its process ended with code %d (%d of the service)",
+					name, ErrStartFailed, status.Win32ExitCode, status.ServiceSpecificExitCode)
+			}
+			asked, err = startService(ctx, name)
+		case svc.Paused:
+			err = controlService(ctx, name, svc.Continue)
+		}
+		if err != nil {
+			return err
+		}
+		pause, stalled := wait.next(time.Now(), status.CheckPoint, status.hint)
+		if stalled {
+			return fmt.Errorf("starting service %s: %w: it stands still as %s", name, ErrStartFailed, serviceState(uint32(status.State)))
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return fmt.Errorf("waiting for service %s to run: %w", name, err)
+		}
+	}
+}
+
+func (s services) Stop(ctx context.Context, name string) error {
+	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
+		return err
+	}
+	needs, err := activeServices(ctx)
+	if err != nil {
+		return err
+	}
+	for _, dependant := range dependants(needs, name) {
+		// One that is gone by now needs no stop.
+		if err := s.stopOne(ctx, dependant); err != nil && !errors.Is(err, ErrNotFound) {
+			return fmt.Errorf("stopping %s, which needs %s: %w", dependant, name, err)
+		}
+	}
+	return s.stopOne(ctx, name)
+}
+
+// stopOne stops a service whose dependants have stopped, and waits for the end of its process, until which its exe is in use.
+func (s services) stopOne(ctx context.Context, name string) error {
+	h, err := openService(name, windows.SERVICE_QUERY_STATUS|windows.SERVICE_QUERY_CONFIG|windows.SERVICE_ENUMERATE_DEPENDENTS)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	status, err := h.status()
+	if err != nil {
+		return err
+	}
+	// The process is looked up before the stop: afterwards the service manager no longer knows it.
+	process, err := h.process(status)
+	if err != nil {
+		return err
+	}
+	defer process.close()
+	asked := false
+	var wait patience
+	for status.State != svc.Stopped {
+		if asked && process.ended() {
+			// Windows notices the end of a process at once; Wine never does, and the process is what matters.
+			return nil
+		}
+		switch {
+		case !asked && (status.State == svc.Running || status.State == svc.Paused):
+			err = controlService(ctx, name, svc.Stop)
+			switch {
+			case errors.Is(err, windows.ERROR_DEPENDENT_SERVICES_RUNNING):
+				// One was started in the meantime, or depends on our load order group.
+				err = s.stopDependants(ctx, h)
+			case errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL), errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):
+				err = nil // its state is changing right now
+			case err == nil, process.ended():
+				asked, err = true, nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+		pause, stalled := wait.next(time.Now(), status.CheckPoint, status.hint)
+		if stalled {
+			return fmt.Errorf("stopping service %s: %w: it stands still as %s", name, ErrInUse, serviceState(uint32(status.State)))
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return fmt.Errorf("waiting for service %s to stop: %w: %w", name, ErrInUse, err)
+		}
+		if status, err = h.status(); err != nil {
+			return err
+		}
+	}
+	if err := process.wait(ctx); err != nil {
+		return fmt.Errorf("waiting for the process of service %s to end: %w: %w", name, ErrInUse, err)
+	}
+	return nil
+}
+
+func (s services) stopDependants(ctx context.Context, h serviceHandle) error {
+	names, err := (&mgr.Service{Name: h.name, Handle: h.handle}).ListDependentServices(svc.Active)
+	if err != nil {
+		return fail(err, "listing dependants of service %s", h.name)
+	}
+	// Their order is the reverse of the order in which they would be started.
+	for _, name := range names {
+		if err := s.stopOne(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
+			return fmt.Errorf("stopping %s, which needs %s: %w", name, h.name, err)
+		}
+	}
+	return nil
+}
+
+func (services) Delete(ctx context.Context, name string) error {
+	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
+		return err
+	}
+	err := deleteService(name)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case errors.Is(err, windows.ERROR_SERVICE_MARKED_FOR_DELETE):
+		// Somebody deleted it before us; what is left is to wait.
+	case err != nil:
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, longestDelete)
+	defer cancel()
+	for {
+		h, err := openService(name, windows.SERVICE_QUERY_STATUS)
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		if err == nil {
+			h.close()
+		} else if !errors.Is(err, windows.ERROR_SERVICE_MARKED_FOR_DELETE) {
+			return err
+		}
+		if err := sleep(ctx, slowestLook); err != nil {
+			return fmt.Errorf("deleting service %s: %w: it is marked for deletion, and somebody holds it: %w", name, ErrInUse, err)
+		}
+	}
+}
+
+func deleteService(name string) error {
+	const deletion = 0x10000 // DELETE, a standard right
+	h, err := openService(name, deletion|windows.SERVICE_QUERY_STATUS)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	status, err := h.status()
+	if err != nil {
+		return err
+	}
+	if status.State != svc.Stopped {
+		return fmt.Errorf("deleting service %s: %w: its state is %s", name, ErrInUse, serviceState(uint32(status.State)))
+	}
+	return fail(windows.DeleteService(h.handle), "deleting service %s", name)
+}
+
+// activeServices says what each service that isn't stopped depends on. EnumDependentServices answers the same question for one service, but
+// not under Wine; reading all configurations takes some 10 ms.
+func activeServices(ctx context.Context) (map[string][]string, error) {
+	scm, err := connect(windows.SC_MANAGER_CONNECT | windows.SC_MANAGER_ENUMERATE_SERVICE)
+	if err != nil {
+		return nil, err
+	}
+	defer disconnect(scm)
+	names, err := scm.ListServices()
+	if err != nil {
+		return nil, fail(err, "listing services")
+	}
+	needs := map[string][]string{}
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		config, active, err := activeConfig(name)
+		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrDenied) {
+			continue // deleted meanwhile, or a protected service of Windows, which depends on none of ours
+		}
+		if err != nil {
+			return nil, err
+		}
+		if active {
+			needs[name] = slices.DeleteFunc(config.dependencies, func(s string) bool {
+				return strings.HasPrefix(s, loadOrderGroup)
+			})
+		}
+	}
+	return needs, nil
+}
+
+// loadOrderGroup marks a dependency on a group of services (SC_GROUP_IDENTIFIER).
+const loadOrderGroup = "+"
+
+func activeConfig(name string) (serviceConfig, bool, error) {
+	h, err := openService(name, windows.SERVICE_QUERY_CONFIG|windows.SERVICE_QUERY_STATUS)
+	if err != nil {
+		return serviceConfig{}, false, err
+	}
+	defer h.close()
+	status, err := h.status()
+	if err != nil || status.State == svc.Stopped {
+		return serviceConfig{}, false, err
+	}
+	config, err := h.config()
+	return config, true, err
+}
+
+// sleep waits for d, or for the end of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

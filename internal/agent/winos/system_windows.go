@@ -1,0 +1,270 @@
+package winos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/registry"
+)
+
+// system is this machine as a whole.
+type system struct{}
+
+var _ System = system{}
+
+// Keys of the registry, under HKEY_LOCAL_MACHINE.
+const (
+	versionKey        = `SOFTWARE\Microsoft\Windows NT\CurrentVersion`
+	productKey        = `SYSTEM\CurrentControlSet\Control\ProductOptions`
+	cryptographyKey   = `SOFTWARE\Microsoft\Cryptography`
+	computerNameKey   = `SYSTEM\CurrentControlSet\Control\ComputerName\ComputerName`
+	activeNameKey     = `SYSTEM\CurrentControlSet\Control\ComputerName\ActiveComputerName`
+	computerNameValue = "ComputerName"
+	// Windows makes these keys while it wants a reboot, and removes them at boot.
+	servicingKey = `SOFTWARE\Microsoft\Windows\CurrentVersion\Component Based Servicing\RebootPending`
+	updateKey    = `SOFTWARE\Microsoft\Windows\CurrentVersion\WindowsUpdate\Auto Update\RebootRequired`
+)
+
+func (system) Now() time.Time { return time.Now() }
+
+func (system) Facts(ctx context.Context) (Facts, error) {
+	if err := ctx.Err(); err != nil {
+		return Facts{}, err
+	}
+	var facts Facts
+	for _, step := range []func(*Facts) error{
+		readHostname, readMachineID, readVersion, readBoot, readAdmin, readMemory, readDisk, readReboot,
+	} {
+		if err := step(&facts); err != nil {
+			return Facts{}, err
+		}
+	}
+	return facts, nil
+}
+
+// readHostname gives the name of this boot: a name that was set since then doesn't show yet.
+// Source: https://learn.microsoft.com/en-us/windows/win32/api/sysinfoapi/nf-sysinfoapi-getcomputernameexw.
+func readHostname(facts *Facts) (err error) {
+	facts.Hostname, err = computerName(windows.ComputerNamePhysicalDnsHostname)
+	return err
+}
+
+func computerName(kind uint32) (string, error) {
+	size := uint32(longestHostname + 1)
+	for {
+		buffer := make([]uint16, size)
+		err := windows.GetComputerNameEx(kind, &buffer[0], &size)
+		if errors.Is(err, windows.ERROR_MORE_DATA) && size > uint32(len(buffer)) {
+			continue
+		}
+		return windows.UTF16ToString(buffer), fail(err, "reading the computer's name")
+	}
+}
+
+func readMachineID(facts *Facts) (err error) {
+	facts.MachineID, err = text(cryptographyKey, "MachineGuid")
+	return err
+}
+
+func readVersion(facts *Facts) error {
+	var found version
+	var err error
+	if found.ProductName, err = text(versionKey, "ProductName"); err != nil {
+		return err
+	}
+	if found.ProductType, err = text(productKey, "ProductType"); err != nil {
+		return err
+	}
+	// Neither is needed: the kernel knows the build too, and a Windows that was never updated has no UBR.
+	if found.CurrentBuildNumber, err = text(versionKey, "CurrentBuildNumber"); err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if found.UBR, err = number(versionKey, "UBR"); err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	return found.describe(facts, int(windows.RtlGetVersion().BuildNumber))
+}
+
+func readBoot(facts *Facts) (err error) {
+	sequence, err := bootSequence()
+	if err != nil {
+		return err
+	}
+	var times struct {
+		BootTime, CurrentTime, TimeZoneBias int64
+		TimeZoneID, _                       uint32
+		BootTimeBias, SleepTimeBias         uint64
+	}
+	// Source: https://learn.microsoft.com/en-us/windows/win32/api/winternl/nf-winternl-ntquerysysteminformation (SystemTimeOfDayInformation).
+	err = windows.NtQuerySystemInformation(windows.SystemTimeOfDayInformation, unsafe.Pointer(&times), uint32(unsafe.Sizeof(times)), nil)
+	if err != nil && sequence == 0 {
+		return fail(err, "reading the time of the boot")
+	}
+	facts.BootID, err = bootID(sequence, times.BootTime, int64(times.BootTimeBias))
+	return err
+}
+
+// bootSequence reads KUSER_SHARED_DATA.BootId, "incremented for each boot attempt by the OS loader", from the page that the kernel shares
+// with every process. ReadProcessMemory on ourselves answers with an error where a pointer would crash.
+// Source: https://learn.microsoft.com/en-us/windows-hardware/drivers/ddi/ntddk/ns-ntddk-kuser_shared_data.
+func bootSequence() (uint32, error) {
+	const page, offset = 0x7ffe0000, 0x2c4
+	var sequence uint32
+	err := windows.ReadProcessMemory(windows.CurrentProcess(), page+offset, (*byte)(unsafe.Pointer(&sequence)), unsafe.Sizeof(sequence), nil)
+	return sequence, fail(err, "reading the number of the boot")
+}
+
+func readAdmin(facts *Facts) error {
+	administrators, err := windows.CreateWellKnownSid(windows.WinBuiltinAdministratorsSid)
+	if err != nil {
+		return fail(err, "naming the group Administrators")
+	}
+	// A token of 0 stands for the caller's. Without elevation the group is there for denying only, and the answer is no.
+	facts.Admin, err = windows.Token(0).IsMember(administrators)
+	return fail(err, "looking for administrators' rights")
+}
+
+var (
+	kernel32             = windows.NewLazySystemDLL("kernel32.dll")
+	globalMemoryStatusEx = kernel32.NewProc("GlobalMemoryStatusEx")
+	setComputerNameEx    = kernel32.NewProc("SetComputerNameExW")
+)
+
+func readMemory(facts *Facts) error {
+	// MEMORYSTATUSEX: https://learn.microsoft.com/en-us/windows/win32/api/sysinfoapi/ns-sysinfoapi-memorystatusex.
+	var status struct {
+		Length, Load         uint32
+		TotalPhys, AvailPhys uint64
+		_                    [5]uint64
+	}
+	status.Length = uint32(unsafe.Sizeof(status))
+	if ok, _, err := globalMemoryStatusEx.Call(uintptr(unsafe.Pointer(&status))); ok == 0 {
+		return fail(err, "reading the size of memory")
+	}
+	facts.Memory = int64(status.TotalPhys)
+	return nil
+}
+
+func readDisk(facts *Facts) error {
+	dir, err := windows.GetSystemWindowsDirectory()
+	if err != nil {
+		return fail(err, "finding the system drive")
+	}
+	root, err := windows.UTF16PtrFromString(filepath.VolumeName(dir) + `\`)
+	if err != nil {
+		return fail(err, "finding the system drive")
+	}
+	var free, total, allFree uint64
+	if err := windows.GetDiskFreeSpaceEx(root, &free, &total, &allFree); err != nil {
+		return fail(err, "reading the free space of the system drive")
+	}
+	facts.DiskFree, facts.DiskTotal = int64(free), int64(total)
+	return nil
+}
+
+// readReboot looks for the three signs of a reboot that Windows itself waits for: servicing, updates, and a new computer name. A fourth that
+// one often reads of, PendingFileRenameOperations, is left out: any installer or browser update sets it, on some machines after every boot.
+func readReboot(facts *Facts) error {
+	for _, path := range []string{servicingKey, updateKey} {
+		there, err := keyExists(path)
+		if err != nil {
+			return err
+		}
+		facts.RebootPending = facts.RebootPending || there
+	}
+	active, err := text(activeNameKey, computerNameValue)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	next, err := text(computerNameKey, computerNameValue)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if active != "" && next != "" && !strings.EqualFold(active, next) {
+		facts.RebootPending = true
+	}
+	return nil
+}
+
+// SetHostname refuses on a member of a domain, where the name also has to change in the directory.
+func (system) SetHostname(ctx context.Context, name string) error {
+	if err := errors.Join(ctx.Err(), checkHostname(name)); err != nil {
+		return err
+	}
+	member, err := inDomain()
+	if err != nil {
+		return err
+	}
+	if member {
+		return fmt.Errorf("setting the host name: the computer is a member of a domain: %w", ErrUnsupported)
+	}
+	text, err := windows.UTF16PtrFromString(name)
+	if err != nil {
+		return fail(err, "setting the host name")
+	}
+	// The NetBIOS name follows by itself.
+	if ok, _, err := setComputerNameEx.Call(windows.ComputerNamePhysicalDnsHostname, uintptr(unsafe.Pointer(text))); ok == 0 {
+		return fail(err, "setting the host name")
+	}
+	return nil
+}
+
+func inDomain() (bool, error) {
+	var name *uint16
+	var status uint32
+	if err := windows.NetGetJoinInformation(nil, &name, &status); err != nil {
+		return false, fail(err, "looking for a domain")
+	}
+	if name != nil {
+		_ = windows.NetApiBufferFree((*byte)(unsafe.Pointer(name)))
+	}
+	return status == windows.NetSetupDomainName, nil
+}
+
+// text reads a string of the registry.
+func text(path, name string) (string, error) {
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.QUERY_VALUE|registry.WOW64_64KEY)
+	if err != nil {
+		return "", absent(err, path)
+	}
+	defer closeKey(key)
+	value, _, err := key.GetStringValue(name)
+	return value, absent(err, path+`\`+name)
+}
+
+// number reads a number of the registry.
+func number(path, name string) (uint64, error) {
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.QUERY_VALUE|registry.WOW64_64KEY)
+	if err != nil {
+		return 0, absent(err, path)
+	}
+	defer closeKey(key)
+	value, _, err := key.GetIntegerValue(name)
+	return value, absent(err, path+`\`+name)
+}
+
+func keyExists(path string) (bool, error) {
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.QUERY_VALUE|registry.WOW64_64KEY)
+	if errors.Is(err, registry.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, absent(err, path)
+	}
+	closeKey(key)
+	return true, nil
+}
+
+// absent says that something of the registry isn't there; meaning would call it a file.
+func absent(err error, what string) error {
+	if errors.Is(err, registry.ErrNotExist) {
+		return fmt.Errorf("reading the registry: %s: %w", what, ErrNotFound)
+	}
+	return fail(err, "reading the registry: %s", what)
+}
