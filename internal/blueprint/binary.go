@@ -1,0 +1,101 @@
+package blueprint
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// Programs that pods' networks need, beside those that contract names.
+const (
+	pathWinOverlay = contract.DirCNI + `\win-overlay.exe`
+	pathHostLocal  = contract.DirCNI + `\host-local.exe`
+)
+
+// binaries are the files of a payload, by their paths in lower case.
+type binaries struct {
+	byPath  map[string]payload.File
+	all     []payload.File
+	reasons map[string]string
+}
+
+func newBinaries(manifest payload.Manifest) binaries {
+	b := binaries{byPath: make(map[string]payload.File, len(manifest.Files)), all: manifest.Files, reasons: make(map[string]string, len(manifest.Missing))}
+	for _, f := range manifest.Files {
+		b.byPath[strings.ToLower(f.Path)] = f
+	}
+	for _, m := range manifest.Missing {
+		b.reasons[strings.ToLower(m.Name)] = m.Reason
+	}
+	return b
+}
+
+func (b binaries) file(path string) payload.File { return b.byPath[strings.ToLower(path)] }
+
+func (b binaries) has(path string) bool {
+	_, ok := b.byPath[strings.ToLower(path)]
+	return ok
+}
+
+// missing names those of the paths that the payload lacks, with the payload's own explanation where there is one.
+func (b binaries) missing(paths ...string) (names []string) {
+	for _, path := range paths {
+		if b.has(path) {
+			continue
+		}
+		name := path[strings.LastIndex(path, `\`)+1:]
+		if reason := b.reasons[strings.ToLower(name)]; reason != "" {
+			name = fmt.Sprintf("%s (%s)", name, reason)
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// without is the part of a program whose binaries are not all there: nothing, and a word about it.
+func (b binaries) without(feature Feature, paths ...string) (part, bool) {
+	missing := b.missing(paths...)
+	if len(missing) == 0 {
+		return part{}, false
+	}
+	return part{off: []Off{{Feature: feature, Reason: "the payload lacks " + strings.Join(missing, ", ")}}}, true
+}
+
+// files are the binaries as managed files, but for the daemon's, which replaces itself, and those for other platforms. Each names the services
+// that must be started anew when it changes; CNI plugins, the shim and the credential provider are started for every use, so they name none.
+func (b binaries) files(platform Platform, services []contract.Service) []contract.File {
+	out := make([]contract.File, 0, len(b.all))
+	for _, f := range b.all {
+		if strings.EqualFold(f.Path, contract.PathDaemon) || !onPlatform(f.Path, platform) {
+			continue
+		}
+		out = append(out, contract.File{Path: f.Path, Digest: f.Digest, Size: f.Size, Services: users(f.Path, services)})
+	}
+	return out
+}
+
+// users are the services whose command starts a program, sorted.
+func users(path string, services []contract.Service) (names []string) {
+	for _, s := range services {
+		if slices.ContainsFunc(strings.Fields(s.Command), func(word string) bool { return strings.EqualFold(word, path) }) {
+			names = append(names, s.Name)
+		}
+	}
+	slices.SortFunc(names, cmp.Compare[string])
+	return names
+}
+
+func onPlatform(path string, platform Platform) bool {
+	switch {
+	case strings.EqualFold(path, contract.PathECRProvider):
+		return platform == PlatformAWS
+	case strings.EqualFold(path, contract.PathAzureNodeManager):
+		return platform == PlatformAzure
+	}
+	return true
+}

@@ -1,0 +1,123 @@
+package blueprint_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletconfigv1 "k8s.io/kubelet/config/v1"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// certificate looks like PEM, which is all that this package asks of it.
+func certificate(name string) string {
+	return "-----BEGIN CERTIFICATE-----\n" + name + "\n-----END CERTIFICATE-----\n"
+}
+
+// input is a cluster without a cloud and a payload that lacks nothing.
+func input() blueprint.Input {
+	return blueprint.Input{
+		Facts: blueprint.Facts{
+			Platform:          blueprint.PlatformNone,
+			APIServer:         "https://api-int.cluster.example.com:6443",
+			KubernetesVersion: "v1.36.3",
+			NetworkType:       blueprint.NetworkOVNKubernetes,
+			ServiceNetwork:    netip.MustParsePrefix("172.30.0.0/16"),
+			HybridOverlay:     true,
+			KubeletCA:         certificate("kubelet"),
+			BootstrapCA:       certificate("bootstrap"),
+		},
+		Payload:         complete(),
+		Logging:         blueprint.DefaultLogging(),
+		OperatorVersion: "0.1.0",
+		ExporterTLS:     true,
+	}
+}
+
+// complete is a payload with everything in it.
+func complete() payload.Manifest {
+	versions := map[string]string{contract.PathKubelet: "v1.36.3", contract.PathKubeProxy: "v1.36.3", contract.PathContainerd: "v2.4.2"}
+	m := payload.Manifest{Version: "test"}
+	for _, path := range []string{
+		contract.PathKubelet, contract.PathKubeProxy, contract.PathKubeLogRunner, contract.PathHybridOverlay, contract.PathCSIProxy,
+		contract.PathWindowsExporter, contract.PathAzureNodeManager, contract.PathECRProvider, contract.PathDaemon, contract.PathContainerd,
+		contract.PathContainerdShim, `C:\k\cni\win-overlay.exe`, `C:\k\cni\win-bridge.exe`, `C:\k\cni\host-local.exe`,
+	} {
+		name := path[strings.LastIndex(path, `\`)+1:]
+		sum := sha256.Sum256([]byte(name))
+		version := versions[path]
+		if version == "" {
+			version = "v1.0.0"
+		}
+		m.Files = append(m.Files, payload.File{
+			Name: name, Version: version, Source: "supplied", Size: int64(1000 + len(name)), Digest: hex.EncodeToString(sum[:]), Path: path,
+		})
+	}
+	return m
+}
+
+// lacking is a payload without the named files.
+func lacking(names ...string) payload.Manifest {
+	m := complete()
+	m.Files = slices.DeleteFunc(m.Files, func(f payload.File) bool { return slices.Contains(names, f.Name) })
+	return m
+}
+
+// withVersion is a payload in which one file is of another version.
+func withVersion(path, version string) payload.Manifest {
+	m := complete()
+	for i := range m.Files {
+		if m.Files[i].Path == path {
+			m.Files[i].Version = version
+		}
+	}
+	return m
+}
+
+func credentialProviders() *kubeletconfigv1.CredentialProviderConfig {
+	return &kubeletconfigv1.CredentialProviderConfig{
+		TypeMeta: metav1.TypeMeta{APIVersion: "kubelet.config.k8s.io/v1", Kind: "CredentialProviderConfig"},
+		Providers: []kubeletconfigv1.CredentialProvider{{
+			Name: "ecr-credential-provider", MatchImages: []string{"*.dkr.ecr.*.amazonaws.com"},
+			DefaultCacheDuration: &metav1.Duration{Duration: 12 * time.Hour}, APIVersion: "credentialprovider.kubelet.k8s.io/v1",
+		}},
+	}
+}
+
+// render fails the test when there is a problem.
+func render(t *testing.T, in blueprint.Input) blueprint.Desired {
+	t.Helper()
+	desired, err := blueprint.Render(in)
+	if err != nil {
+		t.Fatalf("Render: %v", err)
+	}
+	return desired
+}
+
+// service finds one by name.
+func service(t *testing.T, m contract.Manifest, name string) contract.Service {
+	t.Helper()
+	i := slices.IndexFunc(m.Services, func(s contract.Service) bool { return s.Name == name })
+	if i < 0 {
+		t.Fatalf("no service %s", name)
+	}
+	return m.Services[i]
+}
+
+// file finds one by path.
+func file(t *testing.T, m contract.Manifest, path string) contract.File {
+	t.Helper()
+	i := slices.IndexFunc(m.Files, func(f contract.File) bool { return f.Path == path })
+	if i < 0 {
+		t.Fatalf("no file %s", path)
+	}
+	return m.Files[i]
+}

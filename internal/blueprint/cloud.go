@@ -1,0 +1,57 @@
+package blueprint
+
+import (
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// pathCredentialProviderConfig tells kubelet how to get image pull credentials from the cloud.
+const pathCredentialProviderConfig = contract.DirK + `\credential-provider-config.yaml`
+
+// cloudNode tells Azure's cloud controller what only the node can find out. It acts as the daemon.
+func cloudNode(in Input, bin binaries) (part, error) {
+	if in.Facts.Platform != PlatformAzure {
+		return part{}, nil
+	}
+	if off, ok := bin.without(FeatureCloudNode, contract.PathAzureNodeManager); ok {
+		return off, nil
+	}
+	return part{services: []contract.Service{{
+		Name: contract.ServiceCloudNode,
+		Command: command(contract.PathAzureNodeManager, "--windows-service", "--node-name="+varNodeName, "--wait-routes=false",
+			"--kubeconfig="+contract.PathDaemonKubeconfig),
+		NodeVariables: []contract.NodeVariable{nodeName()}, Priority: 3,
+	}}}, nil
+}
+
+// usesCredentialProvider says whether kubelet gets credentials from the cloud: on AWS, when Linux workers do and the payload has the program.
+func usesCredentialProvider(in Input, bin binaries) bool {
+	return in.Facts.Platform == PlatformAWS && in.Facts.CredentialProviders != nil && bin.has(contract.PathECRProvider)
+}
+
+// credentialProvider is the Linux workers' configuration with the programs' names as they are on Windows.
+func credentialProvider(in Input, bin binaries) (part, error) {
+	if in.Facts.Platform != PlatformAWS {
+		return part{}, nil
+	}
+	if off, ok := bin.without(FeatureImageCredential, contract.PathECRProvider); ok {
+		return off, nil
+	}
+	if in.Facts.CredentialProviders == nil {
+		return part{off: []Off{{Feature: FeatureImageCredential, Reason: "the rendered MachineConfig of workers configures no credential provider"}}}, nil
+	}
+	config := in.Facts.CredentialProviders.DeepCopy()
+	for i := range config.Providers {
+		if name := config.Providers[i].Name; !strings.HasSuffix(strings.ToLower(name), ".exe") {
+			config.Providers[i].Name = name + ".exe"
+		}
+	}
+	content, err := yaml.Marshal(config)
+	if err != nil {
+		return part{}, rendering(pathCredentialProviderConfig, err)
+	}
+	return part{files: []contract.File{{Path: pathCredentialProviderConfig, Content: string(content), Services: []string{contract.ServiceKubelet}}}}, nil
+}

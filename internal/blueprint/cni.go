@@ -1,0 +1,63 @@
+package blueprint
+
+import "github.com/windows-nodes/wmco/internal/contract"
+
+// cniNetwork is a network configuration of the CNI plugin win-overlay, with policies of the host compute network, version 2.
+// https://learn.microsoft.com/windows-server/networking/technologies/hcn/hcn-json-document-schemas
+type cniNetwork struct {
+	CNIVersion   string          `json:"cniVersion"`
+	Name         string          `json:"name"`
+	Type         string          `json:"type"`
+	APIVersion   int             `json:"apiVersion"`
+	Capabilities map[string]bool `json:"capabilities"`
+	IPAM         cniIPAM         `json:"ipam"`
+	Policies     []cniPolicy     `json:"policies"`
+}
+
+type cniIPAM struct {
+	Type   string `json:"type"`
+	Subnet string `json:"subnet"`
+}
+
+type cniPolicy struct {
+	Name  string         `json:"name"`
+	Value endpointPolicy `json:"value"`
+}
+
+type endpointPolicy struct {
+	Type     string         `json:"Type"`
+	Settings map[string]any `json:"Settings"`
+}
+
+// cni connects pods to the hybrid overlay network, if there is one. containerd sees the file appear by itself, so no service is started anew for it.
+func cni(in Input, bin binaries) (part, error) {
+	if !bin.has(contract.PathHybridOverlay) {
+		return part{}, nil
+	}
+	if off, ok := bin.without(FeaturePodNetwork, pathWinOverlay, pathHostLocal); ok {
+		return off, nil
+	}
+	services := in.Facts.ServiceNetwork.Masked().String()
+	policy := func(kind string, settings map[string]any) cniPolicy {
+		return cniPolicy{Name: "EndpointPolicy", Value: endpointPolicy{Type: kind, Settings: settings}}
+	}
+	content, err := compactJSON(cniNetwork{
+		CNIVersion: "0.2.0", Name: contract.HybridOverlayNetwork, Type: "win-overlay", APIVersion: 2,
+		Capabilities: map[string]bool{"portMappings": true, "dns": true},
+		IPAM:         cniIPAM{Type: "host-local", Subnet: varHNSSubnet},
+		Policies: []cniPolicy{
+			policy("OutBoundNAT", map[string]any{"Exceptions": []string{services}}),
+			policy("SDNRoute", map[string]any{"DestinationPrefix": services, "NeedEncap": true}),
+			policy("ProviderAddress", map[string]any{"ProviderAddress": varManagementIP}),
+		},
+	}, keepAll)
+	if err != nil {
+		return part{}, rendering(contract.PathCNIConfig, err)
+	}
+	return part{files: []contract.File{{
+		Path: contract.PathCNIConfig, Content: content,
+		HostVariables: []contract.HostVariable{fact(varHNSSubnet, contract.FactHNSSubnet), fact(varManagementIP, contract.FactManagementIP)},
+	}}}, nil
+}
+
+func keepAll(any) bool { return false }

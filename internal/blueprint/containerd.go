@@ -1,0 +1,136 @@
+package blueprint
+
+import (
+	"bytes"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// What users of Windows containers may rely on.
+const (
+	containerdRoot     = `C:\ProgramData\containerd\root`
+	containerdState    = `C:\ProgramData\containerd\state`
+	containerdPipe     = `\\.\pipe\containerd-containerd`
+	pauseImage         = "mcr.microsoft.com/oss/kubernetes/pause:3.9"
+	runtimeHandler     = "runhcs-wcow-process"
+	runtimeType        = "io.containerd.runhcs.v1"
+	windowsSnapshotter = "windows"
+	messageSize        = 16 << 20
+	pullTimeout        = "30m"
+	parallelDownloads  = 3
+	logLineSize        = 16384
+	streamAddress      = "127.0.0.1"
+	streamIdleTimeout  = "4h"
+)
+
+// containerd runs the containers. It starts before there is a Node.
+func containerd(in Input, bin binaries) (part, error) {
+	config, err := containerdConfig(bin.file(contract.PathContainerd))
+	if err != nil {
+		return part{}, rendering(contract.PathContainerdConfig, err)
+	}
+	return part{
+		services: []contract.Service{{
+			Name: contract.ServiceContainerd,
+			Command: command(contract.PathContainerd, "--config="+contract.PathContainerdConfig,
+				"--log-file="+logFile("containerd", "containerd"), "--run-service", "--log-level="+level(in.Spec.Logging.Debug)),
+			Bootstrap: true, Priority: 0, Disruptive: true,
+		}},
+		files: []contract.File{{Path: contract.PathContainerdConfig, Content: config, Services: []string{contract.ServiceContainerd}}},
+	}, nil
+}
+
+// containerdFile is a configuration file of containerd, as far as we set it.
+type containerdFile struct {
+	Version int                 `toml:"version"`
+	Root    string              `toml:"root"`
+	State   string              `toml:"state"`
+	GRPC    containerdGRPC      `toml:"grpc"`
+	Plugins containerdPluginSet `toml:"plugins"`
+}
+
+type containerdGRPC struct {
+	Address string `toml:"address"`
+	Receive int    `toml:"max_recv_message_size"`
+	Send    int    `toml:"max_send_message_size"`
+}
+
+type containerdPluginSet map[string]any
+
+// table is a table of TOML.
+type table = map[string]any
+
+// containerdConfig writes the configuration in the form that this containerd reads: 1.x knows version 2 only; 2.x moved the settings of its CRI
+// plugin to three others with version 3; 2.1 replaced cni.bin_dir by cni.bin_dirs, and 2.4 reads nothing else. (2.4 has a version 4 too, and converts.)
+func containerdConfig(binary payload.File) (string, error) {
+	file := containerdFile{
+		Version: 3, Root: containerdRoot, State: containerdState,
+		GRPC: containerdGRPC{Address: containerdPipe, Receive: messageSize, Send: messageSize},
+	}
+	cni := table{"conf_dir": contract.DirCNIConfig, "max_conf_num": 1, "ip_pref": "ipv4"}
+	if older(binary, 2, 1) {
+		cni["bin_dir"] = contract.DirCNI
+	} else {
+		cni["bin_dirs"] = []string{contract.DirCNI}
+	}
+	if older(binary, 2, 0) {
+		file.Version, file.Plugins = 2, pluginsBefore2(cni)
+	} else {
+		file.Plugins = pluginsSince2(cni)
+	}
+	file.Plugins["io.containerd.nri.v1.nri"] = table{"disable": true}
+
+	var out bytes.Buffer
+	encoder := toml.NewEncoder(&out)
+	encoder.SetIndentTables(true)
+	if err := encoder.Encode(file); err != nil {
+		return "", err
+	}
+	return out.String(), nil
+}
+
+func pluginsBefore2(cni table) containerdPluginSet {
+	return containerdPluginSet{"io.containerd.grpc.v1.cri": table{
+		"sandbox_image":               pauseImage,
+		"max_concurrent_downloads":    parallelDownloads,
+		"image_pull_progress_timeout": pullTimeout,
+		"max_container_log_line_size": logLineSize,
+		"stream_server_address":       streamAddress,
+		"stream_idle_timeout":         streamIdleTimeout,
+		"cni":                         cni,
+		"containerd": table{
+			"default_runtime_name": runtimeHandler, "snapshotter": windowsSnapshotter, "discard_unpacked_layers": false,
+			"runtimes": table{runtimeHandler: table{"runtime_type": runtimeType, "container_annotations": []string{"io.microsoft.container.*"}}},
+		},
+		"registry": table{"config_path": contract.DirRegistries},
+	}}
+}
+
+func pluginsSince2(cni table) containerdPluginSet {
+	return containerdPluginSet{
+		"io.containerd.cri.v1.images": table{
+			"snapshotter":                 windowsSnapshotter,
+			"discard_unpacked_layers":     false,
+			"max_concurrent_downloads":    parallelDownloads,
+			"image_pull_progress_timeout": pullTimeout,
+			"pinned_images":               table{"sandbox": pauseImage},
+			"registry":                    table{"config_path": contract.DirRegistries},
+		},
+		"io.containerd.cri.v1.runtime": table{
+			"max_container_log_line_size": logLineSize,
+			"cni":                         cni,
+			"containerd": table{
+				"default_runtime_name": runtimeHandler,
+				// The annotations and the option are containerd's own defaults, which naming the runtime would otherwise switch off. ScrubLogs keeps
+				// containers' environment variables out of the shim's log.
+				"runtimes": table{runtimeHandler: table{
+					"runtime_type": runtimeType, "container_annotations": []string{"io.microsoft.container.*"}, "options": table{"ScrubLogs": true},
+				}},
+			},
+		},
+		"io.containerd.grpc.v1.cri": table{"stream_server_address": streamAddress, "stream_idle_timeout": streamIdleTimeout},
+	}
+}

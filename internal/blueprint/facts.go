@@ -1,0 +1,146 @@
+package blueprint
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	kubeletconfigv1 "k8s.io/kubelet/config/v1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Platform is where a cluster runs, in lower case. Any other value is rendered like PlatformNone.
+type Platform string
+
+// Platforms that nodes are rendered differently for, or that are documented to work.
+const (
+	PlatformNone    Platform = "none"
+	PlatformVSphere Platform = "vsphere"
+	PlatformNutanix Platform = "nutanix"
+	PlatformAWS     Platform = "aws"
+	PlatformAzure   Platform = "azure"
+	PlatformGCP     Platform = "gcp"
+)
+
+// Networks that can carry Windows nodes.
+const NetworkOVNKubernetes = "OVNKubernetes"
+
+// CloudProviderExternal is the only cloud provider that a kubelet still knows.
+const CloudProviderExternal = "external"
+
+// Facts are what nodes need to know about their cluster. A package that reads clusters fills them in; whatever it read is checked again here before
+// it becomes part of a command or a file.
+type Facts struct {
+	Platform Platform
+	// APIServer is the URL by which nodes reach the API server: https, a host, optionally a port.
+	APIServer string
+	// KubernetesVersion is what the API server says of itself, such as v1.36.3.
+	KubernetesVersion string
+	// NetworkType is the cluster's network plugin; only NetworkOVNKubernetes carries Windows nodes.
+	NetworkType string
+	// ServiceNetwork is the IPv4 prefix of cluster IPs.
+	ServiceNetwork netip.Prefix
+	// HybridOverlay says whether the network plugin has a hybrid overlay, and VXLANPort its port if it isn't the usual one, else 0.
+	HybridOverlay bool
+	VXLANPort     uint16
+	// KubeletCA verifies the API server when it calls kubelets; BootstrapCA verifies the API server itself. Both are PEM bundles.
+	KubeletCA   string
+	BootstrapCA string
+	// CloudProvider is what Linux workers tell their kubelet: CloudProviderExternal, or empty. Their --cloud-config is not read: it is for
+	// providers that were compiled into kubelet, which has had none since 1.31 and no such flag since 1.34, and its file may hold credentials.
+	CloudProvider string
+	// CredentialProviders are how Linux workers' kubelets get image pull credentials from the cloud, or nil.
+	CredentialProviders *kubeletconfigv1.CredentialProviderConfig
+	// Proxy is the cluster-wide proxy, if any.
+	Proxy Proxy
+}
+
+// Proxy is how nodes reach the world outside. Empty fields are not set on nodes.
+type Proxy struct {
+	HTTP, HTTPS, None string
+}
+
+// clusterDNSHost is the host number of the DNS service in the service network, by OpenShift's convention.
+const clusterDNSHost = 10
+
+// ClusterDNS is the address of the cluster's DNS service: the tenth host of the service network.
+func (f Facts) ClusterDNS() netip.Addr {
+	address := f.ServiceNetwork.Masked().Addr()
+	for range clusterDNSHost {
+		address = address.Next()
+	}
+	return address
+}
+
+// problems says which facts can't be used, as problems with the reasons of cluster facts.
+func (f Facts) problems() (all []*contract.Problem) {
+	incomplete := func(format string, args ...any) {
+		all = append(all, contract.NewProblem(contract.ReasonClusterFactsIncomplete, format, args...))
+	}
+	unsupported := func(format string, args ...any) {
+		all = append(all, contract.NewProblem(contract.ReasonNetworkUnsupported, format, args...))
+	}
+	if f.Platform == "" {
+		incomplete("the cluster's platform is not known")
+	}
+	if _, err := CanonicalAPIServer(f.APIServer); err != nil {
+		incomplete("URL of the API server: %s", err)
+	}
+	if f.NetworkType != NetworkOVNKubernetes {
+		unsupported("the network type is %q, not %s", f.NetworkType, NetworkOVNKubernetes)
+	}
+	if !f.HybridOverlay {
+		unsupported("the network has no hybrid overlay")
+	}
+	switch {
+	case !f.ServiceNetwork.IsValid() || !f.ServiceNetwork.Addr().Is4():
+		unsupported("the service network is not an IPv4 prefix")
+	case !f.ServiceNetwork.Contains(f.ClusterDNS()):
+		unsupported("the service network %s has no tenth host for DNS", f.ServiceNetwork)
+	}
+	if f.CloudProvider != "" && f.CloudProvider != CloudProviderExternal {
+		incomplete("workers use the cloud provider %q, which no supported kubelet has; only %q is left", f.CloudProvider, CloudProviderExternal)
+	}
+	for name, pem := range map[string]string{"kubelet's client CA": f.KubeletCA, "the API server's CA": f.BootstrapCA} {
+		if !strings.Contains(pem, "-----BEGIN CERTIFICATE-----") {
+			incomplete("%s is not a PEM bundle", name)
+		}
+	}
+	for name, value := range f.Proxy.variables() {
+		if strings.ContainsFunc(value, unicode.IsControl) {
+			incomplete("proxy variable %s has control characters", name)
+		}
+	}
+	return all
+}
+
+// CanonicalAPIServer checks the URL of an API server and gives it in one form: https, host in lower case, port if there is one, nothing else.
+func CanonicalAPIServer(raw string) (string, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "", fmt.Errorf("%q is not a URL", raw)
+	}
+	if u.Scheme != "https" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
+		return "", fmt.Errorf("%q is not https://<host>:<port>", u.Redacted())
+	}
+	host := strings.ToLower(u.Hostname())
+	if address, err := netip.ParseAddr(host); (err != nil && len(validation.IsDNS1123Subdomain(host)) > 0) || address.Zone() != "" {
+		return "", fmt.Errorf("%q has no legal host", u.Redacted())
+	}
+	if u.Port() == "" {
+		if strings.Contains(host, ":") {
+			host = "[" + host + "]"
+		}
+		return "https://" + host, nil
+	}
+	if port, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || port == 0 {
+		return "", fmt.Errorf("%q has no legal port", u.Redacted())
+	}
+	return "https://" + net.JoinHostPort(host, u.Port()), nil
+}

@@ -1,0 +1,140 @@
+package blueprint
+
+import (
+	"encoding/json"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Settings of kubelet that users see in the size and behaviour of nodes.
+const (
+	criEndpoint   = "npipe://./pipe/containerd-containerd"
+	clusterDomain = "cluster.local"
+	maxPods       = 250
+	kubeAPIQPS    = 50
+	kubeAPIBurst  = 100
+)
+
+// kubelet makes the host a Node. It starts before there is one.
+func kubelet(in Input, bin binaries) (part, error) {
+	config, err := kubeletConfig(in, bin)
+	if err != nil {
+		return part{}, rendering(contract.PathKubeletConfig, err)
+	}
+	words := append(in.Logging.logged(logFile("kubelet", "kubelet")),
+		contract.PathKubelet,
+		"--config="+contract.PathKubeletConfig,
+		"--bootstrap-kubeconfig="+contract.PathBootstrapKubeconfig,
+		"--kubeconfig="+contract.PathKubeconfig,
+		"--cert-dir="+contract.DirKubeletPKI,
+		"--windows-service",
+		"--node-labels="+contract.OSIDLabel+"="+contract.OSIDWindows,
+		"--windows-priorityclass=ABOVE_NORMAL_PRIORITY_CLASS",
+		"--v="+verbosity(in.Spec.Logging.Debug),
+		"--node-ip="+varNodeIP,
+	)
+	variables := []contract.HostVariable{fact(varNodeIP, contract.FactNodeIP)}
+	if in.Facts.CloudProvider != "" {
+		words = append(words, "--cloud-provider="+in.Facts.CloudProvider)
+	}
+	if namedByCloud(in.Facts.Platform) {
+		words = append(words, "--hostname-override="+varHostname)
+		variables = append(variables, fact(varHostname, contract.FactHostname))
+	}
+	if usesCredentialProvider(in, bin) {
+		words = append(words, "--image-credential-provider-bin-dir="+contract.DirK, "--image-credential-provider-config="+pathCredentialProviderConfig)
+	}
+	return part{
+		services: []contract.Service{{
+			Name: contract.ServiceKubelet, Command: command(words...), HostVariables: variables,
+			Dependencies: []string{contract.ServiceContainerd}, Bootstrap: true, Priority: 1, Disruptive: true,
+		}},
+		files: []contract.File{{Path: contract.PathKubeletConfig, Content: config, Services: []string{contract.ServiceKubelet}}},
+	}, nil
+}
+
+// namedByCloud says whether the name of a Node may differ from what kubelet would choose, so that it must be told the name that the operator and the
+// daemon agreed on.
+func namedByCloud(platform Platform) bool {
+	return platform == PlatformAWS || platform == PlatformGCP || platform == PlatformVSphere
+}
+
+func kubeletConfig(in Input, bin binaries) (string, error) {
+	yes, no := true, false
+	none := ""
+	config := kubeletconfigv1beta1.KubeletConfiguration{
+		TypeMeta:           metav1.TypeMeta{APIVersion: kubeletconfigv1beta1.SchemeGroupVersion.String(), Kind: "KubeletConfiguration"},
+		RotateCertificates: true,
+		ServerTLSBootstrap: true,
+		Authentication: kubeletconfigv1beta1.KubeletAuthentication{
+			X509:      kubeletconfigv1beta1.KubeletX509Authentication{ClientCAFile: contract.PathKubeletCA},
+			Anonymous: kubeletconfigv1beta1.KubeletAnonymousAuthentication{Enabled: &no},
+		},
+		ClusterDomain:            clusterDomain,
+		ClusterDNS:               []string{in.Facts.ClusterDNS().String()},
+		CgroupsPerQOS:            &no,
+		RuntimeRequestTimeout:    metav1.Duration{Duration: 10 * time.Minute},
+		MaxPods:                  maxPods,
+		KubeAPIQPS:               ptr(int32(kubeAPIQPS)),
+		KubeAPIBurst:             kubeAPIBurst,
+		SerializeImagePulls:      &no,
+		Logging:                  logsapi.LoggingConfiguration{FlushFrequency: logsapi.TimeOrMetaDuration{Duration: metav1.Duration{Duration: 5 * time.Second}, SerializeAsString: true}},
+		EnableSystemLogHandler:   &yes,
+		EnableSystemLogQuery:     &yes,
+		FeatureGates:             gates{"NodeLogQuery": 36, "RotateKubeletServerCertificate": 0}.of(bin.file(contract.PathKubelet)),
+		ContainerLogMaxSize:      "50Mi",
+		EnforceNodeAllocatable:   []string{"none"},
+		EvictionHard:             evictionHard(),
+		SystemReserved:           map[string]string{"cpu": "500m", "ephemeral-storage": "1Gi", "memory": "2Gi"},
+		ContainerRuntimeEndpoint: criEndpoint,
+		RegisterNode:             &yes,
+		RegisterWithTaints:       []corev1.Taint{{Key: contract.TaintKey, Value: contract.TaintValue, Effect: corev1.TaintEffectNoSchedule}},
+		ResolverConfig:           &none,
+	}
+	return compactJSON(config, func(value any) bool { return value == "0s" || value == "0" || value == 0.0 })
+}
+
+// evictionHard repeats kubelet's default for memory on Windows, because setting any threshold switches off those not named.
+func evictionHard() map[string]string {
+	return map[string]string{"memory.available": "500Mi", "nodefs.available": "10%", "imagefs.available": "15%"}
+}
+
+func ptr[T any](value T) *T { return &value }
+
+// compactJSON writes a configuration object with sorted keys, without nulls, empty objects and what drop names: the types of components' configurations
+// write every field, and one that this kubelet or kube-proxy does not know must not be there only because our types do.
+func compactJSON(object any, drop func(value any) bool) (string, error) {
+	raw, err := json.Marshal(object)
+	if err != nil {
+		return "", err
+	}
+	var generic any
+	if err = json.Unmarshal(raw, &generic); err != nil {
+		return "", err
+	}
+	out, err := json.MarshalIndent(pruned(generic, drop), "", "  ")
+	return string(out) + "\n", err
+}
+
+func pruned(value any, drop func(value any) bool) any {
+	object, ok := value.(map[string]any)
+	if !ok {
+		return value
+	}
+	for key, child := range object {
+		child = pruned(child, drop)
+		inner, isObject := child.(map[string]any)
+		if _, isList := child.([]any); child == nil || isObject && len(inner) == 0 || !isObject && !isList && drop(child) {
+			delete(object, key)
+			continue
+		}
+		object[key] = child
+	}
+	return object
+}

@@ -1,0 +1,59 @@
+package blueprint
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	configv1alpha1 "k8s.io/component-base/config/v1alpha1"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	kubeproxyconfigv1alpha1 "k8s.io/kube-proxy/config/v1alpha1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// kubeProxy makes services reachable from the node. Its configuration is late: it needs the Node's subnet and the address of an endpoint on the
+// overlay network, and the service waits for it.
+func kubeProxy(in Input, bin binaries) (part, error) {
+	if off, ok := bin.without(FeatureServiceNetwork, contract.PathKubeProxy, contract.PathHybridOverlay); ok {
+		return off, nil
+	}
+	config, err := kubeProxyConfig(in, bin)
+	if err != nil {
+		return part{}, rendering(contract.PathKubeProxyConfig, err)
+	}
+	words := append(in.Logging.logged(logFile("kube-proxy", "kube-proxy")),
+		contract.PathKubeProxy, "--config="+contract.PathKubeProxyConfig, "--windows-service")
+	return part{
+		services: []contract.Service{{
+			Name: contract.ServiceKubeProxy, Command: command(words...),
+			Dependencies: []string{contract.ServiceHybridOverlay}, Priority: 3, Disruptive: true,
+		}},
+		files: []contract.File{{
+			Path: contract.PathKubeProxyConfig, Content: config,
+			NodeVariables: []contract.NodeVariable{nodeName(), nodeSubnet()},
+			HostVariables: []contract.HostVariable{fact(varSourceVIP, contract.FactSourceVIP)},
+			Services:      []string{contract.ServiceKubeProxy},
+		}},
+	}, nil
+}
+
+func kubeProxyConfig(in Input, bin binaries) (string, error) {
+	config := kubeproxyconfigv1alpha1.KubeProxyConfiguration{
+		TypeMeta:         metav1.TypeMeta{APIVersion: kubeproxyconfigv1alpha1.SchemeGroupVersion.String(), Kind: "KubeProxyConfiguration"},
+		FeatureGates:     gates{"WinDSR": 34, "WinOverlay": 34}.of(bin.file(contract.PathKubeProxy)),
+		ClientConnection: configv1alpha1.ClientConnectionConfiguration{Kubeconfig: contract.PathKubeconfig},
+		Mode:             "kernelspace",
+		HostnameOverride: varNodeName,
+		ClusterCIDR:      varNodeSubnet,
+		Winkernel: kubeproxyconfigv1alpha1.KubeProxyWinkernelConfiguration{
+			NetworkName: contract.HybridOverlayNetwork, SourceVip: varSourceVIP, EnableDSR: true,
+		},
+	}
+	if in.Spec.Logging.Debug {
+		config.Logging = logsapi.LoggingConfiguration{Verbosity: 4}
+	}
+	return compactJSON(config, isZero)
+}
+
+// isZero says whether a value of JSON is what kube-proxy takes when it is absent.
+func isZero(value any) bool {
+	return value == "" || value == "0s" || value == "0" || value == 0.0 || value == false
+}

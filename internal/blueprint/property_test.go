@@ -1,0 +1,160 @@
+package blueprint_test
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// random makes an input of a cluster that Windows nodes can join; anything that is optional may be there or not.
+func random(r *rand.Rand) blueprint.Input {
+	in := input()
+	platforms := []blueprint.Platform{"none", "vsphere", "nutanix", "aws", "azure", "gcp", "openstack"}
+	in.Facts.Platform = platforms[r.IntN(len(platforms))]
+	in.Facts.VXLANPort = uint16(r.IntN(2) * 9898)
+	in.ExporterTLS = r.IntN(2) == 0
+	in.Spec.Logging.Debug = r.IntN(2) == 0
+	if r.IntN(2) == 0 {
+		in.Facts.CloudProvider = blueprint.CloudProviderExternal
+	}
+	if r.IntN(2) == 0 {
+		in.Facts.CredentialProviders = credentialProviders()
+	}
+	if r.IntN(2) == 0 {
+		in.Facts.Proxy = blueprint.Proxy{HTTP: "http://proxy:3128", None: "localhost"}
+	}
+	if r.IntN(2) == 0 {
+		in.Logging = blueprint.Logging{}
+	}
+	needed := []string{"kubelet.exe", "kube-log-runner.exe", "containerd.exe", "containerd-shim-runhcs-v1.exe", "windows-instance-config-daemon.exe"}
+	var gone []string
+	for _, f := range in.Payload.Files {
+		if !slices.Contains(needed, f.Name) && r.IntN(4) == 0 {
+			gone = append(gone, f.Name)
+		}
+	}
+	in.Payload = lacking(gone...)
+	return in
+}
+
+func TestEveryManifestIsValidAndTheSameHoweverThePayloadIsOrdered(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		in := random(r)
+		first := render(t, in)
+		if err := first.Manifest.Validate(); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		shuffled := in
+		shuffled.Payload.Files = slices.Clone(in.Payload.Files)
+		r.Shuffle(len(shuffled.Payload.Files), func(i, j int) {
+			shuffled.Payload.Files[i], shuffled.Payload.Files[j] = shuffled.Payload.Files[j], shuffled.Payload.Files[i]
+		})
+		second := render(t, shuffled)
+		one, err := first.Manifest.Data()
+		if err != nil {
+			t.Fatal(err)
+		}
+		two, err := second.Manifest.Data()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(one, two) || first.Version != second.Version {
+			t.Fatalf("seed %d: versions %s and %s of one input", seed, first.Version, second.Version)
+		}
+		back, err := contract.ManifestFromConfigMap(one)
+		if err != nil || back.Digest() != first.Manifest.Digest() {
+			t.Fatalf("seed %d: reading back gives %s, %v", seed, back.Digest(), err)
+		}
+	}
+}
+
+func TestEveryProgramThatACommandNamesIsAManagedFile(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		m := render(t, random(rand.New(rand.NewPCG(seed, 2)))).Manifest
+		for _, s := range m.Services {
+			for word := range strings.FieldsSeq(s.Command) {
+				if !strings.HasSuffix(strings.ToLower(word), ".exe") {
+					continue
+				}
+				if f := file(t, m, word); !slices.Contains(f.Services, s.Name) {
+					t.Errorf("seed %d: service %s is not started anew when %s changes", seed, s.Name, word)
+				}
+			}
+		}
+	}
+}
+
+func TestEveryConfigurationFileThatACommandNamesIsManagedOrMadeByAProgram(t *testing.T) {
+	t.Parallel()
+	made := []string{contract.PathKubeconfig, contract.PathBootstrapKubeconfig, contract.PathDaemonKubeconfig}
+	for seed := range uint64(300) {
+		m := render(t, random(rand.New(rand.NewPCG(seed, 3)))).Manifest
+		for _, s := range m.Services {
+			for word := range strings.FieldsSeq(s.Command) {
+				_, value, _ := strings.Cut(word, "=")
+				if !strings.HasPrefix(value, `C:\k\`) || !strings.Contains(value[4:], ".") || slices.Contains(made, value) {
+					continue
+				}
+				file(t, m, value)
+			}
+		}
+	}
+}
+
+func TestVariablesReplaceNothingButThemselves(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(100) {
+		m := render(t, random(rand.New(rand.NewPCG(seed, 4)))).Manifest
+		names := map[string]bool{}
+		texts := map[string][]string{}
+		for _, s := range m.Services {
+			for _, v := range s.NodeVariables {
+				names[v.Name], texts[s.Command] = true, append(texts[s.Command], v.Name)
+			}
+			for _, v := range s.HostVariables {
+				names[v.Name], texts[s.Command] = true, append(texts[s.Command], v.Name)
+			}
+		}
+		for _, f := range m.Files {
+			for _, v := range f.NodeVariables {
+				names[v.Name], texts[f.Content] = true, append(texts[f.Content], v.Name)
+			}
+			for _, v := range f.HostVariables {
+				names[v.Name], texts[f.Content] = true, append(texts[f.Content], v.Name)
+			}
+		}
+		for a := range names {
+			for b := range names {
+				if a != b && strings.Contains(a, b) {
+					t.Fatalf("variable %s is part of %s", b, a)
+				}
+			}
+		}
+		for text, used := range texts {
+			for _, name := range used {
+				if strings.Count(text, name) != 1 {
+					t.Errorf("variable %s stands %d times in %q", name, strings.Count(text, name), text)
+				}
+			}
+		}
+	}
+}
+
+func TestNoCommandNeedsQuotes(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(100) {
+		for _, s := range render(t, random(rand.New(rand.NewPCG(seed, 5)))).Manifest.Services {
+			if strings.ContainsAny(s.Command, "\"'%^&|<>\t") || strings.Contains(s.Command, "  ") {
+				t.Errorf("%s: %s", s.Name, s.Command)
+			}
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package blueprint
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// Input is everything that a manifest depends on.
+type Input struct {
+	Facts   Facts
+	Payload payload.Manifest
+	Spec    v1alpha1.WindowsMachineConfigSpec
+	Logging Logging
+	// OperatorVersion is the first part of the desired version.
+	OperatorVersion string
+	// ExporterTLS says that something brings the exporter's key and certificate to PathExporterCertificate and PathExporterKey on every node.
+	ExporterTLS bool
+}
+
+// Desired is what nodes must be brought to.
+type Desired struct {
+	// Version names the manifest: <operator version>-<first digits of the manifest's digest>.
+	Version  string
+	Manifest contract.Manifest
+	// KubeletVersion is the version that nodes will report.
+	KubeletVersion string
+	// Off lists what nodes can't do, sorted.
+	Off []Off
+}
+
+// ConfigMapName is the name under which the manifest is published.
+func (d Desired) ConfigMapName() string { return contract.ServicesConfigMapPrefix + d.Version }
+
+// Off is a feature that nodes lack, and why.
+type Off struct {
+	Feature Feature
+	Reason  string
+}
+
+// Feature is something that users notice when it is missing.
+type Feature string
+
+// Features that can be off.
+const (
+	FeaturePodNetwork      Feature = "pod network"
+	FeatureServiceNetwork  Feature = "service network"
+	FeatureMetrics         Feature = "node metrics"
+	FeatureStorage         Feature = "CSI storage"
+	FeatureCloudNode       Feature = "Azure cloud node manager"
+	FeatureImageCredential Feature = "image pull credentials of the cloud"
+	FeatureProxy           Feature = "cluster-wide proxy"
+)
+
+// part is what one program adds to a manifest.
+type part struct {
+	services []contract.Service
+	files    []contract.File
+	off      []Off
+}
+
+// Render makes the desired state of every node. Its error joins all that is wrong: each is a *contract.Problem with one of the reasons
+// ClusterFactsIncomplete, NetworkUnsupported, PayloadMissing, VersionUnsupported and ManifestInvalid.
+func Render(in Input) (Desired, error) {
+	bin := newBinaries(in.Payload)
+	if err := check(in, bin); err != nil {
+		return Desired{}, err
+	}
+	var all part
+	for _, render := range []func(Input, binaries) (part, error){
+		trust, containerd, kubelet, credentialProvider, hybridOverlay, cni, kubeProxy, exporter, csiProxy, cloudNode,
+	} {
+		p, err := render(in, bin)
+		if err != nil {
+			return Desired{}, err
+		}
+		all.services = append(all.services, p.services...)
+		all.files = append(all.files, p.files...)
+		all.off = append(all.off, p.off...)
+	}
+	variables, off := environment(in.Facts.Proxy)
+	manifest := contract.Manifest{
+		Services:               sortedServices(all.services),
+		Files:                  sortedFiles(append(all.files, bin.files(in.Facts.Platform, all.services)...)),
+		EnvironmentVars:        variables,
+		WatchedEnvironmentVars: proxyVariables(),
+	}
+	if err := manifest.Validate(); err != nil {
+		return Desired{}, err
+	}
+	digest := manifest.Digest()
+	if digest == "" {
+		return Desired{}, contract.NewProblem(contract.ReasonManifestInvalid, "the manifest can't be written as JSON")
+	}
+	return Desired{
+		Version:        versionName(in.OperatorVersion, digest),
+		Manifest:       manifest,
+		KubeletVersion: bin.file(contract.PathKubelet).Version,
+		Off:            sortedOff(append(all.off, off...)),
+	}, nil
+}
+
+func check(in Input, bin binaries) error {
+	var all []error
+	for _, p := range in.Facts.problems() {
+		all = append(all, p)
+	}
+	if missing := bin.missing(required()...); len(missing) > 0 {
+		all = append(all, contract.NewProblem(contract.ReasonPayloadMissing, "the payload lacks %s", strings.Join(missing, ", ")))
+	}
+	if bin.has(contract.PathKubelet) {
+		if p := CheckSkew(in.Facts.KubernetesVersion, bin.file(contract.PathKubelet).Version); p != nil {
+			all = append(all, p)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(all...)
+}
+
+// required are the binaries without which there is no node at all.
+func required() []string {
+	return []string{contract.PathKubelet, contract.PathKubeLogRunner, contract.PathContainerd, contract.PathContainerdShim, contract.PathDaemon}
+}
+
+func sortedServices(services []contract.Service) []contract.Service {
+	slices.SortFunc(services, func(a, b contract.Service) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Name, b.Name))
+	})
+	return services
+}
+
+func sortedFiles(files []contract.File) []contract.File {
+	slices.SortFunc(files, func(a, b contract.File) int {
+		return cmp.Or(cmp.Compare(strings.ToLower(a.Path), strings.ToLower(b.Path)), cmp.Compare(a.Path, b.Path))
+	})
+	return files
+}
+
+func sortedOff(off []Off) []Off {
+	slices.SortFunc(off, func(a, b Off) int {
+		return cmp.Or(cmp.Compare(a.Feature, b.Feature), cmp.Compare(a.Reason, b.Reason))
+	})
+	return slices.Compact(off)
+}
+
+// command joins the words of a command line. No word has a space or a quote: all are constants, variables or checked facts.
+func command(words ...string) string { return strings.Join(words, " ") }
+
+// rendering adds what was being rendered to an error.
+func rendering(path string, err error) error {
+	return fmt.Errorf("rendering %s: %w", path, err)
+}

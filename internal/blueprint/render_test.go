@@ -1,0 +1,416 @@
+package blueprint_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+func reasons(err error) (all []contract.Reason) {
+	var walk func(err error)
+	walk = func(err error) {
+		if p, ok := err.(*contract.Problem); ok { //nolint:errorlint // the walk unwraps by itself
+			all = append(all, p.Reason)
+		}
+		if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // likewise
+			for _, e := range joined.Unwrap() {
+				walk(e)
+			}
+		}
+	}
+	walk(err)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func TestRenderSaysWhatItCannotWorkWith(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*blueprint.Input)
+		want   []contract.Reason
+	}{
+		"a network without hybrid overlay":  {func(in *blueprint.Input) { in.Facts.HybridOverlay = false }, []contract.Reason{contract.ReasonNetworkUnsupported}},
+		"another network type":              {func(in *blueprint.Input) { in.Facts.NetworkType = "Calico" }, []contract.Reason{contract.ReasonNetworkUnsupported}},
+		"no service network":                {func(in *blueprint.Input) { in.Facts.ServiceNetwork = netip.Prefix{} }, []contract.Reason{contract.ReasonNetworkUnsupported}},
+		"an IPv6 service network":           {func(in *blueprint.Input) { in.Facts.ServiceNetwork = netip.MustParsePrefix("fd00::/112") }, []contract.Reason{contract.ReasonNetworkUnsupported}},
+		"a service network without a tenth": {func(in *blueprint.Input) { in.Facts.ServiceNetwork = netip.MustParsePrefix("172.30.0.0/29") }, []contract.Reason{contract.ReasonNetworkUnsupported}},
+		"no API server":                     {func(in *blueprint.Input) { in.Facts.APIServer = "" }, []contract.Reason{contract.ReasonClusterFactsIncomplete}},
+		"an API server with an argument":    {func(in *blueprint.Input) { in.Facts.APIServer = "https://a --insecure" }, []contract.Reason{contract.ReasonClusterFactsIncomplete}},
+		"an in-tree cloud provider":         {func(in *blueprint.Input) { in.Facts.CloudProvider = "aws" }, []contract.Reason{contract.ReasonClusterFactsIncomplete}},
+		"no platform":                       {func(in *blueprint.Input) { in.Facts.Platform = "" }, []contract.Reason{contract.ReasonClusterFactsIncomplete}},
+		"no CA":                             {func(in *blueprint.Input) { in.Facts.KubeletCA = "" }, []contract.Reason{contract.ReasonClusterFactsIncomplete}},
+		"a proxy with a line break":         {func(in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://a\r\nb" }, []contract.Reason{contract.ReasonClusterFactsIncomplete}},
+		"a payload without kubelet":         {func(in *blueprint.Input) { in.Payload = lacking("kubelet.exe") }, []contract.Reason{contract.ReasonPayloadMissing}},
+		"an empty payload":                  {func(in *blueprint.Input) { in.Payload = payload.Manifest{} }, []contract.Reason{contract.ReasonPayloadMissing}},
+		"a kubelet that is too new":         {func(in *blueprint.Input) { in.Payload = withVersion(contract.PathKubelet, "v1.37.0") }, []contract.Reason{contract.ReasonVersionUnsupported}},
+		"a payload file on a managed path": {func(in *blueprint.Input) {
+			in.Payload.Files = append(in.Payload.Files, payload.File{Name: "x", Size: 1, Digest: strings.Repeat("0", 64), Path: `c:\K\kubelet.conf`})
+		}, []contract.Reason{contract.ReasonManifestInvalid}},
+		"several things at once": {func(in *blueprint.Input) {
+			in.Facts.HybridOverlay, in.Facts.BootstrapCA, in.Payload = false, "", lacking("containerd.exe")
+		}, []contract.Reason{contract.ReasonClusterFactsIncomplete, contract.ReasonNetworkUnsupported, contract.ReasonPayloadMissing}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := input()
+			test.change(&in)
+			_, err := blueprint.Render(in)
+			if got := reasons(err); !slices.Equal(got, test.want) {
+				t.Errorf("got %v from %v, want %v", got, err, test.want)
+			}
+			if p, ok := contract.AsProblem(err); !ok || p.Detail == "" {
+				t.Errorf("no problem in %v", err)
+			}
+		})
+	}
+}
+
+func TestRenderSaysWhatIsOff(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change   func(*blueprint.Input)
+		features []blueprint.Feature
+		without  []string
+	}{
+		"nothing, with a complete payload": {func(*blueprint.Input) {}, nil, []string{contract.ServiceCloudNode}},
+		"the networks, without hybrid-overlay": {
+			func(in *blueprint.Input) { in.Payload = lacking("hybrid-overlay-node.exe") },
+			[]blueprint.Feature{blueprint.FeaturePodNetwork, blueprint.FeatureServiceNetwork},
+			[]string{contract.ServiceHybridOverlay, contract.ServiceKubeProxy},
+		},
+		"the pod network, without its CNI plugin": {
+			func(in *blueprint.Input) { in.Payload = lacking("win-overlay.exe") }, []blueprint.Feature{blueprint.FeaturePodNetwork}, nil,
+		},
+		"services, without kube-proxy": {
+			func(in *blueprint.Input) { in.Payload = lacking("kube-proxy.exe") }, []blueprint.Feature{blueprint.FeatureServiceNetwork}, []string{contract.ServiceKubeProxy},
+		},
+		"metrics, without their exporter": {
+			func(in *blueprint.Input) { in.Payload = lacking("windows_exporter.exe") }, []blueprint.Feature{blueprint.FeatureMetrics}, []string{contract.ServiceExporter},
+		},
+		"metrics over the network, without a key": {
+			func(in *blueprint.Input) { in.ExporterTLS = false }, []blueprint.Feature{blueprint.FeatureMetrics}, nil,
+		},
+		"storage, without csi-proxy": {
+			func(in *blueprint.Input) { in.Payload = lacking("csi-proxy.exe") }, []blueprint.Feature{blueprint.FeatureStorage}, []string{contract.ServiceCSIProxy},
+		},
+		"Azure's node manager, on Azure": {
+			func(in *blueprint.Input) {
+				in.Facts.Platform, in.Payload = blueprint.PlatformAzure, lacking("azure-cloud-node-manager.exe")
+			}, []blueprint.Feature{blueprint.FeatureCloudNode}, []string{contract.ServiceCloudNode},
+		},
+		"image credentials, on AWS without the program": {
+			func(in *blueprint.Input) {
+				in.Facts.Platform, in.Payload = blueprint.PlatformAWS, lacking("ecr-credential-provider.exe")
+				in.Facts.CredentialProviders = credentialProviders()
+			}, []blueprint.Feature{blueprint.FeatureImageCredential}, nil,
+		},
+		"image credentials, on AWS without their configuration": {
+			func(in *blueprint.Input) { in.Facts.Platform = blueprint.PlatformAWS }, []blueprint.Feature{blueprint.FeatureImageCredential}, nil,
+		},
+		"a proxy that wants a password": {
+			func(in *blueprint.Input) { in.Facts.Proxy.HTTPS = "http://me:secret@proxy:3128" }, []blueprint.Feature{blueprint.FeatureProxy}, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := input()
+			test.change(&in)
+			desired := render(t, in)
+			var features []blueprint.Feature
+			for _, off := range desired.Off {
+				features = append(features, off.Feature)
+				if off.Reason == "" || strings.Contains(off.Reason, "secret") {
+					t.Errorf("%s is off because of %q", off.Feature, off.Reason)
+				}
+			}
+			if !slices.Equal(features, test.features) {
+				t.Errorf("off: %v, want %v", features, test.features)
+			}
+			for _, s := range desired.Manifest.Services {
+				if slices.Contains(test.without, s.Name) {
+					t.Errorf("service %s is there", s.Name)
+				}
+			}
+		})
+	}
+}
+
+func TestThePayloadsOwnWordsExplainWhatItLacks(t *testing.T) {
+	t.Parallel()
+	in := input()
+	in.Payload = lacking("csi-proxy.exe")
+	in.Payload.Missing = []payload.Missing{{Name: "csi-proxy.exe", Reason: "not on the module proxy"}}
+	if got, want := render(t, in).Off[0].Reason, "the payload lacks csi-proxy.exe (not on the module proxy)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestASecretOfTheProxyIsNowhere(t *testing.T) {
+	t.Parallel()
+	in := input()
+	in.Facts.Proxy = blueprint.Proxy{HTTP: "http://me:hunter2@proxy:3128", HTTPS: "me:hunter2@proxy:3128", None: "localhost"}
+	desired := render(t, in)
+	data, err := desired.Manifest.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, text := range data {
+		if strings.Contains(text, "hunter2") {
+			t.Errorf("%s has it: %s", key, text)
+		}
+	}
+	if got := desired.Manifest.EnvironmentVars; len(got) != 1 || got["NO_PROXY"] != "localhost" {
+		t.Errorf("environment is %v", got)
+	}
+}
+
+func TestProgramsOfOtherPlatformsAreNotShipped(t *testing.T) {
+	t.Parallel()
+	m := render(t, input()).Manifest
+	for _, f := range m.Files {
+		if f.Path == contract.PathECRProvider || f.Path == contract.PathAzureNodeManager || f.Path == contract.PathDaemon {
+			t.Errorf("%s is in the manifest", f.Path)
+		}
+	}
+}
+
+func TestContainerdIsConfiguredAsItsVersionReadsIt(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ version, has, hasNot string }{
+		"1.7 reads version 2":             {"v1.7.27", "version = 2\n", "cri.v1"},
+		"2.0 reads version 3, one folder": {"2.0.4", "bin_dir = 'C:\\k\\cni'", "bin_dirs"},
+		"2.4 reads version 3, folders":    {"v2.4.2", "bin_dirs = ['C:\\k\\cni']", "bin_dir ="},
+		"an unknown one is a new one":     {"stand-in", "version = 3\n", "bin_dir ="},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := input()
+			in.Payload = withVersion(contract.PathContainerd, test.version)
+			got := file(t, render(t, in).Manifest, contract.PathContainerdConfig).Content
+			if !strings.Contains(got, test.has) || strings.Contains(got, test.hasNot) {
+				t.Errorf("want %q and no %q in:\n%s", test.has, test.hasNot, got)
+			}
+		})
+	}
+}
+
+func TestFeatureGatesAreNamedUntilTheyAreGenerallyAvailable(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		path, version, config string
+		has, hasNot           []string
+	}{
+		"kubelet 1.35": {contract.PathKubelet, "v1.35.2", contract.PathKubeletConfig, []string{"NodeLogQuery", "RotateKubeletServerCertificate"}, nil},
+		"kubelet 1.36": {contract.PathKubelet, "v1.36.0", contract.PathKubeletConfig, []string{"RotateKubeletServerCertificate"}, []string{"NodeLogQuery"}},
+		"proxy 1.33":   {contract.PathKubeProxy, "v1.33.9", contract.PathKubeProxyConfig, []string{"WinDSR", "WinOverlay"}, nil},
+		"proxy 1.34":   {contract.PathKubeProxy, "v1.34.0", contract.PathKubeProxyConfig, nil, []string{"WinDSR", "WinOverlay"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := input()
+			in.Payload = withVersion(test.path, test.version)
+			got := file(t, render(t, in).Manifest, test.config).Content
+			for _, gate := range test.has {
+				if !strings.Contains(got, gate) {
+					t.Errorf("%s is not in %s", gate, got)
+				}
+			}
+			for _, gate := range test.hasNot {
+				if strings.Contains(got, gate) {
+					t.Errorf("%s is in %s", gate, got)
+				}
+			}
+		})
+	}
+}
+
+func TestASkewOfThreeMinorVersionsIsAllowed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		server, kubelet string
+		ok              bool
+	}{
+		"the same":                       {"v1.36.3", "v1.36.3", true},
+		"a newer patch":                  {"v1.36.0", "v1.36.3", true},
+		"three older":                    {"v1.36.3", "v1.33.0", true},
+		"three older, past a tenth":      {"v1.40.0", "v1.37.0", true},
+		"three older, over a hundred":    {"v1.101.0", "v1.98.1", true},
+		"a server of OpenShift":          {"v1.36.3+1a2b3c4", "v1.36.1", true},
+		"a release candidate":            {"v1.37.0-rc.0", "v1.36.3", true},
+		"four older":                     {"v1.36.3", "v1.32.9", false},
+		"one newer":                      {"v1.36.9", "v1.37.0", false},
+		"ten newer, as a fraction older": {"v1.4.0", "v1.36.0", false},
+		"another major version":          {"v2.36.0", "v1.36.0", false},
+		"a server without a version":     {"", "v1.36.0", false},
+		"a kubelet without a version":    {"v1.36.0", "stand-in", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := blueprint.CheckSkew(test.server, test.kubelet)
+			if (p == nil) != test.ok {
+				t.Errorf("got %v", p)
+			}
+			if p != nil && p.Reason != contract.ReasonVersionUnsupported {
+				t.Errorf("reason %s", p.Reason)
+			}
+		})
+	}
+}
+
+func TestTheVersionFitsTheNameOfAConfigMap(t *testing.T) {
+	t.Parallel()
+	for operator, want := range map[string]string{
+		"0.1.0":             "0.1.0-",
+		"v1.2.3-rc.1+Build": "v1.2.3-rc.1-build-",
+		"(devel)":           "devel-",
+		"":                  "0.0.0-",
+		"1..2.-3":           "1.2-3-",
+	} {
+		t.Run(operator, func(t *testing.T) {
+			t.Parallel()
+			in := input()
+			in.OperatorVersion = operator
+			desired := render(t, in)
+			digits, ok := strings.CutPrefix(desired.Version, want)
+			if !ok || digits != desired.Manifest.Digest()[:10] {
+				t.Errorf("version %q, digest %s", desired.Version, desired.Manifest.Digest())
+			}
+			if desired.ConfigMapName() != "windows-services-"+desired.Version {
+				t.Errorf("name %q", desired.ConfigMapName())
+			}
+		})
+	}
+}
+
+func TestRestartsNamesWhatPodsWouldFeel(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*blueprint.Input)
+		want   []string
+	}{
+		"nothing changed":            {func(*blueprint.Input) {}, nil},
+		"kubelet's client CA":        {func(in *blueprint.Input) { in.Facts.KubeletCA = certificate("rotated") }, nil},
+		"the API server's CA":        {func(in *blueprint.Input) { in.Facts.BootstrapCA = certificate("rotated") }, []string{"hybrid-overlay-node"}},
+		"a new exporter":             {func(in *blueprint.Input) { changed(in, "windows_exporter.exe") }, nil},
+		"a new containerd":           {func(in *blueprint.Input) { changed(in, "containerd.exe") }, []string{"containerd"}},
+		"a new CNI plugin":           {func(in *blueprint.Input) { changed(in, "win-overlay.exe") }, nil},
+		"the program that writes":    {func(in *blueprint.Input) { changed(in, "kube-log-runner.exe") }, []string{"kube-proxy", "kubelet"}},
+		"another log size":           {func(in *blueprint.Input) { in.Logging = blueprint.Logging{} }, []string{"kube-proxy", "kubelet"}},
+		"a proxy":                    {func(in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://p" }, []string{"containerd", "hybrid-overlay-node", "kube-proxy", "kubelet"}},
+		"the network's program gone": {func(in *blueprint.Input) { in.Payload = lacking("hybrid-overlay-node.exe") }, []string{"hybrid-overlay-node", "kube-proxy"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := input()
+			test.change(&in)
+			if got := blueprint.Restarts(render(t, input()).Manifest, render(t, in).Manifest); !slices.Equal(got, test.want) {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// changed gives one payload file another digest.
+func changed(in *blueprint.Input, name string) {
+	for i := range in.Payload.Files {
+		if in.Payload.Files[i].Name == name {
+			in.Payload.Files[i].Digest = strings.Repeat("ab", 32)
+		}
+	}
+}
+
+func TestSettingsOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	lookup := func(values map[string]string) func(string) (string, bool) {
+		return func(name string) (string, bool) { value, ok := values[name]; return value, ok }
+	}
+	t.Run("nothing set gives the defaults", func(t *testing.T) {
+		t.Parallel()
+		got, err := blueprint.LoggingFromEnvironment(lookup(nil))
+		if err != nil || got.FileSize.String() != "100Mi" || got.FileAge.Hours() != 168 || got.FlushInterval != 0 {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		if mb := got.DaemonMaxSizeMB(); mb != 105 {
+			t.Errorf("daemon: %d MB", mb)
+		}
+	})
+	t.Run("values are read", func(t *testing.T) {
+		t.Parallel()
+		got, err := blueprint.LoggingFromEnvironment(lookup(map[string]string{
+			"SERVICES_LOG_FILE_SIZE": "10M", "SERVICES_LOG_FILE_AGE": "48h", "SERVICES_LOG_FLUSH_INTERVAL": "5s",
+		}))
+		if err != nil || got.FileSize.String() != "10M" || got.FileAge.Hours() != 48 || got.FlushInterval.Seconds() != 5 || got.DaemonMaxSizeMB() != 10 {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+	t.Run("what can't be read is named and replaced by the default", func(t *testing.T) {
+		t.Parallel()
+		got, err := blueprint.LoggingFromEnvironment(lookup(map[string]string{
+			"SERVICES_LOG_FILE_SIZE": "-1", "SERVICES_LOG_FILE_AGE": "a week", "SERVICES_LOG_FLUSH_INTERVAL": "-5s",
+		}))
+		if err == nil || got.FileSize.String() != "100Mi" || got.FileAge.Hours() != 168 {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		for _, name := range []string{"SERVICES_LOG_FILE_SIZE", "SERVICES_LOG_FILE_AGE", "SERVICES_LOG_FLUSH_INTERVAL"} {
+			if err != nil && !strings.Contains(err.Error(), name) {
+				t.Errorf("%s is not in %v", name, err)
+			}
+		}
+	})
+	t.Run("the proxy is read and trimmed", func(t *testing.T) {
+		t.Parallel()
+		got := blueprint.ProxyFromEnvironment(lookup(map[string]string{"HTTP_PROXY": " http://p\n", "NO_PROXY": ""}))
+		if got != (blueprint.Proxy{HTTP: "http://p"}) {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+func TestCanonicalAPIServer(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		"https://API-int.example.com:6443":  "https://api-int.example.com:6443",
+		"https://10.0.0.1:6443/":            "https://10.0.0.1:6443",
+		"https://api.example.com":           "https://api.example.com",
+		"https://[fd00::1]:6443":            "https://[fd00::1]:6443",
+		"https://[fd00::1]":                 "https://[fd00::1]",
+		"http://api.example.com:6443":       "",
+		"https://user:pass@api.example.com": "",
+		"https://api.example.com/path":      "",
+		"https://api.example.com?x=1":       "",
+		"https://api.example.com:99999":     "",
+		"https://a b":                       "",
+		"https://-a":                        "",
+		"https://":                          "",
+		"":                                  "",
+	} {
+		t.Run(raw, func(t *testing.T) {
+			t.Parallel()
+			got, err := blueprint.CanonicalAPIServer(raw)
+			if got != want || (err == nil) != (want != "") {
+				t.Errorf("got %q, %v; want %q", got, err, want)
+			}
+			if err != nil && strings.Contains(err.Error(), "pass") {
+				t.Errorf("the password is in %v", err)
+			}
+		})
+	}
+}
+
+func TestRuntimeClassesTolerateTheTaintInBothSpellings(t *testing.T) {
+	t.Parallel()
+	classes := blueprint.RuntimeClasses()
+	if len(classes) != 3 {
+		t.Fatalf("%d classes", len(classes))
+	}
+	for _, c := range classes {
+		if c.Handler != "runhcs-wcow-process" || c.Scheduling.NodeSelector[contract.BuildLabel] == "" || len(c.Scheduling.Tolerations) != 2 {
+			t.Errorf("%+v", c)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package blueprint
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Restarts names the services that pods feel and that a node must stop or start anew on its way from one manifest to another, sorted. None means
+// that the change needs neither a drain nor a slot.
+func Restarts(from, to contract.Manifest) (names []string) {
+	before, after := disruptive(from), disruptive(to)
+	for name, s := range before {
+		if t, ok := after[name]; !ok || !reflect.DeepEqual(s, t) || environmentDiffers(from, to) {
+			names = append(names, name)
+		}
+	}
+	files := func(m contract.Manifest) map[string]contract.File {
+		all := make(map[string]contract.File, len(m.Files))
+		for _, f := range m.Files {
+			all[f.Path] = f
+		}
+		return all
+	}
+	old, current := files(from), files(to)
+	for path := range current {
+		if sameContent(old[path], current[path]) {
+			continue
+		}
+		for _, name := range append(slices.Clone(old[path].Services), current[path].Services...) {
+			if _, ok := before[name]; ok {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// sameContent says whether two files hold the same on a node, whichever services use them.
+func sameContent(a, b contract.File) bool {
+	a.Services, b.Services = nil, nil
+	return reflect.DeepEqual(a, b)
+}
+
+func disruptive(m contract.Manifest) map[string]contract.Service {
+	all := make(map[string]contract.Service, len(m.Services))
+	for _, s := range m.Services {
+		if s.Disruptive {
+			all[s.Name] = s
+		}
+	}
+	return all
+}
+
+func environmentDiffers(from, to contract.Manifest) bool {
+	if len(from.EnvironmentVars) == 0 && len(to.EnvironmentVars) == 0 {
+		return false
+	}
+	return !reflect.DeepEqual(from.EnvironmentVars, to.EnvironmentVars)
+}
