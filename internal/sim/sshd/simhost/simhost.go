@@ -40,7 +40,11 @@ func (m Machine) Files() winos.Files { return m.machine.Host().Files }
 
 // OpenFile opens a file for SFTP.
 func (m Machine) OpenFile(path string, flag int) (sshd.File, error) {
-	return m.machine.OpenFile(path, flag)
+	opened, err := m.machine.OpenFile(path, flag)
+	if err != nil {
+		return nil, err
+	}
+	return opened, nil
 }
 
 // Exec runs a command line through the account's shell.
