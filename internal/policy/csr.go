@@ -6,6 +6,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
@@ -45,7 +46,9 @@ type CSRDecision struct {
 // CSRInstance is what a decision needs to know of a WindowsInstance.
 type CSRInstance struct {
 	Namespace, Name string
-	NodeName        string
+	// UID only serves to speak of the instance; no rule looks at it.
+	UID      types.UID
+	NodeName string
 	// NodeUID of the Node that was adopted, or empty.
 	NodeUID string
 	Phase   v1alpha1.Phase
@@ -60,6 +63,7 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 	known := CSRInstance{
 		Namespace: instance.Namespace,
 		Name:      instance.Name,
+		UID:       instance.UID,
 		NodeName:  instance.Status.NodeName,
 		NodeUID:   instance.Status.NodeUID,
 		Phase:     instance.Status.Phase,

@@ -96,10 +96,10 @@ func namesAreOfThisNode(f csrFacts) *csrFault {
 func addressesOf(f csrFacts) map[string]bool {
 	known := map[string]bool{f.Node.Name: true}
 	for _, address := range f.instance.Addresses {
-		known[canonical(address)] = true
+		known[AddressText(address)] = true
 	}
 	for _, address := range f.Node.Status.Addresses {
-		text := canonical(address.Address)
+		text := AddressText(address.Address)
 		_, err := netip.ParseAddr(text)
 		switch address.Type {
 		case corev1.NodeInternalIP, corev1.NodeExternalIP:
@@ -111,8 +111,8 @@ func addressesOf(f csrFacts) map[string]bool {
 	return known
 }
 
-// canonical writes an IP address as netip does, and leaves names as they are.
-func canonical(address string) string {
+// AddressText writes an IP address in the one form in which two of them can be compared, and leaves names as they are.
+func AddressText(address string) string {
 	if ip, err := netip.ParseAddr(address); err == nil {
 		return ip.Unmap().String()
 	}

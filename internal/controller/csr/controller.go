@@ -1,0 +1,92 @@
+package csr
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// recheck is when a request that waits is looked at again though nothing was heard of. Its instance and Node are watched, so this is a net
+// under a net; kubelet waits for an answer for much longer.
+const recheck = time.Minute
+
+// Reconciler decides about pending requests, one at a time.
+type Reconciler struct {
+	// client reads through the cache and writes; live reads past the cache.
+	client  client.Client
+	live    client.Reader
+	events  events.EventRecorder
+	options Options
+}
+
+var _ reconcile.Reconciler = (*Reconciler)(nil)
+
+// Reconcile decides about one request. A repeated call finds it decided, or decides the same.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	csr := &certificatesv1.CertificateSigningRequest{}
+	if err := r.client.Get(ctx, request.NamespacedName, csr); err != nil {
+		return ctrl.Result{}, wrap("reading the request", client.IgnoreNotFound(err))
+	}
+	claim, ours := policy.ClaimOf(csr)
+	if !ours {
+		return ctrl.Result{}, nil
+	}
+	in, err := r.gather(ctx, csr, claim)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("gathering what %s depends on: %w", csr.Name, err)
+	}
+	return r.act(ctx, csr, policy.DecideCSR(in))
+}
+
+// act writes a decision down.
+func (r *Reconciler) act(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, decision policy.CSRDecision) (ctrl.Result, error) {
+	log := logf.FromContext(ctx).WithValues("verdict", decision.Verdict, "reason", decision.Reason, "detail", decision.Message)
+	switch decision.Verdict {
+	case policy.CSRApprove, policy.CSRDeny:
+		err := r.condition(ctx, csr, decision)
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			log.V(1).Info("certificate request changed meanwhile")
+			return ctrl.Result{RequeueAfter: time.Second}, nil
+		}
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		log.Info("certificate request decided")
+		r.tell(csr, decision)
+	case policy.CSRRefuse:
+		log.Info("certificate request left pending")
+		r.tell(csr, decision)
+	case policy.CSRWait:
+		log.V(1).Info("certificate request waits")
+		return ctrl.Result{RequeueAfter: recheck}, nil
+	case policy.CSRIgnore:
+		log.V(1).Info("certificate request is not ours")
+	}
+	return ctrl.Result{}, nil
+}
+
+// condition approves or denies a request.
+func (r *Reconciler) condition(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, decision policy.CSRDecision) error {
+	kind := certificatesv1.CertificateApproved
+	if decision.Verdict == policy.CSRDeny {
+		kind = certificatesv1.CertificateDenied
+	}
+	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: kind, Status: corev1.ConditionTrue, Reason: string(decision.Reason), Message: decision.Message,
+	})
+	if err := r.client.SubResource("approval").Update(ctx, csr); err != nil {
+		return fmt.Errorf("writing the decision about %s: %w", csr.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,314 @@
+package csr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+)
+
+// world is a reconciler with what it sees and what it said.
+type world struct {
+	*Reconciler
+	said *events.FakeRecorder
+	// asked counts what was read from the API server and not from the cache.
+	asked *int
+}
+
+// newWorld makes one whose cache and API server hold the same objects.
+func newWorld(t *testing.T, objects ...client.Object) world {
+	t.Helper()
+	return newStaleWorld(t, interceptor.Funcs{}, objects, nil)
+}
+
+// newStaleWorld makes one in which the API server holds some objects in another state than the cache.
+func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Object, newer []client.Object) world {
+	t.Helper()
+	build := func(objects []client.Object) *fake.ClientBuilder {
+		b := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(objects...).WithInterceptorFuncs(funcs)
+		for _, i := range indexes() {
+			b = b.WithIndex(i.object, i.field, i.values)
+		}
+		return b
+	}
+	cached := build(objects).Build()
+	var source client.WithWatch = cached
+	if newer != nil {
+		source = build(newer).Build()
+	}
+	w := world{said: events.NewFakeRecorder(64), asked: new(int)}
+	live := interceptor.NewClient(source, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			*w.asked++
+			return c.Get(ctx, key, o, opts...)
+		},
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return errors.New("listing past the cache")
+		},
+	})
+	w.Reconciler = newReconciler(cached, live, w.said, Options{Namespace: namespace, OperatorUser: OperatorUser(namespace),
+		ServiceNetwork: func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("172.30.0.0/16"), nil }})
+	return w
+}
+
+// decide reconciles a request and returns its condition, as "Approved WMCOApprove", or "".
+func (w world) decide(t *testing.T, name string) (condition string, result ctrl.Result) {
+	t.Helper()
+	result, err := w.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: name}})
+	if err != nil {
+		t.Fatalf("reconciling %s: %v", name, err)
+	}
+	csr := &certificatesv1.CertificateSigningRequest{}
+	if err = w.client.Get(t.Context(), client.ObjectKey{Name: name}, csr); err != nil {
+		t.Fatalf("reading %s: %v", name, err)
+	}
+	var conditions []string
+	for _, c := range csr.Status.Conditions {
+		conditions = append(conditions, string(c.Type)+" "+c.Reason)
+	}
+	return strings.Join(conditions, ", "), result
+}
+
+// heard returns the events so far, each as "<type> <reason> <message>".
+func (w world) heard() []string {
+	var all []string
+	for {
+		select {
+		case e := <-w.said.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+func TestA07_DecisionsAreWrittenDown(t *testing.T) {
+	t.Parallel()
+	joining := instance("a", nodeName, nodeAddress, v1alpha1.PhaseBootstrapping)
+	ready := instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady)
+	serving := node(nodeName, "a", corev1.ConditionTrue, nodeAddress)
+	forged := daemonFirst(t, "csr", nodeName, "a")
+	forged.Spec.Username = "mallory"
+	greedy := kubeletClient(t, "csr", nodeName)
+	greedy.Spec.ExpirationSeconds = new(int32(10 * 365 * 24 * 3600))
+	tests := map[string]struct {
+		csr       *certificatesv1.CertificateSigningRequest
+		objects   []client.Object
+		condition string
+		said      []string
+		waits     bool
+	}{
+		"a joining host's kubelet is approved with the reason that users know": {
+			csr: kubeletClient(t, "csr", nodeName), objects: []client.Object{joining},
+			condition: "Approved WMCOApprove", said: []string{"Normal WMCOApprove"}},
+		"a joining host's daemon is approved with the reason that users know": {
+			csr: daemonFirst(t, "csr", nodeName, "a"), objects: []client.Object{joining},
+			condition: "Approved WICDAutoApproved", said: []string{"Normal WICDAutoApproved"}},
+		"a node's serving certificate is approved": {
+			csr: kubeletServing(t, "csr", nodeName, nodeAddress), objects: []client.Object{ready, serving},
+			condition: "Approved WMCOApprove", said: []string{"Normal WMCOApprove"}},
+		"a forged request for a daemon is denied, and said at the request and at the instance": {
+			csr: forged, objects: []client.Object{joining},
+			condition: "Denied CSRRequesterWrong", said: []string{"Warning CSRRequesterWrong", "Warning CSRRequesterWrong"}},
+		"a kubelet's request that breaks a rule stays pending, and that is said": {
+			csr: greedy, objects: []client.Object{joining}, said: []string{"Warning CSRLifetimeLong", "Warning CSRLifetimeLong"}},
+		"a request that comes early waits in silence": {
+			csr: kubeletClient(t, "csr", nodeName), objects: []client.Object{instance("a", nodeName, nodeAddress, v1alpha1.PhaseDelivering)}, waits: true},
+		"a serving request waits for the Node": {
+			csr: kubeletServing(t, "csr", nodeName, nodeAddress), objects: []client.Object{ready}, waits: true},
+		"another machine's request is left alone": {
+			csr: kubeletClient(t, "csr", "master-0"), objects: []client.Object{joining}},
+		"an instance in another namespace is not ours": {
+			csr: kubeletClient(t, "csr", nodeName), objects: []client.Object{moved(joining, "default")}},
+		"an address that another Node has is not given twice": {
+			csr:     kubeletServing(t, "csr", nodeName, nodeAddress),
+			objects: []client.Object{ready, serving, node("master-0", "", corev1.ConditionTrue, nodeAddress)},
+			said:    []string{"Warning CSRNameNotOfNode", "Warning CSRNameNotOfNode"}},
+		"an address that another instance's node has is not given twice": {
+			csr:     kubeletServing(t, "csr", nodeName, nodeAddress),
+			objects: []client.Object{ready, serving, instance("b", "win-b", nodeAddress, v1alpha1.PhaseReady)},
+			said:    []string{"Warning CSRNameNotOfNode", "Warning CSRNameNotOfNode"}},
+		"a second entry for the same host, which gets no node, does not stand in the way": {
+			csr:     kubeletServing(t, "csr", nodeName, nodeAddress),
+			objects: []client.Object{ready, serving, instance("again", "", nodeAddress, v1alpha1.PhasePreflight)}, condition: "Approved WMCOApprove",
+			said: []string{"Normal WMCOApprove"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, append(slices.Clone(test.objects), test.csr)...)
+			condition, result := w.decide(t, "csr")
+			if condition != test.condition {
+				t.Errorf("condition %q, want %q", condition, test.condition)
+			}
+			heard := w.heard()
+			if !slices.EqualFunc(heard, test.said, strings.HasPrefix) {
+				t.Errorf("said %q, want %q", heard, test.said)
+			}
+			if waits := result.RequeueAfter > 0; waits != test.waits {
+				t.Errorf("comes back after %s", result.RequeueAfter)
+			}
+			if again, _ := w.decide(t, "csr"); again != condition {
+				t.Errorf("a second look made %q of %q", again, condition)
+			}
+		})
+	}
+}
+
+func moved(i *v1alpha1.WindowsInstance, to string) *v1alpha1.WindowsInstance {
+	i = i.DeepCopy()
+	i.Namespace = to
+	return i
+}
+
+func TestTenThousandForeignRequestsCostNoQuestionToTheAPIServer(t *testing.T) {
+	t.Parallel()
+	foreign := kubeletClient(t, "", "linux-0")
+	objects := []client.Object{instance("a", nodeName, nodeAddress, v1alpha1.PhaseBootstrapping), kubeletClient(t, "ours", nodeName)}
+	for i := range 10_000 {
+		one := foreign.DeepCopy()
+		one.Name = fmt.Sprintf("foreign-%d", i)
+		objects = append(objects, one)
+	}
+	w := newWorld(t, objects...)
+	for i := range 10_000 {
+		result, err := w.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: fmt.Sprintf("foreign-%d", i)}})
+		if err != nil || result != (ctrl.Result{}) {
+			t.Fatalf("request %d: %v, %v", i, result, err)
+		}
+	}
+	if *w.asked != 0 || len(w.heard()) != 0 {
+		t.Errorf("asked %d times", *w.asked)
+	}
+	if condition, _ := w.decide(t, "ours"); condition != "Approved WMCOApprove" {
+		t.Errorf("ours: %q", condition)
+	}
+}
+
+func TestTheCacheDoesNotDecide(t *testing.T) {
+	t.Parallel()
+	csr := kubeletClient(t, "csr", nodeName)
+	joining := instance("a", nodeName, nodeAddress, v1alpha1.PhaseConfirming)
+	leaving := instance("a", nodeName, nodeAddress, v1alpha1.PhaseRemoving)
+	tests := map[string][]client.Object{
+		"a Node that the cache does not show yet":          {joining, node(nodeName, "a", corev1.ConditionTrue)},
+		"a removal that the cache does not show yet":       {leaving},
+		"an instance that the cache does not know is gone": {},
+	}
+	for name, newer := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newStaleWorld(t, interceptor.Funcs{}, []client.Object{joining, csr}, newer)
+			if condition, _ := w.decide(t, "csr"); condition != "" {
+				t.Errorf("decided %q", condition)
+			}
+		})
+	}
+}
+
+func TestADecisionThatComesTooLateIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	resource := schema.GroupResource{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}
+	w := newStaleWorld(t, interceptor.Funcs{SubResourceUpdate: func(context.Context, client.Client, string, client.Object, ...client.SubResourceUpdateOption) error {
+		return apierrors.NewConflict(resource, "csr", errors.New("changed"))
+	}}, []client.Object{instance("a", nodeName, nodeAddress, v1alpha1.PhaseBootstrapping), kubeletClient(t, "csr", nodeName)}, nil)
+	condition, result := w.decide(t, "csr")
+	if condition != "" || result.RequeueAfter == 0 || len(w.heard()) != 0 {
+		t.Errorf("decided %q, comes back after %s", condition, result.RequeueAfter)
+	}
+}
+
+func TestAFailureToReadIsNoDecision(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady), node(nodeName, "a", corev1.ConditionTrue, nodeAddress),
+		kubeletServing(t, "csr", nodeName, nodeAddress))
+	w.options.ServiceNetwork = func(context.Context) (netip.Prefix, error) { return netip.Prefix{}, errors.New("no network") }
+	if _, err := w.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "csr"}}); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestARequestThatIsGoneIsForgotten(t *testing.T) {
+	t.Parallel()
+	if _, err := newWorld(t).Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "csr"}}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNewsWakeTheRequestsThatTheyConcern(t *testing.T) {
+	t.Parallel()
+	ours := instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady)
+	stale := node("old", "", corev1.ConditionFalse, nodeAddress)
+	w := newWorld(t, ours, kubeletServing(t, "serving", nodeName, nodeAddress), kubeletClient(t, "client", nodeName), kubeletClient(t, "foreign", "linux-0"))
+	names := func(requests []ctrl.Request) string {
+		var all []string
+		for _, r := range requests {
+			all = append(all, r.Name)
+		}
+		slices.Sort(all)
+		return strings.Join(slices.Compact(all), " ")
+	}
+	if got := names(w.aboutInstance(t.Context(), ours)); got != "client serving" {
+		t.Errorf("the instance wakes %q", got)
+	}
+	if got := names(w.aboutNode(t.Context(), node(nodeName, "a", corev1.ConditionTrue))); got != "client serving" {
+		t.Errorf("the node wakes %q", got)
+	}
+	if got := names(w.aboutNode(t.Context(), stale)); got != "serving" {
+		t.Errorf("a node with the same address wakes %q", got)
+	}
+}
+
+func TestOnlyNewsThatMatterWakeAnything(t *testing.T) {
+	t.Parallel()
+	before := node(nodeName, "a", corev1.ConditionTrue, nodeAddress)
+	heartbeat := before.DeepCopy()
+	heartbeat.Status.Images, heartbeat.ResourceVersion = []corev1.ContainerImage{{Names: []string{"x"}}}, "2"
+	silent := node(nodeName, "a", corev1.ConditionUnknown, nodeAddress)
+	if nodeNews().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: heartbeat}) {
+		t.Error("a heartbeat wakes")
+	}
+	if !nodeNews().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: silent}) {
+		t.Error("a node that stops being ready does not wake")
+	}
+	old := instance("a", nodeName, nodeAddress, v1alpha1.PhaseDelivering)
+	same, next := old.DeepCopy(), instance("a", nodeName, nodeAddress, v1alpha1.PhaseBootstrapping)
+	same.Status.Message = "sending"
+	if instanceNews().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: same}) {
+		t.Error("a new message wakes")
+	}
+	if !instanceNews().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: next}) {
+		t.Error("a new phase does not wake")
+	}
+	decided := kubeletClient(t, "csr", nodeName)
+	decided.Status.Certificate = []byte("x")
+	if claiming().Create(event.CreateEvent{Object: decided}) || !claiming().Create(event.CreateEvent{Object: kubeletClient(t, "csr", nodeName)}) {
+		t.Error("pending requests, and only those, are looked at")
+	}
+	if claiming().Delete(event.DeleteEvent{Object: kubeletClient(t, "csr", nodeName)}) {
+		t.Error("a deleted request is looked at")
+	}
+}
+
+func TestSetupWantsEveryOption(t *testing.T) {
+	t.Parallel()
+	if err := Setup(nil, Options{Namespace: namespace}); err == nil {
+		t.Error("no error")
+	}
+}

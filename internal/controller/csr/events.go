@@ -1,0 +1,28 @@
+package csr
+
+import (
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// tell says at the request and at its instance what was decided. Requests that wait and those of others are not spoken of.
+func (r *Reconciler) tell(csr *certificatesv1.CertificateSigningRequest, decision policy.CSRDecision) {
+	kind, action := corev1.EventTypeWarning, "Refuse"
+	switch decision.Verdict {
+	case policy.CSRApprove:
+		kind, action = corev1.EventTypeNormal, "Approve"
+	case policy.CSRDeny:
+		action = "Deny"
+	}
+	instance := &v1alpha1.WindowsInstance{}
+	instance.Namespace, instance.Name = decision.Instance.Namespace, decision.Instance.Name
+	instance.UID = decision.Instance.UID
+	r.events.Eventf(csr, nil, kind, string(decision.Reason), action, "%s", decision.Message)
+	if decision.Verdict != policy.CSRApprove {
+		r.events.Eventf(instance, csr, kind, string(decision.Reason), action, "certificate request %s by %.100s: %s",
+			csr.Name, csr.Spec.Username, decision.Message)
+	}
+}

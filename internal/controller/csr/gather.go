@@ -1,0 +1,92 @@
+package csr
+
+import (
+	"context"
+	"fmt"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// gather collects what a decision about a claim depends on. The cache only tells whether the claimed node is ours at all; what is decided
+// upon is read from the API server, as a cache that lags could make a finished join look like one under way.
+//
+//	request ── claims node ──▶ instances (index, cache) ── none ──▶ nothing is asked
+//	                                │ some
+//	                                ▼
+//	                 instances, Node (API server) + who else has its addresses (index, cache)
+func (r *Reconciler) gather(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, claim policy.CSRClaim) (policy.CSRInput, error) {
+	in := policy.CSRInput{CSR: csr, OperatorUser: r.options.OperatorUser}
+	list := &v1alpha1.WindowsInstanceList{}
+	err := r.client.List(ctx, list, client.InNamespace(r.options.Namespace), client.MatchingFields{instancesByNode: claim.NodeName})
+	if err != nil || len(list.Items) == 0 {
+		return in, wrap("listing instances", err)
+	}
+	for i := range list.Items {
+		instance := &v1alpha1.WindowsInstance{}
+		err = r.live.Get(ctx, client.ObjectKeyFromObject(&list.Items[i]), instance)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return in, fmt.Errorf("reading instance %s: %w", list.Items[i].Name, err)
+		}
+		in.Instances = append(in.Instances, policy.CSRInstanceOf(instance))
+	}
+	node := &corev1.Node{}
+	err = r.live.Get(ctx, types.NamespacedName{Name: claim.NodeName}, node)
+	if client.IgnoreNotFound(err) != nil {
+		return in, fmt.Errorf("reading node %s: %w", claim.NodeName, err)
+	}
+	if err == nil {
+		in.Node = node
+	}
+	if claim.Kind == policy.CSRKubeletServing {
+		return r.gatherAddresses(ctx, in, claim)
+	}
+	return in, nil
+}
+
+// gatherAddresses adds who else has the names and addresses of a serving request.
+func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, claim policy.CSRClaim) (policy.CSRInput, error) {
+	var err error
+	if in.ServiceNetwork, err = r.options.ServiceNetwork(ctx); err != nil {
+		return in, fmt.Errorf("reading the service network: %w", err)
+	}
+	in.Elsewhere = map[string]string{}
+	for _, address := range claim.SANs() {
+		nodes := &corev1.NodeList{}
+		if err = r.client.List(ctx, nodes, client.MatchingFields{nodesByAddress: address}); err != nil {
+			return in, fmt.Errorf("listing nodes: %w", err)
+		}
+		for i := range nodes.Items {
+			if nodes.Items[i].Name != claim.NodeName {
+				in.Elsewhere[address] = "Node " + nodes.Items[i].Name
+			}
+		}
+		instances := &v1alpha1.WindowsInstanceList{}
+		err = r.client.List(ctx, instances, client.InNamespace(r.options.Namespace), client.MatchingFields{instancesByAddress: address})
+		if err != nil {
+			return in, fmt.Errorf("listing instances: %w", err)
+		}
+		for i := range instances.Items {
+			if instances.Items[i].Status.NodeName != claim.NodeName {
+				in.Elsewhere[address] = "WindowsInstance " + instances.Items[i].Name
+			}
+		}
+	}
+	return in, nil
+}
+
+func wrap(doing string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package csr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// workers is how many requests may be waiting for the API server at once. A decision takes it three short answers, and a whole fleet
+// that joins at once makes three requests for each host; nothing here waits for anything else.
+const workers = 8
+
+// Options of the controller. All are required.
+type Options struct {
+	// Namespace of the operator, where the instances are.
+	Namespace string
+	// OperatorUser is the user name under which the operator submits the daemons' first requests.
+	OperatorUser string
+	// ServiceNetwork tells the prefix of the cluster's service addresses. It is asked for serving certificates only.
+	ServiceNetwork func(ctx context.Context) (netip.Prefix, error)
+}
+
+// OperatorUser is the user name of the operator's service account in its namespace.
+func OperatorUser(namespace string) string {
+	return "system:serviceaccount:" + namespace + ":" + contract.OperatorServiceAccount
+}
+
+// Setup adds the controller and its indexes to a manager.
+func Setup(mgr ctrl.Manager, options Options) error {
+	if options.Namespace == "" || options.OperatorUser == "" || options.ServiceNetwork == nil {
+		return errors.New("setting up the csr controller: an option is missing")
+	}
+	for _, i := range indexes() {
+		if err := mgr.GetFieldIndexer().IndexField(context.Background(), i.object, i.field, i.values); err != nil {
+			return fmt.Errorf("indexing for the csr controller: %w", err)
+		}
+	}
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(contract.OperatorServiceAccount), options)
+	err := ctrl.NewControllerManagedBy(mgr).Named("csr").
+		For(&certificatesv1.CertificateSigningRequest{}, builder.WithPredicates(claiming())).
+		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(r.aboutInstance), builder.WithPredicates(instanceNews())).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.aboutNode), builder.WithPredicates(nodeNews())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the csr controller: %w", err)
+	}
+	return nil
+}
+
+func newReconciler(cached client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Reconciler {
+	return &Reconciler{client: cached, live: live, events: recorder, options: options}
+}
+
+// claiming lets pending requests through that ask for a node's identity.
+func claiming() predicate.Predicate {
+	pending := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		csr, ok := o.(*certificatesv1.CertificateSigningRequest)
+		if !ok {
+			return false
+		}
+		_, claims := policy.ClaimOf(csr)
+		return claims
+	})
+	return predicate.And(pending, predicate.Funcs{DeleteFunc: func(event.DeleteEvent) bool { return false }})
+}
+
+// instanceNews lets changes through that a decision may depend on.
+func instanceNews() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		old, okOld := e.ObjectOld.(*v1alpha1.WindowsInstance)
+		instance, okNew := e.ObjectNew.(*v1alpha1.WindowsInstance)
+		return okOld && okNew && !reflect.DeepEqual(policy.CSRInstanceOf(old), policy.CSRInstanceOf(instance))
+	}}
+}
+
+// nodeNews lets changes through that a decision may depend on; heartbeats don't count.
+func nodeNews() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		old, okOld := e.ObjectOld.(*corev1.Node)
+		node, okNew := e.ObjectNew.(*corev1.Node)
+		return okOld && okNew && !reflect.DeepEqual(newsOf(old), newsOf(node))
+	}}
+}
+
+// nodeState is what decisions look at in a Node.
+type nodeState struct {
+	owner, os string
+	ready     corev1.ConditionStatus
+	addresses []corev1.NodeAddress
+}
+
+func newsOf(node *corev1.Node) nodeState {
+	state := nodeState{owner: node.Annotations[contract.InstanceAnnotation], os: node.Labels[corev1.LabelOSStable], addresses: node.Status.Addresses}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			state.ready = c.Status
+		}
+	}
+	return state
+}
+
+// aboutInstance finds the pending requests that an instance has to do with.
+func (r *Reconciler) aboutInstance(ctx context.Context, object client.Object) []reconcile.Request {
+	instance, ok := object.(*v1alpha1.WindowsInstance)
+	if !ok {
+		return nil
+	}
+	return r.about(ctx, append(addressesOfInstance(instance), nodeKey(instance.Status.NodeName)))
+}
+
+// aboutNode finds the pending requests that a Node has to do with: those for it, and those for an address that it had or has.
+func (r *Reconciler) aboutNode(ctx context.Context, object client.Object) []reconcile.Request {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return nil
+	}
+	return r.about(ctx, append(addressesOfNode(node), nodeKey(node.Name)))
+}
+
+func (r *Reconciler) about(ctx context.Context, keys []string) []reconcile.Request {
+	var requests []reconcile.Request
+	for _, key := range keys {
+		list := &certificatesv1.CertificateSigningRequestList{}
+		if err := r.client.List(ctx, list, client.MatchingFields{requestsAbout: key}); err != nil {
+			return nil // a cached list fails only when the manager stops
+		}
+		for i := range list.Items {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return requests
+}
