@@ -79,7 +79,7 @@ func (c *conn) exchange(ctx context.Context, doing string, verb contract.Verb, b
 	id := newID()
 	defer c.forget(ctx, files, id)
 	err = c.during(ctx, doing, func() error {
-		_, err := put(files, contract.RequestName(id), bytes.NewReader(body))
+		_, err := put(files, contract.RequestName(id), bytes.NewReader(body), afresh)
 		return err
 	})
 	if err != nil {
@@ -88,15 +88,21 @@ func (c *conn) exchange(ctx context.Context, doing string, verb contract.Verb, b
 	if err = c.run(ctx, doing, c.commandLine(verb, id), body); err != nil {
 		return nil, err
 	}
+	var useless string
 	err = c.during(ctx, doing, func() error {
 		raw, err = fetch(files, contract.AnswerName(id), maxAnswer)
-		return err
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			useless = "it ended well and left no answer"
+		case errors.Is(err, errAnswerTooLong):
+			useless = errAnswerTooLong.Error()
+		default:
+			return err
+		}
+		return nil
 	})
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: it ended well and left no answer", doing, c.address)
-	case errors.Is(err, errAnswerTooLong):
-		return nil, contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: %v", doing, c.address, errAnswerTooLong)
+	if err == nil && useless != "" {
+		err = contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: %s", doing, c.address, useless)
 	}
 	return raw, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"sync"
 	"time"
@@ -143,6 +144,9 @@ func (c *conn) explain(ctx context.Context, doing string, err error) error {
 	select {
 	case <-c.gone:
 	default:
+		if isStatus(err) {
+			return contract.NewProblem(contract.ReasonFileFailed, "%s on %s: %s", doing, c.address, printable(err.Error(), maxWords))
+		}
 		return fmt.Errorf("%s: %w", doing, err)
 	}
 	problem := c.lostWhile(doing)
@@ -156,7 +160,13 @@ func (c *conn) explain(ctx context.Context, doing string, err error) error {
 func isBreak(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, sftp.ErrSSHFxConnectionLost) || errors.Is(err, sftp.ErrSSHFxNoConnection) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, net.ErrClosed)
+}
+
+// isStatus says whether an error is how the host's SFTP server says no.
+func isStatus(err error) bool {
+	_, status := errors.AsType[*sftp.StatusError](err)
+	return status || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)
 }
 
 // missedKeepalives is how many intervals of silence make a peer dead.

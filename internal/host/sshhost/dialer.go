@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"time"
 
@@ -132,22 +133,20 @@ func (d *Dialer) handshake(ctx context.Context, w *wire, address string, check *
 		}
 	}
 	_ = w.Close()
-	problem := classifyHandshake(err, w, address, check)
 	if ctx.Err() != nil {
-		return nil, interrupted(ctx, problem)
+		err = os.ErrDeadlineExceeded // what broke the wire was us
 	}
-	return nil, problem
+	return nil, interrupted(ctx, classifyHandshake(err, address, check))
 }
 
-// classifyHandshake says why a handshake failed, by how far it came and whether the wire broke.
-func classifyHandshake(err error, w *wire, address string, check *hostKeyCheck) *contract.Problem {
+// classifyHandshake says why a handshake failed, by how far it came and whether the error is one of the wire or of the protocol.
+func classifyHandshake(err error, address string, check *hostKeyCheck) *contract.Problem {
 	if check.differs() {
 		return contract.NewProblem(contract.ReasonHostKeyMismatch, "%s shows host key %s and %s is expected",
 			address, ssh.FingerprintSHA256(check.seen()), ssh.FingerprintSHA256(check.expected))
 	}
 	negotiation, noCommon := errors.AsType[*ssh.AlgorithmNegotiationError](err)
-	seen, broken := check.seen(), w.broken()
-	silent := isTimeout(broken) || errors.Is(broken, net.ErrClosed) // only we close, when ctx ends
+	seen, broken, silent := check.seen(), isBreak(err), isTimeout(err)
 	switch {
 	case noCommon && check.expected != nil && negotiation.What == "host key":
 		return contract.NewProblem(contract.ReasonHostKeyMismatch, "%s has no host key of type %s, which is expected", address, check.expected.Type())
@@ -155,14 +154,14 @@ func classifyHandshake(err error, w *wire, address string, check *hostKeyCheck) 
 		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: no %s in common", address, negotiation.What)
 	case seen == nil && silent:
 		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: it accepts connections and does not speak SSH in time", address)
-	case seen == nil && broken != nil:
+	case seen == nil && broken:
 		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: it ended the connection before it showed a host key", address)
 	case seen == nil:
 		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: what answers does not speak SSH", address)
-	case silent || err == nil:
+	case silent:
 		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: it does not answer in time whether the key is accepted", address)
-	case broken != nil:
-		return contract.NewProblem(contract.ReasonConnectionLost, "logging in to %s: %v", address, rootCause(broken))
+	case broken:
+		return contract.NewProblem(contract.ReasonConnectionLost, "logging in to %s: %v", address, rootCause(err))
 	}
 	return contract.NewProblem(contract.ReasonKeyRefused, "%s does not let the user log in with the private key", address)
 }

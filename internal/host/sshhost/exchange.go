@@ -66,8 +66,8 @@ func tidy(files *sftp.Client) error {
 		return err
 	}
 	for _, e := range entries {
-		if name := e.Name(); strings.HasSuffix(name, partSuffix) || isExchange(name) {
-			if err = remove(files, name); err != nil {
+		if isLeftover(e.Name()) {
+			if err = remove(files, e.Name()); err != nil {
 				return err
 			}
 		}
@@ -75,9 +75,17 @@ func tidy(files *sftp.Client) error {
 	return nil
 }
 
-// isExchange says whether a file is a request or an answer of some call.
-func isExchange(name string) bool {
-	return strings.HasSuffix(name, contract.RequestName("")) || strings.HasSuffix(name, contract.AnswerName(""))
+// isLeftover says whether a file is a request or an answer of some call, whole or in part, or part of a planted daemon. Parts of streams
+// are kept: they are resumed.
+func isLeftover(name string) bool {
+	whole := strings.TrimSuffix(name, partSuffix)
+	return strings.HasSuffix(whole, contract.RequestName("")) || strings.HasSuffix(whole, contract.AnswerName("")) ||
+		whole != name && isPlanted(whole)
+}
+
+// isPlanted says whether a file is a planted daemon of any version.
+func isPlanted(name string) bool {
+	return strings.HasPrefix(name, "wicd-") && strings.HasSuffix(name, ".exe")
 }
 
 // inExchange is the path of a file in the exchange directory, relative to the user's home, where SFTP starts.
@@ -107,22 +115,69 @@ func remove(files *sftp.Client, name string) error {
 
 // put leaves content under a name: written to a temporary name with many writes on their way at once, and renamed when all of it is
 // there. content's own errors come back as they are.
-func put(files *sftp.Client, name string, content io.Reader) (sent int64, err error) {
+func put(files *sftp.Client, name string, content io.Reader, from start) (sent int64, err error) {
 	part := inExchange(name + partSuffix)
-	f, err := files.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	f, at, err := from(files, part, content)
 	if err != nil {
-		return 0, fmt.Errorf("creating the file: %w", err)
+		return 0, err
 	}
-	// The number 0 stands for as many writes at once as the session allows; ReadFrom would ask a stream for its size and, not learning
-	// it, write one packet per round trip.
-	sent, err = f.ReadFromWithConcurrency(content, 0)
-	if err = errors.Join(err, f.Close()); err != nil {
+	if _, err = f.Seek(at, io.SeekStart); err == nil {
+		// The number 0 stands for as many writes at once as the session allows; ReadFrom would ask a stream for its size and, not
+		// learning it, write one packet per round trip.
+		sent, err = f.ReadFromWithConcurrency(content, 0)
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = replace(files, part, inExchange(name))
+	}
+	if err != nil {
+		// Over a connection that broke this does nothing, and the part stays to be resumed.
 		return sent, errors.Join(err, files.Remove(part))
 	}
-	if err = replace(files, part, inExchange(name)); err != nil {
-		return sent, errors.Join(fmt.Errorf("renaming the file: %w", err), files.Remove(part))
-	}
 	return sent, nil
+}
+
+// start opens the temporary file of a transfer, and says at which offset content goes on.
+type start func(files *sftp.Client, part string, content io.Reader) (f *sftp.File, at int64, err error)
+
+// afresh begins a transfer with an empty file.
+func afresh(files *sftp.Client, part string, _ io.Reader) (*sftp.File, int64, error) {
+	f, err := files.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	if err != nil {
+		return nil, 0, fmt.Errorf("creating the file: %w", err)
+	}
+	return f, 0, nil
+}
+
+// resumeMargin is how much of the end of a broken transfer is sent again, in bytes: writes that were on their way together may have
+// arrived in any order.
+const resumeMargin = 4 << 20
+
+// resumed goes on where a broken transfer ended, for content that the receiver verifies: should it differ from what was sent before, or
+// the file have a hole, that is found there.
+func resumed(files *sftp.Client, part string, content io.Reader) (*sftp.File, int64, error) {
+	info, err := files.Stat(part)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() <= resumeMargin {
+		return afresh(files, part, content)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("looking for a broken transfer: %w", err)
+	}
+	at := info.Size() - resumeMargin
+	f, err := files.OpenFile(part, os.O_WRONLY|os.O_CREATE)
+	if err != nil {
+		return nil, 0, fmt.Errorf("opening a broken transfer: %w", err)
+	}
+	skipped, err := io.CopyN(io.Discard, content, at)
+	if errors.Is(err, io.EOF) {
+		// The content of today is shorter. What is there beyond its end must go, and nothing is left to send.
+		at, err = skipped, f.Truncate(skipped)
+	} else if err == nil {
+		err = f.Truncate(at)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(fmt.Errorf("going on with a broken transfer: %w", err), f.Close())
+	}
+	return f, at, nil
 }
 
 // replace renames a file over another one that may exist.

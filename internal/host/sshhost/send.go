@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"strings"
 
 	"github.com/pkg/sftp"
 
@@ -37,7 +36,7 @@ func (c *conn) Plant(ctx context.Context, daemon host.Blob) (sent int64, err err
 		if err != nil {
 			return 0, fmt.Errorf("opening the daemon's binary: %w", err)
 		}
-		if sent, err = c.stream(ctx, "planting the daemon", name, content); err != nil {
+		if sent, err = c.stream(ctx, "planting the daemon", name, content, afresh); err != nil {
 			return sent, err
 		}
 	}
@@ -55,7 +54,7 @@ func findPlanted(files *sftp.Client, name string, size int64) (present bool, err
 		switch {
 		case e.Name() == name:
 			present = e.Mode().IsRegular() && e.Size() == size
-		case strings.HasPrefix(e.Name(), "wicd-") && strings.HasSuffix(e.Name(), ".exe"):
+		case isPlanted(e.Name()):
 			if err = files.Remove(inExchange(e.Name())); isBreak(err) {
 				return false, err
 			}
@@ -85,20 +84,21 @@ func (c *conn) Unplant(ctx context.Context) error {
 	return err
 }
 
-// Send is host.Conn.
+// Send is host.Conn. What an earlier connection left of the same name, when it broke, is continued, so content must be such that its
+// receiver verifies it, and should be the same bytes when it is sent again.
 func (c *conn) Send(ctx context.Context, name string, content io.Reader) (sent int64, err error) {
 	doing := "sending " + name
 	if !isPlainName(name) {
 		return 0, fmt.Errorf("sending %q: not a name for the exchange directory", name)
 	}
-	return c.stream(ctx, doing, name, content)
+	return c.stream(ctx, doing, name, content, resumed)
 }
 
 // stream puts content into a file of the exchange directory.
 //
 // A pipe stands between content and SFTP, so that the end of the connection is noticed also while content has nothing to give. content
 // is closed at the end if it can be, which ends whoever writes to it.
-func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader) (sent int64, err error) {
+func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader, from start) (sent int64, err error) {
 	reader, writer := io.Pipe()
 	feeding := make(chan struct{})
 	go func() {
@@ -132,7 +132,7 @@ func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader
 	var failed *contentError
 	err = c.during(ctx, doing, func() error {
 		var err error
-		if sent, err = put(files, name, reader); errors.As(err, &failed) {
+		if sent, err = put(files, name, reader, from); errors.As(err, &failed) {
 			return nil // not the connection's fault
 		}
 		return err

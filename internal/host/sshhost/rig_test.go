@@ -1,0 +1,263 @@
+package sshhost
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
+	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/sim"
+	"github.com/windows-nodes/wmco/internal/sim/sshd"
+	"github.com/windows-nodes/wmco/internal/sim/sshd/simhost"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a simulated Windows host behind its SSH server, with a daemon that a test makes up.
+type rig struct {
+	*sshd.Server
+	machine *sim.Machine
+	key     []byte
+	daemon  host.Blob
+
+	mu  sync.Mutex
+	run func(ctx context.Context, c *call) int
+}
+
+// call is one start of the made-up daemon.
+type call struct {
+	*sim.Process
+	Verb, ID string
+}
+
+// requestPath and answerPath are where request and answer of the call lie.
+func (c *call) requestPath() string { return c.Dir + `\.wmco\` + contract.RequestName(c.ID) }
+func (c *call) answerPath() string  { return c.Dir + `\.wmco\` + contract.AnswerName(c.ID) }
+
+// take reads the request and removes it, as the daemon does.
+func (c *call) take(tb testing.TB) string {
+	content, err := winos.ReadFile(c.Host.Files, c.requestPath())
+	if err != nil {
+		tb.Errorf("reading the request: %v", err)
+	}
+	if err = c.Host.Files.Remove(c.requestPath()); err != nil {
+		tb.Errorf("removing the request: %v", err)
+	}
+	return string(content)
+}
+
+// answer writes an answer.
+func (c *call) answer(tb testing.TB, content string) {
+	if err := winos.WriteFile(c.Host.Files, c.answerPath(), strings.NewReader(content), winos.AccessInherit); err != nil {
+		tb.Errorf("writing the answer: %v", err)
+	}
+}
+
+func newRig(tb testing.TB, change ...func(o *sim.Options)) *rig {
+	tb.Helper()
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r := &rig{key: pemOf(tb, private), daemon: blob("MZ the daemon of version one")}
+	public, err := ssh.NewPublicKey(private.Public())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	options := sim.Options{
+		AuthorizedKeys: ssh.MarshalAuthorizedKey(public),
+		Programs:       map[string]sim.Program{payload.NameDaemon: r.program},
+	}
+	for _, c := range change {
+		c(&options)
+	}
+	if r.machine, err = sim.New(options); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := r.machine.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	// The test's own context ends before its clean-up; the server ends in it.
+	r.Server, err = sshd.Start(context.WithoutCancel(tb.Context()), sshd.Options{Machine: simhost.Of(r.machine), Listen: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(r.Server.Close)
+	return r
+}
+
+// does sets what the daemon does from now on.
+func (r *rig) does(run func(ctx context.Context, c *call) int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.run = run
+}
+
+func (r *rig) program(ctx context.Context, p *sim.Process) int {
+	r.mu.Lock()
+	run := r.run
+	r.mu.Unlock()
+	if len(p.Args) != 4 || p.Args[2] != "--exchange" {
+		_, _ = io.WriteString(p.Stderr, "called with other arguments than in the contract")
+		return 2
+	}
+	return run(ctx, &call{Process: p, Verb: p.Args[1], ID: p.Args[3]})
+}
+
+// target is how to get into the host.
+func (r *rig) target() host.Target {
+	return host.Target{Address: r.Address().Addr().String(), Port: int(r.Address().Port()), User: r.machine.User(), PrivateKey: r.key}
+}
+
+// dial connects with short times, so that tests of dead hosts end soon.
+func (r *rig) dial(tb testing.TB, change ...func(o *Options)) host.Conn {
+	tb.Helper()
+	o := Options{}
+	for _, c := range change {
+		c(&o)
+	}
+	c, err := New(o).Dial(tb.Context(), r.target())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return c
+}
+
+// planted connects and plants the daemon.
+func (r *rig) planted(tb testing.TB, change ...func(o *Options)) host.Conn {
+	tb.Helper()
+	c := r.dial(tb, change...)
+	if _, err := c.Plant(tb.Context(), r.daemon); err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+// exchange lists the exchange directory.
+func (r *rig) exchange(tb testing.TB) []string {
+	tb.Helper()
+	entries, err := r.machine.Host().Files.List(r.machine.Home() + `\.wmco`)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
+// place puts a file into the exchange directory.
+func (r *rig) place(tb testing.TB, name, content string) {
+	tb.Helper()
+	files := r.machine.Host().Files
+	if err := files.MkdirAll(r.machine.Home()+`\.wmco`, winos.AccessInherit); err != nil {
+		tb.Fatal(err)
+	}
+	if err := winos.WriteFile(files, r.machine.Home()+`\.wmco\`+name, strings.NewReader(content), winos.AccessInherit); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// content reads a file of the exchange directory.
+func (r *rig) content(tb testing.TB, name string) []byte {
+	tb.Helper()
+	content, err := winos.ReadFile(r.machine.Host().Files, r.machine.Home()+`\.wmco\`+name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return content
+}
+
+func blob(content string) host.Blob {
+	sum := sha256.Sum256([]byte(content))
+	return host.Blob{
+		Blob: contract.Blob{Digest: hex.EncodeToString(sum[:]), Size: int64(len(content))},
+		Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(content)), nil },
+	}
+}
+
+// pemOf gives a private key in OpenSSH's format.
+func pemOf(tb testing.TB, private any) []byte {
+	tb.Helper()
+	block, err := ssh.MarshalPrivateKey(private, "a comment")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return pem.EncodeToMemory(block)
+}
+
+// answerOf is a good answer with this result.
+func answerOf(tb testing.TB, result any) string {
+	tb.Helper()
+	content, err := json.Marshal(contract.Answer[any]{Result: result})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(content)
+}
+
+// wantReason fails unless err is a problem of this reason and holds none of the secrets.
+func wantReason(tb testing.TB, err error, want contract.Reason, secrets ...string) {
+	tb.Helper()
+	problem, found := contract.AsProblem(err)
+	if !found || problem.Reason != want {
+		tb.Errorf("answered %v, want reason %s", err, want)
+		return
+	}
+	for _, s := range secrets {
+		if strings.Contains(err.Error(), s) {
+			tb.Errorf("the error holds a secret: %v", err)
+		}
+	}
+	if strings.ContainsAny(err.Error(), "\r\n") {
+		tb.Errorf("the error has several lines: %q", err)
+	}
+}
+
+// eventually waits until a condition holds.
+func eventually(tb testing.TB, what string, holds func() bool) {
+	tb.Helper()
+	deadline := time.After(10 * time.Second)
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	for !holds() {
+		select {
+		case <-deadline:
+			tb.Fatalf("%s does not come about", what)
+		case <-ticker.C:
+		}
+	}
+}
+
+// noise is content that does not compress, the same every time.
+func noise(size int) []byte {
+	b := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
+	for i := range b {
+		b[i] ^= byte(i*2654435761>>13) ^ byte(i>>8)
+	}
+	return b
+}
