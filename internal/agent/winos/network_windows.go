@@ -19,7 +19,11 @@ func (network) NodeIP(ctx context.Context) (netip.Addr, error) {
 	if err := ctx.Err(); err != nil {
 		return netip.Addr{}, err
 	}
-	table, err := routes()
+	cards, err := networkCards()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	table, err := routes(cards)
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -27,11 +31,7 @@ func (network) NodeIP(ctx context.Context) (netip.Addr, error) {
 	if !ok {
 		return netip.Addr{}, fmt.Errorf("finding the default route: %w", ErrNotFound)
 	}
-	addresses, err := addressesOf(way.Interface)
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	ip, ok := addressFor(way.NextHop, addresses)
+	ip, ok := addressFor(way.NextHop, cards[way.Interface].addresses)
 	if !ok {
 		return netip.Addr{}, fmt.Errorf("finding an IPv4 address on interface %d, which has the default route: %w", way.Interface, ErrNotFound)
 	}
@@ -39,7 +39,8 @@ func (network) NodeIP(ctx context.Context) (netip.Addr, error) {
 }
 
 // routes reads the IPv4 routing table: https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-getipforwardtable2.
-func routes() ([]route, error) {
+// Routes of interfaces that are not there (any more) are left out.
+func routes(cards map[uint32]card) ([]route, error) {
 	var raw *windows.MibIpForwardTable2
 	if err := windows.GetIpForwardTable2(windows.AF_INET, &raw); err != nil {
 		return nil, fail(err, "reading the routing table")
@@ -49,46 +50,70 @@ func routes() ([]route, error) {
 	rows := raw.Rows()
 	for i := range rows {
 		row := &rows[i]
-		link := windows.MibIpInterfaceRow{Family: windows.AF_INET, InterfaceLuid: row.InterfaceLuid, InterfaceIndex: row.InterfaceIndex}
-		err := windows.GetIpInterfaceEntry(&link)
-		if errors.Is(err, windows.ERROR_NOT_FOUND) || errors.Is(err, windows.ERROR_FILE_NOT_FOUND) {
-			continue // the interface has gone
-		}
-		if err != nil {
-			return nil, fail(err, "reading interface %d", row.InterfaceIndex)
+		link, there := cards[row.InterfaceIndex]
+		if !there {
+			continue
 		}
 		table = append(table, route{
 			Destination:     netip.PrefixFrom(addressIn(&row.DestinationPrefix.Prefix), int(row.DestinationPrefix.PrefixLength)),
 			NextHop:         addressIn(&row.NextHop),
 			Interface:       row.InterfaceIndex,
 			Metric:          row.Metric,
-			InterfaceMetric: link.Metric,
-			Connected:       link.Connected != 0,
+			InterfaceMetric: link.metric,
+			Connected:       link.connected,
 		})
 	}
 	return table, nil
 }
 
-// addressesOf reads the IPv4 addresses of one interface.
-func addressesOf(index uint32) ([]address, error) {
-	var raw *windows.MibUnicastIpAddressTable
-	if err := windows.GetUnicastIpAddressTable(windows.AF_INET, &raw); err != nil {
-		return nil, fail(err, "reading the addresses of the machine")
-	}
-	defer windows.FreeMibTable(unsafe.Pointer(raw))
-	var addresses []address
-	rows := unsafe.Slice(&raw.Table[0], raw.NumEntries)
-	for i := range rows {
-		row := &rows[i]
-		if row.InterfaceIndex != index {
+// card is one network interface.
+type card struct {
+	metric    uint32
+	connected bool
+	addresses []address
+}
+
+// networkCards reads the interfaces that have IPv4, by index:
+// https://learn.microsoft.com/en-us/windows/win32/api/iphlpapi/nf-iphlpapi-getadaptersaddresses.
+func networkCards() (map[uint32]card, error) {
+	const flags = windows.GAA_FLAG_SKIP_ANYCAST | windows.GAA_FLAG_SKIP_MULTICAST | windows.GAA_FLAG_SKIP_DNS_SERVER
+	size := uint32(16 << 10)
+	for {
+		buffer := make([]byte, size)
+		first := (*windows.IpAdapterAddresses)(unsafe.Pointer(&buffer[0]))
+		err := windows.GetAdaptersAddresses(windows.AF_INET, flags, 0, first, &size)
+		if errors.Is(err, windows.ERROR_BUFFER_OVERFLOW) && size > uint32(len(buffer)) {
 			continue
 		}
-		addresses = append(addresses, address{
-			Prefix: netip.PrefixFrom(addressIn((*windows.RawSockaddrInet)(unsafe.Pointer(&row.Address))), int(row.OnLinkPrefixLength)),
-			Usable: row.DadState == windows.IpDadStatePreferred,
-		})
+		if errors.Is(err, windows.ERROR_NO_DATA) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fail(err, "listing network interfaces")
+		}
+		cards := map[uint32]card{}
+		for adapter := first; adapter != nil; adapter = adapter.Next {
+			cards[adapter.IfIndex] = card{
+				metric:    adapter.Ipv4Metric,
+				connected: adapter.OperStatus == windows.IfOperStatusUp,
+				addresses: addressesOf(adapter.FirstUnicastAddress),
+			}
+		}
+		return cards, nil
 	}
-	return addresses, nil
+}
+
+func addressesOf(entry *windows.IpAdapterUnicastAddress) []address {
+	var addresses []address
+	for ; entry != nil; entry = entry.Next {
+		if ip, ok := netip.AddrFromSlice(entry.Address.IP()); ok {
+			addresses = append(addresses, address{
+				Prefix: netip.PrefixFrom(ip.Unmap(), int(entry.OnLinkPrefixLength)),
+				Usable: entry.DadState == windows.IpDadStatePreferred,
+			})
+		}
+	}
+	return addresses
 }
 
 // addressIn reads the IPv4 address in a SOCKADDR_INET; the zero address if it is of another kind.

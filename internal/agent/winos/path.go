@@ -76,8 +76,8 @@ func isDevice(name string) bool {
 	if !ok {
 		digit, ok = strings.CutPrefix(base, "LPT")
 	}
-	// The superscript digits count as digits here.
-	return ok && utf8.RuneCountInString(digit) == 1 && strings.Contains("123456789¹²³", digit)
+	// The superscript digits count as digits here. Windows no longer lists 0, but older ones reserved it.
+	return ok && utf8.RuneCountInString(digit) == 1 && strings.Contains("0123456789¹²³", digit)
 }
 
 func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }

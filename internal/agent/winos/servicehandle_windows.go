@@ -124,13 +124,18 @@ func (h serviceHandle) config() (serviceConfig, error) {
 		if err != nil {
 			return serviceConfig{}, fail(err, "reading the configuration of service %s", h.name)
 		}
-		return serviceConfig{
+		found := serviceConfig{
 			kind:         raw.ServiceType,
 			start:        raw.StartType,
 			command:      windows.UTF16PtrToString(raw.BinaryPathName),
 			dependencies: decodeStrings(tail(buffer, raw.Dependencies)),
 			account:      windows.UTF16PtrToString(raw.ServiceStartName),
-		}, nil
+		}
+		if len(found.dependencies) == 0 {
+			// Wine answers none, though it keeps them where Windows does.
+			found.dependencies, err = serviceStrings(h.name, "DependOnService")
+		}
+		return found, err
 	}
 }
 
@@ -146,7 +151,7 @@ func tail(buffer []byte, p *uint16) []uint16 {
 	return unsafe.Slice(p, (uintptr(len(buffer))-offset)/unsafe.Sizeof(*p))
 }
 
-// config2 reads one level of QueryServiceConfig2.
+// config2 reads one level of QueryServiceConfig2. Wine lacks most levels (ERROR_INVALID_LEVEL), Windows none.
 func (h serviceHandle) config2(level uint32) ([]byte, error) {
 	size := uint32(1024)
 	for {
@@ -171,8 +176,12 @@ func (h serviceHandle) description() (string, error) {
 	return windows.UTF16PtrToString(raw.Description), nil
 }
 
+// recovery is empty where it can't be read; setting it works there all the same.
 func (h serviceHandle) recovery() (recovery, error) {
 	buffer, err := h.config2(windows.SERVICE_CONFIG_FAILURE_ACTIONS)
+	if errors.Is(err, windows.ERROR_INVALID_LEVEL) {
+		return recovery{}, nil
+	}
 	if err != nil {
 		return recovery{}, err
 	}
@@ -307,6 +316,11 @@ func serviceKey(name string) string { return `SYSTEM\CurrentControlSet\Services\
 const serviceEnvironmentValue = "Environment"
 
 func serviceEnvironment(name string) ([]string, error) {
+	return serviceStrings(name, serviceEnvironmentValue)
+}
+
+// serviceStrings reads a list in a service's key of the registry.
+func serviceStrings(name, value string) ([]string, error) {
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, serviceKey(name), registry.QUERY_VALUE)
 	if errors.Is(err, registry.ErrNotExist) {
 		return nil, nil
@@ -315,11 +329,11 @@ func serviceEnvironment(name string) ([]string, error) {
 		return nil, fail(err, "opening the registry key of service %s", name)
 	}
 	defer closeKey(key)
-	lines, _, err := key.GetStringsValue(serviceEnvironmentValue)
+	lines, _, err := key.GetStringsValue(value)
 	if errors.Is(err, registry.ErrNotExist) || errors.Is(err, registry.ErrUnexpectedType) {
-		return nil, nil // something of another type is no environment to the service manager either
+		return nil, nil // something of another type is no list to the service manager either
 	}
-	return lines, fail(err, "reading the environment of service %s", name)
+	return lines, fail(err, "reading %s of service %s", value, name)
 }
 
 func applyServiceEnvironment(name string, want []string) error {

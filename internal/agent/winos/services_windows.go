@@ -115,11 +115,16 @@ func (services) Apply(ctx context.Context, config ServiceConfig) error {
 	return nil
 }
 
-func (services) Start(ctx context.Context, name string) error {
+// Start also starts what the service needs, as Windows would by itself: so the error names the one that failed, and it works under Wine, which
+// leaves them stopped.
+func (s services) Start(ctx context.Context, name string) error { return s.start(ctx, name, nil) }
+
+// start knows the services that wait for this one to be started.
+func (s services) start(ctx context.Context, name string, waiting []string) error {
 	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
 		return err
 	}
-	h, err := openService(name, windows.SERVICE_QUERY_STATUS)
+	h, err := openService(name, windows.SERVICE_QUERY_STATUS|windows.SERVICE_QUERY_CONFIG)
 	if err != nil {
 		return err
 	}
@@ -139,7 +144,11 @@ func (services) Start(ctx context.Context, name string) error {
 				return fmt.Errorf("starting service %s: %w: its process ended with code %d (%d of the service)",
 					name, ErrStartFailed, status.Win32ExitCode, status.ServiceSpecificExitCode)
 			}
-			asked, err = startService(ctx, name)
+			if err = s.startNeeded(ctx, h, waiting); err == nil {
+				asked, err = startService(ctx, name)
+			}
+		case svc.StopPending:
+			return fmt.Errorf("starting service %s: %w: it is still stopping", name, ErrInUse)
 		case svc.Paused:
 			err = controlService(ctx, name, svc.Continue)
 		}
@@ -154,6 +163,28 @@ func (services) Start(ctx context.Context, name string) error {
 			return fmt.Errorf("waiting for service %s to run: %w", name, err)
 		}
 	}
+}
+
+// startNeeded starts what a service depends on. Windows lets nobody make a circle of dependencies, Wine does.
+func (s services) startNeeded(ctx context.Context, h serviceHandle, waiting []string) error {
+	if slices.ContainsFunc(waiting, func(other string) bool { return strings.EqualFold(other, h.name) }) {
+		return fmt.Errorf("starting service %s: %w: it needs itself", h.name, ErrStartFailed)
+	}
+	config, err := h.config()
+	if err != nil {
+		return err
+	}
+	waiting = append(slices.Clip(waiting), h.name)
+	for _, needed := range config.dependencies {
+		if strings.HasPrefix(needed, loadOrderGroup) {
+			continue
+		}
+		if err := s.start(ctx, needed, waiting); err != nil {
+			// What became of the other service is told, not wrapped: ErrNotFound, say, is not about this one.
+			return fmt.Errorf("starting service %s, which needs %s: %w: %v", h.name, needed, ErrStartFailed, err) //nolint:errorlint // see above
+		}
+	}
+	return nil
 }
 
 func (s services) Stop(ctx context.Context, name string) error {

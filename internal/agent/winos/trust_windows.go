@@ -42,7 +42,7 @@ func (trust) Add(ctx context.Context, der []byte) error {
 	if len(der) == 0 {
 		return errors.New("adding a root certificate: it is empty")
 	}
-	return inStore(0, func(store windows.Handle) error {
+	err := inStore(0, func(store windows.Handle) error {
 		have, err := matches(store, der)
 		release(have)
 		if err != nil || len(have) > 0 {
@@ -54,15 +54,23 @@ func (trust) Add(ctx context.Context, der []byte) error {
 		}
 		defer func() { _ = windows.CertFreeCertificateContext(certificate) }()
 		err = windows.CertAddCertificateContextToStore(store, certificate, windows.CERT_STORE_ADD_ALWAYS, nil)
-		return fail(err, "adding a root certificate")
+		if err != nil {
+			return fail(err, "adding a root certificate")
+		}
+		commit(store)
+		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return expect(der, true)
 }
 
 func (trust) Remove(ctx context.Context, der []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return inStore(0, func(store windows.Handle) error {
+	err := inStore(0, func(store windows.Handle) error {
 		// Looked up first and deleted afterwards: deleting invalidates the enumeration.
 		have, err := matches(store, der)
 		if err != nil {
@@ -74,7 +82,39 @@ func (trust) Remove(ctx context.Context, der []byte) error {
 			// Deleting also frees the context, whether it succeeds or not.
 			failed = append(failed, fail(windows.CertDeleteCertificateFromStore(certificate), "removing a root certificate"))
 		}
+		if len(have) > 0 {
+			commit(store)
+		}
 		return errors.Join(failed...)
+	})
+	if err != nil {
+		return err
+	}
+	return expect(der, false)
+}
+
+var (
+	crypt32          = windows.NewLazySystemDLL("crypt32.dll")
+	certControlStore = crypt32.NewProc("CertControlStore")
+)
+
+// commit has changes written. Windows writes them at once, but Wine only when told. What comes of it is for expect to find out.
+// Source: https://learn.microsoft.com/en-us/windows/win32/api/wincrypt/nf-wincrypt-certcontrolstore.
+func commit(store windows.Handle) {
+	const toStorage = 3 // CERT_STORE_CTRL_COMMIT
+	_, _, _ = certControlStore.Call(uintptr(store), 0, toStorage, 0)
+}
+
+// expect opens the store anew and checks that a certificate is there, or isn't: what can't be changed, such as what group policy brings, would
+// otherwise go unnoticed.
+func expect(der []byte, there bool) error {
+	return inStore(windows.CERT_STORE_READONLY_FLAG, func(store windows.Handle) error {
+		have, err := matches(store, der)
+		release(have)
+		if err != nil || (len(have) > 0) == there {
+			return err
+		}
+		return fmt.Errorf("changing the root certificates: the change was not kept: %w", ErrDenied)
 	})
 }
 
@@ -89,7 +129,6 @@ func inStore(flags uint32, work func(windows.Handle) error) error {
 	if err != nil {
 		return fail(err, "opening the root certificate store")
 	}
-	// A store writes through to the registry when it is closed at the latest.
 	return errors.Join(work(store), fail(windows.CertCloseStore(store, 0), "closing the root certificate store"))
 }
 
