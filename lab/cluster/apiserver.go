@@ -1,9 +1,6 @@
 package cluster
 
-import (
-	"fmt"
-	"strconv"
-)
+import "strconv"
 
 // auditPolicy writes one line for each request: a watch when it begins and when
 // it ends, anything else when it is answered.
@@ -66,5 +63,3 @@ func apiServerComponent(binaries Binaries, w *workspace, f files, p port) compon
 	}
 	return c
 }
-
-func apiURL(p port) string { return fmt.Sprintf("https://%s", p.address()) }

@@ -14,15 +14,9 @@ import (
 // writeModule makes a module with one main package and returns its folder.
 func writeModule(t *testing.T, source string) string {
 	t.Helper()
-	dir := t.TempDir()
-	for name, content := range map[string]string{
+	return writeTree(t, map[string]string{
 		"go.mod": "module example.com/tiny\n\ngo 1.26\n", "go.sum": "", "main.go": source,
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
+	})
 }
 
 func TestBuildOne(t *testing.T) {

@@ -32,8 +32,9 @@ type Cluster struct {
 	died      chan error
 	release   []func() // of the reserved ports
 
-	// apiServer is how to start the API server anew, on its port.
-	apiServer component
+	// What is needed to start these anew, on their ports.
+	apiServer, controllerManager component
+	controllerManagerURL         string
 
 	mu      sync.Mutex
 	running map[string]*process
@@ -108,20 +109,21 @@ func (c *Cluster) bringUp(ctx context.Context, options Options, f files) error {
 	if err != nil {
 		return err
 	}
-	c.URL = apiURL(apiPort)
+	c.URL = apiPort.url()
 	if c.admin, err = f.writeKubeconfigs(c.workspace, c.authority, c.URL); err != nil {
 		return err
 	}
 	c.Kubeconfig = f.adminKubeconfig
 	c.apiServer = apiServerComponent(options.Binaries, c.workspace, f, apiPort)
+	c.controllerManager = controllerManagerComponent(options.Binaries, c.workspace, f, managerPort, options.NodeMonitorGrace)
+	c.controllerManagerURL = managerPort.url()
 	if err := c.startEtcd(ctx, etcdComponent(options.Binaries, c.workspace)); err != nil {
 		return err
 	}
 	if err := c.startAPIServer(ctx); err != nil {
 		return err
 	}
-	return c.startControllerManager(ctx,
-		controllerManagerComponent(options.Binaries, c.workspace, f, managerPort, options.NodeMonitorGrace), managerPort)
+	return c.startControllerManager(ctx)
 }
 
 func (c *Cluster) reserve(ctx context.Context) (port, error) {

@@ -27,27 +27,24 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
+// look has one method for each side that TestCluster looks at.
+type look struct{ c *Cluster }
+
 // TestCluster looks at one cluster from all sides.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{Audit: true, NodeMonitorGrace: 3 * time.Second})
+	look := look{c}
 	t.Run("looked at", func(t *testing.T) { // returns when all the parallel ones have
-		for name, test := range map[string]func(t *testing.T, c *Cluster){
-			"kubectl and the server report the pinned version":           testVersion,
-			"the administrator's kubeconfig works":                       testKubeconfig,
-			"a service account has a token and no rights":                testServiceAccount,
-			"a certificate request is signed when approved and only so":  testSigning,
-			"a node may touch its own objects only":                      testNodeRestriction,
-			"a deployment and a daemon set get their pods":               testWorkloads,
-			"a silent node is marked and a deleted owner's objects go":   testNodeLifecycle,
-			"OpenShift's definitions are served, and installed twice":    testOpenShiftCRDs,
-			"the audit log tells who asked for what, and by which right": testAudit,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, c)
-			})
-		}
+		t.Run("kubectl and the server report the pinned version", look.version)
+		t.Run("the administrator's kubeconfig works", look.kubeconfig)
+		t.Run("a service account has a token and no rights", look.serviceAccount)
+		t.Run("a certificate request is signed when approved and only so", look.signing)
+		t.Run("a node may touch its own objects only", look.nodeRestriction)
+		t.Run("a deployment and a daemon set get their pods", look.workloads)
+		t.Run("a silent node is marked and a deleted owner's objects go", look.nodeLifecycle)
+		t.Run("OpenShift's definitions are served, and installed twice", look.openShift)
+		t.Run("the audit log tells who asked for what, and by which right", look.audit)
 	})
 	select {
 	case err := <-c.Died():
@@ -79,13 +76,14 @@ func makeNamespace(t *testing.T, client kubernetes.Interface, name string) {
 	})
 }
 
-func testVersion(t *testing.T, c *Cluster) {
+func (l look) version(t *testing.T) {
+	t.Parallel()
 	pins, err := exec.CommandContext(t.Context(), "go", "-C", "../controlplane", "list", "-m", "-f", "{{.Version}}", kubernetesModule).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	version := strings.TrimSpace(string(pins))
-	output, err := exec.CommandContext(t.Context(), c.Binaries.Kubectl, "--kubeconfig", c.Kubeconfig, "version").CombinedOutput()
+	output, err := exec.CommandContext(t.Context(), l.c.Binaries.Kubectl, "--kubeconfig", l.c.Kubeconfig, "version").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
@@ -96,26 +94,28 @@ func testVersion(t *testing.T, c *Cluster) {
 	}
 }
 
-func testKubeconfig(t *testing.T, c *Cluster) {
-	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+func (l look) kubeconfig(t *testing.T) {
+	t.Parallel()
+	config, err := clientcmd.BuildConfigFromFlags("", l.c.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Host != c.URL {
-		t.Errorf("server %s, want %s", config.Host, c.URL)
+	if config.Host != l.c.URL {
+		t.Errorf("server %s, want %s", config.Host, l.c.URL)
 	}
 	if _, err := clientFor(t, config).CoreV1().Secrets("kube-system").List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Error(err)
 	}
-	info, err := os.Stat(c.Kubeconfig)
+	info, err := os.Stat(l.c.Kubeconfig)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 }
 
-func testServiceAccount(t *testing.T, c *Cluster) {
-	makeNamespace(t, clientFor(t, c.Admin()), "accounts")
-	config, content, err := c.ServiceAccountConfig(t.Context(), "accounts", "default", 10*time.Minute)
+func (l look) serviceAccount(t *testing.T) {
+	t.Parallel()
+	makeNamespace(t, clientFor(t, l.c.Admin()), "accounts")
+	config, content, err := l.c.ServiceAccountConfig(t.Context(), "accounts", "default", 10*time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func testServiceAccount(t *testing.T, c *Cluster) {
 			t.Errorf("%s: %v; want it known and refused", name, err)
 		}
 	}
-	if _, _, err := c.ServiceAccountConfig(t.Context(), "accounts", "nobody", 10*time.Minute); !apierrors.IsNotFound(err) {
+	if _, _, err := l.c.ServiceAccountConfig(t.Context(), "accounts", "nobody", 10*time.Minute); !apierrors.IsNotFound(err) {
 		t.Errorf("a token for nobody: %v", err)
 	}
 }
@@ -161,8 +161,9 @@ func requestCertificate(t *testing.T, client kubernetes.Interface, node string) 
 	return csr
 }
 
-func testSigning(t *testing.T, c *Cluster) {
-	client := clientFor(t, c.Admin())
+func (l look) signing(t *testing.T) {
+	t.Parallel()
+	client := clientFor(t, l.c.Admin())
 	requests := client.CertificatesV1().CertificateSigningRequests()
 	waiting := requestCertificate(t, client, "csr-waiting")
 	approved := requestCertificate(t, client, "csr-approved")
@@ -189,7 +190,7 @@ func testSigning(t *testing.T, c *Cluster) {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(c.CAPEM)
+	roots.AppendCertsFromPEM(l.c.CAPEM)
 	if _, err := certificate.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		t.Error(err)
 	}
@@ -200,10 +201,11 @@ func testSigning(t *testing.T, c *Cluster) {
 	}
 }
 
-func testNodeRestriction(t *testing.T, c *Cluster) {
-	admin := clientFor(t, c.Admin())
+func (l look) nodeRestriction(t *testing.T) {
+	t.Parallel()
+	admin := clientFor(t, l.c.Admin())
 	for _, name := range []string{"own", "other"} {
-		config, err := c.UserConfig("system:node:"+name, "system:nodes")
+		config, err := l.c.UserConfig("system:node:"+name, "system:nodes")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +219,7 @@ func testNodeRestriction(t *testing.T, c *Cluster) {
 	if _, err := admin.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	config, err := c.UserConfig("system:node:own", "system:nodes")
+	config, err := l.c.UserConfig("system:node:own", "system:nodes")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,8 +243,9 @@ func testNodeRestriction(t *testing.T, c *Cluster) {
 	}
 }
 
-func testWorkloads(t *testing.T, c *Cluster) {
-	client := clientFor(t, c.Admin())
+func (l look) workloads(t *testing.T) {
+	t.Parallel()
+	client := clientFor(t, l.c.Admin())
 	makeNamespace(t, client, "workloads")
 	makeNode(t, client, "runner")
 	labels := map[string]string{"app": "x"}
@@ -295,8 +298,9 @@ func makeNode(t *testing.T, client kubernetes.Interface, name string) {
 	}
 }
 
-func testNodeLifecycle(t *testing.T, c *Cluster) {
-	client := clientFor(t, c.Admin())
+func (l look) nodeLifecycle(t *testing.T) {
+	t.Parallel()
+	client := clientFor(t, l.c.Admin())
 	makeNode(t, client, "silent")
 	owner, err := client.CoreV1().Nodes().Get(t.Context(), "silent", metav1.GetOptions{})
 	if err != nil {
@@ -332,7 +336,8 @@ func testNodeLifecycle(t *testing.T, c *Cluster) {
 	})
 }
 
-func testOpenShiftCRDs(t *testing.T, c *Cluster) {
+func (l look) openShift(t *testing.T) {
+	t.Parallel()
 	dirs, err := OpenShiftCRDDirs(t.Context(), "config/v1", "machine/v1beta1", "operator/v1", "machineconfiguration/v1")
 	if err != nil {
 		t.Fatal(err)
@@ -352,7 +357,7 @@ func testOpenShiftCRDs(t *testing.T, c *Cluster) {
 	}}
 	for range 2 {
 		began := time.Now()
-		names, err := InstallCRDs(t.Context(), c.Admin(), options)
+		names, err := InstallCRDs(t.Context(), l.c.Admin(), options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -361,16 +366,17 @@ func testOpenShiftCRDs(t *testing.T, c *Cluster) {
 		}
 		t.Logf("installed in %s", time.Since(began).Round(time.Millisecond))
 	}
-	resources, err := clientFor(t, c.Admin()).Discovery().ServerResourcesForGroupVersion("machine.openshift.io/v1beta1")
+	resources, err := clientFor(t, l.c.Admin()).Discovery().ServerResourcesForGroupVersion("machine.openshift.io/v1beta1")
 	if err != nil || len(resources.APIResources) < 2 {
 		t.Errorf("served: %v, %v", resources, err)
 	}
 }
 
-func testAudit(t *testing.T, c *Cluster) {
-	admin := clientFor(t, c.Admin())
+func (l look) audit(t *testing.T) {
+	t.Parallel()
+	admin := clientFor(t, l.c.Admin())
 	makeNamespace(t, admin, "audited")
-	config, err := c.UserConfig("auditor")
+	config, err := l.c.UserConfig("auditor")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,13 +389,13 @@ func testAudit(t *testing.T, c *Cluster) {
 	if _, err := client.Discovery().ServerGroups(); err != nil {
 		t.Fatal(err)
 	}
-	counts, err := CountRequests(c.AuditLog, func(r Request) bool {
+	counts, err := CountRequests(l.c.AuditLog, func(r Request) bool {
 		return r.Resource == "secrets" && r.Namespace == "audited" && r.Code == 403 && !r.Allowed
 	})
 	if want := (UserVerb{User: "auditor", Verb: "get"}); err != nil || len(counts) != 1 || counts[want] != 3 {
 		t.Errorf("counted %v, %v; want 3 of %v only", counts, err, want)
 	}
-	for request, err := range Requests(c.AuditLog) {
+	for request, err := range Requests(l.c.AuditLog) {
 		if err != nil {
 			t.Fatal(err)
 		}

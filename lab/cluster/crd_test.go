@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,23 +24,14 @@ status: {conditions: []}
 
 func TestReadCRDs(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	for name, content := range map[string]string{
+	dir := writeTree(t, map[string]string{
 		"one.yaml":      "# only a comment\n---\n" + crdYAML("as.example.com", "Default") + "---\nkind: ConfigMap\napiVersion: v1\n" + crdYAML("bs.example.com", "Default"),
 		"two.yml":       crdYAML("as.example.com", "TechPreview"),
 		"ignored.json":  "{",
 		"broken.txt":    "a: [",
 		"empty/x.yaml":  "",
 		"notes/read.me": "",
-	} {
-		file := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	isDefault := func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 		return crd.Annotations["release.openshift.io/feature-set"] == "Default"
 	}

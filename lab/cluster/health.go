@@ -48,8 +48,9 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	})
 }
 
-func (c *Cluster) startControllerManager(ctx context.Context, what component, at port) error {
-	p, err := c.launch(ctx, what)
+// startControllerManager starts it, for the first time or again.
+func (c *Cluster) startControllerManager(ctx context.Context) error {
+	p, err := c.launch(ctx, c.controllerManager)
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (c *Cluster) startControllerManager(ctx context.Context, what component, at
 		return fmt.Errorf("making a client: %w", err)
 	}
 	return c.untilHealthy(ctx, p, func(ctx context.Context) error {
-		if err := get(ctx, client, "https://"+at.address()+"/healthz"); err != nil {
+		if err := get(ctx, client, c.controllerManagerURL+"/healthz"); err != nil {
 			return err
 		}
 		return controllersWork(ctx, objects)

@@ -34,7 +34,11 @@ func TestTwoClustersAtOnceAndNothingLeftOfThem(t *testing.T) {
 	}
 	for _, c := range clusters {
 		if c != nil {
-			defer c.Stop()
+			t.Cleanup(func() {
+				if err := c.Stop(); err != nil {
+					t.Error(err)
+				}
+			})
 		}
 	}
 	if t.Failed() {
@@ -134,6 +138,16 @@ func TestAComponentThatDiesIsReported(t *testing.T) {
 	}
 }
 
+// writeScript writes a shell script that stands in for a component.
+func writeScript(t *testing.T, lines string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+lines+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	binaries, err := Build(t.Context(), BuildOptions{Progress: os.Stderr})
@@ -144,6 +158,7 @@ func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	idle := writeScript(t, "exec sleep 600")
 	for name, test := range map[string]struct {
 		breakIt   func(*Options)
 		component string // empty: the error is not about a component
@@ -152,7 +167,9 @@ func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 		"a component that ends at once":      {func(o *Options) { o.Binaries.APIServer = no }, apiServerName, "ended: exit status 1"},
 		"a component that refuses its flags": {func(o *Options) { o.Binaries.Etcd = o.Binaries.APIServer }, etcdName, "unknown flag"},
 		"a program that is not there":        {func(o *Options) { o.Binaries.Etcd += ".absent" }, "", "starting etcd"},
-		"a start that may take no time":      {func(o *Options) { o.StartTimeout = time.Millisecond }, etcdName, "was not healthy after"},
+		"a component that never gets ready": {
+			func(o *Options) { o.Binaries.Etcd, o.StartTimeout = idle, 200*time.Millisecond }, etcdName, "was not healthy after",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -160,8 +177,7 @@ func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 			test.breakIt(&options)
 			c, err := Start(t.Context(), options)
 			if err == nil {
-				c.Stop()
-				t.Fatal("it started")
+				t.Fatal("it started", c.Stop())
 			}
 			var failed *ComponentError
 			if errors.As(err, &failed) != (test.component != "") || (failed != nil && failed.Component != test.component) ||
@@ -182,19 +198,13 @@ func TestAStartWhosePortWasTakenBeginsAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	marker := filepath.Join(t.TempDir(), "tried")
-	script := filepath.Join(t.TempDir(), "unlucky-apiserver")
-	content := fmt.Sprintf(`#!/bin/sh
+	binaries.APIServer = writeScript(t, fmt.Sprintf(`
 if [ ! -e %[1]q ]; then
 	touch %[1]q
 	echo "listen tcp: bind: address already in use" >&2
 	exit 1
 fi
-exec %[2]q "$@"
-`, marker, binaries.APIServer)
-	if err := os.WriteFile(script, []byte(content), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	binaries.APIServer = script
+exec %[2]q "$@"`, marker, binaries.APIServer))
 	c := startCluster(t, Options{Binaries: binaries})
 	if _, err := os.Stat(marker); err != nil {
 		t.Errorf("the first try did not fail: %v", err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -84,4 +85,20 @@ func eventually(t *testing.T, ask func(ctx context.Context) error) {
 	if err != nil {
 		t.Fatalf("%v: %v", err, last)
 	}
+}
+
+// writeTree writes files, by their slash-separated path, into a new folder.
+func writeTree(t *testing.T, files map[string]string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for path, content := range files {
+		file := filepath.Join(dir, filepath.FromSlash(path))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }

@@ -32,12 +32,27 @@ func (c *Cluster) StopAPIServer() error {
 }
 
 // StartAPIServer starts a stopped API server at the same URL, with the same data
-// and identities, and returns when it is ready. It fails if it is running.
+// and identities, and returns when it is ready and the controllers work again. It
+// fails if it is running. The controller manager is started anew too: in a real
+// cluster it ends when it can't renew its lease, and without that its informers
+// would back off for up to a minute after a long outage.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err := c.startAPIServer(ctx); err != nil {
 		return fmt.Errorf("starting the API server again: %w", err)
 	}
+	if err := c.endControllerManager(); err != nil {
+		return fmt.Errorf("starting the controller manager again: %w", err)
+	}
+	if err := c.startControllerManager(ctx); err != nil {
+		return fmt.Errorf("starting the controller manager again: %w", err)
+	}
 	return nil
+}
+
+func (c *Cluster) endControllerManager() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running[controllerManagerName].kill()
 }
 
 func (c *Cluster) withAPIServer(doing string, act func(*process) error) error {

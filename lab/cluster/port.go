@@ -16,3 +16,5 @@ type port struct {
 }
 
 func (p port) address() string { return fmt.Sprintf("%s:%d", loopback, p.number) }
+
+func (p port) url() string { return "https://" + p.address() }

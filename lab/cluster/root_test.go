@@ -8,22 +8,13 @@ import (
 
 func TestModuleRoot(t *testing.T) {
 	t.Parallel()
-	top := t.TempDir()
-	for path, content := range map[string]string{
+	top := writeTree(t, map[string]string{
 		"wmco/go.mod":                     "// a comment\nmodule github.com/windows-nodes/wmco // and another\n\ngo 1.26\n",
 		"wmco/cmd/winlab/x.go":            "",
 		"wmco/lab/controlplane/go.mod":    "module github.com/windows-nodes/wmco/lab/controlplane\n",
 		"elsewhere/go.mod":                "module example.com/other\n",
 		"elsewhere/deep/module-less/x.go": "",
-	} {
-		file := filepath.Join(top, filepath.FromSlash(path))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	for name, test := range map[string]struct {
 		from, want string // relative to top; want empty: an error
 	}{
