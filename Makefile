@@ -1,0 +1,106 @@
+# Everything that a person or CI runs. `make` alone lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+OUT     := $(CURDIR)/out
+BIN     := $(OUT)/bin
+VERSION ?= 0.1.0
+IMAGE   ?= quay.io/windows-nodes/wmco:v$(VERSION)
+LDFLAGS := -s -w -X github.com/windows-nodes/wmco/internal/version.version=$(VERSION)
+# HOSTS and FAIL shape the demo, PAYLOAD=real takes out/payload instead of small stand-ins, ONCE=1 runs it to its end.
+HOSTS   ?= 3
+FAIL    ?=
+ONCE    ?=
+PAYLOAD ?=
+# SUPPLIED is a directory with the executables that can't be built from Go modules: see docs/payload.md.
+SUPPLIED ?=
+
+##@ Try it
+
+.PHONY: demo
+demo: build ## Join simulated Windows hosts to a local cluster and watch (ONCE=1, HOSTS=n, FAIL=auth,disk,…)
+	$(BIN)/winlab demo --operator $(BIN)/wmco --hosts $(HOSTS) --fail "$(FAIL)" $(if $(ONCE),--once --json $(OUT)/demo.json) $(if $(filter real,$(PAYLOAD)),--payload $(OUT)/payload)
+
+.PHONY: bench
+bench: build ## Measure joins: out/bench-join.json
+	$(BIN)/winlab bench join --operator $(BIN)/wmco --hosts 50 --json $(OUT)/bench-join.json
+
+##@ Build
+
+.PHONY: build
+build: ## Build operator, daemon (Windows) and lab into out/bin
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/wmco ./cmd/winlab
+	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/windows-instance-config-daemon.exe ./cmd/wicd
+
+.PHONY: payload
+payload: ## Cross-build the Windows binaries for nodes into out/payload (SUPPLIED=dir adds what has no Go module)
+	go run ./cmd/payload --out $(OUT)/payload --version $(VERSION) $(if $(SUPPLIED),--supplied $(SUPPLIED))
+
+.PHONY: generate
+generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the reference page anew
+	$(BIN)/controller-gen object paths=./api/...
+	$(BIN)/controller-gen crd paths=./api/... output:crd:dir=config/crd
+	go run ./config/generate
+
+##@ Check
+
+.PHONY: test
+test: fmt lint windows unit e2e ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end
+
+.PHONY: fmt
+fmt: ## Check formatting
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
+
+.PHONY: lint
+lint: $(BIN)/golangci-lint ## Lint
+	$(BIN)/golangci-lint run ./...
+
+.PHONY: windows
+windows: ## Vet and build what runs on Windows, for Windows
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go vet ./cmd/wicd/... ./internal/agent/...
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/wicd
+
+.PHONY: unit
+unit: ## Unit tests and house rules, with the race detector
+	go test -race $$(go list ./... | grep -v /test/e2e)
+
+.PHONY: e2e
+e2e: build ## End-to-end tests: real API server, real operator, simulated hosts
+	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 30m ./test/e2e/...
+
+.PHONY: fuzz
+fuzz: ## Fuzz everything that parses, 20 s each
+	@for package in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do \
+	  for name in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$package/*_test.go | cut -c6-); do \
+	    echo "== $$package $$name"; go test -run '^$$' -fuzz "^$$name$$" -fuzztime 20s ./$$package; done; done
+
+##@ Install
+
+.PHONY: image
+image: ## Build the operator's image (IMAGE=…)
+	podman build -t $(IMAGE) -f Containerfile .
+
+.PHONY: deploy
+deploy: ## Install into the cluster of the current KUBECONFIG
+	kubectl apply --server-side -k config/default
+
+.PHONY: undeploy
+undeploy: ## Remove it again. Remove the hosts from windows-instances first
+	kubectl delete -k config/default
+
+.PHONY: clean
+clean: ## Remove everything that was built here
+	rm -rf $(OUT)
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Tools are built from their pinned modules; Go's build cache makes that quick from the second time on.
+$(BIN)/controller-gen: tools/go.mod
+	@mkdir -p $(BIN) && go build -C tools -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen
+
+$(BIN)/golangci-lint: tools/lint/go.mod
+	@mkdir -p $(BIN) && go build -C tools/lint -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

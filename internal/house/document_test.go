@@ -1,0 +1,91 @@
+package house_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+var (
+	// target is a make target as documents write it; folder a path of this repository.
+	target = regexp.MustCompile("`make ([a-z0-9-]+)")
+	folder = regexp.MustCompile("`((?:api|cmd|config|docs|internal|lab|payload|test|tools|\\.ci)/[A-Za-z0-9_./-]*)`")
+	link   = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+)
+
+// documents lists the pages that people read.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "git", "ls-files", "*.md")
+	command.Dir = root(t)
+	output, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := map[string]string{}
+	for name := range strings.FieldsSeq(string(output)) {
+		content, err := os.ReadFile(filepath.Join(root(t), name))
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages[name] = string(content)
+	}
+	return pages
+}
+
+func TestDocumentsNameOnlyWhatExists(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile(filepath.Join(root(t), "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page, content := range documents(t) {
+		for _, match := range target.FindAllStringSubmatch(content, -1) {
+			if !strings.Contains(string(makefile), "\n"+match[1]+":") {
+				t.Errorf("%s names the target %q, which the Makefile does not have", page, match[1])
+			}
+		}
+		for _, match := range folder.FindAllStringSubmatch(content, -1) {
+			if _, err := os.Stat(filepath.Join(root(t), match[1])); err != nil {
+				t.Errorf("%s names %s, which does not exist", page, match[1])
+			}
+		}
+		for _, match := range link.FindAllStringSubmatch(content, -1) {
+			if _, err := os.Stat(filepath.Join(root(t), filepath.Dir(page), match[1])); err != nil {
+				t.Errorf("%s links to %s, which does not exist", page, match[1])
+			}
+		}
+	}
+}
+
+func TestEveryReasonIsNumberedOnceAndHasAFix(t *testing.T) {
+	t.Parallel()
+	numbers := map[int]contract.Reason{}
+	names := map[contract.Reason]bool{}
+	for _, e := range contract.Explanations() {
+		if other, taken := numbers[e.Number]; taken || names[e.Reason] {
+			t.Errorf("%s has the number %d of %s, or stands there twice", e.Reason, e.Number, other)
+		}
+		numbers[e.Number], names[e.Reason] = e.Reason, true
+		if e.When == "" || e.Fix == "" || !strings.HasSuffix(e.Fix, ".") || !strings.HasSuffix(e.When, ".") {
+			t.Errorf("%s lacks a sentence on when it occurs, or on the fix", e.Reason)
+		}
+	}
+	source, err := os.ReadFile(filepath.Join(root(t), "internal", "contract", "reason.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, match := range regexp.MustCompile(`Reason\w+\s+Reason = "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
+		if !names[contract.Reason(match[1])] {
+			t.Errorf("reason %s has no explanation", match[1])
+		}
+	}
+}

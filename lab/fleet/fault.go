@@ -1,0 +1,106 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/sim/sshd"
+)
+
+// Fault is a way in which a host can't become a node.
+type Fault string
+
+// Faults.
+const (
+	FaultNone        Fault = ""
+	FaultAuth        Fault = "auth"
+	FaultUnreachable Fault = "unreachable"
+	FaultHung        Fault = "hung"
+	FaultHostKey     Fault = "hostkey"
+	FaultBuild       Fault = "build"
+	FaultDisk        Fault = "disk"
+	FaultClock       Fault = "clock"
+	FaultHostname    Fault = "hostname"
+	FaultPort        Fault = "port"
+)
+
+// reasons are what the operator should say about each fault.
+func reasons() map[Fault]contract.Reason {
+	return map[Fault]contract.Reason{
+		FaultAuth: contract.ReasonKeyRefused, FaultUnreachable: contract.ReasonUnreachable, FaultHung: contract.ReasonNotSSH,
+		FaultHostKey: contract.ReasonHostKeyMismatch, FaultBuild: contract.ReasonBuildUnsupported, FaultDisk: contract.ReasonDiskFull,
+		FaultClock: contract.ReasonClockSkewed, FaultPort: contract.ReasonPortInUse, FaultHostname: contract.ReasonHostnameInvalid,
+	}
+}
+
+// Reason is what the operator should say about a host with this fault.
+func (f Fault) Reason() contract.Reason { return reasons()[f] }
+
+// ParseFaults reads a comma-separated list.
+func ParseFaults(list string) ([]Fault, error) {
+	var faults []Fault
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); name == "" {
+			continue
+		}
+		if _, ok := reasons()[Fault(name)]; !ok {
+			return nil, fmt.Errorf("fault %q is not one of %s", name, strings.Join(FaultNames(), ", "))
+		}
+		faults = append(faults, Fault(name))
+	}
+	return faults, nil
+}
+
+// FaultNames lists all faults, sorted.
+func FaultNames() []string {
+	names := []string{}
+	for f := range reasons() {
+		names = append(names, string(f))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Break gives a host a fault. FaultHostKey shows in its Entry, and FaultHostname must be given to the machine when it is made.
+func (h *Host) Break(fault Fault) {
+	h.Fault = fault
+	switch fault {
+	case FaultAuth:
+		h.Server.Change(func(s *sshd.Settings) { s.Faults.RefuseKeys = true })
+	case FaultUnreachable:
+		h.Server.Change(func(s *sshd.Settings) { s.Faults.Closed = true })
+	case FaultHung:
+		h.Server.Change(func(s *sshd.Settings) { s.Faults.Hung = true })
+	case FaultBuild:
+		h.Machine.SetBuild(14393, 1)
+	case FaultDisk:
+		h.Machine.SetDiskFree(64 << 20)
+	case FaultClock:
+		h.Machine.SetClockOffset(26 * time.Hour)
+	case FaultPort:
+		h.Machine.SetForeignPort(contract.KubeletPort, `C:\Program Files\Other\other.exe`)
+	}
+}
+
+// Mend takes the fault away.
+func (h *Host) Mend() {
+	switch h.Fault {
+	case FaultBuild:
+		h.Machine.SetBuild(20348, 2700)
+	case FaultDisk:
+		h.Machine.SetDiskFree(100 << 30)
+	case FaultClock:
+		h.Machine.SetClockOffset(0)
+	case FaultPort:
+		h.Machine.SetForeignPort(contract.KubeletPort, "")
+	default:
+		h.Server.Change(func(s *sshd.Settings) { s.Faults = sshd.Faults{} })
+	}
+	h.Fault = FaultNone
+}
+
+// nodeName is what a host name becomes as a node name.
+func nodeName(hostname string) string { return strings.ToLower(hostname) }

@@ -1,0 +1,165 @@
+package scene
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/cluster"
+)
+
+// operatorToken is how long the operator's credential lives; no lab runs longer.
+const operatorToken = 24 * time.Hour
+
+// Operator is the operator's binary as a process, under the service account that we ship.
+type Operator struct {
+	// Log is the file with everything that it wrote, over all its runs.
+	Log string
+	// Health is the address of its probes.
+	Health string
+
+	args  []string
+	env   []string
+	cmd   *exec.Cmd
+	ended chan error
+	// Starts counts runs.
+	Starts atomic.Int32
+}
+
+func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
+	payloadDir, err := s.payloadDir()
+	if err != nil {
+		return nil, err
+	}
+	_, kubeconfig, err := s.Cluster.ServiceAccountConfig(ctx, contract.OperatorNamespace, contract.OperatorServiceAccount, operatorToken)
+	if err != nil {
+		return nil, fmt.Errorf("getting the operator's credential: %w", err)
+	}
+	path := filepath.Join(s.Dir, "operator.kubeconfig")
+	if err = os.WriteFile(path, kubeconfig, 0o600); err != nil {
+		return nil, fmt.Errorf("writing the operator's kubeconfig: %w", err)
+	}
+	health, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{s.options.Operator, "--kubeconfig", path, "--payload-dir", payloadDir, "--metrics-bind-address", "0", "--health-probe-bind-address", health}
+	if s.options.Debug {
+		args = append(args, "--debugLogging")
+	}
+	return &Operator{
+		Log: filepath.Join(s.Dir, "operator.log"), Health: health, args: args,
+		env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.Dir, "WATCH_NAMESPACE=" + contract.OperatorNamespace},
+	}, nil
+}
+
+// freePort finds a loopback port that is free now.
+func freePort() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("finding a free port: %w", err)
+	}
+	address := listener.Addr().String()
+	return address, listener.Close()
+}
+
+// Start runs it, and returns when it is healthy.
+func (o *Operator) Start(ctx context.Context) error {
+	if err := o.Launch(ctx); err != nil {
+		return err
+	}
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		select {
+		case err := <-o.ended:
+			o.ended <- err
+			return false, fmt.Errorf("the operator ended: %w; its last words: %s", err, tail(o.Log))
+		default:
+		}
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.Health+"/healthz", nil)
+		if err != nil {
+			return false, err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return false, nil // not listening yet
+		}
+		return response.StatusCode == http.StatusOK, response.Body.Close()
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the operator to be healthy: %w", err)
+	}
+	return nil
+}
+
+// Launch runs it and does not wait for it.
+func (o *Operator) Launch(ctx context.Context) error {
+	output, err := os.OpenFile(o.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("opening the operator's log: %w", err)
+	}
+	defer output.Close()
+	o.cmd = exec.CommandContext(context.WithoutCancel(ctx), o.args[0], o.args[1:]...)
+	o.cmd.Env, o.cmd.Stdout, o.cmd.Stderr = o.env, output, output
+	ended, err := cluster.StartChild(o.cmd)
+	if err != nil {
+		return fmt.Errorf("starting the operator: %w", err)
+	}
+	o.Starts.Add(1)
+	o.ended = make(chan error, 1)
+	done := o.ended
+	go func() { done <- ended() }()
+	return nil
+}
+
+// Kill ends it as kill -9 does.
+func (o *Operator) Kill() error { return o.end(syscall.SIGKILL) }
+
+// Stop ends it as Kubernetes does, and kills it when it does not end within its grace period. A repeated call does nothing.
+func (o *Operator) Stop() error { return o.end(syscall.SIGTERM) }
+
+// grace is terminationGracePeriodSeconds of the Deployment.
+const grace = 10 * time.Second
+
+func (o *Operator) end(signal syscall.Signal) error {
+	if o.cmd == nil {
+		return nil
+	}
+	if err := o.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("ending the operator: %w", err)
+	}
+	timeout := time.NewTimer(grace)
+	defer timeout.Stop()
+	select {
+	case <-o.ended:
+		o.cmd = nil
+		return nil
+	case <-timeout.C:
+	}
+	if err := o.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("killing the operator: %w", err)
+	}
+	<-o.ended
+	o.cmd = nil
+	return fmt.Errorf("the operator did not end within %s of signal %s", grace, strconv.Itoa(int(signal)))
+}
+
+// tail is the end of a file, for an error.
+func tail(path string) string {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(content[max(0, len(content)-2000):])
+}

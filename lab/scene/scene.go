@@ -1,0 +1,234 @@
+package scene
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/openshift"
+)
+
+// Options of a scene.
+type Options struct {
+	// Operator is the path of the operator's binary. Required.
+	Operator string
+	// Payload is a payload directory; empty makes one of small stand-ins.
+	Payload string
+	// Hosts are the simulated hosts to start with; AuthorizedKey and Programs are filled in.
+	Hosts fleet.Options
+	// Settings is the WindowsMachineConfig's spec to begin with; nil creates none.
+	Settings *v1alpha1.WindowsMachineConfigSpec
+	// NoKey leaves the secret with the private key out.
+	NoKey bool
+	// Audit writes the API server's audit log.
+	Audit bool
+	// Keep leaves the scene's directory, with all logs, at Close.
+	Keep bool
+	// Progress receives a line for each step. Nil discards.
+	Progress io.Writer
+	// Debug makes the operator log in detail.
+	Debug bool
+}
+
+// Scene is everything, running.
+type Scene struct {
+	Cluster *cluster.Cluster
+	Fleet   *fleet.Fleet
+	// Client may do anything.
+	Client client.Client
+	// Dir holds the operator's log and kubeconfig, the payload, and the control plane's data.
+	Dir      string
+	Operator *Operator
+	Key      *Key
+
+	options Options
+	cancel  context.CancelFunc
+	subnets chan error
+}
+
+// Start brings up control plane, OpenShift's objects, what we ship, hosts, and the operator. It lists no host: see List.
+func Start(ctx context.Context, options Options) (_ *Scene, err error) {
+	if options.Progress == nil {
+		options.Progress = io.Discard
+	}
+	logf.SetLogger(logr.Discard())
+	dir, err := os.MkdirTemp("", "wmco-lab-")
+	if err != nil {
+		return nil, fmt.Errorf("making the scene's directory: %w", err)
+	}
+	s := &Scene{Dir: dir, options: options}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if err = s.startCluster(ctx); err != nil {
+		return nil, err
+	}
+	if err = s.ship(ctx); err != nil {
+		return nil, err
+	}
+	if err = s.startHosts(ctx); err != nil {
+		return nil, err
+	}
+	s.say("starting the operator")
+	if s.Operator, err = s.newOperator(ctx); err != nil {
+		return nil, err
+	}
+	return s, s.Operator.Start(ctx)
+}
+
+func (s *Scene) startCluster(ctx context.Context) (err error) {
+	s.say("starting the control plane")
+	s.Cluster, err = cluster.Start(ctx, cluster.Options{
+		Progress: s.options.Progress, DataDir: filepath.Join(s.Dir, "controlplane"), Keep: s.options.Keep, Audit: s.options.Audit,
+	})
+	if err != nil {
+		return fmt.Errorf("starting the control plane: %w", err)
+	}
+	scheme := runtime.NewScheme()
+	if err = errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return fmt.Errorf("making a scheme: %w", err)
+	}
+	if s.Client, err = client.New(s.Cluster.Admin(), client.Options{Scheme: scheme}); err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	s.say("installing OpenShift's CRDs and objects")
+	return openshift.Install(ctx, s.Cluster.Admin(), openshift.Options{APIServer: s.Cluster.URL, CA: s.Cluster.CAPEM})
+}
+
+func (s *Scene) startHosts(ctx context.Context) (err error) {
+	if s.Key, err = NewKey(); err != nil {
+		return err
+	}
+	options := s.options.Hosts
+	options.AuthorizedKey = s.Key.Public
+	if options.Programs == nil {
+		options.Programs = Programs(payloadVersion)
+	}
+	s.say(fmt.Sprintf("starting %d simulated Windows hosts", options.Count))
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.cancel = cancel
+	if s.Fleet, err = fleet.Start(running, options); err != nil {
+		return fmt.Errorf("starting hosts: %w", err)
+	}
+	s.subnets = make(chan error, 1)
+	go func() { s.subnets <- openshift.AssignSubnets(running, s.Cluster.Admin()) }()
+	if s.options.NoKey {
+		return nil
+	}
+	return s.PutKey(ctx, s.Key)
+}
+
+// payloadVersion is the version of the stand-ins.
+const payloadVersion = "v1.36.3"
+
+// payloadDir is where the operator finds its payload.
+func (s *Scene) payloadDir() (string, error) {
+	if s.options.Payload != "" {
+		return s.options.Payload, nil
+	}
+	dir := filepath.Join(s.Dir, "payload")
+	if _, err := payload.WriteStandins(dir, payloadVersion); err != nil {
+		return "", fmt.Errorf("writing the stand-in payload: %w", err)
+	}
+	return dir, nil
+}
+
+// Close ends everything and leaves nothing behind, unless it is to be kept.
+func (s *Scene) Close() error {
+	var all []error
+	if s.Operator != nil {
+		all = append(all, s.Operator.Stop())
+	}
+	if s.cancel != nil {
+		s.cancel()
+	}
+	if s.Fleet != nil {
+		all = append(all, s.Fleet.Close())
+	}
+	if s.subnets != nil {
+		all = append(all, <-s.subnets)
+	}
+	if s.Cluster != nil {
+		all = append(all, s.Cluster.Stop())
+	}
+	if !s.options.Keep {
+		all = append(all, os.RemoveAll(s.Dir))
+	}
+	return errors.Join(all...)
+}
+
+// PutKey writes the secret with the private key.
+func (s *Scene) PutKey(ctx context.Context, key *Key) error {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.PrivateKeySecret},
+		Data:       map[string][]byte{contract.PrivateKeyField: key.PEM},
+	}
+	err := s.Client.Create(ctx, secret)
+	if apierrors.IsAlreadyExists(err) {
+		err = s.Client.Update(ctx, secret)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the private key: %w", err)
+	}
+	return nil
+}
+
+// List lists exactly these hosts in windows-instances. None deletes the ConfigMap.
+func (s *Scene) List(ctx context.Context, hosts ...*fleet.Host) error {
+	data := map[string]string{}
+	for _, h := range hosts {
+		key, value := h.Entry()
+		data[key] = value
+	}
+	return s.ListRaw(ctx, data)
+}
+
+// ListRaw writes windows-instances as it is; nil deletes it.
+func (s *Scene) ListRaw(ctx context.Context, data map[string]string) error {
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.InstancesConfigMap}, Data: data}
+	if len(data) == 0 {
+		return client.IgnoreNotFound(s.Client.Delete(ctx, list))
+	}
+	err := s.Client.Create(ctx, list)
+	if apierrors.IsAlreadyExists(err) {
+		err = s.Client.Update(ctx, list)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", contract.InstancesConfigMap, err)
+	}
+	return nil
+}
+
+// Instance reads the instance of a host.
+func (s *Scene) Instance(ctx context.Context, host *fleet.Host) (*v1alpha1.WindowsInstance, error) {
+	instance := &v1alpha1.WindowsInstance{}
+	key := client.ObjectKey{Namespace: contract.OperatorNamespace, Name: host.Address().Addr().String()}
+	if err := s.Client.Get(ctx, key, instance); err != nil {
+		return nil, fmt.Errorf("reading instance %s: %w", key.Name, err)
+	}
+	return instance, nil
+}
+
+func (s *Scene) say(what string) {
+	fmt.Fprintf(s.options.Progress, "%s  %s\n", time.Now().Format("15:04:05"), what)
+}
