@@ -32,6 +32,8 @@ type conn struct {
 
 	// files is the one SFTP session, opened at the first need.
 	files *sftp.Client
+	// tidied says that the exchange directory is there and in order.
+	tidied bool
 	// planted is the name of the planted daemon; empty before Plant.
 	planted string
 

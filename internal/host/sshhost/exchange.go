@@ -21,39 +21,52 @@ const partSuffix = ".part"
 // posixRename is the extension by which SFTP replaces a file in one step.
 const posixRename = "posix-rename@openssh.com"
 
-// session gives the SFTP session, opening it the first time.
+// session gives the SFTP session, opening it the first time, with the exchange directory in order.
 //
 // Opening also takes away what earlier connections left when they broke: requests, which may hold credentials, answers, and parts of
-// files. A host has one owner at a time, so nothing of that can be in use.
+// daemons. A host has one owner at a time, so nothing of that can be in use.
 func (c *conn) session(ctx context.Context) (*sftp.Client, error) {
-	if c.files != nil {
+	if c.files != nil && c.tidied {
 		return c.files, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
 	defer cancel()
-	var files *sftp.Client
+	if c.files == nil {
+		if err := c.open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.during(ctx, "preparing the exchange directory", func() error { return tidy(c.files) }); err != nil {
+		return nil, err
+	}
+	c.tidied = true
+	return c.files, nil
+}
+
+// open starts the SFTP session.
+func (c *conn) open(ctx context.Context) error {
 	var refused bool
 	err := c.during(ctx, "starting SFTP", func() error {
-		var err error
 		// 64 writes of 32 KiB on their way fill the 2 MiB window that SSH servers give a channel; larger packets would gain nothing.
-		files, err = sftp.NewClient(c.client, sftp.UseConcurrentWrites(true))
-		if refused = err != nil && ctx.Err() == nil && c.wire.broken() == nil; refused {
+		files, err := sftp.NewClient(c.client, sftp.UseConcurrentWrites(true))
+		if err == nil {
+			c.files = files
+			return nil
+		}
+		refused = ctx.Err() == nil && c.wire.broken() == nil
+		if refused {
 			return nil
 		}
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if refused {
-		return nil, contract.NewProblem(contract.ReasonNoSFTP, "starting SFTP on %s: the SSH server refuses it", c.address)
+		return contract.NewProblem(contract.ReasonNoSFTP, "starting SFTP on %s: the SSH server refuses it", c.address)
 	}
-	c.start(func() { _ = files.Wait() })
-	c.files = files
-	if err = c.during(ctx, "preparing the exchange directory", func() error { return tidy(files) }); err != nil {
-		return nil, err
-	}
-	return files, nil
+	c.start(func() { _ = c.files.Wait() })
+	return nil
 }
 
 // tidy makes the exchange directory, or empties it of what broken connections left.

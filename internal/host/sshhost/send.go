@@ -79,7 +79,7 @@ func (c *conn) Unplant(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		c.planted = ""
+		c.planted, c.tidied = "", false
 	}
 	return err
 }

@@ -1,0 +1,361 @@
+package sshhost
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/sim"
+	"github.com/windows-nodes/wmco/internal/sim/sshd"
+)
+
+const token = "eyJhbGciOiJSUzI1NiIsImtpZCI6Ii1.c2VjcmV0LXRva2VuLW9mLWEtc2VydmljZS1hY2NvdW50"
+
+// secretive is a request that holds a credential.
+var secretive = contract.BootstrapRequest{
+	NodeName:            "win-a",
+	BootstrapKubeconfig: []byte("apiVersion: v1\nusers: [{name: x, user: {token: " + token + "}}]\n"),
+}
+
+func TestCallBringsRequestAndAnswer(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []sim.Shell{sim.ShellCmd, sim.ShellPowerShell} {
+		t.Run(string(shell), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(o *sim.Options) { o.Shell = shell })
+			r.does(func(_ context.Context, c *call) int {
+				request := c.take(t)
+				if c.Verb != "prepare" || request != `{"hostname":"win-ä"}` {
+					t.Errorf("%s is called with %s", c.Verb, request)
+				}
+				// What is said on stdout and stderr of a call that went well is of no interest.
+				_, _ = io.WriteString(c.Stdout, strings.Repeat("chatter ", 100_000))
+				_, _ = io.WriteString(c.Stderr, strings.Repeat("chatter ", 100_000))
+				c.answer(t, `{"result":{"rebooting":true,"bootID":"7"}}`)
+				return 0
+			})
+			conn := r.planted(t)
+			var answer contract.Answer[contract.PrepareAnswer]
+			if err := conn.Call(t.Context(), contract.VerbPrepare, contract.PrepareRequest{Hostname: "win-ä"}, &answer); err != nil {
+				t.Fatal(err)
+			}
+			want := contract.Answer[contract.PrepareAnswer]{Result: contract.PrepareAnswer{Rebooting: true, BootID: "7"}}
+			if diff := cmp.Diff(want, answer); diff != "" {
+				t.Errorf("the answer differs:\n%s", diff)
+			}
+			if got := r.exchange(t); !slices.Equal(got, []string{contract.PlantedName(r.daemon.Digest)}) {
+				t.Errorf("the exchange directory holds %v", got)
+			}
+		})
+	}
+}
+
+// A whole join: four calls, the planting and one stream.
+func TestManyCallsTakeOneConnectionAndOneSFTPSession(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.does(func(_ context.Context, c *call) int {
+		c.take(t)
+		c.answer(t, answerOf(t, struct{}{}))
+		return 0
+	})
+	conn := r.planted(t)
+	for _, verb := range []contract.Verb{contract.VerbPreflight, contract.VerbReceive, contract.VerbBootstrap, contract.VerbHandover} {
+		if err := conn.Call(t.Context(), verb, struct{}{}, new(contract.Answer[struct{}])); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Send(t.Context(), "payload.tar.zst", strings.NewReader("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := sshd.Counters{Connections: 1, Authenticated: 1, SFTPSessions: 1, Commands: 4}
+	if diff := cmp.Diff(want, counted(r)); diff != "" {
+		t.Errorf("counted otherwise:\n%s", diff)
+	}
+}
+
+func TestCallGivesTheVerbsOwnProblem(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.does(func(_ context.Context, c *call) int {
+		c.take(t)
+		c.answer(t, `{"problem":{"reason":"DiskFull","detail":"drive C: has\n\u0007 no room"},"result":{"facts":{"hostname":"a"},"problems":[{"reason":"Made Up!","detail":"x"}]}}`)
+		return 0
+	})
+	var answer contract.Answer[contract.PreflightAnswer]
+	if err := r.planted(t).Call(t.Context(), contract.VerbPreflight, contract.PreflightRequest{}, &answer); err != nil {
+		t.Fatal(err)
+	}
+	if answer.Problem == nil || answer.Problem.Reason != contract.ReasonDiskFull || answer.Problem.Detail != "drive C: has no room" || answer.Result.Facts.Hostname != "a" {
+		t.Errorf("answered %+v", answer)
+	}
+	if got := answer.Result.Problems[0]; got.Reason != contract.ReasonDaemonCallFailed || got.Detail != "Made Up!: x" {
+		t.Errorf("an unknown reason came through as %+v", got)
+	}
+}
+
+func TestCallSaysWhyThereIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		run  func(ctx context.Context, c *call) int
+		says string
+	}{
+		"an exit code": {func(_ context.Context, c *call) int {
+			_, _ = io.WriteString(c.Stderr, "\x1b[31mblocked\r\nby group policy\x00")
+			return 5
+		}, "exit code 5: [31mblocked by group policy"},
+		"no answer": {func(context.Context, *call) int { return 0 }, "left no answer"},
+		"an answer that is too long": {func(_ context.Context, c *call) int {
+			c.answer(t, `{"result":"`+strings.Repeat("x", maxAnswer)+`"}`)
+			return 0
+		}, "longer"},
+		"an answer that is no JSON": {func(_ context.Context, c *call) int {
+			c.answer(t, "MZ\x90\x00")
+			return 0
+		}, "reading the answer"},
+		"an answer with something behind it": {func(_ context.Context, c *call) int {
+			c.answer(t, `{"result":{}} {}`)
+			return 0
+		}, "follows"},
+		"an answer with fields that we don't know": {func(_ context.Context, c *call) int {
+			c.answer(t, `{"result":{},"evil":1}`)
+			return 0
+		}, "unknown field"},
+		"an answer without a result": {func(_ context.Context, c *call) int {
+			c.answer(t, `{}`)
+			return 0
+		}, "neither"},
+		"an answer with a result of another kind": {func(_ context.Context, c *call) int {
+			c.answer(t, `{"result":[]}`)
+			return 0
+		}, "reading the answer"},
+		"a long complaint": {func(_ context.Context, c *call) int {
+			_, _ = io.WriteString(c.Stderr, strings.Repeat("many words ", 100_000)+"the end")
+			return 1
+		}, "the end"},
+		"a complaint that quotes the request": {func(_ context.Context, c *call) int {
+			_, _ = io.WriteString(c.Stderr, "can't use "+c.take(t)+" with token "+token+" sorry")
+			return 1
+		}, "sorry"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.does(c.run)
+			conn := r.planted(t)
+			answer := contract.Answer[contract.PrepareAnswer]{Result: contract.PrepareAnswer{BootID: "as it was"}}
+			err := conn.Call(t.Context(), contract.VerbBootstrap, secretive, &answer)
+			wantReason(t, err, contract.ReasonDaemonCallFailed, token, token[40:], "BootstrapKubeconfig", "YXBpVmVyc2lvbjog")
+			if err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v does not say %q", err, c.says)
+			}
+			if err != nil && len(err.Error()) > 1000 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+			if answer.Result.BootID != "as it was" || answer.Problem != nil {
+				t.Errorf("the answer was touched: %+v", answer)
+			}
+			// The request is gone although the daemon may never have read it, and the connection can be used.
+			if got := r.exchange(t); !slices.Equal(got, []string{contract.PlantedName(r.daemon.Digest)}) {
+				t.Errorf("the exchange directory holds %v", got)
+			}
+			if conn.Err() != nil {
+				t.Errorf("the connection is lost: %v", conn.Err())
+			}
+		})
+	}
+}
+
+func TestCallOfADaemonThatDoesNotStart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	conn := r.planted(t)
+	if err := r.machine.Host().Files.Remove(r.machine.Home() + `\.wmco\` + contract.PlantedName(r.daemon.Digest)); err != nil {
+		t.Fatal(err)
+	}
+	err := conn.Call(t.Context(), contract.VerbPreflight, struct{}{}, new(contract.Answer[int]))
+	wantReason(t, err, contract.ReasonDaemonCallFailed)
+}
+
+func TestCallNeedsAPlantedDaemonAndAProperRequest(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if err := r.dial(t).Call(t.Context(), contract.VerbPreflight, struct{}{}, new(contract.Answer[int])); err == nil {
+		t.Error("a daemon is called that was not planted")
+	}
+	conn := r.planted(t)
+	if err := conn.Call(t.Context(), contract.VerbPreflight, map[string]any{"x": func() {}}, new(contract.Answer[int])); err == nil {
+		t.Error("a request that can't be encoded is sent")
+	}
+	r.does(func(_ context.Context, c *call) int { c.answer(t, `{"result":1}`); return 0 })
+	if err := conn.Call(t.Context(), contract.VerbPreflight, struct{}{}, nil); err == nil {
+		t.Error("an answer is decoded into nothing")
+	}
+}
+
+// hangs is a daemon that never ends, and leaves the request where it is.
+func hangs(ctx context.Context, _ *call) int {
+	<-ctx.Done()
+	return 1
+}
+
+func TestCallThatHangsEndsByTimeAndLeavesNoRequest(t *testing.T) {
+	t.Parallel()
+	cases := map[string]func(r *rig){
+		"the daemon hangs":       func(r *rig) { r.does(hangs) },
+		"the session never ends": func(r *rig) { r.Change(func(s *sshd.Settings) { s.Faults.HangExec = true }) },
+	}
+	for name, prepare := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			prepare(r)
+			conn := r.planted(t, func(o *Options) {
+				o.CallTimeout = func(contract.Verb) time.Duration { return 200 * time.Millisecond }
+			})
+			err := conn.Call(t.Context(), contract.VerbBootstrap, secretive, new(contract.Answer[int]))
+			wantReason(t, err, contract.ReasonDaemonCallFailed, token)
+			if !strings.Contains(err.Error(), "no answer within 200ms") {
+				t.Errorf("%v does not say that time ran out", err)
+			}
+			if got := r.exchange(t); !slices.Equal(got, []string{contract.PlantedName(r.daemon.Digest)}) {
+				t.Errorf("the exchange directory holds %v", got)
+			}
+			// Time that runs out for a command costs the command only.
+			r.Change(func(s *sshd.Settings) { s.Faults = sshd.Faults{} })
+			r.does(func(_ context.Context, c *call) int { c.answer(t, `{"result":1}`); return 0 })
+			if err = conn.Call(t.Context(), contract.VerbPreflight, struct{}{}, new(contract.Answer[int])); err != nil {
+				t.Errorf("the next call answers %v", err)
+			}
+		})
+	}
+}
+
+func TestCallEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	started := make(chan struct{})
+	r.does(func(ctx context.Context, c *call) int { close(started); return hangs(ctx, c) })
+	conn := r.planted(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- conn.Call(ctx, contract.VerbBootstrap, secretive, new(contract.Answer[int])) }()
+	<-started
+	cancel()
+	err := <-done
+	if _, is := contract.AsProblem(err); is || !errors.Is(err, context.Canceled) {
+		t.Errorf("answered %v, want the cancellation and no problem of the host", err)
+	}
+	if got := r.exchange(t); !slices.Equal(got, []string{contract.PlantedName(r.daemon.Digest)}) {
+		t.Errorf("the exchange directory holds %v", got)
+	}
+}
+
+func TestCallEndsWhenTheConnectionDoes(t *testing.T) {
+	t.Parallel()
+	cases := map[string]func(tb testing.TB, r *rig, c io.Closer){
+		"the network cuts it": func(_ testing.TB, r *rig, _ io.Closer) { r.Cut() },
+		"the host reboots":    func(tb testing.TB, r *rig, _ io.Closer) { reboot(tb, r) },
+		"its owner closes it": func(tb testing.TB, _ *rig, c io.Closer) {
+			if err := c.Close(); err != nil {
+				tb.Error(err)
+			}
+		},
+		"the host falls silent": func(_ testing.TB, r *rig, _ io.Closer) { r.Change(func(s *sshd.Settings) { s.Faults.Frozen = true }) },
+	}
+	for name, end := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			started := make(chan struct{})
+			r.does(func(ctx context.Context, c *call) int { close(started); return hangs(ctx, c) })
+			conn := r.planted(t, func(o *Options) { o.KeepaliveInterval = 50 * time.Millisecond })
+			done := make(chan error)
+			go func() { done <- conn.Call(t.Context(), contract.VerbBootstrap, secretive, new(contract.Answer[int])) }()
+			<-started
+			end(t, r, conn)
+			wantReason(t, <-done, contract.ReasonConnectionLost, token)
+			wantReason(t, conn.Err(), contract.ReasonConnectionLost)
+		})
+	}
+}
+
+func reboot(tb testing.TB, r *rig) {
+	if err := r.machine.Host().System.Reboot(tb.Context(), "a test"); err != nil {
+		tb.Error(err)
+	}
+}
+
+// A host that works for long without a word is not a dead one: it answers the questions in between.
+func TestKeepaliveLeavesALongCallAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.does(func(_ context.Context, c *call) int {
+		before := r.Counters().BytesOut
+		eventually(t, "some answers to keepalives", func() bool { return r.Counters().BytesOut > before+1000 })
+		c.answer(t, `{"result":1}`)
+		return 0
+	})
+	conn := r.planted(t, func(o *Options) { o.KeepaliveInterval = 20 * time.Millisecond })
+	if err := conn.Call(t.Context(), contract.VerbReceive, struct{}{}, new(contract.Answer[int])); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestIdleConnectionNoticesADeadHost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	conn := r.planted(t, func(o *Options) { o.KeepaliveInterval = 20 * time.Millisecond })
+	r.Change(func(s *sshd.Settings) { s.Faults.Frozen = true })
+	eventually(t, "the end of the connection", func() bool { return conn.Err() != nil })
+	wantReason(t, conn.Err(), contract.ReasonConnectionLost)
+}
+
+func TestEveryVerbHasItsTime(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []contract.Verb{contract.VerbPreflight, contract.VerbPrepare, contract.VerbReceive, contract.VerbBootstrap, contract.VerbHandover, contract.VerbCleanup, "new"} {
+		if limit := CallTimeout(verb); limit < time.Minute || limit > 30*time.Minute {
+			t.Errorf("%s may take %s", verb, limit)
+		}
+	}
+}
+
+// FuzzDecodeAnswer feeds what a hostile host may say: no panic, no half answer, no text that is unfit to be shown.
+func FuzzDecodeAnswer(f *testing.F) {
+	f.Add([]byte(`{"result":{"facts":{"hostname":"a","build":20348},"missing":[{"sha256":"00","size":1}]}}`))
+	f.Add([]byte(`{"problem":{"reason":"DiskFull","detail":"x"},"result":{"problems":[{"reason":"x","detail":"\u0000"}]}}`))
+	f.Add([]byte(`{"result":null}`))
+	f.Add([]byte(`{"result":{}}{}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var answer contract.Answer[contract.PreflightAnswer]
+		if err := decodeAnswer(raw, &answer); err != nil {
+			if diff := cmp.Diff(contract.Answer[contract.PreflightAnswer]{}, answer); diff != "" {
+				t.Errorf("refused with %v, and decoded:\n%s", err, diff)
+			}
+			if len(err.Error()) > 300 || strings.ContainsAny(err.Error(), "\n\x00") {
+				t.Errorf("the error is unfit to be shown: %q", err)
+			}
+			return
+		}
+		for _, p := range append(answer.Result.Problems, deref(answer.Problem)...) {
+			if p.Reason.Number() == 0 || len(p.Detail) > maxDetail+10 || strings.ContainsAny(p.Detail, "\r\n\x00\x1b") {
+				t.Errorf("a problem is unfit to be shown: %+v", p)
+			}
+		}
+	})
+}
+
+func deref(p *contract.Problem) []contract.Problem {
+	if p == nil {
+		return nil
+	}
+	return []contract.Problem{*p}
+}

@@ -1,0 +1,310 @@
+package sshhost
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
+	"github.com/windows-nodes/wmco/internal/sim/sshd"
+)
+
+func TestPlantSendsTheDaemonOnceAndNoOtherOneStays(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	name := contract.PlantedName(r.daemon.Digest)
+	r.place(t, "wicd-0123456789abcdef.exe", "MZ an older daemon")
+	r.place(t, "something-else.txt", "of the user")
+	for _, want := range []int64{r.daemon.Size, 0} {
+		sent, err := r.dial(t).Plant(t.Context(), r.daemon)
+		if err != nil || sent != want {
+			t.Fatalf("sent %d bytes, want %d: %v", sent, want, err)
+		}
+	}
+	if got := r.exchange(t); !slices.Equal(got, []string{"something-else.txt", name}) && !slices.Equal(got, []string{name, "something-else.txt"}) {
+		t.Errorf("the exchange directory holds %v", got)
+	}
+	if got := string(r.content(t, name)); got != "MZ the daemon of version one" {
+		t.Errorf("planted is %q", got)
+	}
+}
+
+func TestPlantReplacesADaemonOfAnotherSize(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.place(t, contract.PlantedName(r.daemon.Digest), "MZ trunc")
+	conn := r.dial(t)
+	if sent, err := conn.Plant(t.Context(), r.daemon); err != nil || sent != r.daemon.Size {
+		t.Errorf("sent %d bytes: %v", sent, err)
+	}
+}
+
+func TestPlantRefusesWhatIsNoDaemon(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	conn := r.dial(t)
+	sad := errors.New("no disk")
+	gone, evil := r.daemon, r.daemon
+	gone.Open = func() (io.ReadCloser, error) { return nil, sad }
+	evil.Digest = `..\..\x & calc`
+	if _, err := conn.Plant(t.Context(), gone); !errors.Is(err, sad) {
+		t.Errorf("a blob that can't be opened answers %v", err)
+	}
+	if _, err := conn.Plant(t.Context(), evil); err == nil {
+		t.Error("a digest that is a path is planted")
+	}
+	if conn.Err() != nil {
+		t.Errorf("the connection is lost: %v", conn.Err())
+	}
+}
+
+func TestSendReplacesWhatWasThere(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	conn := r.dial(t)
+	for _, content := range [][]byte{noise(3 << 20), []byte("short"), nil, noise(100_000)} {
+		// A reader that says nothing about its size, as a packing is.
+		sent, err := conn.Send(t.Context(), "payload.tar.zst", io.MultiReader(bytes.NewReader(content)))
+		if err != nil || sent != int64(len(content)) {
+			t.Fatalf("sent %d of %d bytes: %v", sent, len(content), err)
+		}
+		if got := r.content(t, "payload.tar.zst"); !bytes.Equal(got, content) {
+			t.Errorf("%d bytes arrived as %d others", len(content), len(got))
+		}
+	}
+	if got := r.exchange(t); !slices.Equal(got, []string{"payload.tar.zst"}) {
+		t.Errorf("the exchange directory holds %v", got)
+	}
+	want := sshd.Counters{Connections: 1, Authenticated: 1, SFTPSessions: 1}
+	if diff := cmp.Diff(want, counted(r)); diff != "" {
+		t.Errorf("counted otherwise:\n%s", diff)
+	}
+}
+
+// counted are the counters without bytes and what is open.
+func counted(r *rig) sshd.Counters {
+	c := r.Counters()
+	c.BytesIn, c.BytesOut, c.OpenConnections = 0, 0, 0
+	return c
+}
+
+func TestSendKeepsToTheExchangeDirectory(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	conn := r.dial(t)
+	for _, name := range []string{"", ".", "..", "../x", `..\x`, "a/b", `C:\x`, "a:b", "nul ", "a b", "x.", strings.Repeat("x", 200), "é"} {
+		if _, err := conn.Send(t.Context(), name, strings.NewReader("x")); err == nil {
+			t.Errorf("%q is a name", name)
+		}
+	}
+}
+
+// closable is content that notes being closed.
+type closable struct {
+	io.Reader
+	closed chan struct{}
+}
+
+func (c closable) Close() error { close(c.closed); return nil }
+
+func TestSendClosesItsContent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	conn := r.dial(t)
+	sad := errors.New("the packing went wrong")
+	cases := map[string]struct {
+		reader io.Reader
+		name   string
+		want   error
+	}{
+		"when all is sent":            {strings.NewReader("x"), "x", nil},
+		"when the content breaks":     {io.MultiReader(strings.NewReader("x"), iotest.ErrReader(sad)), "x", sad},
+		"when it ends like a network": {io.MultiReader(strings.NewReader("x"), iotest.ErrReader(io.ErrUnexpectedEOF)), "x", io.ErrUnexpectedEOF},
+	}
+	for name, c := range cases {
+		content := closable{c.reader, make(chan struct{})}
+		_, err := conn.Send(t.Context(), c.name, content)
+		if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("%s it answers %v", name, err)
+		}
+		select {
+		case <-content.closed:
+		default:
+			t.Errorf("%s the content stays open", name)
+		}
+		if conn.Err() != nil {
+			t.Fatalf("%s the connection is lost", name)
+		}
+	}
+	if got := r.exchange(t); !slices.Equal(got, []string{"x"}) {
+		t.Errorf("the exchange directory holds %v", got)
+	}
+}
+
+// A connection that breaks in the middle is noticed, what arrived stays, and the next connection sends the rest.
+func TestSendResumesWhatBroke(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	content := noise(32 << 20)
+	first := r.dial(t)
+	r.Change(func(s *sshd.Settings) { s.Faults.Drop = &sshd.Drop{After: 20 << 20, Times: 1} })
+	_, err := first.Send(t.Context(), "payload.tar.zst", bytes.NewReader(content))
+	wantReason(t, err, contract.ReasonConnectionLost)
+	wantReason(t, first.Err(), contract.ReasonConnectionLost)
+	if _, err = first.Send(t.Context(), "payload.tar.zst", bytes.NewReader(content)); err == nil {
+		t.Error("a lost connection sends")
+	}
+	sent, err := r.dial(t).Send(t.Context(), "payload.tar.zst", bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sent > 20<<20 {
+		t.Errorf("sent %d MiB again, of which most had arrived", sent>>20)
+	}
+	if !bytes.Equal(r.content(t, "payload.tar.zst"), content) {
+		t.Error("the resumed file is another one")
+	}
+}
+
+// What is resumed may have become shorter meanwhile, or be something else; then the end must still be right.
+func TestSendResumesWithOtherContent(t *testing.T) {
+	t.Parallel()
+	old := noise(12 << 20)
+	cases := map[string]struct{ content, want []byte }{
+		"a little shorter":        {old[:11<<20], old[:11<<20]},
+		"shorter than what stays": {old[:1<<20], old[:1<<20]},
+		"empty":                   {nil, nil},
+		"other and much longer":   {bytes.Repeat([]byte("y"), 16<<20), append(bytes.Clone(old[:8<<20]), bytes.Repeat([]byte("y"), 8<<20)...)},
+		"just where it broke":     {old[:8<<20], old[:8<<20]},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.place(t, "payload.tar.zst.part", string(old))
+			if _, err := r.dial(t).Send(t.Context(), "payload.tar.zst", bytes.NewReader(c.content)); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(r.content(t, "payload.tar.zst"), c.want) {
+				t.Error("the file is another one")
+			}
+		})
+	}
+}
+
+// feed is content that never ends and waits in between, like a slow packing.
+func feed(tb testing.TB) io.Reader {
+	tb.Helper()
+	r, w := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = w.Write(noise(1 << 20)) // and then nothing, without an end
+	}()
+	tb.Cleanup(func() { <-done })
+	return r
+}
+
+func TestSendEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	conn := r.dial(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, err := conn.Send(ctx, "payload.tar.zst", feed(t))
+		done <- err
+	}()
+	eventually(t, "the first mebibyte", func() bool { return r.Counters().BytesIn > 1<<20 })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("answered %v, want the cancellation", err)
+	}
+	if conn.Err() == nil {
+		t.Error("a connection that was given up looks usable")
+	}
+}
+
+func TestSendEndsWhenTheConnectionIsClosed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	conn := r.dial(t)
+	done := make(chan error)
+	go func() {
+		_, err := conn.Send(t.Context(), "payload.tar.zst", feed(t))
+		done <- err
+	}()
+	eventually(t, "the first mebibyte", func() bool { return r.Counters().BytesIn > 1<<20 })
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	wantReason(t, <-done, contract.ReasonConnectionLost)
+	if err := conn.Close(); err != nil {
+		t.Errorf("closing again: %v", err)
+	}
+}
+
+func TestSendSaysThatTheDiskIsFull(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	conn := r.dial(t)
+	r.machine.SetDiskFree(4 << 20)
+	_, err := conn.Send(t.Context(), "payload.tar.zst", bytes.NewReader(noise(8<<20)))
+	wantReason(t, err, contract.ReasonFileFailed)
+	if conn.Err() != nil {
+		t.Errorf("the connection is lost: %v", conn.Err())
+	}
+	if got := r.exchange(t); len(got) != 0 {
+		t.Errorf("the exchange directory holds %v, which takes room", got)
+	}
+}
+
+func TestWhatBrokenConnectionsLeftIsTidiedUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, name := range []string{"00.req.json", "00.ans.json", "01.req.json.part", "01.ans.json.part", "wicd-00.exe.part", "payload.tar.zst.part", "notes.json"} {
+		r.place(t, name, "left")
+	}
+	if _, err := r.dial(t).Send(t.Context(), "x", strings.NewReader("x")); err != nil {
+		t.Fatal(err)
+	}
+	got := r.exchange(t)
+	slices.Sort(got)
+	if want := []string{"notes.json", "payload.tar.zst.part", "x"}; !slices.Equal(got, want) {
+		t.Errorf("the exchange directory holds %v, want %v", got, want)
+	}
+}
+
+func TestUnplantRemovesEverything(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	conn := r.planted(t)
+	if _, err := conn.Send(t.Context(), "payload.tar.zst", strings.NewReader("x")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := conn.Unplant(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.machine.Host().Files.Stat(r.machine.Home() + `\.wmco`); err == nil {
+		t.Error("the exchange directory is there still")
+	}
+	if err := conn.Call(t.Context(), contract.VerbPreflight, struct{}{}, new(contract.Answer[int])); err == nil {
+		t.Error("a daemon is called that is not there any more")
+	}
+	// The same connection can begin anew.
+	if _, err := conn.Plant(t.Context(), r.daemon); err != nil {
+		t.Errorf("planting again: %v", err)
+	}
+}
+
+var _ host.Conn = (*conn)(nil)
