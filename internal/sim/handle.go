@@ -48,18 +48,28 @@ func (v *volume) end(o *owner, kill bool) {
 	}
 }
 
-// open opens with flags of package os. access is for a file that it creates; AccessAdministrators also changes one that exists.
-func (v *volume) open(path string, flag int, access winos.Access, o *owner) (*File, error) {
+// opening says how to open a file.
+type opening struct {
+	flag int // of package os
+	// access is for a file that is created; AccessAdministrators also changes one that exists.
+	access winos.Access
+	// exclusive keeps others from writing meanwhile.
+	exclusive bool
+	owner     *owner
+}
+
+func (v *volume) open(path string, how opening) (*File, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	f, err := v.openLocked(path, flag, access, o)
+	f, err := v.openLocked(path, how)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	return f, nil
 }
 
-func (v *volume) openLocked(path string, flag int, access winos.Access, o *owner) (*File, error) {
+func (v *volume) openLocked(path string, how opening) (*File, error) {
+	flag, o := how.flag, how.owner
 	if o != nil && o.killed {
 		return nil, ErrEnded
 	}
@@ -73,17 +83,17 @@ func (v *volume) openLocked(path string, flag int, access winos.Access, o *owner
 		if err != nil {
 			return nil, err
 		}
-		n = v.add(dir, name, access, false)
+		n = v.add(dir, name, how.access, false)
 	case err != nil:
 		return nil, err
 	case flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0:
 		return nil, fs.ErrExist
 	case n.dir():
 		return nil, winos.ErrDenied
-	case f.write && n.images > 0:
+	case f.write && (n.images > 0 || n.exclusive || how.exclusive && n.writers > 0):
 		return nil, winos.ErrInUse
-	case flag&os.O_CREATE != 0 && access != winos.AccessInherit:
-		n.access = access
+	case flag&os.O_CREATE != 0 && how.access != winos.AccessInherit:
+		n.access = how.access
 	}
 	if f.write && flag&os.O_TRUNC != 0 {
 		v.used -= n.content.size
@@ -96,6 +106,7 @@ func (v *volume) openLocked(path string, flag int, access winos.Access, o *owner
 	f.node = n
 	if f.write {
 		n.writers++
+		n.exclusive = how.exclusive
 	} else {
 		n.readers++
 	}
@@ -238,6 +249,7 @@ func (f *File) closeLocked() {
 		return
 	}
 	if f.node.writers--; f.node.writers == 0 {
+		f.node.exclusive = false
 		f.node.content.seal()
 	}
 }
@@ -249,5 +261,5 @@ func (f *File) wrap(op string, err error) error {
 // OpenFile opens a file with flags of package os (O_RDONLY, O_WRONLY, O_RDWR, O_CREATE, O_EXCL, O_TRUNC, O_APPEND), for an SFTP server. Errors are
 // those of winos.Files.
 func (m *Machine) OpenFile(path string, flag int) (*File, error) {
-	return m.volume.open(path, flag, winos.AccessInherit, nil)
+	return m.volume.open(path, opening{flag: flag})
 }

@@ -104,7 +104,7 @@ func (f serviceFace) Delete(ctx context.Context, name string) error {
 	if err := f.change(ctx); err != nil {
 		return err
 	}
-	return f.m.services.delete(name)
+	return f.m.services.delete(ctx, name)
 }
 
 func (f fileFace) owner() *owner {
@@ -115,7 +115,7 @@ func (f fileFace) owner() *owner {
 }
 
 func (f fileFace) Open(path string) (io.ReadCloser, error) {
-	file, err := f.m.volume.open(path, os.O_RDONLY, winos.AccessInherit, f.owner())
+	file, err := f.m.volume.open(path, opening{flag: os.O_RDONLY, owner: f.owner()})
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,9 @@ func (f fileFace) Open(path string) (io.ReadCloser, error) {
 }
 
 func (f fileFace) Create(path string, access winos.Access) (io.WriteCloser, error) {
-	file, err := f.m.volume.open(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, access, f.owner())
+	file, err := f.m.volume.open(path, opening{
+		flag: os.O_WRONLY | os.O_CREATE | os.O_TRUNC, access: access, exclusive: true, owner: f.owner(),
+	})
 	if err != nil {
 		return nil, err
 	}

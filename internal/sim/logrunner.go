@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-
-	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
 
 // runLogged is kube-log-runner: it runs another program with its output in a file, and ends with that program's exit code.
@@ -20,7 +18,7 @@ func runLogged(ctx context.Context, p *Process) int {
 	l.argv, l.commandLine, l.parent = child, joinCommandLine(child), p.process
 	l.reported, l.ended = nil, nil
 	if path := flags["log-file"]; path != "" {
-		log, err := m.volume.open(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, winos.AccessInherit, &p.process.owner)
+		log, err := m.volume.open(path, opening{flag: os.O_WRONLY | os.O_CREATE | os.O_APPEND, owner: &p.process.owner})
 		if err != nil {
 			_, _ = fmt.Fprintln(p.Stderr, err)
 			return 1

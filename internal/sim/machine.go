@@ -23,6 +23,7 @@ type Machine struct {
 	address  netip.Addr
 	user     string
 	programs map[string]Program
+	standard Program
 
 	knobs       *knobs
 	volume      *volume
@@ -43,14 +44,14 @@ func New(options Options) (*Machine, error) {
 	if !options.Address.Is4() {
 		return nil, fmt.Errorf("making a machine: %s is no IPv4 address", options.Address)
 	}
-	if err := checkName(options.User); err != nil {
-		return nil, fmt.Errorf("making a machine: user: %w", err)
+	if err := winos.CheckPath(`C:\Users\` + options.User); err != nil || strings.Contains(options.User, `\`) {
+		return nil, fmt.Errorf("making a machine: user name %q: %w", options.User, winos.ErrInvalidName)
 	}
 	if err := checkHostname(options.Hostname); err != nil {
 		return nil, fmt.Errorf("making a machine: %w", err)
 	}
 	m := &Machine{
-		log: options.Log, address: options.Address, user: options.User, programs: maps.Clone(options.Programs),
+		log: options.Log, address: options.Address, user: options.User, programs: maps.Clone(options.Programs), standard: options.Default,
 		knobs: newKnobs(options), environment: newEnvironment(), trust: newTrust(options.Roots), system: newSystem(options),
 		ports: newPorts(), hns: newHNS(), power: newPower(), closing: make(chan struct{}),
 		processes: processTable{running: map[uint32]*process{}, seen: map[string]struct{}{}},

@@ -48,6 +48,8 @@ type Options struct {
 	// Programs are what the exes do, by the lower-case base name of the exe. An exe without a Program runs as a service that does nothing.
 	// wicd-<hex>.exe is looked up as windows-instance-config-daemon.exe.
 	Programs map[string]Program
+	// Default is what exes do that have no Program; a service that does nothing if nil.
+	Default Program
 	// Costs are how long things take.
 	Costs Costs
 	// Log receives what the machine does, at V(1); nothing is logged if it is not set.

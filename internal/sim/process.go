@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
@@ -38,3 +39,6 @@ type Process struct {
 	process *process
 	launch  launch
 }
+
+// Linger keeps the process for d after its program has returned, with its exe in use: a service is stopped by then, and its process is not.
+func (p *Process) Linger(d time.Duration) { p.process.linger.Store(int64(d)) }

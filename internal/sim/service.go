@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf16"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
@@ -68,6 +69,9 @@ func (s *manager) notify() {
 }
 
 func (s *manager) find(name string) (*service, error) {
+	if err := checkServiceName(name); err != nil {
+		return nil, err
+	}
 	if !s.on {
 		return nil, ErrOff
 	}
@@ -159,24 +163,38 @@ func (s *manager) circular(config winos.ServiceConfig) bool {
 	return reaches(config.Dependencies)
 }
 
-func (s *manager) delete(name string) error {
+// longestDelete bounds how long a deletion waits for those who have the service open.
+const longestDelete = 30 * time.Second
+
+// delete removes a stopped service. One that somebody has open is marked for deletion and goes when they let go of it.
+func (s *manager) delete(ctx context.Context, name string) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	v, err := s.find(name)
-	if errors.Is(err, winos.ErrNotFound) {
-		return nil
+	if err == nil && (v.state != winos.ServiceStopped || v.attempt != nil) {
+		err = fmt.Errorf("deleting service %s, which is %s: %w", name, v.state, winos.ErrInUse)
 	}
+	if err == nil {
+		v.deleted = true
+		s.purge(v)
+	}
+	s.mu.Unlock()
 	if err != nil {
+		if errors.Is(err, winos.ErrNotFound) {
+			return nil
+		}
 		return err
 	}
-	v.deleted = true
-	s.purge(v)
+	ctx, cancel := context.WithTimeout(ctx, longestDelete)
+	defer cancel()
+	if err := s.wait(ctx, func() bool { return s.services[fold(name)] != v }); err != nil {
+		return fmt.Errorf("deleting service %s, which somebody has open: %w: %w", name, winos.ErrInUse, err)
+	}
 	return nil
 }
 
-// purge removes a service that is marked for deletion, once it is stopped and nobody has it open.
+// purge removes a service that is marked for deletion, once nobody has it open.
 func (s *manager) purge(v *service) {
-	if !v.deleted || v.state != winos.ServiceStopped || v.holders > 0 {
+	if !v.deleted || v.holders > 0 || s.services[fold(v.config.Name)] != v {
 		return
 	}
 	v.cancelRetry()
@@ -219,15 +237,15 @@ func (s *manager) wait(ctx context.Context, ready func() bool) error {
 }
 
 func checkConfig(config winos.ServiceConfig) error {
-	if config.Name == "" || utf16Length(config.Name) > 256 || strings.ContainsAny(config.Name, "/\\\x00") {
-		return fmt.Errorf("service name %q: %w", config.Name, winos.ErrInvalidName)
+	if err := checkServiceName(config.Name); err != nil {
+		return err
 	}
-	if config.Command == "" || strings.ContainsRune(config.Command, 0) {
+	if strings.TrimSpace(config.Command) == "" || strings.ContainsRune(config.Command, 0) {
 		return fmt.Errorf("command of service %s: %w", config.Name, winos.ErrInvalidName)
 	}
 	for _, dependency := range config.Dependencies {
-		if dependency == "" || strings.ContainsAny(dependency, "/\\\x00") {
-			return fmt.Errorf("dependency %q of service %s: %w", dependency, config.Name, winos.ErrInvalidName)
+		if err := checkServiceName(dependency); err != nil {
+			return fmt.Errorf("dependency of service %s: %w", config.Name, err)
 		}
 	}
 	for name, value := range config.Environment {
@@ -238,15 +256,22 @@ func checkConfig(config winos.ServiceConfig) error {
 	return nil
 }
 
+func checkServiceName(name string) error {
+	if name == "" || len(utf16.Encode([]rune(name))) > 256 || strings.ContainsAny(name, "/\\\x00") {
+		return fmt.Errorf("service name %q: %w", name, winos.ErrInvalidName)
+	}
+	return nil
+}
+
 // cloneConfig copies a configuration in the resolution in which Windows keeps it: milliseconds for delays, seconds for the reset.
 func cloneConfig(config winos.ServiceConfig) winos.ServiceConfig {
 	config.Dependencies = slices.Clone(config.Dependencies)
 	config.Environment = maps.Clone(config.Environment)
 	config.Recovery = slices.Clone(config.Recovery)
 	for i, delay := range config.Recovery {
-		config.Recovery[i] = delay.Truncate(time.Millisecond)
+		config.Recovery[i] = roundUp(delay, time.Millisecond)
 	}
-	config.RecoveryReset = config.RecoveryReset.Truncate(time.Second)
+	config.RecoveryReset = roundUp(config.RecoveryReset, time.Second)
 	if len(config.Dependencies) == 0 {
 		config.Dependencies = nil
 	}
@@ -258,3 +283,5 @@ func cloneConfig(config winos.ServiceConfig) winos.ServiceConfig {
 	}
 	return config
 }
+
+func roundUp(d, unit time.Duration) time.Duration { return (d + unit - 1).Truncate(unit) }

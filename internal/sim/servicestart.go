@@ -12,19 +12,33 @@ import (
 
 // startService returns when the service runs. A start goes on when the one who asked for it has gone.
 func (s *manager) startService(ctx context.Context, name string) error {
-	s.mu.Lock()
-	a, err := s.begin(name)
-	s.mu.Unlock()
-	if err != nil || a == nil {
-		return err
-	}
-	select {
-	case <-a.done:
-		return a.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	for {
+		s.mu.Lock()
+		a, err := s.begin(name)
+		changed := s.changed
+		s.mu.Unlock()
+		switch {
+		case errors.Is(err, errStopping):
+			select {
+			case <-changed:
+				continue
+			case <-ctx.Done():
+				return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+			}
+		case err != nil || a == nil:
+			return err
+		}
+		select {
+		case <-a.done:
+			return a.err
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for service %s to run: %w", name, context.Cause(ctx))
+		}
 	}
 }
+
+// errStopping is ERROR_SERVICE_CANNOT_ACCEPT_CTRL.
+var errStopping = fmt.Errorf("it is stopping: %w", winos.ErrInUse)
 
 // begin gives the start under way, after beginning one if need be; nil when the service runs already. Called with the lock held.
 func (s *manager) begin(name string) (*attempt, error) {
@@ -37,7 +51,7 @@ func (s *manager) begin(name string) (*attempt, error) {
 	case v.deleted:
 		return nil, fmt.Errorf("service %s is marked for deletion: %w", name, winos.ErrInUse)
 	case v.state == winos.ServiceStopPending:
-		return nil, fmt.Errorf("service %s is stopping: %w", name, winos.ErrInUse)
+		return nil, fmt.Errorf("service %s: %w", name, errStopping)
 	case v.state != winos.ServiceStopped:
 		return nil, nil //nolint:nilnil // A service that runs needs no attempt.
 	}

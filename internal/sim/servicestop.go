@@ -41,7 +41,7 @@ func (s *manager) stopService(ctx context.Context, name string) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return fmt.Errorf("waiting for service %s to stop: %w: %w", name, winos.ErrInUse, context.Cause(ctx))
 		}
 	}
 }

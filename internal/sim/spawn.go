@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -48,6 +49,8 @@ type process struct {
 	// dead is closed by a kill.
 	dead chan struct{}
 	once sync.Once
+	// linger is how long the process stays after its program has returned, in nanoseconds.
+	linger atomic.Int64
 }
 
 var (
@@ -121,10 +124,12 @@ func (m *Machine) run(ctx context.Context, p *process, l launch) {
 		exitCode = killedCode
 	}
 	m.log.V(1).Info("process ended", "pid", p.pid, "exe", p.exe, "exitCode", exitCode)
+	linger := time.Duration(p.linger.Load())
 	if l.reported != nil {
-		if linger := l.reported(exitCode); linger > 0 {
-			p.linger(linger, m.power.boot().Down)
-		}
+		linger = max(linger, l.reported(exitCode))
+	}
+	if linger > 0 {
+		p.stay(linger, m.power.boot().Down)
 	}
 	p.stop(errKilled)
 	m.volume.end(&p.owner, true)
@@ -137,8 +142,8 @@ func (m *Machine) run(ctx context.Context, p *process, l launch) {
 	close(p.gone)
 }
 
-// linger keeps a process that has reported its end.
-func (p *process) linger(d time.Duration, down <-chan struct{}) {
+// stay keeps a process that has reported its end.
+func (p *process) stay(d time.Duration, down <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -290,6 +295,8 @@ func (m *Machine) program(p *process) Program {
 	switch {
 	case name == logRunnerExe:
 		return runLogged
+	case m.standard != nil:
+		return m.standard
 	case p.service:
 		return idle
 	}

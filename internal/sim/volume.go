@@ -19,7 +19,7 @@ var (
 )
 
 // volume is drive C:, an NTFS file system in memory. Files that are open can be neither moved nor removed: that is what Windows does unless
-// a program says otherwise, and Go's never do.
+// a program asks for sharing that, and package os never does.
 type volume struct {
 	now func() time.Time
 	// admin says whether files for administrators may be opened.
@@ -41,7 +41,9 @@ type node struct {
 	access   winos.Access
 	readers  int
 	writers  int
-	images   int // processes that run this file
+	// exclusive says that its writer lets nobody else write.
+	exclusive bool
+	images    int // processes that run this file
 }
 
 func (n *node) dir() bool { return n.children != nil }

@@ -1,0 +1,100 @@
+package winostest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Run runs the suite. newHost is called once for each part of it.
+func Run(t *testing.T, newHost func(t *testing.T) Fixture) {
+	t.Helper()
+	for _, part := range []struct {
+		name  string
+		cases []testCase
+	}{
+		{"services", serviceCases()},
+		{"exes", exeCases()},
+		{"files", fileCases()},
+		{"names", nameCases()},
+		{"environment", environmentCases()},
+		{"trust", trustCases()},
+		{"system", systemCases()},
+		{"network", networkCases()},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			m := machine{Fixture: newHost(t)}
+			for ability := range m.Cannot {
+				if !slices.Contains(abilities(), ability) {
+					t.Fatalf("the fixture names an ability that does not exist: %q", ability)
+				}
+			}
+			for _, c := range part.cases {
+				m.runCase(t, c)
+			}
+		})
+	}
+}
+
+// testCase is one thing that has to hold.
+type testCase struct {
+	name  string
+	needs []Ability
+	// whole says that the case needs a machine that may be restarted.
+	whole bool
+	run   func(t *testing.T, m machine)
+}
+
+// machine is a fixture during one case.
+type machine struct {
+	Fixture
+	// dir is an empty directory for this case, and prefix starts the names of its services, variables and networks.
+	dir, prefix string
+}
+
+func (m machine) runCase(t *testing.T, c testCase) {
+	t.Helper()
+	for _, need := range c.needs {
+		if why, cannot := m.Cannot[need]; cannot {
+			t.Logf("left out: %s: %s", c.name, why)
+			return
+		}
+	}
+	if c.whole && m.Reboot == nil {
+		t.Logf("left out: %s: this machine must not be restarted", c.name)
+		return
+	}
+	word := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' {
+			return r
+		}
+		return -1
+	}, c.name)
+	m.prefix = "wmcotest-" + word[:min(len(word), 40)]
+	m.dir = m.Scratch + `\` + word[:min(len(word), 40)]
+	t.Run(c.name, func(t *testing.T) {
+		mkdir(t, m, m.dir)
+		c.run(t, m)
+	})
+}
+
+// patience is how long the suite waits for something that the machine does by itself.
+const patience = 30 * time.Second
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
