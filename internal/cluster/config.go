@@ -1,0 +1,107 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/netip"
+	"strings"
+
+	configv1 "github.com/openshift/api/config/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+)
+
+// singleton is the name of OpenShift's configuration objects.
+const singleton = "cluster"
+
+// How error texts name the objects.
+const (
+	nameInfrastructure  = "the Infrastructure cluster"
+	nameNetwork         = "the Network cluster of config.openshift.io"
+	nameOperatorNetwork = "the Network cluster of operator.openshift.io"
+)
+
+func (r *Reader) infrastructure(ctx context.Context, facts *blueprint.Facts) error {
+	var object configv1.Infrastructure
+	if err := get(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameInfrastructure); err != nil {
+		return err
+	}
+	var all []error
+	if facts.Platform = platform(&object); facts.Platform == "" {
+		all = append(all, incomplete("%s has no status.platformStatus.type: the installation of the cluster is not complete", nameInfrastructure))
+	}
+	server, err := blueprint.CanonicalAPIServer(object.Status.APIServerInternalURL)
+	if err != nil {
+		all = append(all, incomplete("%s: status.apiServerInternalURI: %s", nameInfrastructure, err))
+	}
+	facts.APIServer = server
+	return errors.Join(all...)
+}
+
+func platform(object *configv1.Infrastructure) blueprint.Platform {
+	name := object.Status.Platform //nolint:staticcheck // the field that older clusters have
+	if object.Status.PlatformStatus != nil && object.Status.PlatformStatus.Type != "" {
+		name = object.Status.PlatformStatus.Type
+	}
+	return blueprint.Platform(strings.ToLower(string(name)))
+}
+
+func (r *Reader) network(ctx context.Context, facts *blueprint.Facts) error {
+	var object configv1.Network
+	if err := get(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameNetwork); err != nil {
+		return err
+	}
+	var all []error
+	if facts.NetworkType = object.Spec.NetworkType; facts.NetworkType != blueprint.NetworkOVNKubernetes {
+		all = append(all, unsupported("%s: spec.networkType is %q; Windows nodes need %s", nameNetwork, facts.NetworkType, blueprint.NetworkOVNKubernetes))
+	}
+	prefix, ok := serviceNetwork(object.Spec.ServiceNetwork)
+	if !ok {
+		all = append(all, unsupported("%s: spec.serviceNetwork has no IPv4 prefix; Windows nodes need one of at least sixteen addresses", nameNetwork))
+	}
+	facts.ServiceNetwork = prefix
+	return errors.Join(all...)
+}
+
+// minServiceBits leaves room for the tenth host.
+const minServiceBits = 28
+
+// serviceNetwork is the first prefix that Windows nodes can use: they know IPv4 only.
+func serviceNetwork(prefixes []string) (netip.Prefix, bool) {
+	for _, text := range prefixes {
+		if prefix, err := netip.ParsePrefix(text); err == nil && prefix.Addr().Is4() && prefix.Bits() <= minServiceBits {
+			return prefix.Masked(), true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+func (r *Reader) hybridOverlay(ctx context.Context, facts *blueprint.Facts) error {
+	var object operatorv1.Network
+	if err := get(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameOperatorNetwork); err != nil {
+		return err
+	}
+	overlay := overlayOf(&object)
+	if overlay == nil || len(overlay.HybridClusterNetwork) == 0 {
+		return unsupported("%s: spec.defaultNetwork.ovnKubernetesConfig.hybridOverlayConfig has no hybridClusterNetwork; give it one, such as 10.132.0.0/14 with host prefix 23",
+			nameOperatorNetwork)
+	}
+	facts.HybridOverlay = true
+	if port := overlay.HybridOverlayVXLANPort; port != nil {
+		if *port == 0 || *port > math.MaxUint16 {
+			return unsupported("%s: hybridOverlayVXLANPort is %d, which is no port", nameOperatorNetwork, *port)
+		}
+		facts.VXLANPort = uint16(*port)
+	}
+	return nil
+}
+
+func overlayOf(object *operatorv1.Network) *operatorv1.HybridOverlayConfig {
+	if object.Spec.DefaultNetwork.OVNKubernetesConfig == nil {
+		return nil
+	}
+	return object.Spec.DefaultNetwork.OVNKubernetesConfig.HybridOverlayConfig
+}

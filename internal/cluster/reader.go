@@ -1,0 +1,107 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	configv1 "github.com/openshift/api/config/v1"
+	machineconfigurationv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Versioner tells the version of the API server; a discovery client is one.
+type Versioner interface {
+	// ServerVersion asks the API server each time.
+	ServerVersion() (*version.Info, error)
+}
+
+// Options of a Reader.
+type Options struct {
+	// Cached reads the objects of Inputs; a manager's client is one.
+	Cached client.Reader
+	// Live reads Secrets and rendered MachineConfigs, which are not worth a cache: the one for safety, the others for their size.
+	Live client.Reader
+	// Version tells the version of the API server.
+	Version Versioner
+	// Proxy is the cluster-wide proxy, as the operator itself was given it.
+	Proxy blueprint.Proxy
+}
+
+// Reader reads the facts of an OpenShift cluster.
+type Reader struct {
+	cached, live client.Reader
+	version      Versioner
+	proxy        blueprint.Proxy
+}
+
+var _ Source = (*Reader)(nil)
+
+// NewReader makes a Reader. All readers of its options are needed.
+func NewReader(o Options) (*Reader, error) {
+	if o.Cached == nil || o.Live == nil || o.Version == nil {
+		return nil, errors.New("a reader of clusters needs a cached and a live client and a versioner")
+	}
+	return &Reader{cached: o.Cached, live: o.Live, version: o.Version, proxy: o.Proxy}, nil
+}
+
+// AddToScheme adds OpenShift's types to a scheme.
+func AddToScheme(scheme *runtime.Scheme) error {
+	return errors.Join(configv1.Install(scheme), operatorv1.Install(scheme), machineconfigurationv1.Install(scheme))
+}
+
+// Facts implements Source.
+func (r *Reader) Facts(ctx context.Context) (blueprint.Facts, error) {
+	facts := blueprint.Facts{Proxy: r.proxy}
+	var all []error
+	for _, read := range []func(context.Context, *blueprint.Facts) error{
+		r.serverVersion, r.infrastructure, r.network, r.hybridOverlay, r.kubeletCA, r.worker, r.bootstrapCA,
+	} {
+		all = append(all, read(ctx, &facts))
+	}
+	if err := errors.Join(all...); err != nil {
+		return blueprint.Facts{}, err
+	}
+	return facts, nil
+}
+
+func (r *Reader) serverVersion(_ context.Context, facts *blueprint.Facts) error {
+	info, err := r.version.ServerVersion()
+	if err != nil {
+		return fmt.Errorf("reading the API server's version: %w", err)
+	}
+	facts.KubernetesVersion = info.GitVersion
+	return nil
+}
+
+// get reads one object. What an administrator can mend becomes a problem that names the object.
+func get(ctx context.Context, reader client.Reader, object client.Object, key client.ObjectKey, name string) error {
+	err := reader.Get(ctx, key, object)
+	switch {
+	case err == nil:
+		return nil
+	case meta.IsNoMatchError(err):
+		return contract.NewProblem(contract.ReasonClusterFactsIncomplete, "%s can't be read: the cluster does not have this kind of object, so it is not OpenShift", name)
+	case apierrors.IsNotFound(err):
+		return contract.NewProblem(contract.ReasonClusterFactsIncomplete, "%s does not exist", name)
+	case apierrors.IsForbidden(err):
+		return contract.NewProblem(contract.ReasonClusterFactsIncomplete, "%s may not be read: give the operator the rights of its manifests again", name)
+	}
+	return fmt.Errorf("reading %s: %w", name, err)
+}
+
+func incomplete(format string, args ...any) *contract.Problem {
+	return contract.NewProblem(contract.ReasonClusterFactsIncomplete, format, args...)
+}
+
+func unsupported(format string, args ...any) *contract.Problem {
+	return contract.NewProblem(contract.ReasonNetworkUnsupported, format, args...)
+}

@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Source gives the facts of one kind of cluster.
+type Source interface {
+	// Facts reads all facts. Its error joins everything that is wrong: what an administrator can mend is a *contract.Problem (see Problems), and
+	// anything else is worth another try. A repeated call reads again.
+	Facts(ctx context.Context) (blueprint.Facts, error)
+	// Inputs are the objects whose change may change the facts. The answer is always the same.
+	Inputs() []Input
+}
+
+// Input is one object that facts are read from.
+type Input struct {
+	// Object has the type and the name, and the namespace if there is one.
+	Object client.Object
+	// Content is the part of such an object that facts are made from. Two objects with equal content give equal facts.
+	Content func(object client.Object) string
+}
+
+// Problems are the problems in an error of Facts or of blueprint.Render, in their order; err itself may be nil.
+func Problems(err error) (all []*contract.Problem) {
+	switch e := err.(type) { //nolint:errorlint // the tree is walked by hand, because errors.As finds only the first
+	case nil:
+	case *contract.Problem:
+		all = append(all, e)
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			all = append(all, Problems(inner)...)
+		}
+	case interface{ Unwrap() error }:
+		all = Problems(e.Unwrap())
+	}
+	return all
+}
+
+// OnlyProblems says whether an error holds nothing but problems, so that trying again without a change is of no use.
+func OnlyProblems(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // likewise
+	case nil:
+		return false
+	case *contract.Problem:
+		return true
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			if !OnlyProblems(inner) {
+				return false
+			}
+		}
+		return true
+	case interface{ Unwrap() error }:
+		return OnlyProblems(e.Unwrap())
+	}
+	return false
+}

@@ -1,0 +1,112 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+
+	machineconfigurationv1 "github.com/openshift/api/machineconfiguration/v1"
+	kubeletconfigv1 "k8s.io/kubelet/config/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+)
+
+// What Linux workers are, as far as we follow them.
+const (
+	workerPool          = "worker"
+	nameWorkerPool      = "the MachineConfigPool worker"
+	kubeletUnit         = "kubelet.service"
+	flagCloudProvider   = "cloud-provider"
+	credentialFile      = "/etc/kubernetes/credential-providers/ecr-credential-provider.yaml"
+	credentialKind      = "CredentialProviderConfig"
+	credentialGroup     = "kubelet.config.k8s.io/"
+	maxProviders        = 16
+	maxCredentialConfig = 64 << 10
+)
+
+// worker reads how Linux workers start their kubelet, from the MachineConfig that they run.
+func (r *Reader) worker(ctx context.Context, facts *blueprint.Facts) error {
+	var pool machineconfigurationv1.MachineConfigPool
+	if err := get(ctx, r.cached, &pool, client.ObjectKey{Name: workerPool}, nameWorkerPool); err != nil {
+		return err
+	}
+	name := renderedName(&pool)
+	if name == "" {
+		return incomplete("%s names no rendered configuration yet; see whether the cluster operator machine-config is healthy", nameWorkerPool)
+	}
+	what := "the MachineConfig " + name
+	var object machineconfigurationv1.MachineConfig
+	if err := get(ctx, r.live, &object, client.ObjectKey{Name: name}, what); err != nil {
+		return err
+	}
+	config, err := parseIgnition(object.Spec.Config.Raw)
+	if err != nil {
+		return incomplete("%s: spec.config: %s", what, err)
+	}
+	var all []error
+	if facts.CloudProvider, err = cloudProvider(config); err != nil {
+		all = append(all, incomplete("%s: unit %s: %s", what, kubeletUnit, err))
+	}
+	if facts.CredentialProviders, err = credentialProviders(config); err != nil {
+		all = append(all, incomplete("%s: file %s: %s", what, credentialFile, err))
+	}
+	return errors.Join(all...)
+}
+
+// renderedName is the configuration that all workers have, or, in a pool that never had one, the one that they are to get.
+func renderedName(pool *machineconfigurationv1.MachineConfigPool) string {
+	if name := pool.Status.Configuration.Name; name != "" {
+		return name
+	}
+	return pool.Spec.Configuration.Name
+}
+
+func cloudProvider(config ignition) (string, error) {
+	text, ok := config.unit(kubeletUnit)
+	if !ok {
+		return "", errors.New("there is no such unit")
+	}
+	words, err := execStart(text)
+	if err != nil {
+		return "", err
+	}
+	value, _ := flagValue(words, flagCloudProvider)
+	if strings.ContainsAny(value, "$%") {
+		return "", errors.New("--cloud-provider depends on a variable")
+	}
+	return value, nil
+}
+
+// legalProvider is what may name the program of a credential provider: kubelet runs it from C:\k.
+func legalProvider(name string) bool {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}(\.exe)?$`).MatchString(name)
+}
+
+func credentialProviders(config ignition) (*kubeletconfigv1.CredentialProviderConfig, error) {
+	text, ok, err := config.file(credentialFile)
+	if err != nil || !ok {
+		return nil, err
+	}
+	if len(text) > maxCredentialConfig {
+		return nil, errors.New("it is larger than 64 KiB")
+	}
+	var providers kubeletconfigv1.CredentialProviderConfig
+	if err = yaml.Unmarshal(text, &providers); err != nil {
+		return nil, errors.New("it is not the YAML of a " + credentialKind)
+	}
+	if providers.Kind != credentialKind || !strings.HasPrefix(providers.APIVersion, credentialGroup) {
+		return nil, errors.New("it is no " + credentialKind + " of " + credentialGroup)
+	}
+	if len(providers.Providers) == 0 || len(providers.Providers) > maxProviders {
+		return nil, errors.New("it has no providers, or too many")
+	}
+	for _, p := range providers.Providers {
+		if !legalProvider(p.Name) {
+			return nil, errors.New("a provider's name is not that of a program")
+		}
+	}
+	return &providers, nil
+}
