@@ -201,7 +201,7 @@ func (b *builder) buildOne(ctx context.Context, p program, linkerFlags, title st
 		b.sayf("building %s: %s", title, time.Since(began).Round(time.Second))
 	})
 	b.sayf("building %s", title)
-	err := runBound(cmd)
+	err := runChild(cmd)
 	stop()
 	if err != nil {
 		return fmt.Errorf("%w; the go command said:\n%s\n"+

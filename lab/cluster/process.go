@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"sync/atomic"
 )
 
@@ -53,12 +52,12 @@ func start(ctx context.Context, c component) (*process, error) {
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.dir, "TMPDIR=" + c.dir}
 	p := &process{component: c, cmd: cmd, ended: make(chan struct{})}
-	started, finished := runOnOwnThread(cmd)
-	if err := <-started; err != nil {
+	wait, err := StartChild(cmd)
+	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", c.name, err)
 	}
 	go func() {
-		p.err = <-finished
+		p.err = wait()
 		close(p.ended)
 	}()
 	return p, nil
@@ -84,32 +83,4 @@ func (p *process) hasEnded() bool {
 	default:
 		return false
 	}
-}
-
-// runBound runs a command to its end, tied to the life of this process.
-func runBound(cmd *exec.Cmd) error {
-	started, finished := runOnOwnThread(cmd)
-	if err := <-started; err != nil {
-		return err
-	}
-	return <-finished
-}
-
-// runOnOwnThread starts a command and waits for it, both on one OS thread that
-// does nothing else. On Linux the kernel ends a child when the thread that forked
-// it ends, not when the process does, and the Go runtime ends idle threads as it
-// likes; this thread lives exactly as long as the child.
-func runOnOwnThread(cmd *exec.Cmd) (started, finished <-chan error) {
-	tieToParent(cmd)
-	start, finish := make(chan error, 1), make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		start <- err
-		if err == nil {
-			finish <- cmd.Wait()
-		}
-	}()
-	return start, finish
 }

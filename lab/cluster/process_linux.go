@@ -7,7 +7,8 @@ import (
 
 // tieToParent makes the kernel kill the command when the thread that starts it
 // ends, thus also when this process is killed, and puts it in a process group of
-// its own; cancelling the command's context kills that whole group.
+// its own, which Ctrl-C in a terminal doesn't reach; cancelling the command's
+// context kills that whole group.
 func tieToParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
