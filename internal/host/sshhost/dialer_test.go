@@ -73,7 +73,7 @@ func TestDialSaysWhyItFailed(t *testing.T) {
 			target := r.target()
 			c.prepare(t, r, &target)
 			o := Options{}
-			if c.want != contract.ReasonKeyRefused && c.want != contract.ReasonConnectionLost {
+			if c.want == contract.ReasonNotSSH {
 				hasty(&o)
 			}
 			conn, err := New(o).Dial(t.Context(), target)
