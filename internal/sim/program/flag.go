@@ -1,0 +1,49 @@
+package program
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// newFlags begins the flags of a program. Its usage goes nowhere.
+func newFlags(name string) *pflag.FlagSet {
+	flags := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	return flags
+}
+
+// tolerate defines flags that mean nothing to a stand-in.
+func tolerate(flags *pflag.FlagSet, switches, values string) {
+	for name := range strings.FieldsSeq(switches) {
+		flags.Bool(name, false, "")
+	}
+	for name := range strings.FieldsSeq(values) {
+		flags.String(name, "", "")
+	}
+}
+
+// parse parses arguments and refuses those that are no flags.
+func parse(flags *pflag.FlagSet, args []string) error {
+	if err := flags.Parse(args); err != nil {
+		return fmt.Errorf("parsing %s's flags: %w", flags.Name(), err)
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("parsing %s's flags: unknown command %q", flags.Name(), flags.Arg(0))
+	}
+	return nil
+}
+
+// doubleDashes lets pflag read the flags of programs that use Go's own package, where one dash is as good as two.
+func doubleDashes(args []string) []string {
+	doubled := make([]string, 0, len(args))
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--") && len(arg) > 2 {
+			arg = "-" + arg
+		}
+		doubled = append(doubled, arg)
+	}
+	return doubled
+}
