@@ -1,0 +1,61 @@
+// Command wicd is the daemon: it makes a Windows machine a node, and runs on it as the service windows-instance-config-daemon.
+//
+// It gives the command tree of internal/agent/cli the machine that it runs on. On other systems it builds, shows its help, and can do nothing.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/windows-nodes/wmco/internal/agent/cli"
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// version is set with -ldflags "-X main.version=…".
+var version = "dev" //nolint:gochecknoglobals // the linker can set nothing else
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding the own program: %w", err)
+	}
+	return cli.New(cli.Options{
+		Host:       winos.New(),
+		Version:    version,
+		HomeDir:    home(self),
+		Self:       self,
+		Stdin:      os.Stdin,
+		Stdout:     os.Stdout,
+		Stderr:     os.Stderr,
+		RunService: runService,
+	}).ExecuteContext(ctx)
+}
+
+// home is the directory above the exchange directory that the own program lies in; for a program elsewhere, the user's home.
+func home(self string) string {
+	dir := filepath.Dir(self)
+	if strings.EqualFold(filepath.Base(dir), contract.ExchangeDir) {
+		return filepath.Dir(dir)
+	}
+	user, err := os.UserHomeDir()
+	if err != nil {
+		return "" // a verb with --exchange says that it is not known
+	}
+	return user
+}

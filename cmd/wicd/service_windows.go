@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sys/windows/svc"
+)
+
+// runService runs under the service manager. A failure ends the service with a service-specific exit code, so that its recovery settings apply.
+func runService(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error {
+	h := &handler{ctx: func() context.Context { return ctx }, run: run}
+	if err := svc.Run(name, h); err != nil {
+		return fmt.Errorf("running as service %s: %w", name, err)
+	}
+	return h.err
+}
+
+// handler is the service as the service manager sees it.
+type handler struct {
+	// ctx gives the context of the process: svc.Handler has no place for one.
+	ctx func() context.Context
+	run func(ctx context.Context, running func()) error
+	err error
+}
+
+var _ svc.Handler = (*handler)(nil)
+
+// failed is the service-specific exit code of a service that ended with an error; the log says which.
+const failed = 1
+
+// Execute is svc.Handler.
+func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (specific bool, code uint32) {
+	ctx, cancel := context.WithCancel(h.ctx())
+	defer cancel()
+	status <- svc.Status{State: svc.StartPending}
+	up := make(chan struct{}, 1)
+	done := make(chan error, 1)
+	go func() {
+		done <- h.run(ctx, func() {
+			select {
+			case up <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	current := svc.Status{State: svc.StartPending}
+	for {
+		select {
+		case <-up:
+			current = svc.Status{State: svc.Running, Accepts: svc.AcceptStop | svc.AcceptShutdown}
+			status <- current
+		case request := <-requests:
+			switch request.Cmd {
+			case svc.Interrogate:
+				status <- current
+			case svc.Stop, svc.Shutdown:
+				current = svc.Status{State: svc.StopPending}
+				status <- current
+				cancel()
+			}
+		case h.err = <-done:
+			if h.err != nil {
+				return true, failed
+			}
+			return false, 0
+		}
+	}
+}

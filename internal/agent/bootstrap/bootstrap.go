@@ -1,0 +1,139 @@
+// Package bootstrap answers how a host gets from a payload in its store to a kubelet that registers its Node.
+//
+// It is the verb of that name. Every call finds out what already holds and leaves that alone, so it may die and be called again anywhere.
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+
+	"github.com/windows-nodes/wmco/internal/agent/identity"
+	"github.com/windows-nodes/wmco/internal/agent/keep"
+	"github.com/windows-nodes/wmco/internal/agent/kubelet"
+	"github.com/windows-nodes/wmco/internal/agent/layout"
+	"github.com/windows-nodes/wmco/internal/agent/ledger"
+	"github.com/windows-nodes/wmco/internal/agent/place"
+	"github.com/windows-nodes/wmco/internal/agent/plan"
+	"github.com/windows-nodes/wmco/internal/agent/target"
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Run brings about what needs no Node: directories, files, credentials, environment, containerd and kubelet. It answers with the request for the
+// daemon's certificate.
+func Run(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (answer contract.BootstrapAnswer, err error) {
+	if err = request.Manifest.Validate(); err != nil {
+		return answer, err
+	}
+	facts, err := host.System.Facts(ctx)
+	if err != nil {
+		return answer, fmt.Errorf("reading the host's facts: %w", err)
+	}
+	answer.NodeName = strings.ToLower(facts.Hostname)
+	if request.NodeName != answer.NodeName {
+		return answer, contract.NewProblem(contract.ReasonHostnameInvalid, "the host is named %.63q and should join as %.63q", answer.NodeName, request.NodeName)
+	}
+	// One owner at a time: a daemon of an earlier join would hold the host at its own manifest. Handover starts it again.
+	if err = stopDaemon(ctx, host.Services); err != nil {
+		return answer, err
+	}
+	book, err := layout.Open(host.Files)
+	if err != nil {
+		return answer, err
+	}
+	if err = layout.Ensure(host.Files, book, layout.Directories()...); err != nil {
+		return answer, place.Problem(err)
+	}
+	if err = note(book, request); err != nil {
+		return answer, place.Problem(err)
+	}
+	if err = kubelet.LeaveCredential(host.Files, answer.NodeName, host.System.Now(), request.BootstrapKubeconfig); err != nil {
+		return answer, place.Problem(err)
+	}
+	excludeRuntime(ctx, host.System, request.Manifest)
+	report := keep.New(host, book).Pass(ctx, keep.Request{Scope: target.Bootstrap})
+	if problem := report.Problem(); problem != nil {
+		return answer, problem
+	}
+	if request.Register {
+		if err = register(ctx, host.Services, report); err != nil {
+			return answer, err
+		}
+	}
+	answer.DaemonCSR, err = certificateRequest(host.Files, answer.NodeName)
+	return answer, err
+}
+
+func stopDaemon(ctx context.Context, services winos.Services) error {
+	err := services.Stop(ctx, contract.ServiceDaemon)
+	if err != nil && !errors.Is(err, winos.ErrNotFound) {
+		return contract.NewProblem(contract.ReasonServiceFailed, "stopping service %s: %v", contract.ServiceDaemon, err)
+	}
+	return nil
+}
+
+// note writes down what this host is to be.
+func note(book *ledger.Book, request contract.BootstrapRequest) error {
+	if book.NodeName != request.NodeName {
+		book.NodeValues = nil
+	}
+	book.NodeName, book.Version, book.Manifest = request.NodeName, request.Version, request.Manifest
+	book.Extra = nil
+	for _, f := range []contract.File{
+		{Path: contract.PathBootstrapCA, Content: string(request.BootstrapCA)},
+		{Path: contract.PathKubeletCA, Content: string(request.KubeletCA)},
+	} {
+		listed := slices.ContainsFunc(request.Manifest.Files, func(other contract.File) bool { return strings.EqualFold(other.Path, f.Path) })
+		if f.Content != "" && !listed {
+			book.Extra = append(book.Extra, f)
+		}
+	}
+	return book.Save()
+}
+
+// excludeRuntime keeps Windows Defender from scanning every file that containerd unpacks. A host works without, only slower, so a policy that
+// forbids it is no failure.
+func excludeRuntime(ctx context.Context, system winos.System, manifest contract.Manifest) {
+	for _, s := range manifest.Services {
+		if s.Name != contract.ServiceContainerd {
+			continue
+		}
+		if err := system.ExcludeFromDefender(ctx, contract.Executable(s.Command)); err != nil && !errors.Is(err, winos.ErrUnsupported) {
+			logr.FromContextOrDiscard(ctx).Info("Windows Defender goes on scanning containerd", "detail", err.Error())
+		}
+	}
+}
+
+// register starts kubelet anew, unless this call has just done so: a kubelet registers its Node only when it starts.
+func register(ctx context.Context, services winos.Services, report keep.Report) error {
+	started := slices.ContainsFunc(report.Steps, func(s plan.Step) bool {
+		return s.Kind == plan.StartService && s.Name == contract.ServiceKubelet
+	})
+	if started {
+		return nil
+	}
+	err := services.Stop(ctx, contract.ServiceKubelet)
+	if errors.Is(err, winos.ErrNotFound) {
+		return nil // the manifest has no kubelet
+	}
+	if err == nil {
+		err = services.Start(ctx, contract.ServiceKubelet)
+	}
+	if err != nil {
+		return contract.NewProblem(contract.ReasonServiceFailed, "restarting kubelet so that it registers: %v", err)
+	}
+	return nil
+}
+
+func certificateRequest(files winos.Files, node string) ([]byte, error) {
+	key, err := identity.PendingKey(files)
+	if err != nil {
+		return nil, err
+	}
+	return identity.Request(key, node)
+}

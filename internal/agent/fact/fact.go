@@ -1,0 +1,95 @@
+// Package fact answers what the daemon knows about its host and its Node when a manifest asks: host facts and JSONPaths.
+//
+// The reconcile loop and bootstrap use it to fill in commands and files. Something that is not known yet is a Problem to wait for, never an
+// empty string.
+package fact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Lookup gives a value, or the Problem that says what it waits for.
+type Lookup[K ~string] func(key K) (string, *contract.Problem)
+
+// Of gives the facts of a host. Each is found at most once, when it is first asked for, so a Lookup serves one pass and is not for
+// concurrent use.
+func Of(ctx context.Context, host winos.Host) Lookup[contract.Fact] {
+	type answer struct {
+		value   string
+		problem *contract.Problem
+	}
+	known := map[contract.Fact]answer{}
+	return func(f contract.Fact) (string, *contract.Problem) {
+		a, ok := known[f]
+		if !ok {
+			value, err := find(ctx, host, f)
+			if err != nil {
+				a.problem = problem(f, err)
+			} else {
+				a.value = value
+			}
+			known[f] = a
+		}
+		return a.value, a.problem
+	}
+}
+
+func find(ctx context.Context, host winos.Host, f contract.Fact) (string, error) {
+	switch f {
+	case contract.FactHostname:
+		facts, err := host.System.Facts(ctx)
+		return strings.ToLower(facts.Hostname), err
+	case contract.FactNodeIP:
+		ip, err := host.Network.NodeIP(ctx)
+		return text(ip, err)
+	case contract.FactSourceVIP:
+		if _, err := host.Network.HNSNetwork(ctx, contract.HybridOverlayNetwork); err != nil {
+			return "", err
+		}
+		ip, err := host.Network.EnsureEndpoint(ctx, contract.HybridOverlayNetwork, contract.SourceVIPEndpointName)
+		return text(ip, err)
+	case contract.FactHNSSubnet:
+		n, err := host.Network.HNSNetwork(ctx, contract.HybridOverlayNetwork)
+		if err == nil && !n.Subnet.IsValid() {
+			err = winos.ErrNotFound
+		}
+		return n.Subnet.String(), err
+	case contract.FactManagementIP:
+		n, err := host.Network.HNSNetwork(ctx, contract.HybridOverlayNetwork)
+		return text(n.ManagementIP, err)
+	}
+	return "", contract.NewProblem(contract.ReasonManifestInvalid, "fact %q is not known", f)
+}
+
+// text writes an address; one that is not set yet is not found.
+func text(ip netip.Addr, err error) (string, error) {
+	if err == nil && !ip.IsValid() {
+		err = winos.ErrNotFound
+	}
+	if err != nil {
+		return "", err
+	}
+	return ip.String(), nil
+}
+
+func problem(f contract.Fact, err error) *contract.Problem {
+	if p, ok := contract.AsProblem(err); ok {
+		return p
+	}
+	switch {
+	case f == contract.FactNodeIP:
+		return contract.NewProblem(contract.ReasonNoDefaultRoute, "finding the node's address: %v", err)
+	case f.Network() && errors.Is(err, winos.ErrNotFound):
+		return contract.NewProblem(contract.ReasonNetworkPending, "network %s has no %s yet", contract.HybridOverlayNetwork, f)
+	case f.Network():
+		return contract.NewProblem(contract.ReasonNetworkPending, "finding %s: %v", f, err)
+	}
+	return contract.NewProblem(contract.ReasonInternal, "%v", fmt.Errorf("finding %s: %w", f, err))
+}

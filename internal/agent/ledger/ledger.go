@@ -1,0 +1,170 @@
+// Package ledger answers what we did to this host and what was there before, and remembers the last desired state that was known.
+//
+// Verbs and the reconcile loop write each line before they do what it says, so that after a crash nothing of ours is unknown and cleanup is
+// exact. It decides nothing and touches no more of the host than its own file.
+package ledger
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Ledger is what is written down. The zero value is that of a host that we never touched.
+type Ledger struct {
+	// NodeName is this host's node, once bootstrap knows it.
+	NodeName string `json:"nodeName,omitempty"`
+	// Version and Manifest are the desired state that was last known to be valid.
+	Version  string            `json:"version,omitempty"`
+	Manifest contract.Manifest `json:"manifest"`
+	// Extra are managed files that no manifest lists, because they come with bootstrap: CA bundles.
+	Extra []contract.File `json:"extra,omitempty"`
+	// NodeValues are the values that JSONPaths of the manifest had on the Node, so that services start without the API server.
+	NodeValues map[string]string `json:"nodeValues,omitempty"`
+
+	// HostnameBefore and HostnameSet are there when prepare renamed the host.
+	HostnameBefore string `json:"hostnameBefore,omitempty"`
+	HostnameSet    string `json:"hostnameSet,omitempty"`
+	// Features are Windows features that prepare switched on.
+	Features []string `json:"features,omitempty"`
+	// Environment holds the system variables that we set or removed, by lower-case name.
+	Environment map[string]Variable `json:"environment,omitempty"`
+	// Certificates are roots that we added, in DER.
+	Certificates [][]byte `json:"certificates,omitempty"`
+	// Directories are those that we made, parents first.
+	Directories []string `json:"directories,omitempty"`
+	// Files are the managed files that we wrote.
+	Files []string `json:"files,omitempty"`
+	// Aside are running programs that were moved out of the way of a new version; they are removed when nothing runs them any more.
+	Aside []string `json:"aside,omitempty"`
+	// Services are the services that we installed.
+	Services map[string]Start `json:"services,omitempty"`
+}
+
+// Variable is a system environment variable of ours.
+type Variable struct {
+	Name string `json:"name"`
+	// Before is its value before we first touched it; nil when it was not set.
+	Before *string `json:"before,omitempty"`
+}
+
+// Start tells with what a service runs.
+type Start struct {
+	// Inputs is the digest of command, environment and files for which the service was last started by us.
+	Inputs string `json:"inputs,omitempty"`
+	// NotPID is the process that ran when Inputs was written, right before the restart. Any other process has been started since then, so it has
+	// these inputs. That is how one line, written ahead, tells a restart that happened from one that a crash prevented.
+	NotPID uint32 `json:"notPID,omitempty"`
+}
+
+// Book is the ledger in its file. It is not for concurrent use: one process and one goroutine at a time keep it.
+type Book struct {
+	Ledger
+	files winos.Files
+	// written is what the file holds.
+	written []byte
+}
+
+// Open reads the ledger; a host without one has an empty ledger. A file that can't be understood is kept beside it as evidence, and the
+// ledger starts anew: losing what was before is better than never working again.
+func Open(files winos.Files) (*Book, error) {
+	b := &Book{files: files}
+	content, err := winos.ReadFile(files, contract.PathState)
+	if errors.Is(err, fs.ErrNotExist) {
+		return b, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the ledger: %w", err)
+	}
+	if err = json.Unmarshal(content, &b.Ledger); err != nil {
+		b.Ledger = Ledger{}
+		if err = files.Rename(contract.PathState, contract.PathState+".bad"); err != nil {
+			return nil, fmt.Errorf("setting a damaged ledger aside: %w", err)
+		}
+		return b, nil
+	}
+	b.written = content
+	return b, nil
+}
+
+// Exists says whether there is a ledger on this host.
+func (b *Book) Exists() bool { return b.written != nil }
+
+// Save writes the ledger if it differs from its file. An empty ledger that has no file gets none.
+func (b *Book) Save() error {
+	if !b.Exists() && reflect.DeepEqual(b.Ledger, Ledger{}) {
+		return nil
+	}
+	content, err := json.MarshalIndent(b.Ledger, "", " ")
+	if err != nil {
+		return fmt.Errorf("encoding the ledger: %w", err)
+	}
+	if bytes.Equal(content, b.written) {
+		return nil
+	}
+	if err = winos.WriteFile(b.files, contract.PathState, bytes.NewReader(content), winos.AccessAdministrators); err != nil {
+		return fmt.Errorf("writing the ledger: %w", err)
+	}
+	b.written = content
+	return nil
+}
+
+// Erase removes the ledger's file and forgets everything.
+func (b *Book) Erase() error {
+	b.Ledger, b.written = Ledger{}, nil
+	if err := b.files.Remove(contract.PathState); err != nil {
+		return fmt.Errorf("removing the ledger: %w", err)
+	}
+	return nil
+}
+
+// Made says whether we made this directory.
+func (l *Ledger) Made(dir string) bool { return contains(l.Directories, dir) }
+
+// AddDirectory notes a directory that we are about to make.
+func (l *Ledger) AddDirectory(dir string) { l.Directories = add(l.Directories, dir) }
+
+// AddFile notes a file that we are about to write.
+func (l *Ledger) AddFile(path string) { l.Files = add(l.Files, path) }
+
+// RemoveFile forgets a file.
+func (l *Ledger) RemoveFile(path string) {
+	l.Files = slices.DeleteFunc(l.Files, func(f string) bool { return strings.EqualFold(f, path) })
+}
+
+// TouchVariable notes the value of a system variable before our first change of it; later changes of ours don't count.
+func (l *Ledger) TouchVariable(name string, before *string) {
+	if l.Environment == nil {
+		l.Environment = map[string]Variable{}
+	}
+	if _, known := l.Environment[strings.ToLower(name)]; !known {
+		l.Environment[strings.ToLower(name)] = Variable{Name: name, Before: before}
+	}
+}
+
+// SetService notes with what a service is about to run.
+func (l *Ledger) SetService(name string, start Start) {
+	if l.Services == nil {
+		l.Services = map[string]Start{}
+	}
+	l.Services[name] = start
+}
+
+func contains(list []string, path string) bool {
+	return slices.ContainsFunc(list, func(other string) bool { return strings.EqualFold(other, path) })
+}
+
+func add(list []string, path string) []string {
+	if contains(list, path) {
+		return list
+	}
+	return append(list, path)
+}
