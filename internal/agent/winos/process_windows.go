@@ -25,6 +25,20 @@ func (h serviceHandle) process(status serviceStatus) (process, error) {
 	return process{handle: opened}, fail(err, "opening the process of service %s", h.name)
 }
 
+// processGone says whether there surely is no such process (any more). 0 is no process, and not gone either.
+func processGone(pid uint32) bool {
+	if pid == 0 {
+		return false
+	}
+	h, err := windows.OpenProcess(windows.SYNCHRONIZE, false, pid)
+	if err != nil {
+		return errors.Is(err, windows.ERROR_INVALID_PARAMETER)
+	}
+	p := process{handle: h}
+	defer p.close()
+	return p.ended()
+}
+
 func (p process) close() {
 	if p.handle != 0 {
 		_ = windows.CloseHandle(p.handle)

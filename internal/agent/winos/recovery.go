@@ -1,6 +1,7 @@
 package winos
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"time"
@@ -63,4 +64,36 @@ func whole(d, unit time.Duration) (uint32, error) {
 		return 0, fmt.Errorf("%v is out of range", d)
 	}
 	return uint32(n), nil
+}
+
+// The registry value FailureActions of a service: a SERVICE_FAILURE_ACTIONS with 32-bit pointers, that of the actions being their offset, and
+// the actions behind it.
+const failureActionsHead = 20
+
+// bytes is the registry's form.
+func (r recovery) bytes() []byte {
+	raw := binary.LittleEndian.AppendUint32(nil, r.Reset)
+	raw = append(raw, make([]byte, 8)...) // no message before a reboot, no command
+	raw = binary.LittleEndian.AppendUint32(raw, uint32(len(r.Actions)))
+	raw = binary.LittleEndian.AppendUint32(raw, failureActionsHead)
+	for _, action := range r.Actions {
+		raw = binary.LittleEndian.AppendUint32(raw, action.Kind)
+		raw = binary.LittleEndian.AppendUint32(raw, action.Delay)
+	}
+	return raw
+}
+
+// recoveryOf reads the registry's form; what is too short for it is no recovery.
+func recoveryOf(raw []byte) recovery {
+	if len(raw) < failureActionsHead {
+		return recovery{}
+	}
+	found := recovery{Reset: binary.LittleEndian.Uint32(raw)}
+	count := binary.LittleEndian.Uint32(raw[12:])
+	for actions := raw[failureActionsHead:]; count > 0 && len(actions) >= 8; count, actions = count-1, actions[8:] {
+		found.Actions = append(found.Actions, recoveryAction{
+			Kind: binary.LittleEndian.Uint32(actions), Delay: binary.LittleEndian.Uint32(actions[4:]),
+		})
+	}
+	return found
 }

@@ -90,7 +90,7 @@ func (h serviceHandle) status() (serviceStatus, error) {
 	if err != nil {
 		return serviceStatus{}, fail(err, "querying service %s", h.name)
 	}
-	return serviceStatus{
+	status := serviceStatus{
 		Status: svc.Status{
 			State:                   svc.State(raw.CurrentState),
 			CheckPoint:              raw.CheckPoint,
@@ -100,7 +100,12 @@ func (h serviceHandle) status() (serviceStatus, error) {
 		},
 		hint:   time.Duration(raw.WaitHint) * time.Millisecond,
 		shared: raw.ServiceType&windows.SERVICE_WIN32_SHARE_PROCESS != 0,
-	}, nil
+	}
+	if status.State != svc.Stopped && processGone(status.ProcessId) {
+		// Windows notices the end of a process at once; Wine goes on calling the service running.
+		status.State, status.ProcessId = svc.Stopped, 0
+	}
+	return status, nil
 }
 
 // serviceConfig is the part of QUERY_SERVICE_CONFIG that is ours to set.
@@ -176,11 +181,11 @@ func (h serviceHandle) description() (string, error) {
 	return windows.UTF16PtrToString(raw.Description), nil
 }
 
-// recovery is empty where it can't be read; setting it works there all the same.
+// recovery asks the service manager, or the registry where that can't be asked: see keepRecovery.
 func (h serviceHandle) recovery() (recovery, error) {
 	buffer, err := h.config2(windows.SERVICE_CONFIG_FAILURE_ACTIONS)
 	if errors.Is(err, windows.ERROR_INVALID_LEVEL) {
-		return recovery{}, nil
+		return h.keptRecovery()
 	}
 	if err != nil {
 		return recovery{}, err
@@ -245,7 +250,39 @@ func (h serviceHandle) applyRecovery(want recovery) error {
 	}
 	raw := windows.SERVICE_FAILURE_ACTIONS{ResetPeriod: want.Reset, ActionsCount: uint32(len(want.Actions)), Actions: &actions[0]}
 	err = windows.ChangeServiceConfig2(h.handle, windows.SERVICE_CONFIG_FAILURE_ACTIONS, (*byte)(unsafe.Pointer(&raw)))
-	return fail(err, "setting the recovery actions of service %s", h.name)
+	if err != nil {
+		return fail(err, "setting the recovery actions of service %s", h.name)
+	}
+	if _, err := h.config2(windows.SERVICE_CONFIG_FAILURE_ACTIONS); errors.Is(err, windows.ERROR_INVALID_LEVEL) {
+		return h.keepRecovery(want)
+	}
+	return nil
+}
+
+const failureActionsValue = "FailureActions"
+
+// keepRecovery keeps what was set where Windows' service manager keeps it. Wine's takes recovery actions, but neither keeps nor tells them; a
+// caller that compares would set them for ever.
+func (h serviceHandle) keepRecovery(want recovery) error {
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE, serviceKey(h.name), registry.SET_VALUE)
+	if err != nil {
+		return fail(err, "opening the registry key of service %s", h.name)
+	}
+	defer closeKey(key)
+	return fail(key.SetBinaryValue(failureActionsValue, want.bytes()), "keeping the recovery actions of service %s", h.name)
+}
+
+func (h serviceHandle) keptRecovery() (recovery, error) {
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE, serviceKey(h.name), registry.QUERY_VALUE)
+	if err != nil {
+		return recovery{}, fail(err, "opening the registry key of service %s", h.name)
+	}
+	defer closeKey(key)
+	raw, _, err := key.GetBinaryValue(failureActionsValue)
+	if errors.Is(err, registry.ErrNotExist) || errors.Is(err, registry.ErrUnexpectedType) {
+		return recovery{}, nil
+	}
+	return recoveryOf(raw), fail(err, "reading the recovery actions of service %s", h.name)
 }
 
 // applyFailureFlag makes the recovery actions hold also for a service that reports its own end with an error code, not only for one

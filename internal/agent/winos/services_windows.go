@@ -224,25 +224,10 @@ func (s services) stopOne(ctx context.Context, name string) error {
 	asked := false
 	var wait patience
 	for status.State != svc.Stopped {
-		if asked && process.ended() {
-			// Windows notices the end of a process at once; Wine never does, and the process is what matters.
-			return nil
-		}
-		switch {
-		case !asked && (status.State == svc.Running || status.State == svc.Paused):
-			err = controlService(ctx, name, svc.Stop)
-			switch {
-			case errors.Is(err, windows.ERROR_DEPENDENT_SERVICES_RUNNING):
-				// One was started in the meantime, or depends on our load order group.
-				err = s.stopDependants(ctx, h)
-			case errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL), errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):
-				err = nil // its state is changing right now
-			case err == nil, process.ended():
-				asked, err = true, nil
+		if !asked && (status.State == svc.Running || status.State == svc.Paused) {
+			if asked, err = s.askToStop(ctx, h); err != nil && !process.ended() {
+				return err
 			}
-		}
-		if err != nil {
-			return err
 		}
 		pause, stalled := wait.next(time.Now(), status.CheckPoint, status.hint)
 		if stalled {
@@ -259,6 +244,19 @@ func (s services) stopOne(ctx context.Context, name string) error {
 		return fmt.Errorf("waiting for the process of service %s to end: %w: %w", name, ErrInUse, err)
 	}
 	return nil
+}
+
+// askToStop sends the request to stop. asked is false when the service can't take it right now.
+func (s services) askToStop(ctx context.Context, h serviceHandle) (asked bool, err error) {
+	err = controlService(ctx, h.name, svc.Stop)
+	switch {
+	case errors.Is(err, windows.ERROR_DEPENDENT_SERVICES_RUNNING):
+		// One was started in the meantime, or depends on the service's load order group.
+		return false, s.stopDependants(ctx, h)
+	case errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL), errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):
+		return false, nil // its state is changing right now
+	}
+	return err == nil, err
 }
 
 func (s services) stopDependants(ctx context.Context, h serviceHandle) error {

@@ -2,25 +2,59 @@ package winos_test
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/windows"
 	"golang.org/x/sys/windows/svc"
+
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/agent/winos/winostest"
+	"github.com/windows-nodes/wmco/internal/agent/winos/winostest/order"
 )
 
-// serveArg as the first argument makes the test binary a Windows service; what kind follows it.
-const serveArg = "serve"
+// TestConformance changes the machine that it runs on, and takes it back: services, variables, certificates and files whose names begin
+// with wmcotest. It needs an administrator's rights. The machine is not restarted, and keeps its host name and features.
+func TestConformance(t *testing.T) {
+	winostest.Run(t, func(t *testing.T) winostest.Fixture {
+		fixture := winostest.Fixture{Host: winos.New(), Scratch: newDir(t), InstallService: installService, Listen: listen}
+		if onWine() {
+			fixture.Cannot = wineCannot()
+		}
+		return fixture
+	})
+}
 
-// lingering is how long a service of kind "linger" lives on after the service manager was told that it stopped.
-const lingering = 700 * time.Millisecond
+// wineCannot says what Wine 8 can't do.
+func wineCannot() map[winostest.Ability]string {
+	return map[winostest.Ability]string{
+		winostest.CircularRefused:    "its service manager takes circles",
+		winostest.Recovery:           "its service manager takes recovery actions and never acts on them",
+		winostest.ServiceEnvironment: "its service manager ignores a service's own variables, and knows the system's as they were at boot",
+		winostest.FileAccess:         "it keeps no access lists of files",
+		winostest.CaseInsensitive:    "a rename that only changes case does nothing",
+		winostest.HNS:                "it has no host network service",
+		winostest.Features:           "it has no DISM API",
+	}
+}
+
+// onWine says whether the tests run on Wine, which lacks parts of Windows.
+func onWine() bool {
+	return windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil
+}
+
+// testSuffix ends the name of a test binary. Under any other name it is the suite's test service.
+const testSuffix = ".test.exe"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == serveArg {
-		if err := serve(strings.Join(os.Args[2:], " ")); err != nil {
-			fmt.Fprintln(os.Stderr, err)
+	if !strings.HasSuffix(strings.ToLower(os.Args[0]), testSuffix) {
+		if err := serve(os.Args[1:]); err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		return
@@ -28,62 +62,100 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serviceCommand is the command line of a service of one kind: the test binary itself.
-func serviceCommand(t *testing.T, kind string) string {
+// installService copies the test binary itself.
+func installService(t *testing.T, path string) {
 	t.Helper()
-	exe, err := os.Executable()
+	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf(`"%s" %s %s`, exe, serveArg, kind)
+	if !strings.HasSuffix(strings.ToLower(self), testSuffix) || strings.HasSuffix(strings.ToLower(path), testSuffix) {
+		t.Fatalf("%s can't be told from the test service %s", filepath.Base(self), path)
+	}
+	exe, err := os.Open(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = exe.Close() }()
+	var content io.Reader = exe
+	if err := winos.WriteFile(winos.New().Files, path, content, winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
 }
 
-func serve(kind string) error {
-	if kind == "crash" {
-		return fmt.Errorf("asked to end before reaching the service manager")
-	}
-	if err := svc.Run("", service{kind: kind}); err != nil {
+func serve(args []string) error {
+	orders, err := order.Parse(args)
+	if err != nil {
 		return err
 	}
-	if kind == "linger" {
-		event, err := windows.CreateEvent(nil, 1, 0, nil)
-		if err != nil {
+	if orders.Fail {
+		return fmt.Errorf("failing as ordered")
+	}
+	if orders.Environment != "" {
+		if err := os.WriteFile(orders.Environment, []byte(strings.Join(os.Environ(), "\n")+"\n"), 0o600); err != nil {
 			return err
 		}
-		_, err = windows.WaitForSingleObject(event, uint32(lingering.Milliseconds()))
+	}
+	if err := svc.Run("", service{orders}); err != nil {
 		return err
 	}
+	// The service manager has been told; the process stays.
+	<-time.After(orders.Linger)
 	return nil
 }
 
-type service struct{ kind string }
+type service struct{ order.Orders }
 
+// Execute is svc.Handler.
 func (s service) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (bool, uint32) {
-	const accepted = svc.AcceptStop | svc.AcceptShutdown
-	status <- svc.Status{State: svc.StartPending, WaitHint: 2000}
-	if s.kind == "fail" {
-		return false, 7
+	// Starting takes a few steps, each of which is reported.
+	for checkpoint := range uint32(3) {
+		status <- svc.Status{State: svc.StartPending, CheckPoint: checkpoint + 1, WaitHint: 2000}
+		<-time.After(10 * time.Millisecond)
 	}
-	if s.kind == "slow" {
-		for checkpoint := range uint32(5) {
-			status <- svc.Status{State: svc.StartPending, CheckPoint: checkpoint + 1, WaitHint: 2000}
-			<-time.After(50 * time.Millisecond)
+	var crash <-chan time.Time
+	if s.Crash > 0 {
+		crash = time.After(s.Crash)
+	}
+	status <- svc.Status{State: svc.Running, Accepts: svc.AcceptStop | svc.AcceptShutdown}
+	for {
+		select {
+		case <-crash:
+			os.Exit(3)
+		case request := <-requests:
+			switch request.Cmd {
+			case svc.Interrogate:
+				status <- request.CurrentStatus
+			case svc.Stop, svc.Shutdown:
+				status <- svc.Status{State: svc.StopPending, WaitHint: 2000}
+				return false, 0
+			}
 		}
 	}
-	status <- svc.Status{State: svc.Running, Accepts: accepted}
-	for request := range requests {
-		switch request.Cmd {
-		case svc.Interrogate:
-			status <- request.CurrentStatus
-		case svc.Stop, svc.Shutdown:
-			status <- svc.Status{State: svc.StopPending, WaitHint: 2000}
-			return false, 0
-		}
-	}
-	return false, 0
 }
 
-// onWine says whether the tests run on Wine, which lacks parts of Windows.
-func onWine() bool {
-	return windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil
+func listen(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// newDir makes a directory that is removed afterwards.
+func newDir(t *testing.T) string {
+	t.Helper()
+	dir := fmt.Sprintf(`C:\wmcotest-%d`, time.Now().UnixNano())
+	files := winos.New().Files
+	if err := files.MkdirAll(dir, winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := winos.RemoveAll(files, dir); err != nil {
+			t.Errorf("cleaning up: %v", err)
+		}
+	})
+	return dir
 }
