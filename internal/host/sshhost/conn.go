@@ -46,8 +46,12 @@ type conn struct {
 
 var _ host.Conn = (*conn)(nil)
 
-// errClosed is why a connection is gone that its owner closed.
-var errClosed = errors.New("the connection is closed")
+// Why a connection is gone, when it is not an error of the network.
+var (
+	errClosed       = errors.New("the connection is closed")
+	errSessionEnded = errors.New("the host ended the session")
+	errSilent       = errors.New("nothing was heard of the host for too long")
+)
 
 func newConn(client *ssh.Client, w *wire, address, hostKey string, o Options) *conn {
 	c := &conn{client: client, wire: w, address: address, hostKey: hostKey, options: o, gone: make(chan struct{})}
@@ -139,9 +143,11 @@ func (c *conn) during(ctx context.Context, doing string, work func() error) erro
 
 // explain says what an error of the SSH or SFTP library means: that ctx ended, that the connection broke, or what the host answered.
 func (c *conn) explain(ctx context.Context, doing string, err error) error {
-	if isBreak(err) {
-		// The library may know before we do.
-		c.lose(err)
+	// The libraries may know that something broke before whoever watches the connection does.
+	if broken := c.wire.broken(); broken != nil {
+		c.lose(broken)
+	} else if isBreak(err) {
+		c.lose(errSessionEnded)
 	}
 	select {
 	case <-c.gone:
@@ -173,9 +179,6 @@ func isStatus(err error) bool {
 
 // missedKeepalives is how many intervals of silence make a peer dead.
 const missedKeepalives = 4
-
-// errSilent is why a connection is gone whose peer says nothing any more.
-var errSilent = errors.New("nothing was heard of the host for too long")
 
 // keepAlive asks for a sign of life when nothing is heard, and gives the connection up when none comes. Whatever the host sends
 // counts, so that a busy line is never mistaken for a dead one.
