@@ -5,16 +5,14 @@
 // hostile until it is parsed. What is missing or wrong comes back as *contract.Problem values that name the object and what to do, all of them at once.
 // It writes nothing, and decides nothing about nodes.
 //
-// Rights that Reader needs. "Cached" objects are watched through the manager's cache, each by its name (see Inputs), so that get, list and watch can be
-// limited with resourceNames; "live" ones are read when something changed, and every ten minutes:
-//
-//	config.openshift.io            infrastructures      cluster                    get list watch   cached
-//	config.openshift.io            networks             cluster                    get list watch   cached
-//	operator.openshift.io          networks             cluster                    get list watch   cached
-//	machineconfiguration.…         controllerconfigs    machine-config-controller  get list watch   cached
-//	machineconfiguration.…         machineconfigpools   worker                     get list watch   cached
-//	machineconfiguration.…         machineconfigs       (rendered, any name)       get              live
-//	""  in the namespace openshift-machine-config-operator:
-//	                               secrets              node-bootstrapper-token    get              live
-//	nonResourceURL                 /version             -                          get              live; every identity may
+// Reader's rights stand below. What is watched through the manager's cache, each object by its name (see Inputs), has list and watch; the others are read live
+// when something changed, and every ten minutes: the Secret for safety, rendered MachineConfigs for their size. Every identity may ask for the server's
+// version.
 package cluster
+
+// +kubebuilder:rbac:groups=config.openshift.io,resources=infrastructures;networks,resourceNames=cluster,verbs=get;list;watch
+// +kubebuilder:rbac:groups=operator.openshift.io,resources=networks,resourceNames=cluster,verbs=get;list;watch
+// +kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=controllerconfigs,resourceNames=machine-config-controller,verbs=get;list;watch
+// +kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfigpools,resourceNames=worker,verbs=get;list;watch
+// +kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfigs,verbs=get
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=node-bootstrapper-token,verbs=get,namespace=openshift-machine-config-operator

@@ -1,0 +1,19 @@
+// Package publish answers where nodes find what they must look like: it renders the desired state from the facts of the cluster, publishes it as the
+// ConfigMap windows-services-<version>, and takes away the versions that nobody uses any more.
+//
+// The operator runs it; the lifecycle and the controller of the settings read the result from Source. It never touches a Node, and moves none to another
+// version. Two controllers share the work, so that every object has one writer:
+//
+//	publish  facts, settings → ConfigMap of the current version, Role windows-services-reader
+//	retire   Nodes, instances → ConfigMaps of other versions: marked when nothing uses them, deleted after a while
+//
+// A version is named by the digest of its content, so its ConfigMap never changes: new content is a new object, published before any node is told of it.
+package publish
+
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch;create;update;patch;delete,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,verbs=create,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,resourceNames=windows-services-reader,verbs=get;list;watch;update,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,resourceNames=cluster,verbs=get;list;watch
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,namespace=openshift-windows-machine-config-operator

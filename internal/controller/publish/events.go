@@ -1,0 +1,31 @@
+package publish
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+)
+
+// Reasons of events, all about the ConfigMap of a version.
+const (
+	// reasonPublished: a version is there that wasn't.
+	reasonPublished = "ServicesPublished"
+	// reasonReplaced: somebody else's content had the name of the current version.
+	reasonReplaced = "ServicesReplaced"
+	// reasonRetired: a version was removed.
+	reasonRetired = "ServicesRetired"
+)
+
+// recorder tells what happened to the published versions.
+type recorder struct{ events events.EventRecorder }
+
+func (r recorder) published(c *corev1.ConfigMap, how verdict) {
+	if how == create {
+		r.events.Eventf(c, nil, corev1.EventTypeNormal, reasonPublished, "Publish", "The services manifest is published.")
+		return
+	}
+	r.events.Eventf(c, nil, corev1.EventTypeWarning, reasonReplaced, "Publish", "The content was not what the name says; the services manifest is published again.")
+}
+
+func (r recorder) retired(c *corev1.ConfigMap, why string) {
+	r.events.Eventf(c, nil, corev1.EventTypeNormal, reasonRetired, "Retire", "The services manifest is removed: %s.", why)
+}

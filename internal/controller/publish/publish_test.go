@@ -1,0 +1,306 @@
+package publish
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+func (w *world) role(t *testing.T) rbacv1.Role {
+	t.Helper()
+	var role rbacv1.Role
+	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesReaderRole}, &role); err != nil {
+		t.Fatal(err)
+	}
+	return role
+}
+
+func TestTheManifestIsPublishedForTheDaemons(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish(t)
+	desired := w.current(t)
+	c, ok := w.manifests(t)["windows-services-"+desired.Version]
+	if !ok {
+		t.Fatalf("no ConfigMap of version %s", desired.Version)
+	}
+	if c.Immutable == nil || !*c.Immutable {
+		t.Error("it is not immutable")
+	}
+	manifest, err := contract.ManifestFromConfigMap(c.Data)
+	if err != nil || manifest.Digest() != desired.Manifest.Digest() {
+		t.Errorf("it reads as %s, %v", manifest.Digest(), err)
+	}
+	rules := w.role(t).Rules
+	if len(rules) != 1 || !slices.Equal(rules[0].ResourceNames, []string{c.Name}) || !slices.Equal(rules[0].Verbs, []string{"get", "list", "watch"}) {
+		t.Errorf("the role has the rules %v", rules)
+	}
+}
+
+func TestASteadyStateWritesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish(t)
+	w.retire(t)
+	*w.writes = nil
+	for range 3 {
+		if again := w.publish(t).RequeueAfter; again != resync {
+			t.Errorf("it comes back after %s", again)
+		}
+		if again := w.retire(t).RequeueAfter; again != 0 {
+			t.Errorf("retiring comes back after %s", again)
+		}
+	}
+	if len(*w.writes) > 0 {
+		t.Errorf("writes: %v", *w.writes)
+	}
+}
+
+func TestAnOperatorThatStartsAnewWritesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish(t)
+	*w.writes = nil
+	again := &Source{}
+	w.publisher.source, w.retirer.source = again, again
+	w.publish(t)
+	w.retire(t)
+	if len(*w.writes) > 0 {
+		t.Errorf("writes: %v", *w.writes)
+	}
+}
+
+func TestWhatIsThereIsRestored(t *testing.T) {
+	t.Parallel()
+	yes := true
+	for name, test := range map[string]struct {
+		spoil  func(t *testing.T, w *world, c *corev1.ConfigMap)
+		writes []string
+	}{
+		"when it was deleted": {
+			func(t *testing.T, w *world, c *corev1.ConfigMap) {
+				t.Helper()
+				if err := w.client.Delete(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+			}, []string{"create"},
+		},
+		"when it was replaced by a mutable one": {
+			func(t *testing.T, w *world, c *corev1.ConfigMap) {
+				t.Helper()
+				swap(t, w, configMap(c.Name, func(n *corev1.ConfigMap) { n.Data = map[string]string{"services": "[]", "files": "[]"} }))
+			}, []string{"update"},
+		},
+		"when it was replaced by an immutable one": {
+			func(t *testing.T, w *world, c *corev1.ConfigMap) {
+				t.Helper()
+				swap(t, w, configMap(c.Name, func(n *corev1.ConfigMap) {
+					n.Data, n.Immutable = map[string]string{"services": "[]", "files": "[]"}, &yes
+				}))
+			}, []string{"delete", "create"},
+		},
+		"when it was replaced by rubbish": {
+			func(t *testing.T, w *world, c *corev1.ConfigMap) {
+				t.Helper()
+				swap(t, w, configMap(c.Name, func(n *corev1.ConfigMap) {
+					n.Data, n.BinaryData, n.Immutable = c.Data, map[string][]byte{"x": {1}}, &yes
+				}))
+			}, []string{"delete", "create"},
+		},
+		"when only the mark of immutability is gone": {
+			func(t *testing.T, w *world, c *corev1.ConfigMap) {
+				t.Helper()
+				swap(t, w, configMap(c.Name, func(n *corev1.ConfigMap) { n.Data, n.Labels = c.Data, c.Labels }))
+			}, []string{"update"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.publish(t)
+			desired := w.current(t)
+			want := w.manifests(t)[desired.ConfigMapName()]
+			test.spoil(t, w, want.DeepCopy())
+			*w.writes = nil
+			w.publish(t)
+			got := w.manifests(t)[desired.ConfigMapName()]
+			if v := judge(&got, &want); v != keep {
+				t.Errorf("it must be %sd still", v)
+			}
+			var verbs []string
+			for _, write := range *w.writes {
+				verbs = append(verbs, strings.Fields(write)[0])
+			}
+			if !slices.Equal(verbs, test.writes) {
+				t.Errorf("writes: %v", *w.writes)
+			}
+		})
+	}
+}
+
+func swap(t *testing.T, w *world, c *corev1.ConfigMap) {
+	t.Helper()
+	if err := errors.Join(w.client.Delete(t.Context(), configMap(c.Name, nil)), w.client.Create(t.Context(), c)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestARoleThatWasWidenedIsNarrowedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish(t)
+	role := w.role(t)
+	want := role.DeepCopy().Rules
+	role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"*"}})
+	if err := w.client.Update(t.Context(), &role); err != nil {
+		t.Fatal(err)
+	}
+	w.publish(t)
+	if got := w.role(t).Rules; len(got) != 1 || !slices.Equal(got[0].ResourceNames, want[0].ResourceNames) || got[0].Resources[0] != "configmaps" {
+		t.Errorf("rules are %v", got)
+	}
+}
+
+func TestAChangeMakesANewVersionAndKeepsTheOldOneReadable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}})
+	w.publish(t)
+	first := w.current(t)
+	config := &v1alpha1.WindowsMachineConfig{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Name: "cluster"}, config); err != nil {
+		t.Fatal(err)
+	}
+	config.Spec.Logging.Debug = true
+	if err := w.client.Update(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	w.publish(t)
+	second := w.current(t)
+	if first.Version == second.Version {
+		t.Fatal("the version is the same")
+	}
+	if got := w.role(t).Rules[0].ResourceNames; len(got) != 2 || !slices.Contains(got, first.ConfigMapName()) || !slices.Contains(got, second.ConfigMapName()) {
+		t.Errorf("the role names %v", got)
+	}
+}
+
+func TestProblemsAreToldAndTheManifestStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish(t)
+	desired := w.current(t)
+	w.facts.answer(func(s *factsStub) {
+		s.err = errors.Join(contract.NewProblem(contract.ReasonNetworkUnsupported, "no hybrid overlay"), contract.NewProblem(contract.ReasonClusterFactsIncomplete, "no CA"))
+	})
+	if err := w.client.Delete(t.Context(), configMap(desired.ConfigMapName(), nil)); err != nil {
+		t.Fatal(err)
+	}
+	if again := w.publish(t).RequeueAfter; again != recheck {
+		t.Errorf("it comes back after %s", again)
+	}
+	if problems := w.publisher.source.Problems(); len(problems) != 2 {
+		t.Errorf("problems are %v", problems)
+	}
+	_, _, err := w.publisher.source.Current(t.Context())
+	if problem, ok := contract.AsProblem(err); !ok || problem.Reason != contract.ReasonNetworkUnsupported {
+		t.Errorf("Current answers %v", err)
+	}
+	if _, ok := w.manifests(t)[desired.ConfigMapName()]; !ok {
+		t.Error("the manifest that nodes use was not restored")
+	}
+	w.facts.answer(func(s *factsStub) { s.err = nil })
+	w.publish(t)
+	if w.current(t).Version != desired.Version || len(w.publisher.source.Problems()) > 0 {
+		t.Error("the problems stay though they are mended")
+	}
+}
+
+func TestAProblemOfRenderingIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.facts.answer(func(s *factsStub) { s.facts.KubernetesVersion = "v1.35.0" })
+	w.publish(t)
+	problems := w.publisher.source.Problems()
+	if len(problems) != 1 || problems[0].Reason != contract.ReasonVersionUnsupported {
+		t.Errorf("problems are %v", problems)
+	}
+	if len(w.manifests(t)) > 0 {
+		t.Error("something is published")
+	}
+}
+
+func TestAPassingFaultIsTriedAgainAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish(t)
+	w.facts.answer(func(s *factsStub) { s.err = errors.New("timeout") })
+	if _, err := w.publisher.Reconcile(t.Context(), request()); err == nil {
+		t.Error("it is not tried again")
+	}
+	w.current(t)
+}
+
+func TestTheSourceTellsOfChangesOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	changed := w.publisher.source.Changed()
+	told := func() bool {
+		select {
+		case <-changed:
+			return true
+		default:
+			return false
+		}
+	}
+	if _, _, err := w.publisher.source.Current(t.Context()); err == nil {
+		t.Error("there is something before anything was published")
+	}
+	w.publish(t)
+	if !told() {
+		t.Error("the first version is not told")
+	}
+	w.publish(t)
+	if told() {
+		t.Error("nothing is told as if it were something")
+	}
+	w.facts.answer(func(s *factsStub) { s.facts.VXLANPort = 9898; s.facts.KubeletCA = pem + pem })
+	w.publish(t)
+	if !told() {
+		t.Error("another version is not told")
+	}
+	w.facts.answer(func(s *factsStub) { s.err = contract.NewProblem(contract.ReasonNetworkUnsupported, "x") })
+	w.publish(t)
+	w.publish(t)
+	if !told() || told() {
+		t.Error("a problem is told once")
+	}
+}
+
+func TestAManifestThatSomebodyDeletesSlowlyIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	desired, err := blueprint.Render(blueprint.Input{Facts: goodFacts(), Payload: smallPayload(), Logging: blueprint.DefaultLogging(), OperatorVersion: "0.1.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := configMap(desired.ConfigMapName(), func(c *corev1.ConfigMap) { c.Finalizers = []string{"example.com/slow"} })
+	if err = errors.Join(w.client.Create(t.Context(), c), w.client.Delete(t.Context(), c)); err != nil {
+		t.Fatal(err)
+	}
+	if again := w.publish(t).RequeueAfter; again != terminating {
+		t.Errorf("it comes back after %s", again)
+	}
+	if _, _, err = w.publisher.source.Current(t.Context()); err == nil {
+		t.Error("a version is told that daemons can't read")
+	}
+}

@@ -1,0 +1,106 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/cluster"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// How often facts that no watch tells of (the bootstrap secret, the server's version) are read again: while all is well, and while a problem waits for
+// somebody to mend it.
+const (
+	resync  = 10 * time.Minute
+	recheck = 20 * time.Second
+)
+
+// publisher keeps the ConfigMap of the current version and the Role that lets the daemons read it.
+type publisher struct {
+	Options
+	client client.Client
+	source *Source
+	tell   recorder
+	meters *meters
+}
+
+var _ reconcile.Reconciler = (*publisher)(nil)
+
+// Reconcile renders, publishes, and then tells the source. A repeated call writes nothing unless something changed.
+func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	desired, facts, err := p.render(ctx)
+	if problems := cluster.Problems(err); len(problems) > 0 {
+		return p.wait(ctx, problems)
+	}
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	before, published := p.source.last()
+	again, err := p.publish(ctx, desired)
+	if err != nil || again > 0 {
+		return ctrl.Result{RequeueAfter: again}, err
+	}
+	p.source.set(desired, facts)
+	p.meters.problems(nil)
+	if !published || before.Version != desired.Version {
+		logf.FromContext(ctx).Info("desired version is current", "version", desired.Version, "kubelet", desired.KubeletVersion, "off", desired.Off)
+	}
+	return ctrl.Result{RequeueAfter: resync}, nil
+}
+
+func (p *publisher) render(ctx context.Context) (blueprint.Desired, blueprint.Facts, error) {
+	facts, err := p.Facts.Facts(ctx)
+	if err != nil {
+		return blueprint.Desired{}, facts, fmt.Errorf("reading the cluster's facts: %w", err)
+	}
+	config := &v1alpha1.WindowsMachineConfig{}
+	err = p.client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return blueprint.Desired{}, facts, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+	}
+	desired, err := blueprint.Render(blueprint.Input{
+		Facts: facts, Payload: p.Payload, Spec: config.Spec, Logging: p.Logging, OperatorVersion: p.OperatorVersion, ExporterTLS: p.ExporterTLS,
+	})
+	if err != nil {
+		return desired, facts, fmt.Errorf("rendering the services manifest: %w", err)
+	}
+	return desired, facts, nil
+}
+
+// wait shows the problems. What was published last stays published: nodes that have joined go on with it.
+func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) (ctrl.Result, error) {
+	p.source.fail(problems)
+	p.meters.problems(problems)
+	log := logf.FromContext(ctx)
+	for _, problem := range problems {
+		log.V(1).Info("hosts can't join", "reason", problem.Reason, "detail", problem.Detail)
+	}
+	again := time.Duration(recheck)
+	if desired, ok := p.source.last(); ok {
+		sooner, err := p.publish(ctx, desired)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if sooner > 0 {
+			again = sooner
+		}
+	}
+	return ctrl.Result{RequeueAfter: again}, nil
+}
+
+// publish makes the manifest's ConfigMap and the readers' Role as they must be. It answers after what time to come back, if it can't be done now.
+func (p *publisher) publish(ctx context.Context, desired blueprint.Desired) (again time.Duration, err error) {
+	if again, err = p.publishManifest(ctx, desired); err != nil || again > 0 {
+		return again, err
+	}
+	return 0, p.publishRole(ctx, desired)
+}

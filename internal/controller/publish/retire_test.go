@@ -1,0 +1,173 @@
+package publish
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+func request() reconcile.Request { return reconcile.Request{} }
+
+// old publishes a version and then another, and gives the first.
+func (w *world) old(t *testing.T) blueprint.Desired {
+	t.Helper()
+	w.publish(t)
+	first := w.current(t)
+	w.facts.answer(func(s *factsStub) { s.facts.KubeletCA = pem + pem })
+	w.publish(t)
+	return first
+}
+
+func node(name, version, desired string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
+		contract.VersionAnnotation: version, contract.DesiredVersionAnnotation: desired,
+	}}}
+}
+
+func TestAnUnusedVersionGoesAfterItsGrace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	name := w.old(t).ConfigMapName()
+	if again := w.retire(t).RequeueAfter; again != DefaultGrace {
+		t.Errorf("it comes back after %s", again)
+	}
+	*w.clock = w.clock.Add(DefaultGrace / 2)
+	*w.writes = nil
+	if again := w.retire(t).RequeueAfter; again != DefaultGrace/2 {
+		t.Errorf("it comes back after %s", again)
+	}
+	if len(*w.writes) > 0 {
+		t.Errorf("writes while it waits: %v", *w.writes)
+	}
+	*w.clock = w.clock.Add(DefaultGrace / 2)
+	w.retire(t)
+	if _, ok := w.manifests(t)[name]; ok {
+		t.Error("it is still there")
+	}
+	if _, ok := w.manifests(t)[w.current(t).ConfigMapName()]; !ok {
+		t.Error("the current one is gone")
+	}
+	w.publish(t)
+	if names := w.role(t).Rules[0].ResourceNames; len(names) != 1 || names[0] == name {
+		t.Errorf("the role names %v", names)
+	}
+}
+
+func TestAVersionInUseStays(t *testing.T) {
+	t.Parallel()
+	for name, user := range map[string]func(version string) client.Object{
+		"because a node runs it":              func(v string) client.Object { return node("win-1", v, "other") },
+		"because a node is to run it":         func(v string) client.Object { return node("win-1", "other", v) },
+		"because a host comes in with it":     func(v string) client.Object { return instance(v1alpha1.WindowsInstanceStatus{DesiredVersion: v}) },
+		"because a host's node has gone lost": func(v string) client.Object { return instance(v1alpha1.WindowsInstanceStatus{Version: v}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			first := w.old(t)
+			w.retire(t) // marks it
+			if err := w.client.Create(t.Context(), user(first.Version)); err != nil {
+				t.Fatal(err)
+			}
+			if i, ok := user(first.Version).(*v1alpha1.WindowsInstance); ok {
+				created := &v1alpha1.WindowsInstance{}
+				if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(i), created); err != nil {
+					t.Fatal(err)
+				}
+				created.Status = i.Status
+				if err := w.client.Status().Update(t.Context(), created); err != nil {
+					t.Fatal(err)
+				}
+			}
+			*w.clock = w.clock.Add(10 * DefaultGrace)
+			w.retire(t)
+			c, ok := w.manifests(t)[first.ConfigMapName()]
+			if !ok {
+				t.Fatal("it is gone")
+			}
+			if _, marked := c.Annotations[unusedAnnotation]; marked {
+				t.Error("it is marked as unused")
+			}
+		})
+	}
+}
+
+func instance(status v1alpha1.WindowsInstanceStatus) *v1alpha1.WindowsInstance {
+	return &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "win-1"}, Status: status}
+}
+
+func TestAForgedVersionGoesAtOnceEvenWhenInUse(t *testing.T) {
+	t.Parallel()
+	forged := configMap("windows-services-0.0.9-0123456789", func(c *corev1.ConfigMap) { c.Data = map[string]string{"services": "[]", "files": "[]"} })
+	w := newWorld(t, forged, node("win-1", "0.0.9-0123456789", "0.0.9-0123456789"))
+	w.publish(t)
+	if names := w.role(t).Rules[0].ResourceNames; len(names) != 1 {
+		t.Errorf("daemons may read it: %v", names)
+	}
+	w.retire(t)
+	if _, ok := w.manifests(t)[forged.Name]; ok {
+		t.Error("it is still there")
+	}
+}
+
+func TestOtherConfigMapsAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	other := configMap("windows-instances", nil)
+	elsewhere := configMap("windows-services-0.0.9-0123456789", nil)
+	elsewhere.Namespace = "default"
+	w := newWorld(t, other, elsewhere)
+	w.publish(t)
+	w.retire(t)
+	*w.clock = w.clock.Add(2 * DefaultGrace)
+	w.retire(t)
+	if got := w.manifests(t); len(got) != 3 {
+		t.Errorf("there are %d", len(got))
+	}
+}
+
+func TestNothingIsRetiredBeforeSomethingIsPublished(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, configMap("windows-services-0.0.9-0123456789", nil))
+	w.retire(t)
+	if len(w.manifests(t)) != 1 {
+		t.Error("it is gone")
+	}
+}
+
+func TestAMarkFromTheFutureOrOfRubbishIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, mark := range map[string]string{"future": now.Add(time.Hour).Format(time.RFC3339), "rubbish": "yesterday", "none": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := configMap("windows-services-1.0.0", func(c *corev1.ConfigMap) { c.Annotations = map[string]string{unusedAnnotation: mark} })
+			if f := sentence(c, false, false, now, time.Hour); !f.mark || f.left != time.Hour {
+				t.Errorf("got %+v", f)
+			}
+		})
+	}
+}
+
+func TestOnlyVersionsOfNodesWakeTheRetirer(t *testing.T) {
+	t.Parallel()
+	p := versionsChanged()
+	before := node("win-1", "a", "a")
+	heartbeat := before.DeepCopy()
+	heartbeat.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady}}
+	heartbeat.Annotations["x"] = "y"
+	if p.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: heartbeat}) {
+		t.Error("a heartbeat does")
+	}
+	if !p.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: node("win-1", "a", "b")}) {
+		t.Error("a new desired version doesn't")
+	}
+}

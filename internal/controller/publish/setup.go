@@ -1,0 +1,203 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/cluster"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// DefaultGrace is how long a version stays after the last node left it. It covers a host that is on its way in with that version and has no Node yet.
+const DefaultGrace = time.Hour
+
+// bound ends a reconciliation that waits for an API server or a cache that does not answer.
+const bound = time.Minute
+
+// Options are what the controllers work with.
+type Options struct {
+	// Namespace of the operator, where manifests are published.
+	Namespace string
+	// Facts gives the facts of the cluster.
+	Facts cluster.Source
+	// Payload is what this operator ships.
+	Payload payload.Manifest
+	// Logging is how services' logs are rotated.
+	Logging blueprint.Logging
+	// OperatorVersion is the first part of every version.
+	OperatorVersion string
+	// ExporterTLS says that nodes get a key and certificate for windows_exporter: see blueprint.Input.
+	ExporterTLS bool
+	// Grace is how long a version stays after the last node left it; DefaultGrace when 0.
+	Grace time.Duration
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+	// Registry for metrics; the manager's when nil.
+	Registry prometheus.Registerer
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Namespace == "" || o.Facts == nil {
+		return o, errors.New("setting up the publish controller: an option is missing")
+	}
+	if o.Grace == 0 {
+		o.Grace = DefaultGrace
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Registry == nil {
+		o.Registry = metrics.Registry
+	}
+	return o, nil
+}
+
+// Setup adds both controllers to a manager and gives the Source that they fill.
+func Setup(mgr ctrl.Manager, options Options) (*Source, error) {
+	options, err := options.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	meters, err := newMeters(options.Registry)
+	if err != nil {
+		return nil, err
+	}
+	result := &Source{}
+	recorder := recorder{events: mgr.GetEventRecorder(contract.OperatorServiceAccount)}
+	p := &publisher{Options: options, client: mgr.GetClient(), source: result, tell: recorder, meters: meters}
+	if err = p.setup(mgr); err != nil {
+		return nil, fmt.Errorf("setting up the publish controller: %w", err)
+	}
+	r := &retirer{
+		client: mgr.GetClient(), source: result, tell: recorder, meters: meters, namespace: options.Namespace, grace: options.Grace, now: options.Now,
+	}
+	if err = r.setup(mgr); err != nil {
+		return nil, fmt.Errorf("setting up the retire controller: %w", err)
+	}
+	return result, nil
+}
+
+// CacheByObject says how the manager must cache what is watched here, so that the named rights are enough. The caller adds it to its own.
+func CacheByObject(namespace string, facts cluster.Source) map[client.Object]cache.ByObject {
+	named := func(name string) fields.Selector { return fields.OneTermEqualSelector(metav1.ObjectNameField, name) }
+	all := map[client.Object]cache.ByObject{
+		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{namespace: {}}},
+		&rbacv1.Role{}:      {Namespaces: map[string]cache.Config{namespace: {FieldSelector: named(contract.ServicesReaderRole)}}},
+	}
+	for _, input := range facts.Inputs() {
+		all[input.Object] = cache.ByObject{Field: named(input.Object.GetName())}
+	}
+	return all
+}
+
+// one is the only request that there is: all of the state is one thing.
+func one(context.Context, client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: contract.MachineConfigObject}}}
+}
+
+// settings of both controllers: one worker, because all requests are the same.
+func settings() controller.Options {
+	return controller.Options{MaxConcurrentReconciles: 1, ReconciliationTimeout: bound}
+}
+
+func (p *publisher) setup(mgr ctrl.Manager) error {
+	enqueue := handler.EnqueueRequestsFromMapFunc(one)
+	first := make(chan event.GenericEvent, 1)
+	first <- event.GenericEvent{Object: &v1alpha1.WindowsMachineConfig{}}
+	b := ctrl.NewControllerManagedBy(mgr).Named("publish").WithOptions(settings()).
+		Watches(&v1alpha1.WindowsMachineConfig{}, enqueue, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(published(p.Namespace))).
+		Watches(&rbacv1.Role{}, enqueue, builder.WithPredicates(object(p.Namespace, contract.ServicesReaderRole))).
+		// One look at the start tells what is missing where there is nothing yet.
+		WatchesRawSource(source.Channel(first, handler.TypedEnqueueRequestsFromMapFunc(one)))
+	for _, input := range p.Facts.Inputs() {
+		served, err := isServed(mgr, input.Object)
+		if err != nil {
+			return err
+		}
+		if !served {
+			// A watch would end the operator. The facts name the missing kind as a problem, and are read again every now and then.
+			mgr.GetLogger().Info("cluster lacks a kind of object that facts are read from", "type", fmt.Sprintf("%T", input.Object))
+			continue
+		}
+		b = b.Watches(input.Object, enqueue, builder.WithPredicates(contentChanged(input)))
+	}
+	return b.Complete(p)
+}
+
+func isServed(mgr ctrl.Manager, o client.Object) (bool, error) {
+	kind, err := apiutil.GVKForObject(o, mgr.GetScheme())
+	if err != nil {
+		return false, err
+	}
+	_, err = mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+	if meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (r *retirer) setup(mgr ctrl.Manager) error {
+	enqueue := handler.EnqueueRequestsFromMapFunc(one)
+	return ctrl.NewControllerManagedBy(mgr).Named("retire").WithOptions(settings()).
+		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(published(r.namespace))).
+		Watches(&corev1.Node{}, enqueue, builder.WithPredicates(versionsChanged())).
+		WatchesRawSource(source.Channel(r.source.Changed(), handler.TypedEnqueueRequestsFromMapFunc(one))).
+		Complete(r)
+}
+
+// contentChanged lets an input through when it appears, goes, or what we read of it changes. Status updates of others are none of our business.
+func contentChanged(input cluster.Input) predicate.Predicate {
+	return predicate.And(object(input.Object.GetNamespace(), input.Object.GetName()), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return input.Content(e.ObjectOld) != input.Content(e.ObjectNew)
+	}})
+}
+
+// object lets one object through.
+func object(namespace, name string) predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == namespace && o.GetName() == name })
+}
+
+// published lets ConfigMaps through that are manifests by their name.
+func published(namespace string) predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return o.GetNamespace() == namespace && strings.HasPrefix(o.GetName(), contract.ServicesConfigMapPrefix)
+	})
+}
+
+// versionsChanged lets a Node through when the versions that it names change, and when it appears or goes.
+func versionsChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		for _, key := range []string{contract.VersionAnnotation, contract.DesiredVersionAnnotation} {
+			if e.ObjectOld.GetAnnotations()[key] != e.ObjectNew.GetAnnotations()[key] {
+				return true
+			}
+		}
+		return false
+	}}
+}

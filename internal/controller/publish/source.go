@@ -1,0 +1,97 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Source tells the published desired state, from memory.
+type Source struct {
+	mu          sync.RWMutex
+	published   bool
+	desired     blueprint.Desired
+	facts       blueprint.Facts
+	problems    []*contract.Problem
+	subscribers []chan event.GenericEvent
+}
+
+// Current is the desired state whose manifest is published and may be read by the daemons, with the facts that it was rendered from. While there is none, or
+// the facts no longer allow one, the error joins the problems. The caller must not change what it gets.
+func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if len(s.problems) > 0 {
+		all := make([]error, len(s.problems))
+		for i, p := range s.problems {
+			all[i] = p
+		}
+		return blueprint.Desired{}, blueprint.Facts{}, errors.Join(all...)
+	}
+	if !s.published {
+		return blueprint.Desired{}, blueprint.Facts{}, contract.NewProblem(contract.ReasonManifestMissing, "no services manifest is published yet")
+	}
+	return s.desired, s.facts, nil
+}
+
+// Problems are what keeps hosts from joining, as far as it lies with the cluster, its network, its version or the payload.
+func (s *Source) Problems() []*contract.Problem {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Clone(s.problems)
+}
+
+// Changed gives a channel for one controller, to be called before the manager starts. It gets an event, about the WindowsMachineConfig, whenever Current or
+// Problems answer otherwise than before; events that nobody took are joined into one.
+func (s *Source) Changed() <-chan event.GenericEvent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := make(chan event.GenericEvent, 1)
+	s.subscribers = append(s.subscribers, changed)
+	return changed
+}
+
+// last is what was published last, whether or not there are problems now.
+func (s *Source) last() (desired blueprint.Desired, ok bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.desired, s.published
+}
+
+func (s *Source) set(desired blueprint.Desired, facts blueprint.Facts) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := !s.published || len(s.problems) > 0 || s.desired.Version != desired.Version
+	s.published, s.desired, s.facts, s.problems = true, desired, facts, nil
+	if changed {
+		s.tell()
+	}
+}
+
+func (s *Source) fail(problems []*contract.Problem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := !slices.EqualFunc(s.problems, problems, func(a, b *contract.Problem) bool { return *a == *b })
+	s.problems = problems
+	if changed {
+		s.tell()
+	}
+}
+
+func (s *Source) tell() {
+	about := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
+	for _, subscriber := range s.subscribers {
+		select {
+		case subscriber <- event.GenericEvent{Object: about}:
+		default: // one is waiting there already
+		}
+	}
+}
