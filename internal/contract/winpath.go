@@ -12,16 +12,20 @@ import (
 // maxPath is what Windows programs take without the long-path prefix.
 const maxPath = 259
 
+// maxName is the longest name on NTFS.
+const maxName = 255
+
 // reservedNames can't name a file on Windows, with or without an extension.
 func reservedNames() []string {
 	return []string{
 		"con", "prn", "aux", "nul", "conin$", "conout$", "com0", "com1", "com2", "com3", "com4", "com5", "com6", "com7", "com8", "com9",
+		"com¹", "com²", "com³", "lpt¹", "lpt²", "lpt³", // superscript digits count
 		"lpt0", "lpt1", "lpt2", "lpt3", "lpt4", "lpt5", "lpt6", "lpt7", "lpt8", "lpt9",
 	}
 }
 
 // CheckPath says what is wrong with an absolute Windows path: it must start with a drive, have backslashes only, no . or .. and no name that Windows
-// refuses or silently changes. It never asks a file system: Wine and the simulator are more lenient than Windows.
+// refuses or silently changes. It never asks a file system: Wine is more lenient than Windows.
 func CheckPath(path string) error {
 	if !utf8.ValidString(path) {
 		return errors.New("a path is UTF-8")
@@ -47,6 +51,8 @@ func checkName(name string) error {
 	switch {
 	case name == "":
 		return errors.New("a path has no empty part")
+	case len(name) > maxName:
+		return fmt.Errorf("a name in a path has at most %d characters", maxName)
 	case strings.ContainsAny(name, `<>:"/|?*`) || strings.ContainsFunc(name, unicode.IsControl):
 		return fmt.Errorf("%q has a character that Windows does not allow", name)
 	case strings.HasSuffix(name, ".") || strings.HasSuffix(name, " "):
