@@ -84,8 +84,8 @@ func (k *kubelet) bootstrap(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("waiting for client certificate request %s: %w", name, err), k.forgetKey(ctx))
 	}
-	if _, err := k.identity.Update(chain, keyPEM); err != nil {
-		return fmt.Errorf("storing the client certificate: %w", err)
+	if err := k.identity.update(chain, keyPEM); err != nil {
+		return err
 	}
 	if err := k.writeKubeconfig(config); err != nil {
 		return fmt.Errorf("writing the kubeconfig: %w", err)

@@ -4,18 +4,14 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"sync"
-
-	"k8s.io/client-go/util/certificate"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
 
-// pair is a certificate and its key in one file of the machine. It is a certificate.Store.
+// pair is a certificate and its key in one file of the machine.
 type pair struct {
 	files winos.Files
 	path  string
@@ -26,48 +22,33 @@ type pair struct {
 	current *tls.Certificate
 }
 
-// Current reads the file when nothing is known yet.
-func (p *pair) Current() (*tls.Certificate, error) {
+// get gives the certificate, or nil. It reads the file when nothing is known yet.
+func (p *pair) get() *tls.Certificate {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.current != nil {
-		return p.current, nil
+		return p.current
 	}
-	content, err := winos.ReadFile(p.files, p.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		missing := certificate.NoCertKeyError("no certificate and key at " + p.path)
-		return nil, &missing
+	if content, err := winos.ReadFile(p.files, p.path); err == nil {
+		p.current, _ = parsePair(content, content)
 	}
-	if err != nil {
-		return nil, err
-	}
-	p.current, err = parsePair(content, content)
-	return p.current, err
+	return p.current
 }
 
-// get gives the certificate for TLS, or nil.
-func (p *pair) get() *tls.Certificate {
-	current, err := p.Current()
-	if err != nil {
-		return nil
-	}
-	return current
-}
-
-// Update writes certificate and key.
-func (p *pair) Update(chain, key []byte) (*tls.Certificate, error) {
+// update writes certificate and key.
+func (p *pair) update(chain, key []byte) error {
 	next, err := parsePair(chain, key)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := winos.WriteFile(p.files, p.path, bytes.NewReader(slices.Concat(chain, key)), winos.AccessAdministrators); err != nil {
-		return nil, err
+		return fmt.Errorf("storing a certificate: %w", err)
 	}
 	p.mu.Lock()
 	p.current = next
 	p.mu.Unlock()
 	p.replaced()
-	return next, nil
+	return nil
 }
 
 // followed is the certificate and key that a kubeconfig names, which another program replaces now and then.
@@ -101,5 +82,3 @@ func parsePair(chain, key []byte) (*tls.Certificate, error) {
 	}
 	return &parsed, nil
 }
-
-var _ certificate.Store = (*pair)(nil)

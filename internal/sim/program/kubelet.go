@@ -107,14 +107,10 @@ func (k *kubelet) run(ctx context.Context) error {
 func (k *kubelet) tend(ctx context.Context, registered registration) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if k.config.RotateCertificates {
-		if err := k.rotateClient(ctx); err != nil {
-			return err
-		}
+		group.Go(func() error { return k.keepCertificate(ctx, k.clientWish()) })
 	}
 	if k.config.ServerTLSBootstrap {
-		if err := k.keepServing(ctx); err != nil {
-			return err
-		}
+		group.Go(func() error { return k.keepCertificate(ctx, k.servingWish()) })
 	}
 	pods := newPodLoop(k)
 	group.Go(func() error { return k.renewLease(ctx, registered.uid) })

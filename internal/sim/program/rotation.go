@@ -2,45 +2,124 @@ package program
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"slices"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/certificate"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/certificate/csr"
+	"k8s.io/client-go/util/keyutil"
 )
 
-// rotateClient replaces the client certificate at 70 to 90 % of its lifetime, with client-go's own manager as in the real kubelet.
-func (k *kubelet) rotateClient(ctx context.Context) error {
-	return k.keepCertificate(ctx, k.identity, certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.UsageClientAuth,
-		&x509.CertificateRequest{Subject: k.subject()})
+// wish is a certificate that a kubelet keeps valid.
+type wish struct {
+	store   *pair
+	signer  string
+	purpose certificatesv1.KeyUsage
+	// names and addresses are those of a server.
+	names     []string
+	addresses []net.IP
 }
 
-// keepServing gets a serving certificate for the Node's addresses, and replaces it in time. Nothing is served with it.
-func (k *kubelet) keepServing(ctx context.Context) error {
-	serving := &pair{files: k.Host.Files, path: k.flags.certDir + serverPair, replaced: func() { k.log.Info("got serving certificate") }}
-	return k.keepCertificate(ctx, serving, certificatesv1.KubeletServingSignerName, certificatesv1.UsageServerAuth, &x509.CertificateRequest{
-		Subject: k.subject(), DNSNames: []string{k.node}, IPAddresses: []net.IP{k.ip.AsSlice()},
-	})
+// clientWish is the identity of kubelet.
+func (k *kubelet) clientWish() wish {
+	return wish{store: k.identity, signer: certificatesv1.KubeAPIServerClientKubeletSignerName, purpose: certificatesv1.UsageClientAuth}
 }
 
-// keepCertificate starts the management of one certificate, which goes on until ctx ends.
-func (k *kubelet) keepCertificate(
-	ctx context.Context, store *pair, signer string, purpose certificatesv1.KeyUsage, template *x509.CertificateRequest,
-) error {
-	manager, err := certificate.NewManager(&certificate.Config{
-		Ctx:              &ctx,
-		ClientsetFn:      func(*tls.Certificate) (kubernetes.Interface, error) { return k.server.client, nil },
-		Template:         template,
-		SignerName:       signer,
-		Usages:           []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, purpose},
-		CertificateStore: store,
-	})
-	if err != nil {
-		return fmt.Errorf("managing certificates of %s: %w", signer, err)
+// servingWish is what kubelet would serve its API with.
+func (k *kubelet) servingWish() wish {
+	return wish{
+		store:  &pair{files: k.Host.Files, path: k.flags.certDir + serverPair, replaced: func() { k.log.Info("got serving certificate") }},
+		signer: certificatesv1.KubeletServingSignerName, purpose: certificatesv1.UsageServerAuth,
+		names: []string{k.node}, addresses: []net.IP{k.ip.AsSlice()},
 	}
-	manager.Start()
-	return nil
+}
+
+const (
+	// Certificates are replaced between these parts of their lifetime, as kubelet does, so that those of many nodes don't fall together.
+	earliestRotation, latestRotation = 0.7, 0.9
+	// One request is given up after a while, and the next one follows.
+	requestPatience             = 15 * time.Minute
+	firstRotation, lastRotation = 2 * time.Second, 32 * time.Second
+	rotationBackoff             = 2
+)
+
+// keepCertificate gets a certificate, and replaces it in time, until ctx ends. (client-go's manager does the same, but does not end with its context.)
+func (k *kubelet) keepCertificate(ctx context.Context, w wish) error {
+	retry := firstRotation
+	for {
+		pause := k.untilRotation(w)
+		if pause <= 0 {
+			err := k.replaceCertificate(ctx, w)
+			if err == nil {
+				retry = firstRotation
+				continue
+			}
+			k.log.Info("certificate request was not signed", "signer", w.signer, "err", err.Error())
+			pause, retry = retry, min(rotationBackoff*retry, lastRotation)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// untilRotation is how long the present certificate is left alone; 0 if there is none, or if it lacks a name.
+func (k *kubelet) untilRotation(w wish) time.Duration {
+	current := w.store.get()
+	if current == nil || !w.covered(current.Leaf) {
+		return 0
+	}
+	lifetime := current.Leaf.NotAfter.Sub(current.Leaf.NotBefore)
+	part := earliestRotation + rand.Float64()*(latestRotation-earliestRotation)
+	return current.Leaf.NotBefore.Add(time.Duration(float64(lifetime) * part)).Sub(k.Host.System.Now())
+}
+
+func (w wish) covered(leaf *x509.Certificate) bool {
+	for _, name := range w.names {
+		if !slices.Contains(leaf.DNSNames, name) {
+			return false
+		}
+	}
+	for _, address := range w.addresses {
+		if !slices.ContainsFunc(leaf.IPAddresses, address.Equal) {
+			return false
+		}
+	}
+	return true
+}
+
+// replaceCertificate asks for a certificate with a new key and waits for it.
+func (k *kubelet) replaceCertificate(ctx context.Context, w wish) error {
+	ctx, cancel := context.WithTimeout(ctx, requestPatience)
+	defer cancel()
+	keyPEM, err := keyutil.MakeEllipticPrivateKeyPEM()
+	if err != nil {
+		return fmt.Errorf("making a key: %w", err)
+	}
+	key, err := keyutil.ParsePrivateKeyPEM(keyPEM)
+	if err != nil {
+		return fmt.Errorf("making a key: %w", err)
+	}
+	subject := k.subject()
+	request, err := cert.MakeCSR(key, &subject, w.names, w.addresses)
+	if err != nil {
+		return fmt.Errorf("making a certificate request: %w", err)
+	}
+	usages := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, w.purpose}
+	name, uid, err := csr.RequestCertificateWithContext(ctx, k.server.client, request, "", w.signer, nil, usages, key)
+	if err != nil {
+		return fmt.Errorf("requesting a certificate: %w", err)
+	}
+	chain, err := csr.WaitForCertificate(ctx, k.server.client, name, uid)
+	if err != nil {
+		return fmt.Errorf("waiting for certificate request %s: %w", name, err)
+	}
+	return w.store.update(chain, keyPEM)
 }
