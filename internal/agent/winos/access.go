@@ -1,6 +1,9 @@
 package winos
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Security descriptors of files and directories that only Administrators (BA) and SYSTEM (SY) may touch: P switches inheritance off, FA is
 // full access, OICI lets what is made in a directory have the same. The owner is named because an owner may always change the list, and a
@@ -11,27 +14,30 @@ const (
 	administratorsDirectory = "O:BAD:P(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)"
 )
 
-// accessOf reads a security descriptor in text form. It answers AccessAdministrators only for one that surely lets nobody else in.
-func accessOf(sddl string) Access {
-	owner, list := section(sddl, "O:"), section(sddl, "D:")
-	if !isAdministrators(owner) {
+// administrators are the group Administrators and the account SYSTEM, in short form and as identifiers.
+func administrators() []string { return []string{"BA", "S-1-5-32-544", "SY", "S-1-5-18"} }
+
+// accessOf reads a security descriptor in text form. It answers AccessAdministrators only for one that surely lets nobody in but those who
+// are trusted, and that has nothing from the directory above.
+func accessOf(sddl string, trusted []string) Access {
+	if !slices.Contains(trusted, section(sddl, "O:")) {
 		return AccessInherit
 	}
-	flags, entries, found := strings.Cut(list, "(")
+	_, entries, found := strings.Cut(section(sddl, "D:"), "(")
 	// NO_ACCESS_CONTROL, a list that is absent and lets everybody in, has no entries either.
-	if !found || !strings.Contains(flags, "P") {
+	if !found {
 		return AccessInherit
 	}
 	for entry := range strings.SplitSeq(strings.TrimSuffix(entries, ")"), ")(") {
 		// type;flags;rights;object;inherited object;who
 		fields := strings.Split(entry, ";")
-		if len(fields) < 6 {
+		if len(fields) < 6 || inherited(fields[1]) {
 			return AccessInherit
 		}
 		switch fields[0] {
 		case "D": // denies; it lets nobody in
 		case "A":
-			if !isAdministrators(fields[5]) {
+			if !slices.Contains(trusted, fields[5]) {
 				return AccessInherit
 			}
 		default:
@@ -68,11 +74,12 @@ func section(sddl, mark string) string {
 	return sddl[start:]
 }
 
-// isAdministrators tells the group Administrators and the account SYSTEM, in short form or as identifiers.
-func isAdministrators(who string) bool {
-	switch who {
-	case "BA", "S-1-5-32-544", "SY", "S-1-5-18":
-		return true
+// inherited finds the flag ID among the flags of an entry, which are two letters each.
+func inherited(flags string) bool {
+	for ; len(flags) >= 2; flags = flags[2:] {
+		if flags[:2] == "ID" {
+			return true
+		}
 	}
 	return false
 }

@@ -125,7 +125,11 @@ func (files) Stat(path string) (FileInfo, error) {
 	if err := windows.GetFileAttributesEx(name, windows.GetFileExInfoStandard, (*byte)(unsafe.Pointer(&data))); err != nil {
 		return FileInfo{}, fail(err, "%s", doing)
 	}
-	access, err := accessOn(path)
+	us, err := trusted()
+	if err != nil {
+		return FileInfo{}, err
+	}
+	access, err := accessOn(path, us)
 	if err != nil {
 		return FileInfo{}, fail(err, "%s", doing)
 	}
@@ -147,6 +151,10 @@ func (files) List(dir string) ([]FileInfo, error) {
 	if err != nil {
 		return nil, fail(err, "%s", doing)
 	}
+	us, err := trusted()
+	if err != nil {
+		return nil, err
+	}
 	var data windows.Win32finddata
 	h, err := windows.FindFirstFile(pattern, &data)
 	if errors.Is(err, windows.ERROR_FILE_NOT_FOUND) && len(dir) == len(`C:\`) {
@@ -162,7 +170,7 @@ func (files) List(dir string) ([]FileInfo, error) {
 		if name == "." || name == ".." {
 			continue
 		}
-		access, err := accessOn(strings.TrimSuffix(dir, `\`) + `\` + name)
+		access, err := accessOn(strings.TrimSuffix(dir, `\`)+`\`+name, us)
 		if meaning(code(err)) == fs.ErrNotExist { //nolint:errorlint // meaning gives the bare errors
 			continue // gone meanwhile
 		}
@@ -265,7 +273,7 @@ func securityOf(access Access, sddl string) (*windows.SecurityAttributes, error)
 }
 
 // accessOn reads who may open what is at path.
-func accessOn(path string) (Access, error) {
+func accessOn(path string, trusted []string) (Access, error) {
 	const parts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION
 	descriptor, err := windows.GetNamedSecurityInfo(verbatim(path), windows.SE_FILE_OBJECT, parts)
 	if errors.Is(err, windows.ERROR_NOT_SUPPORTED) || errors.Is(err, windows.ERROR_INVALID_FUNCTION) {
@@ -274,7 +282,21 @@ func accessOn(path string) (Access, error) {
 	if err != nil {
 		return AccessInherit, err
 	}
-	return accessOf(descriptor.String()), nil
+	return accessOf(descriptor.String(), trusted), nil
+}
+
+// trusted are the administrators, and the account that we run as if it is one of them: Wine keeps rights as its host does, and gives them to
+// that account where it was told of the group.
+func trusted() ([]string, error) {
+	var facts Facts
+	if err := readAdmin(&facts); err != nil || !facts.Admin {
+		return administrators(), err
+	}
+	user, err := windows.GetCurrentProcessToken().GetTokenUser()
+	if err != nil {
+		return nil, fail(err, "asking who we are")
+	}
+	return append(administrators(), user.User.Sid.String()), nil
 }
 
 // reason finds out what "access denied" on a file means. Windows also says it of deleting or replacing the exe of a running process; opening that

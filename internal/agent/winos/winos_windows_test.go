@@ -36,7 +36,6 @@ func wineCannot() map[winostest.Ability]string {
 		winostest.CircularRefused:    "its service manager takes circles",
 		winostest.Recovery:           "its service manager takes recovery actions and never acts on them",
 		winostest.ServiceEnvironment: "its service manager ignores a service's own variables, and knows the system's as they were at boot",
-		winostest.FileAccess:         "it keeps no access lists of files",
 		winostest.CaseInsensitive:    "a rename that only changes case does nothing",
 		winostest.HNS:                "it has no host network service",
 		winostest.Features:           "it has no DISM API",

@@ -1,0 +1,76 @@
+package winos
+
+import (
+	"net/netip"
+	"testing"
+)
+
+func TestTheDefaultRouteIsTheConnectedOneWithTheSmallestMetrics(t *testing.T) {
+	t.Parallel()
+	everything, gateway := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("10.0.0.1")
+	for name, test := range map[string]struct {
+		table []route
+		want  uint32
+		found bool
+	}{
+		"an empty table":           {nil, 0, false},
+		"no default route":         {[]route{{Destination: netip.MustParsePrefix("10.0.0.0/8"), Interface: 1, Connected: true}}, 0, false},
+		"half of the addresses":    {[]route{{Destination: netip.MustParsePrefix("0.0.0.0/1"), Interface: 1, Connected: true}}, 0, false},
+		"the only one":             {[]route{{Destination: everything, NextHop: gateway, Interface: 7, Connected: true}}, 7, true},
+		"the only one has no link": {[]route{{Destination: everything, NextHop: gateway, Interface: 7}}, 0, false},
+		"the sum counts": {[]route{
+			{Destination: everything, Interface: 1, Metric: 0, InterfaceMetric: 50, Connected: true},
+			{Destination: everything, Interface: 2, Metric: 10, InterfaceMetric: 15, Connected: true},
+			{Destination: everything, Interface: 3, Metric: 256, InterfaceMetric: 5, Connected: true},
+		}, 2, true},
+		"a better one has no link": {[]route{
+			{Destination: everything, Interface: 1, Metric: 1, Connected: false},
+			{Destination: everything, Interface: 2, Metric: 100, Connected: true},
+		}, 2, true},
+		"sums do not overflow": {[]route{
+			{Destination: everything, Interface: 1, Metric: 1 << 31, InterfaceMetric: 1 << 31, Connected: true},
+			{Destination: everything, Interface: 2, Metric: 10, Connected: true},
+		}, 2, true},
+		"equals go by index": {[]route{
+			{Destination: everything, Interface: 9, Connected: true},
+			{Destination: everything, Interface: 4, Connected: true},
+		}, 4, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, found := defaultRoute(test.table)
+			if got.Interface != test.want || found != test.found {
+				t.Errorf("interface %d, %t; want %d, %t", got.Interface, found, test.want, test.found)
+			}
+		})
+	}
+}
+
+func TestTheNodeIsKnownByTheAddressBesideItsGateway(t *testing.T) {
+	t.Parallel()
+	usable := func(prefix string) address { return address{Prefix: netip.MustParsePrefix(prefix), Usable: true} }
+	for name, test := range map[string]struct {
+		nextHop   string
+		addresses []address
+		want      string
+	}{
+		"no address":                         {"10.0.0.1", nil, ""},
+		"one":                                {"10.0.0.1", []address{usable("10.0.0.5/24")}, "10.0.0.5"},
+		"the one in the gateway's network":   {"10.0.0.1", []address{usable("192.168.0.5/24"), usable("10.0.0.5/24")}, "10.0.0.5"},
+		"a gateway in nobody's network":      {"172.16.0.1", []address{usable("192.168.0.5/24"), usable("10.0.0.5/24")}, "192.168.0.5"},
+		"a route without a gateway":          {"0.0.0.0", []address{usable("10.0.0.5/24")}, "10.0.0.5"},
+		"link-local is none":                 {"10.0.0.1", []address{usable("169.254.1.2/16")}, ""},
+		"a duplicate is none":                {"10.0.0.1", []address{{Prefix: netip.MustParsePrefix("10.0.0.5/24")}, usable("10.0.0.6/24")}, "10.0.0.6"},
+		"IPv6 is none":                       {"10.0.0.1", []address{usable("fd00::5/64"), usable("10.0.0.6/24")}, "10.0.0.6"},
+		"an address that could not be read":  {"10.0.0.1", []address{{Usable: true}}, ""},
+		"a single address without a network": {"10.0.0.1", []address{usable("10.0.0.5/32")}, "10.0.0.5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, found := addressFor(netip.MustParseAddr(test.nextHop), test.addresses)
+			if found != (test.want != "") || found && got.String() != test.want {
+				t.Errorf("got %v, %t; want %q", got, found, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,98 @@
+package winos
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestDependantsStopBeforeWhatTheyNeed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		needs map[string][]string
+		want  []string
+	}{
+		"nobody needs it":             {map[string][]string{"containerd": nil, "sshd": nil}, nil},
+		"a chain":                     {map[string][]string{"kubelet": {"containerd"}, "hybrid": {"kubelet"}, "proxy": {"hybrid"}}, []string{"proxy", "hybrid", "kubelet"}},
+		"names differ in case":        {map[string][]string{"Kubelet": {"CONTAINERD"}, "hybrid": {"kubeLET"}}, []string{"hybrid", "Kubelet"}},
+		"two ways to one":             {map[string][]string{"a": {"containerd"}, "b": {"containerd"}, "c": {"a", "b"}}, []string{"c", "a", "b"}},
+		"a circle is walked once":     {map[string][]string{"containerd": {"b"}, "a": {"containerd"}, "b": {"a"}}, []string{"b", "a"}},
+		"it needs itself":             {map[string][]string{"containerd": {"containerd"}}, nil},
+		"others depend on each other": {map[string][]string{"x": {"y"}, "y": nil}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := dependants(test.needs, "containerd"); !slices.Equal(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestPatienceEndsWhenNothingMovesForLongerThanTheServiceAskedFor(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	type look struct {
+		after      time.Duration
+		checkpoint uint32
+		hint       time.Duration
+		wait       time.Duration
+		stalled    bool
+	}
+	for name, looks := range map[string][]look{
+		"no hint":                    {{0, 0, 0, quickestLook, false}, {longestStall, 0, 0, quickestLook, false}, {longestStall + 1, 0, 0, quickestLook, true}},
+		"a tenth of the hint":        {{0, 1, time.Second, 100 * time.Millisecond, false}},
+		"a long hint":                {{0, 1, time.Hour, slowestLook, false}, {2 * time.Hour, 1, time.Hour, slowestLook, false}, {2*time.Hour + 1, 1, time.Hour, slowestLook, true}},
+		"progress starts time again": {{0, 1, 0, quickestLook, false}, {longestStall, 2, 0, quickestLook, false}, {2 * longestStall, 2, 0, quickestLook, false}, {2*longestStall + 1, 2, 0, quickestLook, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var p patience
+			for i, l := range looks {
+				if wait, stalled := p.next(start.Add(l.after), l.checkpoint, l.hint); wait != l.wait || stalled != l.stalled {
+					t.Errorf("look %d: %v, %t; want %v, %t", i, wait, stalled, l.wait, l.stalled)
+				}
+			}
+		})
+	}
+}
+
+func TestServicesThatCannotBeAreRefused(t *testing.T) {
+	t.Parallel()
+	good := ServiceConfig{Name: "kubelet", Command: `C:\k\kubelet.exe`, Dependencies: []string{"containerd"}}
+	if err := checkServiceConfig(good); err != nil {
+		t.Error(err)
+	}
+	for name, change := range map[string]func(*ServiceConfig){
+		"no name":                  func(c *ServiceConfig) { c.Name = "" },
+		"a backslash in the name":  func(c *ServiceConfig) { c.Name = `a\..\b` },
+		"a slash in the name":      func(c *ServiceConfig) { c.Name = "a/b" },
+		"a name that is too long":  func(c *ServiceConfig) { c.Name = strings.Repeat("x", 257) },
+		"no command":               func(c *ServiceConfig) { c.Command = " " },
+		"NUL in the command":       func(c *ServiceConfig) { c.Command += "\x00" },
+		"NUL in the description":   func(c *ServiceConfig) { c.Description = "\x00" },
+		"a dependency on no name":  func(c *ServiceConfig) { c.Dependencies = []string{""} },
+		"a dependency with slashs": func(c *ServiceConfig) { c.Dependencies = []string{`a\b`} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := good
+			change(&config)
+			if err := checkServiceConfig(config); !errors.Is(err, ErrInvalidName) {
+				t.Errorf("got %v, want ErrInvalidName", err)
+			}
+		})
+	}
+}
+
+func TestStatesOfTheServiceManagerHaveNames(t *testing.T) {
+	t.Parallel()
+	want := []ServiceState{"Unknown(0)", ServiceStopped, ServiceStartPending, ServiceStopPending, ServiceRunning, ServiceStartPending, ServicePaused, ServicePaused, "Unknown(8)"}
+	for code, state := range want {
+		if got := serviceState(uint32(code)); got != state {
+			t.Errorf("state %d is %s, want %s", code, got, state)
+		}
+	}
+}

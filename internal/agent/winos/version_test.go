@@ -1,0 +1,76 @@
+package winos
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestTheVersionOfWindowsIsDescribed(t *testing.T) {
+	t.Parallel()
+	server := version{CurrentBuildNumber: "20348", UBR: 2700, ProductName: "Windows Server 2022 Datacenter", ProductType: "ServerNT"}
+	for name, test := range map[string]struct {
+		registry version
+		kernel   int
+		want     Facts
+		err      error
+	}{
+		"a server": {server, 20348, Facts{Build: 20348, UBR: 2700, ProductName: server.ProductName, Server: true}, nil},
+		"the kernel knows better than the registry": {server, 26100, Facts{Build: 26100, UBR: 2700, ProductName: server.ProductName, Server: true}, nil},
+		"the registry alone":                        {server, 0, Facts{Build: 20348, UBR: 2700, ProductName: server.ProductName, Server: true}, nil},
+		"a domain controller is a server":           {version{CurrentBuildNumber: "17763", ProductType: "LanmanNT"}, 17763, Facts{Build: 17763, Server: true}, nil},
+		"a client":                                  {version{CurrentBuildNumber: "22631", ProductType: "WinNT"}, 22631, Facts{Build: 22631}, nil},
+		"no build anywhere":                         {version{}, 0, Facts{}, ErrNotFound},
+		"a build that is no number":                 {version{CurrentBuildNumber: "x"}, 0, Facts{}, ErrNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got Facts
+			if err := test.registry.describe(&got, test.kernel); !errors.Is(err, test.err) {
+				t.Fatalf("got %v, want %v", err, test.err)
+			}
+			if test.err == nil && got != test.want {
+				t.Errorf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestABootKeepsItsNameWhenTheClockIsSet(t *testing.T) {
+	t.Parallel()
+	name := func(sequence uint32, bootTime, corrections int64) string {
+		t.Helper()
+		id, err := bootID(sequence, bootTime, corrections)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	const booted, correction = 134_351_230_275_000_000, 36_000_000_000
+	if name(7, booted, 0) != name(7, booted+correction, 0) {
+		t.Error("the clock matters although the boots are counted")
+	}
+	if name(7, booted, 0) == name(8, booted, 0) {
+		t.Error("two boots have one name")
+	}
+	if name(0, booted, 0) != name(0, booted+correction, correction) {
+		t.Error("a correction of the clock renames the boot")
+	}
+	if name(0, booted, 0) == name(0, booted+correction, 0) {
+		t.Error("two boots have one name")
+	}
+	if _, err := bootID(0, 0, 0); !errors.Is(err, ErrNotFound) {
+		t.Errorf("without anything to go by: %v; want ErrNotFound", err)
+	}
+}
+
+func TestStatesOfFeaturesAreThoseThatMatter(t *testing.T) {
+	t.Parallel()
+	want := []FeatureState{
+		FeatureAbsent, FeatureAbsent, FeatureAbsent, FeatureAbsent, FeatureEnabled, FeaturePending, FeatureEnabled, FeatureAbsent, FeatureAbsent,
+	}
+	for code, state := range want {
+		if got := featureState(uint32(code)); got != state {
+			t.Errorf("state %d is %s, want %s", code, got, state)
+		}
+	}
+}
