@@ -39,10 +39,11 @@ payload: ## Cross-build the Windows binaries for nodes into out/payload (SUPPLIE
 	go run ./cmd/payload --out $(OUT)/payload --version $(VERSION) $(if $(SUPPLIED),--supplied $(SUPPLIED))
 
 .PHONY: generate
-generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the reference page anew
+generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the reference pages anew
 	$(BIN)/controller-gen object paths=./api/...
 	$(BIN)/controller-gen crd paths=./api/... output:crd:dir=config/crd
-	go run ./config/generate
+	$(BIN)/controller-gen rbac:roleName=windows-machine-config-operator 'paths={./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./config}' output:rbac:dir=config/rbac
+	go run ./docs/generate
 
 ##@ Check
 

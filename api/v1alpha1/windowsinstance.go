@@ -49,6 +49,7 @@ const (
 
 // Source is the object that an instance was projected from.
 type Source struct {
+	// Kind of the object.
 	Kind SourceKind `json:"kind"`
 	// Name of the object; for the ConfigMap, the key of the entry.
 	// +kubebuilder:validation:MaxLength=253
@@ -122,6 +123,7 @@ type WindowsInstanceSpec struct {
 
 // PhaseTime is how long a phase took.
 type PhaseTime struct {
+	// Phase of the way in or out.
 	Phase Phase `json:"phase"`
 	// StartTime of the phase in the present attempt.
 	StartTime metav1.MicroTime `json:"startTime"`
@@ -132,13 +134,17 @@ type PhaseTime struct {
 
 // HostInfo is what preflight found.
 type HostInfo struct {
+	// Hostname in lower case; it is the node's name.
 	Hostname string `json:"hostname,omitempty"`
 	// MachineID is the MachineGuid of the Windows installation.
-	MachineID   string `json:"machineID,omitempty"`
-	BootID      string `json:"bootID,omitempty"`
+	MachineID string `json:"machineID,omitempty"`
+	// BootID differs with every boot; it proves a reboot.
+	BootID string `json:"bootID,omitempty"`
+	// ProductName of Windows, as the host gives it.
 	ProductName string `json:"productName,omitempty"`
 	// Build of Windows, such as 10.0.20348.2340.
-	Build  string `json:"build,omitempty"`
+	Build string `json:"build,omitempty"`
+	// NodeIP is the IPv4 address of the interface that has the default route.
 	NodeIP string `json:"nodeIP,omitempty"`
 }
 
@@ -186,6 +192,7 @@ type WindowsInstanceStatus struct {
 	// Version that the daemon reports as applied; DesiredVersion what it should be.
 	// +optional
 	Version string `json:"version,omitempty"`
+	// DesiredVersion is the published version that this host is to have.
 	// +optional
 	DesiredVersion string `json:"desiredVersion,omitempty"`
 	// KubeletVersion of the Node.
@@ -198,6 +205,7 @@ type WindowsInstanceStatus struct {
 	// JoinedTime is when the host first became Ready.
 	// +optional
 	JoinedTime *metav1.Time `json:"joinedTime,omitempty"`
+	// Conditions are Ready, Reachable, PreflightPassed and Progressing.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -44,19 +44,26 @@ type LoggingSpec struct {
 
 // WindowsMachineConfigSpec holds the settings of all Windows nodes. Every field has a default, and the object may be absent.
 type WindowsMachineConfigSpec struct {
+	// Rollout bounds how many hosts are worked on at once.
 	// +kubebuilder:default={}
 	// +optional
 	Rollout RolloutSpec `json:"rollout,omitempty"`
+	// Logging sets the logs of the managed services.
 	// +optional
 	Logging LoggingSpec `json:"logging,omitempty"`
 }
 
 // InstanceCounts counts instances by how they are.
 type InstanceCounts struct {
-	Total   int32 `json:"total"`
-	Ready   int32 `json:"ready"`
+	// Total of all instances.
+	Total int32 `json:"total"`
+	// Ready instances are nodes at their desired version.
+	Ready int32 `json:"ready"`
+	// Joining instances are on their way, and no attempt has failed since the last success.
 	Joining int32 `json:"joining"`
+	// Failing instances had an attempt that failed since the last success.
 	Failing int32 `json:"failing"`
+	// Leaving instances are being removed.
 	Leaving int32 `json:"leaving"`
 }
 
@@ -65,12 +72,14 @@ type RejectedEntry struct {
 	// Key of the entry.
 	Key string `json:"key"`
 	// Code of the reason, such as W101.
-	Code    string `json:"code"`
+	Code string `json:"code"`
+	// Message says what is wrong with it, and the fix.
 	Message string `json:"message"`
 }
 
 // WindowsMachineConfigStatus says how the whole is.
 type WindowsMachineConfigStatus struct {
+	// Instances are counted by how they are.
 	// +optional
 	Instances InstanceCounts `json:"instances,omitempty"`
 	// RejectedEntries are the entries of windows-instances that are not understood; at most 20 are listed.
@@ -82,10 +91,12 @@ type WindowsMachineConfigStatus struct {
 	// DesiredVersion is the published version that nodes are brought to.
 	// +optional
 	DesiredVersion string `json:"desiredVersion,omitempty"`
+	// Conditions are Available, Upgradeable and Degraded.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// ObservedGeneration is the generation that this status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }

@@ -1,0 +1,51 @@
+// Command generate answers what the reference pages say that follow from the code: it writes docs/reference/api.md from the generated custom
+// resource definitions, and docs/reference/reasons.md from the numbered reasons and the reasons of certificate decisions.
+//
+// `make generate` runs it from the top of the repository, after the definitions. It is no part of the product; its test keeps the committed
+// pages fresh.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	if err := run("."); err != nil {
+		fmt.Fprintln(os.Stderr, "generate:", err)
+		os.Exit(1)
+	}
+}
+
+// run writes every page below root, the top of the repository.
+func run(root string) error {
+	all, err := pages(root)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		if err = os.WriteFile(filepath.Join(root, filepath.FromSlash(p.path)), p.content, 0o644); err != nil {
+			return fmt.Errorf("writing a page: %w", err)
+		}
+	}
+	return nil
+}
+
+// page is one generated document. Its path is relative to the top of the repository, with slashes.
+type page struct {
+	path    string
+	content []byte
+}
+
+func pages(root string) ([]page, error) {
+	api, err := apiPage(root)
+	if err != nil {
+		return nil, fmt.Errorf("writing the API reference: %w", err)
+	}
+	reasons, err := reasonPage(root)
+	if err != nil {
+		return nil, fmt.Errorf("writing the list of reasons: %w", err)
+	}
+	return []page{{path: "docs/reference/api.md", content: api}, {path: "docs/reference/reasons.md", content: reasons}}, nil
+}
