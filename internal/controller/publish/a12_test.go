@@ -1,0 +1,240 @@
+package publish_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	machineconfigurationv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	labcluster "github.com/windows-nodes/wmco/lab/cluster"
+)
+
+// The steps follow each other on one API server, because starting one takes longer than all of them.
+func TestA12_TheServicesManifestIsPublishedKeptAndRetired(t *testing.T) {
+	t.Parallel()
+	p := startPlane(t)
+	p.run(t, time.Second)
+	desired := p.current(t, "")
+
+	t.Run("it exists, parses and is immutable", func(t *testing.T) { itExists(t, p, desired) })
+	t.Run("it is restored when it is deleted", func(t *testing.T) {
+		before := p.manifest(t, desired.ConfigMapName())
+		if err := p.admin.Delete(t.Context(), before.DeepCopy()); err != nil {
+			t.Fatal(err)
+		}
+		p.restored(t, desired, before)
+	})
+	t.Run("a foreign one is replaced", func(t *testing.T) { aForeignOneIsReplaced(t, p, desired) })
+	t.Run("daemons may read it and nothing else", func(t *testing.T) { daemonsMayReadIt(t, p, desired) })
+	t.Run("a status update does nothing", func(t *testing.T) { aStatusUpdateDoesNothing(t, p) })
+	t.Run("a stale version is removed when no node uses it", func(t *testing.T) { aStaleOneIsRemoved(t, p, desired) })
+	t.Run("the rights are enough", func(t *testing.T) {
+		for _, r := range p.requests(t, func(r labcluster.Request) bool { return r.Code == 403 }) {
+			t.Errorf("refused: %s %s", r.Verb, r.URI)
+		}
+	})
+}
+
+func itExists(t *testing.T, p *plane, desired blueprint.Desired) {
+	t.Helper()
+	c := p.manifest(t, desired.ConfigMapName())
+	if c == nil {
+		t.Fatal("it does not exist")
+	}
+	m, err := contract.ManifestFromConfigMap(c.Data)
+	if err != nil || m.Digest() != desired.Manifest.Digest() {
+		t.Errorf("it reads as %s, %v", m.Digest(), err)
+	}
+	c.Data = maps.Clone(c.Data)
+	c.Data["services"] = "[]"
+	if err = p.admin.Update(t.Context(), c); !apierrors.IsInvalid(err) {
+		t.Errorf("changing it gives %v", err)
+	}
+}
+
+// aForeignOneIsReplaced puts other content under the same name, which is a race against the operator that may need some tries to win.
+func aForeignOneIsReplaced(t *testing.T, p *plane, desired blueprint.Desired) {
+	t.Helper()
+	yes := true
+	for name, foreign := range map[string]corev1.ConfigMap{
+		"valid and immutable": {Immutable: &yes, Data: map[string]string{"services": "[]", "files": "[]"}},
+		"invalid and mutable": {Data: map[string]string{"services": "rubbish"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			planted := foreign.DeepCopy()
+			eventually(t, "planting a foreign one", func(ctx context.Context) (bool, error) {
+				planted = foreign.DeepCopy()
+				planted.Namespace, planted.Name = contract.OperatorNamespace, desired.ConfigMapName()
+				if err := p.admin.Delete(ctx, planted.DeepCopy()); client.IgnoreNotFound(err) != nil {
+					return false, err
+				}
+				err := p.admin.Create(ctx, planted)
+				if apierrors.IsAlreadyExists(err) {
+					return false, nil
+				}
+				return err == nil, err
+			})
+			eventually(t, "waiting for the foreign one to go", func(context.Context) (bool, error) {
+				c := p.manifest(t, desired.ConfigMapName())
+				if c == nil {
+					return false, nil
+				}
+				m, err := contract.ManifestFromConfigMap(c.Data)
+				return err == nil && m.Digest() == desired.Manifest.Digest() && c.Immutable != nil && *c.Immutable, nil
+			})
+		})
+	}
+}
+
+func daemonsMayReadIt(t *testing.T, p *plane, desired blueprint.Desired) {
+	t.Helper()
+	daemon := p.daemon(t)
+	get := func(namespace, name string) error {
+		return daemon.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &corev1.ConfigMap{})
+	}
+	if err := get(contract.OperatorNamespace, desired.ConfigMapName()); err != nil {
+		t.Errorf("reading it: %v", err)
+	}
+	watched, err := daemon.Watch(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(contract.OperatorNamespace),
+		client.MatchingFields{metav1.ObjectNameField: desired.ConfigMapName()})
+	if err != nil {
+		t.Errorf("watching it: %v", err)
+	} else {
+		watched.Stop()
+	}
+	p.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.InstancesConfigMap}})
+	if err = get(contract.OperatorNamespace, contract.InstancesConfigMap); !apierrors.IsForbidden(err) {
+		t.Errorf("reading another: %v", err)
+	}
+	if err = daemon.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(contract.OperatorNamespace)); !apierrors.IsForbidden(err) {
+		t.Errorf("listing all: %v", err)
+	}
+}
+
+// restingPolls is how many polls in a row must find nothing new: about half a second.
+const restingPolls = 25
+
+// aStatusUpdateDoesNothing changes what is no input, then what is one, and sees that only the second was looked at: each look reads the bootstrap secret.
+func aStatusUpdateDoesNothing(t *testing.T, p *plane) {
+	t.Helper()
+	looks := func() int {
+		return len(p.requests(t, func(r labcluster.Request) bool { return r.Resource == "secrets" && r.Verb == "get" }))
+	}
+	before, still := -1, 0
+	eventually(t, "waiting for the operator to come to rest", func(context.Context) (bool, error) {
+		now := looks()
+		if still++; now != before {
+			before, still = now, 0
+		}
+		return still == restingPolls, nil
+	})
+	for range 5 {
+		config := &machineconfigurationv1.ControllerConfig{}
+		if err := p.admin.Get(t.Context(), client.ObjectKey{Name: "machine-config-controller"}, config); err != nil {
+			t.Fatal(err)
+		}
+		config.Status.ObservedGeneration++
+		if err := p.admin.Status().Update(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version := p.current(t, "").Version
+	network := &operatorv1.Network{}
+	if err := p.admin.Get(t.Context(), client.ObjectKey{Name: "cluster"}, network); err != nil {
+		t.Fatal(err)
+	}
+	network.Spec.DefaultNetwork.OVNKubernetesConfig.HybridOverlayConfig = nil
+	if err := p.admin.Update(t.Context(), network); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "waiting for the problem", func(context.Context) (bool, error) {
+		problems := p.source.Problems()
+		return len(problems) == 1 && problems[0].Reason == contract.ReasonNetworkUnsupported, nil
+	})
+	if now := looks(); now != before+1 {
+		t.Errorf("the operator looked %d times at five status updates and one change", now-before)
+	}
+	network.Spec.DefaultNetwork.OVNKubernetesConfig.HybridOverlayConfig = &operatorv1.HybridOverlayConfig{
+		HybridClusterNetwork: []operatorv1.ClusterNetworkEntry{{CIDR: "10.132.0.0/14", HostPrefix: 23}},
+	}
+	if err := p.admin.Update(t.Context(), network); err != nil {
+		t.Fatal(err)
+	}
+	if again := p.current(t, ""); again.Version != version {
+		t.Errorf("the version changed from %s to %s", version, again.Version)
+	}
+}
+
+func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-1", Annotations: map[string]string{
+		contract.VersionAnnotation: first.Version, contract.DesiredVersionAnnotation: first.Version,
+	}}}
+	p.create(t, node)
+	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
+	config.Spec.Logging.Debug = true
+	p.create(t, config)
+	second := p.current(t, first.Version)
+	reads := func(wanted ...string) func(ctx context.Context) (bool, error) {
+		slices.Sort(wanted)
+		return func(ctx context.Context) (bool, error) {
+			role := &rbacv1.Role{}
+			if err := p.admin.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesReaderRole}, role); err != nil {
+				return false, err
+			}
+			return slices.Equal(role.Rules[0].ResourceNames, wanted), nil
+		}
+	}
+	gone := func(desired blueprint.Desired) {
+		eventually(t, "waiting for "+desired.Version+" to go", func(context.Context) (bool, error) {
+			return p.manifest(t, desired.ConfigMapName()) == nil, nil
+		})
+	}
+	eventually(t, "waiting for both to be readable", reads(first.ConfigMapName(), second.ConfigMapName()))
+
+	// Back to the first: the second was used by nobody, and goes.
+	config.Spec.Logging.Debug = false
+	if err := p.admin.Update(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	if again := p.current(t, second.Version); again.Version != first.Version {
+		t.Errorf("the same content has the versions %s and %s", first.Version, again.Version)
+	}
+	gone(second)
+	eventually(t, "waiting for the role to follow", reads(first.ConfigMapName()))
+
+	// And to the second again: the first is used by the node only. It stays until the node has moved on, however long ago it stopped being current.
+	config.Spec.Logging.Debug = true
+	if err := p.admin.Update(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	p.current(t, first.Version)
+	eventually(t, "waiting for both to be readable", reads(first.ConfigMapName(), second.ConfigMapName()))
+	bystander := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + "1.0.0"}}
+	p.create(t, bystander)
+	eventually(t, "waiting for one that nobody uses to go, which shows that the grace is over", func(context.Context) (bool, error) {
+		return p.manifest(t, bystander.Name) == nil, nil
+	})
+	if p.manifest(t, first.ConfigMapName()) == nil {
+		t.Fatal("the one that the node uses is gone")
+	}
+	moved := node.DeepCopy()
+	moved.Annotations = map[string]string{contract.VersionAnnotation: second.Version, contract.DesiredVersionAnnotation: second.Version}
+	if err := p.admin.Patch(t.Context(), moved, client.MergeFrom(node)); err != nil {
+		t.Fatal(err)
+	}
+	gone(first)
+	eventually(t, "waiting for the role to follow", reads(second.ConfigMapName()))
+}

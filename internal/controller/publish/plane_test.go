@@ -1,0 +1,278 @@
+package publish_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/cluster"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/publish"
+	"github.com/windows-nodes/wmco/internal/payload"
+	labcluster "github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/openshift"
+)
+
+const operatorUser = "system:serviceaccount:" + contract.OperatorNamespace + ":" + contract.OperatorServiceAccount
+
+// plane is a real API server that looks like OpenShift, with the two controllers at work under the rights that their packages ask for.
+type plane struct {
+	lab    *labcluster.Cluster
+	admin  client.Client
+	source *publish.Source
+}
+
+func scheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s), cluster.AddToScheme(s)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// startPlane starts everything but the controllers.
+func startPlane(t *testing.T) *plane {
+	t.Helper()
+	lab, err := labcluster.Start(t.Context(), labcluster.Options{Progress: os.Stderr, Audit: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if stopErr := lab.Stop(); stopErr != nil {
+			t.Error(stopErr)
+		}
+	})
+	if err = openshift.Install(t.Context(), lab.Admin(), openshift.Options{APIServer: lab.URL, CA: lab.CAPEM}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = labcluster.InstallCRDs(t.Context(), lab.Admin(), labcluster.CRDOptions{Paths: []string{filepath.Join("..", "..", "..", "config", "crd")}}); err != nil {
+		t.Fatal(err)
+	}
+	admin, err := client.New(lab.Admin(), client.Options{Scheme: scheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &plane{lab: lab, admin: admin}
+	p.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.OperatorNamespace}})
+	p.create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.OperatorServiceAccount}})
+	p.create(t, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.ServicesReaderRole},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: contract.ServicesReaderRole},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: contract.DaemonGroup}},
+	})
+	for _, o := range rights(t, "doc.go", filepath.Join("..", "..", "cluster", "doc.go")) {
+		p.create(t, o)
+	}
+	return p
+}
+
+func (p *plane) create(t *testing.T, o client.Object) {
+	t.Helper()
+	if err := p.admin.Create(t.Context(), o); err != nil {
+		t.Fatalf("creating %T %s: %v", o, o.GetName(), err)
+	}
+}
+
+// rights are the roles that the markers of some files ask for, bound to the operator.
+func rights(t *testing.T, paths ...string) (objects []client.Object) {
+	t.Helper()
+	rules := map[string][]rbacv1.PolicyRule{}
+	for _, path := range paths {
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		for lines := bufio.NewScanner(file); lines.Scan(); {
+			marker, ok := strings.CutPrefix(lines.Text(), "// +kubebuilder:rbac:")
+			if !ok {
+				continue
+			}
+			values := map[string][]string{}
+			for _, pair := range strings.Split(marker, ",") {
+				key, value, _ := strings.Cut(pair, "=")
+				values[key] = strings.Split(strings.Trim(value, `"`), ";")
+			}
+			namespace := strings.Join(values["namespace"], "")
+			rules[namespace] = append(rules[namespace], rbacv1.PolicyRule{
+				APIGroups: values["groups"], Resources: values["resources"], ResourceNames: values["resourceNames"], Verbs: values["verbs"],
+			})
+		}
+	}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: contract.OperatorNamespace, Name: contract.OperatorServiceAccount}}
+	for namespace, all := range rules {
+		name := metav1.ObjectMeta{Namespace: namespace, Name: "operator"}
+		if namespace == "" {
+			ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name.Name}
+			objects = append(objects, &rbacv1.ClusterRole{ObjectMeta: name, Rules: all}, &rbacv1.ClusterRoleBinding{ObjectMeta: name, RoleRef: ref, Subjects: subjects})
+			continue
+		}
+		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name.Name}
+		objects = append(objects, &rbacv1.Role{ObjectMeta: name, Rules: all}, &rbacv1.RoleBinding{ObjectMeta: name, RoleRef: ref, Subjects: subjects})
+	}
+	return objects
+}
+
+// standIn is a payload with everything that every node needs.
+func standIn() payload.Manifest {
+	var m payload.Manifest
+	for i, path := range []string{
+		contract.PathKubelet, contract.PathKubeLogRunner, contract.PathContainerd, contract.PathContainerdShim, contract.PathDaemon,
+	} {
+		m.Files = append(m.Files, payload.File{
+			Name: path[strings.LastIndex(path, `\`)+1:], Version: "v1.36.3", Size: 10, Digest: strings.Repeat(string("abcdef"[i]), 64), Path: path,
+		})
+	}
+	return m
+}
+
+// run starts the controllers as the operator; they end with the test.
+func (p *plane) run(t *testing.T, grace time.Duration) {
+	t.Helper()
+	config, _, err := p.lab.ServiceAccountConfig(t.Context(), contract.OperatorNamespace, contract.OperatorServiceAccount, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The reader is needed before the manager, to say what to cache; it gets its clients through the manager.
+	byObject := publish.CacheByObject(contract.OperatorNamespace, &cluster.Reader{})
+	byObject[&v1alpha1.WindowsMachineConfig{}] = cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, contract.MachineConfigObject)}
+	byObject[&v1alpha1.WindowsInstance{}] = cache.ByObject{Namespaces: map[string]cache.Config{contract.OperatorNamespace: {}}}
+	skip := true
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme(t), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, Cache: cache.Options{ByObject: byObject},
+		Controller: ctrlconfig.Controller{SkipNameValidation: &skip},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := cluster.NewReader(cluster.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.source, err = publish.Setup(mgr, publish.Options{
+		Namespace: contract.OperatorNamespace, Facts: reader, Payload: standIn(), Logging: blueprint.DefaultLogging(), OperatorVersion: "0.1.0",
+		Grace: grace, Registry: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the manager ended: %v", err)
+		}
+	})
+}
+
+// eventually asks until the answer is true, for half a minute at most.
+func eventually(t *testing.T, what string, ask func(ctx context.Context) (bool, error)) {
+	t.Helper()
+	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 30*time.Second, true, ask); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// current waits for a version that is not the given one.
+func (p *plane) current(t *testing.T, not string) (desired blueprint.Desired) {
+	t.Helper()
+	eventually(t, "waiting for a published version", func(ctx context.Context) (bool, error) {
+		var err error
+		desired, _, err = p.source.Current(ctx)
+		return err == nil && desired.Version != not, nil
+	})
+	return desired
+}
+
+// manifest is the ConfigMap of a version, or nil.
+func (p *plane) manifest(t *testing.T, name string) *corev1.ConfigMap {
+	t.Helper()
+	c := &corev1.ConfigMap{}
+	err := p.admin.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name}, c)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// restored waits until the ConfigMap of a version is another object than before and holds what it must.
+func (p *plane) restored(t *testing.T, desired blueprint.Desired, before *corev1.ConfigMap) (c *corev1.ConfigMap) {
+	t.Helper()
+	eventually(t, "waiting for the manifest to be restored", func(context.Context) (bool, error) {
+		if c = p.manifest(t, desired.ConfigMapName()); c == nil || c.UID == before.UID {
+			return false, nil
+		}
+		m, err := contract.ManifestFromConfigMap(c.Data)
+		return err == nil && m.Digest() == desired.Manifest.Digest() && c.Immutable != nil && *c.Immutable, nil
+	})
+	return c
+}
+
+// daemon is a client with the identity of a node's daemon.
+func (p *plane) daemon(t *testing.T) client.WithWatch {
+	t.Helper()
+	config, err := p.lab.UserConfig(contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newClient(t, config)
+}
+
+func newClient(t *testing.T, config *rest.Config) client.WithWatch {
+	t.Helper()
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// requests of the operator that a filter lets through.
+func (p *plane) requests(t *testing.T, filter func(r labcluster.Request) bool) (all []labcluster.Request) {
+	t.Helper()
+	for r, err := range labcluster.Requests(p.lab.AuditLog) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.User == operatorUser && filter(r) {
+			all = append(all, r)
+		}
+	}
+	return slices.Clip(all)
+}
