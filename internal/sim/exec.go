@@ -34,9 +34,13 @@ func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) 
 	if shell == ShellPowerShell {
 		interpreter, exe, flag = powerShell, systemDir+`\WindowsPowerShell\v1.0\powershell.exe`, "-c"
 	}
+	if ctx.Err() != nil {
+		return lostCode
+	}
 	exitCode = lostCode
 	down := m.power.boot().Down
-	p, err := m.start(ctx, launch{
+	// The processes live without ctx, so that its end reaches them as a kill and as nothing else.
+	p, err := m.start(context.WithoutCancel(ctx), launch{
 		argv: []string{exe, flag, request.CommandLine}, commandLine: `"` + exe + `" ` + flag + ` "` + request.CommandLine + `"`,
 		dir: m.Home(), environment: m.userEnvironment(), stdin: request.Stdin, stdout: request.Stdout, stderr: request.Stderr,
 		program: func(ctx context.Context, p *Process) int {
@@ -47,7 +51,7 @@ func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) 
 	if err != nil {
 		return lostCode
 	}
-	stop := context.AfterFunc(ctx, func() { m.kill(p) })
+	stop := context.AfterFunc(ctx, func() { m.killTree(p) })
 	defer stop()
 	<-p.gone
 	select {
@@ -76,8 +80,6 @@ func (p *Process) runChild(ctx context.Context, exe string, args []string, stdin
 	if err != nil {
 		return 0, err
 	}
-	stop := context.AfterFunc(ctx, func() { p.Machine.kill(child) })
-	defer stop()
 	<-child.gone
 	return code, nil
 }

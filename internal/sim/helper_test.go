@@ -3,6 +3,7 @@ package sim_test
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -59,4 +60,13 @@ func reboot(t *testing.T, m *sim.Machine) {
 	if after.ID == before.ID {
 		t.Error("the boot is the same")
 	}
+}
+
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+func factsOf(t *testing.T, m *sim.Machine) winos.Facts {
+	t.Helper()
+	facts, err := m.Host().System.Facts(t.Context())
+	noError(t, err)
+	return facts
 }

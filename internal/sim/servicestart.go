@@ -146,8 +146,9 @@ func (s *manager) launch(v *service) error {
 		},
 		reported: func(code int) time.Duration {
 			<-ready
+			linger := s.reported(v, p, code)
 			ended <- code
-			return s.reported(v, p, code)
+			return linger
 		},
 		ended: func(int) { s.gone(v, p) },
 	}

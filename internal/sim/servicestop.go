@@ -27,7 +27,7 @@ func (s *manager) stopService(ctx context.Context, name string) error {
 		if dependant == "" {
 			s.ask(v)
 		}
-		changed, over := s.changed, v.state == winos.ServiceStopped && len(v.alive) == 0
+		changed, over := s.changed, v.state == winos.ServiceStopped && len(v.alive) == 0 && v.attempt == nil
 		s.mu.Unlock()
 		switch {
 		case over && dependant == "":

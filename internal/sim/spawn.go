@@ -94,6 +94,10 @@ func (m *Machine) start(ctx context.Context, l launch) (*process, error) {
 	}
 	if l.parent != nil {
 		p.parent = l.parent.pid
+		if err := l.parent.alive(); err != nil {
+			release()
+			return nil, err
+		}
 	}
 	ctx, p.stop = context.WithCancelCause(ctx)
 	if !m.enter(p) {
@@ -174,12 +178,27 @@ func (m *Machine) view(p *process, l launch) *Process {
 	return view
 }
 
-// kill ends a process without its help: its files close at once and the machine no longer answers it. What is left is gone when the program
-// has noticed.
-func (m *Machine) kill(p *process) {
-	p.once.Do(func() { close(p.dead) })
-	m.volume.end(&p.owner, true)
-	p.stop(errKilled)
+// kill ends processes without their help: their files close at once and the machine no longer answers them. What is left is gone when the
+// programs have noticed.
+func (m *Machine) kill(all ...*process) {
+	for _, p := range all {
+		p.once.Do(func() { close(p.dead) })
+		m.volume.end(&p.owner, true)
+	}
+	for _, p := range all {
+		p.stop(errKilled)
+	}
+}
+
+// killTree kills a process and what it has started.
+func (m *Machine) killTree(p *process) {
+	tree := []*process{p}
+	for _, other := range m.processes.all() { // a child's PID is higher than its parent's
+		if slices.ContainsFunc(tree, func(parent *process) bool { return parent.pid == other.parent }) {
+			tree = append(tree, other)
+		}
+	}
+	m.kill(tree...)
 }
 
 // alive says whether a process may still use the machine; somebody at the console (nil) always may.

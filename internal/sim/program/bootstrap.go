@@ -82,7 +82,11 @@ func (k *kubelet) bootstrap(ctx context.Context) error {
 	defer cancel()
 	chain, err := csr.WaitForCertificate(waiting, server.client, name, uid)
 	if err != nil {
-		return errors.Join(fmt.Errorf("waiting for client certificate request %s: %w", name, err), k.forgetKey(ctx))
+		err = fmt.Errorf("waiting for client certificate request %s: %w", name, err)
+		if ctx.Err() != nil {
+			return err // stopped: the next kubelet goes on with the same request
+		}
+		return errors.Join(err, k.Host.Files.Remove(k.flags.certDir+pendingKey)) // so that the next request is another
 	}
 	if err := k.identity.update(chain, keyPEM); err != nil {
 		return err
@@ -91,14 +95,6 @@ func (k *kubelet) bootstrap(ctx context.Context) error {
 		return fmt.Errorf("writing the kubeconfig: %w", err)
 	}
 	k.log.Info("got client certificate", "csr", name)
-	return k.Host.Files.Remove(k.flags.certDir + pendingKey)
-}
-
-// forgetKey drops the key of a request that came to nothing, so that the next request is another. A kubelet that is stopped keeps it.
-func (k *kubelet) forgetKey(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return nil
-	}
 	return k.Host.Files.Remove(k.flags.certDir + pendingKey)
 }
 

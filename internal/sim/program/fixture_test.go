@@ -28,7 +28,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-var lab struct { //nolint:gochecknoglobals // one control plane for all tests of the package
+// lab is one control plane for all tests of the package.
+var lab struct {
 	once    sync.Once
 	cluster *cluster.Cluster
 	admin   kubernetes.Interface

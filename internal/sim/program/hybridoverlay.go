@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"sync"
 
@@ -46,7 +45,7 @@ func hybridOverlay(ctx context.Context, p *sim.Process) int {
 	if *node == "" {
 		return refuse(p, errors.New("missing node name"))
 	}
-	var log io.Writer = p.Stderr
+	log := p.Stderr
 	if *logFile != "" {
 		file, err := openLog(p, *logFile)
 		if err != nil {

@@ -2,7 +2,6 @@ package program
 
 import (
 	"context"
-	"io"
 
 	"github.com/windows-nodes/wmco/internal/sim"
 )
@@ -17,7 +16,7 @@ type idle struct {
 }
 
 func (s idle) run(ctx context.Context, p *sim.Process) int {
-	var log io.Writer = p.Stderr
+	log := p.Stderr
 	if s.logFile != "" {
 		file, err := openLog(p, s.logFile)
 		if err != nil {

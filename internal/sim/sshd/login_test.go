@@ -61,12 +61,14 @@ func refuseKeys(_ testing.TB, h *host) {
 }
 
 func authorizeOther(tb testing.TB, h *host) {
+	tb.Helper()
 	if err := sshd.Authorize(h.machine, newKey(tb).PublicKey()); err != nil {
 		tb.Fatal(err)
 	}
 }
 
 func authorizeAgain(tb testing.TB, h *host) {
+	tb.Helper()
 	authorizeOther(tb, h)
 	if err := sshd.Authorize(h.machine, newKey(tb).PublicKey(), h.key.PublicKey()); err != nil {
 		tb.Fatal(err)
@@ -74,6 +76,7 @@ func authorizeAgain(tb testing.TB, h *host) {
 }
 
 func spoilKeys(tb testing.TB, h *host) {
+	tb.Helper()
 	lines := "# administrators\r\n\r\nssh-ed25519 rubbish\r\n" + string(ssh.MarshalAuthorizedKey(h.key.PublicKey()))
 	w, err := h.machine.Create(sshd.AuthorizedKeysPath, 0)
 	if err == nil {
