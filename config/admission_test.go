@@ -1,0 +1,39 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
+	t.Parallel()
+	for _, policy := range find[*admissionregistrationv1.ValidatingAdmissionPolicy](t) {
+		if policy.Spec.FailurePolicy == nil || *policy.Spec.FailurePolicy != admissionregistrationv1.Fail {
+			t.Errorf("%s lets through what it can't judge", policy.Name)
+		}
+		binding := named[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, policy.Name).Spec
+		if binding.PolicyName != policy.Name || binding.MatchResources != nil || len(binding.ValidationActions) != 1 || binding.ValidationActions[0] != admissionregistrationv1.Deny {
+			t.Errorf("%s is bound so: %+v", policy.Name, binding)
+		}
+		for _, condition := range policy.Spec.MatchConditions {
+			if !strings.Contains(condition.Expression, "'"+contract.DaemonGroup+"'") || !strings.Contains(condition.Expression, "'"+contract.DaemonUserPrefix+"'") {
+				t.Errorf("%s does not recognise a daemon: %s", policy.Name, condition.Expression)
+			}
+		}
+	}
+}
+
+// The names stand in a language of their own there; these are the ones that the daemon writes.
+func TestA34_ThePolicyNamesTheDaemonsAnnotations(t *testing.T) {
+	t.Parallel()
+	policy := named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, "windows-daemon-node")
+	mine := policy.Spec.Variables[0]
+	want := "['" + strings.Join([]string{contract.VersionAnnotation, contract.AppliedReasonAnnotation, contract.RebootAnnotation}, "', '") + "']"
+	if mine.Name != "mine" || mine.Expression != want {
+		t.Errorf("%s is %s, want %s", mine.Name, mine.Expression, want)
+	}
+}

@@ -1,0 +1,560 @@
+package config_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/cluster"
+)
+
+// An API server that has what we ship is asked for everything that a daemon must and must not get. Refused means Forbidden, by rights or
+// by policy; anything else, such as an invalid request, would prove nothing.
+func TestA34_ADaemonIsKeptToItsOwnNode(t *testing.T) {
+	t.Parallel()
+	lab := install(t)
+	admin := connect(t, lab.Admin())
+	prepare(t, admin)
+	daemon := as(t, lab, contract.DaemonUserPrefix+"win-a", contract.DaemonGroup)
+	waitForPolicies(t, daemon)
+
+	t.Run("allowed", func(t *testing.T) {
+		for name, try := range allowedToDaemons(t) {
+			t.Run(name, func(t *testing.T) {
+				if err := try(t.Context(), daemon); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		for name, try := range refusedToDaemons(t) {
+			t.Run(name, func(t *testing.T) {
+				if err := try(t.Context(), daemon); !apierrors.IsForbidden(err) {
+					t.Errorf("was not forbidden but: %v", err)
+				}
+			})
+		}
+	})
+	t.Run("refused to others of the group", func(t *testing.T) {
+		mallory := as(t, lab, "mallory", contract.DaemonGroup)
+		if err := annotate("win-a", contract.VersionAnnotation)(t.Context(), mallory); !apierrors.IsForbidden(err) {
+			t.Errorf("a user without a node's name: %v", err)
+		}
+	})
+	t.Run("the policy holds without the rights", func(t *testing.T) {
+		grantTooMuch(t, admin, daemon)
+		for name, try := range onlyPolicyRefuses() {
+			if err := try(t.Context(), daemon); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
+				t.Errorf("%s was not refused by a policy: %v", name, err)
+			}
+		}
+	})
+	t.Run("nothing of it changed a node", func(t *testing.T) {
+		for _, name := range []string{"win-a", "win-b"} {
+			node, err := admin.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, taint := range node.Spec.Taints { // the controller manager adds its own
+				if taint.Key == "a" {
+					t.Errorf("node %s has the taint", name)
+				}
+			}
+			if len(node.Labels)+len(node.Finalizers)+len(node.OwnerReferences)+len(node.Status.Addresses) != 0 ||
+				node.Spec.Unschedulable || node.Spec.ProviderID != "" || node.Annotations["example.com/kept"] != "yes" {
+				t.Errorf("node %s: %+v", name, node)
+			}
+		}
+	})
+}
+
+// attempt is something that a daemon tries.
+type attempt func(ctx context.Context, c kubernetes.Interface) error
+
+func allowedToDaemons(t *testing.T) map[string]attempt {
+	t.Helper()
+	request := daemonRequest(t, "wicd-win-a-1")
+	return map[string]attempt{
+		"says the version that holds":        annotate("win-a", contract.VersionAnnotation),
+		"says why it does not hold":          annotate("win-a", contract.AppliedReasonAnnotation),
+		"asks for a reboot":                  annotate("win-a", contract.RebootAnnotation),
+		"takes back what it said":            patch("win-a", `{"metadata":{"annotations":{"`+contract.VersionAnnotation+`":null}}}`),
+		"writes nothing new":                 patch("win-a", `{}`),
+		"lists its own Node":                 listOwnNode,
+		"reads the published manifest":       listConfigMap("windows-services-1"),
+		"asks for its certificate and waits": func(ctx context.Context, c kubernetes.Interface) error { return ask(ctx, c, request) },
+	}
+}
+
+func refusedToDaemons(t *testing.T) map[string]attempt {
+	t.Helper()
+	all := map[string]attempt{
+		"annotates another Node":                   annotate("win-b", contract.VersionAnnotation),
+		"empties a patch of another Node":          patch("win-b", `{}`),
+		"writes its desired version":               annotate("win-a", contract.DesiredVersionAnnotation),
+		"writes whose Node it is":                  annotate("win-a", contract.InstanceAnnotation),
+		"writes the key's hash":                    annotate("win-a", contract.PublicKeyHashAnnotation),
+		"takes the operator's cordon as its own":   annotate("win-a", contract.CordonedAnnotation),
+		"writes a foreign annotation":              annotate("win-a", "example.com/new"),
+		"writes an annotation that looks like one": annotate("win-a", contract.VersionAnnotation+"2"),
+		"changes a foreign annotation":             annotate("win-a", "example.com/kept"),
+		"removes a foreign annotation":             patch("win-a", `{"metadata":{"annotations":{"example.com/kept":null}}}`),
+		"removes all annotations":                  patch("win-a", `{"metadata":{"annotations":null}}`),
+		"hides a label behind its annotation":      patch("win-a", `{"metadata":{"annotations":{"`+contract.VersionAnnotation+`":"2"},"labels":{"a":"b"}}}`),
+		"labels its Node as control plane":         patch("win-a", `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`),
+		"removes its taints":                       patch("win-a", `{"spec":{"taints":null}}`),
+		"adds a taint":                             patch("win-a", `{"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`),
+		"cordons its Node":                         patch("win-a", `{"spec":{"unschedulable":true}}`),
+		"sets a provider":                          patch("win-a", `{"spec":{"providerID":"aws:///i-1"}}`),
+		"sets a finalizer":                         patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`),
+		"sets an owner":                            patch("win-a", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"x","uid":"x"}]}}`),
+		"reads its Node outside of a list": func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Nodes().Get(ctx, "win-a", metav1.GetOptions{})
+			return err
+		},
+		"replaces its Node":     replace("win-a"),
+		"replaces another Node": replace("win-b"),
+		"deletes its Node": func(ctx context.Context, c kubernetes.Interface) error {
+			return c.CoreV1().Nodes().Delete(ctx, "win-a", metav1.DeleteOptions{})
+		},
+		"makes a Node":                 makeNode,
+		"writes its Node's status":     patchStatus("win-a"),
+		"writes another Node's status": patchStatus("win-b"),
+		"reads the private key":        getSecret(contract.OperatorNamespace, contract.PrivateKeySecret),
+		"reads a secret elsewhere":     getSecret("kube-system", "any"),
+		"lists secrets": func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"reads the list of hosts":               getConfigMap(contract.OperatorNamespace, contract.InstancesConfigMap),
+		"reads a manifest that no node uses":    getConfigMap(contract.OperatorNamespace, "windows-services-0"),
+		"reads a ConfigMap elsewhere":           getConfigMap("kube-system", "extension-apiserver-authentication"),
+		"lists the ConfigMaps of our namespace": listConfigMap(""),
+		"writes the published manifest":         writeConfigMap,
+		"reads the instances":                   raw("/apis/windowsmachineconfig.openshift.io/v1alpha1/namespaces/" + contract.OperatorNamespace + "/windowsinstances"),
+		"reads the settings":                    raw("/apis/windowsmachineconfig.openshift.io/v1alpha1/windowsmachineconfigs"),
+		"reads pods": func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"mints a token of the bootstrapper": token(contract.MachineConfigNamespace, contract.BootstrapServiceAccount),
+		"mints a token of the operator":     token(contract.OperatorNamespace, contract.OperatorServiceAccount),
+		"tells an event":                    tellEvent,
+		"reads all certificate requests": func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"approves its own request": approve,
+		"widens its own rights":    widen,
+	}
+	for name, change := range map[string]func(*certificatesv1.CertificateSigningRequestSpec){
+		"asks for a serving certificate": func(s *certificatesv1.CertificateSigningRequestSpec) {
+			s.SignerName = certificatesv1.KubeletServingSignerName
+		},
+		"asks for a kubelet's certificate": func(s *certificatesv1.CertificateSigningRequestSpec) {
+			s.SignerName = certificatesv1.KubeAPIServerClientKubeletSignerName
+		},
+		"asks some other signer":             func(s *certificatesv1.CertificateSigningRequestSpec) { s.SignerName = "example.com/any" },
+		"asks for a certificate without end": func(s *certificatesv1.CertificateSigningRequestSpec) { s.ExpirationSeconds = nil },
+		"asks for ten years": func(s *certificatesv1.CertificateSigningRequestSpec) {
+			s.ExpirationSeconds = new(int32(10 * 365 * 24 * 3600))
+		},
+		"asks for 32 days": func(s *certificatesv1.CertificateSigningRequestSpec) {
+			s.ExpirationSeconds = new(int32(32 * 24 * 3600))
+		},
+		"asks for a certificate to serve with": func(s *certificatesv1.CertificateSigningRequestSpec) { s.Usages[1] = certificatesv1.UsageServerAuth },
+		"asks for a certificate to sign others with": func(s *certificatesv1.CertificateSigningRequestSpec) {
+			s.Usages = append(s.Usages, certificatesv1.UsageCertSign)
+		},
+	} {
+		request := daemonRequest(t, "wicd-win-a-2")
+		change(&request.Spec)
+		all[name] = func(ctx context.Context, c kubernetes.Interface) error { return ask(ctx, c, request) }
+	}
+	return all
+}
+
+// onlyPolicyRefuses are attempts for which grantTooMuch gives the rights.
+func onlyPolicyRefuses() map[string]attempt {
+	return map[string]attempt{
+		"writing its Node's status":     patchStatus("win-a"),
+		"writing another Node's status": patchStatus("win-b"),
+		"replacing another Node":        replace("win-b"),
+		"annotating another Node":       annotate("win-b", contract.VersionAnnotation),
+		"labelling its Node":            patch("win-a", `{"metadata":{"labels":{"a":"b"}}}`),
+		"making a Node":                 makeNode,
+		"deleting its Node": func(ctx context.Context, c kubernetes.Interface) error {
+			return c.CoreV1().Nodes().Delete(ctx, "win-a", metav1.DeleteOptions{})
+		},
+		"deleting another Node": func(ctx context.Context, c kubernetes.Interface) error {
+			return c.CoreV1().Nodes().Delete(ctx, "win-b", metav1.DeleteOptions{})
+		},
+	}
+}
+
+func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
+	t.Parallel()
+	lab := install(t)
+	admin := connect(t, lab.Admin())
+	prepare(t, admin)
+	config, _, err := lab.ServiceAccountConfig(t.Context(), contract.OperatorNamespace, contract.OperatorServiceAccount, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator := connect(t, config)
+	t.Run("A34 the policy does not bind the operator", func(t *testing.T) {
+		if err := patch("win-b", `{"metadata":{"labels":{"node-role.kubernetes.io/worker":""}}}`)(t.Context(), operator); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, try := range map[string]attempt{
+		"reads the private key":             getSecret(contract.OperatorNamespace, contract.PrivateKeySecret),
+		"mints a token of the bootstrapper": token(contract.MachineConfigNamespace, contract.BootstrapServiceAccount),
+		"reads the list of hosts":           getConfigMap(contract.OperatorNamespace, contract.InstancesConfigMap),
+		"tells an event about a Node":       tellEvent,
+		"reads all certificate requests": func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"lets daemons read another manifest": letDaemonsRead("configmaps", "windows-services-0"),
+		"asks for the certificate of a daemon": func(ctx context.Context, c kubernetes.Interface) error {
+			return ask(ctx, c, daemonRequest(t, "wicd-win-a-3"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := try(t.Context(), operator); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for name, try := range map[string]attempt{
+		"A36 reads another secret of its namespace": getSecret(contract.OperatorNamespace, "other"),
+		"A36 reads the cluster's pull secret":       getSecret(contract.ConfigNamespace, "other"),
+		"A36 lists secrets": func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"A36 reads a ConfigMap elsewhere":      getConfigMap("kube-system", "extension-apiserver-authentication"),
+		"A36 mints a token of its own account": token(contract.OperatorNamespace, contract.OperatorServiceAccount),
+		"A36 mints a token of another account": token("kube-system", "default"),
+		"A36 lets daemons read a secret":       letDaemonsRead("secrets", "other"),
+		"A36 makes a Node":                     makeNode,
+		"A36 writes a Node's status":           patchStatus("win-a"),
+		"A36 makes itself an administrator":    widen,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := try(t.Context(), operator); !apierrors.IsForbidden(err) {
+				t.Errorf("was not forbidden but: %v", err)
+			}
+		})
+	}
+}
+
+// install starts a cluster and applies what an administrator would.
+func install(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	admin := connect(t, lab.Admin())
+	for _, name := range []string{contract.MachineConfigNamespace, contract.ConfigNamespace} { // OpenShift's, which ours lie beside
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err = admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubectl := func(args ...string) string {
+		return run(t, ".", lab.Binaries.Kubectl, append([]string{"--kubeconfig", lab.Kubeconfig}, args...)...)
+	}
+	kubectl("apply", "--server-side", "-k", "default")
+	if again := kubectl("apply", "--server-side", "-k", "lab"); strings.Contains(again, " created") {
+		t.Errorf("lab/ has what default/ lacks:\n%s", again)
+	}
+	kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "windowsinstances."+contract.Prefix[:len(contract.Prefix)-1],
+		"windowsmachineconfigs."+contract.Prefix[:len(contract.Prefix)-1])
+	if warned := kubectl("apply", "--server-side", "--dry-run=server", "-k", "samples"); strings.Contains(warned, "Warning") {
+		t.Errorf("the samples: %s", warned)
+	}
+	kubectl("kustomize", "monitoring") // the API server does not know its types
+	return lab
+}
+
+// prepare makes what attempts are about.
+func prepare(t *testing.T, admin kubernetes.Interface) {
+	t.Helper()
+	ctx := t.Context()
+	var failures []error
+	for _, name := range []string{"win-a", "win-b"} {
+		_, err := admin.CoreV1().Nodes().Create(ctx, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"example.com/kept": "yes"}},
+			Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "os", Value: "Windows", Effect: corev1.TaintEffectNoSchedule}}},
+		}, metav1.CreateOptions{})
+		failures = append(failures, err)
+	}
+	for _, name := range []string{contract.InstancesConfigMap, "windows-services-0", "windows-services-1"} {
+		_, err := admin.CoreV1().ConfigMaps(contract.OperatorNamespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		failures = append(failures, err)
+	}
+	for _, name := range []string{contract.PrivateKeySecret, "other"} {
+		_, err := admin.CoreV1().Secrets(contract.OperatorNamespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		failures = append(failures, err)
+	}
+	_, err := admin.CoreV1().ServiceAccounts(contract.MachineConfigNamespace).Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: contract.BootstrapServiceAccount}}, metav1.CreateOptions{})
+	failures = append(failures, err)
+	_, err = admin.RbacV1().Roles(contract.OperatorNamespace).Create(ctx, &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: contract.ServicesReaderRole},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"windows-services-1"}, Verbs: []string{"get", "list", "watch"}}},
+	}, metav1.CreateOptions{})
+	if err = errors.Join(append(failures, err)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitForPolicies waits until the API server judges by the policies, which follows a moment after they are there.
+func waitForPolicies(t *testing.T, daemon kubernetes.Interface) {
+	t.Helper()
+	label := []byte(`{"metadata":{"labels":{"a":"b"}}}`)
+	foreign := daemonRequest(t, "probe")
+	foreign.Spec.SignerName = "example.com/any"
+	dry := []string{metav1.DryRunAll}
+	until(t, func(ctx context.Context) bool {
+		_, node := daemon.CoreV1().Nodes().Patch(ctx, "win-a", types.MergePatchType, label, metav1.PatchOptions{DryRun: dry})
+		_, request := daemon.CertificatesV1().CertificateSigningRequests().Create(ctx, foreign, metav1.CreateOptions{DryRun: dry})
+		return refusedByPolicy(node) && refusedByPolicy(request)
+	})
+}
+
+func refusedByPolicy(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy")
+}
+
+// grantTooMuch gives daemons rights that a careless administrator might.
+func grantTooMuch(t *testing.T, admin, daemon kubernetes.Interface) {
+	t.Helper()
+	_, err := admin.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "too-much"},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status"}, Verbs: []string{"*"}}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "too-much"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "too-much"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: contract.DaemonGroup}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "delete", Resource: "nodes", Name: "win-b"}}}
+	until(t, func(ctx context.Context) bool {
+		answer, err := daemon.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		return err == nil && answer.Status.Allowed
+	})
+}
+
+func until(t *testing.T, done func(ctx context.Context) bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true,
+		func(ctx context.Context) (bool, error) { return done(ctx), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func as(t *testing.T, lab *cluster.Cluster, user string, groups ...string) kubernetes.Interface {
+	t.Helper()
+	config, err := lab.UserConfig(user, groups...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return connect(t, config)
+}
+
+func connect(t *testing.T, config *rest.Config) kubernetes.Interface {
+	t.Helper()
+	c, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func annotate(node, key string) attempt {
+	return patch(node, `{"metadata":{"annotations":{"`+key+`":"x"}}}`)
+}
+
+func patch(node, content string, subresources ...string) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		_, err := c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(content), metav1.PatchOptions{}, subresources...)
+		return err
+	}
+}
+
+func patchStatus(node string) attempt {
+	return patch(node, `{"status":{"addresses":[{"type":"InternalIP","address":"172.30.0.1"}]}}`, "status")
+}
+
+func replace(node string) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		_, err := c.CoreV1().Nodes().Update(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.UpdateOptions{})
+		return err
+	}
+}
+
+func makeNode(ctx context.Context, c kubernetes.Interface) error {
+	_, err := c.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-c"}}, metav1.CreateOptions{})
+	return err
+}
+
+func listOwnNode(ctx context.Context, c kubernetes.Interface) error {
+	list, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=win-a"})
+	if err == nil && len(list.Items) != 1 {
+		return errors.New("it got another number of Nodes than one")
+	}
+	return err
+}
+
+func getSecret(namespace, name string) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		_, err := c.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+		return err
+	}
+}
+
+func getConfigMap(namespace, name string) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		_, err := c.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+		return err
+	}
+}
+
+// listConfigMap lists as the daemon does: one by its name, or all if that is empty.
+func listConfigMap(name string) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		options := metav1.ListOptions{}
+		if name != "" {
+			options.FieldSelector = "metadata.name=" + name
+		}
+		list, err := c.CoreV1().ConfigMaps(contract.OperatorNamespace).List(ctx, options)
+		if err == nil && len(list.Items) != 1 {
+			return errors.New("it got another number of ConfigMaps than one")
+		}
+		return err
+	}
+}
+
+func writeConfigMap(ctx context.Context, c kubernetes.Interface) error {
+	_, err := c.CoreV1().ConfigMaps(contract.OperatorNamespace).Patch(ctx, "windows-services-1", types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{})
+	return err
+}
+
+// letDaemonsRead writes the role that daemons have in our namespace.
+func letDaemonsRead(resource, name string) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		role, err := c.RbacV1().Roles(contract.OperatorNamespace).Get(ctx, contract.ServicesReaderRole, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		role.Rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: []string{name}, Verbs: []string{"get", "list", "watch"}}}
+		_, err = c.RbacV1().Roles(contract.OperatorNamespace).Update(ctx, role, metav1.UpdateOptions{})
+		return err
+	}
+}
+
+func raw(path string) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		return c.CoreV1().RESTClient().Get().AbsPath(path).Do(ctx).Error()
+	}
+}
+
+func token(namespace, account string) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		_, err := c.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		return err
+	}
+}
+
+// tellEvent is about an object without a namespace, as the events of Nodes and certificate requests are.
+func tellEvent(ctx context.Context, c kubernetes.Interface) error {
+	_, err := c.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "win-a.1"}, EventTime: metav1.NowMicro(), ReportingController: "test", ReportingInstance: "test",
+		Action: "Try", Reason: "Tried", Type: corev1.EventTypeNormal, Regarding: corev1.ObjectReference{Kind: "Node", Name: "win-a"},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// ask submits a request and reads it back.
+func ask(ctx context.Context, c kubernetes.Interface, request *certificatesv1.CertificateSigningRequest) error {
+	requests := c.CertificatesV1().CertificateSigningRequests()
+	if _, err := requests.Create(ctx, request, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	_, err := requests.Get(ctx, request.Name, metav1.GetOptions{})
+	return err
+}
+
+func approve(ctx context.Context, c kubernetes.Interface) error {
+	request := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "wicd-win-a-1"}}
+	request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Mine"}}
+	_, err := c.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})
+	return err
+}
+
+func widen(ctx context.Context, c kubernetes.Interface) error {
+	_, err := c.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "mine"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: contract.DaemonGroup}}}, metav1.CreateOptions{})
+	return err
+}
+
+// daemonRequest is what the daemon of win-a asks for when its certificate is to be renewed.
+func daemonRequest(t *testing.T, name string) *certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject := pkix.Name{CommonName: contract.DaemonUserPrefix + "win-a", Organization: []string{contract.DaemonGroup}}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:           pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			SignerName:        certificatesv1.KubeAPIServerClientSignerName,
+			ExpirationSeconds: new(int32(14 * 24 * 3600)),
+			Usages:            []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		},
+	}
+}

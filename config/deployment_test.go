@@ -1,0 +1,77 @@
+package config_test
+
+import (
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+func TestA36_TheOperatorRunsWithoutPrivileges(t *testing.T) {
+	t.Parallel()
+	pod := named[*appsv1.Deployment](t, contract.OperatorServiceAccount).Spec.Template.Spec
+	if pod.ServiceAccountName != contract.OperatorServiceAccount {
+		t.Errorf("it runs as %s", pod.ServiceAccountName)
+	}
+	if pod.HostNetwork || pod.HostPID || pod.HostIPC {
+		t.Error("it shares a namespace with its host")
+	}
+	if s := pod.SecurityContext; s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot ||
+		s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("the pod's security context is %+v", pod.SecurityContext)
+	}
+	if len(pod.Volumes) > 0 {
+		t.Errorf("it has volumes though it writes no file: %+v", pod.Volumes)
+	}
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		s := c.SecurityContext
+		if s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem || s.RunAsNonRoot == nil || !*s.RunAsNonRoot ||
+			s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.Privileged != nil {
+			t.Errorf("the security context of %s is %+v", c.Name, s)
+			continue
+		}
+		if s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0 {
+			t.Errorf("the capabilities of %s are %+v", c.Name, s.Capabilities)
+		}
+		for _, port := range c.Ports {
+			if port.HostPort != 0 {
+				t.Errorf("%s takes port %d of its host", c.Name, port.HostPort)
+			}
+		}
+	}
+}
+
+func TestTheOperatorIsProbedAndBounded(t *testing.T) {
+	t.Parallel()
+	deployment := named[*appsv1.Deployment](t, contract.OperatorServiceAccount)
+	pod := deployment.Spec.Template.Spec
+	if deployment.Namespace != contract.OperatorNamespace || *deployment.Spec.Replicas != 1 || pod.PriorityClassName != "system-cluster-critical" {
+		t.Errorf("%d replicas in %s with priority %s", *deployment.Spec.Replicas, deployment.Namespace, pod.PriorityClassName)
+	}
+	if _, selected := pod.NodeSelector["node-role.kubernetes.io/control-plane"]; !selected {
+		t.Errorf("it runs on %v", pod.NodeSelector)
+	}
+	for _, c := range pod.Containers {
+		if c.LivenessProbe == nil || c.ReadinessProbe == nil {
+			t.Errorf("%s is not probed", c.Name)
+		}
+		if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Limits.Memory().IsZero() {
+			t.Errorf("%s is not bounded: %+v", c.Name, c.Resources)
+		}
+	}
+}
+
+func TestTheNamespaceHasTheLabelsThatUsersKnow(t *testing.T) {
+	t.Parallel()
+	labels := named[*corev1.Namespace](t, contract.OperatorNamespace).Labels
+	for key, value := range map[string]string{
+		"openshift.io/cluster-monitoring": "true", "pod-security.kubernetes.io/enforce": "privileged", "security.openshift.io/scc.podSecurityLabelSync": "true",
+	} {
+		if labels[key] != value {
+			t.Errorf("label %s is %q", key, labels[key])
+		}
+	}
+}

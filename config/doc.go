@@ -1,0 +1,17 @@
+// Package config answers the question "what is applied to a cluster so that the operator can run there?" It holds the manifests, which
+// kubectl applies: default/ on a real cluster, lab/ in the lab, monitoring/ where the Prometheus operator runs, samples/ to start from.
+//
+// It has no code, and nothing imports it; its tests try the manifests against a real API server. Custom resource definitions (crd/) and the
+// operator's rights (rbac/role.yaml) are generated from the markers in the code and never edited:
+//
+//	controller-gen crd paths=./api/... output:crd:dir=config/crd
+//	controller-gen rbac:roleName=windows-machine-config-operator //	    paths="{./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./config}" output:rbac:dir=config/rbac
+package config
+
+// What the operator's process needs besides its controllers: the leader's lease, and asking who scrapes its metrics. A lease can't be
+// created by name, since a request to create says no name.
+//
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=windows-machine-config-operator-lock,verbs=get;update,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create

@@ -1,0 +1,53 @@
+package config_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// What controller-gen makes of the code is what is committed. When this fails, run make generate.
+func TestGeneratedFilesAreFresh(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh := t.TempDir()
+	generator := filepath.Join(fresh, "controller-gen")
+	run(t, filepath.Join(root, "tools"), "go", "build", "-o", generator, "sigs.k8s.io/controller-tools/cmd/controller-gen")
+	run(t, root, generator, "crd", "paths=./api/...", "output:crd:dir="+filepath.Join(fresh, "crd"))
+	run(t, root, generator, "rbac:roleName=windows-machine-config-operator", "paths={./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./config}",
+		"output:rbac:dir="+filepath.Join(fresh, "rbac"))
+	run(t, root, generator, "object", "paths=./api/...", "output:object:dir="+filepath.Join(fresh, "object"))
+	for generated, committed := range map[string]string{"crd": "config/crd", "rbac": "config/rbac", "object": "api/v1alpha1"} {
+		files, err := os.ReadDir(filepath.Join(fresh, generated))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("nothing was generated for %s: %v", committed, err)
+		}
+		for _, file := range files {
+			want, err := os.ReadFile(filepath.Join(fresh, generated, file.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(filepath.Join(root, committed, file.Name()))
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s/%s is not what the code says (%v): run make generate", committed, file.Name(), err)
+			}
+		}
+	}
+}
+
+// run runs a program in a folder and returns its output.
+func run(t *testing.T, dir, program string, args ...string) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), program, args...)
+	command.Dir = dir
+	output, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("running %s %v: %v\n%s", filepath.Base(program), args, err, output)
+	}
+	return string(output)
+}

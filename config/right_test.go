@@ -1,0 +1,117 @@
+package config_test
+
+import (
+	"slices"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// place is where a role holds: a namespace, or everywhere.
+type place struct{ namespace, role string }
+
+// granted lists who has which role, and the rules of each.
+func granted(t *testing.T) (rules map[place][]rbacv1.PolicyRule, subjects map[place][]rbacv1.Subject) {
+	t.Helper()
+	rules, subjects = map[place][]rbacv1.PolicyRule{}, map[place][]rbacv1.Subject{}
+	for _, m := range manifests(t) {
+		switch o := m.object.(type) {
+		case *rbacv1.ClusterRole:
+			rules[place{"", o.Name}] = o.Rules
+		case *rbacv1.Role:
+			rules[place{o.Namespace, o.Name}] = o.Rules
+		case *rbacv1.ClusterRoleBinding:
+			subjects[place{"", o.RoleRef.Name}] = o.Subjects
+		case *rbacv1.RoleBinding:
+			subjects[place{o.Namespace, o.RoleRef.Name}] = o.Subjects
+		}
+	}
+	return rules, subjects
+}
+
+func TestEveryRoleIsGivenToSomebodyAndNothingElseIs(t *testing.T) {
+	t.Parallel()
+	rules, subjects := granted(t)
+	for where := range rules {
+		if len(subjects[where]) == 0 {
+			t.Errorf("nobody has the role %v", where)
+		}
+	}
+	written := place{contract.OperatorNamespace, contract.ServicesReaderRole} // by the operator
+	for where := range subjects {
+		if _, known := rules[where]; !known && where != written {
+			t.Errorf("the role %v is given but does not exist", where)
+		}
+	}
+	operator := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: contract.OperatorNamespace, Name: contract.OperatorServiceAccount}
+	for where, who := range subjects {
+		if where.role == contract.OperatorServiceAccount && !slices.Equal(who, []rbacv1.Subject{operator}) {
+			t.Errorf("the operator's role %v is given to %v", where, who)
+		}
+	}
+}
+
+func TestA36_TheOperatorsRightsNameWhatCanBeNamed(t *testing.T) {
+	t.Parallel()
+	rules, _ := granted(t)
+	for where, all := range rules {
+		if where.role != contract.OperatorServiceAccount {
+			continue
+		}
+		for _, rule := range all {
+			checkRule(t, where, rule)
+		}
+	}
+}
+
+func checkRule(t *testing.T, where place, rule rbacv1.PolicyRule) {
+	t.Helper()
+	anything := slices.Concat(rule.Verbs, rule.Resources, rule.APIGroups)
+	if slices.Contains(anything, "*") {
+		t.Errorf("%v has a wildcard: %v", where, rule)
+	}
+	for _, verb := range []string{"escalate", "bind", "impersonate", "deletecollection"} {
+		if slices.Contains(rule.Verbs, verb) {
+			t.Errorf("%v may %s: %v", where, verb, rule)
+		}
+	}
+	creates := slices.Equal(rule.Verbs, []string{"create"}) // of an object that has no name yet
+	for _, resource := range rule.Resources {
+		switch resource {
+		case "secrets", "serviceaccounts/token", "signers":
+			if len(rule.ResourceNames) == 0 {
+				t.Errorf("%v has %s of any name: %v", where, resource, rule)
+			}
+		case "leases", "roles":
+			if len(rule.ResourceNames) == 0 && !creates {
+				t.Errorf("%v has %s of any name: %v", where, resource, rule)
+			}
+		case "clusterroles", "clusterrolebindings", "rolebindings", "users", "groups", "validatingadmissionpolicies", "validatingadmissionpolicybindings":
+			t.Errorf("%v has %s: %v", where, resource, rule)
+		}
+		inNamespace := []string{"secrets", "configmaps", "serviceaccounts/token", "roles", "leases", "events", "windowsinstances", "windowsinstances/status"}
+		if where.namespace == "" && slices.Contains(inNamespace, resource) {
+			t.Errorf("%s is granted in every namespace: %v", resource, rule)
+		}
+	}
+}
+
+func TestA34_TheDaemonsRightsAreFew(t *testing.T) {
+	t.Parallel()
+	rules, subjects := granted(t)
+	allowed := map[string][]string{"nodes": {"list", "watch", "patch"}, "certificatesigningrequests": {"create", "get"}}
+	for where, who := range subjects {
+		if !slices.ContainsFunc(who, func(s rbacv1.Subject) bool { return s.Kind == rbacv1.GroupKind && s.Name == contract.DaemonGroup }) {
+			continue
+		}
+		for _, rule := range rules[where] {
+			for _, resource := range rule.Resources {
+				if !slices.Equal(rule.Verbs, allowed[resource]) {
+					t.Errorf("daemons may %v %s", rule.Verbs, resource)
+				}
+			}
+		}
+	}
+}
