@@ -1,0 +1,95 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// component is one executable that is built from source.
+type component struct {
+	// Name is the name of the part in a payload.
+	Name string
+	// Dir is the directory of the module that pins it, below the top of the source tree.
+	Dir string
+	// Package is the import path of its main package.
+	Package string
+	// Module is the module whose version it has; empty for what is part of this source tree and has the payload's version.
+	Module string
+	// Stamp gives the variables that tell the program its version, as the project's own builds set them.
+	Stamp func(v pinned) map[string]string
+}
+
+// pinned is a module's version and the time at which it was made, which stands in for the time of the build so that equal pins give
+// equal programs.
+type pinned struct {
+	Version string
+	Time    time.Time
+}
+
+// plain is the version without the v.
+func (p pinned) plain() string { return strings.TrimPrefix(p.Version, "v") }
+
+const (
+	kubernetesModule = "k8s.io/kubernetes"
+	cniModule        = "github.com/containernetworking/plugins"
+	runhcsModule     = "github.com/Microsoft/hcsshim"
+	containerdModule = "github.com/containerd/containerd/v2"
+	ecrModule        = "k8s.io/cloud-provider-aws"
+	exporterModule   = "github.com/prometheus-community/windows_exporter"
+)
+
+// components lists what is built, the small ones first, so that a mistake shows early.
+func components() []component {
+	return []component{
+		{Name: payload.NameDaemon, Dir: ".", Package: "./cmd/wicd", Stamp: stampDaemon},
+		{Name: payload.NameKubeLogRunner, Dir: "payload/kubernetes", Package: "k8s.io/component-base/logs/kube-log-runner", Module: kubernetesModule, Stamp: stampKubernetes},
+		{Name: payload.NameHostLocal, Dir: "payload/cni", Package: cniModule + "/plugins/ipam/host-local", Module: cniModule, Stamp: stampCNI},
+		{Name: payload.NameWinBridge, Dir: "payload/cni", Package: cniModule + "/plugins/main/windows/win-bridge", Module: cniModule, Stamp: stampCNI},
+		{Name: payload.NameWinOverlay, Dir: "payload/cni", Package: cniModule + "/plugins/main/windows/win-overlay", Module: cniModule, Stamp: stampCNI},
+		{Name: payload.NameContainerdShim, Dir: "payload/runhcs", Package: runhcsModule + "/cmd/containerd-shim-runhcs-v1", Module: runhcsModule, Stamp: stampMain},
+		{Name: payload.NameECRProvider, Dir: "payload/ecr", Package: ecrModule + "/cmd/ecr-credential-provider", Module: ecrModule, Stamp: stampECR},
+		{Name: payload.NameWindowsExporter, Dir: "payload/exporter", Package: exporterModule, Module: exporterModule, Stamp: stampExporter},
+		{Name: payload.NameContainerd, Dir: "payload/containerd", Package: containerdModule + "/cmd/containerd", Module: containerdModule, Stamp: stampContainerd},
+		{Name: payload.NameKubeProxy, Dir: "payload/kubernetes", Package: "k8s.io/kubernetes/cmd/kube-proxy", Module: kubernetesModule, Stamp: stampKubernetes},
+		{Name: payload.NameKubelet, Dir: "payload/kubernetes", Package: "k8s.io/kubernetes/cmd/kubelet", Module: kubernetesModule, Stamp: stampKubernetes},
+	}
+}
+
+// stampDaemon is also what the Makefile's build sets, in cmd/wicd and for all of our programs.
+func stampDaemon(v pinned) map[string]string {
+	return map[string]string{"main.version": v.Version, "github.com/windows-nodes/wmco/internal/version.version": v.Version}
+}
+
+func stampMain(v pinned) map[string]string { return map[string]string{"main.version": v.plain()} }
+
+func stampKubernetes(v pinned) map[string]string {
+	major, rest, _ := strings.Cut(v.plain(), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	const base = "k8s.io/component-base/version."
+	return map[string]string{
+		base + "gitVersion":   v.Version,
+		base + "gitMajor":     major,
+		base + "gitMinor":     minor,
+		base + "gitTreeState": "clean",
+		base + "buildDate":    v.Time.UTC().Format(time.RFC3339),
+	}
+}
+
+func stampCNI(v pinned) map[string]string {
+	return map[string]string{cniModule + "/pkg/utils/buildversion.BuildVersion": v.Version}
+}
+
+func stampECR(v pinned) map[string]string {
+	return map[string]string{"main.gitVersion": v.Version, "k8s.io/component-base/version.gitVersion": v.Version}
+}
+
+func stampContainerd(v pinned) map[string]string {
+	return map[string]string{containerdModule + "/version.Version": v.Version}
+}
+
+func stampExporter(v pinned) map[string]string {
+	const common = "github.com/prometheus/common/version."
+	return map[string]string{common + "Version": v.plain(), common + "BuildDate": v.Time.UTC().Format("20060102-15:04:05")}
+}

@@ -1,0 +1,49 @@
+// Command payload fills a payload directory with the Windows binaries that a node runs. It is a program of the build, for people and CI,
+// and is not shipped.
+//
+// What has a Go module is cross-built from the versions that the modules under payload/ pin; the rest is taken from a directory that the
+// caller names. What then lacks is listed in the manifest, with the feature that is off.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "payload:", err)
+		os.Exit(1)
+	}
+}
+
+// command reads the command line and runs.
+func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("payload", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	o := options{Components: components(), Stdout: stdout, Stderr: stderr}
+	flags.StringVar(&o.Out, "out", filepath.Join("out", "payload"), "payload `directory` to fill")
+	flags.StringVar(&o.Supplied, "supplied", "", "`directory` with executables to take instead of building them")
+	flags.StringVar(&o.Version, "version", "dev", "`version` of the payload and of the daemon in it")
+	flags.StringVar(&o.Root, "root", ".", "top `directory` of the source tree")
+	if err := flags.Parse(args); err != nil {
+		return fmt.Errorf("reading the command line: %w", err)
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("reading the command line: %q is not understood", flags.Arg(0))
+	}
+	return run(ctx, o)
+}

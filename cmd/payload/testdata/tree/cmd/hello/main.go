@@ -1,0 +1,6 @@
+// Command hello stands for the daemon.
+package main
+
+var version = "not stamped"
+
+func main() { println("hello", version) }

@@ -1,0 +1,3 @@
+module example.org/tool
+
+go 1.26.0
