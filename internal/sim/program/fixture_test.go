@@ -3,6 +3,7 @@ package program_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -196,11 +197,14 @@ const (
 		`--log-file=C:\var\log\containerd\containerd.log --run-service --log-level=info`
 )
 
+// unique makes a node's name that no earlier run of a test in this process had.
+func unique(name string) string { return name + "-" + strings.ToLower(rand.Text()[:6]) }
+
 // join brings the machine to the point where its kubelet has registered, and approves its requests as long as the test lasts.
 func join(t *testing.T, name string, options program.Options) (box, kubernetes.Interface) {
 	t.Helper()
 	c, admin := startLab(t)
-	return joinOn(t, c, admin, name, options), admin
+	return joinOn(t, c, admin, unique(name), options), admin
 }
 
 func joinOn(t *testing.T, c *cluster.Cluster, admin kubernetes.Interface, name string, options program.Options) box {

@@ -17,7 +17,7 @@ func TestHybridOverlayMakesTheNetworkOfItsNodesSubnet(t *testing.T) {
 	b, admin := join(t, "overlay", program.Options{})
 	b.write(t, contract.PathBootstrapCA, selfSigned(t))
 	b.write(t, contract.DirCNIConfig+`\keep`, "")
-	b.start(t, contract.ServiceHybridOverlay, `C:\k\hybrid-overlay-node.exe --node=overlay --bootstrap-kubeconfig=C:\k\kubeconfig `+
+	b.start(t, contract.ServiceHybridOverlay, `C:\k\hybrid-overlay-node.exe --node=`+b.node+` --bootstrap-kubeconfig=C:\k\kubeconfig `+
 		`--cert-dir=C:\k\cni\config --cert-duration=24h --windows-service --logfile=C:\var\log\hybrid-overlay\hybrid-overlay.log `+
 		`--k8s-apiserver=https://api-int.example.com:6443 --k8s-cacert=C:\k\bootstrap-ca.crt --hybrid-overlay-vxlan-port=9898 --loglevel=5`)
 	for _, subnet := range []string{"10.132.7.0/24", "10.132.8.0/24"} {

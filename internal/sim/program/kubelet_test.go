@@ -52,7 +52,7 @@ func TestKubeletRegistersItsNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]string{
-		"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": "registers",
+		"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": b.node,
 		"node.kubernetes.io/windows-build": "10.0.20348", "node.openshift.io/os_id": "Windows",
 	} {
 		if node.Labels[key] != want {
@@ -67,7 +67,7 @@ func TestKubeletRegistersItsNode(t *testing.T) {
 		info.KernelVersion != "10.0.20348.2700" || !strings.Contains(info.OSImage, "Windows Server") || info.BootID == "" {
 		t.Errorf("node info is %+v", info)
 	}
-	wantAddresses := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}, {Type: corev1.NodeHostName, Address: "registers"}}
+	wantAddresses := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}, {Type: corev1.NodeHostName, Address: b.node}}
 	if diff := cmp.Diff(wantAddresses, node.Status.Addresses); diff != "" {
 		t.Errorf("addresses differ: %s", diff)
 	}
@@ -123,13 +123,13 @@ func TestCertificateRequestsAreThoseOfKubelet(t *testing.T) {
 		!slices.Equal(client.Usages, []certificatesv1.KeyUsage{"digital signature", "client auth"}) {
 		t.Errorf("the first request is %s by %s for %v", client.SignerName, client.Username, client.Usages)
 	}
-	if server.SignerName != "kubernetes.io/kubelet-serving" || server.Username != "system:node:requests" ||
+	if server.SignerName != "kubernetes.io/kubelet-serving" || server.Username != "system:node:"+b.node ||
 		!slices.Equal(server.Usages, []certificatesv1.KeyUsage{"digital signature", "server auth"}) {
 		t.Errorf("the second request is %s by %s for %v", server.SignerName, server.Username, server.Usages)
 	}
 	first, second := parseRequest(t, client.Request), parseRequest(t, server.Request)
 	for _, r := range []*x509.CertificateRequest{first, second} {
-		if r.Subject.String() != "CN=system:node:requests,O=system:nodes" {
+		if r.Subject.String() != "CN=system:node:"+b.node+",O=system:nodes" {
 			t.Errorf("the subject is %s", r.Subject)
 		}
 		if _, ok := r.PublicKey.(*ecdsa.PublicKey); !ok {
@@ -139,7 +139,7 @@ func TestCertificateRequestsAreThoseOfKubelet(t *testing.T) {
 	if len(first.DNSNames)+len(first.IPAddresses) != 0 {
 		t.Errorf("the client's request names %v %v", first.DNSNames, first.IPAddresses)
 	}
-	if !slices.Equal(second.DNSNames, []string{"requests"}) || len(second.IPAddresses) != 1 || second.IPAddresses[0].String() != "127.0.0.1" {
+	if !slices.Equal(second.DNSNames, []string{b.node}) || len(second.IPAddresses) != 1 || second.IPAddresses[0].String() != "127.0.0.1" {
 		t.Errorf("the server's request names %v %v", second.DNSNames, second.IPAddresses)
 	}
 	for _, path := range []string{serving, `C:\var\lib\kubelet\pki\kubelet-client-current.pem`, `C:\k\kubeconfig`} {
@@ -232,7 +232,8 @@ func TestADeniedRequestEndsKubeletAndIsNotRepeated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBox(t, "denied", program.Options{})
+	node := unique("denied")
+	b := newBox(t, node, program.Options{})
 	b.write(t, contract.PathBootstrapKubeconfig, string(kubeconfig))
 	line := `C:\k\kubelet.exe --config=C:\k\kubelet.conf --bootstrap-kubeconfig=C:\k\bootstrap-kubeconfig --kubeconfig=C:\k\kubeconfig`
 	for want := 1; want <= 2; want++ {
@@ -242,7 +243,7 @@ func TestADeniedRequestEndsKubeletAndIsNotRepeated(t *testing.T) {
 			ended <- fmt.Sprintf("exit code %d: %s", code, output)
 		}()
 		eventually(t, "a request", func() error {
-			for _, r := range requestsOf(t, admin, "denied") {
+			for _, r := range requestsOf(t, admin, node) {
 				if len(r.Status.Conditions) == 0 {
 					return deny(t, admin, r)
 				}
@@ -252,7 +253,7 @@ func TestADeniedRequestEndsKubeletAndIsNotRepeated(t *testing.T) {
 		if got := <-ended; !strings.HasPrefix(got, "exit code 1") || !strings.Contains(got, "denied") {
 			t.Errorf("got %s", got)
 		}
-		if got := len(requestsOf(t, admin, "denied")); got != want {
+		if got := len(requestsOf(t, admin, node)); got != want {
 			t.Errorf("%d requests, want %d", got, want)
 		}
 	}
@@ -274,12 +275,13 @@ func TestAKubeletThatIsStoppedGoesOnWithTheSameRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBox(t, "pending", program.Options{})
+	node := unique("pending")
+	b := newBox(t, node, program.Options{})
 	b.write(t, contract.PathBootstrapKubeconfig, string(kubeconfig))
 	for range 2 {
 		b.start(t, contract.ServiceKubelet, kubeletCommand)
 		eventually(t, "a request", func() error {
-			if len(requestsOf(t, admin, "pending")) == 0 || !strings.Contains(b.read(t, `C:\var\log\kubelet\kubelet.log`), "waiting for client certificate") {
+			if len(requestsOf(t, admin, node)) == 0 || !strings.Contains(b.read(t, `C:\var\log\kubelet\kubelet.log`), "waiting for client certificate") {
 				return errWait
 			}
 			return nil
@@ -289,7 +291,7 @@ func TestAKubeletThatIsStoppedGoesOnWithTheSameRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := len(requestsOf(t, admin, "pending")); got != 1 {
+	if got := len(requestsOf(t, admin, node)); got != 1 {
 		t.Errorf("%d requests", got)
 	}
 }
@@ -312,9 +314,9 @@ func TestPodsRunAndEndWithTheirGracePeriod(t *testing.T) {
 			pods := admin.CoreV1().Pods(metav1.NamespaceDefault)
 			allowPods(t, admin)
 			_, err := pods.Create(t.Context(), &corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Name: name},
+				ObjectMeta: metav1.ObjectMeta{Name: b.node},
 				Spec: corev1.PodSpec{
-					NodeName: name, TerminationGracePeriodSeconds: &test.grace,
+					NodeName: b.node, TerminationGracePeriodSeconds: &test.grace,
 					Containers: []corev1.Container{{Name: "main", Image: "example.com/main"}},
 				},
 			}, metav1.CreateOptions{})
@@ -323,18 +325,18 @@ func TestPodsRunAndEndWithTheirGracePeriod(t *testing.T) {
 			}
 			b.makeReady(t, admin)
 			eventually(t, "a running pod", func() error {
-				pod, err := pods.Get(t.Context(), name, metav1.GetOptions{})
+				pod, err := pods.Get(t.Context(), b.node, metav1.GetOptions{})
 				if err == nil && (pod.Status.Phase != corev1.PodRunning || !pod.Status.ContainerStatuses[0].Ready || pod.Status.PodIP != "10.132.0.10") {
 					err = fmt.Errorf("it is %+v", pod.Status)
 				}
 				return err
 			})
 			begin := time.Now()
-			if err := pods.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			if err := pods.Delete(t.Context(), b.node, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "the pod's end", func() error {
-				if _, err := pods.Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				if _, err := pods.Get(t.Context(), b.node, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 					return errWait
 				}
 				return nil
@@ -371,7 +373,7 @@ func TestAnIdleKubeletWritesItsLeaseOnly(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.User == "system:node:idle" {
+			if r.User == "system:node:"+b.node {
 				verbs[r.Verb+" "+r.Resource+"/"+r.Subresource]++
 			}
 		}
