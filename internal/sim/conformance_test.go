@@ -71,7 +71,10 @@ func TestAMachineIsAWindowsHost(t *testing.T) {
 				_, err := m.CreateHNSNetwork(winos.HNSNetwork{Name: name, Subnet: subnet})
 				noError(t, err)
 			},
-			Reboot: func(t *testing.T) { reboot(t, m) },
+			Reboot: func(t *testing.T) {
+				t.Helper()
+				reboot(t, m)
+			},
 		}
 	})
 }

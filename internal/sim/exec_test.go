@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
@@ -97,10 +98,12 @@ func TestPowerShellExplainsWhatItDoesNotKnow(t *testing.T) {
 }
 
 func TestACommandEndsWithTheOneWhoRunsIt(t *testing.T) {
-	inTime(t, sim.Options{Default: func(ctx context.Context, _ *sim.Process) int {
-		<-ctx.Done()
-		return 0
-	}, Costs: sim.Costs{ProcessStart: time.Second, PowerShellStart: 2 * time.Second}}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{Default: func(ctx context.Context, _ *sim.Process) int {
+			<-ctx.Done()
+			return 0
+		}, Costs: sim.Costs{ProcessStart: time.Second, PowerShellStart: 2 * time.Second}})
 		writeExe(t, m, m.Home()+`\x.exe`)
 		for _, shell := range []sim.Shell{sim.ShellCmd, sim.ShellPowerShell} {
 			for _, after := range []time.Duration{time.Millisecond, 1500 * time.Millisecond, time.Minute} {
@@ -150,19 +153,21 @@ func TestTheProcessListShowsWhatWasRun(t *testing.T) {
 }
 
 func TestAPortBelongsToItsProcess(t *testing.T) {
-	inTime(t, sim.Options{Default: func(ctx context.Context, p *sim.Process) int {
-		if _, err := p.Listen(10250); err != nil {
-			return 1
-		}
-		release, err := p.Listen(10248)
-		if err != nil {
-			return 1
-		}
-		release()
-		p.Running()
-		<-ctx.Done()
-		return 0
-	}}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{Default: func(ctx context.Context, p *sim.Process) int {
+			if _, err := p.Listen(10250); err != nil {
+				return 1
+			}
+			release, err := p.Listen(10248)
+			if err != nil {
+				return 1
+			}
+			release()
+			p.Running()
+			<-ctx.Done()
+			return 0
+		}})
 		install(t, m, "kubelet", nil)
 		listening := func() string {
 			all, err := m.Host().Network.Listening(t.Context())

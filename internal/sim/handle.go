@@ -69,54 +69,67 @@ func (v *volume) open(path string, how opening) (*File, error) {
 }
 
 func (v *volume) openLocked(path string, how opening) (*File, error) {
-	flag, o := how.flag, how.owner
-	if o != nil && o.killed {
+	if how.owner != nil && how.owner.killed {
 		return nil, ErrEnded
 	}
-	f := &File{volume: v, path: path, owner: o}
-	f.canRead = flag&os.O_WRONLY == 0
-	f.write = flag&(os.O_WRONLY|os.O_RDWR) != 0
 	n, err := v.find(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && flag&os.O_CREATE != 0:
+	if errors.Is(err, fs.ErrNotExist) && how.flag&os.O_CREATE != 0 {
 		dir, name, err := v.parent(path)
 		if err != nil {
 			return nil, err
 		}
-		n = v.add(dir, name, how.access, false)
-	case err != nil:
+		return v.handle(v.add(dir, name, how.access, false), path, how), nil
+	}
+	if err == nil {
+		err = how.allowed(n)
+	}
+	if err != nil {
 		return nil, err
-	case flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0:
-		return nil, fs.ErrExist
-	case n.dir():
-		return nil, winos.ErrDenied
-	case f.write && (n.images > 0 || n.exclusive || how.exclusive && n.writers > 0):
-		return nil, winos.ErrInUse
-	case flag&os.O_CREATE != 0 && how.access != winos.AccessInherit:
+	}
+	if how.flag&os.O_CREATE != 0 && how.access != winos.AccessInherit {
 		n.access = how.access
 	}
-	if f.write && flag&os.O_TRUNC != 0 {
+	if how.writes() && how.flag&os.O_TRUNC != 0 {
 		v.used -= n.content.size
 		n.content.resize(0)
 		n.modified = v.now()
 	}
-	if flag&os.O_APPEND != 0 {
+	return v.handle(n, path, how), nil
+}
+
+func (how opening) writes() bool { return how.flag&(os.O_WRONLY|os.O_RDWR) != 0 }
+
+// allowed says whether a file that exists can be opened so.
+func (how opening) allowed(n *node) error {
+	switch {
+	case how.flag&os.O_CREATE != 0 && how.flag&os.O_EXCL != 0:
+		return fs.ErrExist
+	case n.dir():
+		return winos.ErrDenied
+	case how.writes() && (n.images > 0 || n.exclusive || how.exclusive && n.writers > 0):
+		return winos.ErrInUse
+	}
+	return nil
+}
+
+func (v *volume) handle(n *node, path string, how opening) *File {
+	f := &File{volume: v, node: n, path: path, owner: how.owner, canRead: how.flag&os.O_WRONLY == 0, write: how.writes()}
+	if how.flag&os.O_APPEND != 0 {
 		f.offset = n.content.size
 	}
-	f.node = n
 	if f.write {
 		n.writers++
 		n.exclusive = how.exclusive
 	} else {
 		n.readers++
 	}
-	if o != nil {
-		if o.files == nil {
-			o.files = map[*File]struct{}{}
+	if f.owner != nil {
+		if f.owner.files == nil {
+			f.owner.files = map[*File]struct{}{}
 		}
-		o.files[f] = struct{}{}
+		f.owner.files[f] = struct{}{}
 	}
-	return f, nil
+	return f
 }
 
 // Read is io.Reader.

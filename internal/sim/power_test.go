@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
@@ -11,7 +12,9 @@ import (
 )
 
 func TestARebootKeepsWhatLastsAndDropsTheRest(t *testing.T) {
-	inTime(t, sim.Options{Hostname: "OLD", Costs: sim.Costs{Off: time.Minute}}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{Hostname: "OLD", Costs: sim.Costs{Off: time.Minute}})
 		ctx, h := t.Context(), m.Host()
 		install(t, m, "a", nil)
 		noError(t, h.Services.Start(ctx, "a"))
@@ -57,17 +60,19 @@ func TestARebootKeepsWhatLastsAndDropsTheRest(t *testing.T) {
 
 func TestAShutdownAsksFirstAndKillsAfterFiveSeconds(t *testing.T) {
 	var asked, ended time.Time
-	inTime(t, sim.Options{Default: func(ctx context.Context, p *sim.Process) int {
-		p.Running()
-		<-ctx.Done()
-		asked = time.Now()
-		for p.Host.Environment.Set(context.WithoutCancel(ctx), "STILL", "here") == nil {
-			wait := time.NewTimer(time.Second)
-			<-wait.C
-		}
-		ended = time.Now()
-		return 0
-	}}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{Default: func(ctx context.Context, p *sim.Process) int {
+			p.Running()
+			<-ctx.Done()
+			asked = time.Now()
+			for p.Host.Environment.Set(context.WithoutCancel(ctx), "STILL", "here") == nil {
+				wait := time.NewTimer(time.Second)
+				<-wait.C
+			}
+			ended = time.Now()
+			return 0
+		}})
 		install(t, m, "a", nil)
 		noError(t, m.Host().Services.Start(t.Context(), "a"))
 		reboot(t, m)
@@ -78,7 +83,9 @@ func TestAShutdownAsksFirstAndKillsAfterFiveSeconds(t *testing.T) {
 }
 
 func TestAPowerCutLeavesWhatWasWrittenAndComesBackOnRequest(t *testing.T) {
-	inTime(t, sim.Options{}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{})
 		boot, err := m.WaitBoot(t.Context())
 		noError(t, err)
 		install(t, m, "a", nil)
@@ -98,7 +105,9 @@ func TestAPowerCutLeavesWhatWasWrittenAndComesBackOnRequest(t *testing.T) {
 }
 
 func TestAMachineThatIsHeldOffNeverComesBack(t *testing.T) {
-	inTime(t, sim.Options{}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{})
 		m.HoldOff(true)
 		noError(t, m.Host().System.Reboot(t.Context(), "x"))
 		sleep(time.Hour)
@@ -111,7 +120,9 @@ func TestAMachineThatIsHeldOffNeverComesBack(t *testing.T) {
 }
 
 func TestAClosedMachineStaysClosed(t *testing.T) {
-	inTime(t, sim.Options{Costs: sim.Costs{Off: time.Hour}}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{Costs: sim.Costs{Off: time.Hour}})
 		install(t, m, "a", nil)
 		noError(t, m.Host().Services.Start(t.Context(), "a"))
 		noError(t, m.Host().System.Reboot(t.Context(), "x"))

@@ -43,13 +43,6 @@ func expectState(t *testing.T, m *sim.Machine, name string, want winos.ServiceSt
 	}
 }
 
-// inTime runs a test on a machine with a clock of its own, which only waits move.
-func inTime(t *testing.T, options sim.Options, run func(t *testing.T, m *sim.Machine)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { run(t, machine(t, options)) })
-}
-
 // sleep lets time pass, and everything happen that is due by then.
 func sleep(d time.Duration) {
 	timer := time.NewTimer(d)
@@ -58,7 +51,9 @@ func sleep(d time.Duration) {
 }
 
 func TestAStartThatHangsIsGivenUpAfterThirtySeconds(t *testing.T) {
-	inTime(t, sim.Options{}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{})
 		install(t, m, "a", func(c *winos.ServiceConfig) { c.Recovery = []time.Duration{time.Second} })
 		m.HangStart("A", true)
 		began := time.Now()
@@ -77,7 +72,9 @@ func TestAStartThatHangsIsGivenUpAfterThirtySeconds(t *testing.T) {
 }
 
 func TestAStartGoesOnWhenTheOneWhoAskedHasGone(t *testing.T) {
-	inTime(t, sim.Options{Costs: sim.Costs{ProcessStart: 10 * time.Second}}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{Costs: sim.Costs{ProcessStart: 10 * time.Second}})
 		install(t, m, "a", nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -92,7 +89,9 @@ func TestAStartGoesOnWhenTheOneWhoAskedHasGone(t *testing.T) {
 }
 
 func TestAServiceThatTakesNoStopKeepsStopWaiting(t *testing.T) {
-	inTime(t, sim.Options{}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{})
 		install(t, m, "a", nil)
 		noError(t, m.Host().Services.Start(t.Context(), "a"))
 		m.HangStop("a", true)
@@ -110,7 +109,9 @@ func TestAServiceThatTakesNoStopKeepsStopWaiting(t *testing.T) {
 }
 
 func TestAProcessThatOutlivesItsServiceKeepsItsExe(t *testing.T) {
-	inTime(t, sim.Options{}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{})
 		install(t, m, "a", nil)
 		m.StopLinger("a", 20*time.Second)
 		noError(t, m.Host().Services.Start(t.Context(), "a"))
@@ -133,7 +134,9 @@ func TestAProcessThatOutlivesItsServiceKeepsItsExe(t *testing.T) {
 }
 
 func TestCrashesAreFollowedByTheRecoveryDelays(t *testing.T) {
-	inTime(t, sim.Options{}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{})
 		install(t, m, "a", func(c *winos.ServiceConfig) {
 			c.Recovery = []time.Duration{10 * time.Second, 30 * time.Second}
 			c.RecoveryReset = 300 * time.Second
@@ -157,14 +160,16 @@ func TestCrashesAreFollowedByTheRecoveryDelays(t *testing.T) {
 
 func TestAServiceThatEndsWellIsNotRestarted(t *testing.T) {
 	end := make(chan struct{})
-	inTime(t, sim.Options{Default: func(ctx context.Context, p *sim.Process) int {
-		p.Running()
-		select {
-		case <-end:
-		case <-ctx.Done():
-		}
-		return 0
-	}}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{Default: func(ctx context.Context, p *sim.Process) int {
+			p.Running()
+			select {
+			case <-end:
+			case <-ctx.Done():
+			}
+			return 0
+		}})
 		end = make(chan struct{})
 		install(t, m, "a", func(c *winos.ServiceConfig) { c.Recovery = []time.Duration{time.Second} })
 		noError(t, m.Host().Services.Start(t.Context(), "a"))
@@ -175,7 +180,9 @@ func TestAServiceThatEndsWellIsNotRestarted(t *testing.T) {
 }
 
 func TestAServiceThatSomebodyHasOpenIsMarkedForDeletion(t *testing.T) {
-	inTime(t, sim.Options{}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{})
 		install(t, m, "a", nil)
 		services := m.Host().Services
 		release, err := m.HoldService("a")
@@ -196,13 +203,15 @@ func TestAServiceThatSomebodyHasOpenIsMarkedForDeletion(t *testing.T) {
 
 func TestServicesStartAtBootAfterTheirDependencies(t *testing.T) {
 	var order []string
-	inTime(t, sim.Options{Default: func(ctx context.Context, p *sim.Process) int {
-		name := strings.TrimSuffix(p.Args[0][len(`C:\k\`):], ".exe")
-		order = append(order, name)
-		p.Running()
-		<-ctx.Done()
-		return 0
-	}, Costs: sim.Costs{ProcessStart: time.Second}}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{Default: func(ctx context.Context, p *sim.Process) int {
+			name := strings.TrimSuffix(p.Args[0][len(`C:\k\`):], ".exe")
+			order = append(order, name)
+			p.Running()
+			<-ctx.Done()
+			return 0
+		}, Costs: sim.Costs{ProcessStart: time.Second}})
 		install(t, m, "a-last", after("b-middle"))
 		install(t, m, "b-middle", after("c-first"))
 		install(t, m, "c-first", nil)
@@ -224,12 +233,14 @@ func TestServicesStartAtBootAfterTheirDependencies(t *testing.T) {
 
 func TestAnUnquotedCommandWithSpacesIsTriedWordByWord(t *testing.T) {
 	var args atomic.Pointer[[]string]
-	inTime(t, sim.Options{Default: func(ctx context.Context, p *sim.Process) int {
-		args.Store(&p.Args)
-		p.Running()
-		<-ctx.Done()
-		return 0
-	}}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{Default: func(ctx context.Context, p *sim.Process) int {
+			args.Store(&p.Args)
+			p.Running()
+			<-ctx.Done()
+			return 0
+		}})
 		writeExe(t, m, `C:\Program Files\wm co\x.exe`)
 		for command, want := range map[string][]string{
 			`C:\Program Files\wm co\x.exe -a "b c"`:   {`C:\Program Files\wm co\x.exe`, "-a", "b c"},
@@ -248,14 +259,16 @@ func TestAnUnquotedCommandWithSpacesIsTriedWordByWord(t *testing.T) {
 }
 
 func TestALogRunnerRunsItsProgramWithALog(t *testing.T) {
-	inTime(t, sim.Options{Programs: map[string]sim.Program{"kubelet.exe": func(ctx context.Context, p *sim.Process) int {
-		_, _ = fmt.Fprintln(p.Stdout, "hello", p.Args[1:])
-		_, _ = fmt.Fprintln(p.Stderr, "from", p.Env["NODE"])
-		p.Running()
-		<-ctx.Done()
-		_, _ = fmt.Fprintln(p.Stdout, "bye")
-		return 0
-	}}}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{Programs: map[string]sim.Program{"kubelet.exe": func(ctx context.Context, p *sim.Process) int {
+			_, _ = fmt.Fprintln(p.Stdout, "hello", p.Args[1:])
+			_, _ = fmt.Fprintln(p.Stderr, "from", p.Env["NODE"])
+			p.Running()
+			<-ctx.Done()
+			_, _ = fmt.Fprintln(p.Stdout, "bye")
+			return 0
+		}}})
 		files := m.Host().Files
 		writeExe(t, m, `C:\k\kubelet.exe`)
 		noError(t, files.MkdirAll(`C:\var\log`, winos.AccessInherit))
@@ -285,19 +298,21 @@ func TestALogRunnerRunsItsProgramWithALog(t *testing.T) {
 
 func TestAKilledProcessCanDoNothingMore(t *testing.T) {
 	after := make(chan error, 3)
-	inTime(t, sim.Options{Default: func(ctx context.Context, p *sim.Process) int {
-		w, err := p.Host.Files.Create(`C:\k\open`, winos.AccessInherit)
-		if err != nil {
-			return 1
-		}
-		p.Running()
-		<-ctx.Done()
-		_, err = w.Write([]byte("x"))
-		after <- err
-		after <- winos.WriteFile(p.Host.Files, `C:\k\late`, strings.NewReader("x"), winos.AccessInherit)
-		after <- p.Host.Environment.Set(context.WithoutCancel(ctx), "LATE", "x")
-		return 0
-	}}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{Default: func(ctx context.Context, p *sim.Process) int {
+			w, err := p.Host.Files.Create(`C:\k\open`, winos.AccessInherit)
+			if err != nil {
+				return 1
+			}
+			p.Running()
+			<-ctx.Done()
+			_, err = w.Write([]byte("x"))
+			after <- err
+			after <- winos.WriteFile(p.Host.Files, `C:\k\late`, strings.NewReader("x"), winos.AccessInherit)
+			after <- p.Host.Environment.Set(context.WithoutCancel(ctx), "LATE", "x")
+			return 0
+		}})
 		install(t, m, "a", nil)
 		noError(t, m.Host().Services.Start(t.Context(), "a"))
 		before := m.Snapshot()
@@ -318,7 +333,9 @@ func TestAKilledProcessCanDoNothingMore(t *testing.T) {
 }
 
 func TestWithoutRightsNothingIsChanged(t *testing.T) {
-	inTime(t, sim.Options{}, func(t *testing.T, m *sim.Machine) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{})
 		install(t, m, "a", nil)
 		before := m.Snapshot()
 		m.SetAdmin(false)

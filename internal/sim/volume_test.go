@@ -39,16 +39,16 @@ func TestAFullDiskTakesWhatFitsAndSaysSo(t *testing.T) {
 	if free := factsOf(t, m).DiskFree; free != 0 {
 		t.Errorf("%d bytes are free", free)
 	}
-	isError(t, winos.WriteFile(files, `C:\other`, strings.NewReader("x"), winos.AccessInherit), winos.ErrNoSpace)
-	if found, err := winos.Exists(files, `C:\other.tmp`); found || err != nil {
+	isError(t, winos.WriteFile(files, `C:\second`, strings.NewReader("x"), winos.AccessInherit), winos.ErrNoSpace)
+	if found, err := winos.Exists(files, `C:\second.tmp`); found || err != nil {
 		t.Errorf("the temporary file stayed: %v", err)
 	}
 	noError(t, files.Remove(`C:\file`))
 	if free := factsOf(t, m).DiskFree; free != 1000 {
 		t.Errorf("%d bytes are free", free)
 	}
-	noError(t, winos.WriteFile(files, `C:\other`, bytes.NewReader(make([]byte, 1000)), winos.AccessInherit))
-	noError(t, files.Rename(`C:\other`, `C:\third`))
+	noError(t, winos.WriteFile(files, `C:\second`, bytes.NewReader(make([]byte, 1000)), winos.AccessInherit))
+	noError(t, files.Rename(`C:\second`, `C:\third`))
 	m.SetDiskFree(0)
 	f, err := m.OpenFile(`C:\third`, os.O_RDWR)
 	noError(t, err)
@@ -175,7 +175,7 @@ func TestFlagsOfAnOpenMeanWhatTheySay(t *testing.T) {
 	write(t, m, `C:\k\file`, "content")
 	_, err := m.OpenFile(`C:\k\file`, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 	isError(t, err, os.ErrExist)
-	_, err = m.OpenFile(`C:\k\other`, os.O_RDWR)
+	_, err = m.OpenFile(`C:\k\second`, os.O_RDWR)
 	isError(t, err, os.ErrNotExist)
 	f, err := m.OpenFile(`C:\k\file`, os.O_WRONLY|os.O_APPEND)
 	noError(t, err)

@@ -35,7 +35,8 @@ func (m machine) unsetAfterwards(t *testing.T, name string) {
 	t.Cleanup(func() { noError(t, m.Host.Environment.Unset(context.WithoutCancel(t.Context()), name)) })
 }
 
-func environmentSet(t *testing.T, m machine) {
+func environmentSet(m machine) {
+	t := m.t
 	name := m.prefix + "_PROXY"
 	before, err := m.Host.Environment.All(t.Context())
 	noError(t, err)
@@ -64,7 +65,8 @@ func environmentSet(t *testing.T, m machine) {
 	}
 }
 
-func environmentCase(t *testing.T, m machine) {
+func environmentCase(m machine) {
+	t := m.t
 	name := m.prefix + "_Mixed"
 	m.unsetAfterwards(t, name)
 	noError(t, m.Host.Environment.Set(t.Context(), name, "one"))
@@ -78,7 +80,8 @@ func environmentCase(t *testing.T, m machine) {
 	}
 }
 
-func environmentRefused(t *testing.T, m machine) {
+func environmentRefused(m machine) {
+	t := m.t
 	for _, variable := range []struct{ name, value string }{{"", "x"}, {"a=b", "x"}, {"nul\x00", "x"}, {m.prefix, "nul\x00"}} {
 		isError(t, "setting "+variable.name, m.Host.Environment.Set(t.Context(), variable.name, variable.value), winos.ErrInvalidName)
 	}

@@ -2,7 +2,6 @@ package winostest
 
 import (
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
@@ -18,7 +17,8 @@ func exeCases() []testCase {
 	}
 }
 
-func exeProtected(t *testing.T, m machine) {
+func exeProtected(m machine) {
+	t := m.t
 	config := m.service(t, "Busy", order.Orders{}, nil)
 	exe, files := m.dir+`\Busy.exe`, m.Host.Files
 	m.start(t, config.Name)
@@ -36,7 +36,8 @@ func exeProtected(t *testing.T, m machine) {
 	m.start(t, config.Name)
 }
 
-func exeMovedAway(t *testing.T, m machine) {
+func exeMovedAway(m machine) {
+	t := m.t
 	config := m.service(t, "Moved", order.Orders{}, nil)
 	exe, aside, files := m.dir+`\Moved.exe`, m.dir+`\Moved.exe.old-1`, m.Host.Files
 	first := m.start(t, config.Name)
@@ -55,7 +56,8 @@ func exeMovedAway(t *testing.T, m machine) {
 	m.start(t, config.Name)
 }
 
-func exeFreeAfterStop(t *testing.T, m machine) {
+func exeFreeAfterStop(m machine) {
+	t := m.t
 	config := m.service(t, "Lingers", order.Orders{Linger: 700 * time.Millisecond}, nil)
 	exe := m.dir + `\Lingers.exe`
 	for range 2 {
@@ -66,7 +68,8 @@ func exeFreeAfterStop(t *testing.T, m machine) {
 	}
 }
 
-func exeNone(t *testing.T, m machine) {
+func exeNone(m machine) {
+	t := m.t
 	config := m.service(t, "Text", order.Orders{}, nil)
 	noError(t, winos.WriteFile(m.Host.Files, m.dir+`\Text.exe`, strings.NewReader("This is no program."), winos.AccessInherit))
 	isError(t, "starting", m.Host.Services.Start(t.Context(), config.Name), winos.ErrStartFailed)

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
@@ -31,7 +30,8 @@ func fileCases() []testCase {
 	}
 }
 
-func fileReplaced(t *testing.T, m machine) {
+func fileReplaced(m machine) {
+	t := m.t
 	path := m.dir + `\file.txt`
 	for _, content := range []string{"first", "", "the second, which is longer", "3rd"} {
 		m.write(t, path, content)
@@ -59,7 +59,8 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errBroken }
 
-func fileLarge(t *testing.T, m machine) {
+func fileLarge(m machine) {
+	t := m.t
 	content := make([]byte, 3<<20+17)
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range content {
@@ -77,7 +78,8 @@ func fileLarge(t *testing.T, m machine) {
 	}
 }
 
-func fileMissing(t *testing.T, m machine) {
+func fileMissing(m machine) {
+	t := m.t
 	files := m.Host.Files
 	for _, path := range []string{m.dir + `\nothing`, m.dir + `\no\thing`, `Q:\nothing`} {
 		_, err := files.Open(path)
@@ -86,7 +88,7 @@ func fileMissing(t *testing.T, m machine) {
 		isError(t, "looking at "+path, err, fs.ErrNotExist)
 		_, err = files.List(path)
 		isError(t, "listing "+path, err, fs.ErrNotExist)
-		isError(t, "renaming "+path, files.Rename(path, m.dir+`\other`), fs.ErrNotExist)
+		isError(t, "renaming "+path, files.Rename(path, m.dir+`\second`), fs.ErrNotExist)
 		noError(t, files.Remove(path))
 		noError(t, winos.RemoveAll(files, path))
 	}
@@ -96,7 +98,8 @@ func fileMissing(t *testing.T, m machine) {
 	isError(t, "renaming into a directory that is not there", files.Rename(m.dir+`\file`, m.dir+`\no\file`), fs.ErrNotExist)
 }
 
-func fileDirectory(t *testing.T, m machine) {
+func fileDirectory(m machine) {
+	t := m.t
 	deep := m.dir + `\One\two\Drei ünd 4`
 	for range 2 {
 		noError(t, m.Host.Files.MkdirAll(deep, winos.AccessInherit))
@@ -124,7 +127,8 @@ func fileDirectory(t *testing.T, m machine) {
 	noError(t, m.Host.Files.MkdirAll(m.dir[:3], winos.AccessInherit))
 }
 
-func fileKinds(t *testing.T, m machine) {
+func fileKinds(m machine) {
+	t := m.t
 	files := m.Host.Files
 	m.write(t, m.dir+`\file`, "x")
 	mkdir(t, m, m.dir+`\dir`)
@@ -150,7 +154,8 @@ func fileKinds(t *testing.T, m machine) {
 	}
 }
 
-func fileRemoved(t *testing.T, m machine) {
+func fileRemoved(m machine) {
+	t := m.t
 	files, dir := m.Host.Files, m.dir+`\dir`
 	mkdir(t, m, dir+`\sub`)
 	m.write(t, dir+`\sub\file`, "x")
@@ -171,7 +176,8 @@ func fileRemoved(t *testing.T, m machine) {
 	}
 }
 
-func fileRenamed(t *testing.T, m machine) {
+func fileRenamed(m machine) {
+	t := m.t
 	files := m.Host.Files
 	m.write(t, m.dir+`\from`, "new")
 	m.write(t, m.dir+`\to`, "old")
@@ -191,7 +197,8 @@ func fileRenamed(t *testing.T, m machine) {
 	}
 }
 
-func fileRenameFails(t *testing.T, m machine) {
+func fileRenameFails(m machine) {
+	t := m.t
 	files := m.Host.Files
 	mkdir(t, m, m.dir+`\dir\sub`)
 	m.write(t, m.dir+`\dir\file`, "x")
@@ -203,7 +210,8 @@ func fileRenameFails(t *testing.T, m machine) {
 	}
 }
 
-func fileShared(t *testing.T, m machine) {
+func fileShared(m machine) {
+	t := m.t
 	files, path := m.Host.Files, m.dir+`\file`
 	w, err := files.Create(path, winos.AccessInherit)
 	noError(t, err)
@@ -212,7 +220,7 @@ func fileShared(t *testing.T, m machine) {
 	_, err = files.Create(path, winos.AccessInherit)
 	isError(t, "creating it meanwhile", err, winos.ErrInUse)
 	isError(t, "removing it meanwhile", files.Remove(path), winos.ErrInUse)
-	isError(t, "moving it meanwhile", files.Rename(path, m.dir+`\other`), winos.ErrInUse)
+	isError(t, "moving it meanwhile", files.Rename(path, m.dir+`\second`), winos.ErrInUse)
 	m.write(t, m.dir+`\new`, "new")
 	if err := files.Rename(m.dir+`\new`, path); err == nil {
 		t.Error("a file that is being written was replaced")
@@ -226,7 +234,8 @@ func fileShared(t *testing.T, m machine) {
 	noError(t, files.Remove(path))
 }
 
-func fileAccess(t *testing.T, m machine) {
+func fileAccess(m machine) {
+	t := m.t
 	files := m.Host.Files
 	expect := func(path string, want winos.Access) {
 		t.Helper()
@@ -268,7 +277,8 @@ func fileAccess(t *testing.T, m machine) {
 	expect(m.dir+`\renamed`, winos.AccessAdministrators)
 }
 
-func fileStat(t *testing.T, m machine) {
+func fileStat(m machine) {
+	t := m.t
 	before := m.Host.System.Now().Add(-3 * time.Second) // file systems round
 	m.write(t, m.dir+`\file`, "12345")
 	info, err := m.Host.Files.Stat(m.dir + `\file`)
@@ -281,7 +291,8 @@ func fileStat(t *testing.T, m machine) {
 	}
 }
 
-func fileClosed(t *testing.T, m machine) {
+func fileClosed(m machine) {
+	t := m.t
 	m.write(t, m.dir+`\file`, "x")
 	r, err := m.Host.Files.Open(m.dir + `\file`)
 	noError(t, err)

@@ -3,7 +3,6 @@ package winostest
 import (
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
@@ -34,7 +33,8 @@ func BadPaths() []string {
 	}
 }
 
-func namesRefused(t *testing.T, m machine) {
+func namesRefused(m machine) {
+	t := m.t
 	paths := BadPaths()
 	for _, name := range BadNames() {
 		paths = append(paths, m.dir+`\`+name)
@@ -60,7 +60,8 @@ func namesRefused(t *testing.T, m machine) {
 	}
 }
 
-func namesKept(t *testing.T, m machine) {
+func namesKept(m machine) {
+	t := m.t
 	names := []string{
 		`.wmco`, `..two`, `a b`, `a.b.c`, `CONSOLE`, `COM10`, `COM`, `LPTX`, `nulls`, `aux-1`, `xcon`, `$x`, `a;b,c=d+e`, `{}[]()'!@#%^&~`, `ünïcödé`, `日本語`, `😀`,
 		strings.Repeat("x", 251), "mcr.microsoft.com",
@@ -81,7 +82,8 @@ func namesKept(t *testing.T, m machine) {
 	}
 }
 
-func namesCase(t *testing.T, m machine) {
+func namesCase(m machine) {
+	t := m.t
 	files := m.Host.Files
 	mkdir(t, m, m.dir+`\MixedCase`)
 	m.write(t, m.dir+`\mixedcase\File.TXT`, "one")
@@ -114,7 +116,8 @@ func namesCase(t *testing.T, m machine) {
 	noError(t, files.Remove(m.dir+`\mixedcase\file.TXT`))
 }
 
-func namesLong(t *testing.T, m machine) {
+func namesLong(m machine) {
+	t := m.t
 	path := m.dir
 	for range 5 {
 		path += `\` + strings.Repeat("y", 100)

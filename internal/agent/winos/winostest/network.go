@@ -2,7 +2,6 @@ package winostest
 
 import (
 	"net/netip"
-	"testing"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
@@ -17,7 +16,8 @@ func networkCases() []testCase {
 	}
 }
 
-func networkNodeIP(t *testing.T, m machine) {
+func networkNodeIP(m machine) {
+	t := m.t
 	address, err := m.Host.Network.NodeIP(t.Context())
 	noError(t, err)
 	if !address.Is4() || address.IsUnspecified() {
@@ -25,7 +25,8 @@ func networkNodeIP(t *testing.T, m machine) {
 	}
 }
 
-func networkListening(t *testing.T, m machine) {
+func networkListening(m machine) {
+	t := m.t
 	if m.Listen == nil {
 		t.Log("left out: the fixture can't listen")
 		return
@@ -41,7 +42,8 @@ func networkListening(t *testing.T, m machine) {
 	}
 }
 
-func networkMissing(t *testing.T, m machine) {
+func networkMissing(m machine) {
+	t := m.t
 	_, err := m.Host.Network.HNSNetwork(t.Context(), m.prefix)
 	isError(t, "looking", err, winos.ErrNotFound)
 	_, err = m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, "endpoint")
@@ -49,7 +51,8 @@ func networkMissing(t *testing.T, m machine) {
 	noError(t, m.Host.Network.RemoveHNSNetwork(t.Context(), m.prefix))
 }
 
-func networkUsed(t *testing.T, m machine) {
+func networkUsed(m machine) {
+	t := m.t
 	if m.CreateNetwork == nil {
 		t.Log("left out: the fixture can't create networks")
 		return
@@ -77,7 +80,8 @@ func networkUsed(t *testing.T, m machine) {
 	}
 }
 
-func networkUnsupported(t *testing.T, m machine) {
+func networkUnsupported(m machine) {
+	t := m.t
 	if _, cannot := m.Cannot[HNS]; !cannot {
 		return
 	}

@@ -44,12 +44,14 @@ type testCase struct {
 	needs []Ability
 	// whole says that the case needs a machine that may be restarted.
 	whole bool
-	run   func(t *testing.T, m machine)
+	run   func(m machine)
 }
 
 // machine is a fixture during one case.
 type machine struct {
 	Fixture
+	// t is the case's own.
+	t *testing.T
 	// dir is an empty directory for this case, and prefix starts the names of its services, variables and networks.
 	dir, prefix string
 }
@@ -75,8 +77,9 @@ func (m machine) runCase(t *testing.T, c testCase) {
 	m.prefix = "wmcotest-" + word[:min(len(word), 40)]
 	m.dir = m.Scratch + `\` + word[:min(len(word), 40)]
 	t.Run(c.name, func(t *testing.T) {
+		m.t = t
 		mkdir(t, m, m.dir)
-		c.run(t, m)
+		c.run(m)
 	})
 }
 

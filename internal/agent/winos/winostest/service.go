@@ -92,7 +92,8 @@ func sameConfig(t *testing.T, want, have winos.ServiceConfig) {
 	}
 }
 
-func serviceMissing(t *testing.T, m machine) {
+func serviceMissing(m machine) {
+	t := m.t
 	services, name := m.Host.Services, m.prefix+"nobody"
 	_, err := services.Get(t.Context(), name)
 	isError(t, "getting", err, winos.ErrNotFound)
@@ -101,7 +102,8 @@ func serviceMissing(t *testing.T, m machine) {
 	noError(t, services.Delete(t.Context(), name))
 }
 
-func serviceCreated(t *testing.T, m machine) {
+func serviceCreated(m machine) {
+	t := m.t
 	other := m.service(t, "Other", order.Orders{}, nil)
 	config := m.service(t, "Created", order.Orders{}, func(c *winos.ServiceConfig) {
 		c.Description = "OpenShift managed: ünïcode"
@@ -131,7 +133,8 @@ func serviceCreated(t *testing.T, m machine) {
 	}
 }
 
-func serviceChanged(t *testing.T, m machine) {
+func serviceChanged(m machine) {
+	t := m.t
 	other := m.service(t, "Other", order.Orders{}, nil)
 	config := m.service(t, "Changed", order.Orders{}, func(c *winos.ServiceConfig) {
 		c.Environment = map[string]string{"GOES": "away", "STAYS": "here"}
@@ -155,14 +158,16 @@ func serviceChanged(t *testing.T, m machine) {
 	sameConfig(t, config, m.get(t, config.Name).ServiceConfig)
 }
 
-func serviceNames(t *testing.T, m machine) {
+func serviceNames(m machine) {
+	t := m.t
 	for _, name := range []string{"", `a/b`, `a\b`, strings.Repeat("x", 257)} {
 		err := m.Host.Services.Apply(t.Context(), winos.ServiceConfig{Name: name, Command: m.dir + `\x.exe`})
 		isError(t, "applying "+name, err, winos.ErrInvalidName)
 	}
 }
 
-func serviceRepeated(t *testing.T, m machine) {
+func serviceRepeated(m machine) {
+	t := m.t
 	config := m.service(t, "Repeated", order.Orders{}, nil)
 	m.stop(t, config.Name)
 	first := m.start(t, config.Name)
@@ -175,7 +180,8 @@ func serviceRepeated(t *testing.T, m machine) {
 	m.stop(t, config.Name)
 }
 
-func serviceOrder(t *testing.T, m machine) {
+func serviceOrder(m machine) {
+	t := m.t
 	// last needs middle, middle needs first, and aside needs first, too.
 	first := m.service(t, "First", order.Orders{}, nil)
 	needs := func(name string) func(*winos.ServiceConfig) {
@@ -206,12 +212,14 @@ func serviceOrder(t *testing.T, m machine) {
 	expect("after the stop of the first")
 }
 
-func serviceDependencyMissing(t *testing.T, m machine) {
+func serviceDependencyMissing(m machine) {
+	t := m.t
 	config := m.service(t, "Lonely", order.Orders{}, func(c *winos.ServiceConfig) { c.Dependencies = []string{m.prefix + "nobody"} })
 	isError(t, "starting", m.Host.Services.Start(t.Context(), config.Name), winos.ErrStartFailed)
 }
 
-func serviceDependencyFails(t *testing.T, m machine) {
+func serviceDependencyFails(m machine) {
+	t := m.t
 	broken := m.service(t, "Broken", order.Orders{Fail: true}, nil)
 	config := m.service(t, "Healthy", order.Orders{}, func(c *winos.ServiceConfig) { c.Dependencies = []string{broken.Name} })
 	isError(t, "starting", m.Host.Services.Start(t.Context(), config.Name), winos.ErrStartFailed)
@@ -220,7 +228,8 @@ func serviceDependencyFails(t *testing.T, m machine) {
 	}
 }
 
-func serviceCircular(t *testing.T, m machine) {
+func serviceCircular(m machine) {
+	t := m.t
 	a := m.service(t, "A", order.Orders{}, nil)
 	b := m.service(t, "B", order.Orders{}, func(c *winos.ServiceConfig) { c.Dependencies = []string{a.Name} })
 	for name, dependencies := range map[string][]string{a.Name: {b.Name}, b.Name: {b.Name}} {
@@ -234,7 +243,8 @@ func serviceCircular(t *testing.T, m machine) {
 	sameConfig(t, b, m.get(t, b.Name).ServiceConfig)
 }
 
-func serviceFails(t *testing.T, m machine) {
+func serviceFails(m machine) {
+	t := m.t
 	config := m.service(t, "Fails", order.Orders{Fail: true}, nil)
 	for range 2 {
 		isError(t, "starting", m.Host.Services.Start(t.Context(), config.Name), winos.ErrStartFailed)
@@ -245,12 +255,14 @@ func serviceFails(t *testing.T, m machine) {
 	m.start(t, config.Name)
 }
 
-func serviceExeMissing(t *testing.T, m machine) {
+func serviceExeMissing(m machine) {
+	t := m.t
 	config := m.service(t, "Missing", order.Orders{}, func(c *winos.ServiceConfig) { c.Command = m.dir + `\nowhere\x.exe` })
 	isError(t, "starting", m.Host.Services.Start(t.Context(), config.Name), winos.ErrStartFailed)
 }
 
-func serviceRecovers(t *testing.T, m machine) {
+func serviceRecovers(m machine) {
+	t := m.t
 	config := m.service(t, "Crashes", order.Orders{Crash: 200 * time.Millisecond}, func(c *winos.ServiceConfig) {
 		c.Recovery = []time.Duration{50 * time.Millisecond, 100 * time.Millisecond}
 	})
@@ -268,7 +280,8 @@ func serviceRecovers(t *testing.T, m machine) {
 	})
 }
 
-func serviceEnvironment(t *testing.T, m machine) {
+func serviceEnvironment(m machine) {
+	t := m.t
 	path := m.dir + `\environment.txt`
 	noError(t, m.Host.Environment.Set(t.Context(), m.prefix+"SYSTEM", "of the system"))
 	t.Cleanup(func() { noError(t, m.Host.Environment.Unset(context.WithoutCancel(t.Context()), m.prefix+"SYSTEM")) })
@@ -295,7 +308,8 @@ func serviceEnvironment(t *testing.T, m machine) {
 	}
 }
 
-func serviceDeleted(t *testing.T, m machine) {
+func serviceDeleted(m machine) {
+	t := m.t
 	config := m.service(t, "Deleted", order.Orders{}, nil)
 	m.start(t, config.Name)
 	isError(t, "deleting a running service", m.Host.Services.Delete(t.Context(), config.Name), winos.ErrInUse)
@@ -313,7 +327,8 @@ func serviceDeleted(t *testing.T, m machine) {
 	}
 }
 
-func serviceContext(t *testing.T, m machine) {
+func serviceContext(m machine) {
+	t := m.t
 	config := m.service(t, "Ended", order.Orders{}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -29,7 +29,8 @@ func (m machine) facts(t *testing.T) winos.Facts {
 	return facts
 }
 
-func systemFacts(t *testing.T, m machine) {
+func systemFacts(m machine) {
+	t := m.t
 	facts := m.facts(t)
 	for what, wrong := range map[string]bool{
 		"no host name":                  facts.Hostname == "",
@@ -53,7 +54,8 @@ func systemFacts(t *testing.T, m machine) {
 	}
 }
 
-func systemClock(t *testing.T, m machine) {
+func systemClock(m machine) {
+	t := m.t
 	before := m.Host.System.Now()
 	if before.Before(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)) {
 		t.Errorf("the clock says %v", before)
@@ -61,7 +63,8 @@ func systemClock(t *testing.T, m machine) {
 	eventually(t, "time passes", func() bool { return m.Host.System.Now().After(before) })
 }
 
-func systemHostnameRefused(t *testing.T, m machine) {
+func systemHostnameRefused(m machine) {
+	t := m.t
 	before := m.facts(t).Hostname
 	for _, name := range []string{"", "a b", "a_b", "a.b", "-a", "a-", "123", "ä", strings.Repeat("x", 64), "a\x00"} {
 		isError(t, "setting "+name, m.Host.System.SetHostname(t.Context(), name), winos.ErrInvalidName)
@@ -71,7 +74,8 @@ func systemHostnameRefused(t *testing.T, m machine) {
 	}
 }
 
-func systemFeatureMissing(t *testing.T, m machine) {
+func systemFeatureMissing(m machine) {
+	t := m.t
 	_, err := m.Host.System.Feature(t.Context(), "Wmco-No-Such-Feature")
 	isError(t, "looking", err, winos.ErrNotFound)
 	if err := m.Host.System.EnableFeature(t.Context(), "Wmco-No-Such-Feature"); err == nil {
@@ -79,13 +83,15 @@ func systemFeatureMissing(t *testing.T, m machine) {
 	}
 }
 
-func systemDefender(t *testing.T, m machine) {
+func systemDefender(m machine) {
+	t := m.t
 	for range 2 {
 		noError(t, m.Host.System.ExcludeFromDefender(t.Context(), m.dir+`\nobody.exe`))
 	}
 }
 
-func systemReboot(t *testing.T, m machine) {
+func systemReboot(m machine) {
+	t := m.t
 	before := m.facts(t)
 	m.write(t, m.dir+`\stays`, "x")
 	m.Reboot(t)
@@ -101,7 +107,8 @@ func systemReboot(t *testing.T, m machine) {
 	}
 }
 
-func systemHostname(t *testing.T, m machine) {
+func systemHostname(m machine) {
+	t := m.t
 	before := m.facts(t).Hostname
 	t.Cleanup(func() { m.rename(t, before) })
 	noError(t, m.Host.System.SetHostname(t.Context(), "Wmco-Test-1"))
@@ -120,7 +127,8 @@ func (m machine) rename(t *testing.T, name string) {
 	m.Reboot(t)
 }
 
-func systemFeature(t *testing.T, m machine) {
+func systemFeature(m machine) {
+	t := m.t
 	const name = "Containers"
 	noError(t, m.Host.System.EnableFeature(t.Context(), name))
 	state, err := m.Host.System.Feature(t.Context(), name)

@@ -101,14 +101,16 @@ func occurrences(all [][]byte, der []byte) int {
 	return n
 }
 
-func trustTwice(t *testing.T, m machine) {
+func trustTwice(m machine) {
+	t := m.t
 	before, der := m.roots(t), authority(t, m.prefix, 1)
 	m.addRoot(t, der)
 	m.addRoot(t, der)
 	m.expectRoots(t, before, [][]byte{der}, nil)
 }
 
-func trustOthers(t *testing.T, m machine) {
+func trustOthers(m machine) {
+	t := m.t
 	before := m.roots(t)
 	a, b, c := authority(t, m.prefix+"a", 1), authority(t, m.prefix+"b", 2), authority(t, m.prefix+"c", 3)
 	for _, der := range [][]byte{a, b, c} {
@@ -122,7 +124,8 @@ func trustOthers(t *testing.T, m machine) {
 	m.expectRoots(t, before, [][]byte{a, b, c}, nil)
 }
 
-func trustTwins(t *testing.T, m machine) {
+func trustTwins(m machine) {
+	t := m.t
 	before := m.roots(t)
 	a, b := authority(t, m.prefix, 7), authority(t, m.prefix, 7)
 	m.addRoot(t, a)
@@ -132,7 +135,8 @@ func trustTwins(t *testing.T, m machine) {
 	m.expectRoots(t, before, [][]byte{b}, [][]byte{a})
 }
 
-func trustOdd(t *testing.T, m machine) {
+func trustOdd(m machine) {
+	t := m.t
 	before := m.roots(t)
 	strange, plain := odd(t, m.prefix+"odd"), authority(t, m.prefix+"plain", 1)
 	m.addRoot(t, strange)
@@ -144,7 +148,8 @@ func trustOdd(t *testing.T, m machine) {
 	m.expectRoots(t, before, nil, [][]byte{strange, plain})
 }
 
-func trustRefused(t *testing.T, m machine) {
+func trustRefused(m machine) {
+	t := m.t
 	before := m.roots(t)
 	for _, der := range [][]byte{nil, {}, []byte("-----BEGIN CERTIFICATE-----"), {0x30, 0x82}} {
 		if err := m.Host.Trust.Add(t.Context(), der); err == nil {
