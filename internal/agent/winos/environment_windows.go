@@ -92,11 +92,6 @@ func (environment) Unset(ctx context.Context, name string) error {
 	return broadcastEnvironment(ctx)
 }
 
-var (
-	user32             = windows.NewLazySystemDLL("user32.dll")
-	sendMessageTimeout = user32.NewProc("SendMessageTimeoutW")
-)
-
 // broadcastEnvironment tells all top-level windows of our window station that the environment changed, so that what they start has the new one. The
 // value is in the registry by then, so an answer that doesn't come, or no windows at all, is no failure; only the end of ctx is one.
 // Source: https://learn.microsoft.com/en-us/windows/win32/winmsg/wm-settingchange.
@@ -108,11 +103,12 @@ func broadcastEnvironment(ctx context.Context) error {
 	)
 	// The limit holds for each window, of which the session of a service or of SSH has hardly any.
 	const limit = time.Second
-	if sendMessageTimeout.Find() != nil {
-		return nil
-	}
 	_, err := interruptible(ctx, func() (answer uintptr, err error) {
 		section, err := windows.UTF16PtrFromString("Environment")
+		if err != nil {
+			return 0, err
+		}
+		sendMessageTimeout, err := function("user32.dll", "SendMessageTimeoutW")
 		if err != nil {
 			return 0, err
 		}
@@ -120,5 +116,8 @@ func broadcastEnvironment(ctx context.Context) error {
 			uintptr(limit.Milliseconds()), uintptr(unsafe.Pointer(&answer)))
 		return answer, nil
 	})
+	if errors.Is(err, ErrUnsupported) { // a Windows without windows
+		return nil
+	}
 	return err
 }

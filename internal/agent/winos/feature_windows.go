@@ -3,32 +3,14 @@ package winos
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
-	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
 )
 
-// Functions of the DISM API, which changes Windows features in our own process:
-// https://learn.microsoft.com/en-us/windows-hardware/manufacture/desktop/dism/dism-api-functions.
-var (
-	dismapi            = windows.NewLazySystemDLL("dismapi.dll")
-	dismInitialize     = dismapi.NewProc("DismInitialize")
-	dismShutdown       = dismapi.NewProc("DismShutdown")
-	dismOpenSession    = dismapi.NewProc("DismOpenSession")
-	dismCloseSession   = dismapi.NewProc("DismCloseSession")
-	dismGetFeatureInfo = dismapi.NewProc("DismGetFeatureInfo")
-	dismEnableFeature  = dismapi.NewProc("DismEnableFeature")
-	dismDelete         = dismapi.NewProc("DismDelete")
-)
-
-// dismTurn lets one caller at a time use the DISM API: a process initialises it as a whole, and sessions can't overlap.
-var dismTurn sync.Mutex
-
-func (system) Feature(ctx context.Context, name string) (FeatureState, error) {
-	state, err := inSession(ctx, func(session uintptr) (FeatureState, error) {
+func (s system) Feature(ctx context.Context, name string) (FeatureState, error) {
+	state, err := s.inSession(ctx, func(d dism, session uintptr) (FeatureState, error) {
 		text, err := windows.UTF16PtrFromString(name)
 		if err != nil {
 			return "", err
@@ -38,19 +20,19 @@ func (system) Feature(ctx context.Context, name string) (FeatureState, error) {
 			Name  *uint16
 			State uint32
 		}
-		hr, _, _ := dismGetFeatureInfo.Call(session, uintptr(unsafe.Pointer(text)), 0, 0, uintptr(unsafe.Pointer(&info)))
+		hr, _, _ := d.getFeatureInfo.Call(session, uintptr(unsafe.Pointer(text)), 0, 0, uintptr(unsafe.Pointer(&info)))
 		if err := hresult(hr); err != nil {
 			return "", err
 		}
-		defer func() { _, _, _ = dismDelete.Call(uintptr(unsafe.Pointer(info))) }()
+		defer func() { _, _, _ = d.free.Call(uintptr(unsafe.Pointer(info))) }()
 		return featureState(info.State), nil
 	})
 	return state, fail(err, "looking at Windows feature %s", name)
 }
 
 // EnableFeature enables what the feature needs as well. When ctx ends, DISM is asked to cancel, and is left to it.
-func (system) EnableFeature(ctx context.Context, name string) error {
-	_, err := inSession(ctx, func(session uintptr) (FeatureState, error) {
+func (s system) EnableFeature(ctx context.Context, name string) error {
+	_, err := s.inSession(ctx, func(d dism, session uintptr) (FeatureState, error) {
 		text, err := windows.UTF16PtrFromString(name)
 		if err != nil {
 			return "", err
@@ -61,7 +43,7 @@ func (system) EnableFeature(ctx context.Context, name string) error {
 		}
 		defer release()
 		const limitAccess, enableAll = 0, 1
-		hr, _, _ := dismEnableFeature.Call(session, uintptr(unsafe.Pointer(text)), 0, 0, limitAccess, 0, 0, enableAll, uintptr(cancel), 0, 0)
+		hr, _, _ := d.enableFeature.Call(session, uintptr(unsafe.Pointer(text)), 0, 0, limitAccess, 0, 0, enableAll, uintptr(cancel), 0, 0)
 		return "", hresult(hr) // 3010 (a reboot is needed) is a success, and Feature then answers Pending
 	})
 	return fail(err, "enabling Windows feature %s", name)
@@ -86,42 +68,62 @@ func eventOf(ctx context.Context) (event windows.Handle, release func(), err err
 	}, nil
 }
 
-// inSession runs work in a DISM session on the running Windows.
-func inSession(ctx context.Context, work func(session uintptr) (FeatureState, error)) (FeatureState, error) {
-	if err := dismapi.Load(); err != nil {
-		return "", fmt.Errorf("loading the DISM API: %w: %w", ErrUnsupported, err)
+// dism are functions of the DISM API, which changes Windows features in our own process:
+// https://learn.microsoft.com/en-us/windows-hardware/manufacture/desktop/dism/dism-api-functions.
+type dism struct {
+	initialize, shutdown, openSession, closeSession, getFeatureInfo, enableFeature, free *windows.LazyProc
+}
+
+func loadDISM() (dism, error) {
+	var d dism
+	for name, target := range map[string]**windows.LazyProc{
+		"DismInitialize": &d.initialize, "DismShutdown": &d.shutdown, "DismOpenSession": &d.openSession, "DismCloseSession": &d.closeSession,
+		"DismGetFeatureInfo": &d.getFeatureInfo, "DismEnableFeature": &d.enableFeature, "DismDelete": &d.free,
+	} {
+		found, err := function("dismapi.dll", name)
+		if err != nil {
+			return dism{}, err
+		}
+		*target = found
+	}
+	return d, nil
+}
+
+// inSession runs work in a DISM session on the running Windows. One caller at a time gets in: a process initialises DISM as a whole.
+func (s system) inSession(ctx context.Context, work func(d dism, session uintptr) (FeatureState, error)) (FeatureState, error) {
+	d, err := loadDISM()
+	if err != nil {
+		return "", err
 	}
 	return interruptible(ctx, func() (state FeatureState, err error) {
-		dismTurn.Lock()
-		defer dismTurn.Unlock()
+		s.dismTurn.Lock()
+		defer s.dismTurn.Unlock()
 		runtime.LockOSThread() // it uses COM, which belongs to threads
 		defer runtime.UnlockOSThread()
 		if err := ctx.Err(); err != nil {
 			return "", err
 		}
 		const logErrors = 0
-		hr, _, _ := dismInitialize.Call(logErrors, 0, 0)
+		hr, _, _ := d.initialize.Call(logErrors, 0, 0)
 		if err := hresult(hr); err != nil {
 			return "", fail(err, "starting DISM")
 		}
-		defer func() { _, _, _ = dismShutdown.Call() }()
+		defer func() { _, _, _ = d.shutdown.Call() }()
 		online, err := windows.UTF16PtrFromString("DISM_{53BFAE52-B167-4E2F-A258-0A37B57FF845}") // DISM_ONLINE_IMAGE
 		if err != nil {
 			return "", err
 		}
 		var session uint32
-		hr, _, _ = dismOpenSession.Call(uintptr(unsafe.Pointer(online)), 0, 0, uintptr(unsafe.Pointer(&session)))
+		hr, _, _ = d.openSession.Call(uintptr(unsafe.Pointer(online)), 0, 0, uintptr(unsafe.Pointer(&session)))
 		if err := hresult(hr); err != nil {
 			return "", fail(err, "opening a DISM session")
 		}
-		defer func() { err = errors.Join(err, closeSession(session)) }()
-		return work(uintptr(session))
+		defer func() {
+			hr, _, _ := d.closeSession.Call(uintptr(session))
+			err = errors.Join(err, fail(hresult(hr), "closing a DISM session"))
+		}()
+		return work(d, uintptr(session))
 	})
-}
-
-func closeSession(session uint32) error {
-	hr, _, _ := dismCloseSession.Call(uintptr(session))
-	return fail(hresult(hr), "closing a DISM session")
 }
 
 // hresult turns an HRESULT into an error. Positive ones are kinds of success.

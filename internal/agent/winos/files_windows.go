@@ -230,8 +230,8 @@ type openFile struct {
 
 func (f *openFile) Read(p []byte) (int, error) {
 	n, err := f.file.Read(p)
-	if err == io.EOF { //nolint:errorlint // readers answer it bare
-		return n, err
+	if errors.Is(err, io.EOF) {
+		return n, io.EOF
 	}
 	return n, fail(err, "reading %s", f.path)
 }
@@ -257,6 +257,9 @@ func systemPath(path string) (*uint16, error) {
 	name, err := windows.UTF16PtrFromString(verbatim(path))
 	return name, fail(err, "path %s", path)
 }
+
+// verbatim is the form of a checked path in which Windows neither limits the length to 260 nor changes anything.
+func verbatim(path string) string { return `\\?\` + path }
 
 // securityOf gives what a new file or directory is created with: nil to inherit, or the security descriptor sddl.
 func securityOf(access Access, sddl string) (*windows.SecurityAttributes, error) {

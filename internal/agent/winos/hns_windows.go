@@ -14,13 +14,6 @@ import (
 // hostCompartment is the network compartment of the host itself; containers have others.
 const hostCompartment = 1
 
-// The host network service is reached through two DLLs. The newer one (computenetwork, hcn) serves networks and what is in them. Attaching an
-// endpoint to the host, and a network's management address, exist in the older one only (vmcompute, HNS version 1), which sees the same objects.
-var (
-	computenetwork = windows.NewLazySystemDLL("computenetwork.dll")
-	vmcompute      = windows.NewLazySystemDLL("vmcompute.dll")
-)
-
 func (network) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) {
 	found, err := withHNS(ctx, func() (HNSNetwork, error) {
 		raw, err := hcn.GetNetworkByName(name)
@@ -120,11 +113,14 @@ func (network) RemoveHNSNetwork(ctx context.Context, name string) error {
 }
 
 // withHNS runs work where there is HNS. Its calls know nothing of contexts and may take seconds.
+//
+// The host network service is reached through two DLLs. The newer one (computenetwork, hcn) serves networks and what is in them. Attaching an
+// endpoint to the host, and a network's management address, exist in the older one only (vmcompute, HNS version 1), which sees the same objects.
 func withHNS[T any](ctx context.Context, work func() (T, error)) (T, error) {
-	for _, dll := range []*windows.LazyDLL{computenetwork, vmcompute} {
-		if err := dll.Load(); err != nil {
+	for dll, name := range map[string]string{"computenetwork.dll": "HcnEnumerateNetworks", "vmcompute.dll": "HNSCall"} {
+		if _, err := function(dll, name); err != nil {
 			var none T
-			return none, fmt.Errorf("loading HNS: %w: %w", ErrUnsupported, err)
+			return none, err
 		}
 	}
 	return interruptible(ctx, work)

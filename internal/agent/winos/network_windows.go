@@ -132,7 +132,7 @@ func (network) Listening(ctx context.Context) (map[int]string, error) {
 	for _, family := range []struct {
 		number uintptr
 		form   tableForm
-	}{{windows.AF_INET, tcp4Form}, {windows.AF_INET6, tcp6Form}} {
+	}{{windows.AF_INET, tcp4()}, {windows.AF_INET6, tcp6()}} {
 		table, err := tcpListeners(family.number)
 		if err != nil {
 			return nil, err
@@ -146,15 +146,14 @@ func (network) Listening(ctx context.Context) (map[int]string, error) {
 	return programs(all, names), nil
 }
 
-var (
-	iphlpapi            = windows.NewLazySystemDLL("iphlpapi.dll")
-	getExtendedTCPTable = iphlpapi.NewProc("GetExtendedTcpTable")
-)
-
 // tcpListeners reads the table of listening TCP ports and their processes:
 // https://learn.microsoft.com/en-us/windows/win32/api/iphlpapi/nf-iphlpapi-getextendedtcptable.
 func tcpListeners(family uintptr) ([]byte, error) {
 	const ownerPIDListener = 3 // TCP_TABLE_OWNER_PID_LISTENER
+	getExtendedTCPTable, err := function("iphlpapi.dll", "GetExtendedTcpTable")
+	if err != nil {
+		return nil, err
+	}
 	size := uint32(16 << 10)
 	for {
 		buffer := make([]byte, size)

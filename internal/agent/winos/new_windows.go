@@ -1,12 +1,14 @@
 package winos
 
+import "sync"
+
 func newHost() Host {
 	return Host{
 		Services:    services{},
 		Files:       files{},
 		Environment: environment{},
 		Trust:       trust{},
-		System:      system{},
+		System:      system{dismTurn: new(sync.Mutex)},
 		Network:     network{},
 	}
 }

@@ -91,9 +91,6 @@ func units(s string) int {
 	return n
 }
 
-// verbatim is the form of a checked path in which Windows neither limits the length to 260 nor changes anything.
-func verbatim(path string) string { return `\\?\` + path }
-
 // parents lists the directories above a checked path, the drive's root first, and the path itself last.
 func parents(path string) []string {
 	all := []string{path[:3]}

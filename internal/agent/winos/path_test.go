@@ -36,9 +36,9 @@ func TestPathsThatWindowsRefusesOrChangesAreInvalid(t *testing.T) {
 func TestParentsRunFromTheRootToThePathItself(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string][]string{
-		`C:\`:       {`C:\`},
-		`C:\k`:      {`C:\`, `C:\k`},
-		`C:\k\cni`:  {`C:\`, `C:\k`, `C:\k\cni`},
+		`C:\`:      {`C:\`},
+		`C:\k`:     {`C:\`, `C:\k`},
+		`C:\k\cni`: {`C:\`, `C:\k`, `C:\k\cni`},
 	} {
 		if got := parents(path); !slices.Equal(got, want) {
 			t.Errorf("parents(%q) = %q, want %q", path, got, want)

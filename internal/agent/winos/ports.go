@@ -5,12 +5,10 @@ import "encoding/binary"
 // tableForm says where things are in a table of TCP listeners: a count of rows, then rows of a fixed length.
 type tableForm struct{ row, port, pid int }
 
-// Forms of the tables that GetExtendedTcpTable gives for IPv4 and IPv6:
+// tcp4 and tcp6 are the forms of the tables that GetExtendedTcpTable gives for IPv4 and IPv6:
 // https://learn.microsoft.com/en-us/windows/win32/api/tcpmib/ns-tcpmib-mib_tcprow_owner_pid and …/ns-tcpmib-mib_tcp6row_owner_pid.
-var (
-	tcp4Form = tableForm{row: 24, port: 8, pid: 20}
-	tcp6Form = tableForm{row: 56, port: 20, pid: 52}
-)
+func tcp4() tableForm { return tableForm{row: 24, port: 8, pid: 20} }
+func tcp6() tableForm { return tableForm{row: 56, port: 20, pid: 52} }
 
 // listener is one listening TCP port and the process that has it.
 type listener struct {

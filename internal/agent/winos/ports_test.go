@@ -23,7 +23,7 @@ func table(form tableForm, count int, all ...listener) []byte {
 func TestTablesOfListenersAreRead(t *testing.T) {
 	t.Parallel()
 	all := []listener{{22, 900}, {10250, 4321}, {65535, 1 << 31}}
-	for name, form := range map[string]tableForm{"IPv4": tcp4Form, "IPv6": tcp6Form} {
+	for name, form := range map[string]tableForm{"IPv4": tcp4(), "IPv6": tcp6()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if got := listeners(append(table(form, 3, all...), make([]byte, 1000)...), form); !slices.Equal(got, all) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -14,7 +15,9 @@ import (
 )
 
 // system is this machine as a whole.
-type system struct{}
+type system struct {
+	dismTurn *sync.Mutex
+}
 
 var _ System = system{}
 
@@ -130,12 +133,6 @@ func readAdmin(facts *Facts) error {
 	return fail(err, "looking for administrators' rights")
 }
 
-var (
-	kernel32             = windows.NewLazySystemDLL("kernel32.dll")
-	globalMemoryStatusEx = kernel32.NewProc("GlobalMemoryStatusEx")
-	setComputerNameEx    = kernel32.NewProc("SetComputerNameExW")
-)
-
 func readMemory(facts *Facts) error {
 	// MEMORYSTATUSEX: https://learn.microsoft.com/en-us/windows/win32/api/sysinfoapi/ns-sysinfoapi-memorystatusex.
 	var status struct {
@@ -144,6 +141,10 @@ func readMemory(facts *Facts) error {
 		_                    [5]uint64
 	}
 	status.Length = uint32(unsafe.Sizeof(status))
+	globalMemoryStatusEx, err := function("kernel32.dll", "GlobalMemoryStatusEx")
+	if err != nil {
+		return err
+	}
 	if ok, _, err := globalMemoryStatusEx.Call(uintptr(unsafe.Pointer(&status))); ok == 0 {
 		return fail(err, "reading the size of memory")
 	}
@@ -207,6 +208,10 @@ func (system) SetHostname(ctx context.Context, name string) error {
 	text, err := windows.UTF16PtrFromString(name)
 	if err != nil {
 		return fail(err, "setting the host name")
+	}
+	setComputerNameEx, err := function("kernel32.dll", "SetComputerNameExW")
+	if err != nil {
+		return err
 	}
 	// The NetBIOS name follows by itself.
 	if ok, _, err := setComputerNameEx.Call(windows.ComputerNamePhysicalDnsHostname, uintptr(unsafe.Pointer(text))); ok == 0 {

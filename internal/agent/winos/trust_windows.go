@@ -93,16 +93,13 @@ func (trust) Remove(ctx context.Context, der []byte) error {
 	return expect(der, false)
 }
 
-var (
-	crypt32          = windows.NewLazySystemDLL("crypt32.dll")
-	certControlStore = crypt32.NewProc("CertControlStore")
-)
-
 // commit has changes written. Windows writes them at once, but Wine only when told. What comes of it is for expect to find out.
 // Source: https://learn.microsoft.com/en-us/windows/win32/api/wincrypt/nf-wincrypt-certcontrolstore.
 func commit(store windows.Handle) {
 	const toStorage = 3 // CERT_STORE_CTRL_COMMIT
-	_, _, _ = certControlStore.Call(uintptr(store), 0, toStorage, 0)
+	if certControlStore, err := function("crypt32.dll", "CertControlStore"); err == nil {
+		_, _, _ = certControlStore.Call(uintptr(store), 0, toStorage, 0)
+	}
 }
 
 // expect opens the store anew and checks that a certificate is there, or isn't: what can't be changed, such as what group policy brings, would

@@ -22,6 +22,7 @@ import (
 // with wmcotest. It needs an administrator's rights. The machine is not restarted, and keeps its host name and features.
 func TestConformance(t *testing.T) {
 	winostest.Run(t, func(t *testing.T) winostest.Fixture {
+		t.Helper()
 		fixture := winostest.Fixture{Host: winos.New(), Scratch: newDir(t), InstallService: installService, Listen: listen}
 		if onWine() {
 			fixture.Cannot = wineCannot()
