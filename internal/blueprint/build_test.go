@@ -102,16 +102,6 @@ func render(t *testing.T, in blueprint.Input) blueprint.Desired {
 	return desired
 }
 
-// service finds one by name.
-func service(t *testing.T, m contract.Manifest, name string) contract.Service {
-	t.Helper()
-	i := slices.IndexFunc(m.Services, func(s contract.Service) bool { return s.Name == name })
-	if i < 0 {
-		t.Fatalf("no service %s", name)
-	}
-	return m.Services[i]
-}
-
 // file finds one by path.
 func file(t *testing.T, m contract.Manifest, path string) contract.File {
 	t.Helper()

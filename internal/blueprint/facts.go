@@ -28,7 +28,7 @@ const (
 	PlatformGCP     Platform = "gcp"
 )
 
-// Networks that can carry Windows nodes.
+// NetworkOVNKubernetes is the network type that can carry Windows nodes.
 const NetworkOVNKubernetes = "OVNKubernetes"
 
 // CloudProviderExternal is the only cloud provider that a kubelet still knows.

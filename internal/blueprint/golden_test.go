@@ -12,7 +12,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 )
 
-//nolint:gochecknoglobals // flags of a test binary have no other place
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {

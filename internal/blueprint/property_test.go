@@ -11,6 +11,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
+// seeds is how many random inputs each property is tried with.
+const seeds = 100
+
 // random makes an input of a cluster that Windows nodes can join; anything that is optional may be there or not.
 func random(r *rand.Rand) blueprint.Input {
 	in := input()
@@ -44,7 +47,7 @@ func random(r *rand.Rand) blueprint.Input {
 
 func TestEveryManifestIsValidAndTheSameHoweverThePayloadIsOrdered(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(300) {
+	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		in := random(r)
 		first := render(t, in)
@@ -77,7 +80,7 @@ func TestEveryManifestIsValidAndTheSameHoweverThePayloadIsOrdered(t *testing.T) 
 
 func TestEveryProgramThatACommandNamesIsAManagedFile(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(300) {
+	for seed := range uint64(seeds) {
 		m := render(t, random(rand.New(rand.NewPCG(seed, 2)))).Manifest
 		for _, s := range m.Services {
 			for word := range strings.FieldsSeq(s.Command) {
@@ -95,7 +98,7 @@ func TestEveryProgramThatACommandNamesIsAManagedFile(t *testing.T) {
 func TestEveryConfigurationFileThatACommandNamesIsManagedOrMadeByAProgram(t *testing.T) {
 	t.Parallel()
 	made := []string{contract.PathKubeconfig, contract.PathBootstrapKubeconfig, contract.PathDaemonKubeconfig}
-	for seed := range uint64(300) {
+	for seed := range uint64(seeds) {
 		m := render(t, random(rand.New(rand.NewPCG(seed, 3)))).Manifest
 		for _, s := range m.Services {
 			for word := range strings.FieldsSeq(s.Command) {
@@ -111,7 +114,7 @@ func TestEveryConfigurationFileThatACommandNamesIsManagedOrMadeByAProgram(t *tes
 
 func TestVariablesReplaceNothingButThemselves(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(100) {
+	for seed := range uint64(seeds) {
 		m := render(t, random(rand.New(rand.NewPCG(seed, 4)))).Manifest
 		names := map[string]bool{}
 		texts := map[string][]string{}
@@ -150,7 +153,7 @@ func TestVariablesReplaceNothingButThemselves(t *testing.T) {
 
 func TestNoCommandNeedsQuotes(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(100) {
+	for seed := range uint64(seeds) {
 		for _, s := range render(t, random(rand.New(rand.NewPCG(seed, 5)))).Manifest.Services {
 			if strings.ContainsAny(s.Command, "\"'%^&|<>\t") || strings.Contains(s.Command, "  ") {
 				t.Errorf("%s: %s", s.Name, s.Command)

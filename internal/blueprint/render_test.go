@@ -17,7 +17,7 @@ func reasons(err error) (all []contract.Reason) {
 		if p, ok := err.(*contract.Problem); ok { //nolint:errorlint // the walk unwraps by itself
 			all = append(all, p.Reason)
 		}
-		if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // likewise
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
 			for _, e := range joined.Unwrap() {
 				walk(e)
 			}

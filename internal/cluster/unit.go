@@ -51,39 +51,59 @@ func logicalLines(text string) (lines []string) {
 }
 
 // splitWords splits at white space outside of quotes and takes the quotes away. A backslash makes the next character an ordinary one, but in single quotes.
-func splitWords(command string) (words []string, err error) {
-	var word strings.Builder
-	var quote rune
-	inWord, escaped := false, false
+func splitWords(command string) ([]string, error) {
+	var s splitter
 	for _, r := range command {
-		switch {
-		case escaped:
-			word.WriteRune(r)
-			escaped = false
-		case r == '\\' && quote != '\'':
-			escaped, inWord = true, true
-		case quote != 0 && r == quote:
-			quote = 0
-		case quote == 0 && (r == '"' || r == '\''):
-			quote, inWord = r, true
-		case quote == 0 && (r == ' ' || r == '\t' || r == '\r'):
-			if inWord {
-				words = append(words, word.String())
-				word.Reset()
-				inWord = false
-			}
-		default:
-			word.WriteRune(r)
-			inWord = true
-		}
+		s.take(r)
 	}
-	if quote != 0 || escaped {
+	if s.quote != 0 || s.escaped {
 		return nil, errors.New("its command ends within quotes")
 	}
-	if inWord {
-		words = append(words, word.String())
+	s.end()
+	return s.words, nil
+}
+
+// splitter is where in a command the reader is.
+type splitter struct {
+	words           []string
+	word            strings.Builder
+	quote           rune // the open one, or 0
+	inWord, escaped bool
+}
+
+func (s *splitter) take(r rune) {
+	switch {
+	case s.escaped:
+		s.escaped = false
+		s.add(r)
+	case r == '\\' && s.quote != '\'':
+		s.escaped, s.inWord = true, true
+	case s.quote != 0:
+		if r == s.quote {
+			s.quote = 0
+			return
+		}
+		s.add(r)
+	case r == '"' || r == '\'':
+		s.quote, s.inWord = r, true
+	case r == ' ' || r == '\t' || r == '\r':
+		s.end()
+	default:
+		s.add(r)
 	}
-	return words, nil
+}
+
+func (s *splitter) add(r rune) {
+	s.word.WriteRune(r)
+	s.inWord = true
+}
+
+func (s *splitter) end() {
+	if s.inWord {
+		s.words = append(s.words, s.word.String())
+	}
+	s.word.Reset()
+	s.inWord = false
 }
 
 // flagValue finds the last value of a flag with one or two hyphens, as --flag=value or --flag value; the second answer says whether it is there.

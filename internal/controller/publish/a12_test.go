@@ -24,13 +24,13 @@ import (
 // The steps follow each other on one API server, because starting one takes longer than all of them.
 func TestA12_TheServicesManifestIsPublishedKeptAndRetired(t *testing.T) {
 	t.Parallel()
-	p := startPlane(t)
+	p := startPlane(t, true)
 	p.run(t, time.Second)
 	desired := p.current(t, "")
 
 	t.Run("it exists, parses and is immutable", func(t *testing.T) { itExists(t, p, desired) })
 	t.Run("it is restored when it is deleted", func(t *testing.T) {
-		before := p.manifest(t, desired.ConfigMapName())
+		before := p.manifest(t.Context(), t, desired.ConfigMapName())
 		if err := p.admin.Delete(t.Context(), before.DeepCopy()); err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestA12_TheServicesManifestIsPublishedKeptAndRetired(t *testing.T) {
 
 func itExists(t *testing.T, p *plane, desired blueprint.Desired) {
 	t.Helper()
-	c := p.manifest(t, desired.ConfigMapName())
+	c := p.manifest(t.Context(), t, desired.ConfigMapName())
 	if c == nil {
 		t.Fatal("it does not exist")
 	}
@@ -86,8 +86,8 @@ func aForeignOneIsReplaced(t *testing.T, p *plane, desired blueprint.Desired) {
 				}
 				return err == nil, err
 			})
-			eventually(t, "waiting for the foreign one to go", func(context.Context) (bool, error) {
-				c := p.manifest(t, desired.ConfigMapName())
+			eventually(t, "waiting for the foreign one to go", func(ctx context.Context) (bool, error) {
+				c := p.manifest(ctx, t, desired.ConfigMapName())
 				if c == nil {
 					return false, nil
 				}
@@ -198,8 +198,8 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 		}
 	}
 	gone := func(desired blueprint.Desired) {
-		eventually(t, "waiting for "+desired.Version+" to go", func(context.Context) (bool, error) {
-			return p.manifest(t, desired.ConfigMapName()) == nil, nil
+		eventually(t, "waiting for "+desired.Version+" to go", func(ctx context.Context) (bool, error) {
+			return p.manifest(ctx, t, desired.ConfigMapName()) == nil, nil
 		})
 	}
 	eventually(t, "waiting for both to be readable", reads(first.ConfigMapName(), second.ConfigMapName()))
@@ -224,10 +224,10 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 	eventually(t, "waiting for both to be readable", reads(first.ConfigMapName(), second.ConfigMapName()))
 	bystander := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + "1.0.0"}}
 	p.create(t, bystander)
-	eventually(t, "waiting for one that nobody uses to go, which shows that the grace is over", func(context.Context) (bool, error) {
-		return p.manifest(t, bystander.Name) == nil, nil
+	eventually(t, "waiting for one that nobody uses to go, which shows that the grace is over", func(ctx context.Context) (bool, error) {
+		return p.manifest(ctx, t, bystander.Name) == nil, nil
 	})
-	if p.manifest(t, first.ConfigMapName()) == nil {
+	if p.manifest(t.Context(), t, first.ConfigMapName()) == nil {
 		t.Fatal("the one that the node uses is gone")
 	}
 	moved := node.DeepCopy()

@@ -57,8 +57,8 @@ func scheme(t *testing.T) *runtime.Scheme {
 	return s
 }
 
-// startPlane starts everything but the controllers.
-func startPlane(t *testing.T) *plane {
+// startPlane starts everything but the controllers. Without OpenShift it is a plain cluster.
+func startPlane(t *testing.T, withOpenShift bool) *plane {
 	t.Helper()
 	lab, err := labcluster.Start(t.Context(), labcluster.Options{Progress: os.Stderr, Audit: true})
 	if err != nil {
@@ -69,8 +69,10 @@ func startPlane(t *testing.T) *plane {
 			t.Error(stopErr)
 		}
 	})
-	if err = openshift.Install(t.Context(), lab.Admin(), openshift.Options{APIServer: lab.URL, CA: lab.CAPEM}); err != nil {
-		t.Fatal(err)
+	if withOpenShift {
+		if err = openshift.Install(t.Context(), lab.Admin(), openshift.Options{APIServer: lab.URL, CA: lab.CAPEM}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err = labcluster.InstallCRDs(t.Context(), lab.Admin(), labcluster.CRDOptions{Paths: []string{filepath.Join("..", "..", "..", "config", "crd")}}); err != nil {
 		t.Fatal(err)
@@ -87,6 +89,9 @@ func startPlane(t *testing.T) *plane {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: contract.ServicesReaderRole},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: contract.DaemonGroup}},
 	})
+	if !withOpenShift {
+		p.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigNamespace}})
+	}
 	for _, o := range rights(t, "doc.go", filepath.Join("..", "..", "cluster", "doc.go")) {
 		p.create(t, o)
 	}
@@ -166,7 +171,7 @@ func (p *plane) run(t *testing.T, grace time.Duration) {
 	byObject[&v1alpha1.WindowsInstance{}] = cache.ByObject{Namespaces: map[string]cache.Config{contract.OperatorNamespace: {}}}
 	skip := true
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: scheme(t), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, Cache: cache.Options{ByObject: byObject},
+		Scheme: scheme(t), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, Cache: cache.Options{ByObject: byObject}, NewCache: publish.NewCache,
 		Controller: ctrlconfig.Controller{SkipNameValidation: &skip},
 	})
 	if err != nil {
@@ -218,10 +223,10 @@ func (p *plane) current(t *testing.T, not string) (desired blueprint.Desired) {
 }
 
 // manifest is the ConfigMap of a version, or nil.
-func (p *plane) manifest(t *testing.T, name string) *corev1.ConfigMap {
+func (p *plane) manifest(ctx context.Context, t *testing.T, name string) *corev1.ConfigMap {
 	t.Helper()
 	c := &corev1.ConfigMap{}
-	err := p.admin.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name}, c)
+	err := p.admin.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name}, c)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -234,8 +239,8 @@ func (p *plane) manifest(t *testing.T, name string) *corev1.ConfigMap {
 // restored waits until the ConfigMap of a version is another object than before and holds what it must.
 func (p *plane) restored(t *testing.T, desired blueprint.Desired, before *corev1.ConfigMap) (c *corev1.ConfigMap) {
 	t.Helper()
-	eventually(t, "waiting for the manifest to be restored", func(context.Context) (bool, error) {
-		if c = p.manifest(t, desired.ConfigMapName()); c == nil || c.UID == before.UID {
+	eventually(t, "waiting for the manifest to be restored", func(ctx context.Context) (bool, error) {
+		if c = p.manifest(ctx, t, desired.ConfigMapName()); c == nil || c.UID == before.UID {
 			return false, nil
 		}
 		m, err := contract.ManifestFromConfigMap(c.Data)

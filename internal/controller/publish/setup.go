@@ -10,14 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -102,19 +97,6 @@ func Setup(mgr ctrl.Manager, options Options) (*Source, error) {
 	return result, nil
 }
 
-// CacheByObject says how the manager must cache what is watched here, so that the named rights are enough. The caller adds it to its own.
-func CacheByObject(namespace string, facts cluster.Source) map[client.Object]cache.ByObject {
-	named := func(name string) fields.Selector { return fields.OneTermEqualSelector(metav1.ObjectNameField, name) }
-	all := map[client.Object]cache.ByObject{
-		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{namespace: {}}},
-		&rbacv1.Role{}:      {Namespaces: map[string]cache.Config{namespace: {FieldSelector: named(contract.ServicesReaderRole)}}},
-	}
-	for _, input := range facts.Inputs() {
-		all[input.Object] = cache.ByObject{Field: named(input.Object.GetName())}
-	}
-	return all
-}
-
 // one is the only request that there is: all of the state is one thing.
 func one(context.Context, client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: contract.MachineConfigObject}}}
@@ -136,7 +118,7 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 		// One look at the start tells what is missing where there is nothing yet.
 		WatchesRawSource(source.Channel(first, handler.TypedEnqueueRequestsFromMapFunc(one)))
 	for _, input := range p.Facts.Inputs() {
-		served, err := isServed(mgr, input.Object)
+		served, err := isServed(mgr.GetRESTMapper(), mgr.GetScheme(), input.Object)
 		if err != nil {
 			return err
 		}
@@ -148,18 +130,6 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 		b = b.Watches(input.Object, enqueue, builder.WithPredicates(contentChanged(input)))
 	}
 	return b.Complete(p)
-}
-
-func isServed(mgr ctrl.Manager, o client.Object) (bool, error) {
-	kind, err := apiutil.GVKForObject(o, mgr.GetScheme())
-	if err != nil {
-		return false, err
-	}
-	_, err = mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
-	if meta.IsNoMatchError(err) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 func (r *retirer) setup(mgr ctrl.Manager) error {
