@@ -25,7 +25,7 @@ func main() {
 		return
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "payload:", err)
+		_, _ = fmt.Fprintln(os.Stderr, "payload:", err)
 		os.Exit(1)
 	}
 }

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"debug/buildinfo"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -63,24 +61,19 @@ type holder struct {
 }
 
 // writeNotices writes the list of modules, and the text of each license once.
-func (w *work) writeNotices(ctx context.Context) (err error) {
+func (w *work) writeNotices(ctx context.Context) error {
 	holders, err := w.holders(ctx)
 	if err != nil {
 		return err
 	}
-	f, err := os.Create(filepath.Join(w.Out, noticesName))
-	if err != nil {
-		return fmt.Errorf("writing the notices: %w", err)
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	out := bufio.NewWriter(f)
-	fmt.Fprintf(out, "Software in the executables of this payload, and its licenses. Executables that were supplied are not covered.\n\n")
+	var out strings.Builder
+	out.WriteString("Software in the executables of this payload, and its licenses. Executables that were supplied are not covered.\n\n")
 	users := map[string][]string{}
 	for _, module := range slices.Sorted(maps.Keys(holders)) {
 		h := holders[module]
-		fmt.Fprintf(out, "%s\n    in %s\n", module, strings.Join(h.executables, ", "))
+		out.WriteString(module + "\n    in " + strings.Join(h.executables, ", ") + "\n")
 		if len(h.texts) == 0 {
-			fmt.Fprintf(out, "    no license file in the module\n")
+			out.WriteString("    no license file in the module\n")
 		}
 		for _, text := range h.texts {
 			users[text] = append(users[text], module)
@@ -88,9 +81,9 @@ func (w *work) writeNotices(ctx context.Context) (err error) {
 	}
 	byFirstUser := func(a, b string) int { return strings.Compare(users[a][0]+a, users[b][0]+b) }
 	for _, text := range slices.SortedFunc(maps.Keys(users), byFirstUser) {
-		fmt.Fprintf(out, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 80), strings.Join(users[text], "\n"), text)
+		out.WriteString("\n" + strings.Repeat("=", 80) + "\n" + strings.Join(users[text], "\n") + "\n\n" + text + "\n")
 	}
-	if err = out.Flush(); err != nil {
+	if err = os.WriteFile(filepath.Join(w.Out, noticesName), []byte(out.String()), 0o644); err != nil {
 		return fmt.Errorf("writing the notices: %w", err)
 	}
 	return nil

@@ -51,14 +51,14 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	w := &work{options: o, tools: toolchain{o.Root, o.Stderr}, scratch: scratch, builder: builder}
 	for i, step := range w.plan(supplied) {
-		fmt.Fprintf(o.Stdout, "[%2d/%d] %s\n", i+1, len(payload.Parts()), step.what)
+		w.say("[%2d/%d] %s\n", i+1, len(payload.Parts()), step.what)
 		began := time.Now()
 		f, err := step.do(ctx)
 		if err != nil {
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
 		if f.Name != "" {
-			fmt.Fprintf(o.Stdout, "        %s %s, %s, %s\n", f.Name, f.Version, mebibytes(f.Size), time.Since(began).Round(100*time.Millisecond))
+			w.say("        %s %s, %s, %s\n", f.Name, f.Version, mebibytes(f.Size), time.Since(began).Round(100*time.Millisecond))
 		}
 	}
 	manifest, err := builder.Finish(o.Version)
@@ -70,6 +70,9 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	return summarize(o.Stdout, o.Out, manifest)
 }
+
+// say prints progress. A terminal that went away does not end the build.
+func (w *work) say(format string, args ...any) { _, _ = fmt.Fprintf(w.Stdout, format, args...) }
 
 // step is how one part comes about.
 type step struct {

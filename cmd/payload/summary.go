@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/windows-nodes/wmco/internal/payload"
@@ -13,22 +14,25 @@ const shownDigits = 12
 
 // summarize prints what is in a payload and what is not.
 func summarize(w io.Writer, dir string, m payload.Manifest) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "\nNAME\tVERSION\tSIZE\tSHA-256\tSOURCE\n")
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	line := func(columns ...string) { _, _ = io.WriteString(table, strings.Join(columns, "\t")+"\n") } // a Builder takes everything
+	line("NAME", "VERSION", "SIZE", "SHA-256", "SOURCE")
 	var total int64
 	for _, f := range m.Files {
 		total += f.Size
-		fmt.Fprintf(table, "%s\t%s\t%s\t%.*s\t%s\n", f.Name, f.Version, mebibytes(f.Size), shownDigits, f.Digest, f.Source)
+		line(f.Name, f.Version, mebibytes(f.Size), f.Digest[:shownDigits], f.Source)
 	}
 	for _, missing := range m.Missing {
-		fmt.Fprintf(table, "%s\tmissing\t\t\t%s; off without it: %s\n", missing.Name, missing.Reason, missing.Feature)
+		line(missing.Name, "missing", "", "", missing.Reason+"; off without it: "+missing.Feature)
 	}
-	if err := table.Flush(); err != nil {
-		return fmt.Errorf("printing the summary: %w", err)
-	}
-	fmt.Fprintf(w, "\nPayload %s in %s: %d files, %s.\n", m.Version, dir, len(m.Files), mebibytes(total))
+	_ = table.Flush()
+	end := fmt.Sprintf("\nPayload %s in %s: %d files, %s.\n", m.Version, dir, len(m.Files), mebibytes(total))
 	if err := m.Joinable(); err != nil {
-		fmt.Fprintf(w, "No host can join with it: %v\n", err)
+		end += fmt.Sprintf("No host can join with it: %v\n", err)
+	}
+	if _, err := io.WriteString(w, "\n"+text.String()+end); err != nil {
+		return fmt.Errorf("printing the summary: %w", err)
 	}
 	return nil
 }

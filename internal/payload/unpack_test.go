@@ -29,39 +29,39 @@ func samples() []Blob {
 	}
 }
 
-func packed(t testing.TB, blobs []Blob) []byte {
-	t.Helper()
+func packed(tb testing.TB, blobs []Blob) []byte {
+	tb.Helper()
 	var stream bytes.Buffer
-	if err := Pack(t.Context(), &stream, blobs); err != nil {
-		t.Fatal(err)
+	if err := Pack(tb.Context(), &stream, blobs); err != nil {
+		tb.Fatal(err)
 	}
 	return stream.Bytes()
 }
 
 // crafted makes a stream by hand, as a hostile sender would.
-func crafted(t testing.TB, build func(w *tar.Writer)) []byte {
-	t.Helper()
+func crafted(tb testing.TB, build func(w *tar.Writer)) []byte {
+	tb.Helper()
 	var stream bytes.Buffer
 	z, err := zstd.NewWriter(&stream)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	w := tar.NewWriter(z)
 	build(w)
 	// The tar stays without its end, and maybe with an entry that promises more than there is.
 	if err = z.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return stream.Bytes()
 }
 
-func entry(t testing.TB, w *tar.Writer, name string, content []byte) {
-	t.Helper()
+func entry(tb testing.TB, w *tar.Writer, name string, content []byte) {
+	tb.Helper()
 	if err := w.WriteHeader(&tar.Header{Name: name, Size: int64(len(content)), Typeflag: tar.TypeReg}); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if _, err := w.Write(content); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -118,18 +118,18 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-func zstdOf(t testing.TB, content []byte) []byte {
-	t.Helper()
+func zstdOf(tb testing.TB, content []byte) []byte {
+	tb.Helper()
 	var stream bytes.Buffer
 	z, err := zstd.NewWriter(&stream)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if _, err = z.Write(content); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err = z.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return stream.Bytes()
 }
@@ -140,17 +140,17 @@ func flipped(stream []byte, at int) []byte {
 	return stream
 }
 
-func link(t testing.TB, w *tar.Writer, name string) {
-	t.Helper()
+func link(tb testing.TB, w *tar.Writer, name string) {
+	tb.Helper()
 	if err := w.WriteHeader(&tar.Header{Name: name, Linkname: `C:\Windows\System32\cmd.exe`, Typeflag: tar.TypeSymlink}); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func flood(t testing.TB, w *tar.Writer) {
-	t.Helper()
+func flood(tb testing.TB, w *tar.Writer) {
+	tb.Helper()
 	for range maxUnwantedEntries + 1 {
-		entry(t, w, strings.Repeat("f", 64), []byte("f"))
+		entry(tb, w, strings.Repeat("f", 64), []byte("f"))
 	}
 }
 

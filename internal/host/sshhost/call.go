@@ -153,12 +153,12 @@ func (c *conn) run(ctx context.Context, doing, line string, body []byte) error {
 	}
 	said := &tail{}
 	session.Stderr = said
-	ended := make(chan error, 1)
-	if !c.start(func() { ended <- session.Run(line) }) {
+	ended := make(chan struct{})
+	if !c.start(func() { err = session.Run(line); close(ended) }) {
 		return c.lostWhile(doing)
 	}
 	select {
-	case err = <-ended:
+	case <-ended:
 	case <-ctx.Done():
 		c.abandon(session, ended)
 		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
@@ -168,7 +168,7 @@ func (c *conn) run(ctx context.Context, doing, line string, body []byte) error {
 }
 
 // abandon ends a command that takes too long: by closing its session, or else by giving up the connection.
-func (c *conn) abandon(session *ssh.Session, ended <-chan error) {
+func (c *conn) abandon(session *ssh.Session, ended <-chan struct{}) {
 	closing := make(chan struct{})
 	if !c.start(func() { _ = session.Close(); close(closing) }) {
 		return

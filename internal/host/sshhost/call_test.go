@@ -267,13 +267,9 @@ func TestCallEndsWithItsContext(t *testing.T) {
 func TestCallEndsWhenTheConnectionDoes(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(tb testing.TB, r *rig, c io.Closer){
-		"the network cuts it": func(_ testing.TB, r *rig, _ io.Closer) { r.Cut() },
-		"the host reboots":    func(tb testing.TB, r *rig, _ io.Closer) { reboot(tb, r) },
-		"its owner closes it": func(tb testing.TB, _ *rig, c io.Closer) {
-			if err := c.Close(); err != nil {
-				tb.Error(err)
-			}
-		},
+		"the network cuts it":   func(_ testing.TB, r *rig, _ io.Closer) { r.Cut() },
+		"the host reboots":      reboot,
+		"its owner closes it":   shut,
 		"the host falls silent": func(_ testing.TB, r *rig, _ io.Closer) { r.Change(func(s *sshd.Settings) { s.Faults.Frozen = true }) },
 	}
 	for name, end := range cases {
@@ -293,7 +289,15 @@ func TestCallEndsWhenTheConnectionDoes(t *testing.T) {
 	}
 }
 
-func reboot(tb testing.TB, r *rig) {
+func shut(tb testing.TB, _ *rig, c io.Closer) {
+	tb.Helper()
+	if err := c.Close(); err != nil {
+		tb.Error(err)
+	}
+}
+
+func reboot(tb testing.TB, r *rig, _ io.Closer) {
+	tb.Helper()
 	if err := r.machine.Host().System.Reboot(tb.Context(), "a test"); err != nil {
 		tb.Error(err)
 	}

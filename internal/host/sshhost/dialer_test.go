@@ -58,10 +58,10 @@ func TestDialSaysWhyItFailed(t *testing.T) {
 			r.Change(func(s *sshd.Settings) { s.Faults.RefuseKeys = true })
 		}, contract.ReasonKeyRefused},
 		"a user that the host does not know":        {func(_ testing.TB, _ *rig, target *host.Target) { target.User = "nobody" }, contract.ReasonKeyRefused},
-		"another host key than expected":            {func(tb testing.TB, _ *rig, target *host.Target) { target.HostKey = otherKey(tb) }, contract.ReasonHostKeyMismatch},
+		"another host key than expected":            {expectOther, contract.ReasonHostKeyMismatch},
 		"a host key of another type than expected":  {expectECDSA, contract.ReasonHostKeyMismatch},
 		"an expected host key that can't be read":   {func(_ testing.TB, _ *rig, target *host.Target) { target.HostKey = "ssh-ed25519 rubbish" }, contract.ReasonHostKeyMismatch},
-		"two expected host keys are not understood": {func(tb testing.TB, _ *rig, target *host.Target) { target.HostKey = otherKey(tb) + "\n" + otherKey(tb) }, contract.ReasonHostKeyMismatch},
+		"two expected host keys are not understood": {expectTwo, contract.ReasonHostKeyMismatch},
 		"a private key that is none":                {func(_ testing.TB, _ *rig, target *host.Target) { target.PrivateKey = []byte("rubbish") }, contract.ReasonPrivateKeyInvalid},
 		"a connection cut before the host key":      {func(_ testing.TB, r *rig, _ *host.Target) { drop(r, 500) }, contract.ReasonNotSSH},
 		"a connection cut after the host key":       {dropWhileLoggingIn, contract.ReasonConnectionLost},
@@ -88,6 +88,7 @@ func TestDialSaysWhyItFailed(t *testing.T) {
 
 // dropWhileLoggingIn cuts the connection shortly before a login is complete.
 func dropWhileLoggingIn(tb testing.TB, r *rig, _ *host.Target) {
+	tb.Helper()
 	if err := r.dial(tb).Close(); err != nil {
 		tb.Fatal(err)
 	}
@@ -99,7 +100,18 @@ func drop(r *rig, after int64) {
 	r.Change(func(s *sshd.Settings) { s.Faults.Drop = &sshd.Drop{After: after} })
 }
 
+func expectOther(tb testing.TB, _ *rig, target *host.Target) {
+	tb.Helper()
+	target.HostKey = otherKey(tb)
+}
+
+func expectTwo(tb testing.TB, _ *rig, target *host.Target) {
+	tb.Helper()
+	target.HostKey = otherKey(tb) + "\n" + otherKey(tb)
+}
+
 func expectECDSA(tb testing.TB, _ *rig, target *host.Target) {
+	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		tb.Fatal(err)

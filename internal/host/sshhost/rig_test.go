@@ -52,6 +52,7 @@ func (c *call) answerPath() string  { return c.Dir + `\.wmco\` + contract.Answer
 
 // take reads the request and removes it, as the daemon does.
 func (c *call) take(tb testing.TB) string {
+	tb.Helper()
 	content, err := winos.ReadFile(c.Host.Files, c.requestPath())
 	if err != nil {
 		tb.Errorf("reading the request: %v", err)
@@ -64,6 +65,7 @@ func (c *call) take(tb testing.TB) string {
 
 // answer writes an answer.
 func (c *call) answer(tb testing.TB, content string) {
+	tb.Helper()
 	if err := winos.WriteFile(c.Host.Files, c.answerPath(), strings.NewReader(content), winos.AccessInherit); err != nil {
 		tb.Errorf("writing the answer: %v", err)
 	}
