@@ -63,6 +63,18 @@ type Report struct {
 // Holds says whether everything is as it must be.
 func (r Report) Holds() bool { return len(r.Waiting)+len(r.Failed) == 0 }
 
+// sort tells what will come by itself from what will not: a value that can't be used is a failure, not something to wait for.
+func (r *Report) sort(unknown []*contract.Problem) {
+	for _, p := range unknown {
+		switch p.Reason {
+		case contract.ReasonNetworkPending, contract.ReasonNodePending:
+			r.Waiting = append(r.Waiting, p)
+		default:
+			r.Failed = append(r.Failed, p)
+		}
+	}
+}
+
 // Problem is the most important reason why not everything holds, or nil.
 func (r Report) Problem() *contract.Problem {
 	for _, p := range slices.Concat(r.Failed, r.Waiting) {
@@ -89,7 +101,7 @@ func (k *Keeper) Pass(ctx context.Context, request Request) Report {
 		return report
 	}
 	todo := plan.Diff(want, have, k.book.Ledger)
-	report.Waiting = todo.Waiting
+	report.sort(todo.Waiting)
 	run := &run{Keeper: k, want: want, have: have, broken: map[string]bool{}, report: &report, log: logr.FromContextOrDiscard(ctx)}
 	report.Failed = append(report.Failed, todo.Conflicts...)
 	for _, step := range todo.Steps {
@@ -152,7 +164,7 @@ func (k *Keeper) Glance(ctx context.Context) bool {
 			continue
 		}
 		current, err := k.host.Services.Get(ctx, s.Name)
-		if err != nil || current.State != winos.ServiceRunning || !plan.Equal(current.ServiceConfig, s.ServiceConfig) || k.lives.changed(s.Name, current) {
+		if err != nil || current.State != winos.ServiceRunning || !plan.Equal(current.ServiceConfig, s.ServiceConfig) || k.lives.ended(s.Name, current) {
 			return true
 		}
 	}

@@ -21,38 +21,43 @@ type lives struct {
 	of  map[string]*life
 }
 
+// life is what is known of one service.
 type life struct {
+	// up says that it was seen running, or started; pid is its process then, 0 if it was gone again when we looked.
+	up   bool
 	pid  uint32
 	ends []time.Time
 }
 
-// saw notes the process of a service; another one than before means that the former ended by itself.
+// saw notes how a service is; one that was up and is not, or has another process now, has ended by itself meanwhile.
 func (l *lives) saw(name string, s winos.Service) {
-	if l.changed(name, s) {
+	if l.ended(name, s) {
 		l.of[name].ends = append(l.of[name].ends, l.now())
 	}
-	l.started(name, s)
+	l.is(name, s.State == winos.ServiceRunning, s.PID)
 }
 
-// changed says whether the process that was there is there no more.
-func (l *lives) changed(name string, s winos.Service) bool {
+// ended says whether a service that was up has ended since.
+func (l *lives) ended(name string, s winos.Service) bool {
 	known := l.of[name]
-	return known != nil && known.pid != 0 && known.pid != s.PID
+	return known != nil && known.up && (s.State != winos.ServiceRunning || known.pid != 0 && known.pid != s.PID)
 }
 
-// started notes the process of a service that we started.
-func (l *lives) started(name string, s winos.Service) {
+// started notes that we started a service.
+func (l *lives) started(name string, pid uint32) { l.is(name, true, pid) }
+
+// stopped notes that we end a service, so that its end is no surprise.
+func (l *lives) stopped(name string) {
+	if l.of[name] != nil {
+		l.is(name, false, 0)
+	}
+}
+
+func (l *lives) is(name string, up bool, pid uint32) {
 	if l.of[name] == nil {
 		l.of[name] = &life{}
 	}
-	l.of[name].pid = s.PID
-}
-
-// forget expects the service's process to end, because we end it.
-func (l *lives) forget(name string) {
-	if known := l.of[name]; known != nil {
-		known.pid = 0
-	}
+	l.of[name].up, l.of[name].pid = up, pid
 }
 
 // problems names the services that do not stay up.

@@ -90,7 +90,7 @@ func (r *run) removeService(ctx context.Context, name string) error {
 	if err := r.host.Services.Delete(ctx, name); err != nil {
 		return fmt.Errorf("removing service %s: %w", name, err)
 	}
-	r.lives.forget(name)
+	r.lives.stopped(name)
 	delete(r.book.Services, name)
 	return r.book.Save()
 }
@@ -207,7 +207,7 @@ func (r *run) note(name string) error {
 }
 
 func (r *run) stopService(ctx context.Context, name string) error {
-	r.lives.forget(name)
+	r.lives.stopped(name)
 	if err := r.host.Services.Stop(ctx, name); err != nil {
 		r.broken[name] = true
 		return fmt.Errorf("stopping service %s: %w", name, err)
@@ -234,13 +234,13 @@ func (r *run) startService(ctx context.Context, name string) error {
 	if err := r.note(name); err != nil {
 		return err
 	}
-	r.lives.forget(name)
+	r.lives.stopped(name)
 	if err := r.host.Services.Start(ctx, name); err != nil {
 		r.broken[name] = true
 		return fmt.Errorf("starting service %s: %w", name, err)
 	}
 	if current, err := r.host.Services.Get(ctx, name); err == nil {
-		r.lives.started(name, current)
+		r.lives.started(name, current.PID)
 	}
 	return nil
 }

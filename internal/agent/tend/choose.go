@@ -21,9 +21,9 @@ func (t *Tender) choose(ctx context.Context, node *unstructured.Unstructured) *c
 		return nil
 	}
 	t.follow(ctx, desired)
-	object := t.manifest.get()
+	object, known := t.manifest.get()
 	if object == nil {
-		if desired == t.Book.Version || !t.manifest.known() {
+		if desired == t.Book.Version || !known {
 			return nil
 		}
 		return contract.NewProblem(contract.ReasonManifestMissing, "there is no ConfigMap %s%s", contract.ServicesConfigMapPrefix, desired)
@@ -50,9 +50,8 @@ func (t *Tender) follow(ctx context.Context, version string) {
 	}
 	t.stopManifest()
 	ctx, t.stopManifest = context.WithCancel(ctx)
-	t.manifest, t.manifestVersion = newWatched(t.wake), version
-	manifest := t.manifest
-	t.watches.Go(func() { manifest.run(ctx, t.Client, configMaps, t.Namespace, contract.ServicesConfigMapPrefix+version) })
+	t.manifestVersion = version
+	t.manifest = t.watch(ctx, t.Client.Resource(configMaps).Namespace(t.Namespace), contract.ServicesConfigMapPrefix+version)
 }
 
 func manifestOf(object *unstructured.Unstructured) (contract.Manifest, error) {

@@ -95,10 +95,7 @@ func New(options Options) *Tender {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	t := &Tender{Options: options, keeper: keep.New(options.Host, options.Book), wake: make(chan struct{}, 1), stopManifest: func() {}}
-	t.node = newWatched(t.wake)
-	t.manifest = newWatched(t.wake)
-	return t
+	return &Tender{Options: options, keeper: keep.New(options.Host, options.Book), wake: make(chan struct{}, 1), stopManifest: func() {}}
 }
 
 // Run tends until ctx ends, and returns when its watches have ended too.
@@ -108,7 +105,7 @@ func (t *Tender) Run(ctx context.Context) {
 	defer t.watches.Wait()
 	defer stop()
 	if t.Client != nil {
-		t.watches.Go(func() { t.node.run(ctx, t.Client, nodes, "", t.NodeName) })
+		t.node = t.watch(ctx, t.Client.Resource(nodes), t.NodeName)
 	}
 	for due := true; ctx.Err() == nil; {
 		t.act(ctx, due)
@@ -122,6 +119,13 @@ func (t *Tender) Run(ctx context.Context) {
 		}
 		timer.Stop()
 	}
+}
+
+// watch begins to watch one object.
+func (t *Tender) watch(ctx context.Context, client dynamic.ResourceInterface, name string) *watched {
+	w := &watched{client: client, name: name, wake: t.wake, clock: t.Clock}
+	t.watches.Go(func() { w.run(ctx) })
+	return w
 }
 
 // inputs are what a pass depends on, beside the host. Most events on a Node (heartbeats, images) change none of them.
@@ -140,7 +144,7 @@ func (i inputs) equal(other inputs) bool {
 
 // act makes a pass if there is reason to, and sets when to look next. due says that the time for looking has come; otherwise something was seen.
 func (t *Tender) act(ctx context.Context, due bool) {
-	node := t.node.get()
+	node, _ := t.node.get()
 	problem := t.choose(ctx, node)
 	now := inputs{manifest: t.Book.Manifest.Digest(), values: t.remember(ctx, node)}
 	if node != nil {

@@ -2,48 +2,58 @@ package tend
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"sync"
+	"time"
 
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 )
 
+// Kinds of the two objects that are watched.
 var (
-	nodes      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
-	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	nodes      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}      //nolint:gochecknoglobals // a constant that Go can't express
+	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"} //nolint:gochecknoglobals // a constant that Go can't express
 )
 
-// watched is one named object that is watched.
+// Pauses between attempts to watch, and the lifetime of one watch. An attempt that fails costs the API server one request, so a fleet that lost its API
+// server asks at most twice a minute and node. A watch that ends by itself is opened again where it ended.
+const (
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = 30 * time.Second
+	watchLife  = 5 * time.Minute // to twice as much, as for every client of Kubernetes
+)
+
+// watched is one named object that is watched. An informer would do the same for any number of objects; this one holds one, sends nothing while idle, and
+// ends at once when it is told to.
 type watched struct {
-	wake chan<- struct{}
+	client dynamic.ResourceInterface
+	name   string
+	wake   chan<- struct{}
+	clock  clock.Clock
 
 	mu     sync.Mutex
 	object *unstructured.Unstructured
-	synced func() bool
+	known  bool
 }
 
-func newWatched(wake chan<- struct{}) *watched {
-	return &watched{wake: wake, synced: func() bool { return false }}
-}
-
-// get is the object as it was last seen, not to be changed; nil when there is none, or none was seen yet.
-func (w *watched) get() *unstructured.Unstructured {
+// get is the object as it was last seen, not to be changed; nil when there is none, or known is false: none was seen yet.
+func (w *watched) get() (object *unstructured.Unstructured, known bool) {
+	if w == nil {
+		return nil, false
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.object
-}
-
-// known says whether the API server has answered at least once.
-func (w *watched) known() bool {
-	w.mu.Lock()
-	synced := w.synced
-	w.mu.Unlock()
-	return synced()
+	return w.object, w.known
 }
 
 // replace takes the state that a write of ours led to, unless the watch has brought a newer one than before meanwhile.
@@ -56,61 +66,117 @@ func (w *watched) replace(before, after *unstructured.Unstructured) {
 }
 
 func (w *watched) saw(object *unstructured.Unstructured) {
+	if object != nil {
+		// The largest parts of a Node, for which no manifest asks.
+		object.SetManagedFields(nil)
+		unstructured.RemoveNestedField(object.Object, "status", "images")
+	}
 	w.mu.Lock()
-	w.object = object
+	w.object, w.known = object, true
 	w.mu.Unlock()
-	w.signal()
-}
-
-func (w *watched) signal() {
 	select {
 	case w.wake <- struct{}{}:
 	default: // a signal is waiting already
 	}
 }
 
-// run watches the object until ctx ends. The server sends this one object only.
-func (w *watched) run(ctx context.Context, client dynamic.Interface, kind schema.GroupVersionResource, namespace, name string) {
-	informer := dynamicinformer.NewFilteredDynamicInformer(client, kind, namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	}).Informer()
-	// The largest parts of a Node that nothing here asks for.
-	_ = informer.SetTransform(func(object any) (any, error) { // it fails only when the informer runs already
-		if u, ok := object.(*unstructured.Unstructured); ok {
-			u.SetManagedFields(nil)
-			unstructured.RemoveNestedField(u.Object, "status", "images")
+// run watches until ctx ends.
+func (w *watched) run(ctx context.Context) {
+	log := logr.FromContextOrDiscard(ctx)
+	retry := firstRetry
+	for ctx.Err() == nil {
+		began := w.clock.Now()
+		err := w.listAndWatch(ctx)
+		if ctx.Err() != nil {
+			return
 		}
-		return object, nil
-	})
-	take := func(object any) {
-		if u, ok := object.(*unstructured.Unstructured); ok && u.GetName() == name && ctx.Err() == nil {
-			w.saw(u)
+		if w.clock.Since(began) > lastRetry {
+			retry = firstRetry
+		}
+		log.Info("a watch is interrupted", "object", w.name, "retry", retry, "detail", err.Error())
+		timer := w.clock.NewTimer(jitter(retry))
+		select {
+		case <-ctx.Done():
+		case <-timer.C():
+		}
+		timer.Stop()
+		retry = min(2*retry, lastRetry)
+	}
+}
+
+// selector lets the server send this one object only.
+func (w *watched) selector() string {
+	return fields.OneTermEqualSelector(metav1.ObjectNameField, w.name).String()
+}
+
+// listAndWatch reads the object and follows it until something goes wrong.
+func (w *watched) listAndWatch(ctx context.Context) error {
+	list, err := w.client.List(ctx, metav1.ListOptions{FieldSelector: w.selector()})
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", w.name, err)
+	}
+	var found *unstructured.Unstructured
+	for i := range list.Items {
+		if list.Items[i].GetName() == w.name {
+			found = &list.Items[i]
 		}
 	}
-	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    take,
-		UpdateFunc: func(_, object any) { take(object) },
-		DeleteFunc: func(object any) {
-			if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-				object = gone.Obj
-			}
-			if u, ok := object.(*unstructured.Unstructured); ok && u.GetName() == name && ctx.Err() == nil {
-				w.saw(nil)
-			}
-		},
+	w.saw(found)
+	version := list.GetResourceVersion()
+	for ctx.Err() == nil {
+		if version, err = w.watchFrom(ctx, version); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// watchFrom follows the object from a version of the world, and gives the version that it came to when the watch ended by itself.
+func (w *watched) watchFrom(ctx context.Context, version string) (string, error) {
+	life := watchLife + rand.N(watchLife)
+	events, err := w.client.Watch(ctx, metav1.ListOptions{
+		FieldSelector: w.selector(), ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To(int64(life.Seconds())),
 	})
 	if err != nil {
-		return // only after the informer was stopped
+		return "", fmt.Errorf("watching %s: %w", w.name, err)
 	}
-	w.mu.Lock()
-	w.synced = handler.HasSynced
-	w.mu.Unlock()
-	var first sync.WaitGroup
-	first.Go(func() {
-		if cache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
-			w.signal()
+	defer events.Stop()
+	began := w.clock.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case event, open := <-events.ResultChan():
+			if open {
+				if version, err = w.take(event); err != nil {
+					return "", err
+				}
+				continue
+			}
 		}
-	})
-	informer.RunWithContext(ctx)
-	first.Wait()
+		break
+	}
+	if w.clock.Since(began) < firstRetry {
+		return "", fmt.Errorf("watching %s: the watch ended at once", w.name)
+	}
+	return version, nil
+}
+
+// take takes one event in, and gives its version of the world.
+func (w *watched) take(event watch.Event) (version string, err error) {
+	if event.Type == watch.Error {
+		return "", fmt.Errorf("watching %s: %w", w.name, apierrors.FromObject(event.Object))
+	}
+	object, ok := event.Object.(*unstructured.Unstructured)
+	if !ok {
+		return "", fmt.Errorf("watching %s: unexpected %T", w.name, event.Object)
+	}
+	switch {
+	case event.Type == watch.Bookmark || object.GetName() != w.name:
+	case event.Type == watch.Deleted:
+		w.saw(nil)
+	default:
+		w.saw(object)
+	}
+	return object.GetResourceVersion(), nil
 }

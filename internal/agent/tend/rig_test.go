@@ -1,0 +1,249 @@
+package tend_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/fake"
+
+	"github.com/windows-nodes/wmco/internal/agent/bootstrap"
+	"github.com/windows-nodes/wmco/internal/agent/ledger"
+	"github.com/windows-nodes/wmco/internal/agent/tend"
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/sim"
+)
+
+const (
+	nodeName  = "win-a"
+	namespace = "wmco"
+)
+
+var (
+	nodes      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+)
+
+// rig is a bootstrapped machine, and an API server that is simulated by client-go.
+type rig struct {
+	*sim.Machine
+	api *fake.FakeDynamicClient
+	// crashing makes kube-proxy end right after its start.
+	crashing atomic.Bool
+	stop     context.CancelFunc
+	done     chan struct{}
+}
+
+// inBubble runs a test in its own time.
+func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{stop: func() {}}
+		var err error
+		r.Machine, err = sim.New(sim.Options{Hostname: "WIN-A", Programs: map[string]sim.Program{"kube-proxy.exe": r.proxy}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.api = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{nodes: "NodeList", configMaps: "ConfigMapList"})
+		for _, content := range payload() {
+			r.write(t, contract.DirStore+`\`+digestOf(content), content)
+		}
+		_, err = bootstrap.Run(t.Context(), r.Host(), contract.BootstrapRequest{NodeName: nodeName, Version: "1", Manifest: manifest(), BootstrapKubeconfig: []byte("secret")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, r)
+		r.halt()
+		if err = r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (r *rig) proxy(ctx context.Context, p *sim.Process) int {
+	p.Running()
+	if r.crashing.Load() {
+		return 1
+	}
+	<-ctx.Done()
+	return 0
+}
+
+// tend begins to tend, with an API server or without one.
+func (r *rig) tend(t *testing.T, client dynamic.Interface) {
+	t.Helper()
+	book, err := ledger.Open(r.Host().Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	tender := tend.New(tend.Options{Host: r.Host(), Book: book, Client: client, NodeName: nodeName, Namespace: namespace})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tender.Run(ctx)
+	}()
+	r.stop, r.done = cancel, done
+}
+
+// halt ends it.
+func (r *rig) halt() {
+	r.stop()
+	if r.done != nil {
+		<-r.done
+		r.done = nil
+	}
+}
+
+// overlay makes the network, as hybrid-overlay-node does.
+func (r *rig) overlay(t *testing.T) {
+	t.Helper()
+	_, err := r.CreateHNSNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork, Subnet: netip.MustParsePrefix("10.132.1.0/24"), ManagementIP: r.Address()})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// node makes the Node, which desires a version.
+func (r *rig) node(t *testing.T, desired string) {
+	t.Helper()
+	node := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Node",
+		"metadata": map[string]any{"name": nodeName, "annotations": map[string]any{contract.DesiredVersionAnnotation: desired}},
+	}}
+	if err := r.api.Tracker().Create(nodes, node, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// annotations of the Node.
+func (r *rig) annotations(t *testing.T) map[string]string {
+	t.Helper()
+	object, err := r.api.Tracker().Get(nodes, "", nodeName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object.(*unstructured.Unstructured).GetAnnotations()
+}
+
+// annotate changes the Node as somebody else does; an empty value removes.
+func (r *rig) annotate(t *testing.T, name, value string) {
+	t.Helper()
+	object, err := r.api.Tracker().Get(nodes, "", nodeName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := object.(*unstructured.Unstructured).DeepCopy()
+	all := node.GetAnnotations()
+	delete(all, name)
+	if value != "" {
+		all[name] = value
+	}
+	node.SetAnnotations(all)
+	if err = r.api.Tracker().Update(nodes, node, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// publish makes the ConfigMap of a version.
+func (r *rig) publish(t *testing.T, version string, m contract.Manifest) {
+	t.Helper()
+	data, err := m.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.publishData(t, version, data)
+}
+
+func (r *rig) publishData(t *testing.T, version string, data map[string]string) {
+	t.Helper()
+	values := map[string]any{}
+	for key, value := range data {
+		values[key] = value
+	}
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": contract.ServicesConfigMapPrefix + version, "namespace": namespace}, "data": values,
+	}}
+	_ = r.api.Tracker().Delete(configMaps, namespace, object.GetName())
+	if err := r.api.Tracker().Create(configMaps, object, namespace); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pass lets time go by, and everything settle.
+func pass(d time.Duration) {
+	time.Sleep(d) // in a bubble this is a jump
+	synctest.Wait()
+}
+
+func (r *rig) state(t *testing.T, name string) winos.ServiceState {
+	t.Helper()
+	s, err := r.Host().Services.Get(t.Context(), name)
+	if err != nil {
+		return "absent"
+	}
+	return s.State
+}
+
+func (r *rig) read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := winos.ReadFile(r.Host().Files, path)
+	if err != nil {
+		return "absent"
+	}
+	return string(content)
+}
+
+func (r *rig) write(t *testing.T, path, content string) {
+	t.Helper()
+	files := r.Host().Files
+	if err := files.MkdirAll(path[:strings.LastIndex(path, `\`)], winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+	if err := winos.WriteFile(files, path, strings.NewReader(content), winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func payload() map[string]string {
+	return map[string]string{contract.PathContainerd: "MZ containerd", contract.PathKubelet: "MZ kubelet", contract.PathHybridOverlay: "MZ overlay", contract.PathKubeProxy: "MZ proxy"}
+}
+
+func digestOf(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+func manifest() contract.Manifest {
+	name := []contract.NodeVariable{{Name: "NODE_NAME", JSONPath: "{.metadata.name}"}}
+	m := contract.Manifest{
+		Services: []contract.Service{
+			{Name: "containerd", Command: contract.PathContainerd, Bootstrap: true},
+			{Name: "kubelet", Command: contract.PathKubelet, Bootstrap: true, Priority: 1, Dependencies: []string{"containerd"}},
+			{Name: "hybrid-overlay-node", Command: contract.PathHybridOverlay + " --node NODE_NAME", NodeVariables: name, Priority: 2, Dependencies: []string{"kubelet"}},
+			{Name: "kube-proxy", Command: contract.PathKubeProxy, Priority: 3, Dependencies: []string{"hybrid-overlay-node"}},
+		},
+		Files: []contract.File{
+			{Path: contract.PathKubeletConfig, Content: "{}", Services: []string{"kubelet"}},
+			{Path: contract.PathKubeProxyConfig, Content: "vip: SOURCE_VIP", Services: []string{"kube-proxy"}, HostVariables: []contract.HostVariable{{Name: "SOURCE_VIP", Fact: contract.FactSourceVIP}}},
+		},
+		EnvironmentVars: map[string]string{"HTTP_PROXY": "http://proxy"}, WatchedEnvironmentVars: []string{"HTTP_PROXY"},
+	}
+	users := map[string][]string{contract.PathContainerd: {"containerd"}, contract.PathKubelet: {"kubelet"}, contract.PathHybridOverlay: {"hybrid-overlay-node"}, contract.PathKubeProxy: {"kube-proxy"}}
+	for path, content := range payload() {
+		m.Files = append(m.Files, contract.File{Path: path, Digest: digestOf(content), Size: int64(len(content)), Services: users[path]})
+	}
+	return m
+}
