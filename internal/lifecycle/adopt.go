@@ -16,7 +16,7 @@ import (
 func (w *Walker) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
 	node, err := w.node(ctx, instance.Status.NodeName)
 	if err != nil {
-		return Fail(err)
+		return retry(err)
 	}
 	if node == nil {
 		return w.waitInSlot(instance, contract.ReasonNodePending, "kubelet on %s has not registered node %s yet", instance.Spec.Address, instance.Status.NodeName)
@@ -33,7 +33,7 @@ func (w *Walker) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		marks.Cordon = true
 	}
 	if err = w.mark(ctx, node, marks); err != nil {
-		return Fail(err)
+		return retry(err)
 	}
 	instance.Status.NodeUID = string(node.UID)
 	return Done()
@@ -45,8 +45,11 @@ func (w *Walker) handOver(ctx context.Context, instance *v1alpha1.WindowsInstanc
 		return restart()
 	}
 	certificate, err := w.certificate(ctx, visit.csr)
-	if err != nil {
+	if _, denied := contract.AsProblem(err); denied {
 		return Fail(err)
+	}
+	if err != nil {
+		return retry(err)
 	}
 	if len(certificate) == 0 {
 		return w.waitInSlot(instance, contract.ReasonCertificatePending, "certificate request %s is not signed yet", visit.csr)
@@ -75,7 +78,7 @@ func (w *Walker) handOver(ctx context.Context, instance *v1alpha1.WindowsInstanc
 func (w *Walker) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *Visit) Outcome {
 	node, err := w.node(ctx, instance.Status.NodeName)
 	if err != nil {
-		return Fail(err)
+		return retry(err)
 	}
 	if node == nil {
 		return Fail(contract.NewProblem(contract.ReasonNodePending, "node %s vanished", instance.Status.NodeName))
@@ -90,7 +93,7 @@ func (w *Walker) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance
 		return Wait(eventRetry, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
 	}
 	if err = w.uncordon(ctx, node); err != nil {
-		return Fail(err)
+		return retry(err)
 	}
 	return Done()
 }

@@ -30,7 +30,7 @@ func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstan
 	}
 	node, err := w.node(ctx, instance.Status.NodeName)
 	if err != nil {
-		return Fail(err)
+		return retry(err)
 	}
 	if node != nil {
 		if problem := Foreign(node, instance); problem != nil {
@@ -39,7 +39,7 @@ func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstan
 	}
 	token, err := w.Tokens.BootstrapToken(ctx)
 	if err != nil {
-		return Fail(fmt.Errorf("making kubelet's first credential: %w", err))
+		return retry(fmt.Errorf("making kubelet's first credential: %w", err))
 	}
 	kubeconfig, err := bootstrapKubeconfig(facts, token)
 	if err != nil {
@@ -58,7 +58,7 @@ func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstan
 	}
 	visit.request = answer.DaemonCSR
 	if visit.csr, err = w.requestCertificate(ctx, instance, visit.request); err != nil {
-		return Fail(err)
+		return retry(err)
 	}
 	return Done()
 }

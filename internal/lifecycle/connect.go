@@ -40,7 +40,7 @@ func (w *Walker) dial(ctx context.Context, instance *v1alpha1.WindowsInstance, v
 		return Wait(keyRetry, problem.Reason, "%s", problem.Detail)
 	}
 	if err != nil {
-		return Fail(fmt.Errorf("reading the private key: %w", err))
+		return retry(fmt.Errorf("reading the private key: %w", err))
 	}
 	visit.End()
 	conn, err := w.Dialer.Dial(ctx, host.Target{

@@ -29,11 +29,11 @@ const drainRetry = 2 * time.Second
 func (w *Walker) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit, drainTimeout time.Duration) Outcome {
 	node, err := w.ours(ctx, instance)
 	if err != nil {
-		return Fail(err)
+		return retry(err)
 	}
 	if node != nil {
 		if err = w.mark(ctx, node, Marks{Instance: instance, Cordon: true}); err != nil {
-			return Fail(err)
+			return retry(err)
 		}
 	}
 	force := instance.Spec.RemovalPolicy == v1alpha1.RemovalForce
@@ -43,7 +43,7 @@ func (w *Walker) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if node != nil {
 		err = w.Client.Delete(ctx, node, client.Preconditions{UID: ptr.To(node.UID)})
 		if client.IgnoreNotFound(err) != nil {
-			return Fail(fmt.Errorf("deleting node %s: %w", node.Name, err))
+			return retry(fmt.Errorf("deleting node %s: %w", node.Name, err))
 		}
 	}
 	if visit.Connected() {
@@ -98,7 +98,7 @@ func (w *Walker) drain(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	helper := &drain.Helper{Ctx: ctx, Client: w.Pods, Force: true, IgnoreAllDaemonSets: true, DeleteEmptyDirData: true, GracePeriodSeconds: -1}
 	list, errs := helper.GetPodsForDeletion(nodeName)
 	if len(errs) > 0 {
-		return Fail(fmt.Errorf("listing pods of node %s: %w", nodeName, errors.Join(errs...)))
+		return retry(fmt.Errorf("listing pods of node %s: %w", nodeName, errors.Join(errs...)))
 	}
 	var blocked []string
 	for _, pod := range list.Pods() {
@@ -110,7 +110,7 @@ func (w *Walker) drain(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		case apierrors.IsTooManyRequests(err):
 			blocked = append(blocked, pod.Namespace+"/"+pod.Name)
 		case client.IgnoreNotFound(err) != nil:
-			return Fail(fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err))
+			return retry(fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err))
 		}
 	}
 	left := len(list.Pods())

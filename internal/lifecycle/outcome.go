@@ -3,6 +3,8 @@ package lifecycle
 import (
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
@@ -38,6 +40,21 @@ func Fail(err error) Outcome {
 		problem = contract.NewProblem(contract.ReasonInternal, "%v", err)
 	}
 	return Outcome{verdict: failed, Problem: problem}
+}
+
+const (
+	// conflictRetry is for a write that met another's: the cache has the newer object within milliseconds.
+	conflictRetry = 200 * time.Millisecond
+	// callRetry is for an API server that does not answer.
+	callRetry = 3 * time.Second
+)
+
+// retry waits after a call of the API server that did not succeed: no host is to blame, and what was begun on one goes on.
+func retry(err error) Outcome {
+	if apierrors.IsConflict(err) {
+		return Wait(conflictRetry, contract.ReasonInProgress, "%v", err)
+	}
+	return Wait(callRetry, contract.ReasonAPICallFailed, "%v", err)
 }
 
 // IsDone, IsWaiting and IsFailed tell outcomes apart.

@@ -140,7 +140,7 @@ func waitForCluster(err error) Outcome {
 	if problem, ok := contract.AsProblem(err); ok {
 		return Wait(keyRetry, problem.Reason, "%s", problem.Detail)
 	}
-	return Fail(err)
+	return retry(err)
 }
 
 // restart answers a phase that was entered without what the phases before it learn.

@@ -42,6 +42,8 @@ type Host struct {
 	Machine *sim.Machine
 	Server  *sshd.Server
 	Fault   Fault
+	// Before is what the machine was like when it was made.
+	Before sim.Snapshot
 }
 
 // Address is where the host's SSH server listens.
@@ -113,7 +115,7 @@ func start(ctx context.Context, options Options, i int) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting its SSH server: %w", err), m.Close())
 	}
-	host := &Host{Name: nodeName(machine.Hostname), Machine: m, Server: server}
+	host := &Host{Name: nodeName(machine.Hostname), Machine: m, Server: server, Before: m.Snapshot()}
 	host.Break(fault)
 	return host, nil
 }

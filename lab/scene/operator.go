@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -22,6 +23,8 @@ import (
 
 // operatorToken is how long the operator's credential lives; no lab runs longer.
 const operatorToken = 24 * time.Hour
+
+const flagPayload = "--payload-dir"
 
 // Operator is the operator's binary as a process, under the service account that we ship.
 type Operator struct {
@@ -55,13 +58,13 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{s.options.Operator, "--kubeconfig", path, "--payload-dir", payloadDir, "--metrics-bind-address", "0", "--health-probe-bind-address", health}
+	args := []string{s.options.Operator, "--kubeconfig", path, flagPayload, payloadDir, "--metrics-bind-address", "0", "--health-probe-bind-address", health}
 	if s.options.Debug {
 		args = append(args, "--debugLogging")
 	}
 	return &Operator{
 		Log: filepath.Join(s.Dir, "operator.log"), Health: health, args: args,
-		env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.Dir, "WATCH_NAMESPACE=" + contract.OperatorNamespace},
+		env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.Dir, "WATCH_NAMESPACE=" + contract.OperatorNamespace, "POD_NAME=windows-machine-config-operator-lab"},
 	}, nil
 }
 
@@ -84,7 +87,7 @@ func (o *Operator) Start(ctx context.Context) error {
 		select {
 		case err := <-o.ended:
 			o.ended <- err
-			return false, fmt.Errorf("the operator ended: %w; its last words: %s", err, tail(o.Log))
+			return false, fmt.Errorf("the operator ended: %w; its last words: %s", err, o.Tail(2000))
 		default:
 		}
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.Health+"/healthz", nil)
@@ -123,6 +126,14 @@ func (o *Operator) Launch(ctx context.Context) error {
 	return nil
 }
 
+// SetPayload gives its next run another payload directory.
+func (o *Operator) SetPayload(dir string) {
+	o.args[slices.Index(o.args, flagPayload)+1] = dir
+}
+
+// Ended delivers how it ended, when that was its own idea.
+func (o *Operator) Ended() <-chan error { return o.ended }
+
 // Kill ends it as kill -9 does.
 func (o *Operator) Kill() error { return o.end(syscall.SIGKILL) }
 
@@ -155,11 +166,11 @@ func (o *Operator) end(signal syscall.Signal) error {
 	return fmt.Errorf("the operator did not end within %s of signal %s", grace, strconv.Itoa(int(signal)))
 }
 
-// tail is the end of a file, for an error.
-func tail(path string) string {
-	content, err := os.ReadFile(path)
+// Tail is the end of the operator's log.
+func (o *Operator) Tail(bytes int) string {
+	content, err := os.ReadFile(o.Log)
 	if err != nil {
 		return err.Error()
 	}
-	return string(content[max(0, len(content)-2000):])
+	return string(content[max(0, len(content)-bytes):])
 }

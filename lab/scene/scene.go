@@ -20,7 +20,6 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/openshift"
@@ -138,19 +137,13 @@ func (s *Scene) startHosts(ctx context.Context) (err error) {
 	return s.PutKey(ctx, s.Key)
 }
 
-// payloadVersion is the version of the stand-ins.
-const payloadVersion = "v1.36.3"
-
 // payloadDir is where the operator finds its payload.
 func (s *Scene) payloadDir() (string, error) {
 	if s.options.Payload != "" {
 		return s.options.Payload, nil
 	}
 	dir := filepath.Join(s.Dir, "payload")
-	if _, err := payload.WriteStandins(dir, payloadVersion); err != nil {
-		return "", fmt.Errorf("writing the stand-in payload: %w", err)
-	}
-	return dir, nil
+	return dir, WritePayload(dir)
 }
 
 // Close ends everything and leaves nothing behind, unless it is to be kept.

@@ -49,6 +49,8 @@ type life struct {
 	key    types.NamespacedName
 	visit  lifecycle.Visit
 	status *v1alpha1.WindowsInstanceStatus
+	// failedIn is the phase in which the last attempt failed. Its reason stays on show until an attempt gets past that phase.
+	failedIn v1alpha1.Phase
 }
 
 // Reconcile brings one instance a step further.
@@ -133,6 +135,7 @@ func (w *walk) proceed(ctx context.Context) (ctrl.Result, error) {
 			return w.result(ctx, wait)
 		}
 	}
+	status.NextAttemptTime = nil
 	return w.join(ctx)
 }
 
@@ -167,6 +170,7 @@ func (w *walk) failed(ctx context.Context, outcome lifecycle.Outcome) (ctrl.Resu
 	w.walker.Slots.Release(w.instance.UID)
 	status := &w.instance.Status
 	status.Failures++
+	w.life.failedIn = status.Phase
 	wait := policy.Backoff(status.Failures, w.jitter())
 	next := microless(w.now().Add(wait))
 	status.NextAttemptTime = &next

@@ -27,7 +27,7 @@ func (w *walk) enter(phase v1alpha1.Phase, first bool) {
 	}
 	status.Phase = phase
 	status.Phases = append(status.Phases, v1alpha1.PhaseTime{Phase: phase, StartTime: metav1.NewMicroTime(w.now())})
-	if status.Failures == 0 {
+	if w.life.failedIn == "" {
 		w.say(contract.ReasonInProgress, "", "")
 	}
 	w.condition(v1alpha1.ConditionProgressing, metav1.ConditionTrue, contract.ReasonInProgress, "in phase "+string(phase))
@@ -50,6 +50,9 @@ func (w *walk) passed(phase v1alpha1.Phase) {
 	milliseconds := took.Milliseconds()
 	last.Milliseconds = &milliseconds
 	w.meters.phaseSeconds.WithLabelValues(string(phase)).Observe(took.Seconds())
+	if w.life.failedIn == phase {
+		w.life.failedIn = ""
+	}
 	switch phase {
 	case v1alpha1.PhaseConnecting:
 		w.condition(v1alpha1.ConditionReachable, metav1.ConditionTrue, "Connected", "the host let us in")

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/sim"
+	"github.com/windows-nodes/wmco/internal/sim/sshd"
+	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/scene"
+)
+
+func newBench() *cobra.Command {
+	command := &cobra.Command{Use: "bench", Short: "Measure, in counts and ratios"}
+	command.AddCommand(newBenchJoin())
+	return command
+}
+
+// bench is one run of bench join.
+type bench struct {
+	operator, json string
+	hosts          int
+	quiet          time.Duration
+	out            io.Writer
+}
+
+func newBenchJoin() *cobra.Command {
+	b := &bench{}
+	command := &cobra.Command{
+		Use:   "join",
+		Short: "Join one host, many at once, and many among a dead and a slow one",
+		Long: `join measures how long one host takes from being listed to being Ready, how long many take at once, and how much one dead and one very slow
+host among them change that; what each host's SSH server counted; what an operator restart costs; and what the API server hears when nothing
+happens. Hosts are simulated, with 500 ms for each process start and a round trip of 5 ms. Only counts and ratios mean something.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			b.out = command.OutOrStdout()
+			return b.run(command.Context())
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&b.operator, "operator", "out/bin/wmco", "the operator's binary")
+	flags.IntVar(&b.hosts, "hosts", 50, "how many hosts to join at once")
+	flags.StringVar(&b.json, "json", "", "write the figures to this file")
+	flags.DurationVar(&b.quiet, "quiet", time.Minute, "how long to listen while nothing happens")
+	return command
+}
+
+// joinFigures is out/bench-join.json.
+type joinFigures struct {
+	Hosts int `json:"hosts"`
+	// Seconds from being listed to Ready: of one host, of all at once, of all healthy ones among a dead and a slow one.
+	OneSeconds    float64 `json:"oneSeconds"`
+	ManySeconds   float64 `json:"manySeconds"`
+	AilingSeconds float64 `json:"ailingSeconds"`
+	ManyToOne     float64 `json:"manyToOne"`
+	AilingToMany  float64 `json:"ailingToMany"`
+	// PerHost is what one host's SSH server counted, at most of all hosts.
+	PerHost sshd.Counters `json:"perHostAtMost"`
+	// RestartConnections are SSH connections that a restart of the operator caused with all hosts joined.
+	RestartConnections int64 `json:"restartConnections"`
+	// Quiet is what the API server heard while nothing happened.
+	Quiet quietFigures `json:"quiet"`
+}
+
+type quietFigures struct {
+	Seconds float64 `json:"seconds"`
+	// OperatorWrites leaves the leader's lease out; that is counted by itself.
+	OperatorWrites      int `json:"operatorWrites"`
+	OperatorLeaseWrites int `json:"operatorLeaseWrites"`
+	// DaemonRequests are all requests of all daemons. A watch that ends and begins anew is one.
+	DaemonRequests int `json:"daemonRequests"`
+	DaemonWrites   int `json:"daemonWrites"`
+	// NodeLeaseWrites are the kubelets' own.
+	NodeLeaseWrites int `json:"nodeLeaseWrites"`
+	// ProcessStarts on all hosts.
+	ProcessStarts int64 `json:"processStarts"`
+}
+
+func (b *bench) run(ctx context.Context) error {
+	f := joinFigures{Hosts: b.hosts}
+	err := b.with(ctx, 1, nil, func(s *scene.Scene) (err error) {
+		f.OneSeconds, err = b.join(ctx, s, s.Fleet.Hosts)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = b.with(ctx, b.hosts, nil, func(s *scene.Scene) (err error) {
+		if f.ManySeconds, err = b.join(ctx, s, s.Fleet.Hosts); err != nil {
+			return err
+		}
+		f.PerHost = atMost(s.Fleet.Hosts)
+		if f.RestartConnections, err = restart(ctx, s); err != nil {
+			return err
+		}
+		f.Quiet, err = b.listen(ctx, s)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = b.with(ctx, b.hosts+2, []fleet.Fault{fleet.FaultHung}, func(s *scene.Scene) (err error) {
+		s.Fleet.Hosts[1].Machine.SetCosts(sim.Costs{ProcessStart: time.Minute})
+		s.Fleet.Hosts[1].Server.Change(func(o *sshd.Settings) { o.Latency = time.Second })
+		f.AilingSeconds, err = b.join(ctx, s, s.Fleet.Hosts[2:])
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	f.ManyToOne, f.AilingToMany = f.ManySeconds/f.OneSeconds, f.AilingSeconds/f.ManySeconds
+	content, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the figures: %w", err)
+	}
+	fmt.Fprintf(b.out, "%s\n", content)
+	if b.json == "" {
+		return nil
+	}
+	if err = os.MkdirAll(filepath.Dir(b.json), 0o755); err != nil {
+		return fmt.Errorf("making the directory of the figures: %w", err)
+	}
+	return os.WriteFile(b.json, append(content, '\n'), 0o644)
+}
+
+// with runs one measurement in a scene of its own.
+func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault, measure func(*scene.Scene) error) (err error) {
+	s, err := scene.Start(ctx, scene.Options{
+		Operator: b.operator, Progress: b.out, Audit: true,
+		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: int32(hosts)}},
+		Hosts: fleet.Options{
+			Count: hosts, Faults: faults, Latency: 2500 * time.Microsecond, Costs: sim.Costs{ProcessStart: 500 * time.Millisecond},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return measure(s)
+}
+
+// join lists all hosts of the scene and waits until the given ones are Ready.
+func (b *bench) join(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) (float64, error) {
+	began := time.Now()
+	if err := s.List(ctx, s.Fleet.Hosts...); err != nil {
+		return 0, err
+	}
+	if err := s.WaitReady(ctx, 10*time.Minute, wanted...); err != nil {
+		return 0, err
+	}
+	took := time.Since(began).Seconds()
+	fmt.Fprintf(b.out, "%d hosts Ready after %.1f s\n", len(wanted), took)
+	return took, nil
+}
+
+// restart kills the operator and starts it again, and counts what that means to the hosts.
+func restart(ctx context.Context, s *scene.Scene) (connections int64, err error) {
+	before := connectionsOf(s.Fleet.Hosts)
+	if err = s.Operator.Kill(); err != nil {
+		return 0, err
+	}
+	if err = s.Operator.Start(ctx); err != nil {
+		return 0, err
+	}
+	if err = sleep(ctx, 10*time.Second); err != nil {
+		return 0, err
+	}
+	return connectionsOf(s.Fleet.Hosts) - before, nil
+}
+
+// listen counts what happens while nothing happens.
+func (b *bench) listen(ctx context.Context, s *scene.Scene) (quietFigures, error) {
+	starts := startsOf(s.Fleet.Hosts)
+	began := time.Now()
+	if err := sleep(ctx, b.quiet); err != nil {
+		return quietFigures{}, err
+	}
+	q := quietFigures{Seconds: time.Since(began).Seconds(), ProcessStarts: startsOf(s.Fleet.Hosts) - starts}
+	for r, err := range cluster.Requests(s.Cluster.AuditLog) {
+		if err != nil {
+			return q, fmt.Errorf("reading the audit log: %w", err)
+		}
+		if r.Received.After(began) {
+			q.count(r)
+		}
+	}
+	return q, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func connectionsOf(hosts []*fleet.Host) (sum int64) {
+	for _, h := range hosts {
+		sum += h.Server.Counters().Connections
+	}
+	return sum
+}
+
+func startsOf(hosts []*fleet.Host) (sum int64) {
+	for _, h := range hosts {
+		sum += int64(h.Machine.Starts().Processes)
+	}
+	return sum
+}
+
+// atMost is the largest of each count.
+func atMost(hosts []*fleet.Host) (most sshd.Counters) {
+	for _, h := range hosts {
+		c := h.Server.Counters()
+		most.Connections, most.Authenticated = max(most.Connections, c.Connections), max(most.Authenticated, c.Authenticated)
+		most.Commands, most.PowerShellStarts = max(most.Commands, c.Commands), max(most.PowerShellStarts, c.PowerShellStarts)
+		most.SFTPSessions, most.OpenConnections = max(most.SFTPSessions, c.SFTPSessions), max(most.OpenConnections, c.OpenConnections)
+		most.BytesIn, most.BytesOut = max(most.BytesIn, c.BytesIn), max(most.BytesOut, c.BytesOut)
+	}
+	return most
+}

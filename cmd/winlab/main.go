@@ -1,0 +1,41 @@
+// Command winlab is the lab: a local control plane, simulated Windows hosts and the real operator, for demos, benchmarks and trying things out.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/windows-nodes/wmco/internal/version"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := newCommand().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "winlab:", err)
+		os.Exit(1)
+	}
+}
+
+func newCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "winlab",
+		Short: "Run wmco without a Windows machine",
+		Long: `winlab runs the real operator against a real API server and simulated Windows hosts, all on this machine.
+
+The control plane (etcd, kube-apiserver, kube-controller-manager, kubectl) is built from pinned Go modules the first time, which takes some
+minutes; afterwards a lab starts within seconds. Several labs can run at once, and nothing is left behind when one ends.`,
+		Example: `  winlab demo --operator out/bin/wmco              watch three hosts become nodes
+  winlab demo --operator out/bin/wmco --fail auth  see what a host says whose key is refused
+  winlab hosts --count 2 --key id_ed25519.pub      only hosts, for use with any cluster
+  winlab bench join --operator out/bin/wmco        measure`,
+		Version: version.Version(), SilenceUsage: true, SilenceErrors: true,
+	}
+	root.AddCommand(newDemo(), newHosts(), newBench())
+	return root
+}

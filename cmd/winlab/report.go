@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/sim/sshd"
+	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/scene"
+)
+
+// report is out/demo.json.
+type report struct {
+	Instances []instanceReport `json:"instances"`
+	Removed   *removalReport   `json:"removed,omitempty"`
+	Seconds   float64          `json:"seconds"`
+}
+
+type instanceReport struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+	Phase   string `json:"phase"`
+	Node    string `json:"node"`
+	// Code, Reason and Message say why the host did not get there.
+	Code         string             `json:"code,omitempty"`
+	Reason       string             `json:"reason,omitempty"`
+	Message      string             `json:"message,omitempty"`
+	PhaseSeconds map[string]float64 `json:"phaseSeconds"`
+	// SSH is what the host's own SSH server counted until the host was where it is.
+	SSH sshd.Counters `json:"ssh"`
+}
+
+type removalReport struct {
+	Name    string   `json:"name"`
+	Clean   bool     `json:"clean"`
+	Left    []string `json:"left,omitempty"`
+	Seconds float64  `json:"seconds"`
+}
+
+func (r report) write(path string) error {
+	content, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the report: %w", err)
+	}
+	if err = os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("making the report's directory: %w", err)
+	}
+	if err = os.WriteFile(path, append(content, '\n'), 0o644); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
+// finish reports on each host, and removes one that got there.
+func (d *demo) finish(ctx context.Context, s *scene.Scene, out io.Writer) (report, []error) {
+	var problems []error
+	result := report{}
+	rows, err := look(ctx, s)
+	if err != nil {
+		return result, []error{err}
+	}
+	var leaver *fleet.Host
+	for _, r := range rows {
+		entry, err := reportOn(r)
+		problems = append(problems, err)
+		result.Instances = append(result.Instances, entry)
+		if err == nil {
+			leaver = r.host
+		}
+	}
+	if leaver != nil {
+		removal, err := remove(ctx, s, leaver, out)
+		result.Removed = &removal
+		problems = append(problems, err)
+	}
+	return result, problems
+}
+
+// reportOn says how a host is; the error is the reason if it did not get there.
+func reportOn(r row) (instanceReport, error) {
+	entry := instanceReport{Address: r.host.Address().Addr().String(), PhaseSeconds: map[string]float64{}, SSH: r.host.Server.Counters()}
+	if r.instance == nil {
+		return entry, fmt.Errorf("host %s: no instance was made", entry.Address)
+	}
+	status := r.instance.Status
+	entry.Name, entry.Phase, entry.Node = r.instance.Name, string(status.Phase), status.NodeName
+	for _, p := range status.Phases {
+		entry.PhaseSeconds[string(p.Phase)] = seconds(p)
+	}
+	if status.Phase == v1alpha1.PhaseReady {
+		return entry, nil
+	}
+	entry.Code, entry.Reason, entry.Message = status.Code, status.Reason, status.Message
+	return entry, fmt.Errorf("host %s did not get there: %s %s: %s. %s", entry.Name, status.Code, status.Reason, status.Message, status.Fix)
+}
+
+// remove takes one host out of the list and checks that it is as it was before.
+func remove(ctx context.Context, s *scene.Scene, leaver *fleet.Host, out io.Writer) (removalReport, error) {
+	began := time.Now()
+	result := removalReport{Name: leaver.Address().Addr().String()}
+	fmt.Fprintf(out, "\nremoving %s again\n", result.Name)
+	stay := []*fleet.Host{}
+	for _, h := range s.Fleet.Hosts {
+		if h != leaver {
+			stay = append(stay, h)
+		}
+	}
+	if err := s.List(ctx, stay...); err != nil {
+		return result, err
+	}
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		_, err := s.Instance(ctx, leaver)
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, err
+	})
+	if err != nil {
+		return result, fmt.Errorf("waiting for %s to leave: %w", result.Name, err)
+	}
+	result.Seconds = time.Since(began).Seconds()
+	result.Left = scene.Left(leaver)
+	result.Clean = len(result.Left) == 0
+	if !result.Clean {
+		return result, errors.Join(fmt.Errorf("host %s is not clean", result.Name), fmt.Errorf("left behind: %v", result.Left))
+	}
+	fmt.Fprintf(out, "%s is clean, after %.1f s\n", result.Name, result.Seconds)
+	return result, nil
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+)
+
+// screen shows hosts: on a terminal as a table that is redrawn, elsewhere as a line for each change.
+type screen struct {
+	out      io.Writer
+	width    int
+	terminal bool
+	lines    int               // of the table that is on the terminal
+	said     map[string]string // what was last said of each host, elsewhere
+	began    time.Time
+}
+
+func newScreen(out io.Writer) *screen {
+	width, terminal := isTerminal(out)
+	return &screen{out: out, width: width, terminal: terminal, said: map[string]string{}, began: time.Now()}
+}
+
+func (s *screen) show(rows []row) {
+	if s.terminal {
+		s.draw(rows)
+		return
+	}
+	for _, r := range rows {
+		if r.instance == nil {
+			continue
+		}
+		status := r.instance.Status
+		text := string(status.Phase)
+		if status.Message != "" {
+			text += "  " + problemOf(r.instance)
+		}
+		if status.Phase == v1alpha1.PhaseReady {
+			text += "  " + durations(r.instance)
+		}
+		if s.said[r.instance.Name] != text {
+			s.said[r.instance.Name] = text
+			fmt.Fprintf(s.out, "%6.1fs  %-12s  %s\n", time.Since(s.began).Seconds(), r.instance.Name, text)
+		}
+	}
+}
+
+// draw puts the table where the last one was.
+func (s *screen) draw(rows []row) {
+	lines := []string{fmt.Sprintf("%-14s %-13s %-10s %8s  %s", "ADDRESS", "PHASE", "NODE", "SECONDS", "PHASES, OR WHY IT WAITS")}
+	for _, r := range rows {
+		if r.instance == nil {
+			lines = append(lines, fmt.Sprintf("%-14s %-13s", r.host.Address().Addr(), "-"))
+			continue
+		}
+		status := r.instance.Status
+		why := durations(r.instance)
+		if status.Message != "" {
+			why = problemOf(r.instance)
+		}
+		lines = append(lines, fmt.Sprintf("%-14s %-13s %-10s %8.1f  %s", r.instance.Spec.Address, status.Phase, status.NodeName, total(r.instance), why))
+		if status.Failures > 0 && status.Fix != "" {
+			lines = append(lines, fmt.Sprintf("%-14s fix: %s", "", status.Fix))
+		}
+	}
+	var page strings.Builder
+	if s.lines > 0 {
+		fmt.Fprintf(&page, "\x1b[%dA", s.lines)
+	}
+	for _, line := range lines {
+		page.WriteString(clip(line, s.width) + "\x1b[K\n")
+	}
+	page.WriteString("\x1b[J")
+	s.lines = len(lines)
+	fmt.Fprint(s.out, page.String())
+}
+
+// problemOf is what a host waits for or failed with.
+func problemOf(i *v1alpha1.WindowsInstance) string {
+	text := fmt.Sprintf("%s %s: %s", i.Status.Code, i.Status.Reason, i.Status.Message)
+	if i.Status.NextAttemptTime != nil {
+		text += fmt.Sprintf(" (attempt %d failed, next at %s)", i.Status.Failures, i.Status.NextAttemptTime.Format("15:04:05"))
+	}
+	return text
+}
+
+// durations names the phases and how long each took.
+func durations(i *v1alpha1.WindowsInstance) string {
+	words := []string{}
+	for _, p := range i.Status.Phases {
+		words = append(words, fmt.Sprintf("%s %.1f", strings.ToLower(string(p.Phase)), seconds(p)))
+	}
+	return strings.Join(words, ", ")
+}
+
+// seconds that a phase took, or has taken so far.
+func seconds(p v1alpha1.PhaseTime) float64 {
+	if p.Milliseconds != nil {
+		return float64(*p.Milliseconds) / 1000
+	}
+	return time.Since(p.StartTime.Time).Seconds()
+}
+
+func total(i *v1alpha1.WindowsInstance) (sum float64) {
+	for _, p := range i.Status.Phases {
+		sum += seconds(p)
+	}
+	return sum
+}
+
+// clip keeps a line from wrapping, which would spoil the redraw.
+func clip(line string, width int) string {
+	if utf8.RuneCountInString(line) <= width {
+		return line
+	}
+	return string([]rune(line)[:max(0, width-1)]) + "…"
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/publish"
+	"github.com/windows-nodes/wmco/internal/version"
+)
+
+// options are what the operator is told.
+type options struct {
+	debug        bool
+	metrics      string
+	health       string
+	payload      string
+	namespace    string
+	pod          string
+	environment  func(name string) (string, bool)
+	leaderElects bool
+	retain       time.Duration
+}
+
+func newCommand() *cobra.Command {
+	o := options{environment: os.LookupEnv}
+	root := &cobra.Command{
+		Use:   "windows-machine-config-operator",
+		Short: "Turn Windows Server machines into nodes of this cluster, and keep them that way",
+		Long: `The operator reads the hosts that the ConfigMap windows-instances lists, makes a WindowsInstance of each, and brings each to be a Ready
+node: it reaches the host once over SSH with the key in the secret cloud-private-key, leaves a daemon there, and from then on the daemon
+keeps the node as the published services manifest says.
+
+  kubectl get windowsinstances -n ` + contract.OperatorNamespace + `
+
+answers what each host is doing, why it waits, and what to do about it.
+
+Environment: WATCH_NAMESPACE (the operator's namespace), POD_NAME (its identity as a leader), and for the nodes' logs
+SERVICES_LOG_FILE_SIZE, SERVICES_LOG_FILE_AGE, SERVICES_LOG_FLUSH_INTERVAL.`,
+		Version: version.Version(), Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(command *cobra.Command, _ []string) error {
+			o.namespace, o.pod = valueOr(o.environment, "WATCH_NAMESPACE", contract.OperatorNamespace), valueOr(o.environment, "POD_NAME", "")
+			return run(command.Context(), o)
+		},
+	}
+	flags := root.Flags()
+	flags.BoolVar(&o.debug, "debugLogging", false, "log in detail")
+	flags.StringVar(&o.metrics, "metrics-bind-address", "0.0.0.0:9182", "address of the metrics over HTTPS, for who may read them; 0 serves none")
+	flags.StringVar(&o.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz")
+	flags.StringVar(&o.payload, "payload-dir", "/payload", "directory with what nodes are given, made by `make payload`")
+	flags.BoolVar(&o.leaderElects, "leader-elect", true, "work only while holding the lease "+contract.LeaderLease)
+	flags.DurationVar(&o.retain, "manifest-retention", publish.DefaultGrace, "how long a services manifest stays after the last node left it")
+	config.RegisterFlags(flag.CommandLine)
+	flags.AddGoFlagSet(flag.CommandLine) // --kubeconfig
+	root.AddCommand(&cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(command.OutOrStdout(), version.Version())
+			return err
+		},
+	})
+	return root
+}
+
+func valueOr(lookup func(string) (string, bool), name, otherwise string) string {
+	if value, ok := lookup(name); ok && value != "" {
+		return value
+	}
+	return otherwise
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Times of the leader's lease, those that OpenShift recommends: an API server that is away for a minute costs no leader, and the lease is
+// written twice a minute.
+const (
+	leaseDuration = 137 * time.Second
+	renewDeadline = 107 * time.Second
+	retryPeriod   = 26 * time.Second
+)
+
+// leaderLock makes the lease that the leader holds. The holder is named after the pod, so a container that was killed and started again in
+// its pod goes on at once instead of waiting for its own lease to expire; a pod never runs two of them.
+func leaderLock(restConfig *rest.Config, o options) (resourcelock.Interface, error) {
+	if !o.leaderElects {
+		return nil, nil
+	}
+	identity := o.pod
+	if identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("naming the leader: %w", err)
+		}
+		identity = fmt.Sprintf("%s_%d_%d", host, os.Getpid(), time.Now().UnixNano())
+	}
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.namespace, contract.LeaderLease,
+		resourcelock.ResourceLockConfig{Identity: identity}, restConfig, renewDeadline)
+	if err != nil {
+		return nil, fmt.Errorf("making the leader's lock: %w", err)
+	}
+	return lock, nil
+}

@@ -1,0 +1,16 @@
+// Command wmco is the Windows Machine Config Operator: it turns Windows Server machines into nodes of the cluster that it runs in.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+func main() {
+	if err := newCommand().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
+		fmt.Fprintln(os.Stderr, "windows-machine-config-operator:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/cluster"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/csr"
+	"github.com/windows-nodes/wmco/internal/controller/instance"
+	"github.com/windows-nodes/wmco/internal/controller/publish"
+	"github.com/windows-nodes/wmco/internal/controller/settings"
+	"github.com/windows-nodes/wmco/internal/controller/source"
+	"github.com/windows-nodes/wmco/internal/host/sshhost"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/version"
+)
+
+// Rate limits of the operator's client. Hundreds of hosts that join at once make a few thousand requests within minutes; the API server's
+// own priority and fairness is what protects it.
+const (
+	queries = 200
+	burst   = 400
+)
+
+// run is the operator: it wires everything together and works until ctx ends.
+func run(ctx context.Context, o options) error {
+	verbosity := 0
+	if o.debug {
+		verbosity = 4
+	}
+	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(verbosity)))
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+	restConfig, err := config.GetConfig()
+	if err != nil {
+		return fmt.Errorf("finding the cluster: %w", err)
+	}
+	restConfig.QPS, restConfig.Burst = queries, burst
+	directory, err := payload.OpenDir(o.payload)
+	if err != nil {
+		return fmt.Errorf("opening the payload: %w", err)
+	}
+	logging, err := blueprint.LoggingFromEnvironment(o.environment)
+	if err != nil {
+		return fmt.Errorf("reading the settings of logs: %w", err)
+	}
+	clients, err := kubernetes.NewForConfig(restConfig)
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	mgr, err := newManager(restConfig, o)
+	if err != nil {
+		return err
+	}
+	facts, err := cluster.NewReader(cluster.Options{
+		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: clients.Discovery(), Proxy: blueprint.ProxyFromEnvironment(o.environment),
+	})
+	if err != nil {
+		return err
+	}
+	if err = addControllers(mgr, o, clients, facts, directory, logging); err != nil {
+		return err
+	}
+	logStart(log, directory)
+	return mgr.Start(ctx)
+}
+
+// newManager makes a manager whose cache holds only what we may read.
+func newManager(restConfig *rest.Config, o options) (ctrl.Manager, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cluster.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("making a scheme: %w", err)
+	}
+	byObject := map[client.Object]cache.ByObject{
+		&corev1.Secret{}: {Namespaces: map[string]cache.Config{
+			o.namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", contract.PrivateKeySecret)},
+		}},
+		&v1alpha1.WindowsInstance{}:      {Namespaces: map[string]cache.Config{o.namespace: {}}},
+		&v1alpha1.WindowsMachineConfig{}: {Field: fields.OneTermEqualSelector("metadata.name", contract.MachineConfigObject)},
+	}
+	maps.Copy(byObject, publish.CacheByObject(o.namespace, &cluster.Reader{}))
+	lock, err := leaderLock(restConfig, o)
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
+		Scheme: scheme, HealthProbeBindAddress: o.health, GracefulShutdownTimeout: new(5 * time.Second),
+		Cache: cache.Options{ByObject: byObject, DefaultTransform: cache.TransformStripManagedFields()},
+		Metrics: metricsserver.Options{
+			BindAddress: o.metrics, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
+		},
+		LeaderElection: lock != nil, LeaderElectionResourceLockInterface: lock, LeaderElectionReleaseOnCancel: true,
+		LeaseDuration: new(leaseDuration), RenewDeadline: new(renewDeadline), RetryPeriod: new(retryPeriod),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the manager: %w", err)
+	}
+	if err = errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return nil, fmt.Errorf("adding the probes: %w", err)
+	}
+	return mgr, nil
+}
+
+// addControllers wires one controller after the other.
+func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts cluster.Source, directory *payload.Dir, logging blueprint.Logging) error {
+	desired, err := publish.Setup(mgr, publish.Options{
+		Namespace: o.namespace, Facts: facts, Payload: directory.Manifest(), Logging: logging, OperatorVersion: version.Version(), Grace: o.retain,
+	})
+	if err != nil {
+		return err
+	}
+	keys := instance.SecretKey{Reader: mgr.GetClient(), Namespace: o.namespace, Parse: func(pem []byte) (string, error) {
+		key, err := sshhost.ParseKey(pem)
+		return key.Hash, err
+	}}
+	serviceNetwork := func(ctx context.Context) (netip.Prefix, error) {
+		_, facts, err := desired.Current(ctx)
+		return facts.ServiceNetwork, err
+	}
+	return errors.Join(
+		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace), ServiceNetwork: serviceNetwork}),
+		source.Setup(mgr, o.namespace),
+		settings.Setup(mgr, settings.Options{Namespace: o.namespace, Keys: keys, Desired: desired}),
+		instance.Setup(mgr, lifecycle.Options{
+			Client: mgr.GetClient(), Pods: clients, Dialer: sshhost.New(sshhost.Options{}), Payload: directory, Desired: desired,
+			Keys: keys, Tokens: instance.BootstrapToken{Client: clients}, Now: time.Now, Namespace: o.namespace,
+		}),
+	)
+}
+
+// logStart says at the start what this build is and what its payload lacks.
+func logStart(log logr.Logger, directory *payload.Dir) {
+	manifest := directory.Manifest()
+	log.Info("starting", "version", version.Version(), "payload", manifest.Version, "files", len(manifest.Files))
+	for _, m := range manifest.Missing {
+		log.Info("payload lacks a file, so a feature is off", "file", m.Name, "feature", m.Feature, "reason", m.Reason)
+	}
+}

@@ -1,0 +1,12 @@
+package scene
+
+import (
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/sim"
+	"github.com/windows-nodes/wmco/lab/fleet"
+)
+
+// Left lists what is different on a host from when it was made, beside the logs that we promise to keep.
+func Left(host *fleet.Host) []string {
+	return sim.Diff(host.Before, host.Machine.Snapshot(), contract.DirLog)
+}

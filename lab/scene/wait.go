@@ -1,0 +1,80 @@
+package scene
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/fleet"
+)
+
+// pace is how often the lab looks, at its own API server.
+const pace = 100 * time.Millisecond
+
+// Await looks until a condition holds. what says what is awaited; where says, at the end of patience, how things are.
+func (s *Scene) Await(ctx context.Context, patience time.Duration, what string, holds func(ctx context.Context) (bool, string, error)) error {
+	last := ""
+	err := wait.PollUntilContextTimeout(ctx, pace, patience, true, func(ctx context.Context) (bool, error) {
+		ok, now, err := holds(ctx)
+		if now != "" {
+			last = now
+		}
+		return ok, err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for %s: %w; %s", what, err, last)
+	}
+	return nil
+}
+
+// WaitReady waits until hosts are Ready nodes.
+func (s *Scene) WaitReady(ctx context.Context, patience time.Duration, hosts ...*fleet.Host) error {
+	return s.Await(ctx, patience, fmt.Sprintf("%d hosts to be Ready", len(hosts)), func(ctx context.Context) (bool, string, error) {
+		list := &v1alpha1.WindowsInstanceList{}
+		if err := s.Client.List(ctx, list, client.InNamespace(contract.OperatorNamespace)); err != nil {
+			return false, "", err
+		}
+		named := map[string]*v1alpha1.WindowsInstance{}
+		for i := range list.Items {
+			named[list.Items[i].Name] = &list.Items[i]
+		}
+		var behind []string
+		for _, h := range hosts {
+			i := named[h.Address().Addr().String()]
+			switch {
+			case i == nil:
+				behind = append(behind, h.Name+": no instance")
+			case i.Status.Phase != v1alpha1.PhaseReady || i.Status.Reason != string(contract.ReasonNodeReady):
+				behind = append(behind, fmt.Sprintf("%s: %s %s %s %s", h.Name, i.Status.Phase, i.Status.Code, i.Status.Reason, i.Status.Message))
+			}
+		}
+		return len(behind) == 0, strings.Join(behind, "; "), nil
+	})
+}
+
+// WaitGone waits until hosts have neither instance nor Node.
+func (s *Scene) WaitGone(ctx context.Context, patience time.Duration, hosts ...*fleet.Host) error {
+	return s.Await(ctx, patience, fmt.Sprintf("%d hosts to be gone", len(hosts)), func(ctx context.Context) (bool, string, error) {
+		for _, h := range hosts {
+			i, err := s.Instance(ctx, h)
+			if err == nil {
+				return false, fmt.Sprintf("%s: %s %s %s %s", h.Name, i.Status.Phase, i.Status.Code, i.Status.Reason, i.Status.Message), nil
+			}
+			if !apierrors.IsNotFound(err) {
+				return false, "", err
+			}
+			if err = s.Client.Get(ctx, client.ObjectKey{Name: h.Name}, &corev1.Node{}); !apierrors.IsNotFound(err) {
+				return false, h.Name + ": its Node is there", client.IgnoreNotFound(err)
+			}
+		}
+		return true, "", nil
+	})
+}

@@ -1,0 +1,131 @@
+package e2e_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/sim"
+	"github.com/windows-nodes/wmco/lab/scene"
+)
+
+func TestA11_TheOperatorIsKilledAgainAndAgainDuringJoins(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	o := options(8)
+	o.Hosts.Costs = sim.Costs{ProcessStart: 100 * time.Millisecond}
+	o.Hosts.Latency = 2 * time.Millisecond
+	s := own(t, o)
+	hosts := s.hosts(t, 8)
+	boots := map[string]string{}
+	for _, h := range hosts {
+		boots[h.Name] = bootID(t, h)
+	}
+	s.add(t, hosts...)
+	for range 10 {
+		pause(t, time.Duration(200+random.IntN(1500))*time.Millisecond)
+		if err := s.Operator.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Operator.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.ready(t, hosts...)
+	for _, h := range hosts {
+		if bootID(t, h) != boots[h.Name] {
+			t.Errorf("%s was rebooted", h.Name)
+		}
+		if node := s.node(t, h); node.Spec.Unschedulable {
+			t.Errorf("%s stayed cordoned", h.Name)
+		}
+	}
+	s.drop(t, hosts...)
+	for range 4 {
+		pause(t, time.Duration(200+random.IntN(800))*time.Millisecond)
+		if err := s.Operator.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Operator.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.gone(t, hosts...)
+	for _, h := range hosts {
+		if left := scene.Left(h); len(left) > 0 {
+			t.Errorf("%s: left behind: %v", h.Name, left)
+		}
+	}
+}
+
+func TestTheAPIServerIsAwayForAWhile(t *testing.T) {
+	s := own(t, options(4))
+	hosts := s.hosts(t, 4)
+	s.join(t, hosts[:2]...)
+	s.add(t, hosts[2:]...)
+	pause(t, 500*time.Millisecond)
+	if err := s.Cluster.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	pause(t, time.Minute)
+	if err := s.Cluster.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.ready(t, hosts...)
+	for _, h := range hosts[:2] {
+		for _, name := range []string{contract.ServiceKubelet, contract.ServiceContainerd, contract.ServiceDaemon} {
+			service, err := h.Machine.Host().Services.Get(t.Context(), name)
+			if err != nil || service.State != "Running" {
+				t.Errorf("%s: %s is %s, %v", h.Name, name, service.State, err)
+			}
+		}
+	}
+	if starts := s.Operator.Starts.Load(); starts != 1 {
+		t.Errorf("the operator was started %d times", starts)
+	}
+	select {
+	case err := <-s.Operator.Ended():
+		t.Errorf("the operator gave up: %v", err)
+	default:
+	}
+}
+
+func TestAnOperatorRestartCostsNoConnection(t *testing.T) {
+	s := own(t, options(3))
+	hosts := s.hosts(t, 3)
+	s.join(t, hosts...)
+	if err := s.Operator.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Operator.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	other := &corev1.ConfigMap{}
+	s.await(t, "the operator to work again", func(ctx context.Context) (bool, string, error) {
+		name := contract.ServicesConfigMapPrefix + s.instance(t, hosts[0]).Status.Version
+		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name}, other)
+		return err == nil, "", client.IgnoreNotFound(err)
+	})
+	pause(t, 5*time.Second)
+	for _, h := range hosts {
+		if c := h.Server.Counters(); c.Connections != 1 {
+			t.Errorf("%s: %d connections, want the one of its join", h.Name, c.Connections)
+		}
+	}
+}
+
+// pause lets real processes go on for a while; they have no clock that a test could turn.
+func pause(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-t.Context().Done():
+		t.Fatal(t.Context().Err())
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,119 @@
+package e2e_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/scene"
+)
+
+func TestA12_TheManifestIsRestored(t *testing.T) {
+	s := shared
+	hosts := s.hosts(t, 1)
+	s.join(t, hosts...)
+	key := client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + s.instance(t, hosts[0]).Status.Version}
+	first := &corev1.ConfigMap{}
+	if err := s.Client.Get(t.Context(), key, first); err != nil {
+		t.Fatal(err)
+	}
+	if first.Immutable == nil || !*first.Immutable {
+		t.Error("it is not immutable")
+	}
+	if _, err := contract.ManifestFromConfigMap(first.Data); err != nil {
+		t.Errorf("it does not parse: %v", err)
+	}
+	if err := s.Client.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	s.await(t, "the manifest to be back", func(ctx context.Context) (bool, string, error) {
+		again := &corev1.ConfigMap{}
+		err := s.Client.Get(ctx, key, again)
+		return err == nil && again.UID != first.UID, "", client.IgnoreNotFound(err)
+	})
+	s.ready(t, hosts...)
+}
+
+func TestA14_AServiceThatLeavesTheManifestLeavesTheNodes(t *testing.T) {
+	o := options(2)
+	whole, lesser := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "lesser")
+	if err := scene.WritePayload(whole); err != nil {
+		t.Fatal(err)
+	}
+	if err := scene.WritePayload(lesser, "csi-proxy.exe"); err != nil {
+		t.Fatal(err)
+	}
+	o.Payload = whole
+	s := own(t, o)
+	hosts := s.hosts(t, 2)
+	s.join(t, hosts...)
+	services := hosts[0].Machine.Host().Services
+	if _, err := services.Get(t.Context(), contract.ServiceCSIProxy); err != nil {
+		t.Fatalf("csi-proxy was never there: %v", err)
+	}
+	old := s.instance(t, hosts[0]).Status.Version
+	if err := s.Operator.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	s.Operator.SetPayload(lesser)
+	if err := s.Operator.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hosts {
+		s.await(t, h.Name+" to reach the new version", func(ctx context.Context) (bool, string, error) {
+			i, err := s.Instance(ctx, h)
+			if err != nil {
+				return false, "", err
+			}
+			return i.Status.Version != old && i.Status.Reason == string(contract.ReasonNodeReady), i.Status.Version + " " + i.Status.Reason + " " + i.Status.Message, nil
+		})
+		names, err := h.Machine.Host().Services.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if name == contract.ServiceCSIProxy {
+				t.Errorf("%s: csi-proxy stayed", h.Name)
+			}
+		}
+	}
+	s.await(t, "the old manifest to go", func(ctx context.Context) (bool, string, error) {
+		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + old}, &corev1.ConfigMap{})
+		return apierrors.IsNotFound(err), "", client.IgnoreNotFound(err)
+	})
+}
+
+func TestA15_TheVersionAnnotationComesBack(t *testing.T) {
+	s := shared
+	hosts := s.hosts(t, 1)
+	s.join(t, hosts...)
+	pod := s.pod(t, hosts[0], 1)
+	want := s.instance(t, hosts[0]).Status.Version
+	for name, edit := range map[string]func(*corev1.Node){
+		"removed":      func(n *corev1.Node) { delete(n.Annotations, contract.VersionAnnotation) },
+		"made invalid": func(n *corev1.Node) { n.Annotations[contract.VersionAnnotation] = "nonsense" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := s.node(t, hosts[0])
+			patch := client.MergeFrom(node.DeepCopy())
+			edit(node)
+			if err := s.Client.Patch(t.Context(), node, patch); err != nil {
+				t.Fatal(err)
+			}
+			s.await(t, "the annotation to come back", func(ctx context.Context) (bool, string, error) {
+				err := s.Client.Get(ctx, client.ObjectKeyFromObject(node), node)
+				return node.Annotations[contract.VersionAnnotation] == want, node.Annotations[contract.VersionAnnotation], err
+			})
+			s.ready(t, hosts...)
+		})
+	}
+	again := &corev1.Pod{}
+	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), again); err != nil || again.UID != pod.UID || again.Status.Phase != corev1.PodRunning {
+		t.Errorf("the pod did not survive: %v", err)
+	}
+}

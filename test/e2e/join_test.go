@@ -1,0 +1,264 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host/sshhost"
+	"github.com/windows-nodes/wmco/internal/sim"
+	"github.com/windows-nodes/wmco/lab/fleet"
+)
+
+func TestA01_TheOperatorIsAvailableBeforeTheKeyIsAndSaysSo(t *testing.T) {
+	o := options(1)
+	o.NoKey = true
+	s := own(t, o) // Start waits until the operator is healthy
+	hosts := s.hosts(t, 1)
+	s.add(t, hosts...)
+	s.await(t, "the missing key to be named", func(ctx context.Context) (bool, string, error) {
+		config := &v1alpha1.WindowsMachineConfig{}
+		if err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
+			return false, "", client.IgnoreNotFound(err)
+		}
+		c := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionAvailable)
+		if c == nil {
+			return false, "no condition", nil
+		}
+		return c.Status == metav1.ConditionFalse && c.Reason == string(contract.ReasonPrivateKeyMissing) && strings.Contains(c.Message, "kubectl create secret"), c.Message, nil
+	})
+	s.await(t, "the instance to say so, too", func(ctx context.Context) (bool, string, error) {
+		i, err := s.Instance(ctx, hosts[0])
+		if err != nil {
+			return false, "", client.IgnoreNotFound(err)
+		}
+		return i.Status.Reason == string(contract.ReasonPrivateKeyMissing), i.Status.Reason, nil
+	})
+	if connections := hosts[0].Server.Counters().Connections; connections != 0 {
+		t.Errorf("%d SSH connections without a key", connections)
+	}
+	if err := s.PutKey(t.Context(), s.Key); err != nil {
+		t.Fatal(err)
+	}
+	s.ready(t, hosts...)
+	s.await(t, "the operator to be available", func(ctx context.Context) (bool, string, error) {
+		config := &v1alpha1.WindowsMachineConfig{}
+		err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
+		return meta.IsStatusConditionTrue(config.Status.Conditions, v1alpha1.ConditionAvailable) &&
+			meta.IsStatusConditionTrue(config.Status.Conditions, v1alpha1.ConditionUpgradeable), "", err
+	})
+}
+
+func TestA02_EachEntryBecomesANode(t *testing.T) {
+	o := options(3)
+	o.Hosts.Edit = func(i int, o *sim.Options) {
+		switch i {
+		case 0:
+			o.Address = netip.MustParseAddr("127.0.0.1") // what the DNS name localhost resolves to
+		case 1:
+			o.Shell = sim.ShellPowerShell
+		}
+	}
+	s := own(t, o)
+	hosts := s.hosts(t, 3)
+	_, value := hosts[0].Entry()
+	s.addRaw(t, map[string]string{"localhost": value})
+	s.join(t, hosts[1:]...)
+	s.await(t, "the host listed by its DNS name", func(ctx context.Context) (bool, string, error) {
+		i := &v1alpha1.WindowsInstance{}
+		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: "localhost"}, i)
+		return i.Status.Phase == v1alpha1.PhaseReady && i.Status.NodeName == hosts[0].Name, i.Status.Message, client.IgnoreNotFound(err)
+	})
+	for i, h := range hosts {
+		c := h.Server.Counters()
+		if c.Connections != 1 || c.Commands > 4 || c.SFTPSessions > 1 {
+			t.Errorf("%s: %d connections, %d commands, %d SFTP sessions; want 1, at most 4, at most 1", h.Name, c.Connections, c.Commands, c.SFTPSessions)
+		}
+		if i != 1 && c.PowerShellStarts != 0 {
+			t.Errorf("%s: %d PowerShell starts", h.Name, c.PowerShellStarts)
+		}
+	}
+}
+
+func TestA04_NodesAreWhole(t *testing.T) {
+	s := shared
+	hosts := s.hosts(t, 2)
+	s.join(t, hosts...)
+	for _, h := range hosts {
+		node := s.node(t, h)
+		if node.Spec.Unschedulable {
+			t.Errorf("%s is not schedulable", h.Name)
+		}
+		for key, want := range map[string]string{
+			contract.WorkerLabel: "", contract.OSIDLabel: "Windows", corev1.LabelOSStable: "windows", contract.BuildLabel: "10.0.20348", contract.BYOHLabel: "true",
+		} {
+			if got, ok := node.Labels[key]; !ok || got != want {
+				t.Errorf("%s: label %s = %q, want %q", h.Name, key, got, want)
+			}
+		}
+		if len(node.Spec.Taints) == 0 || node.Spec.Taints[0].Key != "os" || node.Spec.Taints[0].Value != "Windows" || node.Spec.Taints[0].Effect != corev1.TaintEffectNoSchedule {
+			t.Errorf("%s: taints %v, want os=Windows:NoSchedule first", h.Name, node.Spec.Taints)
+		}
+		if node.Status.Allocatable.Cpu().IsZero() || node.Status.Allocatable.Memory().IsZero() || node.Status.Allocatable.Pods().IsZero() {
+			t.Errorf("%s: allocatable %v", h.Name, node.Status.Allocatable)
+		}
+		if node.Status.NodeInfo.KubeletVersion != "v1.36.3" {
+			t.Errorf("%s: kubelet %s, want the payload's", h.Name, node.Status.NodeInfo.KubeletVersion)
+		}
+	}
+}
+
+func TestA04_LinuxNodesCarryNoneOfOurMarks(t *testing.T) {
+	s := shared
+	hosts := s.hosts(t, 1)
+	linux := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "linux-worker", Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+	if err := s.Client.Create(t.Context(), linux); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Client.Delete(context.WithoutCancel(t.Context()), linux) })
+	s.join(t, hosts...)
+	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(linux), linux); err != nil {
+		t.Fatal(err)
+	}
+	for key := range linux.Labels {
+		if strings.HasPrefix(key, contract.Prefix) || key == contract.WorkerLabel {
+			t.Errorf("label %s on a Linux node", key)
+		}
+	}
+	for key := range linux.Annotations {
+		if strings.HasPrefix(key, contract.Prefix) {
+			t.Errorf("annotation %s on a Linux node", key)
+		}
+	}
+}
+
+func TestA05_AnnotationsOfTheContractAreRight(t *testing.T) {
+	s := shared
+	hosts := s.hosts(t, 1)
+	s.join(t, hosts...)
+	node, instance := s.node(t, hosts[0]), s.instance(t, hosts[0])
+	key, err := sshhost.ParseKey(s.Key.PEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyType, hostKey, _ := strings.Cut(instance.Status.HostKey, " ")
+	for name, want := range map[string]string{
+		contract.VersionAnnotation: instance.Status.Version, contract.DesiredVersionAnnotation: instance.Status.Version,
+		contract.PublicKeyHashAnnotation: key.Hash, contract.HostKeyAnnotation: hostKey, contract.HostKeyTypeAnnotation: keyType,
+		contract.InstanceAnnotation: contract.OperatorNamespace + "/" + instance.Name,
+	} {
+		if got := node.Annotations[name]; got != want || want == "" {
+			t.Errorf("%s = %q, want %q", name, got, want)
+		}
+	}
+	manifest := &corev1.ConfigMap{}
+	name := contract.ServicesConfigMapPrefix + instance.Status.Version
+	if err = s.Client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name}, manifest); err != nil {
+		t.Errorf("the version names no manifest: %v", err)
+	}
+}
+
+func TestA06_ExpectedServicesRunAndNoOthers(t *testing.T) {
+	s := shared
+	hosts := s.hosts(t, 1)
+	s.join(t, hosts...)
+	want := []string{
+		contract.ServiceContainerd, contract.ServiceCSIProxy, contract.ServiceHybridOverlay, contract.ServiceKubeProxy, contract.ServiceKubelet,
+		contract.ServiceDaemon, contract.ServiceExporter,
+	}
+	services := hosts[0].Machine.Host().Services
+	names, err := services.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, name := range names {
+		service, err := services.Get(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(service.Description, contract.ManagedDescription) {
+			continue
+		}
+		got = append(got, name)
+		if service.State != winos.ServiceRunning {
+			t.Errorf("%s is %s", name, service.State)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("managed services %v, want %v", got, want)
+	}
+}
+
+func TestA07_AllRequestsOfOurNodesAreApprovedByUs(t *testing.T) {
+	s := shared
+	hosts := s.hosts(t, 1)
+	s.join(t, hosts...)
+	name := hosts[0].Name
+	s.await(t, "the serving certificate", func(ctx context.Context) (bool, string, error) {
+		list := &certificatesv1.CertificateSigningRequestList{}
+		if err := s.Client.List(ctx, list); err != nil {
+			return false, "", err
+		}
+		approvals := map[string]string{}
+		for _, csr := range list.Items {
+			if about(csr, name) && len(csr.Status.Conditions) > 0 {
+				approvals[csr.Spec.SignerName] = csr.Status.Conditions[0].Reason
+			}
+		}
+		return approvals[certificatesv1.KubeAPIServerClientKubeletSignerName] == "WMCOApprove" &&
+			approvals[certificatesv1.KubeletServingSignerName] == "WMCOApprove" &&
+			approvals[certificatesv1.KubeAPIServerClientSignerName] == "WICDAutoApproved", strings.Join(values(approvals), " "), nil
+	})
+}
+
+// about says whether a request is for a node's identity.
+func about(csr certificatesv1.CertificateSigningRequest, node string) bool {
+	return csr.Spec.Username == contract.KubeletUserPrefix+node || commonName(csr) == contract.KubeletUserPrefix+node || commonName(csr) == contract.DaemonUserPrefix+node
+}
+
+func values(m map[string]string) (all []string) {
+	for key, value := range m {
+		all = append(all, key+"="+value)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// node reads a host's Node.
+func (s *stage) node(t *testing.T, h *fleet.Host) *corev1.Node {
+	t.Helper()
+	node := &corev1.Node{}
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Name: h.Name}, node); err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// commonName of a request.
+func commonName(csr certificatesv1.CertificateSigningRequest) string {
+	block, _ := pem.Decode(csr.Spec.Request)
+	if block == nil {
+		return ""
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return ""
+	}
+	return request.Subject.CommonName
+}

@@ -1,0 +1,186 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/sim"
+	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/scene"
+)
+
+const (
+	// sharedHosts is how many hosts the shared scene has; each test takes fresh ones.
+	sharedHosts = 48
+	// soon is patience for what takes a second or two; it is long because CI machines are slow, and costs nothing when all is well.
+	soon = 90 * time.Second
+)
+
+// stage is the scene that most tests share, because starting one costs seconds. Tests take hosts of their own from it.
+type stage struct {
+	*scene.Scene
+	mu     sync.Mutex
+	next   int
+	listed map[string]string
+}
+
+var shared *stage //nolint:gochecknoglobals // TestMain makes it, and m.Run gives no other way to hand it on
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) (code int) {
+	ctx := context.Background()
+	s, err := scene.Start(ctx, options(sharedHosts))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "starting the shared scene:", err)
+		return 1
+	}
+	shared = &stage{Scene: s, listed: map[string]string{}}
+	defer func() {
+		if err := s.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "closing the shared scene:", err)
+			code = 1
+		}
+	}()
+	return m.Run()
+}
+
+// options are what scenes of these tests have in common.
+func options(hosts int) scene.Options {
+	return scene.Options{
+		Operator: os.Getenv("WMCO_OPERATOR"), Progress: os.Stderr, Audit: true, Debug: true,
+		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: 20}},
+		Hosts: fleet.Options{Count: hosts, Edit: func(i int, o *sim.Options) {
+			if i%5 == 1 {
+				o.Shell = sim.ShellPowerShell
+			}
+		}},
+	}
+}
+
+// own starts a scene for one test alone.
+func own(t *testing.T, o scene.Options) *stage {
+	t.Helper()
+	s, err := scene.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the operator's last words: %s", s.Operator.Tail(6000))
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &stage{Scene: s, listed: map[string]string{}}
+}
+
+// hosts takes fresh hosts of a stage.
+func (s *stage) hosts(t *testing.T, n int) []*fleet.Host {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next+n > len(s.Fleet.Hosts) {
+		t.Fatalf("the stage has %d hosts, and they are all taken: raise its number", len(s.Fleet.Hosts))
+	}
+	s.next += n
+	return s.Fleet.Hosts[s.next-n : s.next]
+}
+
+// add lists hosts beside those that are listed.
+func (s *stage) add(t *testing.T, hosts ...*fleet.Host) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range hosts {
+		key, value := h.Entry()
+		s.listed[key] = value
+	}
+	s.write(t)
+}
+
+// addRaw lists an entry as it is.
+func (s *stage) addRaw(t *testing.T, entries map[string]string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, value := range entries {
+		s.listed[key] = value
+	}
+	s.write(t)
+	t.Cleanup(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for key := range entries {
+			delete(s.listed, key)
+		}
+		s.write(t)
+	})
+}
+
+// drop takes hosts off the list.
+func (s *stage) drop(t *testing.T, hosts ...*fleet.Host) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range hosts {
+		key, _ := h.Entry()
+		delete(s.listed, key)
+	}
+	s.write(t)
+}
+
+func (s *stage) write(t *testing.T) {
+	t.Helper()
+	if err := s.ListRaw(context.WithoutCancel(t.Context()), s.listed); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// join lists hosts and waits until they are nodes.
+func (s *stage) join(t *testing.T, hosts ...*fleet.Host) {
+	t.Helper()
+	s.add(t, hosts...)
+	s.ready(t, hosts...)
+}
+
+func (s *stage) ready(t *testing.T, hosts ...*fleet.Host) {
+	t.Helper()
+	if err := s.WaitReady(t.Context(), soon, hosts...); err != nil {
+		t.Fatal(errors.Join(err, errors.New(s.Operator.Tail(3000))))
+	}
+}
+
+func (s *stage) gone(t *testing.T, hosts ...*fleet.Host) {
+	t.Helper()
+	if err := s.WaitGone(t.Context(), soon, hosts...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// instance reads a host's instance.
+func (s *stage) instance(t *testing.T, host *fleet.Host) *v1alpha1.WindowsInstance {
+	t.Helper()
+	i, err := s.Instance(t.Context(), host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// await looks until a condition holds.
+func (s *stage) await(t *testing.T, what string, holds func(ctx context.Context) (bool, string, error)) {
+	t.Helper()
+	if err := s.Await(t.Context(), soon, what, holds); err != nil {
+		t.Fatal(err)
+	}
+}
