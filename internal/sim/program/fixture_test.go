@@ -133,7 +133,8 @@ func newBox(t *testing.T, name string, options program.Options) box {
 	}
 	b.write(t, contract.PathKubeletConfig, kubeletConfig)
 	b.write(t, contract.PathContainerdConfig, containerdConfig)
-	b.write(t, contract.PathKubeletCA, selfSigned(t))
+	ca, _ := keyPair(t)
+	b.write(t, contract.PathKubeletCA, ca)
 	for _, dir := range []string{"kubelet", "kube-proxy", "containerd", "hybrid-overlay", "windows_exporter", "csi-proxy"} {
 		if err := m.Host().Files.MkdirAll(contract.DirLog+`\`+dir, winos.AccessInherit); err != nil {
 			t.Fatal(err)
@@ -249,6 +250,17 @@ func (b box) expectReady(t *testing.T, admin kubernetes.Interface, status corev1
 			}
 		}
 		return fmt.Errorf("conditions are %v", node.Status.Conditions)
+	})
+}
+
+const servingPair = `C:\var\lib\kubelet\pki\kubelet-server-current.pem`
+
+// awaitServing waits until kubelet has its serving certificate, after which it asks for nothing.
+func (b box) awaitServing(t *testing.T) {
+	t.Helper()
+	eventually(t, "the serving certificate of "+b.node, func() error {
+		_, err := b.Host().Files.Stat(servingPair)
+		return err
 	})
 }
 

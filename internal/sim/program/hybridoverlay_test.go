@@ -15,7 +15,8 @@ import (
 func TestHybridOverlayMakesTheNetworkOfItsNodesSubnet(t *testing.T) {
 	t.Parallel()
 	b, admin := join(t, "overlay", program.Options{})
-	b.write(t, contract.PathBootstrapCA, selfSigned(t))
+	ca, _ := keyPair(t)
+	b.write(t, contract.PathBootstrapCA, ca)
 	b.write(t, contract.DirCNIConfig+`\keep`, "")
 	b.start(t, contract.ServiceHybridOverlay, `C:\k\hybrid-overlay-node.exe --node=`+b.node+` --bootstrap-kubeconfig=C:\k\kubeconfig `+
 		`--cert-dir=C:\k\cni\config --cert-duration=24h --windows-service --logfile=C:\var\log\hybrid-overlay\hybrid-overlay.log `+

@@ -2,13 +2,9 @@ package program_test
 
 import (
 	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"slices"
 	"strings"
 	"testing"
@@ -26,23 +22,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/sim/program"
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
-
-// selfSigned is a certificate that kubelet can load as its clients' CA.
-func selfSigned(t *testing.T) string {
-	t.Helper()
-	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-}
 
 func TestKubeletRegistersItsNode(t *testing.T) {
 	t.Parallel()
@@ -108,8 +87,7 @@ func TestNodeIsReadyOnceRuntimeAndNetworkAreThere(t *testing.T) {
 func TestCertificateRequestsAreThoseOfKubelet(t *testing.T) {
 	t.Parallel()
 	b, admin := join(t, "requests", program.Options{})
-	serving := `C:\var\lib\kubelet\pki\kubelet-server-current.pem`
-	eventually(t, "the serving certificate", func() error { _, err := b.Host().Files.Stat(serving); return err })
+	b.awaitServing(t)
 	requests := requestsOf(t, admin, b.node)
 	if len(requests) != 2 {
 		t.Fatalf("%d requests", len(requests))
@@ -142,7 +120,7 @@ func TestCertificateRequestsAreThoseOfKubelet(t *testing.T) {
 	if !slices.Equal(second.DNSNames, []string{b.node}) || len(second.IPAddresses) != 1 || second.IPAddresses[0].String() != "127.0.0.1" {
 		t.Errorf("the server's request names %v %v", second.DNSNames, second.IPAddresses)
 	}
-	for _, path := range []string{serving, `C:\var\lib\kubelet\pki\kubelet-client-current.pem`, `C:\k\kubeconfig`} {
+	for _, path := range []string{servingPair, `C:\var\lib\kubelet\pki\kubelet-client-current.pem`, `C:\k\kubeconfig`} {
 		if info, err := b.Host().Files.Stat(path); err != nil || info.Access != winos.AccessAdministrators {
 			t.Errorf("%s is %+v, %v", path, info, err)
 		}
@@ -163,6 +141,7 @@ func TestKubeletStartsAgainWithoutItsBootstrapCredential(t *testing.T) {
 	t.Parallel()
 	b, admin := join(t, "again", program.Options{})
 	b.makeReady(t, admin)
+	b.awaitServing(t)
 	b.stop(t, contract.ServiceKubelet)
 	if err := b.Host().Files.Remove(contract.PathBootstrapKubeconfig); err != nil {
 		t.Fatal(err)
@@ -363,10 +342,7 @@ func TestAnIdleKubeletWritesItsLeaseOnly(t *testing.T) {
 	c, _ := startLab(t)
 	b, admin := join(t, "idle", program.Options{LeaseInterval: 200 * time.Millisecond})
 	b.makeReady(t, admin)
-	eventually(t, "the serving certificate", func() error {
-		_, err := b.Host().Files.Stat(`C:\var\lib\kubelet\pki\kubelet-server-current.pem`)
-		return err
-	})
+	b.awaitServing(t)
 	count := func() map[string]int {
 		verbs := map[string]int{}
 		for r, err := range cluster.Requests(c.AuditLog) {
