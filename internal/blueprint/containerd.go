@@ -71,12 +71,14 @@ func containerdConfig(binary payload.File) (string, error) {
 		GRPC: containerdGRPC{Address: containerdPipe, Receive: messageSize, Send: messageSize},
 	}
 	cni := table{"conf_dir": contract.DirCNIConfig, "max_conf_num": 1, "ip_pref": "ipv4"}
-	if older(binary, 2, 1) {
+	// 1.7 was the last 1.x; what calls itself 1.36 is a stand-in with Kubernetes' version.
+	before2 := older(binary, 1, 8)
+	if before2 || older(binary, 2, 1) && !older(binary, 2, 0) {
 		cni["bin_dir"] = contract.DirCNI
 	} else {
 		cni["bin_dirs"] = []string{contract.DirCNI}
 	}
-	if older(binary, 2, 0) {
+	if before2 {
 		file.Version, file.Plugins = 2, pluginsBefore2(cni)
 	} else {
 		file.Plugins = pluginsSince2(cni)

@@ -53,8 +53,8 @@ const (
 	FeatureServiceNetwork  Feature = "service network"
 	FeatureMetrics         Feature = "node metrics"
 	FeatureStorage         Feature = "CSI storage"
-	FeatureCloudNode       Feature = "Azure cloud node manager"
-	FeatureImageCredential Feature = "image pull credentials of the cloud"
+	FeatureCloudNode       Feature = "cloud node manager on Azure"
+	FeatureImageCredential Feature = "image pulls from Amazon ECR"
 	FeatureProxy           Feature = "cluster-wide proxy"
 )
 

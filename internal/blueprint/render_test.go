@@ -182,10 +182,11 @@ func TestProgramsOfOtherPlatformsAreNotShipped(t *testing.T) {
 func TestContainerdIsConfiguredAsItsVersionReadsIt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ version, has, hasNot string }{
-		"1.7 reads version 2":             {"v1.7.27", "version = 2\n", "cri.v1"},
-		"2.0 reads version 3, one folder": {"2.0.4", "bin_dir = 'C:\\k\\cni'", "bin_dirs"},
-		"2.4 reads version 3, folders":    {"v2.4.2", "bin_dirs = ['C:\\k\\cni']", "bin_dir ="},
-		"an unknown one is a new one":     {"stand-in", "version = 3\n", "bin_dir ="},
+		"1.7 reads version 2":              {"v1.7.27", "version = 2\n", "cri.v1"},
+		"2.0 reads version 3, one folder":  {"2.0.4", "bin_dir = 'C:\\k\\cni'", "bin_dirs"},
+		"2.4 reads version 3, folders":     {"v2.4.2", "bin_dirs = ['C:\\k\\cni']", "bin_dir ="},
+		"an unknown one is a new one":      {"stand-in", "version = 3\n", "bin_dir ="},
+		"a stand-in of Kubernetes' is too": {"v1.36.3", "version = 3\n", "bin_dir ="},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
