@@ -1,0 +1,113 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// processTable is what runs on the machine.
+type processTable struct {
+	mu sync.Mutex
+	// accepting is false while the machine is off.
+	accepting bool
+	next      uint32
+	running   map[uint32]*process
+	// started counts all starts since the machine was made, shells those of PowerShell among them; seen are the distinct command lines.
+	started, shells int
+	seen            map[string]struct{}
+}
+
+// seenLimit bounds how many command lines are remembered.
+const seenLimit = 4096
+
+// enter puts a process into the table, unless the machine is off.
+func (m *Machine) enter(p *process) bool {
+	t := &m.processes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.accepting {
+		return false
+	}
+	t.next += 4
+	p.pid = t.next
+	t.running[p.pid] = p
+	t.started++
+	if len(t.seen) < seenLimit {
+		t.seen[p.commandLine] = struct{}{}
+	}
+	return true
+}
+
+func (m *Machine) leave(p *process) {
+	t := &m.processes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.running, p.pid)
+}
+
+func (t *processTable) accept(accept bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.accepting = accept
+	if accept {
+		t.next = 0
+	}
+}
+
+func (t *processTable) all() []*process {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.SortedFunc(maps.Values(t.running), func(a, b *process) int { return cmp.Compare(a.pid, b.pid) })
+}
+
+// ProcessInfo is one entry of the machine's process list.
+type ProcessInfo struct {
+	PID, Parent      uint32
+	Exe, CommandLine string
+}
+
+// Processes lists what runs now, by PID.
+func (m *Machine) Processes() []ProcessInfo {
+	var infos []ProcessInfo
+	for _, p := range m.processes.all() {
+		infos = append(infos, ProcessInfo{PID: p.pid, Parent: p.parent, Exe: p.exe, CommandLine: p.commandLine})
+	}
+	return infos
+}
+
+// CommandLines are all distinct command lines that ever were in the process list, sorted: what somebody who watches it may have read.
+func (m *Machine) CommandLines() []string {
+	m.processes.mu.Lock()
+	defer m.processes.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.processes.seen))
+}
+
+// Starts are process starts since the machine was made.
+type Starts struct {
+	Processes int `json:"processes"`
+	// PowerShell is how many of them were PowerShell.
+	PowerShell int `json:"powershell"`
+}
+
+// Starts counts process starts. Reboots don't reset it.
+func (m *Machine) Starts() Starts {
+	m.processes.mu.Lock()
+	defer m.processes.mu.Unlock()
+	return Starts{Processes: m.processes.started, PowerShell: m.processes.shells}
+}
+
+// Kill ends a process as Task Manager does. An unknown pid is an error.
+func (m *Machine) Kill(pid uint32) error {
+	m.processes.mu.Lock()
+	p, ok := m.processes.running[pid]
+	m.processes.mu.Unlock()
+	if !ok {
+		return fmt.Errorf("no process has the id %d", pid)
+	}
+	m.kill(p)
+	return nil
+}
+
