@@ -110,4 +110,3 @@ func (m *Machine) Kill(pid uint32) error {
 	m.kill(p)
 	return nil
 }
-

@@ -36,4 +36,3 @@ func idle(ctx context.Context, p *Process) int {
 	<-ctx.Done()
 	return 0
 }
-
