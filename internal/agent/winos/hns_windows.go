@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/Microsoft/hcsshim"
 	"github.com/Microsoft/hcsshim/hcn"
@@ -35,7 +36,7 @@ func (network) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) 
 	return found, failHNS(err, "looking at HNS network %s", name)
 }
 
-// EnsureEndpoint takes an endpoint that is there as it is, if it is on this network; attaching it again does no harm.
+// EnsureEndpoint takes an endpoint of that name on this network as it is, and attaches it if the host lacks its address.
 func (network) EnsureEndpoint(ctx context.Context, network, endpoint string) (netip.Addr, error) {
 	ip, err := withHNS(ctx, func() (netip.Addr, error) {
 		on, err := hcn.GetNetworkByName(network)
@@ -52,16 +53,15 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string) (ne
 				return netip.Addr{}, err
 			}
 		}
-		if !attached(mine) {
-			if err := mine.HostAttach(hostCompartment); err != nil {
-				return netip.Addr{}, err
-			}
-		}
-		address, ok := netip.AddrFromSlice(mine.IPAddress)
-		if !ok || !address.Unmap().Is4() {
+		ip, ok := netip.AddrFromSlice(mine.IPAddress)
+		if ip = ip.Unmap(); !ok || !ip.Is4() {
 			return netip.Addr{}, fmt.Errorf("the endpoint has no IPv4 address: %w", ErrNotFound)
 		}
-		return address.Unmap(), nil
+		cards, err := networkCards()
+		if err != nil || hasAddress(cards, ip) {
+			return ip, err
+		}
+		return ip, mine.HostAttach(hostCompartment)
 	})
 	return ip, failHNS(err, "making HNS endpoint %s on network %s", endpoint, network)
 }
@@ -80,10 +80,14 @@ func endpointOn(networkID, name string) (*hcsshim.HNSEndpoint, error) {
 	return nil, nil
 }
 
-// attached says whether an endpoint is attached to anything. Ours is never attached to anything but the host.
-func attached(endpoint *hcsshim.HNSEndpoint) bool {
-	const attached, shared = 2, 3 // EndpointState of HNS version 1
-	return endpoint.State == attached || endpoint.State == shared
+// hasAddress says whether one of the host's interfaces has an address, which is what attaching an endpoint is for.
+func hasAddress(cards map[uint32]card, ip netip.Addr) bool {
+	for _, c := range cards {
+		if slices.ContainsFunc(c.addresses, func(a address) bool { return a.Prefix.Addr() == ip }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (network) RemoveHNSNetwork(ctx context.Context, name string) error {

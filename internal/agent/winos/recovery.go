@@ -7,11 +7,8 @@ import (
 	"time"
 )
 
-// Kinds of recovery action (SC_ACTION_TYPE): https://learn.microsoft.com/en-us/windows/win32/api/winsvc/ns-winsvc-sc_action.
-const (
-	actionNone    = 0
-	actionRestart = 1
-)
+// actionRestart is the kind of recovery action that is ours (SC_ACTION_TYPE): https://learn.microsoft.com/en-us/windows/win32/api/winsvc/ns-winsvc-sc_action.
+const actionRestart = 1
 
 // recoveryAction is one SC_ACTION. Its delay is in milliseconds, while the reset period beside it is in seconds.
 type recoveryAction struct {
@@ -25,7 +22,8 @@ type recovery struct {
 	Actions []recoveryAction
 }
 
-// encodeRecovery turns delays before restarts into actions. A part of a millisecond or of a second counts as a whole one.
+// encodeRecovery turns delays before restarts into actions. A part of a millisecond or of a second counts as a whole one. Without restarts
+// there is no reset period: Windows deletes it together with the actions.
 func encodeRecovery(delays []time.Duration, reset time.Duration) (recovery, error) {
 	seconds, err := whole(reset, time.Second)
 	if err != nil {
@@ -38,6 +36,9 @@ func encodeRecovery(delays []time.Duration, reset time.Duration) (recovery, erro
 			return recovery{}, fmt.Errorf("delay %d: %w", i+1, err)
 		}
 		encoded.Actions = append(encoded.Actions, recoveryAction{Kind: actionRestart, Delay: ms})
+	}
+	if len(encoded.Actions) == 0 {
+		return recovery{}, nil
 	}
 	return encoded, nil
 }

@@ -338,14 +338,9 @@ func activeServices(ctx context.Context) (map[string][]string, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		config, active, err := activeConfig(name)
-		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrDenied) {
-			continue // deleted meanwhile, or a protected service of Windows, which depends on none of ours
-		}
-		if err != nil {
-			return nil, err
-		}
-		if active {
+		// One that can't be read is deleted by now, or protected, or broken, and is no reason not to stop another. Should it need the service
+		// after all, Windows refuses the stop, and askToStop goes another way.
+		if config, active, err := activeConfig(name); err == nil && active {
 			needs[name] = slices.DeleteFunc(config.dependencies, func(s string) bool {
 				return strings.HasPrefix(s, loadOrderGroup)
 			})
