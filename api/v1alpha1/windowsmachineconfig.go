@@ -53,17 +53,22 @@ type WindowsMachineConfigSpec struct {
 	Logging LoggingSpec `json:"logging,omitempty"`
 }
 
-// InstanceCounts counts instances by how they are.
+// InstanceCounts counts instances by how they are. A patch of the status leaves out what is zero, so zero is the default of each.
 type InstanceCounts struct {
 	// Total of all instances.
+	// +kubebuilder:default=0
 	Total int32 `json:"total"`
 	// Ready instances are nodes at their desired version.
+	// +kubebuilder:default=0
 	Ready int32 `json:"ready"`
 	// Joining instances are on their way, and no attempt has failed since the last success.
+	// +kubebuilder:default=0
 	Joining int32 `json:"joining"`
 	// Failing instances had an attempt that failed since the last success.
+	// +kubebuilder:default=0
 	Failing int32 `json:"failing"`
 	// Leaving instances are being removed.
+	// +kubebuilder:default=0
 	Leaving int32 `json:"leaving"`
 }
 
