@@ -29,7 +29,7 @@ import (
 
 type adversarial struct {
 	base    func() situation
-	change  func(t *testing.T, s *situation)
+	change  func(s *situation)
 	verdict policy.CSRVerdict
 	reason  policy.CSRReason
 }
@@ -45,9 +45,9 @@ func TestA07_OnlyExactRequestsAreApproved(t *testing.T) {
 				t.Parallel()
 				s := test.base()
 				if test.change != nil {
-					test.change(t, &s)
+					test.change(&s)
 				}
-				got := policy.DecideCSR(s.input(t))
+				got := policy.DecideCSR(s.input())
 				if got.Verdict != test.verdict || got.Reason != test.reason {
 					t.Errorf("decided %s %s (%s), want %s %s", got.Verdict, got.Reason, got.Message, test.verdict, test.reason)
 				}
@@ -71,7 +71,7 @@ func honestCases() map[string]adversarial {
 			base: firstKubelet, verdict: policy.CSRApprove, reason: policy.CSRKubeletApproved},
 		"a first request is approved again while the host is being adopted and its Node is not Ready": {
 			base: firstKubelet, verdict: policy.CSRApprove, reason: policy.CSRKubeletApproved,
-			change: func(_ *testing.T, s *situation) {
+			change: func(s *situation) {
 				s.instances[0].Phase, s.instances[0].NodeUID = v1alpha1.PhaseAdopting, "uid-a"
 				s.node = nodeA(corev1.ConditionUnknown)
 			}},
@@ -81,22 +81,22 @@ func honestCases() map[string]adversarial {
 			base: serving, verdict: policy.CSRApprove, reason: policy.CSRKubeletApproved},
 		"a serving request for every address of the Node and the instance is approved": {
 			base: serving, verdict: policy.CSRApprove, reason: policy.CSRKubeletApproved,
-			change: func(_ *testing.T, s *situation) {
+			change: func(s *situation) {
 				s.template.DNSNames = []string{nodeName, nodeName + ".corp.example"}
 				s.template.IPAddresses = []net.IP{net.ParseIP(nodeAddress), net.ParseIP("203.0.113.11"), net.ParseIP(hostAddress)}
 			}},
 		"a serving request for an address alone is approved": {
 			base: serving, verdict: policy.CSRApprove, reason: policy.CSRKubeletApproved,
-			change: func(_ *testing.T, s *situation) { s.template.DNSNames = nil }},
+			change: func(s *situation) { s.template.DNSNames = nil }},
 		"a serving request for the DNS name that the user gave is approved": {
 			base: serving, verdict: policy.CSRApprove, reason: policy.CSRKubeletApproved,
-			change: func(_ *testing.T, s *situation) {
+			change: func(s *situation) {
 				s.instances[0].Addresses = []string{"host7.lab.example"}
 				s.template.DNSNames = []string{"host7.lab.example"}
 			}},
 		"a serving request for the loopback address at which the host is reached is approved": {
 			base: serving, verdict: policy.CSRApprove, reason: policy.CSRKubeletApproved,
-			change: func(_ *testing.T, s *situation) {
+			change: func(s *situation) {
 				s.instances[0].Addresses = []string{"127.0.3.7"}
 				s.template.IPAddresses = []net.IP{net.ParseIP("127.0.3.7")}
 			}},
@@ -104,7 +104,7 @@ func honestCases() map[string]adversarial {
 			base: firstDaemon, verdict: policy.CSRApprove, reason: policy.CSRDaemonApproved},
 		"the operator's request is approved when kubelet registered before the Node was adopted": {
 			base: firstDaemon, verdict: policy.CSRApprove, reason: policy.CSRDaemonApproved,
-			change: func(_ *testing.T, s *situation) {
+			change: func(s *situation) {
 				s.node = nodeA(corev1.ConditionFalse)
 				s.node.Annotations = nil
 			}},
@@ -112,27 +112,27 @@ func honestCases() map[string]adversarial {
 			base: daemonRenewal, verdict: policy.CSRApprove, reason: policy.CSRDaemonApproved},
 		"an RSA key of 2048 bits with key encipherment is approved": {
 			base: firstKubelet, verdict: policy.CSRApprove, reason: policy.CSRKubeletApproved,
-			change: func(t *testing.T, s *situation) {
-				s.key = rsaKey(t, 2048)
+			change: func(s *situation) {
+				s.key = rsaKey(2048)
 				s.usages = append(s.usages, certificatesv1.UsageKeyEncipherment)
 			}},
 		"usages in another order are approved": {
 			base: firstKubelet, verdict: policy.CSRApprove, reason: policy.CSRKubeletApproved,
-			change: func(_ *testing.T, s *situation) { slices.Reverse(s.usages) }},
+			change: func(s *situation) { slices.Reverse(s.usages) }},
 		"a kubelet request for exactly one year is approved": {
 			base: firstKubelet, verdict: policy.CSRApprove, reason: policy.CSRKubeletApproved,
-			change: func(_ *testing.T, s *situation) { s.expiration = new(int32(365 * 24 * 3600)) }},
+			change: func(s *situation) { s.expiration = new(int32(365 * 24 * 3600)) }},
 		"a daemon request for exactly 31 days is approved": {
 			base: firstDaemon, verdict: policy.CSRApprove, reason: policy.CSRDaemonApproved,
-			change: func(_ *testing.T, s *situation) { s.expiration = new(int32(31 * 24 * 3600)) }},
+			change: func(s *situation) { s.expiration = new(int32(31 * 24 * 3600)) }},
 	}
 }
 
 func foreignCases() map[string]adversarial {
-	named := func(name string) func(*testing.T, *situation) {
-		return func(_ *testing.T, s *situation) { s.subject.CommonName = name }
+	named := func(name string) func(*situation) {
+		return func(s *situation) { s.subject.CommonName = name }
 	}
-	ignored := func(reason policy.CSRReason, change func(*testing.T, *situation)) adversarial {
+	ignored := func(reason policy.CSRReason, change func(*situation)) adversarial {
 		return adversarial{base: firstKubelet, change: change, verdict: policy.CSRIgnore, reason: reason}
 	}
 	return map[string]adversarial{
@@ -152,36 +152,35 @@ func foreignCases() map[string]adversarial {
 		"a daemon of a name that is not ours is ignored":   ignored(policy.CSRNameForeign, named("system:wicd-node:master-0")),
 		"an administrator's name is ignored":               ignored(policy.CSRNotOurs, named("system:admin")),
 		"an empty common name is ignored":                  ignored(policy.CSRNotOurs, named("")),
-		"a host that has no node name yet matches nothing": ignored(policy.CSRNameForeign, func(_ *testing.T, s *situation) { s.instances[0].NodeName = "" }),
-		"a request is ignored when there are no instances": ignored(policy.CSRNameForeign, func(_ *testing.T, s *situation) { s.instances = nil }),
-		"a request for a private signer is ignored":        ignored(policy.CSRNotOurs, func(_ *testing.T, s *situation) { s.signer = "example.com/mesh" }),
-		"a request for the legacy signer is ignored":       ignored(policy.CSRNotOurs, func(_ *testing.T, s *situation) { s.signer = "kubernetes.io/legacy-unknown" }),
+		"a host that has no node name yet matches nothing": ignored(policy.CSRNameForeign, func(s *situation) { s.instances[0].NodeName = "" }),
+		"a request is ignored when there are no instances": ignored(policy.CSRNameForeign, func(s *situation) { s.instances = nil }),
+		"a request for a private signer is ignored":        ignored(policy.CSRNotOurs, func(s *situation) { s.signer = "example.com/mesh" }),
+		"a request for the legacy signer is ignored":       ignored(policy.CSRNotOurs, func(s *situation) { s.signer = "kubernetes.io/legacy-unknown" }),
 		"a request that somebody approved is ignored":      ignored(policy.CSRNotOurs, decided(certificatesv1.CertificateApproved)),
 		"a request that somebody denied is ignored":        ignored(policy.CSRNotOurs, decided(certificatesv1.CertificateDenied)),
 		"a request that failed is ignored":                 ignored(policy.CSRNotOurs, decided(certificatesv1.CertificateFailed)),
-		"a request that has its certificate is ignored":    ignored(policy.CSRNotOurs, func(_ *testing.T, s *situation) { s.status.Certificate = []byte("x") }),
-		"text that is no request is ignored":               ignored(policy.CSRNotOurs, func(_ *testing.T, s *situation) { s.request = []byte("hello") }),
-		"a certificate in place of a request is ignored": ignored(policy.CSRNotOurs, func(_ *testing.T, s *situation) {
+		"a request that has its certificate is ignored":    ignored(policy.CSRNotOurs, func(s *situation) { s.status.Certificate = []byte("x") }),
+		"text that is no request is ignored":               ignored(policy.CSRNotOurs, func(s *situation) { s.request = []byte("hello") }),
+		"a certificate in place of a request is ignored": ignored(policy.CSRNotOurs, func(s *situation) {
 			s.request = []byte(strings.ReplaceAll(string(block([]byte{1})), "CERTIFICATE REQUEST", "CERTIFICATE"))
 		}),
-		"a request with a second one behind it is ignored":     ignored(policy.CSRNotOurs, func(t *testing.T, s *situation) { s.request = slices.Concat(s.pem(t), s.pem(t)) }),
-		"a request with text before it is ignored":             ignored(policy.CSRNotOurs, func(t *testing.T, s *situation) { s.request = append([]byte("# kubelet\n"), s.pem(t)...) }),
+		"a request with a second one behind it is ignored":     ignored(policy.CSRNotOurs, func(s *situation) { s.request = slices.Concat(s.pem(), s.pem()) }),
+		"a request with text before it is ignored":             ignored(policy.CSRNotOurs, func(s *situation) { s.request = append([]byte("# kubelet\n"), s.pem()...) }),
 		"a request with PEM headers is ignored":                ignored(policy.CSRNotOurs, withHeaders),
-		"a request of a megabyte is ignored":                   ignored(policy.CSRNotOurs, func(t *testing.T, s *situation) { s.request = append(s.pem(t), bytes.Repeat([]byte("\n"), 1<<20)...) }),
-		"a request with a thousand names is ignored":           ignored(policy.CSRNotOurs, func(_ *testing.T, s *situation) { s.template.DNSNames = slices.Repeat([]string{"x"}, 1000) }),
-		"a request with bytes behind its structure is ignored": ignored(policy.CSRNotOurs, func(_ *testing.T, s *situation) { s.mangle = func(der []byte) []byte { return append(der, 0) } }),
+		"a request of a megabyte is ignored":                   ignored(policy.CSRNotOurs, func(s *situation) { s.request = append(s.pem(), bytes.Repeat([]byte("\n"), 1<<20)...) }),
+		"a request with a thousand names is ignored":           ignored(policy.CSRNotOurs, func(s *situation) { s.template.DNSNames = slices.Repeat([]string{"x"}, 1000) }),
+		"a request with bytes behind its structure is ignored": ignored(policy.CSRNotOurs, func(s *situation) { s.mangle = func(der []byte) []byte { return append(der, 0) } }),
 	}
 }
 
-func decided(kind certificatesv1.RequestConditionType) func(*testing.T, *situation) {
-	return func(_ *testing.T, s *situation) {
+func decided(kind certificatesv1.RequestConditionType) func(*situation) {
+	return func(s *situation) {
 		s.status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: kind, Status: corev1.ConditionTrue}}
 	}
 }
 
-func withHeaders(t *testing.T, s *situation) {
-	t.Helper()
-	parsed, _ := pem.Decode(s.pem(t))
+func withHeaders(s *situation) {
+	parsed, _ := pem.Decode(s.pem())
 	parsed.Headers = map[string]string{"Proc-Type": "4,ENCRYPTED"}
 	s.request = pem.EncodeToMemory(parsed)
 }
@@ -192,17 +191,17 @@ func sha1WithRSA() asn1.ObjectIdentifier { return asn1.ObjectIdentifier{1, 2, 84
 func sha256WithRSA() asn1.ObjectIdentifier { return asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 11} }
 
 func shapeCases() map[string]adversarial {
-	refused := func(reason policy.CSRReason, change func(*testing.T, *situation)) adversarial {
+	refused := func(reason policy.CSRReason, change func(*situation)) adversarial {
 		return adversarial{base: firstKubelet, change: change, verdict: policy.CSRRefuse, reason: reason}
 	}
 	subject := func(change func(*pkix.Name)) adversarial {
-		return refused(policy.CSRSubjectWrong, func(_ *testing.T, s *situation) { change(&s.subject) })
+		return refused(policy.CSRSubjectWrong, func(s *situation) { change(&s.subject) })
 	}
 	usages := func(usages ...certificatesv1.KeyUsage) adversarial {
-		return refused(policy.CSRUsagesWrong, func(_ *testing.T, s *situation) { s.usages = usages })
+		return refused(policy.CSRUsagesWrong, func(s *situation) { s.usages = usages })
 	}
-	extension := func(id ...int) func(*testing.T, *situation) {
-		return func(_ *testing.T, s *situation) {
+	extension := func(id ...int) func(*situation) {
+		return func(s *situation) {
 			s.template.ExtraExtensions = []pkix.Extension{{Id: id, Value: []byte{5, 0}}}
 		}
 	}
@@ -219,10 +218,10 @@ func shapeCases() map[string]adversarial {
 		"a serial number in the subject is refused":        subject(func(n *pkix.Name) { n.SerialNumber = "1" }),
 		"a second common name before ours is refused":      subject(func(n *pkix.Name) { n.ExtraNames = twoNames("system:admin", n.CommonName) }),
 		"an attribute of an unknown kind is refused":       subject(func(n *pkix.Name) { n.ExtraNames = append(twoNames(n.CommonName), attribute("1", 1, 2, 3)) }),
-		"a DNS name in a client request is refused":        refused(policy.CSRNamesForbidden, func(_ *testing.T, s *situation) { s.template.DNSNames = []string{nodeName} }),
-		"an address in a client request is refused":        refused(policy.CSRNamesForbidden, func(_ *testing.T, s *situation) { s.template.IPAddresses = []net.IP{net.ParseIP(nodeAddress)} }),
-		"an e-mail address in a client request is refused": refused(policy.CSRNamesForbidden, func(_ *testing.T, s *situation) { s.template.EmailAddresses = []string{"a@b.c"} }),
-		"a URI in a client request is refused":             refused(policy.CSRNamesForbidden, func(_ *testing.T, s *situation) { s.template.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}} }),
+		"a DNS name in a client request is refused":        refused(policy.CSRNamesForbidden, func(s *situation) { s.template.DNSNames = []string{nodeName} }),
+		"an address in a client request is refused":        refused(policy.CSRNamesForbidden, func(s *situation) { s.template.IPAddresses = []net.IP{net.ParseIP(nodeAddress)} }),
+		"an e-mail address in a client request is refused": refused(policy.CSRNamesForbidden, func(s *situation) { s.template.EmailAddresses = []string{"a@b.c"} }),
+		"a URI in a client request is refused":             refused(policy.CSRNamesForbidden, func(s *situation) { s.template.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}} }),
 		"a name of another kind in a client request":       refused(policy.CSRExtensionForbidden, otherName),
 		"basic constraints in a request are refused":       refused(policy.CSRExtensionForbidden, extension(2, 5, 29, 19)),
 		"an unknown extension is refused":                  refused(policy.CSRExtensionForbidden, extension(1, 2, 3, 4)),
@@ -234,21 +233,21 @@ func shapeCases() map[string]adversarial {
 		"certificate signing is refused":                   usages(signature, client, certificatesv1.UsageCertSign),
 		"any usage is refused":                             usages(signature, client, certificatesv1.UsageAny),
 		"key encipherment for an ECDSA key is refused":     usages(signature, client, certificatesv1.UsageKeyEncipherment),
-		"a ten-year request is refused":                    refused(policy.CSRLifetimeLong, func(_ *testing.T, s *situation) { s.expiration = new(int32(10 * 365 * 24 * 3600)) }),
-		"a request for a year and a second is refused":     refused(policy.CSRLifetimeLong, func(_ *testing.T, s *situation) { s.expiration = new(int32(365*24*3600 + 1)) }),
-		"a negative lifetime is refused":                   refused(policy.CSRLifetimeLong, func(_ *testing.T, s *situation) { s.expiration = new(int32(-1)) }),
-		"an RSA key of 1024 bits is refused":               refused(policy.CSRKeyWeak, func(t *testing.T, s *situation) { s.key = rsaKey(t, 1024) }),
-		"an RSA key of 16384 bits is refused":              refused(policy.CSRKeyWeak, func(t *testing.T, s *situation) { s.request = assembled(t, s.subject, hugeKey(), sha256WithRSA()) }),
-		"a key on the curve P-224 is refused":              refused(policy.CSRKeyWeak, func(t *testing.T, s *situation) { s.key = ecdsaKey(t, elliptic.P224()) }),
-		"a key that can't sign is refused":                 refused(policy.CSRKeyWeak, func(t *testing.T, s *situation) { s.request = assembled(t, s.subject, x25519(t), sha256WithRSA()) }),
-		"a signature over SHA-1 is refused": refused(policy.CSRKeyWeak, func(t *testing.T, s *situation) {
-			s.request = assembled(t, s.subject, rsaKey(t, 2048).Public(), sha1WithRSA())
+		"a ten-year request is refused":                    refused(policy.CSRLifetimeLong, func(s *situation) { s.expiration = new(int32(10 * 365 * 24 * 3600)) }),
+		"a request for a year and a second is refused":     refused(policy.CSRLifetimeLong, func(s *situation) { s.expiration = new(int32(365*24*3600 + 1)) }),
+		"a negative lifetime is refused":                   refused(policy.CSRLifetimeLong, func(s *situation) { s.expiration = new(int32(-1)) }),
+		"an RSA key of 1024 bits is refused":               refused(policy.CSRKeyWeak, func(s *situation) { s.key = rsaKey(1024) }),
+		"an RSA key of 16384 bits is refused":              refused(policy.CSRKeyWeak, func(s *situation) { s.request = assembled(s.subject, hugeKey(), sha256WithRSA()) }),
+		"a key on the curve P-224 is refused":              refused(policy.CSRKeyWeak, func(s *situation) { s.key = ecdsaKey(elliptic.P224()) }),
+		"a key that can't sign is refused":                 refused(policy.CSRKeyWeak, func(s *situation) { s.request = assembled(s.subject, x25519(), sha256WithRSA()) }),
+		"a signature over SHA-1 is refused": refused(policy.CSRKeyWeak, func(s *situation) {
+			s.request = assembled(s.subject, rsaKey(2048).Public(), sha1WithRSA())
 		}),
-		"a signature by another key is refused": refused(policy.CSRSignatureWrong, func(t *testing.T, s *situation) {
-			s.request = assembled(t, s.subject, rsaKey(t, 2048).Public(), sha256WithRSA())
+		"a signature by another key is refused": refused(policy.CSRSignatureWrong, func(s *situation) {
+			s.request = assembled(s.subject, rsaKey(2048).Public(), sha256WithRSA())
 		}),
-		"a signature that was changed is refused": refused(policy.CSRSignatureWrong, func(_ *testing.T, s *situation) { s.mangle = flipLast }),
-		"a kubelet's subject for the general client signer": refused(policy.CSRSignerWrong, func(_ *testing.T, s *situation) {
+		"a signature that was changed is refused": refused(policy.CSRSignatureWrong, func(s *situation) { s.mangle = flipLast }),
+		"a kubelet's subject for the general client signer": refused(policy.CSRSignerWrong, func(s *situation) {
 			s.signer = certificatesv1.KubeAPIServerClientSignerName
 		}),
 	}
@@ -276,35 +275,20 @@ func hugeKey() *rsa.PublicKey {
 	return &rsa.PublicKey{N: n.Add(n, big.NewInt(1)), E: 65537}
 }
 
-func x25519(t *testing.T) *ecdh.PublicKey {
-	t.Helper()
-	key, err := ecdh.X25519().GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatalf("making a key: %v", err)
-	}
-	return key.PublicKey()
-}
+func x25519() *ecdh.PublicKey { return must(ecdh.X25519().GenerateKey(rand.Reader)).PublicKey() }
 
 // otherName adds an alternative name of a kind that the standard parser passes over: a user principal name.
-func otherName(t *testing.T, s *situation) {
-	t.Helper()
+func otherName(s *situation) {
 	s.template.ExtraExtensions = append(s.template.ExtraExtensions, pkix.Extension{
-		Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: sanValue(t, asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: []byte{5, 0}})})
+		Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: sanValue(asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: []byte{5, 0}})})
 }
 
-func sanValue(t *testing.T, names ...asn1.RawValue) []byte {
-	t.Helper()
-	value, err := asn1.Marshal(names)
-	if err != nil {
-		t.Fatalf("encoding names: %v", err)
-	}
-	return value
-}
+func sanValue(names ...asn1.RawValue) []byte { return must(asn1.Marshal(names)) }
 
 func requesterCases() map[string]adversarial {
 	from := func(base func() situation, user string, groups ...string) adversarial {
 		return adversarial{base: base, verdict: policy.CSRRefuse, reason: policy.CSRRequesterWrong,
-			change: func(_ *testing.T, s *situation) { s.username, s.groups = user, groups }}
+			change: func(s *situation) { s.username, s.groups = user, groups }}
 	}
 	return map[string]adversarial{
 		"a client request by another node is refused":                         from(firstKubelet, "system:node:win-ab", "system:nodes"),
@@ -326,7 +310,7 @@ func requesterCases() map[string]adversarial {
 
 func timingCases() map[string]adversarial {
 	waits := func(base func() situation, reason policy.CSRReason, change func(*situation)) adversarial {
-		return adversarial{base: base, verdict: policy.CSRWait, reason: reason, change: func(_ *testing.T, s *situation) { change(s) }}
+		return adversarial{base: base, verdict: policy.CSRWait, reason: reason, change: change}
 	}
 	phase := func(p v1alpha1.Phase) func(*situation) { return func(s *situation) { s.instances[0].Phase = p } }
 	return map[string]adversarial{
@@ -350,7 +334,7 @@ func timingCases() map[string]adversarial {
 		"the daemon's first request for a node that joined waits": waits(firstDaemon, policy.CSRPhaseEarly, phase(v1alpha1.PhaseReady)),
 		"the daemon's renewal without a Node waits":               waits(daemonRenewal, policy.CSRNodePending, func(s *situation) { s.node = nil }),
 		"the daemon's renewal for a host that is leaving waits":   waits(daemonRenewal, policy.CSRInstanceLeaving, phase(v1alpha1.PhaseRemoving)),
-		"a broken request does not wait for what will never help": {base: firstKubelet, verdict: policy.CSRRefuse, reason: policy.CSRUsagesWrong, change: func(_ *testing.T, s *situation) { s.usages, s.instances[0].Phase = nil, "" }},
+		"a broken request does not wait for what will never help": {base: firstKubelet, verdict: policy.CSRRefuse, reason: policy.CSRUsagesWrong, change: func(s *situation) { s.usages, s.instances[0].Phase = nil, "" }},
 		"a Node of another instance is a reason to refuse":        {base: serving, verdict: policy.CSRRefuse, reason: policy.CSRNodeForeign, change: ownedBy(contract.OperatorNamespace + "/b")},
 		"a Node of a like-named instance elsewhere is not ours":   {base: serving, verdict: policy.CSRRefuse, reason: policy.CSRNodeForeign, change: ownedBy("default/a")},
 		"a first request for a Node of another instance":          {base: firstKubelet, verdict: policy.CSRRefuse, reason: policy.CSRNodeForeign, change: ownedBy(contract.OperatorNamespace + "/b")},
@@ -359,8 +343,8 @@ func timingCases() map[string]adversarial {
 	}
 }
 
-func ownedBy(owner string) func(*testing.T, *situation) {
-	return func(_ *testing.T, s *situation) {
+func ownedBy(owner string) func(*situation) {
+	return func(s *situation) {
 		s.node = nodeA(corev1.ConditionFalse)
 		s.node.Annotations = map[string]string{contract.InstanceAnnotation: owner}
 	}
@@ -368,7 +352,7 @@ func ownedBy(owner string) func(*testing.T, *situation) {
 
 func servingCases() map[string]adversarial {
 	refused := func(reason policy.CSRReason, change func(*situation)) adversarial {
-		return adversarial{base: serving, verdict: policy.CSRRefuse, reason: reason, change: func(_ *testing.T, s *situation) { change(s) }}
+		return adversarial{base: serving, verdict: policy.CSRRefuse, reason: reason, change: change}
 	}
 	dns := func(names ...string) adversarial {
 		return refused(policy.CSRNameNotOfNode, func(s *situation) { s.template.DNSNames = names })
@@ -440,16 +424,15 @@ func servingCases() map[string]adversarial {
 	}
 }
 
-func otherNameBesideGood(t *testing.T, s *situation) {
-	t.Helper()
-	s.template = x509.CertificateRequest{ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: sanValue(t,
+func otherNameBesideGood(s *situation) {
+	s.template = x509.CertificateRequest{ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: sanValue(
 		asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 2, Bytes: []byte(nodeName)},
 		asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: []byte{5, 0}})}}}
 }
 
 func daemonCases() map[string]adversarial {
 	denied := func(base func() situation, reason policy.CSRReason, change func(*situation)) adversarial {
-		return adversarial{base: base, verdict: policy.CSRDeny, reason: reason, change: func(_ *testing.T, s *situation) { change(s) }}
+		return adversarial{base: base, verdict: policy.CSRDeny, reason: reason, change: change}
 	}
 	from := func(base func() situation, user string, groups ...string) adversarial {
 		return denied(base, policy.CSRRequesterWrong, func(s *situation) { s.username, s.groups = user, groups })
@@ -473,7 +456,7 @@ func daemonCases() map[string]adversarial {
 		"a daemon's request for serving":                          denied(daemonRenewal, policy.CSRUsagesWrong, func(s *situation) { s.usages[1] = certificatesv1.UsageServerAuth }),
 		"a daemon's request to the kubelets' signer":              denied(daemonRenewal, policy.CSRSignerWrong, func(s *situation) { s.signer = certificatesv1.KubeAPIServerClientKubeletSignerName }),
 		"a daemon's request to the serving signer":                denied(daemonRenewal, policy.CSRSignerWrong, func(s *situation) { s.signer = certificatesv1.KubeletServingSignerName }),
-		"a daemon's renewal for a Node of another instance":       denied(daemonRenewal, policy.CSRNodeForeign, func(s *situation) { ownedBy("x/y")(nil, s) }),
+		"a daemon's renewal for a Node of another instance":       denied(daemonRenewal, policy.CSRNodeForeign, func(s *situation) { ownedBy("x/y")(s) }),
 		"the operator's request when a Linux node bears the name": denied(firstDaemon, policy.CSRNodeForeign, linuxNode),
 	}
 }
@@ -487,7 +470,7 @@ func TestA07_WithoutAnOperatorNobodyVouchesForADaemon(t *testing.T) {
 	t.Parallel()
 	s := firstDaemon()
 	s.username = ""
-	in := s.input(t)
+	in := s.input()
 	in.OperatorUser = ""
 	if got := policy.DecideCSR(in); got.Verdict != policy.CSRDeny || got.Reason != policy.CSRRequesterWrong {
 		t.Errorf("decided %s %s", got.Verdict, got.Reason)
@@ -496,7 +479,7 @@ func TestA07_WithoutAnOperatorNobodyVouchesForADaemon(t *testing.T) {
 
 func TestARequestThatIsBeingDeletedIsIgnored(t *testing.T) {
 	t.Parallel()
-	in := firstKubelet().input(t)
+	in := firstKubelet().input()
 	in.CSR.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 	if got := policy.DecideCSR(in); got.Verdict != policy.CSRIgnore {
 		t.Errorf("decided %s %s", got.Verdict, got.Reason)

@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -127,11 +126,10 @@ func daemonRenewal() situation {
 }
 
 // input puts the situation into the form that the decision wants.
-func (s situation) input(t testing.TB) policy.CSRInput {
-	t.Helper()
+func (s situation) input() policy.CSRInput {
 	request := s.request
 	if request == nil {
-		request = s.pem(t)
+		request = s.pem()
 	}
 	return policy.CSRInput{
 		CSR: &certificatesv1.CertificateSigningRequest{
@@ -148,18 +146,14 @@ func (s situation) input(t testing.TB) policy.CSRInput {
 	}
 }
 
-func (s situation) pem(t testing.TB) []byte {
-	t.Helper()
+func (s situation) pem() []byte {
 	key := s.key
 	if key == nil {
-		key = ecdsaKey(t, elliptic.P256())
+		key = ecdsaKey(elliptic.P256())
 	}
 	template := s.template
 	template.Subject = s.subject
-	der, err := x509.CreateCertificateRequest(rand.Reader, &template, key)
-	if err != nil {
-		t.Fatalf("making a request: %v", err)
-	}
+	der := must(x509.CreateCertificateRequest(rand.Reader, &template, key))
 	if s.mangle != nil {
 		der = s.mangle(der)
 	}
@@ -170,39 +164,29 @@ func block(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }
 
-func ecdsaKey(t testing.TB, curve elliptic.Curve) crypto.Signer {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(curve, rand.Reader)
-	if err != nil {
-		t.Fatalf("making a key: %v", err)
-	}
-	return key
-}
+func ecdsaKey(curve elliptic.Curve) crypto.Signer { return must(ecdsa.GenerateKey(curve, rand.Reader)) }
 
-func rsaKey(t testing.TB, bits int) crypto.Signer {
-	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, bits)
+func rsaKey(bits int) crypto.Signer { return must(rsa.GenerateKey(rand.Reader, bits)) }
+
+// must is for what fails only when the random source does.
+func must[T any](value T, err error) T {
 	if err != nil {
-		t.Fatalf("making a key: %v", err)
+		panic(err)
 	}
-	return key
+	return value
 }
 
 // assembled makes a request for a subject and public key out of its parts, with a signature that is none: for keys and algorithms that
 // the standard library refuses to sign with.
-func assembled(t testing.TB, subject pkix.Name, public crypto.PublicKey, algorithm asn1.ObjectIdentifier) []byte {
-	t.Helper()
-	spki, err := x509.MarshalPKIXPublicKey(public)
-	if err != nil {
-		t.Fatalf("encoding a key: %v", err)
-	}
+func assembled(subject pkix.Name, public crypto.PublicKey, algorithm asn1.ObjectIdentifier) []byte {
+	spki := must(x509.MarshalPKIXPublicKey(public))
 	type tbs struct {
 		Version    int
 		Subject    pkix.RDNSequence
 		Key        asn1.RawValue
 		Attributes []asn1.RawValue `asn1:"tag:0,set"`
 	}
-	der, err := asn1.Marshal(struct {
+	return block(must(asn1.Marshal(struct {
 		TBS       tbs
 		Algorithm pkix.AlgorithmIdentifier
 		Signature asn1.BitString
@@ -210,9 +194,5 @@ func assembled(t testing.TB, subject pkix.Name, public crypto.PublicKey, algorit
 		TBS:       tbs{Subject: subject.ToRDNSequence(), Key: asn1.RawValue{FullBytes: spki}},
 		Algorithm: pkix.AlgorithmIdentifier{Algorithm: algorithm, Parameters: asn1.NullRawValue},
 		Signature: asn1.BitString{Bytes: slices.Repeat([]byte{7}, 256), BitLength: 256 * 8},
-	})
-	if err != nil {
-		t.Fatalf("encoding a request: %v", err)
-	}
-	return block(der)
+	})))
 }

@@ -24,12 +24,12 @@ import (
 func TestA07_NoApprovedRequestLeavesItsBounds(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
-	key := ecdsaKey(t, elliptic.P256())
+	key := ecdsaKey(elliptic.P256())
 	approved := map[policy.CSRKind]int{}
 	for range 20_000 {
 		s := mixed(random)
 		s.key = key
-		in := s.input(t)
+		in := s.input()
 		got := policy.DecideCSR(in)
 		if got.Verdict != policy.CSRApprove {
 			continue
@@ -153,9 +153,9 @@ func namesOutOfBounds(request *x509.CertificateRequest, kind policy.CSRKind) str
 }
 
 func FuzzParseRequest(f *testing.F) {
-	honest := serving().input(f)
+	honest := serving().input()
 	f.Add(honest.CSR.Spec.Request)
-	f.Add(firstKubelet().input(f).CSR.Spec.Request)
+	f.Add(firstKubelet().input().CSR.Spec.Request)
 	f.Add([]byte("-----BEGIN CERTIFICATE REQUEST-----\n-----END CERTIFICATE REQUEST-----\n"))
 	f.Add([]byte(strings.Repeat("-----BEGIN CERTIFICATE REQUEST-----\n", 3)))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -166,7 +166,7 @@ func FuzzParseRequest(f *testing.F) {
 		for _, base := range []func() situation{firstKubelet, serving, firstDaemon} {
 			s := base()
 			s.request = text
-			in := s.input(t)
+			in := s.input()
 			got := policy.DecideCSR(in)
 			if err != nil && got.Verdict != policy.CSRIgnore {
 				t.Fatalf("decided %s about what can't be read", got.Verdict)

@@ -48,7 +48,7 @@ func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Objec
 		return b
 	}
 	cached := build(objects).Build()
-	var source client.WithWatch = cached
+	source := cached
 	if newer != nil {
 		source = build(newer).Build()
 	}

@@ -27,7 +27,7 @@ const (
 	bootstrapper = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper"
 )
 
-func testScheme(t testing.TB) *runtime.Scheme {
+func testScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
@@ -39,7 +39,7 @@ func testScheme(t testing.TB) *runtime.Scheme {
 }
 
 // requestText makes the PEM text of a request with a fresh key.
-func requestText(t testing.TB, user, group string, dns []string, addresses ...string) []byte {
+func requestText(t *testing.T, user, group string, dns []string, addresses ...string) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -57,7 +57,7 @@ func requestText(t testing.TB, user, group string, dns []string, addresses ...st
 }
 
 // kubeletClient is the first request of a node's kubelet.
-func kubeletClient(t testing.TB, name, node string) *certificatesv1.CertificateSigningRequest {
+func kubeletClient(t *testing.T, name, node string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	return &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -70,7 +70,7 @@ func kubeletClient(t testing.TB, name, node string) *certificatesv1.CertificateS
 	}
 }
 
-func kubeletServing(t testing.TB, name, node string, addresses ...string) *certificatesv1.CertificateSigningRequest {
+func kubeletServing(t *testing.T, name, node string, addresses ...string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	csr := kubeletClient(t, name, node)
 	csr.Spec.Request = requestText(t, contract.KubeletUserPrefix+node, contract.KubeletGroup, []string{node}, addresses...)
@@ -81,7 +81,7 @@ func kubeletServing(t testing.TB, name, node string, addresses ...string) *certi
 }
 
 // daemonFirst is what the operator submits for a host.
-func daemonFirst(t testing.TB, name, node, instance string) *certificatesv1.CertificateSigningRequest {
+func daemonFirst(t *testing.T, name, node, instance string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	csr := kubeletClient(t, name, node)
 	csr.Annotations = map[string]string{contract.InstanceAnnotation: namespace + "/" + instance}

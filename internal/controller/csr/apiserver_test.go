@@ -1,0 +1,388 @@
+package csr
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/cluster"
+)
+
+// strangers is how many pending requests of other machines lie there before ours come.
+const strangers = 300
+
+// stage is a cluster with what we ship, and the controller at work under the operator's own account.
+type stage struct {
+	t     *testing.T
+	lab   *cluster.Cluster
+	admin client.Client
+}
+
+// The whole way of a host's certificates, and of those who try to get one, with the real API server, its authorizers and the real signer.
+func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.addStrangers()
+	s.addInstance("a", nodeName, nodeAddress)
+	s.addInstance("b", "win-b", "10.0.0.12")
+	s.startController()
+
+	bootstrap := s.account(contract.MachineConfigNamespace, contract.BootstrapServiceAccount)
+	operator := s.account(contract.OperatorNamespace, contract.OperatorServiceAccount)
+
+	first := s.submit(bootstrap, "first", asKubelet(nodeName, certificatesv1.KubeAPIServerClientKubeletSignerName))
+	kubelet := s.identity(s.signed("first", "WMCOApprove"), first)
+	s.register(kubelet, nodeName, nodeAddress)
+	s.submit(kubelet, "serving-early", asKubelet(nodeName, certificatesv1.KubeletServingSignerName, nodeName, nodeAddress))
+	s.adopt(nodeName, "a")
+	s.signed("serving-early", "WMCOApprove") // it waited for the adoption, and nobody asked again
+
+	s.submit(kubelet, "serving-spoofed", asKubelet(nodeName, certificatesv1.KubeletServingSignerName, nodeName, "172.30.0.1"))
+	s.refused("serving-spoofed", "CSRNameNotOfNode")
+	mallory, err := s.lab.UserConfig("mallory", "system:masters") // admission keeps kubelets from asking for other names, but not administrators
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.submit(mallory, "serving-of-another", asKubelet("win-b", certificatesv1.KubeletServingSignerName, "win-b"))
+	s.refused("serving-of-another", "CSRRequesterWrong")
+	s.submit(kubelet, "renewal", asKubelet(nodeName, certificatesv1.KubeAPIServerClientKubeletSignerName))
+	s.signed("renewal", "WMCOApprove")
+	s.submit(mallory, "client-of-another", asKubelet("win-b", certificatesv1.KubeAPIServerClientKubeletSignerName))
+	s.refused("client-of-another", "CSRRequesterWrong")
+
+	daemonKey := s.submit(operator, "daemon", asDaemon(nodeName, "a"))
+	daemon := s.identity(s.signed("daemon", "WICDAutoApproved"), daemonKey)
+	s.submit(daemon, "daemon-renewal", asDaemon(nodeName, ""))
+	s.signed("daemon-renewal", "WICDAutoApproved")
+	s.submit(daemon, "daemon-of-another", asDaemon("win-b", ""))
+	s.denied("daemon-of-another", "CSRRequesterWrong")
+	s.submit(operator, "daemon-mixed-up", asDaemon(nodeName, "b"))
+	s.denied("daemon-mixed-up", "CSRRequesterWrong")
+
+	s.strangersAreLeftAlone()
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	logf.SetLogger(logr.Discard())
+	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr, Audit: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	admin, err := client.New(lab.Admin(), client.Options{Scheme: testScheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{t: t, lab: lab, admin: admin}
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigNamespace}})
+	root, err := cluster.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"apply", "--server-side", "-k", filepath.Join(root, "config", "lab")},
+		{"wait", "--for=condition=Established", "--timeout=30s", "crd", "windowsinstances.windowsmachineconfig.openshift.io"},
+	} {
+		output, err := exec.CommandContext(t.Context(), lab.Binaries.Kubectl, append([]string{"--kubeconfig", lab.Kubeconfig}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("kubectl %v: %v\n%s", args, err, output)
+		}
+	}
+	s.create(
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapServiceAccount}},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "node-bootstrapper"},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapServiceAccount}}},
+	)
+	return s
+}
+
+func (s *stage) create(objects ...client.Object) {
+	s.t.Helper()
+	for _, object := range objects {
+		if err := s.admin.Create(s.t.Context(), object); err != nil {
+			s.t.Fatalf("creating %T %s: %v", object, object.GetName(), err)
+		}
+	}
+}
+
+// addStrangers leaves pending requests of Linux nodes, as a cluster that grows has them.
+func (s *stage) addStrangers() {
+	s.t.Helper()
+	for i := range strangers {
+		csr := kubeletClient(s.t, fmt.Sprintf("stranger-%d", i), "linux-0")
+		s.create(csr)
+	}
+}
+
+func (s *stage) addInstance(name, node, address string) {
+	s.t.Helper()
+	object := instance(name, "", address, "")
+	s.create(object)
+	object.Status.NodeName, object.Status.Phase = node, v1alpha1.PhaseBootstrapping
+	if err := s.admin.Status().Update(s.t.Context(), object); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// startController runs the controller with the rights that we ship, until the test ends.
+func (s *stage) startController() {
+	s.t.Helper()
+	mgr, err := ctrl.NewManager(s.account(contract.OperatorNamespace, contract.OperatorServiceAccount), ctrl.Options{
+		Scheme: testScheme(s.t), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
+		Controller: config.Controller{SkipNameValidation: new(true)}, // for go test -count
+		Cache:      cache.Options{ByObject: map[client.Object]cache.ByObject{&v1alpha1.WindowsInstance{}: {Namespaces: map[string]cache.Config{namespace: {}}}}},
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	err = Setup(mgr, Options{Namespace: namespace, OperatorUser: OperatorUser(namespace),
+		ServiceNetwork: func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("172.30.0.0/16"), nil }})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(s.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	s.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			s.t.Error(err)
+		}
+	})
+}
+
+func (s *stage) account(namespace, name string) *rest.Config {
+	s.t.Helper()
+	config, _, err := s.lab.ServiceAccountConfig(s.t.Context(), namespace, name, time.Hour)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return config
+}
+
+// asking is what somebody asks for.
+type asking struct {
+	subject pkix.Name
+	names   []string // DNS names and addresses
+	spec    certificatesv1.CertificateSigningRequestSpec
+	about   string // the instance that the operator asks for
+}
+
+func asKubelet(node, signer string, names ...string) asking {
+	usage := certificatesv1.UsageClientAuth
+	if signer == certificatesv1.KubeletServingSignerName {
+		usage = certificatesv1.UsageServerAuth
+	}
+	return asking{subject: pkix.Name{CommonName: contract.KubeletUserPrefix + node, Organization: []string{contract.KubeletGroup}}, names: names,
+		spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, usage}}}
+}
+
+func asDaemon(node, instance string) asking {
+	return asking{subject: pkix.Name{CommonName: contract.DaemonUserPrefix + node, Organization: []string{contract.DaemonGroup}}, about: instance,
+		spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeAPIServerClientSignerName, ExpirationSeconds: new(int32(14 * 24 * 3600)),
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}}}
+}
+
+// submit makes a key and asks for its certificate.
+func (s *stage) submit(as *rest.Config, name string, what asking) (key []byte) {
+	s.t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	template := &x509.CertificateRequest{Subject: what.subject}
+	for _, text := range what.names {
+		if ip := net.ParseIP(text); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, text)
+		}
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, template, private)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: what.spec}
+	if what.about != "" {
+		csr.Annotations = map[string]string{contract.InstanceAnnotation: namespace + "/" + what.about}
+	}
+	csr.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	asker, err := client.New(as, client.Options{Scheme: testScheme(s.t)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err = asker.Create(s.t.Context(), csr); err != nil {
+		s.t.Fatalf("submitting %s: %v", name, err)
+	}
+	if der, err = x509.MarshalPKCS8PrivateKey(private); err != nil {
+		s.t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+// identity speaks with a certificate that was signed.
+func (s *stage) identity(certificate, key []byte) *rest.Config {
+	config := &rest.Config{Host: s.lab.URL, QPS: -1}
+	config.CAData, config.CertData, config.KeyData = s.lab.CAPEM, certificate, key
+	return config
+}
+
+// register plays kubelet: it makes its Node and says where it is.
+func (s *stage) register(kubelet *rest.Config, name, address string) {
+	s.t.Helper()
+	c, err := client.New(kubelet, client.Options{Scheme: testScheme(s.t)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	n := node(name, "", corev1.ConditionTrue, address)
+	n.Annotations = nil
+	status := n.DeepCopy()
+	if err = c.Create(s.t.Context(), n); err != nil {
+		s.t.Fatalf("registering %s: %v", name, err)
+	}
+	before := n.DeepCopy()
+	n.Status = status.Status
+	if err = c.Status().Patch(s.t.Context(), n, client.MergeFrom(before)); err != nil {
+		s.t.Fatalf("reporting the status of %s: %v", name, err)
+	}
+}
+
+// adopt plays the instance controller.
+func (s *stage) adopt(name, instance string) {
+	s.t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":"`+namespace+"/"+instance+`"}}}`))
+	if err := s.admin.Patch(s.t.Context(), n, patch); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// signed waits until a request was approved for a reason, and signed.
+func (s *stage) signed(name, reason string) (certificate []byte) {
+	s.t.Helper()
+	csr := s.decided(name, certificatesv1.CertificateApproved, reason)
+	s.until(func(ctx context.Context) bool {
+		return s.admin.Get(ctx, client.ObjectKey{Name: name}, csr) == nil && len(csr.Status.Certificate) > 0
+	}, name+" is signed")
+	return csr.Status.Certificate
+}
+
+func (s *stage) denied(name, reason string) {
+	s.t.Helper()
+	s.decided(name, certificatesv1.CertificateDenied, reason)
+}
+
+func (s *stage) decided(name string, kind certificatesv1.RequestConditionType, reason string) *certificatesv1.CertificateSigningRequest {
+	s.t.Helper()
+	csr := &certificatesv1.CertificateSigningRequest{}
+	s.until(func(ctx context.Context) bool {
+		return s.admin.Get(ctx, client.ObjectKey{Name: name}, csr) == nil && len(csr.Status.Conditions) > 0
+	}, name+" is decided")
+	if c := csr.Status.Conditions[0]; c.Type != kind || c.Reason != reason {
+		s.t.Fatalf("%s: %s %s: %s; want %s %s", name, c.Type, c.Reason, c.Message, kind, reason)
+	}
+	return csr
+}
+
+// refused waits until it was said, at the request and at the instance, why a request stays pending, and sees that it does.
+func (s *stage) refused(name, reason string) {
+	s.t.Helper()
+	s.until(func(ctx context.Context) bool {
+		list := &eventsv1.EventList{}
+		if err := s.admin.List(ctx, list); err != nil {
+			return false
+		}
+		var atRequest, atInstance bool
+		for _, e := range list.Items {
+			atRequest = atRequest || e.Reason == reason && e.Regarding.Name == name
+			atInstance = atInstance || e.Reason == reason && e.Regarding.Kind == "WindowsInstance" && strings.Contains(e.Note, name)
+		}
+		return atRequest && atInstance
+	}, name+" is refused")
+	csr := &certificatesv1.CertificateSigningRequest{}
+	if err := s.admin.Get(s.t.Context(), client.ObjectKey{Name: name}, csr); err != nil || len(csr.Status.Conditions) > 0 {
+		s.t.Errorf("%s: %+v, %v", name, csr.Status.Conditions, err)
+	}
+}
+
+func (s *stage) until(done func(ctx context.Context) bool, what string) {
+	s.t.Helper()
+	err := wait.PollUntilContextTimeout(s.t.Context(), 50*time.Millisecond, 30*time.Second, true,
+		func(ctx context.Context) (bool, error) { return done(ctx), nil })
+	if err != nil {
+		s.t.Fatalf("waiting until %s: %v", what, err)
+	}
+}
+
+// strangersAreLeftAlone reads in the audit log that the controller asked nothing about other machines.
+func (s *stage) strangersAreLeftAlone() {
+	s.t.Helper()
+	list := &certificatesv1.CertificateSigningRequestList{}
+	if err := s.admin.List(s.t.Context(), list); err != nil {
+		s.t.Fatal(err)
+	}
+	pending := 0
+	for _, csr := range list.Items {
+		if strings.HasPrefix(csr.Name, "stranger-") && len(csr.Status.Conditions) == 0 {
+			pending++
+		}
+	}
+	if pending != strangers {
+		s.t.Errorf("%d of %d requests of strangers are pending", pending, strangers)
+	}
+	counts := map[string]int{}
+	for request, err := range cluster.Requests(s.lab.AuditLog) {
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if request.User == OperatorUser(namespace) {
+			counts[request.Verb+" "+request.Resource]++
+			if strings.HasPrefix(request.Name, "stranger-") || request.Name == "linux-0" {
+				s.t.Errorf("the operator asked for %s %s", request.Verb, request.URI)
+			}
+			if request.Code == 403 {
+				s.t.Errorf("the operator lacks a right: %s %s", request.Verb, request.URI)
+			}
+		}
+	}
+	if counts["get nodes"] == 0 || counts["get nodes"] > 100 {
+		s.t.Errorf("requests of the operator: %v", counts)
+	}
+	s.t.Logf("requests of the operator: %v", counts)
+}
