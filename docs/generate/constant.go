@@ -25,6 +25,7 @@ func constants(dir string) ([]constant, error) {
 		return nil, fmt.Errorf("listing the source: %w", err)
 	}
 	var all []constant
+	known := map[string]string{}
 	for _, entry := range entries {
 		if !strings.HasSuffix(entry.Name(), ".go") || strings.HasSuffix(entry.Name(), "_test.go") {
 			continue
@@ -39,27 +40,26 @@ func constants(dir string) ([]constant, error) {
 				continue
 			}
 			for _, spec := range group.Specs {
-				all = append(all, constantsOf(spec.(*ast.ValueSpec))...) // a const declaration holds nothing else
+				for _, c := range constantsOf(spec.(*ast.ValueSpec), known) { // a const declaration holds nothing else
+					known[c.name] = c.value
+					all = append(all, c)
+				}
 			}
 		}
 	}
 	return all, nil
 }
 
-// constantsOf lists those of one line.
-func constantsOf(spec *ast.ValueSpec) []constant {
+// constantsOf lists those of one line. known are the values of constants that stand before it.
+func constantsOf(spec *ast.ValueSpec, known map[string]string) []constant {
 	var all []constant
 	for i, name := range spec.Names {
 		if i >= len(spec.Values) {
 			break
 		}
-		literal, ok := spec.Values[i].(*ast.BasicLit)
-		if !ok || literal.Kind != token.STRING {
+		value, ok := evaluate(spec.Values[i], known)
+		if !ok {
 			continue
-		}
-		value, err := strconv.Unquote(literal.Value)
-		if err != nil {
-			continue // the parser takes no string that can't be unquoted
 		}
 		c := constant{name: name.Name, value: value, comment: spec.Doc.Text()}
 		if c.comment == "" {
@@ -71,4 +71,24 @@ func constantsOf(spec *ast.ValueSpec) []constant {
 		all = append(all, c)
 	}
 	return all
+}
+
+// evaluate gives the value of a string literal, of a known constant, and of a sum of those.
+func evaluate(expression ast.Expr, known map[string]string) (value string, ok bool) {
+	switch e := expression.(type) {
+	case *ast.BasicLit:
+		if e.Kind != token.STRING {
+			return "", false
+		}
+		value, err := strconv.Unquote(e.Value)
+		return value, err == nil
+	case *ast.Ident:
+		value, ok = known[e.Name]
+		return value, ok
+	case *ast.BinaryExpr:
+		left, leftOK := evaluate(e.X, known)
+		right, rightOK := evaluate(e.Y, known)
+		return left + right, e.Op == token.ADD && leftOK && rightOK
+	}
+	return "", false
 }

@@ -52,7 +52,7 @@ func TestEverythingHasAMeaning(t *testing.T) {
 func TestConstantsAreFoundWithTheirComments(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	source := "package a\n\n// Words.\nconst (\n\t// First comes above.\n\tFirst Kind = \"one\"\n\tSecond Kind = `two` // comes beside\n\tThird = 3\n)\n\nvar Other = \"no\"\n"
+	source := "package a\n\n// Words.\nconst (\n\t// First comes above.\n\tFirst Kind = \"one\"\n\tSecond Kind = `two` // comes beside\n\tThird = 3\n\tFourth = Second + \"!\" // is a sum\n)\n\nvar Other = \"no\"\n"
 	for name, content := range map[string]string{"a.go": source, "a_test.go": "package a\n\nconst Tested = \"no\"\n", "note.txt": "no"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -65,6 +65,7 @@ func TestConstantsAreFoundWithTheirComments(t *testing.T) {
 	want := []constant{
 		{name: "First", value: "one", comment: "First comes above.\n", kind: "Kind"},
 		{name: "Second", value: "two", comment: "comes beside\n", kind: "Kind"},
+		{name: "Fourth", value: "two!", comment: "is a sum\n"},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(constant{})); diff != "" {
 		t.Errorf("constants (-want +got):\n%s", diff)

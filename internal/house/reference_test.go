@@ -1,0 +1,64 @@
+package house_test
+
+import (
+	"path"
+	"strings"
+	"testing"
+)
+
+// TestEveryPageCanBeFound follows links from README.md: a page that no other leads to is a page that nobody reads.
+func TestEveryPageCanBeFound(t *testing.T) {
+	t.Parallel()
+	pages := documents(t)
+	reached := map[string]bool{}
+	var follow func(page string)
+	follow = func(page string) {
+		if reached[page] {
+			return
+		}
+		reached[page] = true
+		for _, match := range link.FindAllStringSubmatch(span.ReplaceAllString(pages[page], ""), -1) {
+			follow(path.Join(path.Dir(page), match[1]))
+		}
+	}
+	follow("README.md")
+	for page := range pages {
+		if !strings.HasPrefix(page, "docs/") && path.Dir(page) != "." {
+			continue // notes beside the code that they are about
+		}
+		if !reached[page] {
+			t.Errorf("no link leads from README.md to %s", page)
+		}
+	}
+}
+
+// TestAnchorsExist checks the part of a link behind the #: a heading of that page, or an anchor of its own.
+func TestAnchorsExist(t *testing.T) {
+	t.Parallel()
+	pages := documents(t)
+	for page, content := range pages {
+		for _, match := range anchor.FindAllStringSubmatch(span.ReplaceAllString(content, ""), -1) {
+			target := page
+			if match[1] != "" {
+				target = path.Join(path.Dir(page), match[1])
+			}
+			if !anchors(pages[target])[match[2]] {
+				t.Errorf("%s links to #%s, which %s does not have", page, match[2], target)
+			}
+		}
+	}
+}
+
+// anchors are what a link into a page may name.
+func anchors(content string) map[string]bool {
+	all := map[string]bool{}
+	for line := range strings.Lines(content) {
+		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+			all[slug.ReplaceAllString(strings.ReplaceAll(strings.ToLower(strings.TrimSpace(title)), " ", "-"), "")] = true
+		}
+	}
+	for _, match := range id.FindAllStringSubmatch(content, -1) {
+		all[match[1]] = true
+	}
+	return all
+}
