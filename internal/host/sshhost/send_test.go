@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/internal/sim/sshd"
 )
 
@@ -306,5 +305,3 @@ func TestUnplantRemovesEverything(t *testing.T) {
 		t.Errorf("planting again: %v", err)
 	}
 }
-
-var _ host.Conn = (*conn)(nil)
