@@ -57,18 +57,23 @@ type WindowsMachineConfigSpec struct {
 type InstanceCounts struct {
 	// Total of all instances.
 	// +kubebuilder:default=0
+	// +optional
 	Total int32 `json:"total"`
 	// Ready instances are nodes at their desired version.
 	// +kubebuilder:default=0
+	// +optional
 	Ready int32 `json:"ready"`
 	// Joining instances are on their way, and no attempt has failed since the last success.
 	// +kubebuilder:default=0
+	// +optional
 	Joining int32 `json:"joining"`
 	// Failing instances had an attempt that failed since the last success.
 	// +kubebuilder:default=0
+	// +optional
 	Failing int32 `json:"failing"`
 	// Leaving instances are being removed.
 	// +kubebuilder:default=0
+	// +optional
 	Leaving int32 `json:"leaving"`
 }
 

@@ -67,7 +67,7 @@ func run(ctx context.Context, o options) error {
 	}
 	logging, err := blueprint.LoggingFromEnvironment(o.environment)
 	if err != nil {
-		return fmt.Errorf("reading the settings of logs: %w", err)
+		log.Error(err, "settings of logs are not understood, so their defaults are used")
 	}
 	clients, err := kubernetes.NewForConfig(restConfig)
 	if err != nil {
@@ -110,7 +110,8 @@ func newManager(restConfig *rest.Config, o options) (ctrl.Manager, error) {
 	}
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme: scheme, HealthProbeBindAddress: o.health, GracefulShutdownTimeout: new(5 * time.Second),
-		Cache: cache.Options{ByObject: byObject, DefaultTransform: cache.TransformStripManagedFields()},
+		NewCache: publish.NewCache,
+		Cache:    cache.Options{ByObject: byObject, DefaultTransform: cache.TransformStripManagedFields()},
 		Metrics: metricsserver.Options{
 			BindAddress: o.metrics, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
 		},
@@ -149,7 +150,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		instance.Setup(mgr, lifecycle.Options{
 			Client: mgr.GetClient(), Pods: clients, Dialer: sshhost.New(sshhost.Options{}), Payload: directory, Desired: desired,
 			Keys: keys, Tokens: instance.BootstrapToken{Client: clients}, Now: time.Now, Namespace: o.namespace,
-		}),
+		}, desired.Changed()),
 	)
 }
 

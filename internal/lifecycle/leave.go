@@ -55,9 +55,10 @@ func (w *Walker) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return Done()
 }
 
-// vacate empties the node and cleans the host. A host that was never reached has nothing to clean.
+// vacate empties the node and cleans the host. A host that was never reached has nothing to clean; nor has one that this instance has no
+// claim to, because preflight, which claims it, changes nothing: it may be another instance's node.
 func (w *Walker) vacate(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit, node *corev1.Node, timeout time.Duration) Outcome {
-	if instance.Status.HostKey == "" {
+	if instance.Status.HostKey == "" || instance.Status.NodeName == "" {
 		return Done()
 	}
 	if !visit.Connected() {

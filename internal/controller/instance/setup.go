@@ -32,8 +32,9 @@ const workers = 256
 // wakes is how many waiting hosts may be woken before the controller takes notice; a wake that finds no room is lost, and slotRetry stands in.
 const wakes = 8192
 
-// Setup adds the controller to a manager. options.Slots and options.Claims are made here.
-func Setup(mgr ctrl.Manager, options lifecycle.Options) error {
+// Setup adds the controller to a manager. options.Slots and options.Claims are made here. changed delivers whenever options.Desired answers
+// otherwise than before.
+func Setup(mgr ctrl.Manager, options lifecycle.Options, changed <-chan event.GenericEvent) error {
 	meters, err := newMeters(metrics.Registry)
 	if err != nil {
 		return err
@@ -53,8 +54,8 @@ func Setup(mgr ctrl.Manager, options lifecycle.Options) error {
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeNews())).
 		Watches(&certificatesv1.CertificateSigningRequest{}, handler.EnqueueRequestsFromMapFunc(ofCertificate)).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(named(contract.PrivateKeySecret))).
-		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(published())).
 		Watches(&v1alpha1.WindowsMachineConfig{}, handler.EnqueueRequestsFromMapFunc(r.limit), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Channel(changed, handler.EnqueueRequestsFromMapFunc(r.all))).
 		WatchesRawSource(source.Channel(woken, &handler.EnqueueRequestForObject{}, source.WithBufferSize[client.Object, reconcile.Request](wakes))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
@@ -149,15 +150,4 @@ func digest(node *corev1.Node) []any {
 // named lets one object through.
 func named(name string) predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name })
-}
-
-// published lets services manifests through when they appear.
-func published() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool {
-			return strings.HasPrefix(e.Object.GetName(), contract.ServicesConfigMapPrefix)
-		},
-		UpdateFunc: func(event.UpdateEvent) bool { return false },
-		DeleteFunc: func(event.DeleteEvent) bool { return false },
-	}
 }

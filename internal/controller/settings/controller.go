@@ -3,7 +3,6 @@ package settings
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -26,9 +25,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/lifecycle"
 )
 
-// recheck is how often prerequisites that no event tells of are looked at again, while one is missing.
-const recheck = 15 * time.Second
-
 // Options are what the controller works with.
 type Options struct {
 	// Namespace of the operator.
@@ -41,6 +37,8 @@ type Options struct {
 type Desired interface {
 	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
 	Problems() []*contract.Problem
+	// Changed delivers whenever the two answer otherwise than before.
+	Changed() <-chan event.GenericEvent
 }
 
 // Reconciler keeps the WindowsMachineConfig.
@@ -61,6 +59,7 @@ func Setup(mgr ctrl.Manager, options Options) error {
 		Watches(&v1alpha1.WindowsInstance{}, enqueue, builder.WithPredicates(counted())).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(inNamespace(options.Namespace))).
 		Watches(&corev1.Secret{}, enqueue).
+		WatchesRawSource(source.Channel(options.Desired.Changed(), enqueue)).
 		WatchesRawSource(source.Channel(start(), handler.TypedEnqueueRequestsFromMapFunc(one))).
 		Complete(r)
 	if err != nil {
@@ -118,9 +117,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		if err = r.client.Status().Patch(ctx, config, client.MergeFrom(before)); err != nil {
 			return ctrl.Result{}, fmt.Errorf("saving the status: %w", err)
 		}
-	}
-	if len(facts.Lacks) > 0 {
-		return ctrl.Result{RequeueAfter: recheck}, nil
 	}
 	return ctrl.Result{}, nil
 }
