@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,8 +25,11 @@ The operator brings two kinds of object, in the API group windowsmachineconfig.o
 // apiPage describes every custom resource definition in config/crd, and the words of the API package.
 func apiPage(root string) ([]byte, error) {
 	definitions, err := filepath.Glob(filepath.Join(root, "config", "crd", "windowsmachineconfig.openshift.io_*.yaml"))
-	if err != nil || len(definitions) == 0 {
-		return nil, fmt.Errorf("finding the definitions in config/crd: %d found: %v", len(definitions), err)
+	if err != nil {
+		return nil, fmt.Errorf("looking for definitions in config/crd: %w", err)
+	}
+	if len(definitions) == 0 {
+		return nil, errors.New("there is no definition in config/crd")
 	}
 	slices.Sort(definitions)
 	var b bytes.Buffer

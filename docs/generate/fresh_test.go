@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the pages instead of comparing them") //nolint:gochecknoglobals // flags are made before tests run
+var update = flag.Bool("update", false, "write the pages instead of comparing them")
 
 const root = "../.."
 
