@@ -57,6 +57,7 @@ fmt: ## Check formatting
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Lint
 	$(BIN)/golangci-lint run ./...
+	GOOS=windows $(BIN)/golangci-lint run ./cmd/wicd/... ./internal/agent/winos/...
 
 .PHONY: windows
 windows: ## Vet and build what runs on Windows, for Windows
