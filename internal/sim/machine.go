@@ -47,7 +47,8 @@ func New(options Options) (*Machine, error) {
 	if err := winos.CheckPath(`C:\Users\` + options.User); err != nil || strings.Contains(options.User, `\`) {
 		return nil, fmt.Errorf("making a machine: user name %q: %w", options.User, winos.ErrInvalidName)
 	}
-	if err := checkHostname(options.Hostname); err != nil {
+	// Machines that were named long ago may have an underscore in their name; Windows would not give one today.
+	if err := checkHostname(strings.ReplaceAll(options.Hostname, "_", "-")); err != nil {
 		return nil, fmt.Errorf("making a machine: %w", err)
 	}
 	m := &Machine{
