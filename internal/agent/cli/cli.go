@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
+	"github.com/windows-nodes/wmco/internal/agent/patience"
 	"github.com/windows-nodes/wmco/internal/agent/tend"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -90,6 +91,9 @@ func withDefaults(o Options) Options {
 	}
 	if o.Stderr == nil {
 		o.Stderr = io.Discard
+	}
+	if o.Host.Services != nil {
+		o.Host.Services = patience.Services(o.Host.Services)
 	}
 	if o.Running == nil {
 		o.Running = func() {}

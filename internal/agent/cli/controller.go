@@ -73,7 +73,12 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeLog()) }()
+	defer func() {
+		if err != nil {
+			log.Error(err, "ended") // nobody sees a service's standard error
+		}
+		err = errors.Join(err, closeLog())
+	}()
 	ctx = logr.NewContext(ctx, log)
 	book, err := ledger.Open(o.Host.Files)
 	if err != nil {

@@ -229,3 +229,53 @@ func TestPrepareRenamesAndRebootsAndIsThenContent(t *testing.T) {
 		t.Errorf("the ledger says %+v, %v", book, err)
 	}
 }
+
+func TestANewDaemonReplacesTheOne(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	before := service(t, r, contract.ServiceDaemon).PID
+	r.exe = "MZ wicd of the next version"
+	r.plant(t)
+	join(t, r)
+	content, err := winos.ReadFile(r.Host().Files, contract.PathDaemon)
+	if err != nil || string(content) != r.exe {
+		t.Errorf("installed is %q, %v", content, err)
+	}
+	if now := service(t, r, contract.ServiceDaemon).PID; now == before {
+		t.Error("the old daemon still runs")
+	}
+}
+
+func TestTheDaemonSpeaksForItself(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	run := func(arguments string) (string, int) {
+		var out bytes.Buffer
+		code := r.Exec(t.Context(), sim.ExecRequest{CommandLine: contract.ExchangeDir + `\` + contract.PlantedName(r.digest) + " " + arguments, Stdout: &out, Stderr: &out})
+		return out.String(), code
+	}
+	if out, code := run("version"); code != 0 || out != "test\n" {
+		t.Errorf("version: %q, %d", out, code)
+	}
+	out, code := run("--help")
+	for _, verb := range []string{"preflight", "prepare", "receive", "bootstrap", "handover", "cleanup", "controller", "--kubeconfig", "--namespace"} {
+		if code != 0 || !strings.Contains(out, verb) {
+			t.Errorf("help does not tell of %s:\n%s", verb, out)
+		}
+	}
+	out, code = run("controller --help")
+	for _, flag := range []string{"--windows-service", "--log-dir", "--log-file-max-size", "--ca-bundle", "--cert-dir", "--cert-duration"} {
+		if code != 0 || !strings.Contains(out, flag) {
+			t.Errorf("help of the service does not tell of %s:\n%s", flag, out)
+		}
+	}
+	if out, code = run("preflight"); code != 0 || !strings.Contains(out, `"hostname":"win-a"`) {
+		t.Errorf("preflight for people: %q, %d", out, code)
+	}
+	for _, wrong := range []string{"nonsense", "preflight --exchange ..\\x", "preflight --exchange nothing-there", "preflight extra", "controller"} {
+		if out, code = run(wrong); code == 0 || out == "" {
+			t.Errorf("%s: %q, %d", wrong, out, code)
+		}
+	}
+}

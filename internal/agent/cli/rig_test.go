@@ -33,7 +33,7 @@ type rig struct {
 	*sim.Machine
 	ca *authority
 	// planted is the path of the daemon as the operator sent it, digest its SHA-256.
-	planted, digest string
+	exe, planted, digest string
 	// fresh is the machine before anything happened.
 	fresh sim.Snapshot
 	// life, if set, may end verbs early.
@@ -42,7 +42,7 @@ type rig struct {
 	kubelets atomic.Int64
 }
 
-const daemonExe = "MZ wicd"
+const firstDaemon = "MZ wicd"
 
 // newRig makes a machine that lives as long as the test.
 func newRig(t *testing.T, options sim.Options) *rig {
@@ -50,7 +50,7 @@ func newRig(t *testing.T, options sim.Options) *rig {
 	if options.Hostname == "" {
 		options.Hostname = "WIN-A"
 	}
-	r := &rig{ca: newAuthority(t), digest: digestOf(daemonExe)}
+	r := &rig{ca: newAuthority(t), exe: firstDaemon}
 	programs := map[string]sim.Program{
 		"kubelet.exe":                        r.kubelet,
 		"hybrid-overlay-node.exe":            overlay,
@@ -78,12 +78,13 @@ func newRig(t *testing.T, options sim.Options) *rig {
 func (r *rig) plant(t *testing.T) {
 	t.Helper()
 	dir := r.Home() + `\` + contract.ExchangeDir
+	r.digest = digestOf(r.exe)
 	r.planted = dir + `\` + contract.PlantedName(r.digest)
 	files := r.Host().Files
 	if err := files.MkdirAll(dir, winos.AccessInherit); err != nil {
 		t.Fatal(err)
 	}
-	if err := winos.WriteFile(files, r.planted, strings.NewReader(daemonExe), winos.AccessInherit); err != nil {
+	if err := winos.WriteFile(files, r.planted, strings.NewReader(r.exe), winos.AccessInherit); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -30,6 +31,7 @@ type Keeper struct {
 	store   *store.Store
 	digests digests
 	lives   lives
+	repeats repeats
 	// last is the target of the last pass, for Glance.
 	last target.Target
 }
@@ -40,6 +42,7 @@ func New(host winos.Host, book *ledger.Book) *Keeper {
 		host: host, book: book, store: store.New(host.Files),
 		digests: digests{files: host.Files, now: host.System.Now, known: map[string]seen{}},
 		lives:   lives{now: host.System.Now, of: map[string]*life{}},
+		repeats: repeats{now: host.System.Now, of: map[plan.Step][]time.Time{}},
 	}
 }
 
@@ -114,7 +117,7 @@ func (k *Keeper) Pass(ctx context.Context, request Request) Report {
 	if err = place.Sweep(k.host.Files, k.book); err != nil {
 		report.Failed = append(report.Failed, place.Problem(err))
 	}
-	report.Failed = append(report.Failed, k.lives.problems()...)
+	report.Failed = slices.Concat(report.Failed, k.lives.problems(), k.repeats.problems())
 	return report
 }
 

@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -68,14 +69,6 @@ func (l *lives) problems() (all []*contract.Problem) {
 			all = append(all, contract.NewProblem(contract.ReasonServiceFailed, "service %s ended by itself %d times or more within %s", name, maxEnds, endsWindow))
 		}
 	}
-	slices.SortFunc(all, func(a, b *contract.Problem) int {
-		switch {
-		case a.Detail < b.Detail:
-			return -1
-		case a.Detail > b.Detail:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(all, func(a, b *contract.Problem) int { return cmp.Compare(a.Detail, b.Detail) })
 	return all
 }

@@ -48,6 +48,7 @@ func (r *run) take(ctx context.Context, step plan.Step) {
 	}
 	r.log.Info("took a step", "step", step.Kind, "name", step.Name, "why", step.Why)
 	r.report.Steps = append(r.report.Steps, step)
+	r.repeats.took(step)
 }
 
 // needsBroken says whether a service or one that it depends on is broken; it then is broken itself.

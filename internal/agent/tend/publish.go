@@ -39,7 +39,11 @@ func (t *Tender) publish(ctx context.Context, node *unstructured.Unstructured, r
 			changes[contract.AppliedReasonAnnotation] = nil
 		}
 	} else if text := statusText(problem); have[contract.AppliedReasonAnnotation] != text {
-		if wait := t.Pace.Status - t.Clock.Since(t.saidAt); wait > 0 {
+		wait := t.Pace.Status - t.Clock.Since(t.saidAt)
+		if len(report.Failed) == 0 {
+			wait = max(wait, t.Pace.Settle-t.Clock.Since(t.waitsSince))
+		}
+		if wait > 0 {
 			return wait
 		}
 		changes[contract.AppliedReasonAnnotation] = text

@@ -39,12 +39,14 @@ type Pace struct {
 	Failing, FailingLimit time.Duration
 	// Status is the shortest time between two writes of the apply-status annotation; 5 s if 0.
 	Status time.Duration
+	// Settle is how long something is awaited before the Node says so; 3 s if 0. Most waits of a join are over by then.
+	Settle time.Duration
 }
 
 func (p Pace) withDefaults() Pace {
 	for value, fallback := range map[*time.Duration]time.Duration{
 		&p.Glance: 10 * time.Second, &p.Resync: 2 * time.Minute, &p.Waiting: time.Second, &p.WaitingLimit: 15 * time.Second,
-		&p.Failing: 5 * time.Second, &p.FailingLimit: time.Minute, &p.Status: 5 * time.Second,
+		&p.Failing: 5 * time.Second, &p.FailingLimit: time.Minute, &p.Status: 5 * time.Second, &p.Settle: 3 * time.Second,
 	} {
 		if *value == 0 {
 			*value = fallback
@@ -82,6 +84,8 @@ type Tender struct {
 	seen inputs
 	// pauses of the present row of failures, of waiting, or of writes to the Node that failed.
 	failing, waiting, unsaid time.Duration
+	// waitsSince is when the present wait began.
+	waitsSince time.Time
 	// saidAt is when the apply-status annotation was last written.
 	saidAt time.Time
 	// next is when to look again, fullPass when a full pass is due although nothing seems to have changed.
@@ -199,6 +203,11 @@ func (t *Tender) pass(ctx context.Context, node *unstructured.Unstructured, prob
 func (t *Tender) pace(report keep.Report, changed bool) time.Duration {
 	if changed {
 		t.failing, t.waiting = 0, 0
+	}
+	if len(report.Waiting) == 0 {
+		t.waitsSince = time.Time{}
+	} else if t.waitsSince.IsZero() {
+		t.waitsSince = t.Clock.Now()
 	}
 	switch {
 	case len(report.Failed) > 0:

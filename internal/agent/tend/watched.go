@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 
@@ -72,12 +73,26 @@ func (w *watched) saw(object *unstructured.Unstructured) {
 		unstructured.RemoveNestedField(object.Object, "status", "images")
 	}
 	w.mu.Lock()
+	if object != nil && older(object, w.object) {
+		w.mu.Unlock()
+		return // it was under way while a write of ours came back
+	}
 	w.object, w.known = object, true
 	w.mu.Unlock()
 	select {
 	case w.wake <- struct{}{}:
 	default: // a signal is waiting already
 	}
+}
+
+// older says whether one state of an object precedes another. Versions of one object are numbers that grow; anything else is not older.
+func older(one, other *unstructured.Unstructured) bool {
+	if other == nil || one.GetUID() != other.GetUID() {
+		return false
+	}
+	a, errA := strconv.ParseUint(one.GetResourceVersion(), 10, 64)
+	b, errB := strconv.ParseUint(other.GetResourceVersion(), 10, 64)
+	return errA == nil && errB == nil && a < b
 }
 
 // run watches until ctx ends.

@@ -1,0 +1,260 @@
+package keep_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/agent/keep"
+	"github.com/windows-nodes/wmco/internal/agent/layout"
+	"github.com/windows-nodes/wmco/internal/agent/ledger"
+	"github.com/windows-nodes/wmco/internal/agent/target"
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/sim"
+)
+
+// host is a machine with a ledger and a manifest of two services.
+type host struct {
+	*sim.Machine
+	book *ledger.Book
+}
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	m, err := sim.New(sim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	book, err := layout.Open(m.Host().Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{m, book}
+	h.want(t, "one", "one")
+	return h
+}
+
+// want sets the manifest, with these versions of the runtime and of kubelet, and fills the store.
+func (h *host) want(t *testing.T, runtime, kubelet string) {
+	t.Helper()
+	h.book.Manifest = contract.Manifest{
+		Services: []contract.Service{
+			{Name: "containerd", Command: contract.PathContainerd, Bootstrap: true},
+			{Name: "kubelet", Command: contract.PathKubelet, Bootstrap: true, Priority: 1, Dependencies: []string{"containerd"}},
+		},
+		Files: []contract.File{h.program(t, contract.PathContainerd, "MZ runtime "+runtime, "containerd"), h.program(t, contract.PathKubelet, "MZ kubelet "+kubelet, "kubelet")},
+	}
+	if err := h.book.Manifest.Validate(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *host) program(t *testing.T, path, content, service string) contract.File {
+	t.Helper()
+	sum := sha256.Sum256([]byte(content))
+	digest := hex.EncodeToString(sum[:])
+	files := h.Host().Files
+	if err := files.MkdirAll(contract.DirStore, winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+	if err := winos.WriteFile(files, contract.DirStore+`\`+digest, strings.NewReader(content), winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+	return contract.File{Path: path, Digest: digest, Size: int64(len(content)), Services: []string{service}}
+}
+
+func (h *host) pass(t *testing.T, k *keep.Keeper) keep.Report {
+	t.Helper()
+	return k.Pass(t.Context(), keep.Request{Scope: target.Everything})
+}
+
+func (h *host) get(t *testing.T, name string) winos.Service {
+	t.Helper()
+	s, err := h.Host().Services.Get(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (h *host) read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := winos.ReadFile(h.Host().Files, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+func TestASecondPassHasNothingToDo(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k := keep.New(h.Host(), h.book)
+	if r := h.pass(t, k); !r.Holds() || len(r.Steps) == 0 {
+		t.Fatalf("the first pass: %+v", r)
+	}
+	for range 2 {
+		if r := h.pass(t, k); !r.Holds() || len(r.Steps) > 0 {
+			t.Errorf("a later pass: %+v", r)
+		}
+	}
+	if k.Glance(t.Context()) {
+		t.Error("a glance sees a change")
+	}
+	if r := h.pass(t, keep.New(h.Host(), h.book)); len(r.Steps) > 0 {
+		t.Errorf("after a restart of the daemon: %+v", r)
+	}
+}
+
+func TestANewProgramIsPutInPlaceWhileTheOldOneRuns(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k := keep.New(h.Host(), h.book)
+	h.pass(t, k)
+	runtime, kubelet := h.get(t, "containerd").PID, h.get(t, "kubelet").PID
+	h.want(t, "one", "two")
+	if r := h.pass(t, k); !r.Holds() {
+		t.Fatalf("got %+v", r)
+	}
+	if h.read(t, contract.PathKubelet) != "MZ kubelet two" {
+		t.Error("the program is the old one")
+	}
+	if h.get(t, "kubelet").PID == kubelet {
+		t.Error("kubelet runs the old program")
+	}
+	if h.get(t, "containerd").PID != runtime {
+		t.Error("containerd was restarted, though nothing of it changed")
+	}
+	entries, err := h.Host().Files.List(contract.DirK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.Contains(e.Name, ".old-") || strings.HasSuffix(e.Name, ".tmp") {
+			t.Errorf("%s is left", e.Name)
+		}
+	}
+}
+
+func TestAFailureKeepsBackOnlyWhatNeedsIt(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k := keep.New(h.Host(), h.book)
+	h.pass(t, k)
+	runtime, kubelet := h.get(t, "containerd").PID, h.get(t, "kubelet").PID
+	h.want(t, "two", "two")
+	blob := h.book.Manifest.Files[0].Digest
+	if err := h.Host().Files.Remove(contract.DirStore + `\` + blob); err != nil {
+		t.Fatal(err)
+	}
+	r := h.pass(t, k)
+	if p := r.Problem(); p == nil || p.Reason != contract.ReasonPayloadIncomplete {
+		t.Errorf("got %v", p)
+	}
+	if h.get(t, "containerd").PID != runtime || h.get(t, "kubelet").PID != kubelet {
+		t.Error("services were stopped for a version that can't be started")
+	}
+	h.want(t, "two", "two")
+	if r = h.pass(t, k); !r.Holds() {
+		t.Errorf("with the blob: %+v", r)
+	}
+	if h.get(t, "containerd").PID == runtime || h.get(t, "kubelet").PID == kubelet || h.read(t, contract.PathContainerd) != "MZ runtime two" {
+		t.Error("the new version does not run")
+	}
+}
+
+func TestAServiceThatDoesNotStartIsNamed(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.FailService("containerd", true)
+	k := keep.New(h.Host(), h.book)
+	r := h.pass(t, k)
+	if p := r.Problem(); p == nil || p.Reason != contract.ReasonServiceFailed || !strings.Contains(p.Detail, "containerd") {
+		t.Errorf("got %v", p)
+	}
+	if len(r.Failed) != 1 {
+		t.Errorf("what depends on it failed too: %v", r.Failed)
+	}
+	h.FailService("containerd", false)
+	if r = h.pass(t, k); !r.Holds() {
+		t.Errorf("mended: %+v", r)
+	}
+}
+
+func TestAServiceOfSomebodyElseIsAConflict(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	theirs := winos.ServiceConfig{Name: "containerd", Description: "Docker's", Command: `C:\docker\containerd.exe`}
+	if err := h.Host().Services.Apply(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	r := h.pass(t, keep.New(h.Host(), h.book))
+	if p := r.Problem(); p == nil || p.Reason != contract.ReasonConflictingSoftware {
+		t.Errorf("got %v", p)
+	}
+	if s := h.get(t, "containerd"); s.Command != theirs.Command {
+		t.Error("it was overwritten")
+	}
+}
+
+func TestWhoeverKeepsChangingThingsIsReported(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.book.Manifest.Files = append(h.book.Manifest.Files, contract.File{Path: `C:\k\x.conf`, Content: "right"})
+	k := keep.New(h.Host(), h.book)
+	for n := range 5 {
+		if r := h.pass(t, k); r.Holds() != (n < 4) {
+			t.Fatalf("pass %d: %v", n, r.Problem())
+		}
+		if h.read(t, `C:\k\x.conf`) != "right" {
+			t.Error("it was not put right")
+		}
+		if err := winos.WriteFile(h.Host().Files, `C:\k\x.conf`, strings.NewReader(strings.Repeat("w", n+1)), winos.AccessInherit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p := h.pass(t, k).Problem(); p == nil || p.Reason != contract.ReasonForeignInterference {
+		t.Errorf("got %v", p)
+	}
+}
+
+func TestAFullDiskHasItsReason(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.SetDiskFree(0)
+	if p := h.pass(t, keep.New(h.Host(), h.book)).Problem(); p == nil || p.Reason != contract.ReasonDiskFull {
+		t.Errorf("got %v", p)
+	}
+}
+
+func TestAVariableThatWasThereIsPutBack(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	ctx, environment := t.Context(), h.Host().Environment
+	if err := environment.Set(ctx, "Http_Proxy", "before"); err != nil {
+		t.Fatal(err)
+	}
+	h.book.Manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "ours"}
+	k := keep.New(h.Host(), h.book)
+	h.pass(t, k)
+	h.book.Manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "ours too"}
+	h.pass(t, k)
+	h.book.Manifest.EnvironmentVars = nil
+	h.pass(t, k)
+	all, err := environment.All(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range all {
+		if strings.EqualFold(name, "HTTP_PROXY") && value != "before" {
+			t.Errorf("%s is %q", name, value)
+		}
+	}
+}
