@@ -18,7 +18,7 @@ import (
 )
 
 // version is set with -ldflags "-X main.version=…".
-var version = "dev" //nolint:gochecknoglobals // the linker can set nothing else
+var version = "dev"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -205,6 +205,23 @@ func fileViolations(f File, services map[string]Service) (all []error) {
 	if ownPath(f.Path) {
 		complain("this file or folder is the daemon's own")
 	}
+	all = append(all, contentViolations(f)...)
+	all = append(all, variableViolations(f.NodeVariables, f.HostVariables)...)
+	for _, name := range f.Services {
+		service, ok := services[name]
+		if !ok {
+			complain("service %q, which would be restarted, is not in the manifest", name)
+		}
+		// A service waits for the late files that name it, and a bootstrap service can't wait.
+		if ok && service.Bootstrap && f.Late() {
+			complain("bootstrap service %q can't need a file that is written late", name)
+		}
+	}
+	return all
+}
+
+func contentViolations(f File) (all []error) {
+	complain := func(text string) { all = append(all, errors.New(text)) }
 	switch {
 	case (f.Digest == "") == (f.Content == ""):
 		complain("exactly one of sha256 and content must be given")
@@ -224,17 +241,6 @@ func fileViolations(f File, services map[string]Service) (all []error) {
 		}
 		if !utf8.ValidString(f.Content) || strings.ContainsRune(f.Content, 0) {
 			complain("content is not text")
-		}
-	}
-	all = append(all, variableViolations(f.NodeVariables, f.HostVariables)...)
-	for _, name := range f.Services {
-		service, ok := services[name]
-		if !ok {
-			complain("service %q, which would be restarted, is not in the manifest", name)
-		}
-		// A service waits for the late files that name it, and a bootstrap service can't wait.
-		if ok && service.Bootstrap && f.Late() {
-			complain("bootstrap service %q can't need a file that is written late", name)
 		}
 	}
 	return all

@@ -47,11 +47,11 @@ func Run(ctx context.Context, host winos.Host, where Where) (contract.CleanupAns
 
 // open reads the ledger, unless somebody else could have written it.
 func open(files winos.Files) (*ledger.Book, error) {
-	conflict, err := layout.Conflict(files)
+	trusted, err := layout.Trusted(files)
 	if err != nil {
 		return nil, err
 	}
-	if conflict != nil {
+	if !trusted {
 		return &ledger.Book{}, nil
 	}
 	return ledger.Open(files)

@@ -13,7 +13,6 @@ import (
 // attempt runs a verb that may die; it says whether it lived to leave an answer.
 func attempt(t *testing.T, r *rig, verb contract.Verb, request any) bool {
 	t.Helper()
-	const id = "call-0"
 	content, err := json.Marshal(request)
 	if err != nil {
 		t.Fatal(err)

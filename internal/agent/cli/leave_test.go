@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -35,7 +36,7 @@ func TestA32_CleanupGivesTheHostBackAsItWas(t *testing.T) {
 			set(t, r, "NO_PROXY", ".corp")
 		}},
 		"a host with files in our directories": {func(t *testing.T, r *rig) {
-			for _, path := range []string{contract.DirTemp + `\user.txt`, contract.DirLog + `\app\app.log`, `C:\var\lib\cni\networks\other\10.0.0.1`} {
+			for _, path := range []string{contract.DirTemp + `\user.txt`, contract.DirLog + `\app\app.log`, `C:\var\lib\cni\networks\theirs\10.0.0.1`} {
 				write(t, r, path, "theirs", winos.AccessInherit)
 			}
 		}},
@@ -194,5 +195,26 @@ func write(t *testing.T, r *rig, path, content string, access winos.Access) {
 	}
 	if err := winos.WriteFile(files, path, strings.NewReader(content), access); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestCleanupGivesTheHostItsNameBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{Hostname: "WIN-OLD", Costs: sim.Costs{ShutdownDelay: 20 * time.Millisecond}})
+	boot, err := r.WaitBoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, call[contract.PrepareAnswer](t, r, contract.VerbPrepare, contract.PrepareRequest{Hostname: "win-a"}))
+	<-boot.Down
+	if _, err = r.WaitBoot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	join(t, r)
+	if answer := cleanUp(t, r); !answer.RebootAdvised {
+		t.Error("it does not say that the name comes back with the next boot")
+	}
+	for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
+		t.Error(line)
 	}
 }

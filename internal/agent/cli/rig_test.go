@@ -89,14 +89,6 @@ func (r *rig) plant(t *testing.T) {
 	}
 }
 
-// unplant removes the exchange directory, as the operator does at the end.
-func (r *rig) unplant(t *testing.T) {
-	t.Helper()
-	if err := winos.RemoveAll(r.Host().Files, r.Home()+`\`+contract.ExchangeDir); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // call runs a verb as a process of the machine, through the exchange directory, and gives its answer.
 func call[Result any](t *testing.T, r *rig, verb contract.Verb, request any) contract.Answer[Result] {
 	t.Helper()

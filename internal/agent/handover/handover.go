@@ -46,36 +46,41 @@ func Run(ctx context.Context, host winos.Host, self string, request contract.Han
 	if err = layout.Ensure(host.Files, book, layout.Directories()...); err != nil {
 		return answer, place.Problem(err)
 	}
-	restart, err := credentials(host.Files, request)
+	changed, err := credentials(host.Files, request)
 	if err != nil {
 		return answer, err
 	}
-	exe, err := differs(ctx, host.Files, self)
-	if err != nil {
-		return answer, place.Problem(err)
+	if err = installed(ctx, host, book, self, serviceConfig(request), changed); err != nil {
+		return answer, err
 	}
-	config := serviceConfig(request)
-	before, err := host.Services.Get(ctx, config.Name)
-	if err != nil && !errors.Is(err, winos.ErrNotFound) {
-		return answer, problem("looking at", err)
-	}
-	if err == nil && !target.Managed(before.Description) {
-		return answer, contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours", config.Name)
-	}
-	if restart || exe || !plan.Equal(before.ServiceConfig, config) || stuck(before.State) {
-		if err = install(ctx, host, book, self, config, exe); err != nil {
-			return answer, err
-		}
-	}
-	if err = host.Services.Start(ctx, config.Name); err != nil {
+	if err = host.Services.Start(ctx, contract.ServiceDaemon); err != nil {
 		return answer, problem("starting", err)
 	}
-	after, err := host.Services.Get(ctx, config.Name)
+	after, err := host.Services.Get(ctx, contract.ServiceDaemon)
 	if err != nil {
 		return answer, problem("looking at", err)
 	}
 	answer.ServiceRunning = after.State == winos.ServiceRunning
 	return answer, place.Sweep(host.Files, book)
+}
+
+// installed brings program and service up to date. A running one is left alone unless it has to be another, or its credentials have changed.
+func installed(ctx context.Context, host winos.Host, book *ledger.Book, self string, config winos.ServiceConfig, changed bool) error {
+	exe, err := differs(ctx, host.Files, self)
+	if err != nil {
+		return place.Problem(err)
+	}
+	before, err := host.Services.Get(ctx, config.Name)
+	if err != nil && !errors.Is(err, winos.ErrNotFound) {
+		return problem("looking at", err)
+	}
+	if err == nil && !target.Managed(before.Description) {
+		return contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours", config.Name)
+	}
+	if changed || exe || !plan.Equal(before.ServiceConfig, config) || stuck(before.State) {
+		return install(ctx, host, book, self, config, exe)
+	}
+	return nil
 }
 
 // check refuses what can only be a mix-up.

@@ -238,6 +238,7 @@ func (s *signer) set(deny, down int) {
 }
 
 func newSigner(t *testing.T) *signer {
+	t.Helper()
 	s := &signer{t: t, deny: -1, api: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{requests(): "CertificateSigningRequestList"})}
 	s.api.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		s.mu.Lock()

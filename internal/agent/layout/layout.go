@@ -84,6 +84,12 @@ func Conflict(files winos.Files) (*contract.Problem, error) {
 	return conflict(), nil
 }
 
+// Trusted says whether nobody but Administrators could have written what lies in C:\k, its ledger included. It changes nothing.
+func Trusted(files winos.Files) (bool, error) {
+	state, err := look(files)
+	return state != foreign, err
+}
+
 func conflict() *contract.Problem {
 	return contract.NewProblem(contract.ReasonConflictingSoftware, "%s exists, is not empty and may be opened by others than Administrators; rename or remove it", contract.DirK)
 }

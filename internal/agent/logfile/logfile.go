@@ -45,7 +45,7 @@ func (w *Writer) Write(line []byte) (int, error) {
 	defer w.mu.Unlock()
 	if w.out == nil || w.size > 0 && w.size+int64(len(line)) > w.limit {
 		if err := errors.Join(w.end(), w.begin()); err != nil {
-			return len(line), nil //nolint:nilerr // see above
+			return len(line), nil
 		}
 	}
 	n, err := w.out.Write(line)

@@ -70,7 +70,7 @@ func TestALateServiceWaitsForTheNetworkAndSaysSo(t *testing.T) {
 
 func TestA13_DriftIsRepaired(t *testing.T) {
 	for name, c := range map[string]struct {
-		break_ func(t *testing.T, r *rig) error
+		damage func(t *testing.T, r *rig) error
 		whole  func(t *testing.T, r *rig) bool
 	}{
 		"a service stopped by hand": {
@@ -127,7 +127,7 @@ func TestA13_DriftIsRepaired(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				holds(t, r)
-				if err := c.break_(t, r); err != nil {
+				if err := c.damage(t, r); err != nil {
 					t.Fatal(err)
 				}
 				if c.whole(t, r) {
