@@ -2,10 +2,14 @@ package lifecycle
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
@@ -14,10 +18,20 @@ type Care struct {
 	Node *corev1.Node
 	// Rejoin says why the host must walk the way in again; nil when it need not.
 	Rejoin *contract.Problem
-	// Update says that another version is desired, and the host must walk the way in again as soon as the budget allows.
-	Update bool
+	// Update says what another desired version asks for; nil when there is none.
+	Update *Update
 	// Outcome is how the node is: done, or what it waits for.
 	Outcome Outcome
+}
+
+// Update is the way to another version.
+type Update struct {
+	Version string
+	// Walk says that the host must walk the way in again, because it lacks payload or its daemon is of another operator version. Otherwise the
+	// daemon pulls the new manifest by itself, without SSH.
+	Walk bool
+	// Disruptive says that pods feel it, so it waits for the rollout budget.
+	Disruptive bool
 }
 
 // Keep looks at a host that has joined, through its Node only, and puts our marks back where they are gone.
@@ -40,7 +54,7 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	status.Version, status.KubeletVersion = node.Annotations[contract.VersionAnnotation], node.Status.NodeInfo.KubeletVersion
 	care := Care{Node: node}
 	if desired, _, err := w.Desired.Current(ctx); err == nil && desired.Version != status.DesiredVersion {
-		care.Update = true
+		care.Update = w.compare(ctx, status.DesiredVersion, desired)
 		care.Outcome = Wait(0, contract.ReasonVersionPending, "version %s is desired and waits for the rollout budget", desired.Version)
 		return care, nil
 	}
@@ -53,4 +67,45 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 		return care, nil
 	}
 	return care, w.uncordon(ctx, node)
+}
+
+// compare says what it takes to come from a published version to the desired one. A version whose manifest can't be read any more is
+// walked away from.
+func (w *Walker) compare(ctx context.Context, from string, to blueprint.Desired) *Update {
+	update := &Update{Version: to.Version, Walk: true, Disruptive: true}
+	if release(from) != release(to.Version) {
+		return update
+	}
+	published := &corev1.ConfigMap{}
+	if err := w.Client.Get(ctx, types.NamespacedName{Namespace: w.Namespace, Name: contract.ServicesConfigMapPrefix + from}, published); err != nil {
+		return update
+	}
+	old, err := contract.ManifestFromConfigMap(published.Data)
+	if err != nil {
+		return update
+	}
+	had := map[string]bool{}
+	for _, b := range blobs(old) {
+		had[b.Digest] = true
+	}
+	update.Walk = slices.ContainsFunc(blobs(to.Manifest), func(b contract.Blob) bool { return !had[b.Digest] })
+	update.Disruptive = update.Walk || len(blueprint.Restarts(old, to.Manifest)) > 0
+	return update
+}
+
+// release is a version without its manifest's digest: the operator's own.
+func release(version string) string {
+	if cut := strings.LastIndexByte(version, '-'); cut >= 0 {
+		return version[:cut]
+	}
+	return version
+}
+
+// Move lets a host's daemon pull another version.
+func (w *Walker) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node, version string) error {
+	if err := w.mark(ctx, node, Marks{Instance: instance, Version: version}); err != nil {
+		return err
+	}
+	instance.Status.DesiredVersion = version
+	return nil
 }

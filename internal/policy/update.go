@@ -16,9 +16,10 @@ type Verdict struct {
 }
 
 // MayDisrupt decides whether one more node may be taken to another version. maxUnavailable is a number, or a percentage of nodes, rounded
-// up as disruption budgets do; nil means 1. A node counts as unavailable for whatever cause: not Ready, cordoned by us, or not yet at the
-// version that it is being taken to. A node that is unavailable already may always be worked on: it costs nothing more.
-func MayDisrupt(node *corev1.Node, fleet []corev1.Node, maxUnavailable *intstr.IntOrString) Verdict {
+// up as disruption budgets do; nil means 1. A node counts as unavailable for whatever cause: not Ready, cordoned by us, not yet at the
+// version that it is being taken to, or named in busy, which holds those that were let go ahead and do not show it yet. A node that is
+// unavailable already may always be worked on: it costs nothing more.
+func MayDisrupt(node *corev1.Node, fleet []corev1.Node, busy map[string]bool, maxUnavailable *intstr.IntOrString) Verdict {
 	if unavailable(node) {
 		return Verdict{Allowed: true, Why: "the node is unavailable already"}
 	}
@@ -32,7 +33,7 @@ func MayDisrupt(node *corev1.Node, fleet []corev1.Node, maxUnavailable *intstr.I
 	}
 	down := 0
 	for i := range fleet {
-		if unavailable(&fleet[i]) {
+		if busy[fleet[i].Name] || unavailable(&fleet[i]) {
 			down++
 		}
 	}

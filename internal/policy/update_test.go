@@ -48,7 +48,7 @@ func TestMayDisrupt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			verdict := policy.MayDisrupt(&test.node, test.fleet, test.budget)
+			verdict := policy.MayDisrupt(&test.node, test.fleet, nil, test.budget)
 			if verdict.Allowed != test.allowed {
 				t.Errorf("allowed = %v: %s", verdict.Allowed, verdict.Why)
 			}
@@ -56,6 +56,16 @@ func TestMayDisrupt(t *testing.T) {
 				t.Error("a verdict without a reason")
 			}
 		})
+	}
+}
+
+func TestANodeThatWasLetGoAheadCountsAtOnce(t *testing.T) {
+	t.Parallel()
+	first, second := readyNode(), readyNode()
+	first.Name, second.Name = "first", "second"
+	fleet := []corev1.Node{first, second}
+	if verdict := policy.MayDisrupt(&second, fleet, map[string]bool{"first": true}, nil); verdict.Allowed {
+		t.Errorf("a second node was let go ahead before the first one showed it: %s", verdict.Why)
 	}
 }
 

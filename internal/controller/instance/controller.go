@@ -3,6 +3,7 @@ package instance
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -41,6 +42,8 @@ type Reconciler struct {
 
 	mu    sync.Mutex
 	lives map[types.UID]*life
+	// disrupted are the nodes that were let go ahead to another version and have not arrived there.
+	disrupted map[string]bool
 }
 
 // life is what is kept of an instance between reconciles. The leader is the only writer of a status, so what it wrote last is truer than
@@ -100,6 +103,7 @@ func (r *Reconciler) life(instance *v1alpha1.WindowsInstance) *life {
 func (r *Reconciler) end(instance *v1alpha1.WindowsInstance) {
 	r.mu.Lock()
 	delete(r.lives, instance.UID)
+	delete(r.disrupted, instance.Status.NodeName)
 	r.mu.Unlock()
 	r.walker.Slots.Release(instance.UID)
 	r.walker.Claims.Forget(instance.UID)
@@ -193,36 +197,75 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 		w.instance.Status.Phase = v1alpha1.PhasePending
 		w.report(lifecycle.Wait(0, care.Rejoin.Reason, "%s", care.Rejoin.Detail))
 		return w.join(ctx)
-	case care.Update:
-		config, fleet, err := w.fleet(ctx)
-		if err != nil {
-			return ctrl.Result{}, err
-		}
-		verdict := policy.MayDisrupt(care.Node, fleet, config.Spec.Rollout.MaxUnavailable)
-		if !verdict.Allowed {
-			logf.FromContext(ctx).V(1).Info("update waits", "why", verdict.Why)
-			w.report(care.Outcome)
-			return w.result(ctx, budgetRetry)
-		}
-		logf.FromContext(ctx).Info("updating", "why", verdict.Why)
-		w.instance.Status.Phase = v1alpha1.PhasePending
-		return w.join(ctx)
+	case care.Update != nil:
+		return w.update(ctx, care)
+	}
+	if care.Outcome.IsDone() {
+		w.arrived(w.instance.Status.NodeName)
 	}
 	w.report(care.Outcome)
 	return w.result(ctx, care.Outcome.After)
 }
 
-// fleet reads the settings and all nodes of ours.
-func (w *walk) fleet(ctx context.Context) (*v1alpha1.WindowsMachineConfig, []corev1.Node, error) {
+// arrived gives back a place in the rollout budget.
+func (r *Reconciler) arrived(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.disrupted, node)
+}
+
+// update takes a host to another version as soon as it may.
+func (w *walk) update(ctx context.Context, care lifecycle.Care) (ctrl.Result, error) {
+	if care.Update.Disruptive {
+		verdict, err := w.mayDisrupt(ctx, care.Node)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if !verdict.Allowed {
+			logf.FromContext(ctx).V(1).Info("update waits", "version", care.Update.Version, "why", verdict.Why)
+			w.report(care.Outcome)
+			return w.result(ctx, budgetRetry)
+		}
+		logf.FromContext(ctx).Info("updating", "version", care.Update.Version, "overSSH", care.Update.Walk, "why", verdict.Why)
+	}
+	if care.Update.Walk {
+		w.instance.Status.Phase = v1alpha1.PhasePending
+		return w.join(ctx)
+	}
+	if err := w.walker.Move(ctx, w.instance, care.Node, care.Update.Version); err != nil {
+		return ctrl.Result{}, err
+	}
+	w.report(lifecycle.Wait(0, contract.ReasonVersionPending, "the daemon of node %s goes to version %s", care.Node.Name, care.Update.Version))
+	return w.result(ctx, 0)
+}
+
+// mayDisrupt decides over a view that holds what this process has allowed, so that two hosts never take the last place at once.
+func (w *walk) mayDisrupt(ctx context.Context, node *corev1.Node) (policy.Verdict, error) {
 	config, err := w.config(ctx)
 	if err != nil {
-		return nil, nil, err
+		return policy.Verdict{}, err
 	}
-	nodes := &corev1.NodeList{}
+	nodes, instances := &corev1.NodeList{}, &v1alpha1.WindowsInstanceList{}
 	if err = w.client.List(ctx, nodes, client.MatchingLabels{contract.OSIDLabel: contract.OSIDWindows}); err != nil {
-		return nil, nil, fmt.Errorf("listing nodes: %w", err)
+		return policy.Verdict{}, fmt.Errorf("listing nodes: %w", err)
 	}
-	return config, nodes.Items, nil
+	if err = w.client.List(ctx, instances, client.InNamespace(w.instance.Namespace)); err != nil {
+		return policy.Verdict{}, fmt.Errorf("listing instances: %w", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	busy := map[string]bool{}
+	maps.Copy(busy, w.disrupted)
+	for i := range instances.Items {
+		if s := &instances.Items[i].Status; s.NodeName != "" && s.JoinedTime != nil && s.Phase != v1alpha1.PhaseReady {
+			busy[s.NodeName] = true
+		}
+	}
+	verdict := policy.MayDisrupt(node, nodes.Items, busy, config.Spec.Rollout.MaxUnavailable)
+	if verdict.Allowed {
+		w.disrupted[node.Name] = true
+	}
+	return verdict, nil
 }
 
 // config reads the settings; an absent object means the defaults.

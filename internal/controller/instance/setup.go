@@ -41,7 +41,7 @@ func Setup(mgr ctrl.Manager, options lifecycle.Options, changed <-chan event.Gen
 	}
 	r := &Reconciler{
 		client: mgr.GetClient(), events: mgr.GetEventRecorder("windows-machine-config-operator"), meters: meters,
-		now: options.Now, jitter: rand.Float64, lives: map[types.UID]*life{},
+		now: options.Now, jitter: rand.Float64, lives: map[types.UID]*life{}, disrupted: map[string]bool{},
 	}
 	woken := make(chan event.GenericEvent, wakes)
 	options.Slots = lifecycle.NewSlots(defaultJoins, func(id types.UID) { r.wake(id, woken) })

@@ -70,6 +70,7 @@ func (w *walk) ready(_ context.Context) {
 		now := microless(w.now())
 		status.JoinedTime = &now
 	}
+	w.arrived(status.NodeName)
 	w.report(lifecycle.Done())
 	w.tellSetup()
 }
