@@ -51,7 +51,7 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 			return found, fmt.Errorf("reading the own program: %w", err)
 		}
 	}
-	if found.feature, found.featureErr = host.System.Feature(ctx, prepare.Feature); found.featureErr != nil {
+	if found.feature, found.featureErr = prepare.State(ctx, host.System); found.featureErr != nil {
 		found.feature = ""
 	}
 	if ip, err := host.Network.NodeIP(ctx); err != nil {

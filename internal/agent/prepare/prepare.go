@@ -5,6 +5,7 @@ package prepare
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,15 @@ import (
 
 // Feature is the Windows feature without which no container runs.
 const Feature = "Containers"
+
+// State is the state of that feature. A system that knows no features at all, as Wine, is not held up by them: containerd tells whether containers run.
+func State(ctx context.Context, system winos.System) (winos.FeatureState, error) {
+	state, err := system.Feature(ctx, Feature)
+	if errors.Is(err, winos.ErrUnsupported) {
+		return winos.FeatureEnabled, nil
+	}
+	return state, err
+}
 
 // Needs lists what Run would do, in words; empty means nothing. hostname is the wanted name, or empty to keep the host's own.
 func Needs(facts winos.Facts, feature winos.FeatureState, hostname string) (needs []string) {
@@ -45,7 +55,7 @@ func Run(ctx context.Context, host winos.Host, request contract.PrepareRequest) 
 	if !facts.Admin {
 		return answer, contract.NewProblem(contract.ReasonNotAdministrator, "the user is not an administrator")
 	}
-	feature, err := host.System.Feature(ctx, Feature)
+	feature, err := State(ctx, host.System)
 	if err != nil {
 		return answer, contract.NewProblem(contract.ReasonFeatureMissing, "asking for the feature %s: %v", Feature, err)
 	}
