@@ -41,9 +41,6 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("a control plane is started")
-	}
 	c, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr, Audit: true})
 	if err != nil {
 		t.Fatal(err)
