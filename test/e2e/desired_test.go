@@ -3,12 +3,14 @@ package e2e_test
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/scene"
 )
@@ -48,7 +50,7 @@ func TestA14_AServiceThatLeavesTheManifestLeavesTheNodes(t *testing.T) {
 	if err := scene.WritePayload(lesser, "csi-proxy.exe"); err != nil {
 		t.Fatal(err)
 	}
-	o.Payload = whole
+	o.Payload, o.Arguments = whole, []string{"--manifest-retention", "1s"}
 	s := own(t, o)
 	hosts := s.hosts(t, 2)
 	s.join(t, hosts...)
@@ -86,6 +88,34 @@ func TestA14_AServiceThatLeavesTheManifestLeavesTheNodes(t *testing.T) {
 		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + old}, &corev1.ConfigMap{})
 		return apierrors.IsNotFound(err), "", client.IgnoreNotFound(err)
 	})
+}
+
+func TestASettingReachesNodesWithoutSSH(t *testing.T) {
+	s := own(t, options(3))
+	hosts := s.hosts(t, 3)
+	s.join(t, hosts...)
+	old := s.instance(t, hosts[0]).Status.Version
+	spec := *options(0).Settings
+	spec.Logging.Debug = true
+	if err := s.Configure(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hosts {
+		s.await(t, h.Name+" to reach the new version", func(ctx context.Context) (bool, string, error) {
+			i, err := s.Instance(ctx, h)
+			if err != nil {
+				return false, "", err
+			}
+			return i.Status.Version != old && i.Status.Reason == string(contract.ReasonNodeReady), i.Status.Version + " " + i.Status.Reason + " " + i.Status.Message, nil
+		})
+		if c := h.Server.Counters(); c.Connections != 1 {
+			t.Errorf("%s: %d SSH connections, want the one of its join", h.Name, c.Connections)
+		}
+		kubelet, err := h.Machine.Host().Services.Get(t.Context(), contract.ServiceKubelet)
+		if err != nil || !strings.Contains(kubelet.Command, "--v=4") || kubelet.State != winos.ServiceRunning {
+			t.Errorf("%s: kubelet %s: %s, %v", h.Name, kubelet.State, kubelet.Command, err)
+		}
+	}
 }
 
 func TestA15_TheVersionAnnotationComesBack(t *testing.T) {

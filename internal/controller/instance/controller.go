@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -25,8 +27,8 @@ import (
 const (
 	// defaultDrainTimeout stands where no WindowsMachineConfig says otherwise; it is the CRD's default, too.
 	defaultDrainTimeout = 10 * time.Minute
-	// budgetRetry is how often a node that may not be disturbed yet asks again. Node events ask earlier.
-	budgetRetry = 15 * time.Second
+	// budgetRetry is a safety net for a node that may not be disturbed yet: its turn is an event.
+	budgetRetry = time.Minute
 	// pausedRetry is a safety net: unpausing is an event.
 	pausedRetry = time.Hour
 )
@@ -42,8 +44,12 @@ type Reconciler struct {
 
 	mu    sync.Mutex
 	lives map[types.UID]*life
-	// disrupted are the nodes that were let go ahead to another version and have not arrived there.
+	// disrupted are the nodes that were let go ahead to another version and have not arrived there; waiters are the instances whose turn
+	// comes when one of them has, first come first.
 	disrupted map[string]bool
+	waiters   []types.UID
+	// woken has instances reconciled.
+	woken chan event.GenericEvent
 }
 
 // life is what is kept of an instance between reconciles. The leader is the only writer of a status, so what it wrote last is truer than
@@ -104,6 +110,7 @@ func (r *Reconciler) end(instance *v1alpha1.WindowsInstance) {
 	r.mu.Lock()
 	delete(r.lives, instance.UID)
 	delete(r.disrupted, instance.Status.NodeName)
+	r.stopWaiting(instance.UID)
 	r.mu.Unlock()
 	r.walker.Slots.Release(instance.UID)
 	r.walker.Claims.Forget(instance.UID)
@@ -207,11 +214,24 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 	return w.result(ctx, care.Outcome.After)
 }
 
-// arrived gives back a place in the rollout budget.
+// arrived gives back a place in the rollout budget, if the node had one, and lets the next instance that waits ask again.
 func (r *Reconciler) arrived(node string) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	delete(r.disrupted, node)
+	var next types.UID
+	if len(r.waiters) > 0 {
+		next = r.waiters[0]
+		r.waiters = r.waiters[1:]
+	}
+	r.mu.Unlock()
+	if next != "" {
+		r.wake(next)
+	}
+}
+
+// stopWaiting takes an instance out of the queue. r.mu is held.
+func (r *Reconciler) stopWaiting(id types.UID) {
+	r.waiters = slices.DeleteFunc(r.waiters, func(waiter types.UID) bool { return waiter == id })
 }
 
 // update takes a host to another version as soon as it may.
@@ -261,9 +281,13 @@ func (w *walk) mayDisrupt(ctx context.Context, node *corev1.Node) (policy.Verdic
 			busy[s.NodeName] = true
 		}
 	}
+	delete(busy, node.Name) // it does not wait for itself
 	verdict := policy.MayDisrupt(node, nodes.Items, busy, config.Spec.Rollout.MaxUnavailable)
+	w.stopWaiting(w.instance.UID)
 	if verdict.Allowed {
 		w.disrupted[node.Name] = true
+	} else {
+		w.waiters = append(w.waiters, w.instance.UID)
 	}
 	return verdict, nil
 }

@@ -42,9 +42,9 @@ func Setup(mgr ctrl.Manager, options lifecycle.Options, changed <-chan event.Gen
 	r := &Reconciler{
 		client: mgr.GetClient(), events: mgr.GetEventRecorder("windows-machine-config-operator"), meters: meters,
 		now: options.Now, jitter: rand.Float64, lives: map[types.UID]*life{}, disrupted: map[string]bool{},
+		woken: make(chan event.GenericEvent, wakes),
 	}
-	woken := make(chan event.GenericEvent, wakes)
-	options.Slots = lifecycle.NewSlots(defaultJoins, func(id types.UID) { r.wake(id, woken) })
+	options.Slots = lifecycle.NewSlots(defaultJoins, r.wake)
 	options.Claims = lifecycle.NewClaims()
 	if r.walker, err = lifecycle.New(options); err != nil {
 		return err
@@ -56,7 +56,7 @@ func Setup(mgr ctrl.Manager, options lifecycle.Options, changed <-chan event.Gen
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(named(contract.PrivateKeySecret))).
 		Watches(&v1alpha1.WindowsMachineConfig{}, handler.EnqueueRequestsFromMapFunc(r.limit), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Channel(changed, handler.EnqueueRequestsFromMapFunc(r.all))).
-		WatchesRawSource(source.Channel(woken, &handler.EnqueueRequestForObject{}, source.WithBufferSize[client.Object, reconcile.Request](wakes))).
+		WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{}, source.WithBufferSize[client.Object, reconcile.Request](wakes))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 	if err != nil {
@@ -69,7 +69,7 @@ func Setup(mgr ctrl.Manager, options lifecycle.Options, changed <-chan event.Gen
 const defaultJoins = 10
 
 // wake has a waiting instance reconciled.
-func (r *Reconciler) wake(id types.UID, woken chan<- event.GenericEvent) {
+func (r *Reconciler) wake(id types.UID) {
 	r.mu.Lock()
 	found, ok := r.lives[id]
 	r.mu.Unlock()
@@ -79,7 +79,7 @@ func (r *Reconciler) wake(id types.UID, woken chan<- event.GenericEvent) {
 	instance := &v1alpha1.WindowsInstance{}
 	instance.Namespace, instance.Name = found.key.Namespace, found.key.Name
 	select {
-	case woken <- event.GenericEvent{Object: instance}:
+	case r.woken <- event.GenericEvent{Object: instance}:
 	default:
 	}
 }
