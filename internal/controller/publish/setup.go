@@ -137,6 +137,7 @@ func (r *retirer) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("retire").WithOptions(settings()).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(published(r.namespace))).
 		Watches(&corev1.Node{}, enqueue, builder.WithPredicates(versionsChanged())).
+		Watches(&v1alpha1.WindowsInstance{}, enqueue, builder.WithPredicates(instanceMoved())).
 		WatchesRawSource(source.Channel(r.source.Changed(), handler.TypedEnqueueRequestsFromMapFunc(one))).
 		Complete(r)
 }
@@ -158,6 +159,18 @@ func published(namespace string) predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == namespace && strings.HasPrefix(o.GetName(), contract.ServicesConfigMapPrefix)
 	})
+}
+
+// instanceMoved lets an instance through when it goes, or comes to another version.
+func instanceMoved() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			old, okOld := e.ObjectOld.(*v1alpha1.WindowsInstance)
+			instance, okNew := e.ObjectNew.(*v1alpha1.WindowsInstance)
+			return okOld && okNew && (old.Status.Version != instance.Status.Version || old.Status.DesiredVersion != instance.Status.DesiredVersion)
+		},
+	}
 }
 
 // versionsChanged lets a Node through when the versions that it names change, and when it appears or goes.
