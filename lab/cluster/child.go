@@ -6,8 +6,8 @@ import (
 )
 
 // StartChild starts a command that can't outlive the calling process, whatever
-// ends that; on Linux only, elsewhere it is a plain child. It sets the command's
-// SysProcAttr and Cancel. The returned wait, to be called once, returns when the
+// ends that; on Linux only, elsewhere it is a plain child. It adds to the command's
+// SysProcAttr and sets its Cancel. The returned wait, to be called once, returns when the
 // command has ended, as exec.Cmd.Wait does.
 //
 // The command is started and waited for on one OS thread that does nothing else:

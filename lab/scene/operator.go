@@ -32,11 +32,15 @@ type Operator struct {
 	Log string
 	// Health is the address of its probes.
 	Health string
+	// Metrics is the address of its metrics, empty unless Options.Metrics was set.
+	Metrics string
 
-	args  []string
-	env   []string
-	cmd   *exec.Cmd
-	ended chan error
+	confinement *confinement
+	payload     string
+	args        []string
+	env         []string
+	cmd         *exec.Cmd
+	ended       chan error
 	// Starts counts runs.
 	Starts atomic.Int32
 }
@@ -50,22 +54,37 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("getting the operator's credential: %w", err)
 	}
+	o := &Operator{
+		Log: filepath.Join(s.Dir, "operator.log"), payload: payloadDir,
+		env: []string{"PATH=" + os.Getenv("PATH"), "WATCH_NAMESPACE=" + contract.OperatorNamespace, "POD_NAME=windows-machine-config-operator-lab"},
+	}
+	if o.confinement, err = newConfinement(s.Dir); err != nil {
+		return nil, err
+	}
 	path := filepath.Join(s.Dir, "operator.kubeconfig")
-	if err = os.WriteFile(path, kubeconfig, 0o600); err != nil {
+	if err = o.confinement.secret(path, kubeconfig); err != nil {
 		return nil, fmt.Errorf("writing the operator's kubeconfig: %w", err)
 	}
-	health, err := freePort()
+	binary, err := o.confinement.lend(s.options.Operator)
 	if err != nil {
 		return nil, err
 	}
-	args := []string{s.options.Operator, "--kubeconfig", path, flagPayload, payloadDir, "--metrics-bind-address", "0", "--health-probe-bind-address", health}
-	if s.options.Debug {
-		args = append(args, "--debugLogging")
+	if o.Health, err = freePort(); err != nil {
+		return nil, err
 	}
-	return &Operator{
-		Log: filepath.Join(s.Dir, "operator.log"), Health: health, args: args,
-		env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.Dir, "WATCH_NAMESPACE=" + contract.OperatorNamespace, "POD_NAME=windows-machine-config-operator-lab"},
-	}, nil
+	metrics := "0"
+	if s.options.Metrics {
+		if o.Metrics, err = freePort(); err != nil {
+			return nil, err
+		}
+		metrics = o.Metrics
+	}
+	o.args = []string{binary, "--kubeconfig", path, "--metrics-bind-address", metrics, "--health-probe-bind-address", o.Health}
+	if s.options.Debug {
+		o.args = append(o.args, "--debugLogging")
+	}
+	o.args = append(o.args, s.options.Arguments...)
+	return o, nil
 }
 
 // freePort finds a loopback port that is free now.
@@ -113,8 +132,13 @@ func (o *Operator) Launch(ctx context.Context) error {
 		return fmt.Errorf("opening the operator's log: %w", err)
 	}
 	defer output.Close()
-	o.cmd = exec.CommandContext(context.WithoutCancel(ctx), o.args[0], o.args[1:]...)
-	o.cmd.Env, o.cmd.Stdout, o.cmd.Stderr = o.env, output, output
+	payload, err := o.confinement.lend(o.payload)
+	if err != nil {
+		return err
+	}
+	o.cmd = exec.CommandContext(context.WithoutCancel(ctx), o.args[0], append(slices.Clone(o.args[1:]), flagPayload, payload)...)
+	o.cmd.Env, o.cmd.Stdout, o.cmd.Stderr = slices.Clone(o.env), output, output
+	o.confinement.apply(o.cmd)
 	ended, err := cluster.StartChild(o.cmd)
 	if err != nil {
 		return fmt.Errorf("starting the operator: %w", err)
@@ -127,8 +151,14 @@ func (o *Operator) Launch(ctx context.Context) error {
 }
 
 // SetPayload gives its next run another payload directory.
-func (o *Operator) SetPayload(dir string) {
-	o.args[slices.Index(o.args, flagPayload)+1] = dir
+func (o *Operator) SetPayload(dir string) { o.payload = dir }
+
+// PID of its process, 0 when it does not run.
+func (o *Operator) PID() int {
+	if o.cmd == nil {
+		return 0
+	}
+	return o.cmd.Process.Pid
 }
 
 // Ended delivers how it ended, when that was its own idea.

@@ -45,6 +45,10 @@ type Options struct {
 	Progress io.Writer
 	// Debug makes the operator log in detail.
 	Debug bool
+	// Metrics makes the operator serve its metrics: see Operator.Metrics.
+	Metrics bool
+	// Arguments are further ones for the operator.
+	Arguments []string
 }
 
 // Scene is everything, running.
@@ -102,6 +106,9 @@ func (s *Scene) startCluster(ctx context.Context) (err error) {
 	})
 	if err != nil {
 		return fmt.Errorf("starting the control plane: %w", err)
+	}
+	if err = s.lookHere(); err != nil {
+		return err
 	}
 	scheme := runtime.NewScheme()
 	if err = errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {

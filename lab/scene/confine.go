@@ -1,0 +1,159 @@
+package scene
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+)
+
+// Nonroot is the user and group that the operator's process gets when the scene is run by root, which alone may choose. It is what images
+// call nonroot that have no list of users.
+const Nonroot = 65532
+
+// confinement makes the operator's process as poor as its container does: not root, and with nowhere to write. Its working directory, home and
+// directory for temporary files are one that nobody may write into.
+type confinement struct {
+	// user that the process gets; 0 leaves it that of the scene.
+	user uint32
+	// sealed is the directory that can't be written.
+	sealed string
+	// dir is the scene's, which the process may pass through but not list.
+	dir  string
+	lent int
+}
+
+func newConfinement(dir string) (*confinement, error) {
+	c := &confinement{sealed: filepath.Join(dir, "sealed"), dir: dir}
+	if err := os.Mkdir(c.sealed, 0o555); err != nil {
+		return nil, fmt.Errorf("making a directory without anything: %w", err)
+	}
+	if os.Geteuid() != 0 {
+		return c, nil
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return nil, fmt.Errorf("opening a way through the scene's directory: %w", err)
+	}
+	if passable(dir) && changesUser() {
+		c.user = Nonroot
+	}
+	return c, nil
+}
+
+// changesUser says whether this process may start others as Nonroot: a root in a user namespace of its own may not.
+func changesUser() bool {
+	nothing, err := exec.LookPath("true")
+	if err != nil {
+		return false
+	}
+	probe := exec.Command(nothing) //nolint:noctx // it ends at once
+	become(probe, Nonroot)
+	return probe.Run() == nil
+}
+
+// apply confines a command that has not started yet.
+func (c *confinement) apply(cmd *exec.Cmd) {
+	cmd.Dir = c.sealed
+	cmd.Env = append(cmd.Env, "HOME="+c.sealed, "TMPDIR="+c.sealed)
+	if c.user != 0 {
+		become(cmd, c.user)
+	}
+}
+
+// secret writes a file that only the process and the scene's own user may read.
+func (c *confinement) secret(path string, content []byte) error {
+	if err := os.WriteFile(path, content, 0o600); err != nil || c.user == 0 {
+		return err
+	}
+	return errors.Join(os.Chown(path, 0, int(c.user)), os.Chmod(path, 0o640))
+}
+
+// lend gives the path under which the process can read what lies at path: the same, or a copy where the way there is closed to it.
+func (c *confinement) lend(path string) (string, error) {
+	path, err := filepath.Abs(path) // its working directory is another
+	if err != nil {
+		return "", fmt.Errorf("finding %s for the operator: %w", path, err)
+	}
+	if c.user == 0 || readable(path) {
+		return path, nil
+	}
+	c.lent++
+	to := filepath.Join(c.dir, "lent-"+strconv.Itoa(c.lent))
+	if err := duplicate(path, to); err != nil {
+		return "", fmt.Errorf("copying %s for the operator: %w", path, err)
+	}
+	return to, nil
+}
+
+func duplicate(from, to string) error {
+	info, err := os.Stat(from)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		err = os.CopyFS(to, os.DirFS(from))
+	default:
+		err = copyFile(from, to)
+	}
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(to, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Chmod(path, 0o755)) // directories and programs want it, and other files don't mind
+	})
+}
+
+func copyFile(from, to string) (err error) {
+	source, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	target, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(target, source)
+	return errors.Join(err, target.Close())
+}
+
+// readable says whether everybody can read a file or a whole directory.
+func readable(path string) bool {
+	if !passable(filepath.Dir(path)) {
+		return false
+	}
+	err := filepath.WalkDir(path, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil && (info.Mode().Perm()&0o004 == 0 || info.IsDir() && info.Mode().Perm()&0o001 == 0) {
+			err = fs.ErrPermission
+		}
+		return err
+	})
+	return err == nil
+}
+
+// passable says whether everybody may pass through a directory and all above it.
+func passable(dir string) bool {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return false
+	}
+	for {
+		info, err := os.Stat(dir)
+		if err != nil || info.Mode().Perm()&0o001 == 0 {
+			return false
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return true
+		}
+		dir = parent
+	}
+}

@@ -1,0 +1,24 @@
+package scene
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// lookHere makes the operator's namespace the default of the kubeconfig, so that a plain `kubectl get wininst` shows the hosts.
+func (s *Scene) lookHere() error {
+	config, err := clientcmd.LoadFromFile(s.Cluster.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("reading the lab's kubeconfig: %w", err)
+	}
+	for _, c := range config.Contexts {
+		c.Namespace = contract.OperatorNamespace
+	}
+	if err = clientcmd.WriteToFile(*config, s.Cluster.Kubeconfig); err != nil {
+		return fmt.Errorf("writing the lab's kubeconfig: %w", err)
+	}
+	return nil
+}
