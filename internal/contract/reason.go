@@ -188,7 +188,7 @@ func Explanations() []Explanation {
 		{ReasonNetworkUnsupported, 903, "The cluster's network can't carry Windows nodes.", "Use OVN-Kubernetes with hybrid networking configured."},
 		{ReasonClusterFactsIncomplete, 904, "A fact that nodes need could not be read from the cluster.", "Look at the object that is named."},
 		{ReasonPayloadMissing, 905, "The operator's payload lacks a file that every node needs.", "Build the image with a complete payload (make payload)."},
-		{ReasonVersionUnsupported, 906, "The Kubernetes version of this cluster is not supported.", "Install the operator version that the reference page lists for this cluster."},
+		{ReasonVersionUnsupported, 906, "The Kubernetes version of this cluster is not supported.", "Install an operator version that supports this cluster's Kubernetes version: see docs/install.md."},
 		{ReasonAPICallFailed, 907, "A call of the API server did not succeed.", "Nothing to do: it is tried again, and work on hosts goes on where it was. If it lasts, look at the API server."},
 	}
 }
