@@ -35,7 +35,7 @@ func (w *Walker) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if err = w.mark(ctx, node, marks); err != nil {
 		return retry(err)
 	}
-	instance.Status.NodeUID = string(node.UID)
+	instance.Status.NodeUID, instance.Status.DesiredVersion = string(node.UID), desired.Version
 	return Done()
 }
 
@@ -74,7 +74,7 @@ func (w *Walker) handOver(ctx context.Context, instance *v1alpha1.WindowsInstanc
 }
 
 // confirm waits until the daemon reports the desired version and the Node is Ready, then lifts our cordon. There is no limit: the host
-// holds no slot, and its status says what it waits for.
+// holds no slot, and its status says what it waits for. What it was told to have is in the status: a cached Node may not show it yet.
 func (w *Walker) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *Visit) Outcome {
 	node, err := w.node(ctx, instance.Status.NodeName)
 	if err != nil {
@@ -83,8 +83,14 @@ func (w *Walker) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if node == nil {
 		return Fail(contract.NewProblem(contract.ReasonNodePending, "node %s vanished", instance.Status.NodeName))
 	}
+	if problem := Foreign(node, instance); problem != nil {
+		return Fail(problem)
+	}
+	desired := instance.Status.DesiredVersion
+	if err = w.mark(ctx, node, Marks{Instance: instance, Version: desired}); err != nil {
+		return retry(err)
+	}
 	instance.Status.Version, instance.Status.KubeletVersion = node.Annotations[contract.VersionAnnotation], node.Status.NodeInfo.KubeletVersion
-	desired := node.Annotations[contract.DesiredVersionAnnotation]
 	if instance.Status.Version != desired || desired == "" {
 		return Wait(eventRetry, contract.ReasonVersionPending, "node %s has version %q and should have %q%s",
 			node.Name, instance.Status.Version, desired, said(node))

@@ -22,13 +22,14 @@ type Claimant struct {
 // NewClaims makes an empty set.
 func NewClaims() *Claims { return &Claims{owners: map[string]Claimant{}} }
 
-// Claim takes a node name for an instance, or tells who has it. Claiming again is fine.
+// Claim takes a node name for an instance, or tells who has it. Claiming again is fine; claiming another name gives up the one before.
 func (c *Claims) Claim(nodeName string, by Claimant) (owner Claimant, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if owner, taken := c.owners[nodeName]; taken && owner.UID != by.UID {
 		return owner, false
 	}
+	c.forget(by.UID)
 	c.owners[nodeName] = by
 	return by, true
 }
@@ -45,6 +46,10 @@ func (c *Claims) Owner(nodeName string) (Claimant, bool) {
 func (c *Claims) Forget(id types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.forget(id)
+}
+
+func (c *Claims) forget(id types.UID) {
 	for name, owner := range c.owners {
 		if owner.UID == id {
 			delete(c.owners, name)

@@ -28,6 +28,7 @@ func (w *Walker) connect(ctx context.Context, instance *v1alpha1.WindowsInstance
 			return outcome
 		}
 	}
+	instance.Status.HostKey = strings.TrimSpace(visit.conn.HostKey())
 	if !w.Slots.Acquire(instance.UID) {
 		return Wait(slotRetry, contract.ReasonWaitingForSlot, "connected; waiting for a join slot")
 	}
@@ -51,7 +52,6 @@ func (w *Walker) dial(ctx context.Context, instance *v1alpha1.WindowsInstance, v
 		return w.dialFailed(instance, err)
 	}
 	visit.conn, visit.key = conn, key
-	instance.Status.HostKey = strings.TrimSpace(conn.HostKey())
 	return Done()
 }
 
@@ -68,6 +68,7 @@ func (w *Walker) dialFailed(instance *v1alpha1.WindowsInstance, err error) Outco
 	case w.Now().Sub(since.Time) > rebootLimit:
 		return Fail(contract.NewProblem(contract.ReasonRebootNotProven, "rebooted at %s and not back since: %s", since.UTC().Format(time.RFC3339), problem.Detail))
 	default:
+		w.Slots.Release(instance.UID) // it queues again when it is back
 		return Wait(rebootRetry, contract.ReasonRebooting, "rebooting since %s", since.UTC().Format(time.RFC3339))
 	}
 }

@@ -69,6 +69,24 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	return care, w.uncordon(ctx, node)
 }
 
+// Serving gives the host's Node while it is Ready at the version that it was last told to have, whatever is under way for the host; nil
+// otherwise.
+func (w *Walker) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
+	status := &instance.Status
+	if status.JoinedTime == nil || status.Phase == v1alpha1.PhaseRemoving {
+		return nil, nil
+	}
+	node, err := w.node(ctx, status.NodeName)
+	if err != nil || node == nil || Foreign(node, instance) != nil {
+		return nil, err
+	}
+	told := node.Annotations[contract.DesiredVersionAnnotation]
+	if told == "" || told != status.DesiredVersion || !NodeReadyAt(node, told) {
+		return nil, nil
+	}
+	return node, nil
+}
+
 // compare says what it takes to come from a published version to the desired one. A version whose manifest can't be read any more is
 // walked away from.
 func (w *Walker) compare(ctx context.Context, from string, to blueprint.Desired) *Update {

@@ -25,7 +25,7 @@ import (
 const drainRetry = 2 * time.Second
 
 // Leave gives a host back: cordon, connect, drain, clean, forget. It is done when nothing of the instance is left in the cluster, nor, unless
-// the user forces it, on the host. drainTimeout is when to report a drain as blocked; it goes on trying.
+// the user forces it, on the host. drainTimeout is when to report a drain as blocked; it goes on trying. Forced, it tries each step once.
 func (w *Walker) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit, drainTimeout time.Duration) Outcome {
 	node, err := w.ours(ctx, instance)
 	if err != nil {
@@ -39,6 +39,9 @@ func (w *Walker) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	force := instance.Spec.RemovalPolicy == v1alpha1.RemovalForce
 	if outcome := w.vacate(ctx, instance, visit, node, drainTimeout); !outcome.IsDone() && !force {
 		return outcome
+	}
+	if node, err = w.ours(ctx, instance); err != nil { // kubelet may have registered it while we were at the host
+		return retry(err)
 	}
 	if node != nil {
 		err = w.Client.Delete(ctx, node, client.Preconditions{UID: ptr.To(node.UID)})
@@ -67,12 +70,18 @@ func (w *Walker) vacate(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		}
 	}
 	if node != nil && !visit.drained {
-		if outcome := w.drain(ctx, instance, node.Name, timeout); !outcome.IsDone() {
+		outcome := w.drain(ctx, instance, node.Name, timeout)
+		if !outcome.IsDone() && instance.Spec.RemovalPolicy != v1alpha1.RemovalForce {
 			return outcome
 		}
 		visit.drained = true
 	}
-	return w.clean(ctx, visit)
+	if visit.cleaned {
+		return Done()
+	}
+	outcome := w.clean(ctx, visit)
+	visit.cleaned = outcome.IsDone()
+	return outcome
 }
 
 // clean has the daemon take everything away.
@@ -101,9 +110,10 @@ func (w *Walker) drain(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if len(errs) > 0 {
 		return retry(fmt.Errorf("listing pods of node %s: %w", nodeName, errors.Join(errs...)))
 	}
-	var blocked []string
+	var blocked, ending []string
 	for _, pod := range list.Pods() {
 		if pod.DeletionTimestamp != nil {
+			ending = append(ending, pod.Namespace+"/"+pod.Name)
 			continue
 		}
 		err := helper.EvictPod(pod, policyv1.SchemeGroupVersion)
@@ -120,19 +130,26 @@ func (w *Walker) drain(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return Done()
 	}
 	if w.Now().Sub(instance.Status.DrainTime.Time) > timeout {
-		slices.Sort(blocked)
-		return Wait(drainRetry, contract.ReasonDrainBlocked, "%d pods are left after %s; held by disruption budgets: [%s]", left, timeout, strings.Join(blocked[:min(5, len(blocked))], " "))
+		return Wait(drainRetry, contract.ReasonDrainBlocked, "%d pods are left after %s; held by disruption budgets: [%s]; told to end and still there: [%s]",
+			left, timeout, some(blocked), some(ending))
 	}
 	return Wait(drainRetry, contract.ReasonDraining, "%d pods are left", left)
 }
 
-// ours reads the instance's Node; nil when there is none or it is another's.
+// some names the first few.
+func some(names []string) string {
+	const few = 5
+	slices.Sort(names)
+	return strings.Join(names[:min(few, len(names))], " ")
+}
+
+// ours reads the instance's Node; nil when there is none or it is another's. One that kubelet has just registered has no mark yet.
 func (w *Walker) ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	if instance.Status.NodeName == "" {
 		return nil, nil
 	}
 	node, err := w.node(ctx, instance.Status.NodeName)
-	if err != nil || node == nil || node.Annotations[contract.InstanceAnnotation] != reference(instance) {
+	if err != nil || node == nil || Foreign(node, instance) != nil {
 		return nil, err
 	}
 	return node, nil

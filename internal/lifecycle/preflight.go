@@ -60,6 +60,7 @@ func (w *Walker) recognise(instance *v1alpha1.WindowsInstance, facts contract.Ho
 	if since := instance.Status.RebootTime; since != nil {
 		if instance.Status.Host != nil && instance.Status.Host.BootID == facts.BootID {
 			if w.Now().Sub(since.Time) > rebootLimit {
+				instance.Status.RebootTime = nil // whatever stopped it, the next attempt asks again
 				return Fail(contract.NewProblem(contract.ReasonRebootNotProven, "still in the boot in which the reboot was asked for"))
 			}
 			return Wait(rebootRetry, contract.ReasonRebooting, "the reboot has not begun yet")
@@ -108,6 +109,7 @@ func (w *Walker) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance
 	instance.Status.Host.BootID = answer.BootID
 	needs := strings.Join(visit.found.NeedsPrepare, ", ")
 	visit.End()
+	w.Slots.Release(instance.UID)
 	return Wait(rebootRetry, contract.ReasonRebooting, "rebooting for: %s", needs)
 }
 

@@ -13,6 +13,7 @@ type Visit struct {
 	request []byte // the daemon's certificate request
 	csr     string // name of the CertificateSigningRequest made of it
 	drained bool
+	cleaned bool
 }
 
 // Connected says whether the connection is there and usable.

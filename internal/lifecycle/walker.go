@@ -102,8 +102,15 @@ func (w *Walker) Join() []Phase {
 }
 
 // Resume says at which index of the way in an instance goes on. A remote phase whose connection is gone starts over: everything before
-// it looks first, so nothing is done twice.
-func (w *Walker) Resume(phase v1alpha1.Phase, visit *Visit) int {
+// it looks first, so nothing is done twice. So does a host that waits for a version that is not the desired one any more: that version may
+// be the very reason for which it waits.
+func (w *Walker) Resume(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) int {
+	phase := instance.Status.Phase
+	if phase == v1alpha1.PhaseConfirming {
+		if desired, _, err := w.Desired.Current(ctx); err == nil && desired.Version != instance.Status.DesiredVersion {
+			return 0
+		}
+	}
 	for i, p := range w.Join() {
 		if p.Name == phase && (!p.Remote || visit.Connected()) {
 			return i

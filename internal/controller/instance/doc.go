@@ -7,11 +7,11 @@ package instance
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch;patch,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances/status,verbs=patch,namespace=openshift-windows-machine-config-operator
-// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,resourceNames=cluster,verbs=get;list;watch
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,resourceNames=cluster,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get
-// +kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests,verbs=create;get;list;watch
-// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=cloud-private-key,verbs=get;list;watch,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests,verbs=create;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=cloud-private-key,verbs=list;watch,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups="",resources=serviceaccounts/token,resourceNames=node-bootstrapper,verbs=create,namespace=openshift-machine-config-operator

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -115,11 +116,13 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Reque
 	return requests
 }
 
-// limit follows maxConcurrentJoins; who may go on is woken by the slots.
+// limit follows maxConcurrentJoins; who may go on is woken by the slots. Settings that were deleted are the defaults.
 func (r *Reconciler) limit(ctx context.Context, object client.Object) []reconcile.Request {
-	if config, ok := object.(*v1alpha1.WindowsMachineConfig); ok && config.Spec.Rollout.MaxConcurrentJoins > 0 {
-		r.walker.Slots.SetLimit(int(config.Spec.Rollout.MaxConcurrentJoins))
+	config, err := r.config(ctx)
+	if err != nil {
+		return nil // a cached read fails only when the manager stops
 	}
+	r.walker.Slots.SetLimit(cmp.Or(int(config.Spec.Rollout.MaxConcurrentJoins), defaultJoins))
 	return r.all(ctx, object)
 }
 

@@ -41,15 +41,9 @@ func running(status *v1alpha1.WindowsInstanceStatus, phase v1alpha1.Phase) bool 
 
 // passed ends a phase.
 func (w *walk) passed(phase v1alpha1.Phase) {
-	phases := w.instance.Status.Phases
-	if len(phases) == 0 || phases[len(phases)-1].Phase != phase {
-		return
+	if took, ok := w.timed(phase); ok {
+		w.meters.phaseSeconds.WithLabelValues(string(phase)).Observe(took.Seconds())
 	}
-	last := &phases[len(phases)-1]
-	took := w.now().Sub(last.StartTime.Time)
-	milliseconds := took.Milliseconds()
-	last.Milliseconds = &milliseconds
-	w.meters.phaseSeconds.WithLabelValues(string(phase)).Observe(took.Seconds())
 	if w.life.failedIn == phase {
 		w.life.failedIn = ""
 	}
@@ -61,8 +55,21 @@ func (w *walk) passed(phase v1alpha1.Phase) {
 	}
 }
 
+// timed notes how long a phase took that ends now, well or not.
+func (w *walk) timed(phase v1alpha1.Phase) (took time.Duration, ok bool) {
+	phases := w.instance.Status.Phases
+	if len(phases) == 0 || phases[len(phases)-1].Phase != phase {
+		return 0, false
+	}
+	last := &phases[len(phases)-1]
+	took = w.now().Sub(last.StartTime.Time)
+	milliseconds := took.Milliseconds()
+	last.Milliseconds = &milliseconds
+	return took, true
+}
+
 // ready notes the end of the way in.
-func (w *walk) ready(_ context.Context) {
+func (w *walk) ready(ctx context.Context) {
 	status := &w.instance.Status
 	status.Phase, status.Failures, status.NextAttemptTime = v1alpha1.PhaseReady, 0, nil
 	status.DesiredVersion = status.Version
@@ -70,24 +77,37 @@ func (w *walk) ready(_ context.Context) {
 		now := microless(w.now())
 		status.JoinedTime = &now
 	}
-	w.arrived(status.NodeName)
-	w.report(lifecycle.Done())
-	w.tellSetup()
+	w.arrived(w.life)
+	w.life.failedIn = ""
+	w.report(ctx, lifecycle.Done())
+	w.tellSetup(ctx)
 }
 
-// report turns an outcome into reason, code, fix and conditions, in this one place.
-func (w *walk) report(outcome lifecycle.Outcome) {
+// report turns an outcome into reason, code, fix and conditions, in this one place. Ready tells of the node, whatever is under way: a host
+// that waits for its update, or fails at it, serves on.
+func (w *walk) report(ctx context.Context, outcome lifecycle.Outcome) {
 	status := &w.instance.Status
 	if outcome.IsDone() {
 		w.say(contract.ReasonNodeReady, "", "")
-		w.condition(v1alpha1.ConditionReady, metav1.ConditionTrue, contract.ReasonNodeReady, "node "+status.NodeName+" is Ready at version "+status.Version)
+		w.serves(status.Version)
 		w.condition(v1alpha1.ConditionProgressing, metav1.ConditionFalse, contract.ReasonNodeReady, "nothing is under way")
 		return
 	}
 	p := outcome.Problem
 	w.say(p.Reason, p.Detail, w.fix(p.Reason, outcome.IsFailed()))
-	w.condition(v1alpha1.ConditionReady, metav1.ConditionFalse, p.Reason, p.Detail)
-	w.condition(v1alpha1.ConditionProgressing, metav1.ConditionTrue, p.Reason, p.Detail)
+	node, err := w.walker.Serving(ctx, w.instance)
+	switch {
+	case err != nil: // what was said of the node before is the best that is known
+	case node != nil:
+		w.serves(node.Annotations[contract.VersionAnnotation])
+	default:
+		w.condition(v1alpha1.ConditionReady, metav1.ConditionFalse, p.Reason, p.Detail)
+	}
+	progressing := metav1.ConditionTrue
+	if p.Reason == contract.ReasonPaused {
+		progressing = metav1.ConditionFalse
+	}
+	w.condition(v1alpha1.ConditionProgressing, progressing, p.Reason, p.Detail)
 	if !outcome.IsFailed() {
 		return
 	}
@@ -97,6 +117,10 @@ func (w *walk) report(outcome lifecycle.Outcome) {
 	case 3:
 		w.condition(v1alpha1.ConditionPreflightPassed, metav1.ConditionFalse, p.Reason, p.Detail)
 	}
+}
+
+func (w *walk) serves(version string) {
+	w.condition(v1alpha1.ConditionReady, metav1.ConditionTrue, contract.ReasonNodeReady, "node "+w.instance.Status.NodeName+" is Ready at version "+version)
 }
 
 // fix is what the user can do; for a removal that fails, the way out is always named.
@@ -129,18 +153,21 @@ func (w *walk) result(ctx context.Context, after time.Duration) (ctrl.Result, er
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// save writes the status where it differs from what the API server has.
+// save writes the status where it differs from what the API server has. What can't be written now is kept and written later: a pinned host
+// key or a reboot that was asked for must not be lost. The patch names the UID, so that an instance that took the name meanwhile is safe.
 func (w *walk) save(ctx context.Context) error {
+	w.life.status = w.instance.Status.DeepCopy()
 	if equality.Semantic.DeepEqual(w.saved.Status, w.instance.Status) {
 		return nil
 	}
-	status := w.instance.Status.DeepCopy()
-	patched := w.instance.DeepCopy()
-	if err := w.client.Status().Patch(ctx, patched, client.MergeFrom(w.saved)); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("saving the status: %w", err))
+	patched, base := w.instance.DeepCopy(), w.saved.DeepCopy()
+	base.UID = ""
+	if err := w.client.Status().Patch(ctx, patched, client.MergeFrom(base)); err != nil {
+		return fmt.Errorf("saving the status: %w", vanished(err))
 	}
-	w.life.status = status
-	w.saved.Status = *status.DeepCopy()
+	w.life.saved = w.life.status.DeepCopy()
+	w.saved.Status = *w.life.status.DeepCopy()
+	w.instance.ResourceVersion, w.saved.ResourceVersion = patched.ResourceVersion, patched.ResourceVersion
 	return nil
 }
 

@@ -1,0 +1,103 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+)
+
+// leave gives the host back, then lets the instance go.
+func (w *walk) leave(ctx context.Context) (ctrl.Result, error) {
+	if !controllerutil.ContainsFinalizer(w.instance, contract.InstanceFinalizer) {
+		w.end(w.life)
+		return ctrl.Result{}, nil
+	}
+	status := &w.instance.Status
+	force := w.instance.Spec.RemovalPolicy == v1alpha1.RemovalForce
+	changed := status.ObservedGeneration != w.instance.Generation
+	status.ObservedGeneration = w.instance.Generation
+	switch {
+	case w.life.left:
+		return w.release(ctx, force)
+	case w.instance.Spec.Paused && !force:
+		w.stand()
+		w.report(ctx, lifecycle.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true, and the instance is to be removed"))
+		return w.result(ctx, pausedRetry)
+	case status.Phase != v1alpha1.PhaseRemoving:
+		if err := w.turn(ctx); err != nil {
+			return ctrl.Result{}, err
+		}
+	case changed:
+		status.NextAttemptTime = nil // the user has changed something: try at once
+	}
+	if next := status.NextAttemptTime; next != nil {
+		if wait := next.Sub(w.now()); wait > 0 {
+			return w.result(ctx, wait)
+		}
+	}
+	status.NextAttemptTime = nil
+	timeout, err := w.drainTimeout(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	outcome := w.walker.Leave(ctx, w.instance, &w.life.visit, timeout)
+	switch {
+	case outcome.IsFailed():
+		return w.failed(ctx, outcome)
+	case outcome.IsWaiting():
+		w.report(ctx, outcome)
+		return w.result(ctx, outcome.After)
+	}
+	w.life.left = true
+	return w.release(ctx, force)
+}
+
+// turn ends the way in and begins the way out.
+func (w *walk) turn(ctx context.Context) error {
+	w.stand()
+	w.instance.Status.Failures, w.instance.Status.NextAttemptTime = 0, nil
+	w.life.failedIn = ""
+	w.enter(v1alpha1.PhaseRemoving, true)
+	w.report(ctx, lifecycle.Wait(0, contract.ReasonInProgress, "leaving"))
+	return w.save(ctx)
+}
+
+// drainTimeout is when a drain is reported as blocked.
+func (w *walk) drainTimeout(ctx context.Context) (time.Duration, error) {
+	config, err := w.config(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if config.Spec.Rollout.DrainTimeout == nil {
+		return defaultDrainTimeout, nil
+	}
+	return config.Spec.Rollout.DrainTimeout.Duration, nil
+}
+
+// release lets the instance go: its status, and with it the pinned host key, is forgotten. Finalizers of others stay.
+func (w *walk) release(ctx context.Context, force bool) (ctrl.Result, error) {
+	without := w.saved.DeepCopy()
+	controllerutil.RemoveFinalizer(without, contract.InstanceFinalizer)
+	err := w.client.Patch(ctx, without, client.MergeFromWithOptions(w.saved, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: staleRetry}, nil
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("removing the finalizer: %w", err)
+	}
+	w.passed(v1alpha1.PhaseRemoving)
+	w.tellTeardown(ctx, force)
+	w.end(w.life)
+	logf.FromContext(ctx).Info("instance removed", "address", w.instance.Spec.Address, "node", w.instance.Status.NodeName, "forced", force)
+	return ctrl.Result{}, nil
+}

@@ -1,0 +1,116 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+)
+
+// life is what is kept of an instance between reconciles. The leader is the only writer of a status, so what it knows is truer than a
+// cache that may lag behind; after a restart the API server has it. One worker at a time has an instance's key, and with it its life.
+type life struct {
+	uid   types.UID
+	key   types.NamespacedName
+	visit lifecycle.Visit
+	// status is what is known; saved is what the API server has of it. They differ while it does not answer.
+	status, saved *v1alpha1.WindowsInstanceStatus
+	// node is the node with which the instance has a place in the rollout budget; empty without one.
+	node string
+	// failedIn is the phase in which the last attempt failed. Its reason stays on show until an attempt gets past that phase.
+	failedIn v1alpha1.Phase
+	// left says that the host was given back and only the finalizer stands; gone that the instance is no more, although the cache may
+	// still show it.
+	left, gone bool
+}
+
+// recall claims, once after a start, what every instance had claimed before: otherwise a second entry of the same host could be faster.
+func (r *Reconciler) recall(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.recalled {
+		return nil
+	}
+	list := &v1alpha1.WindowsInstanceList{}
+	if err := r.client.List(ctx, list); err != nil {
+		return fmt.Errorf("listing instances: %w", err)
+	}
+	for i := range list.Items {
+		r.begin(&list.Items[i])
+	}
+	r.recalled = true
+	return nil
+}
+
+// begin starts a life. r.mu is held.
+func (r *Reconciler) begin(instance *v1alpha1.WindowsInstance) *life {
+	started := &life{uid: instance.UID, key: client.ObjectKeyFromObject(instance)}
+	r.lives[instance.UID] = started
+	r.walker.Remember(instance)
+	return started
+}
+
+// life finds or begins what is kept of an instance. One that had its name before is gone.
+func (r *Reconciler) life(instance *v1alpha1.WindowsInstance) *life {
+	r.mu.Lock()
+	found, ok := r.lives[instance.UID]
+	r.mu.Unlock()
+	if ok {
+		return found
+	}
+	r.forget(client.ObjectKeyFromObject(instance), instance.UID)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.begin(instance)
+}
+
+// forget drops every instance of a name but the present one. One that lost its finalizer by force is still at work here.
+func (r *Reconciler) forget(key types.NamespacedName, present types.UID) {
+	var past []*life
+	r.mu.Lock()
+	for uid, one := range r.lives {
+		if one.key == key && uid != present {
+			past = append(past, one)
+			delete(r.lives, uid)
+		}
+	}
+	r.mu.Unlock()
+	for _, one := range past {
+		r.end(one)
+	}
+}
+
+// end gives back everything that an instance holds in memory. A repeated call finds nothing to do.
+func (r *Reconciler) end(one *life) {
+	one.gone = true
+	one.visit.End()
+	r.mu.Lock()
+	r.stopWaiting(one.uid)
+	r.mu.Unlock()
+	r.arrived(one)
+	r.walker.Slots.Release(one.uid)
+	r.walker.Claims.Forget(one.uid)
+}
+
+// overlay puts what is known over what the cache shows.
+func (w *walk) overlay() {
+	if w.life.saved != nil {
+		w.life.saved.DeepCopyInto(&w.saved.Status)
+	}
+	if w.life.status != nil {
+		w.life.status.DeepCopyInto(&w.instance.Status)
+	}
+}
+
+// vanished tells an instance that is not there any more from other troubles of a write.
+func vanished(err error) error {
+	if apierrors.IsNotFound(err) {
+		return errGone
+	}
+	return err
+}
