@@ -18,6 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/link"
 	"github.com/windows-nodes/wmco/internal/agent/logfile"
 	"github.com/windows-nodes/wmco/internal/agent/tend"
+	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
@@ -105,12 +106,22 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 // tend tends with the API server, and keeps the certificate renewed, until ctx ends.
 func (s *service) tend(ctx context.Context, o Options, book *ledger.Book, l *link.Link) {
 	defer l.Close()
-	renewer := &identity.Renewer{Files: o.Host.Files, Client: l.Client, Lifetime: s.certDuration, Renewed: l.Reload, Clock: clock.RealClock{}}
+	renewer := &identity.Renewer{Files: o.Host.Files, Client: l.Client, Lifetime: s.certDuration, Renewed: l.Reload, Clock: hostClock{system: o.Host.System}}
 	var renewing sync.WaitGroup
 	renewing.Go(func() { renewer.Run(ctx) })
 	defer renewing.Wait()
 	s.tender(o, book, l).Run(ctx)
 }
+
+// hostClock is the host's own clock: the one by which it judges what has expired.
+type hostClock struct {
+	clock.RealClock
+	system winos.System
+}
+
+func (c hostClock) Now() time.Time { return c.system.Now() }
+
+func (c hostClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // tendAlone holds the host at what was last known, for a while.
 func (s *service) tendAlone(ctx context.Context, o Options, book *ledger.Book) {

@@ -31,11 +31,14 @@ func Directories() []string {
 // DirCNIState is where CNI plugins remember which addresses they gave out.
 const DirCNIState = `C:\var\lib\cni`
 
-// Access is who may open what we write at this path: below C:\k only Administrators and SYSTEM, because keys and credentials lie there;
-// elsewhere as the parent directory says, because log collectors in pods read below C:\var\log.
+// Access is who may open what we write at this path: below C:\k, and where kubelet keeps its keys, only Administrators and SYSTEM;
+// elsewhere as the parent directory says, because log collectors in pods read below C:\var\log. kubelet knows no file rights on Windows, so
+// its keys have those of their directory.
 func Access(path string) winos.Access {
-	if strings.EqualFold(path, contract.DirK) || contract.Within(contract.DirK, path) {
-		return winos.AccessAdministrators
+	for _, private := range []string{contract.DirK, contract.DirKubeletPKI} {
+		if strings.EqualFold(path, private) || contract.Within(private, path) {
+			return winos.AccessAdministrators
+		}
 	}
 	return winos.AccessInherit
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clienttransport "k8s.io/client-go/transport"
 	"k8s.io/client-go/util/connrotation"
 
 	"github.com/windows-nodes/wmco/internal/agent/identity"
@@ -81,8 +82,9 @@ func Open(options Options) (*Link, error) {
 		// The internal API server is always reached directly, whatever proxy the system environment names.
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
 	})
-	config := &rest.Config{Host: server, UserAgent: options.UserAgent, QPS: -1}
-	l.Client, err = dynamic.NewForConfigAndClient(config, &http.Client{Transport: transport})
+	// A client of one's own does not name itself: only those that client-go makes do.
+	named := clienttransport.NewUserAgentRoundTripper(options.UserAgent, transport)
+	l.Client, err = dynamic.NewForConfigAndClient(&rest.Config{Host: server, QPS: -1}, &http.Client{Transport: named})
 	if err != nil {
 		return nil, fmt.Errorf("preparing the link to %s: %w", server, err)
 	}
