@@ -101,10 +101,10 @@ func aForeignOneIsReplaced(t *testing.T, p *plane, desired blueprint.Desired) {
 func daemonsMayReadIt(t *testing.T, p *plane, desired blueprint.Desired) {
 	t.Helper()
 	daemon := p.daemon(t)
-	get := func(namespace, name string) error {
-		return daemon.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &corev1.ConfigMap{})
+	read := func(name string) error {
+		return daemon.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(contract.OperatorNamespace), client.MatchingFields{metav1.ObjectNameField: name})
 	}
-	if err := get(contract.OperatorNamespace, desired.ConfigMapName()); err != nil {
+	if err := read(desired.ConfigMapName()); err != nil {
 		t.Errorf("reading it: %v", err)
 	}
 	watched, err := daemon.Watch(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(contract.OperatorNamespace),
@@ -115,7 +115,7 @@ func daemonsMayReadIt(t *testing.T, p *plane, desired blueprint.Desired) {
 		watched.Stop()
 	}
 	p.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.InstancesConfigMap}})
-	if err = get(contract.OperatorNamespace, contract.InstancesConfigMap); !apierrors.IsForbidden(err) {
+	if err = read(contract.InstancesConfigMap); !apierrors.IsForbidden(err) {
 		t.Errorf("reading another: %v", err)
 	}
 	if err = daemon.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(contract.OperatorNamespace)); !apierrors.IsForbidden(err) {

@@ -10,10 +10,10 @@
 // A version is named by the digest of its content, so its ConfigMap never changes: new content is a new object, published before any node is told of it.
 package publish
 
-// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch;create;update;patch;delete,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch;create;update;patch;delete,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,verbs=create,namespace=openshift-windows-machine-config-operator
-// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,resourceNames=windows-services-reader,verbs=get;list;watch;update,namespace=openshift-windows-machine-config-operator
-// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,resourceNames=cluster,verbs=get;list;watch
-// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch,namespace=openshift-windows-machine-config-operator
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,resourceNames=windows-services-reader,verbs=list;watch;update,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,resourceNames=cluster,verbs=list;watch
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=list;watch,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,namespace=openshift-windows-machine-config-operator

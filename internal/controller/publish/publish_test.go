@@ -42,7 +42,7 @@ func TestTheManifestIsPublishedForTheDaemons(t *testing.T) {
 		t.Errorf("it reads as %s, %v", manifest.Digest(), err)
 	}
 	rules := w.role(t).Rules
-	if len(rules) != 1 || !slices.Equal(rules[0].ResourceNames, []string{c.Name}) || !slices.Equal(rules[0].Verbs, []string{"get", "list", "watch"}) {
+	if len(rules) != 1 || !slices.Equal(rules[0].ResourceNames, []string{c.Name}) || !slices.Equal(rules[0].Verbs, []string{"list", "watch"}) {
 		t.Errorf("the role has the rules %v", rules)
 	}
 }

@@ -25,7 +25,7 @@ func (p *publisher) publishRole(ctx context.Context, desired blueprint.Desired) 
 	if err != nil {
 		return err
 	}
-	want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: names, Verbs: []string{"get", "list", "watch"}}}
+	want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: names, Verbs: []string{"list", "watch"}}}
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: contract.ServicesReaderRole}}
 	err = p.client.Get(ctx, client.ObjectKeyFromObject(role), role)
 	switch {

@@ -5,5 +5,5 @@
 package settings
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,verbs=create
-// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,resourceNames=cluster,verbs=get;list;watch
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,resourceNames=cluster,verbs=list;watch
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs/status,resourceNames=cluster,verbs=patch

@@ -4,6 +4,6 @@
 // the ConfigMap as their source, and never touches a host.
 package source
 
-// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=windows-instances,verbs=get;list;watch,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch;create;patch;delete,namespace=openshift-windows-machine-config-operator
-// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,namespace=openshift-windows-machine-config-operator
