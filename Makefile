@@ -64,12 +64,17 @@ windows: ## Vet and build what runs on Windows, for Windows
 	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go vet ./cmd/wicd/... ./internal/agent/...
 	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/wicd
 
+.PHONY: controlplane
+controlplane: ## Build the local control plane into the user's cache: minutes the first time, then nothing
+	go run ./cmd/winlab prepare
+
 .PHONY: unit
-unit: ## Unit tests and house rules, with the race detector
-	go test -race $$(go list ./... | grep -v /test/e2e)
+unit: controlplane ## Unit tests and house rules, with the race detector
+	go test -count=1 ./internal/house
+	go test -race -timeout 20m $$(go list ./... | grep -v -e /test/e2e -e /internal/house)
 
 .PHONY: e2e
-e2e: build ## End-to-end tests: real API server, real operator, simulated hosts
+e2e: build controlplane ## End-to-end tests: real API server, real operator, simulated hosts
 	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 30m ./test/e2e/...
 
 .PHONY: fuzz
@@ -98,7 +103,7 @@ clean: ## Remove everything that was built here
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Tools are built from their pinned modules; Go's build cache makes that quick from the second time on.
 $(BIN)/controller-gen: tools/go.mod

@@ -36,6 +36,6 @@ minutes; afterwards a lab starts within seconds. Several labs can run at once, a
   winlab bench join --operator out/bin/wmco        measure`,
 		Version: version.Version(), SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(newDemo(), newHosts(), newBench())
+	root.AddCommand(newDemo(), newHosts(), newBench(), newPrepare())
 	return root
 }
