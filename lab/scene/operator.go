@@ -69,12 +69,12 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Health, err = freePort(); err != nil {
+	if o.Health, err = freePort(ctx); err != nil {
 		return nil, err
 	}
 	metrics := "0"
 	if s.options.Metrics {
-		if o.Metrics, err = freePort(); err != nil {
+		if o.Metrics, err = freePort(ctx); err != nil {
 			return nil, err
 		}
 		metrics = o.Metrics
@@ -88,8 +88,8 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 }
 
 // freePort finds a loopback port that is free now.
-func freePort() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func freePort(ctx context.Context) (string, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", fmt.Errorf("finding a free port: %w", err)
 	}
@@ -115,7 +115,7 @@ func (o *Operator) Start(ctx context.Context) error {
 		}
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
-			return false, nil // not listening yet
+			return false, nil //nolint:nilerr // it does not listen yet
 		}
 		return response.StatusCode == http.StatusOK, response.Body.Close()
 	})
@@ -183,7 +183,7 @@ func (o *Operator) end(signal syscall.Signal) error {
 	timeout := time.NewTimer(grace)
 	defer timeout.Stop()
 	select {
-	case <-o.ended:
+	case <-o.ended: //nolint:errcheck // it was told to
 		o.cmd = nil
 		return nil
 	case <-timeout.C:
@@ -191,7 +191,7 @@ func (o *Operator) end(signal syscall.Signal) error {
 	if err := o.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("killing the operator: %w", err)
 	}
-	<-o.ended
+	<-o.ended //nolint:errcheck // it was told to
 	o.cmd = nil
 	return fmt.Errorf("the operator did not end within %s of signal %s", grace, strconv.Itoa(int(signal)))
 }
