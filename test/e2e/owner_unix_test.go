@@ -1,0 +1,17 @@
+//go:build unix
+
+package e2e_test
+
+import (
+	"io/fs"
+	"math"
+	"syscall"
+)
+
+// owner is the user whose file it is.
+func owner(info fs.FileInfo) uint32 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return stat.Uid
+	}
+	return math.MaxUint32
+}

@@ -1,0 +1,367 @@
+package e2e_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/cluster"
+)
+
+// operatorUser is who the operator is to the API server.
+const operatorUser = "system:serviceaccount:" + contract.OperatorNamespace + ":" + contract.OperatorServiceAccount
+
+// This file's name sorts last, so its test runs last: it looks back at what all others made the operator and the daemons do.
+func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
+	o := options(1)
+	o.Metrics, o.Arguments, o.Settings = true, []string{"--manifest-retention", "2s"}, nil
+	s := own(t, o)
+	s.join(t, s.hosts(t, 1)...)
+	t.Run("metrics are for who may read them", s.scrape)
+	t.Run("a daemon renews its certificate before it ends", s.renewal)
+	t.Run("a manifest that no node uses is retired", s.retirement)
+	t.Run("an event that repeats is counted", s.repeatedEvent)
+	t.Run("pods of daemon sets don't hold a host back", s.daemonSetPod)
+	seen := slices.Concat(observe(t, shared), observe(t, s))
+	for _, r := range seen {
+		if r.Code == http.StatusForbidden {
+			t.Errorf("%s was refused to %s %s", r.User, r.Verb, r.URI)
+		}
+	}
+	unused := unused(shipped(t, s), seen)
+	if partial() {
+		t.Logf("only a part of the tests ran, so this proves nothing about these rights: %v", unused)
+		return
+	}
+	for _, right := range unused {
+		t.Errorf("no test needs this right: %v", right)
+	}
+}
+
+// What all the tests made the operator tell.
+func TestA35_NothingThatWasToldIsASecret(t *testing.T) {
+	secrets := shared.secrets(t)
+	for place, text := range shared.said(t) {
+		for what, secret := range secrets {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s stands in %s", what, place)
+			}
+		}
+	}
+}
+
+// partial says that this is not a run of all tests.
+func partial() bool {
+	return slices.ContainsFunc([]string{"test.run", "test.skip"}, func(name string) bool { return flag.Lookup(name).Value.String() != "" })
+}
+
+// observed is a request of the operator or of a daemon, or the approval of a signer that is implied in one.
+type observed struct {
+	cluster.Request
+	daemon bool
+}
+
+// observe reads what the operator and the daemons of a stage asked of the API server.
+func observe(t *testing.T, s *stage) (all []observed) {
+	t.Helper()
+	signers := map[string]string{}
+	list := &certificatesv1.CertificateSigningRequestList{}
+	if err := s.Client.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	for _, csr := range list.Items {
+		signers[csr.Name] = csr.Spec.SignerName
+	}
+	for r, err := range cluster.Requests(s.Cluster.AuditLog) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Tests act as daemons, too, and are refused; but only the daemon itself says that it is one.
+		daemon := strings.HasPrefix(r.User, contract.DaemonUserPrefix) && strings.HasPrefix(r.UserAgent, contract.ServiceDaemon+"/")
+		if !daemon && (r.User != operatorUser || strings.HasPrefix(r.UserAgent, intruder)) {
+			continue
+		}
+		all = append(all, observed{Request: r, daemon: daemon})
+		switch {
+		case r.Subresource == "approval":
+			// Admission asks for this right, which no request shows.
+			implied := cluster.Request{User: r.User, Verb: "approve", Group: r.Group, Resource: "signers", Name: signers[r.Name]}
+			all = append(all, observed{Request: implied})
+		case strings.Contains(r.URI, "sendInitialEvents=true"):
+			// Where an API server doesn't stream what there is, the same watch is preceded by a list.
+			r.Verb = "list"
+			all = append(all, observed{Request: r, daemon: daemon})
+		}
+	}
+	return all
+}
+
+// right is the smallest part of a rule.
+type right struct {
+	daemon                                 bool
+	namespace, group, resource, name, verb string
+}
+
+func (r right) String() string {
+	who := "operator"
+	if r.daemon {
+		who = "daemon"
+	}
+	return fmt.Sprintf("%s: %s %s.%s %s in %s", who, r.verb, r.resource, cmp.Or(r.group, "core"), cmp.Or(r.name, "of any name"), cmp.Or(r.namespace, "the cluster"))
+}
+
+func (r right) covers(o observed) bool {
+	resource := o.Resource
+	if o.Subresource != "" {
+		resource += "/" + o.Subresource
+	}
+	return r.daemon == o.daemon && r.group == o.Group && r.resource == resource && r.verb == o.Verb &&
+		(r.name == "" || r.name == o.Name) && (r.namespace == "" || r.namespace == o.Namespace)
+}
+
+// shipped reads which rights the operator and the daemons have, as they were applied.
+func shipped(t *testing.T, s *stage) (all []right) {
+	t.Helper()
+	cluster, namespaced := &rbacv1.ClusterRoleList{}, &rbacv1.RoleList{}
+	for _, list := range []client.ObjectList{cluster, namespaced} {
+		if err := s.Client.List(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, role := range cluster.Items {
+		switch role.Name {
+		case contract.OperatorServiceAccount:
+			all = append(all, spread(right{}, role.Rules)...)
+		case "system-wicd-nodes":
+			all = append(all, spread(right{daemon: true}, role.Rules)...)
+		}
+	}
+	for _, role := range namespaced.Items {
+		switch role.Name {
+		case contract.OperatorServiceAccount:
+			all = append(all, spread(right{namespace: role.Namespace}, role.Rules)...)
+		case contract.ServicesReaderRole:
+			all = append(all, spread(right{daemon: true, namespace: role.Namespace}, role.Rules)...)
+		}
+	}
+	if len(all) < 20 {
+		t.Fatalf("only %d rights were found: are the roles named otherwise?", len(all))
+	}
+	return all
+}
+
+// spread takes rules apart.
+func spread(base right, rules []rbacv1.PolicyRule) (all []right) {
+	for _, rule := range rules {
+		names := rule.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, base.group = range rule.APIGroups {
+			for _, base.resource = range rule.Resources {
+				for _, base.name = range names {
+					for _, base.verb = range rule.Verbs {
+						all = append(all, base)
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// unused are the rights that no request needed.
+func unused(rights []right, seen []observed) (left []right) {
+	for _, r := range rights {
+		if !slices.ContainsFunc(seen, r.covers) {
+			left = append(left, r)
+		}
+	}
+	return left
+}
+
+// scrape reads the operator's metrics as somebody who may, as somebody who may not, and as nobody.
+func (s *stage) scrape(t *testing.T) {
+	s.put(t, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
+		Rules:      []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}},
+	})
+	for _, name := range []string{"scraper", "passer-by"} {
+		s.put(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}})
+	}
+	s.put(t, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "scraper"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "scraper"}},
+	})
+	for who, want := range map[string]struct {
+		token string
+		code  int
+	}{
+		"who may read them": {s.account(t, metav1.NamespaceDefault, "scraper").BearerToken, http.StatusOK},
+		"somebody else":     {s.account(t, metav1.NamespaceDefault, "passer-by").BearerToken, http.StatusForbidden},
+		"nobody":            {"", http.StatusUnauthorized},
+		// controller-runtime's words for a token that can't be reviewed.
+		"who makes one up": {"eyJhbGciOiJub25lIn0.e30.", http.StatusInternalServerError},
+	} {
+		code, body := s.metrics(t, want.token)
+		if code != want.code {
+			t.Errorf("%s gets %d, want %d", who, code, want.code)
+		}
+		if told := strings.Contains(body, "controller_runtime_reconcile_total"); told != (code == http.StatusOK) {
+			t.Errorf("%s is told the metrics: %v", who, told)
+		}
+	}
+}
+
+// metrics are what the operator answers to a bearer of a token.
+func (s *stage) metrics(t *testing.T, token string) (code int, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.Operator.Metrics+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // nobody vouches for its certificate here
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(response.Body)
+	if err = errors.Join(err, response.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(content)
+}
+
+// renewal lets ten of the fourteen days of a daemon's certificate pass.
+func (s *stage) renewal(t *testing.T) {
+	h := s.Fleet.Hosts[0]
+	services := h.Machine.Host().Services
+	before := hostFile(t, h, contract.PathDaemonCertificate)
+	h.Machine.SetClockOffset(10 * 24 * time.Hour)
+	if err := errors.Join(services.Stop(t.Context(), contract.ServiceDaemon), services.Start(t.Context(), contract.ServiceDaemon)); err != nil {
+		t.Fatal(err)
+	}
+	s.await(t, "the certificate to be another", func(context.Context) (bool, string, error) {
+		after := hostFile(t, h, contract.PathDaemonCertificate)
+		return !bytes.Equal(before, after), "", nil
+	})
+	h.Machine.SetClockOffset(0)
+	list := &certificatesv1.CertificateSigningRequestList{}
+	if err := s.Client.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	own := func(csr certificatesv1.CertificateSigningRequest) bool {
+		return csr.Spec.Username == contract.DaemonUserPrefix+h.Name && len(csr.Status.Certificate) > 0
+	}
+	if !slices.ContainsFunc(list.Items, own) {
+		t.Error("the daemon did not ask for it itself")
+	}
+	s.ready(t, h)
+}
+
+// retirement makes another version desired, and what somebody else did to the manifest is put right.
+func (s *stage) retirement(t *testing.T) {
+	h := s.Fleet.Hosts[0]
+	old := s.instance(t, h).Status.Version
+	network := &unstructured.Unstructured{}
+	network.SetAPIVersion("operator.openshift.io/v1")
+	network.SetKind("Network")
+	network.SetName("cluster")
+	patch := `{"spec":{"defaultNetwork":{"ovnKubernetesConfig":{"hybridOverlayConfig":{"hybridOverlayVXLANPort":9898}}}}}`
+	if err := s.Client.Patch(t.Context(), network, merge(patch)); err != nil {
+		t.Fatal(err)
+	}
+	s.await(t, "the node to reach another version", func(ctx context.Context) (bool, string, error) {
+		i, err := s.Instance(ctx, h)
+		return err == nil && i.Status.Version != old && i.Status.Reason == string(contract.ReasonNodeReady), "", err
+	})
+	s.await(t, "the old manifest to be retired", func(ctx context.Context) (bool, string, error) {
+		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + old}, &corev1.ConfigMap{})
+		return apierrors.IsNotFound(err), "", client.IgnoreNotFound(err)
+	})
+	manifest := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + s.instance(t, h).Status.Version,
+	}}
+	if err := s.Client.Patch(t.Context(), manifest, merge(`{"metadata":{"labels":null}}`)); err != nil {
+		t.Fatal(err)
+	}
+	s.await(t, "its label to be back", func(ctx context.Context) (bool, string, error) {
+		err := s.Client.Get(ctx, client.ObjectKeyFromObject(manifest), manifest)
+		return len(manifest.Labels) > 0, "", err
+	})
+}
+
+// repeatedEvent makes the operator refuse the same request twice, which is one event that is counted.
+func (s *stage) repeatedEvent(t *testing.T) {
+	h := s.Fleet.Hosts[0]
+	const name = "refused-twice"
+	if err := s.ask(t, name, kubeletClient(s.asker(t, "insistent"), h.Name)); err != nil {
+		t.Fatal(err)
+	}
+	s.looked(t, name, "CSRRequesterWrong")
+	// What is new about a Node has the requests for it looked at again.
+	node := s.node(t, h)
+	patch := client.MergeFrom(node.DeepCopy())
+	node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalDNS, Address: h.Name + ".example.com"})
+	if err := s.Client.Status().Patch(t.Context(), node, patch); err != nil {
+		t.Fatal(err)
+	}
+	s.await(t, "the event to be counted", func(ctx context.Context) (bool, string, error) {
+		list := &eventsv1.EventList{}
+		err := s.Client.List(ctx, list, client.InNamespace(metav1.NamespaceDefault))
+		counted := func(e eventsv1.Event) bool { return e.Regarding.Name == name && e.Series != nil && e.Series.Count > 1 }
+		return slices.ContainsFunc(list.Items, counted), "", err
+	})
+}
+
+// daemonSetPod lets a host leave that has a pod of a DaemonSet, which no drain waits for.
+func (s *stage) daemonSetPod(t *testing.T) {
+	h := s.Fleet.Hosts[0]
+	labels := map[string]string{"app": "agent"}
+	pod := corev1.PodSpec{
+		Containers:  []corev1.Container{{Name: "c", Image: "mcr.microsoft.com/windows/nanoserver:ltsc2022"}},
+		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+	}
+	set := &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "agent"},
+		Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
+		},
+	}
+	s.put(t, set)
+	pod.NodeName = h.Name
+	s.put(t, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, Name: "agent-" + h.Name, Labels: labels,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}},
+		Spec: pod,
+	})
+	s.drop(t, h)
+	s.gone(t, h)
+}
