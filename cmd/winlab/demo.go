@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/sim"
@@ -107,7 +106,7 @@ func (d *demo) watch(ctx context.Context, s *scene.Scene, screen *screen) (settl
 	for {
 		rows, err := look(ctx, s)
 		if ctx.Err() != nil {
-			return false, nil //nolint:nilerr // Ctrl-C is how a demo ends
+			return false, nil // Ctrl-C is how a demo ends
 		}
 		if err != nil {
 			return false, err

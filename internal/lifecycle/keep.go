@@ -45,7 +45,7 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 		return Care{Rejoin: contract.NewProblem(contract.ReasonNodePending, "node %s vanished", status.NodeName)}, nil
 	}
 	if problem := Foreign(node, instance); problem != nil {
-		return Care{Node: node, Outcome: Wait(0, problem.Reason, "%s", problem.Detail)}, nil
+		return Care{Node: node, Outcome: Wait(0, problem.Reason, "%s", problem.Detail)}, nil //nolint:nilerr // the outcome tells it
 	}
 	if err = w.mark(ctx, node, Marks{Instance: instance, Version: status.DesiredVersion}); err != nil {
 		return Care{}, err

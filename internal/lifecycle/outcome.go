@@ -57,7 +57,11 @@ func retry(err error) Outcome {
 	return Wait(callRetry, contract.ReasonAPICallFailed, "%v", err)
 }
 
-// IsDone, IsWaiting and IsFailed tell outcomes apart.
-func (o Outcome) IsDone() bool    { return o.verdict == done }
+// IsDone says that the phase's end state holds.
+func (o Outcome) IsDone() bool { return o.verdict == done }
+
+// IsWaiting says that something must happen first.
 func (o Outcome) IsWaiting() bool { return o.verdict == waiting }
-func (o Outcome) IsFailed() bool  { return o.verdict == failed }
+
+// IsFailed says that the attempt is over.
+func (o Outcome) IsFailed() bool { return o.verdict == failed }

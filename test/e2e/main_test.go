@@ -30,7 +30,8 @@ type stage struct {
 	listed map[string]string
 }
 
-var shared *stage //nolint:gochecknoglobals // TestMain makes it, and m.Run gives no other way to hand it on
+// shared is made by TestMain, and m.Run gives no other way to hand it on.
+var shared *stage
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
