@@ -124,7 +124,7 @@ func (w *Walker) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.
 	return Wait(eventRetry, reason, format, args...)
 }
 
-// mark writes marks where they differ.
+// mark writes marks where they differ; node is then what the API server has.
 func (w *Walker) mark(ctx context.Context, node *corev1.Node, marks Marks) error {
 	wanted := node.DeepCopy()
 	if !marks.Apply(wanted) {
@@ -133,6 +133,7 @@ func (w *Walker) mark(ctx context.Context, node *corev1.Node, marks Marks) error
 	if err := w.Client.Patch(ctx, wanted, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("marking node %s: %w", node.Name, err)
 	}
+	wanted.DeepCopyInto(node)
 	return nil
 }
 

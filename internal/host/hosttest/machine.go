@@ -1,0 +1,264 @@
+package hosttest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
+)
+
+// Machine is one host and the way to it. A new one is a healthy Windows Server that needs nothing: it lets everybody in, and each verb
+// answers as it does where all is well. It may be used from several goroutines.
+type Machine struct {
+	mu      sync.Mutex
+	facts   contract.HostFacts
+	hostKey string
+	faults  map[string]error
+	answers map[contract.Verb]any
+
+	dials   int
+	open    map[*conn]bool
+	planted bool
+	sent    int64
+	calls   []contract.Verb
+	last    map[contract.Verb]json.RawMessage
+}
+
+var _ host.Dialer = (*Machine)(nil)
+
+// Steps that can fail, beside the verbs.
+const (
+	Dialling   = "dial"
+	Planting   = "plant"
+	Sending    = "send"
+	Unplanting = "unplant"
+)
+
+// New makes a healthy machine: build 20348, in its first boot, at 10.0.0.1.
+func New(name string) *Machine {
+	return &Machine{
+		facts: contract.HostFacts{
+			Hostname: name, MachineID: "machine-" + name, BootID: "boot-1", ProductName: "Windows Server 2022 Datacenter", Build: 20348, UBR: 2340, NodeIP: "10.0.0.1",
+		},
+		hostKey: "ssh-ed25519 AAAA" + name, faults: map[string]error{}, answers: map[contract.Verb]any{}, open: map[*conn]bool{},
+		last: map[contract.Verb]json.RawMessage{},
+	}
+}
+
+// Fail has a step (Dialling, …, or a verb) fail without an answer from now on; nil mends it.
+func (m *Machine) Fail(step string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.faults[step] = err
+}
+
+// Answer has a verb give this result, or this *contract.Problem, from now on; nil is the healthy answer again.
+func (m *Machine) Answer(verb contract.Verb, answer any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.answers[verb] = answer
+}
+
+// Change changes what preflight finds, such as the name or the boot.
+func (m *Machine) Change(change func(facts *contract.HostFacts)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change(&m.facts)
+}
+
+// Facts are what a healthy preflight finds.
+func (m *Machine) Facts() contract.HostFacts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.facts
+}
+
+// Break cuts every connection.
+func (m *Machine) Break() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.open)
+}
+
+// Dials counts the connections that were asked for.
+func (m *Machine) Dials() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.dials
+}
+
+// Open counts the connections that are there.
+func (m *Machine) Open() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.open)
+}
+
+// Sent is how many bytes of payload arrived.
+func (m *Machine) Sent() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sent
+}
+
+// Planted says whether the daemon's binary lies on the machine.
+func (m *Machine) Planted() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.planted
+}
+
+// Calls lists the verbs that ran, in order.
+func (m *Machine) Calls() []contract.Verb {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.calls)
+}
+
+// Request decodes the last request of a verb; false when there was none.
+func (m *Machine) Request(verb contract.Verb, into any) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	text, ok := m.last[verb]
+	if !ok {
+		return false, nil
+	}
+	return true, json.Unmarshal(text, into)
+}
+
+// Dial opens a connection, and refuses another host key than the expected one as a real host's dialer does.
+func (m *Machine) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dials++
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := m.faults[Dialling]; err != nil {
+		return nil, err
+	}
+	if target.HostKey != "" && target.HostKey != m.hostKey {
+		return nil, contract.NewProblem(contract.ReasonHostKeyMismatch, "%s shows another key", target.Address)
+	}
+	c := &conn{machine: m}
+	m.open[c] = true
+	return c, nil
+}
+
+// answer is what a verb gives. The lock is held.
+func (m *Machine) answer(verb contract.Verb, request json.RawMessage) (any, error) {
+	if scripted := m.answers[verb]; scripted != nil {
+		return scripted, nil
+	}
+	switch verb {
+	case contract.VerbPreflight:
+		return contract.PreflightAnswer{Facts: m.facts}, nil
+	case contract.VerbPrepare:
+		return contract.PrepareAnswer{BootID: m.facts.BootID}, nil
+	case contract.VerbReceive:
+		return contract.ReceiveAnswer{}, nil
+	case contract.VerbBootstrap:
+		asked := contract.BootstrapRequest{}
+		err := json.Unmarshal(request, &asked)
+		return contract.BootstrapAnswer{NodeName: asked.NodeName, DaemonCSR: []byte("request of " + asked.NodeName)}, err
+	case contract.VerbHandover:
+		return contract.HandoverAnswer{ServiceRunning: true}, nil
+	case contract.VerbCleanup:
+		return contract.CleanupAnswer{}, nil
+	}
+	return nil, fmt.Errorf("running %s: there is no such verb", verb)
+}
+
+// conn is one connection to a Machine.
+type conn struct{ machine *Machine }
+
+var _ host.Conn = (*conn)(nil)
+
+func (c *conn) HostKey() string { return c.machine.hostKey }
+
+// begin takes the lock and says whether a step can be done.
+func (c *conn) begin(ctx context.Context, step string) (unlock func(), err error) {
+	c.machine.mu.Lock()
+	switch {
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case !c.machine.open[c]:
+		err = contract.NewProblem(contract.ReasonConnectionLost, "the connection is closed")
+	default:
+		err = c.machine.faults[step]
+	}
+	return c.machine.mu.Unlock, err
+}
+
+func (c *conn) Plant(ctx context.Context, daemon host.Blob) (int64, error) {
+	unlock, err := c.begin(ctx, Planting)
+	defer unlock()
+	if err != nil || c.machine.planted {
+		return 0, err
+	}
+	c.machine.planted = true
+	return daemon.Size, nil
+}
+
+func (c *conn) Send(ctx context.Context, _ string, content io.Reader) (int64, error) {
+	unlock, err := c.begin(ctx, Sending)
+	defer unlock()
+	if err != nil {
+		return 0, err
+	}
+	sent, err := io.Copy(io.Discard, content)
+	c.machine.sent += sent
+	return sent, err
+}
+
+func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any) error {
+	text, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("encoding the request: %w", err)
+	}
+	unlock, err := c.begin(ctx, string(verb))
+	defer unlock()
+	if err != nil {
+		return err
+	}
+	c.machine.calls, c.machine.last[verb] = append(c.machine.calls, verb), text
+	result, err := c.machine.answer(verb, text)
+	if err != nil {
+		return err
+	}
+	envelope := contract.Answer[any]{Result: result}
+	if problem, ok := result.(*contract.Problem); ok {
+		envelope = contract.Answer[any]{Problem: problem}
+	}
+	if text, err = json.Marshal(envelope); err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	return json.Unmarshal(text, answer)
+}
+
+func (c *conn) Unplant(ctx context.Context) error {
+	unlock, err := c.begin(ctx, Unplanting)
+	defer unlock()
+	if err == nil {
+		c.machine.planted = false
+	}
+	return err
+}
+
+func (c *conn) Err() error {
+	unlock, err := c.begin(context.Background(), "")
+	defer unlock()
+	return err
+}
+
+func (c *conn) Close() error {
+	c.machine.mu.Lock()
+	defer c.machine.mu.Unlock()
+	delete(c.machine.open, c)
+	return nil
+}
