@@ -68,7 +68,7 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	began := time.Now()
 	s, err := scene.Start(ctx, scene.Options{
-		Operator: d.operator, Payload: d.payload, Progress: out, Keep: d.keep, Debug: d.debug,
+		Operator: d.operator, Payload: d.payload, Complete: true, Progress: out, Keep: d.keep, Debug: d.debug,
 		Hosts: fleet.Options{Count: d.hosts, Faults: faults, Costs: lively(), Latency: 2 * time.Millisecond},
 	})
 	if err != nil {

@@ -40,7 +40,7 @@ func infrastructure(o Options) *configv1.Infrastructure {
 		Spec:       configv1.InfrastructureSpec{PlatformSpec: configv1.PlatformSpec{Type: o.Platform}},
 		Status: configv1.InfrastructureStatus{
 			InfrastructureName: "lab", APIServerURL: o.APIServer, APIServerInternalURL: o.APIServer,
-			PlatformStatus: &configv1.PlatformStatus{Type: o.Platform},
+			PlatformStatus:       &configv1.PlatformStatus{Type: o.Platform},
 			ControlPlaneTopology: configv1.HighlyAvailableTopologyMode, InfrastructureTopology: configv1.HighlyAvailableTopologyMode,
 			CPUPartitioning: configv1.CPUPartitioningNone,
 		},
@@ -135,7 +135,7 @@ func controllerConfig(o Options) *mcfgv1.ControllerConfig {
 				ObjectMeta: metav1.ObjectMeta{Name: clusterName},
 				Spec:       configv1.InfrastructureSpec{PlatformSpec: configv1.PlatformSpec{Type: o.Platform}},
 				Status: configv1.InfrastructureStatus{
-					PlatformStatus: &configv1.PlatformStatus{Type: o.Platform},
+					PlatformStatus:       &configv1.PlatformStatus{Type: o.Platform},
 					ControlPlaneTopology: configv1.HighlyAvailableTopologyMode, InfrastructureTopology: configv1.HighlyAvailableTopologyMode,
 					CPUPartitioning: configv1.CPUPartitioningNone,
 				},

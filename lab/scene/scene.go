@@ -31,6 +31,8 @@ type Options struct {
 	Operator string
 	// Payload is a payload directory; empty makes one of small stand-ins.
 	Payload string
+	// Complete puts stand-ins where Payload lacks parts, such as those that can't be built from Go modules: without them no node gets Ready.
+	Complete bool
 	// Hosts are the simulated hosts to start with; AuthorizedKey and Programs are filled in.
 	Hosts fleet.Options
 	// Settings is the WindowsMachineConfig's spec to begin with; nil creates none.
@@ -146,11 +148,14 @@ func (s *Scene) startHosts(ctx context.Context) (err error) {
 
 // payloadDir is where the operator finds its payload.
 func (s *Scene) payloadDir() (string, error) {
-	if s.options.Payload != "" {
-		return s.options.Payload, nil
-	}
 	dir := filepath.Join(s.Dir, "payload")
-	return dir, WritePayload(dir)
+	switch {
+	case s.options.Payload == "":
+		return dir, WritePayload(dir)
+	case s.options.Complete:
+		return dir, CompletePayload(dir, s.options.Payload)
+	}
+	return s.options.Payload, nil
 }
 
 // Close ends everything and leaves nothing behind, unless it is to be kept.
