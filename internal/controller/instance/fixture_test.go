@@ -1,0 +1,296 @@
+package instance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
+	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+const (
+	namespace = "ns"
+	first     = "1.0.0-aaaaaaaaaa"
+	second    = "1.1.0-bbbbbbbbbb"
+)
+
+// told is one event.
+type told struct {
+	regarding, related runtime.Object
+	reason, note       string
+}
+
+// rig is a Reconciler whose world is scripted: hosts, the API server and its cache, the clock.
+type rig struct {
+	*Reconciler
+	api      client.WithWatch
+	machines map[string]*hosttest.Machine // by address
+	clock    time.Time
+	version  string
+	noKey    error
+	events   []told
+	// statusWrites counts patches of instances' status; broken fails writes ("status", "finalizer") and reads of settings ("settings").
+	statusWrites int
+	broken       map[string]error
+	// stale is an instance as a cache that lags behind shows it.
+	stale *v1alpha1.WindowsInstance
+	// saving runs before a status is written.
+	saving func()
+}
+
+func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
+	return blueprint.Desired{Version: r.version}, blueprint.Facts{APIServer: "https://api:6443"}, nil
+}
+func (r *rig) PrivateKey(context.Context) (lifecycle.Key, error) {
+	return lifecycle.Key{PEM: []byte("pem"), Hash: "hash"}, r.noKey
+}
+func (r *rig) BootstrapToken(context.Context) (string, error) { return "token", nil }
+func (r *rig) Manifest() payload.Manifest {
+	return payload.Manifest{Files: []payload.File{{Name: contract.ServiceDaemon + ".exe", Digest: strings.Repeat("d", 64), Size: 6}}}
+}
+func (r *rig) Select(wanted []contract.Blob) (selected []payload.Blob, err error) {
+	for _, b := range wanted {
+		selected = append(selected, payload.Blob{Blob: b, Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewBufferString("daemon")), nil }})
+	}
+	return selected, nil
+}
+func (r *rig) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
+	return r.machines[target.Address].Dial(ctx, target)
+}
+func (r *rig) Eventf(regarding, related runtime.Object, _, reason, _, note string, args ...any) {
+	r.events = append(r.events, told{regarding, related, reason, fmt.Sprintf(note, args...)})
+}
+
+func newRig(t *testing.T, objects ...client.Object) *rig {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{machines: map[string]*hosttest.Machine{}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), version: first, broken: map[string]error{}}
+	for n, name := range []string{"win-a", "win-b", "win-c"} {
+		address := fmt.Sprintf("10.0.0.%d", n+1)
+		r.machines[address] = hosttest.New(name)
+		r.machines[address].Change(func(f *contract.HostFacts) { f.NodeIP = address })
+	}
+	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&v1alpha1.WindowsInstance{}, &v1alpha1.WindowsMachineConfig{}, &corev1.Node{}).WithInterceptorFuncs(r.faults()).Build()
+	r.restart(t)
+	return r
+}
+
+// restart begins anew, as another operator process does.
+func (r *rig) restart(t *testing.T) {
+	t.Helper()
+	meters, err := newMeters(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := func() time.Time { return r.clock }
+	r.Reconciler = &Reconciler{
+		client: r.api, events: r, meters: meters, now: now, jitter: func() float64 { return 0 },
+		lives: map[types.UID]*life{}, disrupted: map[string]bool{}, woken: make(chan event.GenericEvent, 100),
+	}
+	r.walker, err = lifecycle.New(lifecycle.Options{
+		Client: r.api, Pods: kubefake.NewClientset(), Dialer: r, Payload: r, Desired: r, Keys: r, Tokens: r,
+		Slots: lifecycle.NewSlots(defaultJoins, r.wake), Claims: lifecycle.NewClaims(), Now: now, Namespace: namespace,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rig) faults() interceptor.Funcs {
+	return interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			if _, ok := o.(*v1alpha1.WindowsMachineConfig); ok && r.broken["settings"] != nil {
+				return r.broken["settings"]
+			}
+			if i, ok := o.(*v1alpha1.WindowsInstance); ok && r.stale != nil && r.stale.Name == key.Name {
+				r.stale.DeepCopyInto(i)
+				return nil
+			}
+			return c.Get(ctx, key, o, options...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
+			if _, ok := o.(*v1alpha1.WindowsInstance); ok && r.broken["finalizer"] != nil {
+				return r.broken["finalizer"]
+			}
+			return c.Patch(ctx, o, patch, options...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if r.saving != nil {
+				r.saving()
+			}
+			if r.broken["status"] != nil {
+				return r.broken["status"]
+			}
+			r.statusWrites++
+			return c.Status().Patch(ctx, o, patch, options...)
+		},
+	}
+}
+
+// listed is an instance that was made from the list, and the list.
+func listed(n int) []client.Object {
+	address := fmt.Sprintf("10.0.0.%d", n)
+	return []client.Object{&v1alpha1.WindowsInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: address, UID: types.UID("uid-" + address), Generation: 1},
+		Spec: v1alpha1.WindowsInstanceSpec{
+			Address: address, Username: "a", Port: 22, Source: &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: address},
+		},
+	}}
+}
+
+func key(n int) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: fmt.Sprintf("10.0.0.%d", n)}
+}
+
+func (r *rig) machine(n int) *hosttest.Machine { return r.machines[key(n).Name] }
+
+// reconcile does it once, and fails the test on an error.
+func (r *rig) reconcile(t *testing.T, n int) ctrl.Result {
+	t.Helper()
+	result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(n)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// get reads the instance from the API server.
+func (r *rig) get(t *testing.T, n int) *v1alpha1.WindowsInstance {
+	t.Helper()
+	i := &v1alpha1.WindowsInstance{}
+	stale := r.stale
+	r.stale = nil
+	defer func() { r.stale = stale }()
+	if err := r.api.Get(t.Context(), key(n), i); err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// edit changes an instance as a user does: the generation goes up.
+func (r *rig) edit(t *testing.T, n int, change func(*v1alpha1.WindowsInstance)) {
+	t.Helper()
+	i := r.get(t, n)
+	change(i)
+	i.Generation++
+	if err := r.api.Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// remove deletes an instance as a user does.
+func (r *rig) remove(t *testing.T, n int) {
+	t.Helper()
+	if err := r.api.Delete(t.Context(), r.get(t, n)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// exists says whether the instance is still there.
+func (r *rig) exists(t *testing.T, n int) bool {
+	t.Helper()
+	err := r.api.Get(t.Context(), key(n), &v1alpha1.WindowsInstance{})
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// register plays kubelet: the Node appears, with the daemon's word for a version and Ready.
+func (r *rig) register(t *testing.T, n int, version string) {
+	t.Helper()
+	name := r.machine(n).Facts().Hostname
+	node := &corev1.Node{}
+	if err := r.api.Get(t.Context(), types.NamespacedName{Name: name}, node); err != nil {
+		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name), Labels: map[string]string{corev1.LabelOSStable: "windows"}}}
+		if err = r.api.Create(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if version != "" {
+		node.Annotations[contract.VersionAnnotation] = version
+		if err := r.api.Update(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: key(n).Name}}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}}
+	if err := r.api.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sign signs every certificate request.
+func (r *rig) sign(t *testing.T) {
+	t.Helper()
+	list := &certificatesv1.CertificateSigningRequestList{}
+	if err := r.api.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		list.Items[i].Status.Certificate = []byte("certificate")
+		if err := r.api.Status().Update(t.Context(), &list.Items[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// join brings a host all the way in.
+func (r *rig) join(t *testing.T, n int) {
+	t.Helper()
+	r.reconcile(t, n)
+	r.register(t, n, "")
+	r.reconcile(t, n)
+	r.sign(t)
+	r.reconcile(t, n)
+	r.register(t, n, r.version)
+	r.reconcile(t, n)
+	if i := r.get(t, n); i.Status.Phase != v1alpha1.PhaseReady || !meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady) {
+		t.Fatalf("the host did not join: %s %s %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
+	}
+}
+
+// condition is a condition's status and reason.
+func condition(i *v1alpha1.WindowsInstance, kind string) string {
+	c := meta.FindStatusCondition(i.Status.Conditions, kind)
+	if c == nil {
+		return ""
+	}
+	return string(c.Status) + " " + c.Reason
+}
+
+// unreachable is what a dead host answers.
+func unreachable() error { return contract.NewProblem(contract.ReasonUnreachable, "nothing answers") }

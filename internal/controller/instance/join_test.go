@@ -1,0 +1,274 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host/hosttest"
+)
+
+func TestAHostJoinsAndIsThenLeftAlone(t *testing.T) {
+	t.Parallel()
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.InstancesConfigMap, UID: "list"}}
+	r := newRig(t, append(listed(1), list)...)
+	r.join(t, 1)
+	i := r.get(t, 1)
+	if !controllerutil.ContainsFinalizer(i, contract.InstanceFinalizer) || i.Status.ObservedGeneration != 1 || i.Status.JoinedTime == nil || i.Status.Version != first {
+		t.Errorf("the instance is %+v", i)
+	}
+	if condition(i, v1alpha1.ConditionProgressing) != "False NodeReady" || condition(i, v1alpha1.ConditionReachable) != "True Connected" ||
+		condition(i, v1alpha1.ConditionPreflightPassed) != "True Passed" {
+		t.Errorf("conditions %+v", i.Status.Conditions)
+	}
+	if len(i.Status.Phases) != 8 || slices.ContainsFunc(i.Status.Phases, func(p v1alpha1.PhaseTime) bool { return p.Milliseconds == nil }) {
+		t.Errorf("phases %+v", i.Status.Phases)
+	}
+	if len(r.events) != 2 || r.events[0].reason != eventSetup || r.events[1].reason != eventSetup {
+		t.Fatalf("events %+v", r.events)
+	}
+	if about, ok := r.events[1].regarding.(*corev1.ObjectReference); !ok || about.UID != "list" || about.FieldPath != "data{10.0.0.1}" || r.events[1].related == nil {
+		t.Errorf("the list's event is about %+v", r.events[1].regarding)
+	}
+	before := r.statusWrites
+	for range 3 {
+		if result := r.reconcile(t, 1); result != (ctrl.Result{}) {
+			t.Errorf("a host that is well is looked at again after %s", result.RequeueAfter)
+		}
+	}
+	r.restart(t)
+	r.reconcile(t, 1)
+	if r.statusWrites != before || r.machine(1).Dials() != 1 || len(r.events) != 2 {
+		t.Errorf("in the steady state: %d writes, %d connections, events %+v", r.statusWrites-before, r.machine(1).Dials()-1, r.events)
+	}
+}
+
+func TestFailuresAreCountedAndBackedOff(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.machine(1).Fail(hosttest.Dialling, unreachable())
+	want := []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 300 * time.Second, 300 * time.Second}
+	for n, wait := range want {
+		result := r.reconcile(t, 1)
+		i := r.get(t, 1)
+		if result.RequeueAfter != wait || i.Status.Failures != int32(n+1) || i.Status.Reason != string(contract.ReasonUnreachable) || i.Status.Code != "W201" {
+			t.Fatalf("failure %d: again after %s, status %+v", n+1, result.RequeueAfter, i.Status)
+		}
+		if condition(i, v1alpha1.ConditionReachable) != "False Unreachable" || condition(i, v1alpha1.ConditionReady) != "False Unreachable" {
+			t.Errorf("conditions %+v", i.Status.Conditions)
+		}
+		if phases := i.Status.Phases; len(phases) != 1 || !phases[0].StartTime.Equal(&metav1.MicroTime{Time: r.clock}) {
+			t.Errorf("an attempt's time began with another attempt: %+v", phases)
+		}
+		// Whatever wakes it before its time does nothing.
+		r.clock = r.clock.Add(wait - time.Second)
+		writes, dials := r.statusWrites, r.machine(1).Dials()
+		if result = r.reconcile(t, 1); result.RequeueAfter != time.Second || r.statusWrites != writes || r.machine(1).Dials() != dials {
+			t.Fatalf("tried before its time: %v", result)
+		}
+		r.clock = r.clock.Add(time.Second)
+	}
+	if len(r.events) != 2*len(want) || r.events[0].reason != eventSetupFailure || !strings.Contains(r.events[0].note, "W201") {
+		t.Errorf("events %+v", r.events)
+	}
+	r.machine(1).Fail(hosttest.Dialling, nil)
+	r.join(t, 1)
+	if i := r.get(t, 1); i.Status.Failures != 0 || i.Status.NextAttemptTime != nil || i.Status.Fix != "" {
+		t.Errorf("status %+v", i.Status)
+	}
+}
+
+func TestBackOffOutlivesTheOperator(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.machine(1).Fail(hosttest.Dialling, unreachable())
+	r.reconcile(t, 1)
+	r.restart(t)
+	if result := r.reconcile(t, 1); result.RequeueAfter != 5*time.Second || r.machine(1).Dials() != 1 {
+		t.Errorf("after a restart: again after %s, %d connections", result.RequeueAfter, r.machine(1).Dials())
+	}
+}
+
+func TestAChangeByTheUserIsTriedAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.machine(1).Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonKeyRefused, "no"))
+	r.reconcile(t, 1)
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Username = "b" })
+	r.reconcile(t, 1)
+	if r.machine(1).Dials() != 2 {
+		t.Errorf("%d connections", r.machine(1).Dials())
+	}
+}
+
+func TestAReasonStaysOnShowUntilItsPhaseIsPassed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	unfit := contract.PreflightAnswer{Facts: r.machine(1).Facts(), Problems: []contract.Problem{{Reason: contract.ReasonDiskFull, Detail: "1 GiB free"}}}
+	r.machine(1).Answer(contract.VerbPreflight, unfit)
+	r.reconcile(t, 1)
+	var shown []string
+	r.saving = func() { shown = append(shown, r.lives["uid-10.0.0.1"].status.Reason) }
+	r.clock = r.clock.Add(time.Minute)
+	r.reconcile(t, 1)
+	r.saving = nil
+	if len(shown) == 0 || slices.ContainsFunc(shown, func(reason string) bool { return reason != string(contract.ReasonDiskFull) }) {
+		t.Errorf("while it was tried again it said %v", shown)
+	}
+	r.machine(1).Answer(contract.VerbPreflight, nil)
+	r.clock = r.clock.Add(time.Minute)
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonNodePending) || i.Status.Phase != v1alpha1.PhaseAdopting || condition(i, v1alpha1.ConditionPreflightPassed) != "True Passed" {
+		t.Errorf("status %+v", i.Status)
+	}
+}
+
+func TestStoppingIsNoFailureOfAHost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.reconcile(t, 1) // waits for the Node, connected
+	ctx, cancel := context.WithCancel(t.Context())
+	r.saving = cancel
+	r.machine(1).Break()
+	if _, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: key(1)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("reconciling while stopping: %v", err)
+	}
+	if i := r.get(t, 1); i.Status.Failures != 0 || len(r.events) != 0 {
+		t.Errorf("status %+v, events %+v", i.Status, r.events)
+	}
+}
+
+func TestAStaleCacheDoesNotRunAPhaseTwice(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.stale = r.get(t, 1)
+	r.stale.Finalizers = []string{contract.InstanceFinalizer}
+	r.stale.ResourceVersion = "999"
+	r.reconcile(t, 1)
+	calls := r.machine(1).Calls()
+	r.reconcile(t, 1)
+	if again := r.machine(1).Calls(); len(again) != len(calls) || r.machine(1).Dials() != 1 {
+		t.Errorf("calls %v, and then %v", calls, again)
+	}
+}
+
+func TestWhatCouldNotBeSavedIsNotLost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	saves := 0
+	r.saving = func() {
+		if saves++; saves > 1 { // the first one is before the connection
+			r.broken["status"] = apierrors.NewServiceUnavailable("away")
+		}
+	}
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
+		t.Fatal("the status could not be saved, and nobody says so")
+	}
+	if r.get(t, 1).Status.HostKey != "" {
+		t.Fatal("the status was saved, so this test shows nothing")
+	}
+	r.saving, r.broken = nil, map[string]error{}
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); i.Status.HostKey == "" || r.machine(1).Dials() != 1 {
+		t.Errorf("pin %q after %d connections", i.Status.HostKey, r.machine(1).Dials())
+	}
+}
+
+func TestAFailureThatCouldNotBeSavedIsBackedOffAllTheSame(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.machine(1).Fail(hosttest.Dialling, unreachable())
+	saves := 0
+	r.saving = func() {
+		if saves++; saves > 1 {
+			r.broken["status"] = apierrors.NewServiceUnavailable("away")
+		}
+	}
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
+		t.Fatal("the status could not be saved, and nobody says so")
+	}
+	r.saving, r.broken = nil, map[string]error{}
+	if result := r.reconcile(t, 1); result.RequeueAfter != 5*time.Second || r.machine(1).Dials() != 1 || r.get(t, 1).Status.Failures != 1 {
+		t.Errorf("again after %s, %d connections", result.RequeueAfter, r.machine(1).Dials())
+	}
+}
+
+func TestPausedMeansHandsOff(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, append(listed(1), listed(2)...)...)
+	r.reconcile(t, 1) // in mid join, with a connection and a slot
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
+	r.reconcile(t, 1)
+	if r.machine(1).Open() != 0 || r.walker.Slots.Held() != 0 {
+		t.Errorf("a paused host keeps %d connections and %d slots", r.machine(1).Open(), r.walker.Slots.Held())
+	}
+	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonPaused) || condition(i, v1alpha1.ConditionReady) != "False Paused" || condition(i, v1alpha1.ConditionProgressing) != "False Paused" {
+		t.Errorf("status %+v", i.Status)
+	}
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
+	r.join(t, 1)
+
+	r.join(t, 2)
+	r.edit(t, 2, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
+	r.reconcile(t, 2)
+	i := r.get(t, 2)
+	if condition(i, v1alpha1.ConditionReady) != "True NodeReady" || condition(i, v1alpha1.ConditionProgressing) != "False Paused" || i.Status.Reason != string(contract.ReasonPaused) {
+		t.Errorf("a paused node that serves is shown as %+v", i.Status)
+	}
+	r.version = second
+	writes := r.statusWrites
+	r.reconcile(t, 2)
+	if r.machine(2).Dials() != 1 || r.statusWrites != writes {
+		t.Error("a paused host was worked on")
+	}
+}
+
+func TestASlotThatIsFreeWakesWhoWaitsForIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, append(listed(1), listed(2)...)...)
+	r.walker.Slots.SetLimit(1)
+	r.reconcile(t, 1)
+	r.reconcile(t, 2)
+	if i := r.get(t, 2); i.Status.Reason != string(contract.ReasonWaitingForSlot) || i.Status.Phase != v1alpha1.PhaseConnecting {
+		t.Fatalf("status %+v", i.Status)
+	}
+	r.machine(1).Break()
+	r.reconcile(t, 1) // has lost its connection, dials again, and goes on in its slot
+	if len(r.woken) != 0 {
+		t.Error("somebody was woken while no slot was free")
+	}
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
+	r.reconcile(t, 1)
+	if len(r.woken) != 1 || (<-r.woken).Object.GetName() != "10.0.0.2" {
+		t.Error("the waiting host was not woken")
+	}
+}
+
+func TestAHostThatVanishedFromTheClusterJoinsAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.join(t, 1)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-a"}}
+	if err := r.api.Delete(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseAdopting || condition(i, v1alpha1.ConditionReady) != "False NodePending" {
+		t.Errorf("status %+v", i.Status)
+	}
+	asked := contract.BootstrapRequest{}
+	if _, err := r.machine(1).Request(contract.VerbBootstrap, &asked); err != nil || !asked.Register {
+		t.Errorf("kubelet was not asked to register: %v", err)
+	}
+}

@@ -1,0 +1,258 @@
+package instance
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host/hosttest"
+)
+
+// held counts what an instance holds in memory.
+func (r *rig) held(n int) int {
+	count := r.machine(n).Open() + r.walker.Slots.Held() + len(r.disrupted)
+	if _, ok := r.walker.Claims.Owner(r.machine(n).Facts().Hostname); ok {
+		count++
+	}
+	return count
+}
+
+// cleanups counts how often a host was cleaned.
+func (r *rig) cleanups(n int) int {
+	return len(slices.DeleteFunc(r.machine(n).Calls(), func(v contract.Verb) bool { return v != contract.VerbCleanup }))
+}
+
+func TestAnInstanceLeavesOnceEvenIfTheCacheLagsBehind(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.join(t, 1)
+	r.remove(t, 1)
+	before := r.get(t, 1)
+	r.reconcile(t, 1)
+	if r.exists(t, 1) || r.held(1) != 0 || r.cleanups(1) != 1 {
+		t.Fatalf("exists %v, holds %d, cleaned %d times", r.exists(t, 1), r.held(1), r.cleanups(1))
+	}
+	told := len(r.events)
+	r.stale = before // the event that the Node went comes before the instance's own
+	r.reconcile(t, 1)
+	r.stale = nil
+	if r.machine(1).Dials() != 2 || r.cleanups(1) != 1 || len(r.events) != told || r.held(1) != 0 {
+		t.Errorf("it left twice: %d connections, cleaned %d times, events %+v", r.machine(1).Dials(), r.cleanups(1), r.events)
+	}
+	r.reconcile(t, 1)
+	if len(r.lives) != 0 {
+		t.Errorf("it is remembered: %+v", r.lives)
+	}
+	if last := r.events[told-1]; last.reason != eventTeardown || !strings.Contains(last.note, "cleaned") {
+		t.Errorf("events %+v", r.events)
+	}
+}
+
+func TestARemovalThatFailsNamesTheWayOut(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.join(t, 1)
+	r.machine(1).Fail(hosttest.Dialling, unreachable())
+	r.remove(t, 1)
+	if result := r.reconcile(t, 1); result.RequeueAfter != 5*time.Second {
+		t.Errorf("again after %s", result.RequeueAfter)
+	}
+	i := r.get(t, 1)
+	if i.Status.Phase != v1alpha1.PhaseRemoving || i.Status.Failures != 1 || !strings.Contains(i.Status.Fix, `"removalPolicy":"Force"`) || condition(i, v1alpha1.ConditionReady) != "False Unreachable" {
+		t.Errorf("status %+v", i.Status)
+	}
+	r.reconcile(t, 1)
+	if r.machine(1).Dials() != 2 {
+		t.Error("it was tried before its time")
+	}
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Username = "other" })
+	r.reconcile(t, 1)
+	if r.machine(1).Dials() != 3 {
+		t.Error("a change by the user was not tried at once")
+	}
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalForce })
+	r.reconcile(t, 1)
+	if r.exists(t, 1) || r.held(1) != 0 {
+		t.Errorf("exists %v, holds %d", r.exists(t, 1), r.held(1))
+	}
+	if last := r.events[len(r.events)-1]; last.reason != eventTeardown || !strings.Contains(last.note, "Force") {
+		t.Errorf("event %+v", last)
+	}
+}
+
+func TestARemovalOfAPausedInstanceWaits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.join(t, 1)
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
+	r.remove(t, 1)
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonPaused) || r.machine(1).Dials() != 1 {
+		t.Errorf("status %+v", i.Status)
+	}
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalForce })
+	r.reconcile(t, 1)
+	if r.exists(t, 1) {
+		t.Error("force does not get past a pause")
+	}
+}
+
+func TestFinalizersOfOthersStay(t *testing.T) {
+	t.Parallel()
+	objects := listed(1)
+	objects[0].SetFinalizers([]string{"example.com/mine"})
+	r := newRig(t, objects...)
+	r.join(t, 1)
+	if got := r.get(t, 1).Finalizers; len(got) != 2 {
+		t.Fatalf("finalizers %v", got)
+	}
+	r.remove(t, 1)
+	r.reconcile(t, 1)
+	if got := r.get(t, 1).Finalizers; !slices.Equal(got, []string{"example.com/mine"}) {
+		t.Errorf("finalizers %v", got)
+	}
+	r.reconcile(t, 1)
+	if r.held(1) != 0 || r.cleanups(1) != 1 {
+		t.Errorf("holds %d, cleaned %d times", r.held(1), r.cleanups(1))
+	}
+}
+
+func TestAFinalizerThatCouldNotBeRemovedDoesNotCleanTheHostAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.join(t, 1)
+	r.remove(t, 1)
+	r.broken["finalizer"] = apierrors.NewServiceUnavailable("away")
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
+		t.Error("nobody says that the instance can't be let go")
+	}
+	r.broken["finalizer"] = apierrors.NewConflict(schema.GroupResource{Resource: "windowsinstances"}, "10.0.0.1", errors.New("newer"))
+	if result := r.reconcile(t, 1); result.RequeueAfter != staleRetry {
+		t.Errorf("again after %s", result.RequeueAfter)
+	}
+	delete(r.broken, "finalizer")
+	r.reconcile(t, 1)
+	if r.exists(t, 1) || r.cleanups(1) != 1 || r.machine(1).Dials() != 2 {
+		t.Errorf("exists %v, cleaned %d times over %d connections", r.exists(t, 1), r.cleanups(1), r.machine(1).Dials())
+	}
+}
+
+func TestAnInstanceThatLostItsFinalizerByForceHoldsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.reconcile(t, 1) // in mid join
+	if r.held(1) != 3 {
+		t.Fatalf("holds %d, want a connection, a slot and a claim", r.held(1))
+	}
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Finalizers = nil })
+	r.remove(t, 1)
+	r.reconcile(t, 1)
+	if r.held(1) != 0 || len(r.lives) != 0 {
+		t.Errorf("holds %d, lives %v", r.held(1), r.lives)
+	}
+}
+
+func TestAnInstanceThatVanishesInMidWalkEndsTheWalk(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.saving = func() {
+		r.saving = nil
+		r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Finalizers = nil })
+		r.remove(t, 1)
+	}
+	r.reconcile(t, 1)
+	if len(r.machine(1).Calls()) != 0 || r.held(1) != 0 {
+		t.Errorf("the host was worked on: %v", r.machine(1).Calls())
+	}
+}
+
+func TestAnInstanceMadeAnewUnderItsNameStartsAnew(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.reconcile(t, 1)
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Finalizers = nil })
+	r.remove(t, 1)
+	again := listed(1)[0]
+	again.SetUID("another")
+	if err := r.api.Create(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	r.join(t, 1) // its own claim does not stand in its way
+	if owner, _ := r.walker.Claims.Owner("win-a"); owner.UID != "another" || len(r.lives) != 1 || r.walker.Slots.Held() != 0 {
+		t.Errorf("claimed by %+v, lives %v", owner, r.lives)
+	}
+}
+
+func TestAfterARestartTheFirstEntryOfAHostKeepsIt(t *testing.T) {
+	t.Parallel()
+	duplicate := listed(2)
+	r := newRig(t, append(listed(1), duplicate...)...)
+	r.machines["10.0.0.2"] = r.machine(1) // another address of the same host
+	r.join(t, 1)
+	r.reconcile(t, 2)
+	if i := r.get(t, 2); i.Status.Reason != string(contract.ReasonHostDuplicate) {
+		t.Fatalf("status %+v", i.Status)
+	}
+	r.restart(t)
+	r.clock = r.clock.Add(time.Hour)
+	r.reconcile(t, 2) // comes first this time
+	if i := r.get(t, 2); i.Status.Reason != string(contract.ReasonHostDuplicate) {
+		t.Errorf("the second entry took the host: %+v", i.Status)
+	}
+	requests := r.ofNode(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-a"}})
+	if len(requests) != 1 || requests[0].NamespacedName != key(1) {
+		t.Errorf("news of the node go to %v", requests)
+	}
+	r.remove(t, 2)
+	r.reconcile(t, 2)
+	if r.exists(t, 2) || r.cleanups(1) != 0 {
+		t.Error("removing the second entry cleaned the host of the first one")
+	}
+}
+
+func TestARemovalWaitsForSettingsThatCanNotBeRead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.join(t, 1)
+	r.remove(t, 1)
+	r.broken["settings"] = apierrors.NewServiceUnavailable("away")
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
+		t.Error("nobody says that the settings can't be read")
+	}
+	if r.cleanups(1) != 0 {
+		t.Error("it left all the same")
+	}
+	delete(r.broken, "settings")
+	r.reconcile(t, 1)
+	if r.exists(t, 1) {
+		t.Error("it is still there")
+	}
+}
+
+func TestAnInstanceIsRemovedInMidUpdate(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, append(listed(1), listed(2)...)...)
+	r.join(t, 1)
+	r.join(t, 2)
+	r.version = second
+	r.reconcile(t, 1)
+	r.reconcile(t, 2)
+	r.remove(t, 1)
+	r.reconcile(t, 1)
+	if r.exists(t, 1) || len(r.disrupted) != 0 {
+		t.Errorf("exists %v, disrupted %v", r.exists(t, 1), r.disrupted)
+	}
+	if len(r.woken) == 0 || (<-r.woken).Object.GetName() != "10.0.0.2" {
+		t.Error("who waited for the place was not woken")
+	}
+}
