@@ -24,11 +24,20 @@ type Facts struct {
 	Generation     int64
 }
 
-// Reasons of conditions that are as they should be.
+// Reasons of conditions that are no host's.
 const (
-	reasonAsExpected  = "AsExpected"
-	reasonSafe        = "upgradeIsSafe"
-	reasonNotSafe     = "upgradeIsNotSafe"
+	// reasonAsExpected: nothing is missing or failing.
+	reasonAsExpected = "AsExpected"
+	// reasonSafe and reasonNotSafe: whether a host is on its way somewhere, or a prerequisite is missing. OLM's users know these words.
+	reasonSafe    = "upgradeIsSafe"
+	reasonNotSafe = "upgradeIsNotSafe"
+	// reasonHosts: an attempt on a host failed. reasonEntries: no host fails, but an entry is not understood.
+	reasonHosts   = "HostsFailing"
+	reasonEntries = "EntriesRejected"
+)
+
+// What a status holds of long lists.
+const (
 	maxRejected       = 20
 	maxNamedInMessage = 5
 )
@@ -45,8 +54,11 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	busy, failing := count(&status.Instances, f.Instances)
 	available(status, f)
 	set(status, f, v1alpha1.ConditionUpgradeable, len(busy) == 0 && len(f.Lacks) == 0, reasonSafe, reasonNotSafe, upgradeMessage(busy, f.Lacks))
-	ailing := len(failing) > 0 || len(f.Rejected) > 0
-	set(status, f, v1alpha1.ConditionDegraded, ailing, "HostsFailing", reasonAsExpected, degradedMessage(failing, f.Rejected))
+	why := reasonHosts
+	if len(failing) == 0 {
+		why = reasonEntries
+	}
+	set(status, f, v1alpha1.ConditionDegraded, len(failing)+len(f.Rejected) > 0, why, reasonAsExpected, degradedMessage(failing, f.Rejected))
 }
 
 func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
@@ -61,25 +73,37 @@ func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionAvailable, false, "", string(f.Lacks[0].Reason), strings.Join(words, " "))
 }
 
+// states is what is counted of an instance. One whose update waits or fails is Ready all the while.
+type states struct{ leaving, failing, ready, progressing bool }
+
+func state(i *v1alpha1.WindowsInstance) states {
+	return states{
+		leaving: !i.DeletionTimestamp.IsZero(), failing: i.Status.Failures > 0,
+		ready:       meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady),
+		progressing: meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionProgressing),
+	}
+}
+
 // count sorts instances into what they do, and names those that are busy and those that fail.
 func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance) (busy, failing []string) {
 	*counts = v1alpha1.InstanceCounts{Total: int32(len(instances))}
 	for _, i := range instances {
-		ready := meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady)
+		s := state(&i)
 		switch {
-		case !i.DeletionTimestamp.IsZero():
+		case s.leaving:
 			counts.Leaving++
-		case ready:
+		case s.ready:
 			counts.Ready++
-			continue
-		case i.Status.Failures == 0:
+		case !s.failing:
 			counts.Joining++
 		}
-		if i.Status.Failures > 0 {
+		if s.failing {
 			counts.Failing++
 			failing = append(failing, i.Name)
 		}
-		busy = append(busy, i.Name)
+		if s.leaving || !s.ready || s.progressing {
+			busy = append(busy, i.Name)
+		}
 	}
 	slices.Sort(busy)
 	slices.Sort(failing)

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -73,12 +72,8 @@ func counted() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		old, okOld := e.ObjectOld.(*v1alpha1.WindowsInstance)
 		instance, okNew := e.ObjectNew.(*v1alpha1.WindowsInstance)
-		return okOld && okNew && kind(old) != kind(instance)
+		return okOld && okNew && state(old) != state(instance)
 	}}
-}
-
-func kind(i *v1alpha1.WindowsInstance) [3]bool {
-	return [3]bool{i.DeletionTimestamp.IsZero(), i.Status.Failures > 0, meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady)}
 }
 
 func inNamespace(namespace string) predicate.Predicate {

@@ -24,19 +24,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// eventRejected is the contract's reason for an entry that does not become a node.
-const eventRejected = "InstanceSetupFailure"
-
 // Reconciler keeps the instances of the windows-instances ConfigMap.
 type Reconciler struct {
 	client    client.Client
 	events    events.EventRecorder
 	namespace string
+	told      *told
 }
 
 // Setup adds the controller to a manager. namespace is the operator's.
 func Setup(mgr ctrl.Manager, namespace string) error {
-	r := &Reconciler{client: mgr.GetClient(), events: mgr.GetEventRecorder("windows-machine-config-operator"), namespace: namespace}
+	r := &Reconciler{client: mgr.GetClient(), events: mgr.GetEventRecorder("windows-machine-config-operator"), namespace: namespace, told: &told{}}
 	list := types.NamespacedName{Namespace: namespace, Name: contract.InstancesConfigMap}
 	one := func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: list}}
@@ -81,11 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 // carryOut does everything that it can, and joins the errors.
 func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p plan) error {
 	var all []error
-	for _, rejected := range p.rejected {
-		if list.UID != "" {
-			r.events.Eventf(list, nil, corev1.EventTypeWarning, eventRejected, "Read", "%v. %s", rejected.Problem, rejected.Problem.Reason.Fix())
-		}
-	}
+	r.tellRejected(list, p.rejected)
 	for _, entry := range p.create {
 		all = append(all, r.create(ctx, entry))
 	}
@@ -111,7 +105,11 @@ func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) error {
 			Source: &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: entry.Address},
 		},
 	}
-	if err := r.client.Create(ctx, instance); err != nil && !apierrors.IsAlreadyExists(err) {
+	err := r.client.Create(ctx, instance)
+	if apierrors.IsAlreadyExists(err) {
+		return nil // the cache has yet to see it, which is an event
+	}
+	if err != nil {
 		return fmt.Errorf("creating instance %s: %w", entry.Name, err)
 	}
 	logf.FromContext(ctx).Info("entry found, instance made", "instance", entry.Name)

@@ -1,0 +1,122 @@
+package settings_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/settings"
+	"github.com/windows-nodes/wmco/internal/inventory"
+)
+
+// host builds an instance; each word says something about it.
+func host(name string, words ...string) v1alpha1.WindowsInstance {
+	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, word := range words {
+		switch word {
+		case "ready":
+			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "R"})
+		case "progressing":
+			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue, Reason: "R"})
+		case "failing":
+			i.Status.Failures = 3
+		case "leaving":
+			now := metav1.Now()
+			i.DeletionTimestamp = &now
+		}
+	}
+	return i
+}
+
+func TestTheWholeIsAsItsPartsAre(t *testing.T) {
+	t.Parallel()
+	problem := contract.NewProblem(contract.ReasonPrivateKeyMissing, "no key")
+	other := contract.NewProblem(contract.ReasonNetworkUnsupported, "no overlay")
+	for name, test := range map[string]struct {
+		facts settings.Facts
+		count v1alpha1.InstanceCounts
+		// conditions are Available, Upgradeable, Degraded as "Status Reason".
+		conditions [3]string
+		says       string // somewhere in the messages
+	}{
+		"nothing is there": {settings.Facts{}, v1alpha1.InstanceCounts{}, [3]string{"True AsExpected", "True upgradeIsSafe", "False AsExpected"}, "no host fails"},
+		"all is well": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready"), host("b", "ready")}},
+			v1alpha1.InstanceCounts{Total: 2, Ready: 2}, [3]string{"True AsExpected", "True upgradeIsSafe", "False AsExpected"}, "no host is on its way"},
+		"a host is new": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready"), host("b")}},
+			v1alpha1.InstanceCounts{Total: 2, Ready: 1, Joining: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "1 hosts are on their way: b"},
+		"a host joins": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "progressing")}},
+			v1alpha1.InstanceCounts{Total: 1, Joining: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "a"},
+		"a host fails": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "failing", "progressing")}},
+			v1alpha1.InstanceCounts{Total: 1, Failing: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "1 hosts fail: a"},
+		"a node waits for its update": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready", "progressing")}},
+			v1alpha1.InstanceCounts{Total: 1, Ready: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "on their way: a"},
+		"a node serves while its update fails": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready", "progressing", "failing")}},
+			v1alpha1.InstanceCounts{Total: 1, Ready: 1, Failing: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "1 hosts fail: a"},
+		"a host leaves": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "leaving", "ready")}},
+			v1alpha1.InstanceCounts{Total: 1, Leaving: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "a"},
+		"a host can't leave": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "leaving", "failing")}},
+			v1alpha1.InstanceCounts{Total: 1, Leaving: 1, Failing: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "a"},
+		"prerequisites are missing": {settings.Facts{Lacks: []*contract.Problem{problem, other}},
+			v1alpha1.InstanceCounts{}, [3]string{"False PrivateKeyMissing", "False upgradeIsNotSafe", "False AsExpected"}, "no overlay"},
+		"an entry is not understood": {settings.Facts{Rejected: []inventory.Rejected{{Key: "x", Problem: problem}}},
+			v1alpha1.InstanceCounts{}, [3]string{"True AsExpected", "True upgradeIsSafe", "True EntriesRejected"}, "1 entries of windows-instances are not understood"},
+		"a host fails and an entry is not understood": {
+			settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "failing")}, Rejected: []inventory.Rejected{{Key: "x", Problem: problem}}},
+			v1alpha1.InstanceCounts{Total: 1, Failing: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "; 1 entries"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			status := &v1alpha1.WindowsMachineConfigStatus{}
+			test.facts.DesiredVersion, test.facts.Generation = "1-x", 7
+			settings.Assess(status, test.facts)
+			if diff := cmp.Diff(test.count, status.Instances); diff != "" {
+				t.Error(diff)
+			}
+			said := ""
+			for n, kind := range []string{v1alpha1.ConditionAvailable, v1alpha1.ConditionUpgradeable, v1alpha1.ConditionDegraded} {
+				c := meta.FindStatusCondition(status.Conditions, kind)
+				if c == nil || string(c.Status)+" "+c.Reason != test.conditions[n] || c.ObservedGeneration != 7 || c.Message == "" {
+					t.Errorf("%s is %+v, want %s", kind, c, test.conditions[n])
+					continue
+				}
+				said += c.Message + "\n"
+			}
+			if !strings.Contains(said, test.says) {
+				t.Errorf("nobody says %q:\n%s", test.says, said)
+			}
+			if status.DesiredVersion != "1-x" || status.ObservedGeneration != 7 {
+				t.Errorf("status %+v", status)
+			}
+		})
+	}
+}
+
+func TestMessagesStayShortForAWholeFleet(t *testing.T) {
+	t.Parallel()
+	facts := settings.Facts{}
+	for n := range 500 {
+		name := fmt.Sprintf("host-%03d", n)
+		facts.Instances = append(facts.Instances, host(name, "failing"))
+		facts.Rejected = append(facts.Rejected, inventory.Rejected{Key: name, Problem: contract.NewProblem(contract.ReasonEntryMalformed, "no")})
+	}
+	status := &v1alpha1.WindowsMachineConfigStatus{}
+	settings.Assess(status, facts)
+	if len(status.RejectedEntries) != 20 || status.RejectedEntries[0].Code != "W101" {
+		t.Errorf("%d entries are listed, the first is %+v", len(status.RejectedEntries), status.RejectedEntries[0])
+	}
+	for _, c := range status.Conditions {
+		if len(c.Message) > 500 {
+			t.Errorf("%s says %d bytes", c.Type, len(c.Message))
+		}
+	}
+	facts = settings.Facts{}
+	if settings.Assess(status, facts); len(status.RejectedEntries) != 0 {
+		t.Error("entries that are mended stay on the list")
+	}
+}

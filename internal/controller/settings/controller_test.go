@@ -1,0 +1,174 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+)
+
+// rig is a Reconciler with what it asks scripted, and an API server whose writes are counted.
+type rig struct {
+	*Reconciler
+	api      client.WithWatch
+	key      error
+	current  error
+	problems []*contract.Problem
+	writes   int
+	broken   error
+}
+
+func (r *rig) PrivateKey(context.Context) (lifecycle.Key, error) { return lifecycle.Key{}, r.key }
+func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
+	return blueprint.Desired{Version: "1-x"}, blueprint.Facts{}, r.current
+}
+func (r *rig) Problems() []*contract.Problem      { return r.problems }
+func (r *rig) Changed() <-chan event.GenericEvent { return nil }
+
+func newRig(t *testing.T, objects ...client.Object) *rig {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{}
+	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.WindowsMachineConfig{}).
+		WithInterceptorFuncs(interceptor.Funcs{
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+				if r.broken != nil {
+					return r.broken
+				}
+				r.writes++
+				return c.SubResource(sub).Patch(ctx, o, patch, options...)
+			},
+		}).Build()
+	r.Reconciler = &Reconciler{Options: Options{Namespace: "ns", Keys: r, Desired: r}, client: r.api}
+	return r
+}
+
+func (r *rig) reconcile(t *testing.T) *v1alpha1.WindowsMachineConfig {
+	t.Helper()
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	config := &v1alpha1.WindowsMachineConfig{}
+	if err := r.api.Get(t.Context(), types.NamespacedName{Name: contract.MachineConfigObject}, config); err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+func TestSettingsAreMadeAndThenWrittenOnlyWhenTheyChange(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.reconcile(t)
+	config := r.reconcile(t)
+	if r.writes != 1 || config.Status.DesiredVersion != "1-x" || !meta.IsStatusConditionTrue(config.Status.Conditions, v1alpha1.ConditionAvailable) {
+		t.Fatalf("%d writes, status %+v", r.writes, config.Status)
+	}
+	for range 3 {
+		r.reconcile(t)
+	}
+	if r.writes != 1 {
+		t.Errorf("nothing changed, and there were %d writes", r.writes-1)
+	}
+	if err := r.api.Delete(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t) // it is made again
+}
+
+func TestTheUsersSettingsStay(t *testing.T) {
+	t.Parallel()
+	own := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
+	own.Spec.Rollout.MaxConcurrentJoins = 3
+	r := newRig(t, own)
+	if config := r.reconcile(t); config.Spec.Rollout.MaxConcurrentJoins != 3 || r.writes != 1 {
+		t.Errorf("spec %+v", config.Spec)
+	}
+}
+
+func TestEverythingThatIsMissingIsSaid(t *testing.T) {
+	t.Parallel()
+	instance := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "10.0.0.1"}}
+	elsewhere := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "10.0.0.2"}}
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: contract.InstancesConfigMap}, Data: map[string]string{"10.0.0.3": "junk"}}
+	r := newRig(t, instance, elsewhere, list)
+	r.key = contract.NewProblem(contract.ReasonPrivateKeyMissing, "no key")
+	r.problems = []*contract.Problem{contract.NewProblem(contract.ReasonNetworkUnsupported, "no overlay")}
+	r.current = errors.New("no version")
+	r.reconcile(t)
+	config := r.reconcile(t)
+	c := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionAvailable)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != string(contract.ReasonPrivateKeyMissing) {
+		t.Errorf("available is %+v", c)
+	}
+	if config.Status.Instances.Total != 1 || len(config.Status.RejectedEntries) != 1 || config.Status.DesiredVersion != "" {
+		t.Errorf("status %+v", config.Status)
+	}
+}
+
+func TestWhatCanNotBeReadOrWrittenIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.reconcile(t)
+	r.key = apierrors.NewServiceUnavailable("away")
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil || r.writes != 0 {
+		t.Errorf("an API server that is away looks like a missing key: %v", err)
+	}
+	r.key, r.broken = nil, apierrors.NewServiceUnavailable("away")
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+		t.Error("nobody says that the status was not saved")
+	}
+	r.broken = nil
+	r.reconcile(t)
+	if r.writes != 1 {
+		t.Errorf("%d writes", r.writes)
+	}
+}
+
+func TestOnlyWhatIsCountedWakesIt(t *testing.T) {
+	t.Parallel()
+	old := &v1alpha1.WindowsInstance{}
+	for name, test := range map[string]struct {
+		change func(*v1alpha1.WindowsInstance)
+		wakes  bool
+	}{
+		"another phase":     {func(i *v1alpha1.WindowsInstance) { i.Status.Phase = v1alpha1.PhaseDelivering }, false},
+		"a second failure":  {func(i *v1alpha1.WindowsInstance) { i.Status.Message = "again" }, false},
+		"the first failure": {func(i *v1alpha1.WindowsInstance) { i.Status.Failures = 1 }, true},
+		"it is Ready": {func(i *v1alpha1.WindowsInstance) {
+			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue})
+		}, true},
+		"its update begins": {func(i *v1alpha1.WindowsInstance) {
+			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue})
+		}, true},
+		"it leaves": {func(i *v1alpha1.WindowsInstance) { now := metav1.Now(); i.DeletionTimestamp = &now }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			changed := old.DeepCopy()
+			test.change(changed)
+			if got := counted().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: changed}); got != test.wakes {
+				t.Errorf("wakes = %v", got)
+			}
+		})
+	}
+}

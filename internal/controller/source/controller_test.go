@@ -1,0 +1,295 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+const namespace = "ns"
+
+// rig is a Reconciler with an API server that can be broken by verb, and ears.
+type rig struct {
+	*Reconciler
+	api    client.WithWatch
+	broken map[string]error
+	heard  []string
+}
+
+func (r *rig) Eventf(regarding, _ runtime.Object, _, reason, _, note string, args ...any) {
+	where := ""
+	if about, ok := regarding.(*corev1.ObjectReference); ok {
+		where = about.FieldPath
+	}
+	r.heard = append(r.heard, where+" "+reason+" "+fmt.Sprintf(note, args...))
+}
+
+func newRig(t *testing.T, objects ...client.Object) *rig {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{broken: map[string]error{}}
+	fault := func(verb string, o client.Object) error {
+		return errors.Join(r.broken[verb], r.broken[verb+" "+o.GetName()])
+	}
+	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			return errors.Join(r.broken["get"], c.Get(ctx, key, o, options...))
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			return errors.Join(r.broken["list"], c.List(ctx, list, options...))
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			if err := fault("create", o); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, options...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
+			if err := fault("patch", o); err != nil {
+				return err
+			}
+			return c.Patch(ctx, o, patch, options...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+			if err := fault("delete", o); err != nil {
+				return err
+			}
+			return c.Delete(ctx, o, options...)
+		},
+	}).Build()
+	r.Reconciler = &Reconciler{client: r.api, events: r, namespace: namespace, told: &told{}}
+	return r
+}
+
+func list(data map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.InstancesConfigMap, UID: "list"}, Data: data}
+}
+
+// set writes the list.
+func (r *rig) set(t *testing.T, data map[string]string) {
+	t.Helper()
+	wanted := list(data)
+	if err := r.api.Update(t.Context(), wanted); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rig) reconcile(t *testing.T) {
+	t.Helper()
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// have lists the instances as address=user:port.
+func (r *rig) have(t *testing.T) []string {
+	t.Helper()
+	instances := &v1alpha1.WindowsInstanceList{}
+	if err := r.api.List(t.Context(), instances); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{}
+	for _, i := range instances.Items {
+		names = append(names, fmt.Sprintf("%s=%s:%d", i.Spec.Address, i.Spec.Username, i.Spec.Port))
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (r *rig) want(t *testing.T, names ...string) {
+	t.Helper()
+	if got := r.have(t); !slices.Equal(got, names) {
+		t.Errorf("instances %v, want %v", got, names)
+	}
+}
+
+func TestInstancesFollowTheList(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, list(map[string]string{"10.0.0.1": "username=a", "Host.example": "username=b\n"}))
+	r.reconcile(t)
+	r.want(t, "10.0.0.1=a:22", "Host.example=b:22")
+	made := &v1alpha1.WindowsInstance{}
+	if err := r.api.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "host.example"}, made); err != nil {
+		t.Fatal(err)
+	}
+	if s := made.Spec.Source; s == nil || s.Kind != v1alpha1.SourceConfigMap || s.Name != "Host.example" {
+		t.Errorf("source %+v", s)
+	}
+	r.set(t, map[string]string{"10.0.0.1": "username=c,port=2222", "Host.example": "username=b"})
+	r.reconcile(t)
+	r.want(t, "10.0.0.1=c:2222", "Host.example=b:22")
+	r.set(t, map[string]string{"10.0.0.1": "username=c,port=2222"})
+	r.reconcile(t)
+	r.want(t, "10.0.0.1=c:2222")
+	if err := r.api.Delete(t.Context(), list(nil)); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t)
+	r.want(t)
+	r.reconcile(t)
+	if len(r.heard) != 0 {
+		t.Errorf("events %v", r.heard)
+	}
+}
+
+func TestAListThatIsBeingDeletedIsEmpty(t *testing.T) {
+	t.Parallel()
+	ending := list(map[string]string{"10.0.0.1": "username=a"})
+	now := metav1.Now()
+	ending.DeletionTimestamp, ending.Finalizers = &now, []string{"example.com/mine"}
+	r := newRig(t, ending)
+	r.reconcile(t)
+	r.want(t)
+}
+
+func TestAnEntryThatIsBackWaitsForItsOldInstance(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, list(map[string]string{"10.0.0.1": "username=a"}))
+	r.reconcile(t)
+	i := &v1alpha1.WindowsInstance{}
+	at := types.NamespacedName{Namespace: namespace, Name: "10.0.0.1"}
+	if err := r.api.Get(t.Context(), at, i); err != nil {
+		t.Fatal(err)
+	}
+	i.Finalizers = []string{contract.InstanceFinalizer}
+	if err := r.api.Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	r.set(t, nil)
+	r.reconcile(t)
+	r.set(t, map[string]string{"10.0.0.1": "username=b"})
+	r.reconcile(t)
+	r.want(t, "10.0.0.1=a:22") // still leaving
+	if err := r.api.Get(t.Context(), at, i); err != nil {
+		t.Fatal(err)
+	}
+	i.Finalizers = nil
+	if err := r.api.Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t)
+	r.want(t, "10.0.0.1=b:22")
+}
+
+func TestARejectionIsSaidOnceForEachEntry(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, list(map[string]string{"10.0.0.1": "a", "10.0.0.2": "b", "10.0.0.3": "username=c"}))
+	for range 3 {
+		r.reconcile(t)
+	}
+	slices.Sort(r.heard)
+	if len(r.heard) != 2 || !strings.HasPrefix(r.heard[0], "data{10.0.0.1} InstanceSetupFailure ") || !strings.HasPrefix(r.heard[1], "data{10.0.0.2} ") ||
+		!strings.Contains(r.heard[0], "W101") {
+		t.Fatalf("events %q", r.heard)
+	}
+	r.want(t, "10.0.0.3=c:22")
+	r.set(t, map[string]string{"10.0.0.1": "username=", "10.0.0.3": "username=c"}) // another trouble; the other entry is gone
+	r.reconcile(t)
+	r.reconcile(t)
+	if len(r.heard) != 3 {
+		t.Errorf("another trouble was not said, or twice: %q", r.heard)
+	}
+	r.set(t, map[string]string{"10.0.0.1": "username=", "10.0.0.2": "b", "10.0.0.3": "username=c"}) // back again
+	r.reconcile(t)
+	if len(r.heard) != 4 {
+		t.Errorf("a trouble that came back was not said: %q", r.heard)
+	}
+	r.told = &told{} // another operator
+	r.reconcile(t)
+	if len(r.heard) != 6 {
+		t.Errorf("after a restart it was said %d times", len(r.heard)-4)
+	}
+}
+
+func TestOneInstanceThatCanNotBeWrittenStopsNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=a", "10.0.0.3": "username=a"}))
+	r.reconcile(t)
+	down := apierrors.NewServiceUnavailable("away")
+	r.broken["create 10.0.0.4"], r.broken["patch 10.0.0.1"], r.broken["delete 10.0.0.2"] = down, down, down
+	r.set(t, map[string]string{"10.0.0.1": "username=b", "10.0.0.4": "username=a", "10.0.0.5": "username=a"})
+	_, err := r.Reconcile(t.Context(), ctrl.Request{})
+	for _, name := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.4"} {
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("nothing is said of %s: %v", name, err)
+		}
+	}
+	r.want(t, "10.0.0.1=a:22", "10.0.0.2=a:22", "10.0.0.5=a:22")
+	clear(r.broken)
+	r.reconcile(t)
+	r.want(t, "10.0.0.1=b:22", "10.0.0.4=a:22", "10.0.0.5=a:22")
+}
+
+func TestAnAPIServerThatIsAwayRemovesNobody(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"get", "list"} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, list(map[string]string{"10.0.0.1": "username=a"}))
+			r.reconcile(t)
+			r.broken[verb] = apierrors.NewServiceUnavailable("away")
+			if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+				t.Error("nobody says so")
+			}
+			clear(r.broken)
+			r.want(t, "10.0.0.1=a:22")
+		})
+	}
+}
+
+func TestACacheThatLagsBehindIsNoError(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, list(map[string]string{"10.0.0.1": "username=a"}))
+	r.broken["create"] = apierrors.NewAlreadyExists(schema.GroupResource{Resource: "windowsinstances"}, "10.0.0.1")
+	r.reconcile(t)
+}
+
+// A source that a user writes by hand hands the instance over to the list: it goes when the list has no such entry.
+func TestAnInstanceWithASourceMadeUpIsTheLists(t *testing.T) {
+	t.Parallel()
+	made, own := projected("10.0.0.9", nil), projected("10.0.0.8", func(i *v1alpha1.WindowsInstance) { i.Spec.Source = nil })
+	machine := projected("10.0.0.7", func(i *v1alpha1.WindowsInstance) { i.Spec.Source.Kind = v1alpha1.SourceMachine })
+	for _, i := range []*v1alpha1.WindowsInstance{&made, &own, &machine} {
+		i.Namespace = namespace
+	}
+	r := newRig(t, list(map[string]string{"10.0.0.8": "username=b"}), &made, &own, &machine)
+	r.reconcile(t)
+	r.want(t, "10.0.0.7=a:22", "10.0.0.8=a:22")
+	if len(r.heard) != 1 || !strings.Contains(r.heard[0], "was not made from windows-instances") {
+		t.Errorf("events %q", r.heard)
+	}
+}
+
+func TestOnlyWhatChangesTheProjectionIsLookedAt(t *testing.T) {
+	t.Parallel()
+	old, status, spec := projected("a", nil), projected("a", nil), projected("a", nil)
+	status.Status.Phase, spec.Generation = v1alpha1.PhaseReady, 2
+	if comesOrGoes().Update(event.UpdateEvent{ObjectOld: &old, ObjectNew: &status}) {
+		t.Error("a status wakes it")
+	}
+	if !comesOrGoes().Update(event.UpdateEvent{ObjectOld: &old, ObjectNew: &spec}) || !comesOrGoes().Delete(event.DeleteEvent{Object: &old}) {
+		t.Error("a changed or deleted instance does not wake it")
+	}
+}
