@@ -2,12 +2,14 @@ package instance
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -154,21 +156,39 @@ func (w *walk) result(ctx context.Context, after time.Duration) (ctrl.Result, er
 }
 
 // save writes the status where it differs from what the API server has. What can't be written now is kept and written later: a pinned host
-// key or a reboot that was asked for must not be lost. The patch names the UID, so that an instance that took the name meanwhile is safe.
+// key or a reboot that was asked for must not be lost.
 func (w *walk) save(ctx context.Context) error {
 	w.life.status = w.instance.Status.DeepCopy()
 	if equality.Semantic.DeepEqual(w.saved.Status, w.instance.Status) {
 		return nil
 	}
-	patched, base := w.instance.DeepCopy(), w.saved.DeepCopy()
-	base.UID = ""
-	if err := w.client.Status().Patch(ctx, patched, client.MergeFrom(base)); err != nil {
+	patch, err := statusPatch(w.instance)
+	if err != nil {
+		return err
+	}
+	patched := w.instance.DeepCopy()
+	if err = w.client.Status().Patch(ctx, patched, patch); err != nil {
 		return fmt.Errorf("saving the status: %w", vanished(err))
 	}
 	w.life.saved = w.life.status.DeepCopy()
 	w.saved.Status = *w.life.status.DeepCopy()
 	w.instance.ResourceVersion, w.saved.ResourceVersion = patched.ResourceVersion, patched.ResourceVersion
 	return nil
+}
+
+// statusPatch replaces the status, of this very instance only: one that took the name meanwhile has another UID. A merge patch could not say
+// that, because the API server overlooks what a patch of a status says about anything else.
+func statusPatch(instance *v1alpha1.WindowsInstance) (client.Patch, error) {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	text, err := json.Marshal([]operation{{"test", "/metadata/uid", instance.UID}, {"add", "/status", instance.Status}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the status: %w", err)
+	}
+	return client.RawPatch(types.JSONPatchType, text), nil
 }
 
 // maxMessage is the limit that the API sets on a condition's message.

@@ -1,0 +1,71 @@
+package instance
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	labcluster "github.com/windows-nodes/wmco/lab/cluster"
+)
+
+// What fake clients don't do: refuse a patch that names another UID.
+func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
+	t.Parallel()
+	lab, err := labcluster.Start(t.Context(), labcluster.Options{Progress: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if stopErr := lab.Stop(); stopErr != nil {
+			t.Error(stopErr)
+		}
+	})
+	if _, err = labcluster.InstallCRDs(t.Context(), lab.Admin(), labcluster.CRDOptions{Paths: []string{filepath.Join("..", "..", "..", "config", "crd")}}); err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err = add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	api, err := client.New(lab.Admin(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	present := &v1alpha1.WindowsInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "10.0.0.1"}, Spec: v1alpha1.WindowsInstanceSpec{Address: "10.0.0.1", Username: "a"},
+	}
+	for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, present} {
+		if err = api.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, test := range map[string]struct {
+		uid   types.UID
+		saved bool
+	}{"its own": {present.UID, true}, "that of the one before": {"00000000-0000-0000-0000-000000000000", false}} {
+		seen := present.DeepCopy()
+		seen.UID = test.uid
+		w := &walk{Reconciler: &Reconciler{client: api}, instance: seen, saved: seen.DeepCopy(), life: &life{}}
+		seen.Status.Message = name
+		if err = w.save(t.Context()); (err == nil) != test.saved {
+			t.Errorf("saving with %s UID: %v", name, err)
+		}
+		now := &v1alpha1.WindowsInstance{}
+		if err = api.Get(t.Context(), client.ObjectKeyFromObject(present), now); err != nil {
+			t.Fatal(err)
+		}
+		if (now.Status.Message == name) != test.saved {
+			t.Errorf("saving with %s UID left the message %q", name, now.Status.Message)
+		}
+	}
+}
