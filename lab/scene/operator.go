@@ -136,13 +136,14 @@ func (o *Operator) Launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.cmd = exec.CommandContext(context.WithoutCancel(ctx), o.args[0], append(slices.Clone(o.args[1:]), flagPayload, payload)...)
-	o.cmd.Env, o.cmd.Stdout, o.cmd.Stderr = slices.Clone(o.env), output, output
-	o.confinement.apply(o.cmd)
-	ended, err := cluster.StartChild(o.cmd)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), o.args[0], append(slices.Clone(o.args[1:]), flagPayload, payload)...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = slices.Clone(o.env), output, output
+	o.confinement.apply(cmd)
+	ended, err := cluster.StartChild(cmd)
 	if err != nil {
 		return fmt.Errorf("starting the operator: %w", err)
 	}
+	o.cmd = cmd
 	o.Starts.Add(1)
 	o.ended = make(chan error, 1)
 	done := o.ended
