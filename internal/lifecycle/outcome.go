@@ -52,7 +52,7 @@ const (
 // retry waits after a call of the API server that did not succeed: no host is to blame, and what was begun on one goes on.
 func retry(err error) Outcome {
 	if apierrors.IsConflict(err) {
-		return Wait(conflictRetry, contract.ReasonInProgress, "%v", err)
+		return Wait(conflictRetry, contract.ReasonInProgress, "an object changed meanwhile; trying again at once")
 	}
 	return Wait(callRetry, contract.ReasonAPICallFailed, "%v", err)
 }
