@@ -110,7 +110,6 @@ const (
 	ReasonDraining       Reason = "Draining"
 	ReasonDrainBlocked   Reason = "DrainBlocked"
 	ReasonCleanupFailed  Reason = "CleanupFailed"
-	ReasonRemovedByForce Reason = "RemovedByForce"
 	ReasonWaitingForSlot Reason = "WaitingForSlot"
 	ReasonPaused         Reason = "Paused"
 	ReasonInProgress     Reason = "InProgress"
@@ -177,7 +176,6 @@ func Explanations() []Explanation {
 		{ReasonDraining, 801, "Pods are being moved away.", "Nothing to do."},
 		{ReasonDrainBlocked, 802, "Pods could not be moved away in time.", "See which PodDisruptionBudget blocks, or delete the pods named."},
 		{ReasonCleanupFailed, 803, "The host could not be cleaned.", "Bring the host back; or, if it is gone for good, set spec.removalPolicy of the WindowsInstance to Force."},
-		{ReasonRemovedByForce, 804, "The instance was removed without cleaning its host, as the user asked.", "Nothing to do; don't connect that host again without reinstalling it."},
 		{ReasonWaitingForSlot, 810, "As many hosts are joining as maxConcurrentJoins allows.", "Nothing to do; or raise spec.rollout.maxConcurrentJoins of the WindowsMachineConfig."},
 		{ReasonPaused, 811, "The user paused this instance.", "Set spec.paused to false to go on."},
 		{ReasonInProgress, 812, "Work is under way.", "Nothing to do."},

@@ -127,13 +127,22 @@ func (w *walk) proceed(ctx context.Context) (ctrl.Result, error) {
 	case changed:
 		status.NextAttemptTime = nil // the user has changed something: try at once
 	}
+	if wait := w.untilNextAttempt(); wait > 0 {
+		return w.result(ctx, wait)
+	}
+	return w.join(ctx)
+}
+
+// untilNextAttempt is how long a failed attempt still has to wait; when it is over, the time is cleared.
+func (w *walk) untilNextAttempt() time.Duration {
+	status := &w.instance.Status
 	if next := status.NextAttemptTime; next != nil {
 		if wait := next.Sub(w.now()); wait > 0 {
-			return w.result(ctx, wait)
+			return wait
 		}
 	}
 	status.NextAttemptTime = nil
-	return w.join(ctx)
+	return 0
 }
 
 // stand ends what is under way at the host, and gives back the places that it took.

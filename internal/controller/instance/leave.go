@@ -40,12 +40,9 @@ func (w *walk) leave(ctx context.Context) (ctrl.Result, error) {
 	case changed:
 		status.NextAttemptTime = nil // the user has changed something: try at once
 	}
-	if next := status.NextAttemptTime; next != nil {
-		if wait := next.Sub(w.now()); wait > 0 {
-			return w.result(ctx, wait)
-		}
+	if wait := w.untilNextAttempt(); wait > 0 {
+		return w.result(ctx, wait)
 	}
-	status.NextAttemptTime = nil
 	timeout, err := w.drainTimeout(ctx)
 	if err != nil {
 		return ctrl.Result{}, err

@@ -41,7 +41,7 @@ func Setup(mgr ctrl.Manager, options lifecycle.Options, changed <-chan event.Gen
 		return err
 	}
 	r := &Reconciler{
-		client: mgr.GetClient(), events: mgr.GetEventRecorder("windows-machine-config-operator"), meters: meters,
+		client: mgr.GetClient(), events: mgr.GetEventRecorder(contract.OperatorServiceAccount), meters: meters,
 		now: options.Now, jitter: rand.Float64, lives: map[types.UID]*life{}, disrupted: map[string]bool{},
 		woken: make(chan event.GenericEvent, wakes),
 	}

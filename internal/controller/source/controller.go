@@ -34,7 +34,7 @@ type Reconciler struct {
 
 // Setup adds the controller to a manager. namespace is the operator's.
 func Setup(mgr ctrl.Manager, namespace string) error {
-	r := &Reconciler{client: mgr.GetClient(), events: mgr.GetEventRecorder("windows-machine-config-operator"), namespace: namespace, told: &told{}}
+	r := &Reconciler{client: mgr.GetClient(), events: mgr.GetEventRecorder(contract.OperatorServiceAccount), namespace: namespace, told: &told{}}
 	list := types.NamespacedName{Namespace: namespace, Name: contract.InstancesConfigMap}
 	one := func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: list}}
