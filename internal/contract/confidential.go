@@ -1,5 +1,7 @@
 package contract
 
+import "strings"
+
 // Confidential is the part of the desired state that only nodes may read. It is published in the immutable Secret that has the name of the
 // manifest's ConfigMap, windows-services-<version>, as JSON under ConfidentialField. The manifest names its digest, so the version covers both.
 type Confidential struct {
@@ -19,7 +21,22 @@ type Confidential struct {
 	Files []File `json:"files,omitempty"`
 }
 
-// ConfidentialField is the key of a published Secret under which the Confidential is.
+// Environment is what a node's system environment must have because of both: the confidential variables win over the manifest's of the same name, in any case.
+func Environment(m Manifest, c Confidential) map[string]string {
+	all := make(map[string]string, len(m.EnvironmentVars)+len(c.Environment))
+	secret := make(map[string]bool, len(c.Environment))
+	for name, value := range c.Environment {
+		all[name], secret[strings.ToLower(name)] = value, true
+	}
+	for name, value := range m.EnvironmentVars {
+		if !secret[strings.ToLower(name)] {
+			all[name] = value
+		}
+	}
+	return all
+}
+
+// ConfidentialField is the key of a published Secret under which the Confidential is, as PackConfidential gives it.
 const ConfidentialField = "confidential"
 
 // PullKind says which pulls a mirror rule is for.

@@ -5,8 +5,39 @@ type Manifest struct {
 	Services        []Service         `json:"services"`
 	Files           []File            `json:"files"`
 	EnvironmentVars map[string]string `json:"environmentVars,omitempty"`
-	// WatchedEnvironmentVars are removed from the node when EnvironmentVars does not set them.
+	// WatchedEnvironmentVars are removed from the node when neither EnvironmentVars nor the confidential environment sets them.
 	WatchedEnvironmentVars []string `json:"watchedEnvironmentVars,omitempty"`
+	// Confidential is the digest (lower-case hex SHA-256) of the Confidential that belongs to this manifest, as Confidential.Encode gives it. It is
+	// empty when there is none.
+	Confidential string `json:"confidential,omitempty"`
+	// ConfidentialEnvironment changes when the environment in the Confidential does and tells nothing about it: see Confidential.EnvironmentDigest.
+	ConfidentialEnvironment string `json:"confidentialEnvironment,omitempty"`
+	// Daemon are the daemon's own settings, or nil for its defaults.
+	Daemon *DaemonSettings `json:"daemon,omitempty"`
+}
+
+// DaemonSettings are what the daemon does itself. Changing them restarts nothing.
+type DaemonSettings struct {
+	// Debug makes it log in detail.
+	Debug bool `json:"debug,omitempty"`
+	// Log is its own log; Path and Rotates of it mean nothing.
+	Log *Log `json:"log,omitempty"`
+}
+
+// Log is a log file of a service, and the limits that keep it from filling the disk. A limit of 0 is none.
+type Log struct {
+	// Path is the file that the service writes. Older files lie beside it and have names that begin with its name without the extension and a hyphen,
+	// and end in its extension, such as kubelet-20260102-150405.log beside kubelet.log.
+	Path string `json:"path"`
+	// Rotates says that the service, or the program that runs it, moves a full file aside by itself. Otherwise the daemon does: such a service holds its
+	// file open for appending and lets nobody rename it, so what is in it is copied aside, and then it is emptied in place.
+	Rotates bool `json:"rotates,omitempty"`
+	// MaxSize is the size in bytes at which the file is full.
+	MaxSize int64 `json:"maxSize,omitempty"`
+	// MaxAgeSeconds is how old an older file may be, by its time of modification. The daemon removes those of every service.
+	MaxAgeSeconds int64 `json:"maxAgeSeconds,omitempty"`
+	// MaxFiles is how many older files are kept, the newest ones. The daemon removes the others of every service.
+	MaxFiles int `json:"maxFiles,omitempty"`
 }
 
 // Service is one Windows service.
@@ -26,6 +57,8 @@ type Service struct {
 	Priority uint `json:"priority"`
 	// Disruptive says that pods feel a restart of this service.
 	Disruptive bool `json:"disruptive,omitempty"`
+	// Log is the service's log, or nil when it has none. The daemon keeps its limits; a change of it alone restarts nothing.
+	Log *Log `json:"log,omitempty"`
 }
 
 // NodeVariable is a value taken from the Node object.
@@ -52,6 +85,12 @@ const (
 	FactSourceVIP    Fact = "sourceVIP"    // IPv4 address of the HNS endpoint VIPEndpoint on the hybrid overlay network
 	FactHNSSubnet    Fact = "hnsSubnet"    // IPv4 prefix of the hybrid overlay HNS network
 	FactManagementIP Fact = "managementIP" // management IP of the hybrid overlay HNS network
+	// FactAWSHostname is the private DNS name by which AWS knows the machine, latest/meta-data/local-hostname of the metadata service (version 2, with a
+	// token): its first word, in lower case.
+	FactAWSHostname Fact = "awsHostname"
+	// FactGCPHostname is the name that Google's cloud gave the machine, computeMetadata/v1/instance/hostname with the header Metadata-Flavor: Google, in lower
+	// case; one longer than 63 characters is cut before its first dot, and if that is still too long, after 63 characters.
+	FactGCPHostname Fact = "gcpHostname"
 )
 
 // PreScript is a PowerShell script of the contract's format.

@@ -42,6 +42,10 @@ type PreflightRequest struct {
 	Blobs []Blob `json:"blobs"`
 	// Daemon is the SHA-256 of the planted binary as the operator sent it; the daemon compares it with its own file.
 	Daemon string `json:"daemon"`
+	// NodeName is the fact that names the Node; FactHostname when empty.
+	NodeName Fact `json:"nodeName,omitempty"`
+	// NodeIP is the address that the Node is to have, or empty for that of the default route. A host that does not have it has a problem.
+	NodeIP string `json:"nodeIP,omitempty"`
 }
 
 // PreflightAnswer is what the daemon found.
@@ -69,6 +73,8 @@ type HostFacts struct {
 	DiskFree    int64     `json:"diskFree"` // bytes on the system drive
 	Memory      int64     `json:"memory"`   // bytes
 	NodeIP      string    `json:"nodeIP"`
+	// NodeName is what the Node will be called: the value of the fact that the request names, which is Hostname in most cases.
+	NodeName string `json:"nodeName,omitempty"`
 }
 
 // PrepareRequest asks for host name and features.
@@ -99,6 +105,11 @@ type BootstrapRequest struct {
 	NodeName string   `json:"nodeName"`
 	Version  string   `json:"version"`
 	Manifest Manifest `json:"manifest"`
+	// Confidential belongs to the manifest: exactly the bytes whose digest the manifest has as Confidential, see ParseConfidential. It is empty when the
+	// manifest has none.
+	Confidential []byte `json:"confidential,omitempty"`
+	// NodeIP is the value of FactNodeIP on this host from now on, or empty for the address of the default route. The daemon notes it in its ledger.
+	NodeIP string `json:"nodeIP,omitempty"`
 	// BootstrapKubeconfig is kubelet's first, short-lived credential. It is deleted from the host once kubelet has its own.
 	BootstrapKubeconfig []byte `json:"bootstrapKubeconfig"`
 	// BootstrapCA and KubeletCA are PEM bundles.

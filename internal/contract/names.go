@@ -30,13 +30,23 @@ const (
 	InstancesConfigMap = "windows-instances"
 	// ServicesConfigMapPrefix and a version name a published services manifest.
 	ServicesConfigMapPrefix = "windows-services-"
-	// ServicesReaderRole is the Role whose resourceNames are the published manifests; the daemons' group is bound to it.
+	// ServicesSecretPrefix and a version name the Secret with the Confidential of a manifest.
+	ServicesSecretPrefix = ServicesConfigMapPrefix
+	// ServicesReaderRole is the Role whose resourceNames are the published manifests and Secrets; the daemons' group is bound to it.
 	ServicesReaderRole = "windows-services-reader"
 	// PrivateKeySecret holds the SSH key under PrivateKeyField.
 	PrivateKeySecret = "cloud-private-key"
 	PrivateKeyField  = "private-key.pem"
 	// BootstrapTokenSecret holds the cluster's CA for bootstrapping kubelets, in MachineConfigNamespace.
 	BootstrapTokenSecret = "node-bootstrapper-token"
+	// TrustedCAConfigMap is where the cluster puts the proxy's CA bundle, under CABundleField, when it has InjectTrustedCALabel; in the operator's namespace.
+	TrustedCAConfigMap   = "trusted-ca"
+	CABundleField        = "ca-bundle.crt"
+	InjectTrustedCALabel = "config.openshift.io/inject-trusted-cabundle"
+	// PullSecret holds the cluster's credentials for registries, in ConfigNamespace, as .dockerconfigjson.
+	PullSecret = "pull-secret"
+	// ExporterTLSSecret holds the key and certificate with which windows_exporter serves, in the operator's namespace.
+	ExporterTLSSecret = "windows-machine-config-operator-tls"
 	// LeaderLease is the operator's leader lock.
 	LeaderLease = "windows-machine-config-operator-lock"
 	// MachineConfigObject is the only legal name of a WindowsMachineConfig.
@@ -48,4 +58,6 @@ const (
 	SSHPort     = 22
 	KubeletPort = 10250
 	MetricsPort = 9182
+	// MirrorPort is where the node-local mirror resolver listens, on 127.0.0.1 only.
+	MirrorPort = 9184
 )

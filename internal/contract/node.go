@@ -49,6 +49,17 @@ const (
 	HybridMACAnnotation    = "k8s.ovn.org/hybrid-overlay-distributed-router-gateway-mac"
 )
 
+// Annotations of Machines and of the sets that own them.
+const (
+	// SSHPortAnnotation on a Machine is the port of its SSH server, when that is not 22: Machines have no field for it.
+	SSHPortAnnotation = Prefix + "ssh-port"
+	// MinAvailableAnnotation on a MachineSet is how many of its Windows nodes must stay available when we replace Machines, as a number or a
+	// percentage. Without it the rollout budget says it.
+	MinAvailableAnnotation = Prefix + "min-available"
+	// IgnoredAnnotation = "true" on a WindowsInstance says that it is paused because its Machine is ignored.
+	IgnoredAnnotation = Prefix + "ignored"
+)
+
 // The taint that every Windows node registers with.
 const (
 	TaintKey   = "os"

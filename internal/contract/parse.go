@@ -20,6 +20,10 @@ const (
 	KeyFiles           = "files"
 	KeyEnvironment     = "environmentVars"
 	KeyWatchedVarNames = "watchedEnvironmentVars"
+	// KeyConfidential and KeyConfidentialEnvironment hold a digest each, as it is; the others hold JSON.
+	KeyConfidential            = "confidential"
+	KeyConfidentialEnvironment = "confidentialEnvironment"
+	KeyDaemon                  = "daemon"
 )
 
 // ManifestFromConfigMap reads a services manifest from a ConfigMap's data and checks it with Validate. It is strict: keys and fields that it does not
@@ -27,14 +31,19 @@ const (
 func ManifestFromConfigMap(data map[string]string) (Manifest, error) {
 	var m Manifest
 	targets := map[string]any{
-		KeyServices: &m.Services, KeyFiles: &m.Files, KeyEnvironment: &m.EnvironmentVars, KeyWatchedVarNames: &m.WatchedEnvironmentVars,
+		KeyServices: &m.Services, KeyFiles: &m.Files, KeyEnvironment: &m.EnvironmentVars, KeyWatchedVarNames: &m.WatchedEnvironmentVars, KeyDaemon: &m.Daemon,
 	}
+	texts := map[string]*string{KeyConfidential: &m.Confidential, KeyConfidentialEnvironment: &m.ConfidentialEnvironment}
 	for _, required := range []string{KeyServices, KeyFiles} {
 		if _, ok := data[required]; !ok {
 			return Manifest{}, NewProblem(ReasonManifestInvalid, "key %s is missing", required)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(data)) {
+		if text, ok := texts[key]; ok {
+			*text = data[key]
+			continue
+		}
 		target, ok := targets[key]
 		if !ok {
 			return Manifest{}, NewProblem(ReasonManifestInvalid, "key %q is not part of a manifest", key)
@@ -49,7 +58,7 @@ func ManifestFromConfigMap(data map[string]string) (Manifest, error) {
 
 // Data is the manifest as a ConfigMap's data, always the same for the same manifest. Optional keys that would be empty are left out.
 func (m Manifest) Data() (map[string]string, error) {
-	data := make(map[string]string, 4)
+	data := make(map[string]string, 7)
 	put := func(key string, value any) error {
 		var b bytes.Buffer
 		encoder := json.NewEncoder(&b)
@@ -68,8 +77,16 @@ func (m Manifest) Data() (map[string]string, error) {
 	if len(m.WatchedEnvironmentVars) > 0 {
 		err = errors.Join(err, put(KeyWatchedVarNames, m.WatchedEnvironmentVars))
 	}
+	if m.Daemon != nil {
+		err = errors.Join(err, put(KeyDaemon, m.Daemon))
+	}
 	if err != nil {
 		return nil, err
+	}
+	for key, text := range map[string]string{KeyConfidential: m.Confidential, KeyConfidentialEnvironment: m.ConfidentialEnvironment} {
+		if text != "" {
+			data[key] = text
+		}
 	}
 	return data, nil
 }

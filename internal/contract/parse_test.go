@@ -26,7 +26,10 @@ func sample() Manifest {
 			{Path: PathKubeProxyConfig, Content: "sourceVip: VIP", HostVariables: []HostVariable{{"VIP", FactSourceVIP}}, Services: []string{"kube-proxy"}},
 		},
 		EnvironmentVars:        map[string]string{"HTTP_PROXY": "http://proxy:3128"},
-		WatchedEnvironmentVars: []string{"HTTP_PROXY", "NO_PROXY"},
+		WatchedEnvironmentVars:  []string{"HTTP_PROXY", "NO_PROXY"},
+		Confidential:            digestA,
+		ConfidentialEnvironment: digestA,
+		Daemon:                  &DaemonSettings{Debug: true, Log: &Log{MaxSize: 1 << 20, MaxFiles: 3}},
 	}
 }
 
@@ -60,6 +63,9 @@ func TestDigestTellsManifestsApart(t *testing.T) {
 		"a file":         func(m *Manifest) { m.Files[1].Content += " " },
 		"an environment": func(m *Manifest) { m.EnvironmentVars["HTTP_PROXY"] = "http://other" },
 		"a watched name": func(m *Manifest) { m.WatchedEnvironmentVars = nil },
+		"what is secret": func(m *Manifest) { m.Confidential = strings.Repeat("b", 64) },
+		"a secret one":   func(m *Manifest) { m.ConfidentialEnvironment = strings.Repeat("b", 64) },
+		"the daemon's":   func(m *Manifest) { m.Daemon.Debug = false },
 		"one less":       func(m *Manifest) { m.Services = m.Services[:3] },
 	}
 	seen := map[string]string{sample().Digest(): "no change"}

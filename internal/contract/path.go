@@ -42,6 +42,8 @@ const (
 	PathDaemonCertificate   = `C:\k\wicd-certs\wicd-client-current.pem`
 	PathKubeProxyConfig     = `C:\k\kube-proxy.conf`
 	PathExporterWebConfig   = `C:\k\tls\windows-exporter-webconfig.yaml`
+	PathExporterCertificate = `C:\k\tls\certs\tls.crt`
+	PathExporterKey         = `C:\k\tls\certs\tls.key`
 	// PathState is the daemon's own record: what it applied, what it created, what it found before. It is what makes cleanup exact.
 	PathState = `C:\k\wicd-state.json`
 )

@@ -66,6 +66,11 @@ const (
 	ReasonAddressDuplicate    Reason = "AddressDuplicate"
 	ReasonHostDuplicate       Reason = "HostDuplicate"
 
+	ReasonMachineNameTaken         Reason = "MachineNameTaken"
+	ReasonMachineNameInvalid       Reason = "MachineNameInvalid"
+	ReasonMachineAddressUnusable   Reason = "MachineAddressUnusable"
+	ReasonMachineAnnotationInvalid Reason = "MachineAnnotationInvalid"
+
 	ReasonUnreachable     Reason = "Unreachable"
 	ReasonKeyRefused      Reason = "KeyRefused"
 	ReasonHostKeyMismatch Reason = "HostKeyMismatch"
@@ -122,6 +127,15 @@ const (
 	ReasonPayloadMissing         Reason = "PayloadMissing"
 	ReasonVersionUnsupported     Reason = "VersionUnsupported"
 	ReasonAPICallFailed          Reason = "APICallFailed"
+	ReasonMirrorRejected         Reason = "MirrorRejected"
+	ReasonPullSecretInvalid      Reason = "PullSecretInvalid"
+	ReasonCertificateRejected    Reason = "CertificateRejected"
+	ReasonTrustSourceMissing     Reason = "TrustSourceMissing"
+	ReasonProxyInvalid           Reason = "ProxyInvalid"
+	ReasonKubeletConfigRefused   Reason = "KubeletConfigRefused"
+	ReasonExporterKeyInvalid     Reason = "ExporterKeyInvalid"
+	ReasonSettingInvalid         Reason = "SettingInvalid"
+	ReasonDesiredStateTooLarge   Reason = "DesiredStateTooLarge"
 )
 
 // Explanations lists every reason, by number.
@@ -129,8 +143,13 @@ func Explanations() []Explanation {
 	return []Explanation{
 		{ReasonEntryMalformed, 101, "An entry of windows-instances is not understood.", "Write the entry as <IPv4 address or DNS name>: username=<name>. The other entries are not affected."},
 		{ReasonAddressUnresolvable, 102, "A DNS name in windows-instances has no IPv4 address.", "Correct the name, or add its A record to the DNS server that the operator's pod uses."},
-		{ReasonAddressDuplicate, 103, "Two entries resolve to one address.", "Remove one of the two entries; the older one stays in charge."},
+		{ReasonAddressDuplicate, 103, "Two entries or Machines have one address.", "Remove one of the two; the older one stays in charge."},
 		{ReasonHostDuplicate, 104, "The host behind this entry already is another instance.", "Remove one of the two entries, or give a cloned host its own identity with sysprep."},
+
+		{ReasonMachineNameTaken, 105, "A WindowsInstance that was not made from this Machine has its name.", "Delete that WindowsInstance, or the entry that it was made from."},
+		{ReasonMachineNameInvalid, 106, "The Machine's name can't be the name of its host, which this platform demands.", "Give its MachineSet a shorter name: Machines have at most 15 characters, of which the set's name leaves six to them; lower-case letters, digits and hyphens, not digits only."},
+		{ReasonMachineAddressUnusable, 107, "The Machine has addresses, but none that is an IPv4 address of the inner network or a name that resolves to one.", "Give the Machine an IPv4 address in the cluster's network, or its name an A record in the DNS server that the operator's pod uses."},
+		{ReasonMachineAnnotationInvalid, 108, "An annotation of the Machine is not understood.", "Correct the annotation that is named."},
 
 		{ReasonUnreachable, 201, "Nothing answers at the host's SSH port.", "Check that the host is up, that sshd runs and that TCP port 22 is open from the control plane."},
 		{ReasonKeyRefused, 202, "The host refuses the private key for this user.", "Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the host, owned by Administrators and SYSTEM only, and check the user name."},
@@ -188,5 +207,14 @@ func Explanations() []Explanation {
 		{ReasonPayloadMissing, 905, "The operator's payload lacks a file that every node needs.", "Build the image with a complete payload (make payload)."},
 		{ReasonVersionUnsupported, 906, "The Kubernetes version of this cluster is not supported.", "Install an operator version that supports this cluster's Kubernetes version: see docs/install.md."},
 		{ReasonAPICallFailed, 907, "A call of the API server did not succeed.", "Nothing to do: it is tried again, and work on hosts goes on where it was. If it lasts, look at the API server."},
+		{ReasonMirrorRejected, 908, "A mirror rule can't be followed.", "Correct the source or mirror that is named in its ImageDigestMirrorSet or ImageTagMirrorSet. The other rules are followed."},
+		{ReasonPullSecretInvalid, 909, "The cluster's pull secret can't be used.", "Correct .dockerconfigjson of the secret pull-secret in openshift-config. Nodes go on with the last one that could be used."},
+		{ReasonCertificateRejected, 910, "A certificate of a CA bundle is of no use.", "Remove or replace the certificate that is named. The others of its bundle are trusted."},
+		{ReasonTrustSourceMissing, 911, "A CA bundle that is named somewhere is not there.", "Create the ConfigMap that is named with its certificates, or take its name away. What nodes trust because of it stays as it is."},
+		{ReasonProxyInvalid, 912, "The cluster's proxy can't be used.", "Correct the field of the Proxy cluster that is named: http://host:port or https://host:port. Nodes go on with the last one that could be used."},
+		{ReasonKubeletConfigRefused, 913, "spec.kubelet.config of the WindowsMachineConfig would break nodes or is not understood.", "Correct or remove the field that is named. Nodes go on with the last configuration that was accepted."},
+		{ReasonExporterKeyInvalid, 914, "Key and certificate for windows_exporter can't be used.", "Delete the secret windows-machine-config-operator-tls in the operator's namespace, and the cluster makes it anew. Nodes go on with the last pair that could be used."},
+		{ReasonSettingInvalid, 915, "A setting of the WindowsMachineConfig can't be followed.", "Correct the field that is named; until then its default is used."},
+		{ReasonDesiredStateTooLarge, 916, "What nodes need does not fit into a Secret.", "Have fewer CA certificates or mirror rules. Nodes stay at what was published last."},
 	}
 }

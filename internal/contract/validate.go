@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -46,6 +47,8 @@ func (m Manifest) Validate() error {
 	}
 	all = append(all, filesViolations(m.Files, services)...)
 	all = append(all, environmentViolations(m)...)
+	all = append(all, digestViolations(m)...)
+	all = append(all, logViolations(m)...)
 	if err := errors.Join(all...); err != nil {
 		return NewProblem(ReasonManifestInvalid, "%s", oneLine(err))
 	}
@@ -226,7 +229,7 @@ func contentViolations(f File) (all []error) {
 	case (f.Digest == "") == (f.Content == ""):
 		complain("exactly one of sha256 and content must be given")
 	case f.Digest != "":
-		if raw, err := hex.DecodeString(f.Digest); err != nil || len(raw) != 32 || f.Digest != strings.ToLower(f.Digest) {
+		if !isDigest(f.Digest) {
 			complain("sha256 is not 64 lower-case hex digits")
 		}
 		if f.Size <= 0 {
@@ -246,28 +249,22 @@ func contentViolations(f File) (all []error) {
 	return all
 }
 
-func environmentViolations(m Manifest) (all []error) {
-	check := func(kind string, names []string) {
-		seen := map[string]bool{}
-		for _, n := range names {
-			key := strings.ToLower(n)
-			if n == "" || strings.ContainsRune(n, '=') || strings.ContainsFunc(n, unicode.IsControl) || !utf8.ValidString(n) {
-				all = append(all, fmt.Errorf("%s %q: not a variable's name", kind, n))
-			}
-			if slices.Contains(protectedVariables(), key) {
-				all = append(all, fmt.Errorf("%s %q belongs to Windows", kind, n))
-			}
-			if seen[key] {
-				all = append(all, fmt.Errorf("%s %q is listed twice", kind, n))
-			}
-			seen[key] = true
-		}
-	}
-	names := slices.Sorted(maps.Keys(m.EnvironmentVars))
-	check("environment variable", names)
-	check("watched environment variable", m.WatchedEnvironmentVars)
+// isDigest says whether text is a SHA-256 as we write it.
+func isDigest(text string) bool {
+	raw, err := hex.DecodeString(text)
+	return err == nil && len(raw) == sha256.Size && text == strings.ToLower(text)
+}
+
+func environmentViolations(m Manifest) []error {
+	return append(variablesViolations(m.EnvironmentVars), nameViolations("watched environment variable", m.WatchedEnvironmentVars)...)
+}
+
+// variablesViolations checks variables that are to be set, by names and values. It never says a value, which may be a secret.
+func variablesViolations(variables map[string]string) []error {
+	names := slices.Sorted(maps.Keys(variables))
+	all := nameViolations("environment variable", names)
 	for _, n := range names {
-		value := m.EnvironmentVars[n]
+		value := variables[n]
 		if value == "" || strings.ContainsFunc(value, unicode.IsControl) || !utf8.ValidString(value) {
 			all = append(all, fmt.Errorf("environment variable %q: its value is empty or has control characters", n))
 		}
@@ -275,10 +272,70 @@ func environmentViolations(m Manifest) (all []error) {
 	return all
 }
 
+func nameViolations(kind string, names []string) (all []error) {
+	seen := map[string]bool{}
+	for _, n := range names {
+		key := strings.ToLower(n)
+		if n == "" || strings.ContainsRune(n, '=') || strings.ContainsFunc(n, unicode.IsControl) || !utf8.ValidString(n) {
+			all = append(all, fmt.Errorf("%s %q: not a variable's name", kind, n))
+		}
+		if slices.Contains(protectedVariables(), key) {
+			all = append(all, fmt.Errorf("%s %q belongs to Windows", kind, n))
+		}
+		if seen[key] {
+			all = append(all, fmt.Errorf("%s %q is listed twice", kind, n))
+		}
+		seen[key] = true
+	}
+	return all
+}
+
+func digestViolations(m Manifest) (all []error) {
+	for key, text := range map[string]string{KeyConfidential: m.Confidential, KeyConfidentialEnvironment: m.ConfidentialEnvironment} {
+		if text != "" && !isDigest(text) {
+			all = append(all, fmt.Errorf("%s is not 64 lower-case hex digits", key))
+		}
+	}
+	if m.ConfidentialEnvironment != "" && m.Confidential == "" {
+		all = append(all, fmt.Errorf("%s is there without %s", KeyConfidentialEnvironment, KeyConfidential))
+	}
+	slices.SortFunc(all, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return all
+}
+
+func logViolations(m Manifest) (all []error) {
+	seen := map[string]bool{}
+	for _, s := range m.Services {
+		if s.Log == nil {
+			continue
+		}
+		if err := CheckPath(s.Log.Path); err != nil || !Within(DirLog, s.Log.Path) {
+			all = append(all, fmt.Errorf("service %q: its log is not a file in %s", s.Name, DirLog))
+		}
+		if key := strings.ToLower(s.Log.Path); seen[key] {
+			all = append(all, fmt.Errorf("service %q: its log is that of another service", s.Name))
+		} else {
+			seen[key] = true
+		}
+		all = append(all, limitViolations(fmt.Sprintf("service %q", s.Name), *s.Log)...)
+	}
+	if m.Daemon != nil && m.Daemon.Log != nil {
+		all = append(all, limitViolations("the daemon", *m.Daemon.Log)...)
+	}
+	return all
+}
+
+func limitViolations(whose string, l Log) (all []error) {
+	if l.MaxSize < 0 || l.MaxAgeSeconds < 0 || l.MaxFiles < 0 {
+		all = append(all, fmt.Errorf("%s: a limit of its log is negative", whose))
+	}
+	return all
+}
+
 // Known says whether the daemon can find this fact.
 func (f Fact) Known() bool {
 	switch f {
-	case FactHostname, FactNodeIP, FactSourceVIP, FactHNSSubnet, FactManagementIP:
+	case FactHostname, FactNodeIP, FactSourceVIP, FactHNSSubnet, FactManagementIP, FactAWSHostname, FactGCPHostname:
 		return true
 	}
 	return false

@@ -1,0 +1,99 @@
+package contract
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	kjson "sigs.k8s.io/json"
+)
+
+// SaltSize is how many random bytes a Confidential's salt has.
+const SaltSize = 16
+
+// Limits of a Confidential. A Secret holds 1 MiB; the names beside it need little.
+const (
+	maxPacked   = 1<<20 - 4<<10
+	maxUnpacked = 16 << 20
+)
+
+// Encode gives a Confidential as JSON, always the same for the same content, and the digest of that (lower-case hex SHA-256).
+func (c Confidential) Encode() (data []byte, digest string, err error) {
+	if data, err = json.Marshal(c); err != nil {
+		return nil, "", errors.New("the confidential part can't be written as JSON")
+	}
+	return data, digestOf(data), nil
+}
+
+// EnvironmentDigest is what Manifest.ConfidentialEnvironment says of this Confidential: it changes with the environment, and without the salt nobody can try
+// out what the environment is. It is empty when there is no environment.
+func (c Confidential) EnvironmentDigest() string {
+	if len(c.Environment) == 0 {
+		return ""
+	}
+	mac := hmac.New(sha256.New, c.Salt)
+	for _, name := range slices.Sorted(maps.Keys(c.Environment)) {
+		fmt.Fprintf(mac, "%d %s %d %s\n", len(name), name, len(c.Environment[name]), c.Environment[name])
+	}
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// ParseConfidential reads what Encode gave and checks that it is what the manifest means. Its errors are *Problem with ReasonManifestInvalid and say
+// nothing of the content.
+func ParseConfidential(data []byte, m Manifest) (Confidential, error) {
+	var c Confidential
+	if digestOf(data) != m.Confidential {
+		return c, NewProblem(ReasonManifestInvalid, "the confidential part is not the one that the manifest names")
+	}
+	// A strict parser's errors name fields; this one's may also quote text.
+	if strict, err := kjson.UnmarshalStrict(data, &c); err != nil || len(strict) > 0 {
+		return Confidential{}, NewProblem(ReasonManifestInvalid, "the confidential part is not understood")
+	}
+	return c, c.Validate(m)
+}
+
+// PackConfidential compresses what Encode gave, for a Secret: bundles of authorities are large. Content that a Secret can't hold is a *Problem with
+// ReasonDesiredStateTooLarge.
+func PackConfidential(data []byte) ([]byte, error) {
+	var out bytes.Buffer
+	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return nil, fmt.Errorf("compressing the confidential part: %w", err)
+	}
+	if _, err = w.Write(data); err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("compressing the confidential part: %w", err)
+	}
+	if out.Len() > maxPacked || len(data) > maxUnpacked {
+		return nil, NewProblem(ReasonDesiredStateTooLarge, "certificates, mirror rules and pull secret take %d KiB when compressed; a Secret holds %d", out.Len()>>10, maxPacked>>10)
+	}
+	return out.Bytes(), nil
+}
+
+// UnpackConfidential gives back what PackConfidential was given. Its errors are *Problem with ReasonManifestInvalid.
+func UnpackConfidential(packed []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, NewProblem(ReasonManifestInvalid, "the confidential part is not compressed as it should be")
+	}
+	data, err := io.ReadAll(io.LimitReader(r, maxUnpacked+1))
+	if err != nil || len(data) > maxUnpacked {
+		return nil, NewProblem(ReasonManifestInvalid, "the confidential part is damaged or too large")
+	}
+	return data, nil
+}
+
+func digestOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,165 @@
+package contract
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func sampleConfidential() Confidential {
+	return Confidential{
+		Salt:          []byte("0123456789abcdef"),
+		Trust:         []string{"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"},
+		Mirrors:       []MirrorRule{{Source: "quay.io/a", Kind: PullByDigest, Mirrors: []string{"m.example/x"}, NeverContactSource: true}},
+		PullSecret:    []byte(`{"auths":{}}`),
+		RegistryTrust: map[string]string{"m.example:5000": "pem"},
+		Environment:   map[string]string{"HTTP_PROXY": "http://me:hunter2@proxy:3128"},
+		Files:         []File{{Path: PathExporterKey, Content: "key"}},
+	}
+}
+
+// belonging is a manifest that a Confidential belongs to.
+func belonging(t *testing.T, c Confidential) (m Manifest, data []byte) {
+	t.Helper()
+	m = sample()
+	data, digest, err := c.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Confidential, m.ConfidentialEnvironment = digest, c.EnvironmentDigest()
+	return m, data
+}
+
+func TestAConfidentialSurvivesASecret(t *testing.T) {
+	t.Parallel()
+	c := sampleConfidential()
+	m, data := belonging(t, c)
+	packed, err := PackConfidential(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unpacked, err := UnpackConfidential(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ParseConfidential(unpacked, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(c, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAConfidentialThatIsNotTheManifestsIsRefusedWithoutAWordOfIt(t *testing.T) {
+	t.Parallel()
+	type whole struct {
+		c    Confidential
+		m    Manifest
+		data []byte // nil: what c gives
+	}
+	raw := func(text string) func(*whole) {
+		return func(w *whole) { w.data, w.m.Confidential = []byte(text), digestOf([]byte(text)) }
+	}
+	for name, spoil := range map[string]func(*whole){
+		"another content":           func(w *whole) { w.data = []byte("hunter2") },
+		"one that is not ours":      raw(`{"hunter2":1}`),
+		"no JSON":                   raw(`hunter2`),
+		"another environment":       func(w *whole) { w.m.ConfidentialEnvironment = digestA },
+		"no salt":                   func(w *whole) { w.c.Salt = nil },
+		"a variable of Windows":     func(w *whole) { w.c.Environment["Path"] = "hunter2" },
+		"a variable with a newline": func(w *whole) { w.c.Environment["HTTP_PROXY"] = "hunter2\n" },
+		"a file that is listed":     func(w *whole) { w.c.Files[0].Path = PathKubeletConfig },
+		"a file outside":            func(w *whole) { w.c.Files[0].Path = `C:\Windows\x` },
+		"a file of the payload":     func(w *whole) { w.c.Files[0] = File{Path: `C:\k\x`, Digest: digestA, Size: 1} },
+		"a file that waits":         func(w *whole) { w.c.Files[0].HostVariables = []HostVariable{{"X", FactNodeIP}} },
+		"a file that pods feel": func(w *whole) {
+			w.m.Services[1].Disruptive, w.c.Files[0].Services = true, []string{"kubelet"}
+		},
+		"a rule without a kind":     func(w *whole) { w.c.Mirrors[0].Kind = "" },
+		"trust for what is no host": func(w *whole) { w.c.RegistryTrust["a/b"] = "hunter2" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &whole{c: sampleConfidential()}
+			w.m, _ = belonging(t, w.c)
+			named := w.m.ConfidentialEnvironment
+			spoil(w)
+			if w.data == nil {
+				data, digest, err := w.c.Encode()
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.data, w.m.Confidential = data, digest
+				if w.m.ConfidentialEnvironment == named {
+					w.m.ConfidentialEnvironment = w.c.EnvironmentDigest()
+				}
+			}
+			_, err := ParseConfidential(w.data, w.m)
+			if p, ok := AsProblem(err); !ok || p.Reason != ReasonManifestInvalid || strings.Contains(p.Detail, "hunter2") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestTheDigestOfAnEnvironmentTellsNothingButThatItChanged(t *testing.T) {
+	t.Parallel()
+	c := sampleConfidential()
+	first := c.EnvironmentDigest()
+	c.PullSecret = []byte("other")
+	if c.EnvironmentDigest() != first {
+		t.Error("it changes with something else")
+	}
+	c.Environment["HTTP_PROXY"] += "x"
+	if c.EnvironmentDigest() == first {
+		t.Error("it stays when the environment changes")
+	}
+	c.Environment["HTTP_PROXY"] = strings.TrimSuffix(c.Environment["HTTP_PROXY"], "x")
+	c.Salt = []byte("another salt 012")
+	if c.EnvironmentDigest() == first {
+		t.Error("without the salt it could be tried out")
+	}
+	c.Environment = nil
+	if c.EnvironmentDigest() != "" {
+		t.Error("there is no environment, and a digest of it")
+	}
+}
+
+func TestASecretTakesWhatFitsAndAReasonTellsOfTheRest(t *testing.T) {
+	t.Parallel()
+	random := make([]byte, 1<<20)
+	if _, err := rand.Read(random); err != nil {
+		t.Fatal(err)
+	}
+	bundle := base64.StdEncoding.EncodeToString(random[:600<<10]) // 800 KiB of text that gives 600 KiB
+	if packed, err := PackConfidential([]byte(bundle)); err != nil || len(packed) > 620<<10 {
+		t.Errorf("%d bytes, %v", len(packed), err)
+	}
+	_, err := PackConfidential(random)
+	if p, ok := AsProblem(err); !ok || p.Reason != ReasonDesiredStateTooLarge {
+		t.Errorf("got %v", err)
+	}
+	bomb, err := PackConfidential(make([]byte, maxUnpacked))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = UnpackConfidential(bomb[:len(bomb)-4]); err == nil {
+		t.Error("a damaged one is taken")
+	}
+	if _, err = UnpackConfidential([]byte("junk")); err == nil {
+		t.Error("junk is taken")
+	}
+}
+
+func TestConfidentialVariablesWin(t *testing.T) {
+	t.Parallel()
+	m := Manifest{EnvironmentVars: map[string]string{"HTTP_PROXY": "public", "NO_PROXY": "localhost"}}
+	got := Environment(m, Confidential{Environment: map[string]string{"http_proxy": "secret"}})
+	if diff := cmp.Diff(map[string]string{"http_proxy": "secret", "NO_PROXY": "localhost"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
