@@ -1,0 +1,195 @@
+package mirror
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// dockerHub is how image names call Docker Hub; dockerHubAddress is where it is.
+const (
+	dockerHub        = "docker.io"
+	dockerHubAddress = "registry-1.docker.io"
+	dockerHubLibrary = "library/"
+)
+
+// location is a registry, a namespace or a repository.
+type location struct {
+	// host is lower case, with the port if one was given. An IPv6 address has brackets. Of a wildcard it is the part after the asterisk and dot.
+	host string
+	// path is empty or has no slash at its ends.
+	path     string
+	wildcard bool
+}
+
+// String writes the location the way users do.
+func (l location) String() string {
+	text := l.host
+	if l.wildcard {
+		text = "*." + text
+	}
+	if l.path != "" {
+		text += "/" + l.path
+	}
+	return text
+}
+
+// covers says whether every name that is below other, or other itself, is below l too. Neither is a wildcard.
+func (l location) covers(other location) bool {
+	_, ok := below(other.path, l.path)
+	return ok && l.host == other.host
+}
+
+// below gives what follows prefix in path, without the slash between them, if prefix ends where a component of path ends.
+func below(path, prefix string) (string, bool) {
+	if prefix == "" || path == prefix {
+		return strings.TrimPrefix(path, prefix), true
+	}
+	return strings.CutPrefix(path, prefix+"/")
+}
+
+// parseSource reads a source: a location, or *.domain.
+func parseSource(text string) (location, error) {
+	domain, wildcard := strings.CutPrefix(text, "*.")
+	if !wildcard {
+		return parseLocation(text)
+	}
+	if strings.ContainsAny(domain, "/:@") {
+		return location{}, errors.New("a wildcard has neither port nor path: *.domain")
+	}
+	domain = strings.ToLower(domain)
+	return location{host: domain, wildcard: true}, checkDomain(domain)
+}
+
+// parseLocation reads host[:port][/namespace…[/repository]]. Host names lose their case, as it does not count in them.
+func parseLocation(text string) (location, error) {
+	switch {
+	case text == "":
+		return location{}, errors.New("it is empty")
+	case len(text) > longestLocation:
+		return location{}, fmt.Errorf("it has more than %d characters", longestLocation)
+	case strings.Contains(text, "://"):
+		return location{}, errors.New("it has a scheme; leave https:// away")
+	case strings.ContainsAny(text, "@"):
+		return location{}, errors.New("it has a digest or a user name; only host, port and path may be given")
+	}
+	host, path, hasPath := strings.Cut(text, "/")
+	host = strings.ToLower(host)
+	if err := checkHost(host); err != nil {
+		return location{}, err
+	}
+	if !hasPath {
+		return location{host: host}, nil
+	}
+	return location{host: host, path: path}, checkRepository(path)
+}
+
+// longestLocation is the limit of a host name and a repository name together: 253 and 255 characters, a port and two separators.
+const longestLocation = 253 + 1 + 5 + 1 + 255
+
+// checkHost checks host[:port] in lower case. The host must be one that an image name can begin with: otherwise its first part would be read as
+// a repository of Docker Hub.
+func checkHost(host string) error {
+	name, port, hasPort, err := splitPort(host)
+	if err != nil {
+		return err
+	}
+	if hasPort {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || port[0] == '0' {
+			return fmt.Errorf("%s is no port", quote(port))
+		}
+	}
+	if strings.HasPrefix(name, "[") {
+		return nil // splitPort checked the address
+	}
+	if !hasPort && name != "localhost" && !strings.Contains(name, ".") {
+		return fmt.Errorf("%s has neither a dot nor a port, so image names that begin with it are of Docker Hub", quote(name))
+	}
+	return checkDomain(name)
+}
+
+// splitPort cuts host[:port]. IPv6 addresses need brackets, as in URLs.
+func splitPort(host string) (name, port string, hasPort bool, err error) {
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		address, rest, closed := strings.Cut(inner, "]")
+		if ip, err := netip.ParseAddr(address); !closed || err != nil || !ip.Is6() || ip.Zone() != "" || ip.Is4In6() {
+			return "", "", false, errors.New("within brackets there must be an IPv6 address without a zone")
+		}
+		name = "[" + address + "]"
+		if rest == "" {
+			return name, "", false, nil
+		}
+		if port, ok = strings.CutPrefix(rest, ":"); !ok {
+			return "", "", false, errors.New("after an IPv6 address only a port may follow")
+		}
+		return name, port, true, nil
+	}
+	name, port, hasPort = strings.Cut(host, ":")
+	if strings.Contains(port, ":") {
+		return "", "", false, errors.New("it has more than one colon; an IPv6 address needs brackets")
+	}
+	return name, port, hasPort, nil
+}
+
+// checkDomain checks a host name or an IPv4 address: labels of letters, digits and inner hyphens.
+func checkDomain(name string) error {
+	if len(name) > 253 {
+		return errors.New("its host has more than 253 characters")
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		switch {
+		case label == "":
+			return errors.New("its host is empty or has an empty part")
+		case len(label) > 63:
+			return errors.New("a part of its host has more than 63 characters")
+		case label[0] == '-' || label[len(label)-1] == '-':
+			return errors.New("a part of its host starts or ends with a hyphen")
+		case strings.ContainsFunc(label, func(r rune) bool { return r != '-' && !isLetterOrDigit(r) }):
+			return errors.New("its host has a character other than letters, digits, hyphens and dots")
+		}
+	}
+	return nil
+}
+
+// checkRepository checks a repository's name, or a namespace: components of lower-case letters and digits, separated within by one dot, one or two
+// underscores, or any number of hyphens (the grammar of the distribution specification).
+func checkRepository(path string) error {
+	if len(path) > 255 {
+		return errors.New("its path has more than 255 characters")
+	}
+	for component := range strings.SplitSeq(path, "/") {
+		switch {
+		case component == "":
+			return errors.New("its path has an empty part")
+		case strings.ToLower(component) != component:
+			return errors.New("its path has a capital; names of repositories have none")
+		case !isComponent(component):
+			return fmt.Errorf("%s can't be part of a repository's name", quote(component))
+		}
+	}
+	return nil
+}
+
+// isComponent says whether letters and digits alternate with allowed separators, beginning and ending with a letter or digit.
+func isComponent(text string) bool {
+	rest := text
+	for {
+		run := len(rest) - len(strings.TrimLeftFunc(rest, isLetterOrDigit))
+		if run == 0 {
+			return false
+		}
+		if rest = rest[run:]; rest == "" {
+			return true
+		}
+		next := strings.TrimLeftFunc(rest, func(r rune) bool { return !isLetterOrDigit(r) })
+		separator := rest[:len(rest)-len(next)]
+		if separator != "." && separator != "_" && separator != "__" && strings.Trim(separator, "-") != "" {
+			return false
+		}
+		rest = next
+	}
+}
+
+func isLetterOrDigit(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' }

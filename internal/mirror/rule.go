@@ -1,0 +1,157 @@
+package mirror
+
+import (
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Rules say for each image where it is pulled from. The zero value has none: everything comes from its source. They never change once made.
+type Rules struct {
+	// entries by source, written as location.String does.
+	entries map[string]entry
+}
+
+// entry is what is known about one source. On Linux both kinds of pulls share it as well: a source that has only digest mirrors still hides the
+// tag mirrors of the namespace or registry around it, and NeverContactSource counts for both.
+type entry struct {
+	source  location
+	mirrors map[contract.PullKind][]location
+	never   bool
+}
+
+// Pull is one place to pull from.
+type Pull struct {
+	// Host is the registry as image names and credentials call it, with the port if there is one.
+	Host       string
+	Repository string
+	// Source says that this is where the image's own name points.
+	Source bool
+}
+
+// Address is where the registry is to be reached: its host, but for Docker Hub, whose address is not its name.
+func (p Pull) Address() string { return address(p.Host) }
+
+func address(host string) string {
+	if host == dockerHub {
+		return dockerHubAddress
+	}
+	return host
+}
+
+// NewRules takes what Merge gives. Its error is a *contract.Problem with ReasonManifestInvalid: no rule is used then.
+func NewRules(rules []contract.MirrorRule) (Rules, error) {
+	all := Rules{entries: make(map[string]entry, len(rules))}
+	for _, rule := range rules {
+		source, err := parseSource(rule.Source)
+		if err != nil {
+			return Rules{}, contract.NewProblem(contract.ReasonManifestInvalid, "mirrors of %s: %s", quote(rule.Source), err)
+		}
+		key := source.String()
+		one, ok := all.entries[key]
+		if !ok {
+			one = entry{source: source, mirrors: map[contract.PullKind][]location{}}
+		}
+		if _, twice := one.mirrors[rule.Kind]; twice || rule.Kind != contract.PullByDigest && rule.Kind != contract.PullByTag {
+			return Rules{}, contract.NewProblem(contract.ReasonManifestInvalid, "mirrors of %s: kind %s is unknown or there twice", quote(rule.Source), quote(string(rule.Kind)))
+		}
+		one.mirrors[rule.Kind] = make([]location, 0, len(rule.Mirrors))
+		for _, text := range rule.Mirrors {
+			mirror, err := parseLocation(text)
+			if err != nil {
+				return Rules{}, contract.NewProblem(contract.ReasonManifestInvalid, "mirror %s of %s: %s", quote(text), quote(rule.Source), err)
+			}
+			one.mirrors[rule.Kind] = append(one.mirrors[rule.Kind], mirror)
+		}
+		one.never = one.never || rule.NeverContactSource
+		all.entries[key] = one
+	}
+	return all, nil
+}
+
+// Sources lists where to pull the image from, in order, each place once. It is empty if the source must not be contacted and no mirror serves this kind
+// of pull.
+func (r Rules) Sources(image Reference) []Pull {
+	image = image.normal()
+	source := Pull{Host: image.Host, Repository: image.Repository, Source: true}
+	found, ok := r.find(image.location())
+	if !ok {
+		return []Pull{source}
+	}
+	var pulls []Pull
+	seen := map[Pull]bool{}
+	add := func(p Pull) {
+		p.Source = p.Host == source.Host && p.Repository == source.Repository
+		if !seen[p] && !r.Never(p.Host, p.Repository) {
+			seen[p] = true
+			pulls = append(pulls, p)
+		}
+	}
+	for _, mirror := range found.mirrors[image.Kind] {
+		if p, ok := found.rewrite(image, mirror); ok {
+			add(p)
+		}
+	}
+	add(source)
+	return pulls
+}
+
+// Never says whether this repository must not be contacted, be it as a source or as somebody's mirror.
+func (r Rules) Never(host, repository string) bool {
+	found, ok := r.find(Reference{Host: host, Repository: repository}.normal().location())
+	return ok && found.never
+}
+
+// find gives the entry of the most specific source that the name is below: the longest path first, then the host, then the longest domain.
+func (r Rules) find(name location) (entry, bool) {
+	for path := name.path; ; {
+		if found, ok := r.entries[location{host: name.host, path: path}.String()]; ok {
+			return found, true
+		}
+		if path == "" {
+			return r.findDomain(name.host)
+		}
+		path = path[:max(strings.LastIndexByte(path, '/'), 0)]
+	}
+}
+
+// findDomain looks for the wildcard with the longest domain that the host is under.
+func (r Rules) findDomain(host string) (entry, bool) {
+	domain, _, _, err := splitPort(host)
+	if err != nil {
+		return entry{}, false
+	}
+	for {
+		_, parent, ok := strings.Cut(domain, ".")
+		if !ok {
+			return entry{}, false
+		}
+		if found, ok := r.entries[location{host: parent, wildcard: true}.String()]; ok {
+			return found, true
+		}
+		domain = parent
+	}
+}
+
+// rewrite replaces the part of the image's name that the source matches by the mirror. It says false if nothing that could be pulled comes out.
+func (e entry) rewrite(image Reference, mirror location) (Pull, bool) {
+	host := mirror.host
+	if e.source.wildcard {
+		// A wildcard matches a host without its port, so the port stays. It can only follow a mirror that is a host without one.
+		if _, port, hasPort, err := splitPort(image.Host); err != nil {
+			return Pull{}, false
+		} else if hasPort {
+			if _, _, taken, _ := splitPort(host); taken || mirror.path != "" {
+				return Pull{}, false
+			}
+			host += ":" + port
+		}
+	}
+	rest, _ := below(image.Repository, e.source.path)
+	path := strings.Trim(mirror.path+"/"+rest, "/")
+	if path == "" || len(path) > 255 {
+		return Pull{}, false
+	}
+	p := Reference{Host: host, Repository: path}.normal()
+	return Pull{Host: p.Host, Repository: p.Repository}, true
+}
