@@ -112,6 +112,9 @@ func (m *Machine) CreateHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error)
 	if exists && old.Subnet == n.Subnet {
 		endpoints = old.endpoints
 	}
+	if !exists {
+		m.routes.lose()
+	}
 	m.hns.networks[n.Name] = &network{HNSNetwork: n, endpoints: endpoints}
 	return n, nil
 }

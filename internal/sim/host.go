@@ -20,6 +20,7 @@ func (m *Machine) hostFor(p *process) winos.Host {
 	f := face{m: m, p: p}
 	return winos.Host{
 		Services: serviceFace{f}, Files: fileFace{f}, Environment: environmentFace{f}, Trust: trustFace{f}, System: systemFace{f}, Network: networkFace{f},
+		Routes: routesFace{f}, Secrets: secretsFace{f},
 	}
 }
 
@@ -328,5 +329,6 @@ func (f networkFace) RemoveHNSNetwork(ctx context.Context, name string) error {
 	if err := f.network(ctx, f.change); err != nil {
 		return err
 	}
+	defer f.m.routes.lose()
 	return f.m.hns.remove(name)
 }

@@ -32,6 +32,9 @@ type Machine struct {
 	trust       *trust
 	system      *system
 	ports       *ports
+	routes      *routes
+	metadata    metadata
+	sealer      *sealer
 	hns         *hns
 	power       *power
 	processes   processTable
@@ -54,13 +57,17 @@ func New(options Options) (*Machine, error) {
 	m := &Machine{
 		log: options.Log, address: options.Address, user: options.User, programs: maps.Clone(options.Programs), standard: options.Default,
 		knobs: newKnobs(options), environment: newEnvironment(), trust: newTrust(options.Roots), system: newSystem(options),
-		ports: newPorts(), hns: newHNS(), power: newPower(), closing: make(chan struct{}),
+		ports: newPorts(), routes: newRoutes(), sealer: newSealer(), hns: newHNS(), power: newPower(), closing: make(chan struct{}),
 		processes: processTable{running: map[uint32]*process{}, seen: map[string]struct{}{}},
 	}
 	m.volume = newVolume(options.Disk, windowsSize, m.now, m.knobs.isAdmin)
 	m.services = newManager(m)
 	if err := m.populate(options.AuthorizedKeys); err != nil {
 		return nil, fmt.Errorf("making a machine: %w", err)
+	}
+	m.SetMetadata(options.Metadata, options.MetadataRouted)
+	if options.MetadataRouted {
+		m.routes.ensure(metadataAddress().Addr())
 	}
 	m.turnOn()
 	return m, nil

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -44,6 +45,11 @@ type Options struct {
 	Features map[string]winos.FeatureState
 	// Roots are certificates (DER) in the root store from the start.
 	Roots [][]byte
+
+	// Metadata answers at 169.254.169.254, as a cloud does; MetadataRouted says that packets get there only by a route to that address, which the
+	// image sets up at its first boot, and which later boots and network changes lose, as on AWS.
+	Metadata       http.Handler
+	MetadataRouted bool
 
 	// Programs are what the exes do, by the lower-case base name of the exe. An exe without a Program runs as a service that does nothing.
 	// wicd-<hex>.exe is looked up as windows-instance-config-daemon.exe.

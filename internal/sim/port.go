@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"maps"
+	"net"
 	"sync"
 )
 
@@ -16,6 +17,8 @@ type ports struct {
 type listener struct {
 	program string
 	process *process
+	// socket is nil for a port that is only claimed.
+	socket net.Listener
 }
 
 func newPorts() *ports { return &ports{own: map[int]listener{}, foreign: map[int]string{}} }
@@ -31,6 +34,10 @@ func (t *ports) all() map[int]string {
 }
 
 func (t *ports) listen(port int, program string, p *process) (release func(), err error) {
+	return t.enter(port, listener{program: program, process: p})
+}
+
+func (t *ports) enter(port int, mine listener) (release func(), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l, taken := t.own[port]; taken {
@@ -39,7 +46,6 @@ func (t *ports) listen(port int, program string, p *process) (release func(), er
 	if other, taken := t.foreign[port]; taken {
 		return nil, fmt.Errorf("listening on port %d: %s listens there", port, other)
 	}
-	mine := listener{program: program, process: p}
 	t.own[port] = mine
 	return func() {
 		t.mu.Lock()
@@ -50,10 +56,27 @@ func (t *ports) listen(port int, program string, p *process) (release func(), er
 	}, nil
 }
 
+// releaseAll closes what a process listens on.
 func (t *ports) releaseAll(p *process) {
 	t.mu.Lock()
+	var sockets []net.Listener
+	maps.DeleteFunc(t.own, func(_ int, l listener) bool {
+		if l.process == p && l.socket != nil {
+			sockets = append(sockets, l.socket)
+		}
+		return l.process == p
+	})
+	t.mu.Unlock()
+	for _, s := range sockets {
+		_ = s.Close()
+	}
+}
+
+// socket is what listens on a port, nil if nothing does.
+func (t *ports) socket(port int) net.Listener {
+	t.mu.Lock()
 	defer t.mu.Unlock()
-	maps.DeleteFunc(t.own, func(_ int, l listener) bool { return l.process == p })
+	return t.own[port].socket
 }
 
 func (t *ports) setForeign(port int, program string) {

@@ -177,6 +177,9 @@ func (m *Machine) turnOn() {
 		return
 	}
 	m.system.boot()
+	if m.power.boot().ID != "" {
+		m.routes.lose()
+	}
 	down := make(chan struct{})
 	id := newGUID()
 	if !p.set(func() {

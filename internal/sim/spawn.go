@@ -165,6 +165,7 @@ func (m *Machine) kill(all ...*process) {
 	for _, p := range all {
 		p.once.Do(func() { close(p.dead) })
 		m.volume.end(&p.owner, true)
+		m.ports.releaseAll(p)
 	}
 	for _, p := range all {
 		p.stop(errKilled)

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"strconv"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
@@ -169,4 +172,18 @@ func tcpListeners(family uintptr) ([]byte, error) {
 			return nil, fail(windows.Errno(result), "reading the listening ports")
 		}
 	}
+}
+
+func (network) Listen(ctx context.Context, port int) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	// A port that another program has to itself is "access denied" to everybody else.
+	if errors.Is(err, windows.WSAEADDRINUSE) || errors.Is(err, windows.WSAEACCES) {
+		return nil, fmt.Errorf("listening on port %d: %w: %w", port, ErrInUse, err)
+	}
+	return l, fail(err, "listening on port %d", port)
+}
+
+func (network) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "tcp", to.String())
+	return conn, fail(err, "connecting to %s", to)
 }

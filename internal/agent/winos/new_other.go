@@ -5,6 +5,7 @@ package winos
 import (
 	"context"
 	"io"
+	"net"
 	"net/netip"
 	"time"
 )
@@ -17,6 +18,8 @@ func newHost() Host {
 		Trust:       noTrust{},
 		System:      noSystem{},
 		Network:     noNetwork{},
+		Routes:      noRoutes{},
+		Secrets:     noSecrets{},
 	}
 }
 
@@ -87,3 +90,22 @@ func (noNetwork) EnsureEndpoint(context.Context, string, string) (netip.Addr, er
 }
 
 func (noNetwork) RemoveHNSNetwork(context.Context, string) error { return ErrUnsupported }
+
+func (noNetwork) Listen(context.Context, int) (net.Listener, error) { return nil, ErrUnsupported }
+
+func (noNetwork) Dial(context.Context, netip.AddrPort) (net.Conn, error) { return nil, ErrUnsupported }
+
+type noRoutes struct{}
+
+var _ Routes = noRoutes{}
+
+func (noRoutes) Ensure(context.Context, netip.Addr) (bool, error) { return false, ErrUnsupported }
+func (noRoutes) Remove(context.Context, netip.Addr) error         { return ErrUnsupported }
+
+type noSecrets struct{}
+
+var _ Secrets = noSecrets{}
+
+func (noSecrets) Seal(context.Context, []byte, string) ([]byte, error)   { return nil, ErrUnsupported }
+func (noSecrets) Unseal(context.Context, []byte, string) ([]byte, error) { return nil, ErrUnsupported }
+func (noSecrets) Restrict(string) error                                  { return ErrUnsupported }

@@ -4,6 +4,7 @@ package winos_test
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -27,6 +28,11 @@ func TestElsewhereEverythingIsUnsupported(t *testing.T) {
 	_, ports := host.Network.Listening(ctx)
 	_, network := host.Network.HNSNetwork(ctx, "n")
 	_, endpoint := host.Network.EnsureEndpoint(ctx, "n", "e")
+	_, listener := host.Network.Listen(ctx, 1)
+	_, conn := host.Network.Dial(ctx, netip.AddrPort{})
+	_, route := host.Routes.Ensure(ctx, netip.Addr{})
+	_, sealed := host.Secrets.Seal(ctx, nil, "x")
+	_, plain := host.Secrets.Unseal(ctx, nil, "x")
 	for what, err := range map[string]error{
 		"Services.List": list, "Services.Get": get, "Services.Apply": host.Services.Apply(ctx, winos.ServiceConfig{}),
 		"Services.Start": host.Services.Start(ctx, "x"), "Services.Stop": host.Services.Stop(ctx, "x"), "Services.Delete": host.Services.Delete(ctx, "x"),
@@ -38,7 +44,9 @@ func TestElsewhereEverythingIsUnsupported(t *testing.T) {
 		"System.EnableFeature": host.System.EnableFeature(ctx, "Containers"), "System.Reboot": host.System.Reboot(ctx, "why"),
 		"System.ExcludeFromDefender": host.System.ExcludeFromDefender(ctx, `C:\x.exe`),
 		"Network.NodeIP":             ip, "Network.Listening": ports, "Network.HNSNetwork": network, "Network.EnsureEndpoint": endpoint,
-		"Network.RemoveHNSNetwork": host.Network.RemoveHNSNetwork(ctx, "n"),
+		"Network.RemoveHNSNetwork": host.Network.RemoveHNSNetwork(ctx, "n"), "Network.Listen": listener, "Network.Dial": conn,
+		"Routes.Ensure": route, "Routes.Remove": host.Routes.Remove(ctx, netip.Addr{}),
+		"Secrets.Seal": sealed, "Secrets.Unseal": plain, "Secrets.Restrict": host.Secrets.Restrict(`C:\x`),
 	} {
 		if !errors.Is(err, winos.ErrUnsupported) {
 			t.Errorf("%s: %v; want ErrUnsupported", what, err)

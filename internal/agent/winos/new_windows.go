@@ -10,5 +10,7 @@ func newHost() Host {
 		Trust:       trust{},
 		System:      system{dismTurn: new(sync.Mutex)},
 		Network:     network{},
+		Routes:      routing{},
+		Secrets:     secrets{},
 	}
 }

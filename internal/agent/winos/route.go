@@ -59,3 +59,17 @@ func addressFor(nextHop netip.Addr, addresses []address) (netip.Addr, bool) {
 	}
 	return first, first.IsValid()
 }
+
+// detour is the route by which packets to one address go where the default route goes. has says that the table has such a route already, whatever
+// its next hop; without a default route there is none.
+func detour(table []route, to netip.Addr) (add route, has, ok bool) {
+	way, ok := defaultRoute(table)
+	if !ok {
+		return route{}, false, false
+	}
+	single := netip.PrefixFrom(to, to.BitLen())
+	has = slices.ContainsFunc(table, func(r route) bool {
+		return r.Destination == single && r.Interface == way.Interface && r.Connected
+	})
+	return route{Destination: single, NextHop: way.NextHop, Interface: way.Interface}, has, true
+}

@@ -74,3 +74,33 @@ func TestTheNodeIsKnownByTheAddressBesideItsGateway(t *testing.T) {
 		})
 	}
 }
+
+func TestADetourLeadsWhereTheDefaultRouteLeads(t *testing.T) {
+	t.Parallel()
+	to, gateway := netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("10.0.0.1")
+	single := netip.MustParsePrefix("169.254.169.254/32")
+	way := route{Destination: netip.MustParsePrefix("0.0.0.0/0"), NextHop: gateway, Interface: 7, Connected: true}
+	for name, c := range map[string]struct {
+		table   []route
+		has, ok bool
+	}{
+		"no default route":              {nil, false, false},
+		"a default route alone":         {[]route{way}, false, true},
+		"the route is there":            {[]route{way, {Destination: single, NextHop: gateway, Interface: 7, Connected: true}}, true, true},
+		"it is there, by another hop":   {[]route{way, {Destination: single, Interface: 7, Connected: true}}, true, true},
+		"it is on another interface":    {[]route{way, {Destination: single, NextHop: gateway, Interface: 4, Connected: true}}, false, true},
+		"a whole network has one":       {[]route{way, {Destination: netip.MustParsePrefix("169.254.0.0/16"), Interface: 7, Connected: true}}, false, true},
+		"its interface has no link now": {[]route{way, {Destination: single, Interface: 7}}, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			add, has, ok := detour(c.table, to)
+			if has != c.has || ok != c.ok {
+				t.Errorf("has %v, ok %v", has, ok)
+			}
+			if ok && (add.Destination != single || add.NextHop != gateway || add.Interface != 7) {
+				t.Errorf("the route is %+v", add)
+			}
+		})
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net"
 	"net/netip"
 	"time"
 )
@@ -25,6 +26,8 @@ var (
 	// ErrStartFailed says that a service's process ended or reported an error while it started.
 	ErrStartFailed = errors.New("service did not start")
 	ErrDenied      = errors.New("access denied")
+	// ErrNotSealedHere says that something was sealed by another machine or for another purpose, or is damaged.
+	ErrNotSealedHere = errors.New("not sealed by this machine, or damaged")
 	// ErrUnsupported says that this system lacks the facility (no HNS, for example).
 	ErrUnsupported = errors.New("unsupported on this system")
 )
@@ -37,6 +40,8 @@ type Host struct {
 	Trust       Trust
 	System      System
 	Network     Network
+	Routes      Routes
+	Secrets     Secrets
 }
 
 // ServiceConfig is what the service manager knows of a service.
@@ -209,6 +214,30 @@ type Network interface {
 	EnsureEndpoint(ctx context.Context, network, endpoint string) (netip.Addr, error)
 	// RemoveHNSNetwork removes the network of that name with its endpoints. Removing what does not exist is fine.
 	RemoveHNSNetwork(ctx context.Context, name string) error
+	// Listen listens on a TCP port of the loopback address, until it is closed. A port that somebody listens on is ErrInUse.
+	Listen(ctx context.Context, port int) (net.Listener, error)
+	// Dial connects to a TCP port of an address from this machine, past any proxy.
+	Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+}
+
+// Routes is the routing table of IPv4, as far as single addresses go.
+type Routes interface {
+	// Ensure has packets for one address leave the way that the default route takes, unless they do already. Such a route does not outlive a
+	// reboot, and network changes may take it away. added says whether it was missing. ErrNotFound means that there is no default route.
+	Ensure(ctx context.Context, to netip.Addr) (added bool, err error)
+	// Remove takes the routes to exactly one address away. Removing what does not exist is fine.
+	Remove(ctx context.Context, to netip.Addr) error
+}
+
+// Secrets keeps what others must not read.
+type Secrets interface {
+	// Seal encrypts so that only this machine can decrypt, and only for the same purpose, which is no secret. Two seals of one text differ.
+	Seal(ctx context.Context, plain []byte, purpose string) (sealed []byte, err error)
+	// Unseal answers ErrNotSealedHere for what this machine did not seal for this purpose.
+	Unseal(ctx context.Context, sealed []byte, purpose string) (plain []byte, err error)
+	// Restrict gives a file or directory that exists the rights of AccessAdministrators, whatever it had. What lies in a directory keeps its own rights,
+	// except those that it has from there. Repeating it changes nothing.
+	Restrict(path string) error
 }
 
 // WriteFile makes path hold content: written to a temporary name beside it, flushed, and renamed.

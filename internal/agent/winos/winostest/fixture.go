@@ -53,6 +53,8 @@ const (
 	LongPaths Ability = "paths may be long"
 	// HNS: there is a host network service.
 	HNS Ability = "there is a host network service"
+	// Routing: routes can be added and removed.
+	Routing Ability = "routes can be changed"
 	// Features: Windows features can be looked at.
 	Features Ability = "features can be looked at"
 	// OddCertificates: the root store takes certificates that Go's parser refuses.
@@ -62,6 +64,6 @@ const (
 // abilities are all of them; anything else in Fixture.Cannot is a mistake.
 func abilities() []Ability {
 	return []Ability{
-		CircularRefused, Recovery, ServiceEnvironment, CaseInsensitive, FileAccess, ExeInUse, SharingModes, LongPaths, HNS, Features, OddCertificates,
+		CircularRefused, Recovery, ServiceEnvironment, CaseInsensitive, FileAccess, ExeInUse, SharingModes, LongPaths, HNS, Routing, Features, OddCertificates,
 	}
 }

@@ -1,7 +1,11 @@
 package winostest
 
 import (
+	"errors"
+	"io"
+	"net"
 	"net/netip"
+	"testing"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
@@ -10,6 +14,8 @@ func networkCases() []testCase {
 	return []testCase{
 		{name: "the node has an IPv4 address", run: networkNodeIP},
 		{name: "a port that somebody listens on is listed", run: networkListening},
+		{name: "what listens on a port is reached there and in the way of others", run: networkListen},
+		{name: "where nobody listens nobody answers", run: networkDialNobody},
 		{name: "an HNS network that does not exist is not found", needs: []Ability{HNS}, run: networkMissing},
 		{name: "an HNS network is found and given endpoints and removed", needs: []Ability{HNS}, run: networkUsed},
 		{name: "without a host network service everything about it is unsupported", run: networkUnsupported},
@@ -39,6 +45,68 @@ func networkListening(m machine) {
 	}
 	if _, found := all[0]; found {
 		t.Error("somebody listens on port 0")
+	}
+}
+
+// freePort is a port of the machine that nobody listens on.
+func (m machine) freePort(t *testing.T) int {
+	t.Helper()
+	all, err := m.Host.Network.Listening(t.Context())
+	noError(t, err)
+	for port := 49_917; ; port++ {
+		if _, taken := all[port]; !taken {
+			return port
+		}
+	}
+}
+
+func local(port int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port))
+}
+
+func networkListen(m machine) {
+	t := m.t
+	port := m.freePort(t)
+	for range 2 { // a port that was given back is free
+		l, err := m.Host.Network.Listen(t.Context(), port)
+		noError(t, err)
+		_, err = m.Host.Network.Listen(t.Context(), port)
+		isError(t, "listening twice", err, winos.ErrInUse)
+		all, err := m.Host.Network.Listening(t.Context())
+		noError(t, err)
+		if _, found := all[port]; !found {
+			t.Errorf("port %d is not among %v", port, all)
+		}
+		said := make(chan error, 1)
+		go func() {
+			conn, err := l.Accept()
+			if err == nil {
+				_, err = io.WriteString(conn, "hello")
+				err = errors.Join(err, conn.Close())
+			}
+			said <- err
+		}()
+		conn, err := m.Host.Network.Dial(t.Context(), local(port))
+		noError(t, err)
+		got, err := io.ReadAll(conn)
+		noError(t, err)
+		noError(t, conn.Close())
+		noError(t, <-said)
+		if string(got) != "hello" {
+			t.Errorf("it said %q", got)
+		}
+		noError(t, l.Close())
+		if _, err = l.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a closed listener accepts: %v", err)
+		}
+	}
+}
+
+func networkDialNobody(m machine) {
+	t := m.t
+	if conn, err := m.Host.Network.Dial(t.Context(), local(m.freePort(t))); err == nil {
+		t.Error("somebody answers")
+		noError(t, conn.Close())
 	}
 }
 

@@ -23,6 +23,8 @@ func Run(t *testing.T, newHost func(t *testing.T) Fixture) {
 		{"trust", trustCases()},
 		{"system", systemCases()},
 		{"network", networkCases()},
+		{"routes", routesCases()},
+		{"secrets", secretsCases()},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			m := machine{Fixture: newHost(t)}

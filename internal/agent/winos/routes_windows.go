@@ -1,0 +1,105 @@
+package winos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// routing is the IPv4 routing table of this machine.
+type routing struct{}
+
+var _ Routes = routing{}
+
+// Ensure adds a row by https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-createipforwardentry2. Such rows live until
+// the next boot, or until their interface goes.
+func (routing) Ensure(ctx context.Context, to netip.Addr) (added bool, err error) {
+	if err := errors.Join(ctx.Err(), check4(to)); err != nil {
+		return false, err
+	}
+	cards, err := networkCards()
+	if err != nil {
+		return false, err
+	}
+	table, err := routes(cards)
+	if err != nil {
+		return false, err
+	}
+	way, has, ok := detour(table, to)
+	if !ok {
+		return false, fmt.Errorf("finding the default route: %w", ErrNotFound)
+	}
+	if has {
+		return false, nil
+	}
+	initialize, err := function("iphlpapi.dll", "InitializeIpForwardEntry")
+	if err != nil {
+		return false, err
+	}
+	create, err := function("iphlpapi.dll", "CreateIpForwardEntry2")
+	if err != nil {
+		return false, err
+	}
+	var row windows.MibIpForwardRow2
+	_, _, _ = initialize.Call(uintptr(unsafe.Pointer(&row)))
+	row.InterfaceIndex = way.Interface
+	row.DestinationPrefix = windows.IpAddressPrefix{Prefix: socketAddress(to), PrefixLength: uint8(to.BitLen())}
+	row.NextHop = socketAddress(way.NextHop)
+	row.Metric = 0 // on top of the interface's
+	row.Protocol = windows.MIB_IPPROTO_NETMGMT
+	// The result is the error code itself.
+	result, _, _ := create.Call(uintptr(unsafe.Pointer(&row)))
+	switch windows.Errno(result) {
+	case windows.ERROR_SUCCESS:
+		return true, nil
+	case windows.ERROR_OBJECT_ALREADY_EXISTS: // somebody was faster
+		return false, nil
+	}
+	return false, fail(windows.Errno(result), "adding a route to %s", to)
+}
+
+func (routing) Remove(ctx context.Context, to netip.Addr) error {
+	if err := errors.Join(ctx.Err(), check4(to)); err != nil {
+		return err
+	}
+	var raw *windows.MibIpForwardTable2
+	if err := windows.GetIpForwardTable2(windows.AF_INET, &raw); err != nil {
+		return fail(err, "reading the routing table")
+	}
+	defer windows.FreeMibTable(unsafe.Pointer(raw))
+	remove, err := function("iphlpapi.dll", "DeleteIpForwardEntry2")
+	if err != nil {
+		return err
+	}
+	rows := raw.Rows()
+	var failed []error
+	for i := range rows {
+		row := &rows[i]
+		if addressIn(&row.DestinationPrefix.Prefix) != to || int(row.DestinationPrefix.PrefixLength) != to.BitLen() {
+			continue
+		}
+		result, _, _ := remove.Call(uintptr(unsafe.Pointer(row)))
+		if code := windows.Errno(result); code != windows.ERROR_SUCCESS && code != windows.ERROR_NOT_FOUND && code != windows.ERROR_FILE_NOT_FOUND {
+			failed = append(failed, fail(code, "removing the route to %s", to))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func check4(to netip.Addr) error {
+	if !to.Is4() {
+		return fmt.Errorf("a route to %s: it is no IPv4 address: %w", to, ErrInvalidName)
+	}
+	return nil
+}
+
+// socketAddress is an IPv4 address as SOCKADDR_INET.
+func socketAddress(ip netip.Addr) (union windows.RawSockaddrInet) {
+	four := (*windows.RawSockaddrInet4)(unsafe.Pointer(&union))
+	four.Family, four.Addr = windows.AF_INET, ip.As4()
+	return union
+}
