@@ -1,7 +1,9 @@
 package v1alpha1
 
 import (
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -11,8 +13,11 @@ const (
 	ConditionAvailable = "Available"
 	// ConditionUpgradeable is False while any host is on its way in, out or to another version.
 	ConditionUpgradeable = "Upgradeable"
-	// ConditionDegraded is True when a host failed, or an entry can't be understood.
+	// ConditionDegraded is True when a host failed, or an entry can't be understood, or a setting can't be followed.
 	ConditionDegraded = "Degraded"
+	// ConditionAccepted is True when nodes get everything that the settings of the cluster and of this object ask for; otherwise its reason names
+	// the first thing that is left out, such as a mirror, a certificate or a field of kubelet's configuration.
+	ConditionAccepted = "Accepted"
 )
 
 // RolloutSpec bounds how many hosts are worked on at once.
@@ -31,15 +36,56 @@ type RolloutSpec struct {
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 	// DrainTimeout is how long pods are given to move away, beside their own grace period.
 	// +kubebuilder:default="10m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
 	DrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
 }
 
 // LoggingSpec sets the logs of the managed services.
 type LoggingSpec struct {
-	// Debug makes every managed service log in detail.
+	// Debug makes every managed service and the daemon log in detail.
 	// +optional
 	Debug bool `json:"debug,omitempty"`
+	// MaxSize is the size at which a log file is full and a new one begins, such as 50Mi. 0 means no limit. By default it is the operator's
+	// SERVICES_LOG_FILE_SIZE, or else 100Mi.
+	// +optional
+	MaxSize *resource.Quantity `json:"maxSize,omitempty"`
+	// MaxAge is how long a full file is kept, such as 72h. 0s means no limit. By default it is the operator's SERVICES_LOG_FILE_AGE, or else 168h.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
+	// +optional
+	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
+	// MaxFiles is how many full files of each service are kept, the newest ones. 0 means no limit. By default it is 5.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	MaxFiles *int32 `json:"maxFiles,omitempty"`
+	// FlushInterval is how often the logs of kubelet, kube-proxy and csi-proxy are flushed to disk; the other services write without a buffer. 0s leaves it to
+	// Windows. By default it is the operator's SERVICES_LOG_FLUSH_INTERVAL, or else 0s.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
+	// +optional
+	FlushInterval *metav1.Duration `json:"flushInterval,omitempty"`
+}
+
+// KubeletSpec sets kubelet.
+type KubeletSpec struct {
+	// Config is a fragment of a KubeletConfiguration (kubelet.config.k8s.io/v1beta1), merged over the operator's: objects field by field, anything else as a whole.
+	// It is decoded strictly. Fields that the operator sets itself, fields that Windows does not have, and values that kubelet would not start with
+	// are refused with the reason, and the last configuration that was accepted stays.
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Type=object
+	// +optional
+	Config *runtime.RawExtension `json:"config,omitempty"`
+}
+
+// TrustSpec sets which certificate authorities nodes trust, beside those of the cluster's proxy and registries.
+type TrustSpec struct {
+	// AdditionalCA is the name of a ConfigMap in the operator's namespace. Every certificate in it, under whatever key, is trusted by all Windows nodes.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	AdditionalCA string `json:"additionalCA,omitempty"`
 }
 
 // WindowsMachineConfigSpec holds the settings of all Windows nodes. Every field has a default, and the object may be absent.
@@ -48,9 +94,15 @@ type WindowsMachineConfigSpec struct {
 	// +kubebuilder:default={}
 	// +optional
 	Rollout RolloutSpec `json:"rollout,omitempty"`
-	// Logging sets the logs of the managed services.
+	// Logging sets the logs of the managed services and of the daemon.
 	// +optional
 	Logging LoggingSpec `json:"logging,omitempty"`
+	// Kubelet sets kubelet.
+	// +optional
+	Kubelet KubeletSpec `json:"kubelet,omitempty"`
+	// Trust sets which certificate authorities nodes trust.
+	// +optional
+	Trust TrustSpec `json:"trust,omitempty"`
 }
 
 // InstanceCounts counts instances by how they are. A patch of the status leaves out what is zero, so zero is the default of each.
@@ -87,6 +139,23 @@ type RejectedEntry struct {
 	Message string `json:"message"`
 }
 
+// RejectedSetting is something that the settings of the cluster, or of this object, ask for and nodes don't get.
+type RejectedSetting struct {
+	// Code of the reason, such as W908.
+	Code string `json:"code"`
+	// Message says what is left out and why, and the fix.
+	Message string `json:"message"`
+}
+
+// KubeletStatus says which configuration kubelets get.
+type KubeletStatus struct {
+	// AcceptedConfig is the spec.kubelet.config that was accepted last. It stays in force while a newer one is refused.
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Type=object
+	// +optional
+	AcceptedConfig *runtime.RawExtension `json:"acceptedConfig,omitempty"`
+}
+
 // WindowsMachineConfigStatus says how the whole is.
 type WindowsMachineConfigStatus struct {
 	// Instances are counted by how they are.
@@ -98,10 +167,18 @@ type WindowsMachineConfigStatus struct {
 	// +kubebuilder:validation:MaxItems=20
 	// +optional
 	RejectedEntries []RejectedEntry `json:"rejectedEntries,omitempty"`
+	// RejectedSettings are what nodes don't get though it was asked for; at most 20 are listed.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	// +optional
+	RejectedSettings []RejectedSetting `json:"rejectedSettings,omitempty"`
+	// Kubelet says which configuration kubelets get.
+	// +optional
+	Kubelet KubeletStatus `json:"kubelet,omitempty"`
 	// DesiredVersion is the published version that nodes are brought to.
 	// +optional
 	DesiredVersion string `json:"desiredVersion,omitempty"`
-	// Conditions are Available, Upgradeable and Degraded.
+	// Conditions are Available, Upgradeable, Degraded and Accepted.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
