@@ -1,16 +1,25 @@
 package mirror
 
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+)
+
 // Endpoint is the node-local resolver as containerd reaches it.
 type Endpoint struct {
 	// URL is where it listens: http://127.0.0.1:<port>.
 	URL string
 	// Token is sent with every request in the header TokenHeader.
 	Token string
-	// Hosts are registries, as image names call them, for which the resolver is asked although no rule needs it: those that the pull secret or
-	// the cluster's trust names.
+	// Hosts are registries, as image names call them, for which the resolver is asked although no rule needs it: those that the pull secret
+	// or the cluster's trust names, see PullSecret.Hosts. What is no host name is left out.
 	Hosts []string
-	// Authorities are files with certificate authorities (PEM, absolute path) for one registry each: host[:port] → path. They must be there before
-	// containerd reads what HostsFiles gives, or it refuses to pull.
+	// Authorities are files with certificate authorities (PEM, absolute path) for one registry each: host[:port] → path. They are used when
+	// containerd goes to a registry by itself. They must be there before containerd reads what HostsFiles gives, or it refuses to pull.
 	Authorities map[string]string
 }
 
@@ -22,4 +31,121 @@ const HostsFile = "hosts.toml"
 
 // HostsFiles gives for containerd's config_path the content of each directory's hosts.toml: directory name → content. What else is there is to be
 // removed; see Stale.
-func HostsFiles(_ Rules, _ Endpoint) (map[string][]byte, error) { return map[string][]byte{}, nil }
+//
+// Each file sends containerd to the resolver first. What follows is for when the resolver is down, and says only what containerd can say without breaking
+// a rule: mirrors of a whole registry if nothing below it has rules of its own, and the registry itself unless something on it must not be
+// contacted. An error is about the endpoint.
+func HostsFiles(rules Rules, endpoint Endpoint) (map[string][]byte, error) {
+	if err := endpoint.check(); err != nil {
+		return nil, fmt.Errorf("writing hosts files: %w", err)
+	}
+	registries := map[string][]string{} // directory → registries
+	for host := range rules.registries(endpoint) {
+		name := directory(host)
+		registries[name] = append(registries[name], host)
+	}
+	files := make(map[string][]byte, len(registries)+1)
+	for name, hosts := range registries {
+		file, err := encode(rules.steps(hosts, endpoint))
+		if err != nil {
+			return nil, fmt.Errorf("writing the hosts file for %s: %w", name, err)
+		}
+		files[name] = file
+	}
+	if steps := rules.defaultSteps(endpoint); steps != nil {
+		file, err := encode(steps)
+		if err != nil {
+			return nil, fmt.Errorf("writing the hosts file for all other hosts: %w", err)
+		}
+		files[defaultDirectory] = file
+	}
+	return files, nil
+}
+
+func (e Endpoint) check() error {
+	u, err := url.Parse(e.URL)
+	if err != nil || u.Scheme != "http" || u.Port() == "" || u.Path != "" || u.RawQuery != "" || u.User != nil {
+		return errors.New("the resolver's URL is not http://<address>:<port>")
+	}
+	if e.Token == "" || strings.ContainsFunc(e.Token, func(r rune) bool { return r <= ' ' || '~' < r }) {
+		return errors.New("the resolver's token is empty or has characters that a header can't have")
+	}
+	return nil
+}
+
+// registries are all hosts that get a file of their own.
+func (r Rules) registries(endpoint Endpoint) map[string]bool {
+	all := map[string]bool{}
+	for _, e := range r.entries {
+		if !e.source.wildcard {
+			all[e.source.host] = true
+		}
+	}
+	for _, host := range slices.AppendSeq(slices.Clone(endpoint.Hosts), maps.Keys(endpoint.Authorities)) {
+		l, err := parseLocation(host)
+		if err == nil && l.path == "" && checkDirectory(l) == nil {
+			all[l.host] = true
+		}
+	}
+	return all
+}
+
+// steps are where containerd goes, in order, for the registries that share a directory; that is one, but for addresses that look alike.
+func (r Rules) steps(hosts []string, endpoint Endpoint) []step {
+	slices.Sort(hosts)
+	never := slices.ContainsFunc(hosts, func(host string) bool {
+		return slices.ContainsFunc(r.about(host), func(e entry) bool { return e.never })
+	})
+	steps := []step{resolverStep(endpoint)}
+	if len(hosts) > 1 || ambiguous(hosts[0]) {
+		if !never {
+			last := step{} // the registry that is asked for, whichever it is
+			if len(hosts) == 1 {
+				last.authority = endpoint.Authorities[hosts[0]]
+			}
+			steps = append(steps, last)
+		}
+		return steps
+	}
+	host := hosts[0]
+	if about := r.about(host); len(about) == 1 && about[0].source.path == "" {
+		steps = append(steps, r.mirrorSteps(host, about[0], endpoint)...)
+	}
+	if !never {
+		steps = append(steps, step{server: "https://" + address(host), capabilities: both(), authority: endpoint.Authorities[host]})
+	}
+	return steps
+}
+
+// about are the entries that concern some repository of a registry.
+func (r Rules) about(host string) []entry {
+	var all []entry
+	whole := false
+	for _, e := range r.entries {
+		if e.source.host == host && !e.source.wildcard {
+			all = append(all, e)
+			whole = whole || e.source.path == ""
+		}
+	}
+	if domain, ok := r.findDomain(host); ok && !whole {
+		all = append(all, domain)
+	}
+	return all
+}
+
+// defaultSteps are for all hosts without a directory: needed for wildcards only. The source is left to containerd, which knows its name,
+// unless some wildcard forbids it: then nothing is pulled around the resolver.
+func (r Rules) defaultSteps(endpoint Endpoint) []step {
+	wildcards, never := false, false
+	for _, e := range r.entries {
+		wildcards = wildcards || e.source.wildcard
+		never = never || e.source.wildcard && e.never
+	}
+	switch {
+	case !wildcards:
+		return nil
+	case never:
+		return []step{resolverStep(endpoint)}
+	}
+	return []step{resolverStep(endpoint), {}}
+}

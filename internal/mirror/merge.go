@@ -1,6 +1,148 @@
 package mirror
 
-import "github.com/windows-nodes/wmco/internal/contract"
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
 
-// Merge checks what users wrote and makes one rule of all entries that name the same source for the same kind of pull.
-func Merge(_ []Set) ([]contract.MirrorRule, []Rejected) { return nil, nil }
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Merge checks what users wrote and makes one rule of all entries that name the same source for the same kind of pull, as the documentation of
+// ImageDigestMirrorSet and the cluster's Linux nodes have it:
+//   - each entry's mirrors keep their order; entries that contradict each other give some order, always the same;
+//   - a source that one entry says must not be contacted is not contacted, for either kind of pull;
+//   - an entry that names no mirror, or none but the source itself, is as good as absent, with its policy.
+//
+// Rules and rejected parts are sorted: the order of the sets does not matter.
+func Merge(sets []Set) ([]contract.MirrorRule, []Rejected) {
+	var rejected []Rejected
+	merged := map[key]*heap{}
+	never := map[string]bool{}
+	for _, set := range sets {
+		checked, complaints := check(set)
+		rejected = append(rejected, complaints...)
+		if checked == nil {
+			continue
+		}
+		source := checked.source.String()
+		never[source] = never[source] || checked.never
+		k := key{source, set.Kind}
+		if merged[k] == nil {
+			merged[k] = &heap{}
+		}
+		merged[k].lists = append(merged[k].lists, checked.mirrors)
+	}
+	rules := make([]contract.MirrorRule, 0, len(merged))
+	for k, h := range merged {
+		rules = append(rules, contract.MirrorRule{Source: k.source, Kind: k.kind, Mirrors: h.merge(k.source), NeverContactSource: never[k.source]})
+	}
+	slices.SortFunc(rules, func(a, b contract.MirrorRule) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Kind, b.Kind))
+	})
+	slices.SortFunc(rejected, func(a, b Rejected) int {
+		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Mirror, b.Mirror), cmp.Compare(a.Why, b.Why))
+	})
+	return rules, slices.Compact(rejected)
+}
+
+type key struct {
+	source string
+	kind   contract.PullKind
+}
+
+// heap is what all entries say about one source.
+type heap struct{ lists [][]string }
+
+// merge gives the mirrors in order. The source is among them only if an entry has it before a mirror: that is how a user asks for it to be tried
+// earlier than last.
+func (h *heap) merge(source string) []string {
+	lists := h.lists
+	if slices.ContainsFunc(lists, func(list []string) bool { return slices.Contains(list, source) }) {
+		for i, list := range lists {
+			if !slices.Contains(list, source) {
+				lists[i] = append(slices.Clip(list), source)
+			}
+		}
+	}
+	mirrors := order(lists)
+	if last := len(mirrors) - 1; last >= 0 && mirrors[last] == source {
+		mirrors = mirrors[:last]
+	}
+	return mirrors
+}
+
+// checked is a set without what can't be followed.
+type checked struct {
+	source  location
+	mirrors []string
+	never   bool
+}
+
+// check gives nil for a set that has no effect.
+func check(set Set) (*checked, []Rejected) {
+	var complaints []Rejected
+	complain := func(mirror, format string, args ...any) {
+		complaints = append(complaints, Rejected{Object: set.Object, Kind: set.Kind, Source: set.Source, Mirror: mirror, Why: fmt.Sprintf(format, args...)})
+	}
+	source, err := parseSource(set.Source)
+	if err == nil {
+		err = checkDirectory(source)
+	}
+	switch {
+	case set.Kind != contract.PullByDigest && set.Kind != contract.PullByTag:
+		complain("", "its kind is neither %s nor %s", contract.PullByDigest, contract.PullByTag)
+		return nil, complaints
+	case err != nil:
+		complain("", "%s", err)
+		return nil, complaints
+	}
+	one := &checked{source: source, never: set.Policy == NeverContactSource}
+	if set.Policy != "" && set.Policy != AllowContactingSource && set.Policy != NeverContactSource {
+		one.never = true
+		complain("", "mirrorSourcePolicy %s is unknown; it counts as %s", quote(string(set.Policy)), NeverContactSource)
+	}
+	effect := false
+	for _, text := range set.Mirrors {
+		mirror, err := parseMirror(text)
+		if err != nil {
+			complain(text, "%s", err)
+		} else if name := mirror.String(); !slices.Contains(one.mirrors, name) {
+			one.mirrors = append(one.mirrors, name)
+		}
+		effect = effect || err != nil || mirror != source
+	}
+	if effect {
+		return one, complaints
+	}
+	switch {
+	case len(set.Mirrors) > 0:
+		complain("", "its only mirror is the source itself, so the entry has no effect")
+	case one.never:
+		complain("", "%s has no effect without mirrors", NeverContactSource)
+	}
+	return nil, complaints
+}
+
+// parseMirror reads a location that is not the resolver itself.
+func parseMirror(text string) (location, error) {
+	mirror, err := parseLocation(text)
+	if err != nil {
+		if strings.HasPrefix(text, "*") {
+			err = errors.New("only a source can be a wildcard")
+		}
+		return location{}, err
+	}
+	name, port, _, _ := splitPort(mirror.host)
+	if port != strconv.Itoa(contract.MirrorPort) {
+		return mirror, nil
+	}
+	if ip, err := netip.ParseAddr(strings.Trim(name, "[]")); name == "localhost" || err == nil && ip.IsLoopback() {
+		return location{}, errors.New("at this address a Windows node has its own resolver, which would ask itself")
+	}
+	return mirror, nil
+}

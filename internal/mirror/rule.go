@@ -135,23 +135,28 @@ func (r Rules) findDomain(host string) (entry, bool) {
 
 // rewrite replaces the part of the image's name that the source matches by the mirror. It says false if nothing that could be pulled comes out.
 func (e entry) rewrite(image Reference, mirror location) (Pull, bool) {
-	host := mirror.host
-	if e.source.wildcard {
-		// A wildcard matches a host without its port, so the port stays. It can only follow a mirror that is a host without one.
-		if _, port, hasPort, err := splitPort(image.Host); err != nil {
-			return Pull{}, false
-		} else if hasPort {
-			if _, _, taken, _ := splitPort(host); taken || mirror.path != "" {
-				return Pull{}, false
-			}
-			host += ":" + port
-		}
-	}
+	at, ok := e.place(image.Host, mirror)
 	rest, _ := below(image.Repository, e.source.path)
-	path := strings.Trim(mirror.path+"/"+rest, "/")
-	if path == "" || len(path) > 255 {
+	path := strings.Trim(at.path+"/"+rest, "/")
+	if !ok || path == "" || len(path) > 255 {
 		return Pull{}, false
 	}
-	p := Reference{Host: host, Repository: path}.normal()
+	p := Reference{Host: at.host, Repository: path}.normal()
 	return Pull{Host: p.Host, Repository: p.Repository}, true
+}
+
+// place is what stands for the source in the names of a host's images. A wildcard matches a host without its port, so the port stays; it can
+// follow only a mirror that is a host without one.
+func (e entry) place(host string, mirror location) (location, bool) {
+	if !e.source.wildcard {
+		return mirror, true
+	}
+	_, port, hasPort, err := splitPort(host)
+	if err != nil || !hasPort {
+		return mirror, err == nil
+	}
+	if _, _, taken, _ := splitPort(mirror.host); taken || mirror.path != "" {
+		return location{}, false
+	}
+	return location{host: mirror.host + ":" + port}, true
 }
