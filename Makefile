@@ -77,6 +77,10 @@ unit: controlplane ## Unit tests and house rules, with the race detector
 e2e: build controlplane ## End-to-end tests: real API server, real operator, simulated hosts
 	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 30m ./test/e2e/...
 
+.PHONY: powershell
+powershell: ## Parse the user data with a real grammar of PowerShell (needs npm; make test has a linter of its own)
+	cd test/powershell && npm ci --ignore-scripts --no-audit --no-fund && node parse.mjs
+
 .PHONY: fuzz
 fuzz: ## Fuzz everything that parses, 20 s each
 	@for package in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do \

@@ -1,0 +1,41 @@
+package userdata
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// canonicalLine parses a line of authorized_keys and writes it anew: type and base64, which are safe within single quotes, and nothing else.
+func canonicalLine(line string) (string, error) {
+	key, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(line))
+	if err != nil || comment != "" || len(options) > 0 || len(bytes.TrimSpace(rest)) > 0 {
+		return "", errors.New("not one key of the form <type> <base64>")
+	}
+	return lineOf(key), nil
+}
+
+// HostKeyLine is the public part of the shared host key, "<type> <base64>". It fails on anything but an unencrypted Ed25519 key in OpenSSH's PEM: sshd
+// on Windows has one file for each kind of key, and the other kinds are the machine's own.
+func HostKeyLine(pem []byte) (string, error) {
+	raw, err := ssh.ParseRawPrivateKey(pem)
+	if err != nil {
+		return "", errors.New("the shared host key can't be read") // the cause may quote it
+	}
+	key, ok := raw.(*ed25519.PrivateKey)
+	if !ok || !bytes.HasPrefix(pem, []byte("-----BEGIN OPENSSH PRIVATE KEY-----\n")) {
+		return "", errors.New("the shared host key is not an Ed25519 key in OpenSSH's format")
+	}
+	signer, err := ssh.NewSignerFromKey(*key)
+	if err != nil {
+		return "", errors.New("the shared host key can't be used")
+	}
+	return lineOf(signer.PublicKey()), nil
+}
+
+func lineOf(key ssh.PublicKey) string {
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
+}

@@ -1,0 +1,96 @@
+package userdata
+
+import (
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"text/template"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+)
+
+// Input is what the script depends on.
+type Input struct {
+	// Platform says how the cloud takes the script. One that is not known is rendered like blueprint.PlatformNone.
+	Platform blueprint.Platform
+	// PublicKey is the line of authorized_keys, "<type> <base64>", of the key that gets in.
+	PublicKey string
+	// HostKey is the shared SSH host key for the first contact: an Ed25519 key in OpenSSH's PEM. It is left out when empty, and where CarriesHostKey says so.
+	HostKey []byte
+}
+
+// MaxSize is how many bytes of user data the strictest cloud takes: EC2, before it is encoded.
+const MaxSize = 16 << 10
+
+// CarriesHostKey says whether the machines of a platform run the script for certain, so that they show the host key that it brings. On vSphere and
+// Nutanix that depends on the image.
+func CarriesHostKey(platform blueprint.Platform) bool {
+	switch platform {
+	case blueprint.PlatformAWS, blueprint.PlatformAzure, blueprint.PlatformGCP:
+		return true
+	default:
+		return false
+	}
+}
+
+// ec2Launch is the agent that runs user data on EC2 and keeps the routes to its metadata service.
+type ec2Launch struct{ Version, URL, SHA256 string }
+
+// pinned is the first EC2Launch that has the task add-routes as it is needed here. Images of Amazon have had a later one since 2025, so it is
+// downloaded on old or own images only. The digest is that of the Windows Package Manager's manifest of Amazon.EC2Launch 2.0.2107.0 (2026-09).
+func pinned() ec2Launch {
+	return ec2Launch{
+		Version: "2.0.2107",
+		URL:     "https://s3.amazonaws.com/amazon-ec2launch-v2/windows/amd64/2.0.2107/AmazonEC2Launch.msi",
+		SHA256:  "459CB9533A58D9D8DBCE31C5F4D3DE4C5DDD15B99CC5D2FC8ADD3F0750A1BF5F",
+	}
+}
+
+//go:embed template.ps1
+var script string
+
+// Render makes the user data. The same input gives the same text. It fails on keys that are not what Input says, and on user data that no cloud takes.
+func Render(in Input) (string, error) {
+	publicKey, err := canonicalLine(in.PublicKey)
+	if err != nil {
+		return "", fmt.Errorf("reading the public key: %w", err)
+	}
+	values := struct {
+		PublicKey, HostKey, HostKeyLine string
+		AWS                             bool
+		EC2Launch                       ec2Launch
+	}{PublicKey: publicKey, AWS: in.Platform == blueprint.PlatformAWS, EC2Launch: pinned()}
+	if len(in.HostKey) > 0 && CarriesHostKey(in.Platform) {
+		if values.HostKeyLine, err = HostKeyLine(in.HostKey); err != nil {
+			return "", err
+		}
+		values.HostKey = base64.StdEncoding.EncodeToString(in.HostKey)
+	}
+	parsed, err := template.New("user data").Option("missingkey=error").Parse(script)
+	if err != nil {
+		return "", fmt.Errorf("parsing the template: %w", err)
+	}
+	var text strings.Builder
+	if err = parsed.Execute(&text, values); err != nil {
+		return "", fmt.Errorf("filling in the template: %w", err)
+	}
+	wrapped := wrap(in.Platform, text.String())
+	if len(wrapped) > MaxSize {
+		return "", fmt.Errorf("the user data has %d bytes and clouds take %d: use a shorter key", len(wrapped), MaxSize)
+	}
+	return wrapped, nil
+}
+
+// wrap puts the script into what a platform's agent looks for. On Azure the Machine API copies the user data into a file of PowerShell and runs it, so
+// the tags must be comments there. Google's agent takes scripts as they are.
+func wrap(platform blueprint.Platform, text string) string {
+	switch platform {
+	case blueprint.PlatformGCP:
+		return text
+	case blueprint.PlatformAzure:
+		return "# <powershell>\n" + text + "# </powershell>\n# <persist>true</persist>\n"
+	default:
+		return "<powershell>\n" + text + "</powershell>\n<persist>true</persist>\n"
+	}
+}

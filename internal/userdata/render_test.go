@@ -1,0 +1,154 @@
+package userdata_test
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/pem"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/userdata"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+const publicKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN/Cr3JXqmLW7u+g9pTh+wyqDHpSQEIQczXkVx9q"
+
+// platforms are all that are documented to work.
+var platforms = []blueprint.Platform{
+	blueprint.PlatformAWS, blueprint.PlatformAzure, blueprint.PlatformGCP, blueprint.PlatformVSphere, blueprint.PlatformNutanix, blueprint.PlatformNone,
+}
+
+// hostKey is a shared host key, the same key every time; its PEM is not, because OpenSSH's format has a random part.
+func hostKey(tb testing.TB) []byte {
+	tb.Helper()
+	return marshal(tb, ed25519.NewKeyFromSeed([]byte(strings.Repeat("k", ed25519.SeedSize))))
+}
+
+func marshal(tb testing.TB, key any) []byte {
+	tb.Helper()
+	block, err := ssh.MarshalPrivateKey(key, "")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return pem.EncodeToMemory(block)
+}
+
+func render(tb testing.TB, in userdata.Input) string {
+	tb.Helper()
+	text, err := userdata.Render(in)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return text
+}
+
+func TestEveryPlatformIsGivenWhatItsGoldenFileSays(t *testing.T) {
+	t.Parallel()
+	for _, platform := range platforms {
+		t.Run(string(platform), func(t *testing.T) {
+			t.Parallel()
+			key := hostKey(t)
+			got := render(t, userdata.Input{Platform: platform, PublicKey: publicKey, HostKey: key})
+			got = strings.ReplaceAll(got, base64.StdEncoding.EncodeToString(key), "PRIVATE/KEY==")
+			golden := filepath.Join("testdata", string(platform)+".ps1")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("the user data differs from %s; run with -update and look at the difference", golden)
+			}
+		})
+	}
+}
+
+func TestAnUnknownPlatformIsGivenWhatNoneIs(t *testing.T) {
+	t.Parallel()
+	in := userdata.Input{Platform: "openstack", PublicKey: publicKey, HostKey: hostKey(t)}
+	got := render(t, in)
+	in.Platform = blueprint.PlatformNone
+	if got != render(t, in) {
+		t.Error("the user data differs")
+	}
+}
+
+func TestTheScriptCarriesTheHostKeyWhereItIsCertainToRunAndNowhereElse(t *testing.T) {
+	t.Parallel()
+	key := hostKey(t)
+	line, err := userdata.HostKeyLine(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, platform := range platforms {
+		text := render(t, userdata.Input{Platform: platform, PublicKey: publicKey, HostKey: key})
+		for _, part := range []string{line, base64.StdEncoding.EncodeToString(key), "ssh_host_ed25519_key"} {
+			if strings.Contains(text, part) != userdata.CarriesHostKey(platform) {
+				t.Errorf("%s: the script has %.20s…: %v", platform, part, !userdata.CarriesHostKey(platform))
+			}
+		}
+		if bare := render(t, userdata.Input{Platform: platform, PublicKey: publicKey}); strings.Contains(bare, "ssh_host_") {
+			t.Errorf("%s: without a shared host key the script touches host keys", platform)
+		}
+	}
+}
+
+func TestKeysThatAreNotWhatTheyShouldBeAreRefused(t *testing.T) {
+	t.Parallel()
+	tests := map[string]userdata.Input{
+		"no public key":                {},
+		"a public key with a comment":  {PublicKey: publicKey + " root@localhost"},
+		"a public key with options":    {PublicKey: `command="calc.exe" ` + publicKey},
+		"two public keys":              {PublicKey: publicKey + "\n" + publicKey},
+		"code after the public key":    {PublicKey: publicKey + "'; Remove-Item C:\\ -Recurse; '"},
+		"code in place of the key":     {PublicKey: "ssh-ed25519 '; exit; '"},
+		"a host key that is no key":    {PublicKey: publicKey, HostKey: []byte("'; exit; '")},
+		"a host key of another kind":   {PublicKey: publicKey, HostKey: ecdsaKey(t)},
+		"text before the host key":     {PublicKey: publicKey, HostKey: append([]byte("x\n"), hostKey(t)...)},
+		"a public key for a host key":  {PublicKey: publicKey, HostKey: []byte(publicKey)},
+		"more than a cloud would take": {PublicKey: hugeKey(t)},
+	}
+	for name, in := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in.Platform = blueprint.PlatformAWS
+			if text, err := userdata.Render(in); err == nil {
+				t.Errorf("it was rendered:\n%s", text)
+			}
+		})
+	}
+}
+
+func TestALongKeyStillFits(t *testing.T) {
+	t.Parallel()
+	for _, platform := range platforms {
+		text := render(t, userdata.Input{Platform: platform, PublicKey: rsaLine(t, 16384), HostKey: hostKey(t)})
+		if len(text) > userdata.MaxSize {
+			t.Errorf("%s: %d bytes", platform, len(text))
+		}
+	}
+}
+
+// What the best-known operator's script has, and what was wrong with it.
+func TestNoPasswordNoSecretNoMetadataServiceIsInAnyScript(t *testing.T) {
+	t.Parallel()
+	for _, platform := range platforms {
+		text := strings.ToLower(render(t, userdata.Input{Platform: platform, PublicKey: publicKey, HostKey: hostKey(t)}))
+		for _, banned := range []string{"asplaintext", "net user", "169.254.169.254", "http://", "/latest/", "start-transcript", "invoke-expression", "-encodedcommand"} {
+			if strings.Contains(text, banned) {
+				t.Errorf("%s: the script has %q", platform, banned)
+			}
+		}
+	}
+}

@@ -1,0 +1,185 @@
+<powershell>
+# Lets the operator of Windows nodes log in over SSH. It may run at every boot: it changes only what differs.
+# What it did, or could not do, stands in C:\Windows\Logs\windows-user-data.log; nothing secret does.
+Set-StrictMode -Version Latest
+$ErrorActionPreference = 'Stop'
+$ProgressPreference = 'SilentlyContinue'
+
+$publicKey = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN/Cr3JXqmLW7u+g9pTh+wyqDHpSQEIQczXkVx9q'
+$hostKey = 'PRIVATE/KEY=='
+$hostKeyLine = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIMgpRl32MOMqKSSfGcN9YIeRJdhlF4V6e+yahUJ0jDq'
+$log = Join-Path $env:SystemRoot 'Logs\windows-user-data.log'
+$ssh = Join-Path $env:ProgramData 'ssh'
+$restart = $false
+$failed = 0
+
+function Write-Log([string] $Text) {
+    Add-Content -LiteralPath $log -Encoding Ascii -ErrorAction SilentlyContinue -Value ('{0:u} {1}' -f [DateTime]::UtcNow, $Text)
+}
+
+# A step that fails does not keep the next one from its work.
+function Invoke-Step([string] $Name, [scriptblock] $Step) {
+    try {
+        & $Step | Out-Null
+        Write-Log ('{0}: as it must be' -f $Name)
+    } catch {
+        $script:failed++
+        Write-Log ('{0}: {1}' -f $Name, $_.Exception.Message)
+    }
+}
+
+# Administrators and SYSTEM are named by their SIDs, because their names depend on the language of Windows.
+function New-Folder([string] $Path, [string] $Others) {
+    if (Test-Path -LiteralPath $Path) { return }
+    $rights = New-Object System.Security.AccessControl.DirectorySecurity
+    $rights.SetSecurityDescriptorSddlForm('O:S-1-5-32-544D:PAI(A;OICI;FA;;;S-1-5-32-544)(A;OICI;FA;;;S-1-5-18)' + $Others)
+    New-Item -ItemType Directory -Path $Path | Out-Null
+    Set-Acl -LiteralPath $Path -AclObject $rights
+}
+
+# The rights are there before the content is.
+function Set-PrivateFile([string] $Path, [string] $Text) {
+    $rights = New-Object System.Security.AccessControl.FileSecurity
+    $rights.SetSecurityDescriptorSddlForm('O:S-1-5-32-544D:PAI(A;;FA;;;S-1-5-32-544)(A;;FA;;;S-1-5-18)')
+    if (-not (Test-Path -LiteralPath $Path) -or [IO.File]::ReadAllText($Path) -cne $Text) {
+        $new = $Path + '.new'
+        New-Item -ItemType File -Path $new -Force | Out-Null
+        Set-Acl -LiteralPath $new -AclObject $rights
+        [IO.File]::WriteAllText($new, $Text)
+        Move-Item -LiteralPath $new -Destination $Path -Force
+    }
+    Set-Acl -LiteralPath $Path -AclObject $rights
+}
+
+# A rule is found by its name, so that there is one of it however often this runs.
+function Set-Rule([string] $Name, [string] $Title, [int] $Port, [string] $Edge) {
+    $rule = @{
+        Direction = 'Inbound'; Action = 'Allow'; Enabled = 'True'; Profile = 'Any'; Protocol = 'TCP'; LocalPort = $Port; EdgeTraversalPolicy = $Edge
+    }
+    if (Get-NetFirewallRule -Name $Name -ErrorAction SilentlyContinue) {
+        Set-NetFirewallRule -Name $Name @rule
+    } else {
+        New-NetFirewallRule -Name $Name -DisplayName $Title @rule
+    }
+}
+
+if ((Test-Path -LiteralPath $log) -and (Get-Item -LiteralPath $log).Length -gt 1000000) { Remove-Item -LiteralPath $log }
+
+# Azure makes the administrator capi. Elsewhere the built-in account, whatever its name, must be usable; only one that is disabled gets a password,
+# because Windows enables none without, and nobody ever learns it.
+Invoke-Step 'administrator' {
+    if (Get-LocalUser -Name 'capi' -ErrorAction SilentlyContinue) { return }
+    $administrator = Get-LocalUser | Where-Object { $_.SID.Value -like 'S-1-5-21-*-500' }
+    if ($administrator.Enabled) { return }
+    $noise = New-Object byte[] 40
+    $generator = [Security.Cryptography.RandomNumberGenerator]::Create()
+    $generator.GetBytes($noise)
+    $password = New-Object Security.SecureString
+    foreach ($character in [Convert]::ToBase64String($noise).ToCharArray()) { $password.AppendChar($character) }
+    Set-LocalUser -SID $administrator.SID -Password $password -PasswordNeverExpires $true
+    Enable-LocalUser -SID $administrator.SID
+}
+
+Invoke-Step 'OpenSSH' {
+    for ($try = 1; $try -le 10; $try++) {
+        if (Get-Service -Name 'sshd' -ErrorAction SilentlyContinue) { return }
+        try {
+            Add-WindowsCapability -Online -Name 'OpenSSH.Server~~~~0.0.1.0'
+        } catch {
+            Write-Log ('OpenSSH, try {0} of 10: {1}' -f $try, $_.Exception.Message)
+            Start-Sleep -Seconds 5
+        }
+    }
+    if (Get-Service -Name 'sshd' -ErrorAction SilentlyContinue) { return }
+    throw 'not installed. Where Windows Update can not be reached, use an image that has the OpenSSH server.'
+}
+
+# The first of several lines counts for sshd, and a Match block beats them all, so every other line goes.
+Invoke-Step 'sshd_config' {
+    New-Folder $ssh '(A;OICI;0x1200a9;;;S-1-5-11)'
+    $program = (Get-ItemProperty -LiteralPath 'HKLM:\SYSTEM\CurrentControlSet\Services\sshd').ImagePath.Trim('"')
+    $path = Join-Path $ssh 'sshd_config'
+    if (-not (Test-Path -LiteralPath $path)) {
+        Copy-Item -LiteralPath (Join-Path (Split-Path -Parent $program) 'sshd_config_default') -Destination $path
+    }
+    $before = [IO.File]::ReadAllText($path)
+    $lines = @('PubkeyAuthentication yes', 'PasswordAuthentication no')
+    $lines += @($before -split '\r?\n') -notmatch '^\s*(PubkeyAuthentication|PasswordAuthentication)\b'
+    if (-not ($lines -match '^\s*AuthorizedKeysFile\s.*administrators_authorized_keys')) {
+        $lines += 'Match Group administrators', '       AuthorizedKeysFile __PROGRAMDATA__/ssh/administrators_authorized_keys'
+    }
+    $after = $lines -join [Environment]::NewLine
+    if ($after -cne $before) {
+        [IO.File]::WriteAllText($path + '.new', $after)
+        [IO.File]::Replace($path + '.new', $path, [NullString]::Value)
+        $script:restart = $true
+    }
+}
+
+Invoke-Step 'authorized key' {
+    Set-PrivateFile (Join-Path $ssh 'administrators_authorized_keys') ($publicKey + [Environment]::NewLine)
+}
+
+# Once in a machine's life: what an image brought along may be known to others. The Ed25519 key is for the first contact, when the operator can
+# not know this machine's own keys; it learns those over that connection, and trusts no other from then on.
+Invoke-Step 'host keys' {
+    $mark = Join-Path $ssh 'windows-user-data'
+    $machine = (Get-ItemProperty -LiteralPath 'HKLM:\SOFTWARE\Microsoft\Cryptography').MachineGuid
+    if ((Test-Path -LiteralPath $mark) -and [IO.File]::ReadAllText($mark) -ceq $machine) { return }
+    Stop-Service -Name 'sshd' -Force
+    $script:restart = $true
+    Remove-Item -Path (Join-Path $ssh 'ssh_host_*_key*') -Force
+    Set-PrivateFile (Join-Path $ssh 'ssh_host_ed25519_key') ([Text.Encoding]::ASCII.GetString([Convert]::FromBase64String($hostKey)))
+    Set-PrivateFile (Join-Path $ssh 'ssh_host_ed25519_key.pub') ($hostKeyLine + [Environment]::NewLine)
+    $program = (Get-ItemProperty -LiteralPath 'HKLM:\SYSTEM\CurrentControlSet\Services\sshd').ImagePath.Trim('"')
+    $keygen = Join-Path (Split-Path -Parent $program) 'ssh-keygen.exe'
+    & $keygen -A
+    if ($LASTEXITCODE -ne 0) { throw ('ssh-keygen ended with {0}' -f $LASTEXITCODE) }
+    Set-PrivateFile $mark $machine
+}
+
+Invoke-Step 'firewall' {
+    Set-Rule 'ContainerLogsPort' 'ContainerLogsPort' 10250 'Allow'
+    Set-Rule 'WindowsExporter' 'WindowsExporter' 9182 'Allow'
+    Set-Rule 'OpenSSH-Server-In-TCP' 'OpenSSH SSH Server (sshd)' 22 'Block'
+}
+
+Invoke-Step 'sshd' {
+    Set-Service -Name 'sshd' -StartupType Automatic
+    if ($script:restart) {
+        Restart-Service -Name 'sshd' -Force
+    } else {
+        Start-Service -Name 'sshd'
+    }
+}
+
+# Networks of pods would take the route to the metadata service away; this task keeps it. It comes last, because an upgrade of EC2Launch may end
+# the EC2Launch that runs this.
+Invoke-Step 'EC2Launch' {
+    $launch = Join-Path $env:ProgramFiles 'Amazon\EC2Launch\EC2Launch.exe'
+    $version = [version] '0.0'
+    if (Test-Path -LiteralPath $launch) {
+        $found = [regex]::Match((& $launch version | Out-String), '\d+(\.\d+){1,3}')
+        if ($found.Success) { $version = [version] $found.Value }
+    }
+    if ($version -lt [version] '2.0.2107') {
+        [Net.ServicePointManager]::SecurityProtocol = [Net.ServicePointManager]::SecurityProtocol -bor [Net.SecurityProtocolType]::Tls12
+        $folder = Join-Path $env:SystemRoot ('Temp\' + [guid]::NewGuid())
+        New-Folder $folder ''
+        try {
+            $installer = Join-Path $folder 'AmazonEC2Launch.msi'
+            Invoke-WebRequest -UseBasicParsing -Uri 'https://s3.amazonaws.com/amazon-ec2launch-v2/windows/amd64/2.0.2107/AmazonEC2Launch.msi' -OutFile $installer
+            if ((Get-FileHash -LiteralPath $installer -Algorithm SHA256).Hash -ne '459CB9533A58D9D8DBCE31C5F4D3DE4C5DDD15B99CC5D2FC8ADD3F0750A1BF5F') { throw 'the installer that was downloaded is not the expected one' }
+            $setup = Start-Process -FilePath 'msiexec.exe' -ArgumentList '/i', $installer, '/qn', '/norestart' -Wait -PassThru
+            if (0, 3010 -notcontains $setup.ExitCode) { throw ('the installer ended with {0}' -f $setup.ExitCode) }
+        } finally {
+            Remove-Item -LiteralPath $folder -Recurse -Force
+        }
+    }
+    & $launch run-task add-routes --persistent
+    if ($LASTEXITCODE -ne 0) { throw ('add-routes ended with {0}' -f $LASTEXITCODE) }
+}
+
+if ($failed -gt 0) { exit 1 }
+</powershell>
+<persist>true</persist>
