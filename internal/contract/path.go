@@ -12,10 +12,14 @@ const (
 	DirDaemonCerts = `C:\k\wicd-certs`
 	// DirStore holds verified payload blobs, each named by its lower-case hex SHA-256. Managed files are copies of them, so that a
 	// damaged or missing file is repaired without the operator.
-	DirStore      = `C:\k\store`
-	DirLog        = `C:\var\log`
-	DirTemp       = `C:\Temp`
-	DirKubeletPKI = `C:\var\lib\kubelet\pki`
+	DirStore = `C:\k\store`
+	// DirSealed holds what the daemon seals for this host only: confidential parts of manifests, and the mirror resolver's token.
+	DirSealed = `C:\k\wicd-sealed`
+	// DirAuthorities holds certificate authorities for single registries, for containerd.
+	DirAuthorities = `C:\k\containerd\authorities`
+	DirLog         = `C:\var\log`
+	DirTemp        = `C:\Temp`
+	DirKubeletPKI  = `C:\var\lib\kubelet\pki`
 )
 
 // Files on a node.

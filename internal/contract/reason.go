@@ -86,6 +86,8 @@ const (
 	ReasonConflictingSoftware Reason = "ConflictingSoftware"
 	ReasonNotAdministrator    Reason = "NotAdministrator"
 	ReasonNoDefaultRoute      Reason = "NoDefaultRoute"
+	ReasonMetadataUnavailable Reason = "MetadataUnavailable"
+	ReasonNodeIPMissing       Reason = "NodeIPMissing"
 
 	ReasonPreparing        Reason = "Preparing"
 	ReasonRebooting        Reason = "Rebooting"
@@ -105,6 +107,9 @@ const (
 	ReasonNetworkPending      Reason = "NetworkPending"
 	ReasonEnvironmentFailed   Reason = "EnvironmentFailed"
 	ReasonForeignInterference Reason = "ForeignInterference"
+	ReasonTrustFailed         Reason = "TrustFailed"
+	ReasonSealBroken          Reason = "SealBroken"
+	ReasonRouteFailed         Reason = "RouteFailed"
 
 	ReasonNodePending    Reason = "NodePending"
 	ReasonNodeNotReady   Reason = "NodeNotReady"
@@ -118,6 +123,7 @@ const (
 	ReasonWaitingForSlot Reason = "WaitingForSlot"
 	ReasonPaused         Reason = "Paused"
 	ReasonInProgress     Reason = "InProgress"
+	ReasonMachineLeaving Reason = "MachineLeaving"
 	ReasonInternal       Reason = "InternalError"
 
 	ReasonPrivateKeyMissing      Reason = "PrivateKeyMissing"
@@ -166,6 +172,8 @@ func Explanations() []Explanation {
 		{ReasonConflictingSoftware, 306, "A container runtime or kubelet that is not ours is installed.", "Uninstall it; nothing that the operator did not install is replaced."},
 		{ReasonNotAdministrator, 307, "The user may log in but is not an administrator.", "Name a user who is a member of the local Administrators group."},
 		{ReasonNoDefaultRoute, 308, "The host has no IPv4 default route, so its node address is unknown.", "Configure a default gateway."},
+		{ReasonMetadataUnavailable, 309, "The cloud's metadata service does not tell the name of the machine.", "Check that the machine may reach 169.254.169.254 and that the metadata service is not switched off for it."},
+		{ReasonNodeIPMissing, 310, "The host does not have the node address that was asked for.", "Correct spec.nodeIP of the WindowsInstance, or give the host this address."},
 
 		{ReasonPreparing, 401, "Host name or Windows features are being set.", "Nothing to do."},
 		{ReasonRebooting, 402, "The host is rebooting.", "Nothing to do."},
@@ -185,6 +193,9 @@ func Explanations() []Explanation {
 		{ReasonNetworkPending, 607, "The hybrid overlay network is not there yet.", "Check the annotation k8s.ovn.org/hybrid-overlay-node-subnet of the Node and the log of hybrid-overlay-node."},
 		{ReasonEnvironmentFailed, 608, "A system environment variable can't be set.", "Check the policies on the host."},
 		{ReasonForeignInterference, 609, "Something else keeps changing what we manage.", "Find the tool or policy that changes what is named and exclude it."},
+		{ReasonTrustFailed, 610, "A certificate authority can't be added to the root store of the host, or removed from it.", "Check the policies on the host, and whether a virus scanner guards the store."},
+		{ReasonSealBroken, 611, "What the host keeps encrypted for itself can't be decrypted any more.", "Nothing to do: it is read from the API server again. It happens after sysprep, or when a disk was moved to another machine."},
+		{ReasonRouteFailed, 612, "The route to the cloud's metadata service can't be set.", "Check the default route of the host."},
 
 		{ReasonNodePending, 701, "kubelet has not registered its Node yet.", "Nothing to do; if it lasts, read C:\\var\\log\\kubelet\\kubelet.log on the host."},
 		{ReasonNodeNotReady, 702, "The Node is not Ready.", "See the Node's Ready condition (kubectl describe node)."},
@@ -195,6 +206,7 @@ func Explanations() []Explanation {
 		{ReasonDraining, 801, "Pods are being moved away.", "Nothing to do."},
 		{ReasonDrainBlocked, 802, "Pods could not be moved away in time.", "See which PodDisruptionBudget blocks, or delete the pods named."},
 		{ReasonCleanupFailed, 803, "The host could not be cleaned.", "Bring the host back; or, if it is gone for good, set spec.removalPolicy of the WindowsInstance to Force."},
+		{ReasonMachineLeaving, 804, "The Machine of this host is being deleted, and the host with it.", "Nothing to do: the Machine's controller drains the Node and destroys the host. If it lasts, see the Machine."},
 		{ReasonWaitingForSlot, 810, "As many hosts are joining as maxConcurrentJoins allows.", "Nothing to do; or raise spec.rollout.maxConcurrentJoins of the WindowsMachineConfig."},
 		{ReasonPaused, 811, "The user paused this instance.", "Set spec.paused to false to go on."},
 		{ReasonInProgress, 812, "Work is under way.", "Nothing to do."},

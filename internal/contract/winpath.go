@@ -82,7 +82,7 @@ func ownPath(path string) bool {
 			return true
 		}
 	}
-	for _, dir := range []string{DirStore, DirDaemonCerts, DirKubeletPKI} {
+	for _, dir := range []string{DirStore, DirSealed, DirDaemonCerts, DirRegistries, DirAuthorities, DirKubeletPKI} {
 		if strings.EqualFold(dir, path) || Within(dir, path) {
 			return true
 		}
