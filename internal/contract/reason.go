@@ -77,6 +77,7 @@ const (
 	ReasonConnectionLost  Reason = "ConnectionLost"
 	ReasonNotSSH          Reason = "NotSSH"
 	ReasonNoSFTP          Reason = "NoSFTP"
+	ReasonHostKeyUnproven Reason = "HostKeyUnproven"
 
 	ReasonBuildUnsupported    Reason = "BuildUnsupported"
 	ReasonDiskFull            Reason = "DiskFull"
@@ -142,6 +143,9 @@ const (
 	ReasonExporterKeyInvalid     Reason = "ExporterKeyInvalid"
 	ReasonSettingInvalid         Reason = "SettingInvalid"
 	ReasonDesiredStateTooLarge   Reason = "DesiredStateTooLarge"
+	ReasonUserDataForeign        Reason = "UserDataForeign"
+	ReasonUserDataForbidden      Reason = "UserDataForbidden"
+	ReasonHostKeySecretInvalid   Reason = "HostKeySecretInvalid"
 )
 
 // Explanations lists every reason, by number.
@@ -163,6 +167,7 @@ func Explanations() []Explanation {
 		{ReasonConnectionLost, 204, "The connection broke while work was under way.", "Nothing to do: it is tried again. If it repeats, check the network between the control plane and the host."},
 		{ReasonNotSSH, 205, "Something other than an SSH server answers, or it does not speak in time.", "Check the address and port, and whether sshd on the host is overloaded."},
 		{ReasonNoSFTP, 206, "The host's SSH server lets us in but offers no file transfer.", "Have the line \"Subsystem sftp sftp-server.exe\" in C:\\ProgramData\\ssh\\sshd_config and restart sshd."},
+		{ReasonHostKeyUnproven, 207, "The host announces SSH host keys of its own and does not prove that it has them.", "Find out what answers at this address: a host with OpenSSH proves its keys. Then delete the Machine, or set spec.hostKey of the WindowsInstance."},
 
 		{ReasonBuildUnsupported, 301, "The Windows build is not one that containers of the supported releases run on.", "Use Windows Server 2019 (17763), 2022 (20348) or 2025 (26100)."},
 		{ReasonDiskFull, 302, "The system drive has too little room for the payload and images.", "Free space on drive C: or enlarge it."},
@@ -228,5 +233,8 @@ func Explanations() []Explanation {
 		{ReasonExporterKeyInvalid, 914, "Key and certificate for windows_exporter can't be used.", "Delete the secret windows-machine-config-operator-tls in the operator's namespace, and the cluster makes it anew. Nodes go on with the last pair that could be used."},
 		{ReasonSettingInvalid, 915, "A setting of the WindowsMachineConfig can't be followed.", "Correct the field that is named; until then its default is used."},
 		{ReasonDesiredStateTooLarge, 916, "What nodes need does not fit into a Secret.", "Have fewer CA certificates or mirror rules. Nodes stay at what was published last."},
+		{ReasonUserDataForeign, 917, "The secret windows-user-data belongs to somebody else, so it is left alone.", "Delete the secret, or remove its ownerReferences and its label app.kubernetes.io/managed-by. To use user data of your own, give it another name and name that in the MachineSet."},
+		{ReasonUserDataForbidden, 918, "The operator may not write the secret windows-user-data.", "Apply the operator's manifests again; for openshift-cluster-api, also config/cluster-api: see docs/machines.md."},
+		{ReasonHostKeySecretInvalid, 919, "The secret windows-ssh-host-key does not hold a host key that machines can be given.", "Delete the secret: the operator makes another. Until then new machines are trusted at first contact."},
 	}
 }
