@@ -1,0 +1,84 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Bounds of what a depot may ask for when it is busy.
+const (
+	soonest = time.Second
+	latest  = 5 * time.Minute
+)
+
+// Depot is a Source over HTTPS: the operator's depot, at any of several addresses.
+type Depot struct {
+	// Client shows the daemon's certificate and trusts the depot's.
+	Client *http.Client
+	// URLs without a path, tried in order.
+	URLs []string
+}
+
+var _ Source = (*Depot)(nil)
+
+// Open asks each address in turn.
+func (d *Depot) Open(ctx context.Context, digest string, offset int64) (io.ReadCloser, error) {
+	err := errors.New("no depot is known")
+	for _, base := range d.URLs {
+		body, trouble := d.ask(ctx, base, digest, offset)
+		if trouble == nil {
+			return body, nil
+		}
+		err = trouble
+	}
+	return nil, err
+}
+
+func (d *Depot) ask(ctx context.Context, base, digest string, offset int64) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+contract.DepotPath+digest, nil)
+	if err != nil {
+		return nil, fmt.Errorf("asking depot %s: %w", base, err)
+	}
+	if offset > 0 {
+		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
+	}
+	response, err := d.Client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("asking depot %s: %w", base, err)
+	}
+	if err = check(response, offset); err != nil {
+		return nil, errors.Join(err, response.Body.Close())
+	}
+	return response.Body, nil
+}
+
+// check makes sure that what comes begins where it was asked to.
+func check(response *http.Response, offset int64) error {
+	switch response.StatusCode {
+	case http.StatusOK:
+		if offset == 0 {
+			return nil
+		}
+		return errors.New("the depot sends the whole and not the rest")
+	case http.StatusPartialContent:
+		if offset > 0 && strings.HasPrefix(response.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", offset)) {
+			return nil
+		}
+		return fmt.Errorf("the depot sends range %.60q and %d was asked for", response.Header.Get("Content-Range"), offset)
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
+		if err != nil {
+			seconds = 0
+		}
+		return &Busy{After: min(max(time.Duration(seconds)*time.Second, soonest), latest)}
+	}
+	return fmt.Errorf("the depot answers %s", response.Status)
+}

@@ -1,0 +1,217 @@
+// Package depot answers how nodes get what they lack of the payload while they serve: it hands out blobs by their digest, to daemons of known
+// nodes only.
+//
+// The operator runs it beside its controllers; daemons pull from it. It knows no host and no version, never writes, and keeps nothing of a
+// transfer: a daemon that was interrupted asks for the rest of a blob with a range request.
+package depot
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// Limits of the depot.
+const (
+	// defaultTransfers keeps a fleet that stages at once from starving the nodes' network and ours: ten streams fill a 10 Gbit/s link.
+	defaultTransfers = 10
+	// patience is how long a request waits for its turn before it is told to come back.
+	patience = 20 * time.Second
+	// stall is how long a daemon may take to accept the next piece.
+	stall = time.Minute
+	// comeBack is the shortest time after which a request that found no place is to come back; as much again is added by chance.
+	comeBack = 5 * time.Second
+)
+
+// Blobs are what can be had; *payload.Dir is one.
+type Blobs interface {
+	// Blob is false for a digest that is not there.
+	Blob(digest string) (payload.Blob, bool)
+}
+
+// Options of a depot. All but Transfers are required.
+type Options struct {
+	Blobs Blobs
+	// Names and addresses by which daemons reach the depot; its certificate is for them.
+	Names     []string
+	Addresses []net.IP
+	// Clients gives the authorities that sign the certificates of daemons. It is asked anew for every connection.
+	Clients func(ctx context.Context) (*x509.CertPool, error)
+	// Known says whether a node is one of ours.
+	Known func(ctx context.Context, node string) (bool, error)
+	// Transfers is how many blobs are sent at once; 10 if 0.
+	Transfers int
+}
+
+// Depot is an HTTPS server for blobs.
+type Depot struct {
+	Options
+	certificate tls.Certificate
+	turns       chan struct{}
+}
+
+// New makes a depot with a certificate of its own. Whoever tells daemons about the depot tells them the certificate, too: see Certificate.
+func New(options Options) (*Depot, error) {
+	if options.Blobs == nil || options.Clients == nil || options.Known == nil || len(options.Names)+len(options.Addresses) == 0 {
+		return nil, errors.New("making a depot: an option is missing")
+	}
+	if options.Transfers == 0 {
+		options.Transfers = defaultTransfers
+	}
+	certificate, err := selfSigned(options.Names, options.Addresses, time.Now())
+	if err != nil {
+		return nil, fmt.Errorf("making the depot's certificate: %w", err)
+	}
+	return &Depot{Options: options, certificate: certificate, turns: make(chan struct{}, options.Transfers)}, nil
+}
+
+// Certificate is the depot's own, as PEM. It changes with every New.
+func (d *Depot) Certificate() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: d.certificate.Certificate[0]})
+}
+
+// Serve answers requests until ctx ends. It closes the listener.
+func (d *Depot) Serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{
+		Handler: d, ReadHeaderTimeout: stall, IdleTimeout: 2 * stall, MaxHeaderBytes: 1 << 14,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		TLSConfig: &tls.Config{
+			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate}, ClientAuth: tls.RequireAndVerifyClientCert,
+			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+				authorities, err := d.Clients(ctx)
+				if err != nil {
+					return nil, fmt.Errorf("finding the authorities of daemons: %w", err)
+				}
+				return &tls.Config{
+					MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate}, ClientAuth: tls.RequireAndVerifyClientCert,
+					ClientCAs: authorities,
+				}, nil
+			},
+		},
+	}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // ends the transfers; daemons come back for the rest
+	defer stop()
+	if err := server.ServeTLS(listener, "", ""); ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving blobs: %w", err)
+	}
+	return nil
+}
+
+// ServeHTTP hands out one blob, or a range of it: GET or HEAD of contract.DepotPath and a digest.
+func (d *Depot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()
+	digest, found := strings.CutPrefix(r.URL.Path, contract.DepotPath)
+	switch {
+	case !found:
+		http.NotFound(w, r)
+		return
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
+		return
+	}
+	node, err := d.caller(ctx, r.TLS)
+	if err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "looking up a daemon")
+		http.Error(w, "try again", http.StatusServiceUnavailable)
+		return
+	}
+	if node == "" {
+		http.Error(w, "this is for daemons of known nodes", http.StatusForbidden)
+		return
+	}
+	blob, found := d.Blobs.Blob(digest)
+	if !found {
+		http.NotFound(w, r)
+		return
+	}
+	if !d.turn(ctx) {
+		w.Header().Set("Retry-After", strconv.Itoa(int((comeBack + rand.N(comeBack)).Seconds())))
+		http.Error(w, "too many transfers", http.StatusServiceUnavailable)
+		return
+	}
+	defer func() { <-d.turns }()
+	d.send(w, r, blob)
+}
+
+// caller is the node whose daemon asks, or nothing when it is none of ours.
+func (d *Depot) caller(ctx context.Context, state *tls.ConnectionState) (string, error) {
+	if state == nil || len(state.VerifiedChains) == 0 {
+		return "", nil
+	}
+	subject := state.PeerCertificates[0].Subject
+	node, daemon := strings.CutPrefix(subject.CommonName, contract.DaemonUserPrefix)
+	if !daemon || node == "" || !slices.Equal(subject.Organization, []string{contract.DaemonGroup}) {
+		return "", nil
+	}
+	known, err := d.Known(ctx, node)
+	if err != nil || !known {
+		return "", err
+	}
+	return node, nil
+}
+
+// turn waits for a place among the transfers; false when there was none in time.
+func (d *Depot) turn(ctx context.Context) bool {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case d.turns <- struct{}{}:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+func (d *Depot) send(w http.ResponseWriter, r *http.Request, blob payload.Blob) {
+	log := logr.FromContextOrDiscard(r.Context())
+	content, err := blob.Open()
+	if err != nil {
+		log.Error(err, "opening a blob", "digest", blob.Digest)
+		http.Error(w, "the blob can't be read", http.StatusInternalServerError)
+		return
+	}
+	defer func() {
+		if err := content.Close(); err != nil {
+			log.Error(err, "closing a blob", "digest", blob.Digest)
+		}
+	}()
+	seeker, ok := content.(io.ReadSeeker)
+	if !ok {
+		http.Error(w, "the blob can't be sent in part", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("ETag", `"`+blob.Digest+`"`)
+	http.ServeContent(&patient{ResponseWriter: w, control: http.NewResponseController(w)}, r, "", time.Time{}, seeker)
+}
+
+// patient gives the other side time for each piece, not for the whole: a slow link is fine, a dead one is not.
+type patient struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+func (p *patient) Write(piece []byte) (int, error) {
+	if err := p.control.SetWriteDeadline(time.Now().Add(stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, err
+	}
+	return p.ResponseWriter.Write(piece)
+}
