@@ -288,7 +288,7 @@ func install(t *testing.T) *cluster.Cluster {
 		}
 	})
 	admin := connect(t, lab.Admin())
-	for _, name := range []string{contract.MachineConfigNamespace, contract.ConfigNamespace} { // OpenShift's, which ours lie beside
+	for _, name := range []string{contract.MachineConfigNamespace, contract.ConfigNamespace, contract.MachineAPINamespace} { // OpenShift's, which ours lie beside
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if _, err = admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

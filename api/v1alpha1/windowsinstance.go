@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Phase is where a host is on its way in or out. Phases before Ready are walked in the order below; each looks first, so walking one
@@ -35,6 +36,9 @@ const (
 	ConditionPreflightPassed = "PreflightPassed"
 	// ConditionProgressing is True while a join or a removal is under way, with the reason it waits for, if any.
 	ConditionProgressing = "Progressing"
+	// ConditionKeyAuthorized is True while the present private key is the one that last let us in, False when the host refuses it, and
+	// Unknown while it can't be tried.
+	ConditionKeyAuthorized = "KeyAuthorized"
 )
 
 // SourceKind says what a WindowsInstance was made from.
@@ -54,10 +58,13 @@ type Source struct {
 	// Name of the object; for the ConfigMap, the key of the entry.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
+	// UID of the object, where it has one of its own: another Machine of the same name is another host.
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
 }
 
 // RemovalPolicy says what happens to the host when the instance is deleted.
-// +kubebuilder:validation:Enum=Clean;Force
+// +kubebuilder:validation:Enum=Clean;Force;Discard
 type RemovalPolicy string
 
 // Removal policies.
@@ -66,10 +73,12 @@ const (
 	RemovalClean RemovalPolicy = "Clean"
 	// RemovalForce tries once, then deletes the Node and lets the host go as it is. For hosts that are gone for good.
 	RemovalForce RemovalPolicy = "Force"
+	// RemovalDiscard is for a host that is destroyed with its Machine: it is not contacted, and its Node goes when the Machine is gone.
+	RemovalDiscard RemovalPolicy = "Discard"
 )
 
 // WindowsInstanceSpec says where a host is and how to reach it.
-// +kubebuilder:validation:XValidation:rule="self.address == oldSelf.address",message="address is immutable: delete the instance and create another"
+// +kubebuilder:validation:XValidation:rule="self.address == oldSelf.address || has(self.source) && self.source.kind == 'Machine'",message="address is immutable: delete the instance and create another"
 type WindowsInstanceSpec struct {
 	// Address is an IPv4 address or a DNS name that resolves to one.
 	// +kubebuilder:validation:MinLength=1
@@ -96,6 +105,30 @@ type WindowsInstanceSpec struct {
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`
 
+	// Hostname is the name that the host is to have; it is renamed and rebooted before it joins. Without it the host keeps its own.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`
+	// +optional
+	Hostname string `json:"hostname,omitempty"`
+
+	// NodeIP is the IPv4 address that the Node is to have, for hosts with several. Without it, it is that of the interface with the default route.
+	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,3}[.]){3}[0-9]{1,3}$`
+	// +optional
+	NodeIP string `json:"nodeIP,omitempty"`
+
+	// ProviderID is how the cloud names the host. A Node with another one is not this host's.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	ProviderID string `json:"providerID,omitempty"`
+
+	// Addresses are further names and addresses that the host has by the cloud's word. Its serving certificate may hold them.
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=253
+	// +listType=set
+	// +optional
+	Addresses []string `json:"addresses,omitempty"`
+
 	// Source is the object that this instance was made from. The operator deletes the instance when the source goes.
 	// +optional
 	Source *Source `json:"source,omitempty"`
@@ -115,7 +148,7 @@ type WindowsInstanceSpec struct {
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// RemovalPolicy is Clean, or Force for a host that is gone for good.
+	// RemovalPolicy is Clean, Force for a host that is gone for good, or Discard for one that is destroyed with its Machine.
 	// +kubebuilder:default=Clean
 	// +optional
 	RemovalPolicy RemovalPolicy `json:"removalPolicy,omitempty"`
@@ -147,6 +180,42 @@ type HostInfo struct {
 	// NodeIP is the IPv4 address of the interface that has the default route.
 	NodeIP string `json:"nodeIP,omitempty"`
 }
+
+// KeyTrial is how a host takes a private key that has not let us in yet.
+type KeyTrial struct {
+	// PublicKeyHash of the key that is tried: the hex SHA-256 of its line in authorized_keys.
+	PublicKeyHash string `json:"publicKeyHash"`
+	// Refusals counts how often the host refused the key. A host that can't be reached refuses nothing.
+	// +optional
+	Refusals int32 `json:"refusals,omitempty"`
+	// RefusedSince is when the host refused the key for the first time.
+	// +optional
+	RefusedSince *metav1.Time `json:"refusedSince,omitempty"`
+	// Failures counts tries in a row, whatever they failed at.
+	// +optional
+	Failures int32 `json:"failures,omitempty"`
+	// NextTime is when a host that has joined is tried again.
+	// +optional
+	NextTime *metav1.Time `json:"nextTime,omitempty"`
+}
+
+// Disruption is the place that a host has taken in the rollout budget.
+type Disruption struct {
+	// Purpose is what its node is disturbed for.
+	// +kubebuilder:validation:Enum=Update
+	Purpose DisruptionPurpose `json:"purpose"`
+	// Since when it has the place.
+	Since metav1.Time `json:"since"`
+}
+
+// DisruptionPurpose is what a node is disturbed for.
+type DisruptionPurpose string
+
+// Purposes of a disruption.
+const (
+	// DisruptionUpdate brings the host to another version.
+	DisruptionUpdate DisruptionPurpose = "Update"
+)
 
 // WindowsInstanceStatus says where the host is, and what to do if it is stuck.
 type WindowsInstanceStatus struct {
@@ -180,6 +249,15 @@ type WindowsInstanceStatus struct {
 	// HostKey is the SSH host key pinned at first contact, as "<type> <base64>".
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`
+	// PublicKeyHash is the key that last let us in: the hex SHA-256 of its line in authorized_keys.
+	// +optional
+	PublicKeyHash string `json:"publicKeyHash,omitempty"`
+	// KeyTrial is how the host takes a key that has not let us in yet; absent when the present one did.
+	// +optional
+	KeyTrial *KeyTrial `json:"keyTrial,omitempty"`
+	// Disruption is the host's place in the rollout budget; absent without one.
+	// +optional
+	Disruption *Disruption `json:"disruption,omitempty"`
 	// Host is what preflight found.
 	// +optional
 	Host *HostInfo `json:"host,omitempty"`
@@ -205,7 +283,7 @@ type WindowsInstanceStatus struct {
 	// JoinedTime is when the host first became Ready.
 	// +optional
 	JoinedTime *metav1.Time `json:"joinedTime,omitempty"`
-	// Conditions are Ready, Reachable, PreflightPassed and Progressing.
+	// Conditions are Ready, Reachable, PreflightPassed, Progressing and KeyAuthorized.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -31,6 +31,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/csr"
 	"github.com/windows-nodes/wmco/internal/controller/instance"
+	"github.com/windows-nodes/wmco/internal/controller/machine"
 	"github.com/windows-nodes/wmco/internal/controller/publish"
 	"github.com/windows-nodes/wmco/internal/controller/settings"
 	"github.com/windows-nodes/wmco/internal/controller/source"
@@ -93,7 +94,7 @@ func run(ctx context.Context, o options) error {
 // newManager makes a manager whose cache holds only what we may read.
 func newManager(restConfig *rest.Config, o options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cluster.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cluster.AddToScheme(scheme), machine.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("making a scheme: %w", err)
 	}
 	byObject := map[client.Object]cache.ByObject{
@@ -139,6 +140,14 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		key, err := sshhost.ParseKey(pem)
 		return key.Hash, err
 	}}
+	platform := func(ctx context.Context) (string, error) {
+		_, facts, err := desired.Current(ctx)
+		return string(facts.Platform), err
+	}
+	origins, err := machine.Setup(mgr, machine.Options{Namespace: o.namespace, Platform: platform, Changed: desired.Changed()})
+	if err != nil {
+		return err
+	}
 	serviceNetwork := func(ctx context.Context) (netip.Prefix, error) {
 		_, facts, err := desired.Current(ctx)
 		return facts.ServiceNetwork, err
@@ -149,7 +158,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		settings.Setup(mgr, settings.Options{Namespace: o.namespace, Keys: keys, Desired: desired}),
 		instance.Setup(mgr, lifecycle.Options{
 			Client: mgr.GetClient(), Pods: clients, Dialer: sshhost.New(sshhost.Options{}), Payload: directory, Desired: desired,
-			Keys: keys, Tokens: instance.BootstrapToken{Client: clients}, Now: time.Now, Namespace: o.namespace,
+			Keys: keys, Tokens: instance.BootstrapToken{Client: clients}, Now: time.Now, Namespace: o.namespace, Origins: origins,
 		}, desired.Changed()),
 	)
 }

@@ -49,6 +49,9 @@ const (
 	HybridMACAnnotation    = "k8s.ovn.org/hybrid-overlay-distributed-router-gateway-mac"
 )
 
+// MachineAPIVersion is the API that Machines come from, for who speaks of them without reading them.
+const MachineAPIVersion = "machine.openshift.io/v1beta1"
+
 // Annotations of Machines and of the sets that own them.
 const (
 	// SSHPortAnnotation on a Machine is the port of its SSH server, when that is not 22: Machines have no field for it.

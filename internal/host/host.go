@@ -49,6 +49,13 @@ type Conn interface {
 	Close() error
 }
 
+// Prover is a Conn whose machine can prove which further host keys it has. Not every implementation of Conn is one.
+type Prover interface {
+	// ProveHostKeys answers the host keys that the machine announced and proved to hold, as "<type> <base64>", best first. The one that it
+	// showed may be among them. It is empty for a machine that announces none. A repeated call gives the same answer.
+	ProveHostKeys(ctx context.Context) (keys []string, err error)
+}
+
 // Blob is payload that can be opened any number of times.
 type Blob struct {
 	contract.Blob

@@ -1,4 +1,5 @@
-// Package inventory answers WHO should be a node: it turns the entries of the windows-instances ConfigMap into instances.
+// Package inventory answers WHO should be a node: it turns the entries of the windows-instances ConfigMap, and Machines of whatever API, into
+// instances.
 //
 // The source controllers use it. It is pure: no client, no name resolution, no clock.
 package inventory
@@ -14,15 +15,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Entry is one host that the user listed.
+// Entry is one host that the user listed, or that a Machine stands for.
 type Entry struct {
-	// Name is the WindowsInstance's name: the address in lower case.
+	// Name is the WindowsInstance's name: the address in lower case, or the Machine's name.
 	Name    string
 	Address string
 	User    string
 	// Port is the SSH port, and HostKey the host key to expect ("<type> <base64>") or empty.
 	Port    int32
 	HostKey string
+	// Machine is what only Machines tell; nil for an entry of the list.
+	Machine *MachineEntry
 }
 
 // Rejected is an entry that is not understood.

@@ -46,7 +46,7 @@ func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstan
 		return Fail(err)
 	}
 	answer, err := call[contract.BootstrapAnswer](ctx, visit.conn, contract.VerbBootstrap, contract.BootstrapRequest{
-		NodeName: instance.Status.NodeName, Version: desired.Version, Manifest: desired.Manifest,
+		NodeName: instance.Status.NodeName, NodeIP: instance.Spec.NodeIP, Version: desired.Version, Manifest: desired.Manifest,
 		BootstrapKubeconfig: kubeconfig, BootstrapCA: []byte(facts.BootstrapCA), KubeletCA: []byte(facts.KubeletCA),
 		Register: node == nil,
 	})

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -28,7 +29,11 @@ func (w *Walker) connect(ctx context.Context, instance *v1alpha1.WindowsInstance
 			return outcome
 		}
 	}
-	instance.Status.HostKey = strings.TrimSpace(visit.conn.HostKey())
+	key, err := ownHostKey(ctx, visit)
+	if err != nil {
+		return Fail(err)
+	}
+	instance.Status.HostKey = key
 	if !w.Slots.Acquire(instance.UID) {
 		return Wait(slotRetry, contract.ReasonWaitingForSlot, "connected; waiting for a join slot")
 	}
@@ -43,16 +48,61 @@ func (w *Walker) dial(ctx context.Context, instance *v1alpha1.WindowsInstance, v
 	if err != nil {
 		return retry(fmt.Errorf("reading the private key: %w", err))
 	}
-	visit.End()
-	conn, err := w.Dialer.Dial(ctx, host.Target{
-		Address: instance.Spec.Address, Port: int(instance.Spec.Port), User: instance.Spec.Username,
-		PrivateKey: key.PEM, HostKey: ExpectedHostKey(instance),
-	})
+	shared, err := w.sharedHostKey(ctx, instance)
+	if problem, ok := contract.AsProblem(err); ok {
+		return Wait(keyRetry, problem.Reason, "%s", problem.Detail)
+	}
 	if err != nil {
+		return retry(fmt.Errorf("reading the host key for first contacts: %w", err))
+	}
+	visit.End()
+	conn, err := w.Dialer.Dial(ctx, target(instance, key, shared))
+	if err != nil {
+		w.keyFailed(instance, key, err)
 		return w.dialFailed(instance, err)
 	}
-	visit.conn, visit.key = conn, key
+	keyAccepted(instance, key)
+	visit.conn, visit.key, visit.shared = conn, key, shared
 	return Done()
+}
+
+// target is an instance's host and how to get in.
+func target(instance *v1alpha1.WindowsInstance, key Key, shared string) host.Target {
+	return host.Target{
+		Address: instance.Spec.Address, Port: int(instance.Spec.Port), User: instance.Spec.Username,
+		PrivateKey: key.PEM, HostKey: cmp.Or(ExpectedHostKey(instance), shared),
+	}
+}
+
+// sharedHostKey is the host key that the host was made with; empty where there is none, or the user has named one.
+func (w *Walker) sharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error) {
+	if w.FirstContact == nil || instance.Spec.HostKey != "" {
+		return "", nil
+	}
+	return w.FirstContact.SharedHostKey(ctx, instance)
+}
+
+// ownHostKey is the key to pin: the one that the host showed, unless others have it, too. Then the host proves over this very connection,
+// which that key has vouched for, which keys are its own. A host that has none keeps the shared one, and is asked again the next time.
+func ownHostKey(ctx context.Context, visit *Visit) (string, error) {
+	shown := strings.TrimSpace(visit.conn.HostKey())
+	if visit.shared == "" || shown != visit.shared {
+		return shown, nil
+	}
+	prover, ok := visit.conn.(host.Prover)
+	if !ok {
+		return shown, nil
+	}
+	proven, err := prover.ProveHostKeys(ctx)
+	if err != nil {
+		return "", fmt.Errorf("having the host prove its own keys: %w", err)
+	}
+	for _, key := range proven {
+		if key = strings.TrimSpace(key); key != "" && key != visit.shared {
+			return key, nil
+		}
+	}
+	return shown, nil
 }
 
 // dialFailed tells a host that is rebooting because of us from one that is gone.

@@ -76,9 +76,14 @@ func (m Marks) taint(node *corev1.Node) {
 	}
 }
 
-// Foreign answers a problem when a Node can't be this instance's. A Node without our mark is taken when it is a Windows node with the
-// host's address: kubelet has just registered it, or an earlier operator left it.
+// Foreign answers a problem when a Node can't be this instance's. One that the cloud calls otherwise than the instance is another host's,
+// whatever marks it bears. A Node without our mark is taken when it is a Windows node with the host's address: kubelet has just registered
+// it, or an earlier operator left it.
 func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Problem {
+	// Clouds and their machine controllers don't agree on the case of what is the same to the cloud.
+	if wanted := instance.Spec.ProviderID; wanted != "" && node.Spec.ProviderID != "" && !strings.EqualFold(wanted, node.Spec.ProviderID) {
+		return contract.NewProblem(contract.ReasonNodeForeign, "node %s is %.300q to the cloud, and instance %s is %.300q", node.Name, node.Spec.ProviderID, instance.Name, wanted)
+	}
 	if owner := node.Annotations[contract.InstanceAnnotation]; owner != "" {
 		if owner == reference(instance) {
 			return nil
@@ -90,7 +95,10 @@ func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Pr
 	}
 	info := instance.Status.Host
 	for _, a := range node.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP && (a.Address == instance.Spec.Address || info != nil && a.Address == info.NodeIP) {
+		if a.Type != corev1.NodeInternalIP {
+			continue
+		}
+		if a.Address == instance.Spec.Address || a.Address == instance.Spec.NodeIP || info != nil && a.Address == info.NodeIP {
 			return nil
 		}
 	}

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,9 @@ func (w *Walker) preflight(ctx context.Context, instance *v1alpha1.WindowsInstan
 	if err != nil {
 		return Fail(err)
 	}
-	request := contract.PreflightRequest{Time: w.Now(), Blobs: blobs(desired.Manifest), Daemon: daemon.Digest}
+	request := contract.PreflightRequest{
+		Time: w.Now(), Blobs: blobs(desired.Manifest), Daemon: daemon.Digest, Hostname: instance.Spec.Hostname, NodeIP: instance.Spec.NodeIP,
+	}
 	found, err := call[contract.PreflightAnswer](ctx, visit.conn, contract.VerbPreflight, request)
 	if err != nil {
 		return Fail(err)
@@ -71,7 +74,7 @@ func (w *Walker) recognise(instance *v1alpha1.WindowsInstance, facts contract.Ho
 		Hostname: facts.Hostname, MachineID: facts.MachineID, BootID: facts.BootID, ProductName: facts.ProductName,
 		Build: fmt.Sprintf("10.0.%d.%d", facts.Build, facts.UBR), NodeIP: facts.NodeIP,
 	}
-	name := strings.ToLower(facts.Hostname)
+	name := nodeName(instance, facts)
 	if name == "" {
 		return Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "the host has no name"))
 	}
@@ -89,6 +92,11 @@ func (w *Walker) recognise(instance *v1alpha1.WindowsInstance, facts contract.Ho
 	return Done()
 }
 
+// nodeName is what the Node of a host will be called: the name that the host is to be given, else the one that it has.
+func nodeName(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) string {
+	return strings.ToLower(cmp.Or(instance.Spec.Hostname, facts.NodeName, facts.Hostname))
+}
+
 // prepare sets what needs a reboot, and sends the host into it.
 func (w *Walker) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
 	if visit.found == nil {
@@ -97,7 +105,7 @@ func (w *Walker) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if len(visit.found.NeedsPrepare) == 0 {
 		return Done()
 	}
-	answer, err := call[contract.PrepareAnswer](ctx, visit.conn, contract.VerbPrepare, contract.PrepareRequest{})
+	answer, err := call[contract.PrepareAnswer](ctx, visit.conn, contract.VerbPrepare, contract.PrepareRequest{Hostname: instance.Spec.Hostname})
 	if err != nil {
 		return Fail(err)
 	}

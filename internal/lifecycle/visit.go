@@ -7,8 +7,10 @@ import (
 
 // Visit is the work on one host under one connection. It lives in memory only; one worker at a time has it.
 type Visit struct {
-	conn    host.Conn
-	key     Key
+	conn host.Conn
+	key  Key
+	// shared is the host key that the host was made with and has in common with others, if any.
+	shared  string
 	found   *contract.PreflightAnswer
 	request []byte // the daemon's certificate request
 	csr     string // name of the CertificateSigningRequest made of it

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Options are what a Walker works with. All are required.
+// Options are what a Walker works with. All are required but those that say otherwise.
 type Options struct {
 	// Client reads through the cache and writes; Pods is used for draining only and reads past the cache.
 	Client client.Client
@@ -26,6 +26,10 @@ type Options struct {
 	Desired Desired
 	Keys    Keys
 	Tokens  Tokens
+	// Origins tells what became of Machines; nil where there are none, which takes every Machine for gone.
+	Origins Origins
+	// FirstContact tells which host key a host shows that has never been reached; nil accepts and pins whatever it shows.
+	FirstContact FirstContact
 	// Slots bound how many hosts are worked on at once; Claims keep two instances from being one host.
 	Slots  *Slots
 	Claims *Claims
@@ -59,6 +63,15 @@ type Key struct {
 type Keys interface {
 	// PrivateKey answers with a *contract.Problem while there is no usable one.
 	PrivateKey(ctx context.Context) (Key, error)
+}
+
+// FirstContact knows what was put on hosts before anybody reached them.
+type FirstContact interface {
+	// SharedHostKey is the SSH host key, "<type> <base64>", with which the host of an instance was made to start, or empty when it was made
+	// with none that we know. It is shared with other hosts, so it is good for the first contact only: over that connection the host proves
+	// which keys are its own (host.Prover), and one of those is pinned. A repeated call reads again. It answers with a *contract.Problem
+	// while the key should be known and is not.
+	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
 }
 
 // Tokens makes first credentials for kubelets.

@@ -54,7 +54,7 @@ type CSRInstance struct {
 	Phase   v1alpha1.Phase
 	// Leaving is set once the instance is being deleted.
 	Leaving bool
-	// Addresses are those that the node itself can't write: the address that the user gave, and the node address found over SSH.
+	// Addresses are those that the node itself can't write: what the user and the cloud gave, and the node address found over SSH.
 	Addresses []string
 }
 
@@ -68,7 +68,10 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 		NodeUID:   instance.Status.NodeUID,
 		Phase:     instance.Status.Phase,
 		Leaving:   !instance.DeletionTimestamp.IsZero(),
-		Addresses: []string{instance.Spec.Address},
+		Addresses: append([]string{instance.Spec.Address}, instance.Spec.Addresses...),
+	}
+	if instance.Spec.NodeIP != "" {
+		known.Addresses = append(known.Addresses, instance.Spec.NodeIP)
 	}
 	if host := instance.Status.Host; host != nil && host.NodeIP != "" {
 		known.Addresses = append(known.Addresses, host.NodeIP)

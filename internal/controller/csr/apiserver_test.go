@@ -109,7 +109,10 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	s := &stage{t: t, lab: lab, admin: admin}
-	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigNamespace}})
+	s.create(
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigNamespace}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineAPINamespace}},
+	)
 	root, err := cluster.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)

@@ -164,13 +164,18 @@ func (w *walk) join(ctx context.Context) (ctrl.Result, error) {
 		return w.result(ctx, budgetRetry)
 	}
 	phases := w.walker.Join()
+	work, ended := w.interruptible(ctx, w.life)
+	defer ended()
 	for i := w.walker.Resume(ctx, w.instance, &w.life.visit); i < len(phases); i++ {
 		w.enter(phases[i].Name, i == 0)
 		if err := w.save(ctx); err != nil {
 			return ctrl.Result{}, err
 		}
-		outcome := phases[i].Run(ctx, w.instance, &w.life.visit)
+		outcome := phases[i].Run(work, w.instance, &w.life.visit)
 		switch {
+		case errors.Is(context.Cause(work), errLeaving):
+			w.stand()
+			return w.result(ctx, 0) // its deletion is an event that is waiting already
 		case outcome.IsFailed():
 			return w.failed(ctx, outcome)
 		case outcome.IsWaiting():

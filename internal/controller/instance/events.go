@@ -17,6 +17,9 @@ const (
 	eventSetup        = "InstanceSetup"
 	eventSetupFailure = "InstanceSetupFailure"
 	eventTeardown     = "InstanceTeardown"
+
+	eventMachineSetup        = "MachineSetup"
+	eventMachineSetupFailure = "MachineSetupFailure"
 )
 
 // maxNote keeps notes below the 1024 bytes that the API allows.
@@ -35,20 +38,48 @@ func (w *walk) tellFailure(ctx context.Context, p *contract.Problem) {
 }
 
 // tellTeardown says that a host was given back.
-func (w *walk) tellTeardown(ctx context.Context, force bool) {
+func (w *walk) tellTeardown(ctx context.Context) {
 	how := "was cleaned and is no node any more"
-	if force {
+	switch w.instance.Spec.RemovalPolicy {
+	case v1alpha1.RemovalForce:
 		how = "is no node any more; it may not be clean, as spec.removalPolicy was Force"
+	case v1alpha1.RemovalDiscard:
+		how = "is no node any more; it went with its Machine"
 	}
 	w.tell(ctx, corev1.EventTypeNormal, eventTeardown, "Leave", w.instance.Spec.Address+" "+how)
 }
 
-// tell says something at the instance, and at the entry that it was made from.
+// tell says something at the instance, and at the entry or Machine that it was made from.
 func (w *walk) tell(ctx context.Context, kind, reason, action, note string) {
 	note = strings.ToValidUTF8(note[:min(len(note), maxNote)], "")
 	w.events.Eventf(w.instance, nil, kind, reason, action, "%s", note)
 	if entry := w.entry(ctx); entry != nil {
 		w.events.Eventf(entry, w.instance, kind, reason, action, "%s", note)
+	}
+	if machine := w.machine(); machine != nil && ofMachines(reason) != "" {
+		w.events.Eventf(machine, w.instance, kind, ofMachines(reason), action, "%s", note)
+	}
+}
+
+// ofMachines is what users know a reason by at Machines; empty for one that is not said there.
+func ofMachines(reason string) string {
+	switch reason {
+	case eventSetup:
+		return eventMachineSetup
+	case eventSetupFailure:
+		return eventMachineSetupFailure
+	}
+	return ""
+}
+
+// machine is the Machine that the instance was made from; nil for one that was made otherwise.
+func (w *walk) machine() *corev1.ObjectReference {
+	source := w.instance.Spec.Source
+	if source == nil || source.Kind != v1alpha1.SourceMachine {
+		return nil
+	}
+	return &corev1.ObjectReference{
+		APIVersion: contract.MachineAPIVersion, Kind: string(source.Kind), Namespace: contract.MachineAPINamespace, Name: source.Name, UID: source.UID,
 	}
 }
 

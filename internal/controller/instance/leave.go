@@ -22,14 +22,13 @@ func (w *walk) leave(ctx context.Context) (ctrl.Result, error) {
 		w.end(w.life)
 		return ctrl.Result{}, nil
 	}
-	status := &w.instance.Status
-	force := w.instance.Spec.RemovalPolicy == v1alpha1.RemovalForce
+	status, removal := &w.instance.Status, w.instance.Spec.RemovalPolicy
 	changed := status.ObservedGeneration != w.instance.Generation
 	status.ObservedGeneration = w.instance.Generation
 	switch {
 	case w.life.left:
-		return w.release(ctx, force)
-	case w.instance.Spec.Paused && !force:
+		return w.release(ctx)
+	case w.instance.Spec.Paused && removal != v1alpha1.RemovalForce && removal != v1alpha1.RemovalDiscard:
 		w.stand()
 		w.report(ctx, lifecycle.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true, and the instance is to be removed"))
 		return w.result(ctx, pausedRetry)
@@ -47,7 +46,7 @@ func (w *walk) leave(ctx context.Context) (ctrl.Result, error) {
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	outcome := w.walker.Leave(ctx, w.instance, &w.life.visit, timeout)
+	outcome := w.give(ctx, timeout)
 	switch {
 	case outcome.IsFailed():
 		return w.failed(ctx, outcome)
@@ -56,7 +55,16 @@ func (w *walk) leave(ctx context.Context) (ctrl.Result, error) {
 		return w.result(ctx, outcome.After)
 	}
 	w.life.left = true
-	return w.release(ctx, force)
+	return w.release(ctx)
+}
+
+// give takes one step of the way out that the instance's removal policy names.
+func (w *walk) give(ctx context.Context, drainTimeout time.Duration) lifecycle.Outcome {
+	if w.instance.Spec.RemovalPolicy == v1alpha1.RemovalDiscard {
+		w.life.visit.End()
+		return w.walker.Discard(ctx, w.instance, drainTimeout)
+	}
+	return w.walker.Leave(ctx, w.instance, &w.life.visit, drainTimeout)
 }
 
 // turn ends the way in and begins the way out.
@@ -82,7 +90,7 @@ func (w *walk) drainTimeout(ctx context.Context) (time.Duration, error) {
 }
 
 // release lets the instance go: its status, and with it the pinned host key, is forgotten. Finalizers of others stay.
-func (w *walk) release(ctx context.Context, force bool) (ctrl.Result, error) {
+func (w *walk) release(ctx context.Context) (ctrl.Result, error) {
 	without := w.saved.DeepCopy()
 	controllerutil.RemoveFinalizer(without, contract.InstanceFinalizer)
 	err := w.client.Patch(ctx, without, client.MergeFromWithOptions(w.saved, client.MergeFromWithOptimisticLock{}))
@@ -93,8 +101,8 @@ func (w *walk) release(ctx context.Context, force bool) (ctrl.Result, error) {
 		return ctrl.Result{}, fmt.Errorf("removing the finalizer: %w", err)
 	}
 	w.passed(v1alpha1.PhaseRemoving)
-	w.tellTeardown(ctx, force)
+	w.tellTeardown(ctx)
 	w.end(w.life)
-	logf.FromContext(ctx).Info("instance removed", "address", w.instance.Spec.Address, "node", w.instance.Status.NodeName, "forced", force)
+	logf.FromContext(ctx).Info("instance removed", "address", w.instance.Spec.Address, "node", w.instance.Status.NodeName, "policy", w.instance.Spec.RemovalPolicy)
 	return ctrl.Result{}, nil
 }

@@ -2,11 +2,13 @@ package instance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/lifecycle"
@@ -22,6 +24,8 @@ type life struct {
 	status, saved *v1alpha1.WindowsInstanceStatus
 	// node is the node with which the instance has a place in the rollout budget; empty without one.
 	node string
+	// interrupt ends what is under way at the host; nil while nothing is. Reconciler.mu guards it.
+	interrupt context.CancelCauseFunc
 	// failedIn is the phase in which the last attempt failed. Its reason stays on show until an attempt gets past that phase.
 	failedIn v1alpha1.Phase
 	// left says that the host was given back and only the finalizer stands; gone that the instance is no more, although the cache may
@@ -95,6 +99,34 @@ func (r *Reconciler) end(one *life) {
 	r.arrived(one)
 	r.walker.Slots.Release(one.uid)
 	r.walker.Claims.Forget(one.uid)
+}
+
+// errLeaving ends a phase of a host that is told to leave.
+var errLeaving = errors.New("the instance is told to leave")
+
+// interruptible gives the context of work at the host, which ends when the instance is told to leave. ended says that the work is over.
+func (r *Reconciler) interruptible(ctx context.Context, one *life) (work context.Context, ended func()) {
+	work, cancel := context.WithCancelCause(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	one.interrupt = cancel
+	return work, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		one.interrupt = nil
+		cancel(nil)
+	}
+}
+
+// interrupt ends what is under way at the host of an instance that is told to leave: nobody should wait for a transfer to a host that is
+// being destroyed. The reconcile that follows takes the host out.
+func (r *Reconciler) interrupt(_ context.Context, instance client.Object) []reconcile.Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if one, ok := r.lives[instance.GetUID()]; ok && one.interrupt != nil && !instance.GetDeletionTimestamp().IsZero() {
+		one.interrupt(errLeaving)
+	}
+	return nil
 }
 
 // overlay puts what is known over what the cache shows.

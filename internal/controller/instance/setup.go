@@ -52,6 +52,7 @@ func Setup(mgr ctrl.Manager, options lifecycle.Options, changed <-chan event.Gen
 	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("instance").
 		For(&v1alpha1.WindowsInstance{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(r.interrupt), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeNews())).
 		Watches(&certificatesv1.CertificateSigningRequest{}, handler.EnqueueRequestsFromMapFunc(ofCertificate)).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(named(contract.PrivateKeySecret))).

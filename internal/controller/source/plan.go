@@ -26,9 +26,12 @@ type update struct {
 // decide compares entries and instances. An instance is removed only when its entry is gone, not when its entry can't be read.
 func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances []v1alpha1.WindowsInstance) plan {
 	p := plan{rejected: rejected}
-	named := map[string]v1alpha1.WindowsInstance{}
+	named, taken := map[string]v1alpha1.WindowsInstance{}, map[string]string{}
 	for _, instance := range instances {
 		named[instance.Name] = instance
+		if !ours(instance) {
+			taken[strings.ToLower(instance.Spec.Address)] = instance.Name
+		}
 	}
 	kept := map[string]bool{}
 	for _, r := range rejected {
@@ -37,6 +40,9 @@ func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances 
 	for _, entry := range entries {
 		instance, found := named[entry.Name]
 		switch {
+		case !found && taken[entry.Name] != "":
+			p.rejected = append(p.rejected, inventory.Rejected{Key: entry.Address, Name: entry.Name, Problem: contract.NewProblem(
+				contract.ReasonAddressDuplicate, "WindowsInstance %s has the address %s already", taken[entry.Name], entry.Address)})
 		case !found:
 			p.create = append(p.create, entry)
 		case !ours(instance):

@@ -18,6 +18,9 @@ type Machine struct {
 	mu      sync.Mutex
 	facts   contract.HostFacts
 	hostKey string
+	// proven are the host keys that the machine proves to have.
+	proven  []string
+	keys    map[string]bool // private keys that are let in; nil lets in all
 	faults  map[string]error
 	answers map[contract.Verb]any
 
@@ -37,6 +40,7 @@ const (
 	Planting   = "plant"
 	Sending    = "send"
 	Unplanting = "unplant"
+	Proving    = "prove"
 )
 
 // New makes a healthy machine: build 20348, in its first boot, at 10.0.0.1.
@@ -76,6 +80,26 @@ func (m *Machine) Facts() contract.HostFacts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.facts
+}
+
+// Prove has the machine prove these host keys from now on, and show another one than before if shown is not empty.
+func (m *Machine) Prove(shown string, proven ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if shown != "" {
+		m.hostKey = shown
+	}
+	m.proven = proven
+}
+
+// Authorize has the machine let in these private keys and no others from now on.
+func (m *Machine) Authorize(privateKeys ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keys = map[string]bool{}
+	for _, key := range privateKeys {
+		m.keys[key] = true
+	}
 }
 
 // Break cuts every connection.
@@ -145,7 +169,10 @@ func (m *Machine) Dial(ctx context.Context, target host.Target) (host.Conn, erro
 	if target.HostKey != "" && target.HostKey != m.hostKey {
 		return nil, contract.NewProblem(contract.ReasonHostKeyMismatch, "%s shows another key", target.Address)
 	}
-	c := &conn{machine: m}
+	if m.keys != nil && !m.keys[string(target.PrivateKey)] {
+		return nil, contract.NewProblem(contract.ReasonKeyRefused, "%s refuses the key", target.Address)
+	}
+	c := &conn{machine: m, shown: m.hostKey}
 	m.open[c] = true
 	return c, nil
 }
@@ -175,11 +202,24 @@ func (m *Machine) answer(verb contract.Verb, request json.RawMessage) (any, erro
 }
 
 // conn is one connection to a Machine.
-type conn struct{ machine *Machine }
+type conn struct {
+	machine *Machine
+	// shown is the host key that the machine had when it was dialled.
+	shown string
+}
 
-var _ host.Conn = (*conn)(nil)
+var (
+	_ host.Conn   = (*conn)(nil)
+	_ host.Prover = (*conn)(nil)
+)
 
-func (c *conn) HostKey() string { return c.machine.hostKey }
+func (c *conn) HostKey() string { return c.shown }
+
+func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
+	unlock, err := c.begin(ctx, Proving)
+	defer unlock()
+	return slices.Clone(c.machine.proven), err
+}
 
 // begin takes the lock and says whether a step can be done.
 func (c *conn) begin(ctx context.Context, step string) (unlock func(), err error) {

@@ -1,0 +1,187 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
+)
+
+const (
+	// nameRetry is how often names are looked up that had no address: DNS tells nobody when that changes.
+	nameRetry = 30 * time.Second
+	// staleRetry is for a cache that lags behind what the API server says.
+	staleRetry = time.Second
+)
+
+// Reconciler keeps the instances of Machines.
+type Reconciler struct {
+	// client reads instances through the manager's cache and writes; machines reads Machines and sets through their own; live reads past both.
+	client   client.Client
+	machines client.Reader
+	live     client.Reader
+	events   events.EventRecorder
+	options  Options
+	resolver *resolver
+	told     *told
+}
+
+// Reconcile projects all Machines.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	list := &machinev1beta1.MachineList{}
+	if err := r.machines.List(ctx, list, client.InNamespace(contract.MachineAPINamespace), client.MatchingLabels(windows())); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing Machines: %w", err)
+	}
+	instances := &v1alpha1.WindowsInstanceList{}
+	if err := r.client.List(ctx, instances, client.InNamespace(r.options.Namespace)); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing instances: %w", err)
+	}
+	v := view{instances: instances.Items}
+	for i := range list.Items {
+		v.machines = append(v.machines, fromOpenShift(&list.Items[i]))
+	}
+	var err error
+	if v.platform, err = r.options.Platform(ctx); err != nil {
+		logf.FromContext(ctx).V(1).Info("machines wait for the cluster's platform", "why", err.Error())
+	}
+	v.resolves = r.resolver.resolve(ctx, v.machines)
+	return r.carryOut(ctx, v.machines, decide(v))
+}
+
+// carryOut does everything that it can, and joins the errors.
+func (r *Reconciler) carryOut(ctx context.Context, machines []inventory.Machine, p plan) (ctrl.Result, error) {
+	result := ctrl.Result{}
+	var all []error
+	r.tellRejected(machines, p.rejected)
+	for name, why := range p.waits {
+		logf.FromContext(ctx).V(1).Info("machine is no instance yet", "machine", name, "why", why)
+	}
+	for _, problem := range p.rejected {
+		if problem.Reason == contract.ReasonMachineAddressUnusable {
+			result.RequeueAfter = nameRetry
+		}
+	}
+	for _, entry := range p.create {
+		all = append(all, r.create(ctx, entry))
+	}
+	for _, u := range p.update {
+		all = append(all, r.change(ctx, &u.instance, func(i *v1alpha1.WindowsInstance) { i.Spec = projected(i.Spec, u.entry) }))
+	}
+	for i := range p.pause {
+		all = append(all, r.change(ctx, &p.pause[i], pause))
+	}
+	for i := range p.resume {
+		all = append(all, r.change(ctx, &p.resume[i], resume))
+	}
+	for i := range p.discard {
+		all = append(all, r.discard(ctx, &p.discard[i]))
+	}
+	for i := range p.lost {
+		known, err := r.lost(ctx, &p.lost[i])
+		if !known {
+			result.RequeueAfter = staleRetry
+		}
+		all = append(all, err)
+	}
+	if err := errors.Join(all...); err != nil {
+		return ctrl.Result{}, err
+	}
+	return result, nil
+}
+
+func pause(i *v1alpha1.WindowsInstance) {
+	metav1.SetMetaDataAnnotation(&i.ObjectMeta, contract.IgnoredAnnotation, "true")
+	i.Spec.Paused = true
+}
+
+func resume(i *v1alpha1.WindowsInstance) {
+	delete(i.Annotations, contract.IgnoredAnnotation)
+	i.Spec.Paused = false
+}
+
+func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) error {
+	instance := &v1alpha1.WindowsInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: entry.Name},
+		Spec:       projected(v1alpha1.WindowsInstanceSpec{}, entry),
+	}
+	err := r.client.Create(ctx, instance)
+	if apierrors.IsAlreadyExists(err) {
+		return nil // the cache has yet to see it, which is an event
+	}
+	if err != nil {
+		return fmt.Errorf("creating instance %s: %w", entry.Name, err)
+	}
+	logf.FromContext(ctx).Info("machine found, instance made", "instance", entry.Name, "address", entry.Address)
+	return nil
+}
+
+func (r *Reconciler) change(ctx context.Context, instance *v1alpha1.WindowsInstance, change func(*v1alpha1.WindowsInstance)) error {
+	wanted := instance.DeepCopy()
+	change(wanted)
+	err := r.client.Patch(ctx, wanted, client.MergeFromWithOptions(instance, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		return nil // the cache has yet to see what it met, which is an event
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("changing instance %s: %w", instance.Name, err)
+	}
+	return nil
+}
+
+// discard lets an instance go whose host is destroyed with its Machine. The user's word Force stands.
+func (r *Reconciler) discard(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
+	if instance.Spec.RemovalPolicy != v1alpha1.RemovalForce && instance.Spec.RemovalPolicy != v1alpha1.RemovalDiscard {
+		patch := client.MergeFrom(instance.DeepCopy())
+		instance.Spec.RemovalPolicy = v1alpha1.RemovalDiscard
+		if err := r.client.Patch(ctx, instance, patch); err != nil {
+			return wrap("giving up the host of instance "+instance.Name, client.IgnoreNotFound(err))
+		}
+	}
+	return r.remove(ctx, instance, "machine leaves, and its instance with it")
+}
+
+func (r *Reconciler) remove(ctx context.Context, instance *v1alpha1.WindowsInstance, why string) error {
+	if !instance.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	if err := r.client.Delete(ctx, instance, client.Preconditions{UID: &instance.UID}); err != nil {
+		return wrap("deleting instance "+instance.Name, client.IgnoreNotFound(err))
+	}
+	logf.FromContext(ctx).Info(why, "instance", instance.Name)
+	return nil
+}
+
+// lost asks the API server what became of the Machine of an instance. One that is gone took its host with it; one that lost its label is
+// no business of ours any more, and its host is given back clean. known is false when the cache is behind and there is nothing to do yet.
+func (r *Reconciler) lost(ctx context.Context, instance *v1alpha1.WindowsInstance) (known bool, err error) {
+	machine := &machinev1beta1.Machine{}
+	err = r.live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: instance.Spec.Source.Name}, machine)
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return true, fmt.Errorf("reading Machine %s: %w", instance.Spec.Source.Name, err)
+	case err != nil, machine.UID != instance.Spec.Source.UID, !machine.DeletionTimestamp.IsZero():
+		return true, r.discard(ctx, instance)
+	case machine.Labels[contract.MachineOSLabel] == contract.OSIDWindows:
+		return false, nil
+	}
+	return true, r.remove(ctx, instance, "machine runs Windows no more by its label, instance leaves")
+}
+
+func wrap(doing string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}

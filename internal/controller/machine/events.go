@@ -1,0 +1,58 @@
+package machine
+
+import (
+	"fmt"
+	"sync"
+
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
+)
+
+// eventSetupFailure is the contract's reason for a Machine that does not become a node.
+const eventSetupFailure = "MachineSetupFailure"
+
+// told is what was last said about each Machine, so that it is said once, and again only when it is another trouble.
+type told struct {
+	mu    sync.Mutex
+	notes map[types.UID]string
+}
+
+// news takes all notes for told and answers whether each of them was not.
+func (t *told) news(notes map[types.UID]string) map[types.UID]bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fresh := map[types.UID]bool{}
+	for uid, note := range notes {
+		fresh[uid] = t.notes[uid] != note
+	}
+	t.notes = notes
+	return fresh
+}
+
+// tellRejected says at the Machines which of them can't become nodes.
+func (r *Reconciler) tellRejected(machines []inventory.Machine, rejected map[string]*contract.Problem) {
+	notes := map[types.UID]string{}
+	for _, m := range machines {
+		if problem := rejected[m.Name]; problem != nil {
+			notes[m.UID] = fmt.Sprintf("%v. %s", problem, problem.Reason.Fix())
+		}
+	}
+	fresh := r.told.news(notes)
+	for _, m := range machines {
+		if fresh[m.UID] {
+			// Events that differ in their note only are counted as one, and the first one's note is kept: the reason is the action, too.
+			r.events.Eventf(reference(m), nil, corev1.EventTypeWarning, eventSetupFailure, "Read"+string(rejected[m.Name].Reason), "%s", notes[m.UID])
+		}
+	}
+}
+
+// reference names a Machine in an event.
+func reference(m inventory.Machine) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: machinev1beta1.GroupVersion.String(), Kind: "Machine", Namespace: m.Namespace, Name: m.Name, UID: m.UID,
+	}
+}

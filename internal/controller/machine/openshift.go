@@ -1,0 +1,86 @@
+package machine
+
+import (
+	"fmt"
+
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
+)
+
+// AddToScheme adds the types of the Machine API to a scheme.
+func AddToScheme(scheme *runtime.Scheme) error { return machinev1beta1.Install(scheme) }
+
+// windows selects the Machines that are ours.
+func windows() labels.Set { return labels.Set{contract.MachineOSLabel: contract.OSIDWindows} }
+
+// isServed says whether the cluster has the Machine API.
+func isServed(mapper meta.RESTMapper) (bool, error) {
+	for _, kind := range []string{"Machine", "MachineSet"} {
+		_, err := mapper.RESTMapping(machinev1beta1.GroupVersion.WithKind(kind).GroupKind(), machinev1beta1.GroupVersion.Version)
+		if meta.IsNoMatchError(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("asking the cluster for the kind %s: %w", kind, err)
+		}
+	}
+	return true, nil
+}
+
+// cached says what is kept of the Machine API: the Machines that run Windows and the sets, without what only clouds read.
+func cached() map[client.Object]ctrlcache.ByObject {
+	inNamespace := map[string]ctrlcache.Config{contract.MachineAPINamespace: {}}
+	return map[client.Object]ctrlcache.ByObject{
+		&machinev1beta1.Machine{}:    {Namespaces: inNamespace, Label: labels.SelectorFromSet(windows()), Transform: slim},
+		&machinev1beta1.MachineSet{}: {Namespaces: inNamespace, Transform: slim},
+	}
+}
+
+var _ cache.TransformFunc = slim
+
+// slim drops from a Machine or a set what nobody here looks at.
+func slim(object any) (any, error) {
+	switch o := object.(type) {
+	case *machinev1beta1.Machine:
+		o.ManagedFields, o.Spec.ProviderSpec, o.Status.ProviderStatus, o.Status.LastOperation, o.Status.Conditions = nil, machinev1beta1.ProviderSpec{}, nil, nil, nil
+	case *machinev1beta1.MachineSet:
+		o.ManagedFields, o.Spec.Template.Spec, o.Status.Conditions = nil, machinev1beta1.MachineSpec{}, nil
+	}
+	return object, nil
+}
+
+// fromOpenShift reads a Machine. Every field of it may be absent.
+func fromOpenShift(m *machinev1beta1.Machine) inventory.Machine {
+	machine := inventory.Machine{
+		Name: m.Name, Namespace: m.Namespace, UID: m.UID, CreatedAt: m.CreationTimestamp.Time,
+		Deleting: !m.DeletionTimestamp.IsZero(), Ignored: m.Labels[contract.IgnoreLabel] == "true", Port: m.Annotations[contract.SSHPortAnnotation],
+	}
+	if m.Status.Phase != nil {
+		machine.Phase = inventory.MachinePhase(*m.Status.Phase)
+	}
+	for _, a := range m.Status.Addresses {
+		machine.Addresses = append(machine.Addresses, inventory.Address{Type: inventory.AddressType(a.Type), Value: a.Address})
+	}
+	if m.Spec.ProviderID != nil {
+		machine.ProviderID = *m.Spec.ProviderID
+	}
+	if m.Status.NodeRef != nil {
+		machine.NodeRef = m.Status.NodeRef.Name
+	}
+	if owner := metav1.GetControllerOf(m); owner != nil {
+		machine.Owner = &inventory.Owner{Kind: owner.Kind, Name: owner.Name, UID: owner.UID}
+	}
+	if by := m.Status.AuthoritativeAPI; by != "" && by != machinev1beta1.MachineAuthorityMachineAPI {
+		machine.Governed = string(by)
+	}
+	return machine
+}

@@ -1,0 +1,158 @@
+package machine
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
+)
+
+// plan is what must be done so that the instances are what the Machines say.
+type plan struct {
+	create []inventory.Entry
+	update []update
+	// discard are instances whose host is destroyed with its Machine.
+	discard []v1alpha1.WindowsInstance
+	// lost are instances whose Machine is not among the Machines: it is gone, or is none of ours any more.
+	lost []v1alpha1.WindowsInstance
+	// pause and resume follow the label with which users keep us away from a Machine.
+	pause, resume []v1alpha1.WindowsInstance
+	// waits says by Machine why there is no instance of it yet; rejected, why there will be none unless somebody mends it.
+	waits    map[string]string
+	rejected map[string]*contract.Problem
+}
+
+type update struct {
+	instance v1alpha1.WindowsInstance
+	entry    inventory.Entry
+}
+
+// view is everything that a plan depends on.
+type view struct {
+	machines  []inventory.Machine
+	instances []v1alpha1.WindowsInstance
+	// platform is empty while nobody knows it.
+	platform string
+	resolves map[string]bool
+}
+
+// decide compares Machines and instances. An instance is removed only when its Machine goes, not when the Machine can't be read.
+func decide(v view) plan {
+	d := &decision{view: v, named: map[string]*v1alpha1.WindowsInstance{}, plan: plan{waits: map[string]string{}, rejected: map[string]*contract.Problem{}}}
+	d.addresses = map[string]string{}
+	for i := range v.instances {
+		d.named[v.instances[i].Name] = &v.instances[i]
+		d.take(v.instances[i].Spec.Address, v.instances[i].Name)
+	}
+	machines := slices.SortedFunc(slices.Values(v.machines), func(a, b inventory.Machine) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.Name, b.Name))
+	})
+	present := map[string]bool{}
+	for _, m := range machines {
+		present[m.Name] = true
+		d.one(m)
+	}
+	for i := range v.instances {
+		if ofMachine(&v.instances[i]) && !present[v.instances[i].Spec.Source.Name] {
+			d.lost = append(d.lost, v.instances[i])
+		}
+	}
+	return d.plan
+}
+
+type decision struct {
+	view
+	plan
+	named map[string]*v1alpha1.WindowsInstance
+	// addresses tells which instance has an address.
+	addresses map[string]string
+}
+
+func (d *decision) take(address, name string) {
+	if key := strings.ToLower(address); d.addresses[key] == "" {
+		d.addresses[key] = name
+	}
+}
+
+// one decides about one Machine.
+func (d *decision) one(m inventory.Machine) {
+	instance := d.named[m.Name]
+	mine := instance != nil && ofMachine(instance) && instance.Spec.Source.Name == m.Name
+	switch {
+	case mine && (m.Deleting || instance.Spec.Source.UID != m.UID):
+		if instance.DeletionTimestamp.IsZero() || instance.Spec.RemovalPolicy == v1alpha1.RemovalClean {
+			d.discard = append(d.discard, *instance)
+		}
+		d.waits[m.Name] = "the host that had this name before leaves"
+	case m.Deleting:
+	case m.Ignored:
+		if mine && !instance.Spec.Paused {
+			d.pause = append(d.pause, *instance)
+		}
+		d.waits[m.Name] = "it has the label " + contract.IgnoreLabel
+	default:
+		if mine && instance.Annotations[contract.IgnoredAnnotation] == "true" {
+			d.resume = append(d.resume, *instance)
+		}
+		d.project(m, instance, mine)
+	}
+}
+
+// project decides about a Machine that is to be a node.
+func (d *decision) project(m inventory.Machine, instance *v1alpha1.WindowsInstance, mine bool) {
+	if d.platform == "" {
+		d.waits[m.Name] = "the platform of the cluster is not known yet"
+		return
+	}
+	reading := inventory.ReadMachine(m, d.platform, d.resolves)
+	switch {
+	case reading.Problem != nil:
+		d.rejected[m.Name] = reading.Problem
+	case reading.Entry == nil:
+		d.waits[m.Name] = reading.Wait
+	case instance != nil && !mine:
+		d.rejected[m.Name] = contract.NewProblem(contract.ReasonMachineNameTaken, "WindowsInstance %s exists and was not made from the Machine of that name", instance.Name)
+	case mine && !instance.DeletionTimestamp.IsZero():
+		d.waits[m.Name] = "its instance leaves, and is made anew afterwards"
+	default:
+		d.place(*reading.Entry, instance)
+	}
+}
+
+// place makes or changes the instance of an entry, unless another one has its address. Who has an instance keeps it, whatever is older:
+// it may be a node already. Machines that have none come in the order in which they were made.
+func (d *decision) place(entry inventory.Entry, instance *v1alpha1.WindowsInstance) {
+	holder := d.addresses[strings.ToLower(entry.Address)]
+	other := d.named[holder]
+	moved := instance == nil || !strings.EqualFold(instance.Spec.Address, entry.Address)
+	switch {
+	case moved && holder != "" && other != nil && !other.DeletionTimestamp.IsZero():
+		d.waits[entry.Name] = "instance " + holder + " has its address and leaves"
+	case moved && holder != "":
+		d.rejected[entry.Name] = contract.NewProblem(contract.ReasonAddressDuplicate, "Machine %s has the address %s, which instance %s has already", entry.Name, entry.Address, holder)
+	case instance == nil:
+		d.create = append(d.create, entry)
+		d.take(entry.Address, entry.Name)
+	case !equality.Semantic.DeepEqual(projected(instance.Spec, entry), instance.Spec):
+		d.update = append(d.update, update{instance: *instance, entry: entry})
+		d.take(entry.Address, entry.Name)
+	}
+}
+
+// ofMachine says whether an instance was made from a Machine.
+func ofMachine(instance *v1alpha1.WindowsInstance) bool {
+	return instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceMachine
+}
+
+// projected is a spec with everything that the Machine tells, and nothing else, changed.
+func projected(spec v1alpha1.WindowsInstanceSpec, entry inventory.Entry) v1alpha1.WindowsInstanceSpec {
+	spec.Address, spec.Port, spec.Username = entry.Address, entry.Port, entry.User
+	spec.Hostname, spec.ProviderID, spec.Addresses = entry.Machine.Hostname, entry.Machine.ProviderID, entry.Machine.Addresses
+	spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: entry.Name, UID: entry.Machine.UID}
+	return spec
+}
