@@ -77,8 +77,11 @@ func (e Endpoint) check() error {
 func (r Rules) registries(endpoint Endpoint) map[string]bool {
 	all := map[string]bool{}
 	for _, e := range r.entries {
-		if !e.source.wildcard {
-			all[e.source.host] = true
+		if host := e.source.host; !e.source.wildcard {
+			all[host] = true
+			if _, _, hasPort, _ := splitPort(host); !hasPort && checkDirectory(location{host: host + defaultPort}) == nil {
+				all[host+defaultPort] = true
+			}
 		}
 	}
 	for _, host := range slices.AppendSeq(slices.Clone(endpoint.Hosts), maps.Keys(endpoint.Authorities)) {
@@ -122,7 +125,7 @@ func (r Rules) about(host string) []entry {
 	var all []entry
 	whole := false
 	for _, e := range r.entries {
-		if e.source.host == host && !e.source.wildcard {
+		if !e.source.wildcard && (e.source.host == host || e.source.host == withoutDefaultPort(host)) {
 			all = append(all, e)
 			whole = whole || e.source.path == ""
 		}

@@ -39,8 +39,14 @@ func (l location) String() string {
 // covers says whether every name that is below other, or other itself, is below l too. Neither is a wildcard.
 func (l location) covers(other location) bool {
 	_, ok := below(other.path, l.path)
-	return ok && l.host == other.host
+	return ok && withoutDefaultPort(l.host) == withoutDefaultPort(other.host)
 }
+
+// defaultPort is where a registry is without a port in its name. With it, the name is another, but the registry the same: a rule against contacting a
+// registry must not be evaded by writing the port.
+const defaultPort = ":443"
+
+func withoutDefaultPort(host string) string { return strings.TrimSuffix(host, defaultPort) }
 
 // below gives what follows prefix in path, without the slash between them, if prefix ends where a component of path ends.
 func below(path, prefix string) (string, bool) {
@@ -163,7 +169,7 @@ func checkRepository(path string) error {
 		switch {
 		case component == "":
 			return errors.New("its path has an empty part")
-		case strings.ToLower(component) != component:
+		case strings.ContainsFunc(component, func(r rune) bool { return 'A' <= r && r <= 'Z' }):
 			return errors.New("its path has a capital; names of repositories have none")
 		case !isComponent(component):
 			return fmt.Errorf("%s can't be part of a repository's name", quote(component))

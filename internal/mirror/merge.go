@@ -132,7 +132,7 @@ func check(set Set) (*checked, []Rejected) {
 func parseMirror(text string) (location, error) {
 	mirror, err := parseLocation(text)
 	if err != nil {
-		if strings.HasPrefix(text, "*") {
+		if strings.HasPrefix(text, "*.") {
 			err = errors.New("only a source can be a wildcard")
 		}
 		return location{}, err

@@ -104,12 +104,20 @@ func (r Rules) Never(host, repository string) bool {
 
 // find gives the entry of the most specific source that the name is below: the longest path first, then the host, then the longest domain.
 func (r Rules) find(name location) (entry, bool) {
-	for path := name.path; ; {
-		if found, ok := r.entries[location{host: name.host, path: path}.String()]; ok {
-			return found, true
-		}
-		if path == "" {
-			return r.findDomain(name.host)
+	if found, ok := r.findPath(name.host, name.path); ok {
+		return found, true
+	}
+	if found, ok := r.findPath(withoutDefaultPort(name.host), name.path); ok {
+		return found, true
+	}
+	return r.findDomain(name.host)
+}
+
+// findPath looks for the longest path on one host.
+func (r Rules) findPath(host, path string) (entry, bool) {
+	for {
+		if found, ok := r.entries[location{host: host, path: path}.String()]; ok || path == "" {
+			return found, ok
 		}
 		path = path[:max(strings.LastIndexByte(path, '/'), 0)]
 	}

@@ -51,8 +51,8 @@ func (r Rules) mirrorSteps(host string, whole entry, endpoint Endpoint) []step {
 	add := func(mirrors []location, suffix string, capabilities ...string) {
 		for _, mirror := range mirrors {
 			at, ok := whole.place(host, mirror)
-			if !ok || r.nearNever(at) || at.host == dockerHub && at.path == "" {
-				continue // the last: Docker Hub's short names need library/, which can't be said
+			if !ok || r.nearNever(at) || at == (location{host: dockerHub}) && host != dockerHub {
+				continue // the last: short names of Docker Hub would need library/, which can't be said
 			}
 			server := "https://" + address(at.host) + "/v2"
 			if at.path != "" {

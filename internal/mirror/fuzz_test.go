@@ -1,0 +1,111 @@
+package mirror_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/mirror"
+)
+
+func FuzzParseReference(f *testing.F) {
+	for _, text := range []string{"nginx", "quay.io/a/b:c", "quay.io/a" + someDigest, "[fd00::1]:80/a", "localhost/x", "A/b", "a:b:c/d@e"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		image, err := mirror.ParseReference(text)
+		if err != nil {
+			return
+		}
+		suffix := ":x"
+		if image.Kind == contract.PullByDigest {
+			suffix = someDigest
+		}
+		if again, err := mirror.ParseReference(image.Host + "/" + image.Repository + suffix); err != nil || again != image {
+			t.Errorf("%q is %v, which is %v, %v", text, image, again, err)
+		}
+		if pulls := (mirror.Rules{}).Sources(image); len(pulls) != 1 || !pulls[0].Source {
+			t.Errorf("%v", pulls)
+		}
+	})
+}
+
+// FuzzRules takes anything that a user could write the whole way: merged, used for pulls, and written for containerd.
+func FuzzRules(f *testing.F) {
+	f.Add("quay.io/a", "m.io/x", "n.io:5000", true, "quay.io/a/b")
+	f.Add("*.example.com", "m.io", "quay.io", false, "x.example.com:5000/b")
+	f.Add("[fd00::1]:5000", "docker.io", "[::1]", true, "[fd00::1]:5000/b")
+	for _, c := range hostile() {
+		if len(c.text) < 1000 {
+			f.Add(c.text, "m.io", c.text, true, c.text+"/b")
+			f.Add("quay.io", c.text, "m.io", false, "quay.io/b")
+		}
+	}
+	f.Fuzz(func(t *testing.T, source, first, second string, never bool, name string) {
+		sets := []mirror.Set{
+			{Object: "ImageDigestMirrorSet/a", Kind: contract.PullByDigest, Source: source, Mirrors: []string{first, second}},
+			{Object: "ImageTagMirrorSet/b", Kind: contract.PullByTag, Source: source, Mirrors: []string{second}},
+			{Object: "ImageTagMirrorSet/c", Kind: contract.PullByTag, Source: second, Mirrors: []string{first}},
+		}
+		if never {
+			sets[0].Policy = mirror.NeverContactSource
+		}
+		merged, rejected := mirror.Merge(sets)
+		for _, r := range rejected {
+			if detail := r.Problem().Detail; strings.ContainsAny(detail, "\n\r\x00\x1b") || r.Why == "" {
+				t.Errorf("%q", detail)
+			}
+		}
+		rules, err := mirror.NewRules(merged)
+		if err != nil {
+			t.Fatalf("%v: %v", merged, err)
+		}
+		e := endpoint()
+		e.Hosts = []string{source, first, second, name}
+		e.Authorities = map[string]string{first: `C:\` + second}
+		files, err := mirror.HostsFiles(rules, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for directory, file := range files {
+			if err := contract.CheckPath(contract.DirRegistries + `\` + directory + `\` + mirror.HostsFile); err != nil {
+				t.Errorf("directory %q: %v", directory, err)
+			}
+			contacts(t, file, "any.io")
+		}
+		image, err := mirror.ParseReference(name)
+		if err != nil {
+			return
+		}
+		for _, p := range rules.Sources(image) {
+			if _, err := mirror.ParseReference(p.Host + "/" + p.Repository); err != nil || rules.Never(p.Host, p.Repository) {
+				t.Errorf("%v of %v: %v", p, image, err)
+			}
+		}
+	})
+}
+
+func FuzzPullSecret(f *testing.F) {
+	for _, text := range []string{
+		`{"auths":{"https://index.docker.io/v1/":{"auth":"YTpi"},"quay.io/a":{"identitytoken":"x"},"*.a.io":{"username":"a","password":"b"}}}`, `{}`, `null`, `[`, `{"auths":{"":null}}`,
+	} {
+		f.Add([]byte(text), "quay.io", "a/b")
+	}
+	f.Fuzz(func(t *testing.T, data []byte, host, repository string) {
+		secret, err := mirror.ParsePullSecret(data)
+		if _, ok := contract.AsProblem(err); err != nil && !ok {
+			t.Fatal(err)
+		}
+		secret.For(host, repository)
+		for _, host := range secret.Hosts() {
+			if _, err := mirror.ParseReference(host + "/a"); err != nil {
+				t.Errorf("host %q: %v", host, err)
+			}
+		}
+		for _, key := range secret.Unusable() {
+			if strings.ContainsAny(key, "\n\r\x00\x1b") {
+				t.Errorf("%q", key)
+			}
+		}
+	})
+}
