@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/sim"
 	"github.com/windows-nodes/wmco/internal/sim/sshd"
-	"github.com/windows-nodes/wmco/internal/sim/sshd/simhost"
 )
 
 // Options say what hosts to start.
@@ -35,40 +33,17 @@ type Options struct {
 	Log logr.Logger
 }
 
-// Host is one simulated host.
-type Host struct {
-	// Name is the node name that it will have.
-	Name    string
-	Machine *sim.Machine
-	Server  *sshd.Server
-	Fault   Fault
-	// Before is what the machine was like when it was made.
-	Before sim.Snapshot
-}
-
-// Address is where the host's SSH server listens.
-func (h *Host) Address() netip.AddrPort { return h.Server.Address() }
-
-// Entry is the host's key and value for the windows-instances ConfigMap.
-func (h *Host) Entry() (key, value string) {
-	value = fmt.Sprintf("username=%s,port=%d", h.Machine.User(), h.Address().Port())
-	if h.Fault == FaultHostKey {
-		value += ",hostKey=" + otherHostKey
-	}
-	return h.Address().Addr().String(), value
-}
-
-// otherHostKey is a key that no host has.
-const otherHostKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
-
-// Fleet is the hosts.
+// Fleet is the hosts that are there from the start.
 type Fleet struct{ Hosts []*Host }
 
-// Start starts all hosts. They run until Close, or until ctx ends.
+// second byte of the addresses of hosts that are there from the start.
+const second = 32
+
+// Start starts all hosts, on addresses from 127.32.0.1 on. They run until Close, or until ctx ends.
 func Start(ctx context.Context, options Options) (*Fleet, error) {
-	f := &Fleet{}
+	f, pool := &Fleet{}, NewPool(second)
 	for i := range options.Count {
-		host, err := start(ctx, options, i)
+		host, err := start(ctx, options, i, pool)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("starting host %d: %w", i, err), f.Close())
 		}
@@ -84,43 +59,38 @@ func (f *Fleet) Close() error {
 		h.Server.Close()
 	}
 	for _, h := range f.Hosts {
-		all = append(all, h.Machine.Close())
+		all = append(all, h.Close())
 	}
 	return errors.Join(all...)
 }
 
-func start(ctx context.Context, options Options, i int) (*Host, error) {
+func start(ctx context.Context, options Options, i int, pool *Pool) (*Host, error) {
+	lease, err := pool.Take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	host, err := Boot(ctx, options.host(i, lease))
+	if err != nil {
+		return nil, errors.Join(err, lease.Release())
+	}
+	return host, nil
+}
+
+// host describes host i, from 0.
+func (o Options) host(i int, lease *Lease) HostOptions {
 	machine := sim.Options{
-		Address: Address(i), Hostname: fmt.Sprintf("WIN-%03d", i+1), Programs: options.Programs, Costs: options.Costs, Log: options.Log,
-		AuthorizedKeys: ssh.MarshalAuthorizedKey(options.AuthorizedKey),
+		Address: lease.Address, Hostname: fmt.Sprintf("WIN-%03d", i+1), Programs: o.Programs, Costs: o.Costs, Log: o.Log,
+		AuthorizedKeys: ssh.MarshalAuthorizedKey(o.AuthorizedKey),
 	}
 	fault := FaultNone
-	if i < len(options.Faults) {
-		fault = options.Faults[i]
+	if i < len(o.Faults) {
+		fault = o.Faults[i]
 	}
 	if fault == FaultHostname {
 		machine.Hostname = fmt.Sprintf("WIN_%03d", i+1) // legal in NetBIOS, illegal in DNS
 	}
-	if options.Edit != nil {
-		options.Edit(i, &machine)
+	if o.Edit != nil {
+		o.Edit(i, &machine)
 	}
-	m, err := sim.New(machine)
-	if err != nil {
-		return nil, fmt.Errorf("making the machine: %w", err)
-	}
-	server, err := sshd.Start(ctx, sshd.Options{
-		Machine: simhost.Of(m), Listen: netip.AddrPortFrom(machine.Address, 0),
-		Settings: sshd.Settings{Latency: options.Latency, Bandwidth: options.Bandwidth},
-	})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("starting its SSH server: %w", err), m.Close())
-	}
-	host := &Host{Name: nodeName(machine.Hostname), Machine: m, Server: server, Before: m.Snapshot()}
-	host.Break(fault)
-	return host, nil
-}
-
-// Address of host i, from 0: 127.32.0.1 and up, 250 a /24.
-func Address(i int) netip.Addr {
-	return netip.AddrFrom4([4]byte{127, 32, byte(i / 250), byte(i%250 + 1)})
+	return HostOptions{Machine: machine, Lease: lease, Settings: sshd.Settings{Latency: o.Latency, Bandwidth: o.Bandwidth}, Fault: fault}
 }

@@ -1,14 +1,11 @@
 package openshift
 
 import (
-	"encoding/json"
-
 	configv1 "github.com/openshift/api/config/v1"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -28,7 +25,7 @@ const (
 func objects(o Options) []client.Object {
 	list := []client.Object{
 		namespace(contract.MachineConfigNamespace), namespace(contract.MachineAPINamespace), namespace(contract.ConfigNamespace),
-		infrastructure(o), network(), operatorNetwork(), pullSecret(), workerConfig(), workerPool(), controllerConfig(o),
+		infrastructure(o), network(), operatorNetwork(), pullSecret(), workerConfig(o.Platform), workerPool(), controllerConfig(o),
 		&configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: clusterName}},
 	}
 	return append(list, bootstrapRights()...)
@@ -80,33 +77,6 @@ func pullSecret() *corev1.Secret {
 		ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "pull-secret"},
 		Type:       corev1.SecretTypeDockerConfigJson,
 		Data:       map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"registry.lab.example":{"auth":"bGFiOmxhYg=="}}}`)},
-	}
-}
-
-// kubeletUnit is the part of a Linux worker's kubelet.service that the operator looks at.
-const kubeletUnit = `[Service]
-ExecStart=/usr/local/bin/kubenswrapper \
-    /usr/bin/kubelet \
-      --config=/etc/kubernetes/kubelet.conf \
-      --bootstrap-kubeconfig=/etc/kubernetes/kubeconfig \
-      --kubeconfig=/var/lib/kubelet/kubeconfig \
-      --node-labels=node-role.kubernetes.io/worker,node.openshift.io/os_id=${ID} \
-      --cloud-provider= \
-      --v=${KUBELET_LOG_LEVEL}
-`
-
-func workerConfig() *mcfgv1.MachineConfig {
-	ignition := map[string]any{
-		"ignition": map[string]any{"version": "3.5.0"},
-		"systemd":  map[string]any{"units": []any{map[string]any{"name": "kubelet.service", "enabled": true, "contents": kubeletUnit}}},
-	}
-	raw, err := json.Marshal(ignition)
-	if err != nil {
-		panic(err) // maps of strings always marshal
-	}
-	return &mcfgv1.MachineConfig{
-		ObjectMeta: metav1.ObjectMeta{Name: rendered, Labels: map[string]string{"machineconfiguration.openshift.io/role": "worker"}},
-		Spec:       mcfgv1.MachineConfigSpec{Config: runtime.RawExtension{Raw: raw}},
 	}
 }
 

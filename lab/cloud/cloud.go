@@ -1,0 +1,171 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/fleet"
+)
+
+// atOnce is how many Machines are worked on at a time.
+const atOnce = 8
+
+// Cloud is a cloud with its machine API. Its methods may be called from several goroutines.
+type Cloud struct {
+	manager manager.Manager
+	compute *compute
+	changes chan event.GenericEvent
+	// over is closed when nobody reads changes any more.
+	over chan struct{}
+
+	mu      sync.Mutex
+	spoiled map[string][]Fault
+}
+
+// New makes a cloud that does nothing until Run.
+func New(options Options) (*Cloud, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), machinev1beta1.Install(scheme)); err != nil {
+		return nil, fmt.Errorf("making a scheme: %w", err)
+	}
+	direct := rest.CopyConfig(options.Config)
+	direct.QPS = -1 // the API server's own limits are enough
+	inNamespace := cache.ByObject{Namespaces: map[string]cache.Config{contract.MachineAPINamespace: {}}}
+	made, err := manager.New(direct, manager.Options{
+		Scheme: scheme, Logger: options.Log, Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // several clouds may run in one process
+		Cache:      cache.Options{ByObject: map[client.Object]cache.ByObject{&machinev1beta1.Machine{}: inNamespace, &machinev1beta1.MachineSet{}: inNamespace}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the machine API: %w", err)
+	}
+	c := &Cloud{manager: made, changes: make(chan event.GenericEvent), over: make(chan struct{}), spoiled: map[string][]Fault{}}
+	c.compute = newCompute(options, c.changed)
+	if err = c.addControllers(options); err != nil {
+		return nil, fmt.Errorf("making the machine API: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Cloud) addControllers(options Options) error {
+	reader, writer := c.manager.GetAPIReader(), c.manager.GetClient()
+	many := controller.Options{MaxConcurrentReconciles: atOnce}
+	return errors.Join(
+		builder.ControllerManagedBy(c.manager).Named("machineset").For(&machinev1beta1.MachineSet{}).
+			Owns(&machinev1beta1.Machine{}).
+			Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.setOf)).
+			Complete(&sets{Client: writer, live: reader, spoil: c.nextFault}),
+		builder.ControllerManagedBy(c.manager).Named("machine").For(&machinev1beta1.Machine{}).WithOptions(many).
+			Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.machineOf)).
+			WatchesRawSource(source.Channel(c.changes, &handler.EnqueueRequestForObject{})).
+			Complete(&machines{Client: writer, live: reader, compute: c.compute}),
+		builder.ControllerManagedBy(c.manager).Named("node").For(&corev1.Node{}).WithOptions(many).
+			Complete(&nodes{Client: writer, compute: c.compute, options: options}),
+	)
+}
+
+// Run plays the cloud until ctx ends, and switches all hosts off then.
+func (c *Cloud) Run(ctx context.Context) error {
+	err := c.manager.Start(ctx)
+	close(c.over)
+	return errors.Join(err, c.compute.close())
+}
+
+// changed has a Machine looked at.
+func (c *Cloud) changed(machine types.NamespacedName) {
+	object := &machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: machine.Namespace, Name: machine.Name}}
+	select {
+	case c.changes <- event.GenericEvent{Object: object}:
+	case <-c.over:
+	}
+}
+
+// machineOf is the Machine of a Node.
+func (c *Cloud) machineOf(_ context.Context, object client.Object) []reconcile.Request {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return nil
+	}
+	instance, ok := c.compute.find(func(i *instance) bool {
+		return i.providerID == node.Spec.ProviderID || i.host != nil && i.address.String() == internalIP(node)
+	})
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: instance.machine}}
+}
+
+// setOf is the MachineSet of a Node.
+func (c *Cloud) setOf(ctx context.Context, object client.Object) []reconcile.Request {
+	for _, request := range c.machineOf(ctx, object) {
+		machine := &machinev1beta1.Machine{}
+		if err := c.manager.GetClient().Get(ctx, request.NamespacedName, machine); err != nil {
+			return nil
+		}
+		if owner := metav1.GetControllerOf(machine); owner != nil {
+			return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: machine.Namespace, Name: owner.Name}}}
+		}
+	}
+	return nil
+}
+
+// Spoil gives each of the next count Machines of a MachineSet a fault.
+func (c *Cloud) Spoil(set string, fault Fault, count int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spoiled[set] = append(c.spoiled[set], slices.Repeat([]Fault{fault}, count)...)
+}
+
+func (c *Cloud) nextFault(set string) Fault {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.spoiled[set]) == 0 {
+		return FaultNone
+	}
+	fault := c.spoiled[set][0]
+	c.spoiled[set] = c.spoiled[set][1:]
+	return fault
+}
+
+// Host is the host of a Machine; false when it has none, or none yet.
+func (c *Cloud) Host(machine string) (*fleet.Host, bool) {
+	c.compute.mu.Lock()
+	defer c.compute.mu.Unlock()
+	for _, i := range c.compute.instances {
+		if i.machine.Name == machine && i.host != nil {
+			return i.host, true
+		}
+	}
+	return nil, false
+}
+
+// Launched counts instances that were ever made.
+func (c *Cloud) Launched() int {
+	c.compute.mu.Lock()
+	defer c.compute.mu.Unlock()
+	return c.compute.launched
+}

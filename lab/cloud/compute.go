@@ -1,0 +1,221 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/windows-nodes/wmco/lab/fleet"
+)
+
+// compute is the cloud's own side, which knows nothing of Kubernetes: instances, each made for one Machine.
+type compute struct {
+	options Options
+	// changed is told the Machine whose instance is another than it was.
+	changed func(machine types.NamespacedName)
+
+	mu        sync.Mutex
+	free      *fleet.Pool
+	instances map[types.UID]*instance
+	launched  int
+	work      sync.WaitGroup
+}
+
+// second byte of the addresses of instances.
+const second = 33
+
+// instance is one virtual machine. Its fields are guarded by compute.mu, but for those that never change.
+type instance struct {
+	machine    types.NamespacedName
+	uid        types.UID
+	number     int
+	providerID string
+	hostname   string
+	fault      Fault
+	cancel     context.CancelFunc
+	// gone is closed when nothing of it runs any more.
+	gone chan struct{}
+
+	address netip.Addr // not valid until the cloud has given one
+	host    *fleet.Host
+	err     error // why it has no host
+}
+
+func newCompute(options Options, changed func(types.NamespacedName)) *compute {
+	return &compute{options: options, changed: changed, free: fleet.NewPool(second), instances: map[types.UID]*instance{}}
+}
+
+// launch makes an instance for a Machine, with the user data of now. A repeated call gives the same one.
+func (c *compute) launch(ctx context.Context, machine *machinev1beta1.Machine, userData string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.instances[machine.UID] != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it lives until it is terminated
+	options, setup := c.options.host(machine, userData)
+	c.launched++
+	i := &instance{
+		machine: types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}, uid: machine.UID, number: c.launched,
+		providerID: providerID(c.options.Platform, machine.Name), hostname: options.Machine.Hostname, fault: faultOf(machine),
+		cancel: cancel, gone: make(chan struct{}),
+	}
+	c.instances[machine.UID] = i
+	wanted := machine.Annotations[AddressAnnotation]
+	c.work.Go(func() {
+		err := c.run(ctx, i, wanted, options, setup)
+		if err != nil {
+			c.options.Log.Error(err, "an instance has no host", "machine", i.machine.Name)
+			<-ctx.Done()
+		}
+		c.mu.Lock()
+		i.err = err
+		c.mu.Unlock()
+		close(i.gone)
+		c.changed(i.machine)
+	})
+}
+
+// run is an instance's life, until ctx ends. Its error says what the lab itself could not do.
+func (c *compute) run(ctx context.Context, i *instance, wanted string, options fleet.HostOptions, setup Setup) error {
+	if !pause(ctx, c.options.Provision) {
+		return nil
+	}
+	lease, err := c.assign(ctx, i, wanted)
+	if err != nil {
+		return fmt.Errorf("finding an address for %s: %w", i.machine.Name, err)
+	}
+	if lease == nil {
+		<-ctx.Done()
+		return nil
+	}
+	if i.fault == FaultNeverBoots || !pause(ctx, c.options.Boot) {
+		<-ctx.Done()
+		return lease.Release()
+	}
+	options.Machine.Address, options.Lease = lease.Address, lease
+	options.Name = NodeName(c.options.Platform, i.hostname, lease.Address)
+	options.Machine.Metadata, options.Machine.MetadataRouted = Metadata(c.options.Platform, options.Name)
+	host, err := fleet.Boot(ctx, options)
+	if ctx.Err() != nil && err != nil {
+		return lease.Release()
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("booting the host of %s: %w", i.machine.Name, err), lease.Release())
+	}
+	c.mu.Lock()
+	i.host = host
+	c.mu.Unlock()
+	c.changed(i.machine)
+	setup.laterBoots(ctx, host)
+	<-ctx.Done()
+	return host.Close()
+}
+
+// assign gives an instance its address. Without a lease it has one that is another's, where it will not be heard.
+func (c *compute) assign(ctx context.Context, i *instance, wanted string) (*fleet.Lease, error) {
+	address, err := netip.ParseAddr(wanted)
+	var lease *fleet.Lease
+	if wanted == "" {
+		lease, err = c.free.Take(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if lease != nil {
+		address = lease.Address
+	}
+	c.mu.Lock()
+	i.address = address
+	c.mu.Unlock()
+	c.changed(i.machine)
+	return lease, nil
+}
+
+// description is what the cloud tells of an instance.
+type description struct {
+	machine    types.NamespacedName
+	providerID string
+	hostname   string
+	address    netip.Addr
+	fault      Fault
+}
+
+// describe tells of a Machine's instance; false when it has none.
+func (c *compute) describe(machine types.UID) (description, bool) {
+	return c.find(func(i *instance) bool { return i.uid == machine })
+}
+
+// find tells of an instance, the oldest where there are several: packets to an address that two have go to the first.
+func (c *compute) find(match func(*instance) bool) (description, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var found *instance
+	for _, i := range c.instances {
+		if match(i) && (found == nil || i.number < found.number) {
+			found = i
+		}
+	}
+	if found == nil {
+		return description{}, false
+	}
+	return description{
+		machine: found.machine, providerID: found.providerID, address: found.address, hostname: found.hostname, fault: found.fault,
+	}, true
+}
+
+// terminate begins to end a Machine's instance, and says whether it has ended. One that never was has ended.
+func (c *compute) terminate(machine types.UID) (ended bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i, ok := c.instances[machine]
+	if !ok {
+		return true
+	}
+	i.cancel()
+	select {
+	case <-i.gone:
+		delete(c.instances, machine)
+		return true
+	default:
+		return false
+	}
+}
+
+// close ends all instances.
+func (c *compute) close() error {
+	c.mu.Lock()
+	all := slices.Collect(maps.Values(c.instances))
+	c.mu.Unlock()
+	for _, i := range all {
+		i.cancel()
+	}
+	c.work.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var failures []error
+	for _, i := range all {
+		failures = append(failures, i.err)
+	}
+	return errors.Join(failures...)
+}
+
+// pause lets time pass; false when ctx ended meanwhile.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,75 @@
+package cloud
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	configv1 "github.com/openshift/api/config/v1"
+)
+
+// NodeName is what a platform calls the Node of a host: on AWS and Google's cloud by the metadata service, elsewhere by the host's own name.
+func NodeName(platform configv1.PlatformType, hostname string, address netip.Addr) string {
+	switch platform {
+	case configv1.AWSPlatformType:
+		return "ip-" + strings.ReplaceAll(address.String(), ".", "-") + ".ec2.internal"
+	case configv1.GCPPlatformType:
+		return strings.ToLower(hostname) + ".c.lab.internal"
+	}
+	return strings.ToLower(hostname)
+}
+
+// Metadata is the platform's metadata service as a host has it, nil where there is none that tells names. routed says that the host reaches it only by
+// a route of its own.
+func Metadata(platform configv1.PlatformType, nodeName string) (service http.Handler, routed bool) {
+	switch platform {
+	case configv1.AWSPlatformType:
+		return amazonMetadata(nodeName), true
+	case configv1.GCPPlatformType:
+		return googleMetadata(nodeName), false
+	}
+	return nil, false
+}
+
+// sessionToken is what this service answers to whoever asks for a token; it tells who did from who did not.
+const sessionToken = "bGFiLXRva2Vu"
+
+// amazonMetadata is version 2 of EC2's service: nothing is told without a token.
+func amazonMetadata(nodeName string) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /latest/api/token", func(w http.ResponseWriter, r *http.Request) {
+		ttl := r.Header.Get("X-aws-ec2-metadata-token-ttl-seconds")
+		if ttl == "" || r.Header.Get("X-Forwarded-For") != "" {
+			http.Error(w, "", http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("X-aws-ec2-metadata-token-ttl-seconds", ttl)
+		say(w, sessionToken)
+	})
+	mux.HandleFunc("GET /latest/meta-data/local-hostname", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-aws-ec2-metadata-token") != sessionToken {
+			http.Error(w, "", http.StatusUnauthorized)
+			return
+		}
+		say(w, nodeName)
+	})
+	return mux
+}
+
+// googleMetadata answers only who knows what it is asking.
+func googleMetadata(nodeName string) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /computeMetadata/v1/instance/hostname", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Metadata-Flavor") != "Google" {
+			http.Error(w, "Missing Metadata-Flavor:Google header.", http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Metadata-Flavor", "Google")
+		say(w, nodeName)
+	})
+	return mux
+}
+
+func say(w io.Writer, text string) { _, _ = fmt.Fprint(w, text) }

@@ -1,0 +1,103 @@
+package cloud
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+const (
+	// machineAnnotation on a Node names its Machine, as "<namespace>/<name>".
+	machineAnnotation = "machine.openshift.io/machine"
+	// uninitialized is the taint of a Node that no cloud controller has seen yet.
+	uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
+)
+
+// nodes plays the cloud controller, which gives a Node its provider ID and takes the taint of the uninitialized away, and the part of the
+// machine API that links a Node with its Machine.
+type nodes struct {
+	client.Client
+	compute *compute
+	options Options
+}
+
+// Reconcile looks at one Node.
+func (n *nodes) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	node := &corev1.Node{}
+	if err := n.Get(ctx, request.NamespacedName, node); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if !node.DeletionTimestamp.IsZero() || internalIP(node) == "" {
+		return reconcile.Result{}, nil
+	}
+	wanted := node.DeepCopy()
+	instance, ours := n.instanceOf(node)
+	switch {
+	case ours:
+		wanted.Spec.ProviderID = instance.providerID
+	case tainted(node) && node.Spec.ProviderID == "":
+		// An instance of the same cloud that somebody started without a Machine.
+		wanted.Spec.ProviderID = providerID(n.options.Platform, node.Name)
+	}
+	wanted.Spec.Taints = slices.DeleteFunc(wanted.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitialized })
+	if ours {
+		if err := n.link(ctx, instance, wanted); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	if equal(wanted, node) {
+		return reconcile.Result{}, nil
+	}
+	// The taints are a list that others change, too.
+	err := n.Patch(ctx, wanted, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{}))
+	if err != nil && client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("initializing node %s: %w", node.Name, err)
+	}
+	return reconcile.Result{}, nil
+}
+
+// instanceOf finds the instance that a Node runs on.
+func (n *nodes) instanceOf(node *corev1.Node) (description, bool) {
+	if node.Spec.ProviderID != "" {
+		return n.compute.find(func(i *instance) bool { return i.providerID == node.Spec.ProviderID })
+	}
+	return n.compute.find(func(i *instance) bool { return i.host != nil && i.address.String() == internalIP(node) })
+}
+
+// link gives a Node what its Machine says about it.
+func (n *nodes) link(ctx context.Context, instance description, node *corev1.Node) error {
+	machine := &machinev1beta1.Machine{}
+	if err := n.Get(ctx, instance.machine, machine); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if node.Annotations == nil {
+		node.Annotations = map[string]string{}
+	}
+	node.Annotations[machineAnnotation] = instance.machine.String()
+	if node.Labels == nil {
+		node.Labels = map[string]string{}
+	}
+	maps.Copy(node.Labels, machine.Spec.Labels)
+	for _, taint := range machine.Spec.Taints {
+		if !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) }) {
+			node.Spec.Taints = append(node.Spec.Taints, taint)
+		}
+	}
+	return nil
+}
+
+func tainted(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitialized })
+}
+
+// equal compares API objects by their meaning.
+func equal(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
+
+var _ reconcile.Reconciler = (*nodes)(nil)

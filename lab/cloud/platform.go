@@ -1,0 +1,60 @@
+package cloud
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	configv1 "github.com/openshift/api/config/v1"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+)
+
+// netBIOS is the longest name that Windows Setup gives a computer.
+const netBIOS = 15
+
+// providerID is what the platform calls an instance.
+func providerID(platform configv1.PlatformType, machine string) string {
+	switch platform {
+	case configv1.AWSPlatformType:
+		return "aws:///us-east-1a/i-0" + random(8)
+	case configv1.AzurePlatformType:
+		return "azure:///subscriptions/" + uuid() + "/resourceGroups/lab-rg/providers/Microsoft.Compute/virtualMachines/" + machine
+	case configv1.GCPPlatformType:
+		return "gce://lab/us-central1-a/" + machine
+	case configv1.VSpherePlatformType:
+		return "vsphere://" + uuid()
+	case configv1.NutanixPlatformType:
+		return "nutanix://" + uuid()
+	}
+	return "lab://" + machine
+}
+
+// hostname is what Windows is called when it has booted for the first time there.
+func hostname(platform configv1.PlatformType, machine string) string {
+	switch platform {
+	case configv1.AWSPlatformType:
+		return "EC2AMAZ-" + strings.ToUpper(utilrand.String(7))
+	case configv1.AzurePlatformType, configv1.GCPPlatformType:
+		return machine[:min(len(machine), netBIOS)]
+	}
+	return "WIN-" + strings.ToUpper(utilrand.String(11))
+}
+
+// user is the administrator whom the platform's images have.
+func user(platform configv1.PlatformType) string {
+	if platform == configv1.AzurePlatformType {
+		return "capi"
+	}
+	return "Administrator"
+}
+
+func random(bytes int) string {
+	b := make([]byte, bytes)
+	_, _ = rand.Read(b) // it never fails
+	return hex.EncodeToString(b)
+}
+
+func uuid() string {
+	return fmt.Sprintf("%s-%s-%s-%s-%s", random(4), random(2), random(2), random(2), random(6))
+}

@@ -1,0 +1,117 @@
+package powershell
+
+import (
+	"encoding/base64"
+	"slices"
+	"strings"
+)
+
+// evaluate gives an expression's value: its texts, joined. What it does not know adds nothing.
+func (r *runner) evaluate(s statement) value {
+	if len(s) == 1 {
+		return r.one(s[0])
+	}
+	if len(s) > 0 && s[0].is("Join-Path") {
+		named, positional := r.arguments(s[1:])
+		return value{text: strings.TrimSuffix(first(named, positional, 0, "path"), `\`) + `\` + strings.TrimPrefix(first(named, positional, 1, "childpath"), `\`)}
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		n := s[i]
+		switch {
+		case n.kind == word && i+1 < len(s) && s[i+1].isGroup() && !s[i+1].spaced:
+			i++
+			b.WriteString(r.function(n.text, s[i]))
+		case n.is("::NewLine"):
+			b.WriteString("\r\n")
+		case n.kind == word && strings.HasPrefix(n.text, "-"):
+			return value{} // an operator: what it makes is not followed
+		case n.kind == word, n.kind == opening && n.text == "[":
+		default:
+			b.WriteString(r.one(n).text)
+		}
+	}
+	return value{text: b.String()}
+}
+
+// one gives a single node's value.
+func (r *runner) one(n node) value {
+	switch {
+	case n.kind == variable:
+		return r.variables[n.text]
+	case n.kind == template:
+		return value{text: r.fill(n.text)}
+	case n.isBlock():
+		return value{block: n.body}
+	case n.isTable():
+		return value{table: r.table(n.body)}
+	case n.isGroup() && len(n.body) > 0:
+		return r.evaluate(n.body[0])
+	case n.kind == opening:
+		return value{}
+	}
+	return value{text: n.text}
+}
+
+func (r *runner) table(entries []statement) map[string]value {
+	all := map[string]value{}
+	for _, e := range entries {
+		if len(e) > 2 && e[1].is("=") {
+			all[strings.ToLower(e[0].text)] = r.evaluate(e[2:])
+		}
+	}
+	return all
+}
+
+// function gives the value of a method that has one.
+func (r *runner) function(name string, arguments node) string {
+	given := r.one(arguments).text
+	at := max(strings.LastIndex(name, "."), strings.LastIndex(name, ":"))
+	switch strings.ToLower(name[at+1:]) {
+	case "frombase64string":
+		decoded, err := base64.StdEncoding.DecodeString(given)
+		if err != nil {
+			return ""
+		}
+		return string(decoded)
+	case "getstring", "getbytes":
+		return given
+	case "readalltext":
+		return r.world.Files[key(given)]
+	}
+	return ""
+}
+
+// fill replaces escapes and variables in a string.
+func (r *runner) fill(template string) string {
+	escapes := map[rune]rune{'n': '\n', 'r': '\r', 't': '\t', '0': 0}
+	var b strings.Builder
+	for runes := []rune(template); len(runes) > 0; {
+		switch {
+		case runes[0] == '`' && len(runes) > 1:
+			c, ok := escapes[runes[1]]
+			if !ok {
+				c = runes[1]
+			}
+			b.WriteRune(c)
+			runes = runes[2:]
+		case runes[0] == '$' && len(runes) > 1 && runes[1] != '(':
+			var name string
+			name, runes = cutName(runes[1:])
+			b.WriteString(r.variables[variableName(name)].text)
+		default:
+			b.WriteRune(runes[0])
+			runes = runes[1:]
+		}
+	}
+	return b.String()
+}
+
+// cutName cuts off the name of a variable, which may stand in braces.
+func cutName(runes []rune) (name string, rest []rune) {
+	if end := slices.Index(runes, '}'); end > 0 && runes[0] == '{' {
+		return string(runes[1:end]), runes[end+1:]
+	}
+	n := nameLength(runes)
+	return string(runes[:n]), runes[n:]
+}

@@ -1,0 +1,115 @@
+package cloud_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/pem"
+	"slices"
+	"strings"
+	"testing"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/userdata"
+	"github.com/windows-nodes/wmco/lab/cloud"
+)
+
+// keyPair is a private key in OpenSSH's PEM, and the public half.
+func keyPair(t *testing.T) (private []byte, public ssh.PublicKey) {
+	t.Helper()
+	key, secret, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKey(secret, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if public, err = ssh.NewPublicKey(key); err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(block), public
+}
+
+func authorizedLine(key ssh.PublicKey) string {
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
+}
+
+func platforms() map[configv1.PlatformType]blueprint.Platform {
+	return map[configv1.PlatformType]blueprint.Platform{
+		configv1.AWSPlatformType: blueprint.PlatformAWS, configv1.AzurePlatformType: blueprint.PlatformAzure, configv1.GCPPlatformType: blueprint.PlatformGCP,
+		configv1.VSpherePlatformType: blueprint.PlatformVSphere, configv1.NutanixPlatformType: blueprint.PlatformNutanix,
+	}
+}
+
+func TestUserDataLetsTheOperatorIn(t *testing.T) {
+	t.Parallel()
+	_, public := keyPair(t)
+	hostKey, hostPublic := keyPair(t)
+	for platform, name := range platforms() {
+		t.Run(string(name), func(t *testing.T) {
+			t.Parallel()
+			text, err := userdata.Render(userdata.Input{Platform: name, PublicKey: authorizedLine(public), HostKey: hostKey})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := cloud.Evaluate(platform, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Keys) != 1 || !bytes.Equal(got.Keys[0].Marshal(), public.Marshal()) {
+				t.Errorf("authorised keys %v", got.Keys)
+			}
+			if want := []int{22, 9182, 10250}; !slices.Equal(got.Ports, want) {
+				t.Errorf("open ports %v, want %v", got.Ports, want)
+			}
+			switch {
+			case !userdata.CarriesHostKey(name):
+				if got.HostKey != nil {
+					t.Error("it brings a host key")
+				}
+			case got.HostKey == nil || !bytes.Equal(got.HostKey.PublicKey().Marshal(), hostPublic.Marshal()):
+				t.Error("it brings another host key")
+			}
+			if want := platform != configv1.AzurePlatformType; got.Persist != want {
+				t.Errorf("it runs at each boot: %v, want %v", got.Persist, want)
+			}
+		})
+	}
+}
+
+func TestUserDataThatIsBrokenLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	_, public := keyPair(t)
+	whole, err := userdata.Render(userdata.Input{Platform: blueprint.PlatformAWS, PublicKey: authorizedLine(public)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := map[string]string{
+		"empty":                            "",
+		"another platform's wrapping":      strings.ReplaceAll(whole, "powershell>", "script>"),
+		"no end":                           strings.ReplaceAll(whole, "</powershell>", ""),
+		"a brace is missing":               strings.Replace(whole, "\n}\n", "\n\n", 1),
+		"a quote is missing":               strings.Replace(whole, "'", "", 1),
+		"the key is only a comment":        strings.ReplaceAll(whole, "$publicKey = ", "# $publicKey = "),
+		"the key gets into another file":   strings.ReplaceAll(whole, "'administrators_authorized_keys'", "'authorized_keys'"),
+		"the variable is called otherwise": strings.ReplaceAll(whole, "$publicKey = ", "$otherKey = "),
+	}
+	for name, text := range broken {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := cloud.Evaluate(configv1.AWSPlatformType, text)
+			if len(got.Keys) > 0 {
+				t.Errorf("it lets %v in, %v", got.Keys, err)
+			}
+		})
+	}
+	if _, err := cloud.Evaluate(configv1.GCPPlatformType, whole); err == nil {
+		t.Error("Google's agent takes tags")
+	}
+	if _, err := cloud.Evaluate(configv1.AzurePlatformType, whole); err == nil {
+		t.Error("Azure takes tags")
+	}
+}
