@@ -1,0 +1,365 @@
+package resolver_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/mirror"
+	"github.com/windows-nodes/wmco/internal/mirror/resolver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const token = "0123456789abcdef0123"
+
+const (
+	indexType    = "application/vnd.oci.image.index.v1+json"
+	manifestType = "application/vnd.oci.image.manifest.v1+json"
+)
+
+// image is an index over one manifest with a small config and one layer.
+type image struct {
+	layer, config, manifest, index []byte
+}
+
+func newImage(seed uint64, layerSize int) image {
+	m := image{layer: noise(seed, layerSize), config: fmt.Appendf(nil, `{"os":"windows","seed":%d}`, seed)}
+	m.manifest = fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":"c","digest":%q,"size":%d},"layers":[{"mediaType":"l","digest":%q,"size":%d}]}`,
+		manifestType, digestOf(m.config), len(m.config), digestOf(m.layer), len(m.layer))
+	m.index = fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"manifests":[{"mediaType":%q,"digest":%q,"size":%d}]}`,
+		indexType, manifestType, digestOf(m.manifest), len(m.manifest))
+	return m
+}
+
+func (m image) blobs() map[string][]byte {
+	return map[string][]byte{digestOf(m.layer): m.layer, digestOf(m.config): m.config}
+}
+
+func (m image) manifests() map[string][]byte {
+	return map[string][]byte{digestOf(m.manifest): m.manifest, digestOf(m.index): m.index}
+}
+
+func digestOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// noise is content that is the same for the same seed.
+func noise(seed uint64, size int) []byte {
+	content := make([]byte, size)
+	var key [32]byte
+	key[0], key[1], key[2] = byte(seed), byte(seed>>8), 77
+	_, _ = rand.NewChaCha8(key).Read(content)
+	return content
+}
+
+// upstream is a registry under test's control. All have the certificate of httptest.
+type upstream struct {
+	*httptest.Server
+	host string
+
+	mu        sync.Mutex
+	blobs     map[string][]byte
+	manifests map[string][]byte
+	tags      map[string]string
+	fault     func(w http.ResponseWriter, r *http.Request) bool // true: answered
+	requests  []*http.Request
+	auth      func(w http.ResponseWriter, r *http.Request) bool // false: refused, and answered
+}
+
+func newUpstream(t testing.TB, images ...image) *upstream {
+	t.Helper()
+	u := &upstream{blobs: map[string][]byte{}, manifests: map[string][]byte{}, tags: map[string]string{}}
+	u.Server = httptest.NewTLSServer(u)
+	t.Cleanup(u.Close)
+	u.host = strings.TrimPrefix(u.URL, "https://")
+	for _, m := range images {
+		u.add(m)
+	}
+	return u
+}
+
+func (u *upstream) add(m image) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for d, content := range m.blobs() {
+		u.blobs[d] = content
+	}
+	for d, content := range m.manifests() {
+		u.manifests[d] = content
+	}
+	u.tags["latest"] = digestOf(m.index)
+}
+
+// failing sets what goes wrong from now on.
+func (u *upstream) failing(fault func(w http.ResponseWriter, r *http.Request) bool) *upstream {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.fault = fault
+	return u
+}
+
+// asked is how often a path that contains text was asked for.
+func (u *upstream) asked(text string) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := 0
+	for _, r := range u.requests {
+		if strings.Contains(r.URL.Path, text) {
+			n++
+		}
+	}
+	return n
+}
+
+func (u *upstream) seen() []*http.Request {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.requests)
+}
+
+func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	u.mu.Lock()
+	u.requests = append(u.requests, r.Clone(context.WithoutCancel(r.Context())))
+	fault, auth := u.fault, u.auth
+	u.mu.Unlock()
+	if auth != nil && !auth(w, r) {
+		return
+	}
+	if r.URL.Path == "/v2/" {
+		return
+	}
+	if fault != nil && fault(w, r) {
+		return
+	}
+	u.serve(w, r)
+}
+
+func (u *upstream) serve(w http.ResponseWriter, r *http.Request) {
+	parts := strings.Split(r.URL.Path, "/")
+	reference := parts[len(parts)-1]
+	u.mu.Lock()
+	if d, ok := u.tags[reference]; ok {
+		reference = d
+	}
+	content, ok := u.blobs[reference]
+	if parts[len(parts)-2] == "manifests" {
+		content, ok = u.manifests[reference]
+		w.Header().Set("Content-Type", typeOf(content))
+	}
+	u.mu.Unlock()
+	if !ok {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Docker-Content-Digest", reference)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+}
+
+func typeOf(content []byte) string {
+	var m struct {
+		MediaType string `json:"mediaType"`
+	}
+	_ = json.Unmarshal(content, &m)
+	return m.MediaType
+}
+
+// rig is a resolver that listens, and what containerd would ask of it.
+type rig struct {
+	*resolver.Resolver
+	url     string
+	client  *http.Client
+	reports chan resolver.Report
+}
+
+// quick has time limits that a test can wait for.
+func quick() resolver.Options {
+	return resolver.Options{Token: token, Connect: 2 * time.Second, FirstByte: 400 * time.Millisecond, Patience: 5 * time.Second, Stall: 400 * time.Millisecond}
+}
+
+func newRig(t testing.TB, o resolver.Options, c resolver.Config) *rig {
+	t.Helper()
+	g := &rig{reports: make(chan resolver.Report, 1000)}
+	o.OnReport = func(r resolver.Report) { g.reports <- r }
+	var err error
+	if g.Resolver, err = resolver.New(o); err != nil {
+		t.Fatal(err)
+	}
+	g.Update(c)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.url = "http://" + listener.Addr().String()
+	ctx, cancel := context.WithCancel(logr.NewContext(context.Background(), logr.Discard()))
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(ctx, listener) }()
+	transport := &http.Transport{DisableCompression: true}
+	g.client = &http.Client{Transport: transport}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// config makes rules of "source kind mirror mirror … [never]".
+func config(t testing.TB, rules ...string) resolver.Config {
+	t.Helper()
+	var all []contract.MirrorRule
+	for _, text := range rules {
+		words := strings.Fields(text)
+		rule := contract.MirrorRule{Source: words[0], Kind: contract.PullKind(words[1]), Mirrors: words[2:]}
+		if i := slices.Index(rule.Mirrors, "never"); i >= 0 {
+			rule.NeverContactSource, rule.Mirrors = true, slices.Delete(rule.Mirrors, i, i+1)
+		}
+		all = append(all, rule)
+	}
+	compiled, err := mirror.NewRules(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resolver.Config{Rules: compiled, Roots: roots(t)}
+}
+
+// roots trusts the certificate of httptest.
+func roots(t testing.TB) *x509.CertPool {
+	t.Helper()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	return pool
+}
+
+// secret makes a pull secret of key → user:password.
+func secret(t testing.TB, users map[string]string) mirror.PullSecret {
+	t.Helper()
+	auths := map[string]any{}
+	for key, user := range users {
+		auths[key] = map[string]string{"auth": base64.StdEncoding.EncodeToString([]byte(user))}
+	}
+	return parseSecret(t, auths)
+}
+
+func parseSecret(t testing.TB, auths map[string]any) mirror.PullSecret {
+	t.Helper()
+	content, err := json.Marshal(map[string]any{"auths": auths})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := mirror.ParsePullSecret(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// answer is what the resolver said.
+type answer struct {
+	status  int
+	header  http.Header
+	content []byte
+	err     error // of reading the body
+}
+
+// ask sends what containerd would: the path below /v2/, the registry as ns.
+func (g *rig) ask(t testing.TB, method, registry, path string, headers ...string) answer {
+	t.Helper()
+	return g.askWith(t.Context(), t, method, registry, path, headers...)
+}
+
+func (g *rig) askWith(ctx context.Context, t testing.TB, method, registry, path string, headers ...string) answer {
+	t.Helper()
+	request, err := http.NewRequestWithContext(ctx, method, g.url+"/v2/"+path+"?ns="+url.QueryEscape(registry), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set(mirror.TokenHeader, token)
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := g.client.Do(request)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	return answer{status: response.StatusCode, header: response.Header, content: content, err: err}
+}
+
+// isRight says whether an answer is complete and has these bytes.
+func (a answer) isRight(want []byte) bool {
+	return a.err == nil && a.status == http.StatusOK && bytes.Equal(a.content, want)
+}
+
+func (a answer) String() string {
+	return fmt.Sprintf("status %d, %d bytes, error %v: %.300s", a.status, len(a.content), a.err, printable(a.content))
+}
+
+func printable(content []byte) string {
+	if len(content) > 2000 {
+		return "(long)"
+	}
+	return strconv.Quote(string(content))
+}
+
+// deadHost is an address at which nobody listens.
+func deadHost(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// report waits for news.
+func (g *rig) report(t testing.TB) resolver.Report {
+	t.Helper()
+	select {
+	case r := <-g.reports:
+		return r
+	case <-time.After(10 * time.Second):
+		t.Fatal("no report")
+		return resolver.Report{}
+	}
+}
+
+// eventually waits until something is so.
+func eventually(t testing.TB, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !so(); {
+		if time.Now().After(end) {
+			t.Fatal("it never came to be")
+		}
+		runtime.Gosched()
+	}
+}

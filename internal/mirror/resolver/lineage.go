@@ -1,0 +1,105 @@
+package resolver
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// lineage remembers of which pull a digest is part. containerd asks for a tag once, and from then on by the digests that it found: nothing in those requests
+// says that the pull is one by tag, for which other mirrors may be meant. So the resolver reads the manifests that it hands out, and remembers what
+// they name, below what named them:
+//
+//	HEAD tag ─► manifest (tag) ─► manifest, config, layers …
+//
+// A pull by digest begins with a HEAD of that digest, which makes that tree one of digests again. The latest word counts.
+type lineage struct {
+	known *memory[place, kin]
+}
+
+// place is a digest within the repository that the user named.
+type place struct {
+	registry, repository string
+	digest               digest
+}
+
+type kin struct {
+	kind   contract.PullKind
+	parent digest // empty for what a pull began with
+	size   int64  // as the parent says; 0 if nobody said
+}
+
+// A manifest names tens of digests, a node pulls tens of images at a time; an entry takes about 300 bytes. What is forgotten is only looked for in more places.
+const (
+	lineageRoom = 8192
+	lineageLife = 6 * time.Hour
+)
+
+// generations is how deep manifests lie within each other: index, manifest, layer, and one for luck.
+const generations = 4
+
+func newLineage(now func() time.Time) *lineage {
+	return &lineage{known: newMemory[place, kin](lineageRoom, now)}
+}
+
+// kind says of which pull the target is part, or nothing if that isn't known.
+func (l *lineage) kind(t target) (contract.PullKind, bool) {
+	if t.tag != "" {
+		return contract.PullByTag, true
+	}
+	at := place{t.registry, t.repository, t.digest}
+	found, ok := l.known.get(at)
+	for range generations {
+		if found.parent == "" {
+			break
+		}
+		at.digest = found.parent
+		parent, still := l.known.get(at)
+		if !still {
+			break
+		}
+		found = parent
+	}
+	return found.kind, ok
+}
+
+// size is what the manifest says that names the target, or 0.
+func (l *lineage) size(t target) int64 {
+	found, _ := l.known.get(place{t.registry, t.repository, t.digest})
+	return found.size
+}
+
+// begin notes that a pull of this kind begins with a digest.
+func (l *lineage) begin(t target, d digest, kind contract.PullKind) {
+	l.known.change(place{t.registry, t.repository, d}, lineageLife, func(old kin) kin { return kin{kind: kind, size: old.size} })
+}
+
+// descriptors are those parts of any manifest or index that lead further.
+type descriptors struct {
+	MediaType string       `json:"mediaType"`
+	Config    descriptor   `json:"config"`
+	Layers    []descriptor `json:"layers"`
+	Manifests []descriptor `json:"manifests"`
+	Blobs     []descriptor `json:"blobs"`
+}
+
+type descriptor struct {
+	Digest string `json:"digest"`
+	Size   int64  `json:"size"`
+}
+
+// children notes what a manifest names.
+func (l *lineage) children(t target, parent digest, kind contract.PullKind, content []byte) {
+	var all descriptors
+	if json.Unmarshal(content, &all) != nil {
+		return // containerd will say so
+	}
+	for _, group := range [][]descriptor{{all.Config}, all.Layers, all.Manifests, all.Blobs} {
+		for _, one := range group {
+			if d, ok := parseDigest(one.Digest); ok && one.Size >= 0 && d != parent {
+				l.known.put(place{t.registry, t.repository, d}, kin{kind: kind, parent: parent, size: one.Size}, lineageLife)
+			}
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package resolver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/mirror"
+)
+
+// maxManifest is more than containerd takes (4 × 1048 × 1048 bytes).
+const maxManifest = 4<<20 + 256<<10
+
+// found is a manifest, or what a HEAD says about it.
+type found struct {
+	mediaType string
+	digest    digest
+	size      int64
+	content   []byte // nil after a HEAD
+}
+
+// manifest answers a request for a manifest. Nothing goes to containerd before it has been checked.
+func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
+	var f found
+	answer, at, err := p.next(request.Context(), request.Method, everything(), func(at mirror.Pull, r *reply) error {
+		var err error
+		if p.method == http.MethodHead {
+			f, err = p.headed(request.Context(), at, r)
+		} else {
+			f, err = p.read(request.Context(), at, r)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	answer.close()
+	p.served = at
+	if p.target.tag != "" {
+		p.resolver.lineage.begin(p.target, f.digest, contract.PullByTag)
+	}
+	p.resolver.lineage.children(p.target, f.digest, p.kind, f.content)
+	h := w.Header()
+	h.Set("Content-Type", f.mediaType)
+	h.Set("Content-Length", strconv.FormatInt(f.size, 10))
+	h.Set("Docker-Content-Digest", string(f.digest))
+	h.Set("ETag", strconv.Quote(string(f.digest)))
+	w.WriteHeader(http.StatusOK)
+	n, _ := w.Write(f.content)
+	p.resolver.book.served(at.Host, 1, int64(n))
+	return nil
+}
+
+// headed takes a HEAD at its word, if it says everything that containerd wants to hear; else it reads the manifest.
+func (p *pull) headed(ctx context.Context, at mirror.Pull, r *reply) (found, error) {
+	f := found{mediaType: mediaType(r.header), size: r.length}
+	named := r.header.Get("Docker-Content-Digest")
+	d, legal := parseDigest(named)
+	switch {
+	case named != "" && !legal, legal && p.target.digest != "" && sameAlgorithm(d, p.target.digest) && d != p.target.digest:
+		return found{}, faultf(ReasonWrongContent, "it has another digest")
+	case p.target.digest != "":
+		f.digest = p.target.digest
+	default:
+		f.digest = d
+	}
+	if known := p.resolver.lineage.size(p.target); known > 0 && f.size >= 0 && f.size != known {
+		return found{}, faultf(ReasonWrongContent, "it has %d bytes instead of %d", f.size, known)
+	}
+	if f.digest != "" && f.size > 0 && f.size <= maxManifest && f.mediaType != "" {
+		return f, nil
+	}
+	r.close()
+	full, err := p.state.ask(ctx, p.question(http.MethodGet, at, everything(), p.resolver.options.FirstByte))
+	if err != nil {
+		return found{}, err
+	}
+	defer full.close()
+	f, err = p.read(ctx, at, full)
+	f.content = nil
+	return f, err
+}
+
+// sameAlgorithm says whether two digests are of one algorithm.
+func sameAlgorithm(a, b digest) bool {
+	first, _, _ := strings.Cut(string(a), ":")
+	second, _, _ := strings.Cut(string(b), ":")
+	return first == second
+}
+
+// read reads a manifest and checks it.
+func (p *pull) read(ctx context.Context, at mirror.Pull, r *reply) (found, error) {
+	content, err := p.readWhole(ctx, r, maxManifest)
+	if err != nil {
+		return found{}, err
+	}
+	want := p.target.digest
+	if want == "" {
+		// A tag's digest is what the place says it is, if the content agrees.
+		if want, _ = parseDigest(r.header.Get("Docker-Content-Digest")); want == "" {
+			want = of(content)
+		}
+	}
+	h := want.hash()
+	_, _ = h.Write(content)
+	if !want.isSum(h) {
+		p.resolver.liars.blame(at, p.target.digest)
+		return found{}, faultf(ReasonWrongContent, "the digest is another")
+	}
+	f := found{mediaType: mediaType(r.header), digest: want, size: int64(len(content)), content: content}
+	if f.mediaType == "" {
+		f.mediaType = declared(content)
+	}
+	if f.mediaType == "" {
+		return found{}, faultf(ReasonWrongContent, "it is no manifest")
+	}
+	return f, nil
+}
+
+// readWhole reads a body of a bounded size to its end.
+func (p *pull) readWhole(ctx context.Context, r *reply, limit int64) ([]byte, error) {
+	if r.length > limit {
+		return nil, faultf(ReasonWrongContent, "it has more than %d bytes", limit)
+	}
+	release, err := p.slot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	content, err := io.ReadAll(io.LimitReader(r.body, limit+1))
+	var f *fault
+	switch {
+	case errors.As(err, &f):
+		return nil, f
+	case err != nil:
+		return nil, faultf(ReasonBrokenOff, "connection broken off")
+	case int64(len(content)) > limit:
+		return nil, faultf(ReasonWrongContent, "it has more than %d bytes", limit)
+	}
+	return content, nil
+}
+
+// mediaType is what a header says, unless that says nothing about manifests.
+func mediaType(h http.Header) string {
+	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	switch {
+	case err != nil, t == "application/octet-stream", t == "application/json", strings.HasPrefix(t, "text/"):
+		return ""
+	}
+	return t
+}
+
+// declared is what a manifest says about itself. An OCI manifest need not.
+func declared(content []byte) string {
+	var all descriptors
+	if json.Unmarshal(content, &all) != nil {
+		return ""
+	}
+	switch t, _, err := mime.ParseMediaType(all.MediaType); {
+	case err == nil && strings.HasPrefix(t, "application/"):
+		return t
+	case len(all.Manifests) > 0:
+		return "application/vnd.oci.image.index.v1+json"
+	case all.Config.Digest != "":
+		return "application/vnd.oci.image.manifest.v1+json"
+	}
+	return ""
+}

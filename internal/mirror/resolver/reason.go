@@ -1,0 +1,134 @@
+package resolver
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// Reason says in one word why a source was passed over. It is a label of counters and a word in messages.
+type Reason string
+
+// Why sources are passed over.
+const (
+	ReasonUnknownHost  Reason = "UnknownHost"  // the name does not resolve
+	ReasonUnreachable  Reason = "Unreachable"  // refused, no route, broken off before an answer
+	ReasonUntrusted    Reason = "Untrusted"    // the certificate is not signed by an authority we trust, is expired, or is for another name
+	ReasonSlow         Reason = "Slow"         // no first byte, or no next byte, in time
+	ReasonDenied       Reason = "Denied"       // 401 or 403, of the registry or of its token server
+	ReasonNotFound     Reason = "NotFound"     // 404
+	ReasonTooMany      Reason = "TooMany"      // 429
+	ReasonFailing      Reason = "Failing"      // another status than the expected one
+	ReasonWrongContent Reason = "WrongContent" // not what the digest, the size or the range says
+	ReasonBrokenOff    Reason = "BrokenOff"    // died after the first bytes
+	ReasonForbidden    Reason = "Forbidden"    // it pointed to where we don't go: plain http, or a registry that must never be contacted
+	ReasonDead         Reason = "Dead"         // not asked, because it did not answer a short while ago
+)
+
+// fault is why one attempt failed. Its text is our own: texts of clients and servers can hold addresses with signatures, or tokens.
+type fault struct {
+	reason Reason
+	detail string
+}
+
+func (f *fault) Error() string {
+	if f.detail == "" {
+		return string(f.reason)
+	}
+	return string(f.reason) + " (" + f.detail + ")"
+}
+
+func faultf(reason Reason, format string, arguments ...any) *fault {
+	return &fault{reason: reason, detail: fmt.Sprintf(format, arguments...)}
+}
+
+// isDeath says whether the host itself is the trouble, rather than this one image.
+func (f *fault) isDeath() bool {
+	switch f.reason {
+	case ReasonUnknownHost, ReasonUnreachable, ReasonUntrusted, ReasonSlow:
+		return true
+	}
+	return false
+}
+
+// statusFault is the fault of an answer that is none. It takes no text from the answer.
+func statusFault(status int) *fault {
+	reason := ReasonFailing
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		reason = ReasonDenied
+	case http.StatusNotFound:
+		reason = ReasonNotFound
+	case http.StatusTooManyRequests:
+		reason = ReasonTooMany
+	}
+	return faultf(reason, "status %d", status)
+}
+
+// Reasons to give up that this package has itself; they come back as the cause of a cancelled context or from our own transport.
+var (
+	errSlow      = errors.New("no byte in time")
+	errPlain     = errors.New("plain http is refused")
+	errForbidden = errors.New("the source must never be contacted")
+	errElsewhere = errors.New("token servers don't redirect")
+)
+
+// faultOf says what an error of the HTTP client means. ctx is that of the attempt.
+func faultOf(ctx context.Context, err error) *fault {
+	var (
+		own      *fault
+		status   *transport.Error
+		dns      *net.DNSError
+		unknown  x509.UnknownAuthorityError
+		invalid  x509.CertificateInvalidError
+		wrong    x509.HostnameError
+		cert     *tls.CertificateVerificationError
+		record   tls.RecordHeaderError
+		timeout  net.Error
+		systemNo syscall.Errno
+	)
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.Is(context.Cause(ctx), errSlow):
+		return faultf(ReasonSlow, "no answer in time")
+	case errors.Is(err, errForbidden):
+		return faultf(ReasonForbidden, "it leads to a source that must never be contacted")
+	case errors.Is(err, errElsewhere):
+		return faultf(ReasonForbidden, "its token server redirects")
+	case errors.As(err, &status):
+		return statusFault(status.StatusCode)
+	case errors.As(err, &unknown):
+		return faultf(ReasonUntrusted, "certificate signed by unknown authority")
+	case errors.As(err, &wrong):
+		return faultf(ReasonUntrusted, "certificate is for another name")
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return faultf(ReasonUntrusted, "certificate has expired or is not yet valid")
+	case errors.As(err, &cert), errors.As(err, &invalid):
+		return faultf(ReasonUntrusted, "certificate is not valid")
+	case errors.As(err, &record):
+		return faultf(ReasonUntrusted, "it does not speak TLS")
+	case errors.As(err, &dns):
+		return faultf(ReasonUnknownHost, "name does not resolve")
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return faultf(ReasonUnreachable, "no connection in time")
+	case errors.As(err, &systemNo):
+		return faultf(ReasonUnreachable, "%s", systemNo.Error())
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return faultf(ReasonUnreachable, "connection broken off")
+	case errors.Is(err, errPlain):
+		return faultf(ReasonForbidden, "plain http is refused")
+	case strings.HasSuffix(err.Error(), "server gave HTTP response to HTTPS client"): // net/http has no type for it
+		return faultf(ReasonUntrusted, "it does not speak TLS")
+	}
+	return faultf(ReasonUnreachable, "request failed")
+}

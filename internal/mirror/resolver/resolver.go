@@ -1,0 +1,277 @@
+package resolver
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/windows-nodes/wmco/internal/mirror"
+)
+
+// Options are what does not change while the daemon runs. Durations and numbers that are 0 take the default.
+type Options struct {
+	// Token is what every request must carry in mirror.TokenHeader. It must have at least 16 characters.
+	Token string
+	// Connect is how long a connection and its TLS handshake may take, each. Default 5 s: time for the first SYN and two more.
+	Connect time.Duration
+	// FirstByte is how long a place may take for its first byte (authentication and redirects included) as long as there is another one to ask. Default 15 s.
+	FirstByte time.Duration
+	// Patience is how long if there is no other, which is time for a mirror that must first fetch a large layer itself. Default 2 min. Containerd
+	// gives up after five minutes without a byte.
+	Patience time.Duration
+	// Stall is how long any later byte may take. Default 30 s.
+	Stall time.Duration
+	// Streams is how many bodies are read at a time; further ones wait. Each takes about 1 MiB of memory. Default 64.
+	Streams int
+	// OnReport is told of a pull for which places were passed over, when that is news: not again for each layer or attempt that ends the same way. It
+	// must return at once. Optional.
+	OnReport func(Report)
+	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS. For tests; nothing else is ever spoken to without TLS.
+	PlainLoopback []string
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+}
+
+func (o Options) defaults() Options {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&o.Connect, 5 * time.Second}, {&o.FirstByte, 15 * time.Second}, {&o.Patience, 2 * time.Minute}, {&o.Stall, 30 * time.Second},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.value
+		}
+	}
+	if o.Streams <= 0 {
+		o.Streams = 64
+	}
+	if o.OnReport == nil {
+		o.OnReport = func(Report) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// Resolver is the node's registry of images. It is safe for concurrent use.
+type Resolver struct {
+	options Options
+	token   [sha256.Size]byte
+	lineage *lineage
+	liars   *liars
+	book    *book
+	streams chan struct{} // holds one for each body that is being passed on
+	chunks  *sync.Pool
+
+	mu      sync.RWMutex
+	current *state // nil before the first Update
+}
+
+var _ http.Handler = (*Resolver)(nil)
+
+// minToken is what can't be guessed: 16 characters of base64 are 96 bits.
+const minToken = 16
+
+// New makes a resolver. It answers 503 until Update has told it the rules.
+func New(o Options) (*Resolver, error) {
+	if len(o.Token) < minToken {
+		return nil, fmt.Errorf("making the resolver: the token has less than %d characters", minToken)
+	}
+	o = o.defaults()
+	return &Resolver{
+		options: o, token: sha256.Sum256([]byte(o.Token)),
+		lineage: newLineage(o.Now), liars: newLiars(o.Now), book: newBook(o.Now),
+		streams: make(chan struct{}, o.Streams), chunks: &sync.Pool{New: func() any { return new(chunk) }},
+	}, nil
+}
+
+// Update puts a configuration in the place of the one before, at once and as a whole. Requests that are under way end with the one that they began with.
+// What was remembered about dead hosts and tokens goes with the old one; repeating a call costs that and nothing else.
+func (r *Resolver) Update(c Config) {
+	fresh := newState(r.options, c)
+	r.mu.Lock()
+	old := r.current
+	r.current = fresh
+	r.mu.Unlock()
+	if old != nil {
+		old.retire()
+	}
+}
+
+// acquire gives the current state, which must be released.
+func (r *Resolver) acquire() (*state, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.current == nil {
+		return nil, false
+	}
+	r.current.users.Add(1)
+	return r.current, true
+}
+
+// Reports are the latest pulls for which places were passed over, the newest first, at most 64.
+func (r *Resolver) Reports() []Report { return r.book.latest() }
+
+// Counters are what happened at each registry since the start, by host, and how many requests of containerd ended without their bytes.
+func (r *Resolver) Counters() (byHost []Counter, failures int64) { return r.book.counts() }
+
+// Serve answers on a listener, which must be of a loopback address, until ctx ends; then it gives requests that are under way a moment. The listener is
+// closed in any case. It logs to the logger of ctx. It returns nil when ctx ended.
+func (r *Resolver) Serve(ctx context.Context, listener net.Listener) error {
+	defer listener.Close()
+	if address, ok := listener.Addr().(*net.TCPAddr); !ok || !address.IP.IsLoopback() {
+		return fmt.Errorf("serving the mirror resolver: %s is no loopback address", listener.Addr())
+	}
+	server := &http.Server{
+		Handler:           r,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(logr.FromContextOrDiscard(ctx).WithName("resolver")), slog.LevelInfo),
+	}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		r.shutdown(ctx, server)
+	})
+	err := server.Serve(listener)
+	if stop() { // ctx goes on
+		_ = server.Close()
+		return fmt.Errorf("serving the mirror resolver: %w", err)
+	}
+	<-stopped
+	return nil
+}
+
+// grace is what is left to requests when the daemon stops: enough for a manifest. Containerd goes on with a layer where it was.
+const grace = 2 * time.Second
+
+func (r *Resolver) shutdown(ctx context.Context, server *http.Server) {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	if err := server.Shutdown(limited); err != nil {
+		_ = server.Close()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.current != nil {
+		r.current.retire()
+	}
+}
+
+// ServeHTTP answers one request of containerd.
+func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
+	if !r.knows(request) {
+		refuse(w, http.StatusForbidden, codeDenied, "access denied")
+		return
+	}
+	t, err := parseTarget(request.URL)
+	if err != nil {
+		refuseTarget(w, err)
+		return
+	}
+	if request.Method != http.MethodGet && request.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		refuse(w, http.StatusMethodNotAllowed, codeUnsupported, "nothing can be pushed or deleted here")
+		return
+	}
+	if t.endpoint == ping {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte("{}"))
+		return
+	}
+	s, ok := r.acquire()
+	if !ok {
+		refuse(w, http.StatusServiceUnavailable, codeUnavailable, "the mirror rules are not known yet")
+		return
+	}
+	defer s.release()
+	r.serve(w, request, newPull(r, s, t, request))
+}
+
+func (r *Resolver) serve(w http.ResponseWriter, request *http.Request, p *pull) {
+	var err error
+	if p.target.endpoint == manifests {
+		err = p.manifest(w, request)
+	} else {
+		err = p.blob(w, request)
+	}
+	if request.Context().Err() != nil { // who is gone needs no report
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		return
+	}
+	p.close(request.Context(), w, err)
+}
+
+// close files what there is to report, and ends an answer that could not be given.
+func (p *pull) close(ctx context.Context, w http.ResponseWriter, err error) {
+	switch {
+	case err == nil && len(p.attempts) == 0:
+		return
+	case errors.Is(err, errUnread):
+		logr.FromContextOrDiscard(ctx).WithName("resolver").V(1).Info("the client takes no more", "image", p.target.name())
+		panic(http.ErrAbortHandler)
+	}
+	report := Report{Image: p.target.registry + "/" + p.target.repository, Attempts: p.attempts}
+	if err == nil {
+		report.Served = p.served.Host + "/" + p.served.Repository
+	} else {
+		report.Image = p.target.name()
+	}
+	filed, news := p.resolver.book.add(report)
+	log := logr.FromContextOrDiscard(ctx).WithName("resolver").WithValues("image", p.target.name(), "attempts", attemptTexts(p.attempts), "count", filed.Count)
+	if news {
+		p.resolver.options.OnReport(filed)
+	} else {
+		log = log.V(1)
+	}
+	switch {
+	case err == nil:
+		log.Info("places were passed over", "served", report.Served)
+	case errors.Is(err, errBroken):
+		log.Info("pull broke off")
+		panic(http.ErrAbortHandler) // ends the answer so that the client knows that it is not complete
+	default:
+		log.Info("pull failed")
+		refuseNowhere(w, p.target, report)
+	}
+}
+
+func attemptTexts(all []Attempt) []string {
+	texts := make([]string, len(all))
+	for i, a := range all {
+		texts[i] = a.String()
+	}
+	return texts
+}
+
+// How an answer that was begun can end early.
+var (
+	errBroken = errors.New("no place can complete it")
+	errUnread = errors.New("the client takes no more")
+)
+
+// knows says whether the request carries the token. The time that it takes tells nothing about the token: digests are compared, and always whole.
+func (r *Resolver) knows(request *http.Request) bool {
+	values := request.Header[mirror.TokenHeader]
+	if len(values) != 1 {
+		return false
+	}
+	sum := sha256.Sum256([]byte(values[0]))
+	return subtle.ConstantTimeCompare(sum[:], r.token[:]) == 1
+}

@@ -1,0 +1,53 @@
+package resolver
+
+import (
+	"crypto/x509"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+
+	"github.com/windows-nodes/wmco/internal/mirror"
+)
+
+// Config is what the cluster says about pulls. Nobody changes it once it was given.
+type Config struct {
+	// Rules say where a pull goes, in which order, and where never.
+	Rules mirror.Rules
+	// PullSecret holds the credentials for it.
+	PullSecret mirror.PullSecret
+	// Roots are the authorities that every registry may have its certificate from: the node's root store. Nil is the system's own.
+	Roots *x509.CertPool
+	// RegistryTrust are further authorities, for one registry each: host or host:port → PEM bundle. What is no certificate in it is left out.
+	RegistryTrust map[string]string
+	// Proxy says through which proxy a request goes, nil for none. Nil: no request goes through any.
+	Proxy func(*http.Request) (*url.URL, error)
+}
+
+// state is one Config at work. A request keeps the one that it began with.
+type state struct {
+	rules   mirror.Rules
+	road    *road
+	keys    *keyring
+	health  *health
+	users   atomic.Int64
+	retired atomic.Bool
+}
+
+func newState(o Options, c Config) *state {
+	way := newRoad(o, c)
+	return &state{rules: c.Rules, road: way, keys: newKeyring(c.PullSecret, way, o), health: newHealth(o.Now)}
+}
+
+// retire lets go of connections as soon as the last request is through.
+func (s *state) retire() {
+	s.retired.Store(true)
+	if s.users.Load() == 0 {
+		s.road.closeIdle()
+	}
+}
+
+func (s *state) release() {
+	if s.users.Add(-1) == 0 && s.retired.Load() {
+		s.road.closeIdle()
+	}
+}

@@ -1,0 +1,287 @@
+package resolver
+
+import (
+	"context"
+	"errors"
+	"hash"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/mirror"
+)
+
+// A stream is three hands at work, so that reading, checking and writing take the time of the slowest of them and not of all together:
+//
+//	place ─► read ─► chunk ─┬─► hash
+//	                        └─► write ─► containerd
+//
+// The last chunk is held back until all that went before it, and it, agree with the digest. Chunks go round, so a stream takes the same memory
+// whatever flows through it.
+type stream struct {
+	flow     *flow
+	source   *reply
+	at       mirror.Pull
+	position int64         // of the next byte from the place
+	end      int64         // of the answer
+	bounded  bool          // whether end is known
+	whole    hash.Hash     // nil if only a part comes through
+	bringers []mirror.Pull // everybody who brought bytes
+	free     chan *chunk
+	full     chan *chunk
+	checks   chan *chunk
+}
+
+// Chunks are large enough that their number does not matter, and few enough that many streams don't either.
+const (
+	chunkSize = 256 << 10
+	chunks    = 4
+)
+
+type chunk struct {
+	space   [chunkSize]byte
+	bytes   []byte
+	checked chan struct{}
+}
+
+func newStream(f *flow, first *reply, at mirror.Pull) *stream {
+	s := &stream{flow: f, source: first, at: at, position: f.part.first, bringers: []mirror.Pull{at},
+		free: make(chan *chunk, chunks), full: make(chan *chunk, chunks), checks: make(chan *chunk, chunks)}
+	s.end, s.bounded = f.end()
+	if f.isWhole() {
+		s.whole = f.pull.target.digest.hash()
+	}
+	return s
+}
+
+// run passes everything on. It returns nil if the answer is complete and right, errBroken or errUnread if it must be broken off, or the context's error.
+// Cancel stops whatever the stream still reads.
+func (s *stream) run(ctx context.Context, cancel context.CancelFunc, w http.ResponseWriter) error {
+	for _, c := range s.borrow() {
+		s.free <- c
+		defer s.flow.pull.resolver.chunks.Put(c)
+	}
+	read, checked := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(s.full)
+		read <- s.read(ctx)
+	}()
+	go func() {
+		defer close(checked)
+		s.check()
+	}()
+	sent, held, writing := s.write(w)
+	if writing != nil {
+		cancel()
+	}
+	reading := <-read
+	close(s.checks)
+	<-checked
+	s.source.close()
+	err := s.finish(ctx, w, held, errors.Join(writing, reading))
+	s.settle(sent, held, err)
+	return err
+}
+
+// borrow takes chunks out of the pool.
+func (s *stream) borrow() []*chunk {
+	all := make([]*chunk, chunks)
+	for i := range all {
+		c := s.flow.pull.resolver.chunks.Get().(*chunk)
+		if c.checked == nil {
+			c.checked = make(chan struct{}, 1)
+		}
+		select {
+		case <-c.checked: // left from a stream that broke off
+		default:
+		}
+		all[i] = c
+	}
+	return all
+}
+
+// settle counts what went through.
+func (s *stream) settle(sent int64, held []byte, err error) {
+	p := s.flow.pull
+	if err != nil {
+		p.resolver.book.served(s.at.Host, 0, sent)
+		return
+	}
+	p.served = s.at
+	p.resolver.book.served(s.at.Host, 1, sent+int64(len(held)))
+}
+
+// finish lets go of the last bytes, if everything agrees with the digest.
+func (s *stream) finish(ctx context.Context, w http.ResponseWriter, held []byte, err error) error {
+	p := s.flow.pull
+	switch {
+	case err != nil && errors.Is(err, errUnread):
+		return errUnread
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return errBroken
+	case s.whole != nil && !p.target.digest.isSum(s.whole):
+		for _, at := range s.bringers {
+			p.resolver.liars.blame(at, p.target.digest)
+			p.note(at, faultf(ReasonWrongContent, "the digest is another"), 0)
+		}
+		return errBroken
+	}
+	if _, err := w.Write(held); err != nil {
+		return errUnread
+	}
+	return nil
+}
+
+// clientStall is how long containerd may leave bytes unread. It writes them to disk, which can be busy.
+const clientStall = 5 * time.Minute
+
+// write passes chunks on as they come, and holds back the last one.
+func (s *stream) write(w http.ResponseWriter) (sent int64, held []byte, err error) {
+	control := http.NewResponseController(w)
+	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // the connection lives on
+	position := s.flow.part.first
+	pass := func(c *chunk) error {
+		_ = control.SetWriteDeadline(time.Now().Add(clientStall)) // not every writer can
+		n, err := w.Write(c.bytes)
+		if err == nil && sent == 0 {
+			err = control.Flush() // the first bytes should not wait for more
+		}
+		if sent += int64(n); err != nil {
+			return errUnread
+		}
+		s.recycle(c)
+		return nil
+	}
+	var last *chunk
+	for c := range s.full {
+		position += int64(len(c.bytes))
+		if s.whole != nil {
+			s.checks <- c
+		}
+		if last != nil {
+			if err = pass(last); err != nil {
+				return sent, nil, err
+			}
+			last = nil
+		}
+		if s.whole != nil && (!s.bounded || position >= s.end) {
+			last = c
+		} else if err = pass(c); err != nil {
+			return sent, nil, err
+		}
+	}
+	if last != nil {
+		held = last.bytes
+	}
+	return sent, held, nil
+}
+
+func (s *stream) recycle(c *chunk) {
+	if s.whole != nil {
+		<-c.checked
+	}
+	s.free <- c
+}
+
+func (s *stream) check() {
+	for c := range s.checks {
+		_, _ = s.whole.Write(c.bytes)
+		c.checked <- struct{}{}
+	}
+}
+
+// read fills chunks until the end of the answer, from another place if one dies on the way.
+func (s *stream) read(ctx context.Context) error {
+	for {
+		var c *chunk
+		select {
+		case c = <-s.free:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		n, err := s.fill(c)
+		if n > 0 {
+			s.position += int64(n)
+			select {
+			case s.full <- c:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		} else {
+			s.free <- c
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			return nil
+		default:
+			if err = s.another(ctx, err); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// fill reads until the chunk is full, but passes the very first bytes on as they are. It says io.EOF at the end of the answer, and there only.
+func (s *stream) fill(c *chunk) (int, error) {
+	room := c.space[:]
+	if s.bounded {
+		room = room[:min(int64(len(room)), s.end-s.position)]
+	}
+	n := 0
+	for n < len(room) {
+		more, err := s.source.body.Read(room[n:])
+		n += more
+		c.bytes = room[:n]
+		switch {
+		case errors.Is(err, io.EOF) && s.bounded && s.ended(n) == nil:
+			return n, faultf(ReasonBrokenOff, "ended early")
+		case errors.Is(err, io.EOF) && s.bounded:
+			return n, io.EOF
+		case err != nil:
+			return n, err
+		case s.position == s.flow.part.first && n > 0:
+			return n, s.ended(n)
+		}
+	}
+	return n, s.ended(n)
+}
+
+// ended is io.EOF when all that was asked for is there.
+func (s *stream) ended(n int) error {
+	if s.bounded && s.position+int64(n) >= s.end {
+		return io.EOF
+	}
+	return nil
+}
+
+// another goes on from where a place left off, at the next one. It says errBroken if nobody can.
+func (s *stream) another(ctx context.Context, why error) error {
+	p := s.flow.pull
+	var f *fault
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if !errors.As(why, &f) {
+		f = faultf(ReasonBrokenOff, "connection broken off")
+	}
+	s.source.close()
+	p.broke(s.at, f)
+	rest := span{first: s.position, last: s.flow.part.last}
+	source, at, err := p.next(ctx, http.MethodGet, rest, func(_ mirror.Pull, r *reply) error {
+		before := *s.flow
+		err := s.flow.take(r, s.position)
+		if err != nil {
+			*s.flow = before
+		}
+		return err
+	})
+	if err != nil {
+		return errBroken
+	}
+	s.source, s.at = source, at
+	s.bringers = append(s.bringers, at)
+	return nil
+}
