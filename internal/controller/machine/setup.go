@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -118,7 +118,7 @@ func all[T any](context.Context, T) []reconcile.Request {
 // machineNews lets through what we look at in a Machine; clouds report much more.
 func machineNews() predicate.TypedPredicate[*machinev1beta1.Machine] {
 	return predicate.TypedFuncs[*machinev1beta1.Machine]{UpdateFunc: func(e event.TypedUpdateEvent[*machinev1beta1.Machine]) bool {
-		return !equality.Semantic.DeepEqual(fromOpenShift(e.ObjectOld), fromOpenShift(e.ObjectNew))
+		return !reflect.DeepEqual(fromOpenShift(e.ObjectOld), fromOpenShift(e.ObjectNew))
 	}}
 }
 
