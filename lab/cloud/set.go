@@ -26,7 +26,7 @@ const (
 
 // NewMachineSet describes a MachineSet of Windows Machines, with what every platform has in common.
 func NewMachineSet(platform configv1.PlatformType, name string, replicas int32) *machinev1beta1.MachineSet {
-	selected := map[string]string{labelCluster: "lab", labelSet: name}
+	selected := SetLabels(name)
 	labels := maps.Clone(selected)
 	labels[contract.MachineOSLabel] = contract.OSIDWindows
 	return &machinev1beta1.MachineSet{
@@ -43,6 +43,11 @@ func NewMachineSet(platform configv1.PlatformType, name string, replicas int32) 
 			},
 		},
 	}
+}
+
+// SetLabels are those by which a MachineSet knows its Machines.
+func SetLabels(name string) map[string]string {
+	return map[string]string{labelCluster: "lab", labelSet: name}
 }
 
 // NewMachineSpec describes a Machine that boots with the operator's user data and becomes a worker.

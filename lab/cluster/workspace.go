@@ -21,6 +21,16 @@ type workspace struct {
 	lock *os.File
 }
 
+// TempDir makes a lab's directory in the system's temporary folder, and removes those of labs that were killed. remove takes it away unless it is to
+// be kept; a lab that is killed before leaves it to the next one.
+func TempDir(keep bool) (dir string, remove func() error, err error) {
+	w, err := openWorkspace("", keep)
+	if err != nil {
+		return "", nil, err
+	}
+	return w.dir, w.remove, nil
+}
+
 // openWorkspace makes the data directory: a new temporary one if dir is empty;
 // else dir, which must be empty or absent.
 func openWorkspace(dir string, keep bool) (*workspace, error) {

@@ -29,6 +29,8 @@ type Options struct {
 	Faults []Fault
 	// Edit changes the options of host i, from 0, before it is made. May be nil.
 	Edit func(i int, options *sim.Options)
+	// Finish changes a host last of all, when its address is known. May be nil.
+	Finish func(options *HostOptions)
 	// Log receives what machines do, at V(1).
 	Log logr.Logger
 }
@@ -92,5 +94,9 @@ func (o Options) host(i int, lease *Lease) HostOptions {
 	if o.Edit != nil {
 		o.Edit(i, &machine)
 	}
-	return HostOptions{Machine: machine, Lease: lease, Settings: sshd.Settings{Latency: o.Latency, Bandwidth: o.Bandwidth}, Fault: fault}
+	host := HostOptions{Machine: machine, Lease: lease, Settings: sshd.Settings{Latency: o.Latency, Bandwidth: o.Bandwidth}, Fault: fault}
+	if o.Finish != nil {
+		o.Finish(&host)
+	}
+	return host
 }

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/cloud"
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/openshift"
@@ -33,6 +35,10 @@ type Options struct {
 	Payload string
 	// Complete puts stand-ins where Payload lacks parts, such as those that can't be built from Go modules: without them no node gets Ready.
 	Complete bool
+	// Platform of the cluster; None if empty. Any other one has a cloud, which makes hosts of Machines.
+	Platform configv1.PlatformType
+	// Cloud says what that cloud is like; Config, Platform, TemplateKey and Programs are filled in.
+	Cloud cloud.Options
 	// Hosts are the simulated hosts to start with; AuthorizedKey and Programs are filled in.
 	Hosts fleet.Options
 	// Settings is the WindowsMachineConfig's spec to begin with; nil creates none.
@@ -57,6 +63,8 @@ type Options struct {
 type Scene struct {
 	Cluster *cluster.Cluster
 	Fleet   *fleet.Fleet
+	// Cloud is nil on the platform None.
+	Cloud *cloud.Cloud
 	// Client may do anything.
 	Client client.Client
 	// Dir holds the operator's log and kubeconfig, the payload, and the control plane's data.
@@ -66,7 +74,8 @@ type Scene struct {
 
 	options Options
 	cancel  context.CancelFunc
-	subnets chan error
+	running []chan error
+	remove  func() error
 }
 
 // Start brings up control plane, OpenShift's objects, what we ship, hosts, and the operator. It lists no host: see List.
@@ -75,11 +84,13 @@ func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 		options.Progress = io.Discard
 	}
 	logf.SetLogger(logr.Discard())
-	dir, err := os.MkdirTemp("", "wmco-lab-")
-	if err != nil {
+	if options.Platform == "" {
+		options.Platform = configv1.NonePlatformType
+	}
+	s := &Scene{options: options}
+	if s.Dir, s.remove, err = cluster.TempDir(options.Keep); err != nil {
 		return nil, fmt.Errorf("making the scene's directory: %w", err)
 	}
-	s := &Scene{Dir: dir, options: options}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -113,14 +124,14 @@ func (s *Scene) startCluster(ctx context.Context) (err error) {
 		return err
 	}
 	scheme := runtime.NewScheme()
-	if err = errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err = errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), machinev1beta1.Install(scheme)); err != nil {
 		return fmt.Errorf("making a scheme: %w", err)
 	}
 	if s.Client, err = client.New(s.Cluster.Admin(), client.Options{Scheme: scheme}); err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	s.say("installing OpenShift's CRDs and objects")
-	return openshift.Install(ctx, s.Cluster.Admin(), openshift.Options{APIServer: s.Cluster.URL, CA: s.Cluster.CAPEM})
+	return openshift.Install(ctx, s.Cluster.Admin(), openshift.Options{APIServer: s.Cluster.URL, CA: s.Cluster.CAPEM, Platform: s.options.Platform})
 }
 
 func (s *Scene) startHosts(ctx context.Context) (err error) {
@@ -132,18 +143,31 @@ func (s *Scene) startHosts(ctx context.Context) (err error) {
 	if options.Programs == nil {
 		options.Programs = Programs(payloadVersion)
 	}
+	options.Finish = s.place
 	s.say(fmt.Sprintf("starting %d simulated Windows hosts", options.Count))
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.cancel = cancel
 	if s.Fleet, err = fleet.Start(running, options); err != nil {
 		return fmt.Errorf("starting hosts: %w", err)
 	}
-	s.subnets = make(chan error, 1)
-	go func() { s.subnets <- openshift.AssignSubnets(running, s.Cluster.Admin()) }()
+	s.run(func() error { return openshift.AssignSubnets(running, s.Cluster.Admin()) })
+	if s.options.onCloud() {
+		if err = s.newCloud(); err != nil {
+			return err
+		}
+		s.run(func() error { return s.Cloud.Run(running) })
+	}
 	if s.options.NoKey {
 		return nil
 	}
 	return s.PutKey(ctx, s.Key)
+}
+
+// run keeps something going beside the scene, until s.cancel.
+func (s *Scene) run(what func() error) {
+	ended := make(chan error, 1)
+	s.running = append(s.running, ended)
+	go func() { ended <- what() }()
 }
 
 // payloadDir is where the operator finds its payload.
@@ -170,16 +194,13 @@ func (s *Scene) Close() error {
 	if s.Fleet != nil {
 		all = append(all, s.Fleet.Close())
 	}
-	if s.subnets != nil {
-		all = append(all, <-s.subnets)
+	for _, ended := range s.running {
+		all = append(all, <-ended)
 	}
 	if s.Cluster != nil {
 		all = append(all, s.Cluster.Stop())
 	}
-	if !s.options.Keep {
-		all = append(all, os.RemoveAll(s.Dir))
-	}
-	return errors.Join(all...)
+	return errors.Join(append(all, s.remove())...)
 }
 
 // PutKey writes the secret with the private key.
@@ -224,15 +245,22 @@ func (s *Scene) ListRaw(ctx context.Context, data map[string]string) error {
 	return nil
 }
 
-// Instance reads the instance of a host.
+// Instance reads the instance of a listed host.
 func (s *Scene) Instance(ctx context.Context, host *fleet.Host) (*v1alpha1.WindowsInstance, error) {
+	return s.InstanceNamed(ctx, nameOf(host))
+}
+
+// InstanceNamed reads an instance by its name: the address of a listed host, or the name of a Machine.
+func (s *Scene) InstanceNamed(ctx context.Context, name string) (*v1alpha1.WindowsInstance, error) {
 	instance := &v1alpha1.WindowsInstance{}
-	key := client.ObjectKey{Namespace: contract.OperatorNamespace, Name: host.Address().Addr().String()}
-	if err := s.Client.Get(ctx, key, instance); err != nil {
-		return nil, fmt.Errorf("reading instance %s: %w", key.Name, err)
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name}, instance); err != nil {
+		return nil, fmt.Errorf("reading instance %s: %w", name, err)
 	}
 	return instance, nil
 }
+
+// nameOf a listed host's instance.
+func nameOf(host *fleet.Host) string { return host.Address().Addr().String() }
 
 func (s *Scene) say(what string) {
 	fmt.Fprintf(s.options.Progress, "%s  %s\n", time.Now().Format("15:04:05"), what)

@@ -35,9 +35,18 @@ func (s *Scene) Await(ctx context.Context, patience time.Duration, what string, 
 	return nil
 }
 
-// WaitReady waits until hosts are Ready nodes.
+// WaitReady waits until listed hosts are Ready nodes.
 func (s *Scene) WaitReady(ctx context.Context, patience time.Duration, hosts ...*fleet.Host) error {
-	return s.Await(ctx, patience, fmt.Sprintf("%d hosts to be Ready", len(hosts)), func(ctx context.Context) (bool, string, error) {
+	names := make([]string, len(hosts))
+	for i, h := range hosts {
+		names[i] = nameOf(h)
+	}
+	return s.WaitInstances(ctx, patience, names...)
+}
+
+// WaitInstances waits until the instances of these names are Ready nodes.
+func (s *Scene) WaitInstances(ctx context.Context, patience time.Duration, names ...string) error {
+	return s.Await(ctx, patience, fmt.Sprintf("%d hosts to be Ready", len(names)), func(ctx context.Context) (bool, string, error) {
 		list := &v1alpha1.WindowsInstanceList{}
 		if err := s.Client.List(ctx, list, client.InNamespace(contract.OperatorNamespace)); err != nil {
 			return false, "", err
@@ -47,13 +56,13 @@ func (s *Scene) WaitReady(ctx context.Context, patience time.Duration, hosts ...
 			named[list.Items[i].Name] = &list.Items[i]
 		}
 		var behind []string
-		for _, h := range hosts {
-			i := named[h.Address().Addr().String()]
+		for _, name := range names {
+			i := named[name]
 			switch {
 			case i == nil:
-				behind = append(behind, h.Name+": no instance")
+				behind = append(behind, name+": no instance")
 			case i.Status.Phase != v1alpha1.PhaseReady || i.Status.Reason != string(contract.ReasonNodeReady):
-				behind = append(behind, fmt.Sprintf("%s: %s %s %s %s", h.Name, i.Status.Phase, i.Status.Code, i.Status.Reason, i.Status.Message))
+				behind = append(behind, fmt.Sprintf("%s: %s %s %s %s", name, i.Status.Phase, i.Status.Code, i.Status.Reason, i.Status.Message))
 			}
 		}
 		return len(behind) == 0, strings.Join(behind, "; "), nil
