@@ -8,8 +8,9 @@ BIN     := $(OUT)/bin
 VERSION ?= 0.1.0
 IMAGE   ?= quay.io/windows-nodes/wmco:v$(VERSION)
 LDFLAGS := -s -w -X github.com/windows-nodes/wmco/internal/version.version=$(VERSION)
-# HOSTS and FAIL shape the demo, PAYLOAD=real takes out/payload instead of small stand-ins, ONCE=1 runs it to its end.
-HOSTS   ?= 3
+# HOSTS, MACHINES and FAIL shape the demo, PAYLOAD=real takes out/payload instead of small stand-ins, ONCE=1 runs it to its end.
+HOSTS    ?= 3
+MACHINES ?= 0
 FAIL    ?=
 ONCE    ?=
 PAYLOAD ?=
@@ -19,8 +20,8 @@ SUPPLIED ?=
 ##@ Try it
 
 .PHONY: demo
-demo: build ## Join simulated Windows hosts to a local cluster and watch (ONCE=1, HOSTS=n, FAIL=auth,disk,…)
-	$(BIN)/winlab demo --operator $(BIN)/wmco --hosts $(HOSTS) --fail "$(FAIL)" $(if $(ONCE),--once --json $(OUT)/demo.json) $(if $(filter real,$(PAYLOAD)),--payload $(OUT)/payload)
+demo: build ## Join simulated Windows hosts to a local cluster and watch (ONCE=1, HOSTS=n, MACHINES=n, FAIL=auth,disk,…)
+	$(BIN)/winlab demo --operator $(BIN)/wmco --hosts $(HOSTS) --machines $(MACHINES) --fail "$(FAIL)" $(if $(ONCE),--once --json $(OUT)/demo.json) $(if $(filter real,$(PAYLOAD)),--payload $(OUT)/payload)
 
 .PHONY: bench
 bench: build ## Measure joins: out/bench-join.json

@@ -9,22 +9,22 @@ import (
 	"strings"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/sim"
+	"github.com/windows-nodes/wmco/lab/cloud"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
 // demo is what the user asked for.
 type demo struct {
-	operator, payload, json, fail string
-	hosts                         int
-	once, keep, debug             bool
-	timeout                       time.Duration
+	operator, payload, json, fail, platform string
+	hosts, machines                         int
+	once, keep, debug                       bool
+	timeout                                 time.Duration
 }
 
 func newDemo() *cobra.Command {
@@ -33,8 +33,9 @@ func newDemo() *cobra.Command {
 		Use:   "demo",
 		Short: "Join simulated Windows hosts to a local cluster and watch",
 		Long: `demo starts a control plane that looks like OpenShift, simulated Windows hosts and the operator, lists the hosts in windows-instances, and
-shows each host's way in until Ctrl-C. With --once it removes one host again, checks that it is clean, writes a report, and ends: with 0 when
-every host got there, otherwise with the reasons.`,
+shows each host's way in until Ctrl-C. With --machines a cloud and a MachineSet come in, whose Machines boot with the operator's user data and
+become nodes by themselves. With --once it removes one host and one Machine again, checks that they are gone and the host is clean, writes a
+report, and ends: with 0 when every host got there, otherwise with the reasons.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return d.run(command.Context(), command.OutOrStdout())
@@ -43,6 +44,8 @@ every host got there, otherwise with the reasons.`,
 	flags := command.Flags()
 	flags.StringVar(&d.operator, "operator", "out/bin/wmco", "the operator's binary")
 	flags.IntVar(&d.hosts, "hosts", 3, "how many hosts to start")
+	flags.IntVar(&d.machines, "machines", 0, "how many Machines the MachineSet has")
+	flags.StringVar(&d.platform, "platform", "", "the cluster's platform: "+strings.Join(cloud.Platforms(), ", ")+", or none (default AWS with --machines, none without)")
 	flags.StringVar(&d.fail, "fail", "", "faults of the first hosts, separated by commas: "+strings.Join(fleet.FaultNames(), ", "))
 	flags.BoolVar(&d.once, "once", false, "remove one host at the end, write the report, and end")
 	flags.StringVar(&d.json, "json", "", "write the report to this file")
@@ -52,6 +55,12 @@ every host got there, otherwise with the reasons.`,
 	flags.DurationVar(&d.timeout, "timeout", 3*time.Minute, "with --once, how long to wait for the hosts")
 	return command
 }
+
+// machineSet is the name of the demo's MachineSet.
+const machineSet = "windows"
+
+// latency of the network, one way.
+const latency = 2 * time.Millisecond
 
 // lively are costs that make a demo look like real hosts, only faster.
 func lively() sim.Costs {
@@ -63,13 +72,18 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("reading --fail: %w", err)
 	}
-	if d.hosts < 1 || d.hosts < len(faults) {
-		return fmt.Errorf("--hosts must be at least 1, and at least as many as --fail has faults (%d)", len(faults))
+	if d.hosts < len(faults) || d.machines < 0 || d.hosts+d.machines < 1 {
+		return fmt.Errorf("--hosts and --machines must be at least 1 together, and --hosts at least as many as --fail has faults (%d)", len(faults))
+	}
+	platform, err := d.platformType()
+	if err != nil {
+		return err
 	}
 	began := time.Now()
 	s, err := scene.Start(ctx, scene.Options{
-		Operator: d.operator, Payload: d.payload, Complete: true, Progress: out, Keep: d.keep, Debug: d.debug,
-		Hosts: fleet.Options{Count: d.hosts, Faults: faults, Costs: lively(), Latency: 2 * time.Millisecond},
+		Operator: d.operator, Payload: d.payload, Complete: true, Progress: out, Keep: d.keep, Debug: d.debug, Platform: platform,
+		Cloud: cloud.Options{Provision: time.Second, Boot: 2 * time.Second, Costs: lively(), Latency: latency},
+		Hosts: fleet.Options{Count: d.hosts, Faults: faults, Costs: lively(), Latency: latency},
 	})
 	if err != nil {
 		return err
@@ -81,6 +95,11 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	if err = s.List(ctx, s.Fleet.Hosts...); err != nil {
 		return err
+	}
+	if d.machines > 0 {
+		if _, err = s.NewMachineSet(ctx, machineSet, int32(d.machines)); err != nil {
+			return err
+		}
 	}
 	screen := newScreen(out)
 	settled, err := d.watch(ctx, s, screen)
@@ -112,7 +131,7 @@ func (d *demo) watch(ctx context.Context, s *scene.Scene, screen *screen) (settl
 			return false, err
 		}
 		screen.show(rows)
-		if d.once && allSettled(rows) {
+		if d.once && len(rows) == d.hosts+d.machines && allSettled(rows) {
 			return true, nil
 		}
 		if d.once && time.Now().After(deadline) {
@@ -130,36 +149,23 @@ func (d *demo) watch(ctx context.Context, s *scene.Scene, screen *screen) (settl
 	}
 }
 
-// row is one host at one moment.
-type row struct {
-	host     *fleet.Host
-	instance *v1alpha1.WindowsInstance // nil before it is made
-}
-
-func look(ctx context.Context, s *scene.Scene) ([]row, error) {
-	rows := make([]row, len(s.Fleet.Hosts))
-	for i, h := range s.Fleet.Hosts {
-		instance, err := s.Instance(ctx, h)
-		if err != nil && !apierrors.IsNotFound(err) {
-			return nil, err
+// platformType is the platform that the user asked for.
+func (d *demo) platformType() (configv1.PlatformType, error) {
+	switch {
+	case d.platform == "" && d.machines > 0:
+		return configv1.AWSPlatformType, nil
+	case d.platform == "", strings.EqualFold(d.platform, string(configv1.NonePlatformType)):
+		if d.machines > 0 {
+			return "", errors.New("--machines needs a --platform that has Machines")
 		}
-		if err != nil {
-			instance = nil
-		}
-		rows[i] = row{host: h, instance: instance}
+		return configv1.NonePlatformType, nil
 	}
-	return rows, nil
-}
-
-// allSettled says whether each host is where it can get: Ready, or failed at least twice for the same reason.
-func allSettled(rows []row) bool {
-	const enough = 2
-	for _, r := range rows {
-		if r.instance == nil || r.instance.Status.Phase != v1alpha1.PhaseReady && r.instance.Status.Failures < enough {
-			return false
+	for _, name := range cloud.Platforms() {
+		if strings.EqualFold(name, d.platform) {
+			return configv1.PlatformType(name), nil
 		}
 	}
-	return true
+	return "", fmt.Errorf("--platform %s is not one of %s, none", d.platform, strings.Join(cloud.Platforms(), ", "))
 }
 
 // isTerminal says whether output can be redrawn.

@@ -10,8 +10,10 @@ import (
 	"path/filepath"
 	"time"
 
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/sim/sshd"
@@ -22,13 +24,17 @@ import (
 // report is out/demo.json.
 type report struct {
 	Instances []instanceReport `json:"instances"`
+	Machines  []machineReport  `json:"machines,omitempty"`
 	Removed   *removalReport   `json:"removed,omitempty"`
-	Seconds   float64          `json:"seconds"`
+	// RemovedMachine is the Machine that its MachineSet took away.
+	RemovedMachine *removalReport `json:"removedMachine,omitempty"`
+	Seconds        float64        `json:"seconds"`
 }
 
 type instanceReport struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
+	Source  string `json:"source"`
 	Phase   string `json:"phase"`
 	Node    string `json:"node"`
 	// Code, Reason and Message say why the host did not get there.
@@ -38,6 +44,14 @@ type instanceReport struct {
 	PhaseSeconds map[string]float64 `json:"phaseSeconds"`
 	// SSH is what the host's own SSH server counted until the host was where it is.
 	SSH sshd.Counters `json:"ssh"`
+}
+
+// machineReport is a Machine as its cloud sees it.
+type machineReport struct {
+	Name       string `json:"name"`
+	Phase      string `json:"phase"`
+	ProviderID string `json:"providerID"`
+	Node       string `json:"node"`
 }
 
 type removalReport struct {
@@ -61,7 +75,7 @@ func (r report) write(path string) error {
 	return nil
 }
 
-// finish reports on each host, and removes one that got there.
+// finish reports on each host, and removes one listed host and one Machine that got there.
 func (d *demo) finish(ctx context.Context, s *scene.Scene, out io.Writer) (report, []error) {
 	var problems []error
 	result := report{}
@@ -70,11 +84,19 @@ func (d *demo) finish(ctx context.Context, s *scene.Scene, out io.Writer) (repor
 		return result, []error{err}
 	}
 	var leaver *fleet.Host
+	var surplus *machinev1beta1.Machine
 	for _, r := range rows {
 		entry, err := reportOn(r)
 		problems = append(problems, err)
 		result.Instances = append(result.Instances, entry)
-		if err == nil {
+		if r.machine != nil {
+			result.Machines = append(result.Machines, reportOnMachine(r.machine))
+		}
+		switch {
+		case err != nil:
+		case r.machine != nil:
+			surplus = r.machine
+		default:
 			leaver = r.host
 		}
 	}
@@ -83,22 +105,41 @@ func (d *demo) finish(ctx context.Context, s *scene.Scene, out io.Writer) (repor
 		result.Removed = &removal
 		problems = append(problems, err)
 	}
+	if surplus != nil {
+		removal, err := removeMachine(ctx, s, surplus, out)
+		result.RemovedMachine = &removal
+		problems = append(problems, err)
+	}
 	return result, problems
+}
+
+func reportOnMachine(m *machinev1beta1.Machine) machineReport {
+	entry := machineReport{Name: m.Name, Phase: ptr.Deref(m.Status.Phase, ""), ProviderID: ptr.Deref(m.Spec.ProviderID, "")}
+	if m.Status.NodeRef != nil {
+		entry.Node = m.Status.NodeRef.Name
+	}
+	return entry
 }
 
 // reportOn says how a host is; the error is the reason if it did not get there.
 func reportOn(r row) (instanceReport, error) {
-	entry := instanceReport{Address: r.host.Address().Addr().String(), PhaseSeconds: map[string]float64{}, SSH: r.host.Server.Counters()}
+	entry := instanceReport{Name: r.name, Source: r.source(), PhaseSeconds: map[string]float64{}}
+	if r.host != nil {
+		entry.Address, entry.SSH = r.host.Address().Addr().String(), r.host.Server.Counters()
+	}
 	if r.instance == nil {
-		return entry, fmt.Errorf("host %s: no instance was made", entry.Address)
+		return entry, fmt.Errorf("host %s: no instance was made, it is in phase %s", r.name, r.phase())
 	}
 	status := r.instance.Status
-	entry.Name, entry.Phase, entry.Node = r.instance.Name, string(status.Phase), status.NodeName
+	entry.Phase, entry.Node = string(status.Phase), status.NodeName
 	for _, p := range status.Phases {
 		entry.PhaseSeconds[string(p.Phase)] = seconds(p)
 	}
-	if status.Phase == v1alpha1.PhaseReady {
+	if r.got() {
 		return entry, nil
+	}
+	if status.Phase == v1alpha1.PhaseReady {
+		return entry, fmt.Errorf("host %s is a node, and its Machine does not know: it is in phase %s", r.name, ptr.Deref(r.machine.Status.Phase, "-"))
 	}
 	entry.Code, entry.Reason, entry.Message = status.Code, status.Reason, status.Message
 	return entry, fmt.Errorf("host %s did not get there: %s %s: %s. %s", entry.Name, status.Code, status.Reason, status.Message, status.Fix)
@@ -135,5 +176,22 @@ func remove(ctx context.Context, s *scene.Scene, leaver *fleet.Host, out io.Writ
 		return result, errors.Join(fmt.Errorf("host %s is not clean", result.Name), fmt.Errorf("left behind: %v", result.Left))
 	}
 	fmt.Fprintf(out, "%s is clean, after %.1f s\n", result.Name, result.Seconds)
+	return result, nil
+}
+
+// removeMachine makes the MachineSet smaller by one, and checks that the Machine goes with everything that came with it.
+func removeMachine(ctx context.Context, s *scene.Scene, surplus *machinev1beta1.Machine, out io.Writer) (removalReport, error) {
+	began := time.Now()
+	result := removalReport{Name: surplus.Name}
+	fmt.Fprintf(out, "\nmaking the MachineSet smaller by one\n")
+	if err := s.Scale(ctx, surplus, machineSet, -1); err != nil {
+		return result, err
+	}
+	if err := s.WaitMachineGone(ctx, time.Minute, surplus); err != nil {
+		result.Left = []string{err.Error()}
+		return result, err
+	}
+	result.Clean, result.Seconds = true, time.Since(began).Seconds()
+	fmt.Fprintf(out, "Machine %s is gone, with its host, its node and its instance, after %.1f s\n", surplus.Name, result.Seconds)
 	return result, nil
 }

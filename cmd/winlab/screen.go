@@ -31,30 +31,33 @@ func (s *screen) show(rows []row) {
 		return
 	}
 	for _, r := range rows {
-		if r.instance == nil {
-			continue
-		}
-		status := r.instance.Status
-		text := string(status.Phase)
-		if status.Message != "" {
+		text := r.phase()
+		switch {
+		case r.instance == nil:
+		case r.instance.Status.Message != "":
 			text += "  " + problemOf(r.instance)
-		}
-		if status.Phase == v1alpha1.PhaseReady {
+		case r.got():
 			text += "  " + durations(r.instance)
 		}
-		if s.said[r.instance.Name] != text {
-			s.said[r.instance.Name] = text
-			fmt.Fprintf(s.out, "%6.1fs  %-12s  %s\n", time.Since(s.began).Seconds(), r.instance.Name, text)
+		if text != "-" && s.said[r.name] != text {
+			s.said[r.name] = text
+			fmt.Fprintf(s.out, "%6.1fs  %-13s  %s\n", time.Since(s.began).Seconds(), r.name, text)
 		}
 	}
 }
 
 // draw puts the table where the last one was.
 func (s *screen) draw(rows []row) {
-	lines := []string{fmt.Sprintf("%-14s %-13s %-10s %8s  %s", "ADDRESS", "PHASE", "NODE", "SECONDS", "PHASES, OR WHY IT WAITS")}
+	wide := len("NODE")
+	for _, r := range rows {
+		if r.instance != nil {
+			wide = max(wide, len(r.instance.Status.NodeName))
+		}
+	}
+	lines := []string{fmt.Sprintf("%-14s %-10s %-13s %-*s %8s  %s", "HOST", "SOURCE", "PHASE", wide, "NODE", "SECONDS", "PHASES, OR WHY IT WAITS")}
 	for _, r := range rows {
 		if r.instance == nil {
-			lines = append(lines, fmt.Sprintf("%-14s %-13s", r.host.Address().Addr(), "-"))
+			lines = append(lines, fmt.Sprintf("%-14s %-10s %-13s", r.name, r.source(), r.phase()))
 			continue
 		}
 		status := r.instance.Status
@@ -62,7 +65,7 @@ func (s *screen) draw(rows []row) {
 		if status.Message != "" {
 			why = problemOf(r.instance)
 		}
-		lines = append(lines, fmt.Sprintf("%-14s %-13s %-10s %8.1f  %s", r.instance.Spec.Address, status.Phase, status.NodeName, total(r.instance), why))
+		lines = append(lines, fmt.Sprintf("%-14s %-10s %-13s %-*s %8.1f  %s", r.name, r.source(), status.Phase, wide, status.NodeName, total(r.instance), why))
 		if status.Failures > 0 && status.Fix != "" {
 			lines = append(lines, fmt.Sprintf("%-14s fix: %s", "", status.Fix))
 		}

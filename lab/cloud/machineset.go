@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// deleteMachine on a Machine makes it the first to go when its MachineSet shrinks.
-const deleteMachine = "machine.openshift.io/delete-machine"
+// DeleteAnnotation on a Machine makes it the first to go when its MachineSet shrinks.
+const DeleteAnnotation = "machine.openshift.io/delete-machine"
 
 // sets keeps the number of Machines of each MachineSet.
 type sets struct {
@@ -99,7 +99,7 @@ func surplus(machines []machinev1beta1.Machine, count int) []machinev1beta1.Mach
 
 // weight says how much a Machine would be missed.
 func weight(machine *machinev1beta1.Machine) int {
-	_, marked := machine.Annotations[deleteMachine]
+	_, marked := machine.Annotations[DeleteAnnotation]
 	switch {
 	case marked:
 		return 0

@@ -10,6 +10,14 @@ import (
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 )
 
+// Platforms whose clouds there are here.
+func Platforms() []string {
+	return []string{
+		string(configv1.AWSPlatformType), string(configv1.AzurePlatformType), string(configv1.GCPPlatformType),
+		string(configv1.NutanixPlatformType), string(configv1.VSpherePlatformType),
+	}
+}
+
 // netBIOS is the longest name that Windows Setup gives a computer.
 const netBIOS = 15
 

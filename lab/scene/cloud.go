@@ -8,8 +8,12 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/cloud"
 	"github.com/windows-nodes/wmco/lab/fleet"
@@ -63,6 +67,49 @@ func (s *Scene) Machines(ctx context.Context, set string) ([]machinev1beta1.Mach
 		return nil, fmt.Errorf("listing the machines of set %s: %w", set, err)
 	}
 	return list.Items, nil
+}
+
+// Scale changes the number of Machines of a set by a difference. The given Machine is the first to go; nil leaves that to the set.
+func (s *Scene) Scale(ctx context.Context, first *machinev1beta1.Machine, set string, difference int32) error {
+	if first != nil {
+		patch := client.MergeFrom(first.DeepCopy())
+		metav1.SetMetaDataAnnotation(&first.ObjectMeta, cloud.DeleteAnnotation, "true")
+		if err := s.Client.Patch(ctx, first, patch); err != nil {
+			return fmt.Errorf("choosing machine %s: %w", first.Name, err)
+		}
+	}
+	object := &machinev1beta1.MachineSet{}
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: set}, object); err != nil {
+		return fmt.Errorf("reading MachineSet %s: %w", set, err)
+	}
+	patch := client.MergeFrom(object.DeepCopy())
+	object.Spec.Replicas = ptr.To(ptr.Deref(object.Spec.Replicas, 1) + difference)
+	if err := s.Client.Patch(ctx, object, patch); err != nil {
+		return fmt.Errorf("scaling MachineSet %s: %w", set, err)
+	}
+	return nil
+}
+
+// WaitMachineGone waits until a Machine has neither object, nor host, nor Node, nor instance.
+func (s *Scene) WaitMachineGone(ctx context.Context, patience time.Duration, machine *machinev1beta1.Machine) error {
+	return s.Await(ctx, patience, "machine "+machine.Name+" to be gone", func(ctx context.Context) (bool, string, error) {
+		if _, ok := s.Cloud.Host(machine.Name); ok {
+			return false, "its host is there", nil
+		}
+		things := map[string]client.Object{"machine": &machinev1beta1.Machine{}, "instance": &v1alpha1.WindowsInstance{}}
+		keys := map[string]client.ObjectKey{
+			"machine": client.ObjectKeyFromObject(machine), "instance": {Namespace: contract.OperatorNamespace, Name: machine.Name},
+		}
+		if machine.Status.NodeRef != nil {
+			things["node"], keys["node"] = &corev1.Node{}, client.ObjectKey{Name: machine.Status.NodeRef.Name}
+		}
+		for what, object := range things {
+			if err := s.Client.Get(ctx, keys[what], object); !apierrors.IsNotFound(err) {
+				return false, fmt.Sprintf("its %s is there", what), err
+			}
+		}
+		return true, "", nil
+	})
 }
 
 // onCloud says whether the scene has a cloud.

@@ -151,6 +151,7 @@ func (s *Scene) startHosts(ctx context.Context) (err error) {
 		return fmt.Errorf("starting hosts: %w", err)
 	}
 	s.run(func() error { return openshift.AssignSubnets(running, s.Cluster.Admin()) })
+	s.run(func() error { return openshift.FollowProxy(running, s.Cluster.Admin()) })
 	if s.options.onCloud() {
 		if err = s.newCloud(); err != nil {
 			return err
