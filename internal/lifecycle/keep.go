@@ -47,7 +47,10 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	if problem := Foreign(node, instance); problem != nil {
 		return Care{Node: node, Outcome: Wait(0, problem.Reason, "%s", problem.Detail)}, nil //nolint:nilerr // the outcome tells it
 	}
-	if err = w.mark(ctx, node, Marks{Instance: instance, Version: status.DesiredVersion}); err != nil {
+	if status.PublicKeyHash == "" {
+		status.PublicKeyHash = node.Annotations[contract.PublicKeyHashAnnotation] // as an operator that kept it there only left it
+	}
+	if err = w.mark(ctx, node, Marks{Instance: instance, KeyHash: status.PublicKeyHash, Version: status.DesiredVersion}); err != nil {
 		return Care{}, err
 	}
 	status.NodeUID = string(node.UID)

@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"context"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -27,4 +29,23 @@ func (w *Walker) keyFailed(instance *v1alpha1.WindowsInstance, key Key, err erro
 		}
 	}
 	instance.Status.KeyTrial = trial
+}
+
+// TryKey asks a host that has joined whether it lets a key in, over a connection that is closed at once. What came of it is in the
+// instance's status; it fails with the reason why not.
+func (w *Walker) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance, key Key) Outcome {
+	conn, err := w.Dialer.Dial(ctx, target(instance, key, ""))
+	if ctx.Err() != nil {
+		if err == nil {
+			_ = conn.Close() // nobody waits for it
+		}
+		return retry(ctx.Err())
+	}
+	if err != nil {
+		w.keyFailed(instance, key, err)
+		return Fail(err)
+	}
+	_ = conn.Close() // it has told what it was opened for
+	keyAccepted(instance, key)
+	return Done()
 }

@@ -114,6 +114,58 @@ func TestOnlyTheHostsOwnNodeIsAdopted(t *testing.T) {
 	}
 }
 
+func TestANodeIsWhoTheCloudSaysItIs(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		node, wanted string
+		marked       bool
+		foreign      bool
+	}{
+		"the same":                              {node: "aws:///z/i-1", wanted: "aws:///z/i-1"},
+		"the same but for its case":             {node: "azure:///subscriptions/A/resourceGroups/RG/x", wanted: "azure:///subscriptions/a/resourcegroups/rg/x"},
+		"the Node has none yet":                 {wanted: "aws:///z/i-1"},
+		"the instance has none":                 {node: "aws:///z/i-1"},
+		"another":                               {node: "aws:///z/i-2", wanted: "aws:///z/i-1", foreign: true},
+		"another, whatever its marks":           {node: "aws:///z/i-2", wanted: "aws:///z/i-1", marked: true, foreign: true},
+		"one that begins as the other":          {node: "aws:///z/i-12", wanted: "aws:///z/i-1", foreign: true},
+		"another in the zone of the same cloud": {node: "aws:///y/i-1", wanted: "aws:///z/i-1", foreign: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, i := node(), instance()
+			n.Spec.ProviderID, i.Spec.ProviderID = test.node, test.wanted
+			if test.marked {
+				n.Annotations = map[string]string{contract.InstanceAnnotation: "ns/10.0.0.1"}
+			}
+			if got := lifecycle.Foreign(n, i) != nil; got != test.foreign {
+				t.Errorf("foreign = %v", got)
+			}
+		})
+	}
+}
+
+func TestANodeWithTheAddressThatTheUserChoseIsTheHosts(t *testing.T) {
+	t.Parallel()
+	n, i := node(), instance()
+	n.Status.Addresses[0].Address, i.Spec.NodeIP = "192.0.2.7", "192.0.2.7"
+	if problem := lifecycle.Foreign(n, i); problem != nil {
+		t.Error(problem)
+	}
+}
+
+func TestANodeOfAMachineIsNotMarkedAsBroughtByItsOwner(t *testing.T) {
+	t.Parallel()
+	n, i := node(), instance()
+	i.Spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "win-a"}
+	i.Spec.Labels = map[string]string{"team": "blue"}
+	lifecycle.Marks{Instance: i}.Apply(n)
+	for label, wanted := range map[string]bool{contract.BYOHLabel: false, contract.WorkerLabel: false, contract.OSIDLabel: true, "team": true} {
+		if _, has := n.Labels[label]; has != wanted {
+			t.Errorf("has %s: %v", label, has)
+		}
+	}
+}
+
 func TestA10_TheFirstClaimOfANodeNameHolds(t *testing.T) {
 	t.Parallel()
 	claims := lifecycle.NewClaims()

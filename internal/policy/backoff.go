@@ -8,12 +8,26 @@ import (
 const (
 	backoffBase = 5 * time.Second
 	backoffMax  = 5 * time.Minute
+
+	// keyBackoffBase lets a key be authorised and tried within seconds; keyBackoffMax keeps what looks like an intruder to a host rare.
+	keyBackoffBase = 10 * time.Second
+	keyBackoffMax  = 30 * time.Minute
 )
 
 // Backoff is how long to wait after the n-th failure in a row, n from 1: 5 s, 10 s, 20 s … at most 5 min, and up to a fifth more by
 // jitter in [0,1), so that a fleet that failed together does not come back together.
 func Backoff(failures int32, jitter float64) time.Duration {
-	exponent := math.Min(float64(max(failures, 1)-1), 10)
-	wait := math.Min(float64(backoffBase)*math.Exp2(exponent), float64(backoffMax))
+	return doubled(backoffBase, backoffMax, failures, jitter)
+}
+
+// KeyBackoff is how long to wait before a host that has joined is asked again whether it lets a key in: 10 s, 20 s, 40 s … at most 30 min,
+// and up to a fifth more by jitter in [0,1).
+func KeyBackoff(failures int32, jitter float64) time.Duration {
+	return doubled(keyBackoffBase, keyBackoffMax, failures, jitter)
+}
+
+func doubled(base, limit time.Duration, failures int32, jitter float64) time.Duration {
+	exponent := math.Min(float64(max(failures, 1)-1), 16)
+	wait := math.Min(float64(base)*math.Exp2(exponent), float64(limit))
 	return time.Duration(wait * (1 + jitter/5)).Round(time.Millisecond)
 }

@@ -39,6 +39,8 @@ type Reconciler struct {
 	walker *lifecycle.Walker
 	events events.EventRecorder
 	meters *meters
+	// trials bound how many hosts are asked at once about a new key.
+	trials *lifecycle.Slots
 	now    func() time.Time
 	jitter func() float64
 
@@ -117,6 +119,9 @@ func (w *walk) proceed(ctx context.Context) (ctrl.Result, error) {
 	status := &w.instance.Status
 	changed := status.ObservedGeneration != w.instance.Generation
 	status.ObservedGeneration = w.instance.Generation
+	if changed && status.KeyTrial != nil {
+		status.KeyTrial.NextTime = nil // the user has changed something: try at once
+	}
 	switch {
 	case w.instance.Spec.Paused:
 		w.stand()
@@ -215,6 +220,14 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	var wait time.Duration
+	if proven := w.instance.Status.PublicKeyHash; care.Rejoin == nil {
+		if wait = w.tryKey(ctx); w.instance.Status.PublicKeyHash != proven {
+			if care, err = w.walker.Keep(ctx, w.instance); err != nil { // the Node shows it, too
+				return ctrl.Result{}, err
+			}
+		}
+	}
 	switch {
 	case care.Rejoin != nil:
 		logf.FromContext(ctx).Info("joining again", "reason", care.Rejoin.Reason, "detail", care.Rejoin.Detail)
@@ -229,7 +242,8 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 		w.instance.Status.Failures = 0
 	}
 	w.report(ctx, care.Outcome)
-	return w.result(ctx, care.Outcome.After)
+	w.sayKey(care.Outcome)
+	return w.result(ctx, soonest(care.Outcome.After, wait))
 }
 
 // config reads the settings; an absent object means the defaults.

@@ -3,6 +3,7 @@ package instance
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -46,6 +47,23 @@ func (s SecretKey) PrivateKey(ctx context.Context) (lifecycle.Key, error) {
 		return lifecycle.Key{}, err
 	}
 	return lifecycle.Key{PEM: pem, Hash: hash}, nil
+}
+
+// RememberLast makes of a function that parses a private key one that does so once for each key: some kinds take milliseconds, and the key
+// is asked for whenever a Node changes.
+func RememberLast(parse func(pem []byte) (string, error)) func(pem []byte) (string, error) {
+	var mu sync.Mutex
+	var last, hash string
+	var lastErr error
+	return func(pem []byte) (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if last == "" || last != string(pem) {
+			hash, lastErr = parse(pem)
+			last = string(pem)
+		}
+		return hash, lastErr
+	}
 }
 
 // BootstrapToken mints tokens of the cluster's node bootstrapper: bound to nothing but time, and good for one hour.

@@ -54,6 +54,7 @@ type rig struct {
 	clock    time.Time
 	version  string
 	noKey    error
+	key      lifecycle.Key
 	events   []told
 	// statusWrites counts patches of instances' status; broken fails writes ("status", "finalizer") and reads of settings ("settings").
 	statusWrites int
@@ -68,7 +69,7 @@ func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, erro
 	return blueprint.Desired{Version: r.version}, blueprint.Facts{APIServer: "https://api:6443"}, nil
 }
 func (r *rig) PrivateKey(context.Context) (lifecycle.Key, error) {
-	return lifecycle.Key{PEM: []byte("pem"), Hash: "hash"}, r.noKey
+	return r.key, r.noKey
 }
 func (r *rig) BootstrapToken(context.Context) (string, error) { return "token", nil }
 func (r *rig) Manifest() payload.Manifest {
@@ -94,6 +95,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{machines: map[string]*hosttest.Machine{}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), version: first, broken: map[string]error{}}
+	r.key = lifecycle.Key{PEM: []byte("pem"), Hash: "hash"}
 	for n, name := range []string{"win-a", "win-b", "win-c"} {
 		address := fmt.Sprintf("10.0.0.%d", n+1)
 		r.machines[address] = hosttest.New(name)
@@ -115,7 +117,8 @@ func (r *rig) restart(t *testing.T) {
 	now := func() time.Time { return r.clock }
 	r.Reconciler = &Reconciler{
 		client: r.api, events: r, meters: meters, now: now, jitter: func() float64 { return 0 },
-		lives: map[types.UID]*life{}, disrupted: map[string]bool{}, woken: make(chan event.GenericEvent, 100),
+		trials: lifecycle.NewSlots(trials, func(id types.UID) { r.wake(id) }),
+		lives:  map[types.UID]*life{}, disrupted: map[string]bool{}, woken: make(chan event.GenericEvent, 100),
 	}
 	r.walker, err = lifecycle.New(lifecycle.Options{
 		Client: r.api, Pods: kubefake.NewClientset(), Dialer: r, Payload: r, Desired: r, Keys: r, Tokens: r,

@@ -98,6 +98,7 @@ func (r *Reconciler) end(one *life) {
 	r.mu.Unlock()
 	r.arrived(one)
 	r.walker.Slots.Release(one.uid)
+	r.trials.Release(one.uid)
 	r.walker.Claims.Forget(one.uid)
 }
 

@@ -45,6 +45,7 @@ func Setup(mgr ctrl.Manager, options lifecycle.Options, changed <-chan event.Gen
 		now: options.Now, jitter: rand.Float64, lives: map[types.UID]*life{}, disrupted: map[string]bool{},
 		woken: make(chan event.GenericEvent, wakes),
 	}
+	r.trials = lifecycle.NewSlots(trials, r.wake)
 	options.Slots = lifecycle.NewSlots(defaultJoins, r.wake)
 	options.Claims = lifecycle.NewClaims()
 	if r.walker, err = lifecycle.New(options); err != nil {

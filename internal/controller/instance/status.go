@@ -52,6 +52,7 @@ func (w *walk) passed(phase v1alpha1.Phase) {
 	switch phase {
 	case v1alpha1.PhaseConnecting:
 		w.condition(v1alpha1.ConditionReachable, metav1.ConditionTrue, "Connected", "the host let us in")
+		w.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted, "the present private key let us in")
 	case v1alpha1.PhasePreflight:
 		w.condition(v1alpha1.ConditionPreflightPassed, metav1.ConditionTrue, "Passed", "the host meets every requirement")
 	}

@@ -34,9 +34,12 @@ func TestInstancesFollowEntries(t *testing.T) {
 		instances []v1alpha1.WindowsInstance
 		want      steps
 	}{
-		"a new entry":       {[]inventory.Entry{{Name: "h", Address: "h", User: "a", Port: 22}}, nil, nil, steps{Create: 1}},
-		"nothing changed":   {[]inventory.Entry{{Name: "h", Address: "h", User: "a", Port: 22}}, nil, []v1alpha1.WindowsInstance{projected("h", nil)}, steps{}},
-		"another user":      {[]inventory.Entry{{Name: "h", Address: "h", User: "b", Port: 22}}, nil, []v1alpha1.WindowsInstance{projected("h", nil)}, steps{Update: 1}},
+		"a new entry":     {[]inventory.Entry{{Name: "h", Address: "h", User: "a", Port: 22}}, nil, nil, steps{Create: 1}},
+		"nothing changed": {[]inventory.Entry{{Name: "h", Address: "h", User: "a", Port: 22}}, nil, []v1alpha1.WindowsInstance{projected("h", nil)}, steps{}},
+		"another user":    {[]inventory.Entry{{Name: "h", Address: "h", User: "b", Port: 22}}, nil, []v1alpha1.WindowsInstance{projected("h", nil)}, steps{Update: 1}},
+		"somebody else has the address": {[]inventory.Entry{{Name: "h", Address: "H", User: "a", Port: 22}}, nil, []v1alpha1.WindowsInstance{projected("win-abc", func(i *v1alpha1.WindowsInstance) {
+			i.Spec.Address, i.Spec.Source = "h", &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "win-abc"}
+		})}, steps{Rejected: 1}},
 		"the entry is gone": {nil, nil, []v1alpha1.WindowsInstance{projected("h", nil)}, steps{Remove: 1}},
 		"the entry can't be read any more, so its node stays": {nil, bad, []v1alpha1.WindowsInstance{projected("h", nil)}, steps{Rejected: 1}},
 		"an instance of a user is none of ours":               {nil, nil, []v1alpha1.WindowsInstance{projected("h", func(i *v1alpha1.WindowsInstance) { i.Spec.Source = nil })}, steps{}},

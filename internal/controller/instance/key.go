@@ -1,0 +1,93 @@
+package instance
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+const (
+	// trials is how many hosts are asked at once whether they let a new key in. A handshake takes a host a second or so, and the fleet
+	// has time: nothing waits for the answer.
+	trials = 16
+	// trialRetry is a safety net for a host whose turn to be asked has not come: its turn is an event.
+	trialRetry = time.Minute
+)
+
+// tryKey finds out whether the present private key lets us in where another one last did. It asks the host once for each key, and again
+// after ever longer waits if that was no yes. wait is when to come again; 0 when there is nothing to find out.
+func (w *walk) tryKey(ctx context.Context) (wait time.Duration) {
+	key, err := w.walker.Keys.PrivateKey(ctx)
+	if err != nil {
+		return 0 // there is no usable key to ask about; when there is, it is an event
+	}
+	status := &w.instance.Status
+	if status.PublicKeyHash == key.Hash {
+		status.KeyTrial = nil
+		w.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted, "the present private key let us in")
+		return 0
+	}
+	if trial := status.KeyTrial; trial != nil && trial.PublicKeyHash == key.Hash && trial.NextTime != nil {
+		if wait = trial.NextTime.Sub(w.now()); wait > 0 {
+			return wait
+		}
+	}
+	if !w.trials.Acquire(w.instance.UID) {
+		return trialRetry
+	}
+	defer w.trials.Release(w.instance.UID)
+	work, ended := w.interruptible(ctx, w.life)
+	defer ended()
+	outcome := w.walker.TryKey(work, w.instance, key)
+	if outcome.IsDone() {
+		logf.FromContext(ctx).Info("host lets the new key in", "publicKeyHash", key.Hash)
+		w.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted, "the present private key let us in")
+		return 0
+	}
+	if work.Err() != nil || status.KeyTrial == nil {
+		return outcome.After // we are stopping, the instance leaves, or the host was not asked at all
+	}
+	return w.notLetIn(ctx, outcome.Problem)
+}
+
+// keyAccepted is the reason of a KeyAuthorized condition that is True.
+const keyAccepted contract.Reason = "KeyAccepted"
+
+// notLetIn writes down that the key did not let us in, and when it is tried again.
+func (w *walk) notLetIn(ctx context.Context, problem *contract.Problem) time.Duration {
+	trial := w.instance.Status.KeyTrial
+	wait := policy.KeyBackoff(trial.Failures, w.jitter())
+	next := microless(w.now().Add(wait))
+	trial.NextTime = &next
+	state, reason := metav1.ConditionUnknown, problem.Reason
+	if trial.Refusals > 0 {
+		state, reason = metav1.ConditionFalse, contract.ReasonKeyNotAuthorized
+	}
+	w.condition(v1alpha1.ConditionKeyAuthorized, state, reason, problem.Detail+". "+reason.Fix())
+	logf.FromContext(ctx).Info("host does not let the new key in", "reason", problem.Reason, "detail", problem.Detail, "failures", trial.Failures, "retryIn", wait.String())
+	return wait
+}
+
+// sayKey puts a key that a joined host refuses on show, where nothing else is to be said of it. Its node serves on.
+func (w *walk) sayKey(outcome lifecycle.Outcome) {
+	trial := w.instance.Status.KeyTrial
+	if !outcome.IsDone() || trial == nil || trial.Refusals == 0 {
+		return
+	}
+	w.say(contract.ReasonKeyNotAuthorized, "the host lets in an earlier private key, and not the present one", contract.ReasonKeyNotAuthorized.Fix())
+}
+
+// soonest of two waits, of which 0 is none.
+func soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,209 @@
+package instance
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+)
+
+// rotate replaces the private key.
+func (r *rig) rotate(name string) { r.key = lifecycle.Key{PEM: []byte(name), Hash: "hash of " + name} }
+
+// joined is a host that let key a in.
+func joined(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(t, listed(1)...)
+	r.rotate("a")
+	r.machine(1).Authorize("a")
+	r.join(t, 1)
+	return r
+}
+
+// shown is the hash that the Node shows.
+func (r *rig) shown(t *testing.T, n int) string {
+	t.Helper()
+	node := &corev1.Node{}
+	if err := r.api.Get(t.Context(), types.NamespacedName{Name: r.machine(n).Facts().Hostname}, node); err != nil {
+		t.Fatal(err)
+	}
+	return node.Annotations[contract.PublicKeyHashAnnotation]
+}
+
+func TestANewKeyThatIsLetInIsTriedOnceAndShown(t *testing.T) {
+	t.Parallel()
+	r := joined(t)
+	if i := r.get(t, 1); i.Status.PublicKeyHash != "hash of a" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" || r.shown(t, 1) != "hash of a" {
+		t.Fatalf("status %+v; the Node shows %q", i.Status, r.shown(t, 1))
+	}
+	r.machine(1).Authorize("a", "b")
+	r.rotate("b")
+	for range 3 {
+		r.reconcile(t, 1)
+	}
+	i := r.get(t, 1)
+	if i.Status.PublicKeyHash != "hash of b" || i.Status.KeyTrial != nil || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" || r.shown(t, 1) != "hash of b" {
+		t.Errorf("status %+v; the Node shows %q", i.Status, r.shown(t, 1))
+	}
+	if r.machine(1).Dials() != 2 || r.machine(1).Open() != 0 || len(r.machine(1).Calls()) != 3 {
+		t.Errorf("%d connections, %d open, calls %v", r.machine(1).Dials(), r.machine(1).Open(), r.machine(1).Calls())
+	}
+}
+
+func TestARefusedKeyIsReportedAndTheNodeServesOn(t *testing.T) {
+	t.Parallel()
+	r := joined(t)
+	r.rotate("b")
+	dials := r.machine(1).Dials()
+	for n, wait := range []time.Duration{10, 20, 40, 80, 160, 320, 640, 1280, 1800, 1800} {
+		if result := r.reconcile(t, 1); result.RequeueAfter != wait*time.Second {
+			t.Fatalf("try %d: again after %s", n+1, result.RequeueAfter)
+		}
+		if n == 2 {
+			r.restart(t) // another operator knows it from the status
+		}
+		if result := r.reconcile(t, 1); result.RequeueAfter != wait*time.Second {
+			t.Fatalf("try %d, looked at again: again after %s", n+1, result.RequeueAfter)
+		}
+		if got := r.machine(1).Dials() - dials; got != n+1 {
+			t.Fatalf("after try %d there were %d connections", n+1, got)
+		}
+		r.clock = r.clock.Add(wait * time.Second)
+	}
+	i := r.get(t, 1)
+	if i.Status.Phase != v1alpha1.PhaseReady || condition(i, v1alpha1.ConditionReady) != "True NodeReady" || condition(i, v1alpha1.ConditionProgressing) != "False NodeReady" || i.Status.Failures != 0 {
+		t.Errorf("the node that serves is shown as %+v", i.Status)
+	}
+	if condition(i, v1alpha1.ConditionKeyAuthorized) != "False KeyNotAuthorized" || i.Status.Code != "W207" || !strings.Contains(i.Status.Fix, "authorized_keys") {
+		t.Errorf("the key is shown as %+v", i.Status)
+	}
+	if trial := i.Status.KeyTrial; i.Status.PublicKeyHash != "hash of a" || trial == nil || trial.PublicKeyHash != "hash of b" || trial.Refusals != 10 || r.shown(t, 1) != "hash of a" {
+		t.Errorf("status %+v", i.Status)
+	}
+	r.reconcile(t, 1)
+	before := r.machine(1).Dials()
+	r.machine(1).Authorize("b")
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Labels = map[string]string{"a": "b"} })
+	r.reconcile(t, 1) // the user has changed something, so nobody waits for the half hour to pass
+	if i = r.get(t, 1); r.machine(1).Dials() != before+1 || i.Status.PublicKeyHash != "hash of b" || i.Status.Code != "W705" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
+		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-before, i.Status)
+	}
+}
+
+func TestAKeyThatComesBackIsKnown(t *testing.T) {
+	t.Parallel()
+	r := joined(t)
+	r.rotate("b")
+	r.reconcile(t, 1)
+	r.restart(t)
+	r.rotate("a")
+	dials := r.machine(1).Dials()
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); r.machine(1).Dials() != dials || i.Status.KeyTrial != nil || i.Status.PublicKeyHash != "hash of a" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
+		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-dials, i.Status)
+	}
+	r.rotate("b") // what was found out about it may not hold any more: it is asked anew
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); r.machine(1).Dials() != dials+1 || i.Status.KeyTrial.Refusals != 1 {
+		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-dials, i.Status)
+	}
+}
+
+func TestAHostThatCanNotBeAskedRefusesNothing(t *testing.T) {
+	t.Parallel()
+	r := joined(t)
+	r.rotate("b")
+	r.machine(1).Fail(hosttest.Dialling, unreachable())
+	r.reconcile(t, 1)
+	i := r.get(t, 1)
+	if condition(i, v1alpha1.ConditionKeyAuthorized) != "Unknown Unreachable" || condition(i, v1alpha1.ConditionReady) != "True NodeReady" || i.Status.Code != "W705" || i.Status.KeyTrial.Refusals != 0 {
+		t.Errorf("status %+v", i.Status)
+	}
+}
+
+func TestWithoutAKeyNobodyIsAsked(t *testing.T) {
+	t.Parallel()
+	r := joined(t)
+	r.rotate("b")
+	r.noKey = contract.NewProblem(contract.ReasonPrivateKeyMissing, "none")
+	dials := r.machine(1).Dials()
+	if result := r.reconcile(t, 1); result.RequeueAfter != 0 || r.machine(1).Dials() != dials || r.get(t, 1).Status.KeyTrial != nil {
+		t.Errorf("asked %d times, status %+v", r.machine(1).Dials()-dials, r.get(t, 1).Status)
+	}
+}
+
+func TestFewHostsAreAskedAtOnce(t *testing.T) {
+	t.Parallel()
+	r := joined(t)
+	r.trials.SetLimit(1)
+	r.trials.Acquire("another")
+	r.rotate("b")
+	dials := r.machine(1).Dials()
+	if result := r.reconcile(t, 1); result.RequeueAfter != trialRetry || r.machine(1).Dials() != dials {
+		t.Errorf("again after %s, %d connections", result.RequeueAfter, r.machine(1).Dials()-dials)
+	}
+	r.trials.Release("another")
+	if len(r.woken) != 1 {
+		t.Fatal("nobody was told that it is the next one's turn")
+	}
+	r.reconcile(t, 1)
+	if r.machine(1).Dials() != dials+1 || r.trials.Held() != 0 {
+		t.Errorf("%d connections, %d places held", r.machine(1).Dials()-dials, r.trials.Held())
+	}
+}
+
+func TestAHostOnItsWayInTellsHowItTakesTheKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.rotate("b")
+	r.machine(1).Authorize("a")
+	for range 3 {
+		r.reconcile(t, 1)
+		r.clock = r.clock.Add(time.Minute)
+	}
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	trial := r.get(t, 1).Status.KeyTrial
+	if trial == nil || trial.Refusals != 3 || trial.PublicKeyHash != "hash of b" || !trial.RefusedSince.Time.Equal(start) {
+		t.Fatalf("trial %+v", trial)
+	}
+	r.rotate("c") // starts anew
+	r.reconcile(t, 1)
+	if trial = r.get(t, 1).Status.KeyTrial; trial.Refusals != 1 || !trial.RefusedSince.Time.After(start) {
+		t.Errorf("trial %+v", trial)
+	}
+	r.rotate("a")
+	r.clock = r.clock.Add(time.Minute)
+	r.join(t, 1)
+	if i := r.get(t, 1); i.Status.KeyTrial != nil || i.Status.PublicKeyHash != "hash of a" {
+		t.Errorf("status %+v", i.Status)
+	}
+}
+
+func TestAKeyIsParsedOnceWhileItIsTheSame(t *testing.T) {
+	t.Parallel()
+	var parsed []string
+	parse := RememberLast(func(pem []byte) (string, error) {
+		parsed = append(parsed, string(pem))
+		if string(pem) == "bad" {
+			return "", contract.NewProblem(contract.ReasonPrivateKeyInvalid, "bad")
+		}
+		return "hash of " + string(pem), nil
+	})
+	for _, pem := range []string{"a", "a", "bad", "bad", "b", "a", "", ""} {
+		hash, err := parse([]byte(pem))
+		if (err != nil) != (pem == "bad") || err == nil && hash != "hash of "+pem {
+			t.Errorf("%q: %q, %v", pem, hash, err)
+		}
+	}
+	if want := []string{"a", "bad", "b", "a", "", ""}; !slices.Equal(parsed, want) {
+		t.Errorf("parsed %q, want %q", parsed, want)
+	}
+}
