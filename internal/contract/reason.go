@@ -169,7 +169,7 @@ func Explanations() []Explanation {
 		{ReasonNotSSH, 205, "Something other than an SSH server answers, or it does not speak in time.", "Check the address and port, and whether sshd on the host is overloaded."},
 		{ReasonNoSFTP, 206, "The host's SSH server lets us in but offers no file transfer.", "Have the line \"Subsystem sftp sftp-server.exe\" in C:\\ProgramData\\ssh\\sshd_config and restart sshd."},
 		{ReasonHostKeyUnproven, 207, "The host announces SSH host keys of its own and does not prove that it has them.", "Find out what answers at this address: a host with OpenSSH proves its keys. Then delete the Machine, or set spec.hostKey of the WindowsInstance."},
-		{ReasonKeyNotAuthorized, 207, "The host has joined with an earlier private key and refuses the present one.", "Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the host. Until then the node works on, and only what needs SSH waits. A Machine is replaced by itself, as far as the rollout budget and its MachineSet allow."},
+		{ReasonKeyNotAuthorized, 208, "The host has joined with an earlier private key and refuses the present one.", "Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the host. Until then the node works on, and only what needs SSH waits. A Machine is replaced by itself, as far as the rollout budget and its MachineSet allow."},
 
 		{ReasonBuildUnsupported, 301, "The Windows build is not one that containers of the supported releases run on.", "Use Windows Server 2019 (17763), 2022 (20348) or 2025 (26100)."},
 		{ReasonDiskFull, 302, "The system drive has too little room for the payload and images.", "Free space on drive C: or enlarge it."},

@@ -82,7 +82,7 @@ func TestARefusedKeyIsReportedAndTheNodeServesOn(t *testing.T) {
 	if i.Status.Phase != v1alpha1.PhaseReady || condition(i, v1alpha1.ConditionReady) != "True NodeReady" || condition(i, v1alpha1.ConditionProgressing) != "False NodeReady" || i.Status.Failures != 0 {
 		t.Errorf("the node that serves is shown as %+v", i.Status)
 	}
-	if condition(i, v1alpha1.ConditionKeyAuthorized) != "False KeyNotAuthorized" || i.Status.Code != "W207" || !strings.Contains(i.Status.Fix, "authorized_keys") {
+	if condition(i, v1alpha1.ConditionKeyAuthorized) != "False KeyNotAuthorized" || i.Status.Code != "W208" || !strings.Contains(i.Status.Fix, "authorized_keys") {
 		t.Errorf("the key is shown as %+v", i.Status)
 	}
 	if trial := i.Status.KeyTrial; i.Status.PublicKeyHash != "hash of a" || trial == nil || trial.PublicKeyHash != "hash of b" || trial.Refusals != 10 || r.shown(t, 1) != "hash of a" {
