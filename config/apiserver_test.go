@@ -107,6 +107,7 @@ func allowedToDaemons(t *testing.T) map[string]attempt {
 		"writes nothing new":                 patch("win-a", `{}`),
 		"lists its own Node":                 listOwnNode,
 		"reads the published manifest":       listConfigMap("windows-services-1"),
+		"reads the Secret beside it":         listSecret("windows-services-1"),
 		"asks for its certificate and waits": func(ctx context.Context, c kubernetes.Interface) error { return ask(ctx, c, request) },
 	}
 }
@@ -151,13 +152,16 @@ func refusedToDaemons(t *testing.T) map[string]attempt {
 			_, err := c.CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
 			return err
 		},
-		"reads the list of hosts":               readConfigMap(contract.OperatorNamespace, contract.InstancesConfigMap),
-		"reads a manifest that no node uses":    readConfigMap(contract.OperatorNamespace, "windows-services-0"),
-		"reads a ConfigMap elsewhere":           readConfigMap("kube-system", "extension-apiserver-authentication"),
-		"lists the ConfigMaps of our namespace": listConfigMap(""),
-		"writes the published manifest":         writeConfigMap,
-		"reads the instances":                   raw("/apis/windowsmachineconfig.openshift.io/v1alpha1/namespaces/" + contract.OperatorNamespace + "/windowsinstances"),
-		"reads the settings":                    raw("/apis/windowsmachineconfig.openshift.io/v1alpha1/windowsmachineconfigs"),
+		"reads a published Secret that no node uses": readSecret(contract.OperatorNamespace, "windows-services-0"),
+		"lists the secrets of our namespace":         listSecret(""),
+		"writes the published Secret":                writeSecret,
+		"reads the list of hosts":                    readConfigMap(contract.OperatorNamespace, contract.InstancesConfigMap),
+		"reads a manifest that no node uses":         readConfigMap(contract.OperatorNamespace, "windows-services-0"),
+		"reads a ConfigMap elsewhere":                readConfigMap("kube-system", "extension-apiserver-authentication"),
+		"lists the ConfigMaps of our namespace":      listConfigMap(""),
+		"writes the published manifest":              writeConfigMap,
+		"reads the instances":                        raw("/apis/windowsmachineconfig.openshift.io/v1alpha1/namespaces/" + contract.OperatorNamespace + "/windowsinstances"),
+		"reads the settings":                         raw("/apis/windowsmachineconfig.openshift.io/v1alpha1/windowsmachineconfigs"),
 		"reads pods": func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 			return err
@@ -227,6 +231,7 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	operator := connect(t, config)
+	waitForReaderPolicy(t, operator)
 	t.Run("A34 the policy does not bind the operator", func(t *testing.T) {
 		if err := patch("win-b", `{"metadata":{"labels":{"node-role.kubernetes.io/worker":""}}}`)(t.Context(), operator); err != nil {
 			t.Error(err)
@@ -242,6 +247,7 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 			return err
 		},
 		"lets daemons read another manifest": letDaemonsRead("configmaps", "windows-services-0"),
+		"lets daemons read its Secret":       letDaemonsRead("secrets", "windows-services-0"),
 		"asks for the certificate of a daemon": func(ctx context.Context, c kubernetes.Interface) error {
 			return ask(ctx, c, daemonRequest(t, "wicd-win-a-3"))
 		},
@@ -253,19 +259,21 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 		})
 	}
 	for name, try := range map[string]attempt{
-		"A36 reads another secret of its namespace": readSecret(contract.OperatorNamespace, "other"),
-		"A36 reads the cluster's pull secret":       readSecret(contract.ConfigNamespace, "other"),
+		"A36 reads another secret of the cluster": readSecret(contract.ConfigNamespace, "other"),
 		"A36 lists secrets": func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
 			return err
 		},
-		"A36 reads a ConfigMap elsewhere":      readConfigMap("kube-system", "extension-apiserver-authentication"),
-		"A36 mints a token of its own account": token(contract.OperatorNamespace, contract.OperatorServiceAccount),
-		"A36 mints a token of another account": token("kube-system", "default"),
-		"A36 lets daemons read a secret":       letDaemonsRead("secrets", "other"),
-		"A36 makes a Node":                     makeNode,
-		"A36 writes a Node's status":           patchStatus("win-a"),
-		"A36 makes itself an administrator":    widen,
+		"A36 reads a ConfigMap elsewhere":         readConfigMap("kube-system", "extension-apiserver-authentication"),
+		"A36 mints a token of its own account":    token(contract.OperatorNamespace, contract.OperatorServiceAccount),
+		"A36 mints a token of another account":    token("kube-system", "default"),
+		"A36 lets daemons read a secret":          letDaemonsRead("secrets", "other"),
+		"A36 lets daemons read the private key":   letDaemonsRead("secrets", contract.PrivateKeySecret),
+		"A36 lets daemons read the list of hosts": letDaemonsRead("configmaps", contract.InstancesConfigMap),
+		"A36 lets daemons read all ConfigMaps":    letDaemonsRead("configmaps", ""),
+		"A36 makes a Node":                        makeNode,
+		"A36 writes a Node's status":              patchStatus("win-a"),
+		"A36 makes itself an administrator":       widen,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := try(t.Context(), operator); !apierrors.IsForbidden(err) {
@@ -326,7 +334,7 @@ func prepare(t *testing.T, admin kubernetes.Interface) {
 		_, err := admin.CoreV1().ConfigMaps(contract.OperatorNamespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		failures = append(failures, err)
 	}
-	for _, name := range []string{contract.PrivateKeySecret, "other"} {
+	for _, name := range []string{contract.PrivateKeySecret, "other", "windows-services-0", "windows-services-1"} {
 		_, err := admin.CoreV1().Secrets(contract.OperatorNamespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		failures = append(failures, err)
 	}
@@ -335,7 +343,9 @@ func prepare(t *testing.T, admin kubernetes.Interface) {
 	failures = append(failures, err)
 	_, err = admin.RbacV1().Roles(contract.OperatorNamespace).Create(ctx, &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: contract.ServicesReaderRole},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"windows-services-1"}, Verbs: []string{"list", "watch"}}},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{""}, Resources: []string{"configmaps", "secrets"}, ResourceNames: []string{"windows-services-1"}, Verbs: []string{"list", "watch"},
+		}},
 	}, metav1.CreateOptions{})
 	if err = errors.Join(append(failures, err)...); err != nil {
 		t.Fatal(err)
@@ -353,6 +363,14 @@ func waitForPolicies(t *testing.T, daemon kubernetes.Interface) {
 		_, node := daemon.CoreV1().Nodes().Patch(ctx, "win-a", types.MergePatchType, label, metav1.PatchOptions{DryRun: dry})
 		_, request := daemon.CertificatesV1().CertificateSigningRequests().Create(ctx, foreign, metav1.CreateOptions{DryRun: dry})
 		return refusedByPolicy(node) && refusedByPolicy(request)
+	})
+}
+
+// waitForReaderPolicy waits until the API server judges by the policy about the role of daemons.
+func waitForReaderPolicy(t *testing.T, operator kubernetes.Interface) {
+	t.Helper()
+	until(t, func(ctx context.Context) bool {
+		return refusedByPolicy(letDaemonsRead("secrets", "probe")(ctx, operator))
 	})
 }
 
@@ -486,6 +504,26 @@ func listConfigMap(name string) attempt {
 	}
 }
 
+// listSecret does the same for a Secret.
+func listSecret(name string) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		options := metav1.ListOptions{}
+		if name != "" {
+			options = onlyThe(name)
+		}
+		list, err := c.CoreV1().Secrets(contract.OperatorNamespace).List(ctx, options)
+		if err == nil && len(list.Items) != 1 {
+			return errors.New("it got another number of Secrets than one")
+		}
+		return err
+	}
+}
+
+func writeSecret(ctx context.Context, c kubernetes.Interface) error {
+	_, err := c.CoreV1().Secrets(contract.OperatorNamespace).Patch(ctx, "windows-services-1", types.MergePatchType, []byte(`{"data":{"a":"Yg=="}}`), metav1.PatchOptions{})
+	return err
+}
+
 func writeConfigMap(ctx context.Context, c kubernetes.Interface) error {
 	_, err := c.CoreV1().ConfigMaps(contract.OperatorNamespace).Patch(ctx, "windows-services-1", types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{})
 	return err
@@ -499,7 +537,10 @@ func letDaemonsRead(resource, name string) attempt {
 			return errors.Join(err, fmt.Errorf("%d roles", len(list.Items)))
 		}
 		role := &list.Items[0]
-		role.Rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: []string{name}, Verbs: []string{"list", "watch"}}}
+		role.Rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{resource}, Verbs: []string{"list", "watch"}}}
+		if name != "" {
+			role.Rules[0].ResourceNames = []string{name}
+		}
 		_, err = c.RbacV1().Roles(contract.OperatorNamespace).Update(ctx, role, metav1.UpdateOptions{})
 		return err
 	}

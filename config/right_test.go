@@ -81,7 +81,9 @@ func checkRule(t *testing.T, where place, rule rbacv1.PolicyRule) {
 	for _, resource := range rule.Resources {
 		switch resource {
 		case "secrets", "serviceaccounts/token", "signers":
-			if len(rule.ResourceNames) == 0 {
+			// In its own namespace the operator publishes Secrets whose names follow from their content.
+			own := resource == "secrets" && where.namespace == contract.OperatorNamespace
+			if len(rule.ResourceNames) == 0 && !creates && !own {
 				t.Errorf("%v has %s of any name: %v", where, resource, rule)
 			}
 		case "leases", "roles":

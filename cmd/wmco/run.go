@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -79,7 +78,8 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	facts, err := cluster.NewReader(cluster.Options{
-		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: clients.Discovery(), Proxy: blueprint.ProxyFromEnvironment(o.environment),
+		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: clients.Discovery(), Namespace: o.namespace,
+		Proxy: blueprint.ProxyFromEnvironment(o.environment),
 	})
 	if err != nil {
 		return err
@@ -98,13 +98,10 @@ func newManager(restConfig *rest.Config, o options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("making a scheme: %w", err)
 	}
 	byObject := map[client.Object]cache.ByObject{
-		&corev1.Secret{}: {Namespaces: map[string]cache.Config{
-			o.namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", contract.PrivateKeySecret)},
-		}},
 		&v1alpha1.WindowsInstance{}:      {Namespaces: map[string]cache.Config{o.namespace: {}}},
 		&v1alpha1.WindowsMachineConfig{}: {Field: fields.OneTermEqualSelector("metadata.name", contract.MachineConfigObject)},
 	}
-	maps.Copy(byObject, publish.CacheByObject(o.namespace, &cluster.Reader{}))
+	maps.Copy(byObject, publish.CacheByObject(o.namespace, cluster.Inputs(o.namespace)))
 	lock, err := leaderLock(restConfig, o)
 	if err != nil {
 		return nil, err

@@ -1,8 +1,14 @@
 package blueprint_test
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/hex"
+	"encoding/pem"
+	"math/big"
 	"net/netip"
 	"slices"
 	"strings"
@@ -38,8 +44,48 @@ func input() blueprint.Input {
 		Payload:         complete(),
 		Logging:         blueprint.DefaultLogging(),
 		OperatorVersion: "0.1.0",
-		ExporterTLS:     true,
+		Salt:            []byte("0123456789abcdef"),
+		Now:             day(0),
 	}
+}
+
+// day is a time on the n-th day of the tests.
+func day(n int) time.Time { return time.Date(2026, 1, 1+n, 12, 0, 0, 0, time.UTC) }
+
+// pair is a certificate and its key, the same ones for the same name each time. The last word may be "authority" or "expired".
+func pair(t *testing.T, name string, words ...string) blueprint.KeyPair {
+	t.Helper()
+	seed := sha256.Sum256([]byte(name))
+	key := ed25519.NewKeyFromSeed(seed[:])
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, BasicConstraintsValid: true, IsCA: slices.Contains(words, "authority"),
+		NotBefore: day(-1000), NotAfter: day(1000),
+	}
+	if slices.Contains(words, "expired") {
+		template.NotAfter = day(-1)
+	}
+	parent := template
+	if slices.Contains(words, "issued") {
+		parent = &x509.Certificate{Subject: pkix.Name{CommonName: "issuer of " + name}}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return blueprint.KeyPair{
+		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}),
+	}
+}
+
+// authority is a CA certificate in PEM.
+func authority(t *testing.T, name string, words ...string) string {
+	t.Helper()
+	return string(pair(t, name, append(words, "authority")...).Certificate)
 }
 
 // complete is a payload with everything in it.

@@ -38,6 +38,8 @@ func containerd(in Input, bin binaries) (part, error) {
 			Command: command(contract.PathContainerd, "--config="+contract.PathContainerdConfig,
 				"--log-file="+logFile("containerd", "containerd"), "--run-service", "--log-level="+level(in.Spec.Logging.Debug)),
 			Bootstrap: true, Priority: 0, Disruptive: true,
+			// As a service it writes to a file of its own or nowhere, and it has no limits for that.
+			Log: in.Logging.log(logFile("containerd", "containerd"), false),
 		}},
 		files: []contract.File{{Path: contract.PathContainerdConfig, Content: config, Services: []string{contract.ServiceContainerd}}},
 	}, nil

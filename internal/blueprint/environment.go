@@ -1,11 +1,14 @@
 package blueprint
 
 import (
-	"fmt"
 	"maps"
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // Environment variables of a proxy, as every program understands them.
@@ -35,26 +38,57 @@ func (p Proxy) variables() map[string]string {
 	return all
 }
 
-// environment gives the variables that nodes get. A proxy that wants a password is left out: whatever is in a manifest can be read by
-// everyone who may read ConfigMaps in the operator's namespace.
-func environment(p Proxy) (variables map[string]string, off []Off) {
-	variables = p.variables()
+// environment sorts the variables that nodes get into those that everybody may know and those that hold a password. A variable that can't be used keeps
+// the value that it had before.
+func environment(p Proxy, before Desired) (public, secret map[string]string, rejected []*contract.Problem) {
+	variables := p.variables()
+	had := contract.Environment(before.Manifest, before.Confidential)
+	public, secret = map[string]string{}, map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
-		if name != variableNoProxy && hasCredentials(variables[name]) {
-			delete(variables, name)
-			off = append(off, Off{
-				Feature: FeatureProxy,
-				Reason:  fmt.Sprintf("%s has credentials, which are not published; use a proxy that lets the nodes' addresses through", name),
-			})
+		value := variables[name]
+		if why := flaw(name, value); why != "" {
+			rejected = append(rejected, contract.NewProblem(contract.ReasonProxyInvalid, "%s of the cluster's proxy %s", name, why))
+			if value = had[name]; value == "" {
+				continue
+			}
+		}
+		if name != variableNoProxy && hasCredentials(value) {
+			secret[name] = value
+		} else {
+			public[name] = value
 		}
 	}
-	if len(variables) == 0 {
-		variables = nil
-	}
-	return variables, off
+	return public, secret, rejected
 }
 
-// hasCredentials is true in doubt: an address that is no URL may still hold a password.
+// maxVariable is what Windows takes for an environment variable, in characters.
+const maxVariable = 32767
+
+// flaw says why a variable can't be set, without its value, or nothing. Windows' programs read what Linux' programs read: a URL with a host.
+func flaw(name, value string) string {
+	switch {
+	case !utf8.ValidString(value) || strings.ContainsFunc(value, unicode.IsControl):
+		return "has control characters or is not UTF-8"
+	case utf8.RuneCountInString(value) >= maxVariable:
+		return "is longer than Windows allows"
+	case name == variableNoProxy:
+		return ""
+	}
+	u, err := url.Parse(value)
+	switch {
+	case err != nil || u.Opaque != "":
+		return "is not a URL" // the parser's words would repeat it
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "is not a URL that begins with http:// or https://"
+	case u.Hostname() == "":
+		return "has no host"
+	case strings.ContainsFunc(value, unicode.IsSpace):
+		return "has a space"
+	}
+	return ""
+}
+
+// hasCredentials is true in doubt.
 func hasCredentials(address string) bool {
 	u, err := url.Parse(address)
 	return err != nil || u.User != nil || strings.Contains(address, "@")

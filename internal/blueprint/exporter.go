@@ -1,18 +1,13 @@
 package blueprint
 
 import (
+	"crypto/tls"
 	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-)
-
-// Where the exporter's serving certificate and key lie on a node.
-const (
-	PathExporterCertificate = contract.DirTLS + `\certs\tls.crt`
-	PathExporterKey         = contract.DirTLS + `\certs\tls.key`
 )
 
 // webConfig is the exporter toolkit's file about TLS.
@@ -41,9 +36,9 @@ func exporter(in Input, bin binaries) (part, error) {
 		"--collectors.enabled=" + strings.Join(collectors(), ","),
 	}
 	var p part
-	if in.ExporterTLS {
+	if len(in.keyPair) > 0 {
 		words = append(words, "--web.config.file="+contract.PathExporterWebConfig)
-		content, err := yaml.Marshal(webConfig{TLS: webTLS{Certificate: PathExporterCertificate, Key: PathExporterKey}})
+		content, err := yaml.Marshal(webConfig{TLS: webTLS{Certificate: contract.PathExporterCertificate, Key: contract.PathExporterKey}})
 		if err != nil {
 			return part{}, rendering(contract.PathExporterWebConfig, err)
 		}
@@ -52,7 +47,34 @@ func exporter(in Input, bin binaries) (part, error) {
 		words = append(words, "--web.listen-address=127.0.0.1:"+strconv.Itoa(contract.MetricsPort))
 		p.off = []Off{{Feature: FeatureMetrics, Reason: "nodes get no key and certificate for windows_exporter, so it listens on 127.0.0.1 only"}}
 	}
-	words = append(words, "--log.level="+level(in.Spec.Logging.Debug), "--log.file="+logFile("windows_exporter", "windows_exporter"))
-	p.services = []contract.Service{{Name: contract.ServiceExporter, Command: command(words...), Priority: 2}}
+	file := logFile("windows_exporter", "windows_exporter")
+	words = append(words, "--log.level="+level(in.Spec.Logging.Debug), "--log.file="+file)
+	p.services = []contract.Service{{
+		// It asks whether it was started by the service manager itself, so nothing can run it and write its log.
+		Name: contract.ServiceExporter, Command: command(words...), Priority: 2, Log: in.Logging.log(file, false),
+	}}
 	return p, nil
+}
+
+// keyPair are the files with the exporter's certificate and key. They name no service: it reads them anew for each connection. A pair that does not
+// fit is not used; nodes keep the one that they have.
+func keyPair(pair *KeyPair, before contract.Confidential) ([]contract.File, []*contract.Problem) {
+	if pair == nil {
+		return nil, nil
+	}
+	if _, err := tls.X509KeyPair(pair.Certificate, pair.Key); err != nil {
+		rejected := []*contract.Problem{
+			contract.NewProblem(contract.ReasonExporterKeyInvalid, "the secret %s: its certificate and key can't be read, or don't belong together", contract.ExporterTLSSecret),
+		}
+		var kept []contract.File
+		for _, f := range before.Files {
+			if f.Path == contract.PathExporterCertificate || f.Path == contract.PathExporterKey {
+				kept = append(kept, f)
+			}
+		}
+		return kept, rejected
+	}
+	return []contract.File{
+		{Path: contract.PathExporterCertificate, Content: string(pair.Certificate)}, {Path: contract.PathExporterKey, Content: string(pair.Key)},
+	}, nil
 }

@@ -7,12 +7,12 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
 // Platform is where a cluster runs, in lower case. Any other value is rendered like PlatformNone.
@@ -57,8 +57,37 @@ type Facts struct {
 	CloudProvider string
 	// CredentialProviders are how Linux workers' kubelets get image pull credentials from the cloud, or nil.
 	CredentialProviders *kubeletconfigv1.CredentialProviderConfig
-	// Proxy is the cluster-wide proxy, if any.
+	// Proxy is the cluster-wide proxy, if any, as Linux nodes have it.
 	Proxy Proxy
+	// WantsTrustedCA says that the cluster has a proxy or authorities for one, so that nodes need the bundle that the cluster puts into
+	// contract.TrustedCAConfigMap.
+	WantsTrustedCA bool
+	// Trust are bundles of authorities that nodes are to trust for everything; RegistryTrust are those for one registry each, by <host> or <host>:<port>.
+	Trust         []Bundle
+	RegistryTrust map[string]Bundle
+	// Mirrors are the entries of all mirror sets, as users wrote them.
+	Mirrors []mirror.Set
+	// PullSecret is the cluster's .dockerconfigjson, or nil when it has none.
+	PullSecret []byte
+	// Exporter is the key pair with which windows_exporter serves, or nil when there is none.
+	Exporter *KeyPair
+	// Rejected is what the reader of the cluster found and could not use.
+	Rejected []*contract.Problem
+}
+
+// Bundle is a bundle of certificate authorities as somebody wrote it.
+type Bundle struct {
+	// Source names where it is from, for messages.
+	Source string
+	// PEM is its text, not yet checked.
+	PEM []byte
+	// Pending says that there is no text yet, or none any more, though something names the bundle. What nodes trust already stays until it is there.
+	Pending bool
+}
+
+// KeyPair is a certificate and its key, both PEM, not yet checked.
+type KeyPair struct {
+	Certificate, Key []byte
 }
 
 // Proxy is how nodes reach the world outside. Empty fields are not set on nodes.
@@ -110,11 +139,6 @@ func (f Facts) problems() (all []*contract.Problem) {
 	for name, pem := range map[string]string{"kubelet's client CA": f.KubeletCA, "the API server's CA": f.BootstrapCA} {
 		if !strings.Contains(pem, "-----BEGIN CERTIFICATE-----") {
 			incomplete("%s is not a PEM bundle", name)
-		}
-	}
-	for name, value := range f.Proxy.variables() {
-		if strings.ContainsFunc(value, unicode.IsControl) {
-			incomplete("proxy variable %s has control characters", name)
 		}
 	}
 	return all

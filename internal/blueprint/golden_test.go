@@ -2,15 +2,64 @@ package blueprint_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/mirror"
 )
+
+// dayTwo gives a cluster all that an administrator may set on day 2.
+func dayTwo(t *testing.T, in *blueprint.Input) {
+	t.Helper()
+	in.Facts.Proxy = blueprint.Proxy{
+		HTTP: "http://proxy.example.com:3128", HTTPS: "http://me:hunter2@proxy.example.com:3128", None: ".cluster.local,172.30.0.0/16",
+	}
+	in.Facts.Trust = []blueprint.Bundle{{Source: "trusted-ca", PEM: []byte(authority(t, "proxy") + authority(t, "other") + authority(t, "proxy"))}}
+	in.Facts.RegistryTrust = map[string]blueprint.Bundle{"m.example:5000": {Source: "registry CA", PEM: []byte(authority(t, "registry"))}}
+	in.Facts.PullSecret = []byte(`{"auths":{"m.example:5000":{"auth":"bWU6aHVudGVyMg=="}}}`)
+	in.Facts.Mirrors = []mirror.Set{
+		{Object: "ImageDigestMirrorSet/a", Kind: contract.PullByDigest, Source: "quay.io/a", Mirrors: []string{"m.example:5000/x", "n.example/a"}, Policy: mirror.NeverContactSource},
+		{Object: "ImageTagMirrorSet/b", Kind: contract.PullByTag, Source: "*.docker.io", Mirrors: []string{"m.example:5000/hub"}},
+	}
+}
+
+// refused gives a cluster what can't be used, of everything.
+func refused(t *testing.T, in *blueprint.Input) {
+	t.Helper()
+	in.Facts.Proxy = blueprint.Proxy{HTTP: "proxy.example.com:3128", HTTPS: "http://me:hunter2@", None: "a\nb"}
+	in.Facts.Trust = []blueprint.Bundle{
+		{Source: "the bundle", PEM: []byte("junk")}, {Source: "another", PEM: []byte(authority(t, "old", "expired") + string(pair(t, "leaf", "issued").Certificate))},
+	}
+	in.Facts.PullSecret = []byte("no JSON")
+	in.Facts.Exporter = &blueprint.KeyPair{Certificate: pair(t, "exporter").Certificate, Key: pair(t, "other").Key}
+	in.Spec.Logging.MaxSize = new(resource.MustParse("-1"))
+	in.Spec.Kubelet.Config = fragment(`{"clusterDNS": ["1.2.3.4"], "maxPods": 70}`)
+}
+
+func fragment(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
+
+// shown is a desired state without its keys.
+func shown(d blueprint.Desired) blueprint.Desired {
+	d.Confidential.Files = slices.Clone(d.Confidential.Files)
+	for i, f := range d.Confidential.Files {
+		if f.Path == contract.PathExporterKey {
+			d.Confidential.Files[i].Content = fmt.Sprintf("a key of %d bytes", len(f.Content))
+		}
+	}
+	return d
+}
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
@@ -19,6 +68,7 @@ func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {
 	on := func(platform blueprint.Platform, change func(*blueprint.Input)) blueprint.Input {
 		in := input()
 		in.Facts.Platform = platform
+		in.Facts.Exporter = new(pair(t, "exporter"))
 		if platform != blueprint.PlatformNone {
 			in.Facts.CloudProvider = blueprint.CloudProviderExternal
 		}
@@ -36,18 +86,28 @@ func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {
 		"gcp":     on(blueprint.PlatformGCP, nil),
 		"everything-set": on(blueprint.PlatformNone, func(in *blueprint.Input) {
 			in.Facts.VXLANPort = 9898
-			in.Facts.Proxy = blueprint.Proxy{HTTP: "http://proxy.example.com:3128", HTTPS: "http://proxy.example.com:3128", None: ".cluster.local,172.30.0.0/16"}
 			in.Spec.Logging.Debug = true
-			in.Logging.FlushInterval = 5e9
+			in.Spec.Logging.FlushInterval = &metav1.Duration{Duration: 5 * time.Second}
+			in.Spec.Logging.MaxSize = new(resource.MustParse("20Mi"))
+			in.Spec.Kubelet.Config = fragment(`{"maxPods": 60, "evictionHard": {"nodefs.available": "5%"}, "systemReserved": {"memory": "3Gi"}}`)
+			dayTwo(t, in)
+		}),
+		"everything-refused": on(blueprint.PlatformNone, func(in *blueprint.Input) {
+			before := *in
+			dayTwo(t, &before)
+			before.Spec.Kubelet.Config = fragment(`{"maxPods": 60}`)
+			in.Previous = render(t, before)
+			in.AcceptedKubelet = in.Previous.KubeletFragment
+			refused(t, in)
 		}),
 		"bare-payload-from-the-module-proxy": on(blueprint.PlatformAzure, func(in *blueprint.Input) {
-			in.ExporterTLS = false
+			in.Facts.Exporter = nil
 			in.Payload = lacking("hybrid-overlay-node.exe", "csi-proxy.exe", "azure-cloud-node-manager.exe")
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := yaml.Marshal(render(t, in))
+			got, err := yaml.Marshal(shown(render(t, in)))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,9 @@
 package blueprint
 
 import (
+	"math"
 	"strconv"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -15,6 +17,7 @@ func hybridOverlay(in Input, bin binaries) (part, error) {
 	if err != nil {
 		return part{}, rendering(contract.ServiceHybridOverlay, err)
 	}
+	file := logFile("hybrid-overlay", "hybrid-overlay")
 	words := []string{
 		contract.PathHybridOverlay,
 		"--node=" + varNodeName,
@@ -22,18 +25,35 @@ func hybridOverlay(in Input, bin binaries) (part, error) {
 		"--cert-dir=" + contract.DirCNIConfig,
 		"--cert-duration=24h",
 		"--windows-service",
-		"--logfile=" + logFile("hybrid-overlay", "hybrid-overlay"),
+		"--logfile=" + file,
 		"--k8s-apiserver=" + server,
 		"--k8s-cacert=" + contract.PathBootstrapCA,
 	}
 	if in.Facts.VXLANPort != 0 {
 		words = append(words, "--hybrid-overlay-vxlan-port="+strconv.Itoa(int(in.Facts.VXLANPort)))
 	}
+	words = append(words, overlayLog(in.Logging)...)
 	if in.Spec.Logging.Debug {
 		words = append(words, "--loglevel=5")
 	}
 	return part{services: []contract.Service{{
 		Name: contract.ServiceHybridOverlay, Command: command(words...), NodeVariables: []contract.NodeVariable{nodeName()},
 		Dependencies: []string{contract.ServiceKubelet}, Priority: 2, Disruptive: true,
+		Log: in.Logging.log(file, true),
 	}}}, nil
+}
+
+// overlayLog are the limits of its log in its own words, which are megabytes and days; 0 means none, but of the size, whose 0 would be 100. It writes
+// to files of its own or nowhere.
+func overlayLog(l Logging) []string {
+	const mega, day = 1 << 20, 24 * time.Hour
+	size := (l.FileSize.Value() + mega - 1) / mega
+	if size == 0 {
+		size = math.MaxInt32
+	}
+	return []string{
+		"--logfile-maxsize=" + strconv.FormatInt(size, 10),
+		"--logfile-maxbackups=" + strconv.Itoa(l.Files),
+		"--logfile-maxage=" + strconv.FormatInt(int64((l.FileAge+day-1)/day), 10),
+	}
 }

@@ -24,6 +24,9 @@ const (
 // kubelet makes the host a Node. It starts before there is one.
 func kubelet(in Input, bin binaries) (part, error) {
 	config, err := kubeletConfig(in, bin)
+	if err == nil {
+		config, err = in.fragment.over(config)
+	}
 	if err != nil {
 		return part{}, rendering(contract.PathKubeletConfig, err)
 	}
@@ -43,9 +46,9 @@ func kubelet(in Input, bin binaries) (part, error) {
 	if in.Facts.CloudProvider != "" {
 		words = append(words, "--cloud-provider="+in.Facts.CloudProvider)
 	}
-	if namedByCloud(in.Facts.Platform) {
+	if overridesName(in.Facts.Platform) {
 		words = append(words, "--hostname-override="+varHostname)
-		variables = append(variables, fact(varHostname, contract.FactHostname))
+		variables = append(variables, fact(varHostname, in.Facts.Platform.NodeName()))
 	}
 	if usesCredentialProvider(in, bin) {
 		words = append(words, "--image-credential-provider-bin-dir="+contract.DirK, "--image-credential-provider-config="+pathCredentialProviderConfig)
@@ -54,14 +57,27 @@ func kubelet(in Input, bin binaries) (part, error) {
 		services: []contract.Service{{
 			Name: contract.ServiceKubelet, Command: command(words...), HostVariables: variables,
 			Dependencies: []string{contract.ServiceContainerd}, Bootstrap: true, Priority: 1, Disruptive: true,
+			Log: in.Logging.log(logFile("kubelet", "kubelet"), true),
 		}},
 		files: []contract.File{{Path: contract.PathKubeletConfig, Content: config, Services: []string{contract.ServiceKubelet}}},
 	}, nil
 }
 
-// namedByCloud says whether the name of a Node may differ from what kubelet would choose, so that it must be told the name that the operator and the
+// NodeName is the fact that names the Node of a host on this platform. The cloud controllers of AWS and Google's cloud find a machine by the name that the
+// cloud knows it by.
+func (p Platform) NodeName() contract.Fact {
+	switch p {
+	case PlatformAWS:
+		return contract.FactAWSHostname
+	case PlatformGCP:
+		return contract.FactGCPHostname
+	}
+	return contract.FactHostname
+}
+
+// overridesName says whether the name of a Node may differ from what kubelet would choose, so that it must be told the name that the operator and the
 // daemon agreed on.
-func namedByCloud(platform Platform) bool {
+func overridesName(platform Platform) bool {
 	return platform == PlatformAWS || platform == PlatformGCP || platform == PlatformVSphere
 }
 

@@ -25,6 +25,7 @@ func kubeProxy(in Input, bin binaries) (part, error) {
 		services: []contract.Service{{
 			Name: contract.ServiceKubeProxy, Command: command(words...),
 			Dependencies: []string{contract.ServiceHybridOverlay}, Priority: 3, Disruptive: true,
+			Log: in.Logging.log(logFile("kube-proxy", "kube-proxy"), true),
 		}},
 		files: []contract.File{{
 			Path: contract.PathKubeProxyConfig, Content: config,

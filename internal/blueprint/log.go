@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
@@ -18,24 +20,73 @@ const (
 	variableLogFlush = "SERVICES_LOG_FLUSH_INTERVAL"
 )
 
-// Limits of logs when nothing is set: a chatty kubelet writes some 50 MiB in a day, so a service keeps about a week and stays below 1 GiB.
+// Limits of logs when nothing is set: a chatty kubelet writes some 50 MiB in a day, so a service keeps about a week and stays below 600 MiB.
 const (
-	defaultLogSize = "100Mi"
-	defaultLogAge  = 7 * 24 * time.Hour
+	defaultLogSize  = "100Mi"
+	defaultLogAge   = 7 * 24 * time.Hour
+	defaultLogFiles = 5
 )
 
 // Logging is how services' logs are rotated. Zero values switch one thing off: no rotation, no deletion of old files, no forced flush.
 type Logging struct {
-	// FileSize is the size in bytes at which a log is rotated, FileAge how long rotated logs are kept.
+	// FileSize is the size in bytes at which a log is rotated, FileAge how long rotated logs are kept, and Files how many of them.
 	FileSize resource.Quantity
 	FileAge  time.Duration
+	Files    int
 	// FlushInterval is how often a log is flushed to disk.
 	FlushInterval time.Duration
 }
 
 // DefaultLogging is used for what is not set.
 func DefaultLogging() Logging {
-	return Logging{FileSize: resource.MustParse(defaultLogSize), FileAge: defaultLogAge}
+	return Logging{FileSize: resource.MustParse(defaultLogSize), FileAge: defaultLogAge, Files: defaultLogFiles}
+}
+
+// with is the logging that a user's settings ask for; what they leave out stays as it is. A setting that can't be followed is named.
+func (l Logging) with(spec v1alpha1.LoggingSpec) (Logging, []*contract.Problem) {
+	var rejected []*contract.Problem
+	complain := func(field, format string, args ...any) {
+		rejected = append(rejected, contract.NewProblem(contract.ReasonSettingInvalid, "spec.logging.%s of the WindowsMachineConfig "+format, append([]any{field}, args...)...))
+	}
+	if size := spec.MaxSize; size != nil {
+		if size.Sign() < 0 || size.Value() > maxLogSize {
+			complain("maxSize", "is %s, which is not a size from 0 to %s", size, resource.NewQuantity(maxLogSize, resource.BinarySI))
+		} else {
+			l.FileSize = *size
+		}
+	}
+	duration := func(field string, d *metav1.Duration, target *time.Duration) {
+		switch {
+		case d == nil:
+		case d.Duration < 0:
+			complain(field, "is negative")
+		default:
+			*target = d.Duration
+		}
+	}
+	duration("maxAge", spec.MaxAge, &l.FileAge)
+	duration("flushInterval", spec.FlushInterval, &l.FlushInterval)
+	if files := spec.MaxFiles; files != nil {
+		if *files < 0 {
+			complain("maxFiles", "is negative")
+		} else {
+			l.Files = int(*files)
+		}
+	}
+	return l, rejected
+}
+
+// maxLogSize is the largest limit of a log's size that has a meaning on a disk.
+const maxLogSize = 1 << 40
+
+// log is the log of a service whose limits hold, whether it rotates by itself or the daemon does it.
+func (l Logging) log(file string, rotates bool) *contract.Log {
+	return &contract.Log{Path: file, Rotates: rotates, MaxSize: l.FileSize.Value(), MaxAgeSeconds: int64(l.FileAge / time.Second), MaxFiles: l.Files}
+}
+
+// daemon are the settings of the daemon's own log.
+func (l Logging) daemon(debug bool) *contract.DaemonSettings {
+	return &contract.DaemonSettings{Debug: debug, Log: l.log("", false)}
 }
 
 // LoggingFromEnvironment reads the settings; lookup is os.LookupEnv or like it. Each value that can't be used is named in the error, and its default

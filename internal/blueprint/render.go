@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -20,8 +21,18 @@ type Input struct {
 	Logging Logging
 	// OperatorVersion is the first part of the desired version.
 	OperatorVersion string
-	// ExporterTLS says that something brings the exporter's key and certificate to PathExporterCertificate and PathExporterKey on every node.
-	ExporterTLS bool
+	// Salt of the confidential part: contract.SaltSize random bytes, the same ones from version to version.
+	Salt []byte
+	// Previous is what was published last, or the zero value. Where a fact is there and can't be used, nodes go on with what Previous has.
+	Previous Desired
+	// AcceptedKubelet is the fragment of kubelet's configuration that was accepted last, or nil. It is used while the one in Spec is refused.
+	AcceptedKubelet []byte
+	// Now is the time, for what is said about certificates. No content depends on it.
+	Now time.Time
+
+	// What Render found out before it asks the programs for their parts.
+	fragment fragment
+	keyPair  []contract.File
 }
 
 // Desired is what nodes must be brought to.
@@ -29,14 +40,23 @@ type Desired struct {
 	// Version names the manifest: <operator version>-<first digits of the manifest's digest>.
 	Version  string
 	Manifest contract.Manifest
+	// Confidential belongs to the manifest and must not be public.
+	Confidential contract.Confidential
 	// KubeletVersion is the version that nodes will report.
 	KubeletVersion string
+	// KubeletFragment is the part of kubelet's configuration that a user set and that is in force, in one form, or nil.
+	KubeletFragment []byte
 	// Off lists what nodes can't do, sorted.
 	Off []Off
+	// Rejected lists what was asked for and is left out, sorted. Everything else that was asked for is in force.
+	Rejected []*contract.Problem
 }
 
 // ConfigMapName is the name under which the manifest is published.
 func (d Desired) ConfigMapName() string { return contract.ServicesConfigMapPrefix + d.Version }
+
+// SecretName is the name under which the confidential part is published.
+func (d Desired) SecretName() string { return contract.ServicesSecretPrefix + d.Version }
 
 // Off is a feature that nodes lack, and why.
 type Off struct {
@@ -55,7 +75,6 @@ const (
 	FeatureStorage         Feature = "CSI storage"
 	FeatureCloudNode       Feature = "cloud node manager on Azure"
 	FeatureImageCredential Feature = "image pulls from Amazon ECR"
-	FeatureProxy           Feature = "cluster-wide proxy"
 )
 
 // part is what one program adds to a manifest.
@@ -66,32 +85,33 @@ type part struct {
 }
 
 // Render makes the desired state of every node. Its error joins all that is wrong: each is a *contract.Problem with one of the reasons
-// ClusterFactsIncomplete, NetworkUnsupported, PayloadMissing, VersionUnsupported and ManifestInvalid.
+// ClusterFactsIncomplete, NetworkUnsupported, PayloadMissing, VersionUnsupported, ManifestInvalid and DesiredStateTooLarge. What keeps nothing but itself from
+// being followed is no error, but stands in Rejected.
 func Render(in Input) (Desired, error) {
 	bin := newBinaries(in.Payload)
 	if err := check(in, bin); err != nil {
 		return Desired{}, err
 	}
-	var all part
-	for _, render := range []func(Input, binaries) (part, error){
-		trust, containerd, kubelet, credentialProvider, hybridOverlay, cni, kubeProxy, exporter, csiProxy, cloudNode,
-	} {
-		p, err := render(in, bin)
-		if err != nil {
-			return Desired{}, err
-		}
-		all.services = append(all.services, p.services...)
-		all.files = append(all.files, p.files...)
-		all.off = append(all.off, p.off...)
+	secret, public, rejected, err := confidential(&in, bin)
+	if err != nil {
+		return Desired{}, err
 	}
-	variables, off := environment(in.Facts.Proxy)
+	all, err := parts(in, bin)
+	if err != nil {
+		return Desired{}, err
+	}
 	manifest := contract.Manifest{
-		Services:               sortedServices(all.services),
-		Files:                  sortedFiles(append(all.files, bin.files(in.Facts.Platform, all.services)...)),
-		EnvironmentVars:        variables,
-		WatchedEnvironmentVars: proxyVariables(),
+		Services:                sortedServices(all.services),
+		Files:                   sortedFiles(append(all.files, bin.files(in.Facts.Platform, all.services)...)),
+		EnvironmentVars:         public,
+		WatchedEnvironmentVars:  proxyVariables(),
+		ConfidentialEnvironment: secret.EnvironmentDigest(),
+		Daemon:                  in.Logging.daemon(in.Spec.Logging.Debug),
 	}
-	if err := manifest.Validate(); err != nil {
+	if manifest.Confidential, err = fits(secret); err != nil {
+		return Desired{}, err
+	}
+	if err = errors.Join(manifest.Validate(), secret.Validate(manifest)); err != nil {
 		return Desired{}, err
 	}
 	digest := manifest.Digest()
@@ -99,11 +119,30 @@ func Render(in Input) (Desired, error) {
 		return Desired{}, contract.NewProblem(contract.ReasonManifestInvalid, "the manifest can't be written as JSON")
 	}
 	return Desired{
-		Version:        versionName(in.OperatorVersion, digest),
-		Manifest:       manifest,
-		KubeletVersion: bin.file(contract.PathKubelet).Version,
-		Off:            sortedOff(append(all.off, off...)),
+		Version:         versionName(in.OperatorVersion, digest),
+		Manifest:        manifest,
+		Confidential:    secret,
+		KubeletVersion:  bin.file(contract.PathKubelet).Version,
+		KubeletFragment: in.fragment.raw(),
+		Off:             sortedOff(all.off),
+		Rejected:        sortedProblems(rejected),
 	}, nil
+}
+
+// parts asks every program for its part.
+func parts(in Input, bin binaries) (all part, err error) {
+	for _, render := range []func(Input, binaries) (part, error){
+		trust, containerd, kubelet, credentialProvider, hybridOverlay, cni, kubeProxy, exporter, csiProxy, cloudNode,
+	} {
+		p, err := render(in, bin)
+		if err != nil {
+			return part{}, err
+		}
+		all.services = append(all.services, p.services...)
+		all.files = append(all.files, p.files...)
+		all.off = append(all.off, p.off...)
+	}
+	return all, nil
 }
 
 func check(in Input, bin binaries) error {
@@ -147,6 +186,13 @@ func sortedOff(off []Off) []Off {
 		return cmp.Or(cmp.Compare(a.Feature, b.Feature), cmp.Compare(a.Reason, b.Reason))
 	})
 	return slices.Compact(off)
+}
+
+func sortedProblems(problems []*contract.Problem) []*contract.Problem {
+	slices.SortFunc(problems, func(a, b *contract.Problem) int {
+		return cmp.Or(cmp.Compare(a.Reason.Number(), b.Reason.Number()), cmp.Compare(a.Detail, b.Detail))
+	})
+	return slices.CompactFunc(problems, func(a, b *contract.Problem) bool { return *a == *b })
 }
 
 // command joins the words of a command line. No word has a space or a quote: all are constants, variables or checked facts.

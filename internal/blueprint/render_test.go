@@ -44,7 +44,7 @@ func TestRenderSaysWhatItCannotWorkWith(t *testing.T) {
 		"an in-tree cloud provider":         {func(in *blueprint.Input) { in.Facts.CloudProvider = "aws" }, []contract.Reason{contract.ReasonClusterFactsIncomplete}},
 		"no platform":                       {func(in *blueprint.Input) { in.Facts.Platform = "" }, []contract.Reason{contract.ReasonClusterFactsIncomplete}},
 		"no CA":                             {func(in *blueprint.Input) { in.Facts.KubeletCA = "" }, []contract.Reason{contract.ReasonClusterFactsIncomplete}},
-		"a proxy with a line break":         {func(in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://a\r\nb" }, []contract.Reason{contract.ReasonClusterFactsIncomplete}},
+		"no salt":                           {func(in *blueprint.Input) { in.Salt = nil }, []contract.Reason{contract.ReasonManifestInvalid}},
 		"a payload without kubelet":         {func(in *blueprint.Input) { in.Payload = lacking("kubelet.exe") }, []contract.Reason{contract.ReasonPayloadMissing}},
 		"an empty payload":                  {func(in *blueprint.Input) { in.Payload = payload.Manifest{} }, []contract.Reason{contract.ReasonPayloadMissing}},
 		"a kubelet that is too new":         {func(in *blueprint.Input) { in.Payload = withVersion(contract.PathKubelet, "v1.37.0") }, []contract.Reason{contract.ReasonVersionUnsupported}},
@@ -93,7 +93,7 @@ func TestRenderSaysWhatIsOff(t *testing.T) {
 			func(in *blueprint.Input) { in.Payload = lacking("windows_exporter.exe") }, []blueprint.Feature{blueprint.FeatureMetrics}, []string{contract.ServiceExporter},
 		},
 		"metrics over the network, without a key": {
-			func(in *blueprint.Input) { in.ExporterTLS = false }, []blueprint.Feature{blueprint.FeatureMetrics}, nil,
+			func(in *blueprint.Input) { in.Facts.Exporter = nil }, []blueprint.Feature{blueprint.FeatureMetrics}, nil,
 		},
 		"storage, without csi-proxy": {
 			func(in *blueprint.Input) { in.Payload = lacking("csi-proxy.exe") }, []blueprint.Feature{blueprint.FeatureStorage}, []string{contract.ServiceCSIProxy},
@@ -112,13 +112,11 @@ func TestRenderSaysWhatIsOff(t *testing.T) {
 		"image credentials, on AWS without their configuration": {
 			func(in *blueprint.Input) { in.Facts.Platform = blueprint.PlatformAWS }, []blueprint.Feature{blueprint.FeatureImageCredential}, nil,
 		},
-		"a proxy that wants a password": {
-			func(in *blueprint.Input) { in.Facts.Proxy.HTTPS = "http://me:secret@proxy:3128" }, []blueprint.Feature{blueprint.FeatureProxy}, nil,
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := input()
+			in.Facts.Exporter = new(pair(t, "exporter"))
 			test.change(&in)
 			desired := render(t, in)
 			var features []blueprint.Feature
@@ -145,27 +143,9 @@ func TestThePayloadsOwnWordsExplainWhatItLacks(t *testing.T) {
 	in := input()
 	in.Payload = lacking("csi-proxy.exe")
 	in.Payload.Missing = []payload.Missing{{Name: "csi-proxy.exe", Reason: "not on the module proxy"}}
+	in.Facts.Exporter = new(pair(t, "exporter"))
 	if got, want := render(t, in).Off[0].Reason, "the payload lacks csi-proxy.exe (not on the module proxy)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestASecretOfTheProxyIsNowhere(t *testing.T) {
-	t.Parallel()
-	in := input()
-	in.Facts.Proxy = blueprint.Proxy{HTTP: "http://me:hunter2@proxy:3128", HTTPS: "me:hunter2@proxy:3128", None: "localhost"}
-	desired := render(t, in)
-	data, err := desired.Manifest.Data()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for key, text := range data {
-		if strings.Contains(text, "hunter2") {
-			t.Errorf("%s has it: %s", key, text)
-		}
-	}
-	if got := desired.Manifest.EnvironmentVars; len(got) != 1 || got["NO_PROXY"] != "localhost" {
-		t.Errorf("environment is %v", got)
 	}
 }
 
@@ -301,7 +281,7 @@ func TestRestartsNamesWhatPodsWouldFeel(t *testing.T) {
 		"a new containerd":           {func(in *blueprint.Input) { changed(in, "containerd.exe") }, []string{"containerd"}},
 		"a new CNI plugin":           {func(in *blueprint.Input) { changed(in, "win-overlay.exe") }, nil},
 		"the program that writes":    {func(in *blueprint.Input) { changed(in, "kube-log-runner.exe") }, []string{"kube-proxy", "kubelet"}},
-		"another log size":           {func(in *blueprint.Input) { in.Logging = blueprint.Logging{} }, []string{"kube-proxy", "kubelet"}},
+		"another log size":           {func(in *blueprint.Input) { in.Logging = blueprint.Logging{} }, []string{"hybrid-overlay-node", "kube-proxy", "kubelet"}},
 		"a proxy":                    {func(in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://p" }, []string{"containerd", "hybrid-overlay-node", "kube-proxy", "kubelet"}},
 		"the network's program gone": {func(in *blueprint.Input) { in.Payload = lacking("hybrid-overlay-node.exe") }, []string{"hybrid-overlay-node", "kube-proxy"}},
 	} {

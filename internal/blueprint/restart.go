@@ -12,7 +12,7 @@ import (
 func Restarts(from, to contract.Manifest) (names []string) {
 	before, after := disruptive(from), disruptive(to)
 	for name, s := range before {
-		if t, ok := after[name]; !ok || !reflect.DeepEqual(s, t) || environmentDiffers(from, to) {
+		if t, ok := after[name]; !ok || !sameProcess(s, t) || environmentDiffers(from, to) {
 			names = append(names, name)
 		}
 	}
@@ -44,6 +44,12 @@ func sameContent(a, b contract.File) bool {
 	return reflect.DeepEqual(a, b)
 }
 
+// sameProcess says whether a process of one service does for the other. The limits of a log are kept beside it.
+func sameProcess(a, b contract.Service) bool {
+	a.Log, b.Log = nil, nil
+	return reflect.DeepEqual(a, b)
+}
+
 func disruptive(m contract.Manifest) map[string]contract.Service {
 	all := make(map[string]contract.Service, len(m.Services))
 	for _, s := range m.Services {
@@ -54,7 +60,11 @@ func disruptive(m contract.Manifest) map[string]contract.Service {
 	return all
 }
 
+// environmentDiffers says whether processes get another environment, be it public or not.
 func environmentDiffers(from, to contract.Manifest) bool {
+	if from.ConfidentialEnvironment != to.ConfidentialEnvironment {
+		return true
+	}
 	if len(from.EnvironmentVars) == 0 && len(to.EnvironmentVars) == 0 {
 		return false
 	}

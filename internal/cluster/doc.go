@@ -2,17 +2,22 @@
 // blueprint.Facts.
 //
 // The publisher uses it through Source, which is the seam for clusters other than OpenShift; Reader is OpenShift's. Everything read is taken for
-// hostile until it is parsed. What is missing or wrong comes back as *contract.Problem values that name the object and what to do, all of them at once.
+// hostile until it is parsed. What is missing or wrong comes back as *contract.Problem values that name the object and what to do, all of them at once. What
+// an administrator may write on day 2, such as mirrors and CA bundles, is handed on as it was written: blueprint decides what of it can be followed.
 // It writes nothing, and decides nothing about nodes.
 //
 // Reader's rights stand below. What is watched through the manager's cache, each object by its name (see Inputs), has list and watch; the others are read live
-// when something changed, and every ten minutes: the Secret for safety, rendered MachineConfigs for their size. Every identity may ask for the server's
+// when something changed, and every ten minutes: the bootstrap Secret for safety, rendered MachineConfigs for their size. ConfigMaps in openshift-config can't be
+// named here, because administrators name them. Every identity may ask for the server's
 // version.
 package cluster
 
-// +kubebuilder:rbac:groups=config.openshift.io,resources=infrastructures;networks,resourceNames=cluster,verbs=list;watch
+// +kubebuilder:rbac:groups=config.openshift.io,resources=infrastructures;networks;proxies;images,resourceNames=cluster,verbs=list;watch
+// +kubebuilder:rbac:groups=config.openshift.io,resources=imagedigestmirrorsets;imagetagmirrorsets,verbs=list;watch
 // +kubebuilder:rbac:groups=operator.openshift.io,resources=networks,resourceNames=cluster,verbs=list;watch
 // +kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=controllerconfigs,resourceNames=machine-config-controller,verbs=list;watch
 // +kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfigpools,resourceNames=worker,verbs=list;watch
 // +kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfigs,verbs=get
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=node-bootstrapper-token,verbs=get,namespace=openshift-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=pull-secret,verbs=list;watch,namespace=openshift-config
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch,namespace=openshift-config

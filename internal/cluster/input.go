@@ -2,16 +2,27 @@ package cluster
 
 import (
 	"encoding/json"
+	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
 	machineconfigurationv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Inputs implements Source. The rendered MachineConfig is none: its name changes with its content, and the pool has the name.
-func (r *Reader) Inputs() []Input {
+// Inputs implements Source.
+func (r *Reader) Inputs() []Input { return Inputs(r.namespace) }
+
+// Inputs are those of a Reader for an operator in this namespace. The rendered MachineConfig is none: its name changes with its content, and the pool
+// has the name.
+func Inputs(namespace string) []Input { return append(fixedInputs(), dayTwoInputs(namespace)...) }
+
+// fixedInputs are what a cluster is made with, which hardly ever changes.
+func fixedInputs() []Input {
 	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 	return []Input{
 		{&configv1.Infrastructure{ObjectMeta: named(singleton)}, content(func(o *configv1.Infrastructure) []any {
@@ -38,6 +49,44 @@ func (r *Reader) Inputs() []Input {
 			return []any{renderedName(o)}
 		})},
 	}
+}
+
+// dayTwoInputs are what administrators change.
+func dayTwoInputs(namespace string) []Input {
+	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+	in := func(namespace, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name}
+	}
+	return []Input{
+		{&configv1.Proxy{ObjectMeta: named(singleton)}, content(func(o *configv1.Proxy) []any {
+			return []any{o.Status, o.Spec.TrustedCA.Name}
+		})},
+		{&configv1.Image{ObjectMeta: named(singleton)}, content(func(o *configv1.Image) []any {
+			return []any{o.Spec.AdditionalTrustedCA.Name}
+		})},
+		{&configv1.ImageDigestMirrorSet{}, content(func(o *configv1.ImageDigestMirrorSet) []any { return []any{o.Spec} })},
+		{&configv1.ImageTagMirrorSet{}, content(func(o *configv1.ImageTagMirrorSet) []any { return []any{o.Spec} })},
+		{&corev1.ConfigMap{ObjectMeta: in(contract.ConfigNamespace, "")}, content(func(o *corev1.ConfigMap) []any {
+			return []any{o.Data, o.BinaryData}
+		})},
+		{&corev1.ConfigMap{ObjectMeta: in(namespace, "")}, bundleContent},
+		{&corev1.Secret{ObjectMeta: in(contract.ConfigNamespace, contract.PullSecret)}, content(func(o *corev1.Secret) []any {
+			return []any{o.Data[corev1.DockerConfigJsonKey]}
+		})},
+		{&corev1.Secret{ObjectMeta: in(namespace, contract.ExporterTLSSecret)}, content(func(o *corev1.Secret) []any {
+			return []any{o.Data[corev1.TLSCertKey], o.Data[corev1.TLSPrivateKeyKey]}
+		})},
+	}
+}
+
+// bundleContent is the content of a ConfigMap of the operator's namespace that may hold authorities; others there are not for nodes.
+func bundleContent(object client.Object) string {
+	if name := object.GetName(); strings.HasPrefix(name, contract.ServicesConfigMapPrefix) || name == contract.InstancesConfigMap {
+		return ""
+	}
+	return content(func(o *corev1.ConfigMap) []any {
+		return []any{o.Labels[contract.InjectTrustedCALabel], o.Data, o.BinaryData}
+	})(object)
 }
 
 // content makes the Content of an Input from a function of the object's own type.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -32,7 +33,9 @@ type Options struct {
 	Live client.Reader
 	// Version tells the version of the API server.
 	Version Versioner
-	// Proxy is the cluster-wide proxy, as the operator itself was given it.
+	// Namespace of the operator.
+	Namespace string
+	// Proxy is the cluster-wide proxy as the operator itself was given it, for a cluster that has no Proxy object.
 	Proxy blueprint.Proxy
 }
 
@@ -40,6 +43,7 @@ type Options struct {
 type Reader struct {
 	cached, live client.Reader
 	version      Versioner
+	namespace    string
 	proxy        blueprint.Proxy
 }
 
@@ -47,10 +51,10 @@ var _ Source = (*Reader)(nil)
 
 // NewReader makes a Reader. All readers of its options are needed.
 func NewReader(o Options) (*Reader, error) {
-	if o.Cached == nil || o.Live == nil || o.Version == nil {
-		return nil, errors.New("a reader of clusters needs a cached and a live client and a versioner")
+	if o.Cached == nil || o.Live == nil || o.Version == nil || o.Namespace == "" {
+		return nil, errors.New("a reader of clusters needs a cached and a live client, a versioner and a namespace")
 	}
-	return &Reader{cached: o.Cached, live: o.Live, version: o.Version, proxy: o.Proxy}, nil
+	return &Reader{cached: o.Cached, live: o.Live, version: o.Version, namespace: o.Namespace, proxy: o.Proxy}, nil
 }
 
 // AddToScheme adds OpenShift's types to a scheme.
@@ -59,11 +63,15 @@ func AddToScheme(scheme *runtime.Scheme) error {
 }
 
 // Facts implements Source.
-func (r *Reader) Facts(ctx context.Context) (blueprint.Facts, error) {
-	facts := blueprint.Facts{Proxy: r.proxy}
+func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec) (blueprint.Facts, error) {
+	var facts blueprint.Facts
 	var all []error
+	additional := func(ctx context.Context, facts *blueprint.Facts) error {
+		return r.additionalCA(ctx, facts, spec.Trust.AdditionalCA)
+	}
 	for _, read := range []func(context.Context, *blueprint.Facts) error{
 		r.serverVersion, r.infrastructure, r.network, r.hybridOverlay, r.kubeletCA, r.worker, r.bootstrapCA,
+		r.clusterProxy, r.registryCAs, additional, r.pullSecret, r.exporterKey, r.digestMirrors, r.tagMirrors,
 	} {
 		all = append(all, read(ctx, &facts))
 	}
@@ -96,6 +104,20 @@ func get(ctx context.Context, reader client.Reader, object client.Object, key cl
 		return contract.NewProblem(contract.ReasonClusterFactsIncomplete, "%s may not be read: give the operator the rights of its manifests again", name)
 	}
 	return fmt.Errorf("reading %s: %w", name, err)
+}
+
+// optional reads an object that a cluster may lack. The first answer says whether it is there.
+func optional(ctx context.Context, reader client.Reader, object client.Object, key client.ObjectKey, name string) (bool, error) {
+	err := reader.Get(ctx, key, object)
+	switch {
+	case err == nil:
+		return true, nil
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return false, nil
+	case apierrors.IsForbidden(err):
+		return false, incomplete("%s may not be read: give the operator the rights of its manifests again", name)
+	}
+	return false, fmt.Errorf("reading %s: %w", name, err)
 }
 
 func incomplete(format string, args ...any) *contract.Problem {

@@ -5,24 +5,26 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // Source gives the facts of one kind of cluster.
 type Source interface {
-	// Facts reads all facts. Its error joins everything that is wrong: what an administrator can mend is a *contract.Problem (see Problems), and
-	// anything else is worth another try. A repeated call reads again.
-	Facts(ctx context.Context) (blueprint.Facts, error)
+	// Facts reads all facts; spec says which of what an administrator named is one. Its error joins everything that is wrong: what an administrator can mend is a
+	// *contract.Problem (see Problems), and anything else is worth another try. A repeated call reads again.
+	Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec) (blueprint.Facts, error)
 	// Inputs are the objects whose change may change the facts. The answer is always the same.
 	Inputs() []Input
 }
 
-// Input is one object that facts are read from.
+// Input is one object that facts are read from, or all of a kind.
 type Input struct {
-	// Object has the type and the name, and the namespace if there is one.
+	// Object has the type, the name unless all objects are meant, and the namespace if there is one.
 	Object client.Object
-	// Content is the part of such an object that facts are made from. Two objects with equal content give equal facts.
+	// Content is the part of such an object that facts are made from. Two objects with equal content give equal facts. It is empty for an object that
+	// no fact is read from.
 	Content func(object client.Object) string
 }
 

@@ -61,7 +61,7 @@ func Install(ctx context.Context, config *rest.Config, options Options) error {
 func names() []string {
 	return []string{
 		"infrastructures.config.openshift.io", "networks.config.openshift.io", "proxies.config.openshift.io",
-		"imagedigestmirrorsets.config.openshift.io", "imagetagmirrorsets.config.openshift.io",
+		"imagedigestmirrorsets.config.openshift.io", "imagetagmirrorsets.config.openshift.io", "images.config.openshift.io",
 		"networks.operator.openshift.io",
 		"controllerconfigs.machineconfiguration.openshift.io", "machineconfigs.machineconfiguration.openshift.io",
 		"machineconfigpools.machineconfiguration.openshift.io",

@@ -26,7 +26,7 @@ func objects(o Options) []client.Object {
 	list := []client.Object{
 		namespace(contract.MachineConfigNamespace), namespace(contract.MachineAPINamespace), namespace(contract.ConfigNamespace),
 		infrastructure(o), network(), operatorNetwork(), pullSecret(), workerConfig(o.Platform), workerPool(), controllerConfig(o),
-		&configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: clusterName}},
+		&configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: clusterName}}, &configv1.Image{ObjectMeta: metav1.ObjectMeta{Name: clusterName}},
 	}
 	return append(list, bootstrapRights()...)
 }

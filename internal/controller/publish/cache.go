@@ -19,17 +19,35 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// CacheByObject says how the manager must cache what is watched here, so that the named rights are enough. The caller adds it to its own.
-func CacheByObject(namespace string, facts cluster.Source) map[client.Object]cache.ByObject {
-	named := func(name string) fields.Selector { return fields.OneTermEqualSelector(metav1.ObjectNameField, name) }
+// CacheByObject says how the manager must cache what is watched here, so that the named rights are enough: inputs, and in the operator's namespace all
+// ConfigMaps and Secrets. The caller adds it to its own, which must have no ConfigMaps and no Secrets: a manager has one cache for each type.
+func CacheByObject(namespace string, inputs []cluster.Input) map[client.Object]cache.ByObject {
+	configMaps, secrets := cache.ByObject{Namespaces: map[string]cache.Config{}}, cache.ByObject{Namespaces: map[string]cache.Config{}}
 	all := map[client.Object]cache.ByObject{
-		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{namespace: {}}},
+		&corev1.ConfigMap{}: configMaps,
+		&corev1.Secret{}:    secrets,
 		&rbacv1.Role{}:      {Namespaces: map[string]cache.Config{namespace: {FieldSelector: named(contract.ServicesReaderRole)}}},
 	}
-	for _, input := range facts.Inputs() {
-		all[input.Object] = cache.ByObject{Field: named(input.Object.GetName())}
+	for _, input := range inputs {
+		config := cache.Config{}
+		if name := input.Object.GetName(); name != "" {
+			config.FieldSelector = named(name)
+		}
+		switch input.Object.(type) {
+		case *corev1.ConfigMap:
+			configMaps.Namespaces[input.Object.GetNamespace()] = config
+		case *corev1.Secret:
+			secrets.Namespaces[input.Object.GetNamespace()] = config
+		default:
+			all[input.Object] = cache.ByObject{Field: config.FieldSelector}
+		}
 	}
+	configMaps.Namespaces[namespace], secrets.Namespaces[namespace] = cache.Config{}, cache.Config{}
 	return all
+}
+
+func named(name string) fields.Selector {
+	return fields.OneTermEqualSelector(metav1.ObjectNameField, name)
 }
 
 // NewCache is a manager's cache that does not mind kinds of objects that the cluster lacks: an ordinary one would end the operator at its start, and

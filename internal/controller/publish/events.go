@@ -3,9 +3,10 @@ package publish
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Reasons of events, all about the ConfigMap of a version.
+// Reasons of events, all about the ConfigMap or Secret of a version.
 const (
 	// reasonPublished: a version is there that wasn't.
 	reasonPublished = "ServicesPublished"
@@ -18,14 +19,14 @@ const (
 // recorder tells what happened to the published versions.
 type recorder struct{ events events.EventRecorder }
 
-func (r recorder) published(c *corev1.ConfigMap, how verdict) {
+func (r recorder) published(c client.Object, how verdict) {
 	if how == create {
-		r.events.Eventf(c, nil, corev1.EventTypeNormal, reasonPublished, "Publish", "The services manifest is published.")
+		r.events.Eventf(c, nil, corev1.EventTypeNormal, reasonPublished, "Publish", "A part of the desired state of nodes is published.")
 		return
 	}
-	r.events.Eventf(c, nil, corev1.EventTypeWarning, reasonReplaced, "Publish", "The content was not what the name says; the services manifest is published again.")
+	r.events.Eventf(c, nil, corev1.EventTypeWarning, reasonReplaced, "Publish", "The content was not what the name says; it is published again.")
 }
 
-func (r recorder) retired(c *corev1.ConfigMap, why string) {
-	r.events.Eventf(c, nil, corev1.EventTypeNormal, reasonRetired, "Retire", "The services manifest is removed: %s.", why)
+func (r recorder) retired(c client.Object, why string) {
+	r.events.Eventf(c, nil, corev1.EventTypeNormal, reasonRetired, "Retire", "It is removed: %s.", why)
 }

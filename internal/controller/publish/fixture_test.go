@@ -38,7 +38,7 @@ type factsStub struct {
 	err   error
 }
 
-func (s *factsStub) Facts(context.Context) (blueprint.Facts, error) {
+func (s *factsStub) Facts(context.Context, v1alpha1.WindowsMachineConfigSpec) (blueprint.Facts, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.facts, s.err
@@ -123,8 +123,10 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	source := &Source{}
 	w := &world{client: c, writes: writes, facts: facts, clock: &clock, events: fakeEvents}
 	w.publisher = &publisher{
-		Options: Options{Namespace: contract.OperatorNamespace, Facts: facts, Payload: smallPayload(), Logging: blueprint.DefaultLogging(), OperatorVersion: "0.1.0"},
-		client:  c, source: source, tell: tell, meters: m,
+		Options: Options{
+			Namespace: contract.OperatorNamespace, Facts: facts, Payload: smallPayload(), Logging: blueprint.DefaultLogging(), OperatorVersion: "0.1.0", Now: now,
+		},
+		client: c, source: source, tell: tell, meters: m,
 	}
 	w.retirer = &retirer{client: c, source: source, tell: tell, meters: m, namespace: contract.OperatorNamespace, grace: DefaultGrace, now: now}
 	return w

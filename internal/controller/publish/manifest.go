@@ -28,7 +28,7 @@ const (
 // terminating is how long to wait for somebody else's finalizer.
 const terminating = 2 * time.Second
 
-// verdict is what must be done about the ConfigMap of a version.
+// verdict is what must be done about the ConfigMap or Secret of a version.
 type verdict string
 
 const (
@@ -39,25 +39,38 @@ const (
 	wait    verdict = "wait"    // it is being deleted
 )
 
-// judge compares what is there, or nil, with what must be.
-func judge(found, want *corev1.ConfigMap) verdict {
+// state is what is there under the name of something that must be there.
+type state struct {
+	// deleting: somebody's finalizer holds it. same: it holds what it must. immutable and labelled: it is marked as it must be.
+	deleting, same, immutable, labelled bool
+}
+
+// judge says what to do about what is there, or nil.
+func judge(found *state) verdict {
 	switch {
 	case found == nil:
 		return create
-	case !found.DeletionTimestamp.IsZero():
+	case found.deleting:
 		return wait
-	case !maps.Equal(found.Data, want.Data) || len(found.BinaryData) > 0:
-		if isImmutable(found) {
+	case !found.same:
+		if found.immutable {
 			return replace
 		}
 		return rewrite
-	case !isImmutable(found) || found.Labels[managedByLabel] != want.Labels[managedByLabel]:
+	case !found.immutable || !found.labelled:
 		return rewrite
 	}
 	return keep
 }
 
-func isImmutable(c *corev1.ConfigMap) bool { return c.Immutable != nil && *c.Immutable }
+func manifestState(found, want *corev1.ConfigMap) *state {
+	return &state{
+		deleting: !found.DeletionTimestamp.IsZero(), same: maps.Equal(found.Data, want.Data) && len(found.BinaryData) == 0,
+		immutable: isTrue(found.Immutable), labelled: found.Labels[managedByLabel] == want.Labels[managedByLabel],
+	}
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
 
 // manifestObject is a desired state as it is published.
 func manifestObject(namespace string, desired blueprint.Desired) (*corev1.ConfigMap, error) {
@@ -81,21 +94,27 @@ func (p *publisher) publishManifest(ctx context.Context, desired blueprint.Desir
 		return 0, err
 	}
 	found := &corev1.ConfigMap{}
-	if err = p.client.Get(ctx, client.ObjectKeyFromObject(want), found); apierrors.IsNotFound(err) {
-		found, err = nil, nil
-	}
-	if err != nil {
+	err = p.client.Get(ctx, client.ObjectKeyFromObject(want), found)
+	switch {
+	case apierrors.IsNotFound(err):
+		return p.write(ctx, create, found, want)
+	case err != nil:
 		return 0, fmt.Errorf("reading ConfigMap %s: %w", want.Name, err)
 	}
-	decision := judge(found, want)
+	return p.write(ctx, judge(manifestState(found, want)), found, want)
+}
+
+// write carries a verdict out. It answers after what time to come back, if it can't be done now.
+func (p *publisher) write(ctx context.Context, decision verdict, found, want client.Object) (again time.Duration, err error) {
+	log := logf.FromContext(ctx).WithValues("object", want.GetName(), "type", fmt.Sprintf("%T", want))
 	switch decision {
 	case keep:
 		return 0, nil
 	case wait:
-		logf.FromContext(ctx).V(1).Info("services manifest is being deleted by somebody", "configMap", want.Name)
+		log.V(1).Info("what is published is being deleted by somebody")
 		return terminating, nil
 	case rewrite:
-		want.ResourceVersion = found.ResourceVersion
+		want.SetResourceVersion(found.GetResourceVersion())
 		err = p.client.Update(ctx, want)
 	case replace:
 		if err = p.client.Delete(ctx, found, exactly(found)); client.IgnoreNotFound(err) == nil {
@@ -105,13 +124,13 @@ func (p *publisher) publishManifest(ctx context.Context, desired blueprint.Desir
 		err = p.client.Create(ctx, want)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		logf.FromContext(ctx).V(1).Info("services manifest changed meanwhile", "configMap", want.Name)
+		log.V(1).Info("what is published changed meanwhile")
 		return time.Second, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("publishing ConfigMap %s (%s): %w", want.Name, decision, err)
+		return 0, fmt.Errorf("publishing %T %s (%s): %w", want, want.GetName(), decision, err)
 	}
-	logf.FromContext(ctx).Info("services manifest published", "configMap", want.Name, "how", string(decision))
+	log.Info("published", "how", string(decision))
 	p.meters.published.WithLabelValues(string(decision)).Inc()
 	p.tell.published(want, decision)
 	return 0, nil
@@ -131,10 +150,16 @@ func isForged(c *corev1.ConfigMap) bool {
 	if !contentName(c.Name) {
 		return false
 	}
+	_, genuine := read(c)
+	return !genuine
+}
+
+// read gives the manifest in a ConfigMap whose name is that of its content.
+func read(c *corev1.ConfigMap) (manifest contract.Manifest, genuine bool) {
 	manifest, err := contract.ManifestFromConfigMap(c.Data)
 	if err != nil || len(c.BinaryData) > 0 {
-		return true
+		return contract.Manifest{}, false
 	}
 	digest := manifest.Digest()
-	return len(digest) < 10 || !strings.HasSuffix(c.Name, "-"+digest[:10])
+	return manifest, len(digest) >= 10 && strings.HasSuffix(c.Name, "-"+digest[:10])
 }

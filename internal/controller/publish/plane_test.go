@@ -91,6 +91,7 @@ func startPlane(t *testing.T, withOpenShift bool) *plane {
 	})
 	if !withOpenShift {
 		p.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigNamespace}})
+		p.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.ConfigNamespace}})
 	}
 	for _, o := range rights(t, "doc.go", filepath.Join("..", "..", "cluster", "doc.go")) {
 		p.create(t, o)
@@ -166,7 +167,7 @@ func (p *plane) run(t *testing.T, grace time.Duration) {
 		t.Fatal(err)
 	}
 	// The reader is needed before the manager, to say what to cache; it gets its clients through the manager.
-	byObject := publish.CacheByObject(contract.OperatorNamespace, &cluster.Reader{})
+	byObject := publish.CacheByObject(contract.OperatorNamespace, cluster.Inputs(contract.OperatorNamespace))
 	byObject[&v1alpha1.WindowsMachineConfig{}] = cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, contract.MachineConfigObject)}
 	byObject[&v1alpha1.WindowsInstance{}] = cache.ByObject{Namespaces: map[string]cache.Config{contract.OperatorNamespace: {}}}
 	skip := true
@@ -181,7 +182,7 @@ func (p *plane) run(t *testing.T, grace time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reader, err := cluster.NewReader(cluster.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: server})
+	reader, err := cluster.NewReader(cluster.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: server, Namespace: contract.OperatorNamespace})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ const (
 	recheck = 20 * time.Second
 )
 
-// publisher keeps the ConfigMap of the current version and the Role that lets the daemons read it.
+// publisher keeps ConfigMap and Secret of the current version, and the Role that lets the daemons read them.
 type publisher struct {
 	Options
 	client client.Client
@@ -44,34 +44,46 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	before, published := p.source.last()
+	before, published := p.source.Published()
 	again, err := p.publish(ctx, desired)
 	if err != nil || again > 0 {
 		return ctrl.Result{RequeueAfter: again}, err
 	}
 	p.source.set(desired, facts)
 	p.meters.problems(nil)
+	p.meters.refusals(desired.Rejected)
 	if !published || before.Version != desired.Version {
 		logf.FromContext(ctx).Info("desired version is current", "version", desired.Version, "kubelet", desired.KubeletVersion, "off", desired.Off)
+	}
+	for _, problem := range desired.Rejected {
+		logf.FromContext(ctx).V(1).Info("a setting is not followed", "reason", problem.Reason, "detail", problem.Detail)
 	}
 	return ctrl.Result{RequeueAfter: resync}, nil
 }
 
 func (p *publisher) render(ctx context.Context) (blueprint.Desired, blueprint.Facts, error) {
-	facts, err := p.Facts.Facts(ctx)
+	config := &v1alpha1.WindowsMachineConfig{}
+	err := p.client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return blueprint.Desired{}, blueprint.Facts{}, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+	}
+	facts, err := p.Facts.Facts(ctx, config.Spec)
 	if err != nil {
 		return blueprint.Desired{}, facts, fmt.Errorf("reading the cluster's facts: %w", err)
 	}
-	config := &v1alpha1.WindowsMachineConfig{}
-	err = p.client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return blueprint.Desired{}, facts, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+	if err = p.keepTrustedCA(ctx, facts.WantsTrustedCA); err != nil {
+		return blueprint.Desired{}, facts, err
+	}
+	previous, err := p.previous(ctx, config.Status)
+	if err != nil {
+		return blueprint.Desired{}, facts, err
 	}
 	desired, err := blueprint.Render(blueprint.Input{
-		Facts: facts, Payload: p.Payload, Spec: config.Spec, Logging: p.Logging, OperatorVersion: p.OperatorVersion, ExporterTLS: p.ExporterTLS,
+		Facts: facts, Payload: p.Payload, Spec: config.Spec, Logging: p.Logging, OperatorVersion: p.OperatorVersion,
+		Salt: previous.Confidential.Salt, Previous: previous, AcceptedKubelet: previous.KubeletFragment, Now: p.Now(),
 	})
 	if err != nil {
-		return desired, facts, fmt.Errorf("rendering the services manifest: %w", err)
+		return desired, facts, fmt.Errorf("rendering the desired state: %w", err)
 	}
 	return desired, facts, nil
 }
@@ -85,7 +97,7 @@ func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) (ctr
 		log.V(1).Info("hosts can't join", "reason", problem.Reason, "detail", problem.Detail)
 	}
 	again := time.Duration(recheck)
-	if desired, ok := p.source.last(); ok {
+	if desired, ok := p.source.Published(); ok {
 		sooner, err := p.publish(ctx, desired)
 		if err != nil {
 			return ctrl.Result{}, err
@@ -97,8 +109,12 @@ func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) (ctr
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// publish makes the manifest's ConfigMap and the readers' Role as they must be. It answers after what time to come back, if it can't be done now.
+// publish makes Secret, ConfigMap and the readers' Role as they must be, in this order: what a node is told to read is there and may be read. It answers after
+// what time to come back, if it can't be done now.
 func (p *publisher) publish(ctx context.Context, desired blueprint.Desired) (again time.Duration, err error) {
+	if again, err = p.publishSecret(ctx, desired); err != nil || again > 0 {
+		return again, err
+	}
 	if again, err = p.publishManifest(ctx, desired); err != nil || again > 0 {
 		return again, err
 	}

@@ -33,7 +33,7 @@ var _ reconcile.Reconciler = (*retirer)(nil)
 // Reconcile looks at all versions but the current one. The time since when a version is unused stands in its annotations, so that a restart of the
 // operator does not begin anew. A repeated call writes nothing unless something changed.
 func (r *retirer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	current, ok := r.source.last()
+	current, ok := r.source.Published()
 	if !ok {
 		return ctrl.Result{}, nil // the source tells when there is one
 	}
@@ -46,21 +46,33 @@ func (r *retirer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 		return ctrl.Result{}, fmt.Errorf("listing ConfigMaps: %w", err)
 	}
 	var next time.Duration
+	manifests := map[string]contract.Manifest{}
 	for i := range list.Items {
 		c := &list.Items[i]
 		version, ours := strings.CutPrefix(c.Name, contract.ServicesConfigMapPrefix)
 		if !ours || !c.DeletionTimestamp.IsZero() {
 			continue
 		}
-		left, actErr := r.act(ctx, c, sentence(c, version == current.Version, used[version], r.now(), r.grace))
+		what := sentence(c, version == current.Version, used[version], r.now(), r.grace)
+		left, actErr := r.act(ctx, c, what)
 		if actErr != nil {
 			return ctrl.Result{}, actErr
 		}
-		if left > 0 && (next == 0 || left < next) {
-			next = left
+		next = sooner(next, left)
+		if manifest, genuine := read(c); genuine && !what.remove {
+			manifests[c.Name] = manifest
 		}
 	}
-	return ctrl.Result{RequeueAfter: next}, nil
+	left, err := r.retireSecrets(ctx, current, manifests)
+	return ctrl.Result{RequeueAfter: sooner(next, left)}, err
+}
+
+// sooner is the shorter of two times after which to look again; 0 is never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // used are the versions that a Node runs or is to run, or that a host on its way in was given.

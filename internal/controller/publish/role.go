@@ -18,14 +18,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// publishRole lets the daemons read the published manifests by name, and no other ConfigMap. The operator may grant it because it has the same rights
-// on all ConfigMaps of its namespace.
+// publishRole lets the daemons read the published manifests and their Secrets by name, and no other ConfigMap or Secret. The operator may grant it because it
+// has the same rights in its namespace; an admission policy keeps it from granting more.
 func (p *publisher) publishRole(ctx context.Context, desired blueprint.Desired) error {
-	names, err := p.readable(ctx, desired)
+	configMaps, secrets, err := p.readable(ctx, desired)
 	if err != nil {
 		return err
 	}
-	want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: names, Verbs: []string{"list", "watch"}}}
+	rule := func(resource string, names []string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: names, Verbs: []string{"list", "watch"}}
+	}
+	want := []rbacv1.PolicyRule{rule("configmaps", configMaps), rule("secrets", secrets)}
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: contract.ServicesReaderRole}}
 	err = p.client.Get(ctx, client.ObjectKeyFromObject(role), role)
 	switch {
@@ -42,23 +45,38 @@ func (p *publisher) publishRole(ctx context.Context, desired blueprint.Desired) 
 	if err != nil {
 		return fmt.Errorf("keeping Role %s: %w", contract.ServicesReaderRole, err)
 	}
-	logf.FromContext(ctx).Info("daemons may read the services manifests", "role", contract.ServicesReaderRole, "configMaps", names)
+	logf.FromContext(ctx).Info("daemons may read the services manifests", "role", contract.ServicesReaderRole, "configMaps", configMaps, "secrets", secrets)
 	return nil
 }
 
-// readable are the manifests that daemons may read, sorted: the current one, and older ones that are still there and are what their names say.
-func (p *publisher) readable(ctx context.Context, desired blueprint.Desired) ([]string, error) {
-	list := &corev1.ConfigMapList{}
-	if err := p.client.List(ctx, list, client.InNamespace(p.Namespace)); err != nil {
-		return nil, fmt.Errorf("listing ConfigMaps: %w", err)
+// readable are the names of the manifests and of the Secrets that daemons may read, each sorted: the current ones, and older ones that are still there and are
+// what their names say.
+func (p *publisher) readable(ctx context.Context, desired blueprint.Desired) (configMaps, secrets []string, err error) {
+	list, inside := &corev1.ConfigMapList{}, &corev1.SecretList{}
+	if err = p.client.List(ctx, list, client.InNamespace(p.Namespace)); err != nil {
+		return nil, nil, fmt.Errorf("listing ConfigMaps: %w", err)
 	}
-	names := []string{desired.ConfigMapName()}
+	if err = p.client.List(ctx, inside, client.InNamespace(p.Namespace)); err != nil {
+		return nil, nil, fmt.Errorf("listing Secrets: %w", err)
+	}
+	configMaps, secrets = []string{desired.ConfigMapName()}, []string{desired.SecretName()}
+	manifests := map[string]contract.Manifest{}
 	for i := range list.Items {
 		c := &list.Items[i]
-		if strings.HasPrefix(c.Name, contract.ServicesConfigMapPrefix) && contentName(c.Name) && c.DeletionTimestamp.IsZero() && !isForged(c) {
-			names = append(names, c.Name)
+		if !strings.HasPrefix(c.Name, contract.ServicesConfigMapPrefix) || !contentName(c.Name) || !c.DeletionTimestamp.IsZero() {
+			continue
+		}
+		if manifest, genuine := read(c); genuine {
+			configMaps, manifests[c.Name] = append(configMaps, c.Name), manifest
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	for i := range inside.Items {
+		s := &inside.Items[i]
+		if manifest, ok := manifests[s.Name]; ok && s.DeletionTimestamp.IsZero() && belongs(s, manifest) {
+			secrets = append(secrets, s.Name)
+		}
+	}
+	slices.Sort(configMaps)
+	slices.Sort(secrets)
+	return slices.Compact(configMaps), slices.Compact(secrets), nil
 }

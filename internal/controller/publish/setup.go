@@ -46,8 +46,6 @@ type Options struct {
 	Logging blueprint.Logging
 	// OperatorVersion is the first part of every version.
 	OperatorVersion string
-	// ExporterTLS says that nodes get a key and certificate for windows_exporter: see blueprint.Input.
-	ExporterTLS bool
 	// Grace is how long a version stays after the last node left it; DefaultGrace when 0.
 	Grace time.Duration
 	// Now is the clock; time.Now when nil.
@@ -114,6 +112,7 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named("publish").WithOptions(settings()).
 		Watches(&v1alpha1.WindowsMachineConfig{}, enqueue, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(published(p.Namespace))).
+		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(published(p.Namespace))).
 		Watches(&rbacv1.Role{}, enqueue, builder.WithPredicates(object(p.Namespace, contract.ServicesReaderRole))).
 		// One look at the start tells what is missing where there is nothing yet.
 		WatchesRawSource(source.Channel(first, handler.TypedEnqueueRequestsFromMapFunc(one)))
@@ -136,6 +135,7 @@ func (r *retirer) setup(mgr ctrl.Manager) error {
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
 	return ctrl.NewControllerManagedBy(mgr).Named("retire").WithOptions(settings()).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(published(r.namespace))).
+		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(published(r.namespace))).
 		Watches(&corev1.Node{}, enqueue, builder.WithPredicates(versionsChanged())).
 		Watches(&v1alpha1.WindowsInstance{}, enqueue, builder.WithPredicates(instanceMoved())).
 		WatchesRawSource(source.Channel(r.source.Changed(), handler.TypedEnqueueRequestsFromMapFunc(one))).
@@ -144,17 +144,22 @@ func (r *retirer) setup(mgr ctrl.Manager) error {
 
 // contentChanged lets an input through when it appears, goes, or what we read of it changes. Status updates of others are none of our business.
 func contentChanged(input cluster.Input) predicate.Predicate {
-	return predicate.And(object(input.Object.GetNamespace(), input.Object.GetName()), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return input.Content(e.ObjectOld) != input.Content(e.ObjectNew)
-	}})
+	matters := func(o client.Object) bool { return input.Content(o) != "" }
+	return predicate.And(object(input.Object.GetNamespace(), input.Object.GetName()), predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return matters(e.Object) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return matters(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return input.Content(e.ObjectOld) != input.Content(e.ObjectNew) },
+	})
 }
 
-// object lets one object through.
+// object lets one object through, or all of a namespace when the name is empty.
 func object(namespace, name string) predicate.Predicate {
-	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == namespace && o.GetName() == name })
+	return predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return o.GetNamespace() == namespace && (name == "" || o.GetName() == name)
+	})
 }
 
-// published lets ConfigMaps through that are manifests by their name.
+// published lets ConfigMaps and Secrets through that are parts of a version by their name.
 func published(namespace string) predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == namespace && strings.HasPrefix(o.GetName(), contract.ServicesConfigMapPrefix)

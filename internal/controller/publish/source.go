@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -49,8 +50,8 @@ func (s *Source) Problems() []*contract.Problem {
 	return slices.Clone(s.problems)
 }
 
-// Changed gives a channel for one controller, to be called before the manager starts. It gets an event, about the WindowsMachineConfig, whenever Current or
-// Problems answer otherwise than before; events that nobody took are joined into one.
+// Changed gives a channel for one controller, to be called before the manager starts. It gets an event, about the WindowsMachineConfig, whenever Current,
+// Problems or Published answer otherwise than before; events that nobody took are joined into one.
 func (s *Source) Changed() <-chan event.GenericEvent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +60,8 @@ func (s *Source) Changed() <-chan event.GenericEvent {
 	return changed
 }
 
-// last is what was published last, whether or not there are problems now.
-func (s *Source) last() (desired blueprint.Desired, ok bool) {
+// Published is what was published last, whether or not there are problems now. The caller must not change what it gets.
+func (s *Source) Published() (desired blueprint.Desired, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.desired, s.published
@@ -69,17 +70,20 @@ func (s *Source) last() (desired blueprint.Desired, ok bool) {
 func (s *Source) set(desired blueprint.Desired, facts blueprint.Facts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed := !s.published || len(s.problems) > 0 || s.desired.Version != desired.Version
+	changed := !s.published || len(s.problems) > 0 || s.desired.Version != desired.Version ||
+		!bytes.Equal(s.desired.KubeletFragment, desired.KubeletFragment) || !slices.EqualFunc(s.desired.Rejected, desired.Rejected, same)
 	s.published, s.desired, s.facts, s.problems = true, desired, facts, nil
 	if changed {
 		s.tell()
 	}
 }
 
+func same(a, b *contract.Problem) bool { return *a == *b }
+
 func (s *Source) fail(problems []*contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed := !slices.EqualFunc(s.problems, problems, func(a, b *contract.Problem) bool { return *a == *b })
+	changed := !slices.EqualFunc(s.problems, problems, same)
 	s.problems = problems
 	if changed {
 		s.tell()

@@ -1,0 +1,88 @@
+package blueprint
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/mirror"
+)
+
+// confidential makes what must not be public, and with it all that follows from settings rather than from programs: the public environment, the limits of
+// logs and kubelet's fragment, which it notes in the input. What can't be used is named.
+func confidential(in *Input, bin binaries) (secret contract.Confidential, public map[string]string, rejected []*contract.Problem, err error) {
+	before := in.Previous.Confidential
+	reject := func(problems []*contract.Problem) { rejected = append(rejected, problems...) }
+	reject(in.Facts.Rejected)
+
+	var flaws []*contract.Problem
+	in.Logging, flaws = in.Logging.with(in.Spec.Logging)
+	reject(flaws)
+	if in.fragment, flaws, err = acceptedFragment(*in, bin); err != nil {
+		return secret, nil, nil, rendering(contract.PathKubeletConfig, err)
+	}
+	reject(flaws)
+	in.keyPair, flaws = keyPair(in.Facts.Exporter, before)
+	reject(flaws)
+
+	secret = contract.Confidential{Salt: bytes.Clone(in.Salt), Files: slices.Clone(in.keyPair)}
+	secret.Trust, secret.RegistryTrust, flaws = authorities(in.Facts, before, in.Now)
+	reject(flaws)
+	public, secret.Environment, flaws = environment(in.Facts.Proxy, in.Previous)
+	reject(flaws)
+	secret.PullSecret, flaws = pullSecret(in.Facts.PullSecret, before)
+	reject(flaws)
+	rules, refused := mirror.Merge(in.Facts.Mirrors)
+	secret.Mirrors = rules
+	for _, r := range refused {
+		rejected = append(rejected, r.Problem())
+	}
+	return secret, public, rejected, nil
+}
+
+// acceptedFragment is the user's fragment, or, while that is refused, the one that was accepted before.
+func acceptedFragment(in Input, bin binaries) (fragment, []*contract.Problem, error) {
+	base, err := kubeletConfig(in, bin)
+	if err != nil {
+		return fragment{}, nil, err
+	}
+	kubelet := bin.file(contract.PathKubelet)
+	var wanted []byte
+	if in.Spec.Kubelet.Config != nil {
+		wanted = in.Spec.Kubelet.Config.Raw
+	}
+	f, refused := parseFragment(wanted, base, kubelet)
+	if refused == nil {
+		return f, nil, nil
+	}
+	// One that this kubelet does not take any more is dropped: the defaults are safe.
+	f, _ = parseFragment(in.AcceptedKubelet, base, kubelet)
+	return f, []*contract.Problem{refused}, nil
+}
+
+// pullSecret is the cluster's, or the one before while that can't be read.
+func pullSecret(raw []byte, before contract.Confidential) ([]byte, []*contract.Problem) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	if _, err := mirror.ParsePullSecret(raw); err != nil {
+		problem, ok := contract.AsProblem(err)
+		if !ok {
+			problem = contract.NewProblem(contract.ReasonPullSecretInvalid, "the secret %s in %s is not understood", contract.PullSecret, contract.ConfigNamespace)
+		}
+		return before.PullSecret, []*contract.Problem{problem}
+	}
+	return bytes.Clone(raw), nil
+}
+
+// fits gives the digest of what a Secret can hold.
+func fits(secret contract.Confidential) (digest string, err error) {
+	data, digest, err := secret.Encode()
+	if err != nil {
+		return "", contract.NewProblem(contract.ReasonManifestInvalid, "%s", err)
+	}
+	if _, err = contract.PackConfidential(data); err != nil {
+		return "", err
+	}
+	return digest, nil
+}

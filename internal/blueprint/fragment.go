@@ -1,0 +1,153 @@
+package blueprint
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// fragment is a part of a KubeletConfiguration as a user wrote it. The zero value changes nothing.
+type fragment struct{ object map[string]any }
+
+// maxFragment bounds a fragment. All fields that a user may set take less than 16 KiB.
+const maxFragment = 64 << 10
+
+// raw is the fragment in one form, or nil for one that changes nothing.
+func (f fragment) raw() []byte {
+	if len(f.object) == 0 {
+		return nil
+	}
+	out, err := json.Marshal(f.object)
+	if err != nil {
+		return nil // it came from JSON
+	}
+	return out
+}
+
+// over lays the fragment over a configuration: objects field by field, anything else as a whole. Without a fragment the text stays as it is.
+func (f fragment) over(config string) (string, error) {
+	if len(f.object) == 0 {
+		return config, nil
+	}
+	var base map[string]any
+	if err := json.Unmarshal([]byte(config), &base); err != nil {
+		return "", err
+	}
+	out, err := json.MarshalIndent(merged(base, f.object), "", "  ")
+	return string(out) + "\n", err
+}
+
+func merged(base, over map[string]any) map[string]any {
+	all := maps.Clone(base)
+	for key, value := range over {
+		inner, isObject := value.(map[string]any)
+		below, wasObject := all[key].(map[string]any)
+		if isObject && wasObject {
+			value = merged(below, inner)
+		}
+		all[key] = value
+	}
+	return all
+}
+
+// parseFragment reads a fragment strictly, and refuses it as a whole when nodes would not work with it over the base. kubelet is the one that
+// will read it.
+func parseFragment(raw []byte, base string, kubelet payload.File) (fragment, *contract.Problem) {
+	refuse := func(words ...string) (fragment, *contract.Problem) {
+		return fragment{}, contract.NewProblem(contract.ReasonKubeletConfigRefused, "spec.kubelet.config: %s", strings.Join(words, "; "))
+	}
+	if len(raw) == 0 || string(raw) == "null" {
+		return fragment{}, nil
+	}
+	if len(raw) > maxFragment {
+		return refuse("it is larger than 64 KiB")
+	}
+	var typed kubeletconfigv1beta1.KubeletConfiguration
+	strict, err := kjson.UnmarshalStrict(raw, &typed)
+	if err != nil {
+		return refuse(shortened(err))
+	}
+	if len(strict) > 0 {
+		return refuse(shortened(strict...))
+	}
+	var f fragment
+	if err = json.Unmarshal(raw, &f.object); err != nil || f.object == nil {
+		return refuse("it is no object")
+	}
+	words := append(kindFlaws(f.object), fieldFlaws(f.object)...)
+	delete(f.object, "apiVersion")
+	delete(f.object, "kind")
+	words = append(words, gateFlaws(typed.FeatureGates, kubelet)...)
+	if len(words) > 0 {
+		return refuse(words...)
+	}
+	text, err := f.over(base)
+	if err != nil {
+		return refuse("it can't be merged")
+	}
+	var whole kubeletconfigv1beta1.KubeletConfiguration
+	if err = json.Unmarshal([]byte(text), &whole); err != nil {
+		return refuse("it can't be merged")
+	}
+	if words = valueFlaws(whole); len(words) > 0 {
+		return refuse(words...)
+	}
+	return f, nil
+}
+
+// shortened are errors of a parser of JSON, which may repeat what it read.
+func shortened(errs ...error) string {
+	text := strings.ReplaceAll(errors.Join(errs...).Error(), "\n", "; ")
+	if len(text) > 5*shown {
+		text = text[:5*shown] + "…"
+	}
+	return strings.ToValidUTF8(text, "?")
+}
+
+func kindFlaws(object map[string]any) (words []string) {
+	for field, want := range map[string]string{"apiVersion": kubeletconfigv1beta1.SchemeGroupVersion.String(), "kind": "KubeletConfiguration"} {
+		if got, ok := object[field]; ok && got != want {
+			words = append(words, field+" is not "+want)
+		}
+	}
+	slices.Sort(words)
+	return words
+}
+
+// fieldFlaws names the fields that no user may set, and nulls, which would say nothing.
+func fieldFlaws(object map[string]any) (words []string) {
+	rules := kubeletFields()
+	for _, field := range slices.Sorted(maps.Keys(object)) {
+		if why := rules[field]; why != "" {
+			words = append(words, field+" "+why)
+		}
+		if hasNull(object[field]) {
+			words = append(words, field+" has a null, which means nothing; leave it out")
+		}
+	}
+	return words
+}
+
+func hasNull(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		for _, inner := range v {
+			if hasNull(inner) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, hasNull)
+	}
+	return false
+}

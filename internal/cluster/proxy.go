@@ -1,0 +1,136 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	configv1 "github.com/openshift/api/config/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// How messages name the objects of day 2.
+const (
+	nameProxy      = "the Proxy cluster"
+	nameImage      = "the Image cluster of config.openshift.io"
+	namePullSecret = "the Secret " + contract.PullSecret + " in " + contract.ConfigNamespace
+	nameExporter   = "the Secret " + contract.ExporterTLSSecret
+)
+
+// clusterProxy reads the proxy from where OpenShift's machine config operator reads it for Linux nodes: the status, in which the cluster network operator
+// has added what must never go through a proxy. The authorities for it are there with and without a proxy, as on Linux nodes.
+func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error {
+	var object configv1.Proxy
+	found, err := optional(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameProxy)
+	if err != nil {
+		return err
+	}
+	if !found {
+		facts.Proxy = r.proxy
+		return nil
+	}
+	facts.Proxy = blueprint.Proxy{HTTP: object.Status.HTTPProxy, HTTPS: object.Status.HTTPSProxy, None: object.Status.NoProxy}
+	user := object.Spec.TrustedCA.Name
+	if facts.WantsTrustedCA = facts.Proxy.HTTP != "" || facts.Proxy.HTTPS != "" || user != ""; !facts.WantsTrustedCA {
+		return nil
+	}
+	if err = r.injectedCA(ctx, facts); err != nil || user == "" {
+		return err
+	}
+	data, err := r.configMap(ctx, facts, contract.ConfigNamespace, user, nameProxy+", spec.trustedCA")
+	if err != nil || data == nil {
+		return err
+	}
+	bundles(facts, []string{contract.CABundleField}, data, contract.ConfigNamespace+"/"+user)
+	return nil
+}
+
+// injectedCA reads the bundle that the cluster puts into a ConfigMap of ours. That takes a moment.
+func (r *Reader) injectedCA(ctx context.Context, facts *blueprint.Facts) error {
+	var object corev1.ConfigMap
+	key := client.ObjectKey{Namespace: r.namespace, Name: contract.TrustedCAConfigMap}
+	if _, err := optional(ctx, r.cached, &object, key, "the ConfigMap "+contract.TrustedCAConfigMap); err != nil {
+		return err
+	}
+	bundle := blueprint.Bundle{Source: "the ConfigMap " + contract.TrustedCAConfigMap, PEM: []byte(object.Data[contract.CABundleField])}
+	bundle.Pending = len(bundle.PEM) == 0
+	facts.Trust = append(facts.Trust, bundle)
+	return nil
+}
+
+// registryCAs reads the authorities of registries. A key is <host>, or <host>..<port> because a ConfigMap's keys have no colon.
+func (r *Reader) registryCAs(ctx context.Context, facts *blueprint.Facts) error {
+	var object configv1.Image
+	found, err := optional(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameImage)
+	if err != nil || !found || object.Spec.AdditionalTrustedCA.Name == "" {
+		return err
+	}
+	name := object.Spec.AdditionalTrustedCA.Name
+	data, err := r.configMap(ctx, facts, contract.ConfigNamespace, name, nameImage+", spec.additionalTrustedCA")
+	if err != nil || data == nil {
+		return err
+	}
+	facts.RegistryTrust = make(map[string]blueprint.Bundle, len(data))
+	for key, pem := range data {
+		facts.RegistryTrust[registry(key)] = blueprint.Bundle{Source: fmt.Sprintf("the ConfigMap %s/%s, key %s", contract.ConfigNamespace, name, key), PEM: pem}
+	}
+	return nil
+}
+
+func registry(key string) string {
+	if i := strings.LastIndex(key, ".."); i >= 0 {
+		return strings.ToLower(key[:i]) + ":" + key[i+2:]
+	}
+	return strings.ToLower(key)
+}
+
+// additionalCA reads the authorities that an administrator names for Windows nodes.
+func (r *Reader) additionalCA(ctx context.Context, facts *blueprint.Facts, name string) error {
+	if name == "" {
+		return nil
+	}
+	data, err := r.configMap(ctx, facts, r.namespace, name, "spec.trust.additionalCA of the WindowsMachineConfig")
+	if err != nil || data == nil {
+		return err
+	}
+	bundles(facts, slices.Sorted(maps.Keys(data)), data, name)
+	return nil
+}
+
+// bundles adds the bundles under some keys of a ConfigMap. One that is not there waits to be written.
+func bundles(facts *blueprint.Facts, keys []string, data map[string][]byte, name string) {
+	for _, key := range keys {
+		pem := data[key]
+		if len(pem) == 0 {
+			facts.Rejected = append(facts.Rejected, contract.NewProblem(contract.ReasonTrustSourceMissing, "the ConfigMap %s has nothing under %s", name, key))
+		}
+		facts.Trust = append(facts.Trust, blueprint.Bundle{Source: fmt.Sprintf("the ConfigMap %s, key %s", name, key), PEM: pem, Pending: len(pem) == 0})
+	}
+}
+
+// configMap reads one that an administrator names, as bytes by key. When it is not there, the answer is nil, and that is noted with who names it.
+func (r *Reader) configMap(ctx context.Context, facts *blueprint.Facts, namespace, name, who string) (map[string][]byte, error) {
+	var object corev1.ConfigMap
+	what := fmt.Sprintf("the ConfigMap %s/%s", namespace, name)
+	found, err := optional(ctx, r.cached, &object, client.ObjectKey{Namespace: namespace, Name: name}, what)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		facts.Rejected = append(facts.Rejected, contract.NewProblem(contract.ReasonTrustSourceMissing, "%s names %s, which does not exist", who, what))
+		facts.Trust = append(facts.Trust, blueprint.Bundle{Source: what, Pending: true})
+		return nil, nil
+	}
+	data := make(map[string][]byte, len(object.Data)+len(object.BinaryData))
+	maps.Copy(data, object.BinaryData)
+	for key, text := range object.Data {
+		data[key] = []byte(text)
+	}
+	return data, nil
+}

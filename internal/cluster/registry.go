@@ -1,0 +1,97 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	configv1 "github.com/openshift/api/config/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/mirror"
+)
+
+// pullSecret reads the cluster's credentials. A Secret without its key is handed on as something that is no pull secret.
+func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) error {
+	var object corev1.Secret
+	key := client.ObjectKey{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}
+	found, err := optional(ctx, r.cached, &object, key, namePullSecret)
+	if err != nil || !found {
+		return err
+	}
+	if facts.PullSecret = object.Data[corev1.DockerConfigJsonKey]; len(facts.PullSecret) == 0 {
+		facts.PullSecret = []byte(" ")
+	}
+	return nil
+}
+
+// exporterKey reads the key pair that the cluster makes for the exporter.
+func (r *Reader) exporterKey(ctx context.Context, facts *blueprint.Facts) error {
+	var object corev1.Secret
+	found, err := optional(ctx, r.cached, &object, client.ObjectKey{Namespace: r.namespace, Name: contract.ExporterTLSSecret}, nameExporter)
+	if err != nil || !found {
+		return err
+	}
+	facts.Exporter = &blueprint.KeyPair{Certificate: object.Data[corev1.TLSCertKey], Key: object.Data[corev1.TLSPrivateKeyKey]}
+	return nil
+}
+
+func (r *Reader) digestMirrors(ctx context.Context, facts *blueprint.Facts) error {
+	var list configv1.ImageDigestMirrorSetList
+	if err := listed(ctx, r.cached, &list, "ImageDigestMirrorSets"); err != nil {
+		return err
+	}
+	slices.SortFunc(list.Items, func(a, b configv1.ImageDigestMirrorSet) int { return cmp.Compare(a.Name, b.Name) })
+	for _, object := range list.Items {
+		for _, entry := range object.Spec.ImageDigestMirrors {
+			facts.Mirrors = append(facts.Mirrors, mirror.Set{
+				Object: "ImageDigestMirrorSet/" + object.Name, Kind: contract.PullByDigest,
+				Source: entry.Source, Mirrors: texts(entry.Mirrors), Policy: mirror.Policy(entry.MirrorSourcePolicy),
+			})
+		}
+	}
+	return nil
+}
+
+func (r *Reader) tagMirrors(ctx context.Context, facts *blueprint.Facts) error {
+	var list configv1.ImageTagMirrorSetList
+	if err := listed(ctx, r.cached, &list, "ImageTagMirrorSets"); err != nil {
+		return err
+	}
+	slices.SortFunc(list.Items, func(a, b configv1.ImageTagMirrorSet) int { return cmp.Compare(a.Name, b.Name) })
+	for _, object := range list.Items {
+		for _, entry := range object.Spec.ImageTagMirrors {
+			facts.Mirrors = append(facts.Mirrors, mirror.Set{
+				Object: "ImageTagMirrorSet/" + object.Name, Kind: contract.PullByTag,
+				Source: entry.Source, Mirrors: texts(entry.Mirrors), Policy: mirror.Policy(entry.MirrorSourcePolicy),
+			})
+		}
+	}
+	return nil
+}
+
+// listed reads all objects of a kind that a cluster may lack.
+func listed(ctx context.Context, reader client.Reader, list client.ObjectList, name string) error {
+	err := reader.List(ctx, list)
+	switch {
+	case err == nil, meta.IsNoMatchError(err):
+		return nil
+	case apierrors.IsForbidden(err):
+		return incomplete("%s may not be read: give the operator the rights of its manifests again", name)
+	}
+	return fmt.Errorf("listing %s: %w", name, err)
+}
+
+func texts[T ~string](all []T) []string {
+	out := make([]string, 0, len(all))
+	for _, one := range all {
+		out = append(out, string(one))
+	}
+	return out
+}

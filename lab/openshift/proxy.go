@@ -1,0 +1,95 @@
+package openshift
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// lookEvery is how often FollowProxy looks. OpenShift's own operator watches; the lab can wait a moment and has no more code than it needs.
+const lookEvery = 100 * time.Millisecond
+
+// FollowProxy plays the cluster network operator's part for the cluster-wide proxy: it writes the status of the Proxy, with what must never go through a proxy
+// added, and puts the bundle that its spec names into every ConfigMap that asks for it by its label. (The real one adds its own distribution's authorities
+// to the bundle.) It runs until ctx ends.
+func FollowProxy(ctx context.Context, config *rest.Config) error {
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	wait.UntilWithContext(ctx, func(ctx context.Context) { _ = followOnce(ctx, c) }, lookEvery) // an error is met again by the next look
+	return nil
+}
+
+func followOnce(ctx context.Context, c client.Client) error {
+	proxy := &configv1.Proxy{}
+	if err := c.Get(ctx, client.ObjectKey{Name: clusterName}, proxy); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if want := proxyStatus(proxy.Spec); proxy.Status != want {
+		proxy.Status = want
+		if err := c.Status().Update(ctx, proxy); err != nil {
+			return fmt.Errorf("writing the status of the Proxy: %w", err)
+		}
+	}
+	bundle, err := trustedBundle(ctx, c, proxy.Spec.TrustedCA.Name)
+	if err != nil {
+		return err
+	}
+	list := &corev1.ConfigMapList{}
+	if err = c.List(ctx, list, client.MatchingLabels{contract.InjectTrustedCALabel: "true"}); err != nil {
+		return fmt.Errorf("listing the ConfigMaps that ask for the bundle: %w", err)
+	}
+	for i := range list.Items {
+		object := &list.Items[i]
+		if object.Data[contract.CABundleField] == bundle {
+			continue
+		}
+		object.Data = map[string]string{contract.CABundleField: bundle}
+		if err = c.Update(ctx, object); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("putting the bundle into %s/%s: %w", object.Namespace, object.Name, err)
+		}
+	}
+	return nil
+}
+
+func trustedBundle(ctx context.Context, c client.Client, name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	object := &corev1.ConfigMap{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: contract.ConfigNamespace, Name: name}, object); err != nil {
+		return "", client.IgnoreNotFound(err)
+	}
+	return object.Data[contract.CABundleField], nil
+}
+
+// proxyStatus is what Linux nodes get. Without a proxy there are no exceptions from it either.
+func proxyStatus(spec configv1.ProxySpec) configv1.ProxyStatus {
+	if spec.HTTPProxy == "" && spec.HTTPSProxy == "" {
+		return configv1.ProxyStatus{}
+	}
+	none := []string{".cluster.local", ".svc", "localhost", "127.0.0.1", serviceNetwork, clusterNetwork}
+	for _, word := range strings.Split(spec.NoProxy, ",") {
+		if word = strings.TrimSpace(word); word != "" {
+			none = append(none, word)
+		}
+	}
+	slices.Sort(none)
+	return configv1.ProxyStatus{HTTPProxy: spec.HTTPProxy, HTTPSProxy: spec.HTTPSProxy, NoProxy: strings.Join(slices.Compact(none), ",")}
+}
