@@ -274,6 +274,9 @@ func (h serviceHandle) keepRecovery(want recovery) error {
 
 func (h serviceHandle) keptRecovery() (recovery, error) {
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, serviceKey(h.name), registry.QUERY_VALUE)
+	if errors.Is(err, registry.ErrNotExist) {
+		return recovery{}, nil // Wine's own driver hosts have none
+	}
 	if err != nil {
 		return recovery{}, fail(err, "opening the registry key of service %s", h.name)
 	}

@@ -1,0 +1,50 @@
+//go:build linux
+
+package wine
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/windows-nodes/wmco/lab/cluster"
+)
+
+// Program is one of this repository's programs, for Windows.
+type Program struct {
+	// Package is its folder, such as ./cmd/wicd, and Module the folder of the nested module that it belongs to; empty for the main one.
+	Package, Module string
+	// Flags are for the linker.
+	Flags string
+}
+
+// Build builds a program for Windows into a file. Go's build cache makes it quick from the second time on.
+func Build(ctx context.Context, program Program, to string) error {
+	root, err := cluster.ModuleRoot()
+	if err != nil {
+		return fmt.Errorf("finding the sources: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w "+program.Flags, "-o", to, program.Package)
+	cmd.Dir = filepath.Join(root, program.Module)
+	cmd.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0", "GOWORK=off")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building %s for Windows: %w: %s", program.Package, err, output)
+	}
+	return nil
+}
+
+// buildKeeper builds the keeper, and renames it into place so that who copies it gets all of it.
+func buildKeeper(ctx context.Context, cache string) (string, error) {
+	path := filepath.Join(cache, "keeper.exe")
+	partial := fmt.Sprintf("%s.%d.partial", path, os.Getpid())
+	defer func() { _ = os.Remove(partial) }()
+	if err := Build(ctx, Program{Package: "./lab/wine/keeper"}, partial); err != nil {
+		return "", err
+	}
+	if err := os.Rename(partial, path); err != nil {
+		return "", fmt.Errorf("putting the keeper in its place: %w", err)
+	}
+	return path, nil
+}

@@ -1,0 +1,250 @@
+//go:build linux
+
+package wine
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cell is what the processes of a host that is on live in.
+//
+// Its first process ends when its standard input does, thus also when the laboratory is killed, and takes the others along: where there are namespaces,
+// the kernel ends all processes of one with its first; elsewhere the first process ends Wine.
+type cell struct {
+	template *Template
+	prefix   string
+	first    *exec.Cmd
+	hold     io.Closer
+	// said is what the first process wrote to its standard error; ended is closed when it has ended.
+	said  *tail
+	ended chan struct{}
+	// network is the network namespace, nil where there is none.
+	network *os.File
+}
+
+// namespaces of a cell: name, process table, mounts, network.
+const namespaces = syscall.CLONE_NEWUTS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET
+
+// isolatedScript is the first process where there are namespaces. Its arguments are the host's name, its address with prefix length, and its gateway,
+// which does not exist: whatever the host sends elsewhere goes nowhere. Names are resolved by files in the working directory, since Wine looks up the
+// host's own at each boot and would wait for a name server. wait also takes the exit codes of processes whose parents have ended.
+const isolatedScript = `set -e
+mount --make-rprivate /
+mount -t proc proc /proc
+echo "$1" >/proc/sys/kernel/hostname
+for file in hosts resolv.conf; do
+  if [ -e /etc/$file ]; then mount --bind $file /etc/$file; fi
+done
+ip link set lo up
+ip link add eth0 type veth peer name eth1
+ip address add "$2" dev eth0
+ip link set eth0 up
+ip link set eth1 up
+ip route add default via "$3"
+exec 3<&0
+echo ready
+cat <&3 >/dev/null &
+wait
+`
+
+// sharedScript is the first process elsewhere. Its argument is wineserver.
+const sharedScript = `echo ready
+cat >/dev/null
+exec "$1" -k
+`
+
+// canIsolate says whether the kernel lets us have namespaces, and whether the programs are there that furnish them.
+func canIsolate(ctx context.Context) bool {
+	for _, program := range []string{"ip", "mount", "nsenter"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return false
+		}
+	}
+	cmd := exec.CommandContext(ctx, "sh", "-c", "mount --make-rprivate / && ip link add eth0 type veth peer name eth1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
+	return cmd.Run() == nil
+}
+
+// startup is how long a cell has to come up: a fraction of a second on two idle cores.
+const startup = 30 * time.Second
+
+// openCell starts the first process.
+func (t *Template) openCell(ctx context.Context, prefix, hostname string, address netip.Prefix) (*cell, error) {
+	c := &cell{template: t, prefix: prefix, said: &tail{}, ended: make(chan struct{})}
+	c.first = exec.Command("sh", "-c", sharedScript, "cell", t.server) //nolint:noctx // it ends with its standard input
+	if t.isolated {
+		if err := writeNames(prefix, hostname, address.Addr()); err != nil {
+			return nil, err
+		}
+		gateway := address.Masked().Addr().Next()
+		c.first = exec.Command("sh", "-c", isolatedScript, "cell", hostname, address.String(), gateway.String()) //nolint:noctx // the same
+		c.first.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
+	}
+	group(c.first)
+	c.first.Cancel = nil
+	c.first.Env, c.first.Dir, c.first.Stderr = environment(prefix), prefix, c.said
+	hold, err := c.first.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("making a pipe: %w", err)
+	}
+	output, err := c.first.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("making a pipe: %w", err)
+	}
+	c.hold = hold
+	if err = c.first.Start(); err != nil {
+		return nil, fmt.Errorf("starting the first process of a host: %w", err)
+	}
+	ready := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(output).ReadString('\n')
+		ready <- line
+		_ = c.first.Wait()
+		close(c.ended)
+	}()
+	select {
+	case line := <-ready:
+		if line == "ready\n" {
+			return c, c.openNetwork()
+		}
+		err = errors.New("it ended")
+	case <-time.After(startup):
+		err = fmt.Errorf("it is not up after %s", startup)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	c.kill()
+	return nil, fmt.Errorf("starting the first process of a host: %w: %s", err, c.said)
+}
+
+// writeNames writes what the host resolves names by: its own name, and a name server that refuses at once.
+func writeNames(dir, hostname string, address netip.Addr) error {
+	for file, content := range map[string]string{
+		"hosts": fmt.Sprintf("127.0.0.1 localhost\n::1 localhost\n%s %s\n", address, hostname), "resolv.conf": "nameserver 127.0.0.1\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644); err != nil {
+			return fmt.Errorf("writing how the host resolves names: %w", err)
+		}
+	}
+	return nil
+}
+
+func (c *cell) openNetwork() (err error) {
+	if !c.template.isolated {
+		return nil
+	}
+	if c.network, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", c.first.Process.Pid)); err != nil {
+		c.kill()
+		return fmt.Errorf("opening the host's network: %w", err)
+	}
+	return nil
+}
+
+// command prepares a program of this machine, Wine in most cases, to run in the cell, in a directory. When ctx ends it is killed, with what it started.
+func (c *cell) command(ctx context.Context, dir string, program ...string) *exec.Cmd {
+	words := program
+	if c.template.isolated {
+		// The change of directory must follow the change of namespaces.
+		words = append([]string{
+			"nsenter", "--target", strconv.Itoa(c.first.Process.Pid), "--uts", "--pid", "--mount", "--net",
+			"sh", "-c", `cd "$1" && shift && exec "$@"`, "sh", dir,
+		}, program...)
+	}
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd.Env, cmd.WaitDelay = environment(c.prefix), 2*time.Second
+	if !c.template.isolated {
+		cmd.Dir = dir
+	}
+	group(cmd)
+	return cmd
+}
+
+// patienceSave is how long Wine has to write its registry when a host is switched off.
+const patienceSave = 10 * time.Second
+
+// save lets Wine write its registry and end; without that, what was changed in the last half minute is lost.
+func (c *cell) save() {
+	ctx, cancel := context.WithTimeout(context.Background(), patienceSave)
+	defer cancel()
+	_ = c.command(ctx, c.prefix, c.template.server, "-k", "-w").Run() // what does not end is killed
+}
+
+// close ends all processes.
+func (c *cell) close() {
+	c.kill()
+	sweep(c.prefix)
+}
+
+// kill ends the first process, and with it all others where there are namespaces.
+func (c *cell) kill() {
+	_ = c.hold.Close()
+	select {
+	case <-c.ended:
+	case <-time.After(time.Second):
+		_ = c.first.Process.Kill() // one that has ended needs none
+		<-c.ended
+	}
+	if c.network != nil {
+		_ = c.network.Close()
+	}
+}
+
+// inNetwork runs work on a thread that is in the host's network. Sockets that it makes stay there; goroutines that it starts do not.
+func (c *cell) inNetwork(work func() error) error {
+	if c.network == nil {
+		return work()
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // without the unlock the thread ends with this goroutine
+		own, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			done <- fmt.Errorf("opening the own network: %w", err)
+			return
+		}
+		defer func() { _ = own.Close() }()
+		if err = unix.Setns(int(c.network.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("entering the host's network: %w", err)
+			return
+		}
+		err = work()
+		if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back == nil {
+			runtime.UnlockOSThread()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// listen listens in the host's network.
+func (c *cell) listen(address netip.AddrPort) (l net.Listener, err error) {
+	err = c.inNetwork(func() error {
+		l, err = new(net.ListenConfig).Listen(context.Background(), "tcp", address.String())
+		return err
+	})
+	return l, err
+}
+
+// dial connects to an address in the host's network.
+func (c *cell) dial(ctx context.Context, address netip.AddrPort) (conn net.Conn, err error) {
+	err = c.inNetwork(func() error {
+		conn, err = new(net.Dialer).DialContext(ctx, "tcp", address.String())
+		return err
+	})
+	return conn, err
+}

@@ -1,0 +1,95 @@
+//go:build linux
+
+package wine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/sim/sshd"
+)
+
+// Command is a Windows program to run on a host.
+type Command struct {
+	// Program is its Windows path, or a name that the search path knows.
+	Program   string
+	Arguments []string
+	// Dir is the Windows path of the working directory; the user's home if empty.
+	Dir string
+	// Stdin may be read further than the program does, and until it ends. nil is empty.
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+}
+
+// HungError says that a program did not end in time and was killed.
+type HungError struct {
+	Program string
+	Cause   error
+}
+
+func (e *HungError) Error() string {
+	return fmt.Sprintf("%s did not end in time: %v", e.Program, e.Cause)
+}
+func (e *HungError) Unwrap() error { return e.Cause }
+
+// Run runs a program to its end and gives its exit code. Cancelling ctx kills it, with what it started, and gives a *HungError.
+func (m *Machine) Run(ctx context.Context, command Command) (exitCode int, err error) {
+	s := m.session()
+	if s == nil {
+		return 0, ErrOff
+	}
+	dir := command.Dir
+	if dir == "" {
+		dir = Home
+	}
+	cmd := s.cell.command(ctx, m.Path(dir), append([]string{m.template.wine, command.Program}, command.Arguments...)...)
+	cmd.Stdout, cmd.Stderr = command.Stdout, command.Stderr
+	if command.Stdin != nil {
+		// Not cmd.Stdin: the end of the program must not wait for the end of what it might have read.
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			return 0, fmt.Errorf("making a pipe: %w", err)
+		}
+		go func() {
+			_, _ = io.Copy(in, command.Stdin)
+			_ = in.Close()
+		}()
+	}
+	err = cmd.Run()
+	var ended *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return 0, &HungError{Program: command.Program, Cause: context.Cause(ctx)}
+	case errors.As(err, &ended) && ended.Exited():
+		return ended.ExitCode(), nil
+	case errors.Is(err, exec.ErrWaitDelay):
+		return cmd.ProcessState.ExitCode(), nil // it left something running that holds its output
+	case err != nil:
+		return 0, fmt.Errorf("running %s: %w", command.Program, err)
+	}
+	return 0, nil
+}
+
+// Exec runs a command line through cmd.exe, as a user who logs in does, and gives the exit code, or -1 when it was killed.
+func (m *Machine) Exec(ctx context.Context, account sshd.Account, command sshd.Command) int {
+	code, err := m.Run(ctx, Command{
+		Program: "cmd.exe", Arguments: []string{"/d", "/c", command.Line}, Dir: account.Home,
+		Stdin: command.Stdin, Stdout: command.Stdout, Stderr: command.Stderr,
+	})
+	if err != nil {
+		return -1
+	}
+	return code
+}
+
+// Account knows one user.
+func (m *Machine) Account(user string) (sshd.Account, bool) {
+	if !strings.EqualFold(user, User) {
+		return sshd.Account{}, false
+	}
+	return sshd.Account{User: User, Home: Home, Shell: "cmd.exe"}, true
+}

@@ -1,0 +1,69 @@
+//go:build linux
+
+package wine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/sim/sshd"
+)
+
+// Path is where a path on drive C: lies on this machine. Letter case makes no difference to what exists; what does not exist is spelled as given. It checks
+// nothing: see OpenFile.
+func (m *Machine) Path(windows string) string {
+	path := filepath.Join(m.prefix, "drive_c")
+	for name := range strings.SplitSeq(strings.TrimLeft(windows[min(len(windows), len(`C:`)):], `\`), `\`) {
+		path = filepath.Join(path, spelled(path, name))
+	}
+	return path
+}
+
+// spelled is how a name is spelled in a directory.
+func spelled(dir, name string) string {
+	if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+		return name
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return name
+	}
+	for _, e := range entries {
+		if strings.EqualFold(e.Name(), name) {
+			return e.Name()
+		}
+	}
+	return name
+}
+
+// OpenFile opens a file by its Windows path, for SFTP: at any offset, and without a copy through Wine. A file that is made is its directory's to protect.
+// The exe of a running process can't be written to.
+func (m *Machine) OpenFile(path string, flag int) (sshd.File, error) {
+	if m.session() == nil {
+		return nil, ErrOff
+	}
+	if err := winos.CheckPath(path); err != nil {
+		return nil, err
+	}
+	if !strings.EqualFold(path[:len(`C:`)], `C:`) {
+		return nil, fmt.Errorf("opening %s: %w", path, os.ErrNotExist)
+	}
+	file, err := os.OpenFile(m.Path(path), flag, 0o600)
+	switch {
+	case errors.Is(err, syscall.ETXTBSY):
+		err = fmt.Errorf("%w: %w", winos.ErrInUse, err)
+	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.EISDIR):
+		err = fmt.Errorf("%w: %w", winos.ErrDenied, err)
+	case errors.Is(err, syscall.ENOSPC):
+		err = fmt.Errorf("%w: %w", winos.ErrNoSpace, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return file, nil
+}

@@ -1,0 +1,30 @@
+// Command keeper keeps a Wine host on: Wine ends all services when the last ordinary program has ended. As long as its standard input is open, it
+// also serves the OS interface of its machine on its standard streams, for the laboratory.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/lab/wine/remote"
+)
+
+func main() {
+	if err := remote.Serve(winos.New(), stream{os.Stdin, os.Stdout}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// stream is standard input and output as one.
+type stream struct {
+	io.ReadCloser
+	out io.WriteCloser
+}
+
+func (s stream) Write(p []byte) (int, error) { return s.out.Write(p) }
+
+func (s stream) Close() error { return errors.Join(s.ReadCloser.Close(), s.out.Close()) }

@@ -1,0 +1,61 @@
+//go:build linux
+
+package wine
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"os"
+)
+
+// machineGUID stands in the template where each host gets its own.
+const machineGUID = "00000000-7e3a-4d1e-8e00-77696e652d30"
+
+// settings make Wine say that it is Windows Server 2022, and say nothing of a desktop. Wine's own value Version=win10 is left out: it pins the kernel's
+// build number to that of a client Windows.
+const settings = `REGEDIT4
+
+[HKEY_LOCAL_MACHINE\Software\Microsoft\Windows NT\CurrentVersion]
+"CurrentVersion"="10.0"
+"CurrentMajorVersionNumber"=dword:0000000a
+"CurrentMinorVersionNumber"=dword:00000000
+"CurrentBuild"="20348"
+"CurrentBuildNumber"="20348"
+"UBR"=dword:00000a8c
+"ProductName"="Windows Server 2022 Datacenter"
+"EditionID"="ServerDatacenter"
+"InstallationType"="Server Core"
+
+[HKEY_LOCAL_MACHINE\System\CurrentControlSet\Control\ProductOptions]
+"ProductType"="ServerNT"
+
+[HKEY_LOCAL_MACHINE\Software\Microsoft\Cryptography]
+"MachineGuid"="` + machineGUID + `"
+
+[HKEY_CURRENT_USER\Software\Wine\WineDbg]
+"ShowCrashDialog"=dword:00000000
+`
+
+// personalize gives the registry of a new host an identity of its own. Wine must not be running on it.
+func personalize(file string) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("reading the registry: %w", err)
+	}
+	if bytes.Count(content, []byte(machineGUID)) != 1 {
+		return fmt.Errorf("giving the host an identity: the registry of the template does not hold %s once", machineGUID)
+	}
+	content = bytes.Replace(content, []byte(machineGUID), []byte(newGUID()), 1)
+	if err = os.WriteFile(file, content, 0o600); err != nil {
+		return fmt.Errorf("writing the registry: %w", err)
+	}
+	return nil
+}
+
+func newGUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

@@ -1,0 +1,153 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/rpc"
+
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+)
+
+// Serve serves a machine's OS interface on a stream until that ends.
+func Serve(host winos.Host, stream io.ReadWriteCloser) error {
+	server := rpc.NewServer()
+	if err := server.RegisterName(object, &Machine{host: host}); err != nil {
+		return fmt.Errorf("preparing to serve the machine: %w", err)
+	}
+	server.ServeConn(stream)
+	return nil
+}
+
+// Machine is what is served. Its methods are called by package net/rpc.
+type Machine struct{ host winos.Host }
+
+// answer runs a call for at most the longest time, and puts its result or failure into the reply.
+func answer[T any](reply *Reply[T], work func(ctx context.Context) (T, error)) error {
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	defer cancel()
+	value, err := work(ctx)
+	reply.Value, reply.Failure = value, failureOf(err)
+	return nil
+}
+
+// do is answer for what has no result.
+func do(reply *Reply[None], work func(ctx context.Context) error) error {
+	return answer(reply, func(ctx context.Context) (None, error) { return none, work(ctx) })
+}
+
+// ListServices is winos.Services.List.
+func (m *Machine) ListServices(_ None, reply *Reply[[]string]) error {
+	return answer(reply, m.host.Services.List)
+}
+
+// GetService is winos.Services.Get.
+func (m *Machine) GetService(name string, reply *Reply[winos.Service]) error {
+	return answer(reply, func(ctx context.Context) (winos.Service, error) { return m.host.Services.Get(ctx, name) })
+}
+
+// ApplyService is winos.Services.Apply.
+func (m *Machine) ApplyService(config winos.ServiceConfig, reply *Reply[None]) error {
+	return do(reply, func(ctx context.Context) error { return m.host.Services.Apply(ctx, config) })
+}
+
+// StartService is winos.Services.Start.
+func (m *Machine) StartService(name string, reply *Reply[None]) error {
+	return do(reply, func(ctx context.Context) error { return m.host.Services.Start(ctx, name) })
+}
+
+// StopService is winos.Services.Stop.
+func (m *Machine) StopService(name string, reply *Reply[None]) error {
+	return do(reply, func(ctx context.Context) error { return m.host.Services.Stop(ctx, name) })
+}
+
+// DeleteService is winos.Services.Delete.
+func (m *Machine) DeleteService(name string, reply *Reply[None]) error {
+	return do(reply, func(ctx context.Context) error { return m.host.Services.Delete(ctx, name) })
+}
+
+// ReadFile gives a file's content.
+func (m *Machine) ReadFile(path string, reply *Reply[[]byte]) error {
+	return answer(reply, func(context.Context) ([]byte, error) { return winos.ReadFile(m.host.Files, path) })
+}
+
+// CreateFile is winos.Files.Create with all of the content.
+func (m *Machine) CreateFile(file Content, reply *Reply[None]) error {
+	return do(reply, func(context.Context) error {
+		w, err := m.host.Files.Create(file.Path, file.Access)
+		if err != nil {
+			return err
+		}
+		if _, err = io.Copy(w, bytes.NewReader(file.Content)); err != nil {
+			_ = w.Close()
+			return err
+		}
+		return w.Close()
+	})
+}
+
+// Rename is winos.Files.Rename.
+func (m *Machine) Rename(change Change, reply *Reply[None]) error {
+	return do(reply, func(context.Context) error { return m.host.Files.Rename(change.From, change.To) })
+}
+
+// Remove is winos.Files.Remove.
+func (m *Machine) Remove(path string, reply *Reply[None]) error {
+	return do(reply, func(context.Context) error { return m.host.Files.Remove(path) })
+}
+
+// Stat is winos.Files.Stat.
+func (m *Machine) Stat(path string, reply *Reply[winos.FileInfo]) error {
+	return answer(reply, func(context.Context) (winos.FileInfo, error) { return m.host.Files.Stat(path) })
+}
+
+// ListDir is winos.Files.List.
+func (m *Machine) ListDir(dir string, reply *Reply[[]winos.FileInfo]) error {
+	return answer(reply, func(context.Context) ([]winos.FileInfo, error) { return m.host.Files.List(dir) })
+}
+
+// MkdirAll is winos.Files.MkdirAll of Change.To.
+func (m *Machine) MkdirAll(change Change, reply *Reply[None]) error {
+	return do(reply, func(context.Context) error { return m.host.Files.MkdirAll(change.To, change.Access) })
+}
+
+// Environment is winos.Environment.All.
+func (m *Machine) Environment(_ None, reply *Reply[map[string]string]) error {
+	return answer(reply, m.host.Environment.All)
+}
+
+// SetVariable is winos.Environment.Set.
+func (m *Machine) SetVariable(v NameValue, reply *Reply[None]) error {
+	return do(reply, func(ctx context.Context) error { return m.host.Environment.Set(ctx, v.Name, v.Value) })
+}
+
+// UnsetVariable is winos.Environment.Unset.
+func (m *Machine) UnsetVariable(name string, reply *Reply[None]) error {
+	return do(reply, func(ctx context.Context) error { return m.host.Environment.Unset(ctx, name) })
+}
+
+// ListCertificates is winos.Trust.List.
+func (m *Machine) ListCertificates(_ None, reply *Reply[[][]byte]) error {
+	return answer(reply, m.host.Trust.List)
+}
+
+// AddCertificate is winos.Trust.Add.
+func (m *Machine) AddCertificate(der []byte, reply *Reply[None]) error {
+	return do(reply, func(ctx context.Context) error { return m.host.Trust.Add(ctx, der) })
+}
+
+// RemoveCertificate is winos.Trust.Remove.
+func (m *Machine) RemoveCertificate(der []byte, reply *Reply[None]) error {
+	return do(reply, func(ctx context.Context) error { return m.host.Trust.Remove(ctx, der) })
+}
+
+// Facts is winos.System.Facts.
+func (m *Machine) Facts(_ None, reply *Reply[winos.Facts]) error {
+	return answer(reply, m.host.System.Facts)
+}
+
+// Listening is winos.Network.Listening.
+func (m *Machine) Listening(_ None, reply *Reply[map[int]string]) error {
+	return answer(reply, m.host.Network.Listening)
+}

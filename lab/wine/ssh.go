@@ -1,0 +1,87 @@
+//go:build linux
+
+package wine
+
+import (
+	"context"
+	"io"
+
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/sim/sshd"
+)
+
+var _ sshd.Machine = (*Machine)(nil)
+
+// Hostname is the name that Windows programs on the host find, or nothing while it is off.
+func (m *Machine) Hostname() string {
+	host, err := m.Windows()
+	if err != nil {
+		return ""
+	}
+	facts, err := host.Facts(context.Background())
+	if err != nil {
+		return ""
+	}
+	return facts.Hostname
+}
+
+// Files is the host's file system as programs on it have it, whichever boot it is in. While the host is off every call fails.
+func (m *Machine) Files() winos.Files { return files{m} }
+
+type files struct{ machine *Machine }
+
+func (f files) Open(path string) (io.ReadCloser, error) {
+	host, err := f.machine.Windows()
+	if err != nil {
+		return nil, err
+	}
+	return host.Files.Open(path)
+}
+
+func (f files) Create(path string, access winos.Access) (io.WriteCloser, error) {
+	host, err := f.machine.Windows()
+	if err != nil {
+		return nil, err
+	}
+	return host.Files.Create(path, access)
+}
+
+func (f files) Rename(from, to string) error {
+	host, err := f.machine.Windows()
+	if err != nil {
+		return err
+	}
+	return host.Files.Rename(from, to)
+}
+
+func (f files) Remove(path string) error {
+	host, err := f.machine.Windows()
+	if err != nil {
+		return err
+	}
+	return host.Files.Remove(path)
+}
+
+func (f files) Stat(path string) (winos.FileInfo, error) {
+	host, err := f.machine.Windows()
+	if err != nil {
+		return winos.FileInfo{}, err
+	}
+	return host.Files.Stat(path)
+}
+
+func (f files) List(dir string) ([]winos.FileInfo, error) {
+	host, err := f.machine.Windows()
+	if err != nil {
+		return nil, err
+	}
+	return host.Files.List(dir)
+}
+
+func (f files) MkdirAll(path string, access winos.Access) error {
+	host, err := f.machine.Windows()
+	if err != nil {
+		return err
+	}
+	return host.Files.MkdirAll(path, access)
+}

@@ -1,0 +1,78 @@
+//go:build linux
+
+package wine
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// sweep kills every process whose environment names the prefix. Wine's processes leave their parents and groups, but all inherit that. It goes on until
+// a look finds none, for a few seconds at most.
+func sweep(prefix string) {
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+		alive := processes(prefix)
+		if len(alive) == 0 {
+			break
+		}
+		for _, pid := range alive {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // one that has ended needs no kill
+		}
+		pause(10 * time.Millisecond)
+	}
+	removeSocket(prefix)
+}
+
+// processes lists those of a prefix. Zombies have no environment any more.
+func processes(prefix string) []int {
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		return nil
+	}
+	var found []int
+	want := []byte("WINEPREFIX=" + prefix)
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			continue // ended, or somebody else's
+		}
+		for variable := range bytes.SplitSeq(content, []byte{0}) {
+			if bytes.Equal(variable, want) {
+				pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+				found = append(found, pid)
+				break
+			}
+		}
+	}
+	return found
+}
+
+// socketName is a file in a prefix in which Debian's wineserver keeps the name of its folder below /tmp.
+const socketName = "wineserver"
+
+// removeSocket removes what a wineserver leaves in the system's temporary folder: a folder of a name that it chose, or one named after the prefix's
+// device and inode.
+func removeSocket(prefix string) {
+	if name, err := os.ReadFile(filepath.Join(prefix, socketName)); err == nil && strings.HasPrefix(string(name), "wine-") && !strings.ContainsRune(string(name), '/') {
+		_ = os.RemoveAll(filepath.Join("/tmp", string(name)))
+	}
+	info, err := os.Stat(prefix)
+	if err != nil {
+		return
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		_ = os.RemoveAll(fmt.Sprintf("/tmp/.wine-%d/server-%x-%x", os.Getuid(), stat.Dev, stat.Ino))
+	}
+}
+
+func pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
+}

@@ -1,0 +1,209 @@
+//go:build linux
+
+package wine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// Options of Prepare.
+type Options struct {
+	// CacheDir keeps the template and the hosts. Empty means wmco-lab/wine in the user's cache directory.
+	CacheDir string
+	// Shared does without namespaces, also where the kernel lets us have them.
+	Shared bool
+	// Progress receives a line for each thing that takes a while. Nil discards.
+	Progress io.Writer
+}
+
+// Template is the prefix that hosts are copied from, and what they need beside it. It is good for any number of hosts, also of several processes.
+type Template struct {
+	tools
+	// prefix is the template itself, hosts the directory for copies: on the same file system.
+	prefix, hosts string
+	// keeper is the Linux path of the exe that keeps hosts on.
+	keeper string
+	// linked are the files of the template that copies share, as they were when it was made.
+	linked map[string]stamp
+	// isolated says that hosts get namespaces of their own.
+	isolated bool
+}
+
+// templateRecipe is part of the template's name. Raise it when makeTemplate changes.
+const templateRecipe = "1"
+
+// Prepare makes what all hosts need: about fifteen seconds the first time, and one afterwards. The error is a *MissingError where the machine lacks programs.
+func Prepare(ctx context.Context, options Options) (*Template, error) {
+	if options.Progress == nil {
+		options.Progress = io.Discard
+	}
+	found, err := findTools()
+	if err != nil {
+		return nil, err
+	}
+	cache := options.CacheDir
+	if cache == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("finding the user's cache directory: %w", err)
+		}
+		cache = filepath.Join(user, "wmco-lab", "wine")
+	}
+	t := &Template{tools: found, hosts: filepath.Join(cache, "hosts"), isolated: !options.Shared && canIsolate(ctx)}
+	if err = os.MkdirAll(t.hosts, 0o700); err != nil {
+		return nil, fmt.Errorf("making the cache directory: %w", err)
+	}
+	sweepAbandoned(t.hosts)
+	key, err := t.key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.prefix = filepath.Join(cache, key)
+	release, err := lock(ctx, t.prefix+".lock")
+	if err != nil {
+		return nil, fmt.Errorf("waiting for the template: %w", err)
+	}
+	defer release()
+	if _, err = os.Stat(t.prefix); errors.Is(err, fs.ErrNotExist) {
+		err = t.make(ctx, options.Progress)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("making the template: %w", err)
+	}
+	if t.keeper, err = buildKeeper(ctx, cache); err != nil {
+		return nil, err
+	}
+	t.linked, err = stamps(t.prefix)
+	return t, err
+}
+
+// Isolated says whether each host has a name, a network and a process table of its own. Without that there can be one host at a time, which has this
+// machine's.
+func (t *Template) Isolated() bool { return t.isolated }
+
+// key names everything that the template depends on.
+func (t *Template) key(ctx context.Context) (string, error) {
+	hash := sha256.New()
+	for _, tool := range [][]string{{t.wine, "--version"}, {t.compiler, "-dumpfullversion"}} {
+		output, err := exec.CommandContext(ctx, tool[0], tool[1:]...).Output()
+		if err != nil {
+			return "", fmt.Errorf("asking %s for its version: %w", tool[0], err)
+		}
+		fmt.Fprintf(hash, "%s\n", output)
+	}
+	for _, n := range natives() {
+		content, err := sources.ReadFile("native/" + n.source)
+		if err != nil {
+			return "", fmt.Errorf("reading %s: %w", n.source, err)
+		}
+		fmt.Fprintf(hash, "%s %v %d\n%s", n.file, n.flags, len(content), content)
+	}
+	fmt.Fprintf(hash, "%s\n%s", templateRecipe, settings)
+	return "template-" + hex.EncodeToString(hash.Sum(nil))[:16], nil
+}
+
+// patienceTemplate bounds each step of making a template; the longest takes eight seconds on two busy cores.
+const patienceTemplate = 2 * time.Minute
+
+// make makes the template under another name and renames it when it is whole.
+func (t *Template) make(ctx context.Context, progress io.Writer) (err error) {
+	began := time.Now()
+	fmt.Fprintf(progress, "wine: making the template of all hosts\n")
+	partial, err := os.MkdirTemp(filepath.Dir(t.prefix), "partial-")
+	if err != nil {
+		return fmt.Errorf("making its directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(partial)) }()
+	defer sweep(partial)
+	if err = t.runOnce(ctx, partial, t.wine, "wineboot", "--init"); err != nil {
+		return err
+	}
+	if err = t.compile(ctx, filepath.Join(partial, "drive_c", "windows", "system32")); err != nil {
+		return err
+	}
+	file := filepath.Join(partial, "drive_c", "settings.reg")
+	if err = os.WriteFile(file, []byte(settings), 0o600); err != nil {
+		return fmt.Errorf("writing the registry's settings: %w", err)
+	}
+	if err = t.runOnce(ctx, partial, t.wine, "regedit", "/S", `C:\settings.reg`); err != nil {
+		return err
+	}
+	if err = t.runOnce(ctx, partial, t.server, "-k", "-w"); err != nil {
+		return err
+	}
+	if err = errors.Join(os.Remove(file), tidy(partial)); err != nil {
+		return err
+	}
+	if err = os.Rename(partial, t.prefix); err != nil {
+		return fmt.Errorf("putting it in its place: %w", err)
+	}
+	fmt.Fprintf(progress, "wine: made in %s, kept in %s\n", time.Since(began).Round(100*time.Millisecond), t.prefix)
+	return nil
+}
+
+// runOnce runs a program of this machine on a prefix.
+func (t *Template) runOnce(ctx context.Context, prefix string, program ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, patienceTemplate)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program[0], program[1:]...)
+	cmd.Env = environment(prefix)
+	// Wine's server and services go on, with the program's output open.
+	cmd.WaitDelay = 100 * time.Millisecond
+	group(cmd)
+	if output, err := cmd.CombinedOutput(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		return fmt.Errorf("running %v: %w: %s", program, err, output)
+	}
+	return nil
+}
+
+// environment is all that programs in a prefix get of this machine's.
+func environment(prefix string) []string {
+	return []string{
+		"WINEPREFIX=" + prefix, "WINEDEBUG=-all", "WINEDLLOVERRIDES=mscoree=;mshtml=;winemenubuilder.exe=",
+		"HOME=" + prefix, "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL=C.UTF-8",
+	}
+}
+
+// tidy takes away what would lead out of the prefix: drives and folders that are links to this machine's files. It also keeps Wine from bringing copies
+// up to date, which it would do in place.
+func tidy(prefix string) error {
+	devices, err := os.ReadDir(filepath.Join(prefix, "dosdevices"))
+	if err != nil {
+		return fmt.Errorf("listing drives: %w", err)
+	}
+	for _, d := range devices {
+		if d.Name() == "c:" {
+			continue
+		}
+		if err = os.Remove(filepath.Join(prefix, "dosdevices", d.Name())); err != nil {
+			return fmt.Errorf("removing drive %s: %w", d.Name(), err)
+		}
+	}
+	err = filepath.WalkDir(filepath.Join(prefix, "drive_c", "users"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Type() != fs.ModeSymlink {
+			return err
+		}
+		return errors.Join(os.Remove(path), os.Mkdir(path, 0o755))
+	})
+	if err != nil {
+		return fmt.Errorf("making folders of a user real: %w", err)
+	}
+	removeSocket(prefix)
+	if err = os.Remove(filepath.Join(prefix, socketName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the name of the server's folder: %w", err)
+	}
+	if err = os.WriteFile(filepath.Join(prefix, ".update-timestamp"), []byte("disable\n"), 0o644); err != nil {
+		return fmt.Errorf("keeping Wine from updating: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+//go:build linux
+
+package wine
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// tools are the programs of this machine that hosts are made of.
+type tools struct {
+	// wine starts a Windows program, server is wineserver.
+	wine, server string
+	// compiler makes DLLs for Windows from C.
+	compiler string
+}
+
+// wanted lists each program with its Debian package.
+func wanted() []struct{ program, debian string } {
+	return []struct{ program, debian string }{
+		{"wine", "wine wine64"}, {"wineserver", "wine"}, {"x86_64-w64-mingw32-gcc", "gcc-mingw-w64-x86-64"},
+	}
+}
+
+// MissingError says that this machine lacks programs without which there are no Wine hosts.
+type MissingError struct {
+	// Programs are their names, Packages what Debian has them in.
+	Programs, Packages []string
+}
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("this machine lacks %s; Debian has it in: %s", strings.Join(e.Programs, ", "), strings.Join(e.Packages, " "))
+}
+
+// Check answers nil where Wine hosts can be made, and a *MissingError otherwise.
+func Check() error {
+	_, err := findTools()
+	return err
+}
+
+func findTools() (tools, error) {
+	missing := &MissingError{}
+	var paths []string
+	for _, w := range wanted() {
+		path, err := exec.LookPath(w.program)
+		if err != nil {
+			missing.Programs, missing.Packages = append(missing.Programs, w.program), append(missing.Packages, w.debian)
+		}
+		paths = append(paths, path)
+	}
+	if len(missing.Programs) > 0 {
+		return tools{}, missing
+	}
+	return tools{wine: paths[0], server: paths[1], compiler: paths[2]}, nil
+}

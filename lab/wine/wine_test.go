@@ -1,0 +1,383 @@
+//go:build linux
+
+package wine_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/sim"
+	"github.com/windows-nodes/wmco/lab/wine"
+)
+
+// helperVariable makes the test binary a laboratory that waits to be killed.
+const helperVariable = "WMCO_WINE_TEST_HELPER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(helperVariable) != "" {
+		if err := waitToBeKilled(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func waitToBeKilled(ctx context.Context) error {
+	template, err := wine.Prepare(ctx, wine.Options{Progress: os.Stderr, Shared: os.Getenv(helperVariable) == "shared"})
+	if err != nil {
+		return err
+	}
+	m, err := template.Start(ctx, wine.HostOptions{Hostname: "WIN-KILL", Address: netip.MustParseAddr("10.33.0.9")})
+	if err != nil {
+		return err
+	}
+	fmt.Println(m.Path(`C:\`))
+	select {}
+}
+
+// prepare skips where there is no Wine, unless it is required.
+func prepare(t *testing.T, options wine.Options) *wine.Template {
+	t.Helper()
+	options.Progress = os.Stderr
+	template, err := wine.Prepare(t.Context(), options)
+	var missing *wine.MissingError
+	if errors.As(err, &missing) && os.Getenv("WMCO_WINE") != "require" {
+		t.Skip(missing)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return template
+}
+
+func start(t *testing.T, template *wine.Template, options wine.HostOptions) *wine.Machine {
+	t.Helper()
+	if !options.Address.IsValid() {
+		options.Address = netip.MustParseAddr("10.33.0.2")
+	}
+	m, err := template.Start(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		tried, failed := m.Boots()
+		t.Logf("%d boots, %d of them tried again", tried, failed)
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+func TestAHostSaysThatItIsWindowsServer(t *testing.T) {
+	t.Parallel()
+	template := prepare(t, wine.Options{})
+	var ids []string
+	for _, name := range []string{"WIN-A", "WIN-B"} {
+		m := start(t, template, wine.HostOptions{Hostname: name})
+		host, err := m.Windows()
+		if err != nil {
+			t.Fatal(err)
+		}
+		facts, err := host.Facts(t.Context())
+		if err != nil || !facts.Server || facts.Build != 20348 || !strings.Contains(facts.ProductName, "Windows Server 2022") || !facts.Admin {
+			t.Errorf("facts %+v, %v", facts, err)
+		}
+		if template.Isolated() && (facts.Hostname != name || m.Hostname() != name) {
+			t.Errorf("the name is %q and %q, want %q", facts.Hostname, m.Hostname(), name)
+		}
+		ids = append(ids, facts.MachineID)
+	}
+	if ids[0] == ids[1] || ids[0] == "" {
+		t.Errorf("machine ids %q", ids)
+	}
+}
+
+func TestProgramsRunInTheUsersHome(t *testing.T) {
+	t.Parallel()
+	m := start(t, prepare(t, wine.Options{}), wine.HostOptions{Hostname: "WIN-RUN"})
+	var out bytes.Buffer
+	code, err := m.Run(t.Context(), wine.Command{Program: "cmd.exe", Arguments: []string{"/c", "echo %CD%& exit 7"}, Stdout: &out, Stderr: &out})
+	if err != nil || code != 7 || !strings.EqualFold(strings.TrimSpace(out.String()), wine.Home) {
+		t.Errorf("exit code %d, %v, said %q", code, err, &out)
+	}
+	out.Reset()
+	if code, err = m.Run(t.Context(), wine.Command{Program: "powershell.exe", Arguments: []string{"-c", "exit 0"}, Stderr: &out}); err != nil || code != 97 {
+		t.Errorf("PowerShell ended with %d, %v: %s; want a failure that nobody overlooks", code, err, &out)
+	}
+}
+
+func TestAHungProgramEndsWithItsTime(t *testing.T) {
+	t.Parallel()
+	m := start(t, prepare(t, wine.Options{}), wine.HostOptions{Hostname: "WIN-HUNG"})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var out bytes.Buffer
+	in, w := io.Pipe()
+	defer w.Close()
+	began := time.Now()
+	// The inner one outlives a kill of the outer one only, which is what a hung child does.
+	_, err := m.Run(ctx, wine.Command{Program: "cmd.exe", Arguments: []string{"/c", "echo begun& cmd.exe /c pause"}, Stdin: in, Stdout: &out})
+	var hung *wine.HungError
+	if !errors.As(err, &hung) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(out.String(), "begun") {
+		t.Errorf("%v, said %q", err, &out)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+func TestWhatIsOnTheDiskOutlivesPower(t *testing.T) {
+	t.Parallel()
+	m := start(t, prepare(t, wine.Options{}), wine.HostOptions{Hostname: "WIN-PWR"})
+	host, err := m.Windows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts, err := host.Facts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = host.Environment.Set(t.Context(), "WMCO", "was here"); err != nil {
+		t.Fatal(err)
+	}
+	down, err := m.WaitBoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = m.Reboot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-down:
+	default:
+		t.Error("nobody was told that the host went down")
+	}
+	if _, err = host.Facts(t.Context()); err == nil {
+		t.Error("the host of an earlier boot answers")
+	}
+	if host, err = m.Windows(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := host.Facts(t.Context())
+	if err != nil || again.BootID == facts.BootID || again.MachineID != facts.MachineID {
+		t.Errorf("before %+v, afterwards %+v, %v", facts, again, err)
+	}
+	if all, err := host.Environment.All(t.Context()); err != nil || all["WMCO"] != "was here" {
+		t.Errorf("environment %v, %v", all, err)
+	}
+	m.PowerOff()
+	if _, err := m.Files().Stat(`C:\`); !errors.Is(err, wine.ErrOff) {
+		t.Errorf("a host that is off says %v", err)
+	}
+	if err := m.PowerOn(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFilesAreWindowsFiles(t *testing.T) {
+	t.Parallel()
+	m := start(t, prepare(t, wine.Options{}), wine.HostOptions{Hostname: "WIN-FILE"})
+	before, err := m.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := m.OpenFile(wine.Home+`\Mixed.txt`, os.O_CREATE|os.O_WRONLY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = f.WriteAt([]byte("content"), 0); err != nil {
+		t.Error(err)
+	}
+	if err = f.Close(); err != nil {
+		t.Error(err)
+	}
+	if content, err := winos.ReadFile(m.Files(), `c:\USERS\administrator\mIXED.TXT`); err != nil || string(content) != "content" {
+		t.Errorf("through Wine it is %q, %v", content, err)
+	}
+	if f, err = m.OpenFile(`c:\USERS\administrator\mIXED.TXT`, os.O_RDONLY); err != nil {
+		t.Errorf("in other letters: %v", err)
+	} else if err = f.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err = m.OpenFile(wine.Home+`\a:b`, os.O_CREATE|os.O_WRONLY); !errors.Is(err, winos.ErrInvalidName) {
+		t.Errorf("a name that Windows refuses: %v", err)
+	}
+	after, err := m.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := sim.Diff(before, after); len(diff) != 1 || !strings.HasPrefix(diff[0], `+ file c:\users\administrator\mixed.txt: 7 bytes`) {
+		t.Errorf("the snapshots differ in %q", diff)
+	}
+}
+
+func TestAHostsNetworkIsItsOwn(t *testing.T) {
+	t.Parallel()
+	template := prepare(t, wine.Options{})
+	if !template.Isolated() {
+		t.Skip("this kernel gives us no namespaces")
+	}
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	group.Go(func() {
+		for {
+			conn, err := server.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(conn, conn)
+			_ = conn.Close()
+		}
+	})
+	defer group.Wait()
+	defer server.Close()
+	target := netip.MustParseAddrPort(server.Addr().String())
+	m := start(t, template, wine.HostOptions{Hostname: "WIN-NET", Reach: []netip.AddrPort{target}})
+	host, err := m.Windows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ports, err := host.Listening(t.Context()); err != nil || len(ports) != 1 {
+		t.Errorf("the host listens on %v, %v; want only what it was given", ports, err)
+	}
+	conn, err := m.Dial(t.Context(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = conn.Write([]byte("hello\n")); err != nil {
+		t.Error(err)
+	}
+	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || line != "hello\n" {
+		t.Errorf("answered %q, %v", line, err)
+	}
+	if err = conn.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err = m.Dial(t.Context(), netip.MustParseAddrPort("127.0.0.1:1")); err == nil {
+		t.Error("something listens on port 1")
+	}
+}
+
+func TestThreeHostsAtOnce(t *testing.T) {
+	t.Parallel()
+	template := prepare(t, wine.Options{})
+	if !template.Isolated() {
+		t.Skip("this kernel gives us no namespaces")
+	}
+	var group sync.WaitGroup
+	for i := range 3 {
+		group.Go(func() {
+			m, err := template.Start(t.Context(), wine.HostOptions{Hostname: fmt.Sprintf("WIN-%d", i), Address: netip.AddrFrom4([4]byte{10, 33, 0, byte(i + 2)})})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if got := m.Hostname(); got != fmt.Sprintf("WIN-%d", i) {
+				t.Errorf("host %d is %q", i, got)
+			}
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestNothingIsLeftOfALaboratoryThatIsKilled(t *testing.T) {
+	t.Parallel()
+	prepare(t, wine.Options{})
+	for _, kind := range []string{"isolated", "shared"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), os.Args[0])
+			cmd.Env, cmd.Stderr = append(os.Environ(), helperVariable+"="+kind), os.Stderr
+			output, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err = cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			line, err := bufio.NewReader(output).ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			prefix := filepath.Dir(strings.TrimSpace(line))
+			if len(wineProcesses(t, prefix)) == 0 {
+				t.Fatal("the host has no processes")
+			}
+			if err = cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			for deadline := time.Now().Add(20 * time.Second); len(wineProcesses(t, prefix)) > 0; {
+				if time.Now().After(deadline) {
+					t.Fatalf("still there: %q", wineProcesses(t, prefix))
+				}
+			}
+			prepare(t, wine.Options{})
+			if _, err = os.Stat(prefix); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the next laboratory left the files of the dead one: %v", err)
+			}
+		})
+	}
+}
+
+// wineProcesses lists the command lines of processes of a prefix.
+func wineProcesses(t *testing.T, prefix string) (found []string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil || !slices.Contains(strings.Split(string(content), "\x00"), "WINEPREFIX="+prefix) {
+			continue
+		}
+		line, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
+		found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
+	}
+	return found
+}
+
+func TestAHostWithoutNamespacesWorksToo(t *testing.T) {
+	t.Parallel()
+	m := start(t, prepare(t, wine.Options{Shared: true}), wine.HostOptions{})
+	var out bytes.Buffer
+	if code, err := m.Run(t.Context(), wine.Command{Program: "cmd.exe", Arguments: []string{"/c", "echo hello"}, Stdout: &out}); err != nil || code != 0 || !strings.HasPrefix(out.String(), "hello") {
+		t.Errorf("exit code %d, %v, said %q", code, err, &out)
+	}
+	if err := m.Reboot(t.Context()); err != nil {
+		t.Error(err)
+	}
+	prefix := filepath.Dir(m.Path(`C:\`))
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if left := wineProcesses(t, prefix); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+}
