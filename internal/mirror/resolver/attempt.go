@@ -82,7 +82,7 @@ func (s *state) send(ctx context.Context, q question) (*reply, error) {
 			return nil, faultf(ReasonWrongContent, "it gives a part")
 		case status == http.StatusUnauthorized && !fresh:
 			discard(response)
-			s.keys.forget(q.at)
+			s.keys.forget(q.at, header)
 		case status == http.StatusMethodNotAllowed && q.method == http.MethodHead:
 			// Some registries know no HEAD. What it would have said stands above the body, too.
 			discard(response)

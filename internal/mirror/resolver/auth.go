@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -65,11 +67,13 @@ func (k *keyring) header(ctx context.Context, at mirror.Pull) (header string, fr
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(credential.Username+":"+credential.Password)), fresh, nil
 }
 
-// forget drops what is remembered about a place, because it was refused.
-func (k *keyring) forget(at mirror.Pull) {
+// forget drops what is remembered about a place, because the header made of it was refused. A newer token, which another request has got meanwhile, stays.
+func (k *keyring) forget(at mirror.Pull, refused string) {
 	at.Source = false
 	k.challenges.forget(at.Host)
-	k.tokens.forget(at)
+	if token, ok := k.tokens.get(at); ok && "Bearer "+token == refused {
+		k.tokens.forget(at)
+	}
 }
 
 func (k *keyring) challenge(ctx context.Context, at mirror.Pull) (transport.Challenge, bool, error) {
@@ -81,9 +85,10 @@ func (k *keyring) challenge(ctx context.Context, at mirror.Pull) (transport.Chal
 		if err != nil {
 			return transport.Challenge{}, err
 		}
-		challenge, err := transport.Ping(ctx, registry, k.road)
+		way := &witness{road: k.road}
+		challenge, err := transport.Ping(ctx, registry, way)
 		if err != nil {
-			return transport.Challenge{}, faultOf(ctx, err)
+			return transport.Challenge{}, faultOf(ctx, cmp.Or(way.seen(), err))
 		}
 		k.challenges.put(at.Host, *challenge, challengeLife)
 		return *challenge, nil
@@ -156,6 +161,30 @@ func once[T any](ctx context.Context, k *keyring, what string, do func(context.C
 		}
 		return result.Val.(T), nil
 	}
+}
+
+// witness remembers why https failed. Ping tries plain http as well at addresses that it takes for private, where it is refused, and that is then the only
+// thing that it talks about.
+type witness struct {
+	road *road
+	mu   sync.Mutex
+	err  error
+}
+
+func (w *witness) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := w.road.RoundTrip(request)
+	if err != nil && !errors.Is(err, errPlain) {
+		w.mu.Lock()
+		w.err = err
+		w.mu.Unlock()
+	}
+	return response, err
+}
+
+func (w *witness) seen() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
 }
 
 // settled lets nothing through but the first request's host: a token server that redirects would be handed the credential in the body or the header.

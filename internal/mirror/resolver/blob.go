@@ -65,7 +65,7 @@ func (p *pull) hold(ctx context.Context, at mirror.Pull, r *reply) ([]byte, erro
 	h := p.target.digest.hash()
 	_, _ = h.Write(content)
 	if !p.target.digest.isSum(h) {
-		p.resolver.liars.blame(at, p.target.digest)
+		p.resolver.liars.blame(p.target.digest, at)
 		return nil, faultf(ReasonWrongContent, "the digest is another")
 	}
 	return content, nil

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -93,7 +94,9 @@ type upstream struct {
 func newUpstream(t testing.TB, images ...image) *upstream {
 	t.Helper()
 	u := &upstream{blobs: map[string][]byte{}, manifests: map[string][]byte{}, tags: map[string]string{}}
-	u.Server = httptest.NewTLSServer(u)
+	u.Server = httptest.NewUnstartedServer(u)
+	u.Config.ErrorLog = log.New(io.Discard, "", 0) // certificates that are refused on purpose
+	u.StartTLS()
 	t.Cleanup(u.Close)
 	u.host = strings.TrimPrefix(u.URL, "https://")
 	for _, m := range images {
@@ -195,9 +198,16 @@ type rig struct {
 	reports chan resolver.Report
 }
 
+// calm has time limits that no busy machine meets by accident.
+func calm() resolver.Options {
+	return resolver.Options{Token: token, Connect: 20 * time.Second, FirstByte: 20 * time.Second, Patience: 20 * time.Second, Stall: 20 * time.Second}
+}
+
 // quick has time limits that a test can wait for.
 func quick() resolver.Options {
-	return resolver.Options{Token: token, Connect: 2 * time.Second, FirstByte: 400 * time.Millisecond, Patience: 5 * time.Second, Stall: 400 * time.Millisecond}
+	o := calm()
+	o.FirstByte, o.Stall = 400*time.Millisecond, 400*time.Millisecond
+	return o
 }
 
 func newRig(t testing.TB, o resolver.Options, c resolver.Config) *rig {
@@ -362,4 +372,11 @@ func eventually(t testing.TB, so func() bool) {
 		}
 		runtime.Gosched()
 	}
+}
+
+func dial(to string) (net.Conn, error) { return net.Dial("tcp", to) }
+
+// pem is an upstream's certificate.
+func pem(u *upstream) string {
+	return "-----BEGIN CERTIFICATE-----\n" + base64.StdEncoding.EncodeToString(u.Certificate().Raw) + "\n-----END CERTIFICATE-----"
 }

@@ -7,13 +7,21 @@ import (
 )
 
 // liars remembers who gave wrong bytes for a digest. It is not asked for that digest for a while, so that the next attempt of containerd does not end as the
-// first one did.
-type liars struct{ known *memory[lie, struct{}] }
+// first one did. When several had a hand in wrong bytes, each is only a suspect: it is asked after all others.
+type liars struct{ known *memory[lie, guilt] }
 
 type lie struct {
 	at     mirror.Pull
 	digest digest
 }
+
+type guilt string
+
+const (
+	innocent guilt = ""
+	suspect  guilt = "suspect"
+	proven   guilt = "proven"
+)
 
 // lieLife is shorter than kubelet's longest pause between two attempts to pull (five minutes), so that a repaired mirror is asked by the next of them.
 const (
@@ -21,17 +29,31 @@ const (
 	lieRoom = 1024
 )
 
-func newLiars(now func() time.Time) *liars {
-	return &liars{known: newMemory[lie, struct{}](lieRoom, now)}
+func newLiars(now func() time.Time) *liars { return &liars{known: newMemory[lie, guilt](lieRoom, now)} }
+
+// blame notes that these places together gave wrong bytes.
+func (l *liars) blame(d digest, together ...mirror.Pull) {
+	found := proven
+	if len(together) > 1 {
+		found = suspect
+	}
+	for _, at := range together {
+		at.Source = false
+		l.known.change(lie{at, d}, lieLife, func(before guilt) guilt {
+			if before == proven {
+				return proven
+			}
+			return found
+		})
+	}
 }
 
-func (l *liars) blame(at mirror.Pull, d digest) {
+// guilt is what is known about a place; tags are promised by nobody, so nobody lies about them.
+func (l *liars) guilt(at mirror.Pull, d digest) guilt {
+	if d == "" {
+		return innocent
+	}
 	at.Source = false
-	l.known.put(lie{at, d}, struct{}{}, lieLife)
-}
-
-func (l *liars) lied(at mirror.Pull, d digest) bool {
-	at.Source = false
-	_, ok := l.known.get(lie{at, d})
-	return ok && d != ""
+	found, _ := l.known.get(lie{at, d})
+	return found
 }

@@ -135,9 +135,15 @@ func (p *pull) question(method string, at mirror.Pull, s span, patience time.Dur
 func (p *pull) turn() (at mirror.Pull, patience time.Duration, ok bool) {
 	for len(p.line.now) > 0 {
 		at, p.line.now = p.line.now[0], p.line.now[1:]
-		if p.resolver.liars.lied(at, p.target.digest) {
+		switch p.resolver.liars.guilt(at, p.target.digest) {
+		case proven:
 			p.note(at, faultf(ReasonWrongContent, "a short while ago"), 0)
 			continue
+		case suspect:
+			if len(p.line.now) > 0 { // else it is next in any case
+				p.line.later = append(p.line.later, at)
+				continue
+			}
 		}
 		if reason, ok := p.state.health.admits(at.Host); !ok {
 			p.note(at, faultf(ReasonDead, "%s a short while ago", reason), 0)

@@ -192,7 +192,11 @@ func TestAMirrorThatFailsIsPassedOver(t *testing.T) {
 				t.Parallel()
 				bad, good := newUpstream(t, small, large), newUpstream(t, small, large)
 				bad.failing(f.fault(bad))
-				g := newRig(t, quick(), config(t, source+" "+what.kind+" "+bad.host+"/m "+good.host+"/n never"))
+				o := calm()
+				if f.reason == resolver.ReasonSlow {
+					o = quick()
+				}
+				g := newRig(t, o, config(t, source+" "+what.kind+" "+bad.host+"/m "+good.host+"/n never"))
 				for _, method := range []string{http.MethodGet, http.MethodHead} {
 					a := g.ask(t, method, source, "team/app/"+what.path)
 					if method == http.MethodHead {
@@ -223,7 +227,7 @@ func TestAMirrorThatIsDownIsPassedOverAndNotAskedAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
 	good, dead := newUpstream(t, m), deadHost(t)
-	g := newRig(t, quick(), config(t, source+" digest "+dead+"/m "+good.host+"/n"))
+	g := newRig(t, calm(), config(t, source+" digest "+dead+"/m "+good.host+"/n"))
 	for range 5 {
 		if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
 			t.Fatal(a)
@@ -247,7 +251,7 @@ func TestTheOnlyPlaceIsAskedEvenIfItWasDead(t *testing.T) {
 	m := newImage(1, 1000)
 	u := newUpstream(t, m)
 	u.failing(func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) })
-	g := newRig(t, quick(), config(t, source+" digest "+u.host+"/m never"))
+	g := newRig(t, calm(), config(t, source+" digest "+u.host+"/m never"))
 	if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); a.status != http.StatusBadGateway {
 		t.Fatal(a)
 	}
@@ -315,7 +319,7 @@ func TestALargeLayerGoesOnFromTheSamePlaceWhenThereIsNoOther(t *testing.T) {
 	m := newImage(3, 6<<20)
 	u := newUpstream(t, m)
 	u.failing(cut(u, 2<<20))
-	g := newRig(t, quick(), config(t, source+" digest "+u.host+"/m never"))
+	g := newRig(t, calm(), config(t, source+" digest "+u.host+"/m never"))
 	if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
 		t.Fatal(a, g.Reports())
 	}
@@ -339,7 +343,7 @@ func TestWrongBytesAreNeverPassedOffAsComplete(t *testing.T) {
 			t.Parallel()
 			liar, good := newUpstream(t, m), newUpstream(t, m)
 			liar.failing(fault(liar))
-			g := newRig(t, quick(), config(t, source+" digest "+liar.host+"/m "+good.host+"/n never"))
+			g := newRig(t, calm(), config(t, source+" digest "+liar.host+"/m "+good.host+"/n never"))
 			first := g.ask(t, http.MethodGet, source, path)
 			if first.err == nil {
 				t.Fatal("the answer looked complete:", first)
@@ -358,7 +362,7 @@ func TestASizeThatTheManifestNamesTellsALiarFromTheStart(t *testing.T) {
 	t.Parallel()
 	m := newImage(4, 5<<20)
 	liar, good := newUpstream(t, m), newUpstream(t, m)
-	g := newRig(t, quick(), config(t, source+" digest "+liar.host+"/m "+good.host+"/n never"))
+	g := newRig(t, calm(), config(t, source+" digest "+liar.host+"/m "+good.host+"/n never"))
 	for _, content := range [][]byte{m.index, m.manifest} {
 		if a := g.ask(t, http.MethodGet, source, "a/manifests/"+digestOf(content)); !a.isRight(content) {
 			t.Fatal(a)
@@ -378,7 +382,7 @@ func TestChunkedAnswersAreRight(t *testing.T) {
 			m := newImage(5, size)
 			u := newUpstream(t, m)
 			u.failing(body(m.layer, "Transfer-Encoding", "chunked"))
-			g := newRig(t, quick(), config(t, source+" digest "+u.host+"/m never"))
+			g := newRig(t, calm(), config(t, source+" digest "+u.host+"/m never"))
 			if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
 				t.Fatal(a)
 			}
@@ -419,7 +423,7 @@ func TestPartsOfABlob(t *testing.T) {
 				}
 				return false
 			})
-			g := newRig(t, quick(), config(t, source+" digest "+u.host+"/m never"))
+			g := newRig(t, calm(), config(t, source+" digest "+u.host+"/m never"))
 			a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer), "Range", c.ask)
 			if a.status != c.status || a.err != nil || string(a.content) != string(m.layer[c.first:c.end]) {
 				t.Fatalf("%v", a)
@@ -436,7 +440,7 @@ func TestAPartThatBreaksOffGoesOn(t *testing.T) {
 	m := newImage(6, 5<<20)
 	bad, good := newUpstream(t, m), newUpstream(t, m)
 	bad.failing(cut(bad, 1<<20))
-	g := newRig(t, quick(), config(t, source+" digest "+bad.host+"/m "+good.host+"/n never"))
+	g := newRig(t, calm(), config(t, source+" digest "+bad.host+"/m "+good.host+"/n never"))
 	a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer), "Range", "bytes=1000-4000000")
 	if a.status != 206 || a.err != nil || string(a.content) != string(m.layer[1000:4000001]) {
 		t.Fatal(a)
@@ -447,7 +451,7 @@ func TestBehindTheEndThereIsNothing(t *testing.T) {
 	t.Parallel()
 	m := newImage(6, 2<<20)
 	u := newUpstream(t, m)
-	g := newRig(t, quick(), config(t, source+" digest "+u.host+"/m never"))
+	g := newRig(t, calm(), config(t, source+" digest "+u.host+"/m never"))
 	g.ask(t, http.MethodGet, source, "a/manifests/"+digestOf(m.manifest))
 	if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer), "Range", "bytes=2097152-"); a.status != 416 {
 		t.Fatal(a)
@@ -468,7 +472,7 @@ func TestWhenNobodyHasItTheAnswerSaysWhoWasAskedAndWhy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			one, two := newUpstream(t).failing(status(c.first)), newUpstream(t).failing(status(c.second))
-			g := newRig(t, quick(), config(t, source+" tag "+one.host+"/m "+two.host+"/n never"))
+			g := newRig(t, calm(), config(t, source+" tag "+one.host+"/m "+two.host+"/n never"))
 			a := g.ask(t, http.MethodGet, source, "a/manifests/v1")
 			if a.status != c.want {
 				t.Fatal(a)
@@ -489,7 +493,7 @@ func TestWhenNobodyHasItTheAnswerSaysWhoWasAskedAndWhy(t *testing.T) {
 
 func TestNobodyToAsk(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, quick(), config(t, source+" tag never"))
+	g := newRig(t, calm(), config(t, source+" tag never"))
 	a := g.ask(t, http.MethodGet, source, "a/manifests/v1")
 	if a.status != http.StatusForbidden || !strings.Contains(string(a.content), "the source must never be contacted") {
 		t.Fatal(a)

@@ -6,6 +6,7 @@ import (
 	"hash"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/mirror"
@@ -122,8 +123,8 @@ func (s *stream) finish(ctx context.Context, w http.ResponseWriter, held []byte,
 	case err != nil:
 		return errBroken
 	case s.whole != nil && !p.target.digest.isSum(s.whole):
+		p.resolver.liars.blame(p.target.digest, s.bringers...)
 		for _, at := range s.bringers {
-			p.resolver.liars.blame(at, p.target.digest)
 			p.note(at, faultf(ReasonWrongContent, "the digest is another"), 0)
 		}
 		return errBroken
@@ -282,6 +283,8 @@ func (s *stream) another(ctx context.Context, why error) error {
 		return errBroken
 	}
 	s.source, s.at = source, at
-	s.bringers = append(s.bringers, at)
+	if !slices.Contains(s.bringers, at) {
+		s.bringers = append(s.bringers, at)
+	}
 	return nil
 }

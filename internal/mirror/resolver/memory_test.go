@@ -1,0 +1,175 @@
+package resolver
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// clock is one that a test moves.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time       { return c.at }
+func (c *clock) pass(d time.Duration) { c.at = c.at.Add(d) }
+func newClock() *clock                { return &clock{time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)} }
+
+func TestMemoryForgetsTheOldestAndTheUnused(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	m := newMemory[int, string](3, c.now)
+	for i := range 3 {
+		m.put(i, fmt.Sprint(i), time.Minute)
+	}
+	m.get(0)
+	m.put(3, "3", time.Minute)
+	if _, ok := m.get(1); ok {
+		t.Error("the least recently used is still there")
+	}
+	if v, ok := m.get(0); !ok || v != "0" {
+		t.Error("one that was used has gone")
+	}
+	c.pass(time.Minute)
+	if _, ok := m.get(0); ok {
+		t.Error("one that is too old is still there")
+	}
+	m.change(3, time.Minute, func(old string) string { return old + "new" })
+	if v, _ := m.get(3); v != "new" {
+		t.Errorf("%q was made from what was too old", v)
+	}
+	m.forget(3)
+	if _, ok := m.get(3); ok {
+		t.Error("it was not forgotten")
+	}
+	for i := range 100 {
+		m.put(i, "", time.Hour)
+	}
+	if len(m.byKey) != 3 || m.order.Len() != 3 {
+		t.Errorf("%d and %d entries", len(m.byKey), m.order.Len())
+	}
+}
+
+func TestADeadHostIsTriedAgainByOneRequestAtATime(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	h := newHealth(c.now)
+	admitted := func() bool { _, ok := h.admits("a"); return ok }
+	if !admitted() || !admitted() {
+		t.Fatal("a host that is well is not admitted")
+	}
+	h.failed("a", ReasonSlow)
+	h.failed("a", ReasonSlow) // of the second request that was under way
+	if reason, ok := h.admits("a"); ok || reason != ReasonSlow {
+		t.Fatal("a dead host is admitted")
+	}
+	c.pass(firstPause)
+	if !admitted() || admitted() {
+		t.Fatal("after the pause it is one, and only one, that is admitted")
+	}
+	h.unknown("a")
+	if !admitted() {
+		t.Fatal("a request that was given up blocks the host")
+	}
+	h.failed("a", ReasonUnreachable)
+	c.pass(firstPause)
+	if admitted() {
+		t.Fatal("the pause did not get longer")
+	}
+	c.pass(firstPause)
+	if !admitted() {
+		t.Fatal("the pause got too long")
+	}
+	for range 10 {
+		h.failed("a", ReasonUnreachable)
+		c.pass(longPause)
+		if !admitted() {
+			t.Fatal("the pause has no bound")
+		}
+	}
+	h.well("a")
+	if !admitted() || !admitted() {
+		t.Fatal("a host that is well again is not admitted")
+	}
+}
+
+func TestHealthIsBounded(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	h := newHealth(c.now)
+	for i := range 3 * hosts {
+		c.pass(time.Millisecond)
+		h.failed(fmt.Sprint(i), ReasonUnknownHost)
+	}
+	if len(h.dead) != hosts {
+		t.Errorf("%d hosts are remembered", len(h.dead))
+	}
+	if _, ok := h.admits(fmt.Sprint(3*hosts - 1)); ok {
+		t.Error("the last one was forgotten")
+	}
+}
+
+func TestTheBookIsBounded(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	b := newBook(c.now)
+	for i := range 3 * maxCounters {
+		b.passed(fmt.Sprint(i), ReasonSlow)
+		b.served(fmt.Sprint(i), 1, 10)
+		b.add(Report{Image: fmt.Sprint(i)})
+	}
+	all, failures := b.counts()
+	if len(all) != maxCounters+1 || failures != 3*maxCounters {
+		t.Errorf("%d counters, %d failures", len(all), failures)
+	}
+	var bytes, passed int64
+	for _, one := range all {
+		bytes += one.Bytes
+		passed += one.Passed[ReasonSlow]
+	}
+	if bytes != 30*maxCounters || passed != 3*maxCounters {
+		t.Errorf("%d bytes, %d passed over", bytes, passed)
+	}
+	reports := b.latest()
+	if len(reports) != maxReports || reports[0].Image != fmt.Sprint(3*maxCounters-1) {
+		t.Errorf("%d reports, the newest is %s", len(reports), reports[0].Image)
+	}
+}
+
+func TestTheSameTroubleIsNewsOnce(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	b := newBook(c.now)
+	first := Report{Image: "a", Served: "m2", Attempts: []Attempt{{Source: "m1", Reason: ReasonSlow, Took: 1}}}
+	if _, news := b.add(first); !news {
+		t.Error("the first is no news")
+	}
+	c.pass(time.Minute)
+	again := first
+	again.Attempts = []Attempt{{Source: "m1", Reason: ReasonSlow, Took: 2}}
+	filed, news := b.add(again)
+	if news || filed.Count != 2 || !filed.Last.Equal(c.at) || filed.First.Equal(c.at) {
+		t.Errorf("%v %+v", news, filed)
+	}
+	again.Attempts = []Attempt{{Source: "m1", Reason: ReasonDenied}}
+	if _, news := b.add(again); !news {
+		t.Error("another reason is no news")
+	}
+	if _, news := b.add(Report{Image: "a", Attempts: again.Attempts}); !news {
+		t.Error("a failure is no news")
+	}
+}
+
+func TestAMessageFitsIntoAnEvent(t *testing.T) {
+	t.Parallel()
+	r := Report{Image: "registry.test/a:b"}
+	for i := range 100 {
+		r.Attempts = append(r.Attempts, Attempt{Source: fmt.Sprintf("mirror-%d.test/a", i), Reason: ReasonUntrusted, Detail: "certificate signed by unknown authority"})
+	}
+	text := r.Message()
+	if len(text) > 1000 || text[:40] != "Can't pull registry.test/a:b. Passed ove" || text[len(text)-8:] != "more" && text[len(text)-5:] != " more" {
+		t.Errorf("%d bytes: %s", len(text), text)
+	}
+	r.Attempts, r.Served = r.Attempts[:1], "mirror-1.test/a"
+	if want := "Pulled registry.test/a:b from mirror-1.test/a. Passed over: mirror-0.test/a: Untrusted (certificate signed by unknown authority)"; r.Message() != want {
+		t.Error(r.Message())
+	}
+}
