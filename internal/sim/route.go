@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
@@ -58,6 +59,26 @@ func (m *Machine) LoseRoutes() { m.routes.lose() }
 type routesFace struct{ face }
 
 var _ winos.Routes = routesFace{}
+
+// Addresses are the machine's own, the loopback, and those of endpoints that are attached to the host.
+func (f routesFace) Addresses(ctx context.Context) ([]netip.Addr, error) {
+	if err := f.look(ctx); err != nil {
+		return nil, err
+	}
+	all := []netip.Addr{loopback()}
+	if f.m.address != loopback() {
+		all = append(all, f.m.address)
+	}
+	f.m.hns.mu.Lock()
+	defer f.m.hns.mu.Unlock()
+	for _, n := range f.m.hns.networks {
+		for _, address := range n.endpoints {
+			all = append(all, address)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all, nil
+}
 
 func (f routesFace) Ensure(ctx context.Context, to netip.Addr) (bool, error) {
 	if err := f.change(ctx); err != nil {

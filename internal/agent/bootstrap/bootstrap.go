@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/windows-nodes/wmco/internal/agent/fact"
 	"github.com/windows-nodes/wmco/internal/agent/identity"
 	"github.com/windows-nodes/wmco/internal/agent/keep"
 	"github.com/windows-nodes/wmco/internal/agent/kubelet"
@@ -20,6 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/place"
 	"github.com/windows-nodes/wmco/internal/agent/plan"
 	"github.com/windows-nodes/wmco/internal/agent/target"
+	"github.com/windows-nodes/wmco/internal/agent/vault"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -30,11 +32,11 @@ func Run(ctx context.Context, host winos.Host, request contract.BootstrapRequest
 	if err = request.Manifest.Validate(); err != nil {
 		return answer, err
 	}
-	facts, err := host.System.Facts(ctx)
+	told, err := who(ctx, host, request)
 	if err != nil {
-		return answer, fmt.Errorf("reading the host's facts: %w", err)
+		return answer, err
 	}
-	answer.NodeName = strings.ToLower(facts.Hostname)
+	answer.NodeName = told.name
 	if request.NodeName != answer.NodeName {
 		return answer, contract.NewProblem(contract.ReasonHostnameInvalid, "the host is named %.63q and should join as %.63q", answer.NodeName, request.NodeName)
 	}
@@ -46,27 +48,89 @@ func Run(ctx context.Context, host winos.Host, request contract.BootstrapRequest
 	if err != nil {
 		return answer, err
 	}
-	if err = layout.Ensure(host.Files, book, layout.Directories()...); err != nil {
+	if err = errors.Join(book.Tidy(), layout.Ensure(host.Files, book, layout.Directories()...)); err != nil {
 		return answer, place.Problem(err)
 	}
-	if err = note(book, request); err != nil {
+	confidential, err := confidentialPart(ctx, host, request)
+	if err != nil {
+		return answer, err
+	}
+	if err = note(book, request, told); err != nil {
+		return answer, place.Problem(err)
+	}
+	expired, err := kubelet.Expired(host.Files, host.System.Now())
+	if err != nil {
 		return answer, place.Problem(err)
 	}
 	if err = kubelet.LeaveCredential(host.Files, answer.NodeName, host.System.Now(), request.BootstrapKubeconfig); err != nil {
 		return answer, place.Problem(err)
 	}
 	excludeRuntime(ctx, host.System, request.Manifest)
-	report := keep.New(host, book).Pass(ctx, keep.Request{Scope: target.Bootstrap})
+	report := keep.New(keep.Options{Host: host, Book: book}).Pass(ctx, keep.Request{Scope: target.Bootstrap, Confidential: confidential})
 	if problem := report.Problem(); problem != nil {
 		return answer, problem
 	}
-	if request.Register {
+	// A kubelet whose certificate has expired takes up a new credential when it starts, and not before.
+	if request.Register || expired {
 		if err = register(ctx, host.Services, report); err != nil {
 			return answer, err
 		}
 	}
 	answer.DaemonCSR, err = certificateRequest(host.Files, answer.NodeName)
 	return answer, err
+}
+
+// identified is what the host is called, and what told so.
+type identified struct {
+	name   string
+	values map[contract.Fact]string
+}
+
+// who finds the name that this host's Node must have: the cloud's, if the manifest asks for that, else the host's own. It also checks that the host has the
+// address that it is to be known by.
+func who(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (identified, error) {
+	facts, err := host.System.Facts(ctx)
+	if err != nil {
+		return identified{}, fmt.Errorf("reading the host's facts: %w", err)
+	}
+	told := identified{name: strings.ToLower(facts.Hostname), values: map[contract.Fact]string{}}
+	look := fact.Of(ctx, host, nil)
+	for _, f := range fact.ByCloud() {
+		if !target.AsksFor(request.Manifest, f) {
+			continue
+		}
+		value, problem := look(f)
+		if problem != nil {
+			return identified{}, problem
+		}
+		told.name, told.values[f] = value, value
+	}
+	return told, fact.CheckNodeIP(ctx, host, request.NodeIP)
+}
+
+// confidentialPart is what belongs to the manifest: as it came with the request, or as the host knows it from before; nil when there is none, or it is
+// not known.
+func confidentialPart(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (*contract.Confidential, error) {
+	digest := request.Manifest.Confidential
+	if digest == "" {
+		return nil, nil
+	}
+	data, sealed := request.Confidential, vault.New(host)
+	if len(data) == 0 {
+		var err error
+		if data, err = sealed.Get(ctx, digest); err != nil {
+			logr.FromContextOrDiscard(ctx).Info("the manifest's confidential part is not known here", "detail", err.Error())
+			return nil, nil //nolint:nilerr // the service reads it from the API server
+		}
+	}
+	c, err := contract.ParseConfidential(data, request.Manifest)
+	if err != nil {
+		return nil, err
+	}
+	if err = sealed.Keep(ctx, digest, data); err != nil {
+		return nil, place.Problem(err)
+	}
+	return &c, nil
 }
 
 func stopDaemon(ctx context.Context, services winos.Services) error {
@@ -77,12 +141,19 @@ func stopDaemon(ctx context.Context, services winos.Services) error {
 	return nil
 }
 
-// note writes down what this host is to be.
-func note(book *ledger.Book, request contract.BootstrapRequest) error {
+// note writes down what this host is to be, and what it was.
+func note(book *ledger.Book, request contract.BootstrapRequest, told identified) error {
 	if book.NodeName != request.NodeName {
 		book.NodeValues = nil
 	}
+	if book.Version != request.Version {
+		if book.Proven {
+			book.Before = &ledger.Revision{Version: book.Version, Manifest: book.Manifest}
+		}
+		book.Proven = false
+	}
 	book.NodeName, book.Version, book.Manifest = request.NodeName, request.Version, request.Manifest
+	book.NodeIP, book.HostValues = request.NodeIP, told.values
 	book.Extra = nil
 	for _, f := range []contract.File{
 		{Path: contract.PathBootstrapCA, Content: string(request.BootstrapCA)},

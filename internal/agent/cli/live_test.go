@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,8 @@ type world struct {
 	admin   kubernetes.Interface
 	payload *payload.Dir
 	desired blueprint.Desired
+	// published are the names of what daemons may read.
+	published []string
 }
 
 func newWorld(t *testing.T) *world {
@@ -96,28 +99,42 @@ func (w *world) render(t *testing.T) {
 			Platform: blueprint.PlatformNone, APIServer: w.URL, KubernetesVersion: "v1.36.3", NetworkType: blueprint.NetworkOVNKubernetes,
 			ServiceNetwork: netip.MustParsePrefix("172.30.0.0/16"), HybridOverlay: true, KubeletCA: string(w.CAPEM), BootstrapCA: string(w.CAPEM),
 		},
-		Payload: made, Logging: blueprint.DefaultLogging(), OperatorVersion: "0.1.0",
+		Payload: made, Logging: blueprint.DefaultLogging(), OperatorVersion: "0.1.0", Salt: []byte("0123456789abcdef"), Now: time.Now(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// publish makes a version readable for daemons.
-func (w *world) publish(t *testing.T, version string, m contract.Manifest) {
+// publish makes a version readable for daemons, and only the versions that were published so.
+func (w *world) publish(t *testing.T, version string, m contract.Manifest, c contract.Confidential) {
 	t.Helper()
 	data, err := m.Data()
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := contract.ServicesConfigMapPrefix + version
-	_, err = w.admin.CoreV1().ConfigMaps(contract.OperatorNamespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}, metav1.CreateOptions{})
+	plain, digest, err := c.Encode()
+	if err != nil || digest != m.Confidential {
+		t.Fatalf("the confidential part has %s, and the manifest names %s, %v", digest, m.Confidential, err)
+	}
+	packed, err := contract.PackConfidential(plain)
 	if err != nil {
 		t.Fatal(err)
 	}
+	name := contract.ServicesConfigMapPrefix + version
+	meta := metav1.ObjectMeta{Name: name}
+	_, err = w.admin.CoreV1().Secrets(contract.OperatorNamespace).Create(t.Context(), &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{contract.ConfidentialField: packed}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.admin.CoreV1().ConfigMaps(contract.OperatorNamespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta, Data: data}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.published = append(w.published, name)
 	role := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: contract.ServicesReaderRole},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{name}, Verbs: []string{"get", "list", "watch"}}},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps", "secrets"}, ResourceNames: w.published, Verbs: []string{"list", "watch"}}},
 	}
 	roles := w.admin.RbacV1().Roles(contract.OperatorNamespace)
 	if _, err = roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
@@ -126,6 +143,23 @@ func (w *world) publish(t *testing.T, version string, m contract.Manifest) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// want publishes a desired state and lets the Node ask for it.
+func (w *world) want(t *testing.T, m contract.Manifest, c contract.Confidential) (version string) {
+	t.Helper()
+	_, digest, err := c.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Confidential, m.ConfidentialEnvironment = digest, c.EnvironmentDigest()
+	if err = m.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	version = versionOf(m)
+	w.publish(t, version, m, c)
+	w.annotate(t, fmt.Sprintf("%q:%q", contract.DesiredVersionAnnotation, version))
+	return version
 }
 
 // approve approves every certificate request until the test ends; which ones deserve it is tested elsewhere.
@@ -237,7 +271,7 @@ func (w *world) join(t *testing.T) {
 		NodeName: "win-a", Version: w.desired.Version, Manifest: w.desired.Manifest, BootstrapKubeconfig: kubeconfig, BootstrapCA: w.CAPEM, KubeletCA: w.CAPEM, Register: true,
 	}))
 	eventually(t, "registering", func() bool { return w.node(t) != nil })
-	w.publish(t, w.desired.Version, w.desired.Manifest)
+	w.publish(t, w.desired.Version, w.desired.Manifest, w.desired.Confidential)
 	w.annotate(t, fmt.Sprintf("%q:%q,%q:%q", contract.DesiredVersionAnnotation, w.desired.Version, contract.HybridSubnetAnnotation, "10.132.1.0/24"))
 	over := must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, contract.HandoverRequest{
 		NodeName: "win-a", Version: w.desired.Version, Certificate: w.sign(t, made.DaemonCSR), APIServer: w.URL, CA: w.CAPEM, Namespace: contract.OperatorNamespace,
@@ -249,8 +283,20 @@ func (w *world) join(t *testing.T) {
 
 func (w *world) holds(t *testing.T, version string) {
 	t.Helper()
+	var last map[string]string
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the Node said %v", last)
+			if x, err := winos.ReadFile(w.Host().Files, `C:\var\log\hybrid-overlay\hybrid-overlay.log`); err == nil {
+				t.Logf("LOG %s", x)
+			}
+		}
+	})
 	eventually(t, "version "+version, func() bool {
 		node := w.node(t)
+		if node != nil {
+			last = node.Annotations
+		}
 		return node != nil && node.Annotations[contract.VersionAnnotation] == version && node.Annotations[contract.AppliedReasonAnnotation] == ""
 	})
 }
@@ -312,6 +358,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		w.holds(t, w.desired.Version)
 	})
 
+	var next string
 	t.Run("A14: a service that leaves the manifest leaves the node", func(t *testing.T) {
 		less := w.desired.Manifest
 		less.Services = nil
@@ -323,12 +370,12 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		less.Files = nil
 		for _, f := range w.desired.Manifest.Files {
 			if f.Path != contract.PathCSIProxy {
+				f.Services = slices.DeleteFunc(slices.Clone(f.Services), func(name string) bool { return name == contract.ServiceCSIProxy })
 				less.Files = append(less.Files, f)
 			}
 		}
-		w.publish(t, "0.1.0-next", less)
-		w.annotate(t, fmt.Sprintf("%q:%q", contract.DesiredVersionAnnotation, "0.1.0-next"))
-		w.holds(t, "0.1.0-next")
+		next = w.want(t, less, w.desired.Confidential)
+		w.holds(t, next)
 		if _, err := w.Host().Services.Get(t.Context(), contract.ServiceCSIProxy); err == nil {
 			t.Error("csi-proxy is still there")
 		}
@@ -373,7 +420,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.annotate(t, fmt.Sprintf("%q:null", contract.VersionAnnotation))
-		w.holds(t, "0.1.0-next")
+		w.holds(t, next)
 	})
 
 	t.Run("A32: the host is given back", func(t *testing.T) {

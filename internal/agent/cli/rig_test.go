@@ -13,8 +13,10 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"io"
+	"maps"
 	"math/big"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -244,11 +246,15 @@ func manifest() contract.Manifest {
 		contract.PathKubelet: {"kubelet"}, contract.PathKubeLogRunner: {"kubelet"}, contract.PathContainerd: {"containerd"},
 		contract.PathKubeProxy: {"kube-proxy"}, contract.PathHybridOverlay: {"hybrid-overlay-node"},
 	}
-	for path, content := range blobs() {
+	for _, path := range slices.Sorted(maps.Keys(blobs())) {
+		content := blobs()[path]
 		m.Files = append(m.Files, contract.File{Path: path, Digest: digestOf(content), Size: int64(len(content)), Services: users[path]})
 	}
 	return m
 }
+
+// versionOf names a manifest as the operator does.
+func versionOf(m contract.Manifest) string { return "1-" + m.Digest()[:contract.VersionDigits] }
 
 func preflightRequest(r *rig) contract.PreflightRequest {
 	return contract.PreflightRequest{Time: time.Now(), Blobs: wanted(), Daemon: r.digest}
@@ -272,14 +278,14 @@ func send(t *testing.T, files winos.Files, home string, missing []contract.Blob)
 
 func bootstrapRequest() contract.BootstrapRequest {
 	return contract.BootstrapRequest{
-		NodeName: "win-a", Version: "1-a", Manifest: manifest(), BootstrapKubeconfig: []byte("secret"), BootstrapCA: []byte("boot ca"), KubeletCA: []byte("kubelet ca"),
+		NodeName: "win-a", Version: versionOf(manifest()), Manifest: manifest(), BootstrapKubeconfig: []byte("secret"), BootstrapCA: []byte("boot ca"), KubeletCA: []byte("kubelet ca"),
 	}
 }
 
 func (r *rig) handoverRequest(t *testing.T, csr []byte) contract.HandoverRequest {
 	t.Helper()
 	return contract.HandoverRequest{
-		NodeName: "win-a", Version: "1-a", Certificate: r.ca.sign(t, csr), APIServer: "https://127.0.0.1:1", CA: r.ca.pem, Namespace: "wmco",
+		NodeName: "win-a", Version: versionOf(manifest()), Certificate: r.ca.sign(t, csr), APIServer: "https://127.0.0.1:1", CA: r.ca.pem, Namespace: "wmco",
 	}
 }
 

@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
+	"github.com/windows-nodes/wmco/internal/agent/metadata"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -18,14 +20,19 @@ import (
 // Lookup gives a value, or the Problem that says what it waits for.
 type Lookup[K ~string] func(key K) (string, *contract.Problem)
 
-// Of gives the facts of a host. Each is found at most once, when it is first asked for, so a Lookup serves one pass and is not for
-// concurrent use.
-func Of(ctx context.Context, host winos.Host) Lookup[contract.Fact] {
+// Of gives the facts of a host, as far as told does not have them: the host is not asked for those. Each is found at most once, when it is first asked for,
+// so a Lookup serves one pass and is not for concurrent use.
+func Of(ctx context.Context, host winos.Host, told map[contract.Fact]string) Lookup[contract.Fact] {
 	type answer struct {
 		value   string
 		problem *contract.Problem
 	}
 	known := map[contract.Fact]answer{}
+	for f, value := range told {
+		if value != "" {
+			known[f] = answer{value: value}
+		}
+	}
 	return func(f contract.Fact) (string, *contract.Problem) {
 		a, ok := known[f]
 		if !ok {
@@ -64,6 +71,10 @@ func find(ctx context.Context, host winos.Host, f contract.Fact) (string, error)
 	case contract.FactManagementIP:
 		n, err := host.Network.HNSNetwork(ctx, contract.HybridOverlayNetwork)
 		return text(n.ManagementIP, err)
+	case contract.FactAWSHostname:
+		return metadata.New(host.Network).AWSHostname(ctx)
+	case contract.FactGCPHostname:
+		return metadata.New(host.Network).GCPHostname(ctx)
 	}
 	return "", contract.NewProblem(contract.ReasonManifestInvalid, "fact %q is not known", f)
 }
@@ -92,4 +103,28 @@ func problem(f contract.Fact, err error) *contract.Problem {
 		return contract.NewProblem(contract.ReasonNetworkPending, "finding %s: %v", f, err)
 	}
 	return contract.NewProblem(contract.ReasonInternal, "%v", fmt.Errorf("finding %s: %w", f, err))
+}
+
+// ByCloud lists the facts that only the cloud knows. They never change in the life of a machine.
+func ByCloud() []contract.Fact {
+	return []contract.Fact{contract.FactAWSHostname, contract.FactGCPHostname}
+}
+
+// CheckNodeIP says whether a host has the address that its Node is to have. An empty one is that of the default route, and always right.
+func CheckNodeIP(ctx context.Context, host winos.Host, wanted string) error {
+	if wanted == "" {
+		return nil
+	}
+	address, err := netip.ParseAddr(wanted)
+	if err != nil {
+		return contract.NewProblem(contract.ReasonNodeIPMissing, "%.40q is no address", wanted)
+	}
+	all, err := host.Routes.Addresses(ctx)
+	if err != nil {
+		return fmt.Errorf("listing the host's addresses: %w", err)
+	}
+	if !slices.Contains(all, address) {
+		return contract.NewProblem(contract.ReasonNodeIPMissing, "the host does not have the address %s", address)
+	}
+	return nil
 }

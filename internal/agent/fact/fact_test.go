@@ -1,6 +1,8 @@
 package fact_test
 
 import (
+	"io"
+	"net/http"
 	"net/netip"
 	"testing"
 
@@ -21,7 +23,7 @@ func TestFactsOfAHost(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	before := fact.Of(t.Context(), m.Host())
+	before := fact.Of(t.Context(), m.Host(), nil)
 	for f, want := range map[contract.Fact]contract.Reason{
 		contract.FactSourceVIP: contract.ReasonNetworkPending, contract.FactHNSSubnet: contract.ReasonNetworkPending,
 		contract.FactManagementIP: contract.ReasonNetworkPending, "moon": contract.ReasonManifestInvalid,
@@ -34,7 +36,7 @@ func TestFactsOfAHost(t *testing.T) {
 	if _, err = m.CreateHNSNetwork(network); err != nil {
 		t.Fatal(err)
 	}
-	after := fact.Of(t.Context(), m.Host())
+	after := fact.Of(t.Context(), m.Host(), nil)
 	for range 2 {
 		for f, want := range map[contract.Fact]string{
 			contract.FactHostname: "win-a", contract.FactNodeIP: "10.0.0.7", contract.FactSourceVIP: "10.132.1.2", contract.FactHNSSubnet: "10.132.1.0/24",
@@ -46,8 +48,22 @@ func TestFactsOfAHost(t *testing.T) {
 		}
 	}
 	m.SetNoRoute(true)
-	if _, problem := fact.Of(t.Context(), m.Host())(contract.FactNodeIP); problem == nil || problem.Reason != contract.ReasonNoDefaultRoute {
+	if _, problem := fact.Of(t.Context(), m.Host(), nil)(contract.FactNodeIP); problem == nil || problem.Reason != contract.ReasonNoDefaultRoute {
 		t.Errorf("without a route: %v", problem)
+	}
+	told := fact.Of(t.Context(), m.Host(), map[contract.Fact]string{contract.FactNodeIP: "10.9.9.9", contract.FactAWSHostname: ""})
+	if value, problem := told(contract.FactNodeIP); problem != nil || value != "10.9.9.9" {
+		t.Errorf("a fact that was told: %q, %v", value, problem)
+	}
+	if value, problem := told(contract.FactAWSHostname); problem == nil || problem.Reason != contract.ReasonMetadataUnavailable {
+		t.Errorf("a name by a cloud that is none: %q, %v", value, problem)
+	}
+	m.SetMetadata(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Metadata-Flavor", "Google")
+		_, _ = io.WriteString(w, "Win-A.c.project.internal")
+	}), false)
+	if value, problem := fact.Of(t.Context(), m.Host(), nil)(contract.FactGCPHostname); problem != nil || value != "win-a.c.project.internal" {
+		t.Errorf("a name by Google: %q, %v", value, problem)
 	}
 }
 

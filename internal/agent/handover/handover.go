@@ -47,12 +47,20 @@ func Run(ctx context.Context, host winos.Host, self string, request contract.Han
 		return answer, place.Problem(err)
 	}
 	changed, err := credentials(host.Files, request)
+	if errors.Is(err, winos.ErrInUse) {
+		// A running service may be reading what it was given before. It is started again anyway, with what is new.
+		if err = host.Services.Stop(ctx, contract.ServiceDaemon); err != nil && !errors.Is(err, winos.ErrNotFound) {
+			return answer, problem("stopping", err)
+		}
+		changed, err = credentials(host.Files, request)
+	}
 	if err != nil {
-		return answer, err
+		return answer, asProblem(err)
 	}
 	if err = installed(ctx, host, book, self, serviceConfig(request), changed); err != nil {
 		return answer, err
 	}
+	// From its start on, the service keeps the ledger alone.
 	if err = host.Services.Start(ctx, contract.ServiceDaemon); err != nil {
 		return answer, problem("starting", err)
 	}
@@ -61,7 +69,7 @@ func Run(ctx context.Context, host winos.Host, self string, request contract.Han
 		return answer, problem("looking at", err)
 	}
 	answer.ServiceRunning = after.State == winos.ServiceRunning
-	return answer, place.Sweep(host.Files, book)
+	return answer, nil
 }
 
 // installed brings program and service up to date. A running one is left alone unless it has to be another, or its credentials have changed.
@@ -100,7 +108,7 @@ func check(book *ledger.Book, request contract.HandoverRequest) error {
 func credentials(files winos.Files, request contract.HandoverRequest) (changed bool, err error) {
 	changed, err = identity.Store(files, request.Certificate, request.NodeName)
 	if err != nil {
-		return false, contract.NewProblem(contract.ReasonInternal, "storing the daemon's certificate: %v", err)
+		return false, fmt.Errorf("storing the daemon's certificate: %w", err)
 	}
 	content, err := kubeconfig(request)
 	if err != nil {
@@ -108,16 +116,26 @@ func credentials(files winos.Files, request contract.HandoverRequest) (changed b
 	}
 	have, err := winos.ReadFile(files, contract.PathDaemonKubeconfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, place.Problem(err)
+		return false, fmt.Errorf("reading the daemon's kubeconfig: %w", err)
 	}
 	if bytes.Equal(have, content) {
 		return changed, nil
 	}
 	err = winos.WriteFile(files, contract.PathDaemonKubeconfig, bytes.NewReader(content), winos.AccessAdministrators)
 	if err != nil {
-		return false, place.Problem(fmt.Errorf("writing the daemon's kubeconfig: %w", err))
+		return false, fmt.Errorf("writing the daemon's kubeconfig: %w", err)
 	}
 	return true, nil
+}
+
+// asProblem gives an error of writing its reason; a certificate that can't be the daemon's is nobody's fault but ours.
+func asProblem(err error) *contract.Problem {
+	for _, known := range []error{winos.ErrNoSpace, winos.ErrInUse, winos.ErrDenied} {
+		if errors.Is(err, known) {
+			return place.Problem(err)
+		}
+	}
+	return contract.NewProblem(contract.ReasonInternal, "%v", err)
 }
 
 // kubeconfig refers to the certificate's file, so it stays right when the certificate is renewed; other programs that act as the daemon use it too.
@@ -162,7 +180,7 @@ func install(ctx context.Context, host winos.Host, book *ledger.Book, self strin
 		return problem("stopping", err)
 	}
 	if exe {
-		if err := copyProgram(ctx, host.Files, book, self); err != nil {
+		if err := errors.Join(copyProgram(ctx, host.Files, book, self), place.Sweep(host.Files, book)); err != nil {
 			return place.Problem(err)
 		}
 	}

@@ -28,42 +28,49 @@ type seen struct {
 	at     time.Time
 }
 
-// of is the digest of a file, or nothing when there is no such file.
-func (d *digests) of(ctx context.Context, path string) (string, error) {
-	if d.fresh(path) {
-		return d.known[path].digest, nil
+// changed is the digest of a file that no longer looks as it did when it was read.
+const changed = "changed"
+
+// of is the digest of a file, or nothing when there is no such file, and who may open it.
+func (d *digests) of(ctx context.Context, path string) (string, winos.Access, error) {
+	digest, access := d.glance(path)
+	if digest != changed {
+		return digest, access, nil
 	}
 	// The look comes first: a change while reading then shows as a change since.
 	info, err := d.files.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		d.known[path] = seen{at: d.now()}
-		return "", nil
+		return "", 0, nil
 	}
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
-	digest, err := place.Digest(ctx, d.files, path)
+	digest, err = place.Digest(ctx, d.files, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+		return "", 0, nil
 	}
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	d.known[path] = seen{info: info, digest: digest, at: d.now()}
-	return digest, nil
+	return digest, info.Access, nil
 }
 
-// fresh says whether a file looks as it did when it was read, not too long ago.
-func (d *digests) fresh(path string) bool {
+// glance is the digest of a file that looks as it did when it was read, not too long ago; changed otherwise.
+func (d *digests) glance(path string) (digest string, access winos.Access) {
 	s, ok := d.known[path]
 	if !ok || d.now().Sub(s.at) > digestLife {
-		return false
+		return changed, 0
 	}
 	info, err := d.files.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s.digest == ""
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && s.digest == "":
+		return "", 0
+	case err != nil || s.digest == "" || info.Dir != s.info.Dir || info.Size != s.info.Size || !info.ModTime.Equal(s.info.ModTime):
+		return changed, 0
 	}
-	return err == nil && s.digest != "" && info.Dir == s.info.Dir && info.Size == s.info.Size && info.ModTime.Equal(s.info.ModTime)
+	return s.digest, info.Access
 }
 
 func (d *digests) drop(path string) { delete(d.known, path) }

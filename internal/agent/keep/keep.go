@@ -6,8 +6,6 @@ package keep
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -24,35 +22,60 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
+// Registry is what containerd is sent to for its pulls.
+type Registry interface {
+	// Follow takes over what the cluster says about pulls, and gives the files by which containerd finds its way. Repeating it changes nothing. With
+	// a problem, there are no files, and containerd is left to what it was told before.
+	Follow(ctx context.Context, c contract.Confidential, environment map[string]string) ([]contract.File, *contract.Problem)
+}
+
+// Options of a Keeper.
+type Options struct {
+	Host winos.Host
+	// Book is the host's ledger.
+	Book *ledger.Book
+	// Registry serves containerd; without one, the files for it are left as they are.
+	Registry Registry
+}
+
 // Keeper holds one host at its target. It is not for concurrent use.
 type Keeper struct {
-	host    winos.Host
-	book    *ledger.Book
-	store   *store.Store
-	digests digests
-	lives   lives
-	repeats repeats
+	host     winos.Host
+	book     *ledger.Book
+	registry Registry
+	store    *store.Store
+	digests  digests
+	lives    lives
+	repeats  repeats
+	// sane are the processes that ran when their services were last configured as they should be.
+	sane map[string]uint32
 	// last is the target of the last pass, for Glance.
 	last target.Target
 }
 
-// New makes a Keeper of a host whose ledger is book.
-func New(host winos.Host, book *ledger.Book) *Keeper {
+// New makes a Keeper.
+func New(o Options) *Keeper {
+	now := o.Host.System.Now
 	return &Keeper{
-		host: host, book: book, store: store.New(host.Files),
-		digests: digests{files: host.Files, now: host.System.Now, known: map[string]seen{}},
-		lives:   lives{now: host.System.Now, of: map[string]*life{}},
-		repeats: repeats{now: host.System.Now, of: map[plan.Step][]time.Time{}},
+		host: o.Host, book: o.Book, registry: o.Registry, store: store.New(o.Host.Files), sane: map[string]uint32{},
+		digests: digests{files: o.Host.Files, now: now, known: map[string]seen{}},
+		lives:   lives{now: now, of: map[string]*life{}},
+		repeats: repeats{now: now, of: map[subject]*fight{}},
 	}
 }
 
 // Request says what to bring about.
 type Request struct {
 	Scope target.Scope
+	// Confidential belongs to the ledger's manifest; nil while it is not known, or when there is none.
+	Confidential *contract.Confidential
 	// Node is the Node in its unstructured form, or nil while it is not known.
 	Node map[string]any
 	// Thorough reads every file again, instead of trusting those whose size and time are as before.
 	Thorough bool
+	// Whole takes all steps or, if something can't be prepared, none, and stops at the first that fails. Otherwise a step that fails keeps only
+	// those from being taken that need it.
+	Whole bool
 }
 
 // Report is the outcome of a pass.
@@ -61,6 +84,11 @@ type Report struct {
 	Steps []plan.Step
 	// Waiting is what is not known yet, Failed what could not be done, in order of importance.
 	Waiting, Failed []*contract.Problem
+	// Broken are those of Failed because of which programs may not run as they should: steps on files, variables and services. The others are about
+	// what stands beside, such as certificates and mirrors.
+	Broken []*contract.Problem
+	// Changed says that a step on files, variables or services was taken, or tried.
+	Changed bool
 }
 
 // Holds says whether everything is as it must be.
@@ -78,6 +106,8 @@ func (r *Report) sort(unknown []*contract.Problem) {
 	}
 }
 
+func (r *Report) failed(problems ...*contract.Problem) { r.Failed = append(r.Failed, problems...) }
+
 // Problem is the most important reason why not everything holds, or nil.
 func (r Report) Problem() *contract.Problem {
 	for _, p := range slices.Concat(r.Failed, r.Waiting) {
@@ -86,102 +116,99 @@ func (r Report) Problem() *contract.Problem {
 	return nil
 }
 
-// Pass looks at the host, plans, and takes the steps. The ledger's manifest, which must be valid, says what is wanted. A step that fails keeps only
-// those from being taken that need it.
+// Pass looks at the host, plans, and takes the steps. The ledger's manifest, which must be valid, says what is wanted.
 func (k *Keeper) Pass(ctx context.Context, request Request) Report {
 	var report Report
-	want := target.Resolve(target.Input{
-		Manifest: k.book.Manifest, Extra: k.book.Extra, Scope: request.Scope,
-		Node: fact.FromNode(request.Node, k.book.NodeValues), Host: fact.Of(ctx, k.host),
-	})
+	want := k.resolve(ctx, request, &report)
 	k.last = want
+	report.failed(want.Problems...)
 	if request.Thorough {
 		k.digests.forget()
 	}
 	have, err := k.observe(ctx, want)
 	if err != nil {
-		report.Failed = append(report.Failed, asProblem(contract.ReasonInternal, err))
+		report.failed(asProblem(contract.ReasonInternal, err))
 		return report
+	}
+	if have.Roots == nil {
+		report.failed(contract.NewProblem(contract.ReasonTrustFailed, "the root store can't be read"))
 	}
 	todo := plan.Diff(want, have, k.book.Ledger)
 	report.sort(todo.Waiting)
-	run := &run{Keeper: k, want: want, have: have, broken: map[string]bool{}, report: &report, log: logr.FromContextOrDiscard(ctx)}
-	report.Failed = append(report.Failed, todo.Conflicts...)
-	for _, step := range todo.Steps {
-		if ctx.Err() != nil {
-			report.Failed = append(report.Failed, contract.NewProblem(contract.ReasonInProgress, "stopped before everything was done"))
-			return report
-		}
-		run.take(ctx, step)
+	report.failed(todo.Conflicts...)
+	run := &run{
+		Keeper: k, want: want, have: have, whole: request.Whole, broken: map[string]bool{}, aside: map[string]string{}, report: &report,
+		log: logr.FromContextOrDiscard(ctx),
 	}
+	run.take(ctx, todo.Steps)
 	if err = place.Sweep(k.host.Files, k.book); err != nil {
-		report.Failed = append(report.Failed, place.Problem(err))
+		report.failed(place.Problem(err))
 	}
-	report.Failed = slices.Concat(report.Failed, k.lives.problems(), k.repeats.problems())
+	report.failed(k.routes(ctx)...)
+	report.failed(k.lives.problems()...)
+	report.failed(k.repeats.problems()...)
 	return report
 }
 
-// observe looks at what the target and the ledger name.
-func (k *Keeper) observe(ctx context.Context, want target.Target) (plan.Observed, error) {
-	have := plan.Observed{Services: map[string]winos.Service{}, Digests: map[string]string{}}
-	var err error
-	if have.Environment, err = k.host.Environment.All(ctx); err != nil {
-		return have, fmt.Errorf("reading the system environment: %w", err)
+// resolve finds out what is wanted.
+func (k *Keeper) resolve(ctx context.Context, request Request, report *Report) target.Target {
+	if request.Confidential == nil && k.book.Manifest.Confidential == "" {
+		request.Confidential = &contract.Confidential{}
 	}
-	names := slices.Collect(maps.Keys(k.book.Services))
-	for _, s := range want.Services {
-		names = append(names, s.Name)
+	told := maps.Clone(k.book.HostValues)
+	if told == nil {
+		told = map[contract.Fact]string{}
 	}
-	for _, name := range names {
-		service, err := k.host.Services.Get(ctx, name)
-		if errors.Is(err, winos.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return have, fmt.Errorf("looking at service %s: %w", name, err)
-		}
-		have.Services[name] = service
+	told[contract.FactNodeIP] = k.book.NodeIP
+	facts := fact.Of(ctx, k.host, told)
+	in := target.Input{
+		Manifest: k.book.Manifest, Extra: k.book.Extra, Scope: request.Scope, Confidential: request.Confidential,
+		Touched: func(name string) bool { _, touched := k.book.Environment[name]; return touched },
+		Node:    fact.FromNode(request.Node, k.book.NodeValues), Host: facts,
 	}
-	for _, s := range want.Services {
-		if s.Waiting == nil {
-			k.lives.saw(s.Name, have.Services[s.Name])
+	if k.registry != nil && request.Scope == target.Everything && request.Confidential != nil {
+		files, problem := k.registry.Follow(ctx, *request.Confidential, contract.Environment(k.book.Manifest, *request.Confidential))
+		if problem != nil {
+			report.failed(problem)
 		}
+		in.Registry = files
 	}
-	for _, f := range want.Files {
-		digest, err := k.digests.of(ctx, f.Path)
-		if err != nil {
-			return have, err
-		}
-		if digest != "" {
-			have.Digests[f.Path] = digest
-		}
-	}
-	return have, nil
+	want := target.Resolve(in)
+	k.remember(facts)
+	return want
 }
 
-// Glance says whether something of the last pass's target is visibly no longer so. It asks for the states of services, the sizes and times of files,
-// and the environment; it reads no file and starts nothing. What a pass could not do, or waits for, does not count.
-func (k *Keeper) Glance(ctx context.Context) bool {
-	for _, s := range k.last.Services {
-		if s.Waiting != nil {
+// remember keeps what the cloud told about the machine. It is written with the next change of the ledger.
+func (k *Keeper) remember(facts fact.Lookup[contract.Fact]) {
+	for _, f := range fact.ByCloud() {
+		if !target.AsksFor(k.book.Manifest, f) || k.book.HostValues[f] != "" {
 			continue
 		}
-		current, err := k.host.Services.Get(ctx, s.Name)
-		if err != nil || current.State != winos.ServiceRunning || !plan.Equal(current.ServiceConfig, s.ServiceConfig) || k.lives.ended(s.Name, current) {
-			return true
+		if value, problem := facts(f); problem == nil {
+			if k.book.HostValues == nil {
+				k.book.HostValues = map[contract.Fact]string{}
+			}
+			k.book.HostValues[f] = value
 		}
 	}
-	for _, f := range k.last.Files {
-		if f.Waiting == nil && !k.digests.fresh(f.Path) {
-			return true
+}
+
+// routes has single addresses be reached the way that they must.
+func (k *Keeper) routes(ctx context.Context) (problems []*contract.Problem) {
+	for _, to := range k.last.Routes {
+		k.book.AddRoute(to.String())
+		added, err := k.host.Routes.Ensure(ctx, to)
+		if err != nil {
+			problems = append(problems, contract.NewProblem(contract.ReasonRouteFailed, "adding a route to %s: %v", to, err))
+		}
+		if added {
+			logr.FromContextOrDiscard(ctx).Info("added a route", "to", to)
 		}
 	}
-	environment, err := k.host.Environment.All(ctx)
-	if err != nil {
-		return true
+	if err := k.book.Save(); err != nil {
+		problems = append(problems, place.Problem(err))
 	}
-	todo := plan.Diff(target.Target{Scope: target.Bootstrap, Environment: k.last.Environment, Watched: k.last.Watched}, plan.Observed{Environment: environment}, k.book.Ledger)
-	return len(todo.Steps) > 0
+	return problems
 }
 
 // asProblem keeps a Problem as it is and gives any other error a reason.
@@ -190,4 +217,22 @@ func asProblem(reason contract.Reason, err error) *contract.Problem {
 		return p
 	}
 	return contract.NewProblem(reason, "%v", err)
+}
+
+// Proof is how long a service that was started anew must run until it counts as one that starts: programs that refuse their configuration end within
+// a second.
+const Proof = 2 * time.Second
+
+// Ended names the services of the last pass that we started since a point in time and that have ended since.
+func (k *Keeper) Ended(ctx context.Context, since time.Time) (names []string) {
+	for _, s := range k.last.Services {
+		known := k.lives.of[s.Name]
+		if s.Waiting != nil || known == nil || known.started.Before(since) {
+			continue
+		}
+		if current, err := k.host.Services.Get(ctx, s.Name); err == nil && k.lives.ended(s.Name, current) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }

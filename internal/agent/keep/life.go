@@ -10,10 +10,13 @@ import (
 )
 
 // A service that ends maxEnds times within endsWindow does not stay up: the service manager's own restarts come after 10, 30 and 60 s, so a service
-// that crashes at once reaches this within two minutes, and one that crashes once a day never does.
+// that crashes at once reaches this within two minutes, and one that crashes once a day never does. From then on we start it less and less often, beside
+// what the service manager does.
 const (
 	maxEnds    = 3
 	endsWindow = 5 * time.Minute
+	firstRest  = 30 * time.Second
+	lastRest   = 4 * time.Minute
 )
 
 // lives notices services that run whenever one looks, but not for long.
@@ -28,6 +31,10 @@ type life struct {
 	up   bool
 	pid  uint32
 	ends []time.Time
+	// with is what it was last started with, started when, and rest how long the next start then waits.
+	with    string
+	started time.Time
+	rest    time.Duration
 }
 
 // saw notes how a service is; one that was up and is not, or has another process now, has ended by itself meanwhile.
@@ -44,14 +51,32 @@ func (l *lives) ended(name string, s winos.Service) bool {
 	return known != nil && known.up && (s.State != winos.ServiceRunning || known.pid != 0 && known.pid != s.PID)
 }
 
-// started notes that we started a service.
-func (l *lives) started(name string, pid uint32) { l.is(name, true, pid) }
+// started notes that we started a service, with these inputs.
+func (l *lives) started(name string, pid uint32, with string) {
+	l.is(name, true, pid)
+	known := l.of[name]
+	if known.with != with {
+		known.ends, known.rest = nil, 0
+	}
+	known.with, known.started = with, l.now()
+	if len(known.ends) < maxEnds {
+		known.rest = 0
+	} else {
+		known.rest = min(max(2*known.rest, firstRest), lastRest)
+	}
+}
 
 // stopped notes that we end a service, so that its end is no surprise.
 func (l *lives) stopped(name string) {
 	if l.of[name] != nil {
 		l.is(name, false, 0)
 	}
+}
+
+// held says whether a service that does not stay up is to be left alone for now. With other inputs it is worth a try at once.
+func (l *lives) held(name, with string) bool {
+	known := l.of[name]
+	return known != nil && known.with == with && l.now().Before(known.started.Add(known.rest))
 }
 
 func (l *lives) is(name string, up bool, pid uint32) {

@@ -2,6 +2,7 @@ package keep
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -9,41 +10,92 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A step that is taken maxRepeats times within repeatsWindow is undone by somebody. A person who tries things out does not get there; a group policy or
-// another tool, which acts every few minutes at the most, does.
+// A step that is taken maxRepeats times within repeatsWindow, each time to the same end, is undone by somebody: a group policy or another tool, which
+// act every few minutes at the most. A person who tries things out rarely gets there. Then it is said, and the step is taken less and less
+// often, so that two programs do not fight all day; a fight that is over is noticed at the latest after lastPause.
 const (
-	maxRepeats    = 5
+	maxRepeats    = 3
 	repeatsWindow = 15 * time.Minute
+	firstPause    = time.Minute
+	lastPause     = 15 * time.Minute
 )
 
 // repeats notices steps that have to be taken again and again.
 type repeats struct {
 	now func() time.Time
-	of  map[plan.Step][]time.Time
+	of  map[subject]*fight
 }
 
-// took notes a step. Starts are left out: lives knows more about those.
+// subject is what a step is about.
+type subject struct {
+	kind plan.Kind
+	name string
+}
+
+// fight is what is known of steps about one subject.
+type fight struct {
+	// want is what the steps were to bring about. Another end is another story.
+	want string
+	// times are when they were taken, the latest last.
+	times []time.Time
+	// pause is how long the next one waits.
+	pause time.Duration
+}
+
+func (f *fight) on() bool { return len(f.times) >= maxRepeats }
+
+// took notes a step. Starts and stops are left out: lives knows more about those.
 func (r *repeats) took(step plan.Step) {
 	if step.Kind == plan.StartService || step.Kind == plan.StopService {
 		return
 	}
-	step.Why = ""
-	r.of[step] = append(r.of[step], r.now())
+	about := subject{step.Kind, step.Name}
+	f := r.of[about]
+	if f == nil || f.want != step.Want {
+		f = &fight{want: step.Want}
+		r.of[about] = f
+	}
+	f.times = append(f.times, r.now())
+	if f.on() {
+		f.pause = min(max(2*f.pause, firstPause), lastPause)
+	}
+}
+
+// held says whether a step is to be left for now.
+func (r *repeats) held(step plan.Step) bool {
+	f := r.of[subject{step.Kind, step.Name}]
+	return f != nil && f.want == step.Want && f.on() && r.now().Before(f.times[len(f.times)-1].Add(f.pause))
 }
 
 // problems names what somebody else keeps changing.
 func (r *repeats) problems() (all []*contract.Problem) {
-	for step, times := range r.of {
-		times = slices.DeleteFunc(times, func(at time.Time) bool { return r.now().Sub(at) > repeatsWindow })
-		if len(times) == 0 {
-			delete(r.of, step)
+	for about, f := range r.of {
+		// While a fight is on, it is over only when the next step was not needed for long enough.
+		if r.now().Sub(f.times[len(f.times)-1]) > max(repeatsWindow, 2*f.pause) {
+			delete(r.of, about)
 			continue
 		}
-		r.of[step] = times
-		if len(times) >= maxRepeats {
-			all = append(all, contract.NewProblem(contract.ReasonForeignInterference, "%s was put right %d times or more within %s", step.Name, maxRepeats, repeatsWindow))
+		if !f.on() {
+			f.times = slices.DeleteFunc(f.times, func(at time.Time) bool { return r.now().Sub(at) > repeatsWindow })
+			continue
 		}
+		all = append(all, contract.NewProblem(contract.ReasonForeignInterference, "%s is undone every time: %d times since %s; it is put right less often now",
+			subjectText(about), len(f.times), f.times[0].UTC().Format(time.RFC3339)))
 	}
 	slices.SortFunc(all, func(a, b *contract.Problem) int { return cmp.Compare(a.Detail, b.Detail) })
 	return all
+}
+
+func subjectText(about subject) string {
+	switch about.kind {
+	case plan.Restrict:
+		return fmt.Sprintf("restricting %s to Administrators", about.name)
+	case plan.AddRoot, plan.RemoveRoot:
+		return fmt.Sprintf("%s of the certificate with SHA-256 %.16s", map[plan.Kind]string{plan.AddRoot: "adding", plan.RemoveRoot: "removing"}[about.kind], about.name)
+	case plan.SetVariable, plan.UnsetVariable, plan.PutBack:
+		return "the value of environment variable " + about.name
+	case plan.SetService, plan.RemoveService:
+		return "the configuration of service " + about.name
+	}
+	return about.name
 }

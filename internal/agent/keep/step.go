@@ -1,15 +1,11 @@
 package keep
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-
-	"github.com/go-logr/logr"
 
 	"github.com/windows-nodes/wmco/internal/agent/layout"
 	"github.com/windows-nodes/wmco/internal/agent/ledger"
@@ -20,48 +16,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// run is one pass while it takes its steps.
-type run struct {
-	*Keeper
-	want   target.Target
-	have   plan.Observed
-	report *Report
-	// broken services can't be started, because something that they need failed.
-	broken map[string]bool
-	log    logr.Logger
-}
-
-// take takes one step, unless what it needs is broken, and notes the outcome.
-func (r *run) take(ctx context.Context, step plan.Step) {
-	switch step.Kind {
-	case plan.StopService, plan.SetService, plan.StartService:
-		if r.needsBroken(step.Name) {
-			return
-		}
-	}
-	reason, err := r.do(ctx, step)
-	if err != nil {
-		problem := asProblem(reason, err)
-		r.log.Info("a step failed", "step", step.Kind, "name", step.Name, "reason", problem.Reason, "detail", problem.Detail)
-		r.report.Failed = append(r.report.Failed, problem)
-		return
-	}
-	r.log.Info("took a step", "step", step.Kind, "name", step.Name, "why", step.Why)
-	r.report.Steps = append(r.report.Steps, step)
-	r.repeats.took(step)
-}
-
-// needsBroken says whether a service or one that it depends on is broken; it then is broken itself.
-func (r *run) needsBroken(name string) bool {
-	if !r.broken[name] {
-		s := r.service(name)
-		r.broken[name] = slices.ContainsFunc(s.Dependencies, func(d string) bool { return r.broken[d] })
-	}
-	return r.broken[name]
-}
-
+// do takes a step. What it takes away is crossed off the ledger when the pass ends: until then taking it away again does no harm.
 func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 	switch step.Kind {
+	case plan.Restrict:
+		return contract.ReasonFileFailed, r.restrict(step.Name)
+	case plan.AddRoot:
+		return contract.ReasonTrustFailed, r.addRoot(ctx, step.Name)
+	case plan.RemoveRoot:
+		return contract.ReasonTrustFailed, r.removeRoot(ctx, step.Name)
 	case plan.RemoveService:
 		return contract.ReasonServiceFailed, r.removeService(ctx, step.Name)
 	case plan.SetVariable:
@@ -71,7 +34,7 @@ func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 	case plan.PutBack:
 		return contract.ReasonEnvironmentFailed, PutBack(ctx, r.host, r.book, strings.ToLower(step.Name))
 	case plan.WriteFile:
-		return contract.ReasonFileFailed, r.writeFile(ctx, step.Name)
+		return contract.ReasonFileFailed, r.writeFile(step.Name)
 	case plan.RemoveFile:
 		return contract.ReasonFileFailed, r.removeFile(step.Name)
 	case plan.StopService:
@@ -84,6 +47,35 @@ func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 	return contract.ReasonInternal, fmt.Errorf("step %q is not known", step.Kind)
 }
 
+func (r *run) restrict(path string) error {
+	r.digests.drop(path)
+	if err := r.host.Secrets.Restrict(path); err != nil {
+		return fmt.Errorf("keeping others out of %s: %w", path, err)
+	}
+	return nil
+}
+
+func (r *run) addRoot(ctx context.Context, name string) error {
+	if err := r.host.Trust.Add(ctx, r.want.Roots[name]); err != nil {
+		r.book.RemoveCertificate(r.want.Roots[name])
+		return fmt.Errorf("adding the authority with SHA-256 %.16s: %w", name, err)
+	}
+	return nil
+}
+
+func (r *run) removeRoot(ctx context.Context, name string) error {
+	for _, der := range slices.Clone(r.book.Certificates) {
+		if target.Fingerprint(der) != name {
+			continue
+		}
+		if err := r.host.Trust.Remove(ctx, der); err != nil {
+			return fmt.Errorf("removing the authority with SHA-256 %.16s: %w", name, err)
+		}
+		r.book.RemoveCertificate(der)
+	}
+	return nil
+}
+
 func (r *run) removeService(ctx context.Context, name string) error {
 	if err := r.host.Services.Stop(ctx, name); err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return fmt.Errorf("stopping service %s: %w", name, err)
@@ -93,13 +85,10 @@ func (r *run) removeService(ctx context.Context, name string) error {
 	}
 	r.lives.stopped(name)
 	delete(r.book.Services, name)
-	return r.book.Save()
+	return nil
 }
 
 func (r *run) setVariable(ctx context.Context, name, value string) error {
-	if err := r.touch(name); err != nil {
-		return err
-	}
 	if err := r.host.Environment.Set(ctx, name, value); err != nil {
 		return fmt.Errorf("setting environment variable %s: %w", name, err)
 	}
@@ -107,25 +96,10 @@ func (r *run) setVariable(ctx context.Context, name, value string) error {
 }
 
 func (r *run) unsetVariable(ctx context.Context, name string) error {
-	if err := r.touch(name); err != nil {
-		return err
-	}
 	if err := r.host.Environment.Unset(ctx, name); err != nil {
 		return fmt.Errorf("removing environment variable %s: %w", name, err)
 	}
 	return nil
-}
-
-// touch notes what a variable was before us.
-func (r *run) touch(name string) error {
-	var before *string
-	for other, value := range r.have.Environment {
-		if strings.EqualFold(other, name) {
-			before = &value
-		}
-	}
-	r.book.TouchVariable(name, before)
-	return r.book.Save()
 }
 
 // PutBack gives a variable of ours, named in lower case, the value that it had before us, and forgets it. A variable that is not ours is
@@ -148,63 +122,42 @@ func PutBack(ctx context.Context, host winos.Host, book *ledger.Book, key string
 	return book.Save()
 }
 
-func (r *run) writeFile(ctx context.Context, path string) (err error) {
-	f := r.want.Files[slices.IndexFunc(r.want.Files, func(f target.File) bool { return f.Path == path })]
-	defer func() {
-		for _, name := range f.Services {
-			r.broken[name] = r.broken[name] || err != nil
-		}
-	}()
-	if err = layout.Ensure(r.host.Files, r.book, layout.Parent(path)); err != nil {
-		return place.Problem(err)
-	}
-	r.book.AddFile(path)
-	// From here on, a process that reads this file may get the new content, so what the ledger says about it counts no longer.
-	for _, name := range f.Services {
-		if _, ours := r.book.Services[name]; ours {
-			r.book.SetService(name, ledger.Start{})
-		}
-	}
-	if err = r.book.Save(); err != nil {
-		return place.Problem(err)
-	}
-	content := io.NopCloser(bytes.NewReader(f.Content))
-	if f.Content == nil {
-		if content, err = r.store.Open(f.Digest); err != nil {
-			return err
-		}
-	}
-	err = errors.Join(place.Write(ctx, r.host.Files, r.book, path, f.Digest, content), content.Close())
+func (r *run) writeFile(path string) error {
+	err := place.Commit(r.host.Files, path, r.aside[path])
 	r.digests.drop(path)
-	if errors.Is(err, place.ErrDigest) {
-		return place.Problem(errors.Join(err, r.store.Drop(f.Digest)))
-	}
 	if err != nil {
-		return place.Problem(err)
+		for _, name := range r.file(path).Services {
+			r.broken[name] = true
+		}
+		return place.Problem(fmt.Errorf("replacing %s: %w", path, err))
 	}
+	r.book.Staged = slices.DeleteFunc(r.book.Staged, func(p string) bool { return p == path })
 	return nil
 }
 
+// removeFile removes a file, and its directory if that was made for it and is empty now.
 func (r *run) removeFile(path string) error {
 	if err := r.host.Files.Remove(path); err != nil {
 		return fmt.Errorf("removing %s: %w", path, err)
 	}
 	r.book.RemoveFile(path)
-	return r.book.Save()
-}
-
-func (r *run) service(name string) target.Service {
-	return r.want.Services[slices.IndexFunc(r.want.Services, func(s target.Service) bool { return s.Name == name })]
-}
-
-// note writes with what a service is about to be started, and which process does not have that yet.
-func (r *run) note(name string) error {
-	start := ledger.Start{Inputs: r.service(name).Inputs, NotPID: r.have.Services[name].PID}
-	if r.book.Services[name] == start {
-		return nil
+	dir := layout.Parent(path)
+	standing := slices.ContainsFunc(layout.Directories(), func(d string) bool { return strings.EqualFold(d, dir) || contract.Within(dir, d) })
+	if contract.Within(contract.DirK, dir) && r.book.Made(dir) && !standing {
+		if entries, err := r.host.Files.List(dir); err == nil && len(entries) == 0 && r.host.Files.Remove(dir) == nil {
+			r.book.RemoveDirectory(dir)
+		}
 	}
-	r.book.SetService(name, start)
-	return r.book.Save()
+	return nil
+}
+
+// note writes with what a service is about to be started, and which process does not have that yet. A ledger that can't be written is no reason to
+// leave a service down: without the note it is started once more than needed.
+func (r *run) note(name string) {
+	r.book.SetService(name, ledger.Start{Inputs: r.service(name).Inputs, NotPID: r.have.Services[name].PID})
+	if err := r.book.Save(); err != nil {
+		r.log.Info("a start can't be noted", "service", name, "detail", err.Error())
+	}
 }
 
 func (r *run) stopService(ctx context.Context, name string) error {
@@ -217,13 +170,6 @@ func (r *run) stopService(ctx context.Context, name string) error {
 }
 
 func (r *run) setService(ctx context.Context, name string) error {
-	// First the ledger, so that a service made by us is never unknown.
-	if _, ours := r.book.Services[name]; !ours {
-		r.book.SetService(name, ledger.Start{})
-		if err := r.book.Save(); err != nil {
-			return err
-		}
-	}
 	if err := r.host.Services.Apply(ctx, r.service(name).ServiceConfig); err != nil {
 		r.broken[name] = true
 		return fmt.Errorf("configuring service %s: %w", name, err)
@@ -232,16 +178,15 @@ func (r *run) setService(ctx context.Context, name string) error {
 }
 
 func (r *run) startService(ctx context.Context, name string) error {
-	if err := r.note(name); err != nil {
-		return err
-	}
+	r.note(name)
 	r.lives.stopped(name)
 	if err := r.host.Services.Start(ctx, name); err != nil {
 		r.broken[name] = true
 		return fmt.Errorf("starting service %s: %w", name, err)
 	}
 	if current, err := r.host.Services.Get(ctx, name); err == nil {
-		r.lives.started(name, current.PID)
+		r.lives.started(name, current.PID, r.service(name).Inputs)
+		r.sane[name] = current.PID
 	}
 	return nil
 }

@@ -55,6 +55,19 @@ func Of(files winos.Files, node string, now time.Time) (Identity, error) {
 	return Own, nil
 }
 
+// Expired says whether kubelet has a certificate that is no longer valid. A running kubelet with such a one does not look for another credential.
+func Expired(files winos.Files, now time.Time) (bool, error) {
+	content, err := winos.ReadFile(files, pathCertificate)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading kubelet's certificate: %w", err)
+	}
+	leaf := certificate(content)
+	return leaf != nil && !now.Before(leaf.NotAfter), nil
+}
+
 func certificate(content []byte) *x509.Certificate {
 	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {

@@ -19,13 +19,26 @@ import (
 func Directories() []string {
 	dirs := []string{
 		contract.DirCNI, contract.DirCNIConfig, contract.DirContainerd, contract.DirRegistries, contract.DirManifests, contract.DirTLS,
-		contract.DirDaemonCerts, contract.DirStore, contract.DirLog, contract.DirTemp,
+		contract.DirDaemonCerts, contract.DirStore, contract.DirSealed, contract.DirAuthorities, contract.DirLog, contract.DirTemp,
 	}
 	for _, log := range []string{"kubelet", "csi-proxy", "kube-proxy", "wicd", "hybrid-overlay", "containerd", "windows_exporter"} {
 		dirs = append(dirs, contract.DirLog+`\`+log)
 	}
 	// kubelet and the CNI plugins would make these; when we do, cleanup knows whether they were there before.
 	return append(dirs, contract.DirKubeletPKI, DirCNIState)
+}
+
+// Private lists what must be for Administrators only, whoever wrote it: the directories of ours that hold keys or are read by services, and files
+// that neither a manifest nor its confidential part lists. What does not exist need not.
+func Private(book *ledger.Book) []string {
+	paths := []string{contract.DirK}
+	for _, dir := range Directories() {
+		if Access(dir) == winos.AccessAdministrators && book.Made(dir) {
+			paths = append(paths, dir)
+		}
+	}
+	return append(paths, contract.PathState, contract.PathDaemon, contract.PathDaemonKubeconfig, contract.PathDaemonCertificate, contract.PathKubeconfig,
+		contract.PathBootstrapKubeconfig)
 }
 
 // DirCNIState is where CNI plugins remember which addresses they gave out.

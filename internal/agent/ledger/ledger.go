@@ -22,13 +22,21 @@ import (
 type Ledger struct {
 	// NodeName is this host's node, once bootstrap knows it.
 	NodeName string `json:"nodeName,omitempty"`
-	// Version and Manifest are the desired state that was last known to be valid.
+	// NodeIP is the node's address as its instance says; empty for that of the default route.
+	NodeIP string `json:"nodeIP,omitempty"`
+	// Version and Manifest are the desired state that the host is brought to, or held at. Confidential parts are in the vault.
 	Version  string            `json:"version,omitempty"`
 	Manifest contract.Manifest `json:"manifest"`
+	// Proven says that this desired state has held completely. Until then the host goes back to Before when it can't be had.
+	Proven bool `json:"proven,omitempty"`
+	// Before is the last desired state that held, other than the present one. Its payload and confidential part stay on the host.
+	Before *Revision `json:"before,omitempty"`
 	// Extra are managed files that no manifest lists, because they come with bootstrap: CA bundles.
 	Extra []contract.File `json:"extra,omitempty"`
 	// NodeValues are the values that JSONPaths of the manifest had on the Node, so that services start without the API server.
 	NodeValues map[string]string `json:"nodeValues,omitempty"`
+	// HostValues are facts that the cloud told. They stay the same for the life of a machine, and the cloud can't always be asked.
+	HostValues map[contract.Fact]string `json:"hostValues,omitempty"`
 
 	// HostnameBefore and HostnameSet are there when prepare renamed the host.
 	HostnameBefore string `json:"hostnameBefore,omitempty"`
@@ -43,10 +51,20 @@ type Ledger struct {
 	Directories []string `json:"directories,omitempty"`
 	// Files are the managed files that we wrote.
 	Files []string `json:"files,omitempty"`
+	// Staged are managed files whose next content lies beside them. After a crash it is of no use.
+	Staged []string `json:"staged,omitempty"`
 	// Aside are running programs that were moved out of the way of a new version; they are removed when nothing runs them any more.
 	Aside []string `json:"aside,omitempty"`
 	// Services are the services that we installed.
 	Services map[string]Start `json:"services,omitempty"`
+	// Routes are single addresses to which we added routes.
+	Routes []string `json:"routes,omitempty"`
+}
+
+// Revision is one desired state.
+type Revision struct {
+	Version  string            `json:"version"`
+	Manifest contract.Manifest `json:"manifest"`
 }
 
 // Variable is a system environment variable of ours.
@@ -117,6 +135,22 @@ func (b *Book) Save() error {
 	return nil
 }
 
+// Tidy removes what a write that was cut short left. Only who keeps the ledger alone may call it.
+func (b *Book) Tidy() error {
+	if err := b.files.Remove(contract.PathState + ".tmp"); err != nil {
+		return fmt.Errorf("tidying up beside the ledger: %w", err)
+	}
+	return nil
+}
+
+// Revert forgets what was not saved.
+func (b *Book) Revert() {
+	b.Ledger = Ledger{}
+	if b.written != nil {
+		_ = json.Unmarshal(b.written, &b.Ledger) // it was made by Marshal, or read before
+	}
+}
+
 // Erase removes the ledger's file and forgets everything.
 func (b *Book) Erase() error {
 	b.Ledger, b.written = Ledger{}, nil
@@ -135,9 +169,37 @@ func (l *Ledger) AddDirectory(dir string) { l.Directories = add(l.Directories, d
 // AddFile notes a file that we are about to write.
 func (l *Ledger) AddFile(path string) { l.Files = add(l.Files, path) }
 
+// AddAside notes where a running program may be moved; that nothing gets there does no harm.
+func (l *Ledger) AddAside(path string) { l.Aside = add(l.Aside, path) }
+
 // RemoveFile forgets a file.
 func (l *Ledger) RemoveFile(path string) {
 	l.Files = slices.DeleteFunc(l.Files, func(f string) bool { return strings.EqualFold(f, path) })
+}
+
+// AddCertificate notes a root that we are about to add.
+func (l *Ledger) AddCertificate(der []byte) {
+	if !l.Added(der) {
+		l.Certificates = append(l.Certificates, der)
+	}
+}
+
+// RemoveCertificate forgets a root.
+func (l *Ledger) RemoveCertificate(der []byte) {
+	l.Certificates = slices.DeleteFunc(l.Certificates, func(other []byte) bool { return bytes.Equal(other, der) })
+}
+
+// Added says whether a root is one of ours.
+func (l *Ledger) Added(der []byte) bool {
+	return slices.ContainsFunc(l.Certificates, func(other []byte) bool { return bytes.Equal(other, der) })
+}
+
+// AddRoute notes an address to which we are about to add a route.
+func (l *Ledger) AddRoute(to string) { l.Routes = add(l.Routes, to) }
+
+// RemoveDirectory forgets a directory.
+func (l *Ledger) RemoveDirectory(dir string) {
+	l.Directories = slices.DeleteFunc(l.Directories, func(d string) bool { return strings.EqualFold(d, dir) })
 }
 
 // TouchVariable notes the value of a system variable before our first change of it; later changes of ours don't count.

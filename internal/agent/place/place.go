@@ -25,53 +25,79 @@ var ErrDigest = errors.New("content has another digest")
 // Write makes path hold content, whose SHA-256 must be digest; otherwise it is ErrDigest and path is as it was. The exe of a running program is
 // moved aside, which Windows allows, and noted in the ledger for Sweep. Other errors are those of winos.Files and of content.
 func Write(ctx context.Context, files winos.Files, book *ledger.Book, path, digest string, content io.Reader) error {
-	temporary := path + ".tmp"
-	w, err := files.Create(temporary, layout.Access(path))
+	if err := Stage(ctx, files, path, Blob{Digest: digest, Content: content, Access: layout.Access(path)}); err != nil {
+		return err
+	}
+	aside, err := Aside(files, path)
+	if err == nil {
+		book.AddAside(aside)
+		err = book.Save()
+	}
+	if err == nil {
+		err = Commit(files, path, aside)
+	}
 	if err != nil {
-		return fmt.Errorf("creating %s: %w", temporary, err)
+		return errors.Join(fmt.Errorf("writing %s: %w", path, err), Unstage(files, path))
+	}
+	return nil
+}
+
+// Blob is what a file is to hold.
+type Blob struct {
+	// Digest is the lower-case hex SHA-256 of Content.
+	Digest  string
+	Content io.Reader
+	Access  winos.Access
+}
+
+// Stage leaves content beside path and verifies it; path itself stays as it is until Commit. Content that is another than it should be is ErrDigest.
+// After an error nothing is left.
+func Stage(ctx context.Context, files winos.Files, path string, blob Blob) error {
+	w, err := files.Create(temporary(path), blob.Access)
+	if err != nil {
+		return fmt.Errorf("creating %s: %w", temporary(path), err)
 	}
 	sum := sha256.New()
 	_, err = io.Copy(io.MultiWriter(w, sum), readerFunc(func(p []byte) (int, error) {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
-		return content.Read(p)
+		return blob.Content.Read(p)
 	}))
 	err = errors.Join(err, w.Close())
-	if err == nil && hex.EncodeToString(sum.Sum(nil)) != digest {
+	if err == nil && hex.EncodeToString(sum.Sum(nil)) != blob.Digest {
 		err = ErrDigest
 	}
-	if err == nil {
-		err = replace(files, book, temporary, path)
-	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("writing %s: %w", path, err), files.Remove(temporary))
+		return errors.Join(fmt.Errorf("writing %s: %w", path, err), Unstage(files, path))
 	}
 	return nil
 }
 
-// replace renames temporary to path, after moving what runs there aside.
-func replace(files winos.Files, book *ledger.Book, temporary, path string) error {
-	err := files.Rename(temporary, path)
+// Unstage takes away what Stage left. Repeating it changes nothing.
+func Unstage(files winos.Files, path string) error { return files.Remove(temporary(path)) }
+
+// Commit gives what was staged its name, at once. The exe of a running program is moved to aside first. It is a matter of one or two renames, which
+// need no room on the disk.
+func Commit(files winos.Files, path, aside string) error {
+	err := files.Rename(temporary(path), path)
 	if !errors.Is(err, winos.ErrInUse) {
-		return err
-	}
-	aside, nameErr := freeName(files, path)
-	if nameErr != nil {
-		return nameErr
-	}
-	book.Aside = append(book.Aside, aside)
-	if err = book.Save(); err != nil {
 		return err
 	}
 	if err = files.Rename(path, aside); err != nil {
 		return fmt.Errorf("moving the running program aside: %w", err)
 	}
-	return files.Rename(temporary, path)
+	if err = files.Rename(temporary(path), path); err != nil {
+		// Better the old program than none.
+		return errors.Join(err, files.Rename(aside, path))
+	}
+	return nil
 }
 
-// freeName is a name beside path that nothing has yet.
-func freeName(files winos.Files, path string) (string, error) {
+func temporary(path string) string { return path + ".tmp" }
+
+// Aside is a name beside path that nothing has yet.
+func Aside(files winos.Files, path string) (string, error) {
 	for n := 1; ; n++ {
 		name := fmt.Sprintf("%s.old-%d", path, n)
 		there, err := winos.Exists(files, name)

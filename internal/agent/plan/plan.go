@@ -2,11 +2,15 @@
 //
 // The reconcile loop and bootstrap carry the steps out. It is pure: a difference of two descriptions.
 //
-// The order is: what left the manifest goes first, then the environment, then files (programs in use are moved aside, so that services run on
-// meanwhile), then all stops in reverse order of the starts, then configurations and starts. A service is thus down only for its own restart.
+// The order is: rights that somebody loosened, certificates and the environment, then files (programs in use are moved aside, so that services run on
+// meanwhile), then all stops in reverse order of the starts, then services that left the manifest go, then configurations and starts, and at last what
+// else left. A service is thus down only for its own restart, and what is new is there before anything old is taken away.
 package plan
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -22,34 +26,47 @@ type Kind string
 
 // Kinds of steps.
 const (
-	RemoveService Kind = "RemoveService" // stop it and take it out of the service manager
+	Restrict      Kind = "Restrict" // let only Administrators open a file or directory
+	AddRoot       Kind = "AddRoot"  // trust a certificate authority
 	SetVariable   Kind = "SetVariable"
 	UnsetVariable Kind = "UnsetVariable" // remove a watched variable
 	PutBack       Kind = "PutBack"       // give a variable of ours the value that it had before
 	WriteFile     Kind = "WriteFile"
-	RemoveFile    Kind = "RemoveFile"
 	StopService   Kind = "StopService"
-	SetService    Kind = "SetService" // create it, or change its configuration
+	RemoveService Kind = "RemoveService" // stop it and take it out of the service manager
+	SetService    Kind = "SetService"    // create it, or change its configuration
 	StartService  Kind = "StartService"
+	RemoveFile    Kind = "RemoveFile"
+	RemoveRoot    Kind = "RemoveRoot" // take the trust in an authority of ours away
 )
 
 // Step is one thing to do.
 type Step struct {
 	Kind Kind
-	// Name of the service or variable, or path of the file.
+	// Name of the service or variable, path of the file, or fingerprint of the certificate.
 	Name string
 	// Why says in a few words what is not as it should be.
 	Why string
+	// Want tells two steps of one kind and name apart: it is a digest of what is to be there, or empty where nothing can differ.
+	Want string
 }
 
 // Observed is a host as it is.
 type Observed struct {
 	// Services that exist, among those that the target or the ledger names.
 	Services map[string]winos.Service
-	// Digests of the files that exist, by path, among those that the target names.
+	// Sane are the processes that ran when their service's configuration was last seen as it should be, by service.
+	Sane map[string]uint32
+	// Digests of the files that exist, by path, among those that the target names. What is known to have changed has any other digest.
 	Digests map[string]string
+	// Loose are files and directories that others than Administrators may open, and must not.
+	Loose []string
 	// Environment is the system's.
 	Environment map[string]string
+	// Roots are the fingerprints of the certificates in the root store; nil when they could not be read.
+	Roots map[string]bool
+	// Held says that a step is not to be taken now, because somebody undoes it every time. Nil holds nothing.
+	Held func(Step) bool
 }
 
 // Plan is the steps, and what keeps others from being taken.
@@ -61,13 +78,16 @@ type Plan struct {
 
 // Diff makes the plan.
 func Diff(want target.Target, have Observed, was ledger.Ledger) Plan {
-	p := &planner{want: want, have: have, was: was}
-	if want.Scope == target.Everything {
-		p.obsoleteServices()
-	}
+	p := &planner{want: want, have: have, was: was, unwritten: map[string]bool{}}
+	p.rights()
+	p.newRoots()
 	p.environment()
 	p.files()
 	p.services()
+	if want.Scope == target.Everything {
+		p.obsoleteFiles()
+		p.obsoleteRoots()
+	}
 	return p.Plan
 }
 
@@ -76,16 +96,53 @@ type planner struct {
 	want target.Target
 	have Observed
 	was  ledger.Ledger
+	// unwritten are files with another content than they should have, which stay so for now.
+	unwritten map[string]bool
 }
 
-func (p *planner) step(kind Kind, name, why string) {
-	p.Steps = append(p.Steps, Step{kind, name, why})
+// step plans a step, and says whether it will be taken.
+func (p *planner) step(step Step) bool {
+	if p.have.Held != nil && p.have.Held(step) {
+		return false
+	}
+	p.Steps = append(p.Steps, step)
+	return true
 }
 
 func (p *planner) wait(problem *contract.Problem) {
 	same := func(other *contract.Problem) bool { return *other == *problem }
 	if !slices.ContainsFunc(p.Waiting, same) {
 		p.Waiting = append(p.Waiting, problem)
+	}
+}
+
+func (p *planner) rights() {
+	for _, path := range p.have.Loose {
+		p.step(Step{Kind: Restrict, Name: path, Why: "may be opened by others"})
+	}
+}
+
+// newRoots are certificates that the store lacks. One that is there already, whoever put it there, stays as it is.
+func (p *planner) newRoots() {
+	if p.have.Roots == nil {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.want.Roots)) {
+		if !p.have.Roots[name] {
+			p.step(Step{Kind: AddRoot, Name: name, Why: "is missing"})
+		}
+	}
+}
+
+// obsoleteRoots are certificates that we added and that the target lacks.
+func (p *planner) obsoleteRoots() {
+	if p.want.ConfidentialUnknown || p.have.Roots == nil {
+		return
+	}
+	for _, der := range p.was.Certificates {
+		if name := target.Fingerprint(der); p.want.Roots[name] == nil {
+			p.step(Step{Kind: RemoveRoot, Name: name, Why: "not in the manifest"})
+		}
 	}
 }
 
@@ -102,7 +159,7 @@ func (p *planner) obsoleteServices() {
 		case wanted[name]:
 		case exists && !target.Managed(s.Description):
 		default:
-			p.step(RemoveService, name, "not in the manifest")
+			p.step(Step{Kind: RemoveService, Name: name, Why: "not in the manifest"})
 		}
 	}
 }
@@ -116,43 +173,58 @@ func (p *planner) environment() {
 	for _, name := range slices.Sorted(maps.Keys(p.want.Environment)) {
 		wanted[strings.ToLower(name)] = true
 		if value, ok := have[strings.ToLower(name)]; !ok || value != p.want.Environment[name] {
-			p.step(SetVariable, name, "has another value")
+			p.step(Step{Kind: SetVariable, Name: name, Why: "has another value", Want: digest(p.want.Environment[name])})
 		}
+	}
+	if p.want.ConfidentialUnknown {
+		return // what else must be set is not known
 	}
 	watched := map[string]bool{}
 	for _, name := range p.want.Watched {
 		watched[strings.ToLower(name)] = true
 		if _, ok := have[strings.ToLower(name)]; ok && !wanted[strings.ToLower(name)] {
-			p.step(UnsetVariable, name, "must not be set")
+			p.step(Step{Kind: UnsetVariable, Name: name, Why: "must not be set"})
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.was.Environment)) {
 		if !wanted[key] && !watched[key] {
-			p.step(PutBack, p.was.Environment[key].Name, "not in the manifest")
+			p.step(Step{Kind: PutBack, Name: p.was.Environment[key].Name, Why: "not in the manifest"})
 		}
 	}
 }
 
 func (p *planner) files() {
-	wanted := map[string]bool{}
 	for _, f := range p.want.Files {
-		wanted[strings.ToLower(f.Path)] = true
 		have, exists := p.have.Digests[f.Path]
+		step := Step{Kind: WriteFile, Name: f.Path, Want: f.Digest}
 		switch {
 		case f.Waiting != nil:
 			p.wait(f.Waiting)
+			continue
 		case !exists:
-			p.step(WriteFile, f.Path, "is missing")
+			step.Why = "is missing"
 		case have != f.Digest:
-			p.step(WriteFile, f.Path, "has another content")
+			step.Why = "has another content"
+		default:
+			continue
 		}
+		p.unwritten[f.Path] = !p.step(step)
 	}
-	if p.want.Scope != target.Everything {
+}
+
+// obsoleteFiles are those that we wrote and that the target lacks.
+func (p *planner) obsoleteFiles() {
+	if p.want.ConfidentialUnknown {
 		return
 	}
+	wanted := map[string]bool{}
+	for _, f := range p.want.Files {
+		wanted[strings.ToLower(f.Path)] = true
+	}
 	for _, path := range p.was.Files {
-		if !wanted[strings.ToLower(path)] {
-			p.step(RemoveFile, path, "not in the manifest")
+		forContainerd := contract.Within(contract.DirRegistries, path) || contract.Within(contract.DirAuthorities, path)
+		if !wanted[strings.ToLower(path)] && !(p.want.RegistryUnknown && forContainerd) {
+			p.step(Step{Kind: RemoveFile, Name: path, Why: "not in the manifest"})
 		}
 	}
 }
@@ -178,16 +250,23 @@ func (p *planner) services() {
 		}
 	}
 	down := p.stops(usable)
+	if p.want.Scope == target.Everything {
+		p.obsoleteServices()
+	}
 	for _, s := range usable {
 		current, exists := p.have.Services[s.Name]
+		set := Step{Kind: SetService, Name: s.Name, Want: digest(s.ServiceConfig)}
 		switch {
 		case !exists:
-			p.step(SetService, s.Name, "is missing")
+			set.Why = "is missing"
 		case !Equal(current.ServiceConfig, s.ServiceConfig):
-			p.step(SetService, s.Name, "has another configuration")
+			set.Why = "has another configuration"
+		}
+		if set.Why != "" && !p.step(set) {
+			continue // it would run with somebody else's configuration
 		}
 		if !exists || down[s.Name] || current.State != winos.ServiceRunning {
-			p.step(StartService, s.Name, "must run")
+			p.step(Step{Kind: StartService, Name: s.Name, Why: "must run", Want: s.Inputs})
 		}
 	}
 }
@@ -206,6 +285,8 @@ func (p *planner) stops(usable []target.Service) map[string]bool {
 		switch {
 		case p.stale(s, current):
 			why[s.Name] = "runs with what was before"
+		case p.astray(s, current):
+			why[s.Name] = "may run with another configuration"
 		case current.State == winos.ServiceStopPending || current.State == winos.ServicePaused:
 			why[s.Name] = "is " + string(current.State)
 		case dependency >= 0:
@@ -217,7 +298,7 @@ func (p *planner) stops(usable []target.Service) map[string]bool {
 	}
 	for _, s := range slices.Backward(usable) {
 		if down[s.Name] {
-			p.step(StopService, s.Name, why[s.Name])
+			p.step(Step{Kind: StopService, Name: s.Name, Why: why[s.Name], Want: s.Inputs})
 		}
 	}
 	return down
@@ -231,8 +312,21 @@ func (p *planner) stale(s target.Service, current winos.Service) bool {
 		return true
 	}
 	return slices.ContainsFunc(p.want.Files, func(f target.File) bool {
-		return f.Waiting == nil && p.have.Digests[f.Path] != f.Digest && slices.Contains(f.Services, s.Name)
+		return f.Waiting == nil && !p.unwritten[f.Path] && p.have.Digests[f.Path] != f.Digest && slices.Contains(f.Services, s.Name)
 	})
+}
+
+// astray says whether somebody changed what a service's process is started with, and may have started it since. A process that ran before the change
+// has nothing of it.
+func (p *planner) astray(s target.Service, current winos.Service) bool {
+	if current.Command == s.Command && maps.Equal(current.Environment, s.Environment) {
+		return false
+	}
+	set := Step{Kind: SetService, Name: s.Name, Want: digest(s.ServiceConfig)}
+	if p.have.Held != nil && p.have.Held(set) {
+		return false
+	}
+	return current.PID == 0 || p.have.Sane[s.Name] != current.PID
 }
 
 // Equal says whether two configurations of a service mean the same to the service manager.
@@ -252,4 +346,10 @@ func sameNames(a, b []string) bool {
 		return folded
 	}
 	return slices.Equal(fold(a), fold(b))
+}
+
+// digest of a value as Go writes it, which sorts maps.
+func digest(value any) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%#v", value))
+	return hex.EncodeToString(sum[:])
 }

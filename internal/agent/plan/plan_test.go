@@ -101,12 +101,12 @@ func TestSteps(t *testing.T) {
 			func(w *world) { w.have.Digests[`C:\k\kubelet.conf`] = "other" },
 			[]string{`WriteFile C:\k\kubelet.conf`, "StopService proxy", "StopService kubelet", "StartService kubelet", "StartService proxy"},
 		},
-		"a service that left the manifest goes first": {
+		"a service that left the manifest goes after what it may depend on has stopped": {
 			func(w *world) {
 				w.want.Services = w.want.Services[:2]
 				w.want.Files[0].Digest = "new"
 			},
-			[]string{"RemoveService proxy", `WriteFile C:\k\kubelet.conf`, "StopService kubelet", "StartService kubelet"},
+			[]string{`WriteFile C:\k\kubelet.conf`, "StopService kubelet", "RemoveService proxy", "StartService kubelet"},
 		},
 		"bootstrap takes no service away": {
 			func(w *world) { w.want.Scope, w.want.Services = target.Bootstrap, w.want.Services[:2] },

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -72,6 +73,31 @@ func (s *Store) Drop(digest string) error {
 		return fmt.Errorf("removing damaged blob %.16s: %w", digest, err)
 	}
 	return nil
+}
+
+// Sweep removes blobs that nobody names and that were written before a point in time, and what an interrupted transfer left before it. A blob that
+// can't be removed keeps no other back.
+func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err error) {
+	entries, err := s.files.List(contract.DirStore)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("listing the store: %w", err)
+	}
+	var all []error
+	for _, e := range entries {
+		digest := strings.TrimSuffix(e.Name, ".tmp")
+		if e.Dir || named[e.Name] || checkDigest(digest) != nil || e.ModTime.After(before) {
+			continue
+		}
+		if err = s.files.Remove(path(e.Name)); err != nil {
+			all = append(all, fmt.Errorf("removing blob %.16s: %w", e.Name, err))
+			continue
+		}
+		removed++
+	}
+	return removed, errors.Join(all...)
 }
 
 // Create begins to write a blob under a temporary name.

@@ -7,12 +7,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/agent/fact"
 	"github.com/windows-nodes/wmco/internal/agent/layout"
+	"github.com/windows-nodes/wmco/internal/agent/metadata"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -37,6 +41,14 @@ type Target struct {
 	// Environment are system variables to set; those of Watched that it lacks are removed.
 	Environment map[string]string
 	Watched     []string
+	// Roots are certificates (DER) for the root store, by their fingerprint: see Fingerprint.
+	Roots map[string][]byte
+	// Routes are single addresses that are reached where the default route leads.
+	Routes []netip.Addr
+	// ConfidentialUnknown says that part of what is wanted is not known: nothing is taken away then. RegistryUnknown says so of the files for containerd.
+	ConfidentialUnknown, RegistryUnknown bool
+	// Problems are about what is wanted itself.
+	Problems []*contract.Problem
 }
 
 // Service is one Windows service.
@@ -79,19 +91,42 @@ type Input struct {
 	Manifest contract.Manifest
 	// Extra are files beside the manifest's.
 	Extra []contract.File
-	Scope Scope
-	Node  fact.Lookup[fact.Path]
-	Host  fact.Lookup[contract.Fact]
+	// Confidential belongs to the manifest; nil while it is not known, or when there is none.
+	Confidential *contract.Confidential
+	// Registry are files by which containerd finds images; nil while they are not known. Nothing lies in between: an empty list is none.
+	Registry []contract.File
+	// Touched says whether we changed a system variable, named in lower case, at some time.
+	Touched func(name string) bool
+	Scope   Scope
+	Node    fact.Lookup[fact.Path]
+	Host    fact.Lookup[contract.Fact]
 }
 
 // Resolve computes the target. The manifest must be valid.
 func Resolve(in Input) Target {
-	t := Target{Scope: in.Scope, Environment: in.Manifest.EnvironmentVars, Watched: in.Manifest.WatchedEnvironmentVars}
+	t := Target{Scope: in.Scope, Watched: in.Manifest.WatchedEnvironmentVars, RegistryUnknown: in.Registry == nil}
+	if in.Confidential == nil && in.Manifest.Confidential == "" {
+		in.Confidential = &contract.Confidential{}
+	}
+	if in.Confidential == nil {
+		t.ConfidentialUnknown, t.RegistryUnknown = true, true
+		in.Confidential, in.Registry = &contract.Confidential{}, nil
+	}
+	t.Environment = contract.Environment(in.Manifest, *in.Confidential)
+	t.roots(in.Confidential.Trust)
 	for _, f := range slices.Concat(in.Manifest.Files, in.Extra) {
 		if in.Scope == Bootstrap && f.Late() {
 			continue
 		}
 		t.Files = append(t.Files, resolveFile(f, in))
+	}
+	for _, f := range slices.Concat(in.Confidential.Files, in.Registry) {
+		resolved := resolveFile(f, in)
+		resolved.Access = winos.AccessAdministrators // wherever it lies
+		t.Files = append(t.Files, resolved)
+	}
+	if in.Scope == Everything && AsksFor(in.Manifest, contract.FactAWSHostname) {
+		t.Routes = []netip.Addr{metadata.Address()}
 	}
 	waiting := map[string]*contract.Problem{}
 	for _, s := range in.Manifest.StartOrder() {
@@ -109,6 +144,34 @@ func Resolve(in Input) Target {
 		t.Services = append(t.Services, resolved)
 	}
 	return t
+}
+
+// roots takes the certificates out of PEM texts. The operator publishes only what parses; anything else is said and left out.
+func (t *Target) roots(trust []string) {
+	t.Roots = map[string][]byte{}
+	for i, text := range trust {
+		block, _ := pem.Decode([]byte(text))
+		if block == nil || block.Type != "CERTIFICATE" {
+			t.Problems = append(t.Problems, contract.NewProblem(contract.ReasonTrustFailed, "authority %d of the manifest's is no certificate", i+1))
+			continue
+		}
+		t.Roots[Fingerprint(block.Bytes)] = block.Bytes
+	}
+}
+
+// Fingerprint names a certificate: the lower-case hex SHA-256 of its DER.
+func Fingerprint(der []byte) string {
+	sum := sha256.Sum256(der)
+	return hex.EncodeToString(sum[:])
+}
+
+// AsksFor says whether a command or file of the manifest needs a fact.
+func AsksFor(m contract.Manifest, f contract.Fact) bool {
+	asks := func(variables []contract.HostVariable) bool {
+		return slices.ContainsFunc(variables, func(v contract.HostVariable) bool { return v.Fact == f })
+	}
+	return slices.ContainsFunc(m.Services, func(s contract.Service) bool { return asks(s.HostVariables) }) ||
+		slices.ContainsFunc(m.Files, func(file contract.File) bool { return asks(file.HostVariables) })
 }
 
 func resolveFile(f contract.File, in Input) File {
@@ -130,9 +193,12 @@ func resolveFile(f contract.File, in Input) File {
 func resolveService(s contract.Service, t Target, in Input) Service {
 	delays, reset := Recovery()
 	resolved := Service{ServiceConfig: winos.ServiceConfig{
-		Name: s.Name, Description: Description(s.Name), Dependencies: s.Dependencies, Environment: t.Environment, Recovery: delays, RecoveryReset: reset,
+		Name: s.Name, Description: Description(s.Name), Dependencies: s.Dependencies, Environment: serviceEnvironment(t, in), Recovery: delays, RecoveryReset: reset,
 	}}
 	values, problem := look(s.NodeVariables, s.HostVariables, in)
+	if t.ConfidentialUnknown && in.Manifest.ConfidentialEnvironment != "" {
+		problem = contract.NewProblem(contract.ReasonSealBroken, "the confidential environment of services is not known")
+	}
 	resolved.Waiting = problem
 	resolved.Command = substitute(s.Command, values)
 	type input struct{ Path, Digest string }
@@ -149,6 +215,29 @@ func resolveService(s contract.Service, t Target, in Input) Service {
 	slices.SortFunc(files, func(a, b input) int { return strings.Compare(a.Path, b.Path) })
 	resolved.Inputs = digest(resolved.Command, resolved.Environment, files)
 	return resolved
+}
+
+// serviceEnvironment is what a service's own process gets beside the system's environment: the same variables, because the service manager hands on the
+// system's as they were at boot. For the same reason one that was withdrawn is overridden, by an empty value, which all programs take for none.
+func serviceEnvironment(t Target, in Input) map[string]string {
+	all := maps.Clone(t.Environment)
+	has := func(name string) bool {
+		for other := range t.Environment {
+			if strings.EqualFold(other, name) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, name := range t.Watched {
+		if in.Touched != nil && in.Touched(strings.ToLower(name)) && !has(name) {
+			if all == nil {
+				all = map[string]string{}
+			}
+			all[name] = ""
+		}
+	}
+	return all
 }
 
 // digest of values, in the form that JSON gives them: maps are sorted by key.

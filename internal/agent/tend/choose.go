@@ -2,42 +2,172 @@ package tend
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/windows-nodes/wmco/internal/agent/ledger"
+	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// choose brings the ledger's manifest to the one that the Node asks for, and says what is wrong with that one. The ledger keeps the
-// manifest that was last valid, so a bad or missing one changes nothing on the host.
-func (t *Tender) choose(ctx context.Context, node *unstructured.Unstructured) *contract.Problem {
+// wish is a desired state that the Node asks for and that the host is not brought to (yet). It is complete and checked.
+type wish struct {
+	ledger.Revision
+	// data is the confidential part as it was published, and confidential what it says; both are nil when there is none.
+	data         []byte
+	confidential *contract.Confidential
+}
+
+// readTimeout bounds one read of a Secret; nothing is tended meanwhile.
+const readTimeout = 15 * time.Second
+
+// choose finds what the Node asks for: nil when that is the present desired state, or when it can't be had, in which case the problem says why. A bad or
+// missing one changes nothing on the host.
+func (t *Tender) choose(ctx context.Context, node *unstructured.Unstructured) (*wish, *contract.Problem) {
 	if node == nil {
-		return nil
+		return nil, nil
 	}
 	desired := node.GetAnnotations()[contract.DesiredVersionAnnotation]
 	if desired == "" {
-		return nil
+		return nil, nil
 	}
-	t.follow(ctx, desired)
+	if desired == t.Book.Version && contract.IsVersionOf(desired, t.Book.Manifest) {
+		t.unfollow()
+		t.wished = nil
+		return nil, t.recover(ctx)
+	}
+	if t.wished != nil && t.wished.Version == desired {
+		return t.wished, nil
+	}
+	manifest, problem := t.manifestOf(ctx, desired)
+	if problem != nil || manifest == nil {
+		return nil, problem
+	}
+	w := &wish{Revision: ledger.Revision{Version: desired, Manifest: *manifest}}
+	if w.data, w.confidential, problem = t.confidentialOf(ctx, w.Revision); problem != nil {
+		return nil, problem
+	}
+	logr.FromContextOrDiscard(ctx).Info("a desired state is known", "version", desired, "before", t.Book.Version)
+	t.unfollow()
+	t.wished = w
+	return w, nil
+}
+
+// manifestOf gives the manifest of a version: from the ledger, or as soon as the watch has seen it; nil until then.
+func (t *Tender) manifestOf(ctx context.Context, version string) (*contract.Manifest, *contract.Problem) {
+	if before := t.Book.Before; before != nil && before.Version == version && contract.IsVersionOf(version, before.Manifest) {
+		return &before.Manifest, nil
+	}
+	t.follow(ctx, version)
 	object, known := t.manifest.get()
 	if object == nil {
-		if desired == t.Book.Version || !known {
-			return nil
+		if !known {
+			return nil, nil
 		}
-		return contract.NewProblem(contract.ReasonManifestMissing, "there is no ConfigMap %s%s", contract.ServicesConfigMapPrefix, desired)
+		return nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no ConfigMap %s%s", contract.ServicesConfigMapPrefix, version)
 	}
-	manifest, err := manifestOf(object)
+	manifest, err := manifestIn(object)
 	if err != nil {
-		return problemOf(contract.ReasonManifestInvalid, fmt.Errorf("ConfigMap %s: %w", object.GetName(), err))
+		return nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("ConfigMap %s: %w", object.GetName(), err))
 	}
-	if desired == t.Book.Version && manifest.Digest() == t.Book.Manifest.Digest() {
+	if !contract.IsVersionOf(version, manifest) {
+		return nil, contract.NewProblem(contract.ReasonManifestInvalid, "ConfigMap %s does not hold what its name stands for", object.GetName())
+	}
+	return &manifest, nil
+}
+
+// confidentialOf gives the confidential part of a manifest: from the vault, or from the Secret of that version.
+func (t *Tender) confidentialOf(ctx context.Context, of ledger.Revision) ([]byte, *contract.Confidential, *contract.Problem) {
+	if of.Manifest.Confidential == "" {
+		return nil, nil, nil
+	}
+	if data, c := t.sealed(ctx, of.Manifest); c != nil {
+		return data, c, nil
+	}
+	if now := t.Clock.Now(); now.Before(t.readAgain) && t.unread != nil {
+		return nil, nil, t.unread
+	}
+	data, c, problem := t.read(ctx, of)
+	t.unread = problem
+	if problem != nil {
+		t.reading = grow(t.reading, 2, t.Pace.Failing, t.Pace.FailingLimit)
+		t.readAgain = t.Clock.Now().Add(t.reading)
+		return nil, nil, problem
+	}
+	t.reading = 0
+	return data, c, nil
+}
+
+// read reads the Secret of a version.
+func (t *Tender) read(ctx context.Context, of ledger.Revision) ([]byte, *contract.Confidential, *contract.Problem) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	name := contract.ServicesSecretPrefix + of.Version
+	object, _, err := one(ctx, t.Client.Resource(secrets).Namespace(t.Namespace), name)
+	if err != nil {
+		return nil, nil, contract.NewProblem(contract.ReasonAPICallFailed, "reading Secret %s: %v", name, err)
+	}
+	if object == nil {
+		return nil, nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no Secret %s", name)
+	}
+	var secret corev1.Secret
+	if err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &secret); err != nil {
+		return nil, nil, contract.NewProblem(contract.ReasonManifestInvalid, "Secret %s is not understood", name)
+	}
+	data, err := contract.UnpackConfidential(secret.Data[contract.ConfidentialField])
+	if err != nil {
+		return nil, nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("Secret %s: %w", name, err))
+	}
+	c, err := contract.ParseConfidential(data, of.Manifest)
+	if err != nil {
+		return nil, nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("Secret %s: %w", name, err))
+	}
+	return data, &c, nil
+}
+
+// sealed gives the confidential part of a manifest from the vault; nil when it is not there, or not what it should be.
+func (t *Tender) sealed(ctx context.Context, m contract.Manifest) ([]byte, *contract.Confidential) {
+	if m.Confidential == "" {
+		return nil, nil
+	}
+	log := logr.FromContextOrDiscard(ctx)
+	data, err := t.vault.Get(ctx, m.Confidential)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		if errors.Is(err, winos.ErrNotSealedHere) {
+			err = contract.NewProblem(contract.ReasonSealBroken, "%v", err)
+		}
+		log.Info("a sealed confidential part can't be used", "detail", err.Error())
+		return nil, nil
+	}
+	c, err := contract.ParseConfidential(data, m)
+	if err != nil {
+		log.Info("a sealed confidential part can't be used", "detail", err.Error())
+		return nil, nil
+	}
+	return data, &c
+}
+
+// recover gets the confidential part of the present desired state back when the vault lost it.
+func (t *Tender) recover(ctx context.Context) *contract.Problem {
+	if t.confidential != nil || t.Book.Manifest.Confidential == "" || t.Client == nil {
 		return nil
 	}
-	logr.FromContextOrDiscard(ctx).Info("a manifest is desired", "version", desired, "before", t.Book.Version)
-	t.Book.Version, t.Book.Manifest = desired, manifest
-	if err = t.Book.Save(); err != nil {
+	data, c, problem := t.confidentialOf(ctx, ledger.Revision{Version: t.Book.Version, Manifest: t.Book.Manifest})
+	if problem != nil {
+		return problem
+	}
+	t.confidential = c
+	if err := t.vault.Keep(ctx, t.Book.Manifest.Confidential, data); err != nil {
 		return problemOf(contract.ReasonFileFailed, err)
 	}
 	return nil
@@ -48,13 +178,19 @@ func (t *Tender) follow(ctx context.Context, version string) {
 	if version == t.manifestVersion {
 		return
 	}
-	t.stopManifest()
+	t.unfollow()
 	ctx, t.stopManifest = context.WithCancel(ctx)
 	t.manifestVersion = version
 	t.manifest = t.watch(ctx, t.Client.Resource(configMaps).Namespace(t.Namespace), contract.ServicesConfigMapPrefix+version)
 }
 
-func manifestOf(object *unstructured.Unstructured) (contract.Manifest, error) {
+// unfollow ends the watch: a manifest that is known never changes, because its name stands for its content.
+func (t *Tender) unfollow() {
+	t.stopManifest()
+	t.stopManifest, t.manifestVersion, t.manifest = func() {}, "", nil
+}
+
+func manifestIn(object *unstructured.Unstructured) (contract.Manifest, error) {
 	data, _, err := unstructured.NestedStringMap(object.Object, "data")
 	if err != nil {
 		return contract.Manifest{}, fmt.Errorf("reading its data: %w", err)
@@ -64,7 +200,16 @@ func manifestOf(object *unstructured.Unstructured) (contract.Manifest, error) {
 
 func problemOf(reason contract.Reason, err error) *contract.Problem {
 	if p, ok := contract.AsProblem(err); ok {
-		return p
+		return contract.NewProblem(p.Reason, "%s", withoutReason(err, p))
 	}
 	return contract.NewProblem(reason, "%v", err)
+}
+
+// withoutReason is an error's text without the number and reason that a Problem in it says.
+func withoutReason(err error, p *contract.Problem) string {
+	text := err.Error()
+	if tail := p.Error(); len(text) >= len(tail) && text[len(text)-len(tail):] == tail {
+		return text[:len(text)-len(tail)] + p.Detail
+	}
+	return text
 }

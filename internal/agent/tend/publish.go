@@ -32,7 +32,7 @@ func (t *Tender) publish(ctx context.Context, node *unstructured.Unstructured, r
 	desired := have[contract.DesiredVersionAnnotation]
 	changes := map[string]any{}
 	if problem := report.Problem(); problem == nil {
-		if desired != "" && desired == t.Book.Version && have[contract.VersionAnnotation] != desired {
+		if desired != "" && desired == t.Book.Version && t.Book.Proven && have[contract.VersionAnnotation] != desired {
 			changes[contract.VersionAnnotation] = desired
 		}
 		if _, said := have[contract.AppliedReasonAnnotation]; said {

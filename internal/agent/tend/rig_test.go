@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,6 +35,7 @@ const (
 var (
 	nodes      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
 // rig is a bootstrapped machine, and an API server that is simulated by client-go.
@@ -56,11 +59,11 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.api = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{nodes: "NodeList", configMaps: "ConfigMapList"})
+		r.api = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{nodes: "NodeList", configMaps: "ConfigMapList", secrets: "SecretList"})
 		for _, content := range payload() {
 			r.write(t, contract.DirStore+`\`+digestOf(content), content)
 		}
-		_, err = bootstrap.Run(t.Context(), r.Host(), contract.BootstrapRequest{NodeName: nodeName, Version: "1", Manifest: manifest(), BootstrapKubeconfig: []byte("secret")})
+		_, err = bootstrap.Run(t.Context(), r.Host(), contract.BootstrapRequest{NodeName: nodeName, Version: one(), Manifest: manifest(), BootstrapKubeconfig: []byte("secret")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,14 +160,25 @@ func (r *rig) annotate(t *testing.T, name, value string) {
 	}
 }
 
-// publish makes the ConfigMap of a version.
-func (r *rig) publish(t *testing.T, version string, m contract.Manifest) {
+// versionOf names a manifest as the operator does.
+func versionOf(m contract.Manifest) string { return "0.1.0-" + m.Digest()[:contract.VersionDigits] }
+
+// one is the version that the machine was bootstrapped with.
+func one() string { return versionOf(manifest()) }
+
+// publish makes the ConfigMap of a manifest.
+func (r *rig) publish(t *testing.T, m contract.Manifest) (version string) {
 	t.Helper()
+	if err := m.Validate(); err != nil {
+		t.Fatal(err)
+	}
 	data, err := m.Data()
 	if err != nil {
 		t.Fatal(err)
 	}
+	version = versionOf(m)
 	r.publishData(t, version, data)
+	return version
 }
 
 func (r *rig) publishData(t *testing.T, version string, data map[string]string) {
@@ -242,7 +256,8 @@ func manifest() contract.Manifest {
 		EnvironmentVars: map[string]string{"HTTP_PROXY": "http://proxy"}, WatchedEnvironmentVars: []string{"HTTP_PROXY"},
 	}
 	users := map[string][]string{contract.PathContainerd: {"containerd"}, contract.PathKubelet: {"kubelet"}, contract.PathHybridOverlay: {"hybrid-overlay-node"}, contract.PathKubeProxy: {"kube-proxy"}}
-	for path, content := range payload() {
+	for _, path := range slices.Sorted(maps.Keys(payload())) {
+		content := payload()[path]
 		m.Files = append(m.Files, contract.File{Path: path, Digest: digestOf(content), Size: int64(len(content)), Services: users[path]})
 	}
 	return m

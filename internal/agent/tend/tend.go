@@ -1,8 +1,8 @@
-// Package tend answers when the daemon acts: it watches its own Node and the one services manifest that the Node asks for, has the host brought to it,
-// and says on the Node what holds.
+// Package tend answers when the daemon acts: it watches its own Node, reads the desired state that the Node asks for, has the host brought to it or back
+// to what held before, and says on the Node what holds.
 //
-// The service runs it for as long as the host is a node. While nothing changes it sends nothing: two watches stand open, and every few seconds it
-// looks at its services and files. Without the API server it goes on with the last manifest that it knew.
+// The service runs it for as long as the host is a node. While nothing changes it sends nothing: one watch stands open, and every few seconds it
+// looks at its services and files. Without the API server it goes on with the last desired state that it knew.
 package tend
 
 import (
@@ -21,7 +21,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/keep"
 	"github.com/windows-nodes/wmco/internal/agent/kubelet"
 	"github.com/windows-nodes/wmco/internal/agent/ledger"
+	"github.com/windows-nodes/wmco/internal/agent/store"
 	"github.com/windows-nodes/wmco/internal/agent/target"
+	"github.com/windows-nodes/wmco/internal/agent/vault"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -37,6 +39,8 @@ type Pace struct {
 	Waiting, WaitingLimit time.Duration
 	// Failing is the first pause after a pass that failed; it doubles up to FailingLimit. 5 s and 1 min if 0.
 	Failing, FailingLimit time.Duration
+	// Refused is the first pause before a desired state is tried again that had to be left; it doubles up to RefusedLimit. 1 min and 20 min if 0.
+	Refused, RefusedLimit time.Duration
 	// Status is the shortest time between two writes of the apply-status annotation; 5 s if 0.
 	Status time.Duration
 	// Settle is how long something is awaited before the Node says so; 3 s if 0. Most waits of a join are over by then.
@@ -47,6 +51,7 @@ func (p Pace) withDefaults() Pace {
 	for value, fallback := range map[*time.Duration]time.Duration{
 		&p.Glance: 10 * time.Second, &p.Resync: 2 * time.Minute, &p.Waiting: time.Second, &p.WaitingLimit: 15 * time.Second,
 		&p.Failing: 5 * time.Second, &p.FailingLimit: time.Minute, &p.Status: 5 * time.Second, &p.Settle: 3 * time.Second,
+		&p.Refused: time.Minute, &p.RefusedLimit: 20 * time.Minute,
 	} {
 		if *value == 0 {
 			*value = fallback
@@ -64,7 +69,11 @@ type Options struct {
 	Client dynamic.Interface
 	// NodeName is the own Node, Namespace where the manifests are.
 	NodeName, Namespace string
-	Pace                Pace
+	// Registry serves containerd. Without one, its files are left as they are.
+	Registry keep.Registry
+	// Follow, if set, is told each manifest that the host is brought to, and the present one at the start.
+	Follow func(contract.Manifest)
+	Pace   Pace
 	// Clock for pauses; the real one if nil.
 	Clock clock.Clock
 }
@@ -73,8 +82,27 @@ type Options struct {
 type Tender struct {
 	Options
 	keeper *keep.Keeper
+	vault  *vault.Vault
+	store  *store.Store
 	node   *watched
-	// manifest is the watch of the ConfigMap of the version that the Node asks for.
+	// confidential belongs to the ledger's manifest; nil while it is not known, or when there is none.
+	confidential *contract.Confidential
+	// wished is what the Node asks for and the host is not brought to; refused is what could not be had.
+	wished  *wish
+	refused *refusal
+	// attempting says that the ledger's desired state is still to be tried as a whole; began is when that began, and proofDue when what was started by
+	// it has run long enough.
+	attempting      bool
+	began, proofDue time.Time
+	// standing is what failed already before something was tried.
+	standing []*contract.Problem
+	// unread is why a Secret could not be read; it is read again at readAgain, after reading.
+	unread    *contract.Problem
+	readAgain time.Time
+	reading   time.Duration
+	// swept is when what nobody needs was last removed.
+	swept time.Time
+	// manifest is the watch of the ConfigMap of a version that the Node asks for, until that is known.
 	manifest        *watched
 	manifestVersion string
 	stopManifest    context.CancelFunc
@@ -99,7 +127,11 @@ func New(options Options) *Tender {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	return &Tender{Options: options, keeper: keep.New(options.Host, options.Book), wake: make(chan struct{}, 1), stopManifest: func() {}}
+	return &Tender{
+		Options: options, vault: vault.New(options.Host), store: store.New(options.Host.Files), wake: make(chan struct{}, 1), stopManifest: func() {},
+		keeper:     keep.New(keep.Options{Host: options.Host, Book: options.Book, Registry: options.Registry}),
+		attempting: !options.Book.Proven && options.Book.Before != nil,
+	}
 }
 
 // Run tends until ctx ends, and returns when its watches have ended too.
@@ -108,6 +140,8 @@ func (t *Tender) Run(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer t.watches.Wait()
 	defer stop()
+	_, t.confidential = t.sealed(ctx, t.Book.Manifest)
+	t.follows()
 	if t.Client != nil {
 		t.node = t.watch(ctx, t.Client.Resource(nodes), t.NodeName)
 	}
@@ -136,32 +170,27 @@ func (t *Tender) watch(ctx context.Context, client dynamic.ResourceInterface, na
 type inputs struct {
 	exists                   bool
 	desired, version, status string
-	manifest                 string
+	manifest, wished         string
+	confidential             bool
 	values                   map[string]string
 	problem                  contract.Problem
 }
 
 func (i inputs) equal(other inputs) bool {
 	return i.exists == other.exists && i.desired == other.desired && i.version == other.version && i.status == other.status &&
-		i.manifest == other.manifest && i.problem == other.problem && maps.Equal(i.values, other.values)
+		i.manifest == other.manifest && i.wished == other.wished && i.confidential == other.confidential && i.problem == other.problem &&
+		maps.Equal(i.values, other.values)
 }
 
 // act makes a pass if there is reason to, and sets when to look next. due says that the time for looking has come; otherwise something was seen.
 func (t *Tender) act(ctx context.Context, due bool) {
 	node, _ := t.node.get()
-	problem := t.choose(ctx, node)
-	now := inputs{manifest: t.Book.Manifest.Digest(), values: t.remember(ctx, node)}
-	if node != nil {
-		a := node.GetAnnotations()
-		now.exists, now.desired, now.version, now.status = true, a[contract.DesiredVersionAnnotation], a[contract.VersionAnnotation], a[contract.AppliedReasonAnnotation]
-	}
-	if problem != nil {
-		now.problem = *problem
-	}
+	w, problem := t.choose(ctx, node)
+	now := t.inputs(ctx, node, w, problem)
 	changed := !now.equal(t.seen)
 	resting := t.failing+t.waiting+t.unsaid == 0
 	switch {
-	case changed, due && !resting, due && !t.Clock.Now().Before(t.fullPass), due && t.keeper.Glance(ctx):
+	case changed, t.attempting, t.wants(w), due && !resting, due && !t.proofDue.IsZero(), due && !t.Clock.Now().Before(t.fullPass), due && t.keeper.Glance(ctx):
 	case due:
 		t.next = t.Clock.Now().Add(t.Pace.Glance)
 		return
@@ -171,32 +200,85 @@ func (t *Tender) act(ctx context.Context, due bool) {
 	// Somebody else wrote or removed the version: that is a wish to have everything verified.
 	thorough := now.exists && t.seen.exists && now.version != t.seen.version
 	t.seen = now
-	t.next = t.Clock.Now().Add(t.pass(ctx, node, problem, thorough, changed))
+	report := t.pass(ctx, node, w, thorough)
+	pause := t.report(ctx, node, report, problem, changed)
+	// A pass changes what it was made from; only what others change is news.
+	t.seen.manifest, t.seen.confidential = t.Book.Manifest.Digest(), t.confidential != nil
+	t.next = t.Clock.Now().Add(pause)
 }
 
-func (t *Tender) pass(ctx context.Context, node *unstructured.Unstructured, problem *contract.Problem, thorough, changed bool) time.Duration {
-	request := keep.Request{Scope: target.Everything, Thorough: thorough}
+func (t *Tender) inputs(ctx context.Context, node *unstructured.Unstructured, w *wish, problem *contract.Problem) inputs {
+	now := inputs{manifest: t.Book.Manifest.Digest(), confidential: t.confidential != nil, values: t.remember(ctx, node)}
 	if node != nil {
-		request.Node = node.Object
+		a := node.GetAnnotations()
+		now.exists, now.desired, now.version, now.status = true, a[contract.DesiredVersionAnnotation], a[contract.VersionAnnotation], a[contract.AppliedReasonAnnotation]
 	}
-	report := t.keeper.Pass(ctx, request)
+	if w != nil {
+		now.wished = w.Version
+	}
+	if problem != nil {
+		now.problem = *problem
+	}
+	return now
+}
+
+// pass brings the host to what is wanted, or holds it at what it has.
+func (t *Tender) pass(ctx context.Context, node *unstructured.Unstructured, w *wish, thorough bool) keep.Report {
+	if why := t.unproven(ctx); why != nil {
+		return t.back(ctx, node, why, true)
+	}
+	switch {
+	case t.wants(w):
+		return t.try(ctx, node, w, thorough)
+	case t.attempting && w == nil:
+		return t.attempt(ctx, node, thorough)
+	}
+	return t.hold(ctx, node, thorough)
+}
+
+// report says what came of a pass, and answers when to look again.
+func (t *Tender) report(ctx context.Context, node *unstructured.Unstructured, report keep.Report, problem *contract.Problem, changed bool) time.Duration {
 	if ctx.Err() != nil {
 		return t.Pace.Glance
+	}
+	log := logr.FromContextOrDiscard(ctx)
+	if dropped, err := kubelet.DropCredential(t.Host.Files, t.NodeName, t.Host.System.Now()); err != nil {
+		report.Failed = append(report.Failed, contract.NewProblem(contract.ReasonFileFailed, "%v", err))
+	} else if dropped {
+		log.Info("kubelet has its own certificate; its bootstrap credential is deleted")
+	}
+	proof := t.settle(ctx, report)
+	if t.refused != nil && (t.desires(node) != t.refused.version || t.Book.Version == t.refused.version) {
+		t.refused = nil
+	}
+	if t.refused != nil {
+		report.Failed = append([]*contract.Problem{t.refused.problem}, report.Failed...)
 	}
 	if problem != nil {
 		report.Failed = append([]*contract.Problem{problem}, report.Failed...)
 	}
-	if dropped, err := kubelet.DropCredential(t.Host.Files, t.NodeName, t.Host.System.Now()); err != nil {
-		report.Failed = append(report.Failed, contract.NewProblem(contract.ReasonFileFailed, "%v", err))
-	} else if dropped {
-		logr.FromContextOrDiscard(ctx).Info("kubelet has its own certificate; its bootstrap credential is deleted")
+	if report.Holds() {
+		t.sweep(ctx)
 	}
 	t.fullPass = t.Clock.Now().Add(jitter(t.Pace.Resync))
 	pause := t.pace(report, changed)
-	if soon := t.publish(ctx, node, report); soon > 0 {
-		pause = min(pause, soon)
+	for _, sooner := range []time.Duration{proof, t.publish(ctx, node, report)} {
+		if sooner > 0 {
+			pause = min(pause, sooner)
+		}
+	}
+	if t.refused != nil {
+		pause = max(min(pause, t.refused.until.Sub(t.Clock.Now())), time.Millisecond)
 	}
 	return pause
+}
+
+// desires is the version that a Node asks for.
+func (t *Tender) desires(node *unstructured.Unstructured) string {
+	if node == nil {
+		return ""
+	}
+	return node.GetAnnotations()[contract.DesiredVersionAnnotation]
 }
 
 // pace chooses the next pause: short and growing while something is awaited or fails, and starting anew when there is news.

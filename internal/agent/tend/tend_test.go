@@ -17,12 +17,12 @@ import (
 // holds begins to tend and waits until version 1 holds.
 func holds(t *testing.T, r *rig) {
 	t.Helper()
-	r.publish(t, "1", manifest())
-	r.node(t, "1")
+	r.publish(t, manifest())
+	r.node(t, one())
 	r.overlay(t)
 	r.tend(t, r.api)
 	pass(10 * time.Second)
-	if a := r.annotations(t); a[contract.VersionAnnotation] != "1" || a[contract.AppliedReasonAnnotation] != "" {
+	if a := r.annotations(t); a[contract.VersionAnnotation] != one() || a[contract.AppliedReasonAnnotation] != "" {
 		t.Fatalf("the Node says %v", a)
 	}
 }
@@ -46,8 +46,8 @@ func TestEverythingComesUpAndTheNodeSaysSo(t *testing.T) {
 
 func TestALateServiceWaitsForTheNetworkAndSaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.publish(t, "1", manifest())
-		r.node(t, "1")
+		r.publish(t, manifest())
+		r.node(t, one())
 		r.tend(t, r.api)
 		pass(20 * time.Second)
 		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status, "NetworkPending: ") {
@@ -62,7 +62,7 @@ func TestALateServiceWaitsForTheNetworkAndSaysSo(t *testing.T) {
 		r.overlay(t)
 		pass(20 * time.Second)
 		a := r.annotations(t)
-		if _, said := a[contract.AppliedReasonAnnotation]; said || a[contract.VersionAnnotation] != "1" || r.state(t, "kube-proxy") != winos.ServiceRunning {
+		if _, said := a[contract.AppliedReasonAnnotation]; said || a[contract.VersionAnnotation] != one() || r.state(t, "kube-proxy") != winos.ServiceRunning {
 			t.Errorf("with the network: %v, kube-proxy %s", a, r.state(t, "kube-proxy"))
 		}
 	})
@@ -138,7 +138,7 @@ func TestA13_DriftIsRepaired(t *testing.T) {
 					t.Error("it was not repaired within 11 s")
 				}
 				pass(20 * time.Second)
-				if a := r.annotations(t); a[contract.VersionAnnotation] != "1" || a[contract.AppliedReasonAnnotation] != "" {
+				if a := r.annotations(t); a[contract.VersionAnnotation] != one() || a[contract.AppliedReasonAnnotation] != "" {
 					t.Errorf("the Node says %v", a)
 				}
 			})
@@ -162,8 +162,8 @@ func TestA14_AServiceThatLeavesTheManifestLeavesTheNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.publish(t, "2", less)
-		r.annotate(t, contract.DesiredVersionAnnotation, "2")
+		two := r.publish(t, less)
+		r.annotate(t, contract.DesiredVersionAnnotation, two)
 		pass(5 * time.Second)
 		if state := r.state(t, "kube-proxy"); state != "absent" {
 			t.Errorf("kube-proxy is %s", state)
@@ -174,7 +174,7 @@ func TestA14_AServiceThatLeavesTheManifestLeavesTheNode(t *testing.T) {
 		if after, err := r.Host().Services.Get(t.Context(), "kubelet"); err != nil || after.PID != before.PID {
 			t.Error("kubelet was restarted")
 		}
-		if v := r.annotations(t)[contract.VersionAnnotation]; v != "2" {
+		if v := r.annotations(t)[contract.VersionAnnotation]; v != two {
 			t.Errorf("version %q", v)
 		}
 	})
@@ -191,7 +191,7 @@ func TestA15_TheVersionComesBackAfterEverythingWasVerified(t *testing.T) {
 				}
 				r.annotate(t, contract.VersionAnnotation, value)
 				pass(time.Second)
-				if v := r.annotations(t)[contract.VersionAnnotation]; v != "1" {
+				if v := r.annotations(t)[contract.VersionAnnotation]; v != one() {
 					t.Errorf("version %q", v)
 				}
 				if after, err := r.Host().Services.Get(t.Context(), "kubelet"); err != nil || after.PID != before.PID {
@@ -205,25 +205,37 @@ func TestA15_TheVersionComesBackAfterEverythingWasVerified(t *testing.T) {
 func TestABadManifestChangesNothingAndIsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
-		r.annotate(t, contract.DesiredVersionAnnotation, "2")
+		next := manifest()
+		next.Files[0].Content = "{ }"
+		two := versionOf(next)
+		r.annotate(t, contract.DesiredVersionAnnotation, two)
 		pass(10 * time.Second)
-		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status, "ManifestMissing: ") {
-			t.Errorf("without a manifest: %q", status)
+		status := func(want string) {
+			t.Helper()
+			if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status, want+": ") {
+				t.Errorf("want %s, got %q", want, status)
+			}
 		}
-		r.publishData(t, "2", map[string]string{"services": "[{]", "files": "[]"})
+		status("ManifestMissing")
+		r.publishData(t, two, map[string]string{"services": "[{]", "files": "[]"})
 		pass(10 * time.Second)
-		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status, "ManifestInvalid: ") {
-			t.Errorf("with a bad one: %q", status)
+		status("ManifestInvalid")
+		other, err := manifest().Data()
+		if err != nil {
+			t.Fatal(err)
 		}
+		r.publishData(t, two, other) // valid, and not what the version stands for
+		pass(10 * time.Second)
+		status("ManifestInvalid")
 		if state := r.state(t, "kube-proxy"); state != winos.ServiceRunning {
 			t.Errorf("kube-proxy is %s", state)
 		}
-		if v := r.annotations(t)[contract.VersionAnnotation]; v != "1" {
+		if v := r.annotations(t)[contract.VersionAnnotation]; v != one() || r.read(t, contract.PathKubeletConfig) != "{}" {
 			t.Errorf("version %q", v)
 		}
-		r.publish(t, "2", manifest())
+		r.publish(t, next)
 		pass(10 * time.Second)
-		if a := r.annotations(t); a[contract.VersionAnnotation] != "2" || a[contract.AppliedReasonAnnotation] != "" {
+		if a := r.annotations(t); a[contract.VersionAnnotation] != two || a[contract.AppliedReasonAnnotation] != "" {
 			t.Errorf("with a good one: %v", a)
 		}
 	})
@@ -252,8 +264,8 @@ func TestTheAPIServerAwayForAMinuteLosesNothing(t *testing.T) {
 		var down atomic.Bool
 		down.Store(true)
 		r.api.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return down.Load(), nil, away })
-		r.publish(t, "1", manifest())
-		r.node(t, "1")
+		r.publish(t, manifest())
+		r.node(t, one())
 		r.overlay(t)
 		r.tend(t, r.api)
 		pass(time.Minute)
@@ -262,7 +274,7 @@ func TestTheAPIServerAwayForAMinuteLosesNothing(t *testing.T) {
 		}
 		down.Store(false)
 		pass(40 * time.Second)
-		if v := r.annotations(t)[contract.VersionAnnotation]; v != "1" {
+		if v := r.annotations(t)[contract.VersionAnnotation]; v != one() {
 			t.Errorf("version %q", v)
 		}
 	})
@@ -322,8 +334,7 @@ func TestWhatTheNodeSaysIsNotPutIntoACommandUnchecked(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		m := manifest()
 		m.Services[2].NodeVariables[0].JSONPath = `{.metadata.annotations.evil}`
-		r.publish(t, "2", m)
-		r.node(t, "2")
+		r.node(t, r.publish(t, m))
 		r.annotate(t, "evil", `x" --privileged`)
 		r.tend(t, r.api)
 		pass(10 * time.Second)

@@ -20,10 +20,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Kinds of the two objects that are watched.
+// Kinds of the objects that are watched or read.
 var (
 	nodes      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}      //nolint:gochecknoglobals // a constant that Go can't express
 	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"} //nolint:gochecknoglobals // a constant that Go can't express
+	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}    //nolint:gochecknoglobals // a constant that Go can't express
 )
 
 // Pauses between attempts to watch, and the lifetime of one watch. An attempt that fails costs the API server one request, so a fleet that lost its API
@@ -119,25 +120,33 @@ func (w *watched) run(ctx context.Context) {
 	}
 }
 
-// selector lets the server send this one object only.
-func (w *watched) selector() string {
-	return fields.OneTermEqualSelector(metav1.ObjectNameField, w.name).String()
+// only lets the server send one object.
+func only(name string) string {
+	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+}
+
+// one reads one object, nil if there is none, and gives the version of the world in which that was so. Daemons may list what has a name, and get
+// nothing.
+func one(ctx context.Context, client dynamic.ResourceInterface, name string) (found *unstructured.Unstructured, version string, err error) {
+	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: only(name)})
+	if err != nil {
+		return nil, "", fmt.Errorf("reading %s: %w", name, err)
+	}
+	for i := range list.Items {
+		if list.Items[i].GetName() == name {
+			found = &list.Items[i]
+		}
+	}
+	return found, list.GetResourceVersion(), nil
 }
 
 // listAndWatch reads the object and follows it until something goes wrong.
 func (w *watched) listAndWatch(ctx context.Context) error {
-	list, err := w.client.List(ctx, metav1.ListOptions{FieldSelector: w.selector()})
+	found, version, err := one(ctx, w.client, w.name)
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", w.name, err)
-	}
-	var found *unstructured.Unstructured
-	for i := range list.Items {
-		if list.Items[i].GetName() == w.name {
-			found = &list.Items[i]
-		}
+		return err
 	}
 	w.saw(found)
-	version := list.GetResourceVersion()
 	for ctx.Err() == nil {
 		if version, err = w.watchFrom(ctx, version); err != nil {
 			return err
@@ -150,7 +159,7 @@ func (w *watched) listAndWatch(ctx context.Context) error {
 func (w *watched) watchFrom(ctx context.Context, version string) (string, error) {
 	life := watchLife + rand.N(watchLife)
 	events, err := w.client.Watch(ctx, metav1.ListOptions{
-		FieldSelector: w.selector(), ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To(int64(life.Seconds())),
+		FieldSelector: only(w.name), ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To(int64(life.Seconds())),
 	})
 	if err != nil {
 		return "", fmt.Errorf("watching %s: %w", w.name, err)

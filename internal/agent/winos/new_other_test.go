@@ -30,6 +30,7 @@ func TestElsewhereEverythingIsUnsupported(t *testing.T) {
 	_, endpoint := host.Network.EnsureEndpoint(ctx, "n", "e")
 	_, listener := host.Network.Listen(ctx, 1)
 	_, conn := host.Network.Dial(ctx, netip.AddrPort{})
+	_, addresses := host.Routes.Addresses(ctx)
 	_, route := host.Routes.Ensure(ctx, netip.Addr{})
 	_, sealed := host.Secrets.Seal(ctx, nil, "x")
 	_, plain := host.Secrets.Unseal(ctx, nil, "x")
@@ -45,7 +46,7 @@ func TestElsewhereEverythingIsUnsupported(t *testing.T) {
 		"System.ExcludeFromDefender": host.System.ExcludeFromDefender(ctx, `C:\x.exe`),
 		"Network.NodeIP":             ip, "Network.Listening": ports, "Network.HNSNetwork": network, "Network.EnsureEndpoint": endpoint,
 		"Network.RemoveHNSNetwork": host.Network.RemoveHNSNetwork(ctx, "n"), "Network.Listen": listener, "Network.Dial": conn,
-		"Routes.Ensure": route, "Routes.Remove": host.Routes.Remove(ctx, netip.Addr{}),
+		"Routes.Addresses": addresses, "Routes.Ensure": route, "Routes.Remove": host.Routes.Remove(ctx, netip.Addr{}),
 		"Secrets.Seal": sealed, "Secrets.Unseal": plain, "Secrets.Restrict": host.Secrets.Restrict(`C:\x`),
 	} {
 		if !errors.Is(err, winos.ErrUnsupported) {

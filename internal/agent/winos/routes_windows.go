@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
@@ -14,6 +15,26 @@ import (
 type routing struct{}
 
 var _ Routes = routing{}
+
+func (routing) Addresses(ctx context.Context) ([]netip.Addr, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	cards, err := networkCards()
+	if err != nil {
+		return nil, err
+	}
+	var all []netip.Addr
+	for _, c := range cards {
+		for _, a := range c.addresses {
+			if ip := a.Prefix.Addr(); a.Usable && ip.Is4() && !slices.Contains(all, ip) {
+				all = append(all, ip)
+			}
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all, nil
+}
 
 // Ensure adds a row by https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-createipforwardentry2. Such rows live until
 // the next boot, or until their interface goes.

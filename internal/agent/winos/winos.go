@@ -222,6 +222,8 @@ type Network interface {
 
 // Routes is the routing table of IPv4, as far as single addresses go.
 type Routes interface {
+	// Addresses lists the IPv4 addresses of the machine's interfaces, without those that Windows does not use yet.
+	Addresses(ctx context.Context) ([]netip.Addr, error)
 	// Ensure has packets for one address leave the way that the default route takes, unless they do already. Such a route does not outlive a
 	// reboot, and network changes may take it away. added says whether it was missing. ErrNotFound means that there is no default route.
 	Ensure(ctx context.Context, to netip.Addr) (added bool, err error)

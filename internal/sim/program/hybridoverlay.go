@@ -38,7 +38,7 @@ func hybridOverlay(ctx context.Context, p *sim.Process) int {
 	ca := flags.String("k8s-cacert", "", "")
 	logFile := flags.String("logfile", "", "")
 	certDir := flags.String("cert-dir", "", "")
-	tolerate(flags, "windows-service", "cert-duration k8s-apiserver hybrid-overlay-vxlan-port loglevel k8s-kubeconfig k8s-token")
+	tolerate(flags, "windows-service", "cert-duration k8s-apiserver hybrid-overlay-vxlan-port loglevel k8s-kubeconfig k8s-token logfile-maxsize logfile-maxbackups logfile-maxage")
 	if err := parse(flags, p.Args[1:]); err != nil {
 		return refuse(p, err)
 	}

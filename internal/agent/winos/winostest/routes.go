@@ -3,6 +3,7 @@ package winostest
 import (
 	"context"
 	"net/netip"
+	"slices"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
@@ -10,6 +11,7 @@ import (
 func routesCases() []testCase {
 	return []testCase{
 		{name: "a route to one address is added once and removed", needs: []Ability{Routing}, run: routesUsed},
+		{name: "the node's address is among the machine's", run: routesAddresses},
 		{name: "what is no IPv4 address has no route", run: routesRefused},
 	}
 }
@@ -36,6 +38,22 @@ func routesUsed(m machine) {
 	}
 	if _, err = m.Host.Network.NodeIP(t.Context()); err != nil {
 		t.Errorf("the default route is gone: %v", err)
+	}
+}
+
+func routesAddresses(m machine) {
+	t := m.t
+	all, err := m.Host.Routes.Addresses(t.Context())
+	noError(t, err)
+	node, err := m.Host.Network.NodeIP(t.Context())
+	noError(t, err)
+	if !slices.Contains(all, node) || !slices.IsSortedFunc(all, netip.Addr.Compare) {
+		t.Errorf("the node's address is %s, and all are %v", node, all)
+	}
+	for _, ip := range all {
+		if !ip.Is4() || ip.IsUnspecified() {
+			t.Errorf("%s is among them", ip)
+		}
 	}
 }
 
