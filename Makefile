@@ -49,7 +49,7 @@ generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the referen
 ##@ Check
 
 .PHONY: test
-test: fmt lint windows unit e2e ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end
+test: fmt lint windows unit conformance e2e ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end
 
 .PHONY: fmt
 fmt: ## Check formatting
@@ -81,6 +81,10 @@ e2e: build controlplane ## End-to-end tests: real API server, real operator, sim
 .PHONY: powershell
 powershell: ## Parse the user data with a real grammar of PowerShell (needs npm; make test has a linter of its own)
 	cd test/powershell && npm ci --ignore-scripts --no-audit --no-fund && node parse.mjs
+
+.PHONY: conformance
+conformance: ## Compare mirrors with what Linux nodes do, and with containerd's own reader of hosts.toml
+	cd test/mirror && go vet ./... && go test -count=1 -timeout 15m ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzz everything that parses, 20 s each

@@ -124,8 +124,8 @@ type contacted struct {
 }
 
 // contacts reads what containerd would, in its order: the host tables as they stand in the file, then the server.
-func contacts(t testing.TB, file []byte, registry string) []contacted {
-	t.Helper()
+func contacts(tb testing.TB, file []byte, registry string) []contacted {
+	tb.Helper()
 	type table struct {
 		Server       *string
 		Capabilities []string
@@ -137,7 +137,7 @@ func contacts(t testing.TB, file []byte, registry string) []contacted {
 		Host map[string]table
 	}
 	if err := toml.Unmarshal(file, &all); err != nil {
-		t.Fatalf("%v in\n%s", err, file)
+		tb.Fatalf("%v in\n%s", err, file)
 	}
 	var list []contacted
 	add := func(server string, at table) {
@@ -146,7 +146,7 @@ func contacts(t testing.TB, file []byte, registry string) []contacted {
 		path = strings.Trim(strings.TrimPrefix(path, "v2"), "/")
 		c := contacted{host, path, len(at.Capabilities) == 0 || slices.Contains(at.Capabilities, "pull"), len(at.Capabilities) == 0 || slices.Contains(at.Capabilities, "resolve"), at.Header != nil}
 		if c.resolver != (host == "127.0.0.1:9184") {
-			t.Fatalf("the token goes to %s, or not to the resolver:\n%s", host, file)
+			tb.Fatalf("the token goes to %s, or not to the resolver:\n%s", host, file)
 		}
 		list = append(list, c)
 	}
@@ -157,7 +157,7 @@ func contacts(t testing.TB, file []byte, registry string) []contacted {
 		}
 	}
 	if len(list) != len(all.Host) {
-		t.Fatalf("%d of %d hosts seen in\n%s", len(list), len(all.Host), file)
+		tb.Fatalf("%d of %d hosts seen in\n%s", len(list), len(all.Host), file)
 	}
 	if all.Server == nil {
 		add("https://"+registry, all.table)

@@ -69,16 +69,15 @@ func (r Rules) mirrorSteps(host string, whole entry, endpoint Endpoint) []step {
 	return steps
 }
 
-// nearNever says whether something at or below the location must not be contacted, or the location is below such a thing. It may say so of
-// one more: a mirror that is left out here is still asked by the resolver.
+// nearNever says whether some repository at or below the location must not be contacted.
 func (r Rules) nearNever(at location) bool {
 	for _, e := range r.entries {
-		if e.never && !e.source.wildcard && (e.source.covers(at) || at.covers(e.source)) {
+		if e.never && !e.source.wildcard && at.covers(e.source) {
 			return true
 		}
 	}
-	domain, ok := r.findDomain(at.host)
-	return ok && domain.never
+	around, ok := r.find(at)
+	return ok && around.never
 }
 
 // hostsFile is the form of containerd's hosts.toml, except for its host tables.

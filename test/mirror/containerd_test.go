@@ -1,0 +1,212 @@
+package conformance_test
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/containerd/v2/core/remotes/docker/config"
+	"github.com/containerd/log"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/mirror"
+)
+
+const resolver = "127.0.0.1:9184"
+
+func TestMain(m *testing.M) {
+	if err := log.SetLevel("warn"); err != nil { // containerd explains at length what it does with localhost
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// containerd is a node's containerd with its config_path, as far as it matters for where it goes.
+type containerd struct{ hosts docker.RegistryHosts }
+
+// newContainerd writes the files for the rules to a folder and has containerd's own code read them.
+func newContainerd(t *testing.T, rules mirror.Rules, known ...string) containerd {
+	t.Helper()
+	files, err := mirror.HostsFiles(rules, mirror.Endpoint{URL: "http://" + resolver, Token: "0123456789abcdef", Hosts: known})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	for directory, file := range files {
+		if err := os.Mkdir(filepath.Join(root, directory), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, directory, mirror.HostsFile), file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return containerd{config.ConfigureHosts(t.Context(), config.HostOptions{HostDir: config.HostDirFromRoot(root)})}
+}
+
+// places are where an image is asked for, one after the other, by what knows its digest and by what has only its tag.
+func (c containerd) places(t *testing.T, image mirror.Reference) (digest, tag []string) {
+	t.Helper()
+	hosts, err := c.hosts(image.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range hosts {
+		if toResolver := host.Host == resolver; toResolver != (host.Header.Get(mirror.TokenHeader) != "") {
+			t.Fatalf("%s: the token goes to %s, or not to the resolver", image.Host, host.Host)
+		}
+		path, ok := strings.CutPrefix(host.Path, "/v2")
+		if !ok || host.Scheme != "https" && host.Host != resolver && !strings.HasPrefix(image.Host, "localhost") {
+			t.Fatalf("%s is asked at %s://%s%s", image.Host, host.Scheme, host.Host, host.Path)
+		}
+		place := host.Host + path + "/" + image.Repository
+		if host.Host == resolver {
+			place = resolver
+		}
+		if host.Capabilities.Has(docker.HostCapabilityPull) {
+			digest = append(digest, place)
+		}
+		if host.Capabilities.Has(docker.HostCapabilityPull | docker.HostCapabilityResolve) {
+			tag = append(tag, place)
+		}
+	}
+	return digest, tag
+}
+
+// TestContainerdGoesWhereItMay holds what containerd makes of the files against the rules: the resolver comes first wherever a rule
+// applies; what follows is allowed, and in order; and a whole registry's mirrors are there without the resolver.
+func TestContainerdGoesWhereItMay(t *testing.T) {
+	t.Parallel()
+	g := newGenerator(t)
+	direct := 0
+	for range tables / 3 {
+		sets := g.objects()
+		merged, _ := mirror.Merge(sets)
+		rules, err := mirror.NewRules(merged)
+		if err != nil {
+			t.Fatal(err)
+		}
+		node := newContainerd(t, rules, hosts()[:g.IntN(4)]...)
+		for range namesPerTable {
+			image, err := mirror.ParseReference(parse(t, g.name(sets), contract.PullByTag).String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			digest, tag := node.places(t, image)
+			byTag := addresses(rules.Sources(image))
+			image.Kind = contract.PullByDigest
+			byDigest := addresses(rules.Sources(image))
+			if changed := !slices.Equal(byTag, byDigest) || len(byTag) != 1; changed && (digest[0] != resolver || tag[0] != resolver) {
+				t.Fatalf("%v is not asked of the resolver first, but of %v, %v\n%s", image, digest, tag, show(sets))
+			}
+			// A mirror that is Docker Hub as a whole can't be said to containerd, because of short names; one that is its library can.
+			unsaid := func(place string) bool {
+				return place == resolver || image.Host != "docker.io" && strings.HasPrefix(place, "registry-1.docker.io/library/")
+			}
+			tag, digest = unique(slices.DeleteFunc(tag, unsaid)), unique(slices.DeleteFunc(digest, unsaid))
+			onlyTag := slices.DeleteFunc(slices.Clone(digest), func(place string) bool { return slices.Contains(byDigest, place) })
+			both := slices.DeleteFunc(digest, func(place string) bool { return !slices.Contains(byDigest, place) })
+			if !inOrder(tag, byTag) || !inOrder(both, byDigest) || !inOrder(onlyTag, byTag) {
+				t.Fatalf("%v\nby tag    %v of %v\nby digest %v and %v of %v\n%s", image, tag, byTag, both, onlyTag, byDigest, show(sets))
+			}
+			direct += max(len(tag)-1, 0)
+		}
+	}
+	t.Logf("%d times containerd could go to a mirror by itself", direct)
+	if direct < 100 {
+		t.Error("that is too little to say much")
+	}
+}
+
+func TestContainerdWithoutTheResolver(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		sets        []mirror.Set
+		image       string
+		digest, tag string
+	}{
+		"a whole registry":                         {[]mirror.Set{tag("quay.io", "m.io/x", "n.io:5000")}, "quay.io/a/b", resolver + " m.io/x/a/b n.io:5000/a/b quay.io/a/b", resolver + " m.io/x/a/b n.io:5000/a/b quay.io/a/b"},
+		"a whole registry by digest":               {[]mirror.Set{digest("quay.io", "m.io/x")}, "quay.io/a/b", resolver + " m.io/x/a/b quay.io/a/b", resolver + " quay.io/a/b"},
+		"another repository has a mirror":          {[]mirror.Set{tag("quay.io/a", "m.io")}, "quay.io/c/b", resolver + " quay.io/c/b", resolver + " quay.io/c/b"},
+		"the source must not be contacted":         {[]mirror.Set{never(tag("quay.io", "m.io"))}, "quay.io/a", resolver + " m.io/a", resolver + " m.io/a"},
+		"another repository must not be":           {[]mirror.Set{never(tag("quay.io/a", "m.io"))}, "quay.io/c", resolver, resolver},
+		"Docker Hub":                               {[]mirror.Set{tag("docker.io", "m.io/hub")}, "nginx", resolver + " m.io/hub/library/nginx registry-1.docker.io/library/nginx", resolver + " m.io/hub/library/nginx registry-1.docker.io/library/nginx"},
+		"a wildcard":                               {[]mirror.Set{tag("*.example.com", "m.io")}, "a.example.com/b", resolver + " a.example.com/b", resolver + " a.example.com/b"},
+		"a wildcard that forbids":                  {[]mirror.Set{never(tag("*.example.com", "m.io"))}, "a.example.com/b", resolver, resolver},
+		"no rule":                                  {[]mirror.Set{tag("quay.io", "m.io")}, "ghcr.io/b", "ghcr.io/b", "ghcr.io/b"},
+		"Docker Hub without a rule":                {nil, "nginx", "registry-1.docker.io/library/nginx", "registry-1.docker.io/library/nginx"},
+		"the default port of a forbidden registry": {[]mirror.Set{never(tag("quay.io", "m.io"))}, "quay.io:443/a", resolver + " m.io/a", resolver + " m.io/a"},
+		"a name that starts with http":             {[]mirror.Set{tag("httpd.io", "https-cache.io/x")}, "httpd.io/a", resolver + " https-cache.io/x/a httpd.io/a", resolver + " https-cache.io/x/a httpd.io/a"},
+		"a mirror whose path ends in v2":           {[]mirror.Set{tag("quay.io", "m.io/x/v2")}, "quay.io/a", resolver + " m.io/x/v2/a quay.io/a", resolver + " m.io/x/v2/a quay.io/a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			merged, _ := mirror.Merge(c.sets)
+			rules, err := mirror.NewRules(merged)
+			if err != nil {
+				t.Fatal(err)
+			}
+			image, err := mirror.ParseReference(c.image)
+			if err != nil {
+				t.Fatal(err)
+			}
+			digest, tag := newContainerd(t, rules).places(t, image)
+			if got := strings.Join(digest, " "); got != c.digest {
+				t.Errorf("by digest: %s, not %s", got, c.digest)
+			}
+			if got := strings.Join(tag, " "); got != c.tag {
+				t.Errorf("by tag: %s, not %s", got, c.tag)
+			}
+		})
+	}
+}
+
+// TestContainerdFindsTheFolder is most worth on Windows, where folders are named differently: go test -c, and run it there.
+func TestContainerdFindsTheFolder(t *testing.T) {
+	t.Parallel()
+	names := []string{"quay.io", "quay.io:5000", "localhost:5000", "10.1.2.180", "10.1.2.1:80", "docker.io", "xn--bcher-kva.example:65535"}
+	if runtime.GOOS == "windows" {
+		names = append(names, "[fd00::1]:5000", "[fd00::1]", "[::1]", "[1::]")
+	}
+	for _, name := range names {
+		merged, _ := mirror.Merge([]mirror.Set{tag(name, "m.io")})
+		rules, err := mirror.NewRules(merged)
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest, _ := newContainerd(t, rules).places(t, mirror.Reference{Host: name, Repository: "a"})
+		if digest[0] != resolver {
+			t.Errorf("%s is asked at %v", name, digest)
+		}
+	}
+}
+
+func digest(source string, mirrors ...string) mirror.Set {
+	set := tag(source, mirrors...)
+	set.Kind = contract.PullByDigest
+	return set
+}
+
+func addresses(pulls []mirror.Pull) []string {
+	var all []string
+	for _, p := range pulls {
+		all = append(all, p.Address()+"/"+p.Repository)
+	}
+	return all
+}
+
+// inOrder says whether some is part of all, in its order.
+func inOrder(some, all []string) bool {
+	from := -1
+	for _, s := range some {
+		next := slices.Index(all, s)
+		if next <= from {
+			return false
+		}
+		from = next
+	}
+	return true
+}

@@ -1,0 +1,182 @@
+package conformance_test
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/BurntSushi/toml"
+	"go.podman.io/image/v5/docker/reference"
+	"go.podman.io/image/v5/pkg/sysregistriesv2"
+	"go.podman.io/image/v5/types"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/mirror"
+)
+
+// linux is a Linux node with a registries.conf.
+type linux struct{ system *types.SystemContext }
+
+// newLinux writes the objects as OpenShift's machine-config-operator does for Linux nodes: one registry for each source, whose mirrors are for one kind
+// of pull each, and which is blocked if one object says that it must not be contacted. Entries that have no mirror but the source do not count.
+func newLinux(t *testing.T, sets []mirror.Set) linux {
+	t.Helper()
+	registries := map[string]*sysregistriesv2.Registry{}
+	for kind, from := range map[contract.PullKind]string{contract.PullByDigest: sysregistriesv2.MirrorByDigestOnly, contract.PullByTag: sysregistriesv2.MirrorByTagOnly} {
+		lists := map[string][][]string{}
+		for _, set := range sets {
+			if set.Kind != kind || !slices.ContainsFunc(set.Mirrors, func(m string) bool { return m != set.Source }) {
+				continue
+			}
+			lists[set.Source] = append(lists[set.Source], set.Mirrors)
+			r := registries[set.Source]
+			if r == nil {
+				r = &sysregistriesv2.Registry{}
+				registries[set.Source] = r
+				if strings.HasPrefix(set.Source, "*.") {
+					r.Prefix = set.Source
+				} else {
+					r.Location = set.Source
+				}
+			}
+			r.Blocked = r.Blocked || set.Policy == mirror.NeverContactSource
+		}
+		for source, all := range lists {
+			for _, m := range mergeAsLinux(source, all) {
+				registries[source].Mirrors = append(registries[source].Mirrors, sysregistriesv2.Endpoint{Location: m, PullFromMirror: from})
+			}
+		}
+	}
+	var file sysregistriesv2.V2RegistriesConf
+	for _, source := range slices.Sorted(maps.Keys(registries)) {
+		file.Registries = append(file.Registries, *registries[source])
+	}
+	var text bytes.Buffer
+	if err := toml.NewEncoder(&text).Encode(file); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	node := linux{&types.SystemContext{SystemRegistriesConfPath: filepath.Join(dir, "registries.conf"), SystemRegistriesConfDirPath: filepath.Join(dir, "none")}}
+	if err := os.WriteFile(node.system.SystemRegistriesConfPath, text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sysregistriesv2.TryUpdatingCache(node.system); err != nil {
+		t.Fatalf("%v in\n%s", err, text.String())
+	}
+	return node
+}
+
+// mergeAsLinux merges lists of mirrors by the same rule as the product, written another way: a relation, from which what has no predecessor is taken. Those
+// that lose their last predecessor together line up by name; if all have one, the first by name is taken. The source follows each list that
+// does not have it, and is not written if it comes out last.
+func mergeAsLinux(source string, lists [][]string) []string {
+	before := map[string]map[string]bool{}
+	for _, list := range lists {
+		if !slices.Contains(list, source) {
+			list = append(slices.Clone(list), source)
+		}
+		for i, name := range list {
+			if before[name] == nil {
+				before[name] = map[string]bool{}
+			}
+			if i > 0 {
+				before[name][list[i-1]] = true
+			}
+		}
+	}
+	var queue, result []string
+	take := func() {
+		for _, name := range slices.Sorted(maps.Keys(before)) {
+			if len(before[name]) == 0 && !slices.Contains(queue, name) {
+				queue = append(queue, name)
+			}
+		}
+	}
+	take()
+	for len(before) > 0 {
+		if len(queue) == 0 {
+			queue = append(queue, slices.Min(slices.Collect(maps.Keys(before))))
+		}
+		name := queue[0]
+		queue = queue[1:]
+		result = append(result, name)
+		delete(before, name)
+		for _, others := range before {
+			delete(others, name)
+		}
+		take()
+	}
+	if result[len(result)-1] == source {
+		result = result[:len(result)-1]
+	}
+	return result
+}
+
+// answer is what a node does with an image.
+type answer struct {
+	// places in order, as host/repository.
+	places []string
+	// port says that a source without a port was taken for one of the places that have one.
+	port bool
+	// prefix is the source whose rule was used.
+	prefix string
+	// refused says why nothing is pulled at all.
+	refused error
+}
+
+// sources asks as containers/image does before a pull: for the sources of the image, of which those in a blocked registry are passed over. (docker_client.go of
+// image/v5: newDockerClient refuses a blocked registry, for mirrors as for sources.)
+func (l linux) sources(t *testing.T, name string, kind contract.PullKind) answer {
+	t.Helper()
+	named := parse(t, name, kind)
+	registry, err := sysregistriesv2.FindRegistry(l.system, named.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if registry == nil {
+		return answer{places: []string{named.Name()}}
+	}
+	a := answer{prefix: registry.Prefix}
+	pulls, err := registry.PullSourcesFromReference(named)
+	if err != nil {
+		a.refused = err
+		return a
+	}
+	for _, pull := range pulls {
+		at, err := sysregistriesv2.FindRegistry(l.system, pull.Reference.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		place := pull.Reference.Name()
+		if at == nil || !at.Blocked {
+			a.places = append(a.places, place)
+		}
+		a.port = a.port || at != nil && otherPort(at.Prefix, place)
+	}
+	return a
+}
+
+// otherPort says whether a source, which is no wildcard, matches a name of another registry: one with a port.
+func otherPort(prefix, name string) bool {
+	source, _, _ := strings.Cut(prefix, "/")
+	host, _, _ := strings.Cut(name, "/")
+	return !strings.HasPrefix(prefix, "*.") && source != host
+}
+
+func parse(t *testing.T, name string, kind contract.PullKind) reference.Named {
+	t.Helper()
+	if kind == contract.PullByDigest {
+		name += "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	} else {
+		name += ":1.0"
+	}
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return named
+}
