@@ -40,8 +40,8 @@ keeps the node as the published services manifest says.
 
 answers what each host is doing, why it waits, and what to do about it.
 
-Environment: WATCH_NAMESPACE (the operator's namespace), POD_NAME (its identity as a leader), and for the nodes' logs
-SERVICES_LOG_FILE_SIZE, SERVICES_LOG_FILE_AGE, SERVICES_LOG_FLUSH_INTERVAL.`,
+Environment: WATCH_NAMESPACE (the operator's namespace), POD_NAME (its identity as a leader), OPERATOR_CONDITION_NAME (where OLM wants to be
+told whether an upgrade is safe), and for the nodes' logs SERVICES_LOG_FILE_SIZE, SERVICES_LOG_FILE_AGE, SERVICES_LOG_FLUSH_INTERVAL.`,
 		Version: version.Version(), Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {
 			o.namespace, o.pod = valueOr(o.environment, "WATCH_NAMESPACE", contract.OperatorNamespace), valueOr(o.environment, "POD_NAME", "")

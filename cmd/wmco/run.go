@@ -152,7 +152,9 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace), ServiceNetwork: serviceNetwork}),
 		source.Setup(mgr, o.namespace),
-		settings.Setup(mgr, settings.Options{Namespace: o.namespace, Keys: keys, Desired: desired}),
+		settings.Setup(mgr, settings.Options{
+			Namespace: o.namespace, Keys: keys, Desired: desired, OperatorCondition: valueOr(o.environment, "OPERATOR_CONDITION_NAME", ""),
+		}),
 		instance.Setup(mgr, lifecycle.Options{
 			Client: mgr.GetClient(), Pods: clients, Dialer: sshhost.New(sshhost.Options{}), Payload: directory, Desired: desired,
 			Keys: keys, Tokens: instance.BootstrapToken{Client: clients}, Now: time.Now, Namespace: o.namespace, Origins: origins,

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -21,7 +22,12 @@ type Facts struct {
 	Rejected  []inventory.Rejected
 	// DesiredVersion is empty while nothing is published.
 	DesiredVersion string
-	Generation     int64
+	// Refused is what settings ask for and nodes don't get. Kubelet is the part of kubelet's configuration that is in force, or nil. Both are known once
+	// something is published in this process: until then what the status says of them stays.
+	Refused    []*contract.Problem
+	Kubelet    []byte
+	Known      bool
+	Generation int64
 }
 
 // Reasons of conditions that are no host's.
@@ -34,11 +40,14 @@ const (
 	// reasonHosts: an attempt on a host failed. reasonEntries: no host fails, but an entry is not understood.
 	reasonHosts   = "HostsFailing"
 	reasonEntries = "EntriesRejected"
+	// reasonSettings: no host fails and no entry is refused, but a setting is not followed.
+	reasonSettings = "SettingsRejected"
 )
 
 // What a status holds of long lists.
 const (
 	maxRejected       = 20
+	maxMessage        = 1000
 	maxNamedInMessage = 5
 )
 
@@ -51,14 +60,48 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 			Key: r.Key, Code: fmt.Sprintf("W%d", r.Problem.Reason.Number()), Message: r.Problem.Detail + ". " + r.Problem.Reason.Fix(),
 		})
 	}
+	accepted(status, f)
 	busy, failing := count(&status.Instances, f.Instances)
 	available(status, f)
 	set(status, f, v1alpha1.ConditionUpgradeable, len(busy) == 0 && len(f.Lacks) == 0, reasonSafe, reasonNotSafe, upgradeMessage(busy, f.Lacks))
 	why := reasonHosts
-	if len(failing) == 0 {
+	switch {
+	case len(failing) == 0 && len(f.Rejected) > 0:
 		why = reasonEntries
+	case len(failing) == 0:
+		why = reasonSettings
 	}
-	set(status, f, v1alpha1.ConditionDegraded, len(failing)+len(f.Rejected) > 0, why, reasonAsExpected, degradedMessage(failing, f.Rejected))
+	degraded := len(failing)+len(f.Rejected)+len(status.RejectedSettings) > 0
+	set(status, f, v1alpha1.ConditionDegraded, degraded, why, reasonAsExpected, degradedMessage(failing, f.Rejected, len(status.RejectedSettings)))
+}
+
+// accepted says what of the settings is in force.
+func accepted(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
+	if !f.Known {
+		return
+	}
+	status.RejectedSettings, status.Kubelet.AcceptedConfig = nil, nil
+	if len(f.Kubelet) > 0 {
+		status.Kubelet.AcceptedConfig = &runtime.RawExtension{Raw: f.Kubelet}
+	}
+	words := make([]string, 0, len(f.Refused))
+	for _, p := range f.Refused {
+		words = append(words, p.Error())
+		if len(status.RejectedSettings) < maxRejected {
+			status.RejectedSettings = append(status.RejectedSettings, v1alpha1.RejectedSetting{
+				Code: fmt.Sprintf("W%d", p.Reason.Number()), Message: p.Detail + ". " + p.Reason.Fix(),
+			})
+		}
+	}
+	if len(words) == 0 {
+		set(status, f, v1alpha1.ConditionAccepted, true, reasonAsExpected, "", "nodes get everything that the settings ask for")
+		return
+	}
+	message := strings.Join(words, "; ")
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "") + "… (see status.rejectedSettings)"
+	}
+	set(status, f, v1alpha1.ConditionAccepted, false, "", string(f.Refused[0].Reason), message)
 }
 
 func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
@@ -120,13 +163,16 @@ func upgradeMessage(busy []string, lacks []*contract.Problem) string {
 	return "no host is on its way in, out or to another version"
 }
 
-func degradedMessage(failing []string, rejected []inventory.Rejected) string {
+func degradedMessage(failing []string, rejected []inventory.Rejected, settings int) string {
 	var words []string
 	if len(failing) > 0 {
 		words = append(words, fmt.Sprintf("%d hosts fail: %s (see kubectl get wininst)", len(failing), some(failing)))
 	}
 	if len(rejected) > 0 {
 		words = append(words, fmt.Sprintf("%d entries of %s are not understood (see status.rejectedEntries)", len(rejected), contract.InstancesConfigMap))
+	}
+	if settings > 0 {
+		words = append(words, fmt.Sprintf("%d settings are not followed (see status.rejectedSettings)", settings))
 	}
 	if len(words) == 0 {
 		return "no host fails"

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,13 +31,19 @@ type Options struct {
 	Namespace string
 	Keys      lifecycle.Keys
 	Desired   Desired
+	// OperatorCondition is the name of the object in which OLM wants to be told whether the operator may be upgraded, or empty without OLM.
+	OperatorCondition string
+	// Events tells what goes wrong with it; the manager's recorder when nil.
+	Events events.EventRecorder
 }
 
 // Desired tells the published desired state, or every problem that keeps it from being published.
 type Desired interface {
 	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
 	Problems() []*contract.Problem
-	// Changed delivers whenever the two answer otherwise than before.
+	// Published is what was published last, whether or not there are problems now.
+	Published() (blueprint.Desired, bool)
+	// Changed delivers whenever they answer otherwise than before.
 	Changed() <-chan event.GenericEvent
 }
 
@@ -44,11 +51,16 @@ type Desired interface {
 type Reconciler struct {
 	Options
 	client client.Client
+	// live reads past the cache: the operator may get its OperatorCondition, and neither list nor watch any.
+	live client.Reader
 }
 
 // Setup adds the controller to a manager.
 func Setup(mgr ctrl.Manager, options Options) error {
-	r := &Reconciler{Options: options, client: mgr.GetClient()}
+	if options.Events == nil {
+		options.Events = mgr.GetEventRecorder(contract.OperatorServiceAccount)
+	}
+	r := &Reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader()}
 	one := func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: contract.MachineConfigObject}}}
 	}
@@ -57,7 +69,7 @@ func Setup(mgr ctrl.Manager, options Options) error {
 		For(&v1alpha1.WindowsMachineConfig{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.WindowsInstance{}, enqueue, builder.WithPredicates(counted())).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(inNamespace(options.Namespace))).
-		Watches(&corev1.Secret{}, enqueue).
+		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(inNamespace(options.Namespace), named(contract.PrivateKeySecret))).
 		WatchesRawSource(source.Channel(options.Desired.Changed(), enqueue)).
 		WatchesRawSource(source.Channel(start(), handler.TypedEnqueueRequestsFromMapFunc(one))).
 		Complete(r)
@@ -74,6 +86,10 @@ func counted() predicate.Predicate {
 		instance, okNew := e.ObjectNew.(*v1alpha1.WindowsInstance)
 		return okOld && okNew && state(old) != state(instance)
 	}}
+}
+
+func named(name string) predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name })
 }
 
 func inNamespace(namespace string) predicate.Predicate {
@@ -113,7 +129,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 			return ctrl.Result{}, fmt.Errorf("saving the status: %w", err)
 		}
 	}
-	return ctrl.Result{}, nil
+	if err = r.tellOLM(ctx, config.Status); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: r.again()}, nil
 }
 
 func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
@@ -128,6 +147,9 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 	facts.Lacks = append(facts.Lacks, r.Desired.Problems()...)
 	if desired, _, err := r.Desired.Current(ctx); err == nil {
 		facts.DesiredVersion = desired.Version
+	}
+	if desired, ok := r.Desired.Published(); ok {
+		facts.Known, facts.Refused, facts.Kubelet = true, desired.Rejected, desired.KubeletFragment
 	}
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, instances, client.InNamespace(r.Namespace)); err != nil {

@@ -9,9 +9,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -27,20 +29,22 @@ import (
 // rig is a Reconciler with what it asks scripted, and an API server whose writes are counted.
 type rig struct {
 	*Reconciler
-	api      client.WithWatch
-	key      error
-	current  error
-	problems []*contract.Problem
-	writes   int
-	broken   error
+	api       client.WithWatch
+	key       error
+	current   error
+	problems  []*contract.Problem
+	published blueprint.Desired
+	writes    int
+	broken    error
 }
 
 func (r *rig) PrivateKey(context.Context) (lifecycle.Key, error) { return lifecycle.Key{}, r.key }
 func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
 	return blueprint.Desired{Version: "1-x"}, blueprint.Facts{}, r.current
 }
-func (r *rig) Problems() []*contract.Problem      { return r.problems }
-func (r *rig) Changed() <-chan event.GenericEvent { return nil }
+func (r *rig) Published() (blueprint.Desired, bool) { return r.published, r.published.Version != "" }
+func (r *rig) Problems() []*contract.Problem        { return r.problems }
+func (r *rig) Changed() <-chan event.GenericEvent   { return nil }
 
 func newRig(t *testing.T, objects ...client.Object) *rig {
 	t.Helper()
@@ -48,6 +52,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
+	scheme.AddKnownTypeWithName(operatorConditionKind(), &unstructured.Unstructured{})
 	r := &rig{}
 	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.WindowsMachineConfig{}).
 		WithInterceptorFuncs(interceptor.Funcs{
@@ -59,7 +64,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 				return c.SubResource(sub).Patch(ctx, o, patch, options...)
 			},
 		}).Build()
-	r.Reconciler = &Reconciler{Options: Options{Namespace: "ns", Keys: r, Desired: r}, client: r.api}
+	r.Reconciler = &Reconciler{Options: Options{Namespace: "ns", Keys: r, Desired: r, Events: events.NewFakeRecorder(10)}, client: r.api, live: r.api}
 	return r
 }
 
@@ -170,5 +175,38 @@ func TestOnlyWhatIsCountedWakesIt(t *testing.T) {
 				t.Errorf("wakes = %v", got)
 			}
 		})
+	}
+}
+
+func TestWhatNodesDoNotGetIsListed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.published = blueprint.Desired{Version: "1-x", KubeletFragment: []byte(`{"maxPods":60}`), Rejected: []*contract.Problem{
+		contract.NewProblem(contract.ReasonMirrorRejected, "a mirror"), contract.NewProblem(contract.ReasonKubeletConfigRefused, "a field"),
+	}}
+	r.reconcile(t)
+	config := r.reconcile(t)
+	c := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionAccepted)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != "MirrorRejected" {
+		t.Errorf("accepted is %+v", c)
+	}
+	if d := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionDegraded); d == nil || d.Reason != "SettingsRejected" {
+		t.Errorf("degraded is %+v", d)
+	}
+	if all := config.Status.RejectedSettings; len(all) != 2 || all[0].Code != "W908" || all[1].Code != "W913" {
+		t.Errorf("listed are %v", all)
+	}
+	if k := config.Status.Kubelet.AcceptedConfig; k == nil || string(k.Raw) != `{"maxPods":60}` {
+		t.Errorf("accepted is %v", k)
+	}
+
+	r.published = blueprint.Desired{} // another operator, which has published nothing yet
+	if again := r.reconcile(t); again.Status.Kubelet.AcceptedConfig == nil || len(again.Status.RejectedSettings) != 2 {
+		t.Errorf("it is forgotten: %+v", again.Status)
+	}
+	r.published = blueprint.Desired{Version: "1-y"}
+	config = r.reconcile(t)
+	if !meta.IsStatusConditionTrue(config.Status.Conditions, v1alpha1.ConditionAccepted) || config.Status.Kubelet.AcceptedConfig != nil || len(config.Status.RejectedSettings) > 0 {
+		t.Errorf("what is mended stays: %+v", config.Status)
 	}
 }

@@ -1,0 +1,94 @@
+package settings
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+)
+
+// eventOperatorCondition: OLM could not be told whether an upgrade is safe.
+const eventOperatorCondition = "OperatorConditionError"
+
+// lookAgain is how often the OperatorCondition is read when nothing else happens, since it can't be watched.
+const lookAgain = 10 * time.Minute
+
+// again is when to look without a cause.
+func (r *Reconciler) again() time.Duration {
+	if r.OperatorCondition == "" {
+		return 0
+	}
+	return lookAgain
+}
+
+// operatorConditionKind is OLM's; its Go types are not among our modules.
+func operatorConditionKind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "operators.coreos.com", Version: "v2", Kind: "OperatorCondition"}
+}
+
+// tellOLM copies the condition Upgradeable into the OperatorCondition that OLM made for this operator, if it differs there. OLM gives the operator the right to
+// that one object. Whatever else is in it stays.
+func (r *Reconciler) tellOLM(ctx context.Context, status v1alpha1.WindowsMachineConfigStatus) error {
+	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUpgradeable)
+	if r.OperatorCondition == "" || condition == nil {
+		return nil
+	}
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(operatorConditionKind())
+	object.SetNamespace(r.Namespace)
+	object.SetName(r.OperatorCondition)
+	err := r.live.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.OperatorCondition}, object)
+	if err == nil {
+		err = r.saveCondition(ctx, object, *condition)
+	}
+	if apierrors.IsConflict(err) {
+		return fmt.Errorf("telling OLM whether an upgrade is safe: %w", err) // it is read again
+	}
+	if err != nil {
+		r.Events.Eventf(object, nil, corev1.EventTypeWarning, eventOperatorCondition, "Tell", "OLM could not be told whether an upgrade is safe: %v", err)
+		return fmt.Errorf("telling OLM whether an upgrade is safe: %w", err)
+	}
+	return nil
+}
+
+func (r *Reconciler) saveCondition(ctx context.Context, object *unstructured.Unstructured, condition metav1.Condition) error {
+	var known struct {
+		Spec struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"spec"`
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &known); err != nil {
+		return fmt.Errorf("reading OperatorCondition %s: %w", r.OperatorCondition, err)
+	}
+	said := metav1.Condition{Type: condition.Type, Status: condition.Status, Reason: condition.Reason, Message: condition.Message}
+	if !meta.SetStatusCondition(&known.Spec.Conditions, said) {
+		return nil
+	}
+	list := make([]any, len(known.Spec.Conditions))
+	for i := range known.Spec.Conditions {
+		one, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&known.Spec.Conditions[i])
+		if err != nil {
+			return fmt.Errorf("writing a condition: %w", err)
+		}
+		list[i] = one
+	}
+	if err := unstructured.SetNestedSlice(object.Object, list, "spec", "conditions"); err != nil {
+		return fmt.Errorf("writing the conditions of OperatorCondition %s: %w", r.OperatorCondition, err)
+	}
+	if err := r.client.Update(ctx, object); err != nil {
+		return fmt.Errorf("saving OperatorCondition %s: %w", r.OperatorCondition, err)
+	}
+	logf.FromContext(ctx).Info("OLM is told whether an upgrade is safe", "upgradeable", condition.Status, "reason", condition.Reason)
+	return nil
+}
