@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -18,6 +19,10 @@ func main() {
 	defer stop()
 	if err := newCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "winlab:", err)
+		code := interface{ ExitCode() int }(nil)
+		if errors.As(err, &code) {
+			os.Exit(code.ExitCode())
+		}
 		os.Exit(1)
 	}
 }
@@ -36,6 +41,6 @@ minutes; afterwards a lab starts within seconds. Several labs can run at once, a
   winlab bench join --operator out/bin/wmco        measure`,
 		Version: version.Version(), SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(newDemo(), newHosts(), newBench(), newPrepare())
+	root.AddCommand(newDemo(), newHosts(), newBench(), newPrepare(), newWine())
 	return root
 }

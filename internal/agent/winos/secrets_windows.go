@@ -109,8 +109,35 @@ func (secrets) Restrict(path string) error {
 			return windows.SetNamedSecurityInfo(verbatim(path), windows.SE_FILE_OBJECT, parts, owner, nil, list, nil)
 		})
 	}
+	if err == nil {
+		err = kept(path, descriptor)
+	}
 	runtime.KeepAlive(descriptor)
 	return fail(err, "%s", doing)
+}
+
+// kept looks whether the new rights hold. Wine takes the change and forgets it; it heeds one that is made through a handle.
+func kept(path string, descriptor *windows.SECURITY_DESCRIPTOR) error {
+	info, err := files{}.Stat(path)
+	if err != nil || info.Access == AccessAdministrators {
+		return err
+	}
+	name, err := systemPath(path)
+	if err != nil {
+		return err
+	}
+	h, err := windows.CreateFile(name, windows.WRITE_DAC|windows.WRITE_OWNER, shareAll, nil, windows.OPEN_EXISTING, windows.FILE_FLAG_BACKUP_SEMANTICS, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = windows.CloseHandle(h) }()
+	if err = windows.SetKernelObjectSecurity(h, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION, descriptor); err != nil {
+		return err
+	}
+	if info, err = (files{}).Stat(path); err == nil && info.Access != AccessAdministrators {
+		err = fmt.Errorf("the change was not kept: %w", ErrDenied)
+	}
+	return err
 }
 
 // asOwner runs work with the privileges that let administrators take over and restore what belongs to others. They are ours anyway, but off by

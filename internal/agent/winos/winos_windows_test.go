@@ -23,7 +23,7 @@ import (
 func TestConformance(t *testing.T) {
 	winostest.Run(t, func(t *testing.T) winostest.Fixture {
 		t.Helper()
-		fixture := winostest.Fixture{Host: winos.New(), Scratch: newDir(t), InstallService: installService, Listen: listen}
+		fixture := winostest.Fixture{Host: winos.New(), Scratch: newDir(t), InstallService: installService, Listen: listen, AppendAs: appendAs}
 		if onWine() {
 			fixture.Cannot = wineCannot()
 		}
@@ -40,6 +40,7 @@ func wineCannot() map[winostest.Ability]string {
 		winostest.CaseInsensitive:    "a rename that only changes case does nothing",
 		winostest.HNS:                "it has no host network service",
 		winostest.Features:           "it has no DISM API",
+		winostest.Routing:            "its IP helper has no functions that change routes",
 	}
 }
 
@@ -130,6 +131,22 @@ func (s service) Execute(_ []string, requests <-chan svc.ChangeRequest, status c
 				status <- svc.Status{State: svc.StopPending, WaitHint: 2000}
 				return false, 0
 			}
+		}
+	}
+}
+
+// appendAs opens a file as Go programs open their logs.
+func appendAs(t *testing.T, path string) func(line string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return func(line string) {
+		t.Helper()
+		if _, err := f.WriteString(line); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/windows-nodes/wmco/lab/wine"
+)
+
+func newWine() *cobra.Command {
+	command := &cobra.Command{Use: "wine", Short: "Run real Windows programs, under Wine"}
+	command.AddCommand(newWineRun())
+	return command
+}
+
+func newWineRun() *cobra.Command {
+	var timeout time.Duration
+	command := &cobra.Command{
+		Use:   "run [flags] <program.exe> [arguments]",
+		Short: "Run one Windows program on a host of its own",
+		Long: `run makes a Windows host of Wine, runs the program on it, and removes the host. It ends with the program's exit code. A folder testdata in the
+working directory comes along, so that it serves Go's tests: GOOS=windows go test -exec "winlab wine run" ./internal/agent/winos`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(command *cobra.Command, arguments []string) error {
+			ctx, cancel := context.WithTimeout(command.Context(), timeout)
+			defer cancel()
+			template, err := wine.Prepare(ctx, wine.Options{Progress: command.ErrOrStderr()})
+			if err != nil {
+				return err
+			}
+			code, err := template.RunOnce(ctx, wine.Once{
+				Path: arguments[0], Arguments: arguments[1:], TestData: "testdata",
+				Stdin: os.Stdin, Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(),
+			})
+			if err == nil && code != 0 {
+				err = exitError{code}
+			}
+			return err
+		},
+	}
+	command.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "kill the program after this time")
+	command.Flags().SetInterspersed(false)
+	return command
+}
+
+// exitError is a program's exit code, which becomes winlab's.
+type exitError struct{ code int }
+
+func (e exitError) Error() string { return fmt.Sprintf("the program ended with exit code %d", e.code) }
+
+// ExitCode is what winlab ends with.
+func (e exitError) ExitCode() int { return e.code }

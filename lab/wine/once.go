@@ -1,0 +1,47 @@
+//go:build linux
+
+package wine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Once is a Windows program of this machine to run on a host of its own.
+type Once struct {
+	// Path is the exe on this machine; TestData, if not empty, a directory that comes along as testdata in the working directory.
+	Path, TestData string
+	Arguments      []string
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+}
+
+// RunOnce makes a host, runs the program on it to its end, removes the host, and gives the exit code. A program that ctx ends is killed and gives a
+// *HungError; what it wrote until then was written.
+func (t *Template) RunOnce(ctx context.Context, once Once) (exitCode int, err error) {
+	m, err := t.Start(ctx, HostOptions{Hostname: "WIN-ONCE", Address: netip.AddrFrom4([4]byte{10, 33, 0, 2})})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	exe := Home + `\` + filepath.Base(once.Path)
+	if !strings.EqualFold(filepath.Ext(exe), ".exe") {
+		exe += ".exe"
+	}
+	if err = copyFile(once.Path, m.Path(exe), 0o700); err != nil {
+		return 0, fmt.Errorf("copying the program to the host: %w", err)
+	}
+	if once.TestData != "" {
+		if err = os.CopyFS(m.Path(Home+`\testdata`), os.DirFS(once.TestData)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return 0, fmt.Errorf("copying test data to the host: %w", err)
+		}
+	}
+	return m.Run(ctx, Command{Program: exe, Arguments: once.Arguments, Stdin: once.Stdin, Stdout: once.Stdout, Stderr: once.Stderr})
+}
