@@ -73,10 +73,16 @@ func (e Endpoint) check() error {
 	return nil
 }
 
+// windowsImages is the registry of Windows' base images and of the image that every pod needs.
+const windowsImages = "mcr.microsoft.com"
+
 // registries are all hosts that get a file of their own.
 func (r Rules) registries(endpoint Endpoint) map[string]bool {
 	all := map[string]bool{}
 	for _, e := range r.entries {
+		if e.source.wildcard {
+			all[windowsImages] = true // it must not suffer from what a wildcard says about all other hosts
+		}
 		if host := e.source.host; !e.source.wildcard {
 			all[host] = true
 			if _, _, hasPort, _ := splitPort(host); !hasPort && checkDirectory(location{host: host + defaultPort}) == nil {

@@ -115,6 +115,37 @@ func TestWhereAnImageIsPulledFrom(t *testing.T) {
 	}
 }
 
+// TestTheExampleOfTheDocuments is what docs/mirrors.md promises.
+func TestTheExampleOfTheDocuments(t *testing.T) {
+	t.Parallel()
+	merged, rejected := mirror.Merge([]mirror.Set{
+		{
+			Object: "ImageTagMirrorSet/team", Kind: contract.PullByTag, Source: "quay.io/team", Policy: mirror.NeverContactSource,
+			Mirrors: []string{"mirror.example.com:5000/copies/of-team", "backup.example.com/quay"},
+		},
+		{Object: "ImageTagMirrorSet/team", Kind: contract.PullByTag, Source: "*.build.example.com", Mirrors: []string{"mirror.example.com:5000/build"}},
+	})
+	rules, err := mirror.NewRules(merged)
+	if err != nil || rejected != nil {
+		t.Fatal(err, rejected)
+	}
+	for name, want := range map[string]string{
+		"quay.io/team/app:1.2":           "mirror.example.com:5000/copies/of-team/app backup.example.com/quay/app",
+		"quay.io/team/app" + someDigest:  "",
+		"quay.io/teams/app:1.2":          "quay.io/teams/app!",
+		"quay.io/other:1":                "quay.io/other!",
+		"eu.build.example.com/nightly:3": "mirror.example.com:5000/build/nightly eu.build.example.com/nightly!",
+	} {
+		image, err := mirror.ParseReference(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := places(rules.Sources(image)); got != want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 func TestNamesThatGetTooLongArePassedOver(t *testing.T) {
 	t.Parallel()
 	rules := rulesOf(t, "tag quay.io m.io/"+strings.Repeat("a", 200)+" n.io")
