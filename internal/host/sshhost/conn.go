@@ -29,6 +29,8 @@ type conn struct {
 	address string
 	hostKey string
 	options Options
+	// announced are the host keys that the host says it has.
+	announced *announcement
 
 	// files is the one SFTP session, opened at the first need.
 	files *sftp.Client
@@ -44,7 +46,10 @@ type conn struct {
 	cause error
 }
 
-var _ host.Conn = (*conn)(nil)
+var (
+	_ host.Conn   = (*conn)(nil)
+	_ host.Prover = (*conn)(nil)
+)
 
 // Why a connection is gone, when it is not an error of the network.
 var (
@@ -53,8 +58,8 @@ var (
 	errSilent       = errors.New("nothing was heard of the host for too long")
 )
 
-func newConn(client *ssh.Client, w *wire, address, hostKey string, o Options) *conn {
-	c := &conn{client: client, wire: w, address: address, hostKey: hostKey, options: o, gone: make(chan struct{})}
+func newConn(client *ssh.Client, announced *announcement, w *wire, address, hostKey string, o Options) *conn {
+	c := &conn{client: client, announced: announced, wire: w, address: address, hostKey: hostKey, options: o, gone: make(chan struct{})}
 	c.start(func() {
 		err := client.Wait()
 		if broken := w.broken(); broken != nil {

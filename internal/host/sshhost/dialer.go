@@ -83,7 +83,7 @@ func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	client, err := d.handshake(ctx, w, address, check, &ssh.ClientConfig{
+	client, announced, err := d.handshake(ctx, w, address, check, &ssh.ClientConfig{
 		User:              target.User,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(signer)},
 		HostKeyCallback:   check.callback,
@@ -92,7 +92,7 @@ func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	return newConn(client, w, address, authorizedLine(check.seen()), d.options), nil
+	return newConn(client, announced, w, address, authorizedLine(check.seen()), d.options), nil
 }
 
 // connect opens the TCP connection.
@@ -115,7 +115,9 @@ func (d *Dialer) connect(ctx context.Context, address string) (*wire, error) {
 }
 
 // handshake logs in. The wire is closed when it fails.
-func (d *Dialer) handshake(ctx context.Context, w *wire, address string, check *hostKeyCheck, config *ssh.ClientConfig) (*ssh.Client, error) {
+func (d *Dialer) handshake(
+	ctx context.Context, w *wire, address string, check *hostKeyCheck, config *ssh.ClientConfig,
+) (*ssh.Client, *announcement, error) {
 	deadline := time.Now().Add(d.options.HandshakeTimeout)
 	// Closing is what ends a handshake that waits; the deadline does the same by itself.
 	stop := context.AfterFunc(ctx, func() { _ = w.Close() })
@@ -126,9 +128,10 @@ func (d *Dialer) handshake(ctx context.Context, w *wire, address string, check *
 		var channels <-chan ssh.NewChannel
 		var requests <-chan *ssh.Request
 		if conn, channels, requests, err = ssh.NewClientConn(w, address, config); err == nil {
-			client := ssh.NewClient(conn, channels, requests)
+			announced, rest := listen(requests)
+			client := ssh.NewClient(conn, channels, rest)
 			if err = w.SetDeadline(time.Time{}); err == nil && stop() {
-				return client, nil
+				return client, announced, nil
 			}
 		}
 	}
@@ -136,7 +139,7 @@ func (d *Dialer) handshake(ctx context.Context, w *wire, address string, check *
 	if ctx.Err() != nil {
 		err = os.ErrDeadlineExceeded // what broke the wire was us
 	}
-	return nil, interrupted(ctx, classifyHandshake(err, address, check))
+	return nil, nil, interrupted(ctx, classifyHandshake(err, address, check))
 }
 
 // classifyHandshake says why a handshake failed, by how far it came and whether the error is one of the wire or of the protocol.

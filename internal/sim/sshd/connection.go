@@ -40,7 +40,8 @@ func (s *Server) serve(ctx context.Context, w *wire) {
 	s.network.counters.authenticated.Add(1)
 	account, _ := s.account(conn.User())
 	c := &connection{server: s, account: account}
-	c.group.Go(func() { refuseAll(requests) })
+	s.announce(conn)
+	c.group.Go(func() { s.answer(conn, requests) })
 	for offered := range channels {
 		c.open(ctx, offered)
 	}
@@ -62,7 +63,9 @@ func (s *Server) config() *ssh.ServerConfig {
 			return nil, errRefused
 		},
 	}
-	config.AddHostKey(s.network.settings().HostKey)
+	for _, key := range s.network.settings().hostKeys() {
+		config.AddHostKey(key)
+	}
 	return config
 }
 
@@ -78,11 +81,15 @@ func (s *Server) account(login string) (Account, bool) {
 	return s.machine.Account(user)
 }
 
-// refuseAll answers global requests. Keepalives are among them: OpenSSH refuses those too, and the answer is what counts.
-func refuseAll(requests <-chan *ssh.Request) {
+// answer answers global requests. All but the one for proof of host keys are refused, keepalives, too, as OpenSSH does; the answer is what counts.
+func (s *Server) answer(conn *ssh.ServerConn, requests <-chan *ssh.Request) {
 	for r := range requests {
+		ok, payload := false, []byte(nil)
+		if r.Type == requestProve {
+			payload, ok = s.prove(conn, r.Payload)
+		}
 		if r.WantReply {
-			_ = r.Reply(false, nil)
+			_ = r.Reply(ok, payload)
 		}
 	}
 }

@@ -2,7 +2,10 @@ package sshd
 
 import (
 	"bytes"
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
 	"fmt"
 
 	"golang.org/x/crypto/ssh"
@@ -16,6 +19,18 @@ const AuthorizedKeysPath = `C:\ProgramData\ssh\administrators_authorized_keys`
 // NewHostKey makes an Ed25519 host key.
 func NewHostKey() (ssh.Signer, error) {
 	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, fmt.Errorf("making a host key: %w", err)
+	}
+	signer, err := ssh.NewSignerFromSigner(private)
+	if err != nil {
+		return nil, fmt.Errorf("making a host key: %w", err)
+	}
+	return signer, nil
+}
+
+func newECDSAHostKey() (ssh.Signer, error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("making a host key: %w", err)
 	}

@@ -230,7 +230,8 @@ func (h *host) dialAs(tb testing.TB, user string) (client *ssh.Client, shown str
 			shown = strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 			return nil
 		},
-		Timeout: 10 * time.Second,
+		HostKeyAlgorithms: []string{ssh.KeyAlgoED25519},
+		Timeout:           10 * time.Second,
 	})
 	if err == nil {
 		tb.Cleanup(func() { _ = client.Close() })

@@ -19,7 +19,7 @@ type Options struct {
 	Machine Machine
 	// Listen is the address and port, usually one of 127.0.0.0/8. Port 0 takes a free one and keeps it for good. Required.
 	Listen netip.AddrPort
-	// Settings to begin with. A nil HostKey makes an Ed25519 key.
+	// Settings to begin with. A nil HostKey makes an Ed25519 key, and nil FurtherHostKeys an ECDSA key.
 	Settings Settings
 }
 
@@ -49,6 +49,13 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 			return nil, err
 		}
 		o.Settings.HostKey = key
+	}
+	if o.Settings.FurtherHostKeys == nil {
+		key, err := newECDSAHostKey()
+		if err != nil {
+			return nil, err
+		}
+		o.Settings.FurtherHostKeys = []ssh.Signer{key}
 	}
 	down, err := o.Machine.WaitBoot(ctx)
 	if err != nil {

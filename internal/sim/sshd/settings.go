@@ -10,6 +10,9 @@ import (
 type Settings struct {
 	// HostKey is shown to new connections. Another one is what a reinstalled host, or another machine, would show. Never nil in a running server.
 	HostKey ssh.Signer
+	// FurtherHostKeys are shown to clients that know no type of key but theirs, and announced to those that logged in. One of HostKey's type is not used.
+	// Nil makes an ECDSA key, which every Windows host has; an empty slice is a host that has HostKey only.
+	FurtherHostKeys []ssh.Signer
 	// Latency is the delay of every byte on its way, in each direction. It does not limit throughput.
 	Latency time.Duration
 	// Bandwidth in bytes per second, for all connections together and for each direction by itself; 0 is unlimited.
@@ -30,11 +33,28 @@ type Faults struct {
 	Frozen bool
 	// HangExec lets no command come to its end.
 	HangExec bool
+	// HostKeys is what the host does about the further keys that it has.
+	HostKeys HostKeysFault
 	// Drop cuts connections.
 	Drop *Drop
 	// Corrupt damages what is written through SFTP.
 	Corrupt *Corrupt
 }
+
+// HostKeysFault is a way in which a host fails to say which host keys it has.
+type HostKeysFault string
+
+// Ways to fail.
+const (
+	// HostKeysSilent announces nothing, as servers do that are not OpenSSH, or older than 6.8.
+	HostKeysSilent HostKeysFault = "silent"
+	// HostKeysUnproven announces keys and refuses to prove them.
+	HostKeysUnproven HostKeysFault = "unproven"
+	// HostKeysForged proves keys with signatures by another key, as one does who announces somebody else's.
+	HostKeysForged HostKeysFault = "forged"
+	// HostKeysGarbled announces bytes that are no keys.
+	HostKeysGarbled HostKeysFault = "garbled"
+)
 
 // Drop cuts a connection with a reset.
 type Drop struct {

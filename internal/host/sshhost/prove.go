@@ -1,0 +1,207 @@
+package sshhost
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// The requests by which an OpenSSH server announces its host keys after a login, and proves that it has them: see the file PROTOCOL of OpenSSH,
+// section "hostkey update and rotation". Windows' server has had them from the beginning.
+const (
+	requestAnnounce = "hostkeys-00@openssh.com"
+	requestProve    = "hostkeys-prove-00@openssh.com"
+)
+
+// maxHostKeys is how many announced keys are looked at. A host has one for each type.
+const maxHostKeys = 16
+
+// announcement is the list of host keys that the peer sent, if it did. OpenSSH sends it once, before it answers anything else.
+type announcement struct {
+	flush chan chan struct{}
+
+	mu      sync.Mutex
+	payload []byte
+}
+
+// listen takes announcements out of the peer's requests and passes on the rest, until there are no more.
+func listen(requests <-chan *ssh.Request) (*announcement, <-chan *ssh.Request) {
+	a, rest := &announcement{flush: make(chan chan struct{})}, make(chan *ssh.Request)
+	go func() {
+		defer close(rest)
+		for {
+			select {
+			case r, more := <-requests:
+				if !more {
+					return
+				}
+				a.take(r, rest)
+			case done := <-a.flush:
+				for waiting := true; waiting; {
+					select {
+					case r, more := <-requests:
+						if !more {
+							close(done)
+							return
+						}
+						a.take(r, rest)
+					default:
+						waiting = false
+					}
+				}
+				close(done)
+			}
+		}
+	}()
+	return a, rest
+}
+
+func (a *announcement) take(r *ssh.Request, rest chan<- *ssh.Request) {
+	if r.Type != requestAnnounce {
+		rest <- r
+		return
+	}
+	a.mu.Lock()
+	a.payload = bytes.Clone(r.Payload)
+	a.mu.Unlock()
+	if r.WantReply {
+		_ = r.Reply(false, nil)
+	}
+}
+
+// keys are the announced keys of types that we know, best first and each once. The others are passed over, as OpenSSH's own client does.
+func (a *announcement) keys() []ssh.PublicKey {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var keys []ssh.PublicKey
+	for rest := a.payload; len(rest) > 0 && len(keys) < maxHostKeys; {
+		var next struct {
+			Key  []byte
+			Rest []byte `ssh:"rest"`
+		}
+		if ssh.Unmarshal(rest, &next) != nil {
+			break
+		}
+		rest = next.Rest
+		key, err := ssh.ParsePublicKey(next.Key)
+		if err == nil && rank(key) >= 0 && !slices.ContainsFunc(keys, func(k ssh.PublicKey) bool { return !different(k, key) }) {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortStableFunc(keys, func(a, b ssh.PublicKey) int { return rank(a) - rank(b) })
+	return keys
+}
+
+// rank orders types of host keys, the best first; less than zero is one that is not used.
+func rank(key ssh.PublicKey) int {
+	return slices.Index([]string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSA}, key.Type())
+}
+
+// ProveHostKeys is host.Prover. Keys that the host announces and does not prove are a *contract.Problem HostKeyUnproven: then somebody announces what is
+// not his. A key that it can prove with SHA-1 only is passed over.
+func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
+	defer cancel()
+	var proven []string
+	err := c.during(ctx, "asking for host keys", func() error {
+		// The answer to anything comes after the announcement, so that a host that has not announced by then never will.
+		if _, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil); err != nil {
+			return err
+		}
+		if err := c.hear(); err != nil {
+			return err
+		}
+		var err error
+		proven, err = c.prove(c.announced.keys())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return proven, nil
+}
+
+// hear returns when every request that came has been taken notice of.
+func (c *conn) hear() error {
+	done := make(chan struct{})
+	select {
+	case c.announced.flush <- done:
+	case <-c.gone:
+		return errClosed
+	}
+	select {
+	case <-done:
+		return nil
+	case <-c.gone:
+		return errClosed
+	}
+}
+
+// prove has the host sign each key that it did not show. The one that it showed is proven by the handshake.
+func (c *conn) prove(keys []ssh.PublicKey) (proven []string, err error) {
+	var asked []ssh.PublicKey
+	var request []byte
+	for _, key := range keys {
+		if authorizedLine(key) != c.hostKey {
+			asked = append(asked, key)
+			request = append(request, ssh.Marshal(struct{ Key []byte }{key.Marshal()})...)
+		}
+	}
+	signed := map[string]bool{}
+	if len(asked) > 0 {
+		ok, answer, err := c.client.SendRequest(requestProve, true, request)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, c.unproven("it refuses to")
+		}
+		if signed, err = c.verify(asked, answer); err != nil {
+			return nil, err
+		}
+	}
+	for _, key := range keys {
+		if line := authorizedLine(key); line == c.hostKey || signed[line] {
+			proven = append(proven, line)
+		}
+	}
+	return proven, nil
+}
+
+// verify checks an answer, which has one signature for each key that was asked about, in their order.
+func (c *conn) verify(asked []ssh.PublicKey, answer []byte) (map[string]bool, error) {
+	proven := map[string]bool{}
+	for _, key := range asked {
+		var next struct {
+			Signature []byte
+			Rest      []byte `ssh:"rest"`
+		}
+		var signature ssh.Signature
+		if ssh.Unmarshal(answer, &next) != nil || ssh.Unmarshal(next.Signature, &signature) != nil {
+			return nil, c.unproven("its answer can't be read")
+		}
+		answer = next.Rest
+		if signature.Format == ssh.KeyAlgoRSA {
+			continue // SHA-1, from a server of before 2019
+		}
+		data := ssh.Marshal(struct {
+			Request      string
+			Session, Key []byte
+		}{requestProve, c.client.SessionID(), key.Marshal()})
+		if err := key.Verify(data, &signature); err != nil {
+			return nil, c.unproven(fmt.Sprintf("the signature by %s is wrong", ssh.FingerprintSHA256(key)))
+		}
+		proven[authorizedLine(key)] = true
+	}
+	return proven, nil
+}
+
+func (c *conn) unproven(why string) error {
+	return contract.NewProblem(contract.ReasonHostKeyUnproven, "%s announces host keys and does not prove that it has them: %s", c.address, why)
+}
