@@ -114,7 +114,7 @@ func (s *site) publish(t *testing.T) {
 // login says whether a host lets a key in, and shows the host key of the user data.
 func login(host *fleet.Host, key ssh.Signer, hostKey ssh.PublicKey) error {
 	client, err := ssh.Dial("tcp", host.Address().String(), &ssh.ClientConfig{
-		User: "Administrator", Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, HostKeyCallback: ssh.FixedHostKey(hostKey), Timeout: 10 * time.Second,
+		User: "Administrator", Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, HostKeyCallback: ssh.FixedHostKey(hostKey), HostKeyAlgorithms: []string{hostKey.Type()}, Timeout: 10 * time.Second,
 	})
 	if err != nil {
 		return err
