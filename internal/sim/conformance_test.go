@@ -3,6 +3,7 @@ package sim_test
 import (
 	"context"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,17 @@ func TestAMachineIsAWindowsHost(t *testing.T) {
 				t.Helper()
 				_, err := m.CreateHNSNetwork(winos.HNSNetwork{Name: name, Subnet: subnet})
 				noError(t, err)
+			},
+			AppendAs: func(t *testing.T, path string) func(string) {
+				t.Helper()
+				f, err := m.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
+				noError(t, err)
+				t.Cleanup(func() { noError(t, f.Close()) })
+				return func(line string) {
+					t.Helper()
+					_, err := f.Write([]byte(line))
+					noError(t, err)
+				}
 			},
 			Reboot: func(t *testing.T) {
 				t.Helper()

@@ -17,6 +17,8 @@ type File struct {
 	path           string
 	owner          *owner
 	canRead, write bool
+	// appends says that each Write goes to the end, wherever that is by then.
+	appends bool
 
 	position sync.Mutex
 	offset   int64
@@ -47,6 +49,9 @@ func (v *volume) end(o *owner, kill bool) {
 		f.closeLocked()
 	}
 }
+
+// writeOnly is how a file is opened that is to be changed where it is.
+const writeOnly = os.O_WRONLY
 
 // opening says how to open a file.
 type opening struct {
@@ -114,9 +119,7 @@ func (how opening) allowed(n *node) error {
 
 func (v *volume) handle(n *node, path string, how opening) *File {
 	f := &File{volume: v, node: n, path: path, owner: how.owner, canRead: how.flag&os.O_WRONLY == 0, write: how.writes()}
-	if how.flag&os.O_APPEND != 0 {
-		f.offset = n.content.size
-	}
+	f.appends = how.flag&os.O_APPEND != 0
 	if f.write {
 		n.writers++
 		n.exclusive = how.exclusive
@@ -148,7 +151,12 @@ func (f *File) Read(p []byte) (int, error) {
 func (f *File) Write(p []byte) (int, error) {
 	f.position.Lock()
 	defer f.position.Unlock()
-	n, err := f.WriteAt(p, f.offset)
+	f.volume.mu.Lock()
+	defer f.volume.mu.Unlock()
+	if f.appends {
+		f.offset = f.node.content.size
+	}
+	n, err := f.writeLocked(p, f.offset)
 	f.offset += int64(n)
 	return n, err
 }
@@ -172,9 +180,13 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 
 // WriteAt is io.WriterAt. It writes what the disk has room for, and the rest is winos.ErrNoSpace; Close reports that again.
 func (f *File) WriteAt(p []byte, off int64) (int, error) {
+	f.volume.mu.Lock()
+	defer f.volume.mu.Unlock()
+	return f.writeLocked(p, off)
+}
+
+func (f *File) writeLocked(p []byte, off int64) (int, error) {
 	v := f.volume
-	v.mu.Lock()
-	defer v.mu.Unlock()
 	switch {
 	case f.closed:
 		return 0, f.wrap("write", fs.ErrClosed)

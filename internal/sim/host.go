@@ -20,7 +20,7 @@ func (m *Machine) hostFor(p *process) winos.Host {
 	f := face{m: m, p: p}
 	return winos.Host{
 		Services: serviceFace{f}, Files: fileFace{f}, Environment: environmentFace{f}, Trust: trustFace{f}, System: systemFace{f}, Network: networkFace{f},
-		Routes: routesFace{f}, Secrets: secretsFace{f},
+		Routes: routesFace{f}, Secrets: secretsFace{f}, Logs: logsFace{f},
 	}
 }
 

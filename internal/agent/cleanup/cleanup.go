@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -39,7 +40,7 @@ func Run(ctx context.Context, host winos.Host, where Where) (contract.CleanupAns
 	}
 	c := &cleaning{host: host, book: book, where: where, log: logr.FromContextOrDiscard(ctx), answer: contract.CleanupAnswer{Removed: []string{}}}
 	// From what acts by itself to what just lies there, and the ledger last.
-	for _, step := range []func(context.Context){c.services, c.networks, c.environment, c.certificates, c.hostname, c.files, c.exchange} {
+	for _, step := range []func(context.Context){c.services, c.networks, c.routes, c.environment, c.certificates, c.hostname, c.files, c.exchange} {
 		step(ctx)
 	}
 	return c.answer, nil
@@ -94,6 +95,23 @@ func (c *cleaning) networks(ctx context.Context) {
 		}
 		c.removed("network", name)
 	}
+}
+
+// routes takes ours away. Those that are left would be gone with the next boot.
+func (c *cleaning) routes(ctx context.Context) {
+	c.book.Routes = slices.DeleteFunc(c.book.Routes, func(text string) bool {
+		to, err := netip.ParseAddr(text)
+		if err == nil {
+			err = c.host.Routes.Remove(ctx, to)
+		}
+		if err != nil && !errors.Is(err, winos.ErrUnsupported) {
+			c.left("removing the route to %.40s: %w", text, err)
+			return false
+		}
+		c.removed("route to", text)
+		return true
+	})
+	c.save()
 }
 
 // environment puts back the variables that we changed.

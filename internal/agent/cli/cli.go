@@ -37,6 +37,8 @@ type Options struct {
 	RunService func(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error
 	// Running reports SERVICE_RUNNING when there is no RunService; nil ignores it.
 	Running func()
+	// PlainRegistries are host:port of registries on loopback addresses that the mirror resolver may speak to without TLS. For tests.
+	PlainRegistries []string
 	// Pace of the service; the zero value is right for production.
 	Pace tend.Pace
 }

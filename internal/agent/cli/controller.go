@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -14,10 +15,15 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/agent/identity"
+	"github.com/windows-nodes/wmco/internal/agent/keep"
+	"github.com/windows-nodes/wmco/internal/agent/layout"
 	"github.com/windows-nodes/wmco/internal/agent/ledger"
 	"github.com/windows-nodes/wmco/internal/agent/link"
 	"github.com/windows-nodes/wmco/internal/agent/logfile"
+	"github.com/windows-nodes/wmco/internal/agent/registry"
+	"github.com/windows-nodes/wmco/internal/agent/rotate"
 	"github.com/windows-nodes/wmco/internal/agent/tend"
+	"github.com/windows-nodes/wmco/internal/agent/vault"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -70,7 +76,7 @@ While the API server can't be reached, it goes on with the last manifest that it
 
 // run is the service: it says at once that it runs, because the service manager waits for that and nothing else, and tends until ctx ends.
 func (s *service) run(ctx context.Context, o Options, running func()) (err error) {
-	log, closeLog, err := s.logger(o)
+	log, err := s.logger(o)
 	if err != nil {
 		return err
 	}
@@ -78,9 +84,9 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 		if err != nil {
 			log.Error(err, "ended") // nobody sees a service's standard error
 		}
-		err = errors.Join(err, closeLog())
+		err = errors.Join(err, log.close())
 	}()
-	ctx = logr.NewContext(ctx, log)
+	ctx = logr.NewContext(ctx, log.Logger)
 	book, err := ledger.Open(o.Host.Files)
 	if err != nil {
 		return err
@@ -90,27 +96,52 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	}
 	running()
 	log.Info("started", "version", o.Version, "node", book.NodeName)
+	// An older daemon may have made fewer. What can't be made is missed, and said, where it is needed.
+	if err := errors.Join(book.Tidy(), layout.Ensure(o.Host.Files, book, layout.Directories()...)); err != nil {
+		log.Info("a directory is missing", "detail", err.Error())
+	}
+	rotator := rotate.New(rotate.Options{Files: o.Host.Files, Logs: o.Host.Logs, Now: o.Host.System.Now})
+	var rotating sync.WaitGroup
+	rotating.Go(func() { rotator.Run(ctx) })
+	defer rotating.Wait()
+	pulls := registry.New(registry.Options{Network: o.Host.Network, Vault: vault.New(o.Host), PlainLoopback: o.PlainRegistries})
+	defer pulls.Close()
+	t := tending{service: s, options: o, book: book, registry: pulls, follow: func(m contract.Manifest) {
+		log.follow(m.Daemon)
+		rotator.Follow(m, log.path)
+	}}
 	for ctx.Err() == nil {
 		l, err := link.Open(link.Options{Files: o.Host.Files, Kubeconfig: s.kubeconfig, CABundle: s.caBundle, UserAgent: contract.ServiceDaemon + "/" + o.Version})
 		if err != nil {
 			log.Error(err, "there is no way to the API server; the host is held at what was last known")
-			s.tendAlone(ctx, o, book)
+			t.alone(ctx)
 			continue
 		}
-		s.tend(ctx, o, book, l)
+		t.with(ctx, l)
 	}
 	log.Info("stopped")
 	return nil
 }
 
-// tend tends with the API server, and keeps the certificate renewed, until ctx ends.
-func (s *service) tend(ctx context.Context, o Options, book *ledger.Book, l *link.Link) {
+// tending is what the service needs to tend, with or without the API server.
+type tending struct {
+	*service
+	options  Options
+	book     *ledger.Book
+	registry keep.Registry
+	follow   func(contract.Manifest)
+}
+
+// with tends with the API server, and keeps the certificate renewed, until ctx ends.
+func (t *tending) with(ctx context.Context, l *link.Link) {
 	defer l.Close()
-	renewer := &identity.Renewer{Files: o.Host.Files, Client: l.Client, Lifetime: s.certDuration, Renewed: l.Reload, Clock: hostClock{system: o.Host.System}}
+	renewer := &identity.Renewer{
+		Files: t.options.Host.Files, Client: l.Client, Lifetime: t.certDuration, Renewed: l.Reload, Clock: hostClock{system: t.options.Host.System},
+	}
 	var renewing sync.WaitGroup
 	renewing.Go(func() { renewer.Run(ctx) })
 	defer renewing.Wait()
-	s.tender(o, book, l).Run(ctx)
+	t.tender(l).Run(ctx)
 }
 
 // hostClock is the host's own clock: the one by which it judges what has expired.
@@ -123,32 +154,75 @@ func (c hostClock) Now() time.Time { return c.system.Now() }
 
 func (c hostClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// tendAlone holds the host at what was last known, for a while.
-func (s *service) tendAlone(ctx context.Context, o Options, book *ledger.Book) {
+// alone holds the host at what was last known, for a while.
+func (t *tending) alone(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, linkRetry)
 	defer cancel()
-	s.tender(o, book, nil).Run(ctx)
+	t.tender(nil).Run(ctx)
 }
 
-func (s *service) tender(o Options, book *ledger.Book, l *link.Link) *tend.Tender {
-	options := tend.Options{Host: o.Host, Book: book, NodeName: book.NodeName, Namespace: s.namespace, Pace: o.Pace}
+func (t *tending) tender(l *link.Link) *tend.Tender {
+	options := tend.Options{
+		Host: t.options.Host, Book: t.book, NodeName: t.book.NodeName, Namespace: t.namespace, Registry: t.registry, Follow: t.follow, Pace: t.options.Pace,
+	}
 	if l != nil {
 		options.Client = l.Client
 	}
 	return tend.New(options)
 }
 
-func (s *service) logger(o Options) (log logr.Logger, closeLog func() error, err error) {
-	verbosity := 0
-	if s.debug {
-		verbosity = 4
+// journal is the service's log.
+type journal struct {
+	logr.Logger
+	// path of its file; empty when it goes to standard error.
+	path    string
+	writer  *logfile.Writer
+	config  *textlogger.Config
+	limits  contract.Log
+	verbose bool
+}
+
+// Levels of the log: nothing but what happens, and why nothing happens as well.
+const (
+	terse   = "0"
+	verbose = "4"
+)
+
+func (s *service) logger(o Options) (*journal, error) {
+	j := &journal{verbose: s.debug, limits: contract.Log{MaxSize: int64(s.logMaxSizeMB) << 20}}
+	var out io.Writer = o.Stderr
+	if s.logDir != "" {
+		j.path = strings.TrimRight(s.logDir, `\`) + `\wicd.log`
+		w, err := logfile.Open(logfile.Options{Files: o.Host.Files, Path: j.path, Now: o.Host.System.Now, Size: j.limits.MaxSize})
+		if err != nil {
+			return nil, err
+		}
+		j.writer, out = w, w
 	}
-	if s.logDir == "" {
-		return textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(o.Stderr), textlogger.Verbosity(verbosity))), func() error { return nil }, nil
+	j.config = textlogger.NewConfig(textlogger.Output(out))
+	j.Logger = textlogger.NewLogger(j.config)
+	j.follow(nil)
+	return j, nil
+}
+
+// follow takes the settings of a manifest over; those of the command line hold where it has none.
+func (j *journal) follow(d *contract.DaemonSettings) {
+	level, limits := terse, j.limits
+	if j.verbose || d != nil && d.Debug {
+		level = verbose
 	}
-	w, err := logfile.Open(o.Host.Files, strings.TrimRight(s.logDir, `\`)+`\wicd.log`, int64(s.logMaxSizeMB)<<20)
-	if err != nil {
-		return log, nil, err
+	if d != nil && d.Log != nil {
+		limits = *d.Log
 	}
-	return textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w), textlogger.Verbosity(verbosity))), w.Close, nil
+	_ = j.config.Verbosity().Set(level) // a number is always taken
+	if j.writer != nil {
+		j.writer.Limit(limits)
+	}
+}
+
+func (j *journal) close() error {
+	if j.writer == nil {
+		return nil
+	}
+	return j.writer.Close()
 }

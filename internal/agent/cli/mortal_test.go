@@ -35,7 +35,8 @@ func (m *mortal) step() (end func()) {
 func (m *mortal) host(h winos.Host) winos.Host {
 	return winos.Host{
 		Services: mortalServices{m, h.Services}, Files: mortalFiles{m, h.Files}, Environment: mortalEnvironment{m, h.Environment},
-		Trust: h.Trust, System: mortalSystem{h.System, m}, Network: mortalNetwork{m, h.Network},
+		Trust: mortalTrust{m, h.Trust}, System: mortalSystem{h.System, m}, Network: mortalNetwork{m, h.Network},
+		Routes: mortalRoutes{m, h.Routes}, Secrets: mortalSecrets{m, h.Secrets}, Logs: h.Logs,
 	}
 }
 
@@ -166,4 +167,49 @@ func (n mortalNetwork) RemoveHNSNetwork(ctx context.Context, name string) error 
 func (n mortalNetwork) NodeIP(ctx context.Context) (netip.Addr, error) {
 	defer n.step()()
 	return n.Network.NodeIP(ctx)
+}
+
+type mortalTrust struct {
+	*mortal
+	winos.Trust
+}
+
+func (t mortalTrust) Add(ctx context.Context, der []byte) error {
+	defer t.step()()
+	return t.Trust.Add(ctx, der)
+}
+
+func (t mortalTrust) Remove(ctx context.Context, der []byte) error {
+	defer t.step()()
+	return t.Trust.Remove(ctx, der)
+}
+
+type mortalRoutes struct {
+	*mortal
+	winos.Routes
+}
+
+func (r mortalRoutes) Ensure(ctx context.Context, to netip.Addr) (bool, error) {
+	defer r.step()()
+	return r.Routes.Ensure(ctx, to)
+}
+
+func (r mortalRoutes) Remove(ctx context.Context, to netip.Addr) error {
+	defer r.step()()
+	return r.Routes.Remove(ctx, to)
+}
+
+type mortalSecrets struct {
+	*mortal
+	winos.Secrets
+}
+
+func (s mortalSecrets) Seal(ctx context.Context, plain []byte, purpose string) ([]byte, error) {
+	defer s.step()()
+	return s.Secrets.Seal(ctx, plain, purpose)
+}
+
+func (s mortalSecrets) Restrict(path string) error {
+	defer s.step()()
+	return s.Secrets.Restrict(path)
 }

@@ -196,17 +196,19 @@ func (k *Keeper) remember(facts fact.Lookup[contract.Fact]) {
 // routes has single addresses be reached the way that they must.
 func (k *Keeper) routes(ctx context.Context) (problems []*contract.Problem) {
 	for _, to := range k.last.Routes {
-		k.book.AddRoute(to.String())
 		added, err := k.host.Routes.Ensure(ctx, to)
 		if err != nil {
 			problems = append(problems, contract.NewProblem(contract.ReasonRouteFailed, "adding a route to %s: %v", to, err))
 		}
-		if added {
-			logr.FromContextOrDiscard(ctx).Info("added a route", "to", to)
+		if !added {
+			continue
 		}
-	}
-	if err := k.book.Save(); err != nil {
-		problems = append(problems, place.Problem(err))
+		logr.FromContextOrDiscard(ctx).Info("added a route", "to", to)
+		// Noted afterwards, unlike all else: one that was there before is nobody's business, and one of ours ends with the next boot anyway.
+		k.book.AddRoute(to.String())
+		if err = k.book.Save(); err != nil {
+			problems = append(problems, place.Problem(err))
+		}
 	}
 	return problems
 }

@@ -35,17 +35,20 @@ func supportedBuilds() map[int]string {
 
 // findings are what was seen on the host.
 type findings struct {
-	facts      winos.Facts
-	now        time.Time
-	daemon     string
-	nodeIP     string
-	routeErr   error
-	feature    winos.FeatureState
-	featureErr error
-	listening  map[int]string
-	services   map[string]winos.Service
-	conflict   *contract.Problem
-	missing    []contract.Blob
+	facts    winos.Facts
+	now      time.Time
+	daemon   string
+	nodeIP   string
+	routeErr error
+	// addressProblem says that the host lacks the address that was asked for; nameProblem that it is not known what its Node is called.
+	addressProblem, nameProblem *contract.Problem
+	nodeName                    string
+	feature                     winos.FeatureState
+	featureErr                  error
+	listening                   map[int]string
+	services                    map[string]winos.Service
+	conflict                    *contract.Problem
+	missing                     []contract.Blob
 }
 
 func (f findings) joined() bool {
@@ -70,7 +73,7 @@ func judge(f findings, request contract.PreflightRequest) (problems []contract.P
 		return []contract.Problem{*contract.NewProblem(contract.ReasonNotAdministrator, "the user may log in but has no administrators' rights")}
 	}
 	for _, check := range []func(findings, contract.PreflightRequest) []*contract.Problem{
-		daemonDiffers, buildUnsupported, featureUnknown, diskFull, clockSkewed, hostnameInvalid, routeMissing, conflicting, portsInUse,
+		daemonDiffers, buildUnsupported, featureUnknown, diskFull, clockSkewed, hostnameInvalid, routeMissing, addressMissing, nameUnknown, conflicting, portsInUse,
 	} {
 		for _, p := range check(f, request) {
 			problems = append(problems, *p)
@@ -133,6 +136,11 @@ func clockSkewed(f findings, request contract.PreflightRequest) []*contract.Prob
 }
 
 func hostnameInvalid(f findings, request contract.PreflightRequest) []*contract.Problem {
+	switch request.NodeName {
+	case "", contract.FactHostname:
+	default:
+		return nil // the host's own name is not its Node's, and the cloud's is checked where it is read
+	}
 	name := request.Hostname
 	if name == "" {
 		name = strings.ToLower(f.facts.Hostname)
@@ -142,6 +150,20 @@ func hostnameInvalid(f findings, request contract.PreflightRequest) []*contract.
 		return nil
 	}
 	return one(contract.ReasonHostnameInvalid, "%.80q can't be a node name: %s", name, strings.Join(wrong, "; "))
+}
+
+func addressMissing(f findings, _ contract.PreflightRequest) []*contract.Problem {
+	if f.addressProblem == nil {
+		return nil
+	}
+	return []*contract.Problem{f.addressProblem}
+}
+
+func nameUnknown(f findings, _ contract.PreflightRequest) []*contract.Problem {
+	if f.nameProblem == nil {
+		return nil
+	}
+	return []*contract.Problem{f.nameProblem}
 }
 
 func routeMissing(f findings, _ contract.PreflightRequest) []*contract.Problem {

@@ -72,6 +72,15 @@ func TestA08_WhatKeepsAHostFromJoining(t *testing.T) {
 		"a directory of somebody else": {func(f *findings, _ *contract.PreflightRequest) {
 			f.conflict = contract.NewProblem(contract.ReasonConflictingSoftware, "x")
 		}, []contract.Reason{contract.ReasonConflictingSoftware}},
+		"an address that the host lacks": {func(f *findings, _ *contract.PreflightRequest) {
+			f.addressProblem = contract.NewProblem(contract.ReasonNodeIPMissing, "x")
+		}, []contract.Reason{contract.ReasonNodeIPMissing}},
+		"a cloud that does not tell the name": {func(f *findings, r *contract.PreflightRequest) {
+			r.NodeName, f.nameProblem = contract.FactAWSHostname, contract.NewProblem(contract.ReasonMetadataUnavailable, "x")
+		}, []contract.Reason{contract.ReasonMetadataUnavailable}},
+		"a host name with a _ on a cloud that gives another": {func(f *findings, r *contract.PreflightRequest) {
+			r.NodeName, f.facts.Hostname = contract.FactAWSHostname, "WIN_A"
+		}, nil},
 		"several at once": {func(f *findings, _ *contract.PreflightRequest) {
 			f.facts.Build, f.facts.DiskFree, f.routeErr = 1, 0, errors.New("x")
 		}, []contract.Reason{contract.ReasonBuildUnsupported, contract.ReasonDiskFull, contract.ReasonNoDefaultRoute}},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/windows-nodes/wmco/internal/agent/fact"
 	"github.com/windows-nodes/wmco/internal/agent/layout"
 	"github.com/windows-nodes/wmco/internal/agent/place"
 	"github.com/windows-nodes/wmco/internal/agent/prepare"
@@ -27,7 +28,7 @@ func Run(ctx context.Context, host winos.Host, self string, request contract.Pre
 		Facts: contract.HostFacts{
 			Hostname: strings.ToLower(found.facts.Hostname), MachineID: found.facts.MachineID, BootID: found.facts.BootID,
 			ProductName: found.facts.ProductName, Build: found.facts.Build, UBR: found.facts.UBR, Time: found.now,
-			DiskFree: found.facts.DiskFree, Memory: found.facts.Memory, NodeIP: found.nodeIP,
+			DiskFree: found.facts.DiskFree, Memory: found.facts.Memory, NodeIP: found.nodeIP, NodeName: found.nodeName,
 		},
 		Problems:     judge(found, request),
 		Missing:      found.missing,
@@ -59,6 +60,14 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 	} else {
 		found.nodeIP = ip.String()
 	}
+	if err = fact.CheckNodeIP(ctx, host, request.NodeIP); err == nil && request.NodeIP != "" {
+		found.nodeIP = request.NodeIP
+	} else if problem, ok := contract.AsProblem(err); ok {
+		found.addressProblem = problem
+	} else if err != nil {
+		return found, err
+	}
+	found.nodeName, found.nameProblem = nodeName(ctx, host, found.facts, request)
 	if found.listening, err = host.Network.Listening(ctx); err != nil {
 		return found, fmt.Errorf("listing the ports in use: %w", err)
 	}
@@ -70,6 +79,18 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 	}
 	found.missing, err = store.New(host.Files).Missing(request.Blobs)
 	return found, err
+}
+
+// nodeName is what the Node will be called. Of a host that will be renamed first it is the new name.
+func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request contract.PreflightRequest) (string, *contract.Problem) {
+	switch request.NodeName {
+	case "", contract.FactHostname:
+		if request.Hostname != "" {
+			return request.Hostname, nil
+		}
+		return strings.ToLower(facts.Hostname), nil
+	}
+	return fact.Of(ctx, host, nil)(request.NodeName)
 }
 
 // services are those of the names that we use, and of container runtimes.

@@ -20,6 +20,7 @@ func newHost() Host {
 		Network:     noNetwork{},
 		Routes:      noRoutes{},
 		Secrets:     noSecrets{},
+		Logs:        noLogs{},
 	}
 }
 
@@ -110,3 +111,9 @@ var _ Secrets = noSecrets{}
 func (noSecrets) Seal(context.Context, []byte, string) ([]byte, error)   { return nil, ErrUnsupported }
 func (noSecrets) Unseal(context.Context, []byte, string) ([]byte, error) { return nil, ErrUnsupported }
 func (noSecrets) Restrict(string) error                                  { return ErrUnsupported }
+
+type noLogs struct{}
+
+var _ Logs = noLogs{}
+
+func (noLogs) Empty(string) error { return ErrUnsupported }

@@ -47,7 +47,7 @@ func TestElsewhereEverythingIsUnsupported(t *testing.T) {
 		"Network.NodeIP":             ip, "Network.Listening": ports, "Network.HNSNetwork": network, "Network.EnsureEndpoint": endpoint,
 		"Network.RemoveHNSNetwork": host.Network.RemoveHNSNetwork(ctx, "n"), "Network.Listen": listener, "Network.Dial": conn,
 		"Routes.Addresses": addresses, "Routes.Ensure": route, "Routes.Remove": host.Routes.Remove(ctx, netip.Addr{}),
-		"Secrets.Seal": sealed, "Secrets.Unseal": plain, "Secrets.Restrict": host.Secrets.Restrict(`C:\x`),
+		"Secrets.Seal": sealed, "Secrets.Unseal": plain, "Secrets.Restrict": host.Secrets.Restrict(`C:\x`), "Logs.Empty": host.Logs.Empty(`C:\x`),
 	} {
 		if !errors.Is(err, winos.ErrUnsupported) {
 			t.Errorf("%s: %v; want ErrUnsupported", what, err)

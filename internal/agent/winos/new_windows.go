@@ -12,5 +12,6 @@ func newHost() Host {
 		Network:     network{},
 		Routes:      routing{},
 		Secrets:     secrets{},
+		Logs:        logs{},
 	}
 }

@@ -42,6 +42,7 @@ type Host struct {
 	Network     Network
 	Routes      Routes
 	Secrets     Secrets
+	Logs        Logs
 }
 
 // ServiceConfig is what the service manager knows of a service.
@@ -240,6 +241,13 @@ type Secrets interface {
 	// Restrict gives a file or directory that exists the rights of AccessAdministrators, whatever it had. What lies in a directory keeps its own rights,
 	// except those that it has from there. Repeating it changes nothing.
 	Restrict(path string) error
+}
+
+// Logs are files that other programs hold open.
+type Logs interface {
+	// Empty cuts a file to nothing in place, also while a program has it open to write; one that appends goes on at the new end. ErrInUse when that
+	// program lets nobody else write, fs.ErrNotExist when there is no such file.
+	Empty(path string) error
 }
 
 // WriteFile makes path hold content: written to a temporary name beside it, flushed, and renamed.

@@ -23,6 +23,8 @@ type Fixture struct {
 	Listen func(t *testing.T) (port int)
 	// CreateNetwork makes an HNS network of that name. nil when the machine can't.
 	CreateNetwork func(t *testing.T, name string, subnet netip.Prefix)
+	// AppendAs opens a file for appending as programs do, until the test ends, and gives what writes a line. nil when the machine can't.
+	AppendAs func(t *testing.T, path string) (write func(line string))
 	// Reboot restarts the machine through winos.System and returns when it is back. nil when the machine must not be restarted; host name and
 	// features are left alone then, too.
 	Reboot func(t *testing.T)

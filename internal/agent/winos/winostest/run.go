@@ -25,6 +25,7 @@ func Run(t *testing.T, newHost func(t *testing.T) Fixture) {
 		{"network", networkCases()},
 		{"routes", routesCases()},
 		{"secrets", secretsCases()},
+		{"logs", logsCases()},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			m := machine{Fixture: newHost(t)}
