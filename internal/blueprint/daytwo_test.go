@@ -1,0 +1,373 @@
+package blueprint_test
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// said is what is told about what is left out, with its reasons.
+func said(desired blueprint.Desired) (text string, all []contract.Reason) {
+	for _, p := range desired.Rejected {
+		text += p.Detail + "\n"
+		all = append(all, p.Reason)
+	}
+	return text, all
+}
+
+// trusting renders with bundles of authorities.
+func trusting(t *testing.T, in blueprint.Input, bundles ...string) blueprint.Desired {
+	t.Helper()
+	in.Facts.Trust = nil
+	for _, text := range bundles {
+		in.Facts.Trust = append(in.Facts.Trust, blueprint.Bundle{Source: "a bundle", PEM: []byte(text), Pending: text == "pending"})
+	}
+	return render(t, in)
+}
+
+func TestAuthoritiesAreTrustedOnceHoweverTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	one, two := authority(t, "one"), authority(t, "two")
+	selfSigned := string(pair(t, "old root").Certificate) // of a time before there was a mark for authorities
+	issued := string(pair(t, "leaf", "issued").Certificate)
+	key := string(pair(t, "key").Key)
+	expired := authority(t, "old", "expired")
+	want := []string{one, two}
+	slices.Sort(want)
+	for name, test := range map[string]struct {
+		bundles []string
+		trust   []string
+		says    string
+	}{
+		"in order":                    {[]string{one + two}, want, ""},
+		"the other way round":         {[]string{two + one}, want, ""},
+		"twice":                       {[]string{one + two + one}, want, ""},
+		"in two bundles":              {[]string{one, two + one}, want, ""},
+		"with comments and spaces":    {[]string{"# one\r\n" + one + "\n\n  # two\n" + strings.ReplaceAll(two, "\n", "\r\n")}, want, ""},
+		"with headers":                {[]string{one + strings.Replace(two, "-----\n", "-----\nName: two\n\n", 1)}, want, ""},
+		"beside one that is damaged":  {[]string{one + "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n" + two}, want, "certificate 2 can't be parsed"},
+		"beside one that is cut off":  {[]string{one + two + "-----BEGIN CERTIFICATE-----\nAAAA\n"}, want, "1 certificates are damaged"},
+		"beside one that is no PEM":   {[]string{one + "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n" + two}, want, "1 certificates are damaged"},
+		"beside a key":                {[]string{one + key + two}, want, "certificate 2 is none, but of type PRIVATE KEY"},
+		"beside one of a server":      {[]string{one + issued + two}, want, "certificate 2 (CN=leaf) is no authority"},
+		"an old root without a mark":  {[]string{selfSigned}, []string{selfSigned}, ""},
+		"an expired one":              {[]string{expired}, []string{expired}, "certificate 1 (CN=old) expired on 2025-12-31; it is kept"},
+		"nothing":                     {[]string{""}, nil, ""},
+		"junk":                        {[]string{"junk"}, nil, "there is no certificate in PEM"},
+		"more flaws than one reads":   {[]string{one + strings.Repeat(issued, 9)}, []string{one}, "and 6 more"},
+		"hostile text in its subject": {[]string{string(pair(t, "a\nb\x1b[31m"+strings.Repeat("x", 50), "issued").Certificate)}, nil, `is no authority`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			desired := trusting(t, input(), test.bundles...)
+			if diff := cmp.Diff(test.trust, desired.Confidential.Trust); diff != "" {
+				t.Error(diff)
+			}
+			text, all := said(desired)
+			if !strings.Contains(text, test.says) || (test.says == "") != (text == "") || strings.ContainsAny(strings.TrimSpace(text), "\n\x1b") {
+				t.Errorf("it says %q", text)
+			}
+			for _, reason := range all {
+				if reason != contract.ReasonCertificateRejected {
+					t.Errorf("reason %s", reason)
+				}
+			}
+		})
+	}
+}
+
+func TestNothingIsTakenAwayWhileABundleIsNotThere(t *testing.T) {
+	t.Parallel()
+	one, two := authority(t, "one"), authority(t, "two")
+	in := input()
+	in.Facts.RegistryTrust = map[string]blueprint.Bundle{"m.example:5000": {PEM: []byte(authority(t, "registry"))}}
+	in.Previous = trusting(t, in, one)
+	in.Facts.RegistryTrust = nil
+	for name, test := range map[string]struct {
+		bundles []string
+		kept    bool
+	}{
+		"it waits to be filled":              {[]string{"pending", two}, true},
+		"it was filled with junk":            {[]string{"junk", two}, true},
+		"it holds no authority any more":     {[]string{string(pair(t, "leaf", "issued").Certificate), two}, true},
+		"it is empty, as somebody wanted it": {[]string{"", two}, false},
+		"there is none":                      {[]string{two}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := trusting(t, in, test.bundles...).Confidential
+			if slices.Contains(got.Trust, one) != test.kept || !slices.Contains(got.Trust, two) || (len(got.RegistryTrust) == 1) != test.kept {
+				t.Errorf("trusted are %d authorities, registries %v", len(got.Trust), got.RegistryTrust)
+			}
+		})
+	}
+}
+
+func TestARegistrysAuthoritiesAreTrustedForItAndByWindows(t *testing.T) {
+	t.Parallel()
+	in := input()
+	in.Facts.RegistryTrust = map[string]blueprint.Bundle{
+		"m.example:5000": {Source: "m", PEM: []byte(authority(t, "m"))}, "n.example": {Source: "n", PEM: []byte("junk")},
+	}
+	desired := render(t, in)
+	if got := desired.Confidential; len(got.RegistryTrust) != 1 || got.RegistryTrust["m.example:5000"] != authority(t, "m") || !slices.Contains(got.Trust, authority(t, "m")) {
+		t.Errorf("got %+v", got)
+	}
+	if text, _ := said(desired); !strings.HasPrefix(text, "n: ") {
+		t.Errorf("it says %q", text)
+	}
+}
+
+func TestAProxyReachesNodesWithItsPasswordAside(t *testing.T) {
+	t.Parallel()
+	good := blueprint.Proxy{HTTP: "http://p:3128", HTTPS: "http://me:hunter2@p:3128", None: ".svc"}
+	for name, test := range map[string]struct {
+		proxy          blueprint.Proxy
+		public, secret map[string]string
+		says           string
+	}{
+		"none":            {blueprint.Proxy{}, nil, nil, ""},
+		"without secrets": {blueprint.Proxy{HTTP: "http://p:3128", None: "a,b"}, map[string]string{"HTTP_PROXY": "http://p:3128", "NO_PROXY": "a,b"}, nil, ""},
+		"with a password": {good, map[string]string{"HTTP_PROXY": "http://p:3128", "NO_PROXY": ".svc"}, map[string]string{"HTTPS_PROXY": "http://me:hunter2@p:3128"}, ""},
+		"with a token":    {blueprint.Proxy{HTTP: "http://hunter2@p"}, nil, map[string]string{"HTTP_PROXY": "http://hunter2@p"}, ""},
+		"no URL":          {blueprint.Proxy{HTTP: "http://hunter2:x@%zz"}, nil, nil, "HTTP_PROXY of the cluster's proxy is not a URL"},
+		"no scheme":       {blueprint.Proxy{HTTPS: "me:hunter2@p:3128"}, nil, nil, "HTTPS_PROXY of the cluster's proxy is not a URL"},
+		"another scheme":  {blueprint.Proxy{HTTPS: "socks5://hunter2@p"}, nil, nil, "http:// or https://"},
+		"no host":         {blueprint.Proxy{HTTP: "http://"}, nil, nil, "has no host"},
+		"a line break":    {blueprint.Proxy{HTTP: "http://p\r\nhunter2", None: "ok"}, map[string]string{"NO_PROXY": "ok"}, nil, "control characters"},
+		"too long":        {blueprint.Proxy{None: strings.Repeat("x", 40000)}, nil, nil, "longer than Windows allows"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := input()
+			in.Facts.Proxy = test.proxy
+			desired := render(t, in)
+			if !maps.Equal(desired.Manifest.EnvironmentVars, test.public) || !maps.Equal(desired.Confidential.Environment, test.secret) {
+				t.Errorf("public %v, secret %v", desired.Manifest.EnvironmentVars, desired.Confidential.Environment)
+			}
+			text, _ := said(desired)
+			if !strings.Contains(text, test.says) || (test.says == "") != (text == "") || strings.Contains(text, "hunter2") {
+				t.Errorf("it says %q", text)
+			}
+			data, err := desired.Manifest.Data()
+			if err != nil || strings.Contains(strings.Join(slices.Collect(maps.Values(data)), ""), "hunter2") {
+				t.Errorf("the password is public, %v", err)
+			}
+			if again := render(t, in); again.Version != desired.Version {
+				t.Error("another version of the same")
+			}
+			// What was good before stays where it can't be followed.
+			in.Facts.Proxy = good
+			in.Previous = render(t, in)
+			in.Facts.Proxy = blueprint.Proxy{HTTP: "junk", HTTPS: "junk", None: "a\nb"}
+			if kept := render(t, in); kept.Version != in.Previous.Version || len(kept.Rejected) != 3 {
+				t.Errorf("kept are %v and %v", kept.Manifest.EnvironmentVars, kept.Confidential.Environment)
+			}
+		})
+	}
+}
+
+func TestAPullSecretThatCanNotBeReadLeavesTheLastOne(t *testing.T) {
+	t.Parallel()
+	in := input()
+	in.Facts.PullSecret = []byte(`{"auths":{"m.example":{"auth":"bWU6aHVudGVyMg=="}}}`)
+	in.Previous = render(t, in)
+	for name, test := range map[string]struct {
+		raw  string
+		want string
+	}{
+		"junk":         {"hunter2", string(in.Facts.PullSecret)},
+		"blank":        {" ", string(in.Facts.PullSecret)},
+		"another":      {`{"auths":{}}`, `{"auths":{}}`},
+		"none, wanted": {"", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := in
+			in.Facts.PullSecret = []byte(test.raw)
+			desired := render(t, in)
+			text, _ := said(desired)
+			if string(desired.Confidential.PullSecret) != test.want || strings.Contains(text, "hunter2") {
+				t.Errorf("got %s, %q", desired.Confidential.PullSecret, text)
+			}
+		})
+	}
+}
+
+func TestTheExportersKeyIsDeliveredAndReplacedWithoutARestart(t *testing.T) {
+	t.Parallel()
+	files := func(desired blueprint.Desired) (all []string) {
+		for _, f := range desired.Confidential.Files {
+			all = append(all, f.Path)
+			if len(f.Services) > 0 {
+				t.Errorf("%s restarts %v", f.Path, f.Services)
+			}
+		}
+		return all
+	}
+	in := input()
+	if desired := render(t, in); len(files(desired)) > 0 || !strings.Contains(service(t, desired, contract.ServiceExporter).Command, "--web.listen-address=127.0.0.1:9182") {
+		t.Errorf("without a key it listens: %+v", desired.Manifest.Services)
+	}
+	in.Facts.Exporter = new(pair(t, "one"))
+	first := render(t, in)
+	if !slices.Equal(files(first), []string{contract.PathExporterCertificate, contract.PathExporterKey}) || strings.Contains(service(t, first, contract.ServiceExporter).Command, "listen-address") {
+		t.Errorf("files %v, command %s", files(first), service(t, first, contract.ServiceExporter).Command)
+	}
+	in.Facts.Exporter, in.Previous = new(pair(t, "two")), first
+	second := render(t, in)
+	if second.Version == first.Version || len(blueprint.Restarts(first.Manifest, second.Manifest)) > 0 {
+		t.Error("a new key is no new version, or restarts something")
+	}
+	in.Facts.Exporter, in.Previous = &blueprint.KeyPair{Certificate: pair(t, "two").Certificate, Key: pair(t, "three").Key}, second
+	third := render(t, in)
+	if text, _ := said(third); third.Version != second.Version || !strings.Contains(text, contract.ExporterTLSSecret) {
+		t.Errorf("a pair that does not fit is used, or nobody says so: %q", text)
+	}
+	in.Facts.Exporter, in.Previous = nil, third
+	if gone := render(t, in); len(files(gone)) > 0 {
+		t.Error("a key that was taken away stays")
+	}
+}
+
+func service(t *testing.T, desired blueprint.Desired, name string) contract.Service {
+	t.Helper()
+	i := slices.IndexFunc(desired.Manifest.Services, func(s contract.Service) bool { return s.Name == name })
+	if i < 0 {
+		t.Fatalf("no service %s", name)
+	}
+	return desired.Manifest.Services[i]
+}
+
+func TestWhatWaitsForTheBudgetOnDayTwo(t *testing.T) {
+	t.Parallel()
+	all := []string{"containerd", "hybrid-overlay-node", "kube-proxy", "kubelet"}
+	for name, test := range map[string]struct {
+		change func(*testing.T, *blueprint.Input)
+		want   []string
+	}{
+		"A21 kubelet's client CA": {func(_ *testing.T, in *blueprint.Input) { in.Facts.KubeletCA = certificate("rotated") }, nil},
+		"A22 mirrors":             {func(_ *testing.T, in *blueprint.Input) { in.Facts.Mirrors = in.Facts.Mirrors[:1] }, nil},
+		"A23 pull secret":         {func(_ *testing.T, in *blueprint.Input) { in.Facts.PullSecret = []byte(`{"auths":{}}`) }, nil},
+		"A24 proxy":               {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://other" }, all},
+		"A24 its password":        {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy.HTTPS = "http://me:hunter3@p" }, all},
+		"A24 no proxy":            {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy = blueprint.Proxy{} }, all},
+		"A25 trust": {func(t *testing.T, in *blueprint.Input) {
+			t.Helper()
+			in.Facts.Trust = append(in.Facts.Trust, blueprint.Bundle{PEM: []byte(authority(t, "new"))})
+		}, nil},
+		"A26 exporter":     {func(t *testing.T, in *blueprint.Input) { t.Helper(); in.Facts.Exporter = new(pair(t, "rotated")) }, nil},
+		"A16 log age only": {func(_ *testing.T, in *blueprint.Input) { in.Spec.Logging.MaxFiles = new(int32(3)) }, []string{"hybrid-overlay-node"}},
+		"kubelet's":        {func(_ *testing.T, in *blueprint.Input) { in.Spec.Kubelet.Config = fragment(`{"maxPods": 9}`) }, []string{"kubelet"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := input()
+			dayTwo(t, &in)
+			in.Facts.Exporter = new(pair(t, "exporter"))
+			before := render(t, in)
+			in.Previous = before
+			test.change(t, &in)
+			after := render(t, in)
+			if before.Version == after.Version {
+				t.Error("nothing changed")
+			}
+			if got := blueprint.Restarts(before.Manifest, after.Manifest); !slices.Equal(got, test.want) {
+				t.Errorf("restarts %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestTheSameSettingsHaveTheSameVersionInEveryOrderAndAfterEveryRestart(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 6))
+		in := random(r)
+		dayTwo(t, &in)
+		first := render(t, in)
+		if err := first.Confidential.Validate(first.Manifest); err != nil {
+			t.Fatal(err)
+		}
+		// A restart: what was published is all that is left.
+		data, _, err := first.Confidential.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret, err := contract.ParseConfidential(data, first.Manifest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.Previous = blueprint.Desired{Version: first.Version, Manifest: first.Manifest, Confidential: secret}
+		in.AcceptedKubelet, in.Salt = first.KubeletFragment, secret.Salt
+		shuffled := map[string]blueprint.Bundle{}
+		for _, host := range slices.Backward(slices.Sorted(maps.Keys(in.Facts.RegistryTrust))) {
+			shuffled[host] = in.Facts.RegistryTrust[host]
+		}
+		in.Facts.RegistryTrust = shuffled
+		r.Shuffle(len(in.Facts.Trust), func(i, j int) { in.Facts.Trust[i], in.Facts.Trust[j] = in.Facts.Trust[j], in.Facts.Trust[i] })
+		if second := render(t, in); second.Version != first.Version {
+			t.Fatalf("seed %d: versions %s and %s", seed, first.Version, second.Version)
+		}
+		in.Salt = []byte("fedcba9876543210")
+		if other := render(t, in); other.Version == first.Version {
+			t.Fatal("the version does not depend on the salt, so that the digest tells something")
+		}
+	}
+}
+
+func TestAStateThatNoSecretHoldsIsAProblem(t *testing.T) {
+	t.Parallel()
+	in := input()
+	r := rand.New(rand.NewPCG(1, 7))
+	junk := make([]byte, 2<<20)
+	for i := range junk {
+		junk[i] = byte('a' + r.IntN(26))
+	}
+	in.Facts.PullSecret = []byte(`{"auths":{"m.example":{"auth":"bWU6aHVudGVyMg=="}},"x":"` + string(junk) + `"}`)
+	_, err := blueprint.Render(in)
+	if got := reasons(err); !slices.Equal(got, []contract.Reason{contract.ReasonDesiredStateTooLarge}) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzBundle(f *testing.F) {
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
+	f.Add([]byte("-----BEGIN CERTIFICATE-----"))
+	f.Add([]byte("\x00-----BEGIN X-----\n-----END X-----\n"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		good := authority(t, "good")
+		desired := trusting(t, input(), good, string(raw))
+		if !slices.Contains(desired.Confidential.Trust, good) || !slices.IsSorted(desired.Confidential.Trust) {
+			t.Fatalf("one bundle harms another: %v", desired.Confidential.Trust)
+		}
+		again := trusting(t, input(), strings.Join(desired.Confidential.Trust, ""))
+		if again.Version != desired.Version {
+			t.Fatal("what is trusted is not in one form")
+		}
+	})
+}
+
+func FuzzProxy(f *testing.F) {
+	f.Add("http://me:pw@p:3128", "a,b")
+	f.Add("http://[::1%25x]:1", "\x00")
+	f.Add("HTTPS://P", " ")
+	f.Fuzz(func(t *testing.T, address, none string) {
+		in := input()
+		in.Facts.Proxy = blueprint.Proxy{HTTP: address, HTTPS: address, None: none}
+		desired, err := blueprint.Render(in)
+		if err != nil {
+			t.Fatalf("a proxy keeps all from being rendered: %v", err)
+		}
+		if got := desired.Manifest.EnvironmentVars["HTTP_PROXY"]; strings.Contains(got, "@") || got != "" && got != address {
+			t.Fatalf("%q became %q in public", address, got)
+		}
+	})
+}
