@@ -37,6 +37,7 @@ func TestA12_TheServicesManifestIsPublishedKeptAndRetired(t *testing.T) {
 		p.restored(t, desired, before)
 	})
 	t.Run("a foreign one is replaced", func(t *testing.T) { aForeignOneIsReplaced(t, p, desired) })
+	t.Run("its Secret is restored when it is deleted or foreign", func(t *testing.T) { theSecretIsRestored(t, p, desired) })
 	t.Run("daemons may read it and nothing else", func(t *testing.T) { daemonsMayReadIt(t, p, desired) })
 	t.Run("a status update does nothing", func(t *testing.T) { aStatusUpdateDoesNothing(t, p) })
 	t.Run("a stale version is removed when no node uses it", func(t *testing.T) { aStaleOneIsRemoved(t, p, desired) })
@@ -98,6 +99,49 @@ func aForeignOneIsReplaced(t *testing.T, p *plane, desired blueprint.Desired) {
 	}
 }
 
+func theSecretIsRestored(t *testing.T, p *plane, desired blueprint.Desired) {
+	t.Helper()
+	key := client.ObjectKey{Namespace: contract.OperatorNamespace, Name: desired.SecretName()}
+	for name, foreign := range map[string]map[string][]byte{"deleted": nil, "foreign": {"confidential": []byte("junk")}} {
+		before := &corev1.Secret{}
+		if err := p.admin.Get(t.Context(), key, before); err != nil {
+			t.Fatal(err)
+		}
+		if foreign == nil {
+			if err := p.admin.Delete(t.Context(), before.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			eventually(t, "planting a foreign Secret", func(ctx context.Context) (bool, error) {
+				planted := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Data: foreign, Immutable: new(true)}
+				if err := p.admin.Delete(ctx, planted.DeepCopy()); client.IgnoreNotFound(err) != nil {
+					return false, err
+				}
+				err := p.admin.Create(ctx, planted)
+				if apierrors.IsAlreadyExists(err) {
+					return false, nil
+				}
+				return err == nil, err
+			})
+		}
+		eventually(t, "waiting for the Secret to be restored after it was "+name, func(ctx context.Context) (bool, error) {
+			now := &corev1.Secret{}
+			if err := p.admin.Get(ctx, key, now); err != nil {
+				return false, client.IgnoreNotFound(err)
+			}
+			data, err := contract.UnpackConfidential(now.Data[contract.ConfidentialField])
+			if err != nil || now.UID == before.UID {
+				return false, nil
+			}
+			_, err = contract.ParseConfidential(data, desired.Manifest)
+			return err == nil && now.Immutable != nil && *now.Immutable, nil
+		})
+	}
+	if again := p.current(t, ""); again.Version != desired.Version {
+		t.Errorf("the version changed to %s", again.Version)
+	}
+}
+
 func daemonsMayReadIt(t *testing.T, p *plane, desired blueprint.Desired) {
 	t.Helper()
 	daemon := p.daemon(t)
@@ -113,6 +157,26 @@ func daemonsMayReadIt(t *testing.T, p *plane, desired blueprint.Desired) {
 		t.Errorf("watching it: %v", err)
 	} else {
 		watched.Stop()
+	}
+	inside := func(name string) error {
+		return daemon.List(t.Context(), &corev1.SecretList{}, client.InNamespace(contract.OperatorNamespace), client.MatchingFields{metav1.ObjectNameField: name})
+	}
+	if err = inside(desired.SecretName()); err != nil {
+		t.Errorf("reading its Secret: %v", err)
+	}
+	p.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.PrivateKeySecret}})
+	for what, attempt := range map[string]error{
+		"the private key":       inside(contract.PrivateKeySecret),
+		"another version":       inside("windows-services-0.0.1-0123456789"),
+		"all Secrets":           daemon.List(t.Context(), &corev1.SecretList{}, client.InNamespace(contract.OperatorNamespace)),
+		"the cluster's secrets": daemon.List(t.Context(), &corev1.SecretList{}),
+		"the Secret outside of a list": daemon.Get(t.Context(),
+			client.ObjectKey{Namespace: contract.OperatorNamespace, Name: desired.SecretName()}, &corev1.Secret{}),
+		"a wider role": daemon.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesReaderRole}, &rbacv1.Role{}),
+	} {
+		if !apierrors.IsForbidden(attempt) {
+			t.Errorf("%s: %v", what, attempt)
+		}
 	}
 	p.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.InstancesConfigMap}})
 	if err = read(contract.InstancesConfigMap); !apierrors.IsForbidden(err) {

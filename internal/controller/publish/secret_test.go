@@ -1,0 +1,296 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// inside are the Secrets by name.
+func (w *world) inside(t *testing.T) map[string]corev1.Secret {
+	t.Helper()
+	var list corev1.SecretList
+	if err := w.client.List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]corev1.Secret{}
+	for _, s := range list.Items {
+		all[s.Name] = s
+	}
+	return all
+}
+
+// pulls gives the cluster a pull secret.
+func (w *world) pulls(text string) {
+	w.facts.answer(func(s *factsStub) { s.facts.PullSecret = []byte(text) })
+}
+
+func secret(name string, change func(*corev1.Secret)) *corev1.Secret {
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: name}, Type: corev1.SecretTypeOpaque}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+const pullSecret = `{"auths":{"m.example":{"auth":"bWU6aHVudGVyMg=="}}}`
+
+func TestWhatIsNotPublicIsPublishedInASecretBeforeItsManifest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pulls(pullSecret)
+	w.publish(t)
+	desired := w.current(t)
+	name := "windows-services-" + desired.Version
+	if want := []string{"create " + name, "create " + name, "create windows-services-reader"}; !slices.Equal(*w.writes, want) {
+		t.Errorf("writes: %v", *w.writes)
+	}
+	s, ok := w.inside(t)[name]
+	if !ok || s.Immutable == nil || !*s.Immutable || s.Type != corev1.SecretTypeOpaque || s.Labels[managedByLabel] != contract.OperatorServiceAccount {
+		t.Fatalf("the Secret is %+v", s)
+	}
+	manifest, err := contract.ManifestFromConfigMap(w.manifests(t)[name].Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, _ := unpacked(&s)
+	c, err := contract.ParseConfidential(data, manifest)
+	if err != nil || string(c.PullSecret) != pullSecret || len(c.Salt) != contract.SaltSize {
+		t.Errorf("it holds %+v, %v", c, err)
+	}
+	for key, text := range w.manifests(t)[name].Data {
+		if strings.Contains(text, "hunter2") || strings.Contains(text, "bWU6aHVudGVyMg") {
+			t.Errorf("the password stands under %s of the ConfigMap", key)
+		}
+	}
+}
+
+func TestASecretIsRestored(t *testing.T) {
+	t.Parallel()
+	yes := true
+	for name, spoil := range map[string]func(t *testing.T, c client.Client, s *corev1.Secret){
+		"when it was deleted": func(*testing.T, client.Client, *corev1.Secret) {},
+		"when it was replaced by another": func(t *testing.T, c client.Client, s *corev1.Secret) {
+			t.Helper()
+			put(t, c, secret(s.Name, func(n *corev1.Secret) { n.Data, n.Immutable, n.Labels = map[string][]byte{"a": {1}}, &yes, s.Labels }))
+		},
+		"when it was replaced by one of another type": func(t *testing.T, c client.Client, s *corev1.Secret) {
+			t.Helper()
+			put(t, c, secret(s.Name, func(n *corev1.Secret) {
+				n.Data, n.Immutable, n.Labels, n.Type = s.Data, &yes, s.Labels, "example.com/odd"
+			}))
+		},
+		"when more was put into it": func(t *testing.T, c client.Client, s *corev1.Secret) {
+			t.Helper()
+			put(t, c, secret(s.Name, func(n *corev1.Secret) {
+				n.Data, n.Immutable, n.Labels = map[string][]byte{"a": {1}, contract.ConfidentialField: s.Data[contract.ConfidentialField]}, &yes, s.Labels
+			}))
+		},
+		"when only the mark of immutability is gone": func(t *testing.T, c client.Client, s *corev1.Secret) {
+			t.Helper()
+			put(t, c, secret(s.Name, func(n *corev1.Secret) { n.Data, n.Labels = s.Data, s.Labels }))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.pulls(pullSecret)
+			w.publish(t)
+			desired := w.current(t)
+			want := w.inside(t)[desired.SecretName()]
+			if err := w.client.Delete(t.Context(), want.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+			spoil(t, w.client, &want)
+			w.publish(t)
+			got := w.inside(t)[desired.SecretName()]
+			if !bytes.Equal(got.Data[contract.ConfidentialField], want.Data[contract.ConfidentialField]) || len(got.Data) != 1 || got.Immutable == nil || !*got.Immutable ||
+				got.Type != want.Type {
+				t.Errorf("it is %+v", got)
+			}
+			*w.writes = nil
+			if w.publish(t); len(*w.writes) > 0 || w.current(t).Version != desired.Version {
+				t.Errorf("then: %v", *w.writes)
+			}
+		})
+	}
+}
+
+func put(t *testing.T, c client.Client, o client.Object) {
+	t.Helper()
+	if err := c.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnotherOperatorRendersTheSameVersion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pulls(pullSecret)
+	w.publish(t)
+	first := w.current(t)
+	w.pulls(`{"auths":{}}`)
+	w.publish(t)
+	second := w.current(t)
+	if first.Version == second.Version || !bytes.Equal(first.Confidential.Salt, second.Confidential.Salt) {
+		t.Fatalf("versions %s and %s", first.Version, second.Version)
+	}
+	restart := func(status v1alpha1.WindowsMachineConfigStatus) blueprint.Desired {
+		t.Helper()
+		w.publisher.source = &Source{}
+		before, err := w.publisher.previous(t.Context(), status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return before
+	}
+	for _, version := range []string{first.Version, second.Version} {
+		before := restart(v1alpha1.WindowsMachineConfigStatus{
+			DesiredVersion: version, Kubelet: v1alpha1.KubeletStatus{AcceptedConfig: &runtime.RawExtension{Raw: []byte(`{"maxPods":9}`)}},
+		})
+		if before.Version != version || !bytes.Equal(before.Confidential.Salt, first.Confidential.Salt) || string(before.KubeletFragment) != `{"maxPods":9}` {
+			t.Errorf("of version %s it finds %s", version, before.Version)
+		}
+	}
+	// Garbage that came while no operator was at work leaves what was there.
+	w.pulls("junk")
+	restart(v1alpha1.WindowsMachineConfigStatus{})
+	w.publish(t)
+	if got := w.current(t); len(got.Confidential.PullSecret) == 0 || len(got.Rejected) != 1 {
+		t.Errorf("the pull secret is %q, rejected %v", got.Confidential.PullSecret, got.Rejected)
+	}
+	// Without any Secret there is a new salt, and so a new version.
+	for _, s := range w.inside(t) {
+		if err := w.client.Delete(t.Context(), &s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.pulls(pullSecret)
+	restart(v1alpha1.WindowsMachineConfigStatus{})
+	w.publish(t)
+	if got := w.current(t); got.Version == first.Version || len(got.Confidential.Salt) != contract.SaltSize {
+		t.Errorf("version %s, salt of %d bytes", got.Version, len(got.Confidential.Salt))
+	}
+}
+
+func TestDaemonsReadOnlyWhatBelongsToAManifest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, secret("windows-services-0.0.9-0123456789", nil), secret("windows-services-reader", nil), secret("cloud-private-key", nil))
+	old := w.old(t)
+	forged := secret(old.SecretName(), func(s *corev1.Secret) { s.Data = map[string][]byte{contract.ConfidentialField: []byte("junk")} })
+	if err := errors.Join(w.client.Delete(t.Context(), secret(old.SecretName(), nil)), w.client.Create(t.Context(), forged)); err != nil {
+		t.Fatal(err)
+	}
+	w.publish(t)
+	current := w.current(t)
+	rules := w.role(t).Rules
+	if len(rules) != 2 || len(rules[0].ResourceNames) != 2 || !slices.Equal(rules[1].ResourceNames, []string{current.SecretName()}) {
+		t.Errorf("the role has %v", rules)
+	}
+	w.retire(t)
+	if _, ok := w.inside(t)[forged.Name]; ok {
+		t.Error("the forged one stays")
+	}
+	if _, ok := w.inside(t)["cloud-private-key"]; !ok {
+		t.Error("another Secret is gone")
+	}
+}
+
+func TestASecretGoesWithItsManifest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	old := w.old(t)
+	fresh := secret("windows-services-9.9.9-0123456789", func(s *corev1.Secret) { s.CreationTimestamp = metav1.NewTime(*w.clock) })
+	put(t, w.client, fresh)
+	w.retire(t)
+	if _, ok := w.inside(t)[old.SecretName()]; !ok {
+		t.Error("it goes before its manifest")
+	}
+	if _, ok := w.inside(t)[fresh.Name]; !ok {
+		t.Error("one whose manifest is about to be published is gone")
+	}
+	*w.clock = w.clock.Add(DefaultGrace)
+	w.retire(t)
+	for name := range w.inside(t) {
+		if name != w.current(t).SecretName() {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	w.publish(t)
+	for _, rule := range w.role(t).Rules {
+		if len(rule.ResourceNames) != 1 {
+			t.Errorf("the role has %v", rule)
+		}
+	}
+}
+
+func TestTheConfigMapForTheProxysAuthoritiesIsThereWhileItIsWanted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	want := func(wanted bool) {
+		w.facts.answer(func(s *factsStub) { s.facts.WantsTrustedCA = wanted })
+		w.publish(t)
+	}
+	want(true)
+	c, ok := w.manifests(t)[contract.TrustedCAConfigMap]
+	if !ok || c.Labels[contract.InjectTrustedCALabel] != "true" {
+		t.Fatalf("it is %+v", c)
+	}
+	c.Labels, c.Data = map[string]string{"theirs": "yes"}, map[string]string{contract.CABundleField: "bundle"}
+	if err := w.client.Update(t.Context(), &c); err != nil {
+		t.Fatal(err)
+	}
+	want(true)
+	if c = w.manifests(t)[contract.TrustedCAConfigMap]; c.Labels[contract.InjectTrustedCALabel] != "true" || c.Labels["theirs"] != "yes" || c.Data[contract.CABundleField] != "bundle" {
+		t.Errorf("it is %+v", c)
+	}
+	want(false)
+	if _, ok = w.manifests(t)[contract.TrustedCAConfigMap]; !ok {
+		t.Error("one that lost our mark was deleted")
+	}
+	c.Labels[managedByLabel] = contract.OperatorServiceAccount
+	if err := w.client.Update(t.Context(), &c); err != nil {
+		t.Fatal(err)
+	}
+	want(false)
+	if _, ok = w.manifests(t)[contract.TrustedCAConfigMap]; ok {
+		t.Error("ours stays though nobody wants it")
+	}
+	*w.writes = nil
+	if want(false); len(*w.writes) > 0 {
+		t.Errorf("writes: %v", *w.writes)
+	}
+}
+
+func TestTheSourceTellsOfWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	changed := w.publisher.source.Changed()
+	w.publish(t)
+	<-changed
+	w.facts.answer(func(s *factsStub) { s.facts.Proxy = blueprint.Proxy{HTTP: "junk"} })
+	w.publish(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	select {
+	case <-changed:
+	case <-ctx.Done():
+		t.Error("nobody is told")
+	}
+	if desired, ok := w.publisher.source.Published(); !ok || len(desired.Rejected) != 1 || desired.Rejected[0].Reason != contract.ReasonProxyInvalid {
+		t.Errorf("published is %+v", desired.Rejected)
+	}
+}
