@@ -133,6 +133,10 @@ func (k *Keeper) Pass(ctx context.Context, request Request) Report {
 	if have.Roots == nil {
 		report.failed(contract.NewProblem(contract.ReasonTrustFailed, "the root store can't be read"))
 	}
+	for _, path := range slices.Sorted(maps.Keys(have.Unreadable)) {
+		report.failed(have.Unreadable[path])
+		report.Broken = append(report.Broken, have.Unreadable[path])
+	}
 	todo := plan.Diff(want, have, k.book.Ledger)
 	report.sort(todo.Waiting)
 	report.failed(todo.Conflicts...)

@@ -11,9 +11,11 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/windows-nodes/wmco/internal/agent/layout"
+	"github.com/windows-nodes/wmco/internal/agent/place"
 	"github.com/windows-nodes/wmco/internal/agent/plan"
 	"github.com/windows-nodes/wmco/internal/agent/target"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // observe looks at what the target and the ledger name, and reads files where that is needed.
@@ -54,7 +56,8 @@ func (k *Keeper) Glance(ctx context.Context) bool {
 
 // look asks the host for what the target and the ledger name. digest says what a file holds.
 func (k *Keeper) look(ctx context.Context, want target.Target, digest func(path string) (string, winos.Access, error)) (plan.Observed, error) {
-	have := plan.Observed{Services: map[string]winos.Service{}, Sane: maps.Clone(k.sane), Digests: map[string]string{}, Held: k.held}
+	have := plan.Observed{Services: map[string]winos.Service{}, Sane: maps.Clone(k.sane), Digests: map[string]string{},
+		Unreadable: map[string]*contract.Problem{}, Held: k.held}
 	var err error
 	if have.Environment, err = k.host.Environment.All(ctx); err != nil {
 		return have, fmt.Errorf("reading the system environment: %w", err)
@@ -67,6 +70,10 @@ func (k *Keeper) look(ctx context.Context, want target.Target, digest func(path 
 	}
 	for _, f := range want.Files {
 		d, access, err := digest(f.Path)
+		if err != nil && ctx.Err() == nil {
+			have.Unreadable[f.Path] = place.Problem(err)
+			continue
+		}
 		if err != nil {
 			return have, err
 		}
@@ -84,7 +91,8 @@ func (k *Keeper) look(ctx context.Context, want target.Target, digest func(path 
 			continue
 		}
 		if err != nil {
-			return have, err
+			have.Unreadable[path] = place.Problem(err)
+			continue
 		}
 		if info.Access != winos.AccessAdministrators {
 			have.Loose = append(have.Loose, path)

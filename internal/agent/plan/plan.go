@@ -59,6 +59,8 @@ type Observed struct {
 	Sane map[string]uint32
 	// Digests of the files that exist, by path, among those that the target names. What is known to have changed has any other digest.
 	Digests map[string]string
+	// Unreadable are files that can't be read; nothing is planned for them.
+	Unreadable map[string]*contract.Problem
 	// Loose are files and directories that others than Administrators may open, and must not.
 	Loose []string
 	// Environment is the system's.
@@ -200,6 +202,9 @@ func (p *planner) files() {
 		switch {
 		case f.Waiting != nil:
 			p.wait(f.Waiting)
+			continue
+		case p.have.Unreadable[f.Path] != nil:
+			p.unwritten[f.Path] = true
 			continue
 		case !exists:
 			step.Why = "is missing"

@@ -3,11 +3,15 @@ package tend_test
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
+	"io"
 	"maps"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,6 +25,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/agent/bootstrap"
 	"github.com/windows-nodes/wmco/internal/agent/ledger"
+	"github.com/windows-nodes/wmco/internal/agent/patience"
 	"github.com/windows-nodes/wmco/internal/agent/tend"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -42,10 +47,46 @@ var (
 type rig struct {
 	*sim.Machine
 	api *fake.FakeDynamicClient
-	// crashing makes kube-proxy end right after its start.
-	crashing atomic.Bool
-	stop     context.CancelFunc
-	done     chan struct{}
+	// crashing makes kube-proxy end right after its start, broken before it has begun. picky has it refuse, and touchy end soon, with the settings "two".
+	crashing, broken, picky, touchy atomic.Bool
+	// starts of kube-proxy, and its environment at the last.
+	starts      atomic.Int64
+	environment atomic.Pointer[map[string]string]
+	// pulls serves containerd.
+	pulls  pulls
+	locked *sim.File
+	stop   context.CancelFunc
+	done   chan struct{}
+}
+
+// pulls stands for the resolver, whose sockets a test with its own time can't have.
+type pulls struct {
+	mu      sync.Mutex
+	problem *contract.Problem
+	told    []contract.Confidential
+}
+
+// Follow is keep.Registry: a file for each source.
+func (p *pulls) Follow(_ context.Context, c contract.Confidential, _ map[string]string) ([]contract.File, *contract.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.problem != nil {
+		return nil, p.problem
+	}
+	p.told = append(p.told, c)
+	files := []contract.File{}
+	for _, rule := range c.Mirrors {
+		files = append(files, contract.File{Path: hostsFile(rule.Source), Content: strings.Join(rule.Mirrors, ",")})
+	}
+	return files, nil
+}
+
+func hostsFile(source string) string { return contract.DirRegistries + `\` + source + `\hosts.toml` }
+
+func (p *pulls) fail(problem *contract.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.problem = problem
 }
 
 // inBubble runs a test in its own time.
@@ -76,9 +117,23 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 }
 
 func (r *rig) proxy(ctx context.Context, p *sim.Process) int {
+	r.starts.Add(1)
+	r.environment.Store(&p.Env)
+	settings, err := winos.ReadFile(p.Host.Files, contract.PathKubeProxyConfig)
+	two := err == nil && strings.HasPrefix(string(settings), "two")
+	if r.broken.Load() || two && r.picky.Load() {
+		return 1
+	}
 	p.Running()
 	if r.crashing.Load() {
 		return 1
+	}
+	if two && r.touchy.Load() {
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+			return 1
+		}
 	}
 	<-ctx.Done()
 	return 0
@@ -92,7 +147,9 @@ func (r *rig) tend(t *testing.T, client dynamic.Interface) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	tender := tend.New(tend.Options{Host: r.Host(), Book: book, Client: client, NodeName: nodeName, Namespace: namespace})
+	host := r.Host()
+	host.Services = patience.Services(host.Services)
+	tender := tend.New(tend.Options{Host: host, Book: book, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -181,6 +238,49 @@ func (r *rig) publish(t *testing.T, m contract.Manifest) (version string) {
 	return version
 }
 
+// want publishes a desired state with its confidential part, and lets the Node ask for it.
+func (r *rig) want(t *testing.T, m contract.Manifest, c contract.Confidential) (version string) {
+	t.Helper()
+	version = r.publishBoth(t, m, c)
+	r.annotate(t, contract.DesiredVersionAnnotation, version)
+	return version
+}
+
+func (r *rig) publishBoth(t *testing.T, m contract.Manifest, c contract.Confidential) (version string) {
+	t.Helper()
+	c.Salt = []byte("0123456789abcdef")
+	data, digest, err := c.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Confidential, m.ConfidentialEnvironment = digest, c.EnvironmentDigest()
+	if err = c.Validate(m); err != nil {
+		t.Fatal(err)
+	}
+	packed, err := contract.PackConfidential(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": contract.ServicesSecretPrefix + versionOf(m), "namespace": namespace},
+		"data": map[string]any{contract.ConfidentialField: base64.StdEncoding.EncodeToString(packed)},
+	}}
+	if err = r.api.Tracker().Create(secrets, secret, namespace); err != nil {
+		t.Fatal(err)
+	}
+	return r.publish(t, m)
+}
+
+// says checks that the Node says that a version holds, or what keeps it from it.
+func (r *rig) says(t *testing.T, version string, status contract.Reason) {
+	t.Helper()
+	a := r.annotations(t)
+	said, _, _ := strings.Cut(a[contract.AppliedReasonAnnotation], ":")
+	if a[contract.VersionAnnotation] != version || said != string(status) {
+		t.Errorf("want version %s and status %q; the Node says %s and %q", version, status, a[contract.VersionAnnotation], a[contract.AppliedReasonAnnotation])
+	}
+}
+
 func (r *rig) publishData(t *testing.T, version string, data map[string]string) {
 	t.Helper()
 	values := map[string]any{}
@@ -261,4 +361,12 @@ func manifest() contract.Manifest {
 		m.Files = append(m.Files, contract.File{Path: path, Digest: digestOf(content), Size: int64(len(content)), Services: users[path]})
 	}
 	return m
+}
+
+// aws answers as Amazon's metadata service does.
+func aws(name string) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /latest/api/token", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "token") })
+	mux.HandleFunc("GET /latest/meta-data/local-hostname", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
+	return mux
 }
