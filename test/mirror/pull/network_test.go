@@ -1,0 +1,165 @@
+package pull_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// network is a cluster's network in which names lead to servers of this process. The resolver reaches them through the cluster's proxy, containerd by itself.
+type network struct {
+	proxy *httptest.Server
+
+	key       *ecdsa.PrivateKey
+	authority *x509.Certificate
+
+	mu      sync.Mutex
+	servers map[string]string // host:port → address on loopback
+	asked   map[string]int    // by host:port, of connections
+}
+
+const proxyUser = "proxy-user:proxy-password"
+
+func newNetwork(t *testing.T) *network {
+	t.Helper()
+	n := &network{servers: map[string]string{}, asked: map[string]int{}}
+	var err error
+	if n.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the cluster's authority"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	if n.authority, err = x509.ParseCertificate(n.sign(t, template, template, &n.key.PublicKey)); err != nil {
+		t.Fatal(err)
+	}
+	n.proxy = httptest.NewServer(http.HandlerFunc(n.connect))
+	t.Cleanup(n.proxy.Close)
+	return n
+}
+
+func (n *network) sign(t *testing.T, template, parent *x509.Certificate, key *ecdsa.PublicKey) []byte {
+	t.Helper()
+	certificate, err := x509.CreateCertificate(rand.Reader, template, parent, key, n.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
+}
+
+// bundle is the authority as PEM.
+func (n *network) bundle() string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: n.authority.Raw}))
+}
+
+func (n *network) roots() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(n.authority)
+	return pool
+}
+
+// serve puts a server into the network under a name, with or without a port.
+func (n *network) serve(t *testing.T, name string, handler http.Handler) *httptest.Server {
+	t.Helper()
+	host, _, _ := strings.Cut(name, ":")
+	certificate := n.sign(t, &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, n.authority, &n.key.PublicKey)
+	server := httptest.NewUnstartedServer(handler)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{certificate}, PrivateKey: n.key}}, MinVersion: tls.VersionTLS12}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	n.add(name, server.Listener.Addr().String())
+	return server
+}
+
+func (n *network) add(name, address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.servers[withPort(name)] = address
+}
+
+func withPort(name string) string {
+	if strings.Contains(name, ":") {
+		return name
+	}
+	return name + ":443"
+}
+
+// dial goes to a name. A name that nobody has does not resolve.
+func (n *network) dial(ctx context.Context, name string) (net.Conn, error) {
+	n.mu.Lock()
+	address, ok := n.servers[name]
+	n.asked[name]++
+	n.mu.Unlock()
+	if !ok {
+		host, _, _ := net.SplitHostPort(name)
+		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	}
+	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+}
+
+// connections is how often somebody wanted to connect to a name.
+func (n *network) connections(name string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.asked[withPort(name)]
+}
+
+// connect is the cluster's proxy. It wants a user.
+func (n *network) connect(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodConnect || r.Header.Get("Proxy-Authorization") != "Basic "+base64.StdEncoding.EncodeToString([]byte(proxyUser)) {
+		w.WriteHeader(http.StatusProxyAuthRequired)
+		return
+	}
+	server, err := n.dial(r.Context(), r.Host)
+	if err != nil {
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	defer server.Close()
+	w.WriteHeader(http.StatusOK)
+	client, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer client.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(server, buffered)
+		_ = server.Close()
+	}()
+	_, _ = io.Copy(client, server)
+	_ = client.Close()
+	<-done
+}
+
+func (n *network) proxyFor(*http.Request) (*url.URL, error) {
+	return url.Parse("http://" + proxyUser + "@" + n.proxy.Listener.Addr().String())
+}
+
+// transport is for whoever goes to the names by himself.
+func (n *network) transport() *http.Transport {
+	return &http.Transport{
+		DialContext:       func(ctx context.Context, _, address string) (net.Conn, error) { return n.dial(ctx, address) },
+		TLSClientConfig:   &tls.Config{RootCAs: n.roots(), MinVersion: tls.VersionTLS12},
+		DisableKeepAlives: true,
+	}
+}

@@ -1,0 +1,243 @@
+package pull_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/containerd/v2/core/remotes/docker/config"
+	"github.com/containerd/containerd/v2/plugins/content/local"
+	"github.com/containerd/log"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/mirror"
+	"github.com/windows-nodes/wmco/internal/mirror/resolver"
+)
+
+const resolverToken = "0123456789abcdef0123"
+
+func TestMain(m *testing.M) {
+	if err := log.SetLevel("panic"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// node is the daemon's resolver and as much of containerd as pulls: its reader of hosts.toml, its resolver, its fetcher and its content store.
+type node struct {
+	net      *network
+	resolver *resolver.Resolver
+	endpoint mirror.Endpoint
+	root     string
+	store    content.Store
+	stop     func()
+}
+
+func newNode(t *testing.T, n *network) *node {
+	t.Helper()
+	r, err := resolver.New(resolver.Options{Token: resolverToken, FirstByte: 2 * time.Second, Stall: 2 * time.Second, Patience: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &node{net: n, resolver: r, root: t.TempDir()}
+	d.endpoint = mirror.Endpoint{URL: "http://" + listener.Addr().String(), Token: resolverToken}
+	if d.store, err = local.NewStore(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- r.Serve(ctx, listener) }()
+	stopped := false
+	d.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(d.stop)
+	return d
+}
+
+// settings are what the cluster says: rules as "source kind mirror … [never]", users by key of the pull secret.
+type settings struct {
+	rules []string
+	users map[string]string
+}
+
+// apply does what the daemon does with a new desired state.
+func (d *node) apply(t *testing.T, s settings) {
+	t.Helper()
+	var all []contract.MirrorRule
+	for _, text := range s.rules {
+		words := strings.Fields(text)
+		rule := contract.MirrorRule{Source: words[0], Kind: contract.PullKind(words[1]), Mirrors: words[2:]}
+		if i := slices.Index(rule.Mirrors, "never"); i >= 0 {
+			rule.NeverContactSource, rule.Mirrors = true, slices.Delete(rule.Mirrors, i, i+1)
+		}
+		all = append(all, rule)
+	}
+	rules, err := mirror.NewRules(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := parseSecret(t, s.users)
+	d.resolver.Update(resolver.Config{Rules: rules, PullSecret: secret, Roots: d.net.roots(), Proxy: d.net.proxyFor})
+	authority := filepath.Join(d.root, "authority.pem")
+	if err := os.WriteFile(authority, []byte(d.net.bundle()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.endpoint.Hosts = secret.Hosts()
+	d.endpoint.Authorities = map[string]string{}
+	for name := range d.net.names() {
+		d.endpoint.Authorities[strings.TrimSuffix(name, ":443")] = authority
+	}
+	files, err := mirror.HostsFiles(rules, d.endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for directory, file := range files {
+		if err := os.MkdirAll(filepath.Join(d.root, directory), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(d.root, directory, mirror.HostsFile), file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (n *network) names() map[string]string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := map[string]string{}
+	for name, address := range n.servers {
+		all[name] = address
+	}
+	return all
+}
+
+func parseSecret(t *testing.T, users map[string]string) mirror.PullSecret {
+	t.Helper()
+	auths := map[string]any{}
+	for key, user := range users {
+		auths[key] = map[string]string{"auth": base64.StdEncoding.EncodeToString([]byte(user))}
+	}
+	file, err := json.Marshal(map[string]any{"auths": auths})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := mirror.ParsePullSecret(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret
+}
+
+// pull gets an image with everything that belongs to it, the way containerd does.
+func (d *node) pull(ctx context.Context, image string) error {
+	r := docker.NewResolver(docker.ResolverOptions{Hosts: config.ConfigureHosts(ctx, config.HostOptions{
+		HostDir: config.HostDirFromRoot(d.root),
+		UpdateClient: func(client *http.Client) error {
+			client.Transport.(*http.Transport).DialContext = d.dial
+			client.Transport.(*http.Transport).DisableKeepAlives = true
+			return nil
+		},
+	})})
+	name, found, err := r.Resolve(ctx, image)
+	if err != nil {
+		return fmt.Errorf("resolving: %w", err)
+	}
+	fetcher, err := r.Fetcher(ctx, name)
+	if err != nil {
+		return fmt.Errorf("making a fetcher: %w", err)
+	}
+	handler := images.Handlers(remotes.FetchHandler(d.store, fetcher), images.ChildrenHandler(d.store))
+	if err := images.Dispatch(ctx, handler, nil, found); err != nil {
+		return fmt.Errorf("fetching: %w", err)
+	}
+	return d.complete(ctx, found)
+}
+
+// dial goes to the resolver on loopback, and to everything else by its name.
+func (d *node) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if "http://"+address == d.endpoint.URL {
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
+	return d.net.dial(ctx, address)
+}
+
+// complete says whether everything is in the store. That it is right there, the store has checked.
+func (d *node) complete(ctx context.Context, from ocispec.Descriptor) error {
+	blobs := 0
+	err := images.Walk(ctx, images.Handlers(images.HandlerFunc(func(ctx context.Context, one ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		info, err := d.store.Info(ctx, one.Digest)
+		if err != nil {
+			return nil, err
+		}
+		if info.Size != one.Size {
+			return nil, fmt.Errorf("%s has %d bytes", one.Digest, info.Size)
+		}
+		blobs++
+		return nil, nil
+	}), images.ChildrenHandler(d.store)), from)
+	if err == nil && blobs < 9 { // an index, two manifests, two configurations, four layers
+		return fmt.Errorf("only %d parts", blobs)
+	}
+	return err
+}
+
+// mustPull is a pull that has to work.
+func (d *node) mustPull(t *testing.T, image string) {
+	t.Helper()
+	if err := d.pull(t.Context(), image); err != nil {
+		t.Fatalf("pulling %s: %v\n%s", image, err, d.said())
+	}
+}
+
+// mustFail is a pull that must not work.
+func (d *node) mustFail(t *testing.T, image string) {
+	t.Helper()
+	if err := d.pull(t.Context(), image); err == nil {
+		t.Fatalf("pulling %s worked", image)
+	}
+}
+
+// said is what the resolver has to say about what happened.
+func (d *node) said() string {
+	var all []string
+	for _, r := range d.resolver.Reports() {
+		all = append(all, r.Message())
+	}
+	return strings.Join(all, "\n")
+}
+
+// forget empties the store, as if the node were another one.
+func (d *node) forget(t *testing.T) {
+	t.Helper()
+	var err error
+	if d.store, err = local.NewStore(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,286 @@
+package pull_test
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/distribution/distribution/v3/configuration"
+)
+
+const source = "quay.test"
+
+func TestA22_ImagesComeFromTheFirstMirrorThatHasThem(t *testing.T) {
+	t.Parallel()
+	for access, auth := range map[string]func(*testing.T, *network, string) (configuration.Auth, string){
+		"for everybody": open, "for users": withUsers, "for users of a token server": withTokens,
+	} {
+		for _, kind := range []string{"tag", "digest"} {
+			t.Run(access+", by "+kind, func(t *testing.T) {
+				t.Parallel()
+				n := newNetwork(t)
+				image := newImage(t, 2<<20)
+				first := newRegistry(t, n, "m1.test:5000", auth).push(t, "copies/of/team/app", image)
+				second := newRegistry(t, n, "m2.test", auth).push(t, "app", image)
+				origin := newRegistry(t, n, source, auth).push(t, "team/app", image)
+				d := newNode(t, n)
+				d.apply(t, settings{
+					rules: []string{source + "/team " + kind + " m1.test:5000/copies/of/team m2.test"},
+					users: map[string]string{"m1.test:5000/copies": first.user, "https://m2.test/v2/": second.user, source + "/team/app": origin.user},
+				})
+				reference := source + "/team/app:v1"
+				if kind == "digest" {
+					reference = source + "/team/app@" + digestOf(t, image)
+				}
+				d.mustPull(t, reference)
+				if n.connections("m2.test") != 0 || n.connections(source) != 0 || first.asked("/copies/of/team/app/") == 0 {
+					t.Errorf("second mirror %d, source %d", n.connections("m2.test"), n.connections(source))
+				}
+				if d.said() != "" {
+					t.Error(d.said())
+				}
+			})
+		}
+	}
+}
+
+func TestA22_MirrorsThatFailArePassedOver(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(http.ResponseWriter, *http.Request, http.Handler){
+		"refuses":    refuses(http.StatusForbidden),
+		"lacks it":   refuses(http.StatusNotFound),
+		"is broken":  refuses(http.StatusInternalServerError),
+		"is silent":  silent,
+		"breaks off": breaking,
+	} {
+		for _, kind := range []string{"tag", "digest"} {
+			t.Run(name+", by "+kind, func(t *testing.T) {
+				t.Parallel()
+				n := newNetwork(t)
+				image := newImage(t, 3<<20)
+				bad := newRegistry(t, n, "m1.test", open).push(t, "team/app", image).failing(fault)
+				good := newRegistry(t, n, "m2.test", withTokens).push(t, "x/team/app", image)
+				d := newNode(t, n)
+				d.apply(t, settings{rules: []string{source + " " + kind + " m1.test m2.test/x never"}, users: map[string]string{"m2.test": good.user}})
+				reference := source + "/team/app:v1"
+				if kind == "digest" {
+					reference = source + "/team/app@" + digestOf(t, image)
+				}
+				d.mustPull(t, reference)
+				if bad.asked("") == 0 || n.connections(source) != 0 {
+					t.Error("the first was not asked, or the source was")
+				}
+				if !strings.Contains(d.said(), "m1.test/team/app: ") {
+					t.Errorf("said: %s", d.said())
+				}
+			})
+		}
+	}
+}
+
+func TestA22_AMirrorThatIsDownOrUnknownIsPassedOver(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	image := newImage(t, 100_000)
+	newRegistry(t, n, source, open).push(t, "team/app", image)
+	n.add("down.test", "127.0.0.1:1")
+	d := newNode(t, n)
+	d.apply(t, settings{rules: []string{source + " tag down.test unknown.test"}})
+	d.mustPull(t, source+"/team/app:v1")
+	for _, want := range []string{"down.test/team/app: ", "unknown.test/team/app: "} {
+		if !strings.Contains(d.said(), want) {
+			t.Errorf("no %q in %s", want, d.said())
+		}
+	}
+	// Nine requests make a pull; a dead mirror is asked by the first of them.
+	if a, b := n.connections("down.test"), n.connections("unknown.test"); a > 2 || b > 2 {
+		t.Errorf("asked %d and %d times", a, b)
+	}
+}
+
+func TestA22_WrongBytesNeverBecomeAnImage(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	image := newImage(t, 3<<20)
+	newRegistry(t, n, "m1.test", open).push(t, "team/app", image).failing(lying)
+	newRegistry(t, n, "m2.test", open).push(t, "team/app", image)
+	d := newNode(t, n)
+	d.apply(t, settings{rules: []string{source + " digest m1.test m2.test never"}})
+	reference := source + "/team/app@" + digestOf(t, image)
+	err := d.pull(t.Context(), reference)
+	for i := 0; err != nil && i < 4; i++ {
+		d.forget(t) // containerd drops what a failed pull left behind
+		err = d.pull(t.Context(), reference)
+	}
+	if err != nil {
+		t.Fatal(err, d.said())
+	}
+	if !strings.Contains(d.said(), "m1.test/team/app: WrongContent") {
+		t.Error(d.said())
+	}
+}
+
+func TestA22_ASourceThatMustNeverBeContactedIsNot(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ rule, reference string }{
+		"by tag":             {source + " tag m1.test never", source + "/team/app:v1"},
+		"by a wildcard":      {"*.test digest m1.test never", source + "/team/app:v1"},
+		"of a namespace":     {source + "/team tag m1.test never", source + "/team/app:v1"},
+		"with a port":        {source + ":8443 tag m1.test never", source + ":8443/team/app:v1"},
+		"without any mirror": {source + " tag never", source + "/team/app:v1"},
+	} {
+		for state, stop := range map[string]bool{"": false, ", with the daemon down": true} {
+			t.Run(name+state, func(t *testing.T) {
+				t.Parallel()
+				n := newNetwork(t)
+				image := newImage(t, 1000)
+				host, _, _ := strings.Cut(c.reference, "/")
+				newRegistry(t, n, host, open).push(t, "team/app", image)
+				newRegistry(t, n, "m1.test", open)
+				d := newNode(t, n)
+				d.apply(t, settings{rules: []string{c.rule}})
+				if stop {
+					d.stop()
+				}
+				d.mustFail(t, c.reference)
+				if n.connections(host) != 0 {
+					t.Errorf("it was asked %d times", n.connections(host))
+				}
+			})
+		}
+	}
+}
+
+func TestA22_OfOneRegistryOnlyTheNamedRepositoriesHaveMirrors(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	ours, theirs := newImage(t, 1000), newImage(t, 1000)
+	m := newRegistry(t, n, "m1.test", open).push(t, "somewhere/else", ours)
+	newRegistry(t, n, source, open).push(t, "team/app", ours).push(t, "team/app2", theirs)
+	d := newNode(t, n)
+	d.apply(t, settings{rules: []string{source + "/team/app tag m1.test/somewhere/else never"}})
+	d.mustPull(t, source+"/team/app:v1")
+	if n.connections(source) != 0 {
+		t.Error("the source was asked")
+	}
+	before := m.asked("")
+	d.mustPull(t, source+"/team/app2:v1")
+	if m.asked("") != before {
+		t.Error("the mirror of another repository was asked")
+	}
+}
+
+func TestA22_SourcesOfEveryForm(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ rule, reference, mirror, repository string }{
+		"with a port":           {source + ":8443 tag m1.test/x", source + ":8443/team/app:v1", "m1.test", "x/team/app"},
+		"a wildcard":            {"*.apps.test tag m1.test/x", "r.apps.test/team/app:v1", "m1.test", "x/team/app"},
+		"a wildcard and a port": {"*.apps.test tag m1.test", "r.apps.test:5000/team/app:v1", "m1.test:5000", "team/app"},
+		"Docker Hub":            {"docker.io tag m1.test/hub", "docker.io/library/app:v1", "m1.test", "hub/library/app"},
+		"a repository":          {source + "/a/b/c tag m1.test/d", source + "/a/b/c:v1", "m1.test", "d"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNetwork(t)
+			newRegistry(t, n, c.mirror, withTokens).push(t, c.repository, newImage(t, 1000))
+			host, _, _ := strings.Cut(c.mirror, ":")
+			d := newNode(t, n)
+			d.apply(t, settings{rules: []string{c.rule}, users: map[string]string{c.mirror: "user-of-" + host + ":p4ssw0rd"}})
+			d.mustPull(t, c.reference)
+		})
+	}
+}
+
+func TestA22_DockerHubItselfIsFound(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	hub := newRegistry(t, n, "registry-1.docker.io", withTokens).push(t, "library/app", newImage(t, 1000))
+	d := newNode(t, n)
+	d.apply(t, settings{rules: []string{"docker.io digest m1.test"}, users: map[string]string{"https://index.docker.io/v1/": hub.user}})
+	d.mustPull(t, "docker.io/library/app:v1")
+}
+
+func TestA22_WithTheDaemonDownContainerdGoesOnByItself(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	image := newImage(t, 1000)
+	m := newRegistry(t, n, "m1.test", open).push(t, "x/team/app", image)
+	origin := newRegistry(t, n, source, open).push(t, "team/app", image)
+	d := newNode(t, n)
+	d.apply(t, settings{rules: []string{source + " tag m1.test/x", source + " digest m1.test/x"}})
+	d.stop()
+	d.mustPull(t, source+"/team/app:v1")
+	if m.asked("") == 0 {
+		t.Error("the mirror of the whole registry was not asked")
+	}
+	d.forget(t)
+	m.failing(refuses(http.StatusNotFound))
+	d.mustPull(t, source+"/team/app@"+digestOf(t, image))
+	if origin.asked("") == 0 {
+		t.Error("the source was not asked")
+	}
+}
+
+// TestA22_AChangeInTheMiddleOfAPull changes the mirrors when the first layer is under way: nothing breaks, and what comes next goes to the new ones.
+func TestA22_AChangeInTheMiddleOfAPull(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	image := newImage(t, 3<<20)
+	newRegistry(t, n, "m2.test", open).push(t, "team/app", image)
+	d := newNode(t, n)
+	var once sync.Once
+	newRegistry(t, n, "m1.test", open).push(t, "team/app", image).failing(func(w http.ResponseWriter, r *http.Request, real http.Handler) {
+		if strings.Contains(r.URL.Path, "/blobs/") {
+			once.Do(func() { d.apply(t, settings{rules: []string{source + " tag m2.test never"}}) })
+		}
+		real.ServeHTTP(w, r)
+	})
+	d.apply(t, settings{rules: []string{source + " tag m1.test never"}})
+	d.mustPull(t, source+"/team/app:v1")
+	d.forget(t)
+	before := n.connections("m1.test")
+	d.mustPull(t, source+"/team/app:v1")
+	if n.connections("m1.test") != before {
+		t.Error("the old mirror was asked again")
+	}
+}
+
+// TestA22_TakingMirrorsAwayLeavesTheSource is the way back.
+func TestA22_TakingMirrorsAwayLeavesTheSource(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	image := newImage(t, 1000)
+	m := newRegistry(t, n, "m1.test", open).push(t, "team/app", image)
+	origin := newRegistry(t, n, source, withUsers).push(t, "team/app", image)
+	d := newNode(t, n)
+	users := map[string]string{source: origin.user}
+	d.apply(t, settings{rules: []string{source + " tag m1.test never"}, users: users})
+	d.mustPull(t, source+"/team/app:v1")
+	d.forget(t)
+	before := m.asked("")
+	d.apply(t, settings{users: users})
+	d.mustPull(t, source+"/team/app:v1")
+	if m.asked("") != before || origin.asked("") == 0 {
+		t.Error("the mirror was asked, or the source was not")
+	}
+}
+
+func TestA23_AChangedPullSecretOpensARegistry(t *testing.T) {
+	t.Parallel()
+	for access, auth := range map[string]func(*testing.T, *network, string) (configuration.Auth, string){"users": withUsers, "tokens": withTokens} {
+		t.Run(access, func(t *testing.T) {
+			t.Parallel()
+			n := newNetwork(t)
+			origin := newRegistry(t, n, source, auth).push(t, "team/app", newImage(t, 1000))
+			d := newNode(t, n)
+			d.apply(t, settings{users: map[string]string{source: "user-of-" + source + ":wrong"}})
+			d.mustFail(t, source+"/team/app:v1")
+			if !strings.Contains(d.said(), "Denied") {
+				t.Error(d.said())
+			}
+			d.apply(t, settings{users: map[string]string{source: origin.user}})
+			d.mustPull(t, source+"/team/app:v1")
+		})
+	}
+}
