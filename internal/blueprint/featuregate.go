@@ -15,7 +15,7 @@ import (
 // featureGateFiles has a file for each minor version of Kubernetes whose kubelet may be shipped.
 //
 //go:embed featuregate/*.txt
-var featureGateFiles embed.FS //nolint:gochecknoglobals // an embedded file system can't be anything else, and never changes
+var featureGateFiles embed.FS
 
 // gateFlaws says which gates would keep a kubelet from starting: those that it does not know, and those that are locked to the other value.
 func gateFlaws(wanted map[string]bool, kubelet payload.File) (words []string) {

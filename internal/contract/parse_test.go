@@ -25,7 +25,7 @@ func sample() Manifest {
 			{Path: PathKubeletConfig, Content: `{"a":"<&>"}`, Services: []string{"kubelet"}},
 			{Path: PathKubeProxyConfig, Content: "sourceVip: VIP", HostVariables: []HostVariable{{"VIP", FactSourceVIP}}, Services: []string{"kube-proxy"}},
 		},
-		EnvironmentVars:        map[string]string{"HTTP_PROXY": "http://proxy:3128"},
+		EnvironmentVars:         map[string]string{"HTTP_PROXY": "http://proxy:3128"},
 		WatchedEnvironmentVars:  []string{"HTTP_PROXY", "NO_PROXY"},
 		Confidential:            digestA,
 		ConfidentialEnvironment: digestA,

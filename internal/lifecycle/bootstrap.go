@@ -45,9 +45,13 @@ func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstan
 	if err != nil {
 		return Fail(err)
 	}
+	confidential, err := confidentialOf(desired)
+	if err != nil {
+		return Fail(err)
+	}
 	answer, err := call[contract.BootstrapAnswer](ctx, visit.conn, contract.VerbBootstrap, contract.BootstrapRequest{
 		NodeName: instance.Status.NodeName, NodeIP: instance.Spec.NodeIP, Version: desired.Version, Manifest: desired.Manifest,
-		BootstrapKubeconfig: kubeconfig, BootstrapCA: []byte(facts.BootstrapCA), KubeletCA: []byte(facts.KubeletCA),
+		Confidential: confidential, BootstrapKubeconfig: kubeconfig, BootstrapCA: []byte(facts.BootstrapCA), KubeletCA: []byte(facts.KubeletCA),
 		Register: node == nil,
 	})
 	if err != nil {
@@ -61,6 +65,19 @@ func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstan
 		return retry(err)
 	}
 	return Done()
+}
+
+// confidentialOf is what must not be public of a desired state, for a host that can't read it yet: containerd and kubelet start with the proxy and the
+// authorities that they will have.
+func confidentialOf(desired blueprint.Desired) ([]byte, error) {
+	if desired.Manifest.Confidential == "" {
+		return nil, nil
+	}
+	data, digest, err := desired.Confidential.Encode()
+	if err == nil && digest != desired.Manifest.Confidential {
+		err = contract.NewProblem(contract.ReasonManifestInvalid, "the confidential part is not the one that the manifest names")
+	}
+	return data, err
 }
 
 // bootstrapKubeconfig lets kubelet ask for its certificate.

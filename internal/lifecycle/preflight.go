@@ -17,7 +17,7 @@ import (
 
 // preflight plants the daemon and asks it what it finds. It changes nothing else on the host.
 func (w *Walker) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
-	desired, _, err := w.Desired.Current(ctx)
+	desired, facts, err := w.Desired.Current(ctx)
 	if err != nil {
 		return waitForCluster(err)
 	}
@@ -27,6 +27,7 @@ func (w *Walker) preflight(ctx context.Context, instance *v1alpha1.WindowsInstan
 	}
 	request := contract.PreflightRequest{
 		Time: w.Now(), Blobs: blobs(desired.Manifest), Daemon: daemon.Digest, Hostname: instance.Spec.Hostname, NodeIP: instance.Spec.NodeIP,
+		NodeName: facts.Platform.NodeName(),
 	}
 	found, err := call[contract.PreflightAnswer](ctx, visit.conn, contract.VerbPreflight, request)
 	if err != nil {

@@ -129,12 +129,9 @@ func theSecretIsRestored(t *testing.T, p *plane, desired blueprint.Desired) {
 			if err := p.admin.Get(ctx, key, now); err != nil {
 				return false, client.IgnoreNotFound(err)
 			}
-			data, err := contract.UnpackConfidential(now.Data[contract.ConfidentialField])
-			if err != nil || now.UID == before.UID {
-				return false, nil
-			}
-			_, err = contract.ParseConfidential(data, desired.Manifest)
-			return err == nil && now.Immutable != nil && *now.Immutable, nil
+			data, bad := contract.UnpackConfidential(now.Data[contract.ConfidentialField])
+			_, foreign := contract.ParseConfidential(data, desired.Manifest)
+			return bad == nil && foreign == nil && now.UID != before.UID && now.Immutable != nil && *now.Immutable, nil
 		})
 	}
 	if again := p.current(t, ""); again.Version != desired.Version {

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -13,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"context"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
