@@ -83,8 +83,9 @@ powershell: ## Parse the user data with a real grammar of PowerShell (needs npm;
 	cd test/powershell && npm ci --ignore-scripts --no-audit --no-fund && node parse.mjs
 
 .PHONY: conformance
-conformance: ## Compare mirrors with what Linux nodes do, and with containerd's own reader of hosts.toml
+conformance: ## Compare mirrors with what Linux nodes do, and pull through containerd's own code from real registries
 	cd test/mirror && go vet ./... && go test -count=1 -timeout 15m ./...
+	cd test/mirror/pull && go vet ./... && go test -count=1 -timeout 15m ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzz everything that parses, 20 s each

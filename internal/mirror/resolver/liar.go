@@ -7,7 +7,8 @@ import (
 )
 
 // liars remembers who gave wrong bytes for a digest. It is not asked for that digest for a while, so that the next attempt of containerd does not end as the
-// first one did. When several had a hand in wrong bytes, each is only a suspect: it is asked after all others.
+// first one did. When several had a hand in wrong bytes, each is only a suspect. Whoever gave wrong bytes for one digest is a suspect for all others of
+// that repository too: what of a large layer is wrong shows at its end only, and then containerd has most of it. Suspects are asked after all others.
 type liars struct{ known *memory[lie, guilt] }
 
 type lie struct {
@@ -45,15 +46,16 @@ func (l *liars) blame(d digest, together ...mirror.Pull) {
 			}
 			return found
 		})
+		l.known.put(lie{at, ""}, suspect, lieLife)
 	}
 }
 
-// guilt is what is known about a place; tags are promised by nobody, so nobody lies about them.
+// guilt is what is known about a place. Without a digest it is only whether it is a suspect.
 func (l *liars) guilt(at mirror.Pull, d digest) guilt {
-	if d == "" {
-		return innocent
-	}
 	at.Source = false
-	found, _ := l.known.get(lie{at, d})
+	if found, ok := l.known.get(lie{at, d}); ok {
+		return found
+	}
+	found, _ := l.known.get(lie{at, ""})
 	return found
 }

@@ -110,7 +110,7 @@ func (p *pull) read(ctx context.Context, at mirror.Pull, r *reply) (found, error
 	h := want.hash()
 	_, _ = h.Write(content)
 	if !want.isSum(h) {
-		p.resolver.liars.blame(p.target.digest, at)
+		p.resolver.liars.blame(want, at)
 		return found{}, faultf(ReasonWrongContent, "the digest is another")
 	}
 	f := found{mediaType: mediaType(r.header), digest: want, size: int64(len(content)), content: content}

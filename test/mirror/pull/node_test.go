@@ -17,12 +17,16 @@ import (
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/metadata"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/containerd/v2/core/remotes/docker/config"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/plugins/content/local"
 	"github.com/containerd/log"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	bbolt "go.etcd.io/bbolt"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
@@ -239,5 +243,42 @@ func (d *node) forget(t *testing.T) {
 	var err error
 	if d.store, err = local.NewStore(t.TempDir()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// withGarbageCollection gives the node containerd's own store, with leases. A pull that fails gives its lease back, and what it left behind is collected.
+func (d *node) withGarbageCollection(t *testing.T) (pull func(image string) error) {
+	t.Helper()
+	path := t.TempDir()
+	files, err := local.NewStore(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bolt, err := bbolt.Open(filepath.Join(path, "meta.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = bolt.Close() })
+	db := metadata.NewDB(bolt, files, nil)
+	if err := db.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.store = db.ContentStore()
+	manager := metadata.NewLeaseManager(db)
+	return func(image string) error {
+		ctx := namespaces.WithNamespace(t.Context(), "k8s.io")
+		lease, err := manager.Create(ctx, leases.WithRandomID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := manager.Delete(ctx, lease); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.GarbageCollect(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}()
+		return d.pull(leases.WithLease(ctx, lease.ID), image)
 	}
 }

@@ -205,16 +205,18 @@ func silent(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
 	panic(http.ErrAbortHandler)
 }
 
-// lying changes the last byte of every body.
-func lying(w http.ResponseWriter, r *http.Request, real http.Handler) {
-	recorder := &recorder{header: w.Header()}
-	real.ServeHTTP(recorder, r)
-	content := recorder.body.Bytes()
-	if len(content) > 0 {
-		content[len(content)-1] ^= 1
+// lying changes one byte of every body; which one of how many, says where.
+func lying(where func(size int) int) func(http.ResponseWriter, *http.Request, http.Handler) {
+	return func(w http.ResponseWriter, r *http.Request, real http.Handler) {
+		recorder := &recorder{header: w.Header()}
+		real.ServeHTTP(recorder, r)
+		content := recorder.body.Bytes()
+		if len(content) > 0 {
+			content[where(len(content))] ^= 1
+		}
+		w.WriteHeader(max(recorder.status, http.StatusOK))
+		_, _ = w.Write(content)
 	}
-	w.WriteHeader(max(recorder.status, http.StatusOK))
-	_, _ = w.Write(content)
 }
 
 // breaking ends every large body in its middle.
