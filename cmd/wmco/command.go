@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/machine"
 	"github.com/windows-nodes/wmco/internal/controller/publish"
 	"github.com/windows-nodes/wmco/internal/version"
 )
@@ -25,6 +26,7 @@ type options struct {
 	environment  func(name string) (string, bool)
 	leaderElects bool
 	retain       time.Duration
+	patience     time.Duration
 }
 
 func newCommand() *cobra.Command {
@@ -55,6 +57,7 @@ told whether an upgrade is safe), and for the nodes' logs SERVICES_LOG_FILE_SIZE
 	flags.StringVar(&o.payload, "payload-dir", "/payload", "directory with what nodes are given, made by `make payload`")
 	flags.BoolVar(&o.leaderElects, "leader-elect", true, "work only while holding the lease "+contract.LeaderLease)
 	flags.DurationVar(&o.retain, "manifest-retention", publish.DefaultGrace, "how long a services manifest stays after the last node left it")
+	flags.DurationVar(&o.patience, "machine-patience", machine.DefaultPatience, "how long a Machine's host that never let us in may refuse the private key before the Machine is replaced")
 	config.RegisterFlags(flag.CommandLine)
 	flags.AddGoFlagSet(flag.CommandLine) // --kubeconfig
 	root.AddCommand(&cobra.Command{

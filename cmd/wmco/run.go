@@ -37,6 +37,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/host/sshhost"
 	"github.com/windows-nodes/wmco/internal/lifecycle"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/rollout"
 	"github.com/windows-nodes/wmco/internal/version"
 )
 
@@ -133,15 +134,17 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	if err != nil {
 		return err
 	}
-	keys := instance.SecretKey{Reader: mgr.GetClient(), Namespace: o.namespace, Parse: instance.RememberLast(func(pem []byte) (string, error) {
+	parse := instance.RememberLast(func(pem []byte) (string, error) {
 		key, err := sshhost.ParseKey(pem)
 		return key.Hash, err
-	})}
+	})
+	keys := instance.SecretKey{Reader: mgr.GetClient(), Namespace: o.namespace, Parse: parse}
 	platform := func(ctx context.Context) (string, error) {
 		_, facts, err := desired.Current(ctx)
 		return string(facts.Platform), err
 	}
-	origins, err := machine.Setup(mgr, machine.Options{Namespace: o.namespace, Platform: platform, Changed: desired.Changed()})
+	machines := machine.NewView(mgr.GetAPIReader())
+	gate, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Sets: machines, Namespace: o.namespace})
 	if err != nil {
 		return err
 	}
@@ -157,8 +160,12 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		}),
 		instance.Setup(mgr, lifecycle.Options{
 			Client: mgr.GetClient(), Pods: clients, Dialer: sshhost.New(sshhost.Options{}), Payload: directory, Desired: desired,
-			Keys: keys, Tokens: instance.BootstrapToken{Client: clients}, Now: time.Now, Namespace: o.namespace, Origins: origins,
-		}, desired.Changed()),
+			Keys: keys, Tokens: instance.BootstrapToken{Client: clients}, Now: time.Now, Namespace: o.namespace, Origins: machines,
+		}, gate, desired.Changed()),
+		machine.Setup(mgr, machine.Options{
+			Namespace: o.namespace, Platform: platform, Changed: desired.Changed(), View: machines, Gate: gate, Patience: o.patience,
+			Keys: keys, LiveKeys: instance.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true, Parse: parse},
+		}),
 	)
 }
 

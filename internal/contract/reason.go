@@ -126,7 +126,16 @@ const (
 	ReasonPaused         Reason = "Paused"
 	ReasonInProgress     Reason = "InProgress"
 	ReasonMachineLeaving Reason = "MachineLeaving"
-	ReasonInternal       Reason = "InternalError"
+
+	ReasonMachineReplaced   Reason = "MachineReplaced"
+	ReasonBudgetSpent       Reason = "BudgetSpent"
+	ReasonOwnerShort        Reason = "OwnerShort"
+	ReasonMachineUnowned    Reason = "MachineUnowned"
+	ReasonMachineIgnored    Reason = "MachineIgnored"
+	ReasonMachineGoverned   Reason = "MachineGoverned"
+	ReasonReplacementFutile Reason = "ReplacementFutile"
+	ReasonUserDataStale     Reason = "UserDataStale"
+	ReasonInternal          Reason = "InternalError"
 
 	ReasonPrivateKeyMissing      Reason = "PrivateKeyMissing"
 	ReasonPrivateKeyInvalid      Reason = "PrivateKeyInvalid"
@@ -217,6 +226,15 @@ func Explanations() []Explanation {
 		{ReasonWaitingForSlot, 810, "As many hosts are joining as maxConcurrentJoins allows.", "Nothing to do; or raise spec.rollout.maxConcurrentJoins of the WindowsMachineConfig."},
 		{ReasonPaused, 811, "The user paused this instance.", "Set spec.paused to false to go on."},
 		{ReasonInProgress, 812, "Work is under way.", "Nothing to do."},
+
+		{ReasonMachineReplaced, 820, "A Machine does not let the present private key in, so it is deleted and its MachineSet makes another.", "Nothing to do."},
+		{ReasonBudgetSpent, 821, "As many Windows nodes are unavailable or missing as spec.rollout.maxUnavailable allows, for whatever cause.", "Nothing to do if it passes. Otherwise bring back the nodes that are named, have MachineSets of no more replicas than their Machines can be made, or raise spec.rollout.maxUnavailable of the WindowsMachineConfig."},
+		{ReasonOwnerShort, 822, "Without this Machine too few hosts of its MachineSet would serve.", "Nothing to do if it passes. Otherwise look at the other Machines of the set, or lower the annotation windowsmachineconfig.openshift.io/min-available of the MachineSet."},
+		{ReasonMachineUnowned, 823, "The Machine belongs to no MachineSet, so nobody would make another.", "Delete the Machine by hand, or authorise the public key on its host."},
+		{ReasonMachineIgnored, 824, "The Machine has the label windowsmachineconfig.openshift.io/ignore.", "Remove the label, or delete the Machine by hand."},
+		{ReasonMachineGoverned, 825, "The Machine only mirrors one of another API, which decides about it.", "Delete the Machine of that API by hand, or authorise the public key on its host."},
+		{ReasonReplacementFutile, 826, "Machines were replaced, and none of those that came instead has let the private key in yet.", "Nothing to do while they start. If it lasts: does the MachineSet's userDataSecret name windows-user-data, and does the template run it? On platforms that have no user data, the template itself must hold the public key. It is tried again with another key, when a Machine of the set lets us in, or when the operator is restarted."},
+		{ReasonUserDataStale, 827, "What Machines are made from does not hold the present key yet.", "Nothing to do; if it lasts, look at the secret windows-user-data in openshift-machine-api."},
 		{ReasonInternal, 899, "Something went wrong that has no reason of its own.", "Read the detail; if it does not help, file a bug with it."},
 
 		{ReasonPrivateKeyMissing, 901, "The secret cloud-private-key does not exist or lacks private-key.pem.", "Create it: kubectl create secret generic cloud-private-key --from-file=private-key.pem=<file> -n openshift-windows-machine-config-operator."},

@@ -66,12 +66,12 @@ func TestImportArrowsPointDown(t *testing.T) {
 		{[]string{"internal/agent", "cmd/wicd"}, []string{module + "internal/host", module + "internal/lifecycle", module + "internal/controller", module + "internal/blueprint",
 			module + "internal/cluster", module + "internal/policy", module + "internal/inventory", "golang.org/x/crypto/ssh", "github.com/pkg/sftp", "github.com/openshift/api", "os/exec"},
 			"the daemon's wing meets the operator's wing in the contract only, and starts no process"},
-		{[]string{"internal/lifecycle", "internal/host", "internal/cluster", "internal/depot", "internal/inventory", "internal/policy", "internal/blueprint", "internal/userdata", "cmd/wmco", "internal/controller"},
+		{[]string{"internal/lifecycle", "internal/host", "internal/cluster", "internal/depot", "internal/inventory", "internal/policy", "internal/blueprint", "internal/rollout", "internal/userdata", "cmd/wmco", "internal/controller"},
 			[]string{module + "internal/agent", "os/exec"}, "the operator's wing meets the daemon's wing in the contract only"},
-		{[]string{"internal/lifecycle", "internal/policy", "internal/blueprint", "internal/inventory", "internal/host", "internal/cluster"}, []string{module + "internal/controller"},
+		{[]string{"internal/lifecycle", "internal/policy", "internal/blueprint", "internal/inventory", "internal/host", "internal/cluster", "internal/rollout"}, []string{module + "internal/controller"},
 			"arrows point to what changes least"},
 		{[]string{"api", "cmd/wmco", "cmd/wicd", "internal/agent", "internal/blueprint", "internal/cluster", "internal/contract", "internal/controller", "internal/host",
-			"internal/depot", "internal/inventory", "internal/lifecycle", "internal/mirror", "internal/payload", "internal/policy", "internal/userdata"}, []string{module + "internal/sim", module + "lab"},
+			"internal/depot", "internal/inventory", "internal/lifecycle", "internal/mirror", "internal/payload", "internal/policy", "internal/rollout", "internal/userdata"}, []string{module + "internal/sim", module + "lab"},
 			"the simulator and the lab are no part of the product"},
 	}
 	packages := list(t, "linux", "./...")

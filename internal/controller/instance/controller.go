@@ -20,6 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/lifecycle"
 	"github.com/windows-nodes/wmco/internal/policy"
+	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
 const (
@@ -37,6 +38,7 @@ const (
 type Reconciler struct {
 	client client.Client
 	walker *lifecycle.Walker
+	gate   *rollout.Gate
 	events events.EventRecorder
 	meters *meters
 	// trials bound how many hosts are asked at once about a new key.
@@ -48,10 +50,8 @@ type Reconciler struct {
 	lives map[types.UID]*life
 	// recalled is set once it is known again what instances had claimed before a restart.
 	recalled bool
-	// disrupted are the nodes that were let go ahead to another version and have not arrived there; waiters are the instances whose turn
-	// comes when one of them has, first come first.
-	disrupted map[string]bool
-	waiters   []types.UID
+	// waiters are the instances that wait for a place in the rollout budget, first come first.
+	waiters []types.UID
 	// woken has instances reconciled.
 	woken chan event.GenericEvent
 }
@@ -154,7 +154,7 @@ func (w *walk) untilNextAttempt() time.Duration {
 func (w *walk) stand() {
 	w.life.visit.End()
 	w.walker.Slots.Release(w.instance.UID)
-	w.arrived(w.life)
+	w.arrived()
 }
 
 // join walks the phases until one waits or fails.
@@ -238,7 +238,7 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 		return w.update(ctx, care)
 	}
 	if care.Outcome.IsDone() {
-		w.arrived(w.life)
+		w.arrived()
 		w.instance.Status.Failures = 0
 	}
 	w.report(ctx, care.Outcome)

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -22,6 +23,8 @@ import (
 type SecretKey struct {
 	Reader    client.Reader
 	Namespace string
+	// Live says that Reader reads past the cache. The operator may list the secret by its name, and not get it.
+	Live bool
 	// Parse checks a PEM and gives the hash of its public key, or a *contract.Problem.
 	Parse func(pem []byte) (hash string, err error)
 }
@@ -30,8 +33,7 @@ var _ lifecycle.Keys = SecretKey{}
 
 // PrivateKey answers with a *contract.Problem when there is no usable key.
 func (s SecretKey) PrivateKey(ctx context.Context) (lifecycle.Key, error) {
-	secret := &corev1.Secret{}
-	err := s.Reader.Get(ctx, types.NamespacedName{Namespace: s.Namespace, Name: contract.PrivateKeySecret}, secret)
+	secret, err := s.read(ctx)
 	if apierrors.IsNotFound(err) {
 		return lifecycle.Key{}, contract.NewProblem(contract.ReasonPrivateKeyMissing, "secret %s/%s does not exist", s.Namespace, contract.PrivateKeySecret)
 	}
@@ -47,6 +49,20 @@ func (s SecretKey) PrivateKey(ctx context.Context) (lifecycle.Key, error) {
 		return lifecycle.Key{}, err
 	}
 	return lifecycle.Key{PEM: pem, Hash: hash}, nil
+}
+
+func (s SecretKey) read(ctx context.Context) (*corev1.Secret, error) {
+	if !s.Live {
+		secret := &corev1.Secret{}
+		err := s.Reader.Get(ctx, types.NamespacedName{Namespace: s.Namespace, Name: contract.PrivateKeySecret}, secret)
+		return secret, err
+	}
+	list := &corev1.SecretList{}
+	err := s.Reader.List(ctx, list, client.InNamespace(s.Namespace), client.MatchingFields{metav1.ObjectNameField: contract.PrivateKeySecret})
+	if err != nil || len(list.Items) == 0 {
+		return nil, cmp.Or(err, error(apierrors.NewNotFound(corev1.Resource("secrets"), contract.PrivateKeySecret)))
+	}
+	return &list.Items[0], nil
 }
 
 // RememberLast makes of a function that parses a private key one that does so once for each key: some kinds take milliseconds, and the key

@@ -32,6 +32,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
 	"github.com/windows-nodes/wmco/internal/lifecycle"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
 const (
@@ -118,7 +119,10 @@ func (r *rig) restart(t *testing.T) {
 	r.Reconciler = &Reconciler{
 		client: r.api, events: r, meters: meters, now: now, jitter: func() float64 { return 0 },
 		trials: lifecycle.NewSlots(trials, func(id types.UID) { r.wake(id) }),
-		lives:  map[types.UID]*life{}, disrupted: map[string]bool{}, woken: make(chan event.GenericEvent, 100),
+		lives:  map[types.UID]*life{}, woken: make(chan event.GenericEvent, 100),
+	}
+	if r.gate, err = rollout.New(rollout.Options{Cached: r.api, Live: r.api, Namespace: namespace}); err != nil {
+		t.Fatal(err)
 	}
 	r.walker, err = lifecycle.New(lifecycle.Options{
 		Client: r.api, Pods: kubefake.NewClientset(), Dialer: r, Payload: r, Desired: r, Keys: r, Tokens: r,

@@ -22,8 +22,8 @@ type life struct {
 	visit lifecycle.Visit
 	// status is what is known; saved is what the API server has of it. They differ while it does not answer.
 	status, saved *v1alpha1.WindowsInstanceStatus
-	// node is the node with which the instance has a place in the rollout budget; empty without one.
-	node string
+	// called says that the instance was woken because there is a free place in the rollout budget. Reconciler.mu guards it.
+	called bool
 	// interrupt ends what is under way at the host; nil while nothing is. Reconciler.mu guards it.
 	interrupt context.CancelCauseFunc
 	// failedIn is the phase in which the last attempt failed. Its reason stays on show until an attempt gets past that phase.
@@ -96,7 +96,7 @@ func (r *Reconciler) end(one *life) {
 	r.mu.Lock()
 	r.stopWaiting(one.uid)
 	r.mu.Unlock()
-	r.arrived(one)
+	r.next() // it may have had a place in the rollout budget
 	r.walker.Slots.Release(one.uid)
 	r.trials.Release(one.uid)
 	r.walker.Claims.Forget(one.uid)

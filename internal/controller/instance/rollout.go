@@ -2,20 +2,18 @@ package instance
 
 import (
 	"context"
-	"fmt"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/lifecycle"
 	"github.com/windows-nodes/wmco/internal/policy"
+	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
 // update takes a host to another version as soon as it may.
@@ -44,10 +42,10 @@ func (w *walk) update(ctx context.Context, care lifecycle.Care) (ctrl.Result, er
 }
 
 // mayWalk decides whether a host may walk the way in. One whose node serves needs a place in the rollout budget, also when an attempt
-// failed or the operator was restarted; and a host that can't be reached while its node serves keeps no place from others.
+// failed; and a host that can't be reached while its node serves keeps no place from others.
 func (w *walk) mayWalk(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
-	if w.life.node != "" {
+	if w.instance.Status.Disruption != nil {
 		return free, nil
 	}
 	node, err := w.walker.Serving(ctx, w.instance)
@@ -57,39 +55,65 @@ func (w *walk) mayWalk(ctx context.Context) (policy.Verdict, error) {
 	return w.mayDisrupt(ctx, node)
 }
 
-// mayDisrupt decides over a view that holds what this process has allowed, so that two hosts never take the last place at once.
+// mayDisrupt asks for a place in the rollout budget. The place is in the instance's status before anything is done with it, so whoever
+// decides next, here or after a restart, sees it.
 func (w *walk) mayDisrupt(ctx context.Context, node *corev1.Node) (policy.Verdict, error) {
-	config, err := w.config(ctx)
-	if err != nil {
-		return policy.Verdict{}, err
+	if w.instance.Status.Disruption != nil {
+		return policy.Verdict{Allowed: true, Why: "it has its place already"}, nil
 	}
-	nodes := &corev1.NodeList{}
-	if err = w.client.List(ctx, nodes, client.MatchingLabels{contract.OSIDLabel: contract.OSIDWindows}, client.UnsafeDisableDeepCopy); err != nil {
-		return policy.Verdict{}, fmt.Errorf("listing nodes: %w", err)
+	var verdict policy.Verdict
+	acted, err := w.gate.Ask(ctx, rollout.Question{
+		Fresh: w.itsTurn(),
+		Decide: func(look rollout.Look) bool {
+			verdict = policy.MayDisrupt(node.Name, look.Fleet, look.MaxUnavailable)
+			return verdict.Allowed
+		},
+		Act: func(ctx context.Context) error {
+			w.instance.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: microless(w.now())}
+			err := w.save(ctx)
+			if err != nil { // unlike all else that could not be written, it must not be written later
+				w.instance.Status.Disruption, w.life.status.Disruption = nil, nil
+			}
+			return err
+		},
+	})
+	verdict.Allowed = acted
+	if err == nil && !acted {
+		w.queue()
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	busy := maps.Clone(w.disrupted)
-	delete(busy, node.Name) // it does not wait for itself
-	verdict := policy.MayDisrupt(node, nodes.Items, busy, config.Spec.Rollout.MaxUnavailable)
-	w.stopWaiting(w.instance.UID)
-	if verdict.Allowed {
-		w.disrupted[node.Name], w.life.node = true, node.Name
-	} else {
-		w.waiters = append(w.waiters, w.instance.UID)
-	}
-	return verdict, nil
+	return verdict, err
 }
 
-// arrived gives back a place in the rollout budget, if the instance had one, and lets the next one that waits ask again.
-func (r *Reconciler) arrived(one *life) {
+// itsTurn says whether the instance was woken because a place is free. The cache may not show that yet.
+func (w *walk) itsTurn() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	called := w.life.called
+	w.life.called = false
+	return called
+}
+
+// queue has the instance woken when a place is given back.
+func (w *walk) queue() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopWaiting(w.instance.UID)
+	w.waiters = append(w.waiters, w.instance.UID)
+}
+
+// arrived gives back the place in the rollout budget, if the instance had one. It is free once the status is saved.
+func (w *walk) arrived() { w.instance.Status.Disruption = nil }
+
+// next wakes the first one that waits for a place in the rollout budget.
+func (r *Reconciler) next() {
 	r.mu.Lock()
-	delete(r.disrupted, one.node)
-	one.node = ""
 	var next types.UID
 	if len(r.waiters) > 0 {
 		next = r.waiters[0]
 		r.waiters = r.waiters[1:]
+		if one, ok := r.lives[next]; ok {
+			one.called = true
+		}
 	}
 	r.mu.Unlock()
 	if next != "" {

@@ -5,13 +5,16 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
 // two hosts that have joined, and a new version that needs SSH.
@@ -176,5 +179,98 @@ func TestAnUpdateThatIsTakenBackLeavesNoTrace(t *testing.T) {
 	i := r.get(t, 2)
 	if i.Status.Reason != string(contract.ReasonNodeReady) || i.Status.Failures != 0 || condition(i, v1alpha1.ConditionProgressing) != "False NodeReady" {
 		t.Errorf("status %+v", i.Status)
+	}
+}
+
+func TestAPlaceInTheBudgetIsOnShowBeforeAnythingIsDisturbed(t *testing.T) {
+	t.Parallel()
+	r := updating(t)
+	seen := 0
+	r.saving = func() { // the first status that is written is the claim, and the host was not contacted yet
+		if seen++; seen == 1 && r.machine(1).Dials() != 1 {
+			t.Error("the host is disturbed before anybody can see it")
+		}
+	}
+	r.reconcile(t, 1)
+	r.saving = nil
+	claim := r.get(t, 1).Status.Disruption
+	if claim == nil || claim.Purpose != v1alpha1.DisruptionUpdate || !claim.Since.Time.Equal(r.clock) {
+		t.Fatalf("claim %+v", claim)
+	}
+	r.restart(t) // an operator that takes over knows it
+	r.reconcile(t, 2)
+	if i := r.get(t, 2); i.Status.Disruption != nil || r.machine(2).Dials() != 1 {
+		t.Errorf("a second one went ahead: %+v", i.Status)
+	}
+	r.reconcile(t, 1)
+	r.sign(t)
+	r.reconcile(t, 1)
+	r.register(t, 1, second)
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Disruption != nil {
+		t.Errorf("status %+v", i.Status)
+	}
+}
+
+func TestAPlaceThatCouldNotBeWrittenDownIsNotTaken(t *testing.T) {
+	t.Parallel()
+	r := updating(t)
+	r.broken["status"] = apierrors.NewServiceUnavailable("away")
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
+		t.Fatal("nobody says that the place could not be taken")
+	}
+	if r.machine(1).Dials() != 1 {
+		t.Error("the host was disturbed all the same")
+	}
+	delete(r.broken, "status")
+	r.reconcile(t, 2)
+	if i := r.get(t, 2); i.Status.Disruption == nil {
+		t.Errorf("the place is lost: %+v", i.Status)
+	}
+	r.reconcile(t, 1)
+	if r.machine(1).Dials() != 1 || r.get(t, 1).Status.Disruption != nil {
+		t.Error("two went ahead")
+	}
+}
+
+func TestWhoIsCalledDoesNotAskTheCache(t *testing.T) {
+	t.Parallel()
+	r := updating(t)
+	past := newRig(t) // what the cache shows: the first host has its place for ever
+	r.reconcile(t, 1)
+	i := r.get(t, 1)
+	i.ResourceVersion = ""
+	if err := past.api.Create(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	if err := past.api.Status().Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	nodes := &corev1.NodeList{}
+	if err := r.api.List(t.Context(), nodes); err != nil {
+		t.Fatal(err)
+	}
+	for n := range nodes.Items {
+		nodes.Items[n].ResourceVersion = ""
+		if err := past.api.Create(t.Context(), &nodes.Items[n]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gate, err := rollout.New(rollout.Options{Cached: past.api, Live: r.api, Namespace: namespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.gate = gate
+	r.reconcile(t, 2)
+	if r.machine(2).Dials() != 1 {
+		t.Fatal("the second one did not wait")
+	}
+	r.sign(t)
+	r.reconcile(t, 1)
+	r.register(t, 1, second)
+	r.reconcile(t, 1)
+	r.reconcile(t, 2)
+	if r.get(t, 2).Status.Disruption == nil {
+		t.Error("it was called, and the cache held it back")
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
 // workers is how many hosts may be in a remote call at once. A worker mostly waits for the network; joins are bounded by slots.
@@ -33,16 +34,16 @@ const workers = 256
 // wakes is how many waiting hosts may be woken before the controller takes notice; a wake that finds no room is lost, and slotRetry stands in.
 const wakes = 8192
 
-// Setup adds the controller to a manager. options.Slots and options.Claims are made here. changed delivers whenever options.Desired answers
-// otherwise than before.
-func Setup(mgr ctrl.Manager, options lifecycle.Options, changed <-chan event.GenericEvent) error {
+// Setup adds the controller to a manager. options.Slots and options.Claims are made here. gate lets nodes be disturbed one after the other;
+// changed delivers whenever options.Desired answers otherwise than before.
+func Setup(mgr ctrl.Manager, options lifecycle.Options, gate *rollout.Gate, changed <-chan event.GenericEvent) error {
 	meters, err := newMeters(metrics.Registry)
 	if err != nil {
 		return err
 	}
 	r := &Reconciler{
 		client: mgr.GetClient(), events: mgr.GetEventRecorder(contract.OperatorServiceAccount), meters: meters,
-		now: options.Now, jitter: rand.Float64, lives: map[types.UID]*life{}, disrupted: map[string]bool{},
+		now: options.Now, jitter: rand.Float64, lives: map[types.UID]*life{}, gate: gate,
 		woken: make(chan event.GenericEvent, wakes),
 	}
 	r.trials = lifecycle.NewSlots(trials, r.wake)

@@ -80,7 +80,7 @@ func (w *walk) ready(ctx context.Context) {
 		now := microless(w.now())
 		status.JoinedTime = &now
 	}
-	w.arrived(w.life)
+	w.arrived()
 	w.life.failedIn = ""
 	w.report(ctx, lifecycle.Done())
 	w.tellSetup(ctx)
@@ -171,9 +171,13 @@ func (w *walk) save(ctx context.Context) error {
 	if err = w.client.Status().Patch(ctx, patched, patch); err != nil {
 		return fmt.Errorf("saving the status: %w", vanished(err))
 	}
+	placeIsFree := w.saved.Status.Disruption != nil && w.instance.Status.Disruption == nil
 	w.life.saved = w.life.status.DeepCopy()
 	w.saved.Status = *w.life.status.DeepCopy()
 	w.instance.ResourceVersion, w.saved.ResourceVersion = patched.ResourceVersion, patched.ResourceVersion
+	if placeIsFree {
+		w.next()
+	}
 	return nil
 }
 

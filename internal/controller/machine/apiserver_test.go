@@ -16,6 +16,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -31,6 +32,8 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/instance"
+	"github.com/windows-nodes/wmco/internal/rollout"
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
@@ -42,7 +45,7 @@ type stage struct {
 	lab     *cluster.Cluster
 	admin   client.Client
 	changed chan event.GenericEvent
-	origins *Origins
+	view    *View
 }
 
 func testScheme(t *testing.T) *runtime.Scheme {
@@ -106,16 +109,32 @@ func (s *stage) start() {
 	mgr, err := ctrl.NewManager(account, ctrl.Options{
 		Scheme: testScheme(s.t), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
 		Controller: config.Controller{SkipNameValidation: new(true)}, // for go test -count
-		Cache:      cache.Options{ByObject: map[client.Object]cache.ByObject{&v1alpha1.WindowsInstance{}: {Namespaces: map[string]cache.Config{namespace: {}}}}},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&v1alpha1.WindowsInstance{}:      {Namespaces: map[string]cache.Config{namespace: {}}},
+			&v1alpha1.WindowsMachineConfig{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, contract.MachineConfigObject)},
+			&corev1.Secret{}: {Namespaces: map[string]cache.Config{
+				namespace: {FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, contract.PrivateKeySecret)},
+			}},
+		}},
 	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.origins = &Origins{live: mgr.GetAPIReader()}
-	err = mgr.Add(&starter{mgr: mgr, retry: 100 * time.Millisecond, origins: s.origins, options: Options{
-		Namespace: namespace, Changed: s.changed, Platform: func(context.Context) (string, error) { return "azure", nil },
-	}})
+	s.view = NewView(mgr.GetAPIReader())
+	gate, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Sets: s.view, Namespace: namespace})
 	if err != nil {
+		s.t.Fatal(err)
+	}
+	parse := func(pem []byte) (string, error) { return "hash of " + string(pem), nil }
+	options, err := Options{
+		Namespace: namespace, Changed: s.changed, Platform: func(context.Context) (string, error) { return "azure", nil }, View: s.view, Gate: gate,
+		Keys:     instance.SecretKey{Reader: mgr.GetClient(), Namespace: namespace, Parse: parse},
+		LiveKeys: instance.SecretKey{Reader: mgr.GetAPIReader(), Namespace: namespace, Live: true, Parse: parse},
+	}.withDefaults()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err = mgr.Add(&starter{mgr: mgr, retry: 100 * time.Millisecond, options: options}); err != nil {
 		s.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -251,7 +270,7 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	s := newStage(t)
 	s.start() // without the Machine API
 	gone := &v1alpha1.WindowsInstance{Spec: v1alpha1.WindowsInstanceSpec{Source: &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "a", UID: "u"}}}
-	if origin, err := s.origins.Origin(t.Context(), gone); err != nil || origin.Exists {
+	if origin, err := s.view.Origin(t.Context(), gone); err != nil || origin.Exists {
 		t.Errorf("without a Machine API a Machine is %+v, %v", origin, err)
 	}
 	s.installMachineAPI() // and now with it
@@ -266,7 +285,7 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	s.until("a", "it follows its Machine", func(i *v1alpha1.WindowsInstance) bool {
 		return i.Spec.ProviderID == "azure:///a" && i.Spec.Address == "10.0.0.2"
 	})
-	if origin, err := s.origins.Origin(t.Context(), i); err != nil || !origin.Exists || origin.Drains {
+	if origin, err := s.view.Origin(t.Context(), i); err != nil || !origin.Exists || origin.Drains {
 		t.Errorf("the Machine is %+v, %v", origin, err)
 	}
 
@@ -287,7 +306,7 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	if left.Spec.RemovalPolicy != v1alpha1.RemovalDiscard {
 		t.Errorf("it leaves by %s", left.Spec.RemovalPolicy)
 	}
-	if origin, err := s.origins.Origin(t.Context(), left); err != nil || origin.Exists {
+	if origin, err := s.view.Origin(t.Context(), left); err != nil || origin.Exists {
 		t.Errorf("the Machine is %+v, %v", origin, err)
 	}
 	again := s.machine("a", "10.0.0.1") // another one of the same name

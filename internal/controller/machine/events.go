@@ -10,10 +10,18 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// eventSetupFailure is the contract's reason for a Machine that does not become a node.
-const eventSetupFailure = "MachineSetupFailure"
+// Event reasons that users of the contract know.
+const (
+	// eventSetupFailure is said of a Machine that does not become a node.
+	eventSetupFailure = "MachineSetupFailure"
+	// eventDeleted, eventDeletionFailed and eventDeletionRestricted are said of one that makes room for another, or should and does not.
+	eventDeleted            = "MachineDeleted"
+	eventDeletionFailed     = "MachineDeletionFailed"
+	eventDeletionRestricted = "MachineDeletionRestricted"
+)
 
 // told is what was last said about each Machine, so that it is said once, and again only when it is another trouble.
 type told struct {
@@ -47,6 +55,37 @@ func (r *Reconciler) tellRejected(machines []inventory.Machine, rejected map[str
 			// Events that differ in their note only are counted as one, and the first one's note is kept: the reason is the action, too.
 			r.events.Eventf(reference(m), nil, corev1.EventTypeWarning, eventSetupFailure, "Read"+string(rejected[m.Name].Reason), "%s", notes[m.UID])
 		}
+	}
+}
+
+// tellDeleted says that a Machine makes room for another.
+func (r *replacer) tellDeleted(due dueMachine) {
+	reason := contract.ReasonMachineReplaced
+	r.events.Eventf(reference(due.machine), nil, corev1.EventTypeNormal, eventDeleted, "Replace"+string(due.cause),
+		"its host does not let the present private key in; its MachineSet makes another (W%d %s)", reason.Number(), reason)
+}
+
+// tellFailed says that a Machine could not be deleted.
+func (r *replacer) tellFailed(due dueMachine, err error) {
+	r.events.Eventf(reference(due.machine), nil, corev1.EventTypeWarning, eventDeletionFailed, "Replace"+string(due.cause), "%.900v", err)
+}
+
+// tellRestricted says, once for each reason, why Machines that should make room do not.
+func (r *replacer) tellRestricted(due []dueMachine, decisions map[string]policy.ReplaceDecision) {
+	notes := map[types.UID]string{}
+	for _, d := range due {
+		if decision, restricted := decisions[d.machine.Name]; restricted {
+			notes[d.machine.UID] = string(decision.Reason) // what it says changes with every node that comes or goes
+		}
+	}
+	fresh := r.told.news(notes)
+	for _, d := range due {
+		decision, restricted := decisions[d.machine.Name]
+		if !restricted || !fresh[d.machine.UID] {
+			continue
+		}
+		problem := contract.NewProblem(decision.Reason, "%.500s", decision.Message)
+		r.events.Eventf(reference(d.machine), nil, corev1.EventTypeWarning, eventDeletionRestricted, "Replace"+string(decision.Reason), "%v. %.400s", problem, decision.Reason.Fix())
 	}
 }
 

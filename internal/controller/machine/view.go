@@ -2,44 +2,59 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/policy"
+	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
 // excludeDrain on a Machine has whoever removes it leave its Node undrained. It is the user's word, and ours to follow, too.
 const excludeDrain = "machine.openshift.io/exclude-node-draining"
 
-// Origins tells what became of Machines, also before there is a Machine API.
-type Origins struct {
+// View tells what became of Machines and which sets make them, also before there is a Machine API.
+type View struct {
 	live client.Reader
-	// cached is set once the controller runs.
+	// cached is set once the controller runs; absent once it is known that there is no Machine API.
 	cached atomic.Pointer[client.Reader]
+	absent atomic.Bool
 }
 
-var _ lifecycle.Origins = (*Origins)(nil)
+// NewView makes one that reads past caches until the controllers run.
+func NewView(live client.Reader) *View { return &View{live: live} }
+
+// errUnknown is for who asks before anybody knows whether there is a Machine API.
+var errUnknown = errors.New("it is not known yet whether the cluster has a Machine API")
+
+var (
+	_ lifecycle.Origins = (*View)(nil)
+	_ rollout.Sets      = (*View)(nil)
+)
 
 // Origin looks into the cache first. What is not there is looked for past it: a Machine may have lost the label by which the cache knows it.
-func (o *Origins) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (lifecycle.Origin, error) {
+func (v *View) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (lifecycle.Origin, error) {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceMachine {
 		return lifecycle.Origin{}, nil
 	}
 	key, machine := client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: source.Name}, &machinev1beta1.Machine{}
-	if cached := o.cached.Load(); cached != nil {
+	if cached := v.cached.Load(); cached != nil {
 		if err := (*cached).Get(ctx, key, machine); err == nil && machine.UID == source.UID {
 			return origin(machine), nil
 		}
 	}
-	err := o.live.Get(ctx, key, machine)
+	err := v.live.Get(ctx, key, machine)
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		return lifecycle.Origin{}, nil
@@ -54,4 +69,56 @@ func (o *Origins) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance
 func origin(machine *machinev1beta1.Machine) lifecycle.Origin {
 	_, excluded := machine.Annotations[excludeDrain]
 	return lifecycle.Origin{Exists: true, Drains: machine.Status.NodeRef != nil || excluded}
+}
+
+// Sets implements rollout.Sets: the MachineSets whose Machines run Windows.
+func (v *View) Sets(ctx context.Context, live bool) ([]policy.Set, error) {
+	cached := v.cached.Load()
+	switch {
+	case cached == nil && v.absent.Load():
+		return nil, nil
+	case cached == nil:
+		return nil, errUnknown
+	}
+	reader := *cached
+	if live {
+		reader = v.live
+	}
+	sets, machines := &machinev1beta1.MachineSetList{}, &machinev1beta1.MachineList{}
+	if err := reader.List(ctx, sets, client.InNamespace(contract.MachineAPINamespace)); err != nil {
+		return nil, fmt.Errorf("listing MachineSets: %w", err)
+	}
+	if err := reader.List(ctx, machines, client.InNamespace(contract.MachineAPINamespace), client.MatchingLabels(windows())); err != nil {
+		return nil, fmt.Errorf("listing Machines: %w", err)
+	}
+	hosts := map[types.UID][]policy.SetHost{}
+	for i := range machines.Items {
+		if m := fromOpenShift(&machines.Items[i]); m.Owner != nil && m.Owner.Kind == ownerKind {
+			hosts[m.Owner.UID] = append(hosts[m.Owner.UID], policy.SetHost{Name: m.Name, Leaving: m.Deleting})
+		}
+	}
+	var all []policy.Set
+	for i := range sets.Items {
+		set := &sets.Items[i]
+		if len(hosts[set.UID]) > 0 || set.Spec.Template.Labels[contract.MachineOSLabel] == contract.OSIDWindows {
+			all = append(all, setOf(set, hosts[set.UID]))
+		}
+	}
+	return all, nil
+}
+
+// ownerKind is the only owner that makes another Machine for one that is deleted.
+const ownerKind = "MachineSet"
+
+// setOf reads a MachineSet. One that names no number has one Machine.
+func setOf(set *machinev1beta1.MachineSet, hosts []policy.SetHost) policy.Set {
+	result := policy.Set{UID: set.UID, Name: "MachineSet " + set.Name, Replicas: 1, Leaving: !set.DeletionTimestamp.IsZero(), Hosts: hosts}
+	if set.Spec.Replicas != nil {
+		result.Replicas = int(*set.Spec.Replicas)
+	}
+	if text, ok := set.Annotations[contract.MinAvailableAnnotation]; ok {
+		minimum := intstr.Parse(text)
+		result.Minimum = &minimum
+	}
+	return result
 }

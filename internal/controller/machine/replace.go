@@ -1,0 +1,195 @@
+package machine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/policy"
+	"github.com/windows-nodes/wmco/internal/rollout"
+)
+
+// recheck is how often Machines that should make room are looked at again though nothing was heard of; time alone makes some of them due.
+const recheck = 15 * time.Second
+
+// replacer deletes Machines whose hosts do not let the present key in, one decision at a time, so that their sets make others. All that it
+// goes by is in the API server; only how often that was in vain is remembered here.
+type replacer struct {
+	// client reads instances through the manager's cache and deletes; machines reads Machines through their own; live reads past both.
+	client   client.Client
+	machines client.Reader
+	live     client.Reader
+	gate     *rollout.Gate
+	events   events.EventRecorder
+	options  Options
+	told     *told
+	futility *futility
+}
+
+// errChanged says that a Machine is not what it was when it was decided about.
+var errChanged = errors.New("the Machine changed meanwhile")
+
+// Reconcile looks at all Machines.
+func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	hash, ok, err := r.keyHash(ctx, r.options.Keys)
+	if err != nil || !ok {
+		return ctrl.Result{}, err
+	}
+	due, err := r.due(ctx, hash)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if len(due) == 0 {
+		r.told.news(nil)
+		return ctrl.Result{}, nil
+	}
+	// A cache that lags behind must not have Machines deleted that have the right key.
+	if present, _, err := r.keyHash(ctx, r.options.LiveKeys); err != nil || present != hash {
+		return ctrl.Result{RequeueAfter: staleRetry}, err
+	}
+	restricted := map[string]policy.ReplaceDecision{}
+	var all []error
+	for _, c := range due {
+		decision, err := r.consider(ctx, c, hash)
+		all = append(all, err)
+		if decision.Action == policy.ActWait || decision.Action == policy.ActNever {
+			restricted[c.machine.Name] = decision
+		}
+	}
+	r.tellRestricted(due, restricted)
+	if err = errors.Join(all...); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: recheck}, nil
+}
+
+// keyHash reads the present key; ok is false while there is no usable one, and then nothing can be said about any host.
+func (r *replacer) keyHash(ctx context.Context, keys lifecycle.Keys) (hash string, ok bool, err error) {
+	key, err := keys.PrivateKey(ctx)
+	if _, unusable := contract.AsProblem(err); unusable {
+		return "", false, nil
+	}
+	return key.Hash, err == nil, err
+}
+
+// dueMachine is a Machine that should make room.
+type dueMachine struct {
+	machine inventory.Machine
+	cause   policy.ReplaceCause
+}
+
+// due lists the Machines that should make room, the longest waiting ones of those that serve nobody first. What became of those that came
+// instead of others is noted on the way.
+func (r *replacer) due(ctx context.Context, hash string) ([]dueMachine, error) {
+	list, instances := &machinev1beta1.MachineList{}, &v1alpha1.WindowsInstanceList{}
+	if err := r.machines.List(ctx, list, client.InNamespace(contract.MachineAPINamespace), client.MatchingLabels(windows())); err != nil {
+		return nil, fmt.Errorf("listing Machines: %w", err)
+	}
+	if err := r.client.List(ctx, instances, client.InNamespace(r.options.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing instances: %w", err)
+	}
+	byName := map[string]*v1alpha1.WindowsInstance{}
+	for i := range instances.Items {
+		byName[instances.Items[i].Name] = &instances.Items[i]
+	}
+	var due []dueMachine
+	for i := range list.Items {
+		m := fromOpenShift(&list.Items[i])
+		instance := byName[m.Name]
+		if instance == nil || !isOf(instance, m) {
+			continue
+		}
+		if instance.Status.PublicKeyHash == hash {
+			r.futility.fruitful(m)
+		}
+		if cause := policy.WhyReplace(instance, hash, r.options.Now(), r.options.Patience); cause != "" && !m.Deleting {
+			due = append(due, dueMachine{m, cause})
+		}
+	}
+	slices.SortFunc(due, func(a, b dueMachine) int {
+		return cmp.Or(strings.Compare(string(b.cause), string(a.cause)), a.machine.CreatedAt.Compare(b.machine.CreatedAt), strings.Compare(a.machine.Name, b.machine.Name))
+	})
+	return due, nil
+}
+
+// isOf says whether an instance was made from this very Machine.
+func isOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
+	return ofMachine(instance) && instance.Spec.Source.Name == m.Name && instance.Spec.Source.UID == m.UID
+}
+
+// consider has it decided about one Machine, and deletes it if it may go.
+func (r *replacer) consider(ctx context.Context, due dueMachine, hash string) (policy.ReplaceDecision, error) {
+	var decision policy.ReplaceDecision
+	var seen rollout.Look
+	decide := func(m inventory.Machine) bool {
+		decision = policy.DecideReplace(r.candidate(m, seen.Instances[m.Name], hash), seen.Fleet, seen.MaxUnavailable)
+		return decision.Action == policy.ActReplace
+	}
+	_, err := r.gate.Ask(ctx, rollout.Question{
+		Decide: func(look rollout.Look) bool {
+			seen = look
+			return decide(due.machine)
+		},
+		Act: func(ctx context.Context) error {
+			now := &machinev1beta1.Machine{}
+			if err := r.live.Get(ctx, client.ObjectKey{Namespace: due.machine.Namespace, Name: due.machine.Name}, now); err != nil {
+				return wrap("reading Machine "+due.machine.Name, client.IgnoreNotFound(err))
+			}
+			if now.UID != due.machine.UID || !decide(fromOpenShift(now)) {
+				return errChanged
+			}
+			return r.remove(ctx, now, due, hash)
+		},
+	})
+	if errors.Is(err, errChanged) {
+		return decision, nil // which is an event
+	}
+	return decision, err
+}
+
+// candidate is a Machine as the policy wants to know it.
+func (r *replacer) candidate(m inventory.Machine, instance *v1alpha1.WindowsInstance, hash string) policy.ReplaceCandidate {
+	c := policy.ReplaceCandidate{Name: m.Name, Ignored: m.Ignored, Leaving: m.Deleting, Governed: m.Governed}
+	if instance == nil || !isOf(instance, m) {
+		return c
+	}
+	c.Cause = policy.WhyReplace(instance, hash, r.options.Now(), r.options.Patience)
+	c.Node, c.Paused = instance.Status.NodeName, instance.Spec.Paused
+	if m.Owner != nil && m.Owner.Kind == ownerKind {
+		c.Set = m.Owner.UID
+		c.Futile = r.futility.futile(m.Owner.UID, hash)
+	}
+	c.Unready = r.options.UserData != nil && !r.options.UserData(hash)
+	return c
+}
+
+// remove deletes the very Machine that was decided about, as it was then.
+func (r *replacer) remove(ctx context.Context, m *machinev1beta1.Machine, due dueMachine, hash string) error {
+	err := r.client.Delete(ctx, m, client.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion})
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return errChanged
+	}
+	if err != nil {
+		r.tellFailed(due, err)
+		return fmt.Errorf("deleting Machine %s: %w", m.Name, err)
+	}
+	r.futility.replaced(due.machine, hash, r.options.Now())
+	r.tellDeleted(due)
+	logf.FromContext(ctx).Info("machine deleted, its set makes another", "machine", m.Name, "cause", due.cause)
+	return nil
+}

@@ -1,0 +1,450 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/rollout"
+)
+
+// key is the private key as somebody reads it.
+type keyIs struct {
+	hash string
+	err  error
+}
+
+func (k *keyIs) PrivateKey(context.Context) (lifecycle.Key, error) {
+	return lifecycle.Key{Hash: k.hash}, k.err
+}
+
+// yard is a cluster with one MachineSet, whose Machines are all nodes that were entered with key a.
+type yard struct {
+	*replacer
+	t            *testing.T
+	api          client.WithWatch
+	cached, live *keyIs
+	clock        time.Time
+	said         []string
+	denied       error
+	// byCloud says that somebody else deletes.
+	byCloud bool
+	// stale are Machines as a cache that lags behind shows them.
+	stale map[string]*machinev1beta1.Machine
+}
+
+func (y *yard) Eventf(regarding, _ runtime.Object, _, reason, _, note string, args ...any) {
+	name := regarding.(*corev1.ObjectReference).Name
+	y.said = append(y.said, name+" "+reason+" "+fmt.Sprintf(note, args...))
+}
+
+// lagging reads Machines through the cache.
+type lagging struct {
+	client.Reader
+	y *yard
+}
+
+func (l lagging) List(ctx context.Context, list client.ObjectList, o ...client.ListOption) error {
+	err := l.Reader.List(ctx, list, o...)
+	if machines, ok := list.(*machinev1beta1.MachineList); ok {
+		for i := range machines.Items {
+			if old := l.y.stale[machines.Items[i].Name]; old != nil {
+				machines.Items[i] = *old
+			}
+		}
+	}
+	return err
+}
+
+func newYard(t *testing.T, replicas int) *yard {
+	t.Helper()
+	y := &yard{t: t, cached: &keyIs{hash: "a"}, live: &keyIs{hash: "a"}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), stale: map[string]*machinev1beta1.Machine{}}
+	y.api = fake.NewClientBuilder().WithScheme(testScheme(t)).WithStatusSubresource(&v1alpha1.WindowsInstance{}, &machinev1beta1.Machine{}).
+		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+			if _, is := o.(*machinev1beta1.Machine); !is || y.byCloud {
+				return c.Delete(ctx, o, options...)
+			}
+			if y.denied != nil {
+				return y.denied
+			}
+			asked := (&client.DeleteOptions{}).ApplyOptions(options)
+			if asked.Preconditions == nil || asked.Preconditions.ResourceVersion == nil || *asked.Preconditions.UID != o.GetUID() {
+				t.Error("a Machine is deleted that nobody looked at")
+			}
+			return c.Delete(ctx, o, options...)
+		}}).Build()
+	set := &machinev1beta1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: "set", UID: "set"}, Spec: machinev1beta1.MachineSetSpec{Replicas: ptr.To(int32(replicas))}}
+	y.create(set)
+	for n := range replicas {
+		y.machine(fmt.Sprintf("m%d", n), true)
+	}
+	y.restart()
+	return y
+}
+
+// restart is another operator.
+func (y *yard) restart() {
+	view := NewView(y.api)
+	var reader client.Reader = lagging{y.api, y}
+	view.cached.Store(&reader)
+	gate, err := rollout.New(rollout.Options{Cached: y.api, Live: y.api, Sets: view, Namespace: namespace})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	y.replacer = &replacer{
+		client: y.api, machines: reader, live: y.api, gate: gate, events: y, told: &told{}, futility: newFutility(),
+		options: Options{Namespace: namespace, Keys: y.cached, LiveKeys: y.live, Patience: DefaultPatience, Now: func() time.Time { return y.clock }},
+	}
+}
+
+func (y *yard) create(objects ...client.Object) {
+	y.t.Helper()
+	for _, o := range objects {
+		if err := y.api.Create(y.t.Context(), o); err != nil {
+			y.t.Fatal(err)
+		}
+	}
+}
+
+// machine is one of the set, with its instance and, once it has joined, its Node.
+func (y *yard) machine(name string, joined bool) {
+	y.t.Helper()
+	y.create(&machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{
+		Namespace: contract.MachineAPINamespace, Name: name, UID: types.UID("uid-" + name), Labels: windows(), CreationTimestamp: metav1.NewTime(y.clock),
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: contract.MachineAPIVersion, Kind: ownerKind, Name: "set", UID: "set", Controller: ptr.To(true)}},
+	}})
+	i := &v1alpha1.WindowsInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       v1alpha1.WindowsInstanceSpec{Source: &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: name, UID: types.UID("uid-" + name)}},
+	}
+	y.create(i)
+	if !joined {
+		return
+	}
+	now := metav1.NewTime(y.clock)
+	i.Status = v1alpha1.WindowsInstanceStatus{NodeName: name, JoinedTime: &now, PublicKeyHash: y.live.hash}
+	if err := y.api.Status().Update(y.t.Context(), i); err != nil {
+		y.t.Fatal(err)
+	}
+	y.create(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{contract.OSIDLabel: contract.OSIDWindows}},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+	})
+}
+
+// refuses has a host refuse the present key so often and for so long that its Machine is due.
+func (y *yard) refuses(names ...string) {
+	y.t.Helper()
+	for _, name := range names {
+		i := &v1alpha1.WindowsInstance{}
+		if err := y.api.Get(y.t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, i); err != nil {
+			y.t.Fatal(err)
+		}
+		since := metav1.NewTime(y.clock.Add(-time.Hour))
+		i.Status.KeyTrial = &v1alpha1.KeyTrial{PublicKeyHash: y.live.hash, Refusals: 5, RefusedSince: &since}
+		if err := y.api.Status().Update(y.t.Context(), i); err != nil {
+			y.t.Fatal(err)
+		}
+	}
+}
+
+func (y *yard) rotate(hash string) { y.cached.hash, y.live.hash = hash, hash }
+
+func (y *yard) reconcile() ctrl.Result {
+	y.t.Helper()
+	result, err := y.Reconcile(y.t.Context(), ctrl.Request{})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	return result
+}
+
+// left are the Machines that are there.
+func (y *yard) left() (names []string) {
+	y.t.Helper()
+	list := &machinev1beta1.MachineList{}
+	if err := y.api.List(y.t.Context(), list); err != nil {
+		y.t.Fatal(err)
+	}
+	for _, m := range list.Items {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// gone takes a Machine away, and its instance and Node with it.
+func (y *yard) gone(name string) {
+	y.t.Helper()
+	y.byCloud = true
+	defer func() { y.byCloud = false }()
+	for _, o := range []client.Object{
+		&machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: name}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		&v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}},
+	} {
+		if err := client.IgnoreNotFound(y.api.Delete(y.t.Context(), o)); err != nil {
+			y.t.Fatal(err)
+		}
+	}
+}
+
+func (y *yard) want(names ...string) {
+	y.t.Helper()
+	if got := y.left(); !slices.Equal(got, names) {
+		y.t.Fatalf("Machines %v are left, want %v; said %q", got, names, y.said)
+	}
+}
+
+func TestA18_MachinesWithAnEarlierKeyAreReplacedOneByOne(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 3)
+	y.reconcile()
+	y.want("m0", "m1", "m2")
+	y.rotate("b")
+	y.reconcile() // nobody has asked the hosts yet
+	y.want("m0", "m1", "m2")
+	y.refuses("m0", "m1", "m2")
+	if result := y.reconcile(); result.RequeueAfter != recheck {
+		t.Errorf("again after %s", result.RequeueAfter)
+	}
+	y.want("m1", "m2")
+	y.restart() // the one that went is missed by any operator
+	y.reconcile()
+	y.want("m1", "m2")
+	y.gone("m0")
+	y.machine("n0", false)
+	y.reconcile() // its successor is no node yet
+	y.want("m1", "m2", "n0")
+	y.gone("n0")
+	y.machine("n1", true)
+	y.reconcile()
+	y.want("m2", "n1")
+	if !slices.ContainsFunc(y.said, func(s string) bool { return strings.HasPrefix(s, "m0 "+eventDeleted) && strings.Contains(s, "W820") }) {
+		t.Errorf("said %q", y.said)
+	}
+	restricted := slices.DeleteFunc(slices.Clone(y.said), func(s string) bool { return !strings.HasPrefix(s, "m2 "+eventDeletionRestricted) })
+	if len(restricted) != 2 || !strings.Contains(restricted[0], "W822") { // once by each operator
+		t.Errorf("said %q", restricted)
+	}
+}
+
+func TestA18_AKeyThatComesBackReplacesNobodyWhoHasIt(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 3)
+	y.rotate("b")
+	y.refuses("m0", "m1", "m2")
+	y.rotate("a")
+	y.reconcile()
+	y.want("m0", "m1", "m2")
+	y.rotate("b")
+	y.live.hash = "a" // the cache has not seen yet that it is back
+	y.reconcile()
+	y.want("m0", "m1", "m2")
+}
+
+func TestA19_AMachineThatNeverLetUsInIsReplaced(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 2)
+	y.machine("x", false)
+	y.scale(3)
+	y.reconcile()
+	y.want("m0", "m1", "x")
+	y.refuses("x")
+	y.reconcile()
+	y.want("m0", "m1")
+}
+
+// scale sets the number of replicas.
+func (y *yard) scale(replicas int32) {
+	y.t.Helper()
+	y.changeSet(func(set *machinev1beta1.MachineSet) { set.Spec.Replicas = &replicas })
+}
+
+func (y *yard) changeSet(change func(*machinev1beta1.MachineSet)) {
+	y.t.Helper()
+	set := &machinev1beta1.MachineSet{}
+	if err := y.api.Get(y.t.Context(), types.NamespacedName{Namespace: contract.MachineAPINamespace, Name: "set"}, set); err != nil {
+		y.t.Fatal(err)
+	}
+	change(set)
+	if err := y.api.Update(y.t.Context(), set); err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+func (y *yard) changeMachine(name string, change func(*machinev1beta1.Machine)) {
+	y.t.Helper()
+	m := &machinev1beta1.Machine{}
+	if err := y.api.Get(y.t.Context(), types.NamespacedName{Namespace: contract.MachineAPINamespace, Name: name}, m); err != nil {
+		y.t.Fatal(err)
+	}
+	change(m)
+	if err := y.api.Update(y.t.Context(), m); err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+func TestWhatKeepsAMachineFromBeingReplacedIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*yard)
+		says   string
+	}{
+		"nobody makes another": {func(y *yard) { y.changeMachine("m0", func(m *machinev1beta1.Machine) { m.OwnerReferences = nil }) }, "W823"},
+		"its owner makes no others": {func(y *yard) {
+			y.changeMachine("m0", func(m *machinev1beta1.Machine) { m.OwnerReferences[0].Kind = "ControlPlaneMachineSet" })
+		}, "W823"},
+		"another set has taken the name": {func(y *yard) {
+			y.changeMachine("m0", func(m *machinev1beta1.Machine) { m.OwnerReferences[0].UID = "past" })
+		}, "W823"},
+		"the user keeps us away": {func(y *yard) {
+			y.changeMachine("m0", func(m *machinev1beta1.Machine) { m.Labels[contract.IgnoreLabel] = "true" })
+		}, "W824"},
+		"another API decides": {func(y *yard) { y.governed("m0") }, "W825"},
+		"the user wants all to serve": {func(y *yard) {
+			y.changeSet(func(s *machinev1beta1.MachineSet) {
+				s.Annotations = map[string]string{contract.MinAvailableAnnotation: "100%"}
+			})
+		}, "W822"},
+		"its successors would be the same": {func(y *yard) { y.options.UserData = func(string) bool { return false } }, "W827"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t, 2)
+			y.rotate("b")
+			y.refuses("m0")
+			test.change(y)
+			for range 3 {
+				y.reconcile()
+			}
+			y.want("m0", "m1")
+			if len(y.said) != 1 || !strings.HasPrefix(y.said[0], "m0 "+eventDeletionRestricted) || !strings.Contains(y.said[0], test.says) {
+				t.Errorf("said %q, want %s", y.said, test.says)
+			}
+		})
+	}
+}
+
+func (y *yard) governed(name string) {
+	y.t.Helper()
+	m := &machinev1beta1.Machine{}
+	if err := y.api.Get(y.t.Context(), types.NamespacedName{Namespace: contract.MachineAPINamespace, Name: name}, m); err != nil {
+		y.t.Fatal(err)
+	}
+	m.Status.AuthoritativeAPI = machinev1beta1.MachineAuthorityClusterAPI
+	if err := y.api.Status().Update(y.t.Context(), m); err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+func TestAMachineThatChangedMeanwhileIsNotDeleted(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 2)
+	y.rotate("b")
+	y.refuses("m0")
+	old := &machinev1beta1.Machine{}
+	if err := y.api.Get(t.Context(), types.NamespacedName{Namespace: contract.MachineAPINamespace, Name: "m0"}, old); err != nil {
+		t.Fatal(err)
+	}
+	y.changeMachine("m0", func(m *machinev1beta1.Machine) { m.Labels[contract.IgnoreLabel] = "true" })
+	y.stale["m0"] = old
+	y.reconcile()
+	y.want("m0", "m1")
+}
+
+func TestADeletionThatIsRefusedIsSaid(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 2)
+	y.rotate("b")
+	y.refuses("m0")
+	y.denied = apierrors.NewForbidden(machinev1beta1.Resource("machines"), "m0", errors.New("a policy says no"))
+	if _, err := y.Reconcile(t.Context(), ctrl.Request{}); err == nil {
+		t.Error("it is not tried again")
+	}
+	if len(y.said) != 1 || !strings.HasPrefix(y.said[0], "m0 "+eventDeletionFailed) || !strings.Contains(y.said[0], "a policy says no") {
+		t.Errorf("said %q", y.said)
+	}
+	y.denied = nil
+	y.reconcile()
+	y.want("m1")
+}
+
+func TestWithoutAKeyNobodyIsReplaced(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 2)
+	y.rotate("b")
+	y.refuses("m0")
+	y.cached.err = contract.NewProblem(contract.ReasonPrivateKeyMissing, "none")
+	if result := y.reconcile(); result.RequeueAfter != 0 {
+		t.Errorf("again after %s", result.RequeueAfter)
+	}
+	y.cached.err, y.live.err = nil, contract.NewProblem(contract.ReasonPrivateKeyInvalid, "encrypted")
+	y.reconcile()
+	y.want("m0", "m1")
+}
+
+func TestReplacingInVainEnds(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 0)
+	y.scale(1)
+	for n := range 5 {
+		y.machine(fmt.Sprintf("x%d", n), false)
+		y.refuses(fmt.Sprintf("x%d", n))
+		y.reconcile()
+		if n >= maxFutile {
+			y.want("x3")
+			break
+		}
+		y.want()
+		y.gone(fmt.Sprintf("x%d", n))
+		y.clock = y.clock.Add(10 * time.Minute)
+	}
+	if last := y.said[len(y.said)-1]; !strings.Contains(last, "W826") {
+		t.Errorf("said %q", last)
+	}
+	y.rotate("c") // another key, another chance
+	y.refuses("x3")
+	y.reconcile()
+	y.want()
+}
+
+func TestASuccessorThatLetsUsInEndsTheDoubt(t *testing.T) {
+	t.Parallel()
+	f := newFutility()
+	at := time.Date(2026, 1, 1, 0, 0, 0, 5e8, time.UTC)
+	old, next := running("old", 0, nil), running("new", 0, nil)
+	old.Owner, next.Owner = ownedBySet(), ownedBySet()
+	old.CreatedAt, next.CreatedAt = at.Add(-time.Hour), at.Truncate(time.Second)
+	for range maxFutile {
+		f.replaced(old, "k", at)
+	}
+	f.fruitful(old) // it was there before
+	if !f.futile("set", "k") || f.futile("set", "other") || f.futile("another", "k") {
+		t.Error("what was in vain is not known")
+	}
+	f.fruitful(next)
+	if f.futile("set", "k") {
+		t.Error("a success does not count")
+	}
+}
+
+func ownedBySet() *inventory.Owner { return &inventory.Owner{Kind: ownerKind, Name: "set", UID: "set"} }

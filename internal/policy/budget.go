@@ -1,0 +1,97 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Verdict is a decision with its reason in words.
+type Verdict struct {
+	Allowed bool
+	Why     string
+}
+
+// MayDisrupt decides whether a node may be disturbed: updated, rebooted. maxUnavailable is a number, or a percentage of the fleet, rounded
+// up as disruption budgets do; nil means 1. A member of the fleet counts as unavailable for whatever cause: see Member.Down. So does what a
+// set lacks, because a host that was taken away is missing until another one serves in its place. A node that is unavailable already may
+// always be worked on: it costs nothing more.
+func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
+	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
+	if i >= 0 && fleet.Members[i].Down != "" && !fleet.Members[i].Cordoned {
+		return Verdict{Allowed: true, Why: "the node is unavailable already: " + fleet.Members[i].Down}
+	}
+	return withinBudget(node, fleet, maxUnavailable)
+}
+
+// withinBudget decides over all others than the node itself.
+func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
+	total, down, who := count(node, fleet)
+	limit, err := scaled(maxUnavailable, total)
+	if err != nil {
+		return Verdict{Why: fmt.Sprintf("maxUnavailable %q is neither a number nor a percentage", maxUnavailable.String())}
+	}
+	return Verdict{
+		Allowed: down < limit,
+		Why:     fmt.Sprintf("%d of %d nodes are unavailable and maxUnavailable is %d%s", down, total, limit, some(who)),
+	}
+}
+
+// count says how many hosts the fleet should have, and how many of them, the asking node aside, are unavailable or missing; who names those
+// that are there.
+func count(node string, fleet Fleet) (total, down int, who []string) {
+	type tally struct{ members, down, serving int }
+	bySet := map[types.UID]*tally{"": {}}
+	for _, set := range fleet.Sets {
+		bySet[set.UID] = &tally{}
+	}
+	for _, m := range fleet.Members {
+		t := bySet[m.Set]
+		if t == nil {
+			t = bySet[""] // its set is not known any more
+		}
+		t.members++
+		switch {
+		case m.Node == node || m.Down == "":
+			t.serving++
+		default:
+			t.down++
+			who = append(who, m.Node+": "+m.Down)
+		}
+	}
+	total, down = bySet[""].members, bySet[""].down
+	for _, set := range fleet.Sets {
+		t := bySet[set.UID]
+		total += max(t.members, set.Replicas)
+		down += max(t.down, set.Replicas-t.serving)
+		if missing := set.Replicas - t.members; missing > 0 {
+			who = append(who, fmt.Sprintf("%s: %d of %d have no node", set.Name, missing, set.Replicas))
+		}
+	}
+	return total, down, who
+}
+
+// scaled is a number, or a percentage of total rounded up; nil is 1.
+func scaled(value *intstr.IntOrString, total int) (int, error) {
+	if value == nil {
+		return 1, nil
+	}
+	return intstr.GetScaledValueFromIntOrPercent(value, total, true)
+}
+
+// some names the first few of those who are unavailable.
+func some(who []string) string {
+	const few = 3
+	if len(who) == 0 {
+		return ""
+	}
+	slices.Sort(who)
+	more := ""
+	if len(who) > few {
+		more = ", …"
+	}
+	return " (" + strings.Join(who[:min(few, len(who))], ", ") + more + ")"
+}

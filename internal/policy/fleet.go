@@ -1,0 +1,116 @@
+package policy
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Fleet is every Windows host that serves or should, at one moment.
+type Fleet struct {
+	Members []Member
+	Sets    []Set
+}
+
+// Member is a Windows node, or the place of one that is gone.
+type Member struct {
+	// Node is its name.
+	Node string
+	// Down says in words why it serves nobody or soon will not, whatever the cause; empty while it serves.
+	Down string
+	// Cordoned says that it is down only because somebody else cordoned it: its pods are well. Ready is kubelet's word.
+	Cordoned, Ready bool
+	// Set is what makes another host when this one goes; empty for a host that nobody makes anew.
+	Set types.UID
+}
+
+// Set is a group of hosts that is kept at a number, such as a MachineSet.
+type Set struct {
+	UID  types.UID
+	Name string
+	// Replicas is how many hosts it should have.
+	Replicas int
+	// Minimum is how many of them its owner wants to serve at all times, as a number or a percentage of Replicas; nil leaves it to the budget.
+	Minimum *intstr.IntOrString
+	// Leaving is set once the set itself is being deleted.
+	Leaving bool
+	// Hosts are the hosts that it has, by the name of their instances.
+	Hosts []SetHost
+}
+
+// SetHost is a host of a Set.
+type SetHost struct {
+	Name string
+	// Leaving is set once the host is being deleted.
+	Leaving bool
+}
+
+// NewFleet puts together what is known: all Windows nodes, all instances, and the sets that make hosts anew.
+func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set) Fleet {
+	hosts, setOf := map[string]SetHost{}, map[string]types.UID{}
+	for _, set := range sets {
+		for _, host := range set.Hosts {
+			hosts[host.Name], setOf[host.Name] = host, set.UID
+		}
+	}
+	byNode := map[string]*v1alpha1.WindowsInstance{}
+	for i := range instances {
+		if name := instances[i].Status.NodeName; name != "" {
+			byNode[name] = &instances[i]
+		}
+	}
+	fleet := Fleet{Sets: sets}
+	there := map[string]bool{}
+	for i := range nodes {
+		there[nodes[i].Name] = true
+		fleet.Members = append(fleet.Members, memberOf(&nodes[i], byNode[nodes[i].Name], hosts, setOf))
+	}
+	for name, instance := range byNode {
+		if !there[name] && instance.Status.JoinedTime != nil && instance.DeletionTimestamp.IsZero() {
+			fleet.Members = append(fleet.Members, Member{Node: name, Down: "its Node is gone", Set: setOf[instance.Name]})
+		}
+	}
+	return fleet
+}
+
+// memberOf looks at one node. What we have begun comes first: it does not show in the Node at once.
+func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[string]SetHost, setOf map[string]types.UID) Member {
+	member := Member{Node: node.Name, Ready: nodeIsReady(node)}
+	if instance != nil {
+		member.Set = setOf[instance.Name]
+		switch claim := instance.Status.Disruption; {
+		case hosts[instance.Name].Leaving:
+			member.Down = "its Machine is being deleted"
+		case !instance.DeletionTimestamp.IsZero():
+			member.Down = "its instance leaves"
+		case claim != nil:
+			member.Down = fmt.Sprintf("it was let go ahead (%s) at %s", claim.Purpose, claim.Since.UTC().Format(time.RFC3339))
+		}
+	}
+	if member.Down == "" {
+		member.Down = unavailable(node)
+	}
+	if member.Down == "" && node.Spec.Unschedulable {
+		member.Down, member.Cordoned = "it is cordoned", true
+	}
+	return member
+}
+
+// unavailable says why a node serves nobody or is between two versions; empty when it serves.
+func unavailable(node *corev1.Node) string {
+	switch {
+	case !nodeIsReady(node):
+		return "it is not Ready"
+	case node.Annotations[contract.CordonedAnnotation] == "true":
+		return "it is cordoned by the operator"
+	case node.Annotations[contract.VersionAnnotation] != node.Annotations[contract.DesiredVersionAnnotation]:
+		return "it is not at its desired version yet"
+	}
+	return ""
+}

@@ -1,0 +1,166 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// ReplaceCause is why a Machine should make room for another one.
+type ReplaceCause string
+
+// Causes. A host that never answers is none: it may be slow, or behind a firewall, and who wants it replaced has a MachineHealthCheck.
+const (
+	// CauseKeyStale occurs when an earlier key let us in and the host refuses the present one: it was made with the earlier.
+	CauseKeyStale ReplaceCause = "KeyStale"
+	// CauseKeyRefused occurs when no key ever let us in and the host has refused the present one for some time.
+	CauseKeyRefused ReplaceCause = "KeyRefused"
+)
+
+const (
+	// staleRefusals is how often a host that has let us in must refuse a key: once more than once, as a Machine is at stake.
+	staleRefusals = 2
+	// earlyRefusals is how often a host must that has never let us in. Its user data may still be at work.
+	earlyRefusals = 3
+)
+
+// WhyReplace reads in the status of a Machine's instance whether the Machine should make room for another one; empty means no. keyHash is
+// that of the present key, and patience how long a host that has never let us in may refuse it.
+func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Time, patience time.Duration) ReplaceCause {
+	status := &instance.Status
+	trial := status.KeyTrial
+	if trial == nil || trial.PublicKeyHash != keyHash || trial.RefusedSince == nil || status.PublicKeyHash == keyHash || !instance.DeletionTimestamp.IsZero() {
+		return ""
+	}
+	switch {
+	case status.PublicKeyHash != "" && trial.Refusals >= staleRefusals:
+		return CauseKeyStale
+	case status.PublicKeyHash == "" && trial.Refusals >= earlyRefusals && now.Sub(trial.RefusedSince.Time) >= patience:
+		return CauseKeyRefused
+	}
+	return ""
+}
+
+// ReplaceCandidate is a Machine that should make room, as it is now.
+type ReplaceCandidate struct {
+	Name  string
+	Cause ReplaceCause
+	// Node of its host; empty when it has none.
+	Node string
+	// Set is the UID of the set that makes another Machine; empty without one.
+	Set types.UID
+	// Paused and Ignored are the user's words; Leaving says that it goes already; Governed names the API that decides about it instead.
+	Paused, Ignored, Leaving bool
+	Governed                 string
+	// Futile says that several others of its set were replaced and none of those that came instead has let us in yet.
+	Futile bool
+	// Unready says that what Machines are made from does not hold the present key yet.
+	Unready bool
+}
+
+// ReplaceAction is what to do with a Machine.
+type ReplaceAction string
+
+// Actions.
+const (
+	// ActReplace: it may go now.
+	ActReplace ReplaceAction = "Replace"
+	// ActWait: not now; it is asked again.
+	ActWait ReplaceAction = "Wait"
+	// ActNever: not unless somebody changes something about it.
+	ActNever ReplaceAction = "Never"
+	// ActNothing: there is nothing to do any more.
+	ActNothing ReplaceAction = "Nothing"
+)
+
+// ReplaceDecision is an action with its reason.
+type ReplaceDecision struct {
+	Action  ReplaceAction
+	Reason  contract.Reason
+	Message string
+}
+
+// DecideReplace decides whether a Machine may be deleted so that its set makes another. It never may without a set, nor when too few hosts
+// of the set would be left serving, nor beyond the rollout budget, which is the same as for updates.
+func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOrString) ReplaceDecision {
+	switch {
+	case c.Cause == "" || c.Leaving:
+		return ReplaceDecision{Action: ActNothing, Reason: contract.ReasonMachineLeaving, Message: "there is nothing to do any more"}
+	case c.Ignored:
+		return decision(ActNever, contract.ReasonMachineIgnored, "Machine %s has the label %s", c.Name, contract.IgnoreLabel)
+	case c.Governed != "":
+		return decision(ActNever, contract.ReasonMachineGoverned, "Machine %s is governed by %s", c.Name, c.Governed)
+	}
+	i := slices.IndexFunc(fleet.Sets, func(s Set) bool { return c.Set != "" && s.UID == c.Set })
+	if i < 0 || fleet.Sets[i].Leaving {
+		return decision(ActNever, contract.ReasonMachineUnowned, "Machine %s belongs to no MachineSet that would make another", c.Name)
+	}
+	set := fleet.Sets[i]
+	switch {
+	case c.Paused:
+		return decision(ActWait, contract.ReasonPaused, "the instance of Machine %s is paused", c.Name)
+	case c.Futile:
+		return decision(ActWait, contract.ReasonReplacementFutile, "Machines of %s were replaced, and none that came instead has let us in yet", set.Name)
+	case c.Unready:
+		return decision(ActWait, contract.ReasonUserDataStale, "the user data does not hold the present key yet")
+	case machinesOf(set) > set.Replicas:
+		return decision(ActWait, contract.ReasonOwnerShort, "%s has %d Machines and should have %d, so it removes some by itself", set.Name, machinesOf(set), set.Replicas)
+	}
+	return c.withinBounds(set, fleet, maxUnavailable)
+}
+
+// machinesOf counts a set's hosts that are not being deleted.
+func machinesOf(set Set) (count int) {
+	for _, host := range set.Hosts {
+		if !host.Leaving {
+			count++
+		}
+	}
+	return count
+}
+
+// withinBounds looks at how many are left: of the set first, which the user may bind more tightly, then of the fleet.
+func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString) ReplaceDecision {
+	serving, serves := 0, false
+	for _, m := range fleet.Members {
+		switch {
+		case m.Set != set.UID:
+		case m.Node == c.Node && c.Node != "":
+			serves = m.Ready // whatever it is down for, its pods are well, and would go
+		case m.Down == "":
+			serving++
+		}
+	}
+	least, err := leastServing(set, maxUnavailable)
+	if err != nil {
+		return decision(ActNever, contract.ReasonOwnerShort, "how many hosts of %s must serve is not understood: %v", set.Name, err)
+	}
+	if serving < least {
+		return decision(ActWait, contract.ReasonOwnerShort, "without Machine %s, %d of %d hosts of %s would serve, and at least %d must", c.Name, serving, set.Replicas, set.Name, least)
+	}
+	if serves {
+		if verdict := withinBudget(c.Node, fleet, maxUnavailable); !verdict.Allowed {
+			return decision(ActWait, contract.ReasonBudgetSpent, "%s", verdict.Why)
+		}
+	}
+	return decision(ActReplace, contract.ReasonMachineReplaced, "Machine %s does not let the present private key in (%s)", c.Name, c.Cause)
+}
+
+// leastServing is how many hosts of a set must serve: what the user said of the set, else what the budget leaves.
+func leastServing(set Set, maxUnavailable *intstr.IntOrString) (int, error) {
+	if set.Minimum != nil {
+		return scaled(set.Minimum, set.Replicas)
+	}
+	unavailable, err := scaled(maxUnavailable, set.Replicas)
+	return max(0, set.Replicas-unavailable), err
+}
+
+func decision(action ReplaceAction, reason contract.Reason, format string, args ...any) ReplaceDecision {
+	return ReplaceDecision{Action: action, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,136 @@
+package policy_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+func TestWhyAMachineShouldMakeRoom(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 0, 10, 0, 0, time.UTC)
+	since := func(ago time.Duration) *metav1.Time { s := metav1.NewTime(now.Add(-ago)); return &s }
+	const patience = 5 * time.Minute
+	for name, test := range map[string]struct {
+		letIn string
+		trial *v1alpha1.KeyTrial
+		edit  func(*v1alpha1.WindowsInstance)
+		want  policy.ReplaceCause
+	}{
+		"nobody has tried":                        {},
+		"the present key let us in":               {letIn: "new"},
+		"the host refused it, and then let it in": {letIn: "new", trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 9, RefusedSince: since(time.Hour)}},
+		"an earlier key let us in":                {letIn: "old"},
+		"… and the host refuses the present one":  {letIn: "old", trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 2, RefusedSince: since(0)}, want: policy.CauseKeyStale},
+		"… once": {letIn: "old", trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 1, RefusedSince: since(time.Hour)}},
+		"… or refused one that is not the present":     {letIn: "old", trial: &v1alpha1.KeyTrial{PublicKeyHash: "other", Refusals: 5, RefusedSince: since(time.Hour)}},
+		"… or can't be asked":                          {letIn: "old", trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Failures: 99}},
+		"no key ever let us in":                        {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 3, RefusedSince: since(patience)}, want: policy.CauseKeyRefused},
+		"… for so short a time that it may be booting": {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 30, RefusedSince: since(patience - time.Second)}},
+		"… but it was asked too rarely":                {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 2, RefusedSince: since(time.Hour)}},
+		"a host that never answers":                    {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Failures: 99}},
+		"an instance that leaves":                      {letIn: "old", trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 9, RefusedSince: since(time.Hour)}, edit: leavingInstance},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := onNode("m", "n")
+			i.Status.PublicKeyHash, i.Status.KeyTrial = test.letIn, test.trial
+			if test.edit != nil {
+				test.edit(&i)
+			}
+			if got := policy.WhyReplace(&i, "new", now, patience); got != test.want {
+				t.Errorf("cause %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestDecideReplace(t *testing.T) {
+	t.Parallel()
+	type nodes = []corev1.Node
+	type sets = []policy.Set
+	three := nodes{readyNode("a"), readyNode("b"), readyNode("c")}
+	full := sets{set("s", 3, "ma", "mb", "mc")}
+	instances := func(of nodes) (all []v1alpha1.WindowsInstance) {
+		for _, n := range of {
+			if n.Name != "z" { // which is no Machine's
+				all = append(all, onNode("m"+n.Name, n.Name))
+			}
+		}
+		return all
+	}
+	withMinimum := func(s policy.Set, minimum *intstr.IntOrString) sets { s.Minimum = minimum; return sets{s} }
+	leavingSet := full[0]
+	leavingSet.Leaving = true
+	serving := func(edit func(*policy.ReplaceCandidate)) policy.ReplaceCandidate {
+		c := policy.ReplaceCandidate{Name: "ma", Cause: policy.CauseKeyStale, Node: "a", Set: "s"}
+		if edit != nil {
+			edit(&c)
+		}
+		return c
+	}
+	failed := policy.ReplaceCandidate{Name: "mx", Cause: policy.CauseKeyRefused, Set: "s"}
+	for name, test := range map[string]struct {
+		candidate policy.ReplaceCandidate
+		nodes     nodes
+		sets      sets
+		budget    *intstr.IntOrString
+		action    policy.ReplaceAction
+		reason    contract.Reason
+	}{
+		"all others serve":                        {serving(nil), three, full, nil, policy.ActReplace, contract.ReasonMachineReplaced},
+		"it has its key by now":                   {serving(func(c *policy.ReplaceCandidate) { c.Cause = "" }), three, full, nil, policy.ActNothing, contract.ReasonMachineLeaving},
+		"it goes already":                         {serving(func(c *policy.ReplaceCandidate) { c.Leaving = true }), three, full, nil, policy.ActNothing, contract.ReasonMachineLeaving},
+		"nobody makes another":                    {serving(func(c *policy.ReplaceCandidate) { c.Set = "" }), three, full, nil, policy.ActNever, contract.ReasonMachineUnowned},
+		"its set is gone":                         {serving(func(c *policy.ReplaceCandidate) { c.Set = "gone" }), three, full, nil, policy.ActNever, contract.ReasonMachineUnowned},
+		"a set without a UID is none":             {serving(func(c *policy.ReplaceCandidate) { c.Set = "" }), three, sets{set("", 3, "ma")}, nil, policy.ActNever, contract.ReasonMachineUnowned},
+		"its set is being deleted":                {serving(nil), three, sets{leavingSet}, nil, policy.ActNever, contract.ReasonMachineUnowned},
+		"the user wants us to keep away":          {serving(func(c *policy.ReplaceCandidate) { c.Ignored = true }), three, full, nil, policy.ActNever, contract.ReasonMachineIgnored},
+		"another API decides":                     {serving(func(c *policy.ReplaceCandidate) { c.Governed = "ClusterAPI" }), three, full, nil, policy.ActNever, contract.ReasonMachineGoverned},
+		"the user paused it":                      {serving(func(c *policy.ReplaceCandidate) { c.Paused = true }), three, full, nil, policy.ActWait, contract.ReasonPaused},
+		"it did not help others":                  {serving(func(c *policy.ReplaceCandidate) { c.Futile = true }), three, full, nil, policy.ActWait, contract.ReasonReplacementFutile},
+		"its successor would have the same fault": {serving(func(c *policy.ReplaceCandidate) { c.Unready = true }), three, full, nil, policy.ActWait, contract.ReasonUserDataStale},
+		"its set scales down":                     {serving(nil), three, sets{set("s", 2, "ma", "mb", "mc")}, nil, policy.ActWait, contract.ReasonOwnerShort},
+		"its set is to have none":                 {serving(nil), three, sets{set("s", 0, "ma", "mb", "mc")}, nil, policy.ActWait, contract.ReasonOwnerShort},
+
+		"a sister is down":                                {serving(nil), nodes{readyNode("a"), readyNode("b", notReady), readyNode("c")}, full, nil, policy.ActWait, contract.ReasonOwnerShort},
+		"a sister is being replaced":                      {serving(nil), three, sets{set("s", 3, "ma", "mb!", "mc", "md")}, nil, policy.ActWait, contract.ReasonOwnerShort},
+		"a sister's successor is no node yet":             {serving(nil), three[:2], sets{set("s", 3, "ma", "mb", "md")}, nil, policy.ActWait, contract.ReasonOwnerShort},
+		"a node of somebody else is down":                 {serving(nil), append(nodes{readyNode("z", notReady)}, three...), full, nil, policy.ActWait, contract.ReasonBudgetSpent},
+		"… and the budget is two":                         {serving(nil), append(nodes{readyNode("z", notReady)}, three...), full, number(2), policy.ActReplace, contract.ReasonMachineReplaced},
+		"the only one of its set, as the default allows":  {serving(nil), three[:1], sets{set("s", 1, "ma")}, nil, policy.ActReplace, contract.ReasonMachineReplaced},
+		"the only one, and the user wants one to serve":   {serving(nil), three[:1], withMinimum(set("s", 1, "ma"), number(1)), nil, policy.ActWait, contract.ReasonOwnerShort},
+		"the user's minimum is tighter than the budget":   {serving(nil), three, withMinimum(full[0], number(3)), percent("100%"), policy.ActWait, contract.ReasonOwnerShort},
+		"the user's minimum in per cent is rounded up":    {serving(nil), three, withMinimum(full[0], percent("67%")), percent("100%"), policy.ActWait, contract.ReasonOwnerShort},
+		"the user's minimum holds":                        {serving(nil), three, withMinimum(full[0], percent("66%")), percent("100%"), policy.ActReplace, contract.ReasonMachineReplaced},
+		"the user's minimum is nonsense":                  {serving(nil), three, withMinimum(full[0], percent("half")), nil, policy.ActNever, contract.ReasonOwnerShort},
+		"a budget of zero replaces nothing":               {serving(nil), three, full, number(0), policy.ActWait, contract.ReasonOwnerShort},
+		"a budget that is nonsense":                       {serving(nil), three, full, percent("many"), policy.ActNever, contract.ReasonOwnerShort},
+		"it is down itself, so nothing is lost":           {serving(nil), nodes{readyNode("a", notReady), readyNode("b"), readyNode("c")}, full, nil, policy.ActReplace, contract.ReasonMachineReplaced},
+		"its pods are well though it is between versions": {serving(nil), append(nodes{readyNode("z", notReady), readyNode("a", behind)}, three[1:]...), full, nil, policy.ActWait, contract.ReasonBudgetSpent},
+
+		"one that never was a node":                        {failed, three[:2], sets{set("s", 3, "ma", "mb", "mx")}, nil, policy.ActReplace, contract.ReasonMachineReplaced},
+		"… whatever is down elsewhere":                     {failed, append(nodes{readyNode("z", notReady)}, three[:2]...), sets{set("s", 3, "ma", "mb", "mx")}, nil, policy.ActReplace, contract.ReasonMachineReplaced},
+		"… but another of its set never was a node either": {failed, three[:1], sets{set("s", 3, "ma", "mx", "my")}, nil, policy.ActWait, contract.ReasonOwnerShort},
+		"… though the budget allows for both":              {failed, three[:1], sets{set("s", 3, "ma", "mx", "my")}, number(2), policy.ActReplace, contract.ReasonMachineReplaced},
+		"the only one of its set never was a node":         {failed, nil, sets{set("s", 1, "mx")}, nil, policy.ActReplace, contract.ReasonMachineReplaced},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := policy.DecideReplace(test.candidate, policy.NewFleet(test.nodes, instances(test.nodes), test.sets), test.budget)
+			if got.Action != test.action || got.Reason != test.reason {
+				t.Errorf("got %s %s: %s; want %s %s", got.Action, got.Reason, got.Message, test.action, test.reason)
+			}
+			if got.Message == "" || got.Reason.Number() == 0 {
+				t.Errorf("a decision without a reason: %+v", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,453 @@
+package rollout_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
+	"github.com/windows-nodes/wmco/internal/rollout"
+)
+
+// schedules and steps are how long this looks for a schedule that breaks the budget: about two seconds.
+const (
+	schedules = 60
+	steps     = 250
+)
+
+// host is one host as it really is.
+type host struct {
+	name             string
+	set              string // its MachineSet; empty for one that a user brought
+	node             bool   // it has a Node
+	ready, cordoned  bool
+	version, desired int
+	claimed          bool
+	deleting         bool // its Machine is told to go
+	key              int  // the key that it lets in
+}
+
+// serves is the observer's word: pods may run there and go on running. It is written down without a look at the policy's.
+func (h host) serves() bool {
+	return h.node && h.ready && !h.cordoned && h.version == h.desired && !h.claimed && !h.deleting
+}
+
+// disturbed says that it is lost already for another cause than an administrator's cordon, under which pods go on.
+func (h host) disturbed() bool {
+	h.cordoned = false
+	return !h.serves()
+}
+
+// world is a cluster in which everything may happen at any time.
+type world struct {
+	hosts  []host
+	sets   map[string]int // replicas
+	budget intstr.IntOrString
+	names  int
+	// wanted version and present key.
+	version, key int
+}
+
+func (w *world) clone() world {
+	c := *w
+	c.hosts, c.sets = slices.Clone(w.hosts), map[string]int{}
+	for name, replicas := range w.sets {
+		c.sets[name] = replicas
+	}
+	return c
+}
+
+func (w *world) find(name string) *host {
+	for i := range w.hosts {
+		if w.hosts[i].name == name {
+			return &w.hosts[i]
+		}
+	}
+	return nil
+}
+
+// lost is the observer: how many hosts should serve and don't, the one named aside, and how many there should be.
+func (w *world) lost(aside string) (lost, total int) {
+	serving, there := map[string]int{}, map[string]int{}
+	for _, h := range w.hosts {
+		if h.set == "" {
+			if total++; !h.serves() && h.name != aside {
+				lost++
+			}
+			continue
+		}
+		if h.node {
+			there[h.set]++
+		}
+		if h.serves() || h.name == aside {
+			serving[h.set]++
+		}
+	}
+	for name, replicas := range w.sets {
+		total += max(replicas, there[name])
+		lost += max(0, replicas-serving[name])
+	}
+	return lost, total
+}
+
+func (w *world) limit(total int) int {
+	if w.budget.Type == intstr.Int {
+		return int(w.budget.IntVal)
+	}
+	var percent float64
+	if _, err := fmt.Sscanf(w.budget.StrVal, "%f%%", &percent); err != nil {
+		panic(err)
+	}
+	return int(math.Ceil(percent / 100 * float64(total)))
+}
+
+// List and Get show the world as an API server does.
+func (w *world) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	switch list := list.(type) {
+	case *corev1.NodeList:
+		for _, h := range w.hosts {
+			if h.node {
+				list.Items = append(list.Items, h.asNode())
+			}
+		}
+	case *v1alpha1.WindowsInstanceList:
+		for _, h := range w.hosts {
+			list.Items = append(list.Items, h.asInstance(w.key))
+		}
+	}
+	return nil
+}
+
+func (w *world) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	config, ok := o.(*v1alpha1.WindowsMachineConfig)
+	if !ok {
+		return apierrors.NewNotFound(corev1.Resource("nothing"), "")
+	}
+	config.Spec.Rollout.MaxUnavailable = &w.budget
+	return nil
+}
+
+func (h host) asNode() corev1.Node {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.name, Annotations: map[string]string{
+		contract.VersionAnnotation: fmt.Sprint(h.version), contract.DesiredVersionAnnotation: fmt.Sprint(h.desired),
+	}}}
+	state := corev1.ConditionFalse
+	if h.ready {
+		state = corev1.ConditionTrue
+	}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: state}}
+	n.Spec.Unschedulable = h.cordoned
+	return n
+}
+
+func (h host) asInstance(key int) v1alpha1.WindowsInstance {
+	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: h.name}}
+	if h.node {
+		joined := metav1.NewTime(time.Unix(1, 0))
+		i.Status.NodeName, i.Status.JoinedTime = h.name, &joined
+	}
+	if h.claimed {
+		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
+	}
+	if h.deleting {
+		now := metav1.NewTime(time.Unix(2, 0))
+		i.DeletionTimestamp = &now
+	}
+	i.Status.PublicKeyHash = fmt.Sprint(h.key)
+	if h.key != key {
+		since := metav1.NewTime(time.Unix(1, 0))
+		i.Status.KeyTrial = &v1alpha1.KeyTrial{PublicKeyHash: fmt.Sprint(key), Refusals: 9, RefusedSince: &since}
+	}
+	return i
+}
+
+// cluster is a world with its past, which caches still show.
+type cluster struct {
+	t       *testing.T
+	r       *rand.Rand
+	now     world
+	past    []world
+	gate    *rollout.Gate
+	acted   int
+	journal []string
+}
+
+// cachedReader shows some moment of the past.
+type cachedReader struct{ c *cluster }
+
+func (r cachedReader) moment() *world {
+	lag := r.c.r.IntN(6)
+	if lag >= len(r.c.past) {
+		return &r.c.now
+	}
+	return &r.c.past[len(r.c.past)-1-lag]
+}
+
+func (r cachedReader) List(ctx context.Context, list client.ObjectList, o ...client.ListOption) error {
+	return r.moment().List(ctx, list, o...)
+}
+
+func (r cachedReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	return r.c.now.Get(ctx, key, o, options...) // the budget changes rarely; see the package
+}
+
+// Sets shows MachineSets, as they are or were.
+func (c *cluster) Sets(_ context.Context, live bool) ([]policy.Set, error) {
+	w := &c.now
+	if !live {
+		w = cachedReader{c}.moment()
+	}
+	var all []policy.Set
+	for name, replicas := range w.sets {
+		set := policy.Set{UID: types.UID(name), Name: name, Replicas: replicas}
+		for _, h := range w.hosts {
+			if h.set == name {
+				set.Hosts = append(set.Hosts, policy.SetHost{Name: h.name, Leaving: h.deleting})
+			}
+		}
+		all = append(all, set)
+	}
+	return all, nil
+}
+
+func (c *cluster) note(format string, args ...any) {
+	c.journal = append(c.journal, fmt.Sprintf(format, args...))
+}
+
+// watch is the observer at the moment at which a host is about to be disturbed.
+func (c *cluster) watch(h *host, what string) {
+	c.acted++
+	if !h.node || !h.ready {
+		return // nothing of it is lost
+	}
+	lost, total := c.now.lost(h.name)
+	if limit := c.now.limit(total); lost >= limit {
+		c.note("%s %s though %d of %d are lost and %d may be", what, h.name, lost, total, limit)
+		c.t.Errorf("the budget is exceeded:\n%v", c.journal[max(0, len(c.journal)-15):])
+	}
+}
+
+// restart is another operator: nothing is remembered.
+func (c *cluster) restart() {
+	gate, err := rollout.New(rollout.Options{Cached: cachedReader{c}, Live: &c.now, Sets: c, Namespace: namespace})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.gate = gate
+}
+
+// update has a host taken to the wanted version, as far as the gate allows. The operator may die right after it has taken the place.
+func (c *cluster) update(name string) {
+	acted, err := c.gate.Ask(c.t.Context(), rollout.Question{
+		Fresh:  c.r.IntN(2) == 0,
+		Decide: func(look rollout.Look) bool { return policy.MayDisrupt(name, look.Fleet, look.MaxUnavailable).Allowed },
+		Act: func(context.Context) error {
+			h := c.now.find(name)
+			if h == nil || !h.node {
+				return errors.New("it is gone")
+			}
+			if !h.disturbed() {
+				c.watch(h, "updates")
+			}
+			h.claimed = true
+			if c.r.IntN(10) == 0 {
+				c.restart()
+				return errors.New("the operator died")
+			}
+			return nil
+		},
+	})
+	if acted && err == nil {
+		c.note("updates %s", name)
+	}
+}
+
+// replace has a Machine deleted, as far as the gate allows.
+func (c *cluster) replace(name string) {
+	var set string
+	acted, err := c.gate.Ask(c.t.Context(), rollout.Question{
+		Decide: func(look rollout.Look) bool {
+			instance := look.Instances[name]
+			if instance == nil {
+				return false
+			}
+			candidate := policy.ReplaceCandidate{
+				Name: name, Node: instance.Status.NodeName, Set: types.UID(set), Cause: policy.WhyReplace(instance, fmt.Sprint(c.now.key), time.Unix(100, 0), time.Second),
+			}
+			if h := c.now.find(name); h != nil {
+				candidate.Set, candidate.Leaving = types.UID(h.set), h.deleting
+			}
+			return policy.DecideReplace(candidate, look.Fleet, look.MaxUnavailable).Action == policy.ActReplace
+		},
+		Act: func(context.Context) error {
+			h := c.now.find(name)
+			if h == nil || h.deleting {
+				return errors.New("it is gone")
+			}
+			c.watch(h, "replaces")
+			c.atLeast(h)
+			h.deleting = true
+			return nil
+		},
+	})
+	if acted && err == nil {
+		c.note("replaces %s", name)
+	}
+}
+
+// atLeast is the observer of a set: it must be left with as many as the budget leaves it.
+func (c *cluster) atLeast(gone *host) {
+	serving := 0
+	for _, h := range c.now.hosts {
+		if h.set == gone.set && h.name != gone.name && h.serves() {
+			serving++
+		}
+	}
+	if replicas := c.now.sets[gone.set]; serving < replicas-c.now.limit(replicas) {
+		c.t.Errorf("%s is left with %d of %d: %v", gone.set, serving, replicas, c.journal[max(0, len(c.journal)-15):])
+	}
+}
+
+// happen lets one thing happen that nobody asked us about.
+func (c *cluster) happen() {
+	w := &c.now
+	h := &w.hosts[c.r.IntN(len(w.hosts))]
+	switch c.r.IntN(12) {
+	case 0: // a host that was let go ahead goes down for it
+		if h.claimed && h.node {
+			h.desired, h.ready = w.version, false
+		}
+	case 1, 2: // … and comes back
+		if h.claimed && h.desired == w.version {
+			h.version, h.ready, h.claimed = h.desired, true, false
+		}
+	case 3, 4: // a host that goes is gone
+		if h.deleting {
+			c.note("%s is gone", h.name)
+			w.hosts = slices.DeleteFunc(w.hosts, func(o host) bool { return o.name == h.name })
+		}
+	case 5: // a new host becomes a node
+		if !h.node && !h.deleting {
+			h.node, h.ready, h.version, h.desired = true, true, w.version, w.version
+		}
+	case 6: // something breaks, or mends itself
+		if h.node && !h.claimed && c.r.IntN(3) == 0 {
+			h.ready = !h.ready
+			c.note("%s is ready: %v", h.name, h.ready)
+		}
+	case 7: // an administrator cordons
+		if h.node && c.r.IntN(4) == 0 {
+			h.cordoned = !h.cordoned
+			c.note("%s is cordoned: %v", h.name, h.cordoned)
+		}
+	case 8:
+		if c.r.IntN(6) == 0 {
+			w.version++
+			c.note("version %d", w.version)
+		}
+	case 9:
+		if c.r.IntN(6) == 0 {
+			w.key = 1 - w.key // forth and back
+			c.note("key %d", w.key)
+		}
+	case 10:
+		c.scale()
+	case 11:
+		if c.r.IntN(5) == 0 {
+			w.budget = budgets()[c.r.IntN(len(budgets()))]
+			c.note("budget %s", w.budget.String())
+		}
+	}
+	c.makeHosts()
+}
+
+func (c *cluster) scale() {
+	for name := range c.now.sets {
+		if c.r.IntN(20) == 0 {
+			c.now.sets[name] = 1 + c.r.IntN(5)
+			c.note("%s has %d replicas", name, c.now.sets[name])
+		}
+	}
+}
+
+// makeHosts plays the sets: those that go don't count, those that are missing are made with the present key, those too many go.
+func (c *cluster) makeHosts() {
+	for name, replicas := range c.now.sets {
+		var staying []*host
+		for i := range c.now.hosts {
+			if h := &c.now.hosts[i]; h.set == name && !h.deleting {
+				staying = append(staying, h)
+			}
+		}
+		for i := replicas; i < len(staying); i++ {
+			staying[i].deleting = true
+		}
+		for i := len(staying); i < replicas; i++ {
+			c.now.names++
+			c.now.hosts = append(c.now.hosts, host{name: fmt.Sprintf("%s-%d", name, c.now.names), set: name, key: c.now.key})
+		}
+	}
+}
+
+func budgets() []intstr.IntOrString {
+	return []intstr.IntOrString{intstr.FromInt(0), intstr.FromInt(1), intstr.FromInt(1), intstr.FromInt(2), intstr.FromInt(3), intstr.FromString("10%"), intstr.FromString("30%")}
+}
+
+// Whatever happens in whatever order, caches lag behind, and operators die: we never disturb a host that serves when as many as the budget
+// allows are lost already, for whatever cause.
+func TestA18_NoScheduleExceedsTheBudget(t *testing.T) {
+	t.Parallel()
+	first := rand.Uint64()
+	total := 0
+	for schedule := range uint64(schedules) {
+		seed := first + schedule
+		c := &cluster{t: t, r: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // a schedule, no secret
+		c.now = world{sets: map[string]int{"a": 3, "b": 1 + c.r.IntN(4)}, budget: budgets()[c.r.IntN(len(budgets()))]}
+		for n := range 3 {
+			c.now.hosts = append(c.now.hosts, host{name: fmt.Sprintf("own-%d", n), node: true, ready: true})
+		}
+		c.makeHosts()
+		for i := range c.now.hosts {
+			c.now.hosts[i].node, c.now.hosts[i].ready = true, true
+		}
+		c.restart()
+		for range steps {
+			c.past = append(c.past[max(0, len(c.past)-8):], c.now.clone())
+			for range 1 + c.r.IntN(3) {
+				c.happen()
+			}
+			h := c.now.hosts[c.r.IntN(len(c.now.hosts))]
+			if h.node && h.desired != c.now.version && !h.claimed {
+				c.update(h.name)
+			}
+			if h.set != "" && h.key != c.now.key {
+				c.replace(h.name)
+			}
+			if c.r.IntN(30) == 0 {
+				c.restart()
+			}
+		}
+		total += c.acted
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	t.Logf("first seed %d; %d hosts were disturbed", first, total)
+	if total < schedules {
+		t.Errorf("only %d hosts were disturbed, so this shows nothing", total)
+	}
+}
