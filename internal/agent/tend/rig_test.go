@@ -55,6 +55,8 @@ type rig struct {
 	// pulls serves containerd.
 	pulls  pulls
 	locked *sim.File
+	// mortal, if set, may end the daemon early.
+	mortal *mortal
 	stop   context.CancelFunc
 	done   chan struct{}
 }
@@ -93,6 +95,11 @@ func (p *pulls) fail(problem *contract.Problem) {
 func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	t.Parallel()
+	bubble(t, test)
+}
+
+func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{stop: func() {}}
 		var err error
@@ -142,12 +149,16 @@ func (r *rig) proxy(ctx context.Context, p *sim.Process) int {
 // tend begins to tend, with an API server or without one.
 func (r *rig) tend(t *testing.T, client dynamic.Interface) {
 	t.Helper()
-	book, err := ledger.Open(r.Host().Files)
+	ctx, cancel := context.WithCancel(t.Context())
+	host := r.Host()
+	if m := r.mortal; m != nil {
+		m.kill, m.open = cancel, map[*mortalWriter]bool{}
+		host = m.host(host)
+	}
+	book, err := ledger.Open(host.Files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	host := r.Host()
 	host.Services = patience.Services(host.Services)
 	tender := tend.New(tend.Options{Host: host, Book: book, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls})
 	done := make(chan struct{})
