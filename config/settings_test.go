@@ -1,0 +1,38 @@
+package config_test
+
+import (
+	"fmt"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A value that the operator's types can't hold must not get into the cluster: nobody could read the object any more.
+func TestSettingsThatCanNotBeReadAreRefused(t *testing.T) {
+	t.Parallel()
+	admin := connect(t, install(t).Admin())
+	for spec, valid := range map[string]bool{
+		`{"logging":{"maxSize":"50Mi","maxAge":"72h30m","maxFiles":0,"flushInterval":"0s"}}`: true,
+		`{"logging":{"maxSize":52428800}}`:                                                   true,
+		`{"logging":{"maxAge":"three days"}}`:                                                false,
+		`{"logging":{"maxAge":"-1h"}}`:                                                       false,
+		`{"logging":{"maxAge":3600}}`:                                                        false,
+		`{"logging":{"flushInterval":"5"}}`:                                                  false,
+		`{"logging":{"maxSize":"lots"}}`:                                                     false,
+		`{"logging":{"maxFiles":-1}}`:                                                        false,
+		`{"rollout":{"drainTimeout":"soon"}}`:                                                false,
+		`{"kubelet":{"config":{"maxPods":60,"evictionHard":{"a.b":"1%"}}}}`:                  true,
+		`{"kubelet":{"config":[1]}}`:                                                         false,
+		`{"kubelet":{"config":"maxPods: 60"}}`:                                               false,
+		`{"trust":{"additionalCA":"more"}}`:                                                  true,
+		`{"trust":{"additionalCA":{"name":"more"}}}`:                                         false,
+	} {
+		body := fmt.Sprintf(`{"apiVersion":"windowsmachineconfig.openshift.io/v1alpha1","kind":"WindowsMachineConfig","metadata":{"name":"cluster"},"spec":%s}`, spec)
+		err := admin.CoreV1().RESTClient().Post().AbsPath("/apis/windowsmachineconfig.openshift.io/v1alpha1/windowsmachineconfigs").
+			Param("dryRun", metav1.DryRunAll).SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Error()
+		if valid && err != nil || !valid && !apierrors.IsInvalid(err) {
+			t.Errorf("%s: %v", spec, err)
+		}
+	}
+}
