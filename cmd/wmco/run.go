@@ -34,6 +34,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/publish"
 	"github.com/windows-nodes/wmco/internal/controller/settings"
 	"github.com/windows-nodes/wmco/internal/controller/source"
+	"github.com/windows-nodes/wmco/internal/controller/userdata"
 	"github.com/windows-nodes/wmco/internal/host/sshhost"
 	"github.com/windows-nodes/wmco/internal/lifecycle"
 	"github.com/windows-nodes/wmco/internal/payload"
@@ -127,7 +128,7 @@ func newManager(restConfig *rest.Config, o options) (ctrl.Manager, error) {
 }
 
 // addControllers wires one controller after the other.
-func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts cluster.Source, directory *payload.Dir, logging blueprint.Logging) error {
+func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts *cluster.Reader, directory *payload.Dir, logging blueprint.Logging) error {
 	desired, err := publish.Setup(mgr, publish.Options{
 		Namespace: o.namespace, Facts: facts, Payload: directory.Manifest(), Logging: logging, OperatorVersion: version.Version(), Grace: o.retain,
 	})
@@ -148,6 +149,10 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	if err != nil {
 		return err
 	}
+	userData, err := userdata.Setup(mgr, userdata.Options{Namespace: o.namespace, Secrets: clients, Platform: facts.Platform, PublicKey: publicKey(keys)})
+	if err != nil {
+		return err
+	}
 	serviceNetwork := func(ctx context.Context) (netip.Prefix, error) {
 		_, facts, err := desired.Current(ctx)
 		return facts.ServiceNetwork, err
@@ -157,16 +162,30 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		source.Setup(mgr, o.namespace),
 		settings.Setup(mgr, settings.Options{
 			Namespace: o.namespace, Keys: keys, Desired: desired, OperatorCondition: valueOr(o.environment, "OPERATOR_CONDITION_NAME", ""),
+			UserData: userData,
 		}),
 		instance.Setup(mgr, lifecycle.Options{
 			Client: mgr.GetClient(), Pods: clients, Dialer: sshhost.New(sshhost.Options{}), Payload: directory, Desired: desired,
 			Keys: keys, Tokens: instance.BootstrapToken{Client: clients}, Now: time.Now, Namespace: o.namespace, Origins: machines,
+			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: o.namespace, Platform: facts.Platform},
 		}, gate, desired.Changed()),
 		machine.Setup(mgr, machine.Options{
 			Namespace: o.namespace, Platform: platform, Changed: desired.Changed(), View: machines, Gate: gate, Patience: o.patience,
 			Keys: keys, LiveKeys: instance.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true, Parse: parse},
 		}),
 	)
+}
+
+// publicKey tells the public part of the private key.
+func publicKey(keys instance.SecretKey) func(ctx context.Context) (userdata.PublicKey, error) {
+	return func(ctx context.Context) (userdata.PublicKey, error) {
+		private, err := keys.PrivateKey(ctx)
+		if err != nil {
+			return userdata.PublicKey{}, err
+		}
+		key, err := sshhost.ParseKey(private.PEM)
+		return userdata.PublicKey{Line: key.Line, Hash: key.Hash}, err
+	}
 }
 
 // logStart says at the start what this build is and what its payload lacks.

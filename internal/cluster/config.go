@@ -41,6 +41,15 @@ func (r *Reader) infrastructure(ctx context.Context, facts *blueprint.Facts) err
 	return errors.Join(all...)
 }
 
+// Platform is where the cluster runs. It is known before the rest of the facts are; until it is, the error joins problems.
+func (r *Reader) Platform(ctx context.Context) (blueprint.Platform, error) {
+	var facts blueprint.Facts
+	if err := r.infrastructure(ctx, &facts); facts.Platform == "" {
+		return "", err
+	}
+	return facts.Platform, nil
+}
+
 func platform(object *configv1.Infrastructure) blueprint.Platform {
 	name := object.Status.Platform //nolint:staticcheck // the field that older clusters have
 	if object.Status.PlatformStatus != nil && object.Status.PlatformStatus.Type != "" {

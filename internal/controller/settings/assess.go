@@ -17,7 +17,9 @@ import (
 // Facts are what the status follows from.
 type Facts struct {
 	// Lacks are prerequisites that are missing, the most important first.
-	Lacks     []*contract.Problem
+	Lacks []*contract.Problem
+	// Troubles keep nobody from joining and are nobody's entry or setting.
+	Troubles  []*contract.Problem
 	Instances []v1alpha1.WindowsInstance
 	Rejected  []inventory.Rejected
 	// DesiredVersion is empty while nothing is published.
@@ -68,11 +70,13 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	switch {
 	case len(failing) == 0 && len(f.Rejected) > 0:
 		why = reasonEntries
-	case len(failing) == 0:
+	case len(failing) == 0 && len(status.RejectedSettings) > 0:
 		why = reasonSettings
+	case len(failing) == 0 && len(f.Troubles) > 0:
+		why = string(f.Troubles[0].Reason)
 	}
-	degraded := len(failing)+len(f.Rejected)+len(status.RejectedSettings) > 0
-	set(status, f, v1alpha1.ConditionDegraded, degraded, why, reasonAsExpected, degradedMessage(failing, f.Rejected, len(status.RejectedSettings)))
+	degraded := len(failing)+len(f.Rejected)+len(status.RejectedSettings)+len(f.Troubles) > 0
+	set(status, f, v1alpha1.ConditionDegraded, degraded, why, reasonAsExpected, degradedMessage(failing, f, len(status.RejectedSettings)))
 }
 
 // accepted says what of the settings is in force.
@@ -163,16 +167,19 @@ func upgradeMessage(busy []string, lacks []*contract.Problem) string {
 	return "no host is on its way in, out or to another version"
 }
 
-func degradedMessage(failing []string, rejected []inventory.Rejected, settings int) string {
+func degradedMessage(failing []string, f Facts, settings int) string {
 	var words []string
 	if len(failing) > 0 {
 		words = append(words, fmt.Sprintf("%d hosts fail: %s (see kubectl get wininst)", len(failing), some(failing)))
 	}
-	if len(rejected) > 0 {
-		words = append(words, fmt.Sprintf("%d entries of %s are not understood (see status.rejectedEntries)", len(rejected), contract.InstancesConfigMap))
+	if len(f.Rejected) > 0 {
+		words = append(words, fmt.Sprintf("%d entries of %s are not understood (see status.rejectedEntries)", len(f.Rejected), contract.InstancesConfigMap))
 	}
 	if settings > 0 {
 		words = append(words, fmt.Sprintf("%d settings are not followed (see status.rejectedSettings)", settings))
+	}
+	for _, p := range f.Troubles {
+		words = append(words, fmt.Sprintf("%v. %s", p, p.Reason.Fix()))
 	}
 	if len(words) == 0 {
 		return "no host fails"

@@ -66,6 +66,8 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 			v1alpha1.InstanceCounts{}, [3]string{"False PrivateKeyMissing", "False upgradeIsNotSafe", "False AsExpected"}, "no overlay"},
 		"an entry is not understood": {settings.Facts{Rejected: []inventory.Rejected{{Key: "x", Problem: problem}}},
 			v1alpha1.InstanceCounts{}, [3]string{"True AsExpected", "True upgradeIsSafe", "True EntriesRejected"}, "1 entries of windows-instances are not understood"},
+		"user data can't be written": {settings.Facts{Troubles: []*contract.Problem{contract.NewProblem(contract.ReasonUserDataForeign, "secret x is managed by y")}},
+			v1alpha1.InstanceCounts{}, [3]string{"True AsExpected", "True upgradeIsSafe", "True UserDataForeign"}, "secret x is managed by y (W917 UserDataForeign). Delete the secret"},
 		"a host fails and an entry is not understood": {
 			settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "failing")}, Rejected: []inventory.Rejected{{Key: "x", Problem: problem}}},
 			v1alpha1.InstanceCounts{Total: 1, Failing: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "; 1 entries"},

@@ -35,6 +35,15 @@ type Options struct {
 	OperatorCondition string
 	// Events tells what goes wrong with it; the manager's recorder when nil.
 	Events events.EventRecorder
+	// UserData tells what is wrong with what new machines are given; nil when nobody writes it.
+	UserData UserData
+}
+
+// UserData tells what keeps user data from being what it must be.
+type UserData interface {
+	Problems() []*contract.Problem
+	// Changed delivers whenever Problems answers otherwise than before.
+	Changed() <-chan event.GenericEvent
 }
 
 // Desired tells the published desired state, or every problem that keeps it from being published.
@@ -65,15 +74,17 @@ func Setup(mgr ctrl.Manager, options Options) error {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: contract.MachineConfigObject}}}
 	}
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
-	err := ctrl.NewControllerManagedBy(mgr).Named("settings").
+	b := ctrl.NewControllerManagedBy(mgr).Named("settings").
 		For(&v1alpha1.WindowsMachineConfig{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.WindowsInstance{}, enqueue, builder.WithPredicates(counted())).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(inNamespace(options.Namespace))).
 		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(inNamespace(options.Namespace), named(contract.PrivateKeySecret))).
 		WatchesRawSource(source.Channel(options.Desired.Changed(), enqueue)).
-		WatchesRawSource(source.Channel(start(), handler.TypedEnqueueRequestsFromMapFunc(one))).
-		Complete(r)
-	if err != nil {
+		WatchesRawSource(source.Channel(start(), handler.TypedEnqueueRequestsFromMapFunc(one)))
+	if options.UserData != nil {
+		b = b.WatchesRawSource(source.Channel(options.UserData.Changed(), enqueue))
+	}
+	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("setting up the settings controller: %w", err)
 	}
 	return nil
@@ -145,6 +156,9 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 		facts.Lacks = append(facts.Lacks, problem)
 	}
 	facts.Lacks = append(facts.Lacks, r.Desired.Problems()...)
+	if r.UserData != nil {
+		facts.Troubles = r.UserData.Problems()
+	}
 	if desired, _, err := r.Desired.Current(ctx); err == nil {
 		facts.DesiredVersion = desired.Version
 	}

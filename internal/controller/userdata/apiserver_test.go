@@ -1,0 +1,313 @@
+package userdata
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/userdata"
+	"github.com/windows-nodes/wmco/lab/cluster"
+)
+
+const (
+	machineAPI = contract.MachineAPINamespace
+	clusterAPI = contract.ClusterAPINamespace
+	script     = contract.UserDataSecret
+)
+
+// The life of the secrets, on a real API server and with no more rights than we ship.
+func TestA17_UserDataIsWrittenKeptAndFollowsTheKey(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	first, second := newLine(t), newLine(t)
+	stop := s.start()
+
+	s.key("an encrypted one")
+	s.stays(machineAPI, nil) // there is nothing, and nothing is written without a usable key
+	s.key(first)
+	s.eventually(machineAPI, script, "the first key", authorizes(first))
+
+	// The other namespace comes later, and its rights later still.
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: clusterAPI}})
+	s.problems(contract.ReasonUserDataForbidden)
+	s.apply("cluster-api")
+	s.eventually(clusterAPI, script, "the first key", authorizes(first))
+	s.problems()
+
+	for _, where := range []string{machineAPI, clusterAPI} {
+		written := s.eventually(where, script, "marks", func(secret *corev1.Secret) bool {
+			return secret.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount && secret.Annotations[contract.PublicKeyHashAnnotation] == "hash-of-"+first[len(first)-8:]
+		})
+		s.change(where, script, func(secret *corev1.Secret) {
+			secret.Data[contract.UserDataField] = []byte("<powershell>exit</powershell>")
+			secret.Data["disableTemplating"] = []byte("true")
+			delete(secret.Labels, contract.ManagedByLabel)
+		})
+		s.eventually(where, script, "the script back, and what somebody added", func(secret *corev1.Secret) bool {
+			return string(secret.Data[contract.UserDataField]) == string(written.Data[contract.UserDataField]) && string(secret.Data["disableTemplating"]) == "true" &&
+				secret.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount
+		})
+		s.remove(written)
+		s.eventually(where, script, "a new one", func(secret *corev1.Secret) bool {
+			return secret.UID != written.UID && string(secret.Data[contract.UserDataField]) == string(written.Data[contract.UserDataField])
+		})
+	}
+
+	s.key(second)
+	s.eventually(machineAPI, script, "the second key", authorizes(second))
+	last := s.eventually(clusterAPI, script, "the second key", authorizes(second))
+	s.key("not a key")
+	s.stays(clusterAPI, last)
+	s.remove(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.PrivateKeySecret}})
+	s.stays(clusterAPI, last)
+	s.key(second)
+	s.stays(clusterAPI, last)
+
+	stop()
+	s.key(first)
+	s.start()
+	s.eventually(machineAPI, script, "what changed while the operator was away", authorizes(first))
+	s.usedItsRights()
+}
+
+// stays says that a secret is the very same for as long as the controller would have needed to change it; nil that it is not there.
+func (s *stage) stays(where string, want *corev1.Secret) {
+	s.t.Helper()
+	const long = 300 * time.Millisecond
+	for end := time.After(long); ; {
+		got, err := s.read(where, script)
+		if want == nil && !apierrors.IsNotFound(err) || want != nil && (err != nil || got.ResourceVersion != want.ResourceVersion) {
+			s.t.Fatalf("%s of %s changed: %v %v", script, where, got.Annotations, err)
+		}
+		select {
+		case <-end:
+			return
+		case <-time.After(long / 10):
+		}
+	}
+}
+
+// usedItsRights says that the controller was refused only where it could not know, and asked for nothing but what it needs.
+func (s *stage) usedItsRights() {
+	s.t.Helper()
+	for r, err := range cluster.Requests(s.lab.AuditLog) {
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if !strings.HasSuffix(r.User, ":"+contract.OperatorServiceAccount) || r.Resource != "secrets" || r.Namespace == namespace {
+			continue
+		}
+		if r.Code == http.StatusForbidden && (r.Namespace != clusterAPI || r.Verb != "get") {
+			s.t.Errorf("refused to %s %s", r.Verb, r.URI)
+		}
+		if r.Name != script && r.Verb != "create" && !strings.Contains(r.URI, "metadata.name%3D"+script) {
+			s.t.Errorf("%s %s looks at other secrets", r.Verb, r.URI)
+		}
+	}
+}
+
+func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	mine := func(change func(secret *corev1.Secret)) *corev1.Secret {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: machineAPI, Name: script}, Data: map[string][]byte{contract.UserDataField: []byte("mine")}}
+		change(secret)
+		return secret
+	}
+	s.key(newLine(t))
+	s.create(mine(func(secret *corev1.Secret) { secret.Labels = map[string]string{contract.ManagedByLabel: "Helm"} }))
+	s.start()
+	for name, change := range map[string]func(secret *corev1.Secret){
+		"a label says so": func(secret *corev1.Secret) { secret.Labels = map[string]string{contract.ManagedByLabel: "Helm"} },
+		"an owner says so": func(secret *corev1.Secret) {
+			secret.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: machineAPI, UID: s.uid()}}
+		},
+		"it is immutable":       func(secret *corev1.Secret) { secret.Immutable = new(true) },
+		"it is of its own type": func(secret *corev1.Secret) { secret.Type = "example.com/own" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.remove(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: machineAPI, Name: script}})
+			// The operator may be faster, which is its good right.
+			for err := s.admin.Create(t.Context(), mine(change)); err != nil; err = s.admin.Create(t.Context(), mine(change)) {
+				if !apierrors.IsAlreadyExists(err) {
+					t.Fatal(err)
+				}
+				s.remove(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: machineAPI, Name: script}})
+			}
+			s.problems(contract.ReasonUserDataForeign)
+			if secret, err := s.read(machineAPI, script); err != nil || string(secret.Data[contract.UserDataField]) != "mine" {
+				t.Errorf("it was overwritten: %v", err)
+			}
+			s.eventually(namespace, contract.HostKeySecret, "no machine to be expected to have it", func(secret *corev1.Secret) bool {
+				return secret.Annotations[contract.HostKeyPublishedAnnotation] == ""
+			})
+			if secret, err := s.read(machineAPI, script); err != nil || string(secret.Data[contract.UserDataField]) != "mine" {
+				t.Errorf("it was overwritten: %v", err)
+			}
+		})
+	}
+	events := &eventsv1.EventList{}
+	s.until("an event", func() bool {
+		if err := s.admin.List(t.Context(), events); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events.Items {
+			if e.Reason == string(contract.ReasonUserDataForeign) && e.Regarding.Kind == "WindowsMachineConfig" && strings.Contains(e.Note, "W917") {
+				return true
+			}
+		}
+		return false
+	})
+
+	// One without any mark may be an earlier operator's.
+	s.remove(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: machineAPI, Name: script}})
+	s.eventually(machineAPI, script, "ours", func(secret *corev1.Secret) bool {
+		return secret.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount
+	})
+	s.problems()
+	s.change(machineAPI, script, func(secret *corev1.Secret) {
+		secret.Labels, secret.Data[contract.UserDataField] = nil, []byte("of an earlier operator")
+	})
+	s.eventually(machineAPI, script, "ours", func(secret *corev1.Secret) bool {
+		return secret.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount
+	})
+}
+
+func (s *stage) uid() types.UID {
+	s.t.Helper()
+	owner := &corev1.Namespace{}
+	if err := s.admin.Get(s.t.Context(), types.NamespacedName{Name: machineAPI}, owner); err != nil {
+		s.t.Fatal(err)
+	}
+	return owner.UID
+}
+
+func (s *stage) until(what string, holds func() bool) {
+	s.t.Helper()
+	deadline := time.After(20 * time.Second)
+	for !holds() {
+		select {
+		case <-deadline:
+			s.t.Fatalf("waited in vain for %s", what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Who is expected to show the shared host key, and who is not.
+func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	old := s.machine("old") // made before anything was published
+	s.key(newLine(t))
+	s.set(func() { s.now = time.Now().Add(-time.Hour) }) // as if the key had been there for an hour
+	s.start()
+	secret := s.eventually(namespace, contract.HostKeySecret, "since when it is published", func(secret *corev1.Secret) bool {
+		return secret.Annotations[contract.HostKeyPublishedAnnotation] != "" && *secret.Immutable
+	})
+	line, err := userdata.HostKeyLine(secret.Data[contract.HostKeyField])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(machineAPI, script, "the host key", func(secret *corev1.Secret) bool {
+		return strings.Contains(string(secret.Data[contract.UserDataField]), "$hostKeyLine = '"+line+"'")
+	})
+	fresh := s.machine("fresh")
+	pinned := func(i *v1alpha1.WindowsInstance, key string) *v1alpha1.WindowsInstance {
+		i.Status.HostKey = key
+		return i
+	}
+	byoh := &v1alpha1.WindowsInstance{Spec: v1alpha1.WindowsInstanceSpec{Source: &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: "fresh"}}}
+	s.expects("a Machine that has it", instance(fresh), line)
+	s.expects("a Machine whose pin is still the shared key", pinned(instance(fresh), line), line)
+	s.expects("a Machine whose own key is pinned", pinned(instance(fresh), "ecdsa-sha2-nistp256 AAAA"), "")
+	s.expects("a host of the user's own", byoh, "")
+	s.expects("an instance without a source", &v1alpha1.WindowsInstance{}, "")
+	another := instance(fresh)
+	another.Spec.Source.UID = "another"
+	s.expects("a Machine of that name that is gone", another, "")
+	gone := instance(fresh)
+	gone.Spec.Source.Name = "gone"
+	s.expects("a Machine that is gone", gone, "")
+	for platform, want := range map[blueprint.Platform]string{
+		blueprint.PlatformVSphere: "", blueprint.PlatformNutanix: "", blueprint.PlatformNone: "", blueprint.PlatformGCP: line, blueprint.PlatformAzure: line,
+	} {
+		s.set(func() { s.platform = platform })
+		s.expects("a Machine on "+string(platform), instance(fresh), want)
+	}
+	s.set(func() { s.platform = "" })
+	if _, err = s.first.SharedHostKey(t.Context(), instance(fresh)); err == nil {
+		t.Error("nobody knows the platform, and yet the host key is known")
+	}
+
+	// Another key: machines from before have the old one, which nobody knows any more.
+	s.set(func() { s.platform, s.now = blueprint.PlatformAWS, time.Now() })
+	s.remove(secret)
+	again := s.eventually(namespace, contract.HostKeySecret, "another key", func(secret *corev1.Secret) bool {
+		return secret.Annotations[contract.HostKeyPublishedAnnotation] != ""
+	})
+	next, err := userdata.HostKeyLine(again.Data[contract.HostKeyField])
+	if err != nil || next == line {
+		t.Fatalf("the key is %s again: %v", next, err)
+	}
+	s.eventually(machineAPI, script, "the other host key", func(secret *corev1.Secret) bool {
+		return strings.Contains(string(secret.Data[contract.UserDataField]), next)
+	})
+	s.expects("a Machine with the key from before", instance(fresh), "")
+	s.expects("a Machine from before all keys", instance(old), "")
+
+	// What is no key is not used, and said.
+	s.remove(again)
+	rubbish := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.HostKeySecret}, Data: map[string][]byte{contract.HostKeyField: []byte("rubbish")}}
+	for s.admin.Create(t.Context(), rubbish.DeepCopy()) != nil {
+		s.remove(rubbish.DeepCopy())
+	}
+	s.problems(contract.ReasonHostKeySecretInvalid)
+	s.eventually(machineAPI, script, "no host key", func(secret *corev1.Secret) bool {
+		return !strings.Contains(string(secret.Data[contract.UserDataField]), "ssh_host_")
+	})
+	s.expects("a Machine without", instance(fresh), "")
+	s.remove(rubbish)
+	s.problems()
+}
+
+// expects waits until first contact expects a key of an instance: what the cache tells comes a little later.
+func (s *stage) expects(who string, i *v1alpha1.WindowsInstance, want string) {
+	s.t.Helper()
+	var got string
+	s.until(who+" to be expected to show another key", func() bool {
+		var err error
+		if got, err = s.first.SharedHostKey(s.t.Context(), i); err != nil {
+			s.t.Fatal(err)
+		}
+		return got == want
+	})
+}
+
+func (s *stage) machine(name string) *unstructured.Unstructured {
+	s.t.Helper()
+	m := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
+	m.SetGroupVersionKind(schema.GroupVersionKind{Group: "machine.openshift.io", Version: "v1beta1", Kind: "Machine"})
+	m.SetNamespace(machineAPI)
+	m.SetName(name)
+	s.create(m)
+	return m
+}
+
+func instance(machine *unstructured.Unstructured) *v1alpha1.WindowsInstance {
+	return &v1alpha1.WindowsInstance{Spec: v1alpha1.WindowsInstanceSpec{
+		Source: &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: machine.GetName(), UID: machine.GetUID()},
+	}}
+}

@@ -1,0 +1,85 @@
+package userdata
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/userdata"
+)
+
+// margin is how much later than the key's publication a Machine must have been made to be expected to have it. It covers what is between the two
+// times: the caches of the machine controller, and clocks that differ. A Machine made meanwhile is trusted at first contact, like a host of the user's own.
+const margin = time.Minute
+
+// FirstContact tells which host key a machine shows that nobody has reached yet. It is lifecycle's.
+type FirstContact struct {
+	// Cached reads Secrets of the operator's namespace; Live reads Machines past the cache.
+	Cached, Live client.Reader
+	// Namespace of the operator.
+	Namespace string
+	// Platform tells where the cluster runs, or a *contract.Problem.
+	Platform func(ctx context.Context) (blueprint.Platform, error)
+}
+
+// SharedHostKey answers the host key, "<type> <base64>", that the user data gave the host of an instance; empty when the host was not made from our user
+// data, or nothing says that it was. It reads again with every call.
+func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error) {
+	source := instance.Spec.Source
+	if source == nil || source.Kind != v1alpha1.SourceMachine {
+		return "", nil
+	}
+	if pinned := instance.Status.HostKey; pinned != "" && !strings.HasPrefix(pinned, ssh.KeyAlgoED25519+" ") {
+		return "", nil // a key of its own; the shared one is of this type
+	}
+	platform, err := f.Platform(ctx)
+	if err != nil {
+		return "", err
+	}
+	if !userdata.CarriesHostKey(platform) {
+		return "", nil
+	}
+	key, err := readHostKey(ctx, f.Cached, f.Namespace)
+	if problem, ok := contract.AsProblem(err); ok && problem.Reason == contract.ReasonHostKeySecretInvalid {
+		return "", nil // then the user data has none, either, and the settings say what is wrong
+	}
+	if key == nil || err != nil {
+		return "", err
+	}
+	since, published := key.publishedSince()
+	if !published {
+		return "", nil
+	}
+	made, err := f.madeAt(ctx, source)
+	if err != nil || made.Before(since.Add(margin)) {
+		return "", err
+	}
+	return key.line, nil
+}
+
+// madeAt is when the Machine of an instance was made; the zero time when it is gone.
+func (f FirstContact) madeAt(ctx context.Context, source *v1alpha1.Source) (time.Time, error) {
+	machine := &metav1.PartialObjectMetadata{}
+	machine.SetGroupVersionKind(schema.GroupVersionKind{Group: "machine.openshift.io", Version: "v1beta1", Kind: "Machine"})
+	err := f.Live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: source.Name}, machine)
+	if apierrors.IsNotFound(err) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading Machine %s: %w", source.Name, err)
+	}
+	if source.UID != "" && source.UID != machine.UID {
+		return time.Time{}, nil
+	}
+	return machine.CreationTimestamp.Time, nil
+}

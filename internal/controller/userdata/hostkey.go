@@ -1,0 +1,114 @@
+package userdata
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/userdata"
+)
+
+// hostKey is the shared host key: its PEM, its public part as "<type> <base64>", and the secret that holds it.
+type hostKey struct {
+	pem    []byte
+	line   string
+	secret *corev1.Secret
+}
+
+// readHostKey reads the secret. It is nil when there is none; what it holds instead of a host key is a *contract.Problem.
+func readHostKey(ctx context.Context, cached client.Reader, namespace string) (*hostKey, error) {
+	secret := &corev1.Secret{}
+	err := cached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: contract.HostKeySecret}, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading secret %s: %w", contract.HostKeySecret, err)
+	}
+	key := &hostKey{pem: secret.Data[contract.HostKeyField], secret: secret}
+	if key.line, err = userdata.HostKeyLine(key.pem); err != nil {
+		return nil, contract.NewProblem(contract.ReasonHostKeySecretInvalid, "secret %s/%s: %v", namespace, contract.HostKeySecret, err)
+	}
+	return key, nil
+}
+
+// hostKey gives the shared host key, and makes it when there is none. A cache that has yet to see it makes the creation fail, which is tried again.
+func (r *reconciler) hostKey(ctx context.Context) (*hostKey, error) {
+	key, err := readHostKey(ctx, r.client, r.Namespace)
+	if key != nil || err != nil {
+		return key, err
+	}
+	made, err := newHostKey()
+	if err != nil {
+		return nil, err
+	}
+	immutable := true
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.Namespace, Name: contract.HostKeySecret, Labels: map[string]string{contract.ManagedByLabel: contract.OperatorServiceAccount},
+		},
+		Immutable: &immutable, Type: corev1.SecretTypeOpaque, Data: map[string][]byte{contract.HostKeyField: made},
+	}
+	if err = r.client.Create(ctx, secret); err != nil {
+		return nil, fmt.Errorf("creating secret %s: %w", contract.HostKeySecret, err)
+	}
+	logf.FromContext(ctx).Info("host key for first contacts made", "secret", contract.HostKeySecret)
+	line, err := userdata.HostKeyLine(made)
+	return &hostKey{pem: made, line: line, secret: secret}, err
+}
+
+// newHostKey makes an Ed25519 key in OpenSSH's PEM.
+func newHostKey() ([]byte, error) {
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, fmt.Errorf("making a host key: %w", err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		return nil, fmt.Errorf("encoding a host key: %w", err)
+	}
+	return pem.EncodeToMemory(block), nil
+}
+
+// fingerprint of a key, as ssh-keygen shows it.
+func fingerprint(line string) string {
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
+	if err != nil {
+		return ""
+	}
+	return ssh.FingerprintSHA256(key)
+}
+
+// publishedSince says since when the user data has this very key; false when it has not.
+func (k *hostKey) publishedSince() (time.Time, bool) {
+	print, when, _ := strings.Cut(k.secret.Annotations[contract.HostKeyPublishedAnnotation], " ")
+	since, err := time.Parse(time.RFC3339, when)
+	return since, err == nil && print == fingerprint(k.line)
+}
+
+// mark notes at the secret since when machines are given the key, or that they are not given it any more.
+func (r *reconciler) mark(ctx context.Context, key *hostKey, published bool) error {
+	if _, was := key.publishedSince(); was == published {
+		return nil
+	}
+	secret := key.secret.DeepCopy()
+	delete(secret.Annotations, contract.HostKeyPublishedAnnotation)
+	if published {
+		metav1.SetMetaDataAnnotation(&secret.ObjectMeta, contract.HostKeyPublishedAnnotation, fingerprint(key.line)+" "+r.Now().UTC().Format(time.RFC3339))
+	}
+	if err := r.client.Update(ctx, secret); err != nil {
+		return fmt.Errorf("marking secret %s: %w", contract.HostKeySecret, err)
+	}
+	return nil
+}
