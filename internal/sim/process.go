@@ -35,6 +35,10 @@ type Process struct {
 	// Listen enters a TCP port into the machine's table of listeners until release is called or the process ends. It opens no socket.
 	// The error says that something else listens there.
 	Listen func(port int) (release func(), err error)
+	// AppendTo opens a file to write at its end, and makes it if there is none. Its directory must exist.
+	AppendTo func(path string) (io.WriteCloser, error)
+	// MakeNetwork makes an HNS network, or changes the one of that name: see Machine.CreateHNSNetwork.
+	MakeNetwork func(network winos.HNSNetwork) (winos.HNSNetwork, error)
 
 	process *process
 	launch  launch

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -143,6 +144,10 @@ func (m *Machine) view(p *process, l launch) *Process {
 		PID: p.pid, Args: l.argv, Env: m.processEnvironment(l.environment), Dir: l.dir, Host: m.hostFor(p), Machine: m,
 		Stdin: l.stdin, Stdout: l.stdout, Stderr: l.stderr, Running: l.running, process: p, launch: l,
 		Listen: func(port int) (func(), error) { return m.ports.listen(port, baseName(p.exe), p) },
+		AppendTo: func(path string) (io.WriteCloser, error) {
+			return m.volume.open(path, opening{flag: os.O_WRONLY | os.O_CREATE | os.O_APPEND, owner: &p.owner})
+		},
+		MakeNetwork: m.CreateHNSNetwork,
 	}
 	if view.Stdin == nil {
 		view.Stdin = bytes.NewReader(nil)

@@ -25,6 +25,8 @@ type native struct {
 func natives() []native {
 	return []native{
 		{"bcryptprimitives.c", "bcryptprimitives.dll", []string{"-shared", "-ladvapi32"}},
+		{"hns.c", "computenetwork.dll", []string{"-shared", "-lole32"}},
+		{"hns.c", "vmcompute.dll", []string{"-shared", "-lole32"}},
 		{"powershell.c", `WindowsPowerShell/v1.0/powershell.exe`, nil},
 	}
 }

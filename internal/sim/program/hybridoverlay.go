@@ -152,9 +152,11 @@ func (o *overlay) ensureNetwork(ctx context.Context, subnet netip.Prefix) error 
 	if err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return fmt.Errorf("looking for the HNS network: %w", err)
 	}
-	made, err := o.Machine.CreateHNSNetwork(winos.HNSNetwork{
-		Name: contract.HybridOverlayNetwork, Subnet: subnet, ManagementIP: o.Machine.Address(),
-	})
+	address, err := o.Host.Network.NodeIP(ctx)
+	if err != nil {
+		return fmt.Errorf("finding the address of the network card: %w", err)
+	}
+	made, err := o.MakeNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork, Subnet: subnet, ManagementIP: address})
 	if err != nil {
 		return fmt.Errorf("creating the HNS network: %w", err)
 	}

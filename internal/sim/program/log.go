@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 
@@ -31,7 +30,7 @@ func withLog(ctx context.Context, w io.Writer, now func() time.Time) (context.Co
 
 // openLog opens a program's log file to append to it. Its directory must exist, as for the real programs.
 func openLog(p *sim.Process, path string) (io.WriteCloser, error) {
-	log, err := p.Machine.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
+	log, err := p.AppendTo(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening the log file: %w", err)
 	}

@@ -1,5 +1,5 @@
 // Command keeper keeps a Wine host on: Wine ends all services when the last ordinary program has ended. As long as its standard input is open, it
-// also serves the OS interface of its machine on its standard streams, for the laboratory.
+// also serves the OS interface of its machine on its standard streams, for the laboratory, and plays the host network service.
 package main
 
 import (
@@ -13,10 +13,17 @@ import (
 )
 
 func main() {
-	if err := remote.Serve(winos.New(), stream{os.Stdin, os.Stdout}); err != nil {
+	if err := run(winos.New()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+func run(host winos.Host) error {
+	if err := serveHNS(host); err != nil {
+		return err
+	}
+	return remote.Serve(host, stream{os.Stdin, os.Stdout})
 }
 
 // stream is standard input and output as one.

@@ -1,0 +1,134 @@
+package hns
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Objects have one form in each of the two interfaces. Both are Microsoft's, as hcsshim reads and writes them.
+
+type object map[string]any
+
+// newer is a network in the form of computenetwork.dll.
+func newer(n network) object {
+	return object{
+		"ID": n.ID, "Name": n.Name, "Type": n.Type, "SchemaVersion": object{"Major": 2, "Minor": 0},
+		"Ipams": []object{{"Type": "Static", "Subnets": []object{{"IpAddressPrefix": n.Subnet.String()}}}},
+	}
+}
+
+func (s *Service) newerEndpoint(e endpoint) object {
+	on, _ := s.network(e.Network)
+	return object{
+		"ID": e.ID, "Name": e.Name, "HostComputeNetwork": e.Network, "SchemaVersion": object{"Major": 2, "Minor": 0},
+		"IpConfigurations": []object{{"IpAddress": e.Address.String(), "PrefixLength": on.Subnet.Bits()}},
+	}
+}
+
+// older is a network in the form of vmcompute.dll.
+func older(n network) object {
+	return object{
+		"ID": n.ID, "Name": n.Name, "Type": n.Type, "ManagementIP": n.ManagementIP.String(),
+		"Subnets": []object{{"AddressPrefix": n.Subnet.String(), "GatewayAddress": n.Subnet.Addr().Next().String()}},
+	}
+}
+
+func (s *Service) olderEndpoint(e endpoint) object {
+	on, _ := s.network(e.Network)
+	return object{
+		"ID": e.ID, "Name": e.Name, "VirtualNetwork": e.Network, "VirtualNetworkName": on.Name, "IPAddress": e.Address.String(),
+		"PrefixLength": on.Subnet.Bits(), "GatewayAddress": on.Subnet.Addr().Next().String(),
+	}
+}
+
+// rest answers a call of the older interface. Failures are told in the answer.
+func (s *Service) rest(method, path, request string) string {
+	output, err := s.serve(method, strings.Split(strings.Trim(path, "/"), "/"), []byte(request))
+	answer := object{"Success": err == nil}
+	if err != nil {
+		answer["Error"] = err.Error()
+	} else if output != nil {
+		answer["Output"] = output
+	}
+	_, text := encoded(answer)
+	return text
+}
+
+func (s *Service) serve(method string, path []string, request []byte) (any, error) {
+	switch {
+	case len(path) == 1:
+		return s.serveAll(method+" "+path[0], request)
+	case len(path) == 2 && method == "DELETE" && path[0] == "networks":
+		return none(s.removeNetwork(path[1]))
+	case len(path) == 2 && method == "DELETE" && path[0] == "endpoints":
+		return none(s.removeEndpoint(path[1]))
+	case len(path) == 3 && method == "POST" && path[0] == "endpoints" && path[2] == "attach":
+		return s.attach(path[1])
+	}
+	return nil, fmt.Errorf("%s /%s is not played", method, strings.Join(path, "/"))
+}
+
+// serveAll answers calls that name no object.
+func (s *Service) serveAll(call string, request []byte) (any, error) {
+	all := []object{}
+	switch call {
+	case "GET networks":
+		for _, n := range s.state.Networks {
+			all = append(all, older(n))
+		}
+		return all, nil
+	case "GET endpoints":
+		for _, e := range s.state.Endpoints {
+			all = append(all, s.olderEndpoint(e))
+		}
+		return all, nil
+	case "POST networks":
+		return s.postNetwork(request)
+	case "POST endpoints":
+		return s.postEndpoint(request)
+	}
+	return nil, fmt.Errorf("%s is not played", call)
+}
+
+func none(found bool, err error) (any, error) {
+	if err == nil && !found {
+		err = fmt.Errorf("element not found")
+	}
+	return nil, err
+}
+
+func (s *Service) postNetwork(request []byte) (any, error) {
+	var wanted struct {
+		Name, Type string
+		Subnets    []struct{ AddressPrefix netip.Prefix }
+	}
+	if err := json.Unmarshal(request, &wanted); err != nil {
+		return nil, fmt.Errorf("reading the network: %w", err)
+	}
+	if len(wanted.Subnets) != 1 {
+		return nil, fmt.Errorf("network %s has %d subnets, where one is played", wanted.Name, len(wanted.Subnets))
+	}
+	made, err := s.addNetwork(network{Name: wanted.Name, Type: wanted.Type, Subnet: wanted.Subnets[0].AddressPrefix})
+	return older(made), err
+}
+
+func (s *Service) postEndpoint(request []byte) (any, error) {
+	var wanted struct{ Name, VirtualNetwork string }
+	if err := json.Unmarshal(request, &wanted); err != nil {
+		return nil, fmt.Errorf("reading the endpoint: %w", err)
+	}
+	made, err := s.addEndpoint(endpoint{Name: wanted.Name, Network: wanted.VirtualNetwork})
+	return s.olderEndpoint(made), err
+}
+
+// attach would give the address to a network card of the host, which needs a right that Wine's programs lack. It only remembers it.
+func (s *Service) attach(id string) (any, error) {
+	at, found := s.endpoint(id)
+	if !found {
+		return nil, fmt.Errorf("element not found")
+	}
+	s.state.Endpoints[at].Attached = true
+	return object{"Success": true}, s.save()
+}

@@ -1,0 +1,8 @@
+//go:build !windows
+
+package main
+
+import "github.com/windows-nodes/wmco/internal/agent/winos"
+
+// serveHNS needs the pipes of Windows.
+func serveHNS(winos.Host) error { return winos.ErrUnsupported }

@@ -1,0 +1,209 @@
+/*
+ * computenetwork.dll and vmcompute.dll, which Wine lacks: the two ways to the host network service. Both hand calls on to the keeper's stand-in of that
+ * service, through a pipe: the function's name and its arguments as UTF-8, each ended by a zero byte. The answer is an HRESULT and a text. Each message
+ * has its length in front, since Wine's CallNamedPipe never returns.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <windows.h>
+
+#define EXPORT __declspec(dllexport)
+#define PIPE L"\\\\.\\pipe\\lab-hns"
+#define MOST (256 * 1024)
+
+struct message {
+    char *bytes;
+    DWORD length;
+};
+
+static void add(struct message *m, const char *text, DWORD length)
+{
+    if (m->bytes == NULL || m->length + length + 1 > MOST) {
+        m->length = MOST + 1; /* too long */
+        return;
+    }
+    memcpy(m->bytes + m->length, text, length);
+    m->length += length;
+    m->bytes[m->length++] = 0;
+}
+
+static void add_wide(struct message *m, const WCHAR *text)
+{
+    int length = text ? WideCharToMultiByte(CP_UTF8, 0, text, -1, NULL, 0, NULL, NULL) - 1 : 0;
+    char *narrow = length > 0 ? HeapAlloc(GetProcessHeap(), 0, length + 1) : NULL;
+    if (narrow)
+        WideCharToMultiByte(CP_UTF8, 0, text, -1, narrow, length + 1, NULL, NULL);
+    add(m, narrow ? narrow : "", narrow ? length : 0);
+    HeapFree(GetProcessHeap(), 0, narrow);
+}
+
+static void add_guid(struct message *m, const GUID *id)
+{
+    char text[37];
+    snprintf(text, sizeof text, "%08lx-%04x-%04x-%02x%02x-%02x%02x%02x%02x%02x%02x", id->Data1, id->Data2, id->Data3, id->Data4[0], id->Data4[1],
+        id->Data4[2], id->Data4[3], id->Data4[4], id->Data4[5], id->Data4[6], id->Data4[7]);
+    add(m, text, 36);
+}
+
+static struct message begin(const char *function)
+{
+    struct message m = { HeapAlloc(GetProcessHeap(), 0, MOST), 0 };
+    add(&m, function, (DWORD)strlen(function));
+    return m;
+}
+
+static BOOL transfer(HANDLE pipe, BOOL writing, void *bytes, DWORD length)
+{
+    char *at = bytes;
+    while (length > 0) {
+        DWORD done = 0;
+        if (!(writing ? WriteFile(pipe, at, length, &done, NULL) : ReadFile(pipe, at, length, &done, NULL)) || done == 0)
+            return FALSE;
+        at += done;
+        length -= done;
+    }
+    return TRUE;
+}
+
+/* exchange sends a message and gives the answer, which the caller frees. */
+static BOOL exchange(struct message m, char **answer, DWORD *length)
+{
+    BOOL ok = FALSE;
+    HANDLE pipe;
+    do {
+        pipe = CreateFileW(PIPE, GENERIC_READ | GENERIC_WRITE, 0, NULL, OPEN_EXISTING, 0, NULL);
+    } while (pipe == INVALID_HANDLE_VALUE && GetLastError() == ERROR_PIPE_BUSY && WaitNamedPipeW(PIPE, 10000));
+    if (pipe == INVALID_HANDLE_VALUE)
+        return FALSE;
+    if (transfer(pipe, TRUE, &m.length, sizeof m.length) && transfer(pipe, TRUE, m.bytes, m.length)
+        && transfer(pipe, FALSE, length, sizeof *length) && *length <= MOST) {
+        *answer = HeapAlloc(GetProcessHeap(), 0, *length + 1);
+        ok = *answer != NULL && transfer(pipe, FALSE, *answer, *length);
+    }
+    CloseHandle(pipe);
+    return ok;
+}
+
+/* finish makes the call. A text that is wanted and not empty is put into memory that the caller frees with CoTaskMemFree. */
+static HRESULT finish(struct message m, WCHAR **text)
+{
+    HRESULT hr = E_OUTOFMEMORY;
+    char *answer = NULL;
+    DWORD length = 0;
+    if (text)
+        *text = NULL;
+    if (m.bytes == NULL)
+        goto out;
+    if (m.length > MOST) {
+        hr = E_INVALIDARG;
+        goto out;
+    }
+    if (!exchange(m, &answer, &length) || length < sizeof hr) {
+        hr = HRESULT_FROM_WIN32(ERROR_SERVICE_NOT_ACTIVE);
+        goto out;
+    }
+    memcpy(&hr, answer, sizeof hr);
+    if (text && length > sizeof hr) {
+        int wide = MultiByteToWideChar(CP_UTF8, 0, answer + sizeof hr, (int)(length - sizeof hr), NULL, 0);
+        WCHAR *result = CoTaskMemAlloc(((SIZE_T)wide + 1) * sizeof(WCHAR));
+        if (result == NULL) {
+            hr = E_OUTOFMEMORY;
+            goto out;
+        }
+        MultiByteToWideChar(CP_UTF8, 0, answer + sizeof hr, (int)(length - sizeof hr), result, wide);
+        result[wide] = 0;
+        *text = result;
+    }
+out:
+    HeapFree(GetProcessHeap(), 0, m.bytes);
+    HeapFree(GetProcessHeap(), 0, answer);
+    return hr;
+}
+
+EXPORT HRESULT WINAPI HNSCall(const WCHAR *method, const WCHAR *path, const WCHAR *request, WCHAR **response)
+{
+    struct message m = begin("HNSCall");
+    add_wide(&m, method);
+    add_wide(&m, path);
+    add_wide(&m, request);
+    return finish(m, response);
+}
+
+/* A handle is a copy of the identifier. */
+static HRESULT open_object(const char *function, const GUID *id, void **handle)
+{
+    struct message m = begin(function);
+    GUID *copy;
+    HRESULT hr;
+    add_guid(&m, id);
+    hr = finish(m, NULL);
+    if (FAILED(hr))
+        return hr;
+    copy = HeapAlloc(GetProcessHeap(), 0, sizeof *copy);
+    if (copy == NULL)
+        return E_OUTOFMEMORY;
+    *copy = *id;
+    *handle = copy;
+    return S_OK;
+}
+
+static HRESULT query_object(const char *function, void *handle, WCHAR **properties)
+{
+    struct message m = begin(function);
+    add_guid(&m, handle);
+    return finish(m, properties);
+}
+
+static HRESULT close_object(void *handle)
+{
+    HeapFree(GetProcessHeap(), 0, handle);
+    return S_OK;
+}
+
+static HRESULT list_objects(const char *function, const WCHAR *query, WCHAR **ids)
+{
+    struct message m = begin(function);
+    add_wide(&m, query);
+    return finish(m, ids);
+}
+
+static HRESULT delete_object(const char *function, const GUID *id)
+{
+    struct message m = begin(function);
+    add_guid(&m, id);
+    return finish(m, NULL);
+}
+
+#define OBJECT(plural, singular)                                                                                   \
+    EXPORT HRESULT WINAPI HcnEnumerate##plural(const WCHAR *query, WCHAR **ids, WCHAR **error)                     \
+    {                                                                                                              \
+        if (error)                                                                                                 \
+            *error = NULL;                                                                                         \
+        return list_objects("HcnEnumerate" #plural, query, ids);                                                   \
+    }                                                                                                              \
+    EXPORT HRESULT WINAPI HcnOpen##singular(const GUID *id, void **handle, WCHAR **error)                          \
+    {                                                                                                              \
+        if (error)                                                                                                 \
+            *error = NULL;                                                                                         \
+        return open_object("HcnOpen" #singular, id, handle);                                                       \
+    }                                                                                                              \
+    EXPORT HRESULT WINAPI HcnQuery##singular##Properties(void *handle, const WCHAR *query, WCHAR **properties, WCHAR **error) \
+    {                                                                                                              \
+        (void)query;                                                                                               \
+        if (error)                                                                                                 \
+            *error = NULL;                                                                                         \
+        return query_object("HcnQuery" #singular "Properties", handle, properties);                                \
+    }                                                                                                              \
+    EXPORT HRESULT WINAPI HcnDelete##singular(const GUID *id, WCHAR **error)                                       \
+    {                                                                                                              \
+        if (error)                                                                                                 \
+            *error = NULL;                                                                                         \
+        return delete_object("HcnDelete" #singular, id);                                                           \
+    }                                                                                                              \
+    EXPORT HRESULT WINAPI HcnClose##singular(void *handle)                                                         \
+    {                                                                                                              \
+        return close_object(handle);                                                                               \
+    }
+
+OBJECT(Networks, Network)
+OBJECT(Endpoints, Endpoint)

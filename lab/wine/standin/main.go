@@ -1,0 +1,87 @@
+// Command standin is the stand-ins of what runs on a node, as one Windows program that is what its file is called: kubelet.exe, kube-proxy.exe and so on.
+//
+// They are those of the simulated hosts (internal/sim/program), with real files, a real service manager and real sockets. kubelet bootstraps, registers
+// and renews; none runs a container.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/sim"
+	"github.com/windows-nodes/wmco/internal/sim/program"
+)
+
+func main() {
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "finding the own program:", err)
+		os.Exit(1)
+	}
+	name := strings.ToLower(filepath.Base(self))
+	run, known := program.Standins(program.Options{})[name]
+	if !known {
+		fmt.Fprintln(os.Stderr, "no stand-in has the name", name)
+		os.Exit(1)
+	}
+	process := newProcess(append([]string{self}, os.Args[1:]...))
+	if isService(name, process.Args) {
+		os.Exit(serve(name, process, run))
+	}
+	os.Exit(run(context.Background(), process))
+}
+
+// isService says whether the service manager started it: those that can also be run by hand are told by a flag.
+func isService(name string, args []string) bool {
+	return name == "windows_exporter.exe" || slices.ContainsFunc(args[1:], func(arg string) bool {
+		return strings.TrimLeft(arg, "-") == "windows-service"
+	})
+}
+
+// newProcess is this process as the stand-ins see it. They need no simulated machine.
+func newProcess(args []string) *sim.Process {
+	return &sim.Process{
+		PID: uint32(os.Getpid()), Args: args, Env: environment(), Dir: filepath.Dir(args[0]), Host: winos.New(),
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Running: func() {},
+		Listen:      listen,
+		MakeNetwork: makeNetwork,
+		AppendTo: func(path string) (io.WriteCloser, error) {
+			return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		},
+	}
+}
+
+func environment() map[string]string {
+	all := map[string]string{}
+	for _, line := range os.Environ() {
+		name, value, _ := strings.Cut(line, "=")
+		all[name] = value
+	}
+	return all
+}
+
+// listen takes a port, and hangs up on who comes.
+func listen(port int) (release func(), err error) {
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", ":"+strconv.Itoa(port))
+	if err != nil {
+		return nil, fmt.Errorf("listening: %w", err)
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	return func() { _ = listener.Close() }, nil
+}

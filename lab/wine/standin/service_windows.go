@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/Microsoft/hcsshim"
+	"golang.org/x/sys/windows/svc"
+
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/sim"
+)
+
+// serve runs a stand-in under the service manager, and gives its exit code.
+func serve(name string, process *sim.Process, run sim.Program) int {
+	h := &handler{process: process, run: run}
+	if err := svc.Run(name, h); err != nil {
+		fmt.Fprintf(os.Stderr, "running as a service: %v\n", err)
+		return 1
+	}
+	return h.code
+}
+
+type handler struct {
+	process *sim.Process
+	run     sim.Program
+	code    int
+}
+
+// Execute is svc.Handler.
+func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (specific bool, code uint32) {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	status <- svc.Status{State: svc.StartPending}
+	up, ended := make(chan struct{}, 1), make(chan int, 1)
+	h.process.Running = func() {
+		select {
+		case up <- struct{}{}:
+		default:
+		}
+	}
+	go func() { ended <- h.run(ctx, h.process) }()
+	current := svc.Status{State: svc.StartPending}
+	for {
+		select {
+		case <-up:
+			current = svc.Status{State: svc.Running, Accepts: svc.AcceptStop | svc.AcceptShutdown}
+			status <- current
+		case request := <-requests:
+			switch request.Cmd {
+			case svc.Interrogate:
+				status <- current
+			case svc.Stop, svc.Shutdown:
+				current = svc.Status{State: svc.StopPending}
+				status <- current
+				stop()
+			}
+		case h.code = <-ended:
+			return h.code != 0, uint32(h.code)
+		}
+	}
+}
+
+// makeNetwork makes an HNS network, or makes the one of that name anew, as the hybrid overlay does.
+func makeNetwork(wanted winos.HNSNetwork) (winos.HNSNetwork, error) {
+	if old, err := hcsshim.GetHNSNetworkByName(wanted.Name); err == nil {
+		if _, err = old.Delete(); err != nil {
+			return winos.HNSNetwork{}, fmt.Errorf("removing the HNS network: %w", err)
+		}
+	}
+	made, err := (&hcsshim.HNSNetwork{Name: wanted.Name, Type: "Overlay", Subnets: []hcsshim.Subnet{{
+		AddressPrefix: wanted.Subnet.String(), GatewayAddress: wanted.Subnet.Masked().Addr().Next().String(),
+	}}}).Create()
+	if err != nil {
+		return winos.HNSNetwork{}, fmt.Errorf("making the HNS network: %w", err)
+	}
+	wanted.ID = made.Id
+	return wanted, nil
+}
