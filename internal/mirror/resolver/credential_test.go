@@ -405,7 +405,10 @@ func TestRequestsTakeTheProxy(t *testing.T) {
 	}
 	g := newRig(t, calm(), c)
 	a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer))
-	if asked.Load() == 0 || a.status != http.StatusBadGateway || !strings.Contains(string(a.content), "mirror.test/m/a: Untrusted (certificate is for another name)") {
+	if asked.Load() != 2 || !strings.Contains(string(a.content), "example.com/m/a: Unreachable (the proxy says status 400)") {
+		t.Error(asked.Load(), a)
+	}
+	if a.status != http.StatusBadGateway || !strings.Contains(string(a.content), "mirror.test/m/a: Untrusted (certificate is for another name)") {
 		t.Fatal(asked.Load(), a)
 	}
 }

@@ -91,13 +91,13 @@ type upstream struct {
 	auth      func(w http.ResponseWriter, r *http.Request) bool // false: refused, and answered
 }
 
-func newUpstream(t testing.TB, images ...image) *upstream {
-	t.Helper()
+func newUpstream(tb testing.TB, images ...image) *upstream {
+	tb.Helper()
 	u := &upstream{blobs: map[string][]byte{}, manifests: map[string][]byte{}, tags: map[string]string{}}
 	u.Server = httptest.NewUnstartedServer(u)
 	u.Config.ErrorLog = log.New(io.Discard, "", 0) // certificates that are refused on purpose
 	u.StartTLS()
-	t.Cleanup(u.Close)
+	tb.Cleanup(u.Close)
 	u.host = strings.TrimPrefix(u.URL, "https://")
 	for _, m := range images {
 		u.add(m)
@@ -210,18 +210,18 @@ func quick() resolver.Options {
 	return o
 }
 
-func newRig(t testing.TB, o resolver.Options, c resolver.Config) *rig {
-	t.Helper()
+func newRig(tb testing.TB, o resolver.Options, c resolver.Config) *rig {
+	tb.Helper()
 	g := &rig{reports: make(chan resolver.Report, 1000)}
 	o.OnReport = func(r resolver.Report) { g.reports <- r }
 	var err error
 	if g.Resolver, err = resolver.New(o); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	g.Update(c)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	g.url = "http://" + listener.Addr().String()
 	ctx, cancel := context.WithCancel(logr.NewContext(context.Background(), logr.Discard()))
@@ -229,19 +229,19 @@ func newRig(t testing.TB, o resolver.Options, c resolver.Config) *rig {
 	go func() { served <- g.Serve(ctx, listener) }()
 	transport := &http.Transport{DisableCompression: true}
 	g.client = &http.Client{Transport: transport}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		transport.CloseIdleConnections()
 		cancel()
 		if err := <-served; err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return g
 }
 
 // config makes rules of "source kind mirror mirror … [never]".
-func config(t testing.TB, rules ...string) resolver.Config {
-	t.Helper()
+func config(tb testing.TB, rules ...string) resolver.Config {
+	tb.Helper()
 	var all []contract.MirrorRule
 	for _, text := range rules {
 		words := strings.Fields(text)
@@ -253,14 +253,14 @@ func config(t testing.TB, rules ...string) resolver.Config {
 	}
 	compiled, err := mirror.NewRules(all)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	return resolver.Config{Rules: compiled, Roots: roots(t)}
+	return resolver.Config{Rules: compiled, Roots: roots(tb)}
 }
 
 // roots trusts the certificate of httptest.
-func roots(t testing.TB) *x509.CertPool {
-	t.Helper()
+func roots(tb testing.TB) *x509.CertPool {
+	tb.Helper()
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
 	pool := x509.NewCertPool()
@@ -269,24 +269,24 @@ func roots(t testing.TB) *x509.CertPool {
 }
 
 // secret makes a pull secret of key → user:password.
-func secret(t testing.TB, users map[string]string) mirror.PullSecret {
-	t.Helper()
+func secret(tb testing.TB, users map[string]string) mirror.PullSecret {
+	tb.Helper()
 	auths := map[string]any{}
 	for key, user := range users {
 		auths[key] = map[string]string{"auth": base64.StdEncoding.EncodeToString([]byte(user))}
 	}
-	return parseSecret(t, auths)
+	return parseSecret(tb, auths)
 }
 
-func parseSecret(t testing.TB, auths map[string]any) mirror.PullSecret {
-	t.Helper()
+func parseSecret(tb testing.TB, auths map[string]any) mirror.PullSecret {
+	tb.Helper()
 	content, err := json.Marshal(map[string]any{"auths": auths})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s, err := mirror.ParsePullSecret(content)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
@@ -300,16 +300,16 @@ type answer struct {
 }
 
 // ask sends what containerd would: the path below /v2/, the registry as ns.
-func (g *rig) ask(t testing.TB, method, registry, path string, headers ...string) answer {
-	t.Helper()
-	return g.askWith(t.Context(), t, method, registry, path, headers...)
+func (g *rig) ask(tb testing.TB, method, registry, path string, headers ...string) answer {
+	tb.Helper()
+	return g.askWith(tb.Context(), tb, method, registry, path, headers...)
 }
 
-func (g *rig) askWith(ctx context.Context, t testing.TB, method, registry, path string, headers ...string) answer {
-	t.Helper()
+func (g *rig) askWith(ctx context.Context, tb testing.TB, method, registry, path string, headers ...string) answer {
+	tb.Helper()
 	request, err := http.NewRequestWithContext(ctx, method, g.url+"/v2/"+path+"?ns="+url.QueryEscape(registry), nil)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	request.Header.Set(mirror.TokenHeader, token)
 	for i := 0; i < len(headers); i += 2 {
@@ -341,34 +341,34 @@ func printable(content []byte) string {
 }
 
 // deadHost is an address at which nobody listens.
-func deadHost(t testing.TB) string {
-	t.Helper()
+func deadHost(tb testing.TB) string {
+	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer listener.Close()
 	return listener.Addr().String()
 }
 
 // report waits for news.
-func (g *rig) report(t testing.TB) resolver.Report {
-	t.Helper()
+func (g *rig) report(tb testing.TB) resolver.Report {
+	tb.Helper()
 	select {
 	case r := <-g.reports:
 		return r
 	case <-time.After(10 * time.Second):
-		t.Fatal("no report")
+		tb.Fatal("no report")
 		return resolver.Report{}
 	}
 }
 
 // eventually waits until something is so.
-func eventually(t testing.TB, so func() bool) {
-	t.Helper()
+func eventually(tb testing.TB, so func() bool) {
+	tb.Helper()
 	for end := time.Now().Add(10 * time.Second); !so(); {
 		if time.Now().After(end) {
-			t.Fatal("it never came to be")
+			tb.Fatal("it never came to be")
 		}
 		runtime.Gosched()
 	}

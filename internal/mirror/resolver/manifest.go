@@ -28,12 +28,12 @@ type found struct {
 // manifest answers a request for a manifest. Nothing goes to containerd before it has been checked.
 func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 	var f found
-	answer, at, err := p.next(request.Context(), request.Method, everything(), func(at mirror.Pull, r *reply) error {
-		var err error
+	ctx := request.Context()
+	answer, at, err := p.next(ctx, request.Method, everything(), func(at mirror.Pull, r *reply) (err error) {
 		if p.method == http.MethodHead {
-			f, err = p.headed(request.Context(), at, r)
+			f, err = p.headed(ctx, at, r)
 		} else {
-			f, err = p.read(request.Context(), at, r)
+			f, err = p.read(ctx, at, r)
 		}
 		return err
 	})

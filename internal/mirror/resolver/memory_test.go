@@ -53,7 +53,8 @@ func TestADeadHostIsTriedAgainByOneRequestAtATime(t *testing.T) {
 	c := newClock()
 	h := newHealth(c.now)
 	admitted := func() bool { _, ok := h.admits("a"); return ok }
-	if !admitted() || !admitted() {
+	bothOfTwo := func() bool { first, second := admitted(), admitted(); return first && second }
+	if !bothOfTwo() {
 		t.Fatal("a host that is well is not admitted")
 	}
 	h.failed("a", ReasonSlow)
@@ -86,7 +87,7 @@ func TestADeadHostIsTriedAgainByOneRequestAtATime(t *testing.T) {
 		}
 	}
 	h.well("a")
-	if !admitted() || !admitted() {
+	if !bothOfTwo() {
 		t.Fatal("a host that is well again is not admitted")
 	}
 }

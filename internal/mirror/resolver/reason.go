@@ -85,16 +85,8 @@ var (
 // faultOf says what an error of the HTTP client means. ctx is that of the attempt.
 func faultOf(ctx context.Context, err error) *fault {
 	var (
-		own      *fault
-		status   *transport.Error
-		dns      *net.DNSError
-		unknown  x509.UnknownAuthorityError
-		invalid  x509.CertificateInvalidError
-		wrong    x509.HostnameError
-		cert     *tls.CertificateVerificationError
-		record   tls.RecordHeaderError
-		timeout  net.Error
-		systemNo syscall.Errno
+		own    *fault
+		status *transport.Error
 	)
 	switch {
 	case errors.As(err, &own):
@@ -107,6 +99,23 @@ func faultOf(ctx context.Context, err error) *fault {
 		return faultf(ReasonForbidden, "its token server redirects")
 	case errors.As(err, &status):
 		return statusFault(status.StatusCode)
+	}
+	if f := distrust(err); f != nil {
+		return f
+	}
+	return silence(err)
+}
+
+// distrust is the fault of a certificate, or nil.
+func distrust(err error) *fault {
+	var (
+		unknown x509.UnknownAuthorityError
+		invalid x509.CertificateInvalidError
+		wrong   x509.HostnameError
+		cert    *tls.CertificateVerificationError
+		record  tls.RecordHeaderError
+	)
+	switch {
 	case errors.As(err, &unknown):
 		return faultf(ReasonUntrusted, "certificate signed by unknown authority")
 	case errors.As(err, &wrong):
@@ -115,20 +124,30 @@ func faultOf(ctx context.Context, err error) *fault {
 		return faultf(ReasonUntrusted, "certificate has expired or is not yet valid")
 	case errors.As(err, &cert), errors.As(err, &invalid):
 		return faultf(ReasonUntrusted, "certificate is not valid")
-	case errors.As(err, &record):
+	case errors.As(err, &record), strings.HasSuffix(err.Error(), "server gave HTTP response to HTTPS client"): // net/http has no type for it
 		return faultf(ReasonUntrusted, "it does not speak TLS")
+	}
+	return nil
+}
+
+// silence is the fault of a host that gave no answer.
+func silence(err error) *fault {
+	var (
+		dns     *net.DNSError
+		timeout net.Error
+		number  syscall.Errno
+	)
+	switch {
 	case errors.As(err, &dns):
 		return faultf(ReasonUnknownHost, "name does not resolve")
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return faultf(ReasonUnreachable, "no connection in time")
-	case errors.As(err, &systemNo):
-		return faultf(ReasonUnreachable, "%s", systemNo.Error())
+	case errors.As(err, &number):
+		return faultf(ReasonUnreachable, "%s", number.Error())
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return faultf(ReasonUnreachable, "connection broken off")
 	case errors.Is(err, errPlain):
 		return faultf(ReasonForbidden, "plain http is refused")
-	case strings.HasSuffix(err.Error(), "server gave HTTP response to HTTPS client"): // net/http has no type for it
-		return faultf(ReasonUntrusted, "it does not speak TLS")
 	}
 	return faultf(ReasonUnreachable, "request failed")
 }

@@ -164,10 +164,9 @@ func (r *Resolver) shutdown(ctx context.Context, server *http.Server) {
 	if err := server.Shutdown(limited); err != nil {
 		_ = server.Close()
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.current != nil {
-		r.current.retire()
+	if s, ok := r.acquire(); ok { // it may be served again
+		s.road.closeIdle()
+		s.release()
 	}
 }
 

@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net"
@@ -51,6 +52,12 @@ func newTransport(o Options, c Config, roots *x509.CertPool) *http.Transport {
 		IdleConnTimeout:       30 * time.Second,
 		DisableCompression:    true,     // digests are of what is stored
 		ReadBufferSize:        64 << 10, // four TLS records
+		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, response *http.Response) error {
+			if response.StatusCode != http.StatusOK {
+				return faultf(ReasonUnreachable, "the proxy says status %d", response.StatusCode)
+			}
+			return nil
+		},
 		// No HTTP/2: its flow control costs throughput on big layers, and one broken connection would break all of them.
 	}
 }

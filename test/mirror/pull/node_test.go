@@ -22,6 +22,7 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/containerd/v2/core/remotes/docker/config"
+	"github.com/containerd/containerd/v2/core/transfer"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/plugins/content/local"
 	"github.com/containerd/log"
@@ -50,6 +51,7 @@ type node struct {
 	root     string
 	store    content.Store
 	stop     func()
+	parallel int // how many parts of a layer containerd fetches at a time
 }
 
 func newNode(t *testing.T, n *network) *node {
@@ -169,6 +171,9 @@ func (d *node) pull(ctx context.Context, image string) error {
 			return nil
 		},
 	})})
+	if d.parallel > 1 {
+		r.(remotes.ResolverWithOptions).SetOptions(transfer.WithMaxConcurrentDownloads(d.parallel), transfer.WithConcurrentLayerFetchBuffer(300_000))
+	}
 	name, found, err := r.Resolve(ctx, image)
 	if err != nil {
 		return fmt.Errorf("resolving: %w", err)

@@ -261,6 +261,18 @@ func TestA22_AChangeInTheMiddleOfAPull(t *testing.T) {
 	}
 }
 
+func TestA22_LayersComeInParallelPartsIfContainerdWantsThat(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	image := newImage(t, 3<<20)
+	newRegistry(t, n, "m1.test", open).push(t, "team/app", image).failing(breaking)
+	newRegistry(t, n, "m2.test", withTokens).push(t, "team/app", image)
+	d := newNode(t, n)
+	d.parallel = 4
+	d.apply(t, settings{rules: []string{source + " tag m1.test m2.test never"}, users: map[string]string{"m2.test": "user-of-m2.test:p4ssw0rd"}})
+	d.mustPull(t, source+"/team/app:v1")
+}
+
 // TestA22_TakingMirrorsAwayLeavesTheSource is the way back.
 func TestA22_TakingMirrorsAwayLeavesTheSource(t *testing.T) {
 	t.Parallel()

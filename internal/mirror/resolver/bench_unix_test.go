@@ -1,3 +1,5 @@
+//go:build unix
+
 package resolver_test
 
 import (
@@ -14,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,6 +68,7 @@ func BenchmarkLayer(b *testing.B) {
 }
 
 func benchLayer(b *testing.B, blob *giantBlob, scheme, client, way string) {
+	b.Helper()
 	server := httptest.NewUnstartedServer(blob)
 	if scheme == "https" {
 		server.StartTLS()
@@ -86,10 +90,12 @@ func benchLayer(b *testing.B, blob *giantBlob, scheme, client, way string) {
 	b.SetBytes(giant)
 	stop, peak := watchMemory()
 	var first time.Duration
+	cpu := processorTime(b)
 	for b.Loop() {
 		first += fetch(b, http1, address, client)
 	}
 	stop()
+	b.ReportMetric((processorTime(b)-cpu).Seconds()/float64(b.N), "cpu-s/op")
 	b.ReportMetric(float64(first.Microseconds())/1000/float64(b.N), "ms-to-first-byte")
 	b.ReportMetric(float64(peak.Load())/(1<<20), "MiB-peak-heap")
 }
@@ -122,6 +128,16 @@ func fetch(b *testing.B, client *http.Client, address, kind string) time.Duratio
 	}
 	done()
 	return first
+}
+
+// processorTime is what this process has used, in all of its threads and in the kernel.
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 type onlyWriter struct{ io.Writer }

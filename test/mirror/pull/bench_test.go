@@ -1,0 +1,147 @@
+package pull_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/containerd/v2/core/remotes/docker/config"
+	"github.com/containerd/containerd/v2/plugins/content/local"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/windows-nodes/wmco/internal/mirror"
+	"github.com/windows-nodes/wmco/internal/mirror/resolver"
+)
+
+const giant = 1 << 30
+
+// giantLayer serves 1 GiB: the same megabyte, again and again.
+type giantLayer struct{ block []byte }
+
+func (g giantLayer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/v2/" {
+		return
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(giant))
+	for range giant / len(g.block) {
+		if _, err := w.Write(g.block); err != nil {
+			return
+		}
+	}
+}
+
+func (g giantLayer) digest() digest.Digest {
+	h := sha256.New()
+	for range giant / len(g.block) {
+		_, _ = h.Write(g.block)
+	}
+	return digest.Digest("sha256:" + hex.EncodeToString(h.Sum(nil)))
+}
+
+// BenchmarkLayerIntoContainerd has containerd's fetcher put a layer of 1 GiB into its content store, which hashes it and syncs it to disk, from a registry
+// on loopback with TLS: directly, and through the resolver.
+func BenchmarkLayerIntoContainerd(b *testing.B) {
+	block := make([]byte, 1<<20)
+	for i := range block {
+		block[i] = byte(i * i >> 3)
+	}
+	layer := giantLayer{block}
+	server := httptest.NewTLSServer(layer)
+	b.Cleanup(server.Close)
+	name := strings.TrimPrefix(server.URL, "https://")
+	wanted := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: layer.digest(), Size: giant}
+	authority := filepath.Join(b.TempDir(), "authority.pem")
+	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(authority, bundle, 0o600); err != nil {
+		b.Fatal(err)
+	}
+	ways := []struct{ name, file string }{
+		{"direct", fmt.Sprintf("server = %q\nca = %q\n", server.URL, authority)},
+		{"resolver", benchResolver(b, name, string(bundle))},
+	}
+	for _, way := range ways {
+		b.Run("way="+way.name, func(b *testing.B) {
+			fetcher := benchFetcher(b, name, way.file)
+			b.SetBytes(giant)
+			for b.Loop() {
+				b.StopTimer()
+				path := b.TempDir()
+				store, err := local.NewStore(path)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+				if _, err := remotes.FetchHandler(store, fetcher)(b.Context(), wanted); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				if err := os.RemoveAll(path); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+// benchResolver runs a resolver and gives the file that sends containerd there.
+func benchResolver(b *testing.B, name, bundle string) string {
+	b.Helper()
+	r, err := resolver.New(resolver.Options{Token: resolverToken})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.Update(resolver.Config{RegistryTrust: map[string]string{name: bundle}})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- r.Serve(ctx, listener) }()
+	b.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			b.Error(err)
+		}
+	})
+	files, err := mirror.HostsFiles(mirror.Rules{}, mirror.Endpoint{URL: "http://" + listener.Addr().String(), Token: resolverToken, Hosts: []string{name}})
+	if err != nil || len(files) != 1 {
+		b.Fatal(err, files)
+	}
+	for _, file := range files {
+		return string(file)
+	}
+	return ""
+}
+
+func benchFetcher(b *testing.B, name, file string) remotes.Fetcher {
+	b.Helper()
+	root := b.TempDir()
+	directory := filepath.Join(root, strings.Replace(name, ":", "_", 1)+"_")
+	if err := os.Mkdir(directory, 0o700); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(directory, mirror.HostsFile), []byte(file), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	r := docker.NewResolver(docker.ResolverOptions{Hosts: config.ConfigureHosts(b.Context(), config.HostOptions{HostDir: config.HostDirFromRoot(root)})})
+	fetcher, err := r.Fetcher(b.Context(), name+"/team/app:v1")
+	if err != nil {
+		b.Fatal(err)
+	}
+	return fetcher
+}
