@@ -423,6 +423,66 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		w.holds(t, next)
 	})
 
+	t.Run("a host that was off until its certificate had to be renewed renews it", func(t *testing.T) {
+		before := read(t, w.rig, contract.PathDaemonCertificate)
+		stop(t, w.rig, contract.ServiceDaemon)
+		w.SetClockOffset(11 * day)
+		if err := w.Host().Services.Start(t.Context(), contract.ServiceDaemon); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "renewing", func() bool { return read(t, w.rig, contract.PathDaemonCertificate) != before })
+		w.SetClockOffset(0)
+		restart(t, w.rig, contract.ServiceDaemon)
+		w.annotate(t, fmt.Sprintf("%q:null", contract.VersionAnnotation))
+		w.holds(t, next)
+	})
+
+	t.Run("a change of day 2 costs a handful of requests and no restart", func(t *testing.T) {
+		const user = contract.DaemonUserPrefix + "win-a"
+		pids := map[string]uint32{}
+		for _, s := range w.desired.Manifest.Services {
+			if got, err := w.Host().Services.Get(t.Context(), s.Name); err == nil {
+				pids[s.Name] = got.PID
+			}
+		}
+		before := len(w.requests(t, user))
+		c := w.desired.Confidential
+		c.Mirrors = []contract.MirrorRule{{Source: "quay.io/team", Kind: contract.PullByTag, Mirrors: []string{"mirror.example/team"}}}
+		c.PullSecret = []byte(`{"auths":{"mirror.example":{"auth":"dTpodW50ZXIy"}}}`)
+		c.Trust = []string{string(w.ca.pem)}
+		latest := w.want(t, w.desired.Manifest, c)
+		w.holds(t, latest)
+		made := w.requests(t, user)[before:]
+		if len(made) > 6 {
+			t.Errorf("%d requests: %v", len(made), made)
+		}
+		t.Logf("requests: %v", made)
+		for name, pid := range pids {
+			if got := service(t, w.rig, name); got.PID != pid {
+				t.Errorf("%s was restarted", name)
+			}
+		}
+		hosts := read(t, w.rig, contract.DirRegistries+`\quay.io\hosts.toml`)
+		if !strings.Contains(hosts, "http://127.0.0.1:9184") || strings.Contains(hosts, "hunter2") || strings.Contains(hosts, "dTpodW50ZXIy") {
+			t.Errorf("hosts.toml is %s", hosts)
+		}
+		conn, err := w.Host().Network.Dial(t.Context(), netip.MustParseAddrPort("127.0.0.1:9184"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+		for _, text := range []string{journal(t, w.rig), read(t, w.rig, contract.PathState), strings.Join(w.CommandLines(), "\n"), fmt.Sprint(w.node(t))} {
+			if strings.Contains(text, "hunter2") || strings.Contains(text, "dTpodW50ZXIy") {
+				t.Error("a secret shows")
+			}
+		}
+		w.annotate(t, fmt.Sprintf("%q:%q", contract.DesiredVersionAnnotation, next))
+		w.holds(t, next)
+		if there, err := winos.Exists(w.Host().Files, contract.DirRegistries+`\quay.io`); err != nil || there {
+			t.Errorf("withdrawn rules stay: %v, %v", there, err)
+		}
+	})
+
 	t.Run("A32: the host is given back", func(t *testing.T) {
 		cleanUp(t, w.rig)
 		for _, line := range sim.Diff(w.fresh, w.Snapshot(), kept(w.rig)...) {

@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
 	"maps"
 	"math/big"
@@ -23,6 +24,7 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/agent/cli"
+	"github.com/windows-nodes/wmco/internal/agent/kubelet"
 	"github.com/windows-nodes/wmco/internal/agent/tend"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -166,13 +168,15 @@ func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 	r.kubelets.Add(1)
 	files := p.Host.Files
+	now := p.Host.System.Now()
 	own, err := winos.Exists(files, contract.PathKubeconfig)
-	first, err2 := winos.Exists(files, contract.PathBootstrapKubeconfig)
-	if err != nil || err2 != nil || !own && !first {
+	expired, err2 := kubelet.Expired(files, now)
+	first, err3 := winos.Exists(files, contract.PathBootstrapKubeconfig)
+	if errors.Join(err, err2, err3) != nil || !own && !first {
 		return 1
 	}
-	if !own {
-		certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: selfSigned(contract.KubeletUserPrefix + "win-a")})
+	if !own || expired && first {
+		certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: selfSigned(contract.KubeletUserPrefix+"win-a", now)})
 		for path, content := range map[string][]byte{contract.DirKubeletPKI + `\kubelet-client-current.pem`: certificate, contract.PathKubeconfig: []byte("own")} {
 			if winos.WriteFile(files, path, bytes.NewReader(content), winos.AccessAdministrators) != nil {
 				return 1
@@ -257,7 +261,7 @@ func manifest() contract.Manifest {
 func versionOf(m contract.Manifest) string { return "1-" + m.Digest()[:contract.VersionDigits] }
 
 func preflightRequest(r *rig) contract.PreflightRequest {
-	return contract.PreflightRequest{Time: time.Now(), Blobs: wanted(), Daemon: r.digest}
+	return contract.PreflightRequest{Time: r.Host().System.Now(), Blobs: wanted(), Daemon: r.digest}
 }
 
 // send packs blobs into a stream in the exchange directory.
@@ -285,7 +289,7 @@ func bootstrapRequest() contract.BootstrapRequest {
 func (r *rig) handoverRequest(t *testing.T, csr []byte) contract.HandoverRequest {
 	t.Helper()
 	return contract.HandoverRequest{
-		NodeName: "win-a", Version: versionOf(manifest()), Certificate: r.ca.sign(t, csr), APIServer: "https://127.0.0.1:1", CA: r.ca.pem, Namespace: "wmco",
+		NodeName: "win-a", Version: versionOf(manifest()), Certificate: r.ca.sign(t, csr, r.Host().System.Now()), APIServer: "https://127.0.0.1:1", CA: r.ca.pem, Namespace: "wmco",
 	}
 }
 
@@ -317,7 +321,7 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{key, certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
-func (a *authority) sign(t *testing.T, request []byte) []byte {
+func (a *authority) sign(t *testing.T, request []byte, now time.Time) []byte {
 	t.Helper()
 	block, _ := pem.Decode(request)
 	if block == nil {
@@ -328,7 +332,7 @@ func (a *authority) sign(t *testing.T, request []byte) []byte {
 		t.Fatal(err)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: csr.Subject, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: csr.Subject, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(14 * 24 * time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, a.certificate, csr.PublicKey, a.key)
 	if err != nil {
@@ -337,12 +341,12 @@ func (a *authority) sign(t *testing.T, request []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-func selfSigned(name string) []byte {
+func selfSigned(name string, now time.Time) []byte {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: now.Add(14 * 24 * time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return nil

@@ -54,6 +54,11 @@ func files(t *testing.T) (winos.Files, func()) {
 // sign gives a certificate for a request, valid from now.
 func sign(t *testing.T, request []byte) []byte {
 	t.Helper()
+	return signAt(t, request, time.Now())
+}
+
+func signAt(t *testing.T, request []byte, now time.Time) []byte {
+	t.Helper()
 	block, rest := pem.Decode(request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
 		t.Fatalf("not one request: %q", request)
@@ -71,7 +76,7 @@ func sign(t *testing.T, request []byte) []byte {
 	}
 	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: csr.Subject, NotBefore: time.Now(), NotAfter: time.Now().Add(life),
+		SerialNumber: big.NewInt(2), Subject: csr.Subject, NotBefore: now, NotAfter: now.Add(life),
 	}, ca, csr.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -220,8 +225,23 @@ type signer struct {
 
 	mu   sync.Mutex
 	made []*unstructured.Unstructured
-	// deny says which request, counted from 0, is denied; down is for how many more calls nobody answers.
-	deny, down int
+	// deny says which request, counted from 0, is denied; down is for how many more calls nobody answers, and asked how many there were.
+	deny, down, asked int
+	// behind is by how much the cluster's clock is behind the host's.
+	behind time.Duration
+}
+
+// ahead makes the host's clock be ahead of the cluster's, as far as one can see by certificates.
+func (s *signer) ahead(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.behind = d
+}
+
+func (s *signer) attempts() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
 }
 
 func (s *signer) created() []*unstructured.Unstructured {
@@ -243,6 +263,7 @@ func newSigner(t *testing.T) *signer {
 	s.api.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		s.asked++
 		if s.down > 0 {
 			s.down--
 			return true, nil, errors.New("connection refused")
@@ -270,7 +291,7 @@ func (s *signer) create(object *unstructured.Unstructured) {
 	if err != nil {
 		s.t.Error(err)
 	}
-	_ = unstructured.SetNestedField(object.Object, base64.StdEncoding.EncodeToString(sign(s.t, request)), "status", "certificate")
+	_ = unstructured.SetNestedField(object.Object, base64.StdEncoding.EncodeToString(signAt(s.t, request, time.Now().Add(-s.behind))), "status", "certificate")
 }
 
 // renewing runs a Renewer in a bubble until test returns.
@@ -373,4 +394,50 @@ func TestARenewalWithoutTheAPIServerIsMadeUpFor(t *testing.T) {
 			t.Errorf("renewed %d times after %d requests", renewed.Load(), len(s.created()))
 		}
 	})
+}
+
+func TestAHostWhoseClockIsAheadDoesNotRenewWithoutEnd(t *testing.T) {
+	renewing(t, func(t *testing.T, _ winos.Files, s *signer, renewed *atomic.Int32) {
+		s.ahead(life * 3 / 4)
+		pass(life * 71 / 100)
+		before := renewed.Load()
+		pass(5 * time.Hour)
+		if n := renewed.Load() - before; before < 1 || n > 6 {
+			t.Errorf("renewed %d times, then %d times within five hours", before, n)
+		}
+	})
+}
+
+func TestAnExpiredCertificateAsksForNothing(t *testing.T) {
+	renewing(t, func(t *testing.T, _ winos.Files, s *signer, renewed *atomic.Int32) {
+		s.set(-1, 1<<30) // the API server is away until after the end
+		pass(life + time.Hour)
+		asked := s.attempts()
+		pass(24 * time.Hour)
+		if n := s.attempts(); n != asked || renewed.Load() != 0 {
+			t.Errorf("%d attempts with a certificate that nobody takes, renewed %d times", n-asked, renewed.Load())
+		}
+	})
+}
+
+func TestTwoRequestsForOneKeyDiffer(t *testing.T) {
+	t.Parallel()
+	f, done := files(t)
+	defer done()
+	var requests [][]byte
+	for range 2 {
+		key, err := identity.PendingKey(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request, err := identity.Request(key, "win-a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests = append(requests, request)
+	}
+	// The operator names its object after the request: one that was denied is in nobody's way at the next attempt.
+	if bytes.Equal(requests[0], requests[1]) {
+		t.Error("the second request has the name of the first, denied or not")
+	}
 }

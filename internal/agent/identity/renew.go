@@ -38,8 +38,9 @@ const (
 	slowestLook = time.Minute
 	// patience is how long one request is waited for. kube-controller-manager forgets pending requests after a day and denied ones after an hour.
 	patience = time.Hour
-	// pause lies between attempts that failed.
+	// pause lies between attempts that failed, and rest at least between renewals: a host whose clock is days ahead would renew without end.
 	pause = 10 * time.Minute
+	rest  = time.Hour
 )
 
 // Renewer keeps the daemon's certificate from expiring.
@@ -94,6 +95,7 @@ func (r *Renewer) Run(ctx context.Context) {
 			continue
 		}
 		log.Info("the daemon's certificate was renewed")
+		r.wait(ctx, rest)
 	}
 }
 

@@ -53,6 +53,8 @@ type Service struct {
 type serving struct {
 	stop context.CancelFunc
 	done chan struct{}
+	// stopping says that it gives the requests that are under way their time, and takes no more.
+	stopping bool
 }
 
 // ended says whether nobody answers any more.
@@ -83,7 +85,10 @@ func (s *Service) Close() {
 // changes nothing, but for making up for a resolver that could not listen, or does no longer.
 func (s *Service) Follow(ctx context.Context, c contract.Confidential, environment map[string]string) ([]contract.File, *contract.Problem) {
 	if len(c.Mirrors)+len(c.PullSecret)+len(c.RegistryTrust) == 0 {
-		s.Close()
+		if s.serving != nil {
+			s.serving.stop()
+			s.serving.stopping = true
+		}
 		s.followed = ""
 		return []contract.File{}, nil
 	}
@@ -116,7 +121,7 @@ func (s *Service) Follow(ctx context.Context, c contract.Confidential, environme
 
 // serve has the resolver listen. It outlives the pass in which it was started.
 func (s *Service) serve(ctx context.Context) *contract.Problem {
-	if s.serving != nil && !s.serving.ended() {
+	if s.serving != nil && !s.serving.ended() && !s.serving.stopping {
 		return nil
 	}
 	s.Close()

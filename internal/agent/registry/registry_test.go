@@ -161,8 +161,17 @@ func TestNewRulesAreAtWorkAtOnceAndTheTokenStays(t *testing.T) {
 	if files := h.follow(t, contract.Confidential{}); len(files) != 0 || files == nil {
 		t.Errorf("without rules: %v", files)
 	}
-	if status, _ := h.ask(t, after, "/v2/"); status != 0 {
-		t.Error("it listens although there is nothing to resolve")
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if status, _ := h.ask(t, after, "/v2/"); status == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it listens although there is nothing to resolve")
+		}
+	}
+	again := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team", address+"/copy")}})
+	if status, body := h.ask(t, again, "/v2/team/app/manifests/v1?ns=quay.example"); status != http.StatusOK {
+		t.Errorf("with rules again: %d %s", status, body)
 	}
 }
 

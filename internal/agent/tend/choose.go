@@ -65,22 +65,60 @@ func (t *Tender) manifestOf(ctx context.Context, version string) (*contract.Mani
 	if before := t.Book.Before; before != nil && before.Version == version && contract.IsVersionOf(version, before.Manifest) {
 		return &before.Manifest, nil
 	}
-	t.follow(ctx, version)
-	object, known := t.manifest.get()
-	if object == nil {
-		if !known {
-			return nil, nil
-		}
-		return nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no ConfigMap %s%s", contract.ServicesConfigMapPrefix, version)
+	object, problem := t.published(ctx, version)
+	if problem != nil || object == nil {
+		return nil, problem
 	}
 	manifest, err := manifestIn(object)
-	if err != nil {
-		return nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("ConfigMap %s: %w", object.GetName(), err))
+	switch {
+	case err != nil:
+		problem = problemOf(contract.ReasonManifestInvalid, fmt.Errorf("ConfigMap %s: %w", object.GetName(), err))
+	case !contract.IsVersionOf(version, manifest):
+		problem = contract.NewProblem(contract.ReasonManifestInvalid, "ConfigMap %s does not hold what its name stands for", object.GetName())
+	default:
+		return &manifest, nil
 	}
-	if !contract.IsVersionOf(version, manifest) {
-		return nil, contract.NewProblem(contract.ReasonManifestInvalid, "ConfigMap %s does not hold what its name stands for", object.GetName())
+	t.follow(ctx, version) // somebody will put it right
+	return nil, problem
+}
+
+// published gives the ConfigMap of a version. It is read once, because it is published before anybody is told of it; one that is not there is watched
+// for. Nothing and no problem means that the watch has yet to see.
+func (t *Tender) published(ctx context.Context, version string) (*unstructured.Unstructured, *contract.Problem) {
+	if t.manifestVersion == version {
+		object, known := t.manifest.get()
+		if object == nil && known {
+			return nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no ConfigMap %s%s", contract.ServicesConfigMapPrefix, version)
+		}
+		return object, nil
 	}
-	return &manifest, nil
+	return t.ask(func() (*unstructured.Unstructured, *contract.Problem) {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		object, _, err := one(ctx, t.Client.Resource(configMaps).Namespace(t.Namespace), contract.ServicesConfigMapPrefix+version)
+		if err != nil {
+			return nil, contract.NewProblem(contract.ReasonAPICallFailed, "%v", err)
+		}
+		return object, nil
+	}, func() { t.follow(ctx, version) })
+}
+
+// ask reads an object, less and less often while that fails; the problem of the last attempt stands meanwhile. missing is called when it is not there.
+func (t *Tender) ask(read func() (*unstructured.Unstructured, *contract.Problem), missing func()) (*unstructured.Unstructured, *contract.Problem) {
+	if t.unread != nil && t.Clock.Now().Before(t.readAgain) {
+		return nil, t.unread
+	}
+	object, problem := read()
+	if t.unread = problem; problem != nil {
+		t.reading = grow(t.reading, 2, t.Pace.Failing, t.Pace.FailingLimit)
+		t.readAgain = t.Clock.Now().Add(t.reading)
+		return nil, problem
+	}
+	t.reading = 0
+	if object == nil {
+		missing()
+	}
+	return object, nil
 }
 
 // confidentialOf gives the confidential part of a manifest: from the vault, or from the Secret of that version.
@@ -91,43 +129,46 @@ func (t *Tender) confidentialOf(ctx context.Context, of ledger.Revision) ([]byte
 	if data, c := t.sealed(ctx, of.Manifest); c != nil {
 		return data, c, nil
 	}
-	if now := t.Clock.Now(); now.Before(t.readAgain) && t.unread != nil {
-		return nil, nil, t.unread
-	}
-	data, c, problem := t.read(ctx, of)
-	t.unread = problem
-	if problem != nil {
-		t.reading = grow(t.reading, 2, t.Pace.Failing, t.Pace.FailingLimit)
-		t.readAgain = t.Clock.Now().Add(t.reading)
-		return nil, nil, problem
-	}
-	t.reading = 0
-	return data, c, nil
+	var data []byte
+	var c *contract.Confidential
+	_, problem := t.ask(func() (*unstructured.Unstructured, *contract.Problem) {
+		object, problem := t.secret(ctx, of.Version)
+		if problem == nil {
+			data, c, problem = unpack(object, of.Manifest)
+		}
+		return object, problem
+	}, func() {})
+	return data, c, problem
 }
 
-// read reads the Secret of a version.
-func (t *Tender) read(ctx context.Context, of ledger.Revision) ([]byte, *contract.Confidential, *contract.Problem) {
+// secret reads the Secret of a version.
+func (t *Tender) secret(ctx context.Context, version string) (*unstructured.Unstructured, *contract.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	name := contract.ServicesSecretPrefix + of.Version
+	name := contract.ServicesSecretPrefix + version
 	object, _, err := one(ctx, t.Client.Resource(secrets).Namespace(t.Namespace), name)
 	if err != nil {
-		return nil, nil, contract.NewProblem(contract.ReasonAPICallFailed, "reading Secret %s: %v", name, err)
+		return nil, contract.NewProblem(contract.ReasonAPICallFailed, "%v", err)
 	}
 	if object == nil {
-		return nil, nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no Secret %s", name)
+		return nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no Secret %s", name)
 	}
+	return object, nil
+}
+
+// unpack reads the confidential part of a manifest out of its Secret.
+func unpack(object *unstructured.Unstructured, m contract.Manifest) ([]byte, *contract.Confidential, *contract.Problem) {
 	var secret corev1.Secret
-	if err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &secret); err != nil {
-		return nil, nil, contract.NewProblem(contract.ReasonManifestInvalid, "Secret %s is not understood", name)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &secret); err != nil {
+		return nil, nil, contract.NewProblem(contract.ReasonManifestInvalid, "Secret %s is not understood", object.GetName())
 	}
 	data, err := contract.UnpackConfidential(secret.Data[contract.ConfidentialField])
 	if err != nil {
-		return nil, nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("Secret %s: %w", name, err))
+		return nil, nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("Secret %s: %w", object.GetName(), err))
 	}
-	c, err := contract.ParseConfidential(data, of.Manifest)
+	c, err := contract.ParseConfidential(data, m)
 	if err != nil {
-		return nil, nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("Secret %s: %w", name, err))
+		return nil, nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("Secret %s: %w", object.GetName(), err))
 	}
 	return data, &c, nil
 }

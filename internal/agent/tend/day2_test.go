@@ -490,20 +490,22 @@ func TestPayloadThatNobodyNeedsIsRemovedAndOneStepBackStays(t *testing.T) {
 			r.says(t, version, "")
 			return version
 		}
+		// A day on the host's clock, and an hour for the next look at the store.
+		day := func(n int) { r.SetClockOffset(time.Duration(n) * 25 * time.Hour); pass(time.Hour + 3*time.Minute) }
 		next("MZ proxy 2")
-		pass(26 * time.Hour)
+		day(1)
 		if !stored("MZ proxy") || !stored("MZ proxy 2") {
 			t.Error("what the host may go back to is gone")
 		}
 		r.write(t, contract.DirStore+`\`+digestOf("staged"), "staged")
 		next("MZ proxy 3")
-		pass(2 * time.Hour)
-		if !stored("staged") {
-			t.Error("what was sent ahead is gone")
+		pass(time.Hour + 3*time.Minute)
+		if !stored("staged") || stored("MZ proxy") {
+			t.Errorf("what was sent ahead is there: %v, and what is two steps back: %v", stored("staged"), stored("MZ proxy"))
 		}
-		pass(26 * time.Hour)
-		if stored("MZ proxy") || stored("staged") || !stored("MZ proxy 2") || !stored("MZ proxy 3") || !stored("MZ kubelet") {
-			t.Errorf("stored: 1 %v, staged %v, 2 %v, 3 %v, kubelet %v", stored("MZ proxy"), stored("staged"), stored("MZ proxy 2"), stored("MZ proxy 3"), stored("MZ kubelet"))
+		day(2)
+		if stored("staged") || !stored("MZ proxy 2") || !stored("MZ proxy 3") || !stored("MZ kubelet") {
+			t.Errorf("stored: staged %v, 2 %v, 3 %v, kubelet %v", stored("staged"), stored("MZ proxy 2"), stored("MZ proxy 3"), stored("MZ kubelet"))
 		}
 		r.annotate(t, contract.DesiredVersionAnnotation, one())
 		pass(time.Minute)
