@@ -35,7 +35,7 @@ type stream struct {
 
 // Chunks are large enough that their number does not matter, and few enough that many streams don't either.
 const (
-	chunkSize = 256 << 10
+	chunkSize = 128 << 10
 	chunks    = 4
 )
 
