@@ -3,6 +3,7 @@ package contract
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Reason is a CamelCase word for why something waits or fails, the same in conditions, events, metrics and logs. Its number is
@@ -160,12 +161,16 @@ const (
 
 // Explanations lists every reason, by number.
 func Explanations() []Explanation {
+	return slices.Concat(reachExplanations(), hostExplanations(), nodeExplanations(), clusterExplanations())
+}
+
+// reachExplanations are about the entry and about reaching the host.
+func reachExplanations() []Explanation {
 	return []Explanation{
 		{ReasonEntryMalformed, 101, "An entry of windows-instances is not understood.", "Write the entry as <IPv4 address or DNS name>: username=<name>. The other entries are not affected."},
 		{ReasonAddressUnresolvable, 102, "A DNS name in windows-instances has no IPv4 address.", "Correct the name, or add its A record to the DNS server that the operator's pod uses."},
 		{ReasonAddressDuplicate, 103, "Two entries or Machines have one address.", "Remove one of the two; the older one stays in charge."},
 		{ReasonHostDuplicate, 104, "The host behind this entry already is another instance.", "Remove one of the two entries, or give a cloned host its own identity with sysprep."},
-
 		{ReasonMachineNameTaken, 105, "A WindowsInstance that was not made from this Machine has its name.", "Delete that WindowsInstance, or the entry that it was made from."},
 		{ReasonMachineNameInvalid, 106, "The Machine's name can't be the name of its host, which this platform demands.", "Give its MachineSet a shorter name: Machines have at most 15 characters, of which the set's name leaves six to them; lower-case letters, digits and hyphens, not digits only."},
 		{ReasonMachineAddressUnusable, 107, "The Machine has addresses, but none that is an IPv4 address of the inner network or a name that resolves to one.", "Give the Machine an IPv4 address in the cluster's network, or its name an A record in the DNS server that the operator's pod uses."},
@@ -179,7 +184,12 @@ func Explanations() []Explanation {
 		{ReasonNoSFTP, 206, "The host's SSH server lets us in but offers no file transfer.", "Have the line \"Subsystem sftp sftp-server.exe\" in C:\\ProgramData\\ssh\\sshd_config and restart sshd."},
 		{ReasonHostKeyUnproven, 207, "The host announces SSH host keys of its own and does not prove that it has them.", "Find out what answers at this address: a host with OpenSSH proves its keys. Then delete the Machine, or set spec.hostKey of the WindowsInstance."},
 		{ReasonKeyNotAuthorized, 208, "The host has joined with an earlier private key and refuses the present one.", "Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the host. Until then the node works on, and only what needs SSH waits. A Machine is replaced by itself, as far as the rollout budget and its MachineSet allow."},
+	}
+}
 
+// hostExplanations are about the host, preparing it and the payload.
+func hostExplanations() []Explanation {
+	return []Explanation{
 		{ReasonBuildUnsupported, 301, "The Windows build is not one that containers of the supported releases run on.", "Use Windows Server 2019 (17763), 2022 (20348) or 2025 (26100)."},
 		{ReasonDiskFull, 302, "The system drive has too little room for the payload and images.", "Free space on drive C: or enlarge it."},
 		{ReasonClockSkewed, 303, "The host's clock differs so much that certificates would not be valid.", "Set the host's time service (w32time) to the cluster's time source."},
@@ -199,7 +209,12 @@ func Explanations() []Explanation {
 
 		{ReasonPayloadCorrupt, 501, "What arrived on the host is not what was sent.", "Nothing to do: only what is damaged is sent again. If it repeats, check the host's disk and the network."},
 		{ReasonPayloadIncomplete, 502, "The transfer ended early.", "Nothing to do: it resumes with what is missing."},
+	}
+}
 
+// nodeExplanations are about bootstrap, certificates, the Node and leaving.
+func nodeExplanations() []Explanation {
+	return []Explanation{
 		{ReasonServiceFailed, 601, "A managed Windows service does not start or does not stay up.", "Read the log of the service that is named, under C:\\var\\log."},
 		{ReasonFileFailed, 602, "A managed file can't be written.", "Check what holds the file open, and the free space on drive C:."},
 		{ReasonManifestInvalid, 603, "The services manifest can't be used.", "Nothing to do: the operator publishes it again. If it repeats, file a bug with the detail."},
@@ -226,7 +241,6 @@ func Explanations() []Explanation {
 		{ReasonWaitingForSlot, 810, "As many hosts are joining as maxConcurrentJoins allows.", "Nothing to do; or raise spec.rollout.maxConcurrentJoins of the WindowsMachineConfig."},
 		{ReasonPaused, 811, "The user paused this instance.", "Set spec.paused to false to go on."},
 		{ReasonInProgress, 812, "Work is under way.", "Nothing to do."},
-
 		{ReasonMachineReplaced, 820, "A Machine does not let the present private key in, so it is deleted and its MachineSet makes another.", "Nothing to do."},
 		{ReasonBudgetSpent, 821, "As many Windows nodes are unavailable or missing as spec.rollout.maxUnavailable allows, for whatever cause.", "Nothing to do if it passes. Otherwise bring back the nodes that are named, have MachineSets of no more replicas than their Machines can be made, or raise spec.rollout.maxUnavailable of the WindowsMachineConfig."},
 		{ReasonOwnerShort, 822, "Without this Machine too few hosts of its MachineSet would serve.", "Nothing to do if it passes. Otherwise look at the other Machines of the set, or lower the annotation windowsmachineconfig.openshift.io/min-available of the MachineSet."},
@@ -236,7 +250,12 @@ func Explanations() []Explanation {
 		{ReasonReplacementFutile, 826, "Machines were replaced, and none of those that came instead has let the private key in yet.", "Nothing to do while they start. If it lasts: does the MachineSet's userDataSecret name windows-user-data, and does the template run it? On platforms that have no user data, the template itself must hold the public key. It is tried again with another key, when a Machine of the set lets us in, or when the operator is restarted."},
 		{ReasonUserDataStale, 827, "What Machines are made from does not hold the present key yet.", "Nothing to do; if it lasts, look at the secret windows-user-data in openshift-machine-api."},
 		{ReasonInternal, 899, "Something went wrong that has no reason of its own.", "Read the detail; if it does not help, file a bug with it."},
+	}
+}
 
+// clusterExplanations are about the cluster.
+func clusterExplanations() []Explanation {
+	return []Explanation{
 		{ReasonPrivateKeyMissing, 901, "The secret cloud-private-key does not exist or lacks private-key.pem.", "Create it: kubectl create secret generic cloud-private-key --from-file=private-key.pem=<file> -n openshift-windows-machine-config-operator."},
 		{ReasonPrivateKeyInvalid, 902, "The private key can't be used.", "Supply an unencrypted key in PEM or OpenSSH format: Ed25519, ECDSA, or RSA of at least 2048 bits."},
 		{ReasonNetworkUnsupported, 903, "The cluster's network can't carry Windows nodes.", "Use OVN-Kubernetes with hybrid networking configured."},
