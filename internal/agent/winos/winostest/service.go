@@ -109,7 +109,7 @@ func serviceCreated(m machine) {
 		c.Description = "OpenShift managed: ünïcode"
 		c.Command = `"` + m.dir + `\Created.exe" linger=1ms`
 		c.Dependencies = []string{other.Name}
-		c.Environment = map[string]string{"FIRST": "one", "Second": "two = 2"}
+		c.Environment = map[string]string{"FIRST": "one", "Second": "two = 2", "EMPTY": ""}
 		c.Recovery = []time.Duration{10 * time.Second, 1500 * time.Millisecond}
 		c.RecoveryReset = 300 * time.Second
 	})
@@ -286,8 +286,10 @@ func serviceEnvironment(m machine) {
 	noError(t, m.Host.Environment.Set(t.Context(), m.prefix+"SYSTEM", "of the system"))
 	t.Cleanup(func() { noError(t, m.Host.Environment.Unset(context.WithoutCancel(t.Context()), m.prefix+"SYSTEM")) })
 	config := m.service(t, "Asks", order.Orders{Environment: path}, func(c *winos.ServiceConfig) {
-		c.Environment = map[string]string{m.prefix + "OWN": "of the service", "PATHEXT": ".WMCO"}
+		c.Environment = map[string]string{m.prefix + "OWN": "of the service", "PATHEXT": ".WMCO", m.prefix + "SYSTEM2": ""}
 	})
+	noError(t, m.Host.Environment.Set(t.Context(), m.prefix+"SYSTEM2", "of the system"))
+	t.Cleanup(func() { noError(t, m.Host.Environment.Unset(context.WithoutCancel(t.Context()), m.prefix+"SYSTEM2")) })
 	read := func() []string {
 		m.start(t, config.Name)
 		content, err := winos.ReadFile(m.Host.Files, path)
@@ -300,6 +302,9 @@ func serviceEnvironment(m machine) {
 		if !slices.Contains(lines, want) {
 			t.Errorf("the environment lacks %q", want)
 		}
+	}
+	if slices.Contains(lines, m.prefix+"SYSTEM2=of the system") {
+		t.Error("a variable of the system is not overridden by an empty one")
 	}
 	config.Environment = nil
 	noError(t, m.Host.Services.Apply(t.Context(), config))
