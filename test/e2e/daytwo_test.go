@@ -131,6 +131,21 @@ func TestDay2ReachesEveryNodeWithoutSSH(t *testing.T) {
 			return
 		}
 	}
+	t.Run("A35 and nobody was told a secret of it", func(t *testing.T) {
+		said := s.said(t)
+		for _, h := range hosts {
+			said["the process list of "+h.Name] = strings.Join(h.Machine.CommandLines(), "\n")
+			said["the daemon's log of "+h.Name] = string(hostFile(t, h, contract.DirLog+`\wicd\wicd.log`))
+			said["the daemon's ledger of "+h.Name] = string(hostFile(t, h, contract.PathState))
+		}
+		for place, text := range said {
+			for _, secret := range []string{"hunter2", "bWU6aHVudGVyMg"} {
+				if strings.Contains(text, secret) {
+					t.Errorf("%s stands in %s", secret, place)
+				}
+			}
+		}
+	})
 }
 
 // stillServes says what else happened to a host: it must run all its services, and have had one SSH connection and one boot.
