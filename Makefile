@@ -102,9 +102,11 @@ image: ## Build the operator's image (IMAGE=…)
 .PHONY: deploy
 deploy: ## Install into the cluster of the current KUBECONFIG
 	kubectl apply --server-side -k config/default
+	if kubectl get namespace openshift-cluster-api >/dev/null 2>&1; then kubectl apply --server-side -k config/cluster-api; fi
 
 .PHONY: undeploy
 undeploy: ## Remove it again. Remove the hosts from windows-instances first
+	kubectl delete --ignore-not-found -k config/cluster-api
 	kubectl delete -k config/default
 
 .PHONY: clean

@@ -1,5 +1,6 @@
 // Package config answers the question "what is applied to a cluster so that the operator can run there?" It holds the manifests, which
-// kubectl applies: default/ on a real cluster, lab/ in the lab, monitoring/ where the Prometheus operator runs, samples/ to start from.
+// kubectl applies: default/ on a real cluster, lab/ in the lab, monitoring/ where the Prometheus operator
+// runs, cluster-api/ where Cluster API has its namespace, samples/ to start from.
 //
 // It has no code, and nothing imports it; its tests try the manifests against a real API server. Custom resource definitions (crd/) and the
 // operator's rights (rbac/role.yaml) are generated from the markers in the code and never edited:

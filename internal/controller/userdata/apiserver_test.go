@@ -210,7 +210,7 @@ func (s *stage) until(what string, holds func() bool) {
 func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	old := s.machine("old") // made before anything was published
+	old := s.machine("old", script) // made before anything was published
 	s.key(newLine(t))
 	s.set(func() { s.now = time.Now().Add(-time.Hour) }) // as if the key had been there for an hour
 	s.start()
@@ -224,7 +224,7 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	s.eventually(machineAPI, script, "the host key", func(secret *corev1.Secret) bool {
 		return strings.Contains(string(secret.Data[contract.UserDataField]), "$hostKeyLine = '"+line+"'")
 	})
-	fresh := s.machine("fresh")
+	fresh := s.machine("fresh", script)
 	pinned := func(i *v1alpha1.WindowsInstance, key string) *v1alpha1.WindowsInstance {
 		i.Status.HostKey = key
 		return i
@@ -233,6 +233,7 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	s.expects("a Machine that has it", instance(fresh), line)
 	s.expects("a Machine whose pin is still the shared key", pinned(instance(fresh), line), line)
 	s.expects("a Machine whose own key is pinned", pinned(instance(fresh), "ecdsa-sha2-nistp256 AAAA"), "")
+	s.expects("a Machine with user data of the user's own", instance(s.machine("own", "my-user-data")), "")
 	s.expects("a host of the user's own", byoh, "")
 	s.expects("an instance without a source", &v1alpha1.WindowsInstance{}, "")
 	another := instance(fresh)
@@ -296,9 +297,12 @@ func (s *stage) expects(who string, i *v1alpha1.WindowsInstance, want string) {
 	})
 }
 
-func (s *stage) machine(name string) *unstructured.Unstructured {
+// machine makes a Machine that is given the user data of a secret.
+func (s *stage) machine(name, secret string) *unstructured.Unstructured {
 	s.t.Helper()
-	m := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
+	m := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"providerSpec": map[string]any{"value": map[string]any{
+		"kind": "AWSMachineProviderConfig", "apiVersion": "machine.openshift.io/v1beta1", "userDataSecret": map[string]any{"name": secret},
+	}}}}}
 	m.SetGroupVersionKind(schema.GroupVersionKind{Group: "machine.openshift.io", Version: "v1beta1", Kind: "Machine"})
 	m.SetNamespace(machineAPI)
 	m.SetName(name)

@@ -20,7 +20,7 @@ const (
 	// resync is how often all is looked at again though nothing told of a change: the cluster's platform may have become known.
 	resync = 10 * time.Minute
 	// defaultRecheck is how often a namespace is looked for that is not there, or a problem that somebody may have mended.
-	defaultRecheck = time.Minute
+	defaultRecheck = 20 * time.Second
 )
 
 // namespaces are where clouds take user data from. Those of the first decide which host key machines have.

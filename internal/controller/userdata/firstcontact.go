@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -60,16 +60,16 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 	if !published {
 		return "", nil
 	}
-	made, err := f.madeAt(ctx, source)
+	made, err := f.madeFromOurs(ctx, source)
 	if err != nil || made.Before(since.Add(margin)) {
 		return "", err
 	}
 	return key.line, nil
 }
 
-// madeAt is when the Machine of an instance was made; the zero time when it is gone.
-func (f FirstContact) madeAt(ctx context.Context, source *v1alpha1.Source) (time.Time, error) {
-	machine := &metav1.PartialObjectMetadata{}
+// madeFromOurs is when the Machine of an instance was made; the zero time when it is gone, or was given other user data than ours.
+func (f FirstContact) madeFromOurs(ctx context.Context, source *v1alpha1.Source) (time.Time, error) {
+	machine := &unstructured.Unstructured{}
 	machine.SetGroupVersionKind(schema.GroupVersionKind{Group: "machine.openshift.io", Version: "v1beta1", Kind: "Machine"})
 	err := f.Live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: source.Name}, machine)
 	if apierrors.IsNotFound(err) {
@@ -78,8 +78,10 @@ func (f FirstContact) madeAt(ctx context.Context, source *v1alpha1.Source) (time
 	if err != nil {
 		return time.Time{}, fmt.Errorf("reading Machine %s: %w", source.Name, err)
 	}
-	if source.UID != "" && source.UID != machine.UID {
+	// The provider specs of all clouds call it the same.
+	secret, _, _ := unstructured.NestedString(machine.Object, "spec", "providerSpec", "value", "userDataSecret", "name")
+	if source.UID != "" && source.UID != machine.GetUID() || secret != contract.UserDataSecret {
 		return time.Time{}, nil
 	}
-	return machine.CreationTimestamp.Time, nil
+	return machine.GetCreationTimestamp().Time, nil
 }
