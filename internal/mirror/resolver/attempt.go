@@ -28,6 +28,7 @@ type question struct {
 
 // reply is an answer with a status of success, of which the first byte is there.
 type reply struct {
+	method string // by which it was got
 	status int
 	header http.Header
 	length int64 // of the body, or -1
@@ -99,7 +100,7 @@ func replyOf(response *http.Response, q question) (*reply, error) {
 		discard(response)
 		return nil, faultf(ReasonWrongContent, "content is encoded")
 	}
-	r := &reply{status: response.StatusCode, header: response.Header, length: response.ContentLength, body: &body{inner: response.Body}}
+	r := &reply{method: q.method, status: response.StatusCode, header: response.Header, length: response.ContentLength, body: &body{inner: response.Body}}
 	if q.method == http.MethodHead {
 		r.length = headLength(response.Header)
 	}

@@ -22,7 +22,7 @@ type found struct {
 	mediaType string
 	digest    digest
 	size      int64
-	content   []byte // nil after a HEAD
+	content   []byte // nil if only a HEAD was sent
 }
 
 // manifest answers a request for a manifest. Nothing goes to containerd before it has been checked.
@@ -30,7 +30,7 @@ func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 	var f found
 	ctx := request.Context()
 	answer, at, err := p.next(ctx, request.Method, everything(), func(at mirror.Pull, r *reply) (err error) {
-		if p.method == http.MethodHead {
+		if r.method == http.MethodHead {
 			f, err = p.headed(ctx, at, r)
 		} else {
 			f, err = p.read(ctx, at, r)
@@ -52,7 +52,10 @@ func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 	h.Set("Docker-Content-Digest", string(f.digest))
 	h.Set("ETag", strconv.Quote(string(f.digest)))
 	w.WriteHeader(http.StatusOK)
-	n, _ := w.Write(f.content)
+	n := 0
+	if p.method == http.MethodGet {
+		n, _ = w.Write(f.content)
+	}
 	p.resolver.book.served(at.Host, 1, int64(n))
 	return nil
 }
@@ -82,9 +85,7 @@ func (p *pull) headed(ctx context.Context, at mirror.Pull, r *reply) (found, err
 		return found{}, err
 	}
 	defer full.close()
-	f, err = p.read(ctx, at, full)
-	f.content = nil
-	return f, err
+	return p.read(ctx, at, full)
 }
 
 // sameAlgorithm says whether two digests are of one algorithm.

@@ -126,7 +126,12 @@ func (p *pull) next(ctx context.Context, method string, s span, check func(mirro
 
 var errNowhere = errors.New("no place has it")
 
+// question is what a place is asked. Mirrors are asked for the manifest of a tag even when only its digest is wanted: nobody else can say whether they tell the
+// truth. The source is believed; it may count how often manifests are fetched.
 func (p *pull) question(method string, at mirror.Pull, s span, patience time.Duration) question {
+	if method == http.MethodHead && p.target.tag != "" && !at.Source {
+		method = http.MethodGet
+	}
 	return question{method: method, at: at, path: p.target.path(at.Repository), accept: p.accept, span: s,
 		patience: patience, stall: p.resolver.options.Stall, forbidden: p.forbidden}
 }

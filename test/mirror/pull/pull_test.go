@@ -99,40 +99,52 @@ func TestA22_AMirrorThatIsDownOrUnknownIsPassedOver(t *testing.T) {
 	}
 }
 
-// TestA22_WrongBytesNeverBecomeAnImage has a mirror that lies about everything. What is wrong with a large layer shows when most of it has been passed on,
-// so that pull fails; the next one, which containerd begins without what the first one left behind, does not.
+// TestA22_WrongBytesNeverBecomeAnImage has a mirror that lies. What is wrong with a large layer shows when most of it has been passed on, so that pull may
+// fail; the next one, which containerd begins without what the first one left behind, does not.
 func TestA22_WrongBytesNeverBecomeAnImage(t *testing.T) {
 	t.Parallel()
-	for name, where := range map[string]func(size int) int{
-		"at the start": func(int) int { return 0 }, "at the end": func(size int) int { return size - 1 },
+	for name, c := range map[string]struct {
+		where    func(size int) int
+		about    string // part of the paths about which it lies
+		attempts int
+	}{
+		"about everything":         {func(int) int { return 0 }, "/", 1},
+		"at the start of blobs":    {func(int) int { return 0 }, "/blobs/", 2},
+		"at the end of blobs":      {func(size int) int { return size - 1 }, "/blobs/", 2},
+		"in the middle of indexes": {func(size int) int { return size / 2 }, "/manifests/", 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n := newNetwork(t)
-			image := newImage(t, 3<<20)
-			newRegistry(t, n, "m2.test", open).push(t, "team/app", image)
-			d := newNode(t, n)
-			pull := d.withGarbageCollection(t)
-			newRegistry(t, n, "m1.test", open).push(t, "team/app", image).failing(func(w http.ResponseWriter, r *http.Request, real http.Handler) {
-				if strings.Contains(r.URL.Path, "/manifests/") {
-					real.ServeHTTP(w, r)
-					return
+		for _, kind := range []string{"tag", "digest"} {
+			t.Run(name+", by "+kind, func(t *testing.T) {
+				t.Parallel()
+				n := newNetwork(t)
+				image := newImage(t, 3<<20)
+				newRegistry(t, n, "m2.test", open).push(t, "team/app", image)
+				newRegistry(t, n, "m1.test", open).push(t, "team/app", image).failing(func(w http.ResponseWriter, r *http.Request, real http.Handler) {
+					if !strings.Contains(r.URL.Path, c.about) {
+						real.ServeHTTP(w, r)
+						return
+					}
+					lying(c.where)(w, r, real)
+				})
+				d := newNode(t, n)
+				pull := d.withGarbageCollection(t)
+				d.apply(t, settings{rules: []string{source + " " + kind + " m1.test m2.test never"}})
+				reference := source + "/team/app:v1"
+				if kind == "digest" {
+					reference = source + "/team/app@" + digestOf(t, image)
 				}
-				lying(where)(w, r, real)
+				err := pull(reference)
+				for i := 1; err != nil && i < c.attempts; i++ {
+					err = pull(reference)
+				}
+				if err != nil {
+					t.Fatal(err, d.said())
+				}
+				if !strings.Contains(d.said(), "m1.test/team/app: WrongContent") {
+					t.Error(d.said())
+				}
 			})
-			d.apply(t, settings{rules: []string{source + " digest m1.test m2.test never"}})
-			reference := source + "/team/app@" + digestOf(t, image)
-			err := pull(reference)
-			if err != nil { // the first one may fail, the second one may not
-				err = pull(reference)
-			}
-			if err != nil {
-				t.Fatal(err, d.said())
-			}
-			if !strings.Contains(d.said(), "m1.test/team/app: WrongContent") {
-				t.Error(d.said())
-			}
-		})
+		}
 	}
 }
 
@@ -271,6 +283,38 @@ func TestA22_LayersComeInParallelPartsIfContainerdWantsThat(t *testing.T) {
 	d.parallel = 4
 	d.apply(t, settings{rules: []string{source + " tag m1.test m2.test never"}, users: map[string]string{"m2.test": "user-of-m2.test:p4ssw0rd"}})
 	d.mustPull(t, source+"/team/app:v1")
+}
+
+// TestA22_TheDaemonStopsInTheMiddleOfAPull has containerd go on by itself from the byte at which the daemon left it.
+func TestA22_TheDaemonStopsInTheMiddleOfAPull(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	image := newImage(t, 5<<20)
+	origin := newRegistry(t, n, source, open).push(t, "team/app", image)
+	d := newNode(t, n)
+	var stopping sync.WaitGroup
+	var once sync.Once
+	newRegistry(t, n, "m1.test", open).push(t, "team/app", image).failing(func(w http.ResponseWriter, r *http.Request, real http.Handler) {
+		half := &recorder{header: w.Header()}
+		real.ServeHTTP(half, r)
+		content := half.body.Bytes()
+		w.WriteHeader(max(half.status, http.StatusOK))
+		if len(content) < 5<<20 {
+			_, _ = w.Write(content)
+			return
+		}
+		_, _ = w.Write(content[:3<<20])
+		_ = http.NewResponseController(w).Flush()
+		once.Do(func() { stopping.Go(d.stop) })
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler)
+	})
+	d.apply(t, settings{rules: []string{source + "/team tag m1.test/team"}})
+	d.mustPull(t, source+"/team/app:v1")
+	stopping.Wait()
+	if origin.asked("/blobs/") == 0 {
+		t.Error("the source was not asked")
+	}
 }
 
 // TestA22_TakingMirrorsAwayLeavesTheSource is the way back.
