@@ -170,7 +170,7 @@ func reachExplanations() []Explanation {
 		{ReasonEntryMalformed, 101, "An entry of windows-instances is not understood.", "Write the entry as <IPv4 address or DNS name>: username=<name>. The other entries are not affected."},
 		{ReasonAddressUnresolvable, 102, "A DNS name in windows-instances has no IPv4 address.", "Correct the name, or add its A record to the DNS server that the operator's pod uses."},
 		{ReasonAddressDuplicate, 103, "Two entries or Machines have one address.", "Remove one of the two; the older one stays in charge."},
-		{ReasonHostDuplicate, 104, "The host behind this entry already is another instance.", "Remove one of the two entries, or give a cloned host its own identity with sysprep."},
+		{ReasonHostDuplicate, 104, "The host behind this entry or Machine already is another instance, or has its name, or a copy of its disk.", "Remove one of the two, or give a cloned host its own identity with sysprep."},
 		{ReasonMachineNameTaken, 105, "A WindowsInstance that was not made from this Machine has its name.", "Delete that WindowsInstance, or the entry that it was made from."},
 		{ReasonMachineNameInvalid, 106, "The Machine's name can't be the name of its host, which this platform demands.", "Give its MachineSet a shorter name: Machines have at most 15 characters, of which the set's name leaves six to them; lower-case letters, digits and hyphens, not digits only."},
 		{ReasonMachineAddressUnusable, 107, "The Machine has addresses, but none that is an IPv4 address of the inner network or a name that resolves to one.", "Give the Machine an IPv4 address in the cluster's network, or its name an A record in the DNS server that the operator's pod uses."},

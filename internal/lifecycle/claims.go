@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Claims keep two instances from being one host: a node name belongs to the first instance that claims it.
+// Claims keep two instances from being one host: a node name, and an installation of Windows, belong to the first instance that claims them.
 type Claims struct {
 	mu     sync.Mutex
 	owners map[string]Claimant
@@ -22,12 +22,18 @@ type Claimant struct {
 // NewClaims makes an empty set.
 func NewClaims() *Claims { return &Claims{owners: map[string]Claimant{}} }
 
-// Claim takes a node name for an instance, or tells who has it. Claiming again is fine; claiming another name gives up the one before.
+// Claim takes a node name for an instance, or tells who has it, or has the same installation of Windows under another name. Claiming again is
+// fine; claiming another name gives up the one before.
 func (c *Claims) Claim(nodeName string, by Claimant) (owner Claimant, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if owner, taken := c.owners[nodeName]; taken && owner.UID != by.UID {
 		return owner, false
+	}
+	for _, owner := range c.owners {
+		if by.MachineID != "" && owner.MachineID == by.MachineID && owner.UID != by.UID {
+			return owner, false
+		}
 	}
 	c.forget(by.UID)
 	c.owners[nodeName] = by

@@ -180,6 +180,15 @@ func TestA10_TheFirstClaimOfANodeNameHolds(t *testing.T) {
 	if _, ok := claims.Claim("win", a); !ok {
 		t.Error("claiming again failed")
 	}
+	if owner, ok := claims.Claim("copy", b); ok || owner.UID != "a" {
+		t.Errorf("a copy of its disk under another name got %v", owner)
+	}
+	if _, ok := claims.Claim("other", lifecycle.Claimant{UID: "c", MachineID: "another"}); !ok {
+		t.Error("another host could not claim another name")
+	}
+	if _, ok := claims.Claim("nameless", lifecycle.Claimant{UID: "d"}); !ok {
+		t.Error("a host whose installation is not known could not claim a name")
+	}
 	claims.Forget("a")
 	if _, ok := claims.Claim("win", b); !ok {
 		t.Error("a name that was given up can't be claimed")

@@ -85,7 +85,7 @@ func (w *Walker) recognise(instance *v1alpha1.WindowsInstance, facts contract.Ho
 	by := Claimant{UID: instance.UID, Key: types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}, MachineID: facts.MachineID}
 	if owner, ok := w.Claims.Claim(name, by); !ok {
 		if owner.MachineID == facts.MachineID {
-			return Fail(contract.NewProblem(contract.ReasonHostDuplicate, "%s is the host %q that instance %s has already", instance.Spec.Address, name, owner.Key.Name))
+			return Fail(contract.NewProblem(contract.ReasonHostDuplicate, "%s, which calls itself %q, is the host that instance %s has already, or a copy of its disk", instance.Spec.Address, name, owner.Key.Name))
 		}
 		return Fail(contract.NewProblem(contract.ReasonHostDuplicate, "another host, instance %s, already is called %q", owner.Key.Name, name))
 	}

@@ -20,8 +20,8 @@ type Fleet struct {
 
 // Member is a Windows node, or the place of one that is gone.
 type Member struct {
-	// Node is its name.
-	Node string
+	// Node is its name, and Host that of its instance; empty when it has none.
+	Node, Host string
 	// Down says in words why it serves nobody or soon will not, whatever the cause; empty while it serves.
 	Down string
 	// Cordoned says that it is down only because somebody else cordoned it: its pods are well. Ready is kubelet's word.
@@ -73,17 +73,36 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 	}
 	for name, instance := range byNode {
 		if !there[name] && instance.Status.JoinedTime != nil && instance.DeletionTimestamp.IsZero() {
-			fleet.Members = append(fleet.Members, Member{Node: name, Down: "its Node is gone", Set: setOf[instance.Name]})
+			fleet.Members = append(fleet.Members, Member{Node: name, Host: instance.Name, Down: "its Node is gone", Set: setOf[instance.Name]})
 		}
 	}
 	return fleet
+}
+
+// Count says how many hosts of a set stay, serve nobody, and are as wanted.
+func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
+	serve := map[string]bool{}
+	for _, m := range f.Members {
+		serve[m.Host] = serve[m.Host] || m.Ready
+	}
+	for _, s := range f.Sets {
+		if s.UID != set {
+			continue
+		}
+		for _, host := range s.Hosts {
+			if !host.Leaving && !serve[host.Name] && wanted(host.Name) {
+				count++
+			}
+		}
+	}
+	return count
 }
 
 // memberOf looks at one node. What we have begun comes first: it does not show in the Node at once.
 func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[string]SetHost, setOf map[string]types.UID) Member {
 	member := Member{Node: node.Name, Ready: nodeIsReady(node)}
 	if instance != nil {
-		member.Set = setOf[instance.Name]
+		member.Host, member.Set = instance.Name, setOf[instance.Name]
 		switch claim := instance.Status.Disruption; {
 		case hosts[instance.Name].Leaving:
 			member.Down = "its Machine is being deleted"

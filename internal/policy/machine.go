@@ -31,20 +31,26 @@ const (
 )
 
 // WhyReplace reads in the status of a Machine's instance whether the Machine should make room for another one; empty means no. keyHash is
-// that of the present key, and patience how long a host that has never let us in may refuse it.
-func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Time, patience time.Duration) ReplaceCause {
+// that of the present key, and patience how long a host that has never let us in may refuse it. after is when time alone makes it due.
+func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Time, patience time.Duration) (cause ReplaceCause, after time.Duration) {
 	status := &instance.Status
 	trial := status.KeyTrial
 	if trial == nil || trial.PublicKeyHash != keyHash || trial.RefusedSince == nil || status.PublicKeyHash == keyHash || !instance.DeletionTimestamp.IsZero() {
-		return ""
+		return "", 0
 	}
-	switch {
-	case status.PublicKeyHash != "" && trial.Refusals >= staleRefusals:
-		return CauseKeyStale
-	case status.PublicKeyHash == "" && trial.Refusals >= earlyRefusals && now.Sub(trial.RefusedSince.Time) >= patience:
-		return CauseKeyRefused
+	if status.PublicKeyHash != "" {
+		if trial.Refusals >= staleRefusals {
+			return CauseKeyStale, 0
+		}
+		return "", 0
 	}
-	return ""
+	if trial.Refusals < earlyRefusals {
+		return "", 0
+	}
+	if after = patience - now.Sub(trial.RefusedSince.Time); after > 0 {
+		return "", after
+	}
+	return CauseKeyRefused, 0
 }
 
 // ReplaceCandidate is a Machine that should make room, as it is now.
@@ -53,8 +59,10 @@ type ReplaceCandidate struct {
 	Cause ReplaceCause
 	// Node of its host; empty when it has none.
 	Node string
-	// Set is the UID of the set that makes another Machine; empty without one.
+	// Set is the UID of the set that makes another Machine; empty without one. Due counts the hosts of the set, this one with them, that
+	// should make room and serve nobody.
 	Set types.UID
+	Due int
 	// Paused and Ignored are the user's words; Leaving says that it goes already; Governed names the API that decides about it instead.
 	Paused, Ignored, Leaving bool
 	Governed                 string
@@ -125,7 +133,9 @@ func machinesOf(set Set) (count int) {
 	return count
 }
 
-// withinBounds looks at how many are left: of the set first, which the user may bind more tightly, then of the fleet.
+// withinBounds looks at what would be lost. A host that serves is one less for its set, whose owner may want more than the budget does, and for
+// the fleet. One that serves nobody is no loss; but while as many of its set as the budget allows are away for other causes, or others that
+// were replaced before are not back, it would be one more at stake.
 func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString) ReplaceDecision {
 	serving, serves := 0, false
 	for _, m := range fleet.Members {
@@ -141,14 +151,31 @@ func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *int
 	if err != nil {
 		return decision(ActNever, contract.ReasonOwnerShort, "how many hosts of %s must serve is not understood: %v", set.Name, err)
 	}
+	if !serves {
+		return c.healing(set, serving, maxUnavailable)
+	}
 	if serving < least {
 		return decision(ActWait, contract.ReasonOwnerShort, "without Machine %s, %d of %d hosts of %s would serve, and at least %d must", c.Name, serving, set.Replicas, set.Name, least)
 	}
-	if serves {
-		if verdict := withinBudget(c.Node, fleet, maxUnavailable); !verdict.Allowed {
-			return decision(ActWait, contract.ReasonBudgetSpent, "%s", verdict.Why)
-		}
+	if verdict := withinBudget(c.Node, fleet, maxUnavailable); !verdict.Allowed {
+		return decision(ActWait, contract.ReasonBudgetSpent, "%s", verdict.Why)
 	}
+	return c.replace()
+}
+
+// healing decides about a host that serves nobody.
+func (c ReplaceCandidate) healing(set Set, serving int, maxUnavailable *intstr.IntOrString) ReplaceDecision {
+	limit, err := scaled(maxUnavailable, set.Replicas)
+	if err != nil {
+		return decision(ActNever, contract.ReasonOwnerShort, "maxUnavailable is not understood: %v", err)
+	}
+	if away := set.Replicas - serving - c.Due; away >= limit {
+		return decision(ActWait, contract.ReasonOwnerShort, "%d of %d hosts of %s are away beside Machine %s, and maxUnavailable is %d", away, set.Replicas, set.Name, c.Name, limit)
+	}
+	return c.replace()
+}
+
+func (c ReplaceCandidate) replace() ReplaceDecision {
 	return decision(ActReplace, contract.ReasonMachineReplaced, "Machine %s does not let the present private key in (%s)", c.Name, c.Cause)
 }
 

@@ -23,6 +23,7 @@ func TestWhyAMachineShouldMakeRoom(t *testing.T) {
 		trial *v1alpha1.KeyTrial
 		edit  func(*v1alpha1.WindowsInstance)
 		want  policy.ReplaceCause
+		after time.Duration
 	}{
 		"nobody has tried":                        {},
 		"the present key let us in":               {letIn: "new"},
@@ -33,7 +34,7 @@ func TestWhyAMachineShouldMakeRoom(t *testing.T) {
 		"… or refused one that is not the present":     {letIn: "old", trial: &v1alpha1.KeyTrial{PublicKeyHash: "other", Refusals: 5, RefusedSince: since(time.Hour)}},
 		"… or can't be asked":                          {letIn: "old", trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Failures: 99}},
 		"no key ever let us in":                        {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 3, RefusedSince: since(patience)}, want: policy.CauseKeyRefused},
-		"… for so short a time that it may be booting": {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 30, RefusedSince: since(patience - time.Second)}},
+		"… for so short a time that it may be booting": {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 30, RefusedSince: since(patience - time.Second)}, after: time.Second},
 		"… but it was asked too rarely":                {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 2, RefusedSince: since(time.Hour)}},
 		"a host that never answers":                    {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Failures: 99}},
 		"an instance that leaves":                      {letIn: "old", trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 9, RefusedSince: since(time.Hour)}, edit: leavingInstance},
@@ -45,8 +46,9 @@ func TestWhyAMachineShouldMakeRoom(t *testing.T) {
 			if test.edit != nil {
 				test.edit(&i)
 			}
-			if got := policy.WhyReplace(&i, "new", now, patience); got != test.want {
-				t.Errorf("cause %q, want %q", got, test.want)
+			got, after := policy.WhyReplace(&i, "new", now, patience)
+			if got != test.want || after != test.after {
+				t.Errorf("cause %q after %s, want %q after %s", got, after, test.want, test.after)
 			}
 		})
 	}
@@ -76,7 +78,9 @@ func TestDecideReplace(t *testing.T) {
 		}
 		return c
 	}
-	failed := policy.ReplaceCandidate{Name: "mx", Cause: policy.CauseKeyRefused, Set: "s"}
+	failed := policy.ReplaceCandidate{Name: "mx", Cause: policy.CauseKeyRefused, Set: "s", Due: 1}
+	twoFailed := failed
+	twoFailed.Due = 2
 	for name, test := range map[string]struct {
 		candidate policy.ReplaceCandidate
 		nodes     nodes
@@ -113,14 +117,18 @@ func TestDecideReplace(t *testing.T) {
 		"the user's minimum is nonsense":                  {serving(nil), three, withMinimum(full[0], percent("half")), nil, policy.ActNever, contract.ReasonOwnerShort},
 		"a budget of zero replaces nothing":               {serving(nil), three, full, number(0), policy.ActWait, contract.ReasonOwnerShort},
 		"a budget that is nonsense":                       {serving(nil), three, full, percent("many"), policy.ActNever, contract.ReasonOwnerShort},
-		"it is down itself, so nothing is lost":           {serving(nil), nodes{readyNode("a", notReady), readyNode("b"), readyNode("c")}, full, nil, policy.ActReplace, contract.ReasonMachineReplaced},
+		"it is down itself, so nothing is lost":           {serving(func(c *policy.ReplaceCandidate) { c.Due = 1 }), nodes{readyNode("a", notReady), readyNode("b"), readyNode("c")}, full, nil, policy.ActReplace, contract.ReasonMachineReplaced},
 		"its pods are well though it is between versions": {serving(nil), append(nodes{readyNode("z", notReady), readyNode("a", behind)}, three[1:]...), full, nil, policy.ActWait, contract.ReasonBudgetSpent},
 
-		"one that never was a node":                        {failed, three[:2], sets{set("s", 3, "ma", "mb", "mx")}, nil, policy.ActReplace, contract.ReasonMachineReplaced},
-		"… whatever is down elsewhere":                     {failed, append(nodes{readyNode("z", notReady)}, three[:2]...), sets{set("s", 3, "ma", "mb", "mx")}, nil, policy.ActReplace, contract.ReasonMachineReplaced},
-		"… but another of its set never was a node either": {failed, three[:1], sets{set("s", 3, "ma", "mx", "my")}, nil, policy.ActWait, contract.ReasonOwnerShort},
-		"… though the budget allows for both":              {failed, three[:1], sets{set("s", 3, "ma", "mx", "my")}, number(2), policy.ActReplace, contract.ReasonMachineReplaced},
-		"the only one of its set never was a node":         {failed, nil, sets{set("s", 1, "mx")}, nil, policy.ActReplace, contract.ReasonMachineReplaced},
+		"one that never was a node":                       {failed, three[:2], sets{set("s", 3, "ma", "mb", "mx")}, nil, policy.ActReplace, contract.ReasonMachineReplaced},
+		"… whatever is down elsewhere":                    {failed, append(nodes{readyNode("z", notReady)}, three[:2]...), sets{set("s", 3, "ma", "mb", "mx")}, nil, policy.ActReplace, contract.ReasonMachineReplaced},
+		"… but another of its set is on its way":          {failed, three[:1], sets{set("s", 3, "ma", "mx", "my")}, nil, policy.ActWait, contract.ReasonOwnerShort},
+		"… but another of its set is missing":             {failed, three[:1], sets{set("s", 3, "ma", "mx")}, nil, policy.ActWait, contract.ReasonOwnerShort},
+		"… though the budget allows for both":             {failed, three[:1], sets{set("s", 3, "ma", "mx", "my")}, number(2), policy.ActReplace, contract.ReasonMachineReplaced},
+		"… and so is another of its set":                  {twoFailed, three[:1], sets{set("s", 3, "ma", "mx", "my")}, nil, policy.ActReplace, contract.ReasonMachineReplaced},
+		"… whatever the user's minimum, as it serves not": {failed, three[:2], withMinimum(set("s", 3, "ma", "mb", "mx"), number(3)), nil, policy.ActReplace, contract.ReasonMachineReplaced},
+		"… and a budget of zero":                          {failed, three[:2], sets{set("s", 3, "ma", "mb", "mx")}, number(0), policy.ActWait, contract.ReasonOwnerShort},
+		"the only one of its set never was a node":        {failed, nil, sets{set("s", 1, "mx")}, nil, policy.ActReplace, contract.ReasonMachineReplaced},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

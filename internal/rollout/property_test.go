@@ -278,19 +278,21 @@ func (c *cluster) update(name string) {
 
 // replace has a Machine deleted, as far as the gate allows.
 func (c *cluster) replace(name string) {
-	var set string
 	acted, err := c.gate.Ask(c.t.Context(), rollout.Question{
 		Decide: func(look rollout.Look) bool {
 			instance := look.Instances[name]
 			if instance == nil {
 				return false
 			}
-			candidate := policy.ReplaceCandidate{
-				Name: name, Node: instance.Status.NodeName, Set: types.UID(set), Cause: policy.WhyReplace(instance, fmt.Sprint(c.now.key), time.Unix(100, 0), time.Second),
+			why := func(i *v1alpha1.WindowsInstance) policy.ReplaceCause {
+				cause, _ := policy.WhyReplace(i, fmt.Sprint(c.now.key), time.Unix(100, 0), time.Second)
+				return cause
 			}
+			candidate := policy.ReplaceCandidate{Name: name, Node: instance.Status.NodeName, Cause: why(instance)}
 			if h := c.now.find(name); h != nil {
 				candidate.Set, candidate.Leaving = types.UID(h.set), h.deleting
 			}
+			candidate.Due = look.Fleet.Count(candidate.Set, func(host string) bool { return look.Instances[host] != nil && why(look.Instances[host]) != "" })
 			return policy.DecideReplace(candidate, look.Fleet, look.MaxUnavailable).Action == policy.ActReplace
 		},
 		Act: func(context.Context) error {
@@ -309,8 +311,11 @@ func (c *cluster) replace(name string) {
 	}
 }
 
-// atLeast is the observer of a set: it must be left with as many as the budget leaves it.
+// atLeast is the observer of a set: one that loses a host that serves must be left with as many as the budget leaves it.
 func (c *cluster) atLeast(gone *host) {
+	if !gone.node || !gone.ready {
+		return
+	}
 	serving := 0
 	for _, h := range c.now.hosts {
 		if h.set == gone.set && h.name != gone.name && h.serves() {

@@ -41,7 +41,7 @@ func (s SecretKey) PrivateKey(ctx context.Context) (lifecycle.Key, error) {
 		return lifecycle.Key{}, fmt.Errorf("reading secret %s: %w", contract.PrivateKeySecret, err)
 	}
 	pem, ok := secret.Data[contract.PrivateKeyField]
-	if !ok || len(pem) == 0 {
+	if !ok {
 		return lifecycle.Key{}, contract.NewProblem(contract.ReasonPrivateKeyMissing, "secret %s/%s has no %s", s.Namespace, contract.PrivateKeySecret, contract.PrivateKeyField)
 	}
 	hash, err := s.Parse(pem)

@@ -114,7 +114,7 @@ func TestThePrivateKeyIsReadFromItsSecret(t *testing.T) {
 	}{
 		"no secret":      {nil, contract.ReasonPrivateKeyMissing},
 		"no field":       {secret(nil), contract.ReasonPrivateKeyMissing},
-		"an empty field": {secret(map[string][]byte{contract.PrivateKeyField: {}}), contract.ReasonPrivateKeyMissing},
+		"an empty field": {secret(map[string][]byte{contract.PrivateKeyField: {}}), contract.ReasonPrivateKeyInvalid},
 		"no key":         {secret(map[string][]byte{contract.PrivateKeyField: []byte("junk")}), contract.ReasonPrivateKeyInvalid},
 		"a key":          {secret(map[string][]byte{contract.PrivateKeyField: []byte("pem")}), ""},
 	} {

@@ -50,13 +50,13 @@ func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 	if err != nil || !ok {
 		return ctrl.Result{}, err
 	}
-	due, err := r.due(ctx, hash)
+	due, after, err := r.due(ctx, hash)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if len(due) == 0 {
 		r.told.news(nil)
-		return ctrl.Result{}, nil
+		return ctrl.Result{RequeueAfter: after}, nil
 	}
 	// A cache that lags behind must not have Machines deleted that have the right key.
 	if present, _, err := r.keyHash(ctx, r.options.LiveKeys); err != nil || present != hash {
@@ -93,21 +93,20 @@ type dueMachine struct {
 	cause   policy.ReplaceCause
 }
 
-// due lists the Machines that should make room, the longest waiting ones of those that serve nobody first. What became of those that came
-// instead of others is noted on the way.
-func (r *replacer) due(ctx context.Context, hash string) ([]dueMachine, error) {
+// due lists the Machines that should make room, those that never were nodes first, then by their age. after is when time alone makes the next
+// one due, 0 for never. What became of those that came instead of others is noted on the way.
+func (r *replacer) due(ctx context.Context, hash string) (due []dueMachine, after time.Duration, err error) {
 	list, instances := &machinev1beta1.MachineList{}, &v1alpha1.WindowsInstanceList{}
 	if err := r.machines.List(ctx, list, client.InNamespace(contract.MachineAPINamespace), client.MatchingLabels(windows())); err != nil {
-		return nil, fmt.Errorf("listing Machines: %w", err)
+		return nil, 0, fmt.Errorf("listing Machines: %w", err)
 	}
 	if err := r.client.List(ctx, instances, client.InNamespace(r.options.Namespace)); err != nil {
-		return nil, fmt.Errorf("listing instances: %w", err)
+		return nil, 0, fmt.Errorf("listing instances: %w", err)
 	}
 	byName := map[string]*v1alpha1.WindowsInstance{}
 	for i := range instances.Items {
 		byName[instances.Items[i].Name] = &instances.Items[i]
 	}
-	var due []dueMachine
 	for i := range list.Items {
 		m := fromOpenShift(&list.Items[i])
 		instance := byName[m.Name]
@@ -117,14 +116,18 @@ func (r *replacer) due(ctx context.Context, hash string) ([]dueMachine, error) {
 		if instance.Status.PublicKeyHash == hash {
 			r.futility.fruitful(m)
 		}
-		if cause := policy.WhyReplace(instance, hash, r.options.Now(), r.options.Patience); cause != "" && !m.Deleting {
+		cause, wait := policy.WhyReplace(instance, hash, r.options.Now(), r.options.Patience)
+		if cause != "" && !m.Deleting {
 			due = append(due, dueMachine{m, cause})
+		}
+		if wait > 0 && (after == 0 || wait < after) {
+			after = wait
 		}
 	}
 	slices.SortFunc(due, func(a, b dueMachine) int {
 		return cmp.Or(strings.Compare(string(b.cause), string(a.cause)), a.machine.CreatedAt.Compare(b.machine.CreatedAt), strings.Compare(a.machine.Name, b.machine.Name))
 	})
-	return due, nil
+	return due, after, nil
 }
 
 // isOf says whether an instance was made from this very Machine.
@@ -137,7 +140,7 @@ func (r *replacer) consider(ctx context.Context, due dueMachine, hash string) (p
 	var decision policy.ReplaceDecision
 	var seen rollout.Look
 	decide := func(m inventory.Machine) bool {
-		decision = policy.DecideReplace(r.candidate(m, seen.Instances[m.Name], hash), seen.Fleet, seen.MaxUnavailable)
+		decision = policy.DecideReplace(r.candidate(m, seen, hash), seen.Fleet, seen.MaxUnavailable)
 		return decision.Action == policy.ActReplace
 	}
 	_, err := r.gate.Ask(ctx, rollout.Question{
@@ -163,15 +166,21 @@ func (r *replacer) consider(ctx context.Context, due dueMachine, hash string) (p
 }
 
 // candidate is a Machine as the policy wants to know it.
-func (r *replacer) candidate(m inventory.Machine, instance *v1alpha1.WindowsInstance, hash string) policy.ReplaceCandidate {
+func (r *replacer) candidate(m inventory.Machine, seen rollout.Look, hash string) policy.ReplaceCandidate {
 	c := policy.ReplaceCandidate{Name: m.Name, Ignored: m.Ignored, Leaving: m.Deleting, Governed: m.Governed}
+	instance := seen.Instances[m.Name]
 	if instance == nil || !isOf(instance, m) {
 		return c
 	}
-	c.Cause = policy.WhyReplace(instance, hash, r.options.Now(), r.options.Patience)
+	why := func(i *v1alpha1.WindowsInstance) policy.ReplaceCause {
+		cause, _ := policy.WhyReplace(i, hash, r.options.Now(), r.options.Patience)
+		return cause
+	}
+	c.Cause = why(instance)
 	c.Node, c.Paused = instance.Status.NodeName, instance.Spec.Paused
 	if m.Owner != nil && m.Owner.Kind == ownerKind {
 		c.Set = m.Owner.UID
+		c.Due = seen.Fleet.Count(c.Set, func(host string) bool { return seen.Instances[host] != nil && why(seen.Instances[host]) != "" })
 		c.Futile = r.futility.futile(m.Owner.UID, hash)
 	}
 	c.Unready = r.options.UserData != nil && !r.options.UserData(hash)

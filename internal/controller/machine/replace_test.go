@@ -273,6 +273,41 @@ func TestA19_AMachineThatNeverLetUsInIsReplaced(t *testing.T) {
 	y.want("m0", "m1")
 }
 
+func TestA19_MostOfASetRefuseTheKeyAndItHealsOneByOne(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 1)
+	y.scale(3)
+	y.machine("x", false)
+	y.machine("y", false)
+	y.refuses("x", "y")
+	y.reconcile()
+	y.want("m0", "y")
+	y.gone("x")
+	y.machine("n", false)
+	y.reconcile() // the successor is on its way
+	y.want("m0", "n", "y")
+	y.gone("n")
+	y.machine("n1", true)
+	y.reconcile()
+	y.want("m0", "n1")
+}
+
+func TestTimeAloneMakesAMachineDue(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 0)
+	y.scale(1)
+	y.machine("x", false)
+	y.refuses("x")
+	y.clock = y.clock.Add(-time.Hour + time.Minute) // it refuses for a minute
+	if result := y.reconcile(); result.RequeueAfter != DefaultPatience-time.Minute {
+		t.Errorf("again after %s", result.RequeueAfter)
+	}
+	y.want("x")
+	y.clock = y.clock.Add(DefaultPatience - time.Minute)
+	y.reconcile()
+	y.want()
+}
+
 // scale sets the number of replicas.
 func (y *yard) scale(replicas int32) {
 	y.t.Helper()
