@@ -120,7 +120,7 @@ func confidentialPart(ctx context.Context, host winos.Host, request contract.Boo
 		var err error
 		if data, err = sealed.Get(ctx, digest); err != nil {
 			logr.FromContextOrDiscard(ctx).Info("the manifest's confidential part is not known here", "detail", err.Error())
-			return nil, nil //nolint:nilerr // the service reads it from the API server
+			return nil, nil // the service reads it from the API server
 		}
 	}
 	c, err := contract.ParseConfidential(data, request.Manifest)

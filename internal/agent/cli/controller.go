@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"time"
@@ -190,7 +189,7 @@ const (
 
 func (s *service) logger(o Options) (*journal, error) {
 	j := &journal{verbose: s.debug, limits: contract.Log{MaxSize: int64(s.logMaxSizeMB) << 20}}
-	var out io.Writer = o.Stderr
+	out := o.Stderr
 	if s.logDir != "" {
 		j.path = strings.TrimRight(s.logDir, `\`) + `\wicd.log`
 		w, err := logfile.Open(logfile.Options{Files: o.Host.Files, Path: j.path, Now: o.Host.System.Now, Size: j.limits.MaxSize})

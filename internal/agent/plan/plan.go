@@ -228,7 +228,8 @@ func (p *planner) obsoleteFiles() {
 	}
 	for _, path := range p.was.Files {
 		forContainerd := contract.Within(contract.DirRegistries, path) || contract.Within(contract.DirAuthorities, path)
-		if !wanted[strings.ToLower(path)] && !(p.want.RegistryUnknown && forContainerd) {
+		unknown := p.want.RegistryUnknown && forContainerd
+		if !wanted[strings.ToLower(path)] && !unknown {
 			p.step(Step{Kind: RemoveFile, Name: path, Why: "not in the manifest"})
 		}
 	}
