@@ -29,7 +29,7 @@ func (w *Walker) connect(ctx context.Context, instance *v1alpha1.WindowsInstance
 			return outcome
 		}
 	}
-	key, err := ownHostKey(ctx, visit)
+	key, err := ownHostKey(ctx, instance, visit)
 	if err != nil {
 		return Fail(err)
 	}
@@ -82,27 +82,37 @@ func (w *Walker) sharedHostKey(ctx context.Context, instance *v1alpha1.WindowsIn
 	return w.FirstContact.SharedHostKey(ctx, instance)
 }
 
-// ownHostKey is the key to pin: the one that the host showed, unless others have it, too. Then the host proves over this very connection,
-// which that key has vouched for, which keys are its own. A host that has none keeps the shared one, and is asked again the next time.
-func ownHostKey(ctx context.Context, visit *Visit) (string, error) {
+// userDataKeys is how a host key begins that user data may have brought: ours of now, which we know, or one of before, which nobody does any more.
+const userDataKeys = "ssh-ed25519 "
+
+// ownHostKey is the key to pin: the one that the host showed, unless others have it, too, or may. Then the host proves over this very connection
+// which keys are its own. A host that has no other keeps the one that it showed, and is asked again the next time.
+func ownHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) (string, error) {
 	shown := strings.TrimSpace(visit.conn.HostKey())
-	if visit.shared == "" || shown != visit.shared {
-		return shown, nil
-	}
+	machine := instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceMachine
 	prover, ok := visit.conn.(host.Prover)
-	if !ok {
+	switch {
+	case !ok, instance.Spec.HostKey != "":
+		return shown, nil
+	case visit.shared != "" && shown == visit.shared:
+	case !machine || !strings.HasPrefix(shown, userDataKeys):
 		return shown, nil
 	}
 	proven, err := prover.ProveHostKeys(ctx)
 	if err != nil {
 		return "", fmt.Errorf("having the host prove its own keys: %w", err)
 	}
+	own := shown
 	for _, key := range proven {
-		if key = strings.TrimSpace(key); key != "" && key != visit.shared {
+		switch key = strings.TrimSpace(key); {
+		case key == "" || key == shown || key == visit.shared:
+		case !machine || !strings.HasPrefix(key, userDataKeys):
 			return key, nil
+		case own == shown:
+			own = key
 		}
 	}
-	return shown, nil
+	return own, nil
 }
 
 // dialFailed tells a host that is rebooting because of us from one that is gone.

@@ -30,6 +30,7 @@ func TestAHostThatWasMadeWithASharedKeyIsPinnedByItsOwn(t *testing.T) {
 		proves         []string
 		provingFails   error
 		given, pinned  string // by the user, and before
+		machine        bool   // that is its source
 		verdict        string
 		reason         contract.Reason
 		pins, expected string
@@ -46,6 +47,14 @@ func TestAHostThatWasMadeWithASharedKeyIsPinnedByItsOwn(t *testing.T) {
 		"the shared key should be known":         {contact: firstContact{err: contract.NewProblem(contract.ReasonPrivateKeyMissing, "no")}, shows: own, verdict: "waits", reason: contract.ReasonPrivateKeyMissing},
 		"the API server does not answer":         {contact: firstContact{err: errors.New("away")}, shows: own, verdict: "waits", reason: contract.ReasonAPICallFailed},
 		"the connection breaks while it proves":  {contact: firstContact{key: shared}, shows: shared, provingFails: contract.NewProblem(contract.ReasonConnectionLost, "gone"), verdict: "fails", reason: contract.ReasonConnectionLost},
+		"a Machine made before the key is known": {machine: true, shows: own, proves: []string{own, other}, verdict: "done", pins: other},
+		"a Machine that is pinned by such a key": {machine: true, shows: own, proves: []string{own, other}, pinned: own, verdict: "done", pins: other},
+		"a Machine that has no other key":        {machine: true, shows: own, proves: []string{own}, verdict: "done", pins: own},
+		"a Machine that is not asked":            {machine: true, shows: own, verdict: "done", pins: own},
+		"a Machine with a key of its own":        {machine: true, shows: other, proves: []string{own, other}, verdict: "done", pins: other},
+		"a Machine whose key the user has named": {machine: true, shows: own, proves: []string{own, other}, given: own, verdict: "done", pins: own},
+		"a Machine with the shared key and more": {machine: true, contact: firstContact{key: shared}, shows: shared, proves: []string{shared, own, other}, verdict: "done", pins: other},
+		"a host of the user's own is not asked":  {shows: own, proves: []string{own, other}, verdict: "done", pins: own},
 		"what proving can't do is not to be had": {contact: firstContact{key: shared}, shows: shared, proves: []string{"", own}, verdict: "done", pins: own},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,6 +65,9 @@ func TestAHostThatWasMadeWithASharedKeyIsPinnedByItsOwn(t *testing.T) {
 			w.machine.Fail(hosttest.Proving, test.provingFails)
 			i, visit := newInstance(), &lifecycle.Visit{}
 			i.Spec.HostKey, i.Status.HostKey = test.given, test.pinned
+			if test.machine {
+				i.Spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: i.Name}
+			}
 			want(t, w.walk(t, i, visit, v1alpha1.PhaseConnecting), test.verdict, test.reason)
 			if i.Status.HostKey != test.pins {
 				t.Errorf("pinned %q, want %q", i.Status.HostKey, test.pins)
