@@ -1,8 +1,11 @@
 package keep_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/pem"
+	"slices"
 	"strings"
 	"testing"
 
@@ -260,3 +263,60 @@ func TestAVariableThatWasThereIsPutBack(t *testing.T) {
 		}
 	}
 }
+
+// watching notes what is renamed to what, in order.
+type watching struct {
+	winos.Files
+	renamed *[]string
+}
+
+func (w watching) Rename(from, to string) error {
+	*w.renamed = append(*w.renamed, to)
+	return w.Files.Rename(from, to)
+}
+
+func TestA26_CertificateAndKeyAreReplacedTogether(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.pass(t, h.keeper())
+	var renamed []string
+	host := h.Host()
+	host.Files = watching{host.Files, &renamed}
+	book, err := ledger.Open(host.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.book.Manifest.Files = append(h.book.Manifest.Files, contract.File{Path: `C:\k\x.conf`, Content: "x"})
+	book.Manifest = h.book.Manifest
+	report := keep.New(keep.Options{Host: host, Book: book}).Pass(t.Context(), keep.Request{Scope: target.Everything, Confidential: &contract.Confidential{
+		Files: []contract.File{{Path: contract.PathExporterCertificate, Content: "certificate"}, {Path: contract.PathExporterKey, Content: "key"}},
+	}})
+	if !report.Holds() {
+		t.Fatal(report.Problem())
+	}
+	at := slices.Index(renamed, contract.PathExporterCertificate)
+	if at < 0 || at+1 >= len(renamed) || renamed[at+1] != contract.PathExporterKey {
+		t.Errorf("something happens between certificate and key: %v", renamed)
+	}
+}
+
+func TestAStoreThatCanNotBeReadKeepsNothingElseBack(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	host := h.Host()
+	host.Trust = locked{host.Trust}
+	k := keep.New(keep.Options{Host: host, Book: h.book})
+	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{0x30, 0x00}}))
+	r := k.Pass(t.Context(), keep.Request{Scope: target.Everything, Confidential: &contract.Confidential{Trust: []string{text}}})
+	if p := r.Problem(); p == nil || p.Reason != contract.ReasonTrustFailed || len(r.Broken) > 0 {
+		t.Errorf("%v, broken %v", p, r.Broken)
+	}
+	if s := h.get(t, "kubelet"); s.State != winos.ServiceRunning {
+		t.Errorf("kubelet is %s", s.State)
+	}
+}
+
+// locked is a root store that a policy guards.
+type locked struct{ winos.Trust }
+
+func (locked) List(context.Context) ([][]byte, error) { return nil, winos.ErrDenied }

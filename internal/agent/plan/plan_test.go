@@ -46,6 +46,9 @@ func TestSteps(t *testing.T) {
 		have plan.Observed
 		was  ledger.Ledger
 	}
+	held := func(kind plan.Kind, name string) func(plan.Step) bool {
+		return func(s plan.Step) bool { return s.Kind == kind && s.Name == name }
+	}
 	change := func(w *world, name string, with func(*winos.Service)) {
 		s := w.have.Services[name]
 		with(&s)
@@ -130,6 +133,77 @@ func TestSteps(t *testing.T) {
 		"a variable of ours that left the manifest gets back what it was": {
 			func(w *world) { w.want.Environment, w.want.Watched = nil, nil },
 			[]string{"PutBack HTTP_PROXY"},
+		},
+		"rights come first, and what is taken away last": {
+			func(w *world) {
+				w.have.Loose, w.have.Roots = []string{`C:\k`}, map[string]bool{"theirs": true}
+				w.want.Roots = map[string][]byte{"theirs": {1}, "ours": {2}}
+				w.was.Certificates = [][]byte{{3}}
+				w.was.Files = append(w.was.Files, `C:\k\old.conf`)
+				w.have.Digests[`C:\k\kubelet.conf`] = "other"
+			},
+			[]string{
+				`Restrict C:\k`, "AddRoot ours", `WriteFile C:\k\kubelet.conf`, "StopService proxy", "StopService kubelet", "StartService kubelet", "StartService proxy",
+				`RemoveFile C:\k\old.conf`, "RemoveRoot " + target.Fingerprint([]byte{3}),
+			},
+		},
+		"a root store that can't be read is left alone": {
+			func(w *world) {
+				w.have.Roots, w.want.Roots, w.was.Certificates = nil, map[string][]byte{"ours": {2}}, [][]byte{{3}}
+			},
+			nil,
+		},
+		"while the confidential part is not known nothing is taken away": {
+			func(w *world) {
+				w.want.ConfidentialUnknown, w.want.RegistryUnknown = true, true
+				w.was.Files = append(w.was.Files, `C:\k\tls\certs\tls.key`)
+				w.was.Certificates, w.have.Roots = [][]byte{{3}}, map[string]bool{}
+				w.have.Environment["NO_PROXY"] = "secret"
+				w.was.Environment["https_proxy"] = ledger.Variable{Name: "HTTPS_PROXY"}
+			},
+			nil,
+		},
+		"while the resolver can't listen its files stay, and others go": {
+			func(w *world) {
+				w.want.RegistryUnknown = true
+				w.was.Files = append(w.was.Files, `C:\k\containerd\registries\quay.io\hosts.toml`, `C:\k\containerd\authorities\a.crt`, `C:\k\old.conf`)
+			},
+			[]string{`RemoveFile C:\k\old.conf`},
+		},
+		"a file that somebody undoes every time restarts nobody": {
+			func(w *world) {
+				w.have.Digests[`C:\k\kubelet.conf`] = "other"
+				w.have.Held = held(plan.WriteFile, `C:\k\kubelet.conf`)
+			},
+			nil,
+		},
+		"a file that can't be read restarts nobody": {
+			func(w *world) {
+				delete(w.have.Digests, `C:\k\kubelet.conf`)
+				w.have.Unreadable = map[string]*contract.Problem{`C:\k\kubelet.conf`: contract.NewProblem(contract.ReasonFileFailed, "x")}
+			},
+			nil,
+		},
+		"a service whose configuration somebody undoes every time is not started with theirs": {
+			func(w *world) {
+				change(w, "proxy", func(s *winos.Service) { s.Command, s.State = "theirs", winos.ServiceStopped })
+				w.have.Held = held(plan.SetService, "proxy")
+			},
+			nil,
+		},
+		"a command that was changed while the process ran is put right without a restart": {
+			func(w *world) {
+				change(w, "proxy", func(s *winos.Service) { s.Command += " --theirs" })
+				w.have.Sane = map[string]uint32{"proxy": 102}
+			},
+			[]string{"SetService proxy"},
+		},
+		"a process that may have been started with a changed command is restarted": {
+			func(w *world) {
+				change(w, "proxy", func(s *winos.Service) { s.Command += " --theirs" })
+				w.have.Sane = map[string]uint32{"proxy": 77}
+			},
+			[]string{"StopService proxy", "SetService proxy", "StartService proxy"},
 		},
 		"a service that waits is left as it is, and so is what depends on it": {
 			func(w *world) {

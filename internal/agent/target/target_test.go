@@ -1,6 +1,7 @@
 package target_test
 
 import (
+	"encoding/pem"
 	"strings"
 	"testing"
 
@@ -129,5 +130,69 @@ func TestInputsChangeWithEverythingThatAProcessReads(t *testing.T) {
 	}
 	if inputs(func(in *target.Input) { in.Manifest.Files[2].Content = "z" }) != same {
 		t.Error("a file that it does not read changed its inputs")
+	}
+}
+
+func TestWhatIsConfidentialIsPartOfTheTarget(t *testing.T) {
+	t.Parallel()
+	in := input()
+	in.Manifest.WatchedEnvironmentVars = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
+	in.Touched = func(name string) bool { return name == "http_proxy" || name == "https_proxy" }
+	der := []byte{0x30, 0x00}
+	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	in.Confidential = &contract.Confidential{
+		Environment: map[string]string{"Https_Proxy": "secret"}, Trust: []string{text, text, "no certificate"},
+		Files: []contract.File{{Path: `C:\var\log\secret`, Content: "key"}},
+	}
+	in.Registry = []contract.File{{Path: `C:\k\containerd\registries\quay.io\hosts.toml`, Content: "toml"}}
+	got := target.Resolve(in)
+	if diff := cmp.Diff(map[string]string{"A": "1", "Https_Proxy": "secret"}, got.Environment); diff != "" {
+		t.Error(diff)
+	}
+	// What we set once and do not any more may be in the service manager's own environment still.
+	if diff := cmp.Diff(map[string]string{"A": "1", "Https_Proxy": "secret", "HTTP_PROXY": ""}, got.Services[0].Environment); diff != "" {
+		t.Error(diff)
+	}
+	if len(got.Roots) != 1 || string(got.Roots[target.Fingerprint(der)]) != string(der) || len(got.Problems) != 1 || strings.Contains(got.Problems[0].Detail, "no certificate at all") {
+		t.Errorf("roots %v, problems %v", got.Roots, got.Problems)
+	}
+	for _, f := range got.Files[len(got.Files)-2:] {
+		if f.Access != winos.AccessAdministrators {
+			t.Errorf("%s may be read by others", f.Path)
+		}
+	}
+	if got.ConfidentialUnknown || got.RegistryUnknown {
+		t.Error("something is said to be unknown")
+	}
+}
+
+func TestAnUnknownConfidentialPartKeepsServicesAsTheyAre(t *testing.T) {
+	t.Parallel()
+	in := input()
+	in.Manifest.Confidential, in.Manifest.ConfidentialEnvironment = "digest", "digest of the environment"
+	got := target.Resolve(in)
+	if !got.ConfidentialUnknown || !got.RegistryUnknown {
+		t.Error("it is not said to be unknown")
+	}
+	for _, s := range got.Services {
+		if s.Waiting == nil || s.Waiting.Reason != contract.ReasonSealBroken {
+			t.Errorf("%s waits for %v", s.Name, s.Waiting)
+		}
+	}
+	in.Manifest.ConfidentialEnvironment = ""
+	if got = target.Resolve(in); got.Services[0].Waiting != nil {
+		t.Errorf("without a confidential environment: %v", got.Services[0].Waiting)
+	}
+}
+
+func TestAWSAsksForTheRouteToItsMetadata(t *testing.T) {
+	t.Parallel()
+	in := input()
+	if got := target.Resolve(in); len(got.Routes) != 0 {
+		t.Errorf("routes %v", got.Routes)
+	}
+	in.Manifest.Services[0].HostVariables = append(in.Manifest.Services[0].HostVariables, contract.HostVariable{Name: "N", Fact: contract.FactAWSHostname})
+	if got := target.Resolve(in); len(got.Routes) != 1 || got.Routes[0].String() != "169.254.169.254" {
+		t.Errorf("routes %v", got.Routes)
 	}
 }

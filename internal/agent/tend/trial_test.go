@@ -101,6 +101,11 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 			func(t *testing.T, r *rig) { r.unlock(t) },
 			contract.ReasonFileFailed,
 		},
+		"a program that somebody holds open": {
+			func(t *testing.T, r *rig) { r.lock(t, contract.PathKubeProxy) },
+			func(t *testing.T, r *rig) { r.unlock(t) },
+			contract.ReasonFileFailed,
+		},
 		"a full disk": {
 			func(_ *testing.T, r *rig) { r.SetDiskFree(0) },
 			func(_ *testing.T, r *rig) { r.SetDiskFree(1 << 30) },
@@ -110,8 +115,15 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				holds(t, r)
+				r.write(t, contract.DirStore+`\`+digestOf("MZ proxy 2"), "MZ proxy 2")
 				c.spoil(t, r)
-				two := r.publish(t, another("two"))
+				next := another("two")
+				for i, f := range next.Files {
+					if f.Path == contract.PathKubeProxy {
+						next.Files[i].Digest, next.Files[i].Size = digestOf("MZ proxy 2"), int64(len("MZ proxy 2"))
+					}
+				}
+				two := r.publish(t, next)
 				r.annotate(t, contract.DesiredVersionAnnotation, two)
 				pass(4 * time.Minute)
 				r.says(t, one(), c.reason)
