@@ -111,6 +111,7 @@ func newStage(t *testing.T) *stage {
 	s := &stage{t: t, lab: lab, admin: admin}
 	s.create(
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigNamespace}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.ConfigNamespace}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineAPINamespace}},
 	)
 	root, err := cluster.ModuleRoot()
