@@ -64,8 +64,21 @@ func FaultNames() []string {
 	return names
 }
 
-// Break gives a host a fault. FaultHostKey shows in its Entry, and FaultHostname must be given to the machine when it is made.
+// OfMachines says whether only a simulated machine can have this fault; every SSH server can have the others.
+func (f Fault) OfMachines() bool {
+	switch f {
+	case FaultBuild, FaultDisk, FaultClock, FaultPort, FaultHostname:
+		return true
+	default:
+		return false
+	}
+}
+
+// Break gives a host a fault that it can have. FaultHostKey shows in its Entry, and FaultHostname must be given to the machine when it is made.
 func (h *Host) Break(fault Fault) {
+	if h.Machine == nil && fault.OfMachines() {
+		return
+	}
 	h.Fault = fault
 	switch fault {
 	case FaultAuth:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -27,6 +28,8 @@ type Options struct {
 	Bandwidth int64
 	// Faults, one for each of the first hosts, in order.
 	Faults []Fault
+	// Computer makes what a host is made of instead of a simulated machine: with the host name and the address that it is given. May be nil.
+	Computer func(ctx context.Context, hostname string, address netip.Addr) (Computer, error)
 	// Edit changes the options of host i, from 0, before it is made. May be nil.
 	Edit func(i int, options *sim.Options)
 	// Finish changes a host last of all, when its address is known. May be nil.
@@ -71,11 +74,25 @@ func start(ctx context.Context, options Options, i int, pool *Pool) (*Host, erro
 	if err != nil {
 		return nil, err
 	}
-	host, err := Boot(ctx, options.host(i, lease))
+	host, err := boot(ctx, options, options.host(i, lease))
 	if err != nil {
 		return nil, errors.Join(err, lease.Release())
 	}
 	return host, nil
+}
+
+// boot makes the computer, if the hosts are made of any, lets the key in, and boots.
+func boot(ctx context.Context, options Options, host HostOptions) (_ *Host, err error) {
+	if options.Computer == nil {
+		return Boot(ctx, host)
+	}
+	if host.Computer, err = options.Computer(ctx, host.Machine.Hostname, host.Machine.Address); err != nil {
+		return nil, err
+	}
+	if err = sshd.Authorize(host.Computer.Files(), options.AuthorizedKey); err != nil {
+		return nil, errors.Join(err, host.Computer.Close())
+	}
+	return Boot(ctx, host)
 }
 
 // host describes host i, from 0.

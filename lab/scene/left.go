@@ -1,6 +1,8 @@
 package scene
 
 import (
+	"context"
+
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/sim"
 	"github.com/windows-nodes/wmco/lab/fleet"
@@ -8,5 +10,9 @@ import (
 
 // Left lists what is different on a host from when it was made, beside the logs that we promise to keep.
 func Left(host *fleet.Host) []string {
-	return sim.Diff(host.Before, host.Machine.Snapshot(), contract.DirLog)
+	now, err := host.Snapshot(context.Background())
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return sim.Diff(host.Before, now, contract.DirLog)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -41,6 +42,9 @@ type Options struct {
 	Cloud cloud.Options
 	// Hosts are the simulated hosts to start with; AuthorizedKey and Programs are filled in.
 	Hosts fleet.Options
+	// Computer makes what hosts are made of instead of simulated machines. reach are servers of this machine that programs on it must reach, under
+	// the same address. May be nil.
+	Computer func(ctx context.Context, hostname string, address netip.Addr, reach []netip.AddrPort) (fleet.Computer, error)
 	// Settings is the WindowsMachineConfig's spec to begin with; nil creates none.
 	Settings *v1alpha1.WindowsMachineConfigSpec
 	// NoKey leaves the secret with the private key out.
@@ -144,7 +148,10 @@ func (s *Scene) startHosts(ctx context.Context) (err error) {
 		options.Programs = Programs(payloadVersion)
 	}
 	options.Finish = s.place
-	s.say(fmt.Sprintf("starting %d simulated Windows hosts", options.Count))
+	if err = s.useComputers(&options); err != nil {
+		return err
+	}
+	s.say(fmt.Sprintf("starting %d Windows hosts", options.Count))
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.cancel = cancel
 	if s.Fleet, err = fleet.Start(running, options); err != nil {

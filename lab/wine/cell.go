@@ -91,7 +91,7 @@ func (t *Template) openCell(ctx context.Context, prefix, hostname string, addres
 		if err := writeNames(prefix, hostname, address.Addr()); err != nil {
 			return nil, err
 		}
-		gateway := address.Masked().Addr().Next()
+		gateway := gatewayOf(address)
 		c.first = exec.Command("sh", "-c", isolatedScript, "cell", hostname, address.String(), gateway.String()) //nolint:noctx // the same
 		c.first.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
 	}

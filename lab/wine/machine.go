@@ -22,8 +22,14 @@ const (
 	Home = `C:\users\` + User
 )
 
-// addressBits is the size of a host's network.
-const addressBits = 24
+// addressBits is the size of a host's network. Its gateway, which does not exist, has the last address but one, which no host has.
+const addressBits = 16
+
+func gatewayOf(network netip.Prefix) netip.Addr {
+	b := network.Masked().Addr().As4()
+	b[2], b[3] = 255, 254
+	return netip.AddrFrom4(b)
+}
 
 // HostOptions say what host to make.
 type HostOptions struct {
@@ -204,6 +210,9 @@ func (m *Machine) session() *session {
 
 // Boots counts how often the host was booted, and how many of these boots failed and were tried again.
 func (m *Machine) Boots() (tried, failed int) { return int(m.boots.Load()), int(m.failed.Load()) }
+
+// User is the host's administrator.
+func (m *Machine) User() string { return User }
 
 // Windows is the OS interface of the host that is on. It is good until the host goes down.
 func (m *Machine) Windows() (*remote.Host, error) {

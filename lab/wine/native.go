@@ -18,16 +18,16 @@ var sources embed.FS
 
 // native is one file of system32 that is compiled from C.
 type native struct {
-	source, file string
-	flags        []string
+	file           string
+	sources, flags []string
 }
 
 func natives() []native {
 	return []native{
-		{"bcryptprimitives.c", "bcryptprimitives.dll", []string{"-shared", "-ladvapi32"}},
-		{"hns.c", "computenetwork.dll", []string{"-shared", "-lole32"}},
-		{"hns.c", "vmcompute.dll", []string{"-shared", "-lole32"}},
-		{"powershell.c", `WindowsPowerShell/v1.0/powershell.exe`, nil},
+		{"bcryptprimitives.dll", []string{"bcryptprimitives.c", "mend.c"}, []string{"-shared", "-ladvapi32"}},
+		{"computenetwork.dll", []string{"hns.c"}, []string{"-shared", "-lole32"}},
+		{"vmcompute.dll", []string{"hns.c"}, []string{"-shared", "-lole32"}},
+		{"WindowsPowerShell/v1.0/powershell.exe", []string{"powershell.c"}, nil},
 	}
 }
 
@@ -38,15 +38,11 @@ func (t tools) compile(ctx context.Context, system32 string) error {
 		return fmt.Errorf("making a directory for C sources: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(scratch) }()
+	if err = writeSources(scratch); err != nil {
+		return err
+	}
 	for _, n := range natives() {
-		content, err := sources.ReadFile("native/" + n.source)
-		if err != nil {
-			return fmt.Errorf("reading %s: %w", n.source, err)
-		}
-		source, target := filepath.Join(scratch, n.source), filepath.Join(system32, n.file)
-		if err = os.WriteFile(source, content, 0o600); err != nil {
-			return fmt.Errorf("writing %s: %w", n.source, err)
-		}
+		target := filepath.Join(system32, n.file)
 		if err = os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 			return fmt.Errorf("making the directory of %s: %w", n.file, err)
 		}
@@ -54,9 +50,28 @@ func (t tools) compile(ctx context.Context, system32 string) error {
 		if err = os.Remove(target); err != nil && !os.IsNotExist(err) {
 			return fmt.Errorf("replacing %s: %w", n.file, err)
 		}
-		arguments := append([]string{"-O2", "-Wall", "-Werror", "-s", "-o", target, source}, n.flags...)
-		if output, err := exec.CommandContext(ctx, t.compiler, arguments...).CombinedOutput(); err != nil {
-			return fmt.Errorf("compiling %s: %w: %s", n.source, err, output)
+		arguments := append([]string{"-O2", "-Wall", "-Werror", "-s", "-o", target}, n.sources...)
+		cmd := exec.CommandContext(ctx, t.compiler, append(arguments, n.flags...)...)
+		cmd.Dir = scratch
+		if output, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("compiling %s: %w: %s", n.file, err, output)
+		}
+	}
+	return nil
+}
+
+func writeSources(dir string) error {
+	files, err := sources.ReadDir("native")
+	if err != nil {
+		return fmt.Errorf("listing C sources: %w", err)
+	}
+	for _, f := range files {
+		content, err := sources.ReadFile("native/" + f.Name())
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", f.Name(), err)
+		}
+		if err = os.WriteFile(filepath.Join(dir, f.Name()), content, 0o600); err != nil {
+			return fmt.Errorf("writing %s: %w", f.Name(), err)
 		}
 	}
 	return nil

@@ -102,11 +102,14 @@ func (t *Template) key(ctx context.Context) (string, error) {
 		fmt.Fprintf(hash, "%s\n", output)
 	}
 	for _, n := range natives() {
-		content, err := sources.ReadFile("native/" + n.source)
-		if err != nil {
-			return "", fmt.Errorf("reading %s: %w", n.source, err)
+		fmt.Fprintf(hash, "%v\n", n)
+		for _, source := range n.sources {
+			content, err := sources.ReadFile("native/" + source)
+			if err != nil {
+				return "", fmt.Errorf("reading %s: %w", source, err)
+			}
+			fmt.Fprintf(hash, "%d\n%s", len(content), content)
 		}
-		fmt.Fprintf(hash, "%s %v %d\n%s", n.file, n.flags, len(content), content)
 	}
 	fmt.Fprintf(hash, "%s\n%s", templateRecipe, settings)
 	return "template-" + hex.EncodeToString(hash.Sum(nil))[:16], nil

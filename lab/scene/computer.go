@@ -1,0 +1,29 @@
+package scene
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"net/url"
+
+	"github.com/windows-nodes/wmco/lab/fleet"
+)
+
+// useComputers lets the fleet make its hosts as the scene's options say. What runs on them has to reach the API server.
+func (s *Scene) useComputers(options *fleet.Options) error {
+	if s.options.Computer == nil {
+		return nil
+	}
+	server, err := url.Parse(s.Cluster.URL)
+	if err != nil {
+		return fmt.Errorf("reading the API server's address: %w", err)
+	}
+	address, err := netip.ParseAddrPort(server.Host)
+	if err != nil {
+		return fmt.Errorf("reading the API server's address: %w", err)
+	}
+	options.Computer = func(ctx context.Context, hostname string, at netip.Addr) (fleet.Computer, error) {
+		return s.options.Computer(ctx, hostname, at, []netip.AddrPort{address})
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+//go:build linux
+
+package wine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/lab/cluster"
+)
+
+// realParts are the programs that hosts run as customers' hosts do.
+func realParts() []string {
+	return []string{payload.NameDaemon, payload.NameKubeLogRunner, payload.NameContainerd}
+}
+
+// playedParts are stand-ins that hosts run. The others lie on a host and are run by containers only, of which there are none.
+func playedParts() []string {
+	return []string{payload.NameKubelet, payload.NameKubeProxy, payload.NameHybridOverlay, payload.NameWindowsExporter, payload.NameCSIProxy}
+}
+
+// Part is what one program of a payload is.
+type Part struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Source  string `json:"source"`
+	// Kind says what it is.
+	Kind Kind `json:"kind"`
+}
+
+// Kind says what a program is.
+type Kind string
+
+// Kinds of programs.
+const (
+	KindReal    Kind = "real"
+	KindStandin Kind = "stand-in"
+	KindNever   Kind = "stand-in, never run"
+)
+
+// standinVersion is what the stand-ins say that they are.
+const standinVersion = "v1.36.3"
+
+// WritePayload fills a directory with a payload for Wine hosts: the real daemon, containerd and kube-log-runner, cross-built as customers get them, and
+// Windows programs that stand in for the rest. version is the daemon's and the payload's.
+func WritePayload(ctx context.Context, dir, version string, progress io.Writer) (parts []Part, err error) {
+	root, err := cluster.ModuleRoot()
+	if err != nil {
+		return nil, fmt.Errorf("finding the sources: %w", err)
+	}
+	supplied, err := os.MkdirTemp("", "wmco-wine-")
+	if err != nil {
+		return nil, fmt.Errorf("making a directory for stand-ins: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(supplied)) }()
+	standin := filepath.Join(supplied, "standin")
+	if err = Build(ctx, Program{Package: "./lab/wine/standin"}, standin); err != nil {
+		return nil, err
+	}
+	for _, part := range payload.Parts() {
+		if slices.Contains(realParts(), part.Name) {
+			continue
+		}
+		path := filepath.Join(supplied, part.Name)
+		if err = errors.Join(os.Link(standin, path), os.WriteFile(path+".version", []byte(standinVersion), 0o600)); err != nil {
+			return nil, fmt.Errorf("supplying %s: %w", part.Name, err)
+		}
+	}
+	cmd := exec.CommandContext(ctx, "go", "run", "./cmd/payload", "--out", dir, "--supplied", supplied, "--version", version)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = root, progress, progress
+	group(cmd)
+	if err = cmd.Run(); err != nil {
+		return nil, fmt.Errorf("building the payload: %w", err)
+	}
+	return describeParts(dir)
+}
+
+// describeParts says what is in a payload that WritePayload made.
+func describeParts(dir string) ([]Part, error) {
+	made, err := payload.OpenDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading the payload: %w", err)
+	}
+	var parts []Part
+	for _, f := range made.Manifest().Files {
+		part := Part{Name: f.Name, Version: f.Version, Source: f.Source, Kind: KindNever}
+		switch {
+		case slices.Contains(realParts(), f.Name):
+			part.Kind = KindReal
+		case slices.Contains(playedParts(), f.Name):
+			part.Kind, part.Source = KindStandin, "lab/wine/standin"
+		}
+		parts = append(parts, part)
+	}
+	return parts, nil
+}
