@@ -49,9 +49,8 @@ func (p *pull) blob(w http.ResponseWriter, request *http.Request) error {
 	if held != nil {
 		answer.close()
 		f.head(w, http.StatusOK)
-		n, _ := w.Write(held)
-		p.resolver.book.served(at.Host, 1, int64(n))
-		return nil
+		p.resolver.book.served(at.Host, 1, int64(len(held)))
+		return write(w, held)
 	}
 	return f.run(ctx, cancel, w, answer, at)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// liars remembers who gave wrong bytes for a digest. It is not asked for that digest for a while, so that the next attempt of containerd does not end as the
-// first one did. When several had a hand in wrong bytes, each is only a suspect. Whoever gave wrong bytes for one digest is a suspect for all others of
+// liars remembers who gave wrong bytes for a digest. For a while it is asked for that digest when nobody else is left, so that the next attempt of containerd
+// does not end as the first one did. When several had a hand in wrong bytes, each is only a suspect. Whoever gave wrong bytes for one digest is a suspect for all others of
 // that repository too: what of a large layer is wrong shows at its end only, and then containerd has most of it. Suspects are asked after all others.
 type liars struct{ known *memory[lie, guilt] }
 

@@ -70,6 +70,14 @@ func (l *lineage) size(t target) int64 {
 	return found.size
 }
 
+// doubt forgets the size. What a manifest says about something else is no more than that: a wrong one must not keep the next attempt from what all places have.
+func (l *lineage) doubt(t target) {
+	at := place{t.registry, t.repository, t.digest}
+	if found, ok := l.known.get(at); ok && found.size > 0 {
+		l.known.change(at, lineageLife, func(old kin) kin { old.size = 0; return old })
+	}
+}
+
 // begin notes that a pull of this kind begins with a digest.
 func (l *lineage) begin(t target, d digest, kind contract.PullKind) {
 	l.known.change(place{t.registry, t.repository, d}, lineageLife, func(old kin) kin { return kin{kind: kind, size: old.size} })

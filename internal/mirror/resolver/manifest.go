@@ -52,12 +52,12 @@ func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 	h.Set("Docker-Content-Digest", string(f.digest))
 	h.Set("ETag", strconv.Quote(string(f.digest)))
 	w.WriteHeader(http.StatusOK)
-	n := 0
-	if p.method == http.MethodGet {
-		n, _ = w.Write(f.content)
+	if p.method == http.MethodHead {
+		p.resolver.book.served(at.Host, 1, 0)
+		return nil
 	}
-	p.resolver.book.served(at.Host, 1, int64(n))
-	return nil
+	p.resolver.book.served(at.Host, 1, f.size)
+	return write(w, f.content)
 }
 
 // headed takes a HEAD at its word, if it says everything that containerd wants to hear; else it reads the manifest.

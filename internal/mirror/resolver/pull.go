@@ -30,7 +30,8 @@ type pull struct {
 // line is the order in which places are asked.
 type line struct {
 	now   []mirror.Pull
-	later []mirror.Pull // who failed in a way that may pass, or was not asked because it is dead; asked when nobody else is left
+	later []mirror.Pull // who failed in a way that may pass, or was not asked because it is dead or a suspect; asked when nobody else is left
+	last  []mirror.Pull // who gave wrong bytes for this very digest; asked when not even one of those is left, as the trouble may have been on the way
 }
 
 // setbacks bounds how often one request starts over in the middle of its bytes.
@@ -120,7 +121,7 @@ func (p *pull) next(ctx context.Context, method string, s span, check func(mirro
 			p.state.health.well(at.Host)
 			return answer, at, nil
 		}
-		p.failed(ctx, at, err, began)
+		p.failed(at, faultOf(ctx, err), p.resolver.options.Now().Sub(began), patience)
 	}
 }
 
@@ -143,6 +144,7 @@ func (p *pull) turn() (at mirror.Pull, patience time.Duration, ok bool) {
 		switch p.resolver.liars.guilt(at, p.target.digest) {
 		case proven:
 			p.note(at, faultf(ReasonWrongContent, "a short while ago"), 0)
+			p.line.last = append(p.line.last, at)
 			continue
 		case suspect:
 			if len(p.line.now) > 0 { // else it is next in any case
@@ -155,28 +157,28 @@ func (p *pull) turn() (at mirror.Pull, patience time.Duration, ok bool) {
 			p.line.later = append(p.line.later, at)
 			continue
 		}
-		if len(p.line.now)+len(p.line.later) == 0 {
+		if len(p.line.now)+len(p.line.later)+len(p.line.last) == 0 {
 			return at, p.resolver.options.Patience, true
 		}
 		return at, p.resolver.options.FirstByte, true
 	}
-	if len(p.line.later) == 0 {
-		return mirror.Pull{}, 0, false
+	for _, rest := range []*[]mirror.Pull{&p.line.later, &p.line.last} {
+		if len(*rest) > 0 {
+			at, *rest = (*rest)[0], (*rest)[1:]
+			return at, p.resolver.options.Patience, true
+		}
 	}
-	at, p.line.later = p.line.later[0], p.line.later[1:]
-	return at, p.resolver.options.Patience, true
+	return mirror.Pull{}, 0, false
 }
 
 // failed notes why a place was passed over, and whether it is worth another try.
-func (p *pull) failed(ctx context.Context, at mirror.Pull, err error, began time.Time) {
-	f := faultOf(ctx, err)
-	took := p.resolver.options.Now().Sub(began)
+func (p *pull) failed(at mirror.Pull, f *fault, took, patience time.Duration) {
 	if f.isDeath() {
 		p.state.health.failed(at.Host, f.reason)
 	} else {
 		p.state.health.well(at.Host)
 	}
-	if f.reason == ReasonSlow && took < p.resolver.options.Patience || f.reason == ReasonBrokenOff && p.setbacks() == 0 {
+	if f.reason == ReasonSlow && patience < p.resolver.options.Patience || f.reason == ReasonBrokenOff && p.setbacks() == 0 {
 		p.line.later = append(p.line.later, at)
 	}
 	p.note(at, f, took)

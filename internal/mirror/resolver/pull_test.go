@@ -374,6 +374,40 @@ func TestASizeThatTheManifestNamesTellsALiarFromTheStart(t *testing.T) {
 	}
 }
 
+func TestAManifestThatNamesAWrongSizeDoesNotLockALayerForGood(t *testing.T) {
+	t.Parallel()
+	m := newImage(4, 5<<20)
+	u := newUpstream(t, m)
+	wrong := fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":"c","digest":%q,"size":1},"layers":[{"mediaType":"l","digest":%q,"size":2}]}`,
+		manifestType, digestOf(m.config), digestOf(m.layer))
+	u.manifests[digestOf(wrong)] = wrong
+	g := newRig(t, calm(), config(t, source+" digest "+u.host+"/m never"))
+	if a := g.ask(t, http.MethodGet, source, "a/manifests/"+digestOf(wrong)); !a.isRight(wrong) {
+		t.Fatal(a)
+	}
+	if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); a.status != http.StatusBadGateway || !strings.Contains(string(a.content), "it has 5242880 bytes instead of 2") {
+		t.Fatal(a)
+	}
+	if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
+		t.Fatal(a)
+	}
+}
+
+func TestWhoGaveWrongBytesIsAskedAgainWhenNobodyElseIsLeft(t *testing.T) {
+	t.Parallel()
+	m := newImage(4, 5<<20)
+	u := newUpstream(t, m)
+	u.failing(changed(u))
+	g := newRig(t, calm(), config(t, source+" digest "+u.host+"/m never"))
+	if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); a.err == nil {
+		t.Fatal(a)
+	}
+	u.failing(nil)
+	if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
+		t.Fatal(a)
+	}
+}
+
 func TestChunkedAnswersAreRight(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{0, 1, 1000, 256 << 10, 1<<20 + 1, 3 << 20} {

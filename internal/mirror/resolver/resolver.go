@@ -202,6 +202,7 @@ func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 }
 
 func (r *Resolver) serve(w http.ResponseWriter, request *http.Request, p *pull) {
+	defer lift(w)
 	var err error
 	if p.target.endpoint == manifests {
 		err = p.manifest(w, request)
@@ -247,6 +248,7 @@ func (p *pull) close(ctx context.Context, w http.ResponseWriter, err error) {
 		panic(http.ErrAbortHandler) // ends the answer so that the client knows that it is not complete
 	default:
 		log.Info("pull failed")
+		p.resolver.lineage.doubt(p.target)
 		refuseNowhere(w, p.target, report)
 	}
 }

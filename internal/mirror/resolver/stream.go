@@ -129,31 +129,37 @@ func (s *stream) finish(ctx context.Context, w http.ResponseWriter, held []byte,
 		}
 		return errBroken
 	}
-	if _, err := w.Write(held); err != nil {
-		return errUnread
-	}
-	return nil
+	return write(w, held)
 }
 
 // clientStall is how long containerd may leave bytes unread. It writes them to disk, which can be busy.
 const clientStall = 5 * time.Minute
 
+// write gives bytes to the client, which has a time to take them. It says errUnread if it does not.
+func write(w http.ResponseWriter, content []byte) error {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(clientStall)) // a writer of a test can't
+	if _, err := w.Write(content); err != nil {
+		return errUnread
+	}
+	return nil
+}
+
+// lift takes the limit back, as the connection lives on.
+func lift(w http.ResponseWriter) { _ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) }
+
 // write passes chunks on as they come, and holds back the last one.
 func (s *stream) write(w http.ResponseWriter) (sent int64, held []byte, err error) {
-	control := http.NewResponseController(w)
-	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // the connection lives on
 	position := s.flow.part.first
 	pass := func(c *chunk) error {
-		_ = control.SetWriteDeadline(time.Now().Add(clientStall)) // not every writer can
-		n, err := w.Write(c.bytes)
+		err := write(w, c.bytes)
 		if err == nil && sent == 0 {
-			err = control.Flush() // the first bytes should not wait for more
+			_ = http.NewResponseController(w).Flush() // the first bytes should not wait for more
 		}
-		if sent += int64(n); err != nil {
-			return errUnread
+		if err == nil {
+			sent += int64(len(c.bytes))
+			s.recycle(c)
 		}
-		s.recycle(c)
-		return nil
+		return err
 	}
 	var last *chunk
 	for c := range s.full {
