@@ -230,6 +230,21 @@ func TestWhoeverKeepsChangingThingsIsReported(t *testing.T) {
 	}
 }
 
+func TestWhatIsWantedAgainAndAgainIsNoFight(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k, before := h.keeper(), h.book.Manifest
+	with := before
+	with.Files = append(slices.Clone(before.Files), contract.File{Path: `C:\k\x.conf`, Content: "right"})
+	with.EnvironmentVars = map[string]string{"HTTP_PROXY": "http://p:1"}
+	for n := range 10 {
+		h.book.Manifest = []contract.Manifest{with, before}[n%2]
+		if r := h.pass(t, k); !r.Holds() {
+			t.Fatalf("pass %d: %v", n, r.Problem())
+		}
+	}
+}
+
 func TestAFullDiskHasItsReason(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

@@ -3,7 +3,9 @@ package keep
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/agent/plan"
@@ -50,6 +52,9 @@ func (r *repeats) took(step plan.Step) {
 		return
 	}
 	about := subject{step.Kind, step.Name}
+	maps.DeleteFunc(r.of, func(other subject, _ *fight) bool { // it was we who undid it, because something else is wanted now
+		return strings.EqualFold(other.name, step.Name) && slices.Contains(undoes(step.Kind), other.kind)
+	})
 	f := r.of[about]
 	if f == nil || f.want != step.Want {
 		f = &fight{want: step.Want}
@@ -59,6 +64,29 @@ func (r *repeats) took(step plan.Step) {
 	if f.on() {
 		f.pause = min(max(2*f.pause, firstPause), lastPause)
 	}
+}
+
+// undoes are the kinds of steps that a kind undoes.
+func undoes(kind plan.Kind) []plan.Kind {
+	switch kind {
+	case plan.AddRoot:
+		return []plan.Kind{plan.RemoveRoot}
+	case plan.RemoveRoot:
+		return []plan.Kind{plan.AddRoot}
+	case plan.WriteFile:
+		return []plan.Kind{plan.RemoveFile}
+	case plan.RemoveFile:
+		return []plan.Kind{plan.WriteFile}
+	case plan.SetVariable:
+		return []plan.Kind{plan.UnsetVariable, plan.PutBack}
+	case plan.UnsetVariable, plan.PutBack:
+		return []plan.Kind{plan.SetVariable}
+	case plan.SetService:
+		return []plan.Kind{plan.RemoveService}
+	case plan.RemoveService:
+		return []plan.Kind{plan.SetService}
+	}
+	return nil
 }
 
 // held says whether a step is to be left for now.
