@@ -39,7 +39,7 @@ func (p Proxy) variables() map[string]string {
 }
 
 // environment sorts the variables that nodes get into those that everybody may know and those that hold a password. A variable that can't be used keeps
-// the value that it had before.
+// the value that it had before. Exceptions from a proxy are of no use without one, and setting them would restart every service.
 func environment(p Proxy, before Desired) (public, secret map[string]string, rejected []*contract.Problem) {
 	variables := p.variables()
 	had := contract.Environment(before.Manifest, before.Confidential)
@@ -57,6 +57,9 @@ func environment(p Proxy, before Desired) (public, secret map[string]string, rej
 		} else {
 			public[name] = value
 		}
+	}
+	if len(secret) == 0 && public[variableHTTPProxy]+public[variableHTTPSProxy] == "" {
+		delete(public, variableNoProxy)
 	}
 	return public, secret, rejected
 }
