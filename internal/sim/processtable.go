@@ -67,13 +67,15 @@ func (t *processTable) all() []*process {
 type ProcessInfo struct {
 	PID, Parent      uint32
 	Exe, CommandLine string
+	// Environment is what the process was given when it was started. Windows shows it to administrators only.
+	Environment map[string]string
 }
 
 // Processes lists what runs now, by PID.
 func (m *Machine) Processes() []ProcessInfo {
 	var infos []ProcessInfo
 	for _, p := range m.processes.all() {
-		infos = append(infos, ProcessInfo{PID: p.pid, Parent: p.parent, Exe: p.exe, CommandLine: p.commandLine})
+		infos = append(infos, ProcessInfo{PID: p.pid, Parent: p.parent, Exe: p.exe, CommandLine: p.commandLine, Environment: maps.Clone(p.environment)})
 	}
 	return infos
 }

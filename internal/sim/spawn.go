@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -19,6 +20,7 @@ type process struct {
 	pid, parent uint32
 	exe         string
 	commandLine string
+	environment map[string]string
 	owner       owner
 	// stop asks the program to end; its cause says why.
 	stop context.CancelCauseFunc
@@ -71,7 +73,7 @@ func (m *Machine) start(ctx context.Context, l launch) (*process, error) {
 		return nil, err
 	}
 	p := &process{
-		exe: exe, commandLine: l.commandLine, release: release, service: l.service,
+		exe: exe, commandLine: l.commandLine, environment: m.processEnvironment(l.environment), release: release, service: l.service,
 		gone: make(chan struct{}), dead: make(chan struct{}),
 	}
 	if l.parent != nil {
@@ -141,7 +143,7 @@ func (p *process) stay(d time.Duration, down <-chan struct{}) {
 
 func (m *Machine) view(p *process, l launch) *Process {
 	view := &Process{
-		PID: p.pid, Args: l.argv, Env: m.processEnvironment(l.environment), Dir: l.dir, Host: m.hostFor(p), Machine: m,
+		PID: p.pid, Args: l.argv, Env: maps.Clone(p.environment), Dir: l.dir, Host: m.hostFor(p), Machine: m,
 		Stdin: l.stdin, Stdout: l.stdout, Stderr: l.stderr, Running: l.running, process: p, launch: l,
 		Listen: func(port int) (func(), error) { return m.ports.listen(port, baseName(p.exe), p) },
 		AppendTo: func(path string) (io.WriteCloser, error) {
