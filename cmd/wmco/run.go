@@ -170,7 +170,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: o.namespace, Platform: facts.Platform},
 		}, gate, desired.Changed()),
 		machine.Setup(mgr, machine.Options{
-			Namespace: o.namespace, Platform: platform, Changed: desired.Changed(), View: machines, Gate: gate, Patience: o.patience,
+			Namespace: o.namespace, Platform: platform, Changed: desired.Changed(), View: machines, Gate: gate, Patience: o.patience, UserData: userData.Holds,
 			Keys: keys, LiveKeys: instance.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true, Parse: parse},
 		}),
 	)

@@ -65,8 +65,11 @@ func TestA17_UserDataIsWrittenKeptAndFollowsTheKey(t *testing.T) {
 		})
 	}
 
+	s.holds(first, true)
 	s.key(second)
 	s.eventually(machineAPI, script, "the second key", authorizes(second))
+	s.holds(second, true)
+	s.holds(first, false)
 	last := s.eventually(clusterAPI, script, "the second key", authorizes(second))
 	s.key("not a key")
 	s.stays(clusterAPI, last)
@@ -80,6 +83,12 @@ func TestA17_UserDataIsWrittenKeptAndFollowsTheKey(t *testing.T) {
 	s.start()
 	s.eventually(machineAPI, script, "what changed while the operator was away", authorizes(first))
 	s.usedItsRights()
+}
+
+// holds waits until the state says whether Machines are made with a key.
+func (s *stage) holds(line string, want bool) {
+	s.t.Helper()
+	s.until("the state to know which key Machines are made with", func() bool { return s.state.Holds("hash-of-"+line[len(line)-8:]) == want })
 }
 
 // stays says that a secret is the very same for as long as the controller would have needed to change it; nil that it is not there.
@@ -126,7 +135,8 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 		change(secret)
 		return secret
 	}
-	s.key(newLine(t))
+	line := newLine(t)
+	s.key(line)
 	s.create(mine(func(secret *corev1.Secret) { secret.Labels = map[string]string{contract.ManagedByLabel: "Helm"} }))
 	s.start()
 	for name, change := range map[string]func(secret *corev1.Secret){
@@ -147,6 +157,7 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 				s.remove(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: machineAPI, Name: script}})
 			}
 			s.problems(contract.ReasonUserDataForeign)
+			s.holds(line, false)
 			if secret, err := s.read(machineAPI, script); err != nil || string(secret.Data[contract.UserDataField]) != "mine" {
 				t.Errorf("it was overwritten: %v", err)
 			}

@@ -97,6 +97,13 @@ func (r *reconciler) publish(ctx context.Context, want wanted, shared *hostKey, 
 			logf.FromContext(ctx).V(1).Info("no user data is needed in a namespace that is not there", "namespace", namespace)
 			result.RequeueAfter = min(result.RequeueAfter, r.recheck)
 		}
+		if namespace == contract.MachineAPINamespace {
+			held := want.publicKeyHash
+			if !found.holds {
+				held = ""
+			}
+			r.state.hold(held)
+		}
 		if namespace == contract.MachineAPINamespace && shared != nil && !found.later {
 			if err = r.mark(ctx, shared, found.holds); err != nil {
 				return ctrl.Result{}, err

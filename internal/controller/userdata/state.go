@@ -15,7 +15,9 @@ import (
 type State struct {
 	mu       sync.Mutex
 	problems []*contract.Problem
-	changed  chan event.GenericEvent
+	// held is the hash of the public key that Machines are made with; empty while nobody knows.
+	held    string
+	changed chan event.GenericEvent
 }
 
 func newState() *State { return &State{changed: make(chan event.GenericEvent, 1)} }
@@ -25,6 +27,20 @@ func (s *State) Problems() []*contract.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.problems)
+}
+
+// Holds says whether Machines of the Machine API that are made now authorise a key, by its hash. While somebody else's user data is there, or none, it
+// is no.
+func (s *State) Holds(publicKeyHash string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return publicKeyHash != "" && s.held == publicKeyHash
+}
+
+func (s *State) hold(publicKeyHash string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = publicKeyHash
 }
 
 // Changed delivers when Problems answers otherwise than before. It is for one reader.
