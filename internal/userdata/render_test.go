@@ -152,3 +152,24 @@ func TestNoPasswordNoSecretNoMetadataServiceIsInAnyScript(t *testing.T) {
 		}
 	}
 }
+
+// FuzzRender gives whatever for a public key: it is refused, or nothing of it but type and base64 comes into the script.
+func FuzzRender(f *testing.F) {
+	for _, seed := range []string{publicKey, publicKey + "\r\n", " " + publicKey, publicKey + " '", "'; exit; '", "ssh-rsa AAAA", "ssh-ed25519 ''", "@cert-authority " + publicKey} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		text, err := userdata.Render(userdata.Input{Platform: blueprint.PlatformAWS, PublicKey: line})
+		if err != nil {
+			return
+		}
+		for _, complaint := range lint(unwrapped(text)) {
+			t.Errorf("%q: %s", line, complaint)
+		}
+		_, rest, _ := strings.Cut(text, "\n$publicKey = '")
+		key, _, _ := strings.Cut(rest, "'\n")
+		if parsed, comment, _, _, err := ssh.ParseAuthorizedKey([]byte(key)); err != nil || comment != "" || strings.TrimSpace(string(ssh.MarshalAuthorizedKey(parsed))) != key {
+			t.Errorf("%q came into the script as %q", line, key)
+		}
+	})
+}

@@ -200,3 +200,24 @@ func TestAnAnnouncementIsReadWithoutTrust(t *testing.T) {
 		})
 	}
 }
+
+// FuzzAnnouncement feeds what a hostile host may announce: no panic, no more keys than are looked at, none twice.
+func FuzzAnnouncement(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(ssh.Marshal(struct{ Text []byte }{newHostKey(f).PublicKey().Marshal()}))
+	f.Add([]byte{0, 0, 0, 3, 'a', 'b', 'c', 0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		keys := (&announcement{payload: payload}).keys()
+		seen := map[string]bool{}
+		for _, key := range keys {
+			if line := authorizedLine(key); seen[line] {
+				t.Errorf("%s twice", line)
+			} else {
+				seen[line] = true
+			}
+		}
+		if len(keys) > maxHostKeys {
+			t.Errorf("%d keys", len(keys))
+		}
+	})
+}
