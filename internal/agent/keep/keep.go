@@ -229,7 +229,7 @@ func asProblem(reason contract.Reason, err error) *contract.Problem {
 // a second.
 const Proof = 2 * time.Second
 
-// Ended names the services of the last pass that we started since a point in time and that have ended since.
+// Ended names the services of the last pass that we started since a point in time, by the host's clock, and that have ended since.
 func (k *Keeper) Ended(ctx context.Context, since time.Time) (names []string) {
 	for _, s := range k.last.Services {
 		known := k.lives.of[s.Name]

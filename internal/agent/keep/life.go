@@ -76,8 +76,11 @@ func (l *lives) stopped(name string) {
 // held says whether a service that does not stay up is to be left alone for now. With other inputs it is worth a try at once.
 func (l *lives) held(name, with string) bool {
 	known := l.of[name]
-	return known != nil && known.with == with && l.now().Before(known.started.Add(known.rest))
+	return known != nil && known.with == with && within(l.now().Sub(known.started), known.rest)
 }
+
+// within says whether time that has passed lies within a pause. A clock that was set back ends every pause.
+func within(passed, pause time.Duration) bool { return passed >= 0 && passed < pause }
 
 func (l *lives) is(name string, up bool, pid uint32) {
 	if l.of[name] == nil {

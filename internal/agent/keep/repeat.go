@@ -92,7 +92,7 @@ func undoes(kind plan.Kind) []plan.Kind {
 // held says whether a step is to be left for now.
 func (r *repeats) held(step plan.Step) bool {
 	f := r.of[subject{step.Kind, step.Name}]
-	return f != nil && f.want == step.Want && f.on() && r.now().Before(f.times[len(f.times)-1].Add(f.pause))
+	return f != nil && f.want == step.Want && f.on() && within(r.now().Sub(f.times[len(f.times)-1]), f.pause)
 }
 
 // problems names what somebody else keeps changing.

@@ -69,7 +69,7 @@ func (t *Tender) try(ctx context.Context, node *unstructured.Unstructured, w *wi
 func (t *Tender) attempt(ctx context.Context, node *unstructured.Unstructured, thorough bool) keep.Report {
 	t.attempting = false
 	t.remember(ctx, node)
-	t.began = t.Clock.Now()
+	t.began = t.Host.System.Now() // the clock by which the keeper notes starts
 	report := t.keeper.Pass(ctx, t.request(node, thorough, t.Book.Before != nil))
 	if ctx.Err() != nil {
 		t.attempting = true

@@ -86,6 +86,11 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 			func(_ *testing.T, r *rig) { r.touchy.Store(false) },
 			contract.ReasonServiceFailed,
 		},
+		"a service that ends right after it has started, on a host whose clock is wrong": {
+			func(_ *testing.T, r *rig) { r.SetClockOffset(-time.Hour); r.touchy.Store(true) },
+			func(_ *testing.T, r *rig) { r.touchy.Store(false) },
+			contract.ReasonServiceFailed,
+		},
 		"a service that refuses to stop": {
 			func(_ *testing.T, r *rig) { r.HangStop("kube-proxy", true) },
 			func(t *testing.T, r *rig) {
