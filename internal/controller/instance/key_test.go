@@ -63,20 +63,21 @@ func TestARefusedKeyIsReportedAndTheNodeServesOn(t *testing.T) {
 	r := joined(t)
 	r.rotate("b")
 	dials := r.machine(1).Dials()
-	for n, wait := range []time.Duration{10, 20, 40, 80, 160, 320, 640, 1280, 1800, 1800} {
-		if result := r.reconcile(t, 1); result.RequeueAfter != wait*time.Second {
+	for n, seconds := range []int{10, 20, 40, 80, 160, 320, 640, 1280, 1800, 1800} {
+		wait := time.Duration(seconds) * time.Second
+		if result := r.reconcile(t, 1); result.RequeueAfter != wait {
 			t.Fatalf("try %d: again after %s", n+1, result.RequeueAfter)
 		}
 		if n == 2 {
 			r.restart(t) // another operator knows it from the status
 		}
-		if result := r.reconcile(t, 1); result.RequeueAfter != wait*time.Second {
+		if result := r.reconcile(t, 1); result.RequeueAfter != wait {
 			t.Fatalf("try %d, looked at again: again after %s", n+1, result.RequeueAfter)
 		}
 		if got := r.machine(1).Dials() - dials; got != n+1 {
 			t.Fatalf("after try %d there were %d connections", n+1, got)
 		}
-		r.clock = r.clock.Add(wait * time.Second)
+		r.clock = r.clock.Add(wait)
 	}
 	i := r.get(t, 1)
 	if i.Status.Phase != v1alpha1.PhaseReady || condition(i, v1alpha1.ConditionReady) != "True NodeReady" || condition(i, v1alpha1.ConditionProgressing) != "False NodeReady" || i.Status.Failures != 0 {
