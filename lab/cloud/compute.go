@@ -38,7 +38,6 @@ type instance struct {
 	uid        types.UID
 	number     int
 	providerID string
-	hostname   string
 	fault      Fault
 	cancel     context.CancelFunc
 	// gone is closed when nothing of it runs any more.
@@ -65,8 +64,7 @@ func (c *compute) launch(ctx context.Context, machine *machinev1beta1.Machine, u
 	c.launched++
 	i := &instance{
 		machine: types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}, uid: machine.UID, number: c.launched,
-		providerID: providerID(c.options.Platform, machine.Name), hostname: options.Machine.Hostname, fault: faultOf(machine),
-		cancel: cancel, gone: make(chan struct{}),
+		providerID: providerID(c.options.Platform, machine.Name), fault: faultOf(machine), cancel: cancel, gone: make(chan struct{}),
 	}
 	c.instances[machine.UID] = i
 	wanted := machine.Annotations[AddressAnnotation]
@@ -89,62 +87,69 @@ func (c *compute) run(ctx context.Context, i *instance, wanted string, options f
 	if !pause(ctx, c.options.Provision) {
 		return nil
 	}
-	lease, err := c.assign(ctx, i, wanted)
+	if wanted != "" {
+		return c.ghost(ctx, i, wanted)
+	}
+	lease, err := c.free.Take(ctx)
 	if err != nil {
 		return fmt.Errorf("finding an address for %s: %w", i.machine.Name, err)
 	}
-	if lease == nil {
-		<-ctx.Done()
-		return nil
+	if c.options.Boot > 0 || i.fault == FaultNeverBoots {
+		c.tell(i, lease.Address, nil)
 	}
 	if i.fault == FaultNeverBoots || !pause(ctx, c.options.Boot) {
 		<-ctx.Done()
 		return lease.Release()
 	}
-	options.Machine.Address, options.Lease = lease.Address, lease
-	options.Name = NodeName(c.options.Platform, i.hostname, lease.Address)
-	options.Machine.Metadata, options.Machine.MetadataRouted = Metadata(c.options.Platform, options.Name)
-	host, err := fleet.Boot(ctx, options)
-	if ctx.Err() != nil && err != nil {
-		return lease.Release()
-	}
+	host, err := c.boot(ctx, lease, options)
 	if err != nil {
-		return errors.Join(fmt.Errorf("booting the host of %s: %w", i.machine.Name, err), lease.Release())
+		if ctx.Err() != nil {
+			err = nil // it was terminated before it was up
+		}
+		return errors.Join(err, lease.Release())
 	}
-	c.mu.Lock()
-	i.host = host
-	c.mu.Unlock()
-	c.changed(i.machine)
+	c.tell(i, lease.Address, host)
 	setup.laterBoots(ctx, host)
 	<-ctx.Done()
 	return host.Close()
 }
 
-// assign gives an instance its address. Without a lease it has one that is another's, where it will not be heard.
-func (c *compute) assign(ctx context.Context, i *instance, wanted string) (*fleet.Lease, error) {
+// ghost has an address that is another's: whoever calls there reaches the other.
+func (c *compute) ghost(ctx context.Context, i *instance, wanted string) error {
 	address, err := netip.ParseAddr(wanted)
-	var lease *fleet.Lease
-	if wanted == "" {
-		lease, err = c.free.Take(ctx)
-	}
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("reading the address for %s: %w", i.machine.Name, err)
 	}
-	if lease != nil {
-		address = lease.Address
+	c.tell(i, address, nil)
+	<-ctx.Done()
+	return nil
+}
+
+func (c *compute) boot(ctx context.Context, lease *fleet.Lease, options fleet.HostOptions) (*fleet.Host, error) {
+	options.Machine.Address, options.Lease = lease.Address, lease
+	if options.Name == "" {
+		options.Name = NodeName(c.options.Platform, options.Machine.Hostname, lease.Address)
 	}
+	options.Machine.Metadata, options.Machine.MetadataRouted = Metadata(c.options.Platform, options.Name)
+	host, err := fleet.Boot(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("booting the host at %s: %w", lease.Address, err)
+	}
+	return host, nil
+}
+
+// tell has the Machine learn how its instance is.
+func (c *compute) tell(i *instance, address netip.Addr, host *fleet.Host) {
 	c.mu.Lock()
-	i.address = address
+	i.address, i.host = address, host
 	c.mu.Unlock()
 	c.changed(i.machine)
-	return lease, nil
 }
 
 // description is what the cloud tells of an instance.
 type description struct {
 	machine    types.NamespacedName
 	providerID string
-	hostname   string
 	address    netip.Addr
 	fault      Fault
 }
@@ -167,9 +172,7 @@ func (c *compute) find(match func(*instance) bool) (description, bool) {
 	if found == nil {
 		return description{}, false
 	}
-	return description{
-		machine: found.machine, providerID: found.providerID, address: found.address, hostname: found.hostname, fault: found.fault,
-	}, true
+	return description{machine: found.machine, providerID: found.providerID, address: found.address, fault: found.fault}, true
 }
 
 // terminate begins to end a Machine's instance, and says whether it has ended. One that never was has ended.

@@ -30,7 +30,8 @@ const (
 	FaultAnnotation = "cloud.lab/fault"
 	// AddressAnnotation has the address to give to a Machine, though another may have it already.
 	AddressAnnotation = "cloud.lab/address"
-	// HostnameAnnotation has the host name to boot with, as a copy of another host's disk does that was not prepared for copying.
+	// HostnameAnnotation has the name to boot with, also as the metadata service tells it: as a copy of another host's disk does that was not
+	// prepared for copying, or a host that lies. Windows is called what stands before the first dot.
 	HostnameAnnotation = "cloud.lab/hostname"
 	// MachineIDAnnotation has the identity of such a disk's Windows.
 	MachineIDAnnotation = "cloud.lab/machine-id"

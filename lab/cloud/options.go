@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -29,7 +30,8 @@ type Options struct {
 	// Costs are how long things take on a host; Latency is one way.
 	Costs   sim.Costs
 	Latency time.Duration
-	// Provision is the time from a Machine's creation until it has an address, Boot the time from then until its host answers.
+	// Provision is the time from a Machine's creation until it has an address, Boot the time from then until its host answers, as in public clouds. With
+	// no Boot the address is told when the host answers, as on vSphere.
 	Provision, Boot time.Duration
 	// Edit changes the host of a Machine before it is made. May be nil.
 	Edit func(machine *machinev1beta1.Machine, host *fleet.HostOptions)
@@ -39,11 +41,12 @@ type Options struct {
 
 // host describes the host that a Machine becomes, but for its address.
 func (o Options) host(machine *machinev1beta1.Machine, userData string) (fleet.HostOptions, Setup) {
-	name := machine.Annotations[HostnameAnnotation]
+	name, _, _ := strings.Cut(machine.Annotations[HostnameAnnotation], ".")
 	if name == "" {
 		name = hostname(o.Platform, machine.Name)
 	}
 	options := fleet.HostOptions{
+		Name: machine.Annotations[HostnameAnnotation],
 		Machine: sim.Options{
 			Hostname: name, MachineID: machine.Annotations[MachineIDAnnotation], User: user(o.Platform),
 			Programs: o.Programs, Costs: o.Costs, Log: o.Log,

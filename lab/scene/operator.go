@@ -58,6 +58,9 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 		Log: filepath.Join(s.Dir, "operator.log"), payload: payloadDir,
 		env: []string{"PATH=" + os.Getenv("PATH"), "WATCH_NAMESPACE=" + contract.OperatorNamespace, "POD_NAME=windows-machine-config-operator-lab"},
 	}
+	if s.options.OLM != "" {
+		o.env = append(o.env, "OPERATOR_CONDITION_NAME="+s.options.OLM)
+	}
 	if o.confinement, err = newConfinement(s.Dir); err != nil {
 		return nil, err
 	}

@@ -59,6 +59,8 @@ type Options struct {
 	Debug bool
 	// Metrics makes the operator serve its metrics: see Operator.Metrics.
 	Metrics bool
+	// OLM lets the operator meet the part of OLM that it tells whether an upgrade is safe: the OperatorCondition of this name. Empty for no OLM.
+	OLM string
 	// Arguments are further ones for the operator.
 	Arguments []string
 }
@@ -105,6 +107,11 @@ func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 	}
 	if err = s.ship(ctx); err != nil {
 		return nil, err
+	}
+	if s.options.OLM != "" {
+		if err = openshift.InstallOLM(ctx, s.Cluster.Admin(), s.options.OLM); err != nil {
+			return nil, err
+		}
 	}
 	if err = s.startHosts(ctx); err != nil {
 		return nil, err

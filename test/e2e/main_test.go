@@ -46,8 +46,8 @@ func run(m *testing.M) (code int) {
 	}
 	shared = &stage{Scene: s, listed: map[string]string{}}
 	defer func() {
-		if err := s.Close(); err != nil {
-			fmt.Fprintln(os.Stderr, "closing the shared scene:", err)
+		if err := errors.Join(s.Close(), closeCloud()); err != nil {
+			fmt.Fprintln(os.Stderr, "closing the shared scenes:", err)
 			code = 1
 		}
 	}()

@@ -1,0 +1,220 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/sim/sshd"
+	"github.com/windows-nodes/wmco/lab/cloud"
+)
+
+func TestTwoMachinesHaveOneAddress(t *testing.T) {
+	s := cloudStage(t)
+	s.set(t, "first", 1)
+	first := s.running(t, "first", 1)[0]
+	s.set(t, "second", 1, func(set *machinev1beta1.MachineSet) {
+		set.Spec.Template.Annotations[cloud.AddressAnnotation] = first.Status.Addresses[0].Address
+	})
+	var second machinev1beta1.Machine
+	s.await(t, "the second machine to have the address", func(ctx context.Context) (bool, string, error) {
+		machines, err := s.Machines(ctx, "second")
+		if len(machines) == 1 {
+			second = machines[0]
+		}
+		return len(second.Status.Addresses) > 0, "", err
+	})
+	s.told(t, &second, "MachineSetupFailure", string(contract.ReasonAddressDuplicate))
+	if i, err := s.InstanceNamed(t.Context(), second.Name); err == nil {
+		t.Errorf("the second machine has an instance: %s", i.Status.Message)
+	}
+	s.same(t, "first", []machinev1beta1.Machine{first})
+	// Its end is nobody's loss.
+	if err := s.Client.Delete(t.Context(), &second); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.WaitMachineGone(t.Context(), soon, &second); err != nil {
+		t.Fatal(err)
+	}
+	s.same(t, "first", []machinev1beta1.Machine{first})
+}
+
+func TestAMachineAnswersAsAnotherHost(t *testing.T) {
+	s := cloudStage(t)
+	s.set(t, "genuine", 1)
+	genuine := s.running(t, "genuine", 1)[0]
+	i := s.named(t, &genuine)
+	linux := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "control-plane-0", Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+	s.put(t, linux)
+	tests := map[string]struct {
+		hostname, machineID string
+		reasons             []contract.Reason
+	}{
+		"a-copy":      {i.Status.Host.Hostname, i.Status.Host.MachineID, []contract.Reason{contract.ReasonHostDuplicate}},
+		"a-namesake":  {genuine.Status.NodeRef.Name, "", []contract.Reason{contract.ReasonHostDuplicate, contract.ReasonNodeForeign}},
+		"a-pretender": {linux.Name, "", []contract.Reason{contract.ReasonNodeForeign}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := s.lone(t, name, func(m *machinev1beta1.Machine) {
+				m.Annotations[cloud.HostnameAnnotation], m.Annotations[cloud.MachineIDAnnotation] = test.hostname, test.machineID
+			})
+			s.await(t, "it to be found out", func(ctx context.Context) (bool, string, error) {
+				i, err := s.InstanceNamed(ctx, m.Name)
+				if err != nil {
+					return false, "no instance", client.IgnoreNotFound(errors.Unwrap(err))
+				}
+				return slices.Contains(test.reasons, contract.Reason(i.Status.Reason)), i.Status.Reason + " " + i.Status.Message, nil
+			})
+		})
+	}
+	s.same(t, "genuine", []machinev1beta1.Machine{genuine})
+	again := &corev1.Node{}
+	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(linux), again); err != nil || again.UID != linux.UID || again.Spec.Unschedulable {
+		t.Errorf("the control plane's node is %+v, %v", again, err)
+	}
+	for key := range again.Annotations {
+		if strings.HasPrefix(key, contract.Prefix) {
+			t.Errorf("annotation %s on the control plane's node", key)
+		}
+	}
+	list := &certificatesv1.CertificateSigningRequestList{}
+	if err := s.Client.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	for _, csr := range list.Items {
+		if about(csr, linux.Name) && len(csr.Status.Certificate) > 0 {
+			t.Errorf("request %s of the pretender was signed", csr.Name)
+		}
+	}
+}
+
+func TestAMachineSetIsScaledToZeroInMidJoin(t *testing.T) {
+	s := cloudStage(t)
+	s.set(t, "zero", 4)
+	machines := s.booted(t, "zero", 4)
+	for _, m := range machines {
+		s.host(t, &m).Server.Change(func(o *sshd.Settings) { o.Latency = 100 * time.Millisecond })
+	}
+	s.await(t, "joins to be under way", func(ctx context.Context) (bool, string, error) {
+		under := 0
+		for _, m := range machines {
+			i, err := s.InstanceNamed(ctx, m.Name)
+			if err != nil {
+				return false, "", client.IgnoreNotFound(errors.Unwrap(err))
+			}
+			if i.Status.HostKey != "" && i.Status.Phase != v1alpha1.PhaseReady {
+				under++
+			}
+		}
+		return under > 0, fmt.Sprintf("%d joins are under way", under), nil
+	})
+	began := time.Now()
+	if err := s.Scale(t.Context(), nil, "zero", -4); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range machines {
+		if err := s.WaitMachineGone(t.Context(), soon, &m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("all were gone after %s", time.Since(began).Round(time.Millisecond))
+	nodes := &corev1.NodeList{}
+	s.await(t, "their nodes to be gone", func(ctx context.Context) (bool, string, error) {
+		if err := s.Client.List(ctx, nodes); err != nil {
+			return false, "", err
+		}
+		left := []string{}
+		for _, n := range nodes.Items {
+			for _, m := range machines {
+				if n.Status.Addresses != nil && n.Status.Addresses[0].Address == m.Status.Addresses[0].Address {
+					left = append(left, n.Name)
+				}
+			}
+		}
+		return len(left) == 0, fmt.Sprint(left), nil
+	})
+	// Their slots are free again.
+	s.set(t, "after", 1)
+	s.running(t, "after", 1)
+}
+
+func TestThePrivateKeyIsMissingForAWhile(t *testing.T) {
+	s := cloudStage(t)
+	s.set(t, "patient", 1)
+	before := s.running(t, "patient", 1)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.PrivateKeySecret}}
+	t.Cleanup(func() { s.settle(t) })
+	for what, edit := range map[string]struct {
+		data   map[string][]byte
+		reason contract.Reason
+	}{
+		"no key in the secret": {map[string][]byte{"id_rsa": []byte("x")}, contract.ReasonPrivateKeyMissing},
+		"an empty key":         {map[string][]byte{contract.PrivateKeyField: nil}, contract.ReasonPrivateKeyInvalid},
+		"a key that is no key": {map[string][]byte{contract.PrivateKeyField: []byte("-----BEGIN NONSENSE-----")}, contract.ReasonPrivateKeyInvalid},
+	} {
+		t.Run(what, func(t *testing.T) {
+			text := s.userData(t, contract.MachineAPINamespace)
+			wanted := secret.DeepCopy()
+			wanted.Data = edit.data
+			if err := s.Client.Update(t.Context(), wanted); err != nil {
+				t.Fatal(err)
+			}
+			s.available(t, metav1.ConditionFalse, edit.reason)
+			if s.userData(t, contract.MachineAPINamespace) != text {
+				t.Error("the user data changed, and there is no key that it could have")
+			}
+			s.same(t, "patient", before)
+			if err := s.PutKey(t.Context(), s.Key); err != nil {
+				t.Fatal(err)
+			}
+			s.available(t, metav1.ConditionTrue, "")
+		})
+	}
+	s.same(t, "patient", before)
+}
+
+func TestManyMachinesAtOnce(t *testing.T) {
+	s := cloudStage(t)
+	const many = 200
+	began := time.Now()
+	s.set(t, "many", many)
+	if err := s.awaitRunning(t.Context(), 6*time.Minute, "many", many); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d machines were nodes after %s", many, time.Since(began).Round(time.Second))
+	for _, m := range s.machines(t, "many") {
+		if c := s.host(t, &m).Server.Counters(); c.Connections != 1 {
+			t.Errorf("machine %s: %d connections", m.Name, c.Connections)
+		}
+	}
+}
+
+// available waits until the operator says that it is, or why not.
+func (s *stage) available(t *testing.T, status metav1.ConditionStatus, reason contract.Reason) {
+	t.Helper()
+	s.await(t, fmt.Sprintf("Available to be %s %s", status, reason), func(ctx context.Context) (bool, string, error) {
+		config := &v1alpha1.WindowsMachineConfig{}
+		if err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
+			return false, "", err
+		}
+		c := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionAvailable)
+		if c == nil {
+			return false, "no condition", nil
+		}
+		return c.Status == status && (reason == "" || c.Reason == string(reason)), string(c.Status) + " " + c.Reason + " " + c.Message, nil
+	})
+}

@@ -1,0 +1,148 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/fleet"
+)
+
+// stormLabel marks the requests that are nobody's.
+const stormLabel = "storm"
+
+func TestAStormOfForeignRequestsDelaysNobody(t *testing.T) {
+	const (
+		requests = 10_000
+		// few seconds is what ours may wait for their approval; times of requests are kept in whole seconds.
+		fewSeconds = 5 * time.Second
+	)
+	s := cloudStage(t)
+	bystanders := s.hosts(t, 2)
+	s.join(t, bystanders...)
+	before := connections(bystanders)
+	storm := s.storm(t, requests)
+	began := time.Now()
+	s.set(t, "early", 2)
+	s.running(t, "early", 2)
+	t.Logf("machines were nodes %s after the storm began", time.Since(began).Round(time.Millisecond))
+	storm()
+	t.Logf("%d requests were there after %s", requests, time.Since(began).Round(time.Second))
+	if err := s.Operator.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Operator.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	began = time.Now()
+	s.set(t, "late", 2)
+	s.running(t, "late", 2)
+	t.Logf("machines were nodes %s after a start among all of them", time.Since(began).Round(time.Millisecond))
+	if now := connections(bystanders); now != before {
+		t.Errorf("foreign requests made %d connections to hosts", now-before)
+	}
+	list := &certificatesv1.CertificateSigningRequestList{}
+	if err := s.Client.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	pending := 0
+	for _, csr := range list.Items {
+		if csr.Labels[stormLabel] != "" {
+			if len(csr.Status.Conditions) == 0 {
+				pending++
+			}
+			continue
+		}
+		if len(csr.Status.Conditions) == 0 || csr.CreationTimestamp.Time.Before(began.Add(-time.Minute)) {
+			continue
+		}
+		if waited := csr.Status.Conditions[0].LastUpdateTime.Sub(csr.CreationTimestamp.Time); waited > fewSeconds {
+			t.Errorf("request %s of %s waited %s", csr.Name, csr.Spec.Username, waited)
+		}
+	}
+	if pending != requests {
+		t.Errorf("%d of %d foreign requests are pending: others may decide about them", pending, requests)
+	}
+	s.drop(t, bystanders...)
+	s.gone(t, bystanders...)
+}
+
+func connections(hosts []*fleet.Host) (sum int64) {
+	for _, h := range hosts {
+		sum += h.Server.Counters().Connections
+	}
+	return sum
+}
+
+// storm makes requests for nodes that nobody has and for identities that are none of ours, until the function that it gives has returned.
+func (s *stage) storm(t *testing.T, count int) (end func()) {
+	t.Helper()
+	config := rest.CopyConfig(s.Cluster.Admin())
+	config.QPS = -1
+	c, err := client.New(config, client.Options{Scheme: s.Client.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		if err := c.DeleteAllOf(ctx, &certificatesv1.CertificateSigningRequest{}, client.HasLabels{stormLabel}); err != nil {
+			t.Error(err)
+		}
+	})
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group errgroup.Group
+	group.SetLimit(16)
+	done := make(chan error, 1)
+	go func() {
+		for i := range count {
+			group.Go(func() error { return c.Create(ctx, foreign(i, key)) })
+		}
+		done <- group.Wait()
+	}()
+	return func() {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// foreign request number i: a third each a kubelet's first, a kubelet's for serving, and something else entirely.
+func foreign(i int, key *ecdsa.PrivateKey) *certificatesv1.CertificateSigningRequest {
+	csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("storm-%05d", i), Labels: map[string]string{stormLabel: "yes"}}}
+	name := fmt.Sprintf("%sip-127-32-%d-%d.ec2.internal.example", contract.KubeletUserPrefix, i/200, i%200)
+	subject := pkix.Name{CommonName: name, Organization: []string{contract.KubeletGroup}}
+	csr.Spec.Usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
+	switch i % 3 {
+	case 0:
+		csr.Spec.SignerName = certificatesv1.KubeAPIServerClientKubeletSignerName
+	case 1:
+		csr.Spec.SignerName = certificatesv1.KubeletServingSignerName
+		csr.Spec.Usages[1] = certificatesv1.UsageServerAuth
+	default:
+		csr.Spec.SignerName = certificatesv1.KubeAPIServerClientSignerName
+		subject = pkix.Name{CommonName: fmt.Sprintf("somebody-%d", i)}
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject, DNSNames: []string{"x.example.com"}}, key)
+	if err != nil {
+		panic(err) // the key is good
+	}
+	csr.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	return csr
+}
