@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +24,7 @@ import (
 type demo struct {
 	operator, payload, json, fail, platform string
 	hosts, machines                         int
-	once, keep, debug                       bool
+	once, keep, debug, wine                 bool
 	timeout                                 time.Duration
 }
 
@@ -50,6 +51,7 @@ report, and ends: with 0 when every host got there, otherwise with the reasons.`
 	flags.BoolVar(&d.once, "once", false, "remove one host at the end, write the report, and end")
 	flags.StringVar(&d.json, "json", "", "write the report to this file")
 	flags.StringVar(&d.payload, "payload", "", "a payload directory made by `make payload`, instead of small stand-ins")
+	flags.BoolVar(&d.wine, "wine", false, "make the hosts of Wine, with real Windows programs as far as they run there, instead of simulating them")
 	flags.BoolVar(&d.keep, "keep", false, "leave the directory with logs and data behind")
 	flags.BoolVar(&d.debug, "debug", false, "let the operator log in detail")
 	flags.DurationVar(&d.timeout, "timeout", 3*time.Minute, "with --once, how long to wait for the hosts")
@@ -80,11 +82,17 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	began := time.Now()
-	s, err := scene.Start(ctx, scene.Options{
+	options := scene.Options{
 		Operator: d.operator, Payload: d.payload, Complete: true, Progress: out, Keep: d.keep, Debug: d.debug, Platform: platform,
 		Cloud: cloud.Options{Provision: time.Second, Boot: 2 * time.Second, Costs: lively(), Latency: latency},
 		Hosts: fleet.Options{Count: d.hosts, Faults: faults, Costs: lively(), Latency: latency},
-	})
+	}
+	hosts, err := d.useWine(ctx, &options, faults, out)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, hosts.close()) }()
+	s, err := scene.Start(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -106,15 +114,49 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil || !d.once {
 		return err
 	}
-	report, problems := d.finish(ctx, s, out)
-	report.Seconds = time.Since(began).Seconds()
-	if !settled {
+	return d.conclude(ctx, s, hosts, conclusion{out: out, began: began, settled: settled})
+}
+
+// conclusion is what is known at the end.
+type conclusion struct {
+	out     io.Writer
+	began   time.Time
+	settled bool
+}
+
+// conclude removes what is to be removed, and writes the report.
+func (d *demo) conclude(ctx context.Context, s *scene.Scene, hosts *wineHosts, end conclusion) (err error) {
+	report, problems := d.finish(ctx, s, end.out)
+	report.Seconds = time.Since(end.began).Seconds()
+	if d.wine {
+		report.Wine, err = hosts.report(ctx, s.Fleet.Hosts)
+		problems = append(problems, err)
+	}
+	if !end.settled {
 		problems = append(problems, fmt.Errorf("not every host settled within %s", d.timeout))
 	}
 	if d.json != "" {
 		problems = append(problems, report.write(d.json))
 	}
 	return errors.Join(problems...)
+}
+
+// useWine makes the demo's hosts of Wine if the user asked for that.
+func (d *demo) useWine(ctx context.Context, options *scene.Options, faults []fleet.Fault, out io.Writer) (*wineHosts, error) {
+	if !d.wine {
+		return &wineHosts{}, nil
+	}
+	switch {
+	case d.payload != "" || d.machines > 0:
+		return nil, errors.New("--wine builds its own payload and knows no Machines: leave out --payload and --machines")
+	case slices.ContainsFunc(faults, fleet.Fault.OfMachines):
+		return nil, errors.New("only simulated hosts can have one of these faults: leave out --wine")
+	}
+	hosts, err := newWineHosts(ctx, d.hosts, true, out)
+	if err == nil {
+		hosts.use(options)
+	}
+	return hosts, err
 }
 
 // watch shows the hosts until all have settled (with --once) or the user has seen enough.

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -17,7 +21,8 @@ import (
 
 func newHosts() *cobra.Command {
 	var count int
-	var keyFile, fail string
+	var keyFile, fail, reach string
+	var wine bool
 	var latency time.Duration
 	command := &cobra.Command{
 		Use:   "hosts",
@@ -38,9 +43,15 @@ until Ctrl-C. The operator that is to reach them must run on this machine: they 
 			if err != nil {
 				return fmt.Errorf("reading --fail: %w", err)
 			}
-			hosts, err := fleet.Start(command.Context(), fleet.Options{
+			options := fleet.Options{
 				Count: count, AuthorizedKey: key, Programs: scene.Programs(version.Version()), Faults: faults, Costs: lively(), Latency: latency, Log: logr.Discard(),
-			})
+			}
+			if wine {
+				if options.Computer, err = wineComputer(command.Context(), count, reach, command.ErrOrStderr()); err != nil {
+					return err
+				}
+			}
+			hosts, err := fleet.Start(command.Context(), options)
 			if err != nil {
 				return err
 			}
@@ -59,7 +70,26 @@ until Ctrl-C. The operator that is to reach them must run on this machine: they 
 	flags.IntVar(&count, "count", 3, "how many hosts to start")
 	flags.StringVar(&keyFile, "key", "", "file with the public key that lets in, as a line of authorized_keys")
 	flags.StringVar(&fail, "fail", "", "faults of the first hosts, separated by commas")
+	flags.BoolVar(&wine, "wine", false, "make the hosts of Wine instead of simulating them")
+	flags.StringVar(&reach, "reach", "", "with --wine, servers of this machine that the hosts must reach, as 127.0.0.1:6443, separated by commas: the API server")
 	flags.DurationVar(&latency, "latency", 2*time.Millisecond, "one-way delay of the network")
 	_ = command.MarkFlagRequired("key") // the flag exists
 	return command
+}
+
+// wineComputer reads what hosts must reach, and prepares to make them of Wine.
+func wineComputer(ctx context.Context, count int, reach string, progress io.Writer) (func(context.Context, string, netip.Addr) (fleet.Computer, error), error) {
+	var targets []netip.AddrPort
+	for text := range strings.FieldsFuncSeq(reach, func(r rune) bool { return r == ',' }) {
+		target, err := netip.ParseAddrPort(strings.TrimSpace(text))
+		if err != nil {
+			return nil, fmt.Errorf("reading --reach: %w", err)
+		}
+		targets = append(targets, target)
+	}
+	hosts, err := newWineHosts(ctx, count, false, progress)
+	if err != nil {
+		return nil, err
+	}
+	return hosts.computer(targets), nil
 }

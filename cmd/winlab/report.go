@@ -29,6 +29,8 @@ type report struct {
 	// RemovedMachine is the Machine that its MachineSet took away.
 	RemovedMachine *removalReport `json:"removedMachine,omitempty"`
 	Seconds        float64        `json:"seconds"`
+	// Wine says what was real, if the hosts were made of Wine.
+	Wine *wineReport `json:"wine,omitempty"`
 }
 
 type instanceReport struct {

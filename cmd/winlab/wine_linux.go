@@ -13,7 +13,7 @@ import (
 
 func newWine() *cobra.Command {
 	command := &cobra.Command{Use: "wine", Short: "Run real Windows programs, under Wine"}
-	command.AddCommand(newWineRun())
+	command.AddCommand(newWineRun(), newWineCheck())
 	return command
 }
 
@@ -45,6 +45,13 @@ working directory comes along, so that it serves Go's tests: GOOS=windows go tes
 	command.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "kill the program after this time")
 	command.Flags().SetInterspersed(false)
 	return command
+}
+
+func newWineCheck() *cobra.Command {
+	return &cobra.Command{
+		Use: "check", Short: "Say whether this machine can make hosts of Wine", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return wine.Check() },
+	}
 }
 
 // exitError is a program's exit code, which becomes winlab's.

@@ -8,11 +8,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// Left lists what is different on a host from when it was made, beside the logs that we promise to keep.
+// containerdData is where containerd keeps images and what it knows of them.
+const containerdData = `C:\ProgramData\containerd`
+
+// Left lists what is different on a host from when it was made, beside logs and container images, which we promise to keep.
 func Left(host *fleet.Host) []string {
 	now, err := host.Snapshot(context.Background())
 	if err != nil {
 		return []string{err.Error()}
 	}
-	return sim.Diff(host.Before, now, contract.DirLog)
+	return sim.Diff(host.Before, now, contract.DirLog, containerdData)
 }

@@ -82,6 +82,12 @@ func (t *Template) Start(ctx context.Context, options HostOptions) (*Machine, er
 	return m, nil
 }
 
+// StartAt makes a host for an SSH server at an address of 127.0.0.0/8, from which the host's own address is made.
+func (t *Template) StartAt(ctx context.Context, hostname string, server netip.Addr, reach []netip.AddrPort) (*Machine, error) {
+	b := server.As4()
+	return t.Start(ctx, HostOptions{Hostname: hostname, Address: netip.AddrFrom4([4]byte{10, 33, b[2], b[3]}), Reach: reach})
+}
+
 // install puts the system's files in place.
 func (m *Machine) install() error {
 	if err := m.template.clone(m.prefix); err != nil {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -90,6 +91,15 @@ func Prepare(ctx context.Context, options Options) (*Template, error) {
 // Isolated says whether each host has a name, a network and a process table of its own. Without that there can be one host at a time, which has this
 // machine's.
 func (t *Template) Isolated() bool { return t.isolated }
+
+// Version is Wine's own, such as wine-8.0 (Debian 8.0~repack-4).
+func (t *Template) Version(ctx context.Context) (string, error) {
+	output, err := exec.CommandContext(ctx, t.wine, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("asking Wine for its version: %w", err)
+	}
+	return strings.TrimSpace(string(output)), nil
+}
 
 // key names everything that the template depends on.
 func (t *Template) key(ctx context.Context) (string, error) {

@@ -31,23 +31,31 @@ func serveHNS(host winos.Host) error {
 	if err != nil {
 		return err
 	}
-	next, err := newPipe()
-	if err != nil {
-		return err
-	}
-	go func() {
-		for err == nil {
-			if err = windows.ConnectNamedPipe(next, nil); errors.Is(err, windows.ERROR_PIPE_CONNECTED) {
-				err = nil
-			}
-			if err == nil {
-				go answer(service, os.NewFile(uintptr(next), pipe))
-				next, err = newPipe()
-			}
+	// Each end of the pipe is used again and again, so that there is always one, and a caller at worst waits.
+	for range callers {
+		end, err := newPipe()
+		if err != nil {
+			return err
 		}
-		fmt.Fprintln(os.Stderr, "the host network service ended:", err)
-	}()
+		go serveCallers(service, end)
+	}
 	return nil
+}
+
+// callers that are served at once.
+const callers = 4
+
+// serveCallers serves who comes to one end of the pipe, one after the other.
+func serveCallers(service *hns.Service, end windows.Handle) {
+	caller := os.NewFile(uintptr(end), pipe)
+	for {
+		if err := windows.ConnectNamedPipe(end, nil); err != nil && !errors.Is(err, windows.ERROR_PIPE_CONNECTED) && !errors.Is(err, windows.ERROR_NO_DATA) {
+			fmt.Fprintln(os.Stderr, "the host network service ended:", err)
+			return
+		}
+		answer(service, caller)
+		_ = windows.DisconnectNamedPipe(end) // fails only for one that is not connected
+	}
 }
 
 // newPipe makes one end of the pipe for a caller to come. It blocks when it is used: the overlapped pipes of go-winio do not work under Wine 8.
@@ -66,7 +74,6 @@ func newPipe() (windows.Handle, error) {
 
 // answer answers the one message of a caller. Messages have their length in front.
 func answer(service *hns.Service, caller *os.File) {
-	defer func() { _ = caller.Close() }()
 	var length uint32
 	if err := binary.Read(caller, binary.LittleEndian, &length); err != nil || length > longest {
 		return
