@@ -12,7 +12,7 @@ import (
 )
 
 // maxHeld is up to which size a blob is read and checked as a whole before its first byte goes to containerd, so that a wrong or broken one costs nothing
-// but another place. It takes the memory of one stream.
+// but another place. It takes less memory than a stream.
 const maxHeld = 1 << 20
 
 // blob answers a request for a blob.

@@ -30,7 +30,7 @@ type Options struct {
 	Patience time.Duration
 	// Stall is how long any later byte may take. Default 30 s.
 	Stall time.Duration
-	// Streams is how many bodies are read at a time; further ones wait. Each takes about 1 MiB of memory. Default 64.
+	// Streams is how many bodies are read at a time; further ones wait. Each takes 2 MiB of memory. Default 32.
 	Streams int
 	// OnReport is told of a pull for which places were passed over, when that is news: not again for each layer or attempt that ends the same way. It
 	// must return at once. Optional.
@@ -53,7 +53,7 @@ func (o Options) defaults() Options {
 		}
 	}
 	if o.Streams <= 0 {
-		o.Streams = 64
+		o.Streams = 32 // kubelet pulls a few images at a time, containerd three layers of each
 	}
 	if o.OnReport == nil {
 		o.OnReport = func(Report) {}

@@ -33,9 +33,9 @@ type stream struct {
 	checks   chan *chunk
 }
 
-// Chunks are large enough that their number does not matter, and few enough that many streams don't either.
+// Chunks are so large that passing them on takes no time worth mentioning: on two processors 512 KiB pass 3 % more than 256 KiB, and 7 % more than 64 KiB.
 const (
-	chunkSize = 128 << 10
+	chunkSize = 512 << 10
 	chunks    = 4
 )
 
