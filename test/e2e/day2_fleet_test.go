@@ -1,0 +1,144 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/openshift"
+)
+
+// What one change may cost the API server for one node: its daemon reads a ConfigMap, watches it, reads a Secret and writes its Node; where something is
+// not there at once it does so once more. The operator writes the Node, and the instance's status on the way and at the end.
+const (
+	daemonRequests   = 8
+	operatorRequests = 8
+)
+
+// The time that a change takes, with hundreds of nodes, is measured by make bench-config; here are counts, which no busy machine changes. That no host sees
+// SSH or a reboot is asserted for every row of day 2.
+func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
+	c := dayTwo(t)
+	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) {
+		allAtOnce(spec)
+		spec.Trust.AdditionalCA = "windows-authorities"
+	})
+	authorities := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-authorities"},
+		Data:       map[string]string{"bundle": string(authority(t, "one"))},
+	}
+	c.put(t, authorities)
+	c.everywhere(t, "the first authority", func(h *fleet.Host) error { return trustsOnce(t, h, authorities.Data["bundle"]) })
+	for _, change := range []struct {
+		name string
+		make func(t *testing.T)
+	}{
+		{"A21 kubelet's client CA", func(t *testing.T) {
+			t.Helper()
+			lend(t, c, &mcfgv1.ControllerConfig{ObjectMeta: metav1.ObjectMeta{Name: "machine-config-controller"}}, func(o *mcfgv1.ControllerConfig) func(*mcfgv1.ControllerConfig) {
+				old := o.Spec.KubeAPIServerServingCAData
+				o.Spec.KubeAPIServerServingCAData = append(authority(t, "next"), old...)
+				return func(o *mcfgv1.ControllerConfig) { o.Spec.KubeAPIServerServingCAData = old }
+			})
+		}},
+		{"A22 a mirror", func(t *testing.T) {
+			t.Helper()
+			c.put(t, &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "day2"}, Spec: configv1.ImageDigestMirrorSetSpec{
+				ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: "registry.invalid/team", Mirrors: []configv1.ImageMirror{"mirror.invalid/team"}}},
+			}})
+		}},
+		{"A23 the pull secret", func(t *testing.T) {
+			t.Helper()
+			lend(t, c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}}, func(o *corev1.Secret) func(*corev1.Secret) {
+				old := o.Data
+				o.Data = map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"registry.invalid":{"auth":"YTpi"}}}`)}
+				return func(o *corev1.Secret) { o.Data = old }
+			})
+		}},
+		{"A24 the proxy", func(t *testing.T) {
+			t.Helper()
+			lend(t, c, &configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}, func(o *configv1.Proxy) func(*configv1.Proxy) {
+				o.Spec.HTTPProxy = "http://proxy.invalid:3128"
+				return func(o *configv1.Proxy) { o.Spec.HTTPProxy = "" }
+			})
+		}},
+		{"A25 an authority", func(t *testing.T) {
+			t.Helper()
+			edit(t, c, authorities, func(o *corev1.ConfigMap) { o.Data["bundle"] = string(authority(t, "another")) })
+		}},
+		{"A26 the exporter's key", func(t *testing.T) {
+			t.Helper()
+			_, err := openshift.RotateExporterKey(t.Context(), c.Cluster.Admin())
+			must(t, err)
+			t.Cleanup(func() { c.dropExporterKey(t) })
+		}},
+	} {
+		t.Run(change.name, func(t *testing.T) {
+			was, began := c.settled(t), time.Now()
+			change.make(t)
+			c.everywhere(t, "another version to hold", func(h *fleet.Host) error { return moved(c.node(t, h), was) })
+			c.settled(t)
+			daemon, operator := c.requests(t, began)
+			for _, h := range c.hosts {
+				if n := daemon[h.Name]; n == 0 || n > daemonRequests {
+					t.Errorf("the daemon of %s made %d requests, want 1 to %d", h.Name, n, daemonRequests)
+				}
+				if n := operator[h.Name]; n == 0 || n > operatorRequests {
+					t.Errorf("the operator made %d requests because of %s, want 1 to %d", n, h.Name, operatorRequests)
+				}
+			}
+			t.Logf("requests of daemons %v, of the operator %v", daemon, operator)
+		})
+	}
+}
+
+// requests counts what was asked of the API server since a moment, by host: by its daemon, and by the operator about its Node and instance.
+func (c *crew) requests(t *testing.T, since time.Time) (daemon, operator map[string]int) {
+	t.Helper()
+	daemon, operator = map[string]int{}, map[string]int{}
+	of := map[string]string{}
+	for _, h := range c.hosts {
+		of[h.Name], of[h.Address().Addr().String()] = h.Name, h.Name
+	}
+	for r, err := range cluster.Requests(c.Cluster.AuditLog) {
+		must(t, err)
+		if !r.Received.After(since) {
+			continue
+		}
+		if name, ok := strings.CutPrefix(r.User, contract.DaemonUserPrefix); ok && of[name] != "" {
+			daemon[name]++
+		}
+		if strings.HasSuffix(r.User, ":"+contract.OperatorServiceAccount) && of[r.Name] != "" {
+			operator[of[r.Name]]++
+		}
+	}
+	return daemon, operator
+}
+
+// moved says why a node is still where it was.
+func moved(node *corev1.Node, was string) error {
+	if version := node.Annotations[contract.VersionAnnotation]; version == was {
+		return errors.New("it is at " + version)
+	}
+	return nil
+}
+
+// trustsOnce says why a host does not trust an authority.
+func trustsOnce(t *testing.T, h *fleet.Host, certificate string) error {
+	t.Helper()
+	if n := occurrences(roots(t, h), der(t, []byte(certificate))); n != 1 {
+		return fmt.Errorf("it is there %d times", n)
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	configv1 "github.com/openshift/api/config/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/fleet"
+)
+
+// proxyPassword is nowhere to be read but where an administrator wrote it, and on nodes where only administrators look.
+const proxyPassword = "axolotl-7"
+
+func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
+	c := dayTwo(t)
+	c.lendSettings(t, allAtOnce)
+	proxy := &configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
+	lend(t, c, proxy, func(o *configv1.Proxy) func(*configv1.Proxy) {
+		o.Spec.HTTPProxy = "http://someone:" + proxyPassword + "@proxy.invalid:3128"
+		o.Spec.HTTPSProxy, o.Spec.NoProxy = "http://proxy.invalid:3129", "inside.invalid"
+		return func(o *configv1.Proxy) { o.Spec = configv1.ProxySpec{} }
+	})
+	want := map[string]string{"HTTP_PROXY": "http://someone:" + proxyPassword + "@proxy.invalid:3128", "HTTPS_PROXY": "http://proxy.invalid:3129"}
+	c.everywhere(t, "the proxy in the system and in every service", func(h *fleet.Host) error { return proxied(t, h, want, "inside.invalid") })
+	edit(t, c, proxy, func(o *configv1.Proxy) { o.Spec.HTTPSProxy, o.Spec.NoProxy = "http://other.invalid:3129", "" })
+	want["HTTPS_PROXY"] = "http://other.invalid:3129"
+	c.everywhere(t, "the change", func(h *fleet.Host) error {
+		if strings.Contains(systemVariable(t, h, "NO_PROXY"), "inside.invalid") {
+			return errors.New("NO_PROXY is the old one")
+		}
+		return proxied(t, h, want, ".cluster.local")
+	})
+	c.settled(t)
+	told := c.said(t)
+	for _, h := range c.hosts {
+		told["the command lines of "+h.Name] = strings.Join(h.Machine.CommandLines(), "\n")
+		walk(t, h, `C:\`, func(path string, restricted bool) {
+			if !restricted {
+				told[path+" of "+h.Name] = string(hostFile(t, h, path))
+			}
+		})
+	}
+	for place, text := range told {
+		if strings.Contains(text, proxyPassword) {
+			t.Errorf("the proxy's password stands in %s", place)
+		}
+	}
+	edit(t, c, proxy, func(o *configv1.Proxy) { o.Spec = configv1.ProxySpec{} })
+	c.everywhere(t, "no proxy any more", func(h *fleet.Host) error {
+		return proxied(t, h, map[string]string{"HTTP_PROXY": "", "HTTPS_PROXY": "", "NO_PROXY": ""}, "")
+	})
+}
+
+// proxied says why a host's system, or the process of one of its managed services, does not have exactly these variables and a word in NO_PROXY.
+func proxied(t *testing.T, h *fleet.Host, want map[string]string, exception string) error {
+	t.Helper()
+	for name, value := range want {
+		if have := systemVariable(t, h, name); have != value {
+			return fmt.Errorf("the system's %s is %q", name, have)
+		}
+	}
+	if none := systemVariable(t, h, "NO_PROXY"); !strings.Contains(none, exception) {
+		return fmt.Errorf("the system's NO_PROXY is %q", none)
+	}
+	running := map[uint32]map[string]string{}
+	children := map[uint32]map[string]string{}
+	for _, p := range h.Machine.Processes() {
+		running[p.PID], children[p.Parent] = p.Environment, p.Environment
+	}
+	for name, service := range managed(t, h) {
+		if name == contract.ServiceDaemon {
+			continue // it follows the variables without a restart of itself
+		}
+		if service.State != winos.ServiceRunning || running[service.PID] == nil {
+			return fmt.Errorf("%s is %s", name, service.State)
+		}
+		for _, environment := range []map[string]string{running[service.PID], children[service.PID]} {
+			for key, value := range want {
+				if environment != nil && environment[key] != value {
+					return fmt.Errorf("%s has %s=%q", name, key, environment[key])
+				}
+			}
+			if environment != nil && !strings.Contains(environment["NO_PROXY"], exception) {
+				return fmt.Errorf("%s has NO_PROXY=%q", name, environment["NO_PROXY"])
+			}
+		}
+	}
+	return nil
+}
+
+// systemVariable is one of the system's environment.
+func systemVariable(t *testing.T, h *fleet.Host, name string) string {
+	t.Helper()
+	all, err := h.Machine.Host().Environment.All(t.Context())
+	must(t, err)
+	for key, value := range all {
+		if strings.EqualFold(key, name) {
+			return value
+		}
+	}
+	return ""
+}

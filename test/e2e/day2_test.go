@@ -1,0 +1,320 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/openshift"
+)
+
+// crewHosts is how many hosts the rows of day 2 share. Some speak PowerShell.
+const crewHosts = 7
+
+// crew are hosts of the shared stage that joined once, for all rows of day 2: what those change is the cluster's, so no two rows may run at once (no test
+// here is parallel), and each row puts back what it changed.
+type crew struct {
+	*stage
+	hosts []*fleet.Host
+	// admin speaks of OpenShift's objects too.
+	admin client.Client
+	// version is what was desired when the present row began, and is again when it is over: the same content has the same version.
+	version string
+}
+
+// joined makes the crew, for the first row that asks.
+var joined struct {
+	sync.Mutex
+	crew *crew
+}
+
+// dayTwo gives the crew to a row. When the row is over, no host of the crew may have seen SSH or a reboot in between.
+func dayTwo(t *testing.T) *crew {
+	t.Helper()
+	joined.Lock()
+	defer joined.Unlock()
+	if joined.crew == nil {
+		admin, err := openshift.Client(shared.Cluster.Admin())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &crew{stage: shared, hosts: shared.hosts(t, crewHosts), admin: admin}
+		c.join(t, c.hosts...)
+		joined.crew = c
+	}
+	c := joined.crew
+	c.version = c.settled(t)
+	before := map[string]string{}
+	for _, h := range c.hosts {
+		before[h.Name] = c.contacts(t, h)
+	}
+	t.Cleanup(func() {
+		if _, err := c.settle(context.WithoutCancel(t.Context()), c.version); err != nil { // everything is put back by now
+			t.Error(err)
+		}
+		for _, h := range c.hosts {
+			if now := c.contacts(t, h); now != before[h.Name] {
+				t.Errorf("%s was contacted or rebooted: before %s; after %s", h.Name, before[h.Name], now)
+			}
+		}
+		if t.Failed() {
+			t.Logf("the operator's last words: %s", c.Operator.Tail(6000))
+		}
+	})
+	return c
+}
+
+// contacts says how often a host was reached over SSH, and which boot it runs in.
+func (c *crew) contacts(t *testing.T, h *fleet.Host) string {
+	t.Helper()
+	facts, err := h.Machine.Host().System.Facts(context.WithoutCancel(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d SSH connections, boot %s", h.Server.Counters().Connections, facts.BootID)
+}
+
+// lookEvery is how often a host's state is looked at. Looking costs no request.
+const lookEvery = 25 * time.Millisecond
+
+// everywhere waits until something holds on every host of the crew. The error says why it does not yet.
+func (c *crew) everywhere(t *testing.T, what string, holds func(h *fleet.Host) error) {
+	t.Helper()
+	c.on(t, c.hosts, what, holds)
+}
+
+// on waits until something holds on hosts.
+func (c *crew) on(t *testing.T, hosts []*fleet.Host, what string, holds func(h *fleet.Host) error) {
+	t.Helper()
+	began, deadline := time.Now(), time.Now().Add(soon)
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for _, h := range hosts {
+		for {
+			err := holds(h)
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("waiting for %s: %s: %v; %s", what, h.Name, err, c.state(h))
+			}
+			select {
+			case <-t.Context().Done():
+				t.Fatal(t.Context().Err())
+			case <-ticker.C:
+			}
+		}
+	}
+	t.Logf("%s: after %s", what, time.Since(began).Round(time.Millisecond))
+}
+
+// state is how a host's Node and daemon say that they are.
+func (c *crew) state(h *fleet.Host) string {
+	node := &corev1.Node{}
+	if err := c.Client.Get(context.Background(), client.ObjectKey{Name: h.Name}, node); err != nil {
+		return err.Error()
+	}
+	log, err := winos.ReadFile(h.Machine.Host().Files, contract.DirLog+`\wicd\wicd.log`)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("annotations %v; its daemon says: %s", node.Annotations, log[max(0, len(log)-3000):])
+}
+
+// settled waits until every host of the crew is Ready at the version that is desired now, and gives that.
+func (c *crew) settled(t *testing.T) (version string) {
+	t.Helper()
+	version, err := c.settle(t.Context(), "")
+	must(t, err)
+	return version
+}
+
+// settle waits until every host of the crew is Ready at the version that is desired now, which must be the given one if that is not empty.
+func (c *crew) settle(ctx context.Context, wanted string) (version string, err error) {
+	err = c.Await(ctx, soon, "the crew to be Ready at the desired version", func(ctx context.Context) (bool, string, error) {
+		config := &v1alpha1.WindowsMachineConfig{}
+		if err := c.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
+			return false, "", err
+		}
+		version = config.Status.DesiredVersion
+		if wanted != "" && version != wanted {
+			return false, fmt.Sprintf("%s is desired, not %s", version, wanted), nil
+		}
+		for _, h := range c.hosts {
+			i, err := c.Instance(ctx, h)
+			if err != nil {
+				return false, "", err
+			}
+			if s := i.Status; s.Version != version || s.Phase != v1alpha1.PhaseReady || s.Reason != string(contract.ReasonNodeReady) {
+				return false, fmt.Sprintf("%s: %s %s %s %s, want %s", h.Name, s.Phase, s.Version, s.Reason, s.Message, version), nil
+			}
+		}
+		return true, "", nil
+	})
+	return version, err
+}
+
+// lendSettings changes those of the shared stage. They are put back when the row is over; what that restarts, is restarted everywhere at once.
+func (c *crew) lendSettings(t *testing.T, edit func(spec *v1alpha1.WindowsMachineConfigSpec)) {
+	t.Helper()
+	spec := *options(0).Settings
+	edit(&spec)
+	must(t, c.Configure(t.Context(), spec))
+	t.Cleanup(func() {
+		ctx, back := context.WithoutCancel(t.Context()), *options(0).Settings
+		if spec.Rollout.MaxUnavailable != nil {
+			allAtOnce(&back)
+			if err := c.Configure(ctx, back); err != nil {
+				t.Error(err)
+			}
+			if _, err := c.settle(ctx, c.version); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := c.Configure(ctx, *options(0).Settings); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// allAtOnce lets changes that restart services reach all nodes at once.
+func allAtOnce(spec *v1alpha1.WindowsMachineConfigSpec) {
+	all := intstr.FromString("100%")
+	spec.Rollout.MaxUnavailable = &all
+}
+
+// put makes an object, which goes when the row is over.
+func (c *crew) put(t *testing.T, object client.Object) {
+	t.Helper()
+	if err := c.admin.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.IgnoreNotFound(c.admin.Delete(context.WithoutCancel(t.Context()), object)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// take removes an object.
+func (c *crew) take(t *testing.T, object client.Object) {
+	t.Helper()
+	if err := c.admin.Delete(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// edit changes an object that is there.
+func edit[T client.Object](t *testing.T, c *crew, object T, change func(T)) {
+	t.Helper()
+	if err := c.edit(t.Context(), object, func() { change(object) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lend changes an object that is there, and puts back what change returns when the row is over.
+func lend[T client.Object](t *testing.T, c *crew, object T, change func(T) (undo func(T))) {
+	t.Helper()
+	var undo func(T)
+	edit(t, c, object, func(o T) { undo = change(o) })
+	t.Cleanup(func() {
+		if err := c.edit(context.WithoutCancel(t.Context()), object, func() { undo(object) }); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (c *crew) edit(ctx context.Context, object client.Object, change func()) error {
+	if err := c.admin.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
+		return err
+	}
+	before, ok := object.DeepCopyObject().(client.Object)
+	if !ok {
+		return errors.New("an object that is none")
+	}
+	change()
+	return c.admin.Patch(ctx, object, client.MergeFrom(before))
+}
+
+// rejected waits until the settings name a reason as what is not followed, and gives what they say.
+func (c *crew) rejected(t *testing.T, reason contract.Reason) (messages string) {
+	t.Helper()
+	code := fmt.Sprintf("W%d", reason.Number())
+	c.await(t, code+" among the rejected settings", func(ctx context.Context) (bool, string, error) {
+		config := &v1alpha1.WindowsMachineConfig{}
+		err := c.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
+		for _, r := range config.Status.RejectedSettings {
+			if r.Code == code {
+				messages += r.Message + "\n"
+			}
+		}
+		return messages != "", fmt.Sprint(config.Status.RejectedSettings), err
+	})
+	return messages
+}
+
+// managed are the managed services of a host with their processes.
+func managed(t *testing.T, h *fleet.Host) map[string]winos.Service {
+	t.Helper()
+	all, host := map[string]winos.Service{}, h.Machine.Host()
+	names, err := host.Services.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		service, err := host.Services.Get(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(service.Description, contract.ManagedDescription) {
+			all[name] = service
+		}
+	}
+	return all
+}
+
+// pids are the ids of the services' processes.
+func pids(t *testing.T, hosts ...*fleet.Host) map[string]uint32 {
+	t.Helper()
+	all := map[string]uint32{}
+	for _, h := range hosts {
+		for name, s := range managed(t, h) {
+			all[h.Name+" "+name] = s.PID
+		}
+	}
+	return all
+}
+
+// undisturbed sees that no service was restarted.
+func undisturbed(t *testing.T, before map[string]uint32, hosts ...*fleet.Host) {
+	t.Helper()
+	if now := pids(t, hosts...); !maps.Equal(now, before) {
+		t.Errorf("services were restarted: %v became %v", before, now)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func sorted(lines []string) string {
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}

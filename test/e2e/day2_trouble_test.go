@@ -1,0 +1,126 @@
+package e2e_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/fleet"
+)
+
+func TestDayTwo_WhatIsWrongIsNamedAndHoldsNothingElseUp(t *testing.T) {
+	c := dayTwo(t)
+	before := pids(t, c.hosts...)
+	ours := authority(t, "the good one among garbage")
+	c.put(t, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-authorities"},
+		Data: map[string]string{
+			"bundle": "-----BEGIN CERTIFICATE-----\nbm90IGEgY2VydGlmaWNhdGU=\n-----END CERTIFICATE-----\n\x00garbage\n" + string(ours) + string(bytes.Repeat([]byte("-----BEGIN CERTIFICATE-----\n"), 3)),
+		},
+	})
+	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "windows-authorities" })
+	c.put(t, &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "hostile"}, Spec: configv1.ImageDigestMirrorSetSpec{
+		ImageDigestMirrors: []configv1.ImageDigestMirrors{
+			{Source: "nul.example.com/team", Mirrors: []configv1.ImageMirror{"mirror.example.com/team"}},
+			{Source: "registry.invalid/self", Mirrors: []configv1.ImageMirror{"127.0.0.1:9184/self"}},
+			{Source: "registry.invalid/loop", Mirrors: []configv1.ImageMirror{"registry.invalid/loop", "registry.invalid:443/loop"}},
+			{Source: "registry.invalid/empty"},
+			{Source: "registry.invalid:5000/good", Mirrors: []configv1.ImageMirror{"mirror.invalid:5000/good"}},
+		},
+	}})
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}}
+	lend(t, c, secret, func(o *corev1.Secret) func(*corev1.Secret) {
+		old := o.Data
+		// The type of the Secret has the API server refuse what is no JSON at all. This is, and no pull secret.
+		o.Data = map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":["hunter2"]}`)}
+		return func(o *corev1.Secret) { o.Data = old }
+	})
+	lend(t, c, &configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}, func(o *configv1.Proxy) func(*configv1.Proxy) {
+		o.Spec.HTTPProxy, o.Spec.HTTPSProxy = "http://%zz:hunter2@proxy.invalid", "socks5://proxy.invalid"
+		return func(o *configv1.Proxy) { o.Spec = configv1.ProxySpec{} }
+	})
+	for reason, names := range map[contract.Reason]string{
+		contract.ReasonCertificateRejected: "windows-authorities", contract.ReasonMirrorRejected: "hostile",
+		contract.ReasonPullSecretInvalid: contract.PullSecret, contract.ReasonProxyInvalid: "HTTP_PROXY",
+	} {
+		if message := c.rejected(t, reason); !strings.Contains(message, names) || strings.Contains(message, "hunter2") {
+			t.Errorf("%s does not name %s, or tells too much: %s", reason, names, message)
+		}
+	}
+	c.everywhere(t, "what is right to be followed", func(h *fleet.Host) error {
+		if n := occurrences(roots(t, h), der(t, ours)); n != 1 {
+			return fmt.Errorf("the good authority is there %d times", n)
+		}
+		if systemVariable(t, h, "HTTP_PROXY")+systemVariable(t, h, "HTTPS_PROXY") != "" {
+			return errors.New("there is a proxy")
+		}
+		if _, err := hostsFile(h, "registry.lab.example:443"); err == nil {
+			return errors.New("what the old pull secret names has two folders")
+		}
+		_, err := hostsFile(h, "registry.invalid:5000")
+		return err
+	})
+	c.settled(t)
+	undisturbed(t, before, c.hosts...)
+}
+
+func TestDayTwo_OfChangesInQuickSuccessionTheLastOneHolds(t *testing.T) {
+	c := dayTwo(t)
+	before := pids(t, c.hosts...)
+	rules := &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "quick"}}
+	source := func(n int) string { return fmt.Sprintf("registry%d.invalid:5000", n) }
+	set := func(n int) {
+		rules.Spec.ImageDigestMirrors = []configv1.ImageDigestMirrors{{Source: source(n), Mirrors: []configv1.ImageMirror{"mirror.invalid/x"}}}
+	}
+	set(0)
+	c.put(t, rules)
+	const last = 12
+	for n := range last {
+		edit(t, c, rules, func(*configv1.ImageDigestMirrorSet) { set(n + 1) })
+		pause(t, time.Duration(n*n)*4*time.Millisecond) // closer than a node follows, and further apart
+	}
+	c.everywhere(t, "the last of them", func(h *fleet.Host) error {
+		_, err := hostsFile(h, source(last))
+		return err
+	})
+	c.settled(t)
+	for _, h := range c.hosts {
+		for n := range last {
+			if _, err := hostsFile(h, source(n)); err == nil {
+				t.Errorf("%s follows rule %d of %d, too", h.Name, n, last)
+			}
+		}
+	}
+	undisturbed(t, before, c.hosts...)
+}
+
+func TestDayTwo_AChangeWhileTheAPIServerIsAwayReachesEveryNodeAfterwards(t *testing.T) {
+	c := dayTwo(t)
+	before := pids(t, c.hosts...)
+	ours := authority(t, "written just before the outage")
+	c.put(t, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-authorities"}, Data: map[string]string{"bundle": string(ours)},
+	})
+	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "windows-authorities" })
+	must(t, c.Cluster.PauseAPIServer()) // some hosts may have heard of it, and the operator and its daemons hang in the middle of what they say
+	t.Cleanup(func() { _ = c.Cluster.ResumeAPIServer() })
+	pause(t, time.Second)
+	must(t, c.Cluster.ResumeAPIServer())
+	c.everywhere(t, "the authority after the outage", func(h *fleet.Host) error {
+		if n := occurrences(roots(t, h), der(t, ours)); n != 1 {
+			return fmt.Errorf("it is there %d times", n)
+		}
+		return nil
+	})
+	c.settled(t)
+	undisturbed(t, before, c.hosts...)
+}
