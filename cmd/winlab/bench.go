@@ -22,7 +22,7 @@ import (
 
 func newBench() *cobra.Command {
 	command := &cobra.Command{Use: "bench", Short: "Measure, in counts and ratios"}
-	command.AddCommand(newBenchJoin())
+	command.AddCommand(newBenchJoin(), newBenchConfig())
 	return command
 }
 

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/sim"
+	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/scene"
+)
+
+// benchConfig is one run of bench config.
+type benchConfig struct {
+	operator, json string
+	hosts          int
+	growth         bool
+	joins          int
+	out            io.Writer
+}
+
+func newBenchConfig() *cobra.Command {
+	b := &benchConfig{}
+	command := &cobra.Command{
+		Use:   "config",
+		Short: "Change mirrors, authorities, the pull secret and the proxy of many nodes",
+		Long: `config joins hosts, changes one thing after the other, and measures for each change how long it takes from the write to each node's word that it
+holds; how many requests that costs the API server, by who makes them and what for; and how many SSH connections, which must be none. With
+--growth it does so with half of the hosts first, and says how much more twice as many cost.
+
+maxUnavailable is 100%: a proxy restarts every service, so that otherwise one node after the other would follow. Simulated hosts share this machine
+with the API server and the operator. So seconds are an upper bound for this machine; counts and ratios are what they are anywhere.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			b.out = command.OutOrStdout()
+			return b.run(command.Context())
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&b.operator, "operator", "out/bin/wmco", "the operator's binary")
+	flags.IntVar(&b.hosts, "hosts", 200, "how many nodes there are")
+	flags.BoolVar(&b.growth, "growth", true, "measure half of the hosts, too, and compare")
+	flags.IntVar(&b.joins, "joins", 20, "how many hosts may join at once, which is not what is measured")
+	flags.StringVar(&b.json, "json", "", "write the figures to this file")
+	return command
+}
+
+// configFigures is out/bench-config.json.
+type configFigures struct {
+	// MaxUnavailable is what the rollout budget was set to.
+	MaxUnavailable string      `json:"maxUnavailable"`
+	Runs           []configRun `json:"runs"`
+	// Growth is requests with all hosts over requests with half of them, by change, without what kubelets and others ask.
+	Growth map[string]float64 `json:"growth,omitempty"`
+}
+
+type configRun struct {
+	Hosts int `json:"hosts"`
+	// JoinSeconds is how long it took to make all of them nodes.
+	JoinSeconds float64         `json:"joinSeconds"`
+	Changes     []changeFigures `json:"changes"`
+}
+
+func (b *benchConfig) run(ctx context.Context) error {
+	f := configFigures{MaxUnavailable: "100%"}
+	counts := []int{b.hosts}
+	if b.growth {
+		counts = []int{b.hosts / 2, b.hosts}
+	}
+	for _, hosts := range counts {
+		run, err := b.measure(ctx, hosts)
+		if err != nil {
+			return err
+		}
+		f.Runs = append(f.Runs, run)
+	}
+	if b.growth {
+		f.Growth = map[string]float64{}
+		for i, change := range f.Runs[1].Changes {
+			f.Growth[change.Name] = float64(change.Requests) / float64(f.Runs[0].Changes[i].Requests)
+		}
+	}
+	content, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the figures: %w", err)
+	}
+	fmt.Fprintf(b.out, "%s\n", content)
+	if b.json == "" {
+		return nil
+	}
+	if err = os.MkdirAll(filepath.Dir(b.json), 0o755); err != nil {
+		return fmt.Errorf("making the directory of the figures: %w", err)
+	}
+	return os.WriteFile(b.json, append(content, '\n'), 0o644)
+}
+
+// measure makes every change in a scene of so many hosts.
+func (b *benchConfig) measure(ctx context.Context, hosts int) (run configRun, err error) {
+	all := intstr.FromString("100%")
+	s, err := scene.Start(ctx, scene.Options{
+		Operator: b.operator, Progress: b.out, Audit: true,
+		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: int32(b.joins), MaxUnavailable: &all}},
+		Hosts:    fleet.Options{Count: hosts, Costs: sim.Costs{ProcessStart: time.Millisecond}},
+	})
+	if err != nil {
+		return run, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	began := time.Now()
+	if err = s.List(ctx, s.Fleet.Hosts...); err != nil {
+		return run, err
+	}
+	if err = s.WaitReady(ctx, 30*time.Minute, s.Fleet.Hosts...); err != nil {
+		return run, err
+	}
+	run = configRun{Hosts: hosts, JoinSeconds: time.Since(began).Seconds()}
+	fmt.Fprintf(b.out, "%d hosts Ready after %.1f s\n", hosts, run.JoinSeconds)
+	watcher, err := watchVersions(ctx, s)
+	if err != nil {
+		return run, err
+	}
+	defer watcher.stop()
+	changes, err := dayTwoChanges(s)
+	if err != nil {
+		return run, err
+	}
+	for _, change := range changes {
+		figures, err := b.change(ctx, s, watcher, change)
+		if err != nil {
+			return run, fmt.Errorf("measuring %s with %d hosts: %w", change.name, hosts, err)
+		}
+		run.Changes = append(run.Changes, figures)
+	}
+	return run, nil
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"strings"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/openshift"
+	"github.com/windows-nodes/wmco/lab/scene"
+)
+
+// dayTwoChange is one change that an administrator makes on day 2.
+type dayTwoChange struct {
+	name string
+	make func(ctx context.Context) error
+}
+
+// changeFigures are what one change took.
+type changeFigures struct {
+	Name string `json:"name"`
+	// Seconds from the write to each node's word that it holds, of the node in the middle, of one among a hundred that is last, and of the last.
+	P50 float64 `json:"p50Seconds"`
+	P99 float64 `json:"p99Seconds"`
+	Max float64 `json:"maxSeconds"`
+	// SSHConnections that it caused.
+	SSHConnections int64 `json:"sshConnections"`
+	// Requests of the operator and all daemons; PerNode is that for each node.
+	Requests int     `json:"requests"`
+	PerNode  float64 `json:"requestsPerNode"`
+	// Operator and Daemons are for each node, by verb and resource.
+	Operator map[string]float64 `json:"operatorPerNode"`
+	Daemons  map[string]float64 `json:"daemonPerNode"`
+	// Bytes that a daemon reads: the manifest and its confidential part.
+	Bytes int `json:"bytesPerNode"`
+}
+
+// dayTwoChanges are what is measured, in order.
+func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
+	c, err := openshift.Client(s.Cluster.Admin())
+	if err != nil {
+		return nil, err
+	}
+	edit := func(ctx context.Context, object client.Object, change func()) error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
+			return fmt.Errorf("reading %s: %w", object.GetName(), err)
+		}
+		change()
+		return c.Update(ctx, object)
+	}
+	image := &configv1.Image{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
+	proxy := &configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}}
+	return []dayTwoChange{
+		{"mirror", func(ctx context.Context) error {
+			return c.Create(ctx, &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "bench"}, Spec: configv1.ImageDigestMirrorSetSpec{
+				ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: "registry.invalid/team", Mirrors: []configv1.ImageMirror{"mirror.invalid/team"}}},
+			}})
+		}},
+		{"certificate authority", func(ctx context.Context) error {
+			authority, err := newAuthority()
+			if err != nil {
+				return err
+			}
+			err = c.Create(ctx, &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "bench"}, Data: map[string]string{"registry.invalid": authority},
+			})
+			if err != nil {
+				return fmt.Errorf("writing an authority: %w", err)
+			}
+			return edit(ctx, image, func() { image.Spec.AdditionalTrustedCA.Name = "bench" })
+		}},
+		{"proxy", func(ctx context.Context) error {
+			return edit(ctx, proxy, func() { proxy.Spec.HTTPProxy = "http://proxy.invalid:3128" })
+		}},
+		{"pull secret", func(ctx context.Context) error {
+			return edit(ctx, secret, func() {
+				secret.Data = map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"registry.invalid":{"auth":"YTpi"}}}`)}
+			})
+		}},
+	}, nil
+}
+
+// settling is how long a count waits for what still trickles in after the last node's word, such as the operator's.
+const settling = 3 * time.Second
+
+// change makes one change and measures it.
+func (b *benchConfig) change(ctx context.Context, s *scene.Scene, watcher *versions, change dayTwoChange) (changeFigures, error) {
+	f := changeFigures{Name: change.name}
+	connections, before := connectionsOf(s.Fleet.Hosts), watcher.all()
+	began := time.Now()
+	if err := change.make(ctx); err != nil {
+		return f, err
+	}
+	took, version, err := watcher.follow(ctx, before, began)
+	if err != nil {
+		return f, err
+	}
+	if err = s.WaitReady(ctx, 10*time.Minute, s.Fleet.Hosts...); err != nil {
+		return f, err
+	}
+	if err = sleep(ctx, settling); err != nil {
+		return f, err
+	}
+	slices.Sort(took)
+	f.P50, f.P99, f.Max = percentile(took, 50), percentile(took, 99), percentile(took, 100)
+	f.SSHConnections = connectionsOf(s.Fleet.Hosts) - connections
+	if err = f.count(s, began, len(took)); err != nil {
+		return f, err
+	}
+	f.Bytes, err = published(ctx, s, version)
+	fmt.Fprintf(b.out, "%s: half of %d nodes after %.1f s, all after %.1f s, with %.1f requests for each\n", f.Name, len(took), f.P50, f.Max, f.PerNode)
+	return f, err
+}
+
+// count reads what the API server heard since the change.
+func (f *changeFigures) count(s *scene.Scene, since time.Time, nodes int) error {
+	operator, daemons := map[string]int{}, map[string]int{}
+	for r, err := range cluster.Requests(s.Cluster.AuditLog) {
+		if err != nil {
+			return fmt.Errorf("reading the audit log: %w", err)
+		}
+		what := r.Verb + " " + r.Resource
+		if r.Subresource != "" {
+			what += "/" + r.Subresource
+		}
+		switch {
+		case !r.Received.After(since) || r.Resource == "leases":
+		case strings.HasSuffix(r.User, ":"+contract.OperatorServiceAccount):
+			operator[what]++
+			f.Requests++
+		case strings.HasPrefix(r.User, contract.DaemonUserPrefix):
+			daemons[what]++
+			f.Requests++
+		}
+	}
+	f.PerNode = float64(f.Requests) / float64(nodes)
+	f.Operator, f.Daemons = perNode(operator, nodes), perNode(daemons, nodes)
+	return nil
+}
+
+func perNode(counts map[string]int, nodes int) map[string]float64 {
+	all := map[string]float64{}
+	for what, n := range maps.All(counts) {
+		all[what] = float64(n) / float64(nodes)
+	}
+	return all
+}
+
+// percentile of sorted values, which must not be empty.
+func percentile(values []time.Duration, percent int) float64 {
+	return values[(len(values)-1)*percent/100].Seconds()
+}
+
+// published is how much a daemon reads for a version.
+func published(ctx context.Context, s *scene.Scene, version string) (size int, err error) {
+	key := client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + version}
+	manifest, secret := &corev1.ConfigMap{}, &corev1.Secret{}
+	if err = s.Client.Get(ctx, key, manifest); err != nil {
+		return 0, fmt.Errorf("reading the manifest: %w", err)
+	}
+	if err = s.Client.Get(ctx, key, secret); err != nil {
+		return 0, fmt.Errorf("reading its confidential part: %w", err)
+	}
+	return manifest.Size() + secret.Size(), nil
+}
+
+func newAuthority() (string, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", fmt.Errorf("making a key: %w", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bench"}, BasicConstraintsValid: true, IsCA: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0), KeyUsage: x509.KeyUsageCertSign,
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return "", fmt.Errorf("making an authority: %w", err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})), nil
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/scene"
+)
+
+// versions follows which version holds on which node, by one watch, and when that was heard.
+type versions struct {
+	events watch.Interface
+
+	mu      sync.Mutex
+	of      map[string]held
+	changed chan struct{}
+}
+
+// held is a version that holds on a node since it was heard of.
+type held struct {
+	version string
+	since   time.Time
+}
+
+// watchVersions begins to follow. stop ends it.
+func watchVersions(ctx context.Context, s *scene.Scene) (*versions, error) {
+	clients, err := kubernetes.NewForConfig(s.Cluster.Admin())
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	list, err := clients.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: corev1.LabelOSStable + "=windows"})
+	if err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	v := &versions{of: map[string]held{}, changed: make(chan struct{}, 1)}
+	for i := range list.Items {
+		v.saw(&list.Items[i])
+	}
+	// Labels of kubelets never change here, and a watch that lasts as long as the lab needs no beginning anew.
+	forever := int64((24 * time.Hour).Seconds())
+	v.events, err = clients.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{
+		LabelSelector: corev1.LabelOSStable + "=windows", ResourceVersion: list.ResourceVersion, TimeoutSeconds: &forever,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching nodes: %w", err)
+	}
+	go func() {
+		for event := range v.events.ResultChan() {
+			if node, ok := event.Object.(*corev1.Node); ok {
+				v.saw(node)
+			}
+		}
+		close(v.changed)
+	}()
+	return v, nil
+}
+
+func (v *versions) stop() { v.events.Stop() }
+
+func (v *versions) saw(node *corev1.Node) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	version := node.Annotations[contract.VersionAnnotation]
+	if version == v.of[node.Name].version {
+		return
+	}
+	v.of[node.Name] = held{version: version, since: time.Now()}
+	select {
+	case v.changed <- struct{}{}:
+	default: // a signal is waiting already
+	}
+}
+
+func (v *versions) all() map[string]held {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return maps.Clone(v.of)
+}
+
+// changePatience is for what takes seconds; a machine that is busy otherwise may take much longer.
+const changePatience = 10 * time.Minute
+
+// follow waits until all nodes have one version, and another one than before, and says how long after began each came to it.
+func (v *versions) follow(ctx context.Context, before map[string]held, began time.Time) (took []time.Duration, version string, err error) {
+	deadline := time.NewTimer(changePatience)
+	defer deadline.Stop()
+	for {
+		if took, version = arrived(v.all(), before, began); took != nil {
+			return took, version, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, "", ctx.Err()
+		case <-deadline.C:
+			return nil, "", fmt.Errorf("not all nodes followed within %s: %v", changePatience, v.all())
+		case _, open := <-v.changed:
+			if !open {
+				return nil, "", errors.New("the watch of nodes ended")
+			}
+		}
+	}
+}
+
+// arrived is nil until all nodes have one version that is not the one before.
+func arrived(now, before map[string]held, began time.Time) (took []time.Duration, version string) {
+	for name, h := range now {
+		if version == "" {
+			version = h.version
+		}
+		if h.version == "" || h.version != version || h.version == before[name].version {
+			return nil, ""
+		}
+		took = append(took, h.since.Sub(began))
+	}
+	return took, version
+}
