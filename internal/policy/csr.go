@@ -41,6 +41,8 @@ type CSRDecision struct {
 	Message string
 	// Instance is the instance whose node is asked for; nil when the request is ignored.
 	Instance *CSRInstance
+	// Settled says that the request itself is wrong, so nothing that the cluster holds can change the decision.
+	Settled bool
 }
 
 // CSRInstance is what a decision needs to know of a WindowsInstance.
@@ -118,7 +120,15 @@ func DecideCSR(in CSRInput) CSRDecision {
 			"instances %s and %s both have the node name %s", owners[0].Name, owners[1].Name, shown(claim.NodeName))}
 	}
 	facts := csrFacts{CSRInput: in, claim: claim, instance: owners[0]}
-	for _, rule := range rulesFor(claim.Kind) {
+	rules := rulesFor(claim.Kind)
+	for _, rule := range rules.request {
+		if broken := rule(facts); broken != nil {
+			decision := facts.reject(broken)
+			decision.Settled = true
+			return decision
+		}
+	}
+	for _, rule := range rules.cluster {
 		if broken := rule(facts); broken != nil {
 			return facts.reject(broken)
 		}
@@ -144,9 +154,14 @@ type csrFault struct {
 // csrRule returns nil when the rule holds.
 type csrRule func(f csrFacts) *csrFault
 
+// csrRules are the rules for a kind of request: those about the request itself, and those about what the cluster holds.
+type csrRules struct {
+	request, cluster []csrRule
+}
+
 // rulesFor lists the rules for a kind of request. Rules about the request itself come first, so that a request that can never be
 // approved is not said to wait; the signature is verified last, as it costs most.
-func rulesFor(kind CSRKind) []csrRule {
+func rulesFor(kind CSRKind) csrRules {
 	switch kind {
 	case CSRKubeletClient:
 		return kubeletClientRules()
@@ -155,7 +170,7 @@ func rulesFor(kind CSRKind) []csrRule {
 	case CSRDaemon:
 		return daemonRules()
 	}
-	return []csrRule{func(csrFacts) *csrFault { return fault(CSRNotOurs, "unknown kind of request") }}
+	return csrRules{request: []csrRule{func(csrFacts) *csrFault { return fault(CSRNotOurs, "unknown kind of request") }}}
 }
 
 func (f csrFacts) approve() CSRDecision {

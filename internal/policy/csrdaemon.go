@@ -6,8 +6,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-func daemonRules() []csrRule {
-	return []csrRule{
+func daemonRules() csrRules {
+	return csrRules{request: []csrRule{
 		signerIs(certificatesv1.KubeAPIServerClientSignerName),
 		subjectIs(contract.DaemonGroup),
 		noNames,
@@ -16,6 +16,7 @@ func daemonRules() []csrRule {
 		keyIsStrong,
 		requestedByDaemonOrOperator,
 		keyIsHeld,
+	}, cluster: []csrRule{
 		staying,
 		func(f csrFacts) *csrFault {
 			if f.CSR.Spec.Username == f.OperatorUser {
@@ -23,7 +24,7 @@ func daemonRules() []csrRule {
 			}
 			return nodeIsOurs(f)
 		},
-	}
+	}}
 }
 
 // requestedByDaemonOrOperator demands that a daemon renews its own certificate, or that the operator submits the first one for a host

@@ -12,8 +12,8 @@ import (
 // name: only the instance's phase and the absence of a working Node do.
 const bootstrapUser = "system:serviceaccount:" + contract.MachineConfigNamespace + ":" + contract.BootstrapServiceAccount
 
-func kubeletClientRules() []csrRule {
-	return []csrRule{
+func kubeletClientRules() csrRules {
+	return csrRules{request: []csrRule{
 		signerIs(certificatesv1.KubeAPIServerClientKubeletSignerName),
 		subjectIs(contract.KubeletGroup),
 		noNames,
@@ -22,6 +22,7 @@ func kubeletClientRules() []csrRule {
 		keyIsStrong,
 		requestedByKubeletOrBootstrapper,
 		keyIsHeld,
+	}, cluster: []csrRule{
 		staying,
 		func(f csrFacts) *csrFault {
 			if f.CSR.Spec.Username == bootstrapUser {
@@ -29,11 +30,11 @@ func kubeletClientRules() []csrRule {
 			}
 			return nodeIsOurs(f)
 		},
-	}
+	}}
 }
 
-func kubeletServingRules() []csrRule {
-	return []csrRule{
+func kubeletServingRules() csrRules {
+	return csrRules{request: []csrRule{
 		signerIs(certificatesv1.KubeletServingSignerName),
 		subjectIs(contract.KubeletGroup),
 		namesAreOfNodes,
@@ -47,10 +48,11 @@ func kubeletServingRules() []csrRule {
 			return nil
 		},
 		keyIsHeld,
+	}, cluster: []csrRule{
 		staying,
 		nodeIsOurs,
 		namesAreOfThisNode,
-	}
+	}}
 }
 
 func requestedByKubeletOrBootstrapper(f csrFacts) *csrFault {

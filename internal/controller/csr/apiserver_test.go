@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,6 +93,99 @@ func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	s.strangersAreLeftAlone()
 }
 
+// storm is how many pending requests of other machines are there, and spoofed how many that claim a node of ours.
+const (
+	storm   = 10_000
+	spoofed = 1_000
+	// patience is how long ours may wait meanwhile until they are approved; how long signing takes is the cluster's. On a machine that is busy
+	// with other things it may be some times what it takes in calm.
+	patience = 5 * time.Second
+	times    = 4
+)
+
+// However many requests others have pending, those there before and those that keep coming, ours are answered in time.
+func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.addInstance("serving", "win-serving", "10.0.0.20")
+	s.addInstance("a", nodeName, nodeAddress)
+	s.phase("serving", v1alpha1.PhaseReady)
+	s.create(node("win-serving", "serving", corev1.ConditionTrue, "10.0.0.20"))
+	foreign, spoof := kubeletClient(s.t, "", "linux-0"), kubeletClient(s.t, "", "win-serving")
+	s.flood(s.admin, foreign, "before", storm/2)
+	s.startController()
+	bootstrap, operator := s.account(contract.MachineConfigNamespace, contract.BootstrapServiceAccount), s.account(contract.OperatorNamespace, contract.OperatorServiceAccount)
+	ours := func(when string) (slowest time.Duration) {
+		for n := range 4 {
+			kubelet, daemon := fmt.Sprintf("ours-%s-kubelet-%d", when, n), fmt.Sprintf("ours-%s-daemon-%d", when, n)
+			began := time.Now()
+			s.submit(bootstrap, kubelet, asKubelet(nodeName, certificatesv1.KubeAPIServerClientKubeletSignerName))
+			s.submit(operator, daemon, asDaemon(nodeName, "a"))
+			s.decided(kubelet, certificatesv1.CertificateApproved, "WMCOApprove")
+			s.decided(daemon, certificatesv1.CertificateApproved, "WICDAutoApproved")
+			slowest = max(slowest, time.Since(began))
+		}
+		return slowest
+	}
+	ours("first") // with all that was there before in the queue
+	calm := ours("calm")
+	var group sync.WaitGroup
+	thief, err := client.New(bootstrap, client.Options{Scheme: testScheme(t)}) // every host that joins has this identity for a while
+	if err != nil {
+		t.Fatal(err)
+	}
+	group.Go(func() { s.flood(s.admin, foreign, "meanwhile", storm/2) })
+	group.Go(func() { s.flood(thief, spoof, "spoofed", spoofed) })
+	stormy := ours("stormy")
+	group.Wait()
+	t.Logf("the slowest of ours took %s in calm and %s in the storm", calm.Round(time.Millisecond), stormy.Round(time.Millisecond))
+	if stormy > max(patience, times*calm) {
+		t.Errorf("ours waited %s", stormy)
+	}
+	counts := s.operatorAsked()
+	if counts["get windowsinstances"] > 50 || counts["get nodes"] > 50 || counts["create events"] > 50 {
+		t.Errorf("the operator asked %v", counts)
+	}
+}
+
+// flood makes many requests of one kind.
+func (s *stage) flood(by client.Client, pattern *certificatesv1.CertificateSigningRequest, name string, count int) {
+	const at = 8
+	var group sync.WaitGroup
+	numbers := make(chan int)
+	for range at {
+		group.Go(func() {
+			for n := range numbers {
+				one := pattern.DeepCopy()
+				one.Name = fmt.Sprintf("%s-%d", name, n)
+				if err := by.Create(s.t.Context(), one); err != nil {
+					s.t.Errorf("creating %s: %v", one.Name, err)
+				}
+			}
+		})
+	}
+	for n := range count {
+		numbers <- n
+	}
+	close(numbers)
+	group.Wait()
+}
+
+// operatorAsked counts what the operator asked of the API server, by verb and resource.
+func (s *stage) operatorAsked() map[string]int {
+	s.t.Helper()
+	counts := map[string]int{}
+	for request, err := range cluster.Requests(s.lab.AuditLog) {
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if request.User == OperatorUser(namespace) {
+			counts[request.Verb+" "+request.Resource]++
+		}
+	}
+	return counts
+}
+
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	logf.SetLogger(logr.Discard())
@@ -159,6 +253,19 @@ func (s *stage) addInstance(name, node, address string) {
 	object := instance(name, "", address, "")
 	s.create(object)
 	object.Status.NodeName, object.Status.Phase = node, v1alpha1.PhaseBootstrapping
+	if err := s.admin.Status().Update(s.t.Context(), object); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// phase brings an instance to a phase.
+func (s *stage) phase(name string, phase v1alpha1.Phase) {
+	s.t.Helper()
+	object := &v1alpha1.WindowsInstance{}
+	if err := s.admin.Get(s.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, object); err != nil {
+		s.t.Fatal(err)
+	}
+	object.Status.Phase = phase
 	if err := s.admin.Status().Update(s.t.Context(), object); err != nil {
 		s.t.Fatal(err)
 	}

@@ -42,11 +42,32 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if !ours {
 		return ctrl.Result{}, nil
 	}
-	in, err := r.gather(ctx, csr, claim)
+	decision, err := r.decide(ctx, csr, claim)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("gathering what %s depends on: %w", csr.Name, err)
 	}
-	return r.act(ctx, csr, policy.DecideCSR(in))
+	return r.act(ctx, csr, decision)
+}
+
+// decide asks the policy, by the cache first. Requests that are none of ours, that are wrong by themselves or that must wait cost the API
+// server nothing, so whoever sends thousands of them keeps nobody else's waiting. When the cache is behind, its news bring a request that
+// waits up again. Everything else is decided by what the API server holds: a cache that lags could make a finished join look like one under way.
+func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, claim policy.CSRClaim) (policy.CSRDecision, error) {
+	in, err := r.gather(ctx, r.client, csr, claim)
+	if err != nil {
+		return policy.CSRDecision{}, err
+	}
+	decision := policy.DecideCSR(in)
+	switch {
+	case decision.Verdict == policy.CSRWait, decision.Verdict == policy.CSRIgnore:
+		return decision, nil
+	case decision.Verdict == policy.CSRRefuse && decision.Settled: // a denial, though, can't be taken back
+		return decision, nil
+	}
+	if in, err = r.gather(ctx, r.live, csr, claim); err != nil {
+		return policy.CSRDecision{}, err
+	}
+	return policy.DecideCSR(in), nil
 }
 
 // act writes a decision down.

@@ -201,6 +201,31 @@ func TestTenThousandForeignRequestsCostNoQuestionToTheAPIServer(t *testing.T) {
 	}
 }
 
+func TestWhoCannotBeApprovedCostsNoQuestionToTheAPIServer(t *testing.T) {
+	t.Parallel()
+	ready, serving := instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady), node(nodeName, "a", corev1.ConditionTrue, nodeAddress)
+	greedy := kubeletClient(t, "csr", nodeName)
+	greedy.Spec.ExpirationSeconds = new(int32(10 * 365 * 24 * 3600))
+	for name, test := range map[string]struct {
+		csr   *certificatesv1.CertificateSigningRequest
+		asked bool
+	}{
+		"a request for a node that has its certificate": {kubeletClient(t, "csr", nodeName), false},
+		"a request that is wrong by itself":             {greedy, false},
+		"a request that the cluster says is wrong":      {kubeletServing(t, "csr", nodeName, "10.9.9.9"), true},
+		"a request that is right":                       {kubeletServing(t, "csr", nodeName, nodeAddress), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, ready, serving, test.csr)
+			w.decide(t, "csr")
+			if (*w.asked > 0) != test.asked {
+				t.Errorf("asked %d times", *w.asked)
+			}
+		})
+	}
+}
+
 func TestTheCacheDoesNotDecide(t *testing.T) {
 	t.Parallel()
 	csr := kubeletClient(t, "csr", nodeName)

@@ -14,14 +14,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// gather collects what a decision about a claim depends on. The cache only tells whether the claimed node is ours at all; what is decided
-// upon is read from the API server, as a cache that lags could make a finished join look like one under way.
+// gather collects what a decision about a claim depends on. Which instances a claim is about, and who else has its addresses, only the
+// indexes of the cache tell; the instances and the Node themselves are read through reader.
 //
 //	request ── claims node ──▶ instances (index, cache) ── none ──▶ nothing is asked
 //	                                │ some
 //	                                ▼
-//	                 instances, Node (API server) + who else has its addresses (index, cache)
-func (r *Reconciler) gather(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, claim policy.CSRClaim) (policy.CSRInput, error) {
+//	                 instances, Node (reader) + who else has its addresses (index, cache)
+func (r *Reconciler) gather(
+	ctx context.Context, reader client.Reader, csr *certificatesv1.CertificateSigningRequest, claim policy.CSRClaim,
+) (policy.CSRInput, error) {
 	in := policy.CSRInput{CSR: csr, OperatorUser: r.options.OperatorUser}
 	list := &v1alpha1.WindowsInstanceList{}
 	err := r.client.List(ctx, list, client.InNamespace(r.options.Namespace), client.MatchingFields{instancesByNode: claim.NodeName})
@@ -30,7 +32,7 @@ func (r *Reconciler) gather(ctx context.Context, csr *certificatesv1.Certificate
 	}
 	for i := range list.Items {
 		instance := &v1alpha1.WindowsInstance{}
-		err = r.live.Get(ctx, client.ObjectKeyFromObject(&list.Items[i]), instance)
+		err = reader.Get(ctx, client.ObjectKeyFromObject(&list.Items[i]), instance)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
@@ -40,7 +42,7 @@ func (r *Reconciler) gather(ctx context.Context, csr *certificatesv1.Certificate
 		in.Instances = append(in.Instances, policy.CSRInstanceOf(instance))
 	}
 	node := &corev1.Node{}
-	err = r.live.Get(ctx, types.NamespacedName{Name: claim.NodeName}, node)
+	err = reader.Get(ctx, types.NamespacedName{Name: claim.NodeName}, node)
 	if client.IgnoreNotFound(err) != nil {
 		return in, fmt.Errorf("reading node %s: %w", claim.NodeName, err)
 	}
