@@ -28,6 +28,7 @@ type stream struct {
 	bounded  bool          // whether end is known
 	whole    hash.Hash     // nil if only a part comes through
 	bringers []mirror.Pull // everybody who brought bytes
+	borrowed []*chunk      // from the pool, at most chunks
 	free     chan *chunk
 	full     chan *chunk
 	checks   chan *chunk
@@ -58,10 +59,6 @@ func newStream(f *flow, first *reply, at mirror.Pull) *stream {
 // run passes everything on. It returns nil if the answer is complete and right, errBroken or errUnread if it must be broken off, or the context's error.
 // Cancel stops whatever the stream still reads.
 func (s *stream) run(ctx context.Context, cancel context.CancelFunc, w http.ResponseWriter) error {
-	for _, c := range s.borrow() {
-		s.free <- c
-		defer s.flow.pull.resolver.chunks.Put(c)
-	}
 	read, checked := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(s.full)
@@ -81,14 +78,22 @@ func (s *stream) run(ctx context.Context, cancel context.CancelFunc, w http.Resp
 	s.source.close()
 	err := s.finish(ctx, w, held, errors.Join(writing, reading))
 	s.settle(sent, held, err)
+	for _, c := range s.borrowed {
+		s.flow.pull.resolver.chunks.Put(c)
+	}
 	return err
 }
 
-// borrow takes chunks out of the pool.
-func (s *stream) borrow() []*chunk {
-	all := make([]*chunk, chunks)
-	for i := range all {
+// next is a chunk to be filled. The first byte does not wait for memory that only later ones need.
+func (s *stream) next(ctx context.Context) (*chunk, error) {
+	select {
+	case c := <-s.free:
+		return c, nil
+	default:
+	}
+	if len(s.borrowed) < chunks {
 		c := s.flow.pull.resolver.chunks.Get().(*chunk)
+		s.borrowed = append(s.borrowed, c)
 		if c.checked == nil {
 			c.checked = make(chan struct{}, 1)
 		}
@@ -96,9 +101,14 @@ func (s *stream) borrow() []*chunk {
 		case <-c.checked: // left from a stream that broke off
 		default:
 		}
-		all[i] = c
+		return c, nil
 	}
-	return all
+	select {
+	case c := <-s.free:
+		return c, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // settle counts what went through.
@@ -202,11 +212,9 @@ func (s *stream) check() {
 // read fills chunks until the end of the answer, from another place if one dies on the way.
 func (s *stream) read(ctx context.Context) error {
 	for {
-		var c *chunk
-		select {
-		case c = <-s.free:
-		case <-ctx.Done():
-			return ctx.Err()
+		c, err := s.next(ctx)
+		if err != nil {
+			return err
 		}
 		n, err := s.fill(c)
 		if n > 0 {
