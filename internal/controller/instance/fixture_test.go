@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,8 +63,11 @@ type rig struct {
 	broken       map[string]error
 	// stale is an instance as a cache that lags behind shows it.
 	stale *v1alpha1.WindowsInstance
-	// saving runs before a status is written.
+	// saving runs before a status is written; slow instead of dialling; quiet says that events are not kept.
 	saving func()
+	slow   func(ctx context.Context) error
+	quiet  bool
+	mu     sync.Mutex
 }
 
 func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
@@ -83,9 +87,15 @@ func (r *rig) Select(wanted []contract.Blob) (selected []payload.Blob, err error
 	return selected, nil
 }
 func (r *rig) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
+	if r.slow != nil {
+		return nil, r.slow(ctx)
+	}
 	return r.machines[target.Address].Dial(ctx, target)
 }
 func (r *rig) Eventf(regarding, related runtime.Object, _, reason, _, note string, args ...any) {
+	if r.quiet {
+		return
+	}
 	r.events = append(r.events, told{regarding, related, reason, fmt.Sprintf(note, args...)})
 }
 
@@ -161,7 +171,9 @@ func (r *rig) faults() interceptor.Funcs {
 			if r.broken["status"] != nil {
 				return r.broken["status"]
 			}
+			r.mu.Lock()
 			r.statusWrites++
+			r.mu.Unlock()
 			return c.Status().Patch(ctx, o, patch, options...)
 		},
 	}
