@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -10,16 +9,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// versions follows which version holds on which node, by one watch, and when that was heard.
+// versions follows which version holds on which node, and when that was heard.
 type versions struct {
-	events watch.Interface
+	stop func()
 
 	mu      sync.Mutex
 	of      map[string]held
@@ -32,40 +32,38 @@ type held struct {
 	since   time.Time
 }
 
-// watchVersions begins to follow. stop ends it.
+// watchVersions begins to follow, and returns when every node was seen once. stop ends it.
 func watchVersions(ctx context.Context, s *scene.Scene) (*versions, error) {
 	clients, err := kubernetes.NewForConfig(s.Cluster.Admin())
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	list, err := clients.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: corev1.LabelOSStable + "=windows"})
-	if err != nil {
-		return nil, fmt.Errorf("listing nodes: %w", err)
-	}
 	v := &versions{of: map[string]held{}, changed: make(chan struct{}, 1)}
-	for i := range list.Items {
-		v.saw(&list.Items[i])
+	factory := informers.NewSharedInformerFactoryWithOptions(clients, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.LabelSelector = corev1.LabelOSStable + "=windows"
+	}))
+	saw := func(object any) {
+		if node, ok := object.(*corev1.Node); ok {
+			v.saw(node)
+		}
 	}
-	// Labels of kubelets never change here, and a watch that lasts as long as the lab needs no beginning anew.
-	forever := int64((24 * time.Hour).Seconds())
-	v.events, err = clients.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{
-		LabelSelector: corev1.LabelOSStable + "=windows", ResourceVersion: list.ResourceVersion, TimeoutSeconds: &forever,
-	})
+	handlers := cache.ResourceEventHandlerFuncs{AddFunc: saw, UpdateFunc: func(_, object any) { saw(object) }}
+	registration, err := factory.Core().V1().Nodes().Informer().AddEventHandler(handlers)
 	if err != nil {
 		return nil, fmt.Errorf("watching nodes: %w", err)
 	}
-	go func() {
-		for event := range v.events.ResultChan() {
-			if node, ok := event.Object.(*corev1.Node); ok {
-				v.saw(node)
-			}
-		}
-		close(v.changed)
-	}()
+	ctx, cancel := context.WithCancel(ctx)
+	v.stop = func() {
+		cancel()
+		factory.Shutdown()
+	}
+	factory.StartWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+		v.stop()
+		return nil, fmt.Errorf("watching nodes: %w", context.Cause(ctx))
+	}
 	return v, nil
 }
-
-func (v *versions) stop() { v.events.Stop() }
 
 func (v *versions) saw(node *corev1.Node) {
 	v.mu.Lock()
@@ -103,10 +101,7 @@ func (v *versions) follow(ctx context.Context, before map[string]held, began tim
 			return nil, "", ctx.Err()
 		case <-deadline.C:
 			return nil, "", fmt.Errorf("not all nodes followed within %s: %v", changePatience, v.all())
-		case _, open := <-v.changed:
-			if !open {
-				return nil, "", errors.New("the watch of nodes ended")
-			}
+		case <-v.changed:
 		}
 	}
 }
