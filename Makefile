@@ -12,6 +12,8 @@ LDFLAGS := -s -w -X github.com/windows-nodes/wmco/internal/version.version=$(VER
 HOSTS    ?= 3
 MACHINES ?= 0
 FAIL    ?=
+# NODES is how many nodes bench-config has.
+NODES   ?= 200
 ONCE    ?=
 PAYLOAD ?=
 # SUPPLIED is a directory with the executables that can't be built from Go modules: see docs/payload.md.
@@ -26,6 +28,10 @@ demo: build ## Join simulated Windows hosts to a local cluster and watch (ONCE=1
 .PHONY: bench
 bench: build ## Measure joins: out/bench-join.json
 	$(BIN)/winlab bench join --operator $(BIN)/wmco --hosts 50 --json $(OUT)/bench-join.json
+
+.PHONY: bench-config
+bench-config: build ## Measure how settings reach nodes: out/bench-config.json (NODES=n)
+	$(BIN)/winlab bench config --operator $(BIN)/wmco --hosts $(NODES) --json $(OUT)/bench-config.json
 
 ##@ Build
 
