@@ -16,14 +16,17 @@ FAIL    ?=
 NODES   ?= 200
 ONCE    ?=
 PAYLOAD ?=
+# WINE=1 makes the demo's hosts of Wine. WMCO_WINE=require lets make test fail where Wine is missing.
+WINE    ?=
+export WMCO_WINE
 # SUPPLIED is a directory with the executables that can't be built from Go modules: see docs/payload.md.
 SUPPLIED ?=
 
 ##@ Try it
 
 .PHONY: demo
-demo: build ## Join simulated Windows hosts to a local cluster and watch (ONCE=1, HOSTS=n, MACHINES=n, FAIL=auth,disk,…)
-	$(BIN)/winlab demo --operator $(BIN)/wmco --hosts $(HOSTS) --machines $(MACHINES) --fail "$(FAIL)" $(if $(ONCE),--once --json $(OUT)/demo.json) $(if $(filter real,$(PAYLOAD)),--payload $(OUT)/payload)
+demo: build ## Join simulated Windows hosts to a local cluster and watch (ONCE=1, HOSTS=n, MACHINES=n, FAIL=auth,disk,…, WINE=1)
+	$(BIN)/winlab demo --operator $(BIN)/wmco --hosts $(HOSTS) --machines $(MACHINES) --fail "$(FAIL)" $(if $(ONCE),--once --json $(OUT)/demo.json) $(if $(filter real,$(PAYLOAD)),--payload $(OUT)/payload) $(if $(WINE),--wine)
 
 .PHONY: bench
 bench: build ## Measure joins: out/bench-join.json
@@ -39,7 +42,7 @@ bench-config: build ## Measure how settings reach nodes: out/bench-config.json (
 build: ## Build operator, daemon (Windows) and lab into out/bin
 	@mkdir -p $(BIN)
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/wmco ./cmd/winlab
-	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/windows-instance-config-daemon.exe ./cmd/wicd
+	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 go build -trimpath -ldflags '$(LDFLAGS) -X main.version=$(VERSION)' -o $(BIN)/windows-instance-config-daemon.exe ./cmd/wicd
 
 .PHONY: payload
 payload: ## Cross-build the Windows binaries for nodes into out/payload (SUPPLIED=dir adds what has no Go module)
@@ -64,11 +67,11 @@ fmt: ## Check formatting
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Lint
 	$(BIN)/golangci-lint run ./...
-	GOOS=windows $(BIN)/golangci-lint run ./cmd/wicd/... ./internal/agent/winos/...
+	GOOS=windows $(BIN)/golangci-lint run ./cmd/wicd/... ./internal/agent/winos/... ./lab/wine/...
 
 .PHONY: windows
 windows: ## Vet and build what runs on Windows, for Windows
-	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go vet ./cmd/wicd/... ./internal/agent/...
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go vet ./cmd/wicd/... ./internal/agent/... ./lab/wine/...
 	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/wicd
 
 .PHONY: controlplane
@@ -78,11 +81,22 @@ controlplane: ## Build the local control plane into the user's cache: minutes th
 .PHONY: unit
 unit: controlplane ## Unit tests and house rules, with the race detector
 	go test -count=1 ./internal/house
-	go test -race -timeout 20m $$(go list ./... | grep -v -e /test/e2e -e /internal/house)
+	go test -race -timeout 20m $$(go list ./... | grep -v -e /test/e2e -e /test/wine -e '/lab/wine$$' -e /internal/house)
 
 .PHONY: e2e
 e2e: build controlplane ## End-to-end tests: real API server, real operator, simulated hosts
 	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 30m ./test/e2e/...
+
+.PHONY: wine
+wine: build controlplane ## Real Windows programs under Wine: Windows-only tests, join, day 2, leave (left out where Wine is missing)
+	@if $(BIN)/winlab wine check; then $(MAKE) --no-print-directory wine-lane; \
+	elif [ "$$WMCO_WINE" = require ]; then exit 1; else echo "The Wine lane is left out."; fi
+
+.PHONY: wine-lane
+wine-lane:
+	GOOS=windows CGO_ENABLED=0 go test -count=1 -timeout 10m -exec "$(BIN)/winlab wine run" \
+	  $$(git ls-files '*_windows_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
+	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 15m ./lab/wine ./test/wine
 
 .PHONY: powershell
 powershell: ## Parse the user data with a real grammar of PowerShell (needs npm; make test has a linter of its own)

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -227,6 +228,20 @@ func (m *Machine) Windows() (*remote.Host, error) {
 		return nil, ErrOff
 	}
 	return s.host, nil
+}
+
+// Reach lets programs on the host reach one more server of this machine, from now on.
+func (m *Machine) Reach(target netip.AddrPort) error {
+	m.turning.Lock()
+	defer m.turning.Unlock()
+	if slices.Contains(m.options.Reach, target) {
+		return nil
+	}
+	m.options.Reach = append(slices.Clip(m.options.Reach), target)
+	if s := m.session(); s != nil && m.template.isolated {
+		return s.forward(target)
+	}
+	return nil
 }
 
 // Dial connects to a server on the host, at an address of its own.

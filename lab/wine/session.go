@@ -56,17 +56,25 @@ func (m *Machine) begin(ctx context.Context) (_ *session, err error) {
 	}
 	if m.template.isolated {
 		for _, target := range m.options.Reach {
-			f, err := c.forward(target)
-			if err != nil {
-				return nil, fmt.Errorf("making %s reachable on the host: %w", target, err)
+			if err = s.forward(target); err != nil {
+				return nil, err
 			}
-			s.forwards = append(s.forwards, f)
 		}
 	}
 	if _, err = s.host.Facts(ctx); err != nil {
 		return nil, fmt.Errorf("waiting for the host to be up: %w", err)
 	}
 	return s, nil
+}
+
+// forward makes a server of this machine reachable on the host.
+func (s *session) forward(target netip.AddrPort) error {
+	f, err := s.cell.forward(target)
+	if err != nil {
+		return fmt.Errorf("making %s reachable on the host: %w", target, err)
+	}
+	s.forwards = append(s.forwards, f)
+	return nil
 }
 
 // keep starts the keeper. It lives until its standard input ends.

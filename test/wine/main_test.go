@@ -1,0 +1,248 @@
+//go:build linux
+
+package wine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/cluster"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/scene"
+	"github.com/windows-nodes/wmco/lab/wine"
+	"github.com/windows-nodes/wmco/lab/wine/remote"
+)
+
+const (
+	// sharedHosts is how many hosts join at once. Tests use them by what they do to them: see role.
+	sharedHosts = 3
+	// soon is patience for what takes a few seconds on an idle machine; CI machines are slow, and it costs nothing when all is well.
+	soon = 3 * time.Minute
+	// version is the operator's, the daemon's and the payload's to begin with.
+	version = "0.1.0"
+)
+
+// role is what a host of the shared scene is for, so that no test meets what another did.
+type role int
+
+const (
+	// steady is looked at, disturbed and mended again.
+	steady role = iota
+	// puller gets mirrors and authorities.
+	puller
+	// leaver leaves and comes back.
+	leaver
+)
+
+// proxyBefore is a variable that the leaver had before it became a node, and proxyOfCluster what the cluster makes of it.
+const (
+	proxyVariable  = "HTTP_PROXY"
+	proxyBefore    = "http://before.example:3128"
+	proxyOfCluster = "http://proxy.example:3128"
+)
+
+// stage is the scene that all tests share: it takes a minute to set.
+type stage struct {
+	*scene.Scene
+	template *wine.Template
+	// dir holds the payload, and programs that only tests need.
+	dir string
+	// everything is a client that knows OpenShift's types, too.
+	everything client.Client
+	// joined is how long the hosts took to be Ready.
+	joined time.Duration
+}
+
+// shared is made by TestMain, and m.Run gives no other way to hand it on.
+var shared *stage
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) (code int) {
+	if err := wine.Check(); err != nil {
+		fmt.Fprintln(os.Stderr, "The Wine lane is left out:", err)
+		if os.Getenv("WMCO_WINE") == "require" {
+			return 1
+		}
+		return 0
+	}
+	ctx := context.Background()
+	s, closeStage, err := set(ctx)
+	if err == nil {
+		shared = s
+		code = m.Run()
+	} else {
+		fmt.Fprintln(os.Stderr, "setting the stage:", err)
+		code = 1
+	}
+	if code != 0 && s != nil {
+		s.tell(ctx)
+	}
+	if err = closeStage(); err != nil {
+		fmt.Fprintln(os.Stderr, "clearing the stage:", err)
+		code = 1
+	}
+	return code
+}
+
+// set starts everything and joins all hosts at once. The stage is there even when they do not join.
+func set(ctx context.Context) (s *stage, closeStage func() error, err error) {
+	dir, err := os.MkdirTemp("", "wmco-wine-test-")
+	if err != nil {
+		return nil, func() error { return nil }, err
+	}
+	closeStage = func() error { return os.RemoveAll(dir) }
+	s = &stage{dir: dir}
+	payload := filepath.Join(dir, "payload")
+	if s.template, err = wine.Prepare(ctx, wine.Options{Progress: os.Stderr}); err != nil {
+		return nil, closeStage, err
+	}
+	if !s.template.Isolated() {
+		return nil, closeStage, errors.New("three hosts at once need namespaces: run this as root, with iproute2")
+	}
+	if _, err = wine.WritePayload(ctx, payload, version, io.Discard); err != nil {
+		return nil, closeStage, err
+	}
+	s.Scene, err = scene.Start(ctx, scene.Options{
+		Operator: os.Getenv("WMCO_OPERATOR"), Payload: payload, Progress: os.Stderr, Audit: true, Debug: true, Hosts: fleet.Options{Count: sharedHosts},
+		Computer: func(ctx context.Context, hostname string, address netip.Addr, reach []netip.AddrPort) (fleet.Computer, error) {
+			return s.template.StartAt(ctx, hostname, address, reach)
+		},
+	})
+	if err != nil {
+		return nil, closeStage, err
+	}
+	closeStage = func() error { return errors.Join(s.Close(), os.RemoveAll(dir)) }
+	if err = s.prepare(ctx); err != nil {
+		return s, closeStage, err
+	}
+	began := time.Now()
+	if err = s.List(ctx, s.Fleet.Hosts...); err != nil {
+		return s, closeStage, err
+	}
+	err = s.WaitReady(ctx, 5*time.Minute, s.Fleet.Hosts...)
+	s.joined = time.Since(began)
+	return s, closeStage, err
+}
+
+// prepare makes cluster and hosts what they are before anything joins.
+func (s *stage) prepare(ctx context.Context) (err error) {
+	scheme := runtime.NewScheme()
+	if err = errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cluster.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	if s.everything, err = client.New(s.Cluster.Admin(), client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	proxy := &configv1.Proxy{}
+	if err = s.everything.Get(ctx, client.ObjectKey{Name: "cluster"}, proxy); err != nil {
+		return err
+	}
+	before := proxy.DeepCopy()
+	proxy.Spec.HTTPProxy = proxyOfCluster
+	if err = s.everything.Patch(ctx, proxy, client.MergeFrom(before)); err != nil {
+		return err
+	}
+	host, err := machine(s.host(leaver)).Windows()
+	if err != nil {
+		return err
+	}
+	if err = host.Environment.Set(ctx, proxyVariable, proxyBefore); err != nil {
+		return err
+	}
+	s.host(leaver).Before, err = s.host(leaver).Snapshot(ctx)
+	return err
+}
+
+func (s *stage) host(r role) *fleet.Host { return s.Fleet.Hosts[r] }
+
+func machine(h *fleet.Host) *wine.Machine {
+	m, ok := h.Computer.(*wine.Machine)
+	if !ok {
+		panic("the host is not made of Wine")
+	}
+	return m
+}
+
+// windows is the OS interface of a host.
+func windows(t *testing.T, h *fleet.Host) *remote.Host {
+	t.Helper()
+	host, err := machine(h).Windows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host
+}
+
+// await looks until a condition holds.
+func (s *stage) await(t *testing.T, what string, holds func(ctx context.Context) (bool, string, error)) {
+	t.Helper()
+	if err := s.Await(t.Context(), soon, what, holds); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tell writes what one wants to see when something failed.
+func (s *stage) tell(ctx context.Context) {
+	fmt.Fprintf(os.Stderr, "the operator's last words:\n%s\n", s.Operator.Tail(6000))
+	for _, h := range s.Fleet.Hosts {
+		tried, failed := machine(h).Boots()
+		fmt.Fprintf(os.Stderr, "== %s: %d boots, %d tried again\n", h.Name, tried, failed)
+		if host, err := machine(h).Windows(); err == nil {
+			names, _ := host.Services.List(ctx)
+			for _, name := range names {
+				if service, err := host.Services.Get(ctx, name); err == nil && strings.HasPrefix(service.Description, contract.ManagedDescription) {
+					fmt.Fprintf(os.Stderr, "service %s: %s, process %d\n", name, service.State, service.PID)
+				}
+			}
+		}
+		logs, _ := filepath.Glob(filepath.Join(machine(h).Path(contract.DirLog), "*", "*.log"))
+		for _, log := range logs {
+			content, err := os.ReadFile(log)
+			fmt.Fprintf(os.Stderr, "-- %s %v\n%s\n", log, err, content[max(0, len(content)-1500):])
+		}
+	}
+}
+
+// node reads a host's Node.
+func (s *stage) node(t *testing.T, h *fleet.Host) *corev1.Node {
+	t.Helper()
+	node := &corev1.Node{}
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Name: h.Name}, node); err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// manifest reads the desired state that a host has.
+func (s *stage) manifest(t *testing.T, h *fleet.Host) contract.Manifest {
+	t.Helper()
+	published := &corev1.ConfigMap{}
+	name := contract.ServicesConfigMapPrefix + s.node(t, h).Annotations[contract.VersionAnnotation]
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name}, published); err != nil {
+		t.Fatal(err)
+	}
+	m, err := contract.ManifestFromConfigMap(published.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
