@@ -44,8 +44,6 @@ type role int
 const (
 	// steady is looked at, disturbed and mended again.
 	steady role = iota
-	// puller gets mirrors and authorities.
-	puller
 	// leaver leaves and comes back.
 	leaver
 )
