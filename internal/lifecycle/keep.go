@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -61,15 +62,37 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 		care.Outcome = Wait(0, contract.ReasonVersionPending, "version %s is desired and waits for the rollout budget", desired.Version)
 		return care, nil
 	}
-	if status.Version != status.DesiredVersion {
-		care.Outcome = Wait(0, contract.ReasonVersionPending, "node %s has version %q and should have %q%s", node.Name, status.Version, status.DesiredVersion, said(node))
+	ready, message := NodeReady(node)
+	overdue, left := w.overdue(node)
+	if overdue {
+		care.Rejoin = contract.NewProblem(contract.ReasonNodeNotReady, "node %s has not been Ready for %s: %s", node.Name, rescueAfter, message)
 		return care, nil
 	}
-	if ready, message := NodeReady(node); !ready {
-		care.Outcome = Wait(0, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
+	if status.Version != status.DesiredVersion {
+		care.Outcome = Wait(left, contract.ReasonVersionPending, "node %s has version %q and should have %q%s", node.Name, status.Version, status.DesiredVersion, said(node))
+		return care, nil
+	}
+	if !ready {
+		care.Outcome = Wait(left, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
 		return care, nil
 	}
 	return care, w.uncordon(ctx, node)
+}
+
+// rescueAfter is how long a node that has joined may be not Ready before its host is looked at over SSH: kubelet's certificate or the daemon's may have
+// expired while it was off, or services may be gone. A boot with updates of Windows takes less.
+const rescueAfter = 10 * time.Minute
+
+// overdue says whether a node has not been Ready for too long, and otherwise how much time is left to it; none for a node that is Ready.
+func (w *Walker) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
+	for _, c := range node.Status.Conditions {
+		if c.Type != corev1.NodeReady || c.Status == corev1.ConditionTrue || c.LastTransitionTime.IsZero() {
+			continue
+		}
+		left = rescueAfter - w.Now().Sub(c.LastTransitionTime.Time)
+		return left <= 0, max(0, left)
+	}
+	return false, 0
 }
 
 // Serving gives the host's Node while it is Ready at the version that it was last told to have, whatever is under way for the host; nil

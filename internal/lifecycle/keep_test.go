@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,6 +49,41 @@ func TestAHostThatHasJoinedIsLookedAfterThroughItsNode(t *testing.T) {
 			serving, err := w.Serving(t.Context(), i)
 			if err != nil || (serving != nil) != (test.verdict == "done") {
 				t.Errorf("serving %v, %v", serving != nil, err)
+			}
+		})
+	}
+}
+
+// A host that was off until its certificates expired comes back without hands: the way in gives it new ones.
+func TestANodeThatStaysAwayIsLookedAtOverSSH(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		away   time.Duration
+		ready  corev1.ConditionStatus
+		rejoin bool
+		left   time.Duration
+	}{
+		"away for a moment":         {away: time.Minute, ready: corev1.ConditionUnknown, left: 9 * time.Minute},
+		"away for too long":         {away: 10 * time.Minute, ready: corev1.ConditionUnknown, rejoin: true},
+		"not well for too long":     {away: time.Hour, ready: corev1.ConditionFalse, rejoin: true},
+		"well for a long time":      {away: time.Hour, ready: corev1.ConditionTrue},
+		"away since the clock says": {away: -time.Hour, ready: corev1.ConditionUnknown, left: 70 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := joinedNode(version)
+			w := newWorld(t, n)
+			n.Status.Conditions[0].Status = test.ready
+			n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(w.Now().Add(-test.away))
+			if err := w.Client.Status().Update(t.Context(), n); err != nil {
+				t.Fatal(err)
+			}
+			care, err := w.Keep(t.Context(), joined(version))
+			if err != nil || (care.Rejoin != nil) != test.rejoin {
+				t.Fatalf("care %+v, %v", care, err)
+			}
+			if test.rejoin && care.Rejoin.Reason != contract.ReasonNodeNotReady || care.Outcome.After.Round(time.Minute) != test.left {
+				t.Errorf("rejoin %v, outcome %+v", care.Rejoin, care.Outcome)
 			}
 		})
 	}
