@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -145,6 +146,9 @@ func (s *stage) said(t *testing.T) map[string]string {
 		"events": &corev1.EventList{}, "nodes": &corev1.NodeList{}, "the status of the settings": &v1alpha1.WindowsMachineConfigList{}, "manifests": &corev1.ConfigMapList{},
 	} {
 		said[what] = s.read(t, list)
+	}
+	if s.Cloud != nil {
+		said["the machines"] = s.read(t, &machinev1beta1.MachineList{})
 	}
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err = s.Client.List(t.Context(), instances); err != nil {

@@ -1,0 +1,74 @@
+package e2e_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/cloud"
+)
+
+// What differs from cloud to cloud: who names a host and its Node, whether it must be renamed, by whom it lets us in, and what runs on it.
+func TestA03_MachinesBecomeNodesOnEachPlatform(t *testing.T) {
+	for platform, want := range map[configv1.PlatformType]struct {
+		connections int64
+		service     string
+	}{
+		configv1.AzurePlatformType: {connections: 1, service: contract.ServiceCloudNode},
+		configv1.GCPPlatformType:   {connections: 1},
+		// Copies of a template are renamed, which takes a reboot.
+		configv1.VSpherePlatformType: {connections: 2},
+		configv1.NutanixPlatformType: {connections: 2},
+	} {
+		t.Run(string(platform), func(t *testing.T) {
+			t.Parallel()
+			o := options(1)
+			o.Platform, o.Cloud = platform, cloud.Options{Provision: 200 * time.Millisecond}
+			s := own(t, o)
+			listed := s.hosts(t, 1)
+			s.add(t, listed...)
+			if _, err := s.NewMachineSet(t.Context(), "windows", 1); err != nil {
+				t.Fatal(err)
+			}
+			m := s.running(t, "windows", 1)[0]
+			s.ready(t, listed...)
+			node, host := s.nodeOf(t, &m), s.host(t, &m)
+			if node.Spec.ProviderID != *m.Spec.ProviderID {
+				t.Errorf("the node's provider ID is %s, the machine's %s", node.Spec.ProviderID, *m.Spec.ProviderID)
+			}
+			switch platform {
+			case configv1.VSpherePlatformType, configv1.NutanixPlatformType:
+				if node.Name != m.Name {
+					t.Errorf("the node is called %s, want the machine's name %s", node.Name, m.Name)
+				}
+			default:
+				if node.Name != host.Name {
+					t.Errorf("the node is called %s, want %s", node.Name, host.Name)
+				}
+			}
+			services, err := host.Machine.Host().Services.List(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := slices.Contains(services, contract.ServiceCloudNode); got != (want.service != "") {
+				t.Errorf("services %s", strings.Join(services, " "))
+			}
+			if c := host.Server.Counters(); c.Connections > want.connections+rebootTries(want.connections) {
+				t.Errorf("%d connections", c.Connections)
+			}
+			if err = s.Scale(t.Context(), &m, "windows", -1); err != nil {
+				t.Fatal(err)
+			}
+			if err = s.WaitMachineGone(t.Context(), soon, &m); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// rebootTries are connections that meet a host on its way down.
+func rebootTries(connections int64) int64 { return connections - 1 }
