@@ -40,11 +40,14 @@ func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 	}
 	c.put(t, authorities)
 	c.everywhere(t, "the first authority", func(h *fleet.Host) error { return trustsOnce(t, h, authorities.Data["bundle"]) })
+	base := c.settled(t)
 	for _, change := range []struct {
 		name string
 		make func(t *testing.T)
+		// stays says that the change is not taken back when its row ends.
+		stays bool
 	}{
-		{"A21 kubelet's client CA", func(t *testing.T) {
+		{name: "A21 kubelet's client CA", make: func(t *testing.T) {
 			t.Helper()
 			lend(t, c, &mcfgv1.ControllerConfig{ObjectMeta: metav1.ObjectMeta{Name: "machine-config-controller"}}, func(o *mcfgv1.ControllerConfig) func(*mcfgv1.ControllerConfig) {
 				old := o.Spec.KubeAPIServerServingCAData
@@ -52,13 +55,13 @@ func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 				return func(o *mcfgv1.ControllerConfig) { o.Spec.KubeAPIServerServingCAData = old }
 			})
 		}},
-		{"A22 a mirror", func(t *testing.T) {
+		{name: "A22 a mirror", make: func(t *testing.T) {
 			t.Helper()
 			c.put(t, &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "day2"}, Spec: configv1.ImageDigestMirrorSetSpec{
 				ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: "registry.invalid/team", Mirrors: []configv1.ImageMirror{"mirror.invalid/team"}}},
 			}})
 		}},
-		{"A23 the pull secret", func(t *testing.T) {
+		{name: "A23 the pull secret", make: func(t *testing.T) {
 			t.Helper()
 			lend(t, c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}}, func(o *corev1.Secret) func(*corev1.Secret) {
 				old := o.Data
@@ -66,18 +69,18 @@ func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 				return func(o *corev1.Secret) { o.Data = old }
 			})
 		}},
-		{"A24 the proxy", func(t *testing.T) {
+		{name: "A24 the proxy", make: func(t *testing.T) {
 			t.Helper()
 			lend(t, c, &configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}, func(o *configv1.Proxy) func(*configv1.Proxy) {
 				o.Spec.HTTPProxy = "http://proxy.invalid:3128"
 				return func(o *configv1.Proxy) { o.Spec.HTTPProxy = "" }
 			})
 		}},
-		{"A25 an authority", func(t *testing.T) {
+		{name: "A25 an authority", make: func(t *testing.T) {
 			t.Helper()
 			edit(t, c, authorities, func(o *corev1.ConfigMap) { o.Data["bundle"] = string(authority(t, "another")) })
-		}},
-		{"A26 the exporter's key", func(t *testing.T) {
+		}, stays: true},
+		{name: "A26 the exporter's key", make: func(t *testing.T) {
 			t.Helper()
 			_, err := openshift.RotateExporterKey(t.Context(), c.Cluster.Admin())
 			must(t, err)
@@ -85,10 +88,15 @@ func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 		}},
 	} {
 		t.Run(change.name, func(t *testing.T) {
-			was, began := c.settled(t), time.Now()
+			// Only once the change before was taken back everywhere does a count begin.
+			was, err := c.settle(t.Context(), base)
+			must(t, err)
+			began := time.Now()
 			change.make(t)
 			c.everywhere(t, "another version to hold", func(h *fleet.Host) error { return moved(c.node(t, h), was) })
-			c.settled(t)
+			if now := c.settled(t); change.stays {
+				base = now
+			}
 			daemon, operator := c.requests(t, began)
 			for _, h := range c.hosts {
 				if n := daemon[h.Name]; n == 0 || n > daemonRequests {

@@ -62,6 +62,10 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 		return
 	}
 	for _, right := range unused {
+		// A daemon watches for a manifest only when it was told of one that is not there, which the operator never does: internal/agent/tend tries it.
+		if right.daemon && right.resource == "configmaps" && right.verb == "watch" {
+			continue
+		}
 		t.Errorf("no test needs this right: %v", right)
 	}
 }

@@ -25,10 +25,11 @@ func (p *publisher) publishRole(ctx context.Context, desired blueprint.Desired) 
 	if err != nil {
 		return err
 	}
-	rule := func(resource string, names []string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: names, Verbs: []string{"list", "watch"}}
+	rule := func(resource string, names []string, verbs ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}
 	}
-	want := []rbacv1.PolicyRule{rule("configmaps", configMaps), rule("secrets", secrets)}
+	// A manifest that is not there, or not what it should be, is watched for; a Secret is there before its manifest.
+	want := []rbacv1.PolicyRule{rule("configmaps", configMaps, "list", "watch"), rule("secrets", secrets, "list")}
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: contract.ServicesReaderRole}}
 	err = p.client.Get(ctx, client.ObjectKeyFromObject(role), role)
 	switch {
