@@ -69,6 +69,7 @@ func excepted(key string, except []string) bool {
 	if !isFile {
 		return false
 	}
+	path = fold(path)
 	within := func(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+`\`) }
 	return slices.ContainsFunc(except, func(e string) bool {
 		e = fold(e)
