@@ -44,6 +44,21 @@ const (
 	CordonedAnnotation = Prefix + "cordoned"
 	// AppliedReasonAnnotation is where the daemon says why the desired version does not hold yet: "<Reason>: <detail>".
 	AppliedReasonAnnotation = Prefix + "apply-status"
+	// StageAnnotation is a version whose payload the daemon is to fetch while its node serves; the operator writes it. The daemon answers with
+	// StagedAnnotation = that version once all of it is on the host, StagedBytesAnnotation = how many bytes came for it, and, while it can't,
+	// StageReasonAnnotation = "<Reason>: <detail>".
+	StageAnnotation       = Prefix + "stage-version"
+	StagedAnnotation      = Prefix + "staged-version"
+	StagedBytesAnnotation = Prefix + "staged-bytes"
+	StageReasonAnnotation = Prefix + "stage-status"
+	// BootIDAnnotation is the boot of Windows that the daemon runs in; another value proves a reboot.
+	BootIDAnnotation = Prefix + "boot-id"
+	// RebootRequestAnnotation is a user's wish for one reboot of the node, whatever its value; the operator removes it when the reboot is proven.
+	RebootRequestAnnotation = Prefix + "reboot"
+	// RebootPendingAnnotation says that Windows itself waits for a reboot; its value names the signs, separated by commas. The daemon writes it.
+	RebootPendingAnnotation = Prefix + "reboot-pending"
+	// RebootApprovedAnnotation is a boot id: a daemon whose boot it is reboots its host now. The operator writes it on a node that is drained.
+	RebootApprovedAnnotation = Prefix + "reboot-approved"
 	// HybridSubnetAnnotation and HybridMACAnnotation belong to hybrid-overlay.
 	HybridSubnetAnnotation = "k8s.ovn.org/hybrid-overlay-node-subnet"
 	HybridMACAnnotation    = "k8s.ovn.org/hybrid-overlay-distributed-router-gateway-mac"
@@ -52,13 +67,15 @@ const (
 // MachineAPIVersion is the API that Machines come from, for who speaks of them without reading them.
 const MachineAPIVersion = "machine.openshift.io/v1beta1"
 
-// Annotations of Machines and of the sets that own them.
+// Annotations of Machines, of the sets that own them, and of our own objects.
 const (
 	// SSHPortAnnotation on a Machine is the port of its SSH server, when that is not 22: Machines have no field for it.
 	SSHPortAnnotation = Prefix + "ssh-port"
 	// MinAvailableAnnotation on a MachineSet is how many of its Windows nodes must stay available when we replace Machines, as a number or a
 	// percentage. Without it the rollout budget says it.
 	MinAvailableAnnotation = Prefix + "min-available"
+	// ResumeRolloutAnnotation on the WindowsMachineConfig is a version whose rollout goes on although it was halted.
+	ResumeRolloutAnnotation = Prefix + "resume-rollout"
 	// IgnoredAnnotation = "true" on a WindowsInstance says that it is paused because its Machine is ignored.
 	IgnoredAnnotation = Prefix + "ignored"
 )
