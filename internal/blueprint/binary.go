@@ -66,12 +66,12 @@ func (b binaries) without(feature Feature, paths ...string) (part, bool) {
 	return part{off: []Off{{Feature: feature, Reason: "the payload lacks " + strings.Join(missing, ", ")}}}, true
 }
 
-// files are the binaries as managed files, but for the daemon's, which replaces itself, and those for other platforms. Each names the services
-// that must be started anew when it changes; CNI plugins, the shim and the credential provider are started for every use, so they name none.
+// files are the binaries as managed files, but for those for other platforms. Each names the services that must be started anew when it changes; CNI
+// plugins, the shim and the credential provider are started for every use, and the daemon replaces itself, so they name none.
 func (b binaries) files(platform Platform, services []contract.Service) []contract.File {
 	out := make([]contract.File, 0, len(b.all))
 	for _, f := range b.all {
-		if strings.EqualFold(f.Path, contract.PathDaemon) || !onPlatform(f.Path, platform) {
+		if !onPlatform(f.Path, platform) {
 			continue
 		}
 		out = append(out, contract.File{Path: f.Path, Digest: f.Digest, Size: f.Size, Services: users(f.Path, services)})

@@ -153,9 +153,20 @@ func TestProgramsOfOtherPlatformsAreNotShipped(t *testing.T) {
 	t.Parallel()
 	m := render(t, input()).Manifest
 	for _, f := range m.Files {
-		if f.Path == contract.PathECRProvider || f.Path == contract.PathAzureNodeManager || f.Path == contract.PathDaemon {
+		if f.Path == contract.PathECRProvider || f.Path == contract.PathAzureNodeManager {
 			t.Errorf("%s is in the manifest", f.Path)
 		}
+	}
+}
+
+func TestTheDaemonsOwnProgramComesWithTheManifestAndRestartsNothing(t *testing.T) {
+	t.Parallel()
+	in := input()
+	m := render(t, in).Manifest
+	program, ok := m.DaemonProgram()
+	want := in.Payload.Files[slices.IndexFunc(in.Payload.Files, func(f payload.File) bool { return f.Path == contract.PathDaemon })]
+	if !ok || program.Digest != want.Digest || program.Size != want.Size || len(program.Services) > 0 {
+		t.Errorf("the manifest has %+v, the payload %+v", program, want)
 	}
 }
 

@@ -100,6 +100,29 @@ type PreScript struct {
 	NodeArgs     []string `json:"NodeArgs,omitempty"`
 }
 
+// Blobs are the payload that the manifest needs, each blob once.
+func (m Manifest) Blobs() []Blob {
+	seen := make(map[string]bool, len(m.Files))
+	blobs := make([]Blob, 0, len(m.Files))
+	for _, f := range m.Files {
+		if f.Digest != "" && !seen[f.Digest] {
+			seen[f.Digest] = true
+			blobs = append(blobs, Blob{Digest: f.Digest, Size: f.Size})
+		}
+	}
+	return blobs
+}
+
+// DaemonProgram is the file that is the daemon's own program; false when the manifest has none.
+func (m Manifest) DaemonProgram() (File, bool) {
+	for _, f := range m.Files {
+		if daemonProgram(f) {
+			return f, true
+		}
+	}
+	return File{}, false
+}
+
 // File is one managed file. Exactly one of Digest and Content says what it holds.
 type File struct {
 	// Path is absolute, with backslashes.

@@ -205,7 +205,7 @@ func fileViolations(f File, services map[string]Service) (all []error) {
 	if !managedPath(f.Path) {
 		complain("a manifest's files lie under %s", strings.Join(managedRoots(), ", "))
 	}
-	if ownPath(f.Path) {
+	if ownPath(f.Path) && !daemonProgram(f) {
 		complain("this file or folder is the daemon's own")
 	}
 	all = append(all, contentViolations(f)...)

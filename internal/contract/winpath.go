@@ -75,6 +75,12 @@ func managedPath(path string) bool {
 	return slices.ContainsFunc(managedRoots(), func(root string) bool { return Within(root, path) })
 }
 
+// daemonProgram says whether a file is the daemon's program, as a blob: the one file of its own that a manifest lists, with nothing to restart, because
+// the daemon sees to that itself.
+func daemonProgram(f File) bool {
+	return strings.EqualFold(f.Path, PathDaemon) && f.Digest != "" && len(f.Services) == 0
+}
+
 // ownPath says whether a path is one that the daemon or kubelet writes by itself, so no manifest may.
 func ownPath(path string) bool {
 	for _, own := range []string{PathState, PathDaemon, PathKubeconfig, PathBootstrapKubeconfig, PathDaemonKubeconfig} {

@@ -20,6 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/ledger"
 	"github.com/windows-nodes/wmco/internal/agent/place"
 	"github.com/windows-nodes/wmco/internal/agent/plan"
+	"github.com/windows-nodes/wmco/internal/agent/store"
 	"github.com/windows-nodes/wmco/internal/agent/target"
 	"github.com/windows-nodes/wmco/internal/agent/vault"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
@@ -27,8 +28,8 @@ import (
 )
 
 // Run brings about what needs no Node: directories, files, credentials, environment, containerd and kubelet. It answers with the request for the
-// daemon's certificate.
-func Run(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (answer contract.BootstrapAnswer, err error) {
+// daemon's certificate. self is the path of the own exe, which the manifest may ask for.
+func Run(ctx context.Context, host winos.Host, self string, request contract.BootstrapRequest) (answer contract.BootstrapAnswer, err error) {
 	if err = request.Manifest.Validate(); err != nil {
 		return answer, err
 	}
@@ -49,6 +50,9 @@ func Run(ctx context.Context, host winos.Host, request contract.BootstrapRequest
 		return answer, err
 	}
 	if err = errors.Join(book.Tidy(), layout.Ensure(host.Files, book, layout.Directories()...)); err != nil {
+		return answer, place.Problem(err)
+	}
+	if err = store.New(host.Files).Adopt(ctx, self, request.Manifest.Blobs()); err != nil {
 		return answer, place.Problem(err)
 	}
 	confidential, err := confidentialPart(ctx, host, request)

@@ -37,7 +37,7 @@ func verbs(o Options) []*cobra.Command {
 			}),
 		verb(o, contract.VerbBootstrap, "Write files, start containerd and kubelet, and ask for the daemon's certificate",
 			func(ctx context.Context, r contract.BootstrapRequest) (contract.BootstrapAnswer, error) {
-				return bootstrap.Run(ctx, o.Host, r)
+				return bootstrap.Run(ctx, o.Host, o.Self, r)
 			}),
 		verb(o, contract.VerbHandover, "Store the daemon's certificate, and install and start the service",
 			func(ctx context.Context, r contract.HandoverRequest) (contract.HandoverAnswer, error) {

@@ -94,7 +94,7 @@ func (k *Keeper) look(ctx context.Context, want target.Target, digest func(path 
 			have.Unreadable[path] = place.Problem(err)
 			continue
 		}
-		if info.Access != winos.AccessAdministrators {
+		if info.Access != winos.AccessAdministrators && !slices.Contains(have.Loose, path) {
 			have.Loose = append(have.Loose, path)
 		}
 	}

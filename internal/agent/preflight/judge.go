@@ -51,6 +51,16 @@ type findings struct {
 	missing                     []contract.Blob
 }
 
+// toSend is what is missing and has to travel: the own program is here already, and bootstrap puts it into the store.
+func (f findings) toSend() (blobs []contract.Blob) {
+	for _, b := range f.missing {
+		if b.Digest != f.daemon {
+			blobs = append(blobs, b)
+		}
+	}
+	return blobs
+}
+
 func (f findings) joined() bool {
 	s, exists := f.services[contract.ServiceDaemon]
 	return exists && target.Managed(s.Description)

@@ -31,7 +31,7 @@ func Run(ctx context.Context, host winos.Host, self string, request contract.Pre
 			DiskFree: found.facts.DiskFree, Memory: found.facts.Memory, NodeIP: found.nodeIP, NodeName: found.nodeName,
 		},
 		Problems:     judge(found, request),
-		Missing:      found.missing,
+		Missing:      found.toSend(),
 		NeedsPrepare: prepare.Needs(found.facts, found.feature, request.Hostname),
 		Joined:       found.joined(),
 		Running:      found.services[contract.ServiceDaemon].State == winos.ServiceRunning,

@@ -5,10 +5,14 @@
 package store
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,6 +77,76 @@ func (s *Store) Drop(digest string) error {
 		return fmt.Errorf("removing damaged blob %.16s: %w", digest, err)
 	}
 	return nil
+}
+
+// Adopt makes a file of the host a blob, if its content is wanted and missing: what is here already need not travel. A file that does not exist is none.
+func (s *Store) Adopt(ctx context.Context, file string, wanted []contract.Blob) error {
+	missing, err := s.Missing(wanted)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	info, err := s.files.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("looking at %s: %w", file, err)
+	}
+	if !slices.ContainsFunc(missing, func(b contract.Blob) bool { return b.Size == info.Size }) {
+		return nil
+	}
+	digest, err := s.digest(ctx, file)
+	if err != nil || !slices.ContainsFunc(missing, func(b contract.Blob) bool { return b.Digest == digest }) {
+		return err
+	}
+	return s.copy(ctx, file, contract.Blob{Digest: digest, Size: info.Size})
+}
+
+func (s *Store) digest(ctx context.Context, file string) (string, error) {
+	sum := sha256.New()
+	if err := s.read(ctx, file, sum); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// copy copies a file, and looks again what it holds by then.
+func (s *Store) copy(ctx context.Context, file string, blob contract.Blob) error {
+	pending, err := s.Create(blob)
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	err = s.read(ctx, file, io.MultiWriter(pending, sum))
+	if err == nil && hex.EncodeToString(sum.Sum(nil)) != blob.Digest {
+		err = contract.NewProblem(contract.ReasonPayloadCorrupt, "%s changed while it was read", file)
+	}
+	if err != nil {
+		return errors.Join(err, pending.Discard())
+	}
+	return pending.Commit()
+}
+
+func (s *Store) read(ctx context.Context, file string, into io.Writer) (err error) {
+	r, err := s.files.Open(file)
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", file, err)
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	piece := make([]byte, 64<<10)
+	for ctx.Err() == nil {
+		n, err := r.Read(piece)
+		if _, failed := into.Write(piece[:n]); failed != nil {
+			return fmt.Errorf("copying %s: %w", file, failed)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", file, err)
+		}
+	}
+	return context.Cause(ctx)
 }
 
 // Sweep removes blobs that nobody names and that were written before a point in time, and what an interrupted transfer left before it. A blob that

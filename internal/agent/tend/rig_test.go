@@ -111,7 +111,7 @@ func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
 		for _, content := range payload() {
 			r.write(t, contract.DirStore+`\`+digestOf(content), content)
 		}
-		_, err = bootstrap.Run(t.Context(), r.Host(), contract.BootstrapRequest{NodeName: nodeName, Version: one(), Manifest: manifest(), BootstrapKubeconfig: []byte("secret")})
+		_, err = bootstrap.Run(t.Context(), r.Host(), contract.PathDaemon, contract.BootstrapRequest{NodeName: nodeName, Version: one(), Manifest: manifest(), BootstrapKubeconfig: []byte("secret")})
 		if err != nil {
 			t.Fatal(err)
 		}
