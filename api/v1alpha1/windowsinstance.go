@@ -8,7 +8,7 @@ import (
 
 // Phase is where a host is on its way in or out. Phases before Ready are walked in the order below; each looks first, so walking one
 // twice does no harm.
-// +kubebuilder:validation:Enum=Pending;Connecting;Preflight;Preparing;Delivering;Bootstrapping;Adopting;HandingOver;Confirming;Ready;Removing
+// +kubebuilder:validation:Enum=Pending;Connecting;Preflight;Preparing;Delivering;Bootstrapping;Adopting;HandingOver;Confirming;Ready;Updating;Rebooting;Removing
 type Phase string
 
 // Phases of a WindowsInstance.
@@ -23,6 +23,8 @@ const (
 	PhaseHandingOver   Phase = "HandingOver"   // the daemon runs as a service
 	PhaseConfirming    Phase = "Confirming"    // desired version applied, Node Ready, uncordon
 	PhaseReady         Phase = "Ready"         // a node; the daemon keeps it
+	PhaseUpdating      Phase = "Updating"      // a node that has its turn to go to another version: see status.update.step
+	PhaseRebooting     Phase = "Rebooting"     // a node that has its turn to be rebooted: see status.reboot.step
 	PhaseRemoving      Phase = "Removing"      // drain, clean the host, delete the Node
 )
 
@@ -39,6 +41,8 @@ const (
 	// ConditionKeyAuthorized is True while the present private key is the one that last let us in, False when the host refuses it, and
 	// Unknown while it can't be tried.
 	ConditionKeyAuthorized = "KeyAuthorized"
+	// ConditionSkewSupported is False while the node is at a release from which, or back to which, this operator's way is not a supported one.
+	ConditionSkewSupported = "SkewSupported"
 )
 
 // SourceKind says what a WindowsInstance was made from.
@@ -215,7 +219,100 @@ type DisruptionPurpose string
 const (
 	// DisruptionUpdate brings the host to another version.
 	DisruptionUpdate DisruptionPurpose = "Update"
+	// DisruptionReboot reboots the host.
+	DisruptionReboot DisruptionPurpose = "Reboot"
 )
+
+// Step is where a node is on its way to another version, or through a reboot.
+// +kubebuilder:validation:Enum=Staging;Waiting;Draining;Switching;Proving;GoingBack
+type Step string
+
+// Steps, in their order.
+const (
+	StepStaging   Step = "Staging"   // the daemon fetches the payload; the node serves
+	StepWaiting   Step = "Waiting"   // for a place in the rollout budget, a window, or the next try; the node serves
+	StepDraining  Step = "Draining"  // it has its place: cordoned, and pods are moved away
+	StepSwitching Step = "Switching" // the daemon brings the host to the version, or reboots it
+	StepProving   Step = "Proving"   // Ready for the settling time
+	StepGoingBack Step = "GoingBack" // a proof failed: the previous version is put back
+)
+
+// Update is a node's way to another version. It is absent while the node is at the desired one.
+type Update struct {
+	// Version that it goes to.
+	Version string `json:"version"`
+	// From is the version that it goes back to when it does not become well; absent when none was proven.
+	// +optional
+	From string `json:"from,omitempty"`
+	// Step that it is at.
+	Step Step `json:"step"`
+	// Since when it is at this step.
+	Since metav1.Time `json:"since"`
+	// OverSSH says that the host is walked into, because its daemon can't fetch the payload by itself.
+	// +optional
+	OverSSH bool `json:"overSSH,omitempty"`
+	// ReadySince is since when the node is well at its new version without a break.
+	// +optional
+	ReadySince *metav1.Time `json:"readySince,omitempty"`
+	// Tries counts drains that were given up, and switches that failed, since the version is desired.
+	// +optional
+	Tries int32 `json:"tries,omitempty"`
+	// NextTime is when it is tried again.
+	// +optional
+	NextTime *metav1.Time `json:"nextTime,omitempty"`
+	// Code and Message say what the last try failed at.
+	// +optional
+	Code string `json:"code,omitempty"`
+	// Message says what the last try failed at.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// Reboot is a node's way through a reboot. It is absent while none is wanted.
+type Reboot struct {
+	// Reason why it is rebooted: Required, Requested or Pending.
+	Reason RebootReason `json:"reason"`
+	// Step that it is at.
+	Step Step `json:"step"`
+	// Since when it is at this step.
+	Since metav1.Time `json:"since"`
+	// BootID that it had; another one proves the reboot.
+	// +optional
+	BootID string `json:"bootID,omitempty"`
+	// ReadySince is since when the node is well after the reboot without a break.
+	// +optional
+	ReadySince *metav1.Time `json:"readySince,omitempty"`
+	// Tries counts drains that were given up and reboots in a row. After three reboots in a row no other is tried.
+	// +optional
+	Tries int32 `json:"tries,omitempty"`
+	// NextTime is when it is tried again.
+	// +optional
+	NextTime *metav1.Time `json:"nextTime,omitempty"`
+}
+
+// RebootReason says who wants a reboot.
+// +kubebuilder:validation:Enum=Required;Requested;Pending
+type RebootReason string
+
+// Reasons for a reboot.
+const (
+	RebootRequired  RebootReason = "Required"  // the annotation reboot-required of the Node
+	RebootRequested RebootReason = "Requested" // the annotation reboot of the Node
+	RebootPending   RebootReason = "Pending"   // Windows waits for one, and spec.rollout.rebootWhenPending is set
+)
+
+// UpdateFailure is a version at which this node failed and from which it went back.
+type UpdateFailure struct {
+	// Version at which it failed.
+	Version string `json:"version"`
+	// Code of the reason, such as W706.
+	Code string `json:"code"`
+	// Message says what was not well.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Time when it went back.
+	Time metav1.Time `json:"time"`
+}
 
 // WindowsInstanceStatus says where the host is, and what to do if it is stuck.
 type WindowsInstanceStatus struct {
@@ -258,6 +355,18 @@ type WindowsInstanceStatus struct {
 	// Disruption is the host's place in the rollout budget; absent without one.
 	// +optional
 	Disruption *Disruption `json:"disruption,omitempty"`
+	// Update is the node's way to another version.
+	// +optional
+	Update *Update `json:"update,omitempty"`
+	// UpdateFailure is the last version at which the node failed; absent once it is proven at another than it had before.
+	// +optional
+	UpdateFailure *UpdateFailure `json:"updateFailure,omitempty"`
+	// Reboot is the node's way through a reboot.
+	// +optional
+	Reboot *Reboot `json:"reboot,omitempty"`
+	// Reboots counts those in a row after which the wish for a reboot was still there.
+	// +optional
+	Reboots int32 `json:"reboots,omitempty"`
 	// Host is what preflight found.
 	// +optional
 	Host *HostInfo `json:"host,omitempty"`
@@ -283,7 +392,7 @@ type WindowsInstanceStatus struct {
 	// JoinedTime is when the host first became Ready.
 	// +optional
 	JoinedTime *metav1.Time `json:"joinedTime,omitempty"`
-	// Conditions are Ready, Reachable, PreflightPassed, Progressing and KeyAuthorized.
+	// Conditions are Ready, Reachable, PreflightPassed, Progressing, KeyAuthorized and SkewSupported.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -34,12 +34,59 @@ type RolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(100|[0-9]{1,2})%$')",message="a number, or a percentage from 0% to 100%"
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// DrainTimeout is how long pods are given to move away, beside their own grace period.
+	// DrainTimeout is how long pods are given to move away, beside their own grace period. A node that can't be drained in time goes back into service and
+	// is tried again later, so that others go on.
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
 	DrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
+	// SettleTime is how long a node must be Ready without a break, at its new version or after its reboot, before it goes back into service.
+	// +kubebuilder:default="10s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
+	// +optional
+	SettleTime *metav1.Duration `json:"settleTime,omitempty"`
+	// ProofTimeout is how long a node may take, from the switch on, to show that it is well at its new version. After that the previous version is put back.
+	// A reboot has as long, and at least 20 minutes.
+	// +kubebuilder:default="10m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
+	// +optional
+	ProofTimeout *metav1.Duration `json:"proofTimeout,omitempty"`
+	// FailureThreshold is how many nodes may fail at a version before no other node is taken to it. Hosts that join get it all the same.
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	FailureThreshold int32 `json:"failureThreshold,omitempty"`
+	// Windows are the times in which nodes may be disturbed. What began in a window is brought to its end after it. A node that serves nobody anyway is not
+	// made to wait for one. Without windows it is always time. While one of them can't be understood, no node that serves is disturbed.
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
+	// +optional
+	Windows []RolloutWindow `json:"windows,omitempty"`
+	// RebootWhenPending has hosts rebooted, within the same bounds, for which Windows itself waits for a reboot.
+	// +optional
+	RebootWhenPending bool `json:"rebootWhenPending,omitempty"`
+}
+
+// RolloutWindow is a time in which nodes may be disturbed, and which comes back.
+type RolloutWindow struct {
+	// Start is a cron expression of five fields, minute first, such as "0 22 * * 6".
+	// +kubebuilder:validation:MinLength=9
+	// +kubebuilder:validation:MaxLength=200
+	// +kubebuilder:validation:Pattern=`^[^=\s]+(\s+[^=\s]+){4}$`
+	Start string `json:"start"`
+	// Duration of the window, at most a week.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
+	Duration metav1.Duration `json:"duration"`
+	// TimeZone of Start, from the IANA database, such as Europe/Berlin. Without it, it is UTC.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self != 'Local'",message="the time zone of the operator's pod is nobody's"
+	// +optional
+	TimeZone string `json:"timeZone,omitempty"`
 }
 
 // LoggingSpec sets the logs of the managed services.
@@ -156,6 +203,67 @@ type KubeletStatus struct {
 	AcceptedConfig *runtime.RawExtension `json:"acceptedConfig,omitempty"`
 }
 
+// RolloutPhase says in a word how a rollout is.
+// +kubebuilder:validation:Enum=Idle;Progressing;Waiting;Halted
+type RolloutPhase string
+
+// Phases of a rollout.
+const (
+	RolloutIdle        RolloutPhase = "Idle"        // every node is at the version
+	RolloutProgressing RolloutPhase = "Progressing" // nodes are on their way to it
+	RolloutWaiting     RolloutPhase = "Waiting"     // nodes are behind, and none may be disturbed now
+	RolloutHalted      RolloutPhase = "Halted"      // too many nodes failed at it
+)
+
+// RolloutFailure is a node that was taken to a version, did not become well there, and went back.
+type RolloutFailure struct {
+	// Node that failed.
+	Node string `json:"node"`
+	// Version at which it failed.
+	Version string `json:"version"`
+	// Code of the reason, such as W706.
+	Code string `json:"code"`
+	// Message says what was not well.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Time when it went back.
+	Time metav1.Time `json:"time"`
+}
+
+// RolloutStatus says how far the desired version has come.
+type RolloutStatus struct {
+	// Version that nodes are brought to.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// Phase in a word.
+	// +optional
+	Phase RolloutPhase `json:"phase,omitempty"`
+	// Total of all hosts that have joined.
+	// +kubebuilder:default=0
+	// +optional
+	Total int32 `json:"total"`
+	// Updated hosts are at the version.
+	// +kubebuilder:default=0
+	// +optional
+	Updated int32 `json:"updated"`
+	// Staged hosts have its payload, and are at it or wait for their turn.
+	// +kubebuilder:default=0
+	// +optional
+	Staged int32 `json:"staged"`
+	// Unavailable hosts have joined and are not Ready, or are being updated or rebooted.
+	// +kubebuilder:default=0
+	// +optional
+	Unavailable int32 `json:"unavailable"`
+	// Message says what it waits for, or why it is halted and how to go on.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Failures at this version, the newest 20.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	// +optional
+	Failures []RolloutFailure `json:"failures,omitempty"`
+}
+
 // WindowsMachineConfigStatus says how the whole is.
 type WindowsMachineConfigStatus struct {
 	// Instances are counted by how they are.
@@ -178,6 +286,9 @@ type WindowsMachineConfigStatus struct {
 	// DesiredVersion is the published version that nodes are brought to.
 	// +optional
 	DesiredVersion string `json:"desiredVersion,omitempty"`
+	// Rollout says how far the desired version has come.
+	// +optional
+	Rollout RolloutStatus `json:"rollout,omitempty"`
 	// Conditions are Available, Upgradeable, Degraded and Accepted.
 	// +listType=map
 	// +listMapKey=type
@@ -198,7 +309,10 @@ type WindowsMachineConfigStatus struct {
 // +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.instances.total`
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.instances.ready`
 // +kubebuilder:printcolumn:name="Failing",type=integer,JSONPath=`.status.instances.failing`
+// +kubebuilder:printcolumn:name="Rollout",type=string,JSONPath=`.status.rollout.phase`
+// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.rollout.updated`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].reason`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.rollout.message`
 type WindowsMachineConfig struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -97,6 +97,7 @@ const (
 	ReasonRebootNotProven  Reason = "RebootNotProven"
 	ReasonFeatureMissing   Reason = "FeatureMissing"
 	ReasonDaemonCallFailed Reason = "DaemonCallFailed"
+	ReasonRebootFutile     Reason = "RebootFutile"
 
 	ReasonPayloadCorrupt    Reason = "PayloadCorrupt"
 	ReasonPayloadIncomplete Reason = "PayloadIncomplete"
@@ -119,6 +120,13 @@ const (
 	ReasonNodeForeign    Reason = "NodeForeign"
 	ReasonVersionPending Reason = "VersionPending"
 	ReasonNodeReady      Reason = "NodeReady"
+
+	ReasonUpdateFailed    Reason = "UpdateFailed"
+	ReasonRolloutHalted   Reason = "RolloutHalted"
+	ReasonStaging         Reason = "Staging"
+	ReasonWindowClosed    Reason = "WindowClosed"
+	ReasonSkewUnsupported Reason = "SkewUnsupported"
+	ReasonSettling        Reason = "Settling"
 
 	ReasonDraining       Reason = "Draining"
 	ReasonDrainBlocked   Reason = "DrainBlocked"
@@ -157,6 +165,7 @@ const (
 	ReasonUserDataForeign        Reason = "UserDataForeign"
 	ReasonUserDataForbidden      Reason = "UserDataForbidden"
 	ReasonHostKeySecretInvalid   Reason = "HostKeySecretInvalid"
+	ReasonRolloutSettingInvalid  Reason = "RolloutSettingInvalid"
 )
 
 // Explanations lists every reason, by number.
@@ -206,6 +215,7 @@ func hostExplanations() []Explanation {
 		{ReasonRebootNotProven, 403, "The host did not come back from a reboot in time.", "Look at the host's console."},
 		{ReasonFeatureMissing, 404, "The Windows feature Containers could not be switched on.", "Run Install-WindowsFeature Containers on the host and look at its error."},
 		{ReasonDaemonCallFailed, 405, "A call of the daemon's binary on the host did not give an answer.", "Look at the detail; if it names a virus scanner or a policy that blocks the program, allow it."},
+		{ReasonRebootFutile, 406, "The host was rebooted three times in a row, and a reboot is still asked for.", "Find out what asks for it: the annotations reboot-required and reboot-pending of the Node. When they are gone, it is over; the annotation reboot of the Node, taken away and set again, has it rebooted once more."},
 
 		{ReasonPayloadCorrupt, 501, "What arrived on the host is not what was sent.", "Nothing to do: only what is damaged is sent again. If it repeats, check the host's disk and the network."},
 		{ReasonPayloadIncomplete, 502, "The transfer ended early.", "Nothing to do: it resumes with what is missing."},
@@ -233,6 +243,12 @@ func nodeExplanations() []Explanation {
 		{ReasonNodeForeign, 703, "A Node of this name exists and belongs to another host.", "Rename the host, or delete the stale Node."},
 		{ReasonVersionPending, 704, "The daemon has not applied the desired version yet.", "Nothing to do; if it lasts, see the apply-status annotation of the Node and C:\\var\\log\\wicd on the host."},
 		{ReasonNodeReady, 705, "The Node is Ready at the desired version.", "Nothing to do."},
+		{ReasonUpdateFailed, 706, "The node did not become well at a version in time, so it goes back to the previous one.", "Read the message, the apply-status annotation of the Node and C:\\var\\log on the host. See also RolloutHalted."},
+		{ReasonRolloutHalted, 707, "As many nodes failed at the desired version as spec.rollout.failureThreshold allows, so no other is taken to it.", "See status.rollout.failures of the WindowsMachineConfig. Have another version desired, such as by an update of the operator or by taking a setting back; or go on with this one: kubectl annotate winconf cluster windowsmachineconfig.openshift.io/resume-rollout=<version>."},
+		{ReasonStaging, 708, "The daemon fetches the payload of the desired version while its node serves.", "Nothing to do; if it lasts, see the stage-status annotation of the Node."},
+		{ReasonWindowClosed, 709, "No window of spec.rollout.windows is open.", "Nothing to do; or change spec.rollout.windows of the WindowsMachineConfig."},
+		{ReasonSkewUnsupported, 710, "The node is at a release that is more than two minor versions older, or more than one newer, than the operator.", "Nothing to do: its host is walked into over SSH. If it can't be reached, install the operator version in between."},
+		{ReasonSettling, 711, "The node is at its new version, or back from its reboot, and has to stay Ready for the settling time.", "Nothing to do."},
 
 		{ReasonDraining, 801, "Pods are being moved away.", "Nothing to do."},
 		{ReasonDrainBlocked, 802, "Pods could not be moved away in time.", "See which PodDisruptionBudget blocks, or delete the pods named."},
@@ -275,5 +291,6 @@ func clusterExplanations() []Explanation {
 		{ReasonUserDataForeign, 917, "The secret windows-user-data belongs to somebody else, so it is left alone.", "Delete the secret, or remove its ownerReferences and its label app.kubernetes.io/managed-by. To use user data of your own, give it another name and name that in the MachineSet."},
 		{ReasonUserDataForbidden, 918, "The operator may not write the secret windows-user-data.", "Apply the operator's manifests again; for openshift-cluster-api, also config/cluster-api: see docs/machines.md."},
 		{ReasonHostKeySecretInvalid, 919, "The secret windows-ssh-host-key does not hold a host key that machines can be given.", "Delete the secret: the operator makes another. Until then new machines are trusted at first contact."},
+		{ReasonRolloutSettingInvalid, 920, "A bound of spec.rollout of the WindowsMachineConfig is not understood.", "Correct the field that is named. Until then no node that serves is disturbed."},
 	}
 }
