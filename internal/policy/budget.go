@@ -27,6 +27,17 @@ func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Ve
 	return withinBudget(node, fleet, maxUnavailable)
 }
 
+// MayBegin is MayDisrupt within windows: closed says in words why no node that serves may be disturbed now, and is empty when one may. A node that is
+// unavailable already does not wait for a window.
+func MayBegin(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) Verdict {
+	verdict := MayDisrupt(node, fleet, maxUnavailable)
+	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
+	if down := i >= 0 && fleet.Members[i].Down != "" && !fleet.Members[i].Cordoned; verdict.Allowed && !down && closed != "" {
+		return Verdict{Why: closed}
+	}
+	return verdict
+}
+
 // withinBudget decides over all others than the node itself.
 func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	total, down, who := count(node, fleet)
@@ -78,6 +89,9 @@ func count(node string, fleet Fleet) (total, down int, who []string) {
 func scaled(value *intstr.IntOrString, total int) (int, error) {
 	if value == nil {
 		return 1, nil
+	}
+	if percent, err := intstr.GetScaledValueFromIntOrPercent(value, 100, true); err != nil || percent < 0 || value.Type == intstr.String && percent > 100 {
+		return 0, fmt.Errorf("%q is neither a number nor a percentage from 0%% to 100%%", value.String())
 	}
 	return intstr.GetScaledValueFromIntOrPercent(value, total, true)
 }

@@ -98,6 +98,26 @@ func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 	return count
 }
 
+// Disturb notes that a node was let go ahead, for who decides next by the same look.
+func (f Fleet) Disturb(node string) {
+	for i := range f.Members {
+		if m := &f.Members[i]; node != "" && m.Node == node {
+			m.Down, m.Cordoned = "it was let go ahead just now", false
+		}
+	}
+}
+
+// Leave notes that a host is being deleted.
+func (f Fleet) Leave(host string) {
+	for _, set := range f.Sets {
+		for i := range set.Hosts {
+			if set.Hosts[i].Name == host {
+				set.Hosts[i].Leaving = true
+			}
+		}
+	}
+}
+
 // memberOf looks at one node. What we have begun comes first: it does not show in the Node at once.
 func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[string]SetHost, setOf map[string]types.UID) Member {
 	member := Member{Node: node.Name, Ready: nodeIsReady(node)}

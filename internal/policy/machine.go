@@ -95,8 +95,9 @@ type ReplaceDecision struct {
 }
 
 // DecideReplace decides whether a Machine may be deleted so that its set makes another. It never may without a set, nor when too few hosts
-// of the set would be left serving, nor beyond the rollout budget, which is the same as for updates.
-func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOrString) ReplaceDecision {
+// of the set would be left serving, nor beyond the rollout budget, which is the same as for updates. closed says in words why no node that serves may be
+// disturbed now; empty when one may.
+func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) ReplaceDecision {
 	switch {
 	case c.Cause == "" || c.Leaving:
 		return ReplaceDecision{Action: ActNothing, Reason: contract.ReasonMachineLeaving, Message: "there is nothing to do any more"}
@@ -120,7 +121,7 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 	case machinesOf(set) > set.Replicas:
 		return decision(ActWait, contract.ReasonOwnerShort, "%s has %d Machines and should have %d, so it removes some by itself", set.Name, machinesOf(set), set.Replicas)
 	}
-	return c.withinBounds(set, fleet, maxUnavailable)
+	return c.withinBounds(set, fleet, maxUnavailable, closed)
 }
 
 // machinesOf counts a set's hosts that are not being deleted.
@@ -136,7 +137,7 @@ func machinesOf(set Set) (count int) {
 // withinBounds looks at what would be lost. A host that serves is one less for its set, whose owner may want more than the budget does, and for
 // the fleet. One that serves nobody is no loss; but while as many of its set as the budget allows are away for other causes, or others that
 // were replaced before are not back, it would be one more at stake.
-func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString) ReplaceDecision {
+func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) ReplaceDecision {
 	serving, serves := 0, false
 	for _, m := range fleet.Members {
 		switch {
@@ -153,6 +154,9 @@ func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *int
 	}
 	if !serves {
 		return c.healing(set, serving, maxUnavailable)
+	}
+	if closed != "" {
+		return decision(ActWait, contract.ReasonWindowClosed, "%s", closed)
 	}
 	if serving < least {
 		return decision(ActWait, contract.ReasonOwnerShort, "without Machine %s, %d of %d hosts of %s would serve, and at least %d must", c.Name, serving, set.Replicas, set.Name, least)

@@ -1,14 +1,17 @@
 // Package rollout answers WHOSE TURN it is to be disturbed: it gathers the fleet as the API server has it, has the policy decide, and lets
 // nobody else decide until what was allowed can be seen there.
 //
-// Controllers ask it before they take a node to another version or delete a Machine. It decides nothing by itself, keeps nothing in memory,
-// and never waits for anything but the API server: an operator that takes over reads the same and decides the same.
+// Controllers ask it before they take a node to another version, reboot it or delete a Machine. All who ask at the same time are answered by one
+// look, worst first. What was allowed is in the API server before anything else is decided; in memory is only who waits, so that the first of
+// them is called when a place is free: an operator that takes over reads the same and decides the same.
 package rollout
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,12 +42,19 @@ type Options struct {
 	Sets Sets
 	// Namespace of the operator, where the instances are.
 	Namespace string
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
 }
 
 // Gate lets one decision through after the other. It may be used from several goroutines.
 type Gate struct {
 	Options
 	turn chan struct{}
+
+	mu sync.Mutex
+	// queue are questions that no round has taken yet; waiters, by name, those who were told to wait.
+	queue   []*asked
+	waiters map[string]*waiter
 }
 
 // New checks that everything is there.
@@ -52,7 +62,10 @@ func New(options Options) (*Gate, error) {
 	if options.Cached == nil || options.Live == nil || options.Namespace == "" {
 		return nil, errors.New("making a rollout gate: an option is missing")
 	}
-	return &Gate{Options: options, turn: make(chan struct{}, 1)}, nil
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+	return &Gate{Options: options, turn: make(chan struct{}, 1), waiters: map[string]*waiter{}}, nil
 }
 
 // Look is what a decision sees.
@@ -60,46 +73,122 @@ type Look struct {
 	Fleet policy.Fleet
 	// Instances by name.
 	Instances map[string]*v1alpha1.WindowsInstance
-	// MaxUnavailable is the user's budget; nil without one.
+	// MaxUnavailable is the user's budget; nil without one. Closed says in words why no node that serves may be disturbed now; empty when it may.
 	MaxUnavailable *intstr.IntOrString
+	Closed         string
+	// Config is what the user set.
+	Config *v1alpha1.WindowsMachineConfig
+}
+
+// MayDisrupt decides whether a node may be disturbed, by what is seen.
+func (l Look) MayDisrupt(node string) policy.Verdict {
+	return policy.MayBegin(node, l.Fleet, l.MaxUnavailable, l.Closed)
 }
 
 // Question is one decision.
 type Question struct {
-	// Decide says whether Act may be done, of what it is shown. It is called once or twice, and must have no other effect than to note its
-	// reasons.
+	// Name of who asks; no two ask by one name at the same time. Node is the node that would be disturbed; empty when there is none.
+	Name, Node string
+	// Order among all who ask or wait.
+	Order Order
+	// Decide says whether Act may be done, of what it is shown. It is called a few times, by whoever decides for all while the one who asks waits for the
+	// answer, and must have no other effect than to note its reasons.
 	Decide func(look Look) (allowed bool)
 	// Act does it. What it changes must be in the API server when it returns: the next decision is taken by what is read there.
 	Act func(ctx context.Context) error
+	// Granted notes in a look what Act did, beside that Node is disturbed; nil when that is all.
+	Granted func(look Look)
 	// Fresh spares the look at the cache, for who has just been told that something changed.
 	Fresh bool
+	// Wake has who asks ask again, after a no, as soon as there is a place; nil for who does not want to be called. It must not block.
+	Wake func()
+}
+
+// Answer is what came of a question.
+type Answer struct {
+	Acted bool
+	Err   error
 }
 
 // Ask has a question decided. A no by the cache is a no: that keeps hundreds that wait from reading the whole fleet again and again. A yes
 // by the cache is asked once more of the API server, with nobody else deciding meanwhile, and then acted upon.
 func (g *Gate) Ask(ctx context.Context, q Question) (acted bool, err error) {
-	if !q.Fresh {
-		look, err := g.look(ctx, false)
-		if err != nil || !q.Decide(look) {
-			return false, err
+	answer := g.AskAll(ctx, []Question{q})[0]
+	return answer.Acted, answer.Err
+}
+
+// AskAll has several questions decided by one look, each as if asked alone. The answers are in the order of the questions.
+func (g *Gate) AskAll(ctx context.Context, questions []Question) []Answer {
+	mine := make([]*asked, len(questions))
+	for i, q := range questions {
+		mine[i] = &asked{Question: q, answered: make(chan struct{}), act: func() error {
+			ctx, cancel := context.WithTimeout(ctx, bound)
+			defer cancel()
+			return q.Act(ctx)
+		}}
+	}
+	g.back(mine)
+	answers := make([]Answer, len(mine))
+	for i, one := range mine {
+		g.await(ctx, one)
+		answers[i] = Answer{Acted: one.acted, Err: one.err}
+	}
+	return answers
+}
+
+// await returns when a question is answered. Whoever has the turn decides for all.
+func (g *Gate) await(ctx context.Context, one *asked) {
+	for {
+		select {
+		case <-one.answered:
+			return
+		case g.turn <- struct{}{}:
+			select {
+			case <-one.answered:
+			default:
+				g.round(context.WithoutCancel(ctx))
+			}
+			<-g.turn
+		case <-ctx.Done():
+			if !g.withdraw(one) { // it is being decided, which is bounded
+				g.turn <- struct{}{}
+				left := g.withdraw(one)
+				<-g.turn
+				if !left {
+					return
+				}
+			}
+			one.answer(false, fmt.Errorf("waiting to decide: %w", ctx.Err()))
+			return
 		}
 	}
-	select {
-	case g.turn <- struct{}{}:
-		defer func() { <-g.turn }()
-	case <-ctx.Done():
-		return false, fmt.Errorf("waiting to decide: %w", ctx.Err())
+}
+
+// take empties the queue.
+func (g *Gate) take() []*asked {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := g.queue
+	g.queue = nil
+	return all
+}
+
+// back puts questions into the queue.
+func (g *Gate) back(all []*asked) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.queue = append(g.queue, all...)
+}
+
+// withdraw takes a question out of the queue. It is false when a round has taken it.
+func (g *Gate) withdraw(one *asked) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.Index(g.queue, one)
+	if i >= 0 {
+		g.queue = slices.Delete(g.queue, i, i+1)
 	}
-	ctx, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
-	look, err := g.look(ctx, true)
-	if err != nil || !q.Decide(look) {
-		return false, err
-	}
-	if err = q.Act(ctx); err != nil {
-		return false, err
-	}
-	return true, nil
+	return i >= 0
 }
 
 // look gathers the fleet. Instances are read first: one that takes its place while the rest is read can't, as this has the turn; and what
@@ -130,6 +219,7 @@ func (g *Gate) look(ctx context.Context, live bool) (Look, error) {
 	}
 	look := Look{
 		Fleet: policy.NewFleet(nodes.Items, instances.Items, sets), MaxUnavailable: config.Spec.Rollout.MaxUnavailable,
+		Closed: policy.Closed(config.Spec.Rollout, g.Now()), Config: config,
 		Instances: make(map[string]*v1alpha1.WindowsInstance, len(instances.Items)),
 	}
 	for i := range instances.Items {

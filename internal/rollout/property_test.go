@@ -253,6 +253,7 @@ func (c *cluster) restart() {
 // update has a host taken to the wanted version, as far as the gate allows. The operator may die right after it has taken the place.
 func (c *cluster) update(name string) {
 	acted, err := c.gate.Ask(c.t.Context(), rollout.Question{
+		Name: name, Node: name,
 		Fresh:  c.r.IntN(2) == 0,
 		Decide: func(look rollout.Look) bool { return policy.MayDisrupt(name, look.Fleet, look.MaxUnavailable).Allowed },
 		Act: func(context.Context) error {
@@ -279,6 +280,7 @@ func (c *cluster) update(name string) {
 // replace has a Machine deleted, as far as the gate allows.
 func (c *cluster) replace(name string) {
 	acted, err := c.gate.Ask(c.t.Context(), rollout.Question{
+		Name: "Machine " + name, Node: name,
 		Decide: func(look rollout.Look) bool {
 			instance := look.Instances[name]
 			if instance == nil {
@@ -293,7 +295,7 @@ func (c *cluster) replace(name string) {
 				candidate.Set, candidate.Leaving = types.UID(h.set), h.deleting
 			}
 			candidate.Due = look.Fleet.Count(candidate.Set, func(host string) bool { return look.Instances[host] != nil && why(look.Instances[host]) != "" })
-			return policy.DecideReplace(candidate, look.Fleet, look.MaxUnavailable).Action == policy.ActReplace
+			return policy.DecideReplace(candidate, look.Fleet, look.MaxUnavailable, look.Closed).Action == policy.ActReplace
 		},
 		Act: func(context.Context) error {
 			h := c.now.find(name)

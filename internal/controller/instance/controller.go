@@ -50,8 +50,6 @@ type Reconciler struct {
 	lives map[types.UID]*life
 	// recalled is set once it is known again what instances had claimed before a restart.
 	recalled bool
-	// waiters are the instances that wait for a place in the rollout budget, first come first.
-	waiters []types.UID
 	// woken has instances reconciled.
 	woken chan event.GenericEvent
 }

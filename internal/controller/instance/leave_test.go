@@ -20,7 +20,7 @@ import (
 
 // held counts what an instance holds in memory.
 func (r *rig) held(n int) int {
-	count := r.machine(n).Open() + r.walker.Slots.Held() + len(r.waiters)
+	count := r.machine(n).Open() + r.walker.Slots.Held() + r.gate.Waiting()
 	if _, ok := r.walker.Claims.Owner(r.machine(n).Facts().Hostname); ok {
 		count++
 	}

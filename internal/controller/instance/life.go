@@ -93,10 +93,8 @@ func (r *Reconciler) forget(key types.NamespacedName, present types.UID) {
 func (r *Reconciler) end(one *life) {
 	one.gone = true
 	one.visit.End()
-	r.mu.Lock()
-	r.stopWaiting(one.uid)
-	r.mu.Unlock()
-	r.next() // it may have had a place in the rollout budget
+	r.gate.Leave(string(one.uid))
+	r.gate.Freed() // it may have had a place in the rollout budget
 	r.walker.Slots.Release(one.uid)
 	r.trials.Release(one.uid)
 	r.walker.Claims.Forget(one.uid)

@@ -2,10 +2,8 @@ package instance
 
 import (
 	"context"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -63,25 +61,51 @@ func (w *walk) mayDisrupt(ctx context.Context, node *corev1.Node) (policy.Verdic
 	}
 	var verdict policy.Verdict
 	acted, err := w.gate.Ask(ctx, rollout.Question{
-		Fresh: w.itsTurn(),
+		Name: w.waits(), Node: node.Name, Order: w.order(node), Fresh: w.itsTurn(), Wake: w.wakes(),
 		Decide: func(look rollout.Look) bool {
-			verdict = policy.MayDisrupt(node.Name, look.Fleet, look.MaxUnavailable)
+			verdict = look.MayDisrupt(node.Name)
 			return verdict.Allowed
 		},
-		Act: func(ctx context.Context) error {
-			w.instance.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: microless(w.now())}
-			err := w.save(ctx)
-			if err != nil { // unlike all else that could not be written, it must not be written later
-				w.instance.Status.Disruption, w.life.status.Disruption = nil, nil
-			}
-			return err
-		},
+		Act: func(ctx context.Context) error { return w.claim(ctx, v1alpha1.DisruptionUpdate) },
 	})
 	verdict.Allowed = acted
-	if err == nil && !acted {
-		w.queue()
-	}
 	return verdict, err
+}
+
+// claim writes the place down. Unlike all else, what could not be written now must not be written later.
+func (w *walk) claim(ctx context.Context, purpose v1alpha1.DisruptionPurpose) error {
+	w.instance.Status.Disruption = &v1alpha1.Disruption{Purpose: purpose, Since: microless(w.now())}
+	err := w.save(ctx)
+	if err != nil {
+		w.instance.Status.Disruption, w.life.status.Disruption = nil, nil
+	}
+	return err
+}
+
+// waits is the name by which the instance asks for a place.
+func (w *walk) waits() string { return string(w.instance.UID) }
+
+// order is the instance's among those who wait.
+func (w *walk) order(node *corev1.Node) rollout.Order {
+	ready, _ := lifecycle.NodeReady(node)
+	order := rollout.Order{Down: !ready, Failures: w.instance.Status.Failures, Since: w.instance.CreationTimestamp.Time, Name: w.instance.Name}
+	if update := w.instance.Status.Update; update != nil {
+		order.Failures += update.Tries
+	}
+	return order
+}
+
+// wakes has the instance reconciled because there may be a place for it.
+func (w *walk) wakes() func() {
+	r, id := w.Reconciler, w.instance.UID
+	return func() {
+		r.mu.Lock()
+		if one, ok := r.lives[id]; ok {
+			one.called = true
+		}
+		r.mu.Unlock()
+		r.wake(id)
+	}
 }
 
 // itsTurn says whether the instance was woken because a place is free. The cache may not show that yet.
@@ -93,35 +117,5 @@ func (w *walk) itsTurn() bool {
 	return called
 }
 
-// queue has the instance woken when a place is given back.
-func (w *walk) queue() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stopWaiting(w.instance.UID)
-	w.waiters = append(w.waiters, w.instance.UID)
-}
-
 // arrived gives back the place in the rollout budget, if the instance had one. It is free once the status is saved.
 func (w *walk) arrived() { w.instance.Status.Disruption = nil }
-
-// next wakes the first one that waits for a place in the rollout budget.
-func (r *Reconciler) next() {
-	r.mu.Lock()
-	var next types.UID
-	if len(r.waiters) > 0 {
-		next = r.waiters[0]
-		r.waiters = r.waiters[1:]
-		if one, ok := r.lives[next]; ok {
-			one.called = true
-		}
-	}
-	r.mu.Unlock()
-	if next != "" {
-		r.wake(next)
-	}
-}
-
-// stopWaiting takes an instance out of the queue. r.mu is held.
-func (r *Reconciler) stopWaiting(id types.UID) {
-	r.waiters = slices.DeleteFunc(r.waiters, func(waiter types.UID) bool { return waiter == id })
-}

@@ -176,7 +176,7 @@ func (w *walk) save(ctx context.Context) error {
 	w.saved.Status = *w.life.status.DeepCopy()
 	w.instance.ResourceVersion, w.saved.ResourceVersion = patched.ResourceVersion, patched.ResourceVersion
 	if placeIsFree {
-		w.next()
+		w.gate.Freed()
 	}
 	return nil
 }

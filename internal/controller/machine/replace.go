@@ -62,17 +62,15 @@ func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 	if present, _, err := r.keyHash(ctx, r.options.LiveKeys); err != nil || present != hash {
 		return ctrl.Result{RequeueAfter: staleRetry}, err
 	}
+	decisions, errs := r.consider(ctx, due, hash)
 	restricted := map[string]policy.ReplaceDecision{}
-	var all []error
-	for _, c := range due {
-		decision, err := r.consider(ctx, c, hash)
-		all = append(all, err)
+	for i, decision := range decisions {
 		if decision.Action == policy.ActWait || decision.Action == policy.ActNever {
-			restricted[c.machine.Name] = decision
+			restricted[due[i].machine.Name] = decision
 		}
 	}
 	r.tellRestricted(due, restricted)
-	if err = errors.Join(all...); err != nil {
+	if err = errors.Join(errs...); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: recheck}, nil
@@ -91,6 +89,8 @@ func (r *replacer) keyHash(ctx context.Context, keys lifecycle.Keys) (hash strin
 type dueMachine struct {
 	machine inventory.Machine
 	cause   policy.ReplaceCause
+	// node of its host; empty when it has none.
+	node string
 }
 
 // due lists the Machines that should make room, those that never were nodes first, then by their age. after is when time alone makes the next
@@ -118,7 +118,7 @@ func (r *replacer) due(ctx context.Context, hash string) (due []dueMachine, afte
 		}
 		cause, wait := policy.WhyReplace(instance, hash, r.options.Now(), r.options.Patience)
 		if cause != "" && !m.Deleting {
-			due = append(due, dueMachine{m, cause})
+			due = append(due, dueMachine{m, cause, instance.Status.NodeName})
 		}
 		if wait > 0 && (after == 0 || wait < after) {
 			after = wait
@@ -135,15 +135,32 @@ func isOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 	return ofMachine(instance) && instance.Spec.Source.Name == m.Name && instance.Spec.Source.UID == m.UID
 }
 
-// consider has it decided about one Machine, and deletes it if it may go.
-func (r *replacer) consider(ctx context.Context, due dueMachine, hash string) (policy.ReplaceDecision, error) {
-	var decision policy.ReplaceDecision
+// consider has it decided about all Machines by one look, and deletes those that may go.
+func (r *replacer) consider(ctx context.Context, due []dueMachine, hash string) ([]policy.ReplaceDecision, []error) {
+	decisions, questions := make([]policy.ReplaceDecision, len(due)), make([]rollout.Question, len(due))
+	for i := range due {
+		questions[i] = r.question(due[i], hash, &decisions[i])
+	}
+	errs := make([]error, len(due))
+	for i, answer := range r.gate.AskAll(ctx, questions) {
+		if !errors.Is(answer.Err, errChanged) { // which is an event
+			errs[i] = answer.Err
+		}
+	}
+	return decisions, errs
+}
+
+// question asks about one Machine. The decision is noted where the one who asks can see it.
+func (r *replacer) question(due dueMachine, hash string, decision *policy.ReplaceDecision) rollout.Question {
 	var seen rollout.Look
 	decide := func(m inventory.Machine) bool {
-		decision = policy.DecideReplace(r.candidate(m, seen, hash), seen.Fleet, seen.MaxUnavailable)
+		*decision = policy.DecideReplace(r.candidate(m, seen, hash), seen.Fleet, seen.MaxUnavailable, seen.Closed)
 		return decision.Action == policy.ActReplace
 	}
-	_, err := r.gate.Ask(ctx, rollout.Question{
+	q := rollout.Question{
+		Name:  "Machine " + due.machine.Name,
+		Node:  due.node,
+		Order: rollout.Order{Down: due.cause == policy.CauseKeyRefused, Since: due.machine.CreatedAt, Name: due.machine.Name},
 		Decide: func(look rollout.Look) bool {
 			seen = look
 			return decide(due.machine)
@@ -158,11 +175,9 @@ func (r *replacer) consider(ctx context.Context, due dueMachine, hash string) (p
 			}
 			return r.remove(ctx, now, due, hash)
 		},
-	})
-	if errors.Is(err, errChanged) {
-		return decision, nil // which is an event
+		Granted: func(look rollout.Look) { look.Fleet.Leave(due.machine.Name) },
 	}
-	return decision, err
+	return q
 }
 
 // candidate is a Machine as the policy wants to know it.

@@ -1,0 +1,63 @@
+package policy
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Closed says in words why no node that serves may be disturbed at this time, by the user's windows; empty when it may. A window that is not understood
+// keeps everything closed: what the user meant may have been stricter than the other windows.
+func Closed(spec v1alpha1.RolloutSpec, now time.Time) string {
+	windows := windowsOf(spec)
+	for _, w := range windows {
+		if _, _, err := WindowsOpen([]Window{w}, now); err != nil {
+			return fmt.Sprintf("spec.rollout.windows is not understood: %v", err)
+		}
+	}
+	open, next, _ := WindowsOpen(windows, now) // each was understood
+	switch {
+	case open:
+		return ""
+	case next.IsZero():
+		return "no window of spec.rollout.windows is open, and none ever will be"
+	}
+	return "no window of spec.rollout.windows is open; the next one opens at " + next.UTC().Format(time.RFC3339)
+}
+
+// NextOpening is when the next window opens; zero when one is open, or none will.
+func NextOpening(spec v1alpha1.RolloutSpec, now time.Time) time.Time {
+	_, next, err := WindowsOpen(windowsOf(spec), now)
+	if err != nil {
+		return time.Time{}
+	}
+	return next
+}
+
+func windowsOf(spec v1alpha1.RolloutSpec) []Window {
+	windows := make([]Window, len(spec.Windows))
+	for i, w := range spec.Windows {
+		windows[i] = Window{Start: w.Start, Duration: w.Duration.Duration, TimeZone: w.TimeZone}
+	}
+	return windows
+}
+
+// CheckRollout lists the bounds that are not understood. While there is one, no node that serves is disturbed.
+func CheckRollout(spec v1alpha1.RolloutSpec) (problems []*contract.Problem) {
+	if budget := spec.MaxUnavailable; budget != nil {
+		limit, err := intstr.GetScaledValueFromIntOrPercent(budget, 100, true)
+		if err != nil || limit < 0 || budget.Type == intstr.String && limit > 100 {
+			problems = append(problems, contract.NewProblem(contract.ReasonRolloutSettingInvalid, "spec.rollout.maxUnavailable is %.50q, which is neither a number nor a percentage from 0%% to 100%%", budget.String()))
+		}
+	}
+	for i, w := range windowsOf(spec) {
+		if _, _, err := WindowsOpen([]Window{w}, time.Unix(0, 0)); err != nil {
+			problems = append(problems, contract.NewProblem(contract.ReasonRolloutSettingInvalid, "spec.rollout.windows[%d]: %.300s", i, err.Error()))
+		}
+	}
+	return problems
+}
