@@ -3,6 +3,7 @@ package blueprint
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
@@ -34,7 +35,9 @@ func confidential(in *Input, bin binaries) (secret contract.Confidential, public
 	reject(flaws)
 	rules, refused := mirror.Merge(in.Facts.Mirrors)
 	secret.Mirrors = rules
-	for _, r := range refused {
+	sources, illegal := registrySources(in.Facts.Registries)
+	secret.Registries = sources
+	for _, r := range append(refused, illegal...) {
 		rejected = append(rejected, r.Problem())
 	}
 	return secret, public, rejected, nil
@@ -73,6 +76,16 @@ func pullSecret(raw []byte, before contract.Confidential) ([]byte, []*contract.P
 		return before.PullSecret, []*contract.Problem{problem}
 	}
 	return bytes.Clone(raw), nil
+}
+
+// registrySources are the cluster's. Whatever they refuse, a node gets the image that every pod needs, as Linux nodes get those of the release.
+func registrySources(raw contract.RegistrySources) (*contract.RegistrySources, []mirror.Rejected) {
+	checked, rejected := mirror.CheckSources(raw)
+	if checked != nil && (checked.Restricted || len(checked.Blocked) > 0) {
+		repository, _, _ := strings.Cut(pauseImage, ":")
+		checked.Always = []string{repository}
+	}
+	return checked, rejected
 }
 
 // fits gives the digest of what a Secret can hold.

@@ -255,10 +255,13 @@ func TestWhatWaitsForTheBudgetOnDayTwo(t *testing.T) {
 	}{
 		"A21 kubelet's client CA": {func(_ *testing.T, in *blueprint.Input) { in.Facts.KubeletCA = certificate("rotated") }, nil},
 		"A22 mirrors":             {func(_ *testing.T, in *blueprint.Input) { in.Facts.Mirrors = in.Facts.Mirrors[:1] }, nil},
-		"A23 pull secret":         {func(_ *testing.T, in *blueprint.Input) { in.Facts.PullSecret = []byte(`{"auths":{}}`) }, nil},
-		"A24 proxy":               {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://other" }, all},
-		"A24 its password":        {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy.HTTPS = "http://me:hunter3@p" }, all},
-		"A24 no proxy":            {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy = blueprint.Proxy{} }, all},
+		"A22 registries": {func(_ *testing.T, in *blueprint.Input) {
+			in.Facts.Registries = contract.RegistrySources{Restricted: true, Allowed: []string{"quay.io"}}
+		}, nil},
+		"A23 pull secret":  {func(_ *testing.T, in *blueprint.Input) { in.Facts.PullSecret = []byte(`{"auths":{}}`) }, nil},
+		"A24 proxy":        {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://other" }, all},
+		"A24 its password": {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy.HTTPS = "http://me:hunter3@p" }, all},
+		"A24 no proxy":     {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy = blueprint.Proxy{} }, all},
 		"A25 trust": {func(t *testing.T, in *blueprint.Input) {
 			t.Helper()
 			in.Facts.Trust = append(in.Facts.Trust, blueprint.Bundle{PEM: []byte(authority(t, "new"))})

@@ -67,6 +67,8 @@ type Facts struct {
 	RegistryTrust map[string]Bundle
 	// Mirrors are the entries of all mirror sets, as users wrote them.
 	Mirrors []mirror.Set
+	// Registries is what the cluster says about registries apart from mirrors, as users wrote it.
+	Registries contract.RegistrySources
 	// PullSecret is the cluster's .dockerconfigjson, or nil when it has none.
 	PullSecret []byte
 	// Exporter is the key pair with which windows_exporter serves, or nil when there is none.

@@ -38,7 +38,12 @@ func dayTwo() []client.Object {
 			Spec:       configv1.ProxySpec{HTTPProxy: "http://wished", TrustedCA: configv1.ConfigMapNameReference{Name: "user-ca"}},
 			Status:     configv1.ProxyStatus{HTTPProxy: "http://me:pw@proxy:3128", HTTPSProxy: "http://proxy:3128", NoProxy: ".svc,10.0.0.0/8"},
 		},
-		&configv1.Image{ObjectMeta: named("cluster"), Spec: configv1.ImageSpec{AdditionalTrustedCA: configv1.ConfigMapNameReference{Name: "registry-cas"}}},
+		&configv1.Image{ObjectMeta: named("cluster"), Spec: configv1.ImageSpec{
+			AdditionalTrustedCA: configv1.ConfigMapNameReference{Name: "registry-cas"},
+			RegistrySources: configv1.RegistrySources{
+				AllowedRegistries: []string{"quay.io"}, InsecureRegistries: []string{"m.example:5000"}, ContainerRuntimeSearchRegistries: []string{"quay.io"},
+			},
+		}},
 		&configv1.ImageDigestMirrorSet{ObjectMeta: named("b"), Spec: configv1.ImageDigestMirrorSetSpec{ImageDigestMirrors: []configv1.ImageDigestMirrors{
 			{Source: "quay.io/b", Mirrors: []configv1.ImageMirror{"z.example/b", "a.example/b"}, MirrorSourcePolicy: configv1.NeverContactSource},
 		}}},
@@ -104,6 +109,9 @@ func TestWhatAnAdministratorSetsIsRead(t *testing.T) {
 		{Object: "ImageTagMirrorSet/t", Kind: contract.PullByTag, Source: "*.example", Mirrors: []string{"m.example"}},
 	}, facts.Mirrors); diff != "" {
 		t.Errorf("mirrors: %s", diff)
+	}
+	if diff := cmp.Diff(contract.RegistrySources{Restricted: true, Allowed: []string{"quay.io"}, Insecure: []string{"m.example:5000"}}, facts.Registries); diff != "" {
+		t.Errorf("registries: %s", diff)
 	}
 	if string(facts.PullSecret) != "{}" || facts.Exporter == nil || string(facts.Exporter.Certificate) != "cert" || string(facts.Exporter.Key) != "key" {
 		t.Errorf("pull secret %q, exporter %v", facts.PullSecret, facts.Exporter)

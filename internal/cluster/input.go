@@ -62,7 +62,8 @@ func dayTwoInputs(namespace string) []Input {
 			return []any{o.Status, o.Spec.TrustedCA.Name}
 		})},
 		{&configv1.Image{ObjectMeta: named(singleton)}, content(func(o *configv1.Image) []any {
-			return []any{o.Spec.AdditionalTrustedCA.Name}
+			sources := o.Spec.RegistrySources
+			return []any{o.Spec.AdditionalTrustedCA.Name, sources.AllowedRegistries, sources.BlockedRegistries, sources.InsecureRegistries}
 		})},
 		{&configv1.ImageDigestMirrorSet{}, content(func(o *configv1.ImageDigestMirrorSet) []any { return []any{o.Spec} })},
 		{&configv1.ImageTagMirrorSet{}, content(func(o *configv1.ImageTagMirrorSet) []any { return []any{o.Spec} })},

@@ -76,6 +76,20 @@ func (r *Reader) tagMirrors(ctx context.Context, facts *blueprint.Facts) error {
 	return nil
 }
 
+// registrySources reads which registries may be pulled from. Search registries are not read: containerd is only ever asked for full names.
+func (r *Reader) registrySources(ctx context.Context, facts *blueprint.Facts) error {
+	var object configv1.Image
+	found, err := optional(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameImage)
+	if err != nil || !found {
+		return err
+	}
+	sources := object.Spec.RegistrySources
+	facts.Registries = contract.RegistrySources{
+		Blocked: sources.BlockedRegistries, Restricted: len(sources.AllowedRegistries) > 0, Allowed: sources.AllowedRegistries, Insecure: sources.InsecureRegistries,
+	}
+	return nil
+}
+
 // listed reads all objects of a kind that a cluster may lack.
 func listed(ctx context.Context, reader client.Reader, list client.ObjectList, name string) error {
 	err := reader.List(ctx, list)

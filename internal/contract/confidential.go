@@ -11,6 +11,8 @@ type Confidential struct {
 	Trust []string `json:"trust,omitempty"`
 	// Mirrors are the cluster's mirror rules, merged and in their order.
 	Mirrors []MirrorRule `json:"mirrors,omitempty"`
+	// Registries say which registries may be pulled from and how; nil: from all, with their certificates checked.
+	Registries *RegistrySources `json:"registries,omitempty"`
 	// PullSecret is the cluster's .dockerconfigjson.
 	PullSecret []byte `json:"pullSecret,omitempty"`
 	// RegistryTrust are further authorities for one registry each: <host> or <host>:<port> → PEM bundle.

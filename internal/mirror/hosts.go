@@ -83,11 +83,19 @@ func (r Rules) registries(endpoint Endpoint) map[string]bool {
 		if e.source.wildcard {
 			all[windowsImages] = true // it must not suffer from what a wildcard says about all other hosts
 		}
-		if host := e.source.host; !e.source.wildcard {
+		if host := e.source.host; !e.source.wildcard && checkDirectory(e.source) == nil {
 			all[host] = true
 			if _, _, hasPort, _ := splitPort(host); !hasPort && checkDirectory(location{host: host + defaultPort}) == nil {
 				all[host+defaultPort] = true
 			}
+		}
+	}
+	if r.scopes.restricted {
+		all[windowsImages] = true
+	}
+	for _, scope := range r.scopes.allowed {
+		if !scope.wildcard && checkDirectory(location{host: scope.host}) == nil {
+			all[scope.host] = true
 		}
 	}
 	for _, host := range slices.AppendSeq(slices.Clone(endpoint.Hosts), maps.Keys(endpoint.Authorities)) {
@@ -106,11 +114,14 @@ func (r Rules) steps(hosts []string, endpoint Endpoint) []step {
 		return slices.ContainsFunc(r.about(host), func(e entry) bool { return e.never })
 	})
 	steps := []step{resolverStep(endpoint)}
+	if slices.ContainsFunc(hosts, r.refusesSome) {
+		return steps // what is refused there, only the resolver can tell
+	}
 	if len(hosts) > 1 || ambiguous(hosts[0]) {
 		if !never {
 			last := step{} // the registry that is asked for, whichever it is
 			if len(hosts) == 1 {
-				last.authority = endpoint.Authorities[hosts[0]]
+				last.authority, last.insecure = endpoint.Authorities[hosts[0]], r.scopes.insecure.cover(location{host: hosts[0]})
 			}
 			steps = append(steps, last)
 		}
@@ -121,7 +132,9 @@ func (r Rules) steps(hosts []string, endpoint Endpoint) []step {
 		steps = append(steps, r.mirrorSteps(host, about[0], endpoint)...)
 	}
 	if !never {
-		steps = append(steps, step{server: "https://" + address(host), capabilities: both(), authority: endpoint.Authorities[host]})
+		steps = append(steps, step{
+			server: "https://" + address(host), capabilities: both(), authority: endpoint.Authorities[host], insecure: r.scopes.insecure.cover(location{host: host}),
+		})
 	}
 	return steps
 }
@@ -142,13 +155,14 @@ func (r Rules) about(host string) []entry {
 	return all
 }
 
-// defaultSteps are for all hosts without a directory: needed for wildcards only. The source is left to containerd, which knows its name,
-// unless some wildcard forbids it: then nothing is pulled around the resolver.
+// defaultSteps are for all hosts without a directory: needed for wildcards, and where only some images are allowed. The source is left to containerd, which
+// knows its name, unless some wildcard or that list forbids it: then nothing is pulled around the resolver.
 func (r Rules) defaultSteps(endpoint Endpoint) []step {
-	wildcards, never := false, false
+	wildcards, never := r.scopes.restricted, r.scopes.restricted
 	for _, e := range r.entries {
-		wildcards = wildcards || e.source.wildcard
-		never = never || e.source.wildcard && e.never
+		elsewhere := e.source.wildcard || checkDirectory(e.source) != nil // its hosts have no folder of their own
+		wildcards = wildcards || elsewhere
+		never = never || elsewhere && (e.never || e.blocked)
 	}
 	switch {
 	case !wildcards:

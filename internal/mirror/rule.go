@@ -10,6 +10,7 @@ import (
 type Rules struct {
 	// entries by source, written as location.String does.
 	entries map[string]entry
+	scopes  scopes
 }
 
 // entry is what is known about one source. On Linux both kinds of pulls share it as well: a source that has only digest mirrors still hides the
@@ -18,6 +19,8 @@ type entry struct {
 	source  location
 	mirrors map[contract.PullKind][]location
 	never   bool
+	// blocked says that the source is in a blocked registry.
+	blocked bool
 }
 
 // Pull is one place to pull from.
@@ -70,9 +73,12 @@ func NewRules(rules []contract.MirrorRule) (Rules, error) {
 }
 
 // Sources lists where to pull the image from, in order, each place once. It is empty if the source must not be contacted and no mirror serves this kind
-// of pull.
+// of pull, or if the cluster refuses the image.
 func (r Rules) Sources(image Reference) []Pull {
 	image = image.normal()
+	if r.Refused(image.Host, image.Repository) != "" {
+		return nil
+	}
 	source := Pull{Host: image.Host, Repository: image.Repository, Source: true}
 	found, ok := r.find(image.location())
 	if !ok {
@@ -98,8 +104,9 @@ func (r Rules) Sources(image Reference) []Pull {
 
 // Never says whether this repository must not be contacted, be it as a source or as somebody's mirror.
 func (r Rules) Never(host, repository string) bool {
-	found, ok := r.find(Reference{Host: host, Repository: repository}.normal().location())
-	return ok && found.never
+	name := Reference{Host: host, Repository: repository}.normal().location()
+	found, ok := r.find(name)
+	return ok && (found.never || found.blocked && !r.scopes.always.cover(name))
 }
 
 // find gives the entry of the most specific source that the name is below: the longest path first, then the host, then the longest domain.

@@ -16,6 +16,7 @@ type step struct {
 	capabilities []string
 	overridePath bool
 	authority    string
+	insecure     bool
 	dialTimeout  string
 	token        string
 }
@@ -59,7 +60,8 @@ func (r Rules) mirrorSteps(host string, whole entry, endpoint Endpoint) []step {
 				server += "/" + at.path
 			}
 			steps = append(steps, step{
-				server: server + suffix, capabilities: capabilities, overridePath: true, authority: endpoint.Authorities[at.host], dialTimeout: dialMirror,
+				server: server + suffix, capabilities: capabilities, overridePath: true, authority: endpoint.Authorities[at.host],
+				insecure: r.scopes.insecure.cover(at), dialTimeout: dialMirror,
 			})
 		}
 	}
@@ -72,12 +74,12 @@ func (r Rules) mirrorSteps(host string, whole entry, endpoint Endpoint) []step {
 // nearNever says whether some repository at or below the location must not be contacted.
 func (r Rules) nearNever(at location) bool {
 	for _, e := range r.entries {
-		if e.never && !e.source.wildcard && at.covers(e.source) {
+		if (e.never || e.blocked) && !e.source.wildcard && at.covers(e.source) {
 			return true
 		}
 	}
 	around, ok := r.find(at)
-	return ok && around.never
+	return ok && (around.never || around.blocked)
 }
 
 // hostsFile is the form of containerd's hosts.toml, except for its host tables.
@@ -90,12 +92,13 @@ type hostTable struct {
 	Capabilities []string            `toml:"capabilities,omitempty"`
 	OverridePath bool                `toml:"override_path,omitempty"`
 	CA           string              `toml:"ca,omitempty"`
+	SkipVerify   bool                `toml:"skip_verify,omitempty"`
 	DialTimeout  string              `toml:"dial_timeout,omitempty"`
 	Header       map[string][]string `toml:"header,omitempty"`
 }
 
 func (s step) table() hostTable {
-	table := hostTable{Capabilities: s.capabilities, OverridePath: s.overridePath, CA: s.authority, DialTimeout: s.dialTimeout}
+	table := hostTable{Capabilities: s.capabilities, OverridePath: s.overridePath, CA: s.authority, SkipVerify: s.insecure, DialTimeout: s.dialTimeout}
 	if s.token != "" {
 		table.Header = map[string][]string{TokenHeader: {s.token}}
 	}

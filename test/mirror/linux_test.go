@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/BurntSushi/toml"
+	"go.podman.io/image/v5/docker/policyconfiguration"
 	"go.podman.io/image/v5/docker/reference"
 	"go.podman.io/image/v5/pkg/sysregistriesv2"
 	"go.podman.io/image/v5/types"
@@ -19,11 +20,22 @@ import (
 )
 
 // linux is a Linux node with a registries.conf.
-type linux struct{ system *types.SystemContext }
+type linux struct {
+	system *types.SystemContext
+	// policy is that of policy.json, by scope; everything else is as fallback says.
+	policy   map[string]bool
+	fallback bool
+}
 
 // newLinux writes the objects as OpenShift's machine-config-operator does for Linux nodes: one registry for each source, whose mirrors are for one kind
 // of pull each, and which is blocked if one object says that it must not be contacted. Entries that have no mirror but the source do not count.
 func newLinux(t *testing.T, sets []mirror.Set) linux {
+	t.Helper()
+	return newLinuxWith(t, sets, contract.RegistrySources{})
+}
+
+// newLinuxWith writes what the Image object says about registries, too.
+func newLinuxWith(t *testing.T, sets []mirror.Set, sources contract.RegistrySources) linux {
 	t.Helper()
 	registries := map[string]*sysregistriesv2.Registry{}
 	for kind, from := range map[contract.PullKind]string{contract.PullByDigest: sysregistriesv2.MirrorByDigestOnly, contract.PullByTag: sysregistriesv2.MirrorByTagOnly} {
@@ -51,6 +63,7 @@ func newLinux(t *testing.T, sets []mirror.Set) linux {
 			}
 		}
 	}
+	setSources(registries, sources)
 	var file sysregistriesv2.V2RegistriesConf
 	for _, source := range slices.Sorted(maps.Keys(registries)) {
 		file.Registries = append(file.Registries, *registries[source])
@@ -60,7 +73,16 @@ func newLinux(t *testing.T, sets []mirror.Set) linux {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	node := linux{&types.SystemContext{SystemRegistriesConfPath: filepath.Join(dir, "registries.conf"), SystemRegistriesConfDirPath: filepath.Join(dir, "none")}}
+	node := linux{
+		system:   &types.SystemContext{SystemRegistriesConfPath: filepath.Join(dir, "registries.conf"), SystemRegistriesConfDirPath: filepath.Join(dir, "none")},
+		fallback: !sources.Restricted, policy: map[string]bool{},
+	}
+	for _, scope := range sources.Allowed {
+		node.policy[scope] = true
+	}
+	for _, scope := range sources.Blocked {
+		node.policy[scope] = false
+	}
 	if err := os.WriteFile(node.system.SystemRegistriesConfPath, text.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +90,57 @@ func newLinux(t *testing.T, sets []mirror.Set) linux {
 		t.Fatalf("%v in\n%s", err, text.String())
 	}
 	return node
+}
+
+// setSources marks registries as the machine-config-operator's library does: each scope is an entry, and hands its mark on to entries and mirrors within it.
+func setSources(registries map[string]*sysregistriesv2.Registry, sources contract.RegistrySources) {
+	for _, scope := range slices.Concat(sources.Blocked, sources.Insecure) {
+		if registries[scope] != nil {
+			continue
+		}
+		registries[scope] = &sysregistriesv2.Registry{}
+		if strings.HasPrefix(scope, "*.") {
+			registries[scope].Prefix = scope
+		} else {
+			registries[scope].Location = scope
+		}
+	}
+	for name, r := range registries {
+		within := func(name string) func(string) bool {
+			return func(scope string) bool { return isWithin(name, scope) }
+		}
+		r.Blocked = r.Blocked || slices.ContainsFunc(sources.Blocked, within(name))
+		r.Insecure = slices.ContainsFunc(sources.Insecure, within(name))
+		for i, m := range r.Mirrors {
+			r.Mirrors[i].Insecure = slices.ContainsFunc(sources.Insecure, within(m.Location))
+		}
+	}
+}
+
+// isWithin says whether a scope is another, or below it.
+func isWithin(name, scope string) bool {
+	domain, wildcard := strings.CutPrefix(scope, "*")
+	if !wildcard {
+		return name == scope || strings.HasPrefix(name, scope+"/")
+	}
+	host, _, _ := strings.Cut(name, "/")
+	host, _, _ = strings.Cut(host, ":")
+	return name == scope || strings.HasSuffix(host, domain)
+}
+
+// allows asks as policy.json is asked: by the name that the user wrote, the most specific scope first.
+func (l linux) allows(t *testing.T, named reference.Named) bool {
+	t.Helper()
+	identity, err := policyconfiguration.DockerReferenceIdentity(named)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, scope := range append([]string{identity}, policyconfiguration.DockerReferenceNamespaces(named)...) {
+		if allowed, ok := l.policy[scope]; ok {
+			return allowed
+		}
+	}
+	return l.fallback
 }
 
 // mergeAsLinux merges lists of mirrors by the same rule as the product, written another way: a relation, from which what has no predecessor is taken. Those
@@ -120,6 +193,8 @@ func mergeAsLinux(source string, lists [][]string) []string {
 type answer struct {
 	// places in order, as host/repository.
 	places []string
+	// insecure are those whose certificates don't matter.
+	insecure map[string]bool
 	// port says that a source without a port was taken for one of the places that have one.
 	port bool
 	// prefix is the source whose rule was used.
@@ -133,6 +208,9 @@ type answer struct {
 func (l linux) sources(t *testing.T, name string, kind contract.PullKind) answer {
 	t.Helper()
 	named := parse(t, name, kind)
+	if !l.allows(t, named) {
+		return answer{}
+	}
 	registry, err := sysregistriesv2.FindRegistry(l.system, named.Name())
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +218,7 @@ func (l linux) sources(t *testing.T, name string, kind contract.PullKind) answer
 	if registry == nil {
 		return answer{places: []string{named.Name()}}
 	}
-	a := answer{prefix: registry.Prefix}
+	a := answer{prefix: registry.Prefix, insecure: map[string]bool{}}
 	pulls, err := registry.PullSourcesFromReference(named)
 	if err != nil {
 		a.refused = err
@@ -154,6 +232,7 @@ func (l linux) sources(t *testing.T, name string, kind contract.PullKind) answer
 		place := pull.Reference.Name()
 		if at == nil || !at.Blocked {
 			a.places = append(a.places, place)
+			a.insecure[place] = a.insecure[place] || pull.Endpoint.Insecure
 		}
 		a.port = a.port || at != nil && otherPort(at.Prefix, place)
 	}

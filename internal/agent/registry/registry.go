@@ -84,7 +84,7 @@ func (s *Service) Close() {
 // rules are at work before anybody is sent to them. With a problem, there are no files (nil), and containerd is to be left as it is. Repeating it
 // changes nothing, but for making up for a resolver that could not listen, or does no longer.
 func (s *Service) Follow(ctx context.Context, c contract.Confidential, environment map[string]string) ([]contract.File, *contract.Problem) {
-	if len(c.Mirrors)+len(c.PullSecret)+len(c.RegistryTrust) == 0 {
+	if len(c.Mirrors)+len(c.PullSecret)+len(c.RegistryTrust) == 0 && c.Registries == nil {
 		if s.serving != nil {
 			s.serving.stop()
 			s.serving.stopping = true
@@ -93,6 +93,9 @@ func (s *Service) Follow(ctx context.Context, c contract.Confidential, environme
 		return []contract.File{}, nil
 	}
 	rules, err := mirror.NewRules(c.Mirrors)
+	if err == nil && c.Registries != nil {
+		rules, err = rules.Restrict(*c.Registries)
+	}
 	if err != nil {
 		return nil, asProblem(contract.ReasonManifestInvalid, err)
 	}
@@ -232,7 +235,7 @@ func proxy(environment map[string]string) func(*http.Request) (*url.URL, error) 
 // digest of everything that the resolver is told.
 func digest(c contract.Confidential, environment map[string]string) string {
 	sum := sha256.New()
-	_ = json.NewEncoder(sum).Encode([]any{c.Mirrors, c.PullSecret, c.RegistryTrust, c.Trust, environment}) // none of it can't be written
+	_ = json.NewEncoder(sum).Encode([]any{c.Mirrors, c.Registries, c.PullSecret, c.RegistryTrust, c.Trust, environment}) // none of it can't be written
 	return hex.EncodeToString(sum.Sum(nil))
 }
 

@@ -67,7 +67,7 @@ func (s *state) ask(ctx context.Context, q question) (*reply, error) {
 // send asks with the credentials for the place, and once more with new ones if those that were remembered are refused.
 func (s *state) send(ctx context.Context, q question) (*reply, error) {
 	for {
-		header, fresh, err := s.keys.header(ctx, q.at)
+		header, fresh, err := s.keys.header(ctx, q.at, s.way(q.at))
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +122,7 @@ func (s *state) follow(ctx context.Context, q question, authorization string) (*
 	if s.road.isPlain(address.Host) {
 		address.Scheme = "http"
 	}
-	origin := authority(address.Scheme, address.Host)
+	origin, way := authority(address.Scheme, address.Host), s.way(q.at)
 	for range hops {
 		request, err := http.NewRequestWithContext(ctx, q.method, address.String(), nil)
 		if err != nil {
@@ -135,7 +135,7 @@ func (s *state) follow(ctx context.Context, q question, authorization string) (*
 		if authorization != "" && authority(address.Scheme, address.Host) == origin {
 			request.Header.Set("Authorization", authorization)
 		}
-		response, err := s.road.RoundTrip(request)
+		response, err := way.RoundTrip(request)
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -25,9 +26,20 @@ type keyring struct {
 	road       *road
 	patience   time.Duration
 	now        func() time.Time
-	challenges *memory[string, transport.Challenge] // by host
+	challenges *memory[challenged, transport.Challenge]
 	tokens     *memory[mirror.Pull, string]
 	flights    singleflight.Group
+}
+
+// challenged is a registry that was asked how it wants to be convinced. What one said whose certificate was not checked is not believed where it must be.
+type challenged struct {
+	host string
+	lax  bool
+}
+
+func askedOf(at mirror.Pull, way http.RoundTripper) challenged {
+	_, lax := way.(laxRoad)
+	return challenged{at.Host, lax}
 }
 
 // How long answers are believed. A token lives as long as its server says, 60 s if that says nothing (the token specification's default), and is
@@ -43,22 +55,22 @@ const grants = 1024
 
 func newKeyring(secret mirror.PullSecret, way *road, o Options) *keyring {
 	return &keyring{secret: secret, road: way, patience: o.Patience, now: o.Now,
-		challenges: newMemory[string, transport.Challenge](hosts, o.Now), tokens: newMemory[mirror.Pull, string](grants, o.Now)}
+		challenges: newMemory[challenged, transport.Challenge](hosts, o.Now), tokens: newMemory[mirror.Pull, string](grants, o.Now)}
 }
 
 // header is what to send as Authorization, or nothing. Fresh says that nothing of it was remembered, so that asking again would not help.
-func (k *keyring) header(ctx context.Context, at mirror.Pull) (header string, fresh bool, err error) {
+func (k *keyring) header(ctx context.Context, at mirror.Pull, way http.RoundTripper) (header string, fresh bool, err error) {
 	at.Source = false
 	credential, _ := k.secret.For(at.Host, at.Repository)
 	if credential.RegistryToken != "" {
 		return "Bearer " + credential.RegistryToken, true, nil
 	}
-	challenge, fresh, err := k.challenge(ctx, at)
+	challenge, fresh, err := k.challenge(ctx, at, way)
 	if err != nil {
 		return "", fresh, err
 	}
 	if strings.EqualFold(challenge.Scheme, "bearer") {
-		token, freshToken, err := k.token(ctx, at, challenge, credential)
+		token, freshToken, err := k.token(ctx, at, way, challenge, credential)
 		return "Bearer " + token, fresh && freshToken, err
 	}
 	if credential.Username == "" && credential.Password == "" {
@@ -70,33 +82,36 @@ func (k *keyring) header(ctx context.Context, at mirror.Pull) (header string, fr
 // forget drops what is remembered about a place, because the header made of it was refused. A newer token, which another request has got meanwhile, stays.
 func (k *keyring) forget(at mirror.Pull, refused string) {
 	at.Source = false
-	k.challenges.forget(at.Host)
+	for _, lax := range []bool{false, true} {
+		k.challenges.forget(challenged{at.Host, lax})
+	}
 	if token, ok := k.tokens.get(at); ok && "Bearer "+token == refused {
 		k.tokens.forget(at)
 	}
 }
 
-func (k *keyring) challenge(ctx context.Context, at mirror.Pull) (transport.Challenge, bool, error) {
-	if known, ok := k.challenges.get(at.Host); ok {
+func (k *keyring) challenge(ctx context.Context, at mirror.Pull, way http.RoundTripper) (transport.Challenge, bool, error) {
+	asked := askedOf(at, way)
+	if known, ok := k.challenges.get(asked); ok {
 		return known, false, nil
 	}
-	found, err := once(ctx, k, "ping "+at.Host, func(ctx context.Context) (transport.Challenge, error) {
+	found, err := once(ctx, k, fmt.Sprintf("ping %s %t", asked.host, asked.lax), func(ctx context.Context) (transport.Challenge, error) {
 		registry, err := k.registry(at)
 		if err != nil {
 			return transport.Challenge{}, err
 		}
-		way := &witness{road: k.road}
-		challenge, err := transport.Ping(ctx, registry, way)
+		seen := &witness{road: way}
+		challenge, err := transport.Ping(ctx, registry, seen)
 		if err != nil {
-			return transport.Challenge{}, faultOf(ctx, cmp.Or(way.seen(), err))
+			return transport.Challenge{}, faultOf(ctx, cmp.Or(seen.seen(), err))
 		}
-		k.challenges.put(at.Host, *challenge, challengeLife)
+		k.challenges.put(asked, *challenge, challengeLife)
 		return *challenge, nil
 	})
 	return found, true, err
 }
 
-func (k *keyring) token(ctx context.Context, at mirror.Pull, challenge transport.Challenge, credential mirror.Credential) (string, bool, error) {
+func (k *keyring) token(ctx context.Context, at mirror.Pull, way http.RoundTripper, challenge transport.Challenge, credential mirror.Credential) (string, bool, error) {
 	if known, ok := k.tokens.get(at); ok {
 		return known, false, nil
 	}
@@ -106,7 +121,7 @@ func (k *keyring) token(ctx context.Context, at mirror.Pull, challenge transport
 			return "", err
 		}
 		scope := "repository:" + at.Repository + ":pull"
-		token, err := transport.Exchange(ctx, registry, authenticator(credential), settled{k.road}, []string{scope}, &challenge)
+		token, err := transport.Exchange(ctx, registry, authenticator(credential), settled{way}, []string{scope}, &challenge)
 		if err != nil {
 			return "", tokenFault(ctx, err)
 		}
@@ -166,7 +181,7 @@ func once[T any](ctx context.Context, k *keyring, what string, do func(context.C
 // witness remembers why https failed. Ping tries plain http as well at addresses that it takes for private, where it is refused, and that is then the only
 // thing that it talks about.
 type witness struct {
-	road *road
+	road http.RoundTripper
 	mu   sync.Mutex
 	err  error
 }
@@ -188,7 +203,7 @@ func (w *witness) seen() error {
 }
 
 // settled lets nothing through but the first request's host: a token server that redirects would be handed the credential in the body or the header.
-type settled struct{ road *road }
+type settled struct{ road http.RoundTripper }
 
 func (s settled) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := s.road.RoundTrip(request)

@@ -20,7 +20,9 @@ type pull struct {
 	accept    []string
 	kind      contract.PullKind // of which pull it is part
 	forbidden string
-	line      line
+	// refused says why the cluster refuses the image; empty if it does not.
+	refused string
+	line    line
 	// attempts are what failed so far, in order.
 	attempts []Attempt
 	// served is who the bytes came from in the end; empty if nobody.
@@ -39,6 +41,9 @@ const setbacks = 8
 
 func newPull(r *Resolver, s *state, t target, request *http.Request) *pull {
 	p := &pull{resolver: r, state: s, target: t, method: request.Method, accept: accepted(request)}
+	if p.refused = s.rules.Refused(t.registry, t.repository); p.refused != "" {
+		return p
+	}
 	p.kind, p.line.now = places(r, s, t, request.Method)
 	if s.rules.Never(t.registry, t.repository) {
 		p.forbidden = authority("https", mirror.Pull{Host: t.registry}.Address())

@@ -30,6 +30,8 @@ type Report struct {
 	Served string `json:"served,omitempty"`
 	// Attempts are the places that were passed over, in the order in which they were asked; empty if there was none to ask.
 	Attempts []Attempt `json:"attempts"`
+	// Refused says why the cluster refuses the image; empty if it does not.
+	Refused string `json:"refused,omitempty"`
 	// First and Last are when it was so; Count is how often.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
@@ -49,6 +51,10 @@ func (r Report) Message() string {
 		b.WriteString("Can't pull " + r.Image + ". ")
 	} else {
 		b.WriteString("Pulled " + r.Image + " from " + r.Served + ". ")
+	}
+	if r.Refused != "" {
+		b.WriteString("Refused: " + r.Refused)
+		return b.String()
 	}
 	if len(r.Attempts) == 0 {
 		b.WriteString("No mirror serves this kind of pull, and the source must never be contacted")
@@ -71,7 +77,7 @@ func (r Report) Message() string {
 
 // same says whether two reports differ in nothing but times and digits of what was pulled.
 func (r Report) same(other Report) bool {
-	return r.Served == other.Served && slices.EqualFunc(r.Attempts, other.Attempts, func(a, b Attempt) bool {
+	return r.Served == other.Served && r.Refused == other.Refused && slices.EqualFunc(r.Attempts, other.Attempts, func(a, b Attempt) bool {
 		return a.Source == b.Source && a.Reason == b.Reason
 	})
 }

@@ -204,7 +204,9 @@ func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 func (r *Resolver) serve(w http.ResponseWriter, request *http.Request, p *pull) {
 	defer lift(w)
 	var err error
-	if p.target.endpoint == manifests {
+	if p.refused != "" {
+		err = errNowhere
+	} else if p.target.endpoint == manifests {
 		err = p.manifest(w, request)
 	} else {
 		err = p.blob(w, request)
@@ -227,7 +229,7 @@ func (p *pull) close(ctx context.Context, w http.ResponseWriter, err error) {
 		logr.FromContextOrDiscard(ctx).WithName("resolver").V(1).Info("the client takes no more", "image", p.target.name())
 		panic(http.ErrAbortHandler)
 	}
-	report := Report{Image: p.target.registry + "/" + p.target.repository, Attempts: p.attempts}
+	report := Report{Image: p.target.registry + "/" + p.target.repository, Attempts: p.attempts, Refused: p.refused}
 	if err == nil {
 		report.Served = p.served.Host + "/" + p.served.Repository
 	} else {

@@ -21,10 +21,14 @@ type road struct {
 	plain   []string // host:port of registries on loopback that speak no TLS
 	common  *http.Transport
 	special map[string]*http.Transport // by authority: registries with authorities of their own
+	lax     *http.Transport            // checks no certificate
+	bare    *memory[string, bool]      // by host[:port]: insecure registries that were found to speak no TLS
 }
 
 func newRoad(o Options, c Config) *road {
-	r := &road{plain: o.PlainLoopback, common: newTransport(o, c, c.Roots), special: map[string]*http.Transport{}}
+	r := &road{plain: o.PlainLoopback, common: newTransport(o, c, c.Roots), special: map[string]*http.Transport{},
+		lax: newTransport(o, c, nil), bare: newMemory[string, bool](hosts, o.Now)}
+	r.lax.TLSClientConfig.InsecureSkipVerify = true // for those registries only of which the cluster says so
 	for host, bundle := range c.RegistryTrust {
 		pool := c.Roots
 		if pool == nil {
@@ -91,6 +95,7 @@ func (r *road) isPlain(host string) bool {
 
 func (r *road) closeIdle() {
 	r.common.CloseIdleConnections()
+	r.lax.CloseIdleConnections()
 	for _, t := range r.special {
 		t.CloseIdleConnections()
 	}

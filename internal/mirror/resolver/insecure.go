@@ -1,0 +1,53 @@
+package resolver
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/mirror"
+)
+
+// laxRoad is the way to one registry that the cluster calls insecure: any certificate will do, and if it can't be reached by TLS, it may speak plain http, as on
+// Linux nodes. Whoever it sends us on to is checked like everybody else.
+type laxRoad struct {
+	*road
+	host string // as in addresses, in lower case
+}
+
+// bareLife is how long it is remembered that a registry speaks no TLS.
+const bareLife = 10 * time.Minute
+
+// way is the road to a place.
+func (s *state) way(at mirror.Pull) http.RoundTripper {
+	if s.rules.Insecure(at.Host, at.Repository) {
+		return laxRoad{s.road, strings.ToLower(at.Address())}
+	}
+	return s.road
+}
+
+// RoundTrip implements http.RoundTripper. Requests to the registry have no body, so they can be sent twice.
+func (l laxRoad) RoundTrip(request *http.Request) (*http.Response, error) {
+	if strings.ToLower(request.URL.Host) != l.host || request.Body != nil && request.Body != http.NoBody {
+		return l.road.RoundTrip(request)
+	}
+	plain := request.Clone(request.Context())
+	plain.URL.Scheme = "http"
+	if _, known := l.bare.get(l.host); known || request.URL.Scheme == "http" {
+		response, err := l.lax.RoundTrip(plain)
+		if err != nil {
+			l.bare.forget(l.host)
+		}
+		return response, err
+	}
+	response, err := l.lax.RoundTrip(request)
+	if err == nil || request.Context().Err() != nil {
+		return response, err
+	}
+	response, second := l.lax.RoundTrip(plain)
+	if second != nil {
+		return nil, err
+	}
+	l.bare.put(l.host, true, bareLife)
+	return response, nil
+}

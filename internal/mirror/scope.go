@@ -1,0 +1,138 @@
+package mirror
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// scopes are what the cluster says about registries apart from mirrors.
+type scopes struct {
+	blocked, allowed, always, insecure scopeList
+	restricted                         bool
+}
+
+// scopeList are registries, namespaces, repositories and domains. Their hosts have no default port.
+type scopeList []location
+
+// cover says whether a name, or all that is below it, is below one of the list.
+func (l scopeList) cover(name location) bool {
+	return slices.ContainsFunc(l, func(scope location) bool { return scope.reaches(name) })
+}
+
+// reaches is covers for scopes that may be wildcards.
+func (l location) reaches(other location) bool {
+	if !l.wildcard {
+		return !other.wildcard && l.covers(other)
+	}
+	if other.wildcard {
+		return other.host == l.host || strings.HasSuffix(other.host, "."+l.host)
+	}
+	host, _, _, err := splitPort(other.host)
+	return err == nil && strings.HasSuffix(host, "."+l.host)
+}
+
+// Restrict gives rules that keep to what the cluster says about registries as well. As on Linux nodes, a blocked or insecure registry, namespace or repository
+// is a source of its own: mirrors of what is around it are not for it. Its error is a *contract.Problem with ReasonManifestInvalid.
+func (r Rules) Restrict(s contract.RegistrySources) (Rules, error) {
+	restricted := Rules{entries: maps.Clone(r.entries), scopes: scopes{restricted: s.Restricted}}
+	for _, list := range []struct {
+		texts []string
+		to    *scopeList
+	}{{s.Blocked, &restricted.scopes.blocked}, {s.Allowed, &restricted.scopes.allowed}, {s.Always, &restricted.scopes.always}, {s.Insecure, &restricted.scopes.insecure}} {
+		for _, text := range list.texts {
+			scope, err := parseScope(text)
+			if err != nil {
+				return Rules{}, contract.NewProblem(contract.ReasonManifestInvalid, "registry %s: %s", quote(text), err)
+			}
+			*list.to = append(*list.to, scope)
+		}
+	}
+	if restricted.entries == nil {
+		restricted.entries = map[string]entry{}
+	}
+	for _, scope := range slices.Concat(restricted.scopes.blocked, restricted.scopes.insecure) {
+		if _, ok := restricted.entries[scope.String()]; !ok {
+			restricted.entries[scope.String()] = entry{source: scope}
+		}
+	}
+	for key, e := range restricted.entries {
+		e.blocked = restricted.scopes.blocked.cover(e.source)
+		restricted.entries[key] = e
+	}
+	return restricted, nil
+}
+
+// parseScope reads a scope in the one form that lists have.
+func parseScope(text string) (location, error) {
+	scope, err := parseSource(text)
+	scope.host = withoutDefaultPort(scope.host)
+	return scope, err
+}
+
+// Refused says why the cluster refuses an image whatever its mirrors have; empty: it does not. The text holds no secret.
+func (r Rules) Refused(host, repository string) string {
+	name := Reference{Host: host, Repository: repository}.normal().location()
+	switch {
+	case r.scopes.always.cover(name):
+		return ""
+	case r.scopes.blocked.cover(name):
+		return "the cluster blocks this registry (blockedRegistries of the Image object cluster)"
+	case r.scopes.restricted && !r.scopes.allowed.cover(name):
+		return "the cluster does not allow this registry (allowedRegistries of the Image object cluster)"
+	}
+	return ""
+}
+
+// Insecure says whether a repository may have any certificate, or speak http without TLS.
+func (r Rules) Insecure(host, repository string) bool {
+	return r.scopes.insecure.cover(Reference{Host: host, Repository: repository}.normal().location())
+}
+
+// refusesSome says whether some repository of a registry is refused, which containerd can't tell by itself.
+func (r Rules) refusesSome(host string) bool {
+	whole := location{host: host}
+	return r.scopes.blocked.cover(whole) || r.scopes.restricted && !r.scopes.allowed.cover(whole) ||
+		slices.ContainsFunc(r.scopes.blocked, func(scope location) bool { return !scope.wildcard && whole.covers(scope) })
+}
+
+// SourcesObject is the object that says what is to be known about registries, as messages name it.
+const SourcesObject = "Image/cluster"
+
+// CheckSources checks what an administrator wrote about registries and gives what can be followed, sorted; nil if that says nothing. What can't be read of the
+// allowed ones allows nothing.
+func CheckSources(raw contract.RegistrySources) (*contract.RegistrySources, []Rejected) {
+	var rejected []Rejected
+	read := func(name string, texts []string, check func(location) error) (all []string) {
+		for _, text := range texts {
+			scope, err := parseScope(text)
+			if err == nil {
+				err = check(scope)
+			}
+			if err != nil {
+				rejected = append(rejected, Rejected{Object: SourcesObject, Source: text, Why: fmt.Sprintf("in %s: %s", name, err)})
+				continue
+			}
+			all = append(all, scope.String())
+		}
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	whatever := func(location) error { return nil } // no folder is needed to refuse something
+	checked := &contract.RegistrySources{
+		Blocked: read("blockedRegistries", raw.Blocked, whatever), Restricted: raw.Restricted, Allowed: read("allowedRegistries", raw.Allowed, whatever),
+		Insecure: read("insecureRegistries", raw.Insecure, checkDirectory),
+	}
+	if raw.Restricted && len(raw.Blocked) > 0 {
+		rejected = append(rejected, Rejected{
+			Object: SourcesObject, Source: raw.Blocked[0], Why: "only one of allowedRegistries and blockedRegistries may be set; images must satisfy both",
+		})
+	}
+	if len(checked.Blocked)+len(checked.Insecure) == 0 && !checked.Restricted {
+		return nil, rejected
+	}
+	return checked, rejected
+}

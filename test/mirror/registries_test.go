@@ -1,0 +1,177 @@
+package conformance_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/mirror"
+)
+
+// registries is what an Image object says, and names only what has to do with the sets.
+func (g generator) registries(sets []mirror.Set) contract.RegistrySources {
+	scope := func() string {
+		set := sets[g.IntN(len(sets))]
+		switch g.IntN(4) {
+		case 0:
+			return g.pick("*.example.com", "*.a.example.com", "*.io", "*.net") // no domain of hosts with one letter, see TestDeviations
+		case 1:
+			return set.Source
+		case 2:
+			if len(set.Mirrors) > 0 {
+				return g.pick(set.Mirrors...)
+			}
+		}
+		return g.location(hosts()...)
+	}
+	scopes := func(most int) (all []string) {
+		for range g.IntN(most + 1) {
+			all = append(all, scope())
+		}
+		return all
+	}
+	s := contract.RegistrySources{Insecure: scopes(3)}
+	if g.IntN(2) == 0 {
+		s.Blocked = scopes(3)
+		return s
+	}
+	s.Allowed = scopes(6)
+	s.Restricted = len(s.Allowed) > 0
+	return s
+}
+
+func restricted(t *testing.T, sets []mirror.Set, raw contract.RegistrySources) mirror.Rules {
+	t.Helper()
+	merged, _ := mirror.Merge(sets)
+	rules, err := mirror.NewRules(merged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked, rejected := mirror.CheckSources(raw)
+	if len(rejected) > 0 {
+		t.Fatalf("the generator makes what is not accepted: %v", rejected[0].Problem())
+	}
+	if checked != nil {
+		if rules, err = rules.Restrict(*checked); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return rules
+}
+
+// TestRegistrySourcesMeanWhatTheyMeanOnLinuxNodes compares which images are refused, where the others come from, and whose certificates don't matter, over a
+// generated table.
+func TestRegistrySourcesMeanWhatTheyMeanOnLinuxNodes(t *testing.T) {
+	t.Parallel()
+	g := newGenerator(t)
+	counts := map[string]int{}
+	for range tables {
+		sets := g.objects()
+		raw := g.registries(sets)
+		node, rules := newLinuxWith(t, sets, raw), restricted(t, sets, raw)
+		for range namesPerTable {
+			name := g.name(sets)
+			for _, kind := range []contract.PullKind{contract.PullByDigest, contract.PullByTag} {
+				want := node.sources(t, name, kind)
+				image, err := mirror.ParseReference(parse(t, name, kind).String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for _, p := range rules.Sources(image) {
+					got = append(got, p.Host+"/"+p.Repository)
+					linux, both := want.insecure[p.Host+"/"+p.Repository]
+					if ours := rules.Insecure(p.Host, p.Repository); both && ours != linux && !want.port && !isBelowMirror(raw, sets, p) {
+						t.Fatalf("%s by %s: %v insecure: Linux %t, Windows %t\n%+v\n%s", name, kind, p, linux, ours, raw, show(sets))
+					}
+				}
+				deviation := compare(sets, parse(t, name, kind).Name(), want, got)
+				switch {
+				case deviation == "unexplained":
+					t.Fatalf("%s by %s\nLinux   %v %v (rule %s)\nWindows %v\n%+v\n%s", name, kind, want.places, want.refused, want.prefix, got, raw, show(sets))
+				case deviation == "" && len(got) == 0:
+					deviation = "refused by both"
+				case deviation == "" && len(want.insecure) > 0 && slices.Contains(slices.Collect(maps.Values(want.insecure)), true):
+					deviation = "insecure for both"
+				}
+				counts[deviation]++
+			}
+		}
+	}
+	t.Logf("%v", counts)
+	if counts["refused by both"] < smallestResult/4 || counts["insecure for both"] < smallestResult/20 || counts[""] < smallestResult/4 {
+		t.Errorf("the table is too small to say much")
+	}
+}
+
+// isBelowMirror says whether an insecure namespace lies below a mirror, or shares its host: there the two differ, see TestSourceDeviations.
+func isBelowMirror(raw contract.RegistrySources, sets []mirror.Set, p mirror.Pull) bool {
+	name := p.Host + "/" + p.Repository
+	return slices.ContainsFunc(raw.Insecure, func(scope string) bool {
+		return isWithin(name, scope) && slices.ContainsFunc(sets, func(set mirror.Set) bool {
+			return slices.ContainsFunc(set.Mirrors, func(m string) bool { return strings.HasPrefix(scope, m+"/") })
+		})
+	})
+}
+
+// TestSourceDeviations holds the known differences, with both results.
+func TestSourceDeviations(t *testing.T) {
+	t.Parallel()
+	mirrored := []mirror.Set{tag("quay.io", "m.io")}
+	for name, c := range map[string]struct {
+		sets           []mirror.Set
+		sources        contract.RegistrySources
+		image          string
+		linux, windows string
+		why            string
+	}{
+		"an insecure namespace below a mirror": {
+			mirrored, contract.RegistrySources{Insecure: []string{"m.io/a"}}, "quay.io/a/b", "m.io/a/b quay.io/a/b", "m.io/a/b! quay.io/a/b",
+			"Linux looks at what the mirror is called, not at where the image lies",
+		},
+		"the default port is no way around a block": {
+			nil, contract.RegistrySources{Blocked: []string{"quay.io:443"}}, "quay.io/a", "quay.io/a", "", "it is the same registry",
+		},
+		"the default port is no other registry for those that are allowed": {
+			nil, contract.RegistrySources{Allowed: []string{"quay.io"}, Restricted: true}, "quay.io:443/a", "", "quay.io:443/a", "it is the same registry",
+		},
+		"what every pod needs is never refused": {
+			nil, contract.RegistrySources{Allowed: []string{"quay.io"}, Restricted: true, Always: []string{"mcr.microsoft.com/oss/kubernetes/pause"}},
+			"mcr.microsoft.com/oss/kubernetes/pause", "", "mcr.microsoft.com/oss/kubernetes/pause", "Linux nodes except the images of the release in the same way",
+		},
+		"nothing else of that registry is": {
+			nil, contract.RegistrySources{Allowed: []string{"quay.io"}, Restricted: true, Always: []string{"mcr.microsoft.com/oss/kubernetes/pause"}},
+			"mcr.microsoft.com/oss/kubernetes/pause-win", "", "", "only that repository is needed",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answer := newLinuxWith(t, c.sets, c.sources).sources(t, c.image, contract.PullByTag)
+			merged, _ := mirror.Merge(c.sets)
+			rules, err := mirror.NewRules(merged)
+			if err == nil {
+				rules, err = rules.Restrict(c.sources)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			image, err := mirror.ParseReference(c.image)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mark := map[bool]string{true: "!"}
+			var linux, windows []string
+			for _, place := range answer.places {
+				linux = append(linux, place+mark[answer.insecure[place]])
+			}
+			for _, p := range rules.Sources(image) {
+				windows = append(windows, p.Host+"/"+p.Repository+mark[rules.Insecure(p.Host, p.Repository)])
+			}
+			if l, w := strings.Join(linux, " "), strings.Join(windows, " "); l != c.linux || w != c.windows {
+				t.Errorf("%s\nLinux   %s %v\nWindows %s", c.why, l, answer.refused, w)
+			}
+		})
+	}
+}
