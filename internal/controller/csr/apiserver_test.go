@@ -95,8 +95,8 @@ func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 
 // storm is how many pending requests of other machines are there, and spoofed how many that claim a node of ours.
 const (
-	storm   = 10_000
-	spoofed = 1_000
+	storm   = 2_000
+	spoofed = 200
 	// patience is how long ours may wait meanwhile until they are approved; how long signing takes is the cluster's. On a machine that is busy
 	// with other things it may be some times what it takes in calm.
 	patience = 5 * time.Second
