@@ -248,6 +248,8 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 		},
 		"lets daemons read another manifest": letDaemonsRead("configmaps", "windows-services-0"),
 		"lets daemons read its Secret":       letDaemonsRead("secrets", "windows-services-0"),
+		"tells daemons of the depot":         letDaemonsRead("configmaps", contract.PayloadSourceConfigMap),
+		"knows who signs clients":            readConfigMap("kube-system", "extension-apiserver-authentication"),
 		"asks for the certificate of a daemon": func(ctx context.Context, c kubernetes.Interface) error {
 			return ask(ctx, c, daemonRequest(t, "wicd-win-a-3"))
 		},
@@ -264,7 +266,8 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 			_, err := c.CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
 			return err
 		},
-		"A36 reads a ConfigMap elsewhere":         readConfigMap("kube-system", "extension-apiserver-authentication"),
+		"A36 reads a ConfigMap elsewhere":         readConfigMap("kube-system", "kube-root-ca.crt"),
+		"A36 reads more than one there":           readConfigMap("kube-system", "kubeadm-config"),
 		"A36 mints a token of its own account":    token(contract.OperatorNamespace, contract.OperatorServiceAccount),
 		"A36 mints a token of another account":    token("kube-system", "default"),
 		"A36 lets daemons read a secret":          letDaemonsRead("secrets", "other"),

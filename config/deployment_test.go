@@ -75,3 +75,40 @@ func TestTheNamespaceHasTheLabelsThatUsersKnow(t *testing.T) {
 		}
 	}
 }
+
+// A node fetches from the pod that POD_IP names, or by way of the Service, whose address kubelet tells the pod under a name that follows from the Service's.
+func TestNodesReachTheDepot(t *testing.T) {
+	t.Parallel()
+	template := named[*appsv1.Deployment](t, contract.OperatorServiceAccount).Spec.Template
+	service := named[*corev1.Service](t, "windows-payload")
+	for key, value := range service.Spec.Selector {
+		if template.Labels[key] != value {
+			t.Errorf("the Service looks for %s=%s", key, value)
+		}
+	}
+	if service.Namespace != contract.OperatorNamespace || len(service.Spec.Ports) != 1 || service.Spec.Ports[0].Port != contract.DepotPort {
+		t.Fatalf("the Service has %+v in %s", service.Spec.Ports, service.Namespace)
+	}
+	c := template.Spec.Containers[0]
+	if !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool {
+		return p.Name == service.Spec.Ports[0].TargetPort.StrVal && p.ContainerPort == contract.DepotPort
+	}) {
+		t.Errorf("the pod has ports %+v", c.Ports)
+	}
+	if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
+		return e.Name == "POD_IP" && e.ValueFrom != nil && e.ValueFrom.FieldRef != nil && e.ValueFrom.FieldRef.FieldPath == "status.podIP"
+	}) {
+		t.Errorf("the pod is not told its address: %+v", c.Env)
+	}
+	if links := template.Spec.EnableServiceLinks; links != nil && !*links {
+		t.Error("the pod is not told the Service's address")
+	}
+}
+
+// The operator's metrics have a port of their name; what monitors it must not take the depot's for it.
+func TestTheDepotIsNotTakenForMetrics(t *testing.T) {
+	t.Parallel()
+	if depot, metrics := named[*corev1.Service](t, "windows-payload"), named[*corev1.Service](t, "windows-machine-config-operator-metrics"); depot.Spec.Ports[0].Name == metrics.Spec.Ports[0].Name {
+		t.Errorf("both have a port %s", depot.Spec.Ports[0].Name)
+	}
+}

@@ -9,10 +9,11 @@
 //	controller-gen rbac:roleName=windows-machine-config-operator //	    paths="{./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./config}" output:rbac:dir=config/rbac
 package config
 
-// What the operator's process needs besides its controllers: the leader's lease, and asking who scrapes its metrics. A lease can't be
-// created by name, since a request to create says no name.
+// What the operator's process needs besides its controllers: the leader's lease, asking who scrapes its metrics, and knowing who signs the
+// certificates that daemons show. A lease can't be created by name, since a request to create says no name.
 //
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=windows-machine-config-operator-lock,verbs=get;update,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=extension-apiserver-authentication,verbs=get,namespace=kube-system

@@ -17,16 +17,18 @@ import (
 
 // options are what the operator is told.
 type options struct {
-	debug        bool
-	metrics      string
-	health       string
-	payload      string
-	namespace    string
-	pod          string
-	environment  func(name string) (string, bool)
-	leaderElects bool
-	retain       time.Duration
-	patience     time.Duration
+	debug            bool
+	metrics          string
+	health           string
+	payload          string
+	payloadBind      string
+	payloadAdvertise string
+	namespace        string
+	pod              string
+	environment      func(name string) (string, bool)
+	leaderElects     bool
+	retain           time.Duration
+	patience         time.Duration
 }
 
 func newCommand() *cobra.Command {
@@ -43,7 +45,7 @@ keeps the node as the published services manifest says.
 answers what each host is doing, why it waits, and what to do about it.
 
 Environment: WATCH_NAMESPACE (the operator's namespace), POD_NAME (its identity as a leader), OPERATOR_CONDITION_NAME (where OLM wants to be
-told whether an upgrade is safe), and for the nodes' logs SERVICES_LOG_FILE_SIZE, SERVICES_LOG_FILE_AGE, SERVICES_LOG_FLUSH_INTERVAL.`,
+told whether an upgrade is safe), POD_IP (where nodes reach this pod), and for the nodes' logs SERVICES_LOG_FILE_SIZE, SERVICES_LOG_FILE_AGE, SERVICES_LOG_FLUSH_INTERVAL.`,
 		Version: version.Version(), Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {
 			o.namespace, o.pod = valueOr(o.environment, "WATCH_NAMESPACE", contract.OperatorNamespace), valueOr(o.environment, "POD_NAME", "")
@@ -55,6 +57,8 @@ told whether an upgrade is safe), and for the nodes' logs SERVICES_LOG_FILE_SIZE
 	flags.StringVar(&o.metrics, "metrics-bind-address", "0.0.0.0:9182", "address of the metrics over HTTPS, for who may read them; 0 serves none")
 	flags.StringVar(&o.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz")
 	flags.StringVar(&o.payload, "payload-dir", "/payload", "directory with what nodes are given, made by `make payload`")
+	flags.StringVar(&o.payloadBind, "payload-bind-address", fmt.Sprintf("0.0.0.0:%d", contract.DepotPort), "address at which nodes fetch what they lack, over HTTPS; 0 lets them fetch nothing, so that all goes over SSH")
+	flags.StringVar(&o.payloadAdvertise, "payload-advertise", "", "where nodes reach that address, as host[:port] separated by commas, tried in order (default POD_IP, then the Service windows-payload)")
 	flags.BoolVar(&o.leaderElects, "leader-elect", true, "work only while holding the lease "+contract.LeaderLease)
 	flags.DurationVar(&o.retain, "manifest-retention", publish.DefaultGrace, "how long a services manifest stays after the last node left it")
 	flags.DurationVar(&o.patience, "machine-patience", machine.DefaultPatience, "how long a Machine's host that never let us in may refuse the private key before the Machine is replaced")

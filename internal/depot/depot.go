@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/payload"
@@ -45,7 +46,7 @@ type Blobs interface {
 	Blob(digest string) (payload.Blob, bool)
 }
 
-// Options of a depot. All but Transfers are required.
+// Options of a depot. All but Transfers and Registry are required.
 type Options struct {
 	Blobs Blobs
 	// Names and addresses by which daemons reach the depot; its certificate is for them.
@@ -57,6 +58,8 @@ type Options struct {
 	Known func(ctx context.Context, node string) (bool, error)
 	// Transfers is how many blobs are sent at once; 10 if 0.
 	Transfers int
+	// Registry for metrics; nil counts nothing.
+	Registry prometheus.Registerer
 }
 
 // Depot is an HTTPS server for blobs.
@@ -64,6 +67,7 @@ type Depot struct {
 	Options
 	certificate tls.Certificate
 	turns       chan struct{}
+	meters      *meters
 }
 
 // New makes a depot with a certificate of its own. Whoever tells daemons about the depot tells them the certificate, too: see Certificate.
@@ -78,7 +82,11 @@ func New(options Options) (*Depot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the depot's certificate: %w", err)
 	}
-	return &Depot{Options: options, certificate: certificate, turns: make(chan struct{}, options.Transfers)}, nil
+	meters, err := newMeters(options.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("making a depot: %w", err)
+	}
+	return &Depot{Options: options, certificate: certificate, turns: make(chan struct{}, options.Transfers), meters: meters}, nil
 }
 
 // Certificate is the depot's own, as PEM. It changes with every New.
@@ -115,39 +123,48 @@ func (d *Depot) Serve(ctx context.Context, listener net.Listener) error {
 
 // ServeHTTP hands out one blob, or a range of it: GET or HEAD of contract.DepotPath and a digest.
 func (d *Depot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.meters.requests.WithLabelValues(d.answer(w, r)).Inc()
+}
+
+// answer says how it ended.
+func (d *Depot) answer(w http.ResponseWriter, r *http.Request) (result string) {
 	ctx := r.Context()
 	digest, found := strings.CutPrefix(r.URL.Path, contract.DepotPath)
 	switch {
 	case !found:
 		http.NotFound(w, r)
-		return
+		return resultRefused
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
-		return
+		return resultRefused
 	}
 	node, err := d.caller(ctx, r.TLS)
 	if err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "looking up a daemon")
 		http.Error(w, "try again", http.StatusServiceUnavailable)
-		return
+		return resultFailed
 	}
 	if node == "" {
 		http.Error(w, "this is for daemons of known nodes", http.StatusForbidden)
-		return
+		return resultRefused
 	}
 	blob, found := d.Blobs.Blob(digest)
 	if !found {
 		http.NotFound(w, r)
-		return
+		return resultMissing
 	}
 	if !d.turn(ctx) {
 		w.Header().Set("Retry-After", strconv.Itoa(int((comeBack + rand.N(comeBack)).Seconds())))
 		http.Error(w, "too many transfers", http.StatusServiceUnavailable)
-		return
+		return resultBusy
 	}
-	defer func() { <-d.turns }()
-	d.send(w, r, blob)
+	d.meters.sending.Inc()
+	defer func() {
+		d.meters.sending.Dec()
+		<-d.turns
+	}()
+	return d.send(w, r, blob)
 }
 
 // caller is the node whose daemon asks, or nothing when it is none of ours.
@@ -169,6 +186,8 @@ func (d *Depot) caller(ctx context.Context, state *tls.ConnectionState) (string,
 
 // turn waits for a place among the transfers; false when there was none in time.
 func (d *Depot) turn(ctx context.Context) bool {
+	d.meters.waiting.Inc()
+	defer d.meters.waiting.Dec()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
@@ -180,13 +199,13 @@ func (d *Depot) turn(ctx context.Context) bool {
 	return false
 }
 
-func (d *Depot) send(w http.ResponseWriter, r *http.Request, blob payload.Blob) {
+func (d *Depot) send(w http.ResponseWriter, r *http.Request, blob payload.Blob) (result string) {
 	log := logr.FromContextOrDiscard(r.Context())
 	content, err := blob.Open()
 	if err != nil {
 		log.Error(err, "opening a blob", "digest", blob.Digest)
 		http.Error(w, "the blob can't be read", http.StatusInternalServerError)
-		return
+		return resultFailed
 	}
 	defer func() {
 		if err := content.Close(); err != nil {
@@ -196,11 +215,16 @@ func (d *Depot) send(w http.ResponseWriter, r *http.Request, blob payload.Blob) 
 	seeker, ok := content.(io.ReadSeeker)
 	if !ok {
 		http.Error(w, "the blob can't be sent in part", http.StatusInternalServerError)
-		return
+		return resultFailed
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("ETag", `"`+blob.Digest+`"`)
-	http.ServeContent(&patient{ResponseWriter: w, control: http.NewResponseController(w)}, r, "", time.Time{}, seeker)
+	counted := &metered{ResponseWriter: &patient{ResponseWriter: w, control: http.NewResponseController(w)}, bytes: d.meters.bytes}
+	http.ServeContent(counted, r, "", time.Time{}, seeker)
+	if counted.failed {
+		return resultCut
+	}
+	return resultSent
 }
 
 // patient gives the other side time for each piece, not for the whole: a slow link is fine, a dead one is not.

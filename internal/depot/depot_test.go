@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -20,6 +21,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/depot"
@@ -270,5 +273,42 @@ func TestNoMoreBlobsAreSentAtOnceThanAllowed(t *testing.T) {
 	}
 	if peak := goods.peak.Load(); peak != 2 {
 		t.Errorf("%d were sent at once", peak)
+	}
+}
+
+func TestWhatIsHandedOutIsCounted(t *testing.T) {
+	t.Parallel()
+	signer, goods, registry := newAuthority(t), &shelf{content: make([]byte, 1000)}, prometheus.NewRegistry()
+	p := start(t, depot.Options{Blobs: goods, Clients: signer.pool, Known: only("win-1"), Registry: registry})
+	ours := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
+	foreign := signer.issue(t, contract.DaemonUserPrefix+"win-2", contract.DaemonGroup)
+	for _, ask := range []struct {
+		as           *tls.Certificate
+		path, offset string
+	}{{&ours, goods.digest(), ""}, {&ours, goods.digest(), "400-"}, {&ours, "aa", ""}, {&foreign, goods.digest(), ""}} {
+		if _, _, err := p.get(t, ask.as, contract.DepotPath+ask.path, ask.offset); err != nil {
+			t.Fatal(err)
+		}
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			name := family.GetName()
+			for _, label := range metric.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			got[name] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
+		}
+	}
+	want := map[string]float64{
+		"wmco_payload_requests_total missing": 1, "wmco_payload_requests_total refused": 1, "wmco_payload_requests_total sent": 2,
+		"wmco_payload_sent_bytes_total": 1600, "wmco_payload_transfers": 0, "wmco_payload_waiting": 0,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v", got)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// useComputers lets the fleet make its hosts as the scene's options say. What runs on them has to reach the API server.
+// useComputers lets the fleet make its hosts as the scene's options say. What runs on them has to reach the API server and the depot.
 func (s *Scene) useComputers(options *fleet.Options) error {
 	if s.options.Computer == nil {
 		return nil
@@ -22,8 +22,12 @@ func (s *Scene) useComputers(options *fleet.Options) error {
 	if err != nil {
 		return fmt.Errorf("reading the API server's address: %w", err)
 	}
+	depot, err := netip.ParseAddrPort(s.depot)
+	if err != nil {
+		return fmt.Errorf("reading the depot's address: %w", err)
+	}
 	options.Computer = func(ctx context.Context, hostname string, at netip.Addr) (fleet.Computer, error) {
-		return s.options.Computer(ctx, hostname, at, []netip.AddrPort{address})
+		return s.options.Computer(ctx, hostname, at, []netip.AddrPort{address, depot})
 	}
 	return nil
 }

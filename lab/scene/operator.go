@@ -34,8 +34,11 @@ type Operator struct {
 	Health string
 	// Metrics is the address of its metrics, empty unless Options.Metrics was set.
 	Metrics string
+	// Depot is the address where nodes fetch the payload; the same over all its runs.
+	Depot string
 
 	confinement *confinement
+	binary      string
 	payload     string
 	args        []string
 	env         []string
@@ -68,10 +71,6 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 	if err = o.confinement.secret(path, kubeconfig); err != nil {
 		return nil, fmt.Errorf("writing the operator's kubeconfig: %w", err)
 	}
-	binary, err := o.confinement.lend(s.options.Operator)
-	if err != nil {
-		return nil, err
-	}
 	if o.Health, err = freePort(ctx); err != nil {
 		return nil, err
 	}
@@ -82,7 +81,14 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 		}
 		metrics = o.Metrics
 	}
-	o.args = []string{binary, "--kubeconfig", path, "--metrics-bind-address", metrics, "--health-probe-bind-address", o.Health}
+	o.Depot = s.depot
+	if err = o.SetBinary(s.options.Operator); err != nil {
+		return nil, err
+	}
+	o.args = []string{
+		"--kubeconfig", path, "--metrics-bind-address", metrics, "--health-probe-bind-address", o.Health,
+		"--payload-bind-address", o.Depot, "--payload-advertise", o.Depot,
+	}
 	if s.options.Debug {
 		o.args = append(o.args, "--debugLogging")
 	}
@@ -139,7 +145,7 @@ func (o *Operator) Launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), o.args[0], append(slices.Clone(o.args[1:]), flagPayload, payload)...)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), o.binary, append(slices.Clone(o.args), flagPayload, payload)...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = slices.Clone(o.env), output, output
 	o.confinement.apply(cmd)
 	ended, err := cluster.StartChild(cmd)
@@ -156,6 +162,12 @@ func (o *Operator) Launch(ctx context.Context) error {
 
 // SetPayload gives its next run another payload directory.
 func (o *Operator) SetPayload(dir string) { o.payload = dir }
+
+// SetBinary makes its next run one of another build.
+func (o *Operator) SetBinary(path string) (err error) {
+	o.binary, err = o.confinement.lend(path)
+	return err
+}
 
 // PID of its process, 0 when it does not run.
 func (o *Operator) PID() int {

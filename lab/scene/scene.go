@@ -79,6 +79,8 @@ type Scene struct {
 	Key      *Key
 
 	options Options
+	// depot is the address where the operator hands out the payload. It is chosen before there are hosts, because they must reach it.
+	depot   string
 	cancel  context.CancelFunc
 	running []chan error
 	remove  func() error
@@ -112,6 +114,9 @@ func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 		if err = openshift.InstallOLM(ctx, s.Cluster.Admin(), s.options.OLM); err != nil {
 			return nil, err
 		}
+	}
+	if s.depot, err = freePort(ctx); err != nil {
+		return nil, err
 	}
 	if err = s.startHosts(ctx); err != nil {
 		return nil, err

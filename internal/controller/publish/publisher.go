@@ -37,6 +37,9 @@ var _ reconcile.Reconciler = (*publisher)(nil)
 
 // Reconcile renders, publishes, and then tells the source. A repeated call writes nothing unless something changed.
 func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	if err := p.publishSource(ctx); err != nil { // first, because nodes that have joined may need it whatever the facts are
+		return ctrl.Result{}, err
+	}
 	desired, facts, err := p.render(ctx)
 	if problems := cluster.Problems(err); len(problems) > 0 {
 		return p.wait(ctx, problems)

@@ -65,9 +65,19 @@ func TestAnUnusedVersionGoesAfterItsGrace(t *testing.T) {
 func TestAVersionInUseStays(t *testing.T) {
 	t.Parallel()
 	for name, user := range map[string]func(version string) client.Object{
-		"because a node runs it":              func(v string) client.Object { return node("win-1", v, "other") },
-		"because a node is to run it":         func(v string) client.Object { return node("win-1", "other", v) },
-		"because a host comes in with it":     func(v string) client.Object { return instance(v1alpha1.WindowsInstanceStatus{DesiredVersion: v}) },
+		"because a node runs it":          func(v string) client.Object { return node("win-1", v, "other") },
+		"because a node is to run it":     func(v string) client.Object { return node("win-1", "other", v) },
+		"because a host comes in with it": func(v string) client.Object { return instance(v1alpha1.WindowsInstanceStatus{DesiredVersion: v}) },
+		"because a node fetches its payload": func(v string) client.Object {
+			n := node("win-1", "other", "other")
+			n.Annotations[contract.StageAnnotation] = v
+			return n
+		},
+		"because a node may go back to it": func(v string) client.Object {
+			return instance(v1alpha1.WindowsInstanceStatus{Version: "other", DesiredVersion: "other", Update: &v1alpha1.Update{
+				Version: "other", From: v, Step: v1alpha1.StepProving, Since: metav1.Now(),
+			}})
+		},
 		"because a host's node has gone lost": func(v string) client.Object { return instance(v1alpha1.WindowsInstanceStatus{Version: v}) },
 	} {
 		t.Run(name, func(t *testing.T) {

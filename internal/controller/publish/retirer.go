@@ -75,7 +75,7 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// used are the versions that a Node runs or is to run, or that a host on its way in was given.
+// used are the versions that a Node runs or is to run, whose payload it fetches, that it may go back to, or that a host on its way in was given.
 func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	nodes := &corev1.NodeList{}
@@ -83,16 +83,18 @@ func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
 	for i := range nodes.Items {
-		all[nodes.Items[i].Annotations[contract.VersionAnnotation]] = true
-		all[nodes.Items[i].Annotations[contract.DesiredVersionAnnotation]] = true
+		for _, key := range versionAnnotations() {
+			all[nodes.Items[i].Annotations[key]] = true
+		}
 	}
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, instances, client.InNamespace(r.namespace)); err != nil {
 		return nil, fmt.Errorf("listing instances: %w", err)
 	}
 	for i := range instances.Items {
-		all[instances.Items[i].Status.Version] = true
-		all[instances.Items[i].Status.DesiredVersion] = true
+		for _, version := range versionsOf(instances.Items[i].Status) {
+			all[version] = true
+		}
 	}
 	return all, nil
 }

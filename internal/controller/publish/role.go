@@ -30,6 +30,9 @@ func (p *publisher) publishRole(ctx context.Context, desired blueprint.Desired) 
 	}
 	// A manifest that is not there, or not what it should be, is watched for; a Secret is there before its manifest.
 	want := []rbacv1.PolicyRule{rule("configmaps", configMaps, "list", "watch"), rule("secrets", secrets, "list")}
+	if len(p.PayloadSource.URLs) > 0 {
+		want = append(want, rule("configmaps", []string{contract.PayloadSourceConfigMap}, "list"))
+	}
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: contract.ServicesReaderRole}}
 	err = p.client.Get(ctx, client.ObjectKeyFromObject(role), role)
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,8 @@ type Options struct {
 	Facts cluster.Source
 	// Payload is what this operator ships.
 	Payload payload.Manifest
+	// Source is where daemons fetch it while their nodes serve; zero for nowhere.
+	PayloadSource PayloadSource
 	// Logging is how services' logs are rotated.
 	Logging blueprint.Logging
 	// OperatorVersion is the first part of every version.
@@ -111,7 +114,7 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 	first <- event.GenericEvent{Object: &v1alpha1.WindowsMachineConfig{}}
 	b := ctrl.NewControllerManagedBy(mgr).Named("publish").WithOptions(settings()).
 		Watches(&v1alpha1.WindowsMachineConfig{}, enqueue, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(published(p.Namespace))).
+		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(publishedOrSource(p.Namespace))).
 		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(published(p.Namespace))).
 		Watches(&rbacv1.Role{}, enqueue, builder.WithPredicates(object(p.Namespace, contract.ServicesReaderRole))).
 		// One look at the start tells what is missing where there is nothing yet.
@@ -166,14 +169,19 @@ func published(namespace string) predicate.Predicate {
 	})
 }
 
-// instanceMoved lets an instance through when it goes, or comes to another version.
+// publishedOrSource lets the ConfigMap through, too, that says where the payload is.
+func publishedOrSource(namespace string) predicate.Predicate {
+	return predicate.Or(published(namespace), object(namespace, contract.PayloadSourceConfigMap))
+}
+
+// instanceMoved lets an instance through when it goes, or needs other versions than before.
 func instanceMoved() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			old, okOld := e.ObjectOld.(*v1alpha1.WindowsInstance)
 			instance, okNew := e.ObjectNew.(*v1alpha1.WindowsInstance)
-			return okOld && okNew && (old.Status.Version != instance.Status.Version || old.Status.DesiredVersion != instance.Status.DesiredVersion)
+			return okOld && okNew && !slices.Equal(versionsOf(old.Status), versionsOf(instance.Status))
 		},
 	}
 }
@@ -181,11 +189,25 @@ func instanceMoved() predicate.Predicate {
 // versionsChanged lets a Node through when the versions that it names change, and when it appears or goes.
 func versionsChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		for _, key := range []string{contract.VersionAnnotation, contract.DesiredVersionAnnotation} {
+		for _, key := range versionAnnotations() {
 			if e.ObjectOld.GetAnnotations()[key] != e.ObjectNew.GetAnnotations()[key] {
 				return true
 			}
 		}
 		return false
 	}}
+}
+
+// versionAnnotations name the versions that a Node needs.
+func versionAnnotations() []string {
+	return []string{contract.VersionAnnotation, contract.DesiredVersionAnnotation, contract.StageAnnotation}
+}
+
+// versionsOf are the versions that an instance needs: those that it has and gets, and the one that it goes back to if it does not become well.
+func versionsOf(status v1alpha1.WindowsInstanceStatus) []string {
+	versions := []string{status.Version, status.DesiredVersion, "", ""}
+	if update := status.Update; update != nil {
+		versions[2], versions[3] = update.Version, update.From
+	}
+	return versions
 }
