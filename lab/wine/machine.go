@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -251,6 +252,18 @@ func (m *Machine) Dial(ctx context.Context, address netip.AddrPort) (net.Conn, e
 		return nil, ErrOff
 	}
 	return s.cell.dial(ctx, address)
+}
+
+// Processes lists the command lines of all processes of the host, Wine's own among them.
+func (m *Machine) Processes() []string {
+	var lines []string
+	for _, pid := range processes(m.prefix) {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && len(line) > 0 {
+			lines = append(lines, strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " ")))
+		}
+	}
+	return lines
 }
 
 // WaitBoot returns when the host is up, with a channel that is closed when it goes down.

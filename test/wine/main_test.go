@@ -16,12 +16,14 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/cluster"
+	"github.com/windows-nodes/wmco/internal/cluster/clustertest"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/scene"
@@ -44,6 +46,8 @@ type role int
 const (
 	// steady is looked at, disturbed and mended again.
 	steady role = iota
+	// puller gets mirrors and authorities.
+	puller
 	// leaver leaves and comes back.
 	leaver
 )
@@ -150,13 +154,7 @@ func (s *stage) prepare(ctx context.Context) (err error) {
 	if s.everything, err = client.New(s.Cluster.Admin(), client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	proxy := &configv1.Proxy{}
-	if err = s.everything.Get(ctx, client.ObjectKey{Name: "cluster"}, proxy); err != nil {
-		return err
-	}
-	before := proxy.DeepCopy()
-	proxy.Spec.HTTPProxy = proxyOfCluster
-	if err = s.everything.Patch(ctx, proxy, client.MergeFrom(before)); err != nil {
+	if err = s.setProxy(ctx); err != nil {
 		return err
 	}
 	host, err := machine(s.host(leaver)).Windows()
@@ -168,6 +166,28 @@ func (s *stage) prepare(ctx context.Context) (err error) {
 	}
 	s.host(leaver).Before, err = s.host(leaver).Snapshot(ctx)
 	return err
+}
+
+// setProxy gives the cluster a proxy, with an authority: clusters that have a proxy have authorities, at least those of their distribution. Without any, nodes
+// would wait for them, and keep what they trust.
+func (s *stage) setProxy(ctx context.Context) error {
+	text, err := clustertest.Certificate("proxy")
+	if err != nil {
+		return err
+	}
+	bundle := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "proxy-ca"}, Data: map[string]string{contract.CABundleField: string(text)},
+	}
+	if err = s.everything.Create(ctx, bundle); err != nil {
+		return err
+	}
+	proxy := &configv1.Proxy{}
+	if err = s.everything.Get(ctx, client.ObjectKey{Name: "cluster"}, proxy); err != nil {
+		return err
+	}
+	before := proxy.DeepCopy()
+	proxy.Spec.HTTPProxy, proxy.Spec.TrustedCA.Name = proxyOfCluster, bundle.Name
+	return s.everything.Patch(ctx, proxy, client.MergeFrom(before))
 }
 
 func (s *stage) host(r role) *fleet.Host { return s.Fleet.Hosts[r] }
@@ -243,4 +263,17 @@ func (s *stage) manifest(t *testing.T, h *fleet.Host) contract.Manifest {
 		t.Fatal(err)
 	}
 	return m
+}
+
+// settings changes the WindowsMachineConfig.
+func (s *stage) settings(t *testing.T, edit func(spec *v1alpha1.WindowsMachineConfigSpec)) {
+	t.Helper()
+	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
+	if err := client.IgnoreNotFound(s.Client.Get(t.Context(), client.ObjectKeyFromObject(config), config)); err != nil {
+		t.Fatal(err)
+	}
+	edit(&config.Spec)
+	if err := s.Configure(t.Context(), config.Spec); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,0 +1,107 @@
+//go:build linux
+
+package wine_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/wine"
+)
+
+// marks are how secrets begin: private keys and bearer tokens.
+func marks() []string { return []string{"PRIVATE KEY-----", "eyJhbGciOi"} }
+
+// Wine keeps file rights as those of Linux, too: what Administrators may do, owner and group may, and everybody else nothing. So this also looks with Linux'
+// eyes.
+func TestA35_NoSecretIsInAFileThatOthersMayRead(t *testing.T) {
+	s := shared
+	for _, h := range s.Fleet.Hosts {
+		m, host := machine(h), windows(t, h)
+		var secret int
+		var walk func(dir string)
+		walk = func(dir string) {
+			infos, err := host.Files.List(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, info := range infos {
+				path := strings.TrimSuffix(dir, `\`) + `\` + info.Name
+				if info.Dir {
+					if !strings.EqualFold(path, `C:\windows`) {
+						walk(path)
+					}
+					continue
+				}
+				if info.Size > 1<<20 {
+					continue
+				}
+				content, err := os.ReadFile(m.Path(path))
+				if err != nil {
+					continue // gone meanwhile
+				}
+				for _, mark := range marks() {
+					if !bytes.Contains(content, []byte(mark)) {
+						continue
+					}
+					secret++
+					if stat, err := os.Stat(m.Path(path)); err != nil || stat.Mode().Perm()&0o007 != 0 || info.Access != winos.AccessAdministrators {
+						t.Errorf("%s: %s holds a secret, has access %d and mode %v, %v", h.Name, path, info.Access, stat.Mode(), err)
+					}
+				}
+			}
+		}
+		walk(`C:\`)
+		if secret < 3 {
+			t.Errorf("%s: only %d files with secrets were found", h.Name, secret)
+		}
+		for _, dir := range []string{contract.DirK, contract.DirKubeletPKI, contract.DirDaemonCerts, contract.DirSealed} {
+			if info, err := host.Files.Stat(dir); err != nil || info.Access != winos.AccessAdministrators {
+				t.Errorf("%s: %s is %+v, %v", h.Name, dir, info, err)
+			}
+		}
+		exchange, err := host.Files.List(wine.Home + `\` + contract.ExchangeDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range exchange {
+			if strings.Contains(f.Name, ".json") {
+				t.Errorf("%s: %s was left in the exchange directory", h.Name, f.Name)
+			}
+		}
+	}
+}
+
+func TestA35_NoSecretIsInLogsAndProcessLists(t *testing.T) {
+	s := shared
+	for _, h := range s.Fleet.Hosts {
+		m := machine(h)
+		logs, err := filepath.Glob(filepath.Join(m.Path(contract.DirLog), "*", "*"))
+		if err != nil || len(logs) < 7 {
+			t.Fatalf("%s: logs %q, %v", h.Name, logs, err)
+		}
+		said := map[string][]byte{}
+		for _, path := range logs {
+			if said[path], err = os.ReadFile(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		processes := m.Processes()
+		if len(processes) < 10 {
+			t.Errorf("%s: only %d processes: %q", h.Name, len(processes), processes)
+		}
+		said["the process list"] = []byte(strings.Join(processes, "\n"))
+		for place, text := range said {
+			for _, mark := range marks() {
+				if bytes.Contains(text, []byte(mark)) {
+					t.Errorf("%s: a secret stands in %s", h.Name, place)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,90 @@
+//go:build linux
+
+package wine_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/pem"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/cluster/clustertest"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// additional is the ConfigMap with further authorities.
+const additional = "additional-ca"
+
+// trust lets every node trust these authorities, too.
+func (s *stage) trust(t *testing.T, bundle string) {
+	t.Helper()
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: additional}, Data: map[string]string{"ca": bundle}}
+	if err := s.Client.Create(t.Context(), object); err != nil {
+		if err = s.Client.Update(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.settings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = additional })
+}
+
+func TestA25_AnAuthorityIsTrustedExactlyOnceAndThenNotAtAll(t *testing.T) {
+	s := shared
+	h := s.host(puller)
+	host := windows(t, h)
+	foreign, ours := authority(t, "foreign"), authority(t, "ours")
+	if err := host.Trust.Add(t.Context(), foreign.Bytes); err != nil {
+		t.Fatal(err)
+	}
+	before, err := host.Trust.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(pem.EncodeToMemory(ours))
+	s.trust(t, text+text) // named twice
+	s.await(t, "the authority to be trusted", func(ctx context.Context) (bool, string, error) { return trusted(ctx, host.Trust.List, ours.Bytes, 1) })
+	if err = host.Trust.Remove(t.Context(), ours.Bytes); err != nil {
+		t.Fatal(err)
+	}
+	s.await(t, "it to be trusted again after somebody removed it (A13)", func(ctx context.Context) (bool, string, error) {
+		return trusted(ctx, host.Trust.List, ours.Bytes, 1)
+	})
+	s.settings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "" })
+	s.await(t, "the authority to be gone", func(ctx context.Context) (bool, string, error) { return trusted(ctx, host.Trust.List, ours.Bytes, 0) })
+	after, err := host.Trust.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(after) != len(before) {
+		t.Errorf("%d certificates before, %d afterwards", len(before), len(after))
+	}
+	if ok, how, err := trusted(t.Context(), host.Trust.List, foreign.Bytes, 1); err != nil || !ok {
+		t.Errorf("somebody else's certificate: %s, %v", how, err)
+	}
+}
+
+func authority(t *testing.T, name string) *pem.Block {
+	t.Helper()
+	text, err := clustertest.Certificate(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(text)
+	return block
+}
+
+// trusted says whether a certificate is in the root store so many times.
+func trusted(ctx context.Context, list func(context.Context) ([][]byte, error), der []byte, times int) (bool, string, error) {
+	all, err := list(ctx)
+	found := 0
+	for _, c := range all {
+		if bytes.Equal(c, der) {
+			found++
+		}
+	}
+	return found == times, fmt.Sprintf("it is there %d times among %d", found, len(all)), err
+}
