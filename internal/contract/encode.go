@@ -53,8 +53,8 @@ func ParseConfidential(data []byte, m Manifest) (Confidential, error) {
 	if digestOf(data) != m.Confidential {
 		return c, NewProblem(ReasonManifestInvalid, "the confidential part is not the one that the manifest names")
 	}
-	// A strict parser's errors name fields; this one's may also quote text.
-	if strict, err := kjson.UnmarshalStrict(data, &c); err != nil || len(strict) > 0 {
+	// The parser's errors may quote text.
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &c); err != nil {
 		return Confidential{}, NewProblem(ReasonManifestInvalid, "the confidential part is not understood")
 	}
 	return c, c.Validate(m)

@@ -26,8 +26,8 @@ const (
 	KeyDaemon                  = "daemon"
 )
 
-// ManifestFromConfigMap reads a services manifest from a ConfigMap's data and checks it with Validate. It is strict: keys and fields that it does not
-// know, fields given twice, and names in another case are refused. Its errors are *Problem with ReasonManifestInvalid.
+// ManifestFromConfigMap reads a services manifest from a ConfigMap's data and checks it with Validate. Keys and fields that it does not know, among them names in another
+// case, are those of another release and count for nothing: see IsVersionOf for what is then left. Its errors are *Problem with ReasonManifestInvalid.
 func ManifestFromConfigMap(data map[string]string) (Manifest, error) {
 	var m Manifest
 	targets := map[string]any{
@@ -46,14 +46,28 @@ func ManifestFromConfigMap(data map[string]string) (Manifest, error) {
 		}
 		target, ok := targets[key]
 		if !ok {
-			return Manifest{}, NewProblem(ReasonManifestInvalid, "key %q is not part of a manifest", key)
+			continue
 		}
-		strict, err := kjson.UnmarshalStrict([]byte(data[key]), target)
-		if err = errors.Join(append(strict, err)...); err != nil {
+		if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(data[key]), target); err != nil {
 			return Manifest{}, NewProblem(ReasonManifestInvalid, "key %s: %s", key, oneLine(err))
 		}
 	}
 	return m, m.Validate()
+}
+
+// FilesFromConfigMap reads nothing but the files of a services manifest, so that those of a release that says more than this one knows can be had, too. Only
+// path, digest and size of what it gives are meant. Its errors are *Problem with ReasonManifestInvalid.
+func FilesFromConfigMap(data map[string]string) ([]File, error) {
+	var files []File
+	if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(data[KeyFiles]), &files); err != nil {
+		return nil, NewProblem(ReasonManifestInvalid, "key %s: %s", KeyFiles, oneLine(err))
+	}
+	for _, f := range files {
+		if f.Digest != "" && (!isDigest(f.Digest) || f.Size <= 0) {
+			return nil, NewProblem(ReasonManifestInvalid, "file %q has no digest or size that could be one", f.Path)
+		}
+	}
+	return files, nil
 }
 
 // Data is the manifest as a ConfigMap's data, always the same for the same manifest. Optional keys that would be empty are left out.
@@ -98,6 +112,10 @@ func (m Manifest) Digest() string {
 	if err != nil {
 		return ""
 	}
+	return dataDigest(data)
+}
+
+func dataDigest(data map[string]string) string {
 	sum := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(data)) {
 		fmt.Fprintf(sum, "%s %d\n%s\n", key, len(data[key]), data[key])

@@ -99,6 +99,11 @@ func (m *Machine) SetBuild(build, ubr int) { m.system.setBuild(build, ubr) }
 // SetRebootPending makes Windows itself ask for a reboot, until the next one.
 func (m *Machine) SetRebootPending(pending bool) { m.system.setRebootPending(pending) }
 
+// SetRebootSigns makes parts of Windows ask for a reboot (see winos.Facts.RebootSigns), and files be put in place by it, until the next one.
+func (m *Machine) SetRebootSigns(signs []string, replacedAtBoot ...string) {
+	m.system.setRebootSigns(signs, replacedAtBoot)
+}
+
 // SetFeature changes a feature behind everybody's back; a state of "" makes it unknown to this Windows.
 func (m *Machine) SetFeature(name string, state winos.FeatureState) {
 	m.system.setFeature(name, state)

@@ -25,6 +25,8 @@ type system struct {
 	features      map[string]winos.FeatureState
 	featureFault  error
 	rebootPending bool
+	rebootSigns   []string
+	renames       []string
 	exclusions    []string
 }
 
@@ -47,7 +49,7 @@ func (s *system) boot() {
 			s.features[name] = winos.FeatureEnabled
 		}
 	}
-	s.rebootPending = false
+	s.rebootPending, s.rebootSigns, s.renames = false, nil, nil
 }
 
 func (s *system) name() string {
@@ -70,7 +72,8 @@ func (s *system) facts() winos.Facts {
 	}
 	return winos.Facts{
 		Hostname: s.hostname, MachineID: s.machineID, ProductName: product, Server: !s.client,
-		Build: s.build, UBR: s.ubr, Memory: s.memory, RebootPending: pending,
+		Build: s.build, UBR: s.ubr, Memory: s.memory, RebootPending: pending || len(s.rebootSigns) > 0,
+		RebootSigns: slices.Clone(s.rebootSigns), ReplacedAtBoot: slices.Clone(s.renames),
 	}
 }
 
@@ -99,6 +102,12 @@ func (s *system) setRebootPending(pending bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rebootPending = pending
+}
+
+func (s *system) setRebootSigns(signs, renames []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rebootSigns, s.renames = slices.Sorted(slices.Values(signs)), slices.Clone(renames)
 }
 
 // setHostname takes effect with the next boot; the present name takes a pending change back.

@@ -152,10 +152,11 @@ func note(book *ledger.Book, request contract.BootstrapRequest, told identified)
 	}
 	if book.Version != request.Version {
 		if book.Proven {
-			book.Before = &ledger.Revision{Version: book.Version, Manifest: book.Manifest}
+			book.Before = &ledger.Revision{Version: book.Version, Manifest: book.Manifest, Partial: book.Partial}
 		}
 		book.Proven = false
 	}
+	book.Partial, book.Refused = false, nil
 	book.NodeName, book.Version, book.Manifest = request.NodeName, request.Version, request.Manifest
 	book.NodeIP, book.HostValues = request.NodeIP, told.values
 	book.Extra = nil

@@ -13,12 +13,14 @@ import (
 	"k8s.io/klog/v2/textlogger"
 	"k8s.io/utils/clock"
 
+	"github.com/windows-nodes/wmco/internal/agent/fetch"
 	"github.com/windows-nodes/wmco/internal/agent/identity"
 	"github.com/windows-nodes/wmco/internal/agent/keep"
 	"github.com/windows-nodes/wmco/internal/agent/layout"
 	"github.com/windows-nodes/wmco/internal/agent/ledger"
 	"github.com/windows-nodes/wmco/internal/agent/link"
 	"github.com/windows-nodes/wmco/internal/agent/logfile"
+	"github.com/windows-nodes/wmco/internal/agent/place"
 	"github.com/windows-nodes/wmco/internal/agent/registry"
 	"github.com/windows-nodes/wmco/internal/agent/rotate"
 	"github.com/windows-nodes/wmco/internal/agent/tend"
@@ -80,7 +82,9 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 		return err
 	}
 	defer func() {
-		if err != nil {
+		if errors.Is(err, tend.ErrExchanged) {
+			log.Info("ended, so that the service manager starts the other program")
+		} else if err != nil {
 			log.Error(err, "ended") // nobody sees a service's standard error
 		}
 		err = errors.Join(err, log.close())
@@ -100,12 +104,18 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 		log.Info("a directory is missing", "detail", err.Error())
 	}
 	rotator := rotate.New(rotate.Options{Files: o.Host.Files, Logs: o.Host.Logs, Now: o.Host.System.Now})
+	ctx, stop := context.WithCancel(ctx)
 	var rotating sync.WaitGroup
 	rotating.Go(func() { rotator.Run(ctx) })
 	defer rotating.Wait()
+	defer stop()
 	pulls := registry.New(registry.Options{Network: o.Host.Network, Vault: vault.New(o.Host), PlainLoopback: o.PlainRegistries})
 	defer pulls.Close()
-	t := tending{service: s, options: o, book: book, registry: pulls, follow: func(m contract.Manifest) {
+	program, err := ownProgram(ctx, o)
+	if err != nil {
+		return err
+	}
+	t := tending{service: s, options: o, book: book, registry: pulls, program: program, follow: func(m contract.Manifest) {
 		log.follow(m.Daemon)
 		rotator.Follow(m, log.path)
 	}}
@@ -113,13 +123,28 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 		l, err := link.Open(link.Options{Files: o.Host.Files, Kubeconfig: s.kubeconfig, CABundle: s.caBundle, UserAgent: contract.ServiceDaemon + "/" + o.Version})
 		if err != nil {
 			log.Error(err, "there is no way to the API server; the host is held at what was last known")
-			t.alone(ctx)
-			continue
+			err = t.alone(ctx)
+		} else {
+			err = t.with(ctx, l)
 		}
-		t.with(ctx, l)
+		if err != nil {
+			return err
+		}
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// ownProgram is the digest of the exe that this process was started from, if that is the service's. Nobody exchanges it while this process has not begun to tend.
+func ownProgram(ctx context.Context, o Options) (string, error) {
+	if !strings.EqualFold(o.Self, contract.PathDaemon) {
+		return "", nil
+	}
+	digest, err := place.Digest(ctx, o.Host.Files, o.Self)
+	if err != nil {
+		return "", fmt.Errorf("reading the own program: %w", err)
+	}
+	return digest, nil
 }
 
 // tending is what the service needs to tend, with or without the API server.
@@ -129,18 +154,22 @@ type tending struct {
 	book     *ledger.Book
 	registry keep.Registry
 	follow   func(contract.Manifest)
+	// program is the digest of the own exe, or empty when that is not the one of the service.
+	program string
 }
 
 // with tends with the API server, and keeps the certificate renewed, until ctx ends.
-func (t *tending) with(ctx context.Context, l *link.Link) {
+func (t *tending) with(ctx context.Context, l *link.Link) error {
 	defer l.Close()
+	ctx, stop := context.WithCancel(ctx)
 	renewer := &identity.Renewer{
 		Files: t.options.Host.Files, Client: l.Client, Lifetime: t.certDuration, Renewed: l.Reload, Clock: hostClock{system: t.options.Host.System},
 	}
 	var renewing sync.WaitGroup
 	renewing.Go(func() { renewer.Run(ctx) })
 	defer renewing.Wait()
-	t.tender(l).Run(ctx)
+	defer stop()
+	return t.tender(l).Run(ctx)
 }
 
 // hostClock is the host's own clock: the one by which it judges what has expired.
@@ -154,18 +183,26 @@ func (c hostClock) Now() time.Time { return c.system.Now() }
 func (c hostClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // alone holds the host at what was last known, for a while.
-func (t *tending) alone(ctx context.Context) {
+func (t *tending) alone(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, linkRetry)
 	defer cancel()
-	t.tender(nil).Run(ctx)
+	return t.tender(nil).Run(ctx)
 }
 
 func (t *tending) tender(l *link.Link) *tend.Tender {
 	options := tend.Options{
 		Host: t.options.Host, Book: t.book, NodeName: t.book.NodeName, Namespace: t.namespace, Registry: t.registry, Follow: t.follow, Pace: t.options.Pace,
+		Program: t.program,
 	}
 	if l != nil {
 		options.Client = l.Client
+		options.Source = func(urls []string, ca []byte) (fetch.Source, error) {
+			client, err := fetch.NewClient(ca, l.Certificate)
+			if err != nil {
+				return nil, err
+			}
+			return &fetch.Depot{Client: client, URLs: urls}, nil
+		}
 	}
 	return tend.New(options)
 }

@@ -43,8 +43,10 @@ func (d *Depot) Open(ctx context.Context, digest string, offset int64) (io.ReadC
 }
 
 func (d *Depot) ask(ctx context.Context, base, digest string, offset int64) (io.ReadCloser, error) {
+	ctx, stop := context.WithCancel(ctx)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+contract.DepotPath+digest, nil)
 	if err != nil {
+		stop()
 		return nil, fmt.Errorf("asking depot %s: %w", base, err)
 	}
 	if offset > 0 {
@@ -52,12 +54,39 @@ func (d *Depot) ask(ctx context.Context, base, digest string, offset int64) (io.
 	}
 	response, err := d.Client.Do(request)
 	if err != nil {
+		stop()
 		return nil, fmt.Errorf("asking depot %s: %w", base, err)
 	}
 	if err = check(response, offset); err != nil {
-		return nil, errors.Join(err, response.Body.Close())
+		err = errors.Join(err, response.Body.Close())
+		stop()
+		return nil, err
 	}
-	return response.Body, nil
+	return &body{ReadCloser: response.Body, stop: stop, timer: time.AfterFunc(longestSilence, stop)}, nil
+}
+
+// longestSilence ends an answer of which nothing comes any more.
+const longestSilence = time.Minute
+
+// body is what a depot sends.
+type body struct {
+	io.ReadCloser
+	stop  context.CancelFunc
+	timer *time.Timer
+}
+
+// Read is io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	b.timer.Reset(longestSilence)
+	return b.ReadCloser.Read(p)
+}
+
+// Close ends the answer.
+func (b *body) Close() error {
+	b.timer.Stop()
+	err := b.ReadCloser.Close()
+	b.stop()
+	return err
 }
 
 // check makes sure that what comes begins where it was asked to.

@@ -218,7 +218,7 @@ func serviceConfig(request contract.HandoverRequest) winos.ServiceConfig {
 	if request.Debug {
 		arguments = append(arguments, "--debug")
 	}
-	delays, reset := target.Recovery()
+	delays, reset := target.DaemonRecovery()
 	return winos.ServiceConfig{
 		Name: contract.ServiceDaemon, Description: target.Description(contract.ServiceDaemon), Command: strings.Join(arguments, " "),
 		Recovery: delays, RecoveryReset: reset,

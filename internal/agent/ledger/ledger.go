@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -27,6 +28,10 @@ type Ledger struct {
 	// Version and Manifest are the desired state that the host is brought to, or held at. Confidential parts are in the vault.
 	Version  string            `json:"version,omitempty"`
 	Manifest contract.Manifest `json:"manifest"`
+	// Partial says that the manifest says more than the daemon knew that wrote it down: another one has to read it again.
+	Partial bool `json:"partial,omitempty"`
+	// Refused is the desired state that could not be had last, and is not to be tried again too soon, by whichever daemon.
+	Refused *Refusal `json:"refused,omitempty"`
 	// Proven says that this desired state has held completely. Until then the host goes back to Before when it can't be had.
 	Proven bool `json:"proven,omitempty"`
 	// Before is the last desired state that held, other than the present one. Its payload and confidential part stay on the host.
@@ -65,6 +70,17 @@ type Ledger struct {
 type Revision struct {
 	Version  string            `json:"version"`
 	Manifest contract.Manifest `json:"manifest"`
+	// Partial is as in Ledger.
+	Partial bool `json:"partial,omitempty"`
+}
+
+// Refusal is a desired state that could not be had.
+type Refusal struct {
+	Version string            `json:"version"`
+	Problem *contract.Problem `json:"problem"`
+	// Pause lies before the next attempt, which is due at Until.
+	Pause time.Duration `json:"pause"`
+	Until time.Time     `json:"until"`
 }
 
 // Variable is a system environment variable of ours.

@@ -78,6 +78,12 @@ func Recovery() (delays []time.Duration, reset time.Duration) {
 	return []time.Duration{10 * time.Second, 30 * time.Second, 60 * time.Second, 120 * time.Second}, 300 * time.Second
 }
 
+// DaemonRecovery is the same for the daemon, which also ends to be started from another exe: there, and back if need be, without a long pause.
+func DaemonRecovery() (delays []time.Duration, reset time.Duration) {
+	delays, reset = Recovery()
+	return append([]time.Duration{time.Second, time.Second}, delays...), reset
+}
+
 // Description marks a service as ours.
 func Description(service string) string { return contract.ManagedDescription + " " + service }
 

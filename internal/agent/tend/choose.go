@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/windows-nodes/wmco/internal/agent/ledger"
+	"github.com/windows-nodes/wmco/internal/agent/lookout"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -38,7 +39,7 @@ func (t *Tender) choose(ctx context.Context, node *unstructured.Unstructured) (*
 	if desired == "" {
 		return nil, nil
 	}
-	if desired == t.Book.Version && contract.IsVersionOf(desired, t.Book.Manifest) {
+	if desired == t.Book.Version && !t.unsure && (t.Book.Partial || contract.IsVersionOf(desired, t.Book.Manifest)) {
 		t.unfollow()
 		t.wished = nil
 		return nil, t.recover(ctx)
@@ -46,13 +47,18 @@ func (t *Tender) choose(ctx context.Context, node *unstructured.Unstructured) (*
 	if t.wished != nil && t.wished.Version == desired {
 		return t.wished, nil
 	}
-	manifest, problem := t.manifestOf(ctx, desired)
-	if problem != nil || manifest == nil {
+	revision, problem := t.revisionOf(ctx, desired)
+	if problem != nil || revision == nil {
 		return nil, problem
 	}
-	w := &wish{Revision: ledger.Revision{Version: desired, Manifest: *manifest}}
-	if w.data, w.confidential, problem = t.confidentialOf(ctx, w.Revision); problem != nil {
-		return nil, problem
+	w := &wish{Revision: *revision}
+	if !t.exchanges(w.Manifest) {
+		if w.data, w.confidential, problem = t.confidentialOf(ctx, w.Revision); problem != nil {
+			return nil, problem
+		}
+	}
+	if t.unsure && t.assured(ctx, w) {
+		return nil, nil
 	}
 	logr.FromContextOrDiscard(ctx).Info("a desired state is known", "version", desired, "before", t.Book.Version)
 	t.unfollow()
@@ -60,33 +66,50 @@ func (t *Tender) choose(ctx context.Context, node *unstructured.Unstructured) (*
 	return w, nil
 }
 
-// manifestOf gives the manifest of a version: from the ledger, or as soon as the watch has seen it; nil until then.
-func (t *Tender) manifestOf(ctx context.Context, version string) (*contract.Manifest, *contract.Problem) {
+// revisionOf gives the manifest of a version: from the ledger, or as soon as the watch has seen it; nil until then.
+func (t *Tender) revisionOf(ctx context.Context, version string) (*ledger.Revision, *contract.Problem) {
 	if before := t.Book.Before; before != nil && before.Version == version && contract.IsVersionOf(version, before.Manifest) {
-		return &before.Manifest, nil
+		return before, nil
 	}
 	object, problem := t.published(ctx, version)
 	if problem != nil || object == nil {
 		return nil, problem
 	}
-	manifest, err := manifestIn(object)
-	switch {
-	case err != nil:
-		problem = problemOf(contract.ReasonManifestInvalid, fmt.Errorf("ConfigMap %s: %w", object.GetName(), err))
-	case !contract.IsVersionOf(version, manifest):
-		problem = contract.NewProblem(contract.ReasonManifestInvalid, "ConfigMap %s does not hold what its name stands for", object.GetName())
-	default:
-		return &manifest, nil
+	revision, err := t.revisionIn(object, version)
+	if err != nil {
+		t.follow(ctx, version) // somebody will put it right
+		return nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("ConfigMap %s: %w", object.GetName(), err))
 	}
-	t.follow(ctx, version) // somebody will put it right
-	return nil, problem
+	return revision, nil
+}
+
+// revisionIn reads a manifest. Of one that this daemon does not understand and that brings another daemon, it gives the files: the other one reads the rest.
+func (t *Tender) revisionIn(object *unstructured.Unstructured, version string) (*ledger.Revision, error) {
+	data, _, err := unstructured.NestedStringMap(object.Object, "data")
+	if err != nil {
+		return nil, fmt.Errorf("reading its data: %w", err)
+	}
+	manifest, err := contract.ManifestFromConfigMap(data)
+	named := contract.IsVersionOfData(version, data)
+	if err != nil && named {
+		if files, ferr := contract.FilesFromConfigMap(data); ferr == nil && t.exchanges(contract.Manifest{Files: files}) {
+			return &ledger.Revision{Version: version, Manifest: contract.Manifest{Files: files}, Partial: true}, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !named {
+		return nil, contract.NewProblem(contract.ReasonManifestInvalid, "it does not hold what its name stands for")
+	}
+	return &ledger.Revision{Version: version, Manifest: manifest, Partial: !contract.IsVersionOf(version, manifest)}, nil
 }
 
 // published gives the ConfigMap of a version. It is read once, because it is published before anybody is told of it; one that is not there is watched
 // for. Nothing and no problem means that the watch has yet to see.
 func (t *Tender) published(ctx context.Context, version string) (*unstructured.Unstructured, *contract.Problem) {
 	if t.manifestVersion == version {
-		object, known := t.manifest.get()
+		object, known := t.manifest.Get()
 		if object == nil && known {
 			return nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no ConfigMap %s%s", contract.ServicesConfigMapPrefix, version)
 		}
@@ -95,7 +118,7 @@ func (t *Tender) published(ctx context.Context, version string) (*unstructured.U
 	return t.ask(func() (*unstructured.Unstructured, *contract.Problem) {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		object, _, err := one(ctx, t.Client.Resource(configMaps).Namespace(t.Namespace), contract.ServicesConfigMapPrefix+version)
+		object, _, err := lookout.One(ctx, t.Client.Resource(configMaps).Namespace(t.Namespace), contract.ServicesConfigMapPrefix+version)
 		if err != nil {
 			return nil, contract.NewProblem(contract.ReasonAPICallFailed, "%v", err)
 		}
@@ -146,7 +169,7 @@ func (t *Tender) secret(ctx context.Context, version string) (*unstructured.Unst
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	name := contract.ServicesSecretPrefix + version
-	object, _, err := one(ctx, t.Client.Resource(secrets).Namespace(t.Namespace), name)
+	object, _, err := lookout.One(ctx, t.Client.Resource(secrets).Namespace(t.Namespace), name)
 	if err != nil {
 		return nil, contract.NewProblem(contract.ReasonAPICallFailed, "%v", err)
 	}
@@ -229,14 +252,6 @@ func (t *Tender) follow(ctx context.Context, version string) {
 func (t *Tender) unfollow() {
 	t.stopManifest()
 	t.stopManifest, t.manifestVersion, t.manifest = func() {}, "", nil
-}
-
-func manifestIn(object *unstructured.Unstructured) (contract.Manifest, error) {
-	data, _, err := unstructured.NestedStringMap(object.Object, "data")
-	if err != nil {
-		return contract.Manifest{}, fmt.Errorf("reading its data: %w", err)
-	}
-	return contract.ManifestFromConfigMap(data)
 }
 
 func problemOf(reason contract.Reason, err error) *contract.Problem {

@@ -2,26 +2,15 @@ package tend
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/go-logr/logr"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/windows-nodes/wmco/internal/agent/annotate"
 	"github.com/windows-nodes/wmco/internal/agent/keep"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
-
-// maxStatus bounds the apply-status annotation; operators and people read its beginning.
-const maxStatus = 512
-
-// patchTimeout bounds one write to the Node; nothing is tended meanwhile.
-const patchTimeout = 15 * time.Second
 
 // publish says on the Node what holds, if the Node does not say so already. It answers after which time it wants to be called again, or 0.
 func (t *Tender) publish(ctx context.Context, node *unstructured.Unstructured, report keep.Report) time.Duration {
@@ -38,7 +27,7 @@ func (t *Tender) publish(ctx context.Context, node *unstructured.Unstructured, r
 		if _, said := have[contract.AppliedReasonAnnotation]; said {
 			changes[contract.AppliedReasonAnnotation] = nil
 		}
-	} else if text := statusText(problem); have[contract.AppliedReasonAnnotation] != text {
+	} else if text := annotate.Text(problem); have[contract.AppliedReasonAnnotation] != text {
 		wait := t.Pace.Status - t.Clock.Since(t.saidAt)
 		if len(report.Failed) == 0 {
 			wait = max(wait, t.Pace.Settle-t.Clock.Since(t.waitsSince))
@@ -63,33 +52,11 @@ func (t *Tender) publish(ctx context.Context, node *unstructured.Unstructured, r
 }
 
 func (t *Tender) annotate(ctx context.Context, node *unstructured.Unstructured, changes map[string]any) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": changes}})
+	after, err := annotate.Node(ctx, t.Client, t.node, node, changes)
 	if err != nil {
-		return fmt.Errorf("encoding the Node's annotations: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
-	defer cancel()
-	updated, err := t.Client.Resource(nodes).Patch(ctx, t.NodeName, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.ServiceDaemon})
-	if err != nil {
-		return fmt.Errorf("annotating node %s: %w", t.NodeName, err)
+		return err
 	}
 	// Our own change is no news.
-	a := updated.GetAnnotations()
-	t.seen.version, t.seen.status = a[contract.VersionAnnotation], a[contract.AppliedReasonAnnotation]
-	t.node.replace(node, updated)
+	t.seen.version, t.seen.status = after[contract.VersionAnnotation], after[contract.AppliedReasonAnnotation]
 	return nil
-}
-
-// statusText is one short line.
-func statusText(p *contract.Problem) string {
-	text := strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(string(p.Reason)+": "+p.Detail, "?"))
-	if len(text) > maxStatus {
-		text = strings.ToValidUTF8(text[:maxStatus-3], "") + "..."
-	}
-	return text
 }

@@ -59,6 +59,8 @@ type rig struct {
 	mortal *mortal
 	stop   context.CancelFunc
 	done   chan struct{}
+	// ended is what came of the tending.
+	ended error
 }
 
 // pulls stands for the resolver, whose sockets a test with its own time can't have.
@@ -164,7 +166,7 @@ func (r *rig) tend(t *testing.T, client dynamic.Interface) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tender.Run(ctx)
+		r.ended = tender.Run(ctx)
 	}()
 	r.stop, r.done = cancel, done
 }

@@ -14,16 +14,23 @@ const (
 	stagedLife = 24 * time.Hour
 )
 
-// sweep removes blobs and confidential parts that neither the present desired state nor the one before names. The one before stays, so that the host can
-// go back to it without the operator.
+// sweep removes blobs and confidential parts that neither the present desired state nor the one before names, nor one that is being staged. The one before
+// stays, so that the host can go back to it without the operator; so what it came after goes when two newer ones have been proven.
 func (t *Tender) sweep(ctx context.Context) {
 	now := t.Clock.Now()
 	if t.wished != nil || !t.Book.Proven || !t.swept.IsZero() && now.Sub(t.swept) < sweepPause {
 		return
 	}
+	blobs := map[string]bool{}
+	if t.stager != nil {
+		keeps, known := t.stager.Keeps()
+		if !known {
+			return
+		}
+		blobs = keeps
+	}
 	t.swept = now
 	log := logr.FromContextOrDiscard(ctx)
-	blobs := map[string]bool{}
 	sealed := []string{t.Book.Manifest.Confidential}
 	for _, f := range t.Book.Manifest.Files {
 		blobs[f.Digest] = true

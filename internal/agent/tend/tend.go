@@ -7,9 +7,11 @@ package tend
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -18,9 +20,12 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/agent/fact"
+	"github.com/windows-nodes/wmco/internal/agent/fetch"
 	"github.com/windows-nodes/wmco/internal/agent/keep"
 	"github.com/windows-nodes/wmco/internal/agent/kubelet"
 	"github.com/windows-nodes/wmco/internal/agent/ledger"
+	"github.com/windows-nodes/wmco/internal/agent/lookout"
+	"github.com/windows-nodes/wmco/internal/agent/stage"
 	"github.com/windows-nodes/wmco/internal/agent/store"
 	"github.com/windows-nodes/wmco/internal/agent/target"
 	"github.com/windows-nodes/wmco/internal/agent/vault"
@@ -71,6 +76,10 @@ type Options struct {
 	NodeName, Namespace string
 	// Registry serves containerd. Without one, its files are left as they are.
 	Registry keep.Registry
+	// Program is the digest of the exe that this process runs, if it is the one at contract.PathDaemon; otherwise empty, and the daemon is not exchanged.
+	Program string
+	// Source makes a source of payload of the addresses and certificates (PEM) that the operator published. Without it, nothing is fetched.
+	Source func(urls []string, ca []byte) (fetch.Source, error)
 	// Follow, if set, is told each manifest that the host is brought to, and the present one at the start.
 	Follow func(contract.Manifest)
 	Pace   Pace
@@ -84,7 +93,8 @@ type Tender struct {
 	keeper *keep.Keeper
 	vault  *vault.Vault
 	store  *store.Store
-	node   *watched
+	node   *lookout.Object
+	stager *stage.Stager
 	// confidential belongs to the ledger's manifest; nil while it is not known, or when there is none.
 	confidential *contract.Confidential
 	// wished is what the Node asks for and the host is not brought to; refused is what could not be had.
@@ -94,6 +104,15 @@ type Tender struct {
 	// it has run long enough.
 	attempting      bool
 	began, proofDue time.Time
+	// exchanged says that another exe lies where this process was started from: it is to end, so that the service manager starts that one. tried is the
+	// digest of an exe that was seen to run on this host.
+	exchanged bool
+	tried     string
+	// unsure says that the ledger's desired state is not (wholly) known, since unsureSince, and has to be read again.
+	unsure      bool
+	unsureSince time.Time
+	// arrived says that fetching what was lacking has come to an end.
+	arrived atomic.Bool
 	// standing is what failed already before something was tried.
 	standing []*contract.Problem
 	// unread is why a Secret could not be read; it is read again at readAgain, after reading.
@@ -103,7 +122,7 @@ type Tender struct {
 	// swept is when what nobody needs was last removed.
 	swept time.Time
 	// manifest is the watch of the ConfigMap of a version that the Node asks for, until that is known.
-	manifest        *watched
+	manifest        *lookout.Object
 	manifestVersion string
 	stopManifest    context.CancelFunc
 	// wake is signalled when a watch saw something.
@@ -127,26 +146,42 @@ func New(options Options) *Tender {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	return &Tender{
+	t := &Tender{
 		Options: options, vault: vault.New(options.Host), store: store.New(options.Host.Files), wake: make(chan struct{}, 1), stopManifest: func() {},
 		keeper:     keep.New(keep.Options{Host: options.Host, Book: options.Book, Registry: options.Registry}),
 		attempting: !options.Book.Proven && options.Book.Before != nil,
 	}
+	if r := options.Book.Refused; r != nil {
+		t.refused = &refusal{version: r.Version, problem: r.Problem, pause: r.Pause, until: r.Until}
+	}
+	return t
 }
 
-// Run tends until ctx ends, and returns when its watches have ended too.
-func (t *Tender) Run(ctx context.Context) {
+// ErrExchanged says that the daemon's own program has been exchanged.
+var ErrExchanged = errors.New("the daemon's program was exchanged for another")
+
+// Run tends until ctx ends, and returns when its watches have ended too. It returns ErrExchanged when this process must end, so that another program takes
+// over, and nil otherwise.
+func (t *Tender) Run(ctx context.Context) error {
 	logr.FromContextOrDiscard(ctx).Info("tending", "node", t.NodeName, "version", t.Book.Version)
 	ctx, stop := context.WithCancel(ctx)
 	defer t.watches.Wait()
 	defer stop()
 	_, t.confidential = t.sealed(ctx, t.Book.Manifest)
-	t.follows()
+	t.doubt()
+	if !t.inDoubt() {
+		t.follows()
+	}
+	t.tidy(ctx)
 	if t.Client != nil {
 		t.node = t.watch(ctx, t.Client.Resource(nodes), t.NodeName)
+		t.beside(ctx)
 	}
 	for due := true; ctx.Err() == nil; {
 		t.act(ctx, due)
+		if t.exchanged {
+			return ErrExchanged
+		}
 		timer := t.Clock.NewTimer(t.next.Sub(t.Clock.Now()))
 		select {
 		case <-ctx.Done():
@@ -157,12 +192,33 @@ func (t *Tender) Run(ctx context.Context) {
 		}
 		timer.Stop()
 	}
+	return nil
+}
+
+// beside begins what goes on beside the tending.
+func (t *Tender) beside(ctx context.Context) {
+	t.watches.Go(func() { t.watchBoot(ctx) })
+	if t.Source == nil {
+		return
+	}
+	t.stager = stage.New(stage.Options{
+		Host: t.Host, Client: t.Client, Node: t.node, Namespace: t.Namespace, Source: t.Source, Clock: t.Clock,
+		Fetched: func() {
+			t.arrived.Store(true)
+			select {
+			case t.wake <- struct{}{}:
+			default: // a signal is waiting already
+			}
+		},
+	})
+	t.watches.Go(func() { t.stager.Run(ctx) })
 }
 
 // watch begins to watch one object.
-func (t *Tender) watch(ctx context.Context, client dynamic.ResourceInterface, name string) *watched {
-	w := &watched{client: client, name: name, wake: t.wake, clock: t.Clock}
-	t.watches.Go(func() { w.run(ctx) })
+func (t *Tender) watch(ctx context.Context, client dynamic.ResourceInterface, name string) *lookout.Object {
+	w := lookout.New(client, name, t.Clock)
+	w.Wake(t.wake)
+	t.watches.Go(func() { w.Run(ctx) })
 	return w
 }
 
@@ -184,10 +240,14 @@ func (i inputs) equal(other inputs) bool {
 
 // act makes a pass if there is reason to, and sets when to look next. due says that the time for looking has come; otherwise something was seen.
 func (t *Tender) act(ctx context.Context, due bool) {
-	node, _ := t.node.get()
+	node, _ := t.node.Get()
 	w, problem := t.choose(ctx, node)
+	if t.inDoubt() && w == nil {
+		t.despair(ctx, node, problem)
+		return
+	}
 	now := t.inputs(ctx, node, w, problem)
-	changed := !now.equal(t.seen)
+	changed := !now.equal(t.seen) || t.supplied(w)
 	resting := t.failing+t.waiting+t.unsaid == 0
 	switch {
 	case changed, t.attempting, t.wants(w), due && !resting, due && !t.proofDue.IsZero(), due && !t.Clock.Now().Before(t.fullPass), due && t.keeper.Glance(ctx):
@@ -201,6 +261,10 @@ func (t *Tender) act(ctx context.Context, due bool) {
 	thorough := now.exists && t.seen.exists && now.version != t.seen.version
 	t.seen = now
 	report := t.pass(ctx, node, w, thorough)
+	if t.exchanged {
+		return // the other one says what comes of it
+	}
+	t.supply(w, report)
 	pause := t.report(ctx, node, report, problem, changed)
 	// A pass changes what it was made from; only what others change is news.
 	t.seen.manifest, t.seen.confidential = t.Book.Manifest.Digest(), t.confidential != nil
@@ -229,6 +293,11 @@ func (t *Tender) pass(ctx context.Context, node *unstructured.Unstructured, w *w
 	}
 	switch {
 	case t.wants(w):
+		if lacking := t.lacks(w); lacking != nil {
+			report := t.hold(ctx, node, thorough)
+			report.Waiting = append(report.Waiting, lacking)
+			return report
+		}
 		return t.try(ctx, node, w, thorough)
 	case t.attempting && w == nil:
 		return t.attempt(ctx, node, thorough)
@@ -248,8 +317,8 @@ func (t *Tender) report(ctx context.Context, node *unstructured.Unstructured, re
 		log.Info("kubelet has its own certificate; its bootstrap credential is deleted")
 	}
 	proof := t.settle(ctx, report)
-	if t.refused != nil && (t.desires(node) != t.refused.version || t.Book.Version == t.refused.version) {
-		t.refused = nil
+	if t.refused != nil && node != nil && (t.desires(node) != t.refused.version || t.Book.Version == t.refused.version) {
+		t.pardon(ctx)
 	}
 	if t.refused != nil {
 		report.Failed = append([]*contract.Problem{t.refused.problem}, report.Failed...)

@@ -43,31 +43,40 @@ func (t *Tender) wants(w *wish) bool {
 // try brings the host to another desired state, or leaves it at, or brings it back to, the one that held.
 func (t *Tender) try(ctx context.Context, node *unstructured.Unstructured, w *wish, thorough bool) keep.Report {
 	log := logr.FromContextOrDiscard(ctx)
+	if problem := t.rehearse(ctx, w.Manifest); problem != nil {
+		t.refuse(ctx, w.Version, problem, false)
+		return t.hold(ctx, node, thorough)
+	}
 	if w.data != nil {
 		if err := t.vault.Keep(ctx, w.Manifest.Confidential, w.data); err != nil {
-			t.refuse(w.Version, place.Problem(err), false)
+			t.refuse(ctx, w.Version, place.Problem(err), false)
 			return t.hold(ctx, node, thorough)
 		}
 	}
 	held := t.Book.Ledger
-	if t.Book.Proven {
-		t.Book.Before = &ledger.Revision{Version: t.Book.Version, Manifest: t.Book.Manifest}
+	if t.Book.Proven && t.Book.Version != w.Version {
+		t.Book.Before = &ledger.Revision{Version: t.Book.Version, Manifest: t.Book.Manifest, Partial: t.Book.Partial}
 	}
-	t.Book.Version, t.Book.Manifest, t.Book.Proven = w.Version, w.Manifest, false
+	t.Book.Version, t.Book.Manifest, t.Book.Partial, t.Book.Proven = w.Version, w.Manifest, w.Partial, false
 	if err := t.Book.Save(); err != nil {
-		t.Book.Version, t.Book.Manifest, t.Book.Proven, t.Book.Before = held.Version, held.Manifest, held.Proven, held.Before
-		t.refuse(w.Version, place.Problem(err), false)
+		t.Book.Ledger = held
+		t.refuse(ctx, w.Version, place.Problem(err), false)
 		return t.hold(ctx, node, thorough)
 	}
 	log.Info("trying a desired state", "version", w.Version, "before", held.Version)
-	t.confidential, t.wished = w.confidential, nil
-	t.follows()
+	t.confidential, t.wished, t.unsure = w.confidential, nil, false
+	if !t.exchanges(t.Book.Manifest) {
+		t.follows()
+	}
 	return t.attempt(ctx, node, thorough)
 }
 
 // attempt makes the pass by which a desired state is tried; the ledger names it.
 func (t *Tender) attempt(ctx context.Context, node *unstructured.Unstructured, thorough bool) keep.Report {
 	t.attempting = false
+	if t.exchanges(t.Book.Manifest) {
+		return t.exchange(ctx, node)
+	}
 	t.remember(ctx, node)
 	t.began = t.Host.System.Now() // the clock by which the keeper notes starts
 	report := t.keeper.Pass(ctx, t.request(node, thorough, t.Book.Before != nil))
@@ -99,26 +108,24 @@ func started(report keep.Report) bool {
 func (t *Tender) back(ctx context.Context, node *unstructured.Unstructured, why *contract.Problem, changed bool) keep.Report {
 	failed := t.Book.Version
 	logr.FromContextOrDiscard(ctx).Info("going back to what held", "failed", failed, "reason", why.Reason, "detail", why.Detail, "version", t.Book.Before.Version)
-	t.Book.Version, t.Book.Manifest = t.Book.Before.Version, t.Book.Before.Manifest
+	t.Book.Version, t.Book.Manifest, t.Book.Partial = t.Book.Before.Version, t.Book.Before.Manifest, t.Book.Before.Partial
 	t.Book.Before, t.Book.Proven = nil, true
-	if err := t.Book.Save(); err != nil {
-		// In the file the other one is still on trial: at worst it is tried, and left, once more.
-		logr.FromContextOrDiscard(ctx).Error(err, "the way back can't be noted")
-	}
 	_, t.confidential = t.sealed(ctx, t.Book.Manifest)
-	t.proofDue = time.Time{}
+	t.proofDue, t.unsure, t.attempting = time.Time{}, false, false
 	t.follows()
-	t.refuse(failed, why, changed)
+	// If it can't be noted, the other one is still on trial in the file: at worst it is tried, and left, once more.
+	t.refuse(ctx, failed, why, changed || t.exchanges(t.Book.Manifest))
 	// Something newer may be wanted by now: then there is no need to go back first.
-	latest, _ := t.node.get()
+	latest, _ := t.node.Get()
 	if w, _ := t.choose(ctx, latest); w != nil && w.Version != failed {
 		return t.try(ctx, latest, w, false)
 	}
 	return t.hold(ctx, node, false)
 }
 
-// refuse remembers that a desired state could not be had. One that changed something on the host is tried again after longer.
-func (t *Tender) refuse(version string, why *contract.Problem, changed bool) {
+// refuse remembers that a desired state could not be had, in the ledger too: who tries it again may be another process. One that changed something on the host
+// is tried again after longer.
+func (t *Tender) refuse(ctx context.Context, version string, why *contract.Problem, changed bool) {
 	first, limit := t.Pace.Failing, t.Pace.FailingLimit
 	if changed {
 		first, limit = t.Pace.Refused, t.Pace.RefusedLimit
@@ -131,6 +138,19 @@ func (t *Tender) refuse(version string, why *contract.Problem, changed bool) {
 	t.refused = &refusal{
 		version: version, pause: pause, until: t.Clock.Now().Add(jitter(pause)),
 		problem: contract.NewProblem(why.Reason, "version %s: %s; the host is held at %s", version, why.Detail, t.Book.Version),
+	}
+	r := t.refused
+	t.Book.Refused = &ledger.Refusal{Version: r.version, Problem: r.problem, Pause: r.pause, Until: r.until}
+	if err := t.Book.Save(); err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "it can't be noted that a desired state was left")
+	}
+}
+
+// pardon forgets what was refused.
+func (t *Tender) pardon(ctx context.Context) {
+	t.refused, t.Book.Refused = nil, nil
+	if err := t.Book.Save(); err != nil {
+		logr.FromContextOrDiscard(ctx).Info("what was refused can't be crossed off", "detail", err.Error())
 	}
 }
 
@@ -154,7 +174,7 @@ func (t *Tender) settle(ctx context.Context, report keep.Report) time.Duration {
 	if left := t.proofDue.Sub(t.Clock.Now()); !t.proofDue.IsZero() && left > 0 {
 		return left
 	}
-	t.Book.Proven, t.proofDue, t.refused = true, time.Time{}, nil
+	t.Book.Proven, t.Book.Refused, t.proofDue, t.refused = true, nil, time.Time{}, nil
 	if err := t.Book.Save(); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "it can't be noted that the desired state holds")
 	}
@@ -167,6 +187,7 @@ func (t *Tender) hold(ctx context.Context, node *unstructured.Unstructured, thor
 	t.remember(ctx, node)
 	report := t.keeper.Pass(ctx, t.request(node, thorough, false))
 	t.standing = report.Failed
+	t.exchanged = t.exchanged || t.exchangedBy(report)
 	return report
 }
 

@@ -195,7 +195,7 @@ func TestWhileADesiredStateCanNotBePreparedNothingChanges(t *testing.T) {
 				if err := r.Host().Services.Stop(t.Context(), "kube-proxy"); err != nil {
 					t.Fatal(err)
 				}
-				pass(time.Minute)
+				pass(2 * time.Minute)
 				if state := r.state(t, "kube-proxy"); state != winos.ServiceRunning {
 					t.Errorf("kube-proxy is %s", state)
 				}

@@ -21,6 +21,7 @@ func newHost() Host {
 		Routes:      noRoutes{},
 		Secrets:     noSecrets{},
 		Logs:        noLogs{},
+		Programs:    noPrograms{},
 	}
 }
 
@@ -117,3 +118,9 @@ type noLogs struct{}
 var _ Logs = noLogs{}
 
 func (noLogs) Empty(string) error { return ErrUnsupported }
+
+type noPrograms struct{}
+
+var _ Programs = noPrograms{}
+
+func (noPrograms) Run(context.Context, string, ...string) (int, error) { return 0, ErrUnsupported }

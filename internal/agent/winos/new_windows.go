@@ -13,5 +13,6 @@ func newHost() Host {
 		Routes:      routing{},
 		Secrets:     secrets{},
 		Logs:        logs{},
+		Programs:    launcher{},
 	}
 }

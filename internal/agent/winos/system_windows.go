@@ -32,6 +32,9 @@ const (
 	// Windows makes these keys while it wants a reboot, and removes them at boot.
 	servicingKey = `SOFTWARE\Microsoft\Windows\CurrentVersion\Component Based Servicing\RebootPending`
 	updateKey    = `SOFTWARE\Microsoft\Windows\CurrentVersion\WindowsUpdate\Auto Update\RebootRequired`
+	// The session manager works through this list before anything else runs.
+	sessionKey   = `SYSTEM\CurrentControlSet\Control\Session Manager`
+	renamesValue = "PendingFileRenameOperations"
 )
 
 func (system) Now() time.Time { return time.Now() }
@@ -169,16 +172,23 @@ func readDisk(facts *Facts) error {
 	return nil
 }
 
-// readReboot looks for the three signs of a reboot that Windows itself waits for: servicing, updates, and a new computer name. A fourth that
-// one often reads of, PendingFileRenameOperations, is left out: any installer or browser update sets it, on some machines after every boot.
+// readReboot looks for the signs of a reboot that Windows itself waits for: servicing, updates, and a new computer name. A fourth that one often reads of,
+// PendingFileRenameOperations, is told apart: any installer or browser update sets it.
 func readReboot(facts *Facts) error {
-	for _, path := range []string{servicingKey, updateKey} {
-		there, err := keyExists(path)
+	for _, sign := range []struct{ name, path string }{{SignServicing, servicingKey}, {SignUpdate, updateKey}} {
+		there, err := keyExists(sign.path)
 		if err != nil {
 			return err
 		}
-		facts.RebootPending = facts.RebootPending || there
+		if there {
+			facts.RebootPending, facts.RebootSigns = true, append(facts.RebootSigns, sign.name)
+		}
 	}
+	renames, err := texts(sessionKey, renamesValue)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	facts.ReplacedAtBoot = replacedAtBoot(renames)
 	active, err := text(activeNameKey, computerNameValue)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
@@ -241,6 +251,17 @@ func text(path, name string) (string, error) {
 	defer closeKey(key)
 	value, _, err := key.GetStringValue(name)
 	return value, absent(err, path+`\`+name)
+}
+
+// texts reads a list of strings of the registry, of which some may be empty.
+func texts(path, name string) ([]string, error) {
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.QUERY_VALUE|registry.WOW64_64KEY)
+	if err != nil {
+		return nil, absent(err, path)
+	}
+	defer closeKey(key)
+	values, _, err := key.GetStringsValue(name)
+	return values, absent(err, path+`\`+name)
 }
 
 // number reads a number of the registry.

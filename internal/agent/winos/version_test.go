@@ -2,6 +2,7 @@ package winos
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 )
 
@@ -28,7 +29,7 @@ func TestTheVersionOfWindowsIsDescribed(t *testing.T) {
 			if err := test.registry.describe(&got, test.kernel); !errors.Is(err, test.err) {
 				t.Fatalf("got %v, want %v", err, test.err)
 			}
-			if test.err == nil && got != test.want {
+			if test.err == nil && !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
 		})

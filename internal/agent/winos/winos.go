@@ -2,7 +2,7 @@
 // them on Windows.
 //
 // The daemon's verbs and reconcile loop use it; the simulated machine implements the same interfaces and passes the same suite
-// (winostest). It holds no decision, and nothing in it starts a process.
+// (winostest). It holds no decision, and nothing in it starts a process but Programs, which is for trying out the daemon's own successor.
 package winos
 
 import (
@@ -43,6 +43,7 @@ type Host struct {
 	Routes      Routes
 	Secrets     Secrets
 	Logs        Logs
+	Programs    Programs
 }
 
 // ServiceConfig is what the service manager knows of a service.
@@ -179,7 +180,18 @@ type Facts struct {
 	DiskFree, DiskTotal int64
 	// RebootPending says that Windows itself asks for a reboot.
 	RebootPending bool
+	// RebootSigns are the reasons of Windows' own parts for that, sorted; a new host name is none.
+	RebootSigns []string
+	// ReplacedAtBoot are files that the next boot puts in their places, because they are in use. What it only deletes is not meant: installers and updates leave
+	// such behind all the time, on some machines at every boot, and nothing waits for it.
+	ReplacedAtBoot []string
 }
+
+// Signs of a reboot that Windows waits for, as in Facts.RebootSigns.
+const (
+	SignServicing = "ComponentBasedServicing"
+	SignUpdate    = "WindowsUpdate"
+)
 
 // System is the machine as a whole.
 type System interface {
@@ -248,6 +260,13 @@ type Logs interface {
 	// Empty cuts a file to nothing in place, also while a program has it open to write; one that appends goes on at the new end. ErrInUse when that
 	// program lets nobody else write, fs.ErrNotExist when there is no such file.
 	Empty(path string) error
+}
+
+// Programs are exes on the machine.
+type Programs interface {
+	// Run starts an exe with arguments that need no quotes, without a window or standard streams, and gives its exit code when it has ended. When ctx
+	// ends first, the process is killed. ErrStartFailed says that Windows does not start it.
+	Run(ctx context.Context, exe string, args ...string) (exitCode int, err error)
 }
 
 // WriteFile makes path hold content: written to a temporary name beside it, flushed, and renamed.

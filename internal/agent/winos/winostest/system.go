@@ -2,6 +2,7 @@ package winostest
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ func systemFacts(m machine) {
 	}
 	again := m.facts(t)
 	again.DiskFree = facts.DiskFree
-	if again != facts {
+	if !reflect.DeepEqual(again, facts) {
 		t.Errorf("the facts were %+v and are %+v", facts, again)
 	}
 }

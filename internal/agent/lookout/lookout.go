@@ -1,4 +1,8 @@
-package tend
+// Package lookout answers how one named object of the API server is now, and tells who wants to know when it has changed.
+//
+// The service watches its own Node with it, and a manifest that is still to come. An informer would do the same for any number of objects; this one holds one,
+// sends nothing while idle, and ends at once when it is told to. It writes nothing.
+package lookout
 
 import (
 	"context"
@@ -13,18 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
-)
-
-// Kinds of the objects that are watched or read.
-var (
-	nodes      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}      //nolint:gochecknoglobals // a constant that Go can't express
-	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"} //nolint:gochecknoglobals // a constant that Go can't express
-	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}    //nolint:gochecknoglobals // a constant that Go can't express
 )
 
 // Pauses between attempts to watch, and the lifetime of one watch. An attempt that fails costs the API server one request, so a fleet that lost its API
@@ -35,21 +31,32 @@ const (
 	watchLife  = 5 * time.Minute // to twice as much, as for every client of Kubernetes
 )
 
-// watched is one named object that is watched. An informer would do the same for any number of objects; this one holds one, sends nothing while idle, and
-// ends at once when it is told to.
-type watched struct {
+// Object is one named object that is watched. It is safe for concurrent use; a nil one is never known.
+type Object struct {
 	client dynamic.ResourceInterface
 	name   string
-	wake   chan<- struct{}
 	clock  clock.Clock
 
 	mu     sync.Mutex
+	wake   []chan<- struct{}
 	object *unstructured.Unstructured
 	known  bool
 }
 
-// get is the object as it was last seen, not to be changed; nil when there is none, or known is false: none was seen yet.
-func (w *watched) get() (object *unstructured.Unstructured, known bool) {
+// New makes an Object of the kind that client is for. It is watched while Run runs.
+func New(client dynamic.ResourceInterface, name string, clock clock.Clock) *Object {
+	return &Object{client: client, name: name, clock: clock}
+}
+
+// Wake has a channel, which needs room for one signal, be signalled whenever something was seen.
+func (w *Object) Wake(channel chan<- struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wake = append(w.wake, channel)
+}
+
+// Get is the object as it was last seen, not to be changed; nil when there is none, or known is false: none was seen yet.
+func (w *Object) Get() (object *unstructured.Unstructured, known bool) {
 	if w == nil {
 		return nil, false
 	}
@@ -58,8 +65,8 @@ func (w *watched) get() (object *unstructured.Unstructured, known bool) {
 	return w.object, w.known
 }
 
-// replace takes the state that a write of ours led to, unless the watch has brought a newer one than before meanwhile.
-func (w *watched) replace(before, after *unstructured.Unstructured) {
+// Replace takes the state that a write of ours led to, unless the watch has brought a newer one than before meanwhile.
+func (w *Object) Replace(before, after *unstructured.Unstructured) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.object == before {
@@ -67,7 +74,7 @@ func (w *watched) replace(before, after *unstructured.Unstructured) {
 	}
 }
 
-func (w *watched) saw(object *unstructured.Unstructured) {
+func (w *Object) saw(object *unstructured.Unstructured) {
 	if object != nil {
 		// The largest parts of a Node, for which no manifest asks.
 		object.SetManagedFields(nil)
@@ -79,10 +86,13 @@ func (w *watched) saw(object *unstructured.Unstructured) {
 		return // it was under way while a write of ours came back
 	}
 	w.object, w.known = object, true
+	wake := w.wake
 	w.mu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default: // a signal is waiting already
+	for _, channel := range wake {
+		select {
+		case channel <- struct{}{}:
+		default: // a signal is waiting already
+		}
 	}
 }
 
@@ -96,8 +106,8 @@ func older(one, other *unstructured.Unstructured) bool {
 	return errA == nil && errB == nil && a < b
 }
 
-// run watches until ctx ends.
-func (w *watched) run(ctx context.Context) {
+// Run watches until ctx ends.
+func (w *Object) Run(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	retry := firstRetry
 	for ctx.Err() == nil {
@@ -125,9 +135,9 @@ func only(name string) string {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 }
 
-// one reads one object, nil if there is none, and gives the version of the world in which that was so. Daemons may list what has a name, and get
+// One reads one object, nil if there is none, and gives the version of the world in which that was so. Daemons may list what has a name, and get
 // nothing.
-func one(ctx context.Context, client dynamic.ResourceInterface, name string) (found *unstructured.Unstructured, version string, err error) {
+func One(ctx context.Context, client dynamic.ResourceInterface, name string) (found *unstructured.Unstructured, version string, err error) {
 	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: only(name)})
 	if err != nil {
 		return nil, "", fmt.Errorf("reading %s: %w", name, err)
@@ -141,8 +151,8 @@ func one(ctx context.Context, client dynamic.ResourceInterface, name string) (fo
 }
 
 // listAndWatch reads the object and follows it until something goes wrong.
-func (w *watched) listAndWatch(ctx context.Context) error {
-	found, version, err := one(ctx, w.client, w.name)
+func (w *Object) listAndWatch(ctx context.Context) error {
+	found, version, err := One(ctx, w.client, w.name)
 	if err != nil {
 		return err
 	}
@@ -156,7 +166,7 @@ func (w *watched) listAndWatch(ctx context.Context) error {
 }
 
 // watchFrom follows the object from a version of the world, and gives the version that it came to when the watch ended by itself.
-func (w *watched) watchFrom(ctx context.Context, version string) (string, error) {
+func (w *Object) watchFrom(ctx context.Context, version string) (string, error) {
 	life := watchLife + rand.N(watchLife)
 	events, err := w.client.Watch(ctx, metav1.ListOptions{
 		FieldSelector: only(w.name), ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To(int64(life.Seconds())),
@@ -187,7 +197,7 @@ func (w *watched) watchFrom(ctx context.Context, version string) (string, error)
 }
 
 // take takes one event in, and gives its version of the world.
-func (w *watched) take(event watch.Event) (version string, err error) {
+func (w *Object) take(event watch.Event) (version string, err error) {
 	if event.Type == watch.Error {
 		return "", fmt.Errorf("watching %s: %w", w.name, apierrors.FromObject(event.Object))
 	}
@@ -203,4 +213,9 @@ func (w *watched) take(event watch.Event) (version string, err error) {
 		w.saw(object)
 	}
 	return object.GetResourceVersion(), nil
+}
+
+// jitter spreads a pause by a fifth to either side.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
