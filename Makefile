@@ -12,8 +12,10 @@ LDFLAGS := -s -w -X github.com/windows-nodes/wmco/internal/version.version=$(VER
 HOSTS    ?= 3
 MACHINES ?= 0
 FAIL    ?=
-# NODES is how many nodes bench-config has.
-NODES   ?= 200
+# NODES is how many nodes bench-config has, UPGRADES how many bench-upgrade has; NEXT is the version to which demo-upgrade goes.
+NODES    ?= 200
+UPGRADES ?= 100
+NEXT     ?= 0.2.0
 ONCE    ?=
 PAYLOAD ?=
 # WINE=1 makes the demo's hosts of Wine. WMCO_WINE=require lets make test fail where Wine is missing.
@@ -28,9 +30,18 @@ SUPPLIED ?=
 demo: build ## Join simulated Windows hosts to a local cluster and watch (ONCE=1, HOSTS=n, MACHINES=n, FAIL=auth,disk,…, WINE=1)
 	$(BIN)/winlab demo --operator $(BIN)/wmco --hosts $(HOSTS) --machines $(MACHINES) --fail "$(FAIL)" $(if $(ONCE),--once --json $(OUT)/demo.json) $(if $(filter real,$(PAYLOAD)),--payload $(OUT)/payload) $(if $(WINE),--wine)
 
+.PHONY: demo-upgrade
+demo-upgrade: build ## Upgrade simulated nodes with pods on them to the next build, and watch (ONCE=1, HOSTS=n)
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(subst =$(VERSION),=$(NEXT),$(LDFLAGS))' -o $(OUT)/next/wmco ./cmd/wmco
+	$(BIN)/winlab demo-upgrade --operator $(BIN)/wmco --next $(OUT)/next/wmco --hosts $(if $(filter file default undefined,$(origin HOSTS)),10,$(HOSTS)) $(if $(ONCE),--once --json $(OUT)/upgrade.json)
+
 .PHONY: bench
 bench: build ## Measure joins: out/bench-join.json
 	$(BIN)/winlab bench join --operator $(BIN)/wmco --hosts 50 --json $(OUT)/bench-join.json
+
+.PHONY: bench-upgrade
+bench-upgrade: build ## Measure an upgrade of many nodes, with a budget and with twice as much: out/bench-upgrade.json (UPGRADES=n)
+	$(BIN)/winlab bench upgrade --operator $(BIN)/wmco --hosts $(UPGRADES) --json $(OUT)/bench-upgrade.json
 
 .PHONY: bench-config
 bench-config: build ## Measure how settings reach nodes: out/bench-config.json (NODES=n)

@@ -22,7 +22,7 @@ import (
 
 func newBench() *cobra.Command {
 	command := &cobra.Command{Use: "bench", Short: "Measure, in counts and ratios"}
-	command.AddCommand(newBenchJoin(), newBenchConfig())
+	command.AddCommand(newBenchJoin(), newBenchConfig(), newBenchUpgrade())
 	return command
 }
 

@@ -37,10 +37,11 @@ The control plane (etcd, kube-apiserver, kube-controller-manager, kubectl) is bu
 minutes; afterwards a lab starts within seconds. Several labs can run at once, and nothing is left behind when one ends.`,
 		Example: `  winlab demo --operator out/bin/wmco              watch three hosts become nodes
   winlab demo --operator out/bin/wmco --fail auth  see what a host says whose key is refused
+  winlab demo-upgrade --operator out/bin/wmco      watch ten nodes go to the next version
   winlab hosts --count 2 --key id_ed25519.pub      only hosts, for use with any cluster
   winlab bench join --operator out/bin/wmco        measure`,
 		Version: version.Version(), SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(newDemo(), newHosts(), newBench(), newPrepare(), newWine())
+	root.AddCommand(newDemo(), newDemoUpgrade(), newHosts(), newBench(), newPrepare(), newWine())
 	return root
 }

@@ -39,14 +39,13 @@ func (s *screen) show(rows []row) {
 		case r.got():
 			text += "  " + durations(r.instance)
 		}
-		if text != "-" && s.said[r.name] != text {
-			s.said[r.name] = text
-			fmt.Fprintf(s.out, "%6.1fs  %-13s  %s\n", time.Since(s.began).Seconds(), r.name, text)
+		if text != "-" {
+			s.say(r.name, text)
 		}
 	}
 }
 
-// draw puts the table where the last one was.
+// draw shows the table.
 func (s *screen) draw(rows []row) {
 	wide := len("NODE")
 	for _, r := range rows {
@@ -70,6 +69,11 @@ func (s *screen) draw(rows []row) {
 			lines = append(lines, fmt.Sprintf("%-14s fix: %s", "", status.Fix))
 		}
 	}
+	s.paint(lines)
+}
+
+// paint puts lines where the last ones were.
+func (s *screen) paint(lines []string) {
 	var page strings.Builder
 	if s.lines > 0 {
 		fmt.Fprintf(&page, "\x1b[%dA", s.lines)

@@ -49,8 +49,8 @@ type Operator struct {
 }
 
 func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
-	payloadDir, err := s.payloadDir()
-	if err != nil {
+	var err error
+	if s.payload, err = s.payloadDir(); err != nil {
 		return nil, err
 	}
 	_, kubeconfig, err := s.Cluster.ServiceAccountConfig(ctx, contract.OperatorNamespace, contract.OperatorServiceAccount, operatorToken)
@@ -58,7 +58,7 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 		return nil, fmt.Errorf("getting the operator's credential: %w", err)
 	}
 	o := &Operator{
-		Log: filepath.Join(s.Dir, "operator.log"), payload: payloadDir,
+		Log: filepath.Join(s.Dir, "operator.log"), payload: s.payload,
 		env: []string{"PATH=" + os.Getenv("PATH"), "WATCH_NAMESPACE=" + contract.OperatorNamespace, "POD_NAME=windows-machine-config-operator-lab"},
 	}
 	if s.options.OLM != "" {

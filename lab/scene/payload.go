@@ -1,11 +1,17 @@
 package scene
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
@@ -77,3 +83,62 @@ func add(builder *payload.Builder, name string, sources ...*payload.Dir) (err er
 	}
 	return fmt.Errorf("part %s is nowhere", name)
 }
+
+// Change is how one payload differs from another.
+type Change struct {
+	// Versions of parts by their names. Each gets another stand-in, of that version.
+	Versions map[string]string
+	// Stuck parts run and do nothing; failing ones end at once. They are among Versions.
+	Stuck, Failing []string
+}
+
+// ChangePayload fills dir with the payload at from, changed.
+func ChangePayload(dir, from string, change Change) error {
+	given, err := payload.OpenDir(from)
+	if err != nil {
+		return fmt.Errorf("reading the payload that is to be changed: %w", err)
+	}
+	builder, err := payload.NewBuilder(dir)
+	if err != nil {
+		return err
+	}
+	for _, part := range payload.Parts() {
+		if version, changed := change.Versions[part.Name]; changed {
+			if _, err = builder.Add(part.Name, version, "stand-in", change.standin(part.Name, version)); err != nil {
+				return err
+			}
+			continue
+		}
+		if _, has := given.Manifest().Named(part.Name); !has {
+			builder.Lacks(part.Name, "left out")
+			continue
+		}
+		if err = add(builder, part.Name, given); err != nil {
+			return err
+		}
+	}
+	version := given.Manifest().Version
+	if kubelet, changed := change.Versions[contract.ServiceKubelet+".exe"]; changed {
+		version = kubelet
+	}
+	_, err = builder.Finish(version)
+	return err
+}
+
+// standin is the content of a changed part: what programs.go looks for, and noise, so that byte counts of transfers mean something.
+func (c Change) standin(name, version string) io.Reader {
+	mark := "stand-in, not a program"
+	switch {
+	case slices.Contains(c.Stuck, name):
+		mark = markStuck
+	case slices.Contains(c.Failing, name):
+		mark = markFailing
+	}
+	head := fmt.Sprintf("MZ\n%s\n%s\n%s\n", name, version, mark)
+	noise := make([]byte, changedNoise)
+	_, _ = rand.NewChaCha8(sha256.Sum256([]byte(head))).Read(noise) // never fails
+	return io.MultiReader(strings.NewReader(head), bytes.NewReader(noise))
+}
+
+// changedNoise is how many bytes of a changed stand-in do not compress.
+const changedNoise = 3 << 10

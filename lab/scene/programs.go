@@ -3,8 +3,11 @@ package scene
 import (
 	"context"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/windows-nodes/wmco/internal/agent/cli"
+	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/sim"
 	"github.com/windows-nodes/wmco/internal/sim/program"
@@ -13,13 +16,65 @@ import (
 // Programs are what runs on a simulated host: stand-ins for what others make, and the daemon's real code.
 func Programs(version string) map[string]sim.Program {
 	programs := program.Standins(program.Options{})
+	for name, run := range programs {
+		programs[name] = marked(run)
+	}
 	programs[contract.ServiceDaemon+".exe"] = daemon(version)
 	return programs
 }
 
-// daemon is the daemon's command tree as a program of a simulated machine.
-func daemon(version string) sim.Program {
+// What an exe of ours says of itself, on its fourth line.
+const (
+	markStuck   = "stand-in that runs and does nothing"
+	markFailing = "stand-in that ends at once"
+)
+
+// headSize is how much of an exe is looked at.
+const headSize = 256
+
+// marked lets a stand-in behave as its exe says: a build whose kubelet hangs is another file, as it would be in earnest.
+func marked(run sim.Program) sim.Program {
 	return func(ctx context.Context, p *sim.Process) int {
+		switch head := headOf(p.Host.Files, p.Args[0]); {
+		case strings.Contains(head, markFailing):
+			return 1
+		case strings.Contains(head, markStuck):
+			if p.Running != nil {
+				p.Running()
+			}
+			<-ctx.Done()
+			return 0
+		}
+		return run(ctx, p)
+	}
+}
+
+// versionOf is what an exe says that it is, on its third line.
+func versionOf(head, otherwise string) string {
+	if lines := strings.SplitN(head, "\n", 4); len(lines) == 4 && lines[0] == "MZ" {
+		return lines[2]
+	}
+	return otherwise
+}
+
+// headOf is the beginning of an exe, or nothing.
+func headOf(files winos.Files, path string) string {
+	f, err := files.Open(path)
+	if err != nil {
+		return ""
+	}
+	head := make([]byte, headSize)
+	n, _ := io.ReadFull(f, head) // most are longer
+	if err = f.Close(); err != nil {
+		return ""
+	}
+	return string(head[:n])
+}
+
+// daemon is the daemon's command tree as a program of a simulated machine. Each version of it is the same code here, which calls itself what its exe says.
+func daemon(otherwise string) sim.Program {
+	return func(ctx context.Context, p *sim.Process) int {
+		version := versionOf(headOf(p.Host.Files, p.Args[0]), otherwise)
 		command := cli.New(cli.Options{
 			Host: p.Host, Version: version, HomeDir: p.Machine.Home(), Self: p.Args[0],
 			Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr, Running: p.Running,

@@ -61,6 +61,8 @@ type Options struct {
 	Metrics bool
 	// OLM lets the operator meet the part of OLM that it tells whether an upgrade is safe: the OperatorCondition of this name. Empty for no OLM.
 	OLM string
+	// Scheduler lets pods that wait be bound to Windows nodes.
+	Scheduler bool
 	// Arguments are further ones for the operator.
 	Arguments []string
 }
@@ -80,7 +82,9 @@ type Scene struct {
 
 	options Options
 	// depot is the address where the operator hands out the payload. It is chosen before there are hosts, because they must reach it.
-	depot   string
+	depot string
+	// payload is the directory that the operator began with.
+	payload string
 	cancel  context.CancelFunc
 	running []chan error
 	remove  func() error
@@ -171,6 +175,9 @@ func (s *Scene) startHosts(ctx context.Context) (err error) {
 	}
 	s.run(func() error { return openshift.AssignSubnets(running, s.Cluster.Admin()) })
 	s.run(func() error { return openshift.FollowProxy(running, s.Cluster.Admin()) })
+	if s.options.Scheduler {
+		s.run(func() error { return schedule(running, s.Cluster.Admin()) })
+	}
 	if s.options.onCloud() {
 		if err = s.newCloud(); err != nil {
 			return err

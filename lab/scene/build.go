@@ -1,0 +1,46 @@
+package scene
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/windows-nodes/wmco/lab/cluster"
+)
+
+// BuildOperator compiles the operator as another version of itself into dir, and gives its path. Only the linker has work to do when it was compiled before.
+func BuildOperator(ctx context.Context, dir, version string) (string, error) {
+	root, err := cluster.ModuleRoot()
+	if err != nil {
+		return "", fmt.Errorf("finding the operator's source: %w", err)
+	}
+	path := filepath.Join(dir, "wmco-"+version)
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", //nolint:gosec // the version is the caller's own
+		"-ldflags", "-s -w -X github.com/windows-nodes/wmco/internal/version.version="+version, "-o", path, "./cmd/wmco")
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building version %s of the operator: %w: %s", version, err, output)
+	}
+	return path, nil
+}
+
+// Upgrade ends the operator and starts another build of it, as its Deployment does. An empty path keeps that part as it is.
+func (s *Scene) Upgrade(ctx context.Context, operator, payload string) error {
+	if err := s.Operator.Stop(); err != nil {
+		return err
+	}
+	if operator != "" {
+		if err := s.Operator.SetBinary(operator); err != nil {
+			return err
+		}
+	}
+	if payload != "" {
+		s.Operator.SetPayload(payload)
+	}
+	return s.Operator.Start(ctx)
+}
+
+// PayloadDir is the payload that the scene began with.
+func (s *Scene) PayloadDir() string { return s.payload }
