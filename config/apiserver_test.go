@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -99,7 +100,7 @@ type attempt func(ctx context.Context, c kubernetes.Interface) error
 func allowedToDaemons(t *testing.T) map[string]attempt {
 	t.Helper()
 	request := daemonRequest(t, "wicd-win-a-1")
-	return map[string]attempt{
+	all := map[string]attempt{
 		"says the version that holds":        annotate("win-a", contract.VersionAnnotation),
 		"says why it does not hold":          annotate("win-a", contract.AppliedReasonAnnotation),
 		"asks for a reboot":                  annotate("win-a", contract.RebootAnnotation),
@@ -110,6 +111,8 @@ func allowedToDaemons(t *testing.T) map[string]attempt {
 		"reads the Secret beside it":         listSecret("windows-services-1"),
 		"asks for its certificate and waits": func(ctx context.Context, c kubernetes.Interface) error { return ask(ctx, c, request) },
 	}
+	maps.Copy(all, eventsOfDaemons())
+	return all
 }
 
 func refusedToDaemons(t *testing.T) map[string]attempt {
@@ -168,7 +171,6 @@ func refusedToDaemons(t *testing.T) map[string]attempt {
 		},
 		"mints a token of the bootstrapper": token(contract.MachineConfigNamespace, contract.BootstrapServiceAccount),
 		"mints a token of the operator":     token(contract.OperatorNamespace, contract.OperatorServiceAccount),
-		"tells an event":                    tellEvent,
 		"reads all certificate requests": func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
 			return err
@@ -176,6 +178,8 @@ func refusedToDaemons(t *testing.T) map[string]attempt {
 		"approves its own request": approve,
 		"widens its own rights":    widen,
 	}
+	maps.Copy(all, eventsOfNoDaemon())
+	maps.Copy(all, rightsThatEventsNeedNot())
 	for name, change := range map[string]func(*certificatesv1.CertificateSigningRequestSpec){
 		"asks for a serving certificate": func(s *certificatesv1.CertificateSigningRequestSpec) {
 			s.SignerName = certificatesv1.KubeletServingSignerName
@@ -205,7 +209,7 @@ func refusedToDaemons(t *testing.T) map[string]attempt {
 
 // onlyPolicyRefuses are attempts for which grantTooMuch gives the rights.
 func onlyPolicyRefuses() map[string]attempt {
-	return map[string]attempt{
+	all := map[string]attempt{
 		"writing its Node's status":     patchStatus("win-a"),
 		"writing another Node's status": patchStatus("win-b"),
 		"replacing another Node":        replace("win-b"),
@@ -219,6 +223,8 @@ func onlyPolicyRefuses() map[string]attempt {
 			return c.CoreV1().Nodes().Delete(ctx, "win-b", metav1.DeleteOptions{})
 		},
 	}
+	maps.Copy(all, eventsOfNoDaemon())
+	return all
 }
 
 func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
@@ -365,7 +371,8 @@ func waitForPolicies(t *testing.T, daemon kubernetes.Interface) {
 	until(t, func(ctx context.Context) bool {
 		_, node := daemon.CoreV1().Nodes().Patch(ctx, "win-a", types.MergePatchType, label, metav1.PatchOptions{DryRun: dry})
 		_, request := daemon.CertificatesV1().CertificateSigningRequests().Create(ctx, foreign, metav1.CreateOptions{DryRun: dry})
-		return refusedByPolicy(node) && refusedByPolicy(request)
+		_, event := daemon.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, eventOf("win-b"), metav1.CreateOptions{DryRun: dry})
+		return refusedByPolicy(node) && refusedByPolicy(request) && refusedByPolicy(event)
 	})
 }
 

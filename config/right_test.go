@@ -103,7 +103,7 @@ func checkRule(t *testing.T, where place, rule rbacv1.PolicyRule) {
 func TestA34_TheDaemonsRightsAreFew(t *testing.T) {
 	t.Parallel()
 	rules, subjects := granted(t)
-	allowed := map[string][]string{"nodes": {"list", "watch", "patch"}, "certificatesigningrequests": {"create", "get"}}
+	allowed := map[string][]string{"nodes": {"list", "watch", "patch"}, "certificatesigningrequests": {"create", "get"}, "events": {"create"}}
 	for where, who := range subjects {
 		if !slices.ContainsFunc(who, func(s rbacv1.Subject) bool { return s.Kind == rbacv1.GroupKind && s.Name == contract.DaemonGroup }) {
 			continue

@@ -20,9 +20,9 @@ type webTLS struct {
 	Key         string `json:"key_file"`
 }
 
-// collectors are what dashboards and recording rules are made from.
+// collectors are what dashboards and recording rules are made from, and textfile for what the daemon itself counts.
 func collectors() []string {
-	return []string{"cpu", "logical_disk", "net", "os", "service", "system", "container", "memory", "cpu_info"}
+	return []string{"cpu", "logical_disk", "net", "os", "service", "system", "container", "memory", "cpu_info", "textfile"}
 }
 
 // exporter serves the node's metrics over TLS. Where nothing brings it a key, it serves them to the node itself only: never in the clear over the
@@ -34,6 +34,7 @@ func exporter(in Input, bin binaries) (part, error) {
 	words := []string{
 		contract.PathWindowsExporter,
 		"--collectors.enabled=" + strings.Join(collectors(), ","),
+		"--collector.textfile.directories=" + contract.DirMetrics,
 	}
 	var p part
 	if len(in.keyPair) > 0 {

@@ -17,9 +17,11 @@ const (
 	DirSealed = `C:\k\wicd-sealed`
 	// DirAuthorities holds certificate authorities for single registries, for containerd.
 	DirAuthorities = `C:\k\containerd\authorities`
-	DirLog         = `C:\var\log`
-	DirTemp        = `C:\Temp`
-	DirKubeletPKI  = `C:\var\lib\kubelet\pki`
+	// DirMetrics holds what windows_exporter serves beside its own metrics.
+	DirMetrics    = `C:\k\metrics`
+	DirLog        = `C:\var\log`
+	DirTemp       = `C:\Temp`
+	DirKubeletPKI = `C:\var\lib\kubelet\pki`
 )
 
 // Files on a node.
@@ -50,6 +52,8 @@ const (
 	PathExporterKey         = `C:\k\tls\certs\tls.key`
 	// PathState is the daemon's own record: what it applied, what it created, what it found before. It is what makes cleanup exact.
 	PathState = `C:\k\wicd-state.json`
+	// PathMetrics are the daemon's counters in Prometheus' text format.
+	PathMetrics = `C:\k\metrics\wicd.prom`
 )
 
 // The exchange directory lies in the SSH user's home, which only that user, Administrators and SYSTEM may open. Names in it are

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/agent/fetch"
+	"github.com/windows-nodes/wmco/internal/agent/herald"
 	"github.com/windows-nodes/wmco/internal/agent/identity"
 	"github.com/windows-nodes/wmco/internal/agent/keep"
 	"github.com/windows-nodes/wmco/internal/agent/layout"
@@ -109,13 +110,15 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	rotating.Go(func() { rotator.Run(ctx) })
 	defer rotating.Wait()
 	defer stop()
-	pulls := registry.New(registry.Options{Network: o.Host.Network, Vault: vault.New(o.Host), PlainLoopback: o.PlainRegistries})
+	told := herald.New(herald.Options{NodeName: book.NodeName, Files: o.Host.Files, Clock: hostClock{system: o.Host.System}})
+	rotating.Go(func() { told.Write(ctx) })
+	pulls := registry.New(registry.Options{Network: o.Host.Network, Vault: vault.New(o.Host), Herald: told, PlainLoopback: o.PlainRegistries})
 	defer pulls.Close()
 	program, err := ownProgram(ctx, o)
 	if err != nil {
 		return err
 	}
-	t := tending{service: s, options: o, book: book, registry: pulls, program: program, follow: func(m contract.Manifest) {
+	t := tending{service: s, options: o, book: book, registry: pulls, herald: told, program: program, follow: func(m contract.Manifest) {
 		log.follow(m.Daemon)
 		rotator.Follow(m, log.path)
 	}}
@@ -153,6 +156,7 @@ type tending struct {
 	options  Options
 	book     *ledger.Book
 	registry keep.Registry
+	herald   *herald.Herald
 	follow   func(contract.Manifest)
 	// program is the digest of the own exe, or empty when that is not the one of the service.
 	program string
@@ -167,6 +171,7 @@ func (t *tending) with(ctx context.Context, l *link.Link) error {
 	}
 	var renewing sync.WaitGroup
 	renewing.Go(func() { renewer.Run(ctx) })
+	renewing.Go(func() { t.herald.Run(ctx, l.Client) })
 	defer renewing.Wait()
 	defer stop()
 	return t.tender(l).Run(ctx)

@@ -19,7 +19,7 @@ import (
 func Directories() []string {
 	dirs := []string{
 		contract.DirCNI, contract.DirCNIConfig, contract.DirContainerd, contract.DirRegistries, contract.DirManifests, contract.DirTLS,
-		contract.DirDaemonCerts, contract.DirStore, contract.DirSealed, contract.DirAuthorities, contract.DirLog, contract.DirTemp,
+		contract.DirDaemonCerts, contract.DirStore, contract.DirSealed, contract.DirAuthorities, contract.DirMetrics, contract.DirLog, contract.DirTemp,
 	}
 	for _, log := range []string{"kubelet", "csi-proxy", "kube-proxy", "wicd", "hybrid-overlay", "containerd", "windows_exporter"} {
 		dirs = append(dirs, contract.DirLog+`\`+log)

@@ -23,6 +23,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/net/http/httpproxy"
 
+	"github.com/windows-nodes/wmco/internal/agent/herald"
 	"github.com/windows-nodes/wmco/internal/agent/vault"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -35,6 +36,8 @@ type Options struct {
 	Network winos.Network
 	// Vault keeps the word by which the resolver knows containerd.
 	Vault *vault.Vault
+	// Herald tells administrators what happened to pulls. Optional.
+	Herald *herald.Herald
 	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS. For tests.
 	PlainLoopback []string
 }
@@ -136,13 +139,12 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 		}
 		s.token = token
 		s.resolver, err = resolver.New(resolver.Options{
-			Token: token, PlainLoopback: s.PlainLoopback, OnReport: func(r resolver.Report) {
-				log.Info("places were passed over for a pull", "image", r.Image, "served", r.Served, "failed", r.IsFailure(), "detail", r.Message())
-			},
+			Token: token, PlainLoopback: s.PlainLoopback, OnReport: func(resolver.Report) { s.Herald.Wake() }, // the resolver itself logs it
 		})
 		if err != nil {
 			return asProblem(contract.ReasonInternal, err)
 		}
+		s.Herald.Hear(s.resolver)
 		s.followed = ""
 	}
 	listener, err := s.Network.Listen(ctx, contract.MirrorPort)

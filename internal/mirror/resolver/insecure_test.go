@@ -116,8 +116,10 @@ func TestAnImageThatTheClusterRefusesIsAskedForNowhere(t *testing.T) {
 	t.Parallel()
 	m := newImage(4, 1000)
 	for name, s := range map[string]func(host string) contract.RegistrySources{
-		"blocked":     func(host string) contract.RegistrySources { return contract.RegistrySources{Blocked: []string{host}} },
-		"not allowed": func(string) contract.RegistrySources { return contract.RegistrySources{Restricted: true, Allowed: []string{"other.io"}} },
+		"blocked": func(host string) contract.RegistrySources { return contract.RegistrySources{Blocked: []string{host}} },
+		"not allowed": func(string) contract.RegistrySources {
+			return contract.RegistrySources{Restricted: true, Allowed: []string{"other.io"}}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -38,7 +38,7 @@ func exporter(ctx context.Context, p *sim.Process) int {
 	listen := flags.String("web.listen-address", ":"+strconv.Itoa(contract.MetricsPort), "")
 	logFile := flags.String("log.file", "", "")
 	level := flags.String("log.level", "info", "")
-	tolerate(flags, "web.disable-exporter-metrics config.file.insecure-skip-verify", "config.file log.format telemetry.path scrape.timeout-margin process.priority")
+	tolerate(flags, "web.disable-exporter-metrics config.file.insecure-skip-verify", "collector.textfile.directories config.file log.format telemetry.path scrape.timeout-margin process.priority")
 	if err := parse(flags, p.Args[1:]); err != nil {
 		return refuse(p, err)
 	}

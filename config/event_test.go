@@ -1,0 +1,84 @@
+package config_test
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/windows-nodes/wmco/internal/agent/herald"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// eventOf is what the daemon of a Node tells about pulls.
+func eventOf(node string) *corev1.Event {
+	return &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: node + "."},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)},
+		Reason:         herald.ReasonPassedOver, Type: corev1.EventTypeWarning, Message: "Passed over: m.io",
+		Source: corev1.EventSource{Component: contract.ServiceDaemon, Host: node}, ReportingController: contract.ServiceDaemon, ReportingInstance: node,
+	}
+}
+
+// tell makes an event of win-a's daemon after a change.
+func tell(change func(*corev1.Event)) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		event := eventOf("win-a")
+		change(event)
+		namespace := event.Namespace
+		if namespace == "" {
+			namespace = metav1.NamespaceDefault
+		}
+		_, err := c.CoreV1().Events(namespace).Create(ctx, event, metav1.CreateOptions{})
+		return err
+	}
+}
+
+// eventsOfDaemons are those that they may make.
+func eventsOfDaemons() map[string]attempt {
+	all := map[string]attempt{}
+	for _, reason := range []string{herald.ReasonPassedOver, herald.ReasonUnavailable, herald.ReasonRefused} {
+		all["tells of "+reason] = tell(func(e *corev1.Event) { e.Reason = reason })
+	}
+	return all
+}
+
+// eventsOfNoDaemon are those that none may make, though it may make events.
+func eventsOfNoDaemon() map[string]attempt {
+	about := func(change func(*corev1.ObjectReference)) attempt {
+		return tell(func(e *corev1.Event) { change(&e.InvolvedObject) })
+	}
+	return map[string]attempt{
+		"tells of another Node":             tell(func(e *corev1.Event) { *e = *eventOf("win-b") }),
+		"tells of a Node whose name begins": about(func(o *corev1.ObjectReference) { o.Name, o.UID = "win-ab", "win-ab" }),
+		"tells of an object of another UID": about(func(o *corev1.ObjectReference) { o.UID = "win-b" }),
+		"tells of another Node by its UID":  about(func(o *corev1.ObjectReference) { o.Name = "win-b" }),
+		"tells of a kind that is no Node":   about(func(o *corev1.ObjectReference) { o.Kind = "Pod" }),
+		"tells of another API's Node":       about(func(o *corev1.ObjectReference) { o.APIVersion = "example.com/v1" }),
+		"tells as kubelet":                  tell(func(e *corev1.Event) { e.Source.Component = "kubelet" }),
+		"tells as another host":             tell(func(e *corev1.Event) { e.Source.Host = "win-b" }),
+		"tells as the operator":             tell(func(e *corev1.Event) { e.ReportingController = "wmco" }),
+		"tells as nobody":                   tell(func(e *corev1.Event) { e.Source = corev1.EventSource{} }),
+		"tells of something else":           tell(func(e *corev1.Event) { e.Reason = "NodeNotReady" }),
+		"tells of a relation":               tell(func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Kind: "Node", Name: "win-b"} }),
+	}
+}
+
+// rightsThatEventsNeedNot are attempts for which daemons have no right.
+func rightsThatEventsNeedNot() map[string]attempt {
+	return map[string]attempt{
+		"tells in our namespace": tell(func(e *corev1.Event) {
+			e.Namespace, e.InvolvedObject.Namespace = contract.OperatorNamespace, contract.OperatorNamespace
+		}),
+		"tells in the newer form": tellEvent,
+		"reads events": func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"removes events": func(ctx context.Context, c kubernetes.Interface) error {
+			return c.CoreV1().Events(metav1.NamespaceDefault).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		},
+	}
+}
