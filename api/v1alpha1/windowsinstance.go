@@ -248,6 +248,12 @@ type Update struct {
 	Step Step `json:"step"`
 	// Since when it is at this step.
 	Since metav1.Time `json:"since"`
+	// Drains says that pods feel the switch, so the node is drained before it.
+	// +optional
+	Drains bool `json:"drains,omitempty"`
+	// SwitchTime is when the host was told to go to the version.
+	// +optional
+	SwitchTime *metav1.Time `json:"switchTime,omitempty"`
 	// OverSSH says that the host is walked into, because its daemon can't fetch the payload by itself.
 	// +optional
 	OverSSH bool `json:"overSSH,omitempty"`

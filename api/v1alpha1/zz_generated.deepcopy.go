@@ -358,6 +358,10 @@ func (in *TrustSpec) DeepCopy() *TrustSpec {
 func (in *Update) DeepCopyInto(out *Update) {
 	*out = *in
 	in.Since.DeepCopyInto(&out.Since)
+	if in.SwitchTime != nil {
+		in, out := &in.SwitchTime, &out.SwitchTime
+		*out = (*in).DeepCopy()
+	}
 	if in.ReadySince != nil {
 		in, out := &in.ReadySince, &out.ReadySince
 		*out = (*in).DeepCopy()

@@ -127,6 +127,7 @@ const (
 	ReasonWindowClosed    Reason = "WindowClosed"
 	ReasonSkewUnsupported Reason = "SkewUnsupported"
 	ReasonSettling        Reason = "Settling"
+	ReasonUncordoned      Reason = "Uncordoned"
 
 	ReasonDraining       Reason = "Draining"
 	ReasonDrainBlocked   Reason = "DrainBlocked"
@@ -249,6 +250,7 @@ func nodeExplanations() []Explanation {
 		{ReasonWindowClosed, 709, "No window of spec.rollout.windows is open.", "Nothing to do; or change spec.rollout.windows of the WindowsMachineConfig."},
 		{ReasonSkewUnsupported, 710, "The node is at a release that is more than two minor versions older, or more than one newer, than the operator.", "Nothing to do: its host is walked into over SSH. If it can't be reached, install the operator version in between."},
 		{ReasonSettling, 711, "The node is at its new version, or back from its reboot, and has to stay Ready for the settling time.", "Nothing to do."},
+		{ReasonUncordoned, 712, "Somebody uncordoned the node while the operator drained it, so it was left in service.", "Nothing to do: it is tried again later. To keep the operator away from the node, set spec.paused of its WindowsInstance."},
 
 		{ReasonDraining, 801, "Pods are being moved away.", "Nothing to do."},
 		{ReasonDrainBlocked, 802, "Pods could not be moved away in time.", "See which PodDisruptionBudget blocks, or delete the pods named."},

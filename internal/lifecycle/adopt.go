@@ -136,17 +136,3 @@ func (w *Walker) mark(ctx context.Context, node *corev1.Node, marks Marks) error
 	wanted.DeepCopyInto(node)
 	return nil
 }
-
-// uncordon lifts a cordon that is ours, and no other.
-func (w *Walker) uncordon(ctx context.Context, node *corev1.Node) error {
-	if node.Annotations[contract.CordonedAnnotation] != "true" {
-		return nil
-	}
-	wanted := node.DeepCopy()
-	wanted.Spec.Unschedulable = false
-	delete(wanted.Annotations, contract.CordonedAnnotation)
-	if err := w.Client.Patch(ctx, wanted, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("uncordoning node %s: %w", node.Name, err)
-	}
-	return nil
-}

@@ -23,17 +23,22 @@ type Care struct {
 	Update *Update
 	// Outcome is how the node is: done, or what it waits for.
 	Outcome Outcome
+	// Updating and Rebooting say that the node has had its turn, and is on its way.
+	Updating, Rebooting bool
 }
 
-// Update is the way to another version.
+// Update is what another version asks for.
 type Update struct {
 	Version string
-	// Walk says that the host must walk the way in again, because it lacks payload or its daemon is of another operator version. Otherwise the
-	// daemon pulls the new manifest by itself, without SSH.
-	Walk bool
-	// Disruptive says that pods feel it, so it waits for the rollout budget.
-	Disruptive bool
+	// From is the version that the node is at, and goes back to when the other one does not hold; empty when none held, or the node is not well there.
+	From string
+	// Payload says that it brings files that the host may lack, so they are fetched first. Drains says that pods feel it. Either waits for the rollout
+	// budget: also a daemon that takes over from another is tried on few nodes first.
+	Payload, Drains bool
 }
+
+// Waits says whether it waits for the rollout budget.
+func (u *Update) Waits() bool { return u.Payload || u.Drains }
 
 // Keep looks at a host that has joined, through its Node only, and puts our marks back where they are gone.
 func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (Care, error) {
@@ -51,32 +56,77 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	if status.PublicKeyHash == "" {
 		status.PublicKeyHash = node.Annotations[contract.PublicKeyHashAnnotation] // as an operator that kept it there only left it
 	}
-	if err = w.mark(ctx, node, Marks{Instance: instance, KeyHash: status.PublicKeyHash, Version: status.DesiredVersion}); err != nil {
+	marks := Marks{Instance: instance, KeyHash: status.PublicKeyHash, Version: status.DesiredVersion}
+	if status.Update != nil && status.Update.Step == v1alpha1.StepGoingBack {
+		marks.Version = "" // GoBack writes it, and takes the daemon's word of before away with it
+	}
+	if err = w.mark(ctx, node, marks); err != nil {
 		return Care{}, err
 	}
 	status.NodeUID = string(node.UID)
 	status.Version, status.KubeletVersion = node.Annotations[contract.VersionAnnotation], node.Status.NodeInfo.KubeletVersion
-	care := Care{Node: node}
-	if desired, _, err := w.Desired.Current(ctx); err == nil && desired.Version != status.DesiredVersion {
-		care.Update = w.compare(ctx, status.DesiredVersion, desired)
-		care.Outcome = Wait(0, contract.ReasonVersionPending, "version %s is desired and waits for the rollout budget", desired.Version)
-		return care, nil
+	care := Care{Node: node, Updating: updates(status), Rebooting: reboots(status)}
+	desired, _, err := w.Desired.Current(ctx)
+	switch {
+	case err != nil || underWay(status): // nobody knows what is desired, or it is on its way
+	case desired.Version != status.DesiredVersion:
+		care.Update = w.compare(ctx, node, status.DesiredVersion, desired)
+	default:
+		status.Update = nil // another version was desired meanwhile, and is not any more
 	}
 	ready, message := NodeReady(node)
 	overdue, left := w.overdue(node)
-	if overdue {
+	if overdue && !trusted(status) {
 		care.Rejoin = contract.NewProblem(contract.ReasonNodeNotReady, "node %s has not been Ready for %s: %s", node.Name, rescueAfter, message)
 		return care, nil
 	}
-	if status.Version != status.DesiredVersion {
-		care.Outcome = Wait(left, contract.ReasonVersionPending, "node %s has version %q and should have %q%s", node.Name, status.Version, status.DesiredVersion, said(node))
+	switch {
+	case care.Update != nil:
+		care.Outcome = Wait(0, contract.ReasonVersionPending, "version %s is desired and waits for the rollout budget", desired.Version)
 		return care, nil
-	}
-	if !ready {
+	case underWay(status):
+		return care, nil
+	case status.Version != status.DesiredVersion:
+		care.Outcome = Follows(node, status.DesiredVersion)
+		care.Outcome.After = left
+		return care, nil
+	case !ready:
 		care.Outcome = Wait(left, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
 		return care, nil
 	}
 	return care, w.uncordon(ctx, node)
+}
+
+// underWay says that a node has had its turn: it is being emptied, switched, rebooted, or brought back.
+func underWay(status *v1alpha1.WindowsInstanceStatus) bool {
+	return updates(status) || reboots(status)
+}
+
+func updates(status *v1alpha1.WindowsInstanceStatus) bool {
+	return status.Update != nil && (begun(status.Update.Step) || has(status, v1alpha1.DisruptionUpdate))
+}
+
+func reboots(status *v1alpha1.WindowsInstanceStatus) bool {
+	return status.Reboot != nil && (begun(status.Reboot.Step) || has(status, v1alpha1.DisruptionReboot))
+}
+
+func begun(step v1alpha1.Step) bool {
+	return step != v1alpha1.StepStaging && step != v1alpha1.StepWaiting
+}
+
+func has(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurpose) bool {
+	return status.Disruption != nil && status.Disruption.Purpose == purpose
+}
+
+// trusted says that a node that is not Ready is on a way that has an end of its own. One that is brought back, or has nowhere to go back to, is
+// not: if its daemon can't help it, SSH may.
+func trusted(status *v1alpha1.WindowsInstanceStatus) bool {
+	return reboots(status) || updates(status) && status.Update.From != "" && status.Update.Step != v1alpha1.StepGoingBack
+}
+
+// Follows is how a node is whose daemon has been told of a version and has yet to bring it about.
+func Follows(node *corev1.Node, version string) Outcome {
+	return Wait(0, contract.ReasonVersionPending, "node %s has version %q and should have %q%s", node.Name, node.Annotations[contract.VersionAnnotation], version, said(node))
 }
 
 // rescueAfter is how long a node that has joined may be not Ready before its host is looked at over SSH: kubelet's certificate or the daemon's may have
@@ -113,12 +163,12 @@ func (w *Walker) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return node, nil
 }
 
-// compare says what it takes to come from a published version to the desired one. A version whose manifest can't be read any more is
-// walked away from.
-func (w *Walker) compare(ctx context.Context, from string, to blueprint.Desired) *Update {
-	update := &Update{Version: to.Version, Walk: true, Disruptive: true}
-	if release(from) != release(to.Version) {
-		return update
+// compare says what it takes to come from a published version to the desired one. Whatever may be missing counts for a version whose manifest can't be read
+// any more.
+func (w *Walker) compare(ctx context.Context, node *corev1.Node, from string, to blueprint.Desired) *Update {
+	update := &Update{Version: to.Version, Payload: true, Drains: true}
+	if ready, _ := NodeReady(node); ready {
+		update.From = node.Annotations[contract.VersionAnnotation]
 	}
 	published := &corev1.ConfigMap{}
 	if err := w.Client.Get(ctx, types.NamespacedName{Namespace: w.Namespace, Name: contract.ServicesConfigMapPrefix + from}, published); err != nil {
@@ -132,8 +182,8 @@ func (w *Walker) compare(ctx context.Context, from string, to blueprint.Desired)
 	for _, b := range blobs(old) {
 		had[b.Digest] = true
 	}
-	update.Walk = slices.ContainsFunc(blobs(to.Manifest), func(b contract.Blob) bool { return !had[b.Digest] })
-	update.Disruptive = update.Walk || len(blueprint.Restarts(old, to.Manifest)) > 0
+	update.Payload = release(from) != release(to.Version) || slices.ContainsFunc(blobs(to.Manifest), func(b contract.Blob) bool { return !had[b.Digest] })
+	update.Drains = len(blueprint.Restarts(old, to.Manifest)) > 0
 	return update
 }
 

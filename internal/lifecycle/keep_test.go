@@ -134,13 +134,13 @@ func TestTheWayToAnotherVersion(t *testing.T) {
 	}
 	old := manifest(`C:\k\kubelet.exe --v=2`, digest("kubelet"))
 	for name, test := range map[string]struct {
-		to               string
-		manifest         contract.Manifest
-		unpublished      bool
-		walk, disruptive bool
+		to              string
+		manifest        contract.Manifest
+		unpublished     bool
+		payload, drains bool
 	}{
-		"another operator":                     {"1.1.0-bbbbbbbbbb", old, false, true, true},
-		"new payload":                          {"1.0.0-bbbbbbbbbb", manifest(`C:\k\kubelet.exe --v=2`, digest("newer")), false, true, true},
+		"another operator":                     {"1.1.0-bbbbbbbbbb", old, false, true, false},
+		"new payload that nobody feels":        {"1.0.0-bbbbbbbbbb", manifest(`C:\k\kubelet.exe --v=2`, digest("newer")), false, true, false},
 		"the old manifest can't be read":       {"1.0.0-bbbbbbbbbb", old, true, true, true},
 		"nothing that needs a walk or restart": {"1.0.0-bbbbbbbbbb", old, false, false, false},
 	} {
@@ -161,7 +161,7 @@ func TestTheWayToAnotherVersion(t *testing.T) {
 			if err != nil || care.Update == nil {
 				t.Fatalf("care %+v, %v", care, err)
 			}
-			if care.Update.Walk != test.walk || care.Update.Disruptive != test.disruptive || care.Update.Version != test.to {
+			if care.Update.Payload != test.payload || care.Update.Drains != test.drains || care.Update.Version != test.to || care.Update.From != version {
 				t.Errorf("update %+v", *care.Update)
 			}
 			if got := w.getNode(t).Annotations[contract.DesiredVersionAnnotation]; got != version {

@@ -111,9 +111,11 @@ func (w *Walker) drain(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return retry(fmt.Errorf("listing pods of node %s: %w", nodeName, errors.Join(errs...)))
 	}
 	var blocked, ending []string
+	inGrace := false
 	for _, pod := range list.Pods() {
 		if pod.DeletionTimestamp != nil {
 			ending = append(ending, pod.Namespace+"/"+pod.Name)
+			inGrace = inGrace || pod.DeletionTimestamp.After(w.Now()) // that is when its grace period ends
 			continue
 		}
 		err := helper.EvictPod(pod, policyv1.SchemeGroupVersion)
@@ -129,7 +131,7 @@ func (w *Walker) drain(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		instance.Status.DrainTime = nil
 		return Done()
 	}
-	if w.Now().Sub(instance.Status.DrainTime.Time) > timeout {
+	if w.Now().Sub(instance.Status.DrainTime.Time) > timeout && !inGrace {
 		return Wait(drainRetry, contract.ReasonDrainBlocked, "%d pods are left after %s; held by disruption budgets: [%s]; told to end and still there: [%s]",
 			left, timeout, some(blocked), some(ending))
 	}

@@ -196,7 +196,7 @@ func TestADrainThatIsBlockedIsNamedAndGoesOn(t *testing.T) {
 func TestAPodThatDoesNotEndIsNamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode("1"))
-	ending := metav1.Now()
+	ending := metav1.NewTime(w.clock)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "stuck", DeletionTimestamp: &ending}, Spec: corev1.PodSpec{NodeName: "win-a"},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning},

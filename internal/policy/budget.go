@@ -7,12 +7,16 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // Verdict is a decision with its reason in words.
 type Verdict struct {
 	Allowed bool
-	Why     string
+	// Reason is the word for a no; empty when it is the budget.
+	Reason contract.Reason
+	Why    string
 }
 
 // MayDisrupt decides whether a node may be disturbed: updated, rebooted. maxUnavailable is a number, or a percentage of the fleet, rounded
@@ -33,7 +37,7 @@ func MayBegin(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, clos
 	verdict := MayDisrupt(node, fleet, maxUnavailable)
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
 	if down := i >= 0 && fleet.Members[i].Down != "" && !fleet.Members[i].Cordoned; verdict.Allowed && !down && closed != "" {
-		return Verdict{Why: closed}
+		return Verdict{Reason: contract.ReasonWindowClosed, Why: closed}
 	}
 	return verdict
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -83,6 +84,11 @@ type Look struct {
 // MayDisrupt decides whether a node may be disturbed, by what is seen.
 func (l Look) MayDisrupt(node string) policy.Verdict {
 	return policy.MayBegin(node, l.Fleet, l.MaxUnavailable, l.Closed)
+}
+
+// Halted says in words why no other node may be taken to a version; empty when one may.
+func (l Look) Halted(version string) string {
+	return policy.Halted(version, l.Config, slices.Collect(maps.Values(l.Instances)))
 }
 
 // Question is one decision.

@@ -117,15 +117,15 @@ func (w *walk) proceed(ctx context.Context) (ctrl.Result, error) {
 	status := &w.instance.Status
 	changed := status.ObservedGeneration != w.instance.Generation
 	status.ObservedGeneration = w.instance.Generation
-	if changed && status.KeyTrial != nil {
-		status.KeyTrial.NextTime = nil // the user has changed something: try at once
+	if changed { // the user has changed something: try at once
+		atOnce(status)
 	}
 	switch {
 	case w.instance.Spec.Paused:
 		w.stand()
 		w.report(ctx, lifecycle.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
 		return w.result(ctx, pausedRetry)
-	case status.Phase == v1alpha1.PhaseReady:
+	case status.Phase == v1alpha1.PhaseReady, status.Phase == v1alpha1.PhaseUpdating, status.Phase == v1alpha1.PhaseRebooting:
 		return w.keep(ctx)
 	case changed:
 		status.NextAttemptTime = nil // the user has changed something: try at once
@@ -134,6 +134,19 @@ func (w *walk) proceed(ctx context.Context) (ctrl.Result, error) {
 		return w.result(ctx, wait)
 	}
 	return w.join(ctx)
+}
+
+// atOnce has everything tried now that waits for its next try.
+func atOnce(status *v1alpha1.WindowsInstanceStatus) {
+	if status.KeyTrial != nil {
+		status.KeyTrial.NextTime = nil
+	}
+	if status.Update != nil {
+		status.Update.NextTime = nil
+	}
+	if status.Reboot != nil {
+		status.Reboot.NextTime = nil
+	}
 }
 
 // untilNextAttempt is how long a failed attempt still has to wait; when it is over, the time is cleared.
@@ -215,6 +228,9 @@ func (w *walk) failed(ctx context.Context, outcome lifecycle.Outcome) (ctrl.Resu
 // keep looks after a host that has joined. In the steady state it reads the Node from the cache and writes nothing.
 func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 	care, err := w.walker.Keep(ctx, w.instance)
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: staleRetry}, nil // the cache has the newer Node within milliseconds
+	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -229,11 +245,15 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 	switch {
 	case care.Rejoin != nil:
 		logf.FromContext(ctx).Info("joining again", "reason", care.Rejoin.Reason, "detail", care.Rejoin.Detail)
-		w.instance.Status.Phase = v1alpha1.PhasePending
+		w.instance.Status.Phase, w.instance.Status.Update, w.instance.Status.Reboot = v1alpha1.PhasePending, nil, nil
 		w.report(ctx, lifecycle.Wait(0, care.Rejoin.Reason, "%s", care.Rejoin.Detail))
 		return w.join(ctx)
-	case care.Update != nil:
-		return w.update(ctx, care)
+	case care.Rebooting:
+		return w.reboot(ctx, care)
+	case care.Updating || care.Update != nil:
+		return w.across(ctx, care)
+	case w.wantsReboot(ctx, care):
+		return w.reboot(ctx, care)
 	}
 	if care.Outcome.IsDone() {
 		w.arrived()

@@ -22,6 +22,16 @@ const (
 	eventMachineSetupFailure = "MachineSetupFailure"
 )
 
+// Event reasons of what nodes are disturbed for; they appear on the instance.
+const (
+	eventUpdateStarted = "UpdateStarted"
+	eventUpdated       = "Updated"
+	eventUpdateFailed  = "UpdateFailed"
+	eventRebootStarted = "RebootStarted"
+	eventRebooted      = "Rebooted"
+	eventRebootFailed  = "RebootFailed"
+)
+
 // maxNote keeps notes below the 1024 bytes that the API allows.
 const maxNote = 1000
 
@@ -47,6 +57,35 @@ func (w *walk) tellTeardown(ctx context.Context) {
 		how = "is no node any more; it went with its Machine"
 	}
 	w.tell(ctx, corev1.EventTypeNormal, eventTeardown, "Leave", w.instance.Spec.Address+" "+how)
+}
+
+// tellTurn says that a node has its turn to be disturbed.
+func (w *walk) tellTurn(ctx context.Context, purpose v1alpha1.DisruptionPurpose) {
+	if purpose == v1alpha1.DisruptionReboot {
+		w.tell(ctx, corev1.EventTypeNormal, eventRebootStarted, string(purpose), fmt.Sprintf("node %s has its turn to be rebooted", w.instance.Status.NodeName))
+		return
+	}
+	if update := w.instance.Status.Update; update != nil {
+		w.tell(ctx, corev1.EventTypeNormal, eventUpdateStarted, string(purpose), fmt.Sprintf("node %s has its turn to go to version %s", w.instance.Status.NodeName, update.Version))
+	}
+}
+
+// tellArrived says that it is over, and the node is back in service.
+func (w *walk) tellArrived(ctx context.Context, purpose v1alpha1.DisruptionPurpose, note string) {
+	reason := eventUpdated
+	if purpose == v1alpha1.DisruptionReboot {
+		reason = eventRebooted
+	}
+	w.tell(ctx, corev1.EventTypeNormal, reason, string(purpose), note)
+}
+
+// tellBack says that it did not end well.
+func (w *walk) tellBack(ctx context.Context, purpose v1alpha1.DisruptionPurpose, p *contract.Problem) {
+	reason := eventUpdateFailed
+	if purpose == v1alpha1.DisruptionReboot {
+		reason = eventRebootFailed
+	}
+	w.tell(ctx, corev1.EventTypeWarning, reason, string(purpose)+string(p.Reason), fmt.Sprintf("%v. %s", p, p.Reason.Fix()))
 }
 
 // tell says something at the instance, and at the entry or Machine that it was made from.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,10 +17,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	kubetesting "k8s.io/client-go/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -52,6 +55,7 @@ type told struct {
 type rig struct {
 	*Reconciler
 	api      client.WithWatch
+	pods     *kubefake.Clientset
 	machines map[string]*hosttest.Machine // by address
 	clock    time.Time
 	version  string
@@ -114,6 +118,22 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	}
 	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.WindowsInstance{}, &v1alpha1.WindowsMachineConfig{}, &corev1.Node{}).WithInterceptorFuncs(r.faults()).Build()
+	r.pods = kubefake.NewClientset()
+	r.pods.PrependReactor("list", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) { // which the fake does not do: by node
+		list, ok := a.(kubetesting.ListAction)
+		if !ok {
+			return false, nil, nil
+		}
+		all, err := r.pods.Tracker().List(corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithKind("Pod"), "")
+		pods, ok := all.(*corev1.PodList)
+		if err != nil || !ok {
+			return true, nil, err
+		}
+		pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
+			return !list.GetListRestrictions().Fields.Matches(fields.Set{"spec.nodeName": p.Spec.NodeName})
+		})
+		return true, pods, nil
+	})
 	r.restart(t)
 	return r
 }
@@ -131,11 +151,11 @@ func (r *rig) restart(t *testing.T) {
 		trials: lifecycle.NewSlots(trials, func(id types.UID) { r.wake(id) }),
 		lives:  map[types.UID]*life{}, woken: make(chan event.GenericEvent, 100),
 	}
-	if r.gate, err = rollout.New(rollout.Options{Cached: r.api, Live: r.api, Namespace: namespace}); err != nil {
+	if r.gate, err = rollout.New(rollout.Options{Cached: r.api, Live: r.api, Namespace: namespace, Now: now}); err != nil {
 		t.Fatal(err)
 	}
 	r.walker, err = lifecycle.New(lifecycle.Options{
-		Client: r.api, Pods: kubefake.NewClientset(), Dialer: r, Payload: r, Desired: r, Keys: r, Tokens: r,
+		Client: r.api, Pods: r.pods, Dialer: r, Payload: r, Desired: r, Keys: r, Tokens: r,
 		Slots: lifecycle.NewSlots(defaultJoins, r.wake), Claims: lifecycle.NewClaims(), Now: now, Namespace: namespace,
 	})
 	if err != nil {

@@ -70,7 +70,7 @@ func (w *walk) give(ctx context.Context, drainTimeout time.Duration) lifecycle.O
 // turn ends the way in and begins the way out.
 func (w *walk) turn(ctx context.Context) error {
 	w.stand()
-	w.instance.Status.Failures, w.instance.Status.NextAttemptTime = 0, nil
+	w.instance.Status.Failures, w.instance.Status.NextAttemptTime, w.instance.Status.Update, w.instance.Status.Reboot = 0, nil, nil, nil
 	w.life.failedIn = ""
 	w.enter(v1alpha1.PhaseRemoving, true)
 	w.report(ctx, lifecycle.Wait(0, contract.ReasonInProgress, "leaving"))

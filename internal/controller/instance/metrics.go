@@ -4,12 +4,15 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
 // meters are the metrics of this controller.
 type meters struct {
 	phaseSeconds *prometheus.HistogramVec
 	failures     *prometheus.CounterVec
+	disturbed    *prometheus.HistogramVec
 }
 
 func newMeters(registry prometheus.Registerer) (*meters, error) {
@@ -23,11 +26,23 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 			Name: "wmco_phase_failures_total",
 			Help: "Attempts that failed, by phase and reason.",
 		}, []string{"phase", "reason"}),
+		disturbed: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "wmco_rollout_disruption_seconds",
+			Help:    "How long nodes had a place in the rollout budget, by what for and how it ended.",
+			Buckets: []float64{5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560},
+		}, []string{"purpose", "result"}),
 	}
-	for _, c := range []prometheus.Collector{m.phaseSeconds, m.failures} {
+	for _, c := range []prometheus.Collector{m.phaseSeconds, m.failures, m.disturbed} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}
 	}
 	return m, nil
+}
+
+// ended notes how long the instance had its place, which it is about to give back.
+func (w *walk) ended(purpose v1alpha1.DisruptionPurpose, result string) {
+	if place := w.instance.Status.Disruption; place != nil {
+		w.meters.disturbed.WithLabelValues(string(purpose), result).Observe(w.now().Sub(place.Since.Time).Seconds())
+	}
 }

@@ -1,0 +1,304 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// Bounds that hold where the user sets none; they are the CRD's defaults, too.
+const (
+	defaultSettleTime   = 10 * time.Second
+	defaultProofTimeout = 10 * time.Minute
+)
+
+// across takes a node one step further on its way to another version.
+func (w *walk) across(ctx context.Context, care lifecycle.Care) (ctrl.Result, error) {
+	status := &w.instance.Status
+	if care.Update != nil && !care.Update.Waits() { // pods don't feel it, and the host has all that it needs
+		return w.move(ctx, care)
+	}
+	desired := w.aim(ctx, care)
+	crossing, err := w.crossing(ctx, care.Node, v1alpha1.DisruptionUpdate)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if status.Update.Version == desired.Version {
+		crossing.Kubelet = desired.KubeletVersion
+	}
+	if underWay(status.Update.Step) && status.Disruption == nil { // a pause took its place away
+		if outcome := crossing.Claim(ctx); !outcome.IsDone() {
+			w.report(ctx, outcome)
+			return w.result(ctx, outcome.After)
+		}
+	}
+	if status.Update.Step == v1alpha1.StepGoingBack {
+		return w.goBack(ctx, crossing)
+	}
+	return w.legs(ctx, crossing)
+}
+
+// legs walks the steps from the present one until one waits or fails.
+func (w *walk) legs(ctx context.Context, crossing *lifecycle.Crossing) (ctrl.Result, error) {
+	update := w.instance.Status.Update
+	reached := false
+	for _, leg := range w.walker.Across() {
+		if reached = reached || leg.Name == update.Step; !reached {
+			continue
+		}
+		if err := w.at(ctx, leg.Name); err != nil {
+			return ctrl.Result{}, err
+		}
+		outcome := leg.Run(ctx, w.instance, crossing)
+		switch {
+		case outcome.IsFailed():
+			return w.turnBack(ctx, crossing, outcome)
+		case outcome.IsWaiting():
+			w.report(ctx, outcome)
+			return w.result(ctx, outcome.After)
+		case leg.Name == v1alpha1.StepWaiting && update.OverSSH:
+			logf.FromContext(ctx).Info("updating over SSH", "version", update.Version)
+			w.instance.Status.Update, w.instance.Status.Phase = nil, v1alpha1.PhasePending
+			return w.join(ctx)
+		}
+	}
+	return w.proven(ctx, crossing)
+}
+
+// aim sets out for the desired version, or turns to a newer one where the node is. What it gives back has no version while none is published.
+func (w *walk) aim(ctx context.Context, care lifecycle.Care) (desired struct{ Version, KubeletVersion string }) {
+	status := &w.instance.Status
+	now, _, err := w.walker.Desired.Current(ctx)
+	if err == nil {
+		desired.Version, desired.KubeletVersion = now.Version, now.KubeletVersion
+	}
+	update := status.Update
+	switch {
+	case update == nil || care.Update != nil && update.Version != desired.Version:
+		status.Update = &v1alpha1.Update{
+			Version: care.Update.Version, From: care.Update.From, Drains: care.Update.Drains, Step: v1alpha1.StepStaging, Since: microless(w.now()),
+		}
+		if !care.Update.Payload {
+			status.Update.Step = v1alpha1.StepWaiting
+		}
+	case err == nil && update.Version != desired.Version: // it goes on from where it is, without a way back in between
+		logf.FromContext(ctx).Info("going on to a newer version", "version", desired.Version, "instead", update.Version)
+		status.Update = &v1alpha1.Update{Version: desired.Version, From: update.From, Drains: true, Step: v1alpha1.StepStaging, Since: microless(w.now())}
+	}
+	return desired
+}
+
+// underWay says that a node has had its turn, by its step.
+func underWay(step v1alpha1.Step) bool {
+	return step != v1alpha1.StepStaging && step != v1alpha1.StepWaiting
+}
+
+// move lets the daemon go to a version at once.
+func (w *walk) move(ctx context.Context, care lifecycle.Care) (ctrl.Result, error) {
+	w.gate.Leave(w.waits())
+	w.instance.Status.Update = nil
+	if err := w.walker.Move(ctx, w.instance, care.Node, care.Update.Version); err != nil {
+		return ctrl.Result{}, err
+	}
+	w.report(ctx, lifecycle.Follows(care.Node, care.Update.Version)) // in the words that its Node's event brings again, which are then no news
+	return w.result(ctx, 0)
+}
+
+// crossing is what a step works with.
+func (w *walk) crossing(ctx context.Context, node *corev1.Node, purpose v1alpha1.DisruptionPurpose) (*lifecycle.Crossing, error) {
+	config, err := w.config(ctx)
+	if err != nil {
+		return nil, err
+	}
+	bounds := lifecycle.Bounds{Drain: defaultDrainTimeout, Settle: defaultSettleTime, Proof: defaultProofTimeout}
+	for _, one := range []struct {
+		wanted *metav1.Duration
+		bound  *time.Duration
+	}{{config.Spec.Rollout.DrainTimeout, &bounds.Drain}, {config.Spec.Rollout.SettleTime, &bounds.Settle}, {config.Spec.Rollout.ProofTimeout, &bounds.Proof}} {
+		if one.wanted != nil {
+			*one.bound = one.wanted.Duration
+		}
+	}
+	return &lifecycle.Crossing{
+		Node: node, Bounds: bounds, Claim: func(ctx context.Context) lifecycle.Outcome { return w.takePlace(ctx, node, purpose) },
+	}, nil
+}
+
+// takePlace asks for a place in the rollout budget, unless the next try is not due yet.
+func (w *walk) takePlace(ctx context.Context, node *corev1.Node, purpose v1alpha1.DisruptionPurpose) lifecycle.Outcome {
+	status := &w.instance.Status
+	if status.Disruption != nil {
+		return lifecycle.Done()
+	}
+	what, next, last := "", status.NextAttemptTime, lifecycle.Outcome{}
+	if update := status.Update; update != nil && purpose == v1alpha1.DisruptionUpdate {
+		what, next = fmt.Sprintf("version %s is desired and waits", update.Version), update.NextTime
+		last = lifecycle.Wait(0, reasonOf(update.Code), "%s", update.Message)
+	} else if reboot := status.Reboot; reboot != nil {
+		what, next = "node "+node.Name+" is to be rebooted and waits", reboot.NextTime
+		last = lifecycle.Wait(0, contract.ReasonRebooting, "node %s was rebooted just now, and a reboot is still asked for", node.Name)
+		if reboot.Tries > 0 {
+			last = lifecycle.Wait(0, contract.ReasonDrainBlocked, "node %s could not be drained for a reboot", node.Name)
+		}
+	}
+	if next != nil {
+		if last.After = next.Sub(w.now()); last.After > 0 {
+			w.gate.Leave(w.waits())
+			return last
+		}
+	}
+	verdict, err := w.mayDisrupt(ctx, node, purpose)
+	switch {
+	case err != nil:
+		return lifecycle.Wait(apiRetry, contract.ReasonAPICallFailed, "taking a place in the rollout budget: %v", err)
+	case verdict.Allowed:
+		logf.FromContext(ctx).Info("node has its turn", "node", node.Name, "purpose", purpose, "why", verdict.Why)
+		w.tellTurn(ctx, purpose)
+		return lifecycle.Done()
+	case verdict.Reason == contract.ReasonRolloutHalted && last.Problem != nil && last.Problem.Detail != "":
+		last.After = budgetRetry // what it failed at itself says more
+		return last
+	case verdict.Reason != "":
+		return lifecycle.Wait(budgetRetry, verdict.Reason, "%s: %s", what, verdict.Why)
+	}
+	logf.FromContext(ctx).V(1).Info("node waits for its turn", "node", node.Name, "purpose", purpose, "why", verdict.Why)
+	return lifecycle.Wait(budgetRetry, contract.ReasonVersionPending, "%s for the rollout budget", what)
+}
+
+// apiRetry is for an API server that does not answer.
+const apiRetry = 3 * time.Second
+
+// claimed notes what begins with a place in the budget, in the same write.
+func (w *walk) claimed(purpose v1alpha1.DisruptionPurpose) {
+	status := &w.instance.Status
+	now := microless(w.now())
+	switch update, reboot := status.Update, status.Reboot; {
+	case purpose == v1alpha1.DisruptionReboot && reboot != nil:
+		status.Phase = v1alpha1.PhaseRebooting
+		if !underWay(reboot.Step) {
+			reboot.Step, reboot.Since, reboot.NextTime = v1alpha1.StepDraining, now, nil
+		}
+	case update != nil && !update.OverSSH:
+		status.Phase = v1alpha1.PhaseUpdating
+		if !underWay(update.Step) {
+			update.Step, update.Since, update.NextTime = v1alpha1.StepDraining, now, nil
+		}
+	}
+}
+
+// at notes the step that begins, before anything is done. From the switch on the host is to have the new version.
+func (w *walk) at(ctx context.Context, step v1alpha1.Step) error {
+	status := &w.instance.Status
+	update := status.Update
+	now := microless(w.now())
+	if step == v1alpha1.StepSwitching && status.DesiredVersion != update.Version {
+		status.DesiredVersion = update.Version
+		update.SwitchTime, update.ReadySince = &now, nil
+	}
+	if update.Step != step {
+		update.Step, update.Since = step, now
+	}
+	if step == v1alpha1.StepSwitching && update.SwitchTime == nil {
+		update.SwitchTime = &now
+	}
+	return w.save(ctx)
+}
+
+// turnBack is for a step that failed. A node that was not switched yet goes back into service and is tried again later, so that others go on. One that
+// was has the previous version put back, if there is one that held; else it stays where it is, and goes on trying.
+func (w *walk) turnBack(ctx context.Context, crossing *lifecycle.Crossing, outcome lifecycle.Outcome) (ctrl.Result, error) {
+	status, problem := &w.instance.Status, outcome.Problem
+	update := status.Update
+	update.Code, update.Message = code(problem.Reason), problem.Detail
+	switch {
+	case update.SwitchTime == nil && status.DesiredVersion != update.Version && (update.From == "" || status.DesiredVersion == update.From):
+		w.tellBack(ctx, v1alpha1.DisruptionUpdate, problem)
+		w.ended(v1alpha1.DisruptionUpdate, string(problem.Reason))
+		return w.rest(ctx, crossing, problem)
+	case update.From == "" || update.From == update.Version:
+		w.report(ctx, lifecycle.Wait(budgetRetry, problem.Reason, "%s", problem.Detail))
+		return w.result(ctx, budgetRetry)
+	}
+	logf.FromContext(ctx).Info("going back", "version", update.Version, "from", update.From, "reason", problem.Reason, "detail", problem.Detail)
+	w.tellBack(ctx, v1alpha1.DisruptionUpdate, problem)
+	update.Step, update.Since, update.ReadySince = v1alpha1.StepGoingBack, microless(w.now()), nil
+	w.instance.Status.DesiredVersion = update.From
+	// Whoever decides next must know of it before the place is given back: that is what keeps a second node from being taken there.
+	w.instance.Status.UpdateFailure = &v1alpha1.UpdateFailure{Version: update.Version, Code: update.Code, Message: update.Message, Time: microless(w.now())}
+	if err := w.save(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	return w.goBack(ctx, crossing)
+}
+
+// goBack brings the previous version back, and then gives the place back.
+func (w *walk) goBack(ctx context.Context, crossing *lifecycle.Crossing) (ctrl.Result, error) {
+	outcome := w.walker.GoBack(ctx, w.instance, crossing)
+	if !outcome.IsDone() {
+		w.report(ctx, outcome)
+		return w.result(ctx, outcome.After)
+	}
+	update := w.instance.Status.Update
+	w.ended(v1alpha1.DisruptionUpdate, "GoneBack")
+	return w.rest(ctx, crossing, contract.NewProblem(contract.ReasonUpdateFailed, "node %s is back at version %s, because at %s: %s",
+		crossing.Node.Name, update.From, update.Version, update.Message))
+}
+
+// rest puts a node back into service until the next try.
+func (w *walk) rest(ctx context.Context, crossing *lifecycle.Crossing, why *contract.Problem) (ctrl.Result, error) {
+	if outcome := w.walker.Return(ctx, crossing.Node); !outcome.IsDone() {
+		return w.result(ctx, outcome.After)
+	}
+	status := &w.instance.Status
+	update := status.Update
+	update.Tries++
+	wait := policy.DisruptBackoff(update.Tries, w.jitter())
+	now, next := microless(w.now()), microless(w.now().Add(wait))
+	update.Step, update.Since, update.NextTime, update.SwitchTime, update.ReadySince = v1alpha1.StepWaiting, now, &next, nil, nil
+	update.Code, update.Message = code(why.Reason), why.Detail
+	status.Phase, status.DrainTime = v1alpha1.PhaseReady, nil
+	w.arrived()
+	w.report(ctx, lifecycle.Wait(0, why.Reason, "%s", why.Detail))
+	return w.result(ctx, wait)
+}
+
+// proven ends the way: the node is well at its version.
+func (w *walk) proven(ctx context.Context, crossing *lifecycle.Crossing) (ctrl.Result, error) {
+	if outcome := w.walker.Return(ctx, crossing.Node); !outcome.IsDone() {
+		return w.result(ctx, outcome.After)
+	}
+	status := &w.instance.Status
+	w.ended(v1alpha1.DisruptionUpdate, "Proven")
+	logf.FromContext(ctx).Info("node is at its new version", "node", status.NodeName, "version", status.Update.Version)
+	w.tellArrived(ctx, v1alpha1.DisruptionUpdate, fmt.Sprintf("node %s is at version %s", status.NodeName, status.Update.Version))
+	if failure := status.UpdateFailure; failure != nil && failure.Version != status.Update.From {
+		status.UpdateFailure = nil
+	}
+	status.Version = status.Update.Version
+	status.Update, status.Failures, status.DrainTime, status.Phase = nil, 0, nil, v1alpha1.PhaseReady
+	w.arrived()
+	w.report(ctx, lifecycle.Done())
+	return w.result(ctx, 0)
+}
+
+func code(reason contract.Reason) string { return fmt.Sprintf("W%d", reason.Number()) }
+
+// reasonOf finds the reason of a code.
+func reasonOf(code string) contract.Reason {
+	for _, e := range contract.Explanations() {
+		if code == fmt.Sprintf("W%d", e.Number) {
+			return e.Reason
+		}
+	}
+	return contract.ReasonVersionPending
+}

@@ -1,0 +1,473 @@
+package instance
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+const third = "1.2.0-cccccccccc"
+
+// staged are hosts that have joined, whose daemons fetch payload by themselves, and a new version.
+func staged(t *testing.T, hosts ...int) *rig {
+	t.Helper()
+	r := newRig(t)
+	for _, n := range hosts {
+		for _, o := range listed(n) {
+			if err := r.api.Create(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.join(t, n)
+		r.says(t, n, contract.BootIDAnnotation, "boot-1")
+		r.reconcile(t, n)
+	}
+	r.version = second
+	return r
+}
+
+// node reads a host's Node.
+func (r *rig) node(t *testing.T, n int) *corev1.Node {
+	t.Helper()
+	node := &corev1.Node{}
+	if err := r.api.Get(t.Context(), types.NamespacedName{Name: r.machine(n).Facts().Hostname}, node); err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// changes a Node, as others do.
+func (r *rig) changes(t *testing.T, n int, edit func(*corev1.Node)) {
+	t.Helper()
+	node := r.node(t, n)
+	edit(node)
+	status := node.Status.DeepCopy()
+	if err := r.api.Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	node.Status = *status
+	if err := r.api.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// says is the daemon's word on a Node.
+func (r *rig) says(t *testing.T, n int, annotation, value string) {
+	t.Helper()
+	r.changes(t, n, func(node *corev1.Node) { node.Annotations[annotation] = value })
+}
+
+func (r *rig) isReady(t *testing.T, n int, ready bool) {
+	t.Helper()
+	r.changes(t, n, func(node *corev1.Node) {
+		node.Status.Conditions[0].Status = corev1.ConditionTrue
+		if !ready {
+			node.Status.Conditions[0].Status = corev1.ConditionUnknown
+		}
+		node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(r.clock)
+	})
+}
+
+// passes lets time go by, and has the instance looked at.
+func (r *rig) passes(t *testing.T, n int, d time.Duration) {
+	t.Helper()
+	r.clock = r.clock.Add(d)
+	r.reconcile(t, n)
+}
+
+// pod puts a pod on a host's node.
+func (r *rig) pod(t *testing.T, n int, name string) {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: r.machine(n).Facts().Hostname}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	if _, err := r.pods.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// evicts answers evictions: they are refused while blocked says so, and else the pod is gone.
+func (r *rig) evicts(blocked *bool) {
+	r.pods.PrependReactor("create", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
+		create, ok := a.(kubetesting.CreateAction)
+		if !ok || a.GetSubresource() != "eviction" {
+			return false, nil, nil
+		}
+		if *blocked {
+			return true, nil, apierrors.NewTooManyRequests("a disruption budget", 1)
+		}
+		eviction, ok := create.GetObject().(*policyv1.Eviction)
+		if !ok {
+			return false, nil, nil
+		}
+		return true, nil, r.pods.Tracker().Delete(schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "default", eviction.Name)
+	})
+}
+
+// is checks where a host is: phase, step ("" for none), reason.
+func (r *rig) is(t *testing.T, n int, phase v1alpha1.Phase, step v1alpha1.Step, reason contract.Reason) *v1alpha1.WindowsInstance {
+	t.Helper()
+	i := r.get(t, n)
+	at := v1alpha1.Step("")
+	switch {
+	case i.Status.Update != nil:
+		at = i.Status.Update.Step
+	case i.Status.Reboot != nil:
+		at = i.Status.Reboot.Step
+	}
+	if i.Status.Phase != phase || at != step || i.Status.Reason != string(reason) {
+		t.Fatalf("host %d is in %s, %s, %s (%s), want %s, %s, %s", n, i.Status.Phase, at, i.Status.Reason, i.Status.Message, phase, step, reason)
+	}
+	return i
+}
+
+func TestANodeGoesToAnotherVersionStepByStepWithoutSSH(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	blocked := false
+	r.evicts(&blocked)
+	r.pod(t, 1, "web")
+	dials := r.machine(1).Dials()
+
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging, contract.ReasonStaging)
+	if n := r.node(t, 1); n.Annotations[contract.StageAnnotation] != second || n.Annotations[contract.DesiredVersionAnnotation] != first || n.Spec.Unschedulable {
+		t.Fatalf("while it is staged the node is %v", n.Annotations)
+	}
+	r.says(t, 1, contract.StageReasonAnnotation, "DiskFull: no room")
+	r.passes(t, 1, time.Hour)
+	if i := r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging, contract.ReasonStaging); !strings.Contains(i.Status.Message, "no room") {
+		t.Errorf("it says %s", i.Status.Message)
+	}
+
+	r.says(t, 1, contract.StagedAnnotation, second)
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	if n := r.node(t, 1); !n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "true" || n.Annotations[contract.CordonedAnnotation] != "true" || n.Annotations[contract.DesiredVersionAnnotation] != first {
+		t.Fatalf("while it is drained the node is %v %v", n.Annotations, n.Labels)
+	}
+	r.restart(t)
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+	if n := r.node(t, 1); n.Annotations[contract.DesiredVersionAnnotation] != second {
+		t.Fatalf("the node should go to %s", n.Annotations[contract.DesiredVersionAnnotation])
+	}
+
+	r.isReady(t, 1, false)
+	r.passes(t, 1, time.Minute)
+	r.says(t, 1, contract.VersionAnnotation, second)
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonNodeNotReady)
+	r.isReady(t, 1, true)
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonSettling)
+	r.passes(t, 1, 9*time.Second)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonSettling)
+	r.restart(t)
+	r.passes(t, 1, 2*time.Second)
+	i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+	n := r.node(t, 1)
+	if i.Status.Version != second || i.Status.DesiredVersion != second || i.Status.Disruption != nil || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
+		t.Errorf("status %+v", i.Status)
+	}
+	if n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "" || n.Annotations[contract.CordonedAnnotation] != "" {
+		t.Errorf("the node is %v %v, unschedulable %v", n.Annotations, n.Labels, n.Spec.Unschedulable)
+	}
+	if r.machine(1).Dials() != dials {
+		t.Errorf("%d connections over SSH", r.machine(1).Dials()-dials)
+	}
+	writes := r.statusWrites
+	r.reconcile(t, 1)
+	if r.statusWrites != writes {
+		t.Error("a node that is well is written about")
+	}
+}
+
+// drained brings a host to the switch.
+func (r *rig) switched(t *testing.T, n int) {
+	t.Helper()
+	r.reconcile(t, n)
+	r.says(t, n, contract.StagedAnnotation, r.version)
+	r.reconcile(t, n)
+	r.is(t, n, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+}
+
+// arrives has a host's daemon report a version, and the node settle.
+func (r *rig) arrives(t *testing.T, n int, version string) {
+	t.Helper()
+	r.says(t, n, contract.VersionAnnotation, version)
+	r.reconcile(t, n)
+	r.passes(t, n, time.Minute)
+}
+
+func TestOnlyOneNodeAtATimeGoesAndTheNextFollowsAtOnce(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2)
+	r.switched(t, 1)
+	r.reconcile(t, 2)
+	r.says(t, 2, contract.StagedAnnotation, second)
+	r.reconcile(t, 2)
+	i := r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending)
+	if condition(i, v1alpha1.ConditionReady) != "True NodeReady" || r.node(t, 2).Spec.Unschedulable {
+		t.Errorf("the one that waits is shown as %+v", i.Status)
+	}
+	for len(r.woken) > 0 {
+		<-r.woken
+	}
+	r.arrives(t, 1, second)
+	if len(r.woken) != 1 {
+		t.Fatalf("%d were called", len(r.woken))
+	}
+	r.reconcile(t, 2)
+	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+}
+
+func TestAVersionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]func(t *testing.T, r *rig){
+		"the daemon went back by itself": func(t *testing.T, r *rig) {
+			t.Helper()
+			r.says(t, 1, contract.AppliedReasonAnnotation, "ServiceFailed: version "+second+": kubelet ended right after its start; the host is held at "+first)
+			r.reconcile(t, 1)
+		},
+		"the daemon never says that it holds": func(t *testing.T, r *rig) {
+			t.Helper()
+			r.passes(t, 1, 11*time.Minute)
+		},
+		"the node does not become Ready": func(t *testing.T, r *rig) {
+			t.Helper()
+			r.isReady(t, 1, false)
+			r.says(t, 1, contract.VersionAnnotation, second)
+			r.passes(t, 1, time.Minute)
+			r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonNodeNotReady)
+			r.passes(t, 1, 10*time.Minute)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := staged(t, 1, 2)
+			r.switched(t, 1)
+			fails(t, r)
+			i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
+			if i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Version != second || i.Status.Disruption == nil {
+				t.Fatalf("status %+v", i.Status)
+			}
+			if n := r.node(t, 1); n.Annotations[contract.DesiredVersionAnnotation] != first || !n.Spec.Unschedulable {
+				t.Fatalf("on its way back the node is %v", n.Annotations)
+			}
+			r.restart(t)
+			r.changes(t, 1, func(n *corev1.Node) {
+				n.Annotations[contract.VersionAnnotation] = first
+				delete(n.Annotations, contract.AppliedReasonAnnotation)
+			})
+			r.isReady(t, 1, true)
+			r.reconcile(t, 1)
+			i = r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
+			if n := r.node(t, 1); i.Status.Disruption != nil || n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "" || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
+				t.Fatalf("back in service: %+v, %v", i.Status, n.Spec.Unschedulable)
+			}
+			r.reconcile(t, 2)
+			r.says(t, 2, contract.StagedAnnotation, second)
+			r.reconcile(t, 2)
+			r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
+			r.passes(t, 1, time.Hour)
+			r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
+
+			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+				c.Annotations = map[string]string{contract.ResumeRolloutAnnotation: second}
+			})
+			r.reconcile(t, 2)
+			r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+			r.arrives(t, 2, second)
+			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Annotations = nil })
+			r.version = third // and a newer one is free of what happened to the other
+			r.switched(t, 1)
+			r.arrives(t, 1, third)
+			if i = r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.UpdateFailure != nil {
+				t.Errorf("status %+v", i.Status)
+			}
+		})
+	}
+}
+
+// settings changes the WindowsMachineConfig.
+func (r *rig) settings(t *testing.T, edit func(*v1alpha1.WindowsMachineConfig)) {
+	t.Helper()
+	config := &v1alpha1.WindowsMachineConfig{}
+	err := r.api.Get(t.Context(), types.NamespacedName{Name: contract.MachineConfigObject}, config)
+	if apierrors.IsNotFound(err) {
+		config.Name = contract.MachineConfigObject
+		edit(config)
+		if err = r.api.Create(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	edit(config)
+	if err = r.api.Update(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestADrainThatIsBlockedDelaysThatNodeOnly(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2)
+	blocked := true
+	r.evicts(&blocked)
+	r.pod(t, 1, "web")
+	for _, n := range []int{1, 2} {
+		r.reconcile(t, n)
+		r.says(t, n, contract.StagedAnnotation, second)
+		r.reconcile(t, n)
+	}
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending)
+	r.passes(t, 1, 11*time.Minute)
+	i := r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
+	if n := r.node(t, 1); n.Spec.Unschedulable || i.Status.Disruption != nil || i.Status.Update.NextTime == nil || !strings.Contains(i.Status.Message, "default/web") {
+		t.Fatalf("it keeps its place: %+v", i.Status)
+	}
+	r.reconcile(t, 2)
+	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+	r.arrives(t, 2, second)
+	blocked = false
+	r.passes(t, 1, 2*time.Minute)
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+}
+
+func TestWhatOthersDoWithTheCordonIsRespected(t *testing.T) {
+	t.Parallel()
+	t.Run("one of before stays", func(t *testing.T) {
+		t.Parallel()
+		r := staged(t, 1)
+		r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = true })
+		r.switched(t, 1)
+		r.arrives(t, 1, second)
+		r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+		if !r.node(t, 1).Spec.Unschedulable {
+			t.Error("an administrator's cordon was lifted")
+		}
+	})
+	t.Run("one that is lifted while it is drained is not made again", func(t *testing.T) {
+		t.Parallel()
+		r := staged(t, 1)
+		blocked := true
+		r.evicts(&blocked)
+		r.pod(t, 1, "web")
+		r.reconcile(t, 1)
+		r.says(t, 1, contract.StagedAnnotation, second)
+		r.reconcile(t, 1)
+		r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = false })
+		r.reconcile(t, 1)
+		r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUncordoned)
+		if n := r.node(t, 1); n.Spec.Unschedulable || n.Annotations[contract.CordonedAnnotation] != "" {
+			t.Error("it is cordoned against the administrator's will")
+		}
+	})
+}
+
+func TestANewerVersionInMidwayIsGoneOnTo(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.switched(t, 1)
+	r.version = third
+	r.reconcile(t, 1)
+	i := r.get(t, 1)
+	if i.Status.Update == nil || i.Status.Update.Version != third || i.Status.Update.From != first || i.Status.Disruption == nil || !r.node(t, 1).Spec.Unschedulable {
+		t.Fatalf("status %+v", i.Status.Update)
+	}
+	r.says(t, 1, contract.StagedAnnotation, third)
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+	r.arrives(t, 1, third)
+	r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+}
+
+func TestADowngradeIsAnUpdateLikeAnyOther(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.switched(t, 1)
+	r.arrives(t, 1, second)
+	r.version = first
+	r.switched(t, 1)
+	r.arrives(t, 1, first)
+	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.Version != first {
+		t.Errorf("status %+v", i.Status)
+	}
+}
+
+func TestAVersionThatIsTakenBackWhileItIsStagedLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.reconcile(t, 1)
+	r.version = first
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+}
+
+func TestANodeThatIsDeletedWhileItIsDrainedJoinsAgain(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	blocked := true
+	r.evicts(&blocked)
+	r.pod(t, 1, "web")
+	r.reconcile(t, 1)
+	r.says(t, 1, contract.StagedAnnotation, second)
+	r.reconcile(t, 1)
+	if err := r.api.Delete(t.Context(), r.node(t, 1)); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t, 1)
+	r.register(t, 1, "")
+	r.reconcile(t, 1)
+	r.sign(t)
+	r.reconcile(t, 1)
+	r.register(t, 1, second)
+	r.reconcile(t, 1)
+	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.Disruption != nil || i.Status.Update != nil {
+		t.Errorf("status %+v", i.Status)
+	}
+}
+
+func TestAPauseInMidwayGivesThePlaceBackAndGoesOnAfterwards(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2)
+	r.switched(t, 1)
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
+	r.reconcile(t, 1)
+	r.reconcile(t, 2)
+	r.says(t, 2, contract.StagedAnnotation, second)
+	r.reconcile(t, 2)
+	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending) // the other is down all the same
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
+	r.reconcile(t, 1)
+	if i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending); i.Status.Disruption == nil {
+		t.Error("it goes on without a place")
+	}
+}
+
+func TestASilentDaemonIsHelpedOverSSH(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.reconcile(t, 1)
+	dials := r.machine(1).Dials()
+	r.passes(t, 1, 4*time.Minute)
+	if r.machine(1).Dials() != dials {
+		t.Fatal("it was not given time")
+	}
+	r.passes(t, 1, 2*time.Minute)
+	if r.machine(1).Dials() == dials {
+		t.Error("nobody looks at a host whose daemon says nothing")
+	}
+}

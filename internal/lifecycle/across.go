@@ -1,0 +1,241 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Bounds are the user's, for a node that goes to another version or through a reboot.
+type Bounds struct {
+	// Drain is how long pods are given; Settle how long a node must be Ready; Proof how long it may take from the switch on.
+	Drain, Settle, Proof time.Duration
+}
+
+// Crossing is one look at a node on its way to another version, or through a reboot.
+type Crossing struct {
+	Node   *corev1.Node
+	Bounds Bounds
+	// Kubelet is the version that the node's kubelet must report at its new version; empty when nobody knows.
+	Kubelet string
+	// Claim takes a place in the rollout budget, or waits for one. A repeated call finds the place taken.
+	Claim func(ctx context.Context) Outcome
+}
+
+// Leg is one step of a way across. It looks first; what it fails at has the node go back.
+type Leg struct {
+	Name v1alpha1.Step
+	Run  func(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome
+}
+
+// Across lists the steps to another version, in their order. The host is never contacted: the daemon does what the Node's annotations say.
+//
+//	stage → claim → drain → switch → prove → (uncordon)
+//	                           └────────┴──→ go back → (uncordon)
+func (w *Walker) Across() []Leg {
+	return []Leg{
+		{Name: v1alpha1.StepStaging, Run: w.stage},
+		{Name: v1alpha1.StepWaiting, Run: claim},
+		{Name: v1alpha1.StepDraining, Run: w.empty},
+		{Name: v1alpha1.StepSwitching, Run: w.switchOver},
+		{Name: v1alpha1.StepProving, Run: w.prove},
+	}
+}
+
+const (
+	// stageRetry is a safety net: what the daemon says about staging is an event.
+	stageRetry = time.Minute
+	// silence is how long a daemon may say nothing about what it was told to fetch before its host is walked into over SSH.
+	silence = 5 * time.Minute
+)
+
+// stage has the daemon fetch what the version needs while the node serves.
+func (w *Walker) stage(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
+	update, node := instance.Status.Update, crossing.Node
+	if update.OverSSH || node.Annotations[contract.StagedAnnotation] == update.Version {
+		return Done()
+	}
+	if !StagesItself(node) {
+		update.OverSSH = true
+		return Done()
+	}
+	if node.Annotations[contract.StageAnnotation] != update.Version {
+		if err := w.annotate(ctx, node, map[string]string{contract.StageAnnotation: update.Version}); err != nil {
+			return retry(err)
+		}
+	}
+	if waited := w.Now().Sub(update.Since.Time); instance.Status.Disruption != nil && waited > crossing.Bounds.Proof { // it is empty meanwhile
+		return Fail(contract.NewProblem(contract.ReasonUpdateFailed, "node %s does not get the payload of version %s: %.300s", node.Name, update.Version, node.Annotations[contract.StageReasonAnnotation]))
+	}
+	if why := node.Annotations[contract.StageReasonAnnotation]; why != "" {
+		return Wait(stageRetry, contract.ReasonStaging, "node %s fetches version %s: %.300s", node.Name, update.Version, why)
+	}
+	left := silence - w.Now().Sub(update.Since.Time)
+	if left <= 0 {
+		update.OverSSH = true
+		return Done()
+	}
+	return Wait(min(left, stageRetry), contract.ReasonStaging, "node %s fetches version %s", node.Name, update.Version)
+}
+
+// StagesItself says whether a node's daemon is one that fetches payload by itself. Those that do say in which boot they run.
+func StagesItself(node *corev1.Node) bool { return node.Annotations[contract.BootIDAnnotation] != "" }
+
+// claim has a place in the rollout budget taken.
+func claim(ctx context.Context, _ *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
+	return crossing.Claim(ctx)
+}
+
+// empty cordons the node and moves its pods away. A node that is not Ready has its pods told to end, and is not waited for: nobody there would
+// say when they did. It fails when pods can't be moved in time, and when somebody uncordons the node meanwhile.
+func (w *Walker) empty(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
+	node := crossing.Node
+	drains := instance.Status.Update == nil || instance.Status.Update.Drains
+	if drains && lifted(node) {
+		return Fail(contract.NewProblem(contract.ReasonUncordoned, "somebody uncordoned node %s while it was being drained", node.Name))
+	}
+	if err := w.hold(ctx, node, drains); err != nil {
+		return retry(err)
+	}
+	if !drains {
+		return Done()
+	}
+	outcome := w.drain(ctx, instance, node.Name, crossing.Bounds.Drain)
+	ready, _ := NodeReady(node)
+	switch {
+	case outcome.IsDone():
+		return outcome
+	case outcome.Problem.Reason == contract.ReasonDrainBlocked && ready:
+		return Fail(outcome.Problem)
+	case (outcome.Problem.Reason == contract.ReasonDraining || outcome.Problem.Reason == contract.ReasonDrainBlocked) && !ready:
+		instance.Status.DrainTime = nil
+		return Done()
+	}
+	return outcome
+}
+
+// switchOver tells the daemon which version to bring about, and waits until it holds. A daemon that went back by itself says so.
+func (w *Walker) switchOver(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
+	update, node := instance.Status.Update, crossing.Node
+	if err := w.mark(ctx, node, Marks{Instance: instance, Version: update.Version}); err != nil {
+		return retry(err)
+	}
+	if node.Annotations[contract.VersionAnnotation] == update.Version {
+		return Done()
+	}
+	if why := refused(node, update.Version); why != nil && !passes(why) {
+		return Fail(contract.NewProblem(contract.ReasonUpdateFailed, "node %s went back by itself: %s", node.Name, why))
+	}
+	return w.inTime(update, crossing, Follows(node, update.Version))
+}
+
+// prove waits until the node is well at its new version for the settling time.
+func (w *Walker) prove(_ context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
+	update, node := instance.Status.Update, crossing.Node
+	ready, message := NodeReady(node)
+	outcome := Done()
+	switch info := node.Status.NodeInfo.KubeletVersion; {
+	case node.Annotations[contract.VersionAnnotation] != update.Version:
+		outcome = Follows(node, update.Version)
+	case !ready:
+		outcome = Wait(0, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
+	case !sameVersion(info, crossing.Kubelet):
+		outcome = Wait(0, contract.ReasonVersionPending, "kubelet of node %s is %.50q and should be %q", node.Name, info, crossing.Kubelet)
+	}
+	if !outcome.IsDone() {
+		update.ReadySince = nil
+		return w.inTime(update, crossing, outcome)
+	}
+	var left time.Duration
+	if update.ReadySince, left = w.settles(node, update.ReadySince, crossing.Bounds.Settle); left > 0 {
+		return Wait(left, contract.ReasonSettling, "node %s is at version %s and has to stay Ready for %s", node.Name, update.Version, crossing.Bounds.Settle)
+	}
+	return Done()
+}
+
+// GoBack has the daemon put the previous version back, and waits until the node is well there. The daemon's word of before is taken away: it may still be for the
+// previous version, while the host is between the two.
+func (w *Walker) GoBack(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
+	update, node := instance.Status.Update, crossing.Node
+	if node.Annotations[contract.DesiredVersionAnnotation] != update.From {
+		if err := w.annotate(ctx, node, map[string]string{contract.DesiredVersionAnnotation: update.From, contract.VersionAnnotation: ""}); err != nil {
+			return retry(err)
+		}
+	}
+	ready, message := NodeReady(node)
+	switch {
+	case node.Annotations[contract.VersionAnnotation] != update.From || refused(node, update.Version) != nil:
+		return Wait(0, contract.ReasonUpdateFailed, "node %s goes back to version %s: %s", node.Name, update.From, update.Message)
+	case !ready:
+		return Wait(0, contract.ReasonUpdateFailed, "node %s is back at version %s and not Ready (%s): %s", node.Name, update.From, message, update.Message)
+	}
+	return Done()
+}
+
+// Return puts a node back into service: what we put on it for the way goes, and of cordons only our own.
+func (w *Walker) Return(ctx context.Context, node *corev1.Node) Outcome {
+	if err := w.uncordon(ctx, node); err != nil {
+		return retry(err)
+	}
+	return Done()
+}
+
+// inTime turns a wait into a failure when the time for the proof is over.
+func (w *Walker) inTime(update *v1alpha1.Update, crossing *Crossing, outcome Outcome) Outcome {
+	began := update.Since.Time
+	if update.SwitchTime != nil {
+		began = update.SwitchTime.Time
+	}
+	left := crossing.Bounds.Proof - w.Now().Sub(began)
+	if left <= 0 {
+		return Fail(contract.NewProblem(contract.ReasonUpdateFailed, "%s, after %s", outcome.Problem.Detail, crossing.Bounds.Proof))
+	}
+	outcome.After = left
+	return outcome
+}
+
+// settles says since when a node is Ready without a break, and how long it still has to be. Kubelet's word counts, too: nobody may have looked meanwhile.
+func (w *Walker) settles(node *corev1.Node, since *metav1.Time, settle time.Duration) (*metav1.Time, time.Duration) {
+	now := w.Now()
+	began := now
+	if since != nil && since.Time.Before(now) {
+		began = since.Time
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.LastTransitionTime.After(began) && c.LastTransitionTime.Time.Before(now) {
+			began = c.LastTransitionTime.Time
+		}
+	}
+	left := settle - now.Sub(began)
+	if since != nil && since.Time.Equal(began) {
+		return since, left
+	}
+	kept := metav1.NewTime(began.Add(time.Second - 1).Truncate(time.Second)) // as the API server keeps it, and not too early
+	return &kept, max(left, kept.Sub(now)+settle)
+}
+
+// annotate writes annotations of a Node; an empty value removes one.
+func (w *Walker) annotate(ctx context.Context, node *corev1.Node, values map[string]string) error {
+	err := w.change(ctx, node, func(wanted *corev1.Node) {
+		for key, value := range values {
+			if value == "" {
+				delete(wanted.Annotations, key)
+				continue
+			}
+			if wanted.Annotations == nil {
+				wanted.Annotations = map[string]string{}
+			}
+			wanted.Annotations[key] = value
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("annotating node %s: %w", node.Name, err)
+	}
+	return nil
+}

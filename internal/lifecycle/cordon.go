@@ -1,0 +1,68 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// hold shows on a Node that it has a place in the rollout budget, and cordons it if it is to be drained. A cordon that is there already is not ours and stays.
+func (w *Walker) hold(ctx context.Context, node *corev1.Node, cordon bool) error {
+	err := w.change(ctx, node, func(wanted *corev1.Node) {
+		if wanted.Labels == nil {
+			wanted.Labels = map[string]string{}
+		}
+		wanted.Labels[contract.UpgradingLabel] = "true"
+		if !cordon || wanted.Spec.Unschedulable {
+			return
+		}
+		if wanted.Annotations == nil {
+			wanted.Annotations = map[string]string{}
+		}
+		wanted.Spec.Unschedulable = true
+		wanted.Annotations[contract.CordonedAnnotation] = "true"
+	})
+	if err != nil {
+		return fmt.Errorf("cordoning node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// lifted says that somebody else took our cordon away: we write cordon and mark at once.
+func lifted(node *corev1.Node) bool {
+	return node.Annotations[contract.CordonedAnnotation] == "true" && !node.Spec.Unschedulable
+}
+
+// uncordon lifts a cordon that is ours, and no other, and takes away what shows a place in the budget.
+func (w *Walker) uncordon(ctx context.Context, node *corev1.Node) error {
+	err := w.change(ctx, node, func(wanted *corev1.Node) {
+		delete(wanted.Labels, contract.UpgradingLabel)
+		if wanted.Annotations[contract.CordonedAnnotation] == "true" {
+			wanted.Spec.Unschedulable = false
+			delete(wanted.Annotations, contract.CordonedAnnotation)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("uncordoning node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// change writes a Node where it differs; node is then what the API server has.
+func (w *Walker) change(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
+	wanted := node.DeepCopy()
+	edit(wanted)
+	if equality.Semantic.DeepEqual(node, wanted) {
+		return nil
+	}
+	if err := w.Client.Patch(ctx, wanted, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})); err != nil {
+		return err
+	}
+	wanted.DeepCopyInto(node)
+	return nil
+}

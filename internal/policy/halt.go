@@ -1,0 +1,40 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Halted says in words why no other node may be taken to a version: as many failed at it as the user allows, and he did not say that it goes on all
+// the same. It is empty when one may. What instances say of themselves is the newest; the settings' status remembers those that are gone.
+func Halted(version string, config *v1alpha1.WindowsMachineConfig, instances []*v1alpha1.WindowsInstance) string {
+	if version == "" || config.Annotations[contract.ResumeRolloutAnnotation] == version {
+		return ""
+	}
+	var failed []string
+	for _, f := range config.Status.Rollout.Failures {
+		if f.Version == version {
+			failed = append(failed, f.Node)
+		}
+	}
+	for _, i := range instances {
+		if f := i.Status.UpdateFailure; f != nil && f.Version == version {
+			failed = append(failed, i.Status.NodeName)
+		}
+	}
+	slices.Sort(failed)
+	failed = slices.Compact(failed)
+	threshold := max(1, int(config.Spec.Rollout.FailureThreshold))
+	if len(failed) < threshold {
+		return ""
+	}
+	return fmt.Sprintf("%d nodes failed at version %s (%s), and spec.rollout.failureThreshold is %d", len(failed), version,
+		strings.Join(failed[:min(len(failed), maxFailedNamed)], ", "), threshold)
+}
+
+// maxFailedNamed is how many nodes a message names.
+const maxFailedNamed = 3
