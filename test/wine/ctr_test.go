@@ -34,14 +34,15 @@ const ctrPath = `C:\windows\ctr.exe`
 // ctr runs containerd's real client on a host, and gives what it says.
 func (s *stage) ctr(t *testing.T, h *fleet.Host, arguments ...string) string {
 	t.Helper()
-	out, code := s.tryCtr(t, h, arguments...)
+	out, said, code := s.tryCtr(t, h, arguments...)
 	if code != 0 {
-		t.Fatalf("ctr %v ended with %d: %s", arguments, code, out)
+		t.Fatalf("ctr %v ended with %d: %s", arguments, code, said)
 	}
 	return out
 }
 
-func (s *stage) tryCtr(t *testing.T, h *fleet.Host, arguments ...string) (out string, code int) {
+// tryCtr also gives what went to standard error, where Wine writes, too.
+func (s *stage) tryCtr(t *testing.T, h *fleet.Host, arguments ...string) (out, said string, code int) {
 	t.Helper()
 	exe := s.build(t, "ctr.exe", func(ctx context.Context, to string) error {
 		return wine.Build(ctx, wine.Program{Module: "payload/containerd", Package: "github.com/containerd/containerd/v2/cmd/ctr"}, to)
@@ -52,12 +53,12 @@ func (s *stage) tryCtr(t *testing.T, h *fleet.Host, arguments ...string) (out st
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	var said bytes.Buffer
-	code, err := m.Run(ctx, wine.Command{Program: ctrPath, Arguments: append([]string{"--namespace", "k8s.io"}, arguments...), Stdout: &said, Stderr: &said})
+	var stdout, stderr bytes.Buffer
+	code, err := m.Run(ctx, wine.Command{Program: ctrPath, Arguments: append([]string{"--namespace", "k8s.io"}, arguments...), Stdout: &stdout, Stderr: &stderr})
 	if err != nil {
-		t.Fatalf("%v; it said: %s", err, &said)
+		t.Fatalf("%v; it said: %s", err, &stderr)
 	}
-	return said.String(), code
+	return stdout.String(), stderr.String(), code
 }
 
 func install(t *testing.T, from, to string) {

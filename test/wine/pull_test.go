@@ -1,0 +1,179 @@
+//go:build linux
+
+package wine_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	configv1 "github.com/openshift/api/config/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/fleet"
+)
+
+// registries are those that a host of these tests pulls from.
+type registries struct {
+	// source is what image names say, copies a mirror, private one that wants credentials.
+	source, copies, private *depot
+	// dead is the name of a mirror that is not there.
+	dead string
+}
+
+// What pulls is containerd.exe itself: its client hands it the directory that its configuration names for pulls of kubelet, and waits. What it writes
+// for it, and answers on the other side of hosts.toml, is the daemon.
+func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
+	s := shared
+	h := s.host(puller)
+	ca, authority := newCA(t, "registries")
+	r := registries{source: newDepot(t, h, ca), copies: newDepot(t, h, ca), private: newDepot(t, h, ca).lock("robot:secret"), dead: deadHost(t)}
+	mirrored, tagged := r.copies.push(t, newImage(), "copy/app", "1"), r.copies.push(t, newImage(), "copy/tagged", "v2")
+	plain, guarded := r.source.push(t, newImage(), "team/plain", "1"), r.private.push(t, newImage(), "team/secret", "1")
+	r.private.push(t, newImage(), "other/secret", "1")
+	s.useRegistries(t, r, authority)
+	s.follows(t, h, r)
+
+	t.Run("by digest from a mirror, past one that is dead", func(t *testing.T) {
+		s.pulls(t, h, r.source.host+"/team/app@"+mirrored.digest(), mirrored)
+		expect(t, r.copies, mirrored, "copy/app")
+		if asked := r.source.asked(); len(asked) > 0 {
+			t.Errorf("the source was asked for %q", asked)
+		}
+	})
+	t.Run("by tag from a mirror", func(t *testing.T) {
+		s.pulls(t, h, r.source.host+"/team/tagged:v2", tagged)
+		expect(t, r.copies, tagged, "copy/tagged")
+	})
+	t.Run("from a source whose name has a port", func(t *testing.T) {
+		s.pulls(t, h, r.source.host+"/team/plain:1", plain)
+		expect(t, r.source, plain, "team/plain")
+	})
+	t.Run("with the cluster's credentials, of which containerd knows nothing", func(t *testing.T) {
+		s.pulls(t, h, r.private.host+"/team/secret:1", guarded)
+		expect(t, r.private, guarded, "team/secret")
+	})
+	t.Run("not where there are no credentials", func(t *testing.T) {
+		out, code := s.pull(t, h, r.private.host+"/other/secret:1")
+		if asked := r.private.asked(); code == 0 || len(asked) > 0 {
+			t.Errorf("it ended with %d, and the registry served %q:\n%s", code, asked, out)
+		}
+	})
+	t.Run("not what is nowhere", func(t *testing.T) {
+		out, code := s.pull(t, h, r.source.host+"/team/tagged:v3")
+		if code == 0 || !strings.Contains(out, "not found") {
+			t.Errorf("it ended with %d:\n%s", code, out)
+		}
+	})
+}
+
+// pull lets containerd on a host pull an image, and gives what its client says.
+func (s *stage) pull(t *testing.T, h *fleet.Host, reference string) (said string, code int) {
+	t.Helper()
+	// For all platforms it does not unpack, which it can't under Wine.
+	_, said, code = s.tryCtr(t, h, "images", "pull", "--all-platforms", "--hosts-dir", contract.DirRegistries, reference)
+	return said, code
+}
+
+// pulls pulls an image, and makes sure that containerd has all of it.
+func (s *stage) pulls(t *testing.T, h *fleet.Host, reference string, i image) {
+	t.Helper()
+	out, code := s.pull(t, h, reference)
+	if code != 0 {
+		t.Fatalf("pulling %s ended with %d:\n%s", reference, code, out)
+	}
+	for _, content := range [][]byte{i.manifest, i.configuration, i.layer} {
+		if has := s.ctr(t, h, "content", "get", digestOf(content)); has != string(content) {
+			t.Errorf("containerd has %d bytes of %s, want %d", len(has), digestOf(content), len(content))
+		}
+	}
+	if names := s.ctr(t, h, "images", "list", "--quiet"); !slices.Contains(strings.Fields(names), reference) {
+		t.Errorf("its images are %q", names)
+	}
+}
+
+// expect makes sure that a registry has served all of an image, from one repository.
+func expect(t *testing.T, d *depot, i image, repository string) {
+	t.Helper()
+	asked := strings.Join(d.asked(), "\n")
+	for _, part := range i.parts()[1:] {
+		if want := "/v2/" + repository + "/blobs/" + part; !strings.Contains(asked, want) {
+			t.Errorf("the registry was not asked for %s, but for\n%s", want, asked)
+		}
+	}
+	if !strings.Contains(asked, "/v2/"+repository+"/manifests/") {
+		t.Errorf("the registry was not asked for the manifest, but for\n%s", asked)
+	}
+}
+
+// useRegistries writes what the cluster says about registries, and takes it back at the end.
+func (s *stage) useRegistries(t *testing.T, r registries, authority string) {
+	t.Helper()
+	authorities := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "registries"}, Data: map[string]string{}}
+	for _, d := range []*depot{r.source, r.copies, r.private} {
+		authorities.Data[strings.Replace(d.host, ":", "..", 1)] = authority
+	}
+	digests := &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "digests"}, Spec: configv1.ImageDigestMirrorSetSpec{
+		ImageDigestMirrors: []configv1.ImageDigestMirrors{{
+			Source: r.source.host + "/team/app", Mirrors: []configv1.ImageMirror{configv1.ImageMirror(r.dead + "/x"), configv1.ImageMirror(r.copies.host + "/copy/app")},
+		}},
+	}}
+	tags := &configv1.ImageTagMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "tags"}, Spec: configv1.ImageTagMirrorSetSpec{
+		ImageTagMirrors: []configv1.ImageTagMirrors{{Source: r.source.host + "/team/tagged", Mirrors: []configv1.ImageMirror{configv1.ImageMirror(r.copies.host + "/copy/tagged")}}},
+	}}
+	for _, object := range []client.Object{authorities, digests, tags} {
+		if err := s.everything.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.everything.Delete(context.WithoutCancel(t.Context()), object); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	images := &configv1.Image{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
+	change(t, s, images, func() { images.Spec.AdditionalTrustedCA.Name = authorities.Name })
+	login := fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, r.private.host+"/team", base64.StdEncoding.EncodeToString([]byte("robot:secret")))
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}}
+	change(t, s, secret, func() { secret.Data = map[string][]byte{corev1.DockerConfigJsonKey: login} })
+}
+
+// change changes an object of the cluster.
+func change(t *testing.T, s *stage, object client.Object, edit func()) {
+	t.Helper()
+	if err := s.everything.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+		t.Fatal(err)
+	}
+	edit()
+	if err := s.everything.Update(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// follows waits until a host holds a desired state with all that this test wrote.
+func (s *stage) follows(t *testing.T, h *fleet.Host, r registries) {
+	t.Helper()
+	s.await(t, h.Name+" to know mirrors, authorities and credentials", func(ctx context.Context) (bool, string, error) {
+		node, secret := &corev1.Node{}, &corev1.Secret{}
+		if err := s.Client.Get(ctx, client.ObjectKey{Name: h.Name}, node); err != nil {
+			return false, "", err
+		}
+		name := contract.ServicesConfigMapPrefix + node.Annotations[contract.VersionAnnotation]
+		if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name}, secret); err != nil {
+			return false, name, client.IgnoreNotFound(err)
+		}
+		data, err := contract.UnpackConfidential(secret.Data[contract.ConfidentialField])
+		if err != nil {
+			return false, name, err
+		}
+		c, err := contract.ParseConfidential(data, s.manifest(t, h))
+		known := len(c.Mirrors) == 2 && len(c.RegistryTrust) == 3 && strings.Contains(string(c.PullSecret), r.private.host)
+		return known, fmt.Sprintf("%s has %d rules, %d authorities", name, len(c.Mirrors), len(c.RegistryTrust)), err
+	})
+}
