@@ -112,10 +112,11 @@ func (m Manifest) Digest() string {
 	if err != nil {
 		return ""
 	}
-	return dataDigest(data)
+	return DataDigest(data)
 }
 
-func dataDigest(data map[string]string) string {
+// DataDigest is the lower-case hex SHA-256 of the data of a ConfigMap that holds a manifest, by which its version is named.
+func DataDigest(data map[string]string) string {
 	sum := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(data)) {
 		fmt.Fprintf(sum, "%s %d\n%s\n", key, len(data[key]), data[key])

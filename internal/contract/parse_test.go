@@ -129,7 +129,7 @@ func TestWhatAnotherReleaseKnowsMoreIsIgnored(t *testing.T) {
 	if diff := cmp.Diff(sample(), got, cmpopts.EquateEmpty()); diff != "" {
 		t.Error(diff)
 	}
-	version := "0.2.0-" + dataDigest(data)[:VersionDigits]
+	version := "0.2.0-" + DataDigest(data)[:VersionDigits]
 	if !IsVersionOfData(version, data) || IsVersionOf(version, got) {
 		t.Error("the version names all that was published, not what is left of it")
 	}

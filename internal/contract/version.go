@@ -11,7 +11,7 @@ func IsVersionOf(version string, m Manifest) bool { return names(version, m.Dige
 // IsVersionOfData says whether a version is the name of the manifest in a ConfigMap's data: whatever else claims that name, in whatever object, is not what
 // the operator published.
 func IsVersionOfData(version string, data map[string]string) bool {
-	return names(version, dataDigest(data))
+	return names(version, DataDigest(data))
 }
 
 func names(version, digest string) bool {

@@ -76,6 +76,7 @@ func (w *Object) Replace(before, after *unstructured.Unstructured) {
 
 func (w *Object) saw(object *unstructured.Unstructured) {
 	if object != nil {
+		object = object.DeepCopy() // an event's object may be somebody else's, too
 		// The largest parts of a Node, for which no manifest asks.
 		object.SetManagedFields(nil)
 		unstructured.RemoveNestedField(object.Object, "status", "images")

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -59,8 +60,12 @@ type rig struct {
 	mortal *mortal
 	stop   context.CancelFunc
 	done   chan struct{}
-	// ended is what came of the tending.
-	ended error
+	// pace of the daemon.
+	pace tend.Pace
+	// depot, if set, has payload. exchanged counts how often the daemon gave way to another exe, and running is the digest of the present one.
+	depot     *depot
+	exchanged atomic.Int64
+	running   atomic.Pointer[string]
 }
 
 // pulls stands for the resolver, whose sockets a test with its own time can't have.
@@ -105,7 +110,7 @@ func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{stop: func() {}}
 		var err error
-		r.Machine, err = sim.New(sim.Options{Hostname: "WIN-A", Programs: map[string]sim.Program{"kube-proxy.exe": r.proxy}})
+		r.Machine, err = sim.New(sim.Options{Hostname: "WIN-A", Programs: map[string]sim.Program{"kube-proxy.exe": r.proxy, "windows-instance-config-daemon.exe": version}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,13 +167,47 @@ func (r *rig) tend(t *testing.T, client dynamic.Interface) {
 		t.Fatal(err)
 	}
 	host.Services = patience.Services(host.Services)
-	tender := tend.New(tend.Options{Host: host, Book: book, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.ended = tender.Run(ctx)
+		r.serve(ctx, tend.Options{Host: host, Book: book, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls, Pace: r.pace})
 	}()
 	r.stop, r.done = cancel, done
+}
+
+// serve starts the daemon again when it gave way to another, as the service manager does.
+func (r *rig) serve(ctx context.Context, options tend.Options) {
+	if r.depot != nil {
+		options.Source = r.depot.source
+	}
+	for {
+		if content, err := winos.ReadFile(r.Host().Files, contract.PathDaemon); err == nil {
+			options.Program = digestOf(string(content))
+		}
+		r.running.Store(&options.Program)
+		if !errors.Is(tend.New(options).Run(ctx), tend.ErrExchanged) {
+			return
+		}
+		r.exchanged.Add(1)
+		time.Sleep(time.Second)
+		book, err := ledger.Open(options.Host.Files)
+		if err != nil {
+			return
+		}
+		options.Book = book
+	}
+}
+
+// version is the daemon's program, when it is only asked for its version. One that is broken ends with an error, one that hangs does not end.
+func version(ctx context.Context, p *sim.Process) int {
+	content, err := winos.ReadFile(p.Host.Files, p.Args[0])
+	switch {
+	case err != nil || len(p.Args) != 2 || p.Args[1] != "version" || strings.Contains(string(content), "broken"):
+		return 1
+	case strings.Contains(string(content), "hangs"):
+		<-ctx.Done()
+	}
+	return 0
 }
 
 // halt ends it.

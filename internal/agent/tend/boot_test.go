@@ -1,0 +1,93 @@
+package tend_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+func (r *rig) bootID(t *testing.T) string {
+	t.Helper()
+	facts, err := r.Host().System.Facts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return facts.BootID
+}
+
+func TestTheNodeSaysWhichBootItIs(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		id := r.bootID(t)
+		if got := r.annotations(t)[contract.BootIDAnnotation]; got != id || id == "" {
+			t.Errorf("the Node says %q, the host %q", got, id)
+		}
+		r.annotate(t, contract.BootIDAnnotation, "another")
+		pass(time.Second)
+		if got := r.annotations(t)[contract.BootIDAnnotation]; got != id {
+			t.Errorf("the Node says %q, the host %q", got, id)
+		}
+	})
+}
+
+func TestAHostRebootsOnceWhenTheEndOfItsBootIsApproved(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		first := r.bootID(t)
+		r.annotate(t, contract.RebootApprovedAnnotation, "another boot")
+		pass(time.Minute)
+		if r.bootID(t) != first {
+			t.Fatal("the host rebooted for an approval of another boot")
+		}
+		r.annotate(t, contract.RebootApprovedAnnotation, first)
+		pass(time.Minute)
+		second := r.bootID(t)
+		if second == first {
+			t.Fatal("the host did not reboot")
+		}
+		r.halt() // the daemon here is no process of the machine
+		r.tend(t, r.api)
+		pass(20 * time.Minute)
+		if r.bootID(t) != second {
+			t.Error("the host rebooted again")
+		}
+		if got := r.annotations(t)[contract.BootIDAnnotation]; got != second {
+			t.Errorf("the Node says %q, the host %q", got, second)
+		}
+		r.says(t, one(), "")
+	})
+}
+
+func TestARebootThatWindowsWaitsForIsSaidAndTakenBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		signs    []string
+		replaced []string
+		want     string
+	}{
+		"servicing":             {signs: []string{winos.SignServicing}, want: "ComponentBasedServicing"},
+		"an update and files":   {signs: []string{winos.SignUpdate}, replaced: []string{`C:\Windows\System32\a.dll`}, want: "WindowsUpdate,PendingFileRename"},
+		"files of ours":         {replaced: []string{contract.PathKubelet}},
+		"files of ours, others": {replaced: []string{contract.PathKubelet, `C:\Program Files\x.exe`}, want: "PendingFileRename"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				if said, there := r.annotations(t)[contract.RebootPendingAnnotation]; there {
+					t.Errorf("the Node says %q", said)
+				}
+				r.SetRebootSigns(c.signs, c.replaced...)
+				pass(11 * time.Minute)
+				if said, there := r.annotations(t)[contract.RebootPendingAnnotation]; said != c.want || there != (c.want != "") {
+					t.Errorf("the Node says %q, want %q", said, c.want)
+				}
+				r.SetRebootSigns(nil)
+				pass(11 * time.Minute)
+				if said, there := r.annotations(t)[contract.RebootPendingAnnotation]; there {
+					t.Errorf("the Node still says %q", said)
+				}
+			})
+		})
+	}
+}
