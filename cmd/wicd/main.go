@@ -35,8 +35,9 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("finding the own program: %w", err)
 	}
-	return cli.New(cli.Options{
-		Host:       winos.New(),
+	host := winos.New()
+	root := cli.New(cli.Options{
+		Host:       host,
 		Version:    version,
 		HomeDir:    home(self),
 		Self:       self,
@@ -44,7 +45,9 @@ func run(ctx context.Context) error {
 		Stdout:     os.Stdout,
 		Stderr:     os.Stderr,
 		RunService: runService,
-	}).ExecuteContext(ctx)
+	})
+	root.AddCommand(newSucceed(host.Services)) //nolint:contextcheck // cobra hands ctx on
+	return root.ExecuteContext(ctx)
 }
 
 // home is the directory above the exchange directory that the own program lies in; for a program elsewhere, the user's home.

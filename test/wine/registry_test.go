@@ -130,7 +130,9 @@ func newImage() image {
 func (i image) digest() string { return digestOf(i.manifest) }
 
 // parts are the digests of all that belongs to it.
-func (i image) parts() []string { return []string{i.digest(), digestOf(i.configuration), digestOf(i.layer)} }
+func (i image) parts() []string {
+	return []string{i.digest(), digestOf(i.configuration), digestOf(i.layer)}
+}
 
 func digestOf(content []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(content)) }
 

@@ -1,0 +1,136 @@
+//go:build linux
+
+package wine_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/scene"
+	"github.com/windows-nodes/wmco/lab/wine"
+)
+
+// nextVersion is what operator, daemon and payload become at the end.
+const nextVersion = "0.1.1"
+
+// A new release of the operator brings the same programs, but for the daemon: each daemon fetches the new one, puts it in place of itself while it runs, and
+// ends; what comes back is the new one. Nobody logs in. It is the last test, because it changes all hosts.
+func TestA29_TheDaemonExchangesItsOwnRunningProgramAndComesBackAsTheNewOne(t *testing.T) {
+	s := shared
+	dir := filepath.Join(s.dir, "payload-"+nextVersion)
+	if _, err := wine.WritePayload(t.Context(), dir, nextVersion, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	operator, err := scene.BuildOperator(t.Context(), s.dir, nextVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := intstr.FromInt32(int32(len(s.Fleet.Hosts)))
+	s.settings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Rollout.MaxUnavailable = &all })
+	before, connections := map[string]map[string]uint32{}, map[string]int64{}
+	for _, h := range s.Fleet.Hosts {
+		before[h.Name], connections[h.Name] = s.pids(t, h), h.Server.Counters().Connections
+		if said := daemonVersion(t, h); !strings.Contains(said, version) {
+			t.Fatalf("%s: the daemon says that it is %q", h.Name, said)
+		}
+	}
+	began := time.Now()
+	if err = s.Upgrade(t.Context(), operator, dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range s.Fleet.Hosts {
+		s.await(t, h.Name+" to hold the next version", func(context.Context) (bool, string, error) {
+			has := s.node(t, h).Annotations
+			how := fmt.Sprintf("it has %s, wants %s; stage %q, apply %q", has[contract.VersionAnnotation], has[contract.DesiredVersionAnnotation],
+				has[contract.StageReasonAnnotation], has[contract.AppliedReasonAnnotation])
+			return strings.HasPrefix(has[contract.VersionAnnotation], nextVersion+"-") && has[contract.VersionAnnotation] == has[contract.DesiredVersionAnnotation], how, nil
+		})
+		t.Logf("%s held it after %.1f s", h.Name, time.Since(began).Seconds())
+	}
+	for _, h := range s.Fleet.Hosts {
+		if said := daemonVersion(t, h); !strings.Contains(said, nextVersion) {
+			t.Errorf("%s: the daemon says that it is %q", h.Name, said)
+		}
+		s.sameProgram(t, h, dir)
+		after := s.pids(t, h)
+		for service, pid := range before[h.Name] {
+			if restarted := after[service] != pid; restarted != (service == contract.ServiceDaemon) {
+				t.Errorf("%s: service %s was process %d and is %d", h.Name, service, pid, after[service])
+			}
+		}
+		if n := h.Server.Counters().Connections; n != connections[h.Name] {
+			t.Errorf("%s: somebody logged in, %d times", h.Name, n-connections[h.Name])
+		}
+		log, err := os.ReadFile(machine(h).Path(contract.DirLog + `\wicd\wicd.log`))
+		if err != nil || !bytes.Contains(log, []byte(`"started" version="`+nextVersion+`"`)) {
+			t.Errorf("%s: the daemon's log does not tell of its start, %v:\n%s", h.Name, err, log[max(0, len(log)-2000):])
+		}
+	}
+}
+
+// pids are the processes of all services of ours on a host.
+func (s *stage) pids(t *testing.T, h *fleet.Host) map[string]uint32 {
+	t.Helper()
+	all := map[string]uint32{}
+	names := []string{contract.ServiceDaemon}
+	for _, service := range s.manifest(t, h).Services {
+		names = append(names, service.Name)
+	}
+	for _, name := range names {
+		service, err := windows(t, h).Services.Get(t.Context(), name)
+		if err != nil || service.State != winos.ServiceRunning {
+			t.Fatalf("%s: service %s is %s, %v", h.Name, name, service.State, err)
+		}
+		all[name] = service.PID
+	}
+	return all
+}
+
+// daemonVersion is what the program of the daemon's service says that it is.
+func daemonVersion(t *testing.T, h *fleet.Host) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var out, said bytes.Buffer
+	code, err := machine(h).Run(ctx, wine.Command{Program: contract.PathDaemon, Arguments: []string{"version"}, Stdout: &out, Stderr: &said})
+	if err != nil || code != 0 {
+		t.Fatalf("%s: the daemon ended with %d, %v: %s", h.Name, code, err, &said)
+	}
+	return out.String()
+}
+
+// sameProgram makes sure that a host has the daemon of a payload, and no other.
+func (s *stage) sameProgram(t *testing.T, h *fleet.Host, dir string) {
+	t.Helper()
+	made, err := payload.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has, err := os.ReadFile(machine(h).Path(contract.PathDaemon))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range made.Manifest().Files {
+		if f.Name == payload.NameDaemon && "sha256:"+strings.TrimPrefix(string(f.Digest), "sha256:") != digestOf(has) {
+			t.Errorf("%s: the daemon's file is %s, want %s", h.Name, digestOf(has), f.Digest)
+		}
+	}
+	s.await(t, h.Name+" to remove the old program", func(context.Context) (bool, string, error) {
+		left, err := filepath.Glob(machine(h).Path(contract.PathDaemon) + ".old*")
+		return len(left) == 0, strings.Join(left, " "), err
+	})
+}
