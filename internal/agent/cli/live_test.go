@@ -134,7 +134,10 @@ func (w *world) publish(t *testing.T, version string, m contract.Manifest, c con
 	w.published = append(w.published, name)
 	role := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: contract.ServicesReaderRole},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps", "secrets"}, ResourceNames: w.published, Verbs: []string{"list", "watch"}}},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"configmaps", "secrets"}, ResourceNames: w.published, Verbs: []string{"list", "watch"}},
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{contract.PayloadSourceConfigMap}, Verbs: []string{"list", "watch"}},
+		},
 	}
 	roles := w.admin.RbacV1().Roles(contract.OperatorNamespace)
 	if _, err = roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
@@ -287,7 +290,7 @@ func (w *world) holds(t *testing.T, version string) {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the Node said %v", last)
-			if x, err := winos.ReadFile(w.Host().Files, `C:\var\log\hybrid-overlay\hybrid-overlay.log`); err == nil {
+			if x, err := winos.ReadFile(w.Host().Files, `C:\var\log\wicd\wicd.log`); err == nil {
 				t.Logf("LOG %s", x)
 			}
 		}

@@ -43,9 +43,17 @@ func (s *Stager) stage(ctx context.Context, version string) error {
 		return errors.Join(err, s.say(ctx, map[string]any{contract.StageReasonAnnotation: annotate.Text(problem(err))}))
 	}
 	logr.FromContextOrDiscard(ctx).Info("staged", "version", version, "bytes", bytes)
-	return s.say(ctx, map[string]any{
-		contract.StagedAnnotation: version, contract.StagedBytesAnnotation: strconv.FormatInt(bytes, 10), contract.StageReasonAnnotation: nil,
-	})
+	changes := map[string]any{contract.StagedAnnotation: version, contract.StageReasonAnnotation: nil}
+	if bytes > 0 || !s.said(version) {
+		changes[contract.StagedBytesAnnotation] = strconv.FormatInt(bytes, 10)
+	}
+	return s.say(ctx, changes)
+}
+
+// said says whether the Node knows already that a version is staged: a daemon before this one counted what came for it.
+func (s *Stager) said(version string) bool {
+	node, _ := s.Node.Get()
+	return node != nil && node.GetAnnotations()[contract.StagedAnnotation] == version
 }
 
 // say writes to the Node what it does not say already.
