@@ -41,7 +41,8 @@ const (
 	// ConditionKeyAuthorized is True while the present private key is the one that last let us in, False when the host refuses it, and
 	// Unknown while it can't be tried.
 	ConditionKeyAuthorized = "KeyAuthorized"
-	// ConditionSkewSupported is False while the node is at a release from which, or back to which, this operator's way is not a supported one.
+	// ConditionSkewSupported is False while the node is at a release from which, or back to which, this operator's way is not a supported one. Nodes for which that was never so
+	// don't have it.
 	ConditionSkewSupported = "SkewSupported"
 )
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // Bounds are the user's, for a node that goes to another version or through a reboot.
@@ -61,7 +62,7 @@ func (w *Walker) stage(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if update.OverSSH || node.Annotations[contract.StagedAnnotation] == update.Version {
 		return Done()
 	}
-	if !StagesItself(node) {
+	if !StagesItself(node) || policy.CheckSkew(release(update.Version), release(node.Annotations[contract.VersionAnnotation])) != "" {
 		update.OverSSH = true
 		return Done()
 	}

@@ -36,6 +36,9 @@ func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstan
 		if problem := Foreign(node, instance); problem != nil {
 			return Fail(problem)
 		}
+		if outcome := w.vacateServing(ctx, instance, visit, node); !outcome.IsDone() {
+			return outcome
+		}
 	}
 	token, err := w.Tokens.BootstrapToken(ctx)
 	if err != nil {
@@ -66,6 +69,32 @@ func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstan
 	}
 	return Done()
 }
+
+// vacateServing moves the pods away from a node that serves and has its turn to be walked into. One that can't be emptied goes back into service.
+func (w *Walker) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit, node *corev1.Node) Outcome {
+	if ready, _ := NodeReady(node); !ready || instance.Status.JoinedTime == nil || instance.Status.Disruption == nil || visit.drained {
+		return Done()
+	}
+	timeout := defaultDrainTimeout
+	if w.DrainTimeout != nil {
+		var err error
+		if timeout, err = w.DrainTimeout(ctx); err != nil {
+			return retry(err)
+		}
+	}
+	outcome := w.empty(ctx, instance, &Crossing{Node: node, Bounds: Bounds{Drain: timeout}})
+	visit.drained = outcome.IsDone()
+	if outcome.IsFailed() {
+		instance.Status.DrainTime = nil
+		if err := w.uncordon(ctx, node); err != nil {
+			return retry(err)
+		}
+	}
+	return outcome
+}
+
+// defaultDrainTimeout stands where nobody says how long pods are given.
+const defaultDrainTimeout = 10 * time.Minute
 
 // confidentialOf is what must not be public of a desired state, for a host that can't read it yet: containerd and kubelet start with the proxy and the
 // authorities that they will have.

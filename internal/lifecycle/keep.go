@@ -12,6 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // Care is what a host that has joined needs.
@@ -65,6 +66,12 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	}
 	status.NodeUID = string(node.UID)
 	status.Version, status.KubeletVersion = node.Annotations[contract.VersionAnnotation], node.Status.NodeInfo.KubeletVersion
+	return w.care(ctx, instance, node)
+}
+
+// care decides what a node needs that is ours.
+func (w *Walker) care(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) (Care, error) {
+	status := &instance.Status
 	care := Care{Node: node, Updating: updates(status), Rebooting: reboots(status)}
 	desired, _, err := w.Desired.Current(ctx)
 	switch {
@@ -185,6 +192,15 @@ func (w *Walker) compare(ctx context.Context, node *corev1.Node, from string, to
 	update.Payload = release(from) != release(to.Version) || slices.ContainsFunc(blobs(to.Manifest), func(b contract.Blob) bool { return !had[b.Digest] })
 	update.Drains = len(blueprint.Restarts(old, to.Manifest)) > 0
 	return update
+}
+
+// Skew says in words why a node's release and the desired one are too far apart; empty when they are not, or when nobody knows what is desired.
+func (w *Walker) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) string {
+	desired, _, err := w.Desired.Current(ctx)
+	if err != nil {
+		return ""
+	}
+	return policy.CheckSkew(release(desired.Version), release(instance.Status.Version))
 }
 
 // release is a version without its manifest's digest: the operator's own.

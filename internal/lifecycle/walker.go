@@ -33,6 +33,8 @@ type Options struct {
 	// Slots bound how many hosts are worked on at once; Claims keep two instances from being one host.
 	Slots  *Slots
 	Claims *Claims
+	// DrainTimeout tells how long pods are given to move away from a node that is walked into; nil gives them ten minutes.
+	DrainTimeout func(ctx context.Context) (time.Duration, error)
 	// Now is the clock.
 	Now func() time.Time
 	// Namespace of the operator, where the services manifests are.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -290,6 +291,20 @@ func (w *walk) proven(ctx context.Context, crossing *lifecycle.Crossing) (ctrl.R
 	w.report(ctx, lifecycle.Done())
 	return w.result(ctx, 0)
 }
+
+// skew says whether the operator may rely on what the node's daemon says. One that is too far away is walked into over SSH.
+func (w *walk) skew(ctx context.Context) {
+	if why := w.walker.Skew(ctx, w.instance); why != "" {
+		w.condition(v1alpha1.ConditionSkewSupported, metav1.ConditionFalse, contract.ReasonSkewUnsupported, why)
+		return
+	}
+	if meta.FindStatusCondition(w.instance.Status.Conditions, v1alpha1.ConditionSkewSupported) != nil {
+		w.condition(v1alpha1.ConditionSkewSupported, metav1.ConditionTrue, skewSupported, "the node's release is one that this operator knows")
+	}
+}
+
+// skewSupported is the reason of a SkewSupported condition that is True.
+const skewSupported contract.Reason = "Supported"
 
 func code(reason contract.Reason) string { return fmt.Sprintf("W%d", reason.Number()) }
 

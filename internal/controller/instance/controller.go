@@ -234,6 +234,7 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	w.skew(ctx)
 	var wait time.Duration
 	if proven := w.instance.Status.PublicKeyHash; care.Rejoin == nil {
 		if wait = w.tryKey(ctx); w.instance.Status.PublicKeyHash != proven {

@@ -59,6 +59,7 @@ type rig struct {
 	machines map[string]*hosttest.Machine // by address
 	clock    time.Time
 	version  string
+	kubelet  string
 	noKey    error
 	key      lifecycle.Key
 	events   []told
@@ -75,7 +76,7 @@ type rig struct {
 }
 
 func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
-	return blueprint.Desired{Version: r.version}, blueprint.Facts{APIServer: "https://api:6443"}, nil
+	return blueprint.Desired{Version: r.version, KubeletVersion: r.kubelet}, blueprint.Facts{APIServer: "https://api:6443"}, nil
 }
 func (r *rig) PrivateKey(context.Context) (lifecycle.Key, error) {
 	return r.key, r.noKey

@@ -78,8 +78,8 @@ func (w *walk) turn(ctx context.Context) error {
 }
 
 // drainTimeout is when a drain is reported as blocked.
-func (w *walk) drainTimeout(ctx context.Context) (time.Duration, error) {
-	config, err := w.config(ctx)
+func (r *Reconciler) drainTimeout(ctx context.Context) (time.Duration, error) {
+	config, err := r.config(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -49,6 +49,7 @@ func Setup(mgr ctrl.Manager, options lifecycle.Options, gate *rollout.Gate, chan
 	r.trials = lifecycle.NewSlots(trials, r.wake)
 	options.Slots = lifecycle.NewSlots(defaultJoins, r.wake)
 	options.Claims = lifecycle.NewClaims()
+	options.DrainTimeout = r.drainTimeout
 	if r.walker, err = lifecycle.New(options); err != nil {
 		return err
 	}

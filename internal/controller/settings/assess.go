@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,9 @@ type Facts struct {
 	Kubelet    []byte
 	Known      bool
 	Generation int64
+	// Config is what the user set; nil when nobody knows. Now is the time.
+	Config *v1alpha1.WindowsMachineConfig
+	Now    time.Time
 }
 
 // Reasons of conditions that are no host's.
@@ -63,6 +67,10 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 		})
 	}
 	accepted(status, f)
+	rollout(status, f)
+	if status.Rollout.Phase == v1alpha1.RolloutHalted {
+		f.Troubles = append(slices.Clone(f.Troubles), contract.NewProblem(contract.ReasonRolloutHalted, "%d nodes failed at version %s", len(status.Rollout.Failures), status.Rollout.Version))
+	}
 	busy, failing := count(&status.Instances, f.Instances)
 	available(status, f)
 	set(status, f, v1alpha1.ConditionUpgradeable, len(busy) == 0 && len(f.Lacks) == 0, reasonSafe, reasonNotSafe, upgradeMessage(busy, f.Lacks))
@@ -121,13 +129,17 @@ func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 }
 
 // states is what is counted of an instance. One whose update waits or fails is Ready all the while.
-type states struct{ leaving, failing, ready, progressing bool }
+type states struct {
+	leaving, failing, ready, progressing bool
+	way                                  way
+}
 
 func state(i *v1alpha1.WindowsInstance) states {
 	return states{
 		leaving: !i.DeletionTimestamp.IsZero(), failing: i.Status.Failures > 0,
 		ready:       meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady),
 		progressing: meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionProgressing),
+		way:         progress(i, i.Status.DesiredVersion),
 	}
 }
 

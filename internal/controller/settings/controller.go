@@ -3,6 +3,8 @@ package settings
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -14,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -23,6 +26,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
 	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // Options are what the controller works with.
@@ -62,6 +66,9 @@ type Reconciler struct {
 	client client.Client
 	// live reads past the cache: the operator may get its OperatorCondition, and neither list nor watch any.
 	live client.Reader
+	// meters may be nil.
+	meters *meters
+	now    func() time.Time
 }
 
 // Setup adds the controller to a manager.
@@ -69,13 +76,17 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	if options.Events == nil {
 		options.Events = mgr.GetEventRecorder(contract.OperatorServiceAccount)
 	}
-	r := &Reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader()}
+	meters, err := newMeters(metrics.Registry)
+	if err != nil {
+		return err
+	}
+	r := &Reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(), meters: meters, now: time.Now}
 	one := func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: contract.MachineConfigObject}}}
 	}
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
 	b := ctrl.NewControllerManagedBy(mgr).Named("settings").
-		For(&v1alpha1.WindowsMachineConfig{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.WindowsMachineConfig{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&v1alpha1.WindowsInstance{}, enqueue, builder.WithPredicates(counted())).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(inNamespace(options.Namespace))).
 		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(inNamespace(options.Namespace), named(contract.PrivateKeySecret))).
@@ -132,7 +143,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	facts.Generation = config.Generation
+	facts.Generation, facts.Config, facts.Now = config.Generation, config, r.now()
+	facts.Refused = append(slices.Clone(facts.Refused), policy.CheckRollout(config.Spec.Rollout)...)
 	before := config.DeepCopy()
 	Assess(&config.Status, facts)
 	if !equality.Semantic.DeepEqual(before.Status, config.Status) {
@@ -143,7 +155,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err = r.tellOLM(ctx, config.Status); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: r.again()}, nil
+	if r.meters != nil {
+		r.meters.show(config.Status.Rollout)
+	}
+	again := r.again()
+	if config.Status.Rollout.Phase == v1alpha1.RolloutWaiting && (again == 0 || again > waitingRetry) {
+		again = waitingRetry
+	}
+	return ctrl.Result{RequeueAfter: again}, nil
 }
 
 func (r *Reconciler) gather(ctx context.Context) (Facts, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -64,7 +65,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 				return c.SubResource(sub).Patch(ctx, o, patch, options...)
 			},
 		}).Build()
-	r.Reconciler = &Reconciler{Options: Options{Namespace: "ns", Keys: r, Desired: r, Events: events.NewFakeRecorder(10)}, client: r.api, live: r.api}
+	r.Reconciler = &Reconciler{Options: Options{Namespace: "ns", Keys: r, Desired: r, Events: events.NewFakeRecorder(10)}, client: r.api, live: r.api, now: time.Now}
 	return r
 }
 

@@ -1,0 +1,212 @@
+package instance
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// steady are hosts that have joined and are at the desired version.
+func steady(t *testing.T, hosts ...int) *rig {
+	t.Helper()
+	r := staged(t, hosts...)
+	r.version = first
+	return r
+}
+
+// boots has a host come back in another boot.
+func (r *rig) boots(t *testing.T, n int, boot string) {
+	t.Helper()
+	r.isReady(t, n, false)
+	r.passes(t, n, time.Minute)
+	r.is(t, n, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	r.restart(t)
+	r.isReady(t, n, true)
+	r.says(t, n, contract.BootIDAnnotation, boot)
+	r.reconcile(t, n)
+	r.is(t, n, v1alpha1.PhaseRebooting, v1alpha1.StepProving, contract.ReasonSettling)
+	r.passes(t, n, time.Minute) // what asked for it is taken away
+	r.reconcile(t, n)
+}
+
+func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		asks    string
+		pending bool
+		reboots bool
+	}{
+		"a user":                            {asks: contract.RebootRequestAnnotation, reboots: true},
+		"a tool":                            {asks: contract.RebootAnnotation, reboots: true},
+		"Windows, and the user allows it":   {asks: contract.RebootPendingAnnotation, pending: true, reboots: true},
+		"Windows, and the user is not sure": {asks: contract.RebootPendingAnnotation},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := steady(t, 1)
+			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.RebootWhenPending = test.pending })
+			blocked := false
+			r.evicts(&blocked)
+			r.pod(t, 1, "web")
+			r.says(t, 1, test.asks, "")
+			dials := r.machine(1).Dials()
+			r.reconcile(t, 1)
+			if !test.reboots {
+				r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+				return
+			}
+			i := r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepDraining, contract.ReasonDraining)
+			if n := r.node(t, 1); i.Status.Disruption.Purpose != v1alpha1.DisruptionReboot || !n.Spec.Unschedulable || n.Annotations[contract.RebootApprovedAnnotation] != "" {
+				t.Fatalf("while it is drained: %+v, %v", i.Status.Disruption, n.Annotations)
+			}
+			r.reconcile(t, 1)
+			r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+			if n := r.node(t, 1); n.Annotations[contract.RebootApprovedAnnotation] != "boot-1" {
+				t.Fatalf("the daemon is told %v", n.Annotations)
+			}
+			if test.pending {
+				r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootPendingAnnotation) }) // Windows is content
+			}
+			r.boots(t, 1, "boot-2")
+			i = r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+			n := r.node(t, 1)
+			for _, gone := range []string{test.asks, contract.RebootApprovedAnnotation, contract.CordonedAnnotation} {
+				if _, there := n.Annotations[gone]; there {
+					t.Errorf("%s is still there", gone)
+				}
+			}
+			if i.Status.Disruption != nil || n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "" || r.machine(1).Dials() != dials {
+				t.Errorf("status %+v, %v", i.Status, n.Labels)
+			}
+			r.passes(t, 1, time.Hour)
+			r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+		})
+	}
+}
+
+func TestAHostThatDoesNotComeBackIsReportedAndHoldsOnePlace(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1, 2, 3)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(2)) })
+	r.says(t, 1, contract.RebootRequestAnnotation, "")
+	r.reconcile(t, 1)
+	r.isReady(t, 1, false)
+	r.passes(t, 1, 21*time.Minute)
+	i := r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootNotProven)
+	if i.Status.Disruption == nil || i.Status.Fix == "" {
+		t.Errorf("status %+v", i.Status)
+	}
+	r.passes(t, 1, time.Hour)
+	r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootNotProven)
+	for _, n := range []int{2, 3} {
+		r.says(t, n, contract.RebootRequestAnnotation, "")
+		r.reconcile(t, n)
+	}
+	r.is(t, 2, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	r.is(t, 3, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending)
+	r.isReady(t, 1, true)
+	r.says(t, 1, contract.BootIDAnnotation, "boot-2") // and at last it comes
+	r.reconcile(t, 1)
+	r.passes(t, 1, time.Minute)
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+}
+
+func TestALoopOfRebootsIsStopped(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.RebootWhenPending = true })
+	r.says(t, 1, contract.RebootPendingAnnotation, "servicing")
+	boot := "boot-1"
+	for n := range 3 {
+		r.reconcile(t, 1)
+		r.passes(t, 1, 10*time.Minute)
+		r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+		boot += "x"
+		r.boots(t, 1, boot)
+		if i := r.get(t, 1); i.Status.Reboots != int32(n+1) || i.Status.Disruption != nil {
+			t.Fatalf("after reboot %d: %+v", n+1, i.Status)
+		}
+	}
+	r.passes(t, 1, time.Hour)
+	i := r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootFutile)
+	if i.Status.Disruption != nil || !strings.Contains(i.Status.Message, "3 times") || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
+		t.Errorf("status %+v", i.Status)
+	}
+	r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootPendingAnnotation) })
+	r.reconcile(t, 1)
+	if i = r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.Reboots != 0 {
+		t.Errorf("status %+v", i.Status)
+	}
+}
+
+func TestNothingBeginsOutsideOfAWindow(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+		c.Spec.Rollout.Windows = []v1alpha1.RolloutWindow{{Start: "0 22 * * *", Duration: metav1.Duration{Duration: time.Hour}}}
+	})
+	for _, n := range []int{1, 2} {
+		r.reconcile(t, n)
+		r.says(t, n, contract.StagedAnnotation, second)
+		r.reconcile(t, n)
+		i := r.is(t, n, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonWindowClosed)
+		if !strings.Contains(i.Status.Message, "2026-01-01T22:00:00Z") {
+			t.Errorf("it says %s", i.Status.Message)
+		}
+	}
+	r.clock = time.Date(2026, 1, 1, 22, 59, 0, 0, time.UTC)
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+	r.clock = r.clock.Add(2 * time.Minute)
+	r.arrives(t, 1, second) // what began is brought to its end
+	r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+	r.reconcile(t, 2)
+	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonWindowClosed)
+	r.isReady(t, 2, false)
+	r.reconcile(t, 2) // which is down anyway
+	if i := r.get(t, 2); i.Status.Disruption == nil {
+		t.Errorf("status %+v", i.Status)
+	}
+}
+
+func TestAReleaseThatIsTooFarAwayIsAConditionAndNoCrash(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.version = "1.3.0-dddddddddd"
+	dials := r.machine(1).Dials()
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); condition(i, v1alpha1.ConditionSkewSupported) != "False SkewUnsupported" || r.machine(1).Dials() == dials {
+		t.Errorf("%s, %d connections", condition(i, v1alpha1.ConditionSkewSupported), r.machine(1).Dials()-dials)
+	}
+	r.sign(t)
+	r.reconcile(t, 1)
+	r.register(t, 1, r.version)
+	r.reconcile(t, 1)
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); condition(i, v1alpha1.ConditionSkewSupported) != "True Supported" || i.Status.Version != r.version {
+		t.Errorf("%s, %+v", condition(i, v1alpha1.ConditionSkewSupported), i.Status)
+	}
+}
+
+// Skipping minor versions of Kubernetes is an update like any other: kubelet is another file of the payload.
+func TestAKubeletThatIsMinorVersionsNewerIsProven(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.kubelet = "1.36.1"
+	r.switched(t, 1)
+	r.changes(t, 1, func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.4" })
+	r.arrives(t, 1, second)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonVersionPending)
+	r.changes(t, 1, func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.36.1+build" })
+	r.reconcile(t, 1)
+	r.passes(t, 1, time.Minute)
+	r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+}

@@ -1,0 +1,133 @@
+package settings
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// maxFailures is how many failures the status lists.
+const maxFailures = 20
+
+// rollout says how far the desired version has come. What nodes failed at stays known when their instances go.
+func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
+	if f.DesiredVersion == "" || f.Config == nil {
+		return // what was said last is the best that is known
+	}
+	r := v1alpha1.RolloutStatus{Version: f.DesiredVersion, Failures: failures(status.Rollout.Failures, f)}
+	var moving, waiting int
+	var instances []*v1alpha1.WindowsInstance
+	for i := range f.Instances {
+		one := &f.Instances[i]
+		instances = append(instances, one)
+		if one.Status.JoinedTime == nil || !one.DeletionTimestamp.IsZero() {
+			continue
+		}
+		p := progress(one, f.DesiredVersion)
+		r.Total++
+		r.Updated += count1(p.updated)
+		r.Staged += count1(p.updated || p.staged)
+		r.Unavailable += count1(p.unavailable)
+		switch {
+		case p.updated:
+		case p.moving:
+			moving++
+		default:
+			waiting++
+		}
+	}
+	seen := f.Config.DeepCopy()
+	seen.Status.Rollout = r
+	halted := policy.Halted(f.DesiredVersion, seen, instances)
+	switch {
+	case r.Updated == r.Total:
+		r.Phase, r.Message = v1alpha1.RolloutIdle, fmt.Sprintf("all %d nodes are at the version", r.Total)
+	case halted != "":
+		r.Phase = v1alpha1.RolloutHalted
+		r.Message = halted + ". " + contract.ReasonRolloutHalted.Fix()
+	case moving > 0:
+		r.Phase, r.Message = v1alpha1.RolloutProgressing, fmt.Sprintf("%d of %d nodes are at the version, %d are on their way, %d wait", r.Updated, r.Total, moving, waiting)
+	default:
+		r.Phase, r.Message = v1alpha1.RolloutWaiting, fmt.Sprintf("%d of %d nodes are at the version; %s", r.Updated, r.Total, waitsFor(f, r))
+	}
+	status.Rollout = r
+}
+
+func count1(yes bool) int32 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// waitsFor says why no node is on its way.
+func waitsFor(f Facts, r v1alpha1.RolloutStatus) string {
+	spec := f.Config.Spec.Rollout
+	if problems := policy.CheckRollout(spec); len(problems) > 0 {
+		return problems[0].Detail
+	}
+	if closed := policy.Closed(spec, f.Now); closed != "" {
+		return closed
+	}
+	budget := "1"
+	if spec.MaxUnavailable != nil {
+		budget = spec.MaxUnavailable.String()
+	}
+	return fmt.Sprintf("the others wait for the rollout budget: %d nodes are unavailable, and spec.rollout.maxUnavailable is %s", r.Unavailable, budget)
+}
+
+// way is where a host that has joined is on its way to a version. It is what the status follows from, so that changes of anything else are no news.
+type way struct {
+	version, failed                      string
+	updated, staged, moving, unavailable bool
+}
+
+func progress(i *v1alpha1.WindowsInstance, version string) way {
+	s := &i.Status
+	p := way{version: s.DesiredVersion, unavailable: s.Disruption != nil || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)}
+	p.updated = s.Update == nil && s.DesiredVersion == version && s.Version == version
+	p.moving = s.Disruption != nil || s.Update == nil && !p.updated
+	if s.Update != nil {
+		p.version = s.Update.Version
+		p.staged = s.Update.Step != v1alpha1.StepStaging
+		p.moving = p.moving || !p.staged
+	}
+	if s.UpdateFailure != nil {
+		p.failed = s.UpdateFailure.Version
+	}
+	return p
+}
+
+// failures joins what is known of before with what instances say, the newest of each node, and the newest of all.
+func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailure {
+	byNode := map[string]v1alpha1.RolloutFailure{}
+	for _, one := range before {
+		if one.Version == f.DesiredVersion {
+			byNode[one.Node] = one
+		}
+	}
+	for i := range f.Instances {
+		if failed := f.Instances[i].Status.UpdateFailure; failed != nil && failed.Version == f.DesiredVersion {
+			node := f.Instances[i].Status.NodeName
+			byNode[node] = v1alpha1.RolloutFailure{Node: node, Version: failed.Version, Code: failed.Code, Message: failed.Message, Time: failed.Time}
+		}
+	}
+	var all []v1alpha1.RolloutFailure
+	for _, one := range byNode {
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(a, b v1alpha1.RolloutFailure) int {
+		return cmp.Or(b.Time.Compare(a.Time.Time), cmp.Compare(a.Node, b.Node))
+	})
+	return all[:min(len(all), maxFailures)]
+}
+
+// waitingRetry is how often a rollout that waits is looked at, because time alone opens windows.
+const waitingRetry = time.Minute
