@@ -1,0 +1,109 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/fleet"
+)
+
+// ask annotates a node.
+func (v *trip) ask(t *testing.T, h *fleet.Host, annotation string) {
+	t.Helper()
+	node := &corev1.Node{}
+	node.Name = h.Name
+	must(t, v.Client.Patch(t.Context(), node, merge(`{"metadata":{"annotations":{"`+annotation+`":""}}}`)))
+}
+
+// rebooted waits until a node ran another boot than before, has forgotten who asked for it, and holds no place.
+func (v *trip) rebooted(t *testing.T, h *fleet.Host, before string) {
+	t.Helper()
+	v.until(t, h.Name+" to have rebooted", func(ctx context.Context) (bool, string, error) {
+		node := &corev1.Node{}
+		if err := v.Client.Get(ctx, client.ObjectKey{Name: h.Name}, node); err != nil {
+			return false, "", err
+		}
+		i, err := v.Instance(ctx, h)
+		if err != nil {
+			return false, "", err
+		}
+		asked := false
+		for _, annotation := range []string{contract.RebootAnnotation, contract.RebootRequestAnnotation, contract.RebootApprovedAnnotation} {
+			_, there := node.Annotations[annotation]
+			asked = asked || there
+		}
+		boot := node.Annotations[contract.BootIDAnnotation]
+		done := boot != before && boot == bootID(t, h) && !asked && isReady(node) && i.Status.Reboot == nil && i.Status.Disruption == nil
+		return done, fmt.Sprintf("%s %s: %s; boot %s, asked: %v, %+v", i.Status.Phase, i.Status.Reason, i.Status.Message, boot, asked, i.Status.Reboot), nil
+	})
+}
+
+func TestA30_AHostIsRebootedWhenAskedAndOnlyOurCordonIsLifted(t *testing.T) {
+	v := depart(t, rolling(3, 1))
+	boots := map[string]string{}
+	for _, h := range v.hosts {
+		boots[h.Name] = bootID(t, h)
+		pod := v.pod(t, h, 1)
+		t.Cleanup(func() { _ = client.IgnoreNotFound(v.Client.Delete(context.WithoutCancel(t.Context()), pod)) })
+	}
+	v.ask(t, v.hosts[0], contract.RebootRequestAnnotation)
+	v.ask(t, v.hosts[1], contract.RebootAnnotation)
+	for _, h := range v.hosts[:2] {
+		v.rebooted(t, h, boots[h.Name])
+	}
+	v.inService(t, v.hosts[:2]...)
+	theirs := v.node(t, v.hosts[2])
+	patch := client.MergeFrom(theirs.DeepCopy())
+	theirs.Spec.Unschedulable = true
+	must(t, v.Client.Patch(t.Context(), theirs, patch))
+	v.ask(t, v.hosts[2], contract.RebootRequestAnnotation)
+	v.rebooted(t, v.hosts[2], boots[v.hosts[2].Name])
+	if node := v.node(t, v.hosts[2]); !node.Spec.Unschedulable {
+		t.Error("the administrator's cordon was lifted")
+	}
+	v.well(t)
+	for _, h := range v.hosts {
+		if bootID(t, h) == boots[h.Name] {
+			t.Errorf("%s was not rebooted", h.Name)
+		}
+		err := v.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "pod-on-" + h.Name}, &corev1.Pod{})
+		if client.IgnoreNotFound(err) != nil || err == nil {
+			t.Errorf("%s was not drained: %v", h.Name, err)
+		}
+	}
+}
+
+func TestA30_AHostThatDoesNotComeBackHoldsOnePlace(t *testing.T) {
+	v := depart(t, rolling(3, 2))
+	away, other := v.hosts[0], v.hosts[1]
+	boots := map[*fleet.Host]string{away: bootID(t, away), other: bootID(t, other)}
+	away.Machine.HoldOff(true)
+	v.ask(t, away, contract.RebootRequestAnnotation)
+	v.until(t, "the host to be away, and its node to say so", func(ctx context.Context) (bool, string, error) {
+		i, err := v.Instance(ctx, away)
+		if err != nil {
+			return false, "", err
+		}
+		node := &corev1.Node{}
+		err = v.Client.Get(ctx, client.ObjectKey{Name: away.Name}, node)
+		reported := i.Status.Phase == v1alpha1.PhaseRebooting && i.Status.Reason == string(contract.ReasonRebooting) && i.Status.Disruption != nil
+		return reported && !isReady(node), fmt.Sprintf("%s %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message), err
+	})
+	v.ask(t, other, contract.RebootAnnotation)
+	v.rebooted(t, other, boots[other])
+	v.inService(t, other)
+	if i := v.instance(t, away); i.Status.Disruption == nil || i.Status.Reason != string(contract.ReasonRebooting) {
+		t.Errorf("the host that is away holds %+v: %s", i.Status.Disruption, i.Status.Reason)
+	}
+	away.Machine.HoldOff(false)
+	away.Machine.PowerOn()
+	v.rebooted(t, away, boots[away])
+	v.inService(t, v.hosts...)
+	v.well(t)
+}

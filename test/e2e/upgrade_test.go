@@ -1,0 +1,481 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/scene"
+)
+
+const (
+	// patience is for what takes several nodes some time each.
+	patience = 4 * time.Minute
+	// next is the version of what is new.
+	next       = "v1.36.4"
+	kubeletExe = "kubelet.exe"
+	daemonExe  = contract.ServiceDaemon + ".exe"
+)
+
+// nextOperator is the operator of the next release, built once for all tests that want it.
+var nextOperator struct { //nolint:gochecknoglobals // what is expensive is shared, as the stages are
+	once sync.Once
+	path string
+	err  error
+}
+
+func newerOperator(t *testing.T) string {
+	t.Helper()
+	nextOperator.once.Do(func() {
+		nextOperator.path, nextOperator.err = scene.BuildOperator(context.WithoutCancel(t.Context()), shared.Dir, "0.2.0")
+	})
+	if nextOperator.err != nil {
+		t.Fatal(nextOperator.err)
+	}
+	return nextOperator.path
+}
+
+// rolling are options of a scene whose nodes are taken to other versions: so many hosts, and so many unavailable at once.
+func rolling(hosts, budget int, edits ...func(*v1alpha1.RolloutSpec)) scene.Options {
+	o := options(hosts)
+	unavailable := intstr.FromInt(budget)
+	o.Scheduler = true
+	spec := &o.Settings.Rollout
+	spec.MaxUnavailable, spec.SettleTime = &unavailable, &metav1.Duration{Duration: time.Second}
+	for _, edit := range edits {
+		edit(spec)
+	}
+	return o
+}
+
+// trip is a stage whose nodes are upgraded, with an observer.
+type trip struct {
+	*stage
+	*scene.Observer
+	hosts       []*fleet.Host
+	budget      int
+	from        string
+	connections map[string]int64
+	payloads    int
+	last        string
+}
+
+// depart joins all hosts, and begins to observe.
+func depart(t *testing.T, o scene.Options, loads ...scene.Workload) *trip {
+	t.Helper()
+	s := own(t, o)
+	v := &trip{stage: s, hosts: s.hosts(t, o.Hosts.Count), budget: o.Settings.Rollout.MaxUnavailable.IntValue(), connections: map[string]int64{}, last: s.PayloadDir()}
+	s.join(t, v.hosts...)
+	for _, load := range loads {
+		must(t, s.Run(t.Context(), soon, load))
+	}
+	v.from = s.instance(t, v.hosts[0]).Status.Version
+	for _, h := range v.hosts {
+		v.connections[h.Name] = h.Server.Counters().Connections
+	}
+	var err error
+	if v.Observer, err = s.Observe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := v.Stop(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			v.tell(t)
+		}
+	})
+	return v
+}
+
+// tell says how everything is, for who looks into a failure.
+func (v *trip) tell(t *testing.T) {
+	for _, n := range v.Nodes() {
+		t.Logf("%+v", n)
+	}
+	list := &v1alpha1.WindowsInstanceList{}
+	if err := v.Client.List(context.WithoutCancel(t.Context()), list); err != nil {
+		t.Log(err)
+	}
+	for _, i := range list.Items {
+		t.Logf("%s: %s %s %s: %s; update %+v", i.Status.NodeName, i.Status.Phase, i.Status.Code, i.Status.Reason, i.Status.Message, i.Status.Update)
+	}
+}
+
+// payload makes a payload that differs from the last one.
+func (v *trip) payload(t *testing.T, change scene.Change) (dir string) {
+	t.Helper()
+	v.payloads++
+	dir = filepath.Join(v.Dir, fmt.Sprintf("payload-%d", v.payloads))
+	must(t, scene.ChangePayload(dir, v.last, change))
+	return dir
+}
+
+// parts of the payload at dir that the payload at from lacks, in bytes.
+func newBytes(t *testing.T, from, dir string) (sum int64) {
+	t.Helper()
+	old, err := payload.OpenDir(from)
+	must(t, err)
+	after, err := payload.OpenDir(dir)
+	must(t, err)
+	for _, f := range after.Manifest().Files {
+		if _, has := old.Blob(f.Digest); !has {
+			sum += f.Size
+		}
+	}
+	return sum
+}
+
+// rollout reads how far the desired version has come.
+func (v *trip) rollout(ctx context.Context) (desired string, status v1alpha1.RolloutStatus, err error) {
+	config := &v1alpha1.WindowsMachineConfig{}
+	err = v.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
+	return config.Status.DesiredVersion, config.Status.Rollout, err
+}
+
+// until waits, for as long as an upgrade may take.
+func (v *trip) until(t *testing.T, what string, holds func(ctx context.Context) (bool, string, error)) {
+	t.Helper()
+	if err := v.Await(t.Context(), patience, what, holds); err != nil {
+		t.Fatal(errors.Join(err, errors.New(v.Operator.Tail(3000))))
+	}
+}
+
+// some waits until some node is as told.
+func (v *trip) some(t *testing.T, what string, is func(n scene.Observed) bool) scene.Observed {
+	t.Helper()
+	var found scene.Observed
+	v.until(t, "some node to be "+what, func(context.Context) (bool, string, error) {
+		nodes := v.Nodes()
+		i := slices.IndexFunc(nodes, is)
+		if i >= 0 {
+			found = nodes[i]
+		}
+		return i >= 0, fmt.Sprintf("%+v", nodes), nil
+	})
+	return found
+}
+
+// arrived waits until nodes are at another version than before, and serve. Without any, all are meant, and the operator must say so, too.
+func (v *trip) arrived(t *testing.T, hosts ...*fleet.Host) (version string) {
+	t.Helper()
+	whole := len(hosts) == 0
+	if whole {
+		hosts = v.hosts
+	}
+	v.until(t, "nodes to be at the next version", func(ctx context.Context) (bool, string, error) {
+		desired, status, err := v.rollout(ctx)
+		version = desired
+		where := fmt.Sprintf("%s %s: %s", status.Phase, desired, status.Message)
+		for _, n := range v.Nodes() {
+			behind := n.Version != desired || !n.Serves
+			if behind && slices.ContainsFunc(hosts, func(h *fleet.Host) bool { return h.Name == n.Node }) {
+				return false, where + "; behind: " + n.Node, err
+			}
+		}
+		idle := status.Phase == v1alpha1.RolloutIdle && status.Version == desired && int(status.Updated) == len(v.hosts)
+		return desired != v.from && (idle || !whole), where, err
+	})
+	return version
+}
+
+// well judges everything that was seen until now.
+func (v *trip) well(t *testing.T) {
+	t.Helper()
+	if most := v.Most(); len(most) > v.budget {
+		t.Errorf("%v were unavailable at once, and %d may be", most, v.budget)
+	}
+	for _, what := range v.Wrong() {
+		t.Error(what)
+	}
+	for _, h := range v.hosts {
+		if n := h.Server.Counters().Connections - v.connections[h.Name]; n > 0 {
+			t.Errorf("%s: %d SSH connections", h.Name, n)
+		}
+	}
+}
+
+// inService says whether nodes are as they were before anybody had a turn.
+func (v *trip) inService(t *testing.T, hosts ...*fleet.Host) {
+	t.Helper()
+	for _, h := range hosts {
+		node := v.node(t, h)
+		if node.Spec.Unschedulable || !isReady(node) {
+			t.Errorf("%s is not in service", h.Name)
+		}
+		if _, marked := node.Labels[contract.UpgradingLabel]; marked {
+			t.Errorf("%s still has its turn", h.Name)
+		}
+		if _, marked := node.Annotations[contract.CordonedAnnotation]; marked {
+			t.Errorf("%s still says that its cordon is ours", h.Name)
+		}
+		if i := v.instance(t, h); i.Status.Disruption != nil {
+			t.Errorf("%s still holds a place: %+v", h.Name, i.Status.Disruption)
+		}
+	}
+}
+
+func TestA28_ANewOperatorVersionReachesEveryNodeWhateverHappensToTheOperator(t *testing.T) {
+	web := scene.Workload{Name: "web", Replicas: 6, Grace: 2 * time.Second, MaxUnavailable: 2}
+	v := depart(t, rolling(4, 1), web)
+	dir := v.payload(t, scene.Change{Versions: map[string]string{kubeletExe: next, daemonExe: next}})
+	must(t, v.Upgrade(t.Context(), newerOperator(t), dir))
+	for _, moment := range []struct {
+		what string
+		is   func(n scene.Observed) bool
+	}{
+		{"told what to fetch", func(n scene.Observed) bool { return n.Annotations[contract.StageAnnotation] != "" }},
+		{"cordoned", func(n scene.Observed) bool { return n.Cordoned }},
+		{"told to switch", func(n scene.Observed) bool { return n.Desired != v.from }},
+		{"at its new version", func(n scene.Observed) bool { return n.Version != v.from && n.Version != "" && n.Order > 0 }},
+		{"back, and the next one cordoned", func(n scene.Observed) bool { return n.Cordoned && n.Order > 1 }},
+	} {
+		v.some(t, moment.what, moment.is)
+		must(t, v.Operator.Kill())
+		must(t, v.Operator.Start(t.Context()))
+	}
+	version := v.arrived(t)
+	v.well(t)
+	v.inService(t, v.hosts...)
+	if !strings.HasPrefix(version, "0.2.0-") {
+		t.Errorf("they are at %s", version)
+	}
+	for _, n := range v.Nodes() {
+		if n.Absences != 1 {
+			t.Errorf("%s was out of service %d times", n.Node, n.Absences)
+		}
+	}
+	if v.Ended() == 0 {
+		t.Error("no pod was moved, so this proves nothing about pods")
+	}
+}
+
+func TestA28_ABlockingDisruptionBudgetDelaysItsNodeOnly(t *testing.T) {
+	v := depart(t, rolling(3, 1, func(r *v1alpha1.RolloutSpec) { r.DrainTimeout = &metav1.Duration{Duration: 3 * time.Second} }))
+	blocked := v.hosts[0]
+	pod := v.pod(t, blocked, 1)
+	labelled := pod.DeepCopy()
+	labelled.Labels = map[string]string{"app": "precious"}
+	must(t, v.Client.Patch(t.Context(), labelled, client.MergeFrom(pod)))
+	none := intstr.FromInt(0)
+	budget := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "precious"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &none, Selector: &metav1.LabelSelector{MatchLabels: labelled.Labels}},
+	}
+	must(t, v.Client.Create(t.Context(), budget))
+	must(t, v.Upgrade(t.Context(), "", v.payload(t, scene.Change{Versions: map[string]string{kubeletExe: next, "containerd.exe": next}})))
+	v.arrived(t, v.hosts[1:]...)
+	v.until(t, "the blocked node to be reported, and to serve", func(ctx context.Context) (bool, string, error) {
+		i, err := v.Instance(ctx, blocked)
+		if err != nil {
+			return false, "", err
+		}
+		node := &corev1.Node{}
+		if err = v.Client.Get(ctx, client.ObjectKey{Name: blocked.Name}, node); err != nil {
+			return false, "", err
+		}
+		serves := !node.Spec.Unschedulable && i.Status.Disruption == nil
+		return serves && i.Status.Reason == string(contract.ReasonDrainBlocked), fmt.Sprintf("%s: %s, serves: %v", i.Status.Reason, i.Status.Message, serves), nil
+	})
+	if i := v.instance(t, blocked); i.Status.Version != v.from || !strings.Contains(i.Status.Message, pod.Name) {
+		t.Errorf("%s is at %s: %s", blocked.Name, i.Status.Version, i.Status.Message)
+	}
+	v.well(t)
+	v.inService(t, v.hosts...)
+	again := &corev1.Pod{}
+	if err := v.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), again); err != nil || again.UID != pod.UID || again.DeletionTimestamp != nil {
+		t.Errorf("the pod was ended against its budget: %v", err)
+	}
+}
+
+func TestA29_OnlyWhatChangedIsSentWhileTheNodeServes(t *testing.T) {
+	v := depart(t, rolling(3, 3))
+	full := v.hosts[2]
+	facts, err := full.Machine.Host().System.Facts(t.Context())
+	must(t, err)
+	full.Machine.SetDiskFree(1 << 20)
+	untouched := []string{contract.ServiceExporter, contract.ServiceCSIProxy}
+	before := map[string]uint32{}
+	for _, h := range v.hosts {
+		for _, name := range untouched {
+			before[h.Name+name] = process(t, h, name)
+		}
+	}
+	dir := v.payload(t, scene.Change{Versions: map[string]string{kubeletExe: next}})
+	must(t, v.Upgrade(t.Context(), "", dir))
+	v.arrived(t, v.hosts[:2]...)
+	v.until(t, "the full disk to be reported", func(ctx context.Context) (bool, string, error) {
+		i, err := v.Instance(ctx, full)
+		return err == nil && i.Status.Reason == string(contract.ReasonStaging) && strings.Contains(i.Status.Message, string(contract.ReasonDiskFull)), i.Status.Message, err
+	})
+	for _, n := range v.Nodes() {
+		if n.Node == full.Name && n.Absences > 0 {
+			t.Error("a node that can't get the payload was taken out of service")
+		}
+	}
+	full.Machine.SetDiskFree(facts.DiskFree)
+	v.arrived(t)
+	v.well(t)
+	v.inService(t, v.hosts...)
+	for _, n := range v.Nodes() {
+		if want := newBytes(t, v.last, dir); n.StagedBytes != want {
+			t.Errorf("%s was sent %d bytes, and %d are new", n.Node, n.StagedBytes, want)
+		}
+	}
+	for _, h := range v.hosts {
+		if node := v.node(t, h); node.Status.NodeInfo.KubeletVersion != next {
+			t.Errorf("%s: kubelet is %s", h.Name, node.Status.NodeInfo.KubeletVersion)
+		}
+		for _, name := range untouched {
+			if now := process(t, h, name); now != before[h.Name+name] {
+				t.Errorf("%s: %s was restarted, and nothing about it changed", h.Name, name)
+			}
+		}
+	}
+}
+
+func TestA29_AVersionThatFailsIsRolledBackReportedAndHalted(t *testing.T) {
+	v := depart(t, rolling(3, 1, func(r *v1alpha1.RolloutSpec) { r.ProofTimeout = &metav1.Duration{Duration: 15 * time.Second} }))
+	for _, bad := range []struct {
+		name   string
+		change scene.Change
+	}{
+		{"kubelet ends at once", scene.Change{Versions: map[string]string{kubeletExe: "v1.36.5"}, Failing: []string{kubeletExe}}},
+		{"kubelet hangs", scene.Change{Versions: map[string]string{kubeletExe: "v1.36.6"}, Stuck: []string{kubeletExe}}},
+	} {
+		if !t.Run(bad.name, func(t *testing.T) { v.halts(t, bad.change) }) {
+			return
+		}
+	}
+	if t.Run("the user's word lets it go on", v.resumes) {
+		t.Run("a newer version is not held up", func(t *testing.T) {
+			must(t, v.Upgrade(t.Context(), "", v.payload(t, scene.Change{Versions: map[string]string{kubeletExe: "v1.36.7"}})))
+			v.arrived(t)
+			v.well(t)
+			v.inService(t, v.hosts...)
+		})
+	}
+}
+
+// halts takes nodes to a version that is no good: one of them fails, and comes back.
+func (v *trip) halts(t *testing.T, change scene.Change) {
+	absences := v.absences()
+	must(t, v.Upgrade(t.Context(), "", v.payload(t, change)))
+	var failed v1alpha1.RolloutFailure
+	v.until(t, "the rollout to be halted, and all nodes to serve", func(ctx context.Context) (bool, string, error) {
+		desired, status, err := v.rollout(ctx)
+		halted := status.Phase == v1alpha1.RolloutHalted && len(status.Failures) > 0 && status.Failures[0].Version == desired && desired != v.from
+		if halted {
+			failed = status.Failures[0]
+		}
+		return halted && v.allServe(v.from), fmt.Sprintf("%s %s: %s %+v", status.Phase, desired, status.Message, status.Failures), err
+	})
+	if failed.Code != "W706" || failed.Message == "" {
+		t.Errorf("it is reported as %+v", failed)
+	}
+	if n := v.absences() - absences; n != 1 {
+		t.Errorf("%d nodes were taken out of service", n)
+	}
+	i := slices.IndexFunc(v.hosts, func(h *fleet.Host) bool { return h.Name == failed.Node })
+	if i < 0 {
+		t.Fatalf("%q failed", failed.Node)
+	}
+	if status := v.instance(t, v.hosts[i]).Status; status.UpdateFailure == nil || status.UpdateFailure.Version != failed.Version || status.Version != v.from {
+		t.Errorf("its instance says %+v at %s", status.UpdateFailure, status.Version)
+	}
+	v.well(t)
+	v.inService(t, v.hosts...)
+}
+
+// resumes has the last version go on, which then fails on another node.
+func (v *trip) resumes(t *testing.T) {
+	desired, before, err := v.rollout(t.Context())
+	must(t, err)
+	v.annotate(t, desired)
+	v.until(t, "another node to fail", func(ctx context.Context) (bool, string, error) {
+		_, status, err := v.rollout(ctx)
+		return len(status.Failures) > len(before.Failures), fmt.Sprintf("%s: %s", status.Phase, status.Message), err
+	})
+	v.annotate(t, "")
+	v.until(t, "all nodes to serve", func(ctx context.Context) (bool, string, error) {
+		_, status, err := v.rollout(ctx)
+		return v.allServe(v.from) && status.Phase == v1alpha1.RolloutHalted, fmt.Sprintf("%s: %s", status.Phase, status.Message), err
+	})
+	v.well(t)
+}
+
+// annotate writes the user's word that a version goes on; empty takes it back.
+func (v *trip) annotate(t *testing.T, version string) {
+	t.Helper()
+	value := "null"
+	if version != "" {
+		value = `"` + version + `"`
+	}
+	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
+	must(t, v.Client.Patch(t.Context(), config, merge(`{"metadata":{"annotations":{"`+contract.ResumeRolloutAnnotation+`":`+value+`}}}`)))
+}
+
+// process is that of a service.
+func process(t *testing.T, h *fleet.Host, service string) uint32 {
+	t.Helper()
+	found, err := h.Machine.Host().Services.Get(t.Context(), service)
+	must(t, err)
+	return found.PID
+}
+
+func (v *trip) allServe(version string) bool {
+	return !slices.ContainsFunc(v.Nodes(), func(n scene.Observed) bool { return !n.Serves || n.Version != version || n.Desired != version })
+}
+
+func (v *trip) absences() (sum int) {
+	for _, n := range v.Nodes() {
+		sum += n.Absences
+	}
+	return sum
+}
+
+func TestA31_AKubernetesMinorVersionIsSkippedWithoutUninstalling(t *testing.T) {
+	o := rolling(2, 1)
+	base, old := filepath.Join(t.TempDir(), "base"), filepath.Join(t.TempDir(), "old")
+	must(t, scene.WritePayload(base))
+	must(t, scene.ChangePayload(old, base, scene.Change{Versions: map[string]string{kubeletExe: "v1.34.8", "kube-proxy.exe": "v1.34.8"}}))
+	o.Payload = old
+	v := depart(t, o)
+	nodes, running := map[string]*corev1.Node{}, map[string]uint32{}
+	for _, h := range v.hosts {
+		nodes[h.Name] = v.node(t, h)
+		running[h.Name] = process(t, h, contract.ServiceContainerd)
+		if now := nodes[h.Name].Status.NodeInfo.KubeletVersion; now != "v1.34.8" {
+			t.Fatalf("%s begins with kubelet %s", h.Name, now)
+		}
+	}
+	must(t, v.Upgrade(t.Context(), newerOperator(t), base))
+	v.arrived(t)
+	v.well(t)
+	v.inService(t, v.hosts...)
+	for _, h := range v.hosts {
+		node := v.node(t, h)
+		if node.UID != nodes[h.Name].UID || node.Status.NodeInfo.KubeletVersion != "v1.36.3" || node.Status.NodeInfo.BootID != nodes[h.Name].Status.NodeInfo.BootID {
+			t.Errorf("%s: kubelet %s, boot %s", h.Name, node.Status.NodeInfo.KubeletVersion, node.Status.NodeInfo.BootID)
+		}
+		if process(t, h, contract.ServiceContainerd) != running[h.Name] {
+			t.Errorf("%s: containerd, which is the same, was restarted", h.Name)
+		}
+	}
+}
