@@ -4,11 +4,13 @@ package wine_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
@@ -23,7 +25,8 @@ func TestA32_AHostThatLeavesIsAsItWasBeforeAndMayComeBack(t *testing.T) {
 	if left := scene.Left(h); len(left) < 20 {
 		t.Fatalf("joining changed only %q, so this test could not fail", left)
 	}
-	if err = s.List(t.Context(), s.host(steady), s.host(puller)); err != nil {
+	others := slices.DeleteFunc(slices.Clone(s.Fleet.Hosts), func(other *fleet.Host) bool { return other == h })
+	if err = s.List(t.Context(), others...); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()

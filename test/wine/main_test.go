@@ -32,7 +32,7 @@ import (
 )
 
 const (
-	// sharedHosts is how many hosts join at once. Tests use them by what they do to them: see role.
+	// sharedHosts is how many hosts join at once, where there can be several. Tests use them by what they do to them: see role.
 	sharedHosts = 3
 	// soon is patience for what takes a few seconds on an idle machine; CI machines are slow, and it costs nothing when all is well.
 	soon = 3 * time.Minute
@@ -40,7 +40,7 @@ const (
 	version = "0.1.0"
 )
 
-// role is what a host of the shared scene is for, so that no test meets what another did.
+// role is what a host of the shared scene is for, so that no test meets what another did. One host has all roles where there can be only one.
 type role int
 
 const (
@@ -117,14 +117,16 @@ func set(ctx context.Context) (s *stage, closeStage func() error, err error) {
 	if s.template, err = wine.Prepare(ctx, wine.Options{Progress: os.Stderr}); err != nil {
 		return nil, closeStage, err
 	}
+	count := sharedHosts
 	if !s.template.Isolated() {
-		return nil, closeStage, errors.New("three hosts at once need namespaces: run this as root, with iproute2")
+		count = 1
+		fmt.Fprintln(os.Stderr, "without namespaces, which take root, CAP_SYS_ADMIN and iproute2, there is one host, with this machine's name and network, for all tests")
 	}
 	if _, err = wine.WritePayload(ctx, payload, version, io.Discard); err != nil {
 		return nil, closeStage, err
 	}
 	s.Scene, err = scene.Start(ctx, scene.Options{
-		Operator: os.Getenv("WMCO_OPERATOR"), Payload: payload, Progress: os.Stderr, Audit: true, Debug: true, Hosts: fleet.Options{Count: sharedHosts},
+		Operator: os.Getenv("WMCO_OPERATOR"), Payload: payload, Progress: os.Stderr, Audit: true, Debug: true, Hosts: fleet.Options{Count: count},
 		Computer: func(ctx context.Context, hostname string, address netip.Addr, reach []netip.AddrPort) (fleet.Computer, error) {
 			return s.template.StartAt(ctx, hostname, address, reach)
 		},
@@ -156,6 +158,9 @@ func (s *stage) prepare(ctx context.Context) (err error) {
 	}
 	if err = s.setProxy(ctx); err != nil {
 		return err
+	}
+	for _, h := range s.Fleet.Hosts {
+		h.Name = strings.ToLower(h.Computer.Hostname())
 	}
 	host, err := machine(s.host(leaver)).Windows()
 	if err != nil {
@@ -190,7 +195,7 @@ func (s *stage) setProxy(ctx context.Context) error {
 	return s.everything.Patch(ctx, proxy, client.MergeFrom(before))
 }
 
-func (s *stage) host(r role) *fleet.Host { return s.Fleet.Hosts[r] }
+func (s *stage) host(r role) *fleet.Host { return s.Fleet.Hosts[min(int(r), len(s.Fleet.Hosts)-1)] }
 
 func machine(h *fleet.Host) *wine.Machine {
 	m, ok := h.Computer.(*wine.Machine)

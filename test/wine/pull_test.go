@@ -138,22 +138,38 @@ func (s *stage) useRegistries(t *testing.T, r registries, authority string) {
 		})
 	}
 	images := &configv1.Image{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
-	change(t, s, images, func() { images.Spec.AdditionalTrustedCA.Name = authorities.Name })
+	lend(t, s, images, func() func() {
+		images.Spec.AdditionalTrustedCA.Name = authorities.Name
+		return func() { images.Spec.AdditionalTrustedCA.Name = "" }
+	})
 	login := fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, r.private.host+"/team", base64.StdEncoding.EncodeToString([]byte("robot:secret")))
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}}
-	change(t, s, secret, func() { secret.Data = map[string][]byte{corev1.DockerConfigJsonKey: login} })
+	lend(t, s, secret, func() func() {
+		old := secret.Data
+		secret.Data = map[string][]byte{corev1.DockerConfigJsonKey: login}
+		return func() { secret.Data = old }
+	})
 }
 
-// change changes an object of the cluster.
-func change(t *testing.T, s *stage, object client.Object, edit func()) {
+// lend changes an object of the cluster until the test ends. edit gives what undoes the change.
+func lend(t *testing.T, s *stage, object client.Object, edit func() (undo func())) {
 	t.Helper()
-	if err := s.everything.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+	change := func(ctx context.Context, edit func()) error {
+		if err := s.everything.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
+			return err
+		}
+		edit()
+		return s.everything.Update(ctx, object)
+	}
+	var undo func()
+	if err := change(t.Context(), func() { undo = edit() }); err != nil {
 		t.Fatal(err)
 	}
-	edit()
-	if err := s.everything.Update(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() {
+		if err := change(context.WithoutCancel(t.Context()), undo); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // follows waits until a host holds a desired state with all that this test wrote.
