@@ -207,7 +207,7 @@ type KeyTrial struct {
 // Disruption is the place that a host has taken in the rollout budget.
 type Disruption struct {
 	// Purpose is what its node is disturbed for.
-	// +kubebuilder:validation:Enum=Update
+	// +kubebuilder:validation:Enum=Update;Reboot
 	Purpose DisruptionPurpose `json:"purpose"`
 	// Since when it has the place.
 	Since metav1.Time `json:"since"`
