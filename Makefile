@@ -69,7 +69,7 @@ generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the referen
 ##@ Check
 
 .PHONY: test
-test: fmt lint windows unit conformance e2e ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end
+test: fmt lint windows unit conformance e2e wine ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end, Wine where it is installed
 
 .PHONY: fmt
 fmt: ## Check formatting
@@ -99,15 +99,16 @@ e2e: build controlplane ## End-to-end tests: real API server, real operator, sim
 	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 30m ./test/e2e/...
 
 .PHONY: wine
-wine: build controlplane ## Real Windows programs under Wine: Windows-only tests, join, day 2, leave (left out where Wine is missing)
+wine: build controlplane ## Real Windows programs under Wine: Windows-only tests, join, day 2, update, leave (left out where Wine is missing)
 	@if $(BIN)/winlab wine check; then $(MAKE) --no-print-directory wine-lane; \
 	elif [ "$$WMCO_WINE" = require ]; then exit 1; else echo "The Wine lane is left out."; fi
 
 .PHONY: wine-lane
 wine-lane:
-	GOOS=windows CGO_ENABLED=0 go test -count=1 -timeout 10m -exec "$(BIN)/winlab wine run" \
+	GOOS=windows CGO_ENABLED=0 go test -p 1 -count=1 -timeout 10m -exec "$(BIN)/winlab wine run --timeout 8m" \
 	  $$(git ls-files '*_windows_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,')
-	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 15m ./lab/wine ./test/wine
+	go test -count=1 -timeout 10m ./lab/wine
+	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 20m ./test/wine
 
 .PHONY: powershell
 powershell: ## Parse the user data with a real grammar of PowerShell (needs npm; make test has a linter of its own)
