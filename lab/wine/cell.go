@@ -68,16 +68,32 @@ cat >/dev/null
 exec "$1" -k
 `
 
-// canIsolate says whether the kernel lets us have namespaces, and whether the programs are there that furnish them.
+// patienceTrial bounds the trial of namespaces, which takes a few milliseconds.
+const patienceTrial = 20 * time.Second
+
+// canIsolate says whether the kernel lets us have namespaces, and whether the programs are there that furnish them. It tries all of what a first process
+// does: containers may grant some of it and not the rest.
 func canIsolate(ctx context.Context) bool {
 	for _, program := range []string{"ip", "mount", "nsenter"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return false
 		}
 	}
-	cmd := exec.CommandContext(ctx, "sh", "-c", "mount --make-rprivate / && ip link add eth0 type veth peer name eth1")
+	dir, err := os.MkdirTemp("", "wmco-wine-")
+	if err != nil {
+		return false
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	address := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 33, 0, 1}), addressBits)
+	if writeNames(dir, "WIN-TRIAL", address.Addr()) != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, patienceTrial)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", isolatedScript, "cell", "WIN-TRIAL", address.String(), gatewayOf(address).String())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
-	return cmd.Run() == nil
+	cmd.Dir, cmd.WaitDelay = dir, time.Second
+	return cmd.Run() == nil // its standard input is empty, so it ends
 }
 
 // startup is how long a cell has to come up: a fraction of a second on two idle cores.
