@@ -27,6 +27,7 @@ func TestA16_LimitsOfLogsHoldForEveryManagedService(t *testing.T) {
 	for _, path := range logsOf(t, c.hosts[0]) {
 		age(t, c.hosts[0], path)
 	}
+	before := pids(t, c.hosts...)
 	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) {
 		allAtOnce(spec)
 		size, files := resource.MustParse("1Mi"), int32(logFiles)
@@ -51,6 +52,7 @@ func TestA16_LimitsOfLogsHoldForEveryManagedService(t *testing.T) {
 		return nil
 	})
 	c.settled(t)
+	restarted(t, before, c.hosts, contract.ServiceKubelet, contract.ServiceHybridOverlay, contract.ServiceKubeProxy, contract.ServiceCSIProxy)
 	h := c.hosts[0]
 	logs := logsOf(t, h)
 	for name := range managed(t, h) {

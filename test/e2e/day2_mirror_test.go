@@ -1,18 +1,24 @@
 package e2e_test
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/internal/agent/herald"
+	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/mirror"
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
@@ -55,6 +61,9 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 			must(t, pull(t.Context(), h, source.host, "team/public", only.digest())) // the source has what the mirror lacks
 		}
 	})
+	c.await(t, "an administrator to be told that the mirror lacks something", func(ctx context.Context) (bool, string, error) {
+		return c.told(ctx, herald.ReasonPassedOver, copies.host)
+	})
 	c.put(t, tags)
 	t.Run("created, for tags", func(t *testing.T) {
 		c.everywhere(t, "a tag to be pulled from the mirror", from(copies, "1"))
@@ -75,6 +84,16 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 		for _, h := range c.hosts {
 			must(t, from(copies, mirrored.digest())(h))
 		}
+		c.await(t, "an administrator to be told of it", func(ctx context.Context) (bool, string, error) {
+			return c.told(ctx, herald.ReasonUnavailable, dead.host)
+		})
+		c.everywhere(t, "it to be counted", func(h *fleet.Host) error {
+			content, err := winos.ReadFile(h.Machine.Host().Files, contract.PathMetrics)
+			if err == nil && !strings.Contains(string(content), fmt.Sprintf("wicd_resolver_passed_over_total{registry=%q,reason=", dead.host)) {
+				err = fmt.Errorf("the metrics are %s", content)
+			}
+			return err
+		})
 	})
 	t.Run("deleted", func(t *testing.T) {
 		c.take(t, digests)
@@ -122,21 +141,7 @@ func TestA23_TheNextPullUsesTheChangedPullSecret(t *testing.T) {
 	c.everywhere(t, "a pull with the next credentials", pulls)
 	c.settled(t)
 	undisturbed(t, before, c.hosts...)
-	told := c.said(t)
-	for _, h := range c.hosts {
-		walk(t, h, `C:\`, func(path string, restricted bool) {
-			if !restricted || strings.HasPrefix(path, contract.DirLog) {
-				told[h.Name+" "+path] = string(hostFile(t, h, path))
-			}
-		})
-	}
-	for place, text := range told {
-		for _, secret := range []string{"robot:", base64.StdEncoding.EncodeToString([]byte("robot:second"))} {
-			if strings.Contains(text, secret) {
-				t.Errorf("the credentials stand in %s", place)
-			}
-		}
-	}
+	c.secrets(t, "robot:", base64.StdEncoding.EncodeToString([]byte("robot:second")))
 	edit(t, c, secret, func(o *corev1.Secret) { o.Data = map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{}}`)} })
 	c.everywhere(t, "pulls without credentials to be refused", func(h *fleet.Host) error {
 		if err := pulls(h); err == nil {
@@ -144,6 +149,80 @@ func TestA23_TheNextPullUsesTheChangedPullSecret(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// told says whether every host's Node has an event with a reason that names something.
+func (c *crew) told(ctx context.Context, reason, named string) (bool, string, error) {
+	events := &corev1.EventList{}
+	if err := c.Client.List(ctx, events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+		return false, "", err
+	}
+	for _, h := range c.hosts {
+		if !slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+			return e.Reason == reason && e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == h.Name && strings.Contains(e.Message, named)
+		}) {
+			said := "nothing of this is said of " + h.Name
+			for _, e := range events.Items {
+				if e.InvolvedObject.Name == h.Name {
+					said += "\n" + e.Reason + " " + e.Message
+				}
+			}
+			return false, said, nil
+		}
+	}
+	return true, "", nil
+}
+
+// What the Image object says about registries counts for Windows nodes as for Linux nodes.
+func TestA22_RegistriesThatAreBlockedAllowedOrInsecure(t *testing.T) {
+	c := dayTwo(t)
+	before := pids(t, c.hosts...)
+	ca, _ := newCA(t, "nobody trusts it")
+	strange, other := newDepot(t, ca), newDepot(t, ca)
+	app := newImage()
+	strange.push(t, app, "team/app", "1")
+	other.push(t, app, "team/app", "1")
+	image := &configv1.Image{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
+	lend(t, c, image, func(o *configv1.Image) func(*configv1.Image) {
+		o.Spec.RegistrySources.InsecureRegistries = []string{strange.host}
+		return func(o *configv1.Image) { o.Spec.RegistrySources = configv1.RegistrySources{} }
+	})
+	pulls := func(h *fleet.Host) error { return pull(t.Context(), h, strange.host, "team/app", app.digest()) }
+	refused := func(d *depot) func(h *fleet.Host) error {
+		return func(h *fleet.Host) error {
+			d.asked()
+			err := pull(t.Context(), h, d.host, "team/app", app.digest())
+			if err == nil || d.asked() > 0 || !strings.Contains(err.Error(), "of the Image object cluster") {
+				return fmt.Errorf("it was asked, or nobody says why not: %w", err)
+			}
+			return nil
+		}
+	}
+	c.everywhere(t, "a registry with a strange certificate to be pulled from", pulls)
+	edit(t, c, image, func(o *configv1.Image) { o.Spec.RegistrySources.BlockedRegistries = []string{strange.host + "/team"} })
+	c.everywhere(t, "a blocked registry to be left alone", refused(strange))
+	c.await(t, "an administrator to be told of it", func(ctx context.Context) (bool, string, error) {
+		return c.told(ctx, herald.ReasonRefused, strange.host)
+	})
+	edit(t, c, image, func(o *configv1.Image) {
+		o.Spec.RegistrySources.BlockedRegistries, o.Spec.RegistrySources.AllowedRegistries = nil, []string{strange.host + "/team", other.host + "/else"}
+	})
+	c.everywhere(t, "an allowed registry to be pulled from again", pulls)
+	c.everywhere(t, "others to be left alone", refused(other))
+	for _, h := range c.hosts {
+		for host, want := range map[string]bool{"_default": true, strange.host: true} {
+			dir, port, ported := strings.Cut(host, ":")
+			if ported {
+				dir += "_" + port + "_"
+			}
+			content, err := winos.ReadFile(h.Machine.Host().Files, contract.DirRegistries+`\`+dir+`\`+mirror.HostsFile)
+			if only := err == nil && !strings.Contains(string(content), "https://"); only != want {
+				t.Errorf("%s: with the resolver down, containerd goes around it: %s, %v", h.Name, content, err)
+			}
+		}
+	}
+	c.settled(t)
+	undisturbed(t, before, c.hosts...)
 }
 
 // trustRegistries lets the cluster's nodes trust registries.

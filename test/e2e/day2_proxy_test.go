@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/windows-nodes/wmco/internal/agent/winos"
@@ -20,14 +21,29 @@ const proxyPassword = "axolotl-7"
 func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
 	c := dayTwo(t)
 	c.lendSettings(t, allAtOnce)
+	c.settled(t)
+	before, ca := pids(t, c.hosts...), authority(t, "of the proxy")
+	c.put(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "proxy-ca"}, Data: map[string]string{contract.CABundleField: string(ca)}})
+	trusted := func(times int) func(h *fleet.Host) error {
+		return func(h *fleet.Host) error {
+			if n := occurrences(roots(t, h), der(t, ca)); n != times {
+				return fmt.Errorf("the proxy's authority is there %d times", n)
+			}
+			return nil
+		}
+	}
 	proxy := &configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
 	lend(t, c, proxy, func(o *configv1.Proxy) func(*configv1.Proxy) {
 		o.Spec.HTTPProxy = "http://someone:" + proxyPassword + "@proxy.invalid:3128"
-		o.Spec.HTTPSProxy, o.Spec.NoProxy = "http://proxy.invalid:3129", "inside.invalid"
+		o.Spec.HTTPSProxy, o.Spec.NoProxy, o.Spec.TrustedCA.Name = "http://proxy.invalid:3129", "inside.invalid", "proxy-ca"
 		return func(o *configv1.Proxy) { o.Spec = configv1.ProxySpec{} }
 	})
 	want := map[string]string{"HTTP_PROXY": "http://someone:" + proxyPassword + "@proxy.invalid:3128", "HTTPS_PROXY": "http://proxy.invalid:3129"}
 	c.everywhere(t, "the proxy in the system and in every service", func(h *fleet.Host) error { return proxied(t, h, want, "inside.invalid") })
+	c.everywhere(t, "its authority", trusted(1))
+	c.settled(t)
+	restarted(t, before, c.hosts, readers()...)
+	before = pids(t, c.hosts...)
 	edit(t, c, proxy, func(o *configv1.Proxy) { o.Spec.HTTPSProxy, o.Spec.NoProxy = "http://other.invalid:3129", "" })
 	want["HTTPS_PROXY"] = "http://other.invalid:3129"
 	c.everywhere(t, "the change", func(h *fleet.Host) error {
@@ -37,24 +53,16 @@ func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
 		return proxied(t, h, want, ".cluster.local")
 	})
 	c.settled(t)
-	told := c.said(t)
-	for _, h := range c.hosts {
-		told["the command lines of "+h.Name] = strings.Join(h.Machine.CommandLines(), "\n")
-		walk(t, h, `C:\`, func(path string, restricted bool) {
-			if !restricted {
-				told[path+" of "+h.Name] = string(hostFile(t, h, path))
-			}
-		})
-	}
-	for place, text := range told {
-		if strings.Contains(text, proxyPassword) {
-			t.Errorf("the proxy's password stands in %s", place)
-		}
-	}
+	restarted(t, before, c.hosts, readers()...)
+	before = pids(t, c.hosts...)
+	c.secrets(t, proxyPassword)
 	edit(t, c, proxy, func(o *configv1.Proxy) { o.Spec = configv1.ProxySpec{} })
 	c.everywhere(t, "no proxy any more", func(h *fleet.Host) error {
 		return proxied(t, h, map[string]string{"HTTP_PROXY": "", "HTTPS_PROXY": "", "NO_PROXY": ""}, "")
 	})
+	c.everywhere(t, "no authority of it any more", trusted(0))
+	c.settled(t)
+	restarted(t, before, c.hosts, readers()...)
 }
 
 // proxied says why a host's system, or the process of one of its managed services, does not have exactly these variables and a word in NO_PROXY.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -191,10 +192,10 @@ func (c *crew) lendSettings(t *testing.T, edit func(spec *v1alpha1.WindowsMachin
 	})
 }
 
-// allAtOnce lets changes that restart services reach all nodes at once.
+// allAtOnce lets changes that restart services reach all nodes at once, and lets them be proven quickly.
 func allAtOnce(spec *v1alpha1.WindowsMachineConfigSpec) {
 	all := intstr.FromString("100%")
-	spec.Rollout.MaxUnavailable = &all
+	spec.Rollout.MaxUnavailable, spec.Rollout.SettleTime = &all, &metav1.Duration{Duration: time.Second}
 }
 
 // put makes an object, which goes when the row is over.
@@ -297,6 +298,51 @@ func pids(t *testing.T, hosts ...*fleet.Host) map[string]uint32 {
 		}
 	}
 	return all
+}
+
+// restarted sees that just these services have another process, the daemon aside, and that each has one.
+func restarted(t *testing.T, before map[string]uint32, hosts []*fleet.Host, names ...string) {
+	t.Helper()
+	for _, h := range hosts {
+		for name, s := range managed(t, h) {
+			was := before[h.Name+" "+name]
+			if s.PID == 0 {
+				t.Errorf("%s: %s does not run", h.Name, name)
+			}
+			if name != contract.ServiceDaemon && (was != s.PID) != slices.Contains(names, name) {
+				t.Errorf("%s: was %s restarted? It is %d and was %d", h.Name, name, s.PID, was)
+			}
+		}
+	}
+}
+
+// readers are all managed services: each reads its environment when it starts.
+func readers() []string {
+	return []string{
+		contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceHybridOverlay, contract.ServiceKubeProxy, contract.ServiceCSIProxy, contract.ServiceExporter,
+	}
+}
+
+// secrets sees that texts stand nowhere but where only administrators look: not in what the cluster shows, not in a command line, a log or the daemon's ledger,
+// and not in any file of a host that others may read.
+func (c *crew) secrets(t *testing.T, texts ...string) {
+	t.Helper()
+	told := c.said(t)
+	for _, h := range c.hosts {
+		told["the command lines of "+h.Name] = strings.Join(h.Machine.CommandLines(), "\n")
+		walk(t, h, `C:\`, func(path string, restricted bool) {
+			if !restricted || strings.HasPrefix(path, contract.DirLog) || path == contract.PathState || path == contract.PathMetrics {
+				told[h.Name+" "+path] = string(hostFile(t, h, path))
+			}
+		})
+	}
+	for place, text := range told {
+		for _, secret := range texts {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s stands in %s", secret, place)
+			}
+		}
+	}
 }
 
 // undisturbed sees that no service was restarted.

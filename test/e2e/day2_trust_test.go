@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"testing"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -96,11 +97,18 @@ func TestA26_TheExporterServesTheKeyThatTheClusterMadeLast(t *testing.T) {
 		pool.AppendCertsFromPEM(certificate)
 		return func(h *fleet.Host) error { return handshake(t.Context(), h, pool) }
 	}
+	before := pids(t, c.hosts...)
 	first := rotate()
 	t.Cleanup(func() { c.dropExporterKey(t) })
 	c.everywhere(t, "the first key to be served over TLS", shows(first))
 	c.settled(t)
-	before := pids(t, c.hosts...)
+	restarted(t, before, c.hosts, contract.ServiceExporter)
+	for _, h := range c.hosts {
+		if s := managed(t, h)[contract.ServiceExporter]; !strings.Contains(s.Command, "--web.config.file=") {
+			t.Errorf("%s: it is told of no key: %s", h.Name, s.Command)
+		}
+	}
+	before = pids(t, c.hosts...)
 	c.everywhere(t, "the next key to be served", shows(rotate()))
 	c.settled(t)
 	undisturbed(t, before, c.hosts...)

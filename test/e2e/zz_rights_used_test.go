@@ -177,6 +177,8 @@ func shipped(t *testing.T, s *stage) (all []right) {
 		switch role.Name {
 		case contract.OperatorServiceAccount:
 			all = append(all, spread(right{namespace: role.Namespace}, role.Rules)...)
+		case "windows-daemon-events":
+			all = append(all, spread(right{daemon: true, namespace: role.Namespace}, role.Rules)...)
 		case contract.ServicesReaderRole:
 			// One version is like another; and what belongs to a manifest is not read by a host that was given it when it joined.
 			for _, r := range spread(right{daemon: true, namespace: role.Namespace}, role.Rules) {
