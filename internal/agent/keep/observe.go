@@ -85,6 +85,12 @@ func (k *Keeper) look(ctx context.Context, want target.Target, digest func(path 
 			have.Loose = append(have.Loose, f.Path) // one with another content is written anew, with its rights
 		}
 	}
+	k.private(&have)
+	return have, nil
+}
+
+// private finds out which of the files and directories that are nobody else's others may open.
+func (k *Keeper) private(have *plan.Observed) {
 	for _, path := range layout.Private(k.book) {
 		info, err := k.host.Files.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -98,7 +104,6 @@ func (k *Keeper) look(ctx context.Context, want target.Target, digest func(path 
 			have.Loose = append(have.Loose, path)
 		}
 	}
-	return have, nil
 }
 
 // roots are the fingerprints in the root store, as far as anybody wants to know; nil with an error. One store that can't be read keeps nothing else back.

@@ -144,7 +144,16 @@ type task struct {
 type errand struct {
 	task
 	stop context.CancelFunc
-	done chan error
+	done chan outcome
+}
+
+// outcome is what came of an errand.
+type outcome struct{ err error }
+
+// end stops an errand, whose outcome nobody wants to know any more.
+func (e *errand) end() {
+	e.stop()
+	<-e.done
 }
 
 // Run fetches whatever is wanted, until ctx ends.
@@ -157,8 +166,7 @@ func (s *Stager) Run(ctx context.Context) {
 		want, open := s.wanted(tried)
 		if under != nil && under.task != want {
 			// What is wanted by now comes first; what has arrived stays.
-			under.stop()
-			<-under.done
+			under.end()
 			under = nil
 		}
 		if want != tried {
@@ -179,8 +187,7 @@ func (s *Stager) Run(ctx context.Context) {
 		again = s.Clock.Now().Add(jitter(max(pause, shortestPause)))
 	}
 	if under != nil {
-		under.stop()
-		<-under.done
+		under.end()
 	}
 }
 
@@ -193,17 +200,17 @@ func next(pause time.Duration, err error) time.Duration {
 
 func (s *Stager) begin(ctx context.Context, t task) *errand {
 	ctx, stop := context.WithCancel(ctx)
-	e := &errand{task: t, stop: stop, done: make(chan error, 1)}
+	e := &errand{task: t, stop: stop, done: make(chan outcome, 1)}
 	go func() {
 		defer stop()
-		e.done <- s.do(ctx, t)
+		e.done <- outcome{s.do(ctx, t)}
 	}()
 	return e
 }
 
 // await returns when the errand is over, when something was seen, or after wait, if that is not negative.
 func (s *Stager) await(ctx context.Context, e *errand, wait time.Duration) (err error, over bool) { //nolint:revive // the error is the errand's
-	var done <-chan error
+	var done <-chan outcome
 	if e != nil {
 		done = e.done
 	}
@@ -214,8 +221,8 @@ func (s *Stager) await(ctx context.Context, e *errand, wait time.Duration) (err 
 		due = timer.C()
 	}
 	select {
-	case err = <-done:
-		return err, true
+	case result := <-done:
+		return result.err, true
 	case <-ctx.Done():
 	case <-s.wake:
 	case <-due:
@@ -229,7 +236,7 @@ func (s *Stager) wanted(tried task) (want task, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	want.need = s.need
-	open = s.need != nil && !(s.need.over && s.need.problem == nil)
+	open = s.need != nil && (!s.need.over || s.need.problem != nil)
 	if node == nil {
 		return want, open
 	}

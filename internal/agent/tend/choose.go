@@ -39,7 +39,7 @@ func (t *Tender) choose(ctx context.Context, node *unstructured.Unstructured) (*
 	if desired == "" {
 		return nil, nil
 	}
-	if desired == t.Book.Version && !t.unsure && (t.Book.Partial || contract.IsVersionOf(desired, t.Book.Manifest)) {
+	if desired == t.Book.Version && !t.unsure && (t.Book.Partial || t.present().named) {
 		t.unfollow()
 		t.wished = nil
 		return nil, t.recover(ctx)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windows-nodes/wmco/internal/agent/tend"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/sim"
@@ -115,6 +116,7 @@ func TestADiskThatFillsUpAtAnyStepOfAnApplyLeavesTheNodeServing(t *testing.T) {
 				m, c := rich(t, r, authority)
 				version := r.want(t, m, c)
 				r.mortal = &mortal{at: at, strike: func() { r.SetDiskFree(0) }}
+				r.pace = tend.Pace{RefusedLimit: 2 * time.Minute}
 				r.tend(t, r.api)
 				pass(3 * time.Minute)
 				for _, s := range manifest().Services {
@@ -127,7 +129,7 @@ func TestADiskThatFillsUpAtAnyStepOfAnApplyLeavesTheNodeServing(t *testing.T) {
 					t.Errorf("the Node says %v", a)
 				}
 				r.SetDiskFree(1 << 30)
-				pass(25 * time.Minute)
+				pass(5 * time.Minute)
 				r.says(t, version, "")
 				for _, line := range sim.Diff(want, r.Snapshot(), own()...) {
 					t.Error(line)

@@ -255,7 +255,7 @@ func TestWhatOnlyAnotherDaemonUnderstandsIsLeftToIt(t *testing.T) {
 		r.serving(t, "{}")
 		r.says(t, versionOf(first()), contract.ReasonManifestInvalid)
 		// This one, in truth, understands no more than the old one: it gives up, and everything is as it was.
-		pass(5 * time.Minute)
+		pass(4*time.Minute + 30*time.Second)
 		if got := r.read(t, contract.PathDaemon); got != oldDaemon {
 			t.Errorf("the program is %q", got)
 		}

@@ -57,6 +57,10 @@ func TestAVersionIsStagedWhileTheNodeServes(t *testing.T) {
 		if r.depot.count(newProxy) != 1 || r.depot.count(newKubelet) != 1 {
 			t.Errorf("sent: %v", r.depot.sent)
 		}
+		r.halt()
+		r.tend(t, r.api)
+		pass(time.Minute)
+		r.stages(t, version, len(newProxy)+len(newKubelet), "")
 		r.annotate(t, contract.StageAnnotation, "")
 		pass(time.Minute)
 		r.stages(t, version, len(newProxy)+len(newKubelet), "")

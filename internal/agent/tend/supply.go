@@ -14,14 +14,24 @@ func (t *Tender) lacks(w *wish) *contract.Problem {
 		return nil
 	}
 	blobs := w.Manifest.Blobs()
+	missing := t.missing(blobs)
+	if missing == 0 {
+		return nil
+	}
+	var coming *contract.Problem
+	if over, problem := t.stager.Need(w.Version, blobs); !over || problem == nil {
+		coming = contract.NewProblem(contract.ReasonPayloadIncomplete, "version %s: %d of %d blobs are not on the host yet", w.Version, missing, len(blobs))
+	}
+	return coming
+}
+
+// missing counts the blobs that are not on the host. A store that can't be looked at is for the pass to say.
+func (t *Tender) missing(blobs []contract.Blob) int {
 	missing, err := t.store.Missing(blobs)
-	if err != nil || len(missing) == 0 {
-		return nil
+	if err != nil {
+		return 0
 	}
-	if over, problem := t.stager.Need(w.Version, blobs); over && problem != nil {
-		return nil
-	}
-	return contract.NewProblem(contract.ReasonPayloadIncomplete, "version %s: %d of %d blobs are not on the host yet", w.Version, len(missing), len(blobs))
+	return len(missing)
 }
 
 // supply has what a pass lacked be fetched.
@@ -36,11 +46,11 @@ func (t *Tender) supply(w *wish, report keep.Report) {
 		t.stager.Content()
 		return
 	}
-	if missing, err := t.store.Missing(blobs); err != nil || len(missing) == 0 {
+	if t.missing(blobs) == 0 {
 		t.stager.Content()
 		return
 	}
-	t.stager.Need(version, blobs)
+	_, _ = t.stager.Need(version, blobs) // what comes of it is asked when it is over
 }
 
 // supplied says whether fetching came to an end since it was last asked. What was refused for want of payload is worth another try then.
@@ -51,7 +61,7 @@ func (t *Tender) supplied(w *wish) bool {
 	if t.refused == nil || w == nil || w.Version != t.refused.version || !ofPayload(t.refused.problem) {
 		return true
 	}
-	if missing, err := t.store.Missing(w.Manifest.Blobs()); err == nil && len(missing) == 0 {
+	if t.missing(w.Manifest.Blobs()) == 0 {
 		t.refused.until = t.Clock.Now()
 	}
 	return true

@@ -97,6 +97,8 @@ type Tender struct {
 	stager *stage.Stager
 	// confidential belongs to the ledger's manifest; nil while it is not known, or when there is none.
 	confidential *contract.Confidential
+	// last is what present found out.
+	last identified
 	// wished is what the Node asks for and the host is not brought to; refused is what could not be had.
 	wished  *wish
 	refused *refusal
@@ -267,12 +269,27 @@ func (t *Tender) act(ctx context.Context, due bool) {
 	t.supply(w, report)
 	pause := t.report(ctx, node, report, problem, changed)
 	// A pass changes what it was made from; only what others change is news.
-	t.seen.manifest, t.seen.confidential = t.Book.Manifest.Digest(), t.confidential != nil
+	t.seen.manifest, t.seen.confidential = t.present().digest, t.confidential != nil
 	t.next = t.Clock.Now().Add(pause)
 }
 
+// identified is what a manifest of the ledger's is, as far as it takes the encoding of all of it to know.
+type identified struct {
+	version, digest string
+	// named says that the version is its name.
+	named bool
+}
+
+// present identifies the ledger's desired state. What is known is forgotten when that changes.
+func (t *Tender) present() identified {
+	if t.last.digest == "" || t.last.version != t.Book.Version {
+		t.last = identified{version: t.Book.Version, digest: t.Book.Manifest.Digest(), named: contract.IsVersionOf(t.Book.Version, t.Book.Manifest)}
+	}
+	return t.last
+}
+
 func (t *Tender) inputs(ctx context.Context, node *unstructured.Unstructured, w *wish, problem *contract.Problem) inputs {
-	now := inputs{manifest: t.Book.Manifest.Digest(), confidential: t.confidential != nil, values: t.remember(ctx, node)}
+	now := inputs{manifest: t.present().digest, confidential: t.confidential != nil, values: t.remember(ctx, node)}
 	if node != nil {
 		a := node.GetAnnotations()
 		now.exists, now.desired, now.version, now.status = true, a[contract.DesiredVersionAnnotation], a[contract.VersionAnnotation], a[contract.AppliedReasonAnnotation]

@@ -54,6 +54,7 @@ func (t *Tender) try(ctx context.Context, node *unstructured.Unstructured, w *wi
 		}
 	}
 	held := t.Book.Ledger
+	t.last = identified{}
 	if t.Book.Proven && t.Book.Version != w.Version {
 		t.Book.Before = &ledger.Revision{Version: t.Book.Version, Manifest: t.Book.Manifest, Partial: t.Book.Partial}
 	}
@@ -107,6 +108,7 @@ func started(report keep.Report) bool {
 // back brings the host back to the desired state that held before the present one.
 func (t *Tender) back(ctx context.Context, node *unstructured.Unstructured, why *contract.Problem, changed bool) keep.Report {
 	failed := t.Book.Version
+	t.last = identified{}
 	logr.FromContextOrDiscard(ctx).Info("going back to what held", "failed", failed, "reason", why.Reason, "detail", why.Detail, "version", t.Book.Before.Version)
 	t.Book.Version, t.Book.Manifest, t.Book.Partial = t.Book.Before.Version, t.Book.Before.Manifest, t.Book.Before.Partial
 	t.Book.Before, t.Book.Proven = nil, true
