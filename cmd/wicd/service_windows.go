@@ -18,7 +18,7 @@ func runService(ctx context.Context, name string, run func(ctx context.Context, 
 	}
 	if errors.Is(h.err, tend.ErrExchanged) {
 		// By now the service manager knows that the service has stopped.
-		return errors.Join(h.err, leaveSuccessor(ctx))
+		return errors.Join(h.err, leaveSuccessor())
 	}
 	return h.err
 }
