@@ -94,11 +94,17 @@ func claim(ctx context.Context, _ *v1alpha1.WindowsInstance, crossing *Crossing)
 }
 
 // empty cordons the node and moves its pods away. A node that is not Ready has its pods told to end, and is not waited for: nobody there would
-// say when they did. It fails when pods can't be moved in time, and when somebody uncordons the node meanwhile.
+// say when they did. It fails when pods can't be moved in time, and when somebody uncordons the node meanwhile; but a node that is between two versions
+// already only goes on.
 func (w *Walker) empty(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
-	node := crossing.Node
-	drains := instance.Status.Update == nil || instance.Status.Update.Drains
-	if drains && lifted(node) {
+	status, node := &instance.Status, crossing.Node
+	drains := status.Update == nil || status.Update.Drains
+	between := status.Update != nil && status.Update.From != "" && status.DesiredVersion != status.Update.From
+	ready, _ := NodeReady(node)
+	switch {
+	case drains && lifted(node) && between:
+		return Done()
+	case drains && lifted(node):
 		return Fail(contract.NewProblem(contract.ReasonUncordoned, "somebody uncordoned node %s while it was being drained", node.Name))
 	}
 	if err := w.hold(ctx, node, drains); err != nil {
@@ -108,15 +114,16 @@ func (w *Walker) empty(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return Done()
 	}
 	outcome := w.drain(ctx, instance, node.Name, crossing.Bounds.Drain)
-	ready, _ := NodeReady(node)
-	switch {
-	case outcome.IsDone():
+	if outcome.IsDone() {
 		return outcome
-	case outcome.Problem.Reason == contract.ReasonDrainBlocked && ready:
-		return Fail(outcome.Problem)
-	case (outcome.Problem.Reason == contract.ReasonDraining || outcome.Problem.Reason == contract.ReasonDrainBlocked) && !ready:
-		instance.Status.DrainTime = nil
+	}
+	blocked := outcome.Problem.Reason == contract.ReasonDrainBlocked
+	switch {
+	case !ready && (blocked || outcome.Problem.Reason == contract.ReasonDraining), between && blocked:
+		status.DrainTime = nil
 		return Done()
+	case blocked:
+		return Fail(outcome.Problem)
 	}
 	return outcome
 }

@@ -58,8 +58,8 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 		status.PublicKeyHash = node.Annotations[contract.PublicKeyHashAnnotation] // as an operator that kept it there only left it
 	}
 	marks := Marks{Instance: instance, KeyHash: status.PublicKeyHash, Version: status.DesiredVersion}
-	if status.Update != nil && status.Update.Step == v1alpha1.StepGoingBack {
-		marks.Version = "" // GoBack writes it, and takes the daemon's word of before away with it
+	if u := status.Update; u != nil && begun(u.Step) && (u.Step == v1alpha1.StepGoingBack || status.Disruption == nil) {
+		marks.Version = "" // who goes back takes the daemon's word of before away in the same write, and who has lost its place must have it back first
 	}
 	if err = w.mark(ctx, node, marks); err != nil {
 		return Care{}, err
@@ -90,7 +90,12 @@ func (w *Walker) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	switch {
 	case care.Update != nil:
 		care.Outcome = Wait(0, contract.ReasonVersionPending, "version %s is desired and waits for the rollout budget", desired.Version)
-		return care, nil
+		if status.Disruption == nil && NodeReadyAt(node, status.DesiredVersion) {
+			err = w.uncordon(ctx, node) // it serves until it has its turn, whatever was begun with it before
+		} else {
+			err = nil
+		}
+		return care, err
 	case underWay(status):
 		return care, nil
 	case status.Version != status.DesiredVersion:
@@ -168,6 +173,23 @@ func (w *Walker) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance
 		return nil, nil
 	}
 	return node, nil
+}
+
+// HelpsItself says whether a host that has joined needs nobody to walk into it: its node serves, or is Ready and has a daemon that gets by itself what it lacks.
+func (w *Walker) HelpsItself(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
+	serving, err := w.Serving(ctx, instance)
+	if err != nil || serving != nil {
+		return serving != nil, err
+	}
+	if instance.Status.JoinedTime == nil || instance.Status.Phase == v1alpha1.PhaseRemoving {
+		return false, nil
+	}
+	node, err := w.ours(ctx, instance)
+	if err != nil || node == nil {
+		return false, err
+	}
+	ready, _ := NodeReady(node)
+	return ready && StagesItself(node), nil
 }
 
 // compare says what it takes to come from a published version to the desired one. Whatever may be missing counts for a version whose manifest can't be read

@@ -146,7 +146,7 @@ func unavailable(node *corev1.Node) string {
 	switch {
 	case !nodeIsReady(node):
 		return "it is not Ready"
-	case node.Annotations[contract.CordonedAnnotation] == "true":
+	case node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true": // which somebody else may have lifted
 		return "it is cordoned by the operator"
 	case node.Annotations[contract.VersionAnnotation] != node.Annotations[contract.DesiredVersionAnnotation]:
 		return "it is not at its desired version yet"

@@ -29,19 +29,25 @@ func (w *walk) across(ctx context.Context, care lifecycle.Care) (ctrl.Result, er
 	if care.Update != nil && !care.Update.Waits() { // pods don't feel it, and the host has all that it needs
 		return w.move(ctx, care)
 	}
-	desired := w.aim(ctx, care)
 	crossing, err := w.crossing(ctx, care.Node, v1alpha1.DisruptionUpdate)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if status.Update.Version == desired.Version {
-		crossing.Kubelet = desired.KubeletVersion
+	if u := status.Update; u != nil && u.Step == v1alpha1.StepDraining && u.SwitchTime == nil && status.Disruption == nil && status.DesiredVersion != u.Version {
+		// A pause took its place away before anything was done: it waits for another one in service.
+		if outcome := w.walker.Return(ctx, crossing.Node); !outcome.IsDone() {
+			return w.result(ctx, outcome.After)
+		}
+		u.Step, u.Since, status.DrainTime, status.Phase = v1alpha1.StepWaiting, microless(w.now()), nil, v1alpha1.PhaseReady
 	}
-	if underWay(status.Update.Step) && status.Disruption == nil { // a pause took its place away
+	if status.Update != nil && underWay(status.Update.Step) && status.Disruption == nil { // a pause took its place away
 		if outcome := crossing.Claim(ctx); !outcome.IsDone() {
 			w.report(ctx, outcome)
 			return w.result(ctx, outcome.After)
 		}
+	}
+	if desired := w.aim(ctx, care); status.Update.Version == desired.Version {
+		crossing.Kubelet = desired.KubeletVersion
 	}
 	if status.Update.Step == v1alpha1.StepGoingBack {
 		return w.goBack(ctx, crossing)
@@ -235,7 +241,9 @@ func (w *walk) turnBack(ctx context.Context, crossing *lifecycle.Crossing, outco
 	update.Step, update.Since, update.ReadySince = v1alpha1.StepGoingBack, microless(w.now()), nil
 	w.instance.Status.DesiredVersion = update.From
 	// Whoever decides next must know of it before the place is given back: that is what keeps a second node from being taken there.
-	w.instance.Status.UpdateFailure = &v1alpha1.UpdateFailure{Version: update.Version, Code: update.Code, Message: update.Message, Time: microless(w.now())}
+	if update.SwitchTime != nil { // the version was tried
+		w.instance.Status.UpdateFailure = &v1alpha1.UpdateFailure{Version: update.Version, Code: update.Code, Message: update.Message, Time: microless(w.now())}
+	}
 	if err := w.save(ctx); err != nil {
 		return ctrl.Result{}, err
 	}

@@ -1,12 +1,14 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -170,6 +172,12 @@ func (w *walk) stand() {
 
 // join walks the phases until one waits or fails.
 func (w *walk) join(ctx context.Context) (ctrl.Result, error) {
+	if well, err := w.wellMeanwhile(ctx); err != nil || well {
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		return w.keep(ctx)
+	}
 	verdict, err := w.mayWalk(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -203,6 +211,20 @@ func (w *walk) join(ctx context.Context) (ctrl.Result, error) {
 	}
 	w.ready(ctx)
 	return w.result(ctx, 0)
+}
+
+// wellMeanwhile says that attempts to walk into a host failed, and that its node needs none any more. It is then looked after again.
+func (w *walk) wellMeanwhile(ctx context.Context) (bool, error) {
+	status := &w.instance.Status
+	if status.Failures == 0 || status.Disruption != nil {
+		return false, nil
+	}
+	well, err := w.walker.HelpsItself(ctx, w.instance)
+	if err != nil || !well {
+		return false, err
+	}
+	status.Phase, w.life.failedIn = v1alpha1.PhaseReady, ""
+	return true, nil
 }
 
 // failed ends an attempt and says when the next one is.
@@ -246,7 +268,9 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 	switch {
 	case care.Rejoin != nil:
 		logf.FromContext(ctx).Info("joining again", "reason", care.Rejoin.Reason, "detail", care.Rejoin.Detail)
-		w.instance.Status.Phase, w.instance.Status.Update, w.instance.Status.Reboot = v1alpha1.PhasePending, nil, nil
+		if err := w.giveUp(ctx); err != nil {
+			return ctrl.Result{}, err
+		}
 		w.report(ctx, lifecycle.Wait(0, care.Rejoin.Reason, "%s", care.Rejoin.Detail))
 		return w.join(ctx)
 	case care.Rebooting:
@@ -263,6 +287,21 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 	w.report(ctx, care.Outcome)
 	w.sayKey(care.Outcome)
 	return w.result(ctx, soonest(care.Outcome.After, wait))
+}
+
+// giveUp ends every way that a host is on which is to be walked into. What its node was not told yet, by the API server's own word, it is not to have.
+func (w *walk) giveUp(ctx context.Context) error {
+	status := &w.instance.Status
+	if status.Update != nil {
+		node := &corev1.Node{}
+		err := w.gate.Live.Get(ctx, types.NamespacedName{Name: status.NodeName}, node)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading node %s: %w", status.NodeName, err)
+		}
+		status.DesiredVersion = cmp.Or(node.Annotations[contract.DesiredVersionAnnotation], status.DesiredVersion)
+	}
+	status.Phase, status.Update, status.Reboot = v1alpha1.PhasePending, nil, nil
+	return nil
 }
 
 // config reads the settings; an absent object means the defaults.

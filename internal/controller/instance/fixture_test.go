@@ -142,6 +142,12 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 // restart begins anew, as another operator process does.
 func (r *rig) restart(t *testing.T) {
 	t.Helper()
+	r.restartWith(t, r.api)
+}
+
+// restartWith begins anew with another way past the cache.
+func (r *rig) restartWith(t *testing.T, live client.Reader) {
+	t.Helper()
 	meters, err := newMeters(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +158,7 @@ func (r *rig) restart(t *testing.T) {
 		trials: lifecycle.NewSlots(trials, func(id types.UID) { r.wake(id) }),
 		lives:  map[types.UID]*life{}, woken: make(chan event.GenericEvent, 100),
 	}
-	if r.gate, err = rollout.New(rollout.Options{Cached: r.api, Live: r.api, Namespace: namespace, Now: now}); err != nil {
+	if r.gate, err = rollout.New(rollout.Options{Cached: r.api, Live: live, Namespace: namespace, Now: now}); err != nil {
 		t.Fatal(err)
 	}
 	r.walker, err = lifecycle.New(lifecycle.Options{
@@ -334,3 +340,6 @@ func condition(i *v1alpha1.WindowsInstance, kind string) string {
 
 // unreachable is what a dead host answers.
 func unreachable() error { return contract.NewProblem(contract.ReasonUnreachable, "nothing answers") }
+
+// hosttestUnreachable is what dialling a dead host comes to.
+func hosttestUnreachable(context.Context) error { return unreachable() }

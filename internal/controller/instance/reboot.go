@@ -58,6 +58,12 @@ func (w *walk) reboot(ctx context.Context, care lifecycle.Care) (ctrl.Result, er
 		w.report(ctx, lifecycle.Wait(0, contract.ReasonRebootFutile, "node %s was rebooted %d times in a row, and a reboot is still asked for (%s)", care.Node.Name, status.Reboots, status.Reboot.Reason))
 		return w.result(ctx, 0)
 	}
+	if status.Reboot.Step == v1alpha1.StepDraining && status.Disruption == nil { // a pause took its place away before anything was done
+		if back := w.walker.Return(ctx, crossing.Node); !back.IsDone() {
+			return w.result(ctx, back.After)
+		}
+		status.Reboot.Step, status.Reboot.Since, status.DrainTime, status.Phase = v1alpha1.StepWaiting, microless(w.now()), nil, v1alpha1.PhaseReady
+	}
 	if underWay(status.Reboot.Step) && status.Disruption == nil { // a pause took its place away
 		if outcome := crossing.Claim(ctx); !outcome.IsDone() {
 			w.report(ctx, outcome)

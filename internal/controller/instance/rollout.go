@@ -33,7 +33,7 @@ func (w *walk) mayDisrupt(ctx context.Context, node *corev1.Node, purpose v1alph
 		return policy.Verdict{Allowed: true, Why: "it has its place already"}, nil
 	}
 	version := ""
-	if update := w.instance.Status.Update; update != nil && purpose == v1alpha1.DisruptionUpdate {
+	if update := w.instance.Status.Update; update != nil && purpose == v1alpha1.DisruptionUpdate && update.SwitchTime == nil && update.Step != v1alpha1.StepGoingBack {
 		version = update.Version
 	}
 	var verdict policy.Verdict

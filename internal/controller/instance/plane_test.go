@@ -1,0 +1,189 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// shelf is what an API server holds at one moment. Objects on it are never changed, only replaced.
+type shelf struct {
+	instances map[string]*v1alpha1.WindowsInstance
+	nodes     map[string]*corev1.Node
+	config    *v1alpha1.WindowsMachineConfig
+}
+
+func (s shelf) clone() shelf {
+	return shelf{instances: maps.Clone(s.instances), nodes: maps.Clone(s.nodes), config: s.config}
+}
+
+// plane is an API server of few objects, fast enough for hundreds of schedules: locks are respected, and statuses are written apart. It remembers
+// the past, which caches still show.
+type plane struct {
+	client.WithWatch
+	now  shelf
+	past []shelf
+	// writes counts, and is the resource version of whatever is written.
+	writes int
+	// lag is how many writes a cache is behind, at most as many as there were since the operator began.
+	lag func() int
+	// before and after see each write of the operator, and may have it fail.
+	before, after func(old, wanted client.Object) error
+}
+
+func newShelf() shelf {
+	return shelf{instances: map[string]*v1alpha1.WindowsInstance{}, nodes: map[string]*corev1.Node{}, config: &v1alpha1.WindowsMachineConfig{}}
+}
+
+// store replaces an object.
+func (p *plane) store(o client.Object) {
+	p.past = append(p.past[max(0, len(p.past)-8):], p.now.clone())
+	p.writes++
+	o.SetResourceVersion(fmt.Sprint(p.writes))
+	switch o := o.(type) {
+	case *corev1.Node:
+		p.now.nodes[o.Name] = o
+	case *v1alpha1.WindowsInstance:
+		p.now.instances[o.Name] = o
+	case *v1alpha1.WindowsMachineConfig:
+		p.now.config = o
+	}
+}
+
+// seen is the moment that a cache shows.
+func (p *plane) seen() shelf {
+	lag := p.lag()
+	if lag == 0 || len(p.past) == 0 {
+		return p.now
+	}
+	return p.past[max(0, len(p.past)-lag)]
+}
+
+func (s shelf) get(key client.ObjectKey, o client.Object) error {
+	switch o := o.(type) {
+	case *corev1.Node:
+		if found, ok := s.nodes[key.Name]; ok {
+			found.DeepCopyInto(o)
+			return nil
+		}
+	case *v1alpha1.WindowsInstance:
+		if found, ok := s.instances[key.Name]; ok {
+			found.DeepCopyInto(o)
+			return nil
+		}
+	case *v1alpha1.WindowsMachineConfig:
+		s.config.DeepCopyInto(o)
+		return nil
+	}
+	return apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, key.Name)
+}
+
+func (s shelf) list(list client.ObjectList) error {
+	switch list := list.(type) {
+	case *corev1.NodeList:
+		for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
+			list.Items = append(list.Items, *s.nodes[name].DeepCopy())
+		}
+	case *v1alpha1.WindowsInstanceList:
+		for _, name := range slices.Sorted(maps.Keys(s.instances)) {
+			list.Items = append(list.Items, *s.instances[name].DeepCopy())
+		}
+	default:
+		return errors.New("nobody lists these")
+	}
+	return nil
+}
+
+// Get and List read through the cache; live reads past it.
+func (p *plane) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	return p.seen().get(key, o)
+}
+
+func (p *plane) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	return p.seen().list(list)
+}
+
+type live struct{ p *plane }
+
+func (l live) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	return l.p.now.get(key, o)
+}
+
+func (l live) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	return l.p.now.list(list)
+}
+
+// Patch writes a Node as it is wanted, if it is still the one that was read.
+func (p *plane) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+	wanted, ok := o.(*corev1.Node)
+	if !ok {
+		return errors.New("nobody patches these")
+	}
+	old, ok := p.now.nodes[wanted.Name]
+	switch {
+	case !ok:
+		return apierrors.NewNotFound(corev1.Resource("nodes"), wanted.Name)
+	case old.ResourceVersion != wanted.ResourceVersion:
+		return apierrors.NewConflict(corev1.Resource("nodes"), wanted.Name, errors.New("it is another by now"))
+	}
+	if err := p.before(old, wanted); err != nil {
+		return err
+	}
+	p.store(wanted.DeepCopy())
+	wanted.ResourceVersion = p.now.nodes[wanted.Name].ResourceVersion
+	return p.after(old, wanted)
+}
+
+// Status writes statuses of instances.
+func (p *plane) Status() client.SubResourceWriter { return statuses{p: p} }
+
+type statuses struct {
+	client.SubResourceWriter
+	p *plane
+}
+
+func (s statuses) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
+	wanted, ok := o.(*v1alpha1.WindowsInstance)
+	if !ok {
+		return errors.New("nobody patches these")
+	}
+	old, ok := s.p.now.instances[wanted.Name]
+	if !ok {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "windowsinstances"}, wanted.Name)
+	}
+	if err := s.p.before(old, wanted); err != nil {
+		return err
+	}
+	stored := old.DeepCopy()
+	stored.Status = *wanted.Status.DeepCopy()
+	s.p.store(stored)
+	wanted.ResourceVersion = stored.ResourceVersion
+	return s.p.after(old, wanted)
+}
+
+// change is how anybody but the operator writes a Node.
+func (p *plane) change(name string, edit func(*corev1.Node)) {
+	if found, ok := p.now.nodes[name]; ok {
+		n := found.DeepCopy()
+		edit(n)
+		p.store(n)
+	}
+}
+
+// set is how a user writes the settings.
+func (p *plane) set(edit func(*v1alpha1.WindowsMachineConfig)) {
+	c := p.now.config.DeepCopy()
+	c.Name = contract.MachineConfigObject
+	edit(c)
+	p.store(c)
+}

@@ -1,0 +1,488 @@
+package instance
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+)
+
+// schedules is how many are tried, and steps how long each is.
+const (
+	schedules = 200
+	steps     = 90
+)
+
+// errKilled is what the operator sees of a write in whose middle it dies.
+var errKilled = errors.New("the operator is killed")
+
+// machineOf is what is really the case at one host.
+type machineOf struct {
+	pods int
+	// blocked says that a disruption budget holds its pods; bad that no version but the first becomes well here; down that it is off.
+	blocked, bad, down bool
+	// toward is the version that its daemon works at.
+	toward string
+	boot   int
+}
+
+// fleet is a cluster in which everything may happen at any time, and an observer.
+type fleet struct {
+	t    *testing.T
+	r    *rand.Rand
+	rig  *rig
+	p    *plane
+	host map[string]*machineOf
+	// killed is set when a write was the operator's last; budgets are those of the last moments, because settings are read through a cache.
+	killed    bool
+	budgets   []intstr.IntOrString
+	resumed   string
+	threshold int
+	journal   []string
+	// disturbed counts claims that cost something; peak is how many were in the operator's hands at once.
+	disturbed, peak, wentBack, reboots int
+	calm                               bool
+}
+
+func (f *fleet) note(format string, args ...any) {
+	f.journal = append(f.journal, fmt.Sprintf("%s ", f.rig.clock.Format("15:04:05"))+fmt.Sprintf(format, args...))
+}
+
+func (f *fleet) violated(format string, args ...any) {
+	f.t.Errorf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(f.journal[max(0, len(f.journal)-25):], "\n"))
+}
+
+// serves is the observer's word: pods run there and go on. It is written down without a look at the policy's.
+func (f *fleet) serves(name string) bool {
+	n, i := f.p.now.nodes[name], f.p.now.instances[name]
+	if n == nil || i == nil {
+		return false
+	}
+	a := n.Annotations
+	return n.Status.Conditions[0].Status == corev1.ConditionTrue && !n.Spec.Unschedulable && i.Status.Disruption == nil &&
+		a[contract.VersionAnnotation] == a[contract.DesiredVersionAnnotation]
+}
+
+// onlyCordoned says that somebody cordoned a node that is well: its pods go on.
+func (f *fleet) onlyCordoned(name string) bool {
+	n, i := f.p.now.nodes[name], f.p.now.instances[name]
+	a := n.Annotations
+	return n.Status.Conditions[0].Status == corev1.ConditionTrue && n.Spec.Unschedulable && a[contract.CordonedAnnotation] == "" &&
+		i.Status.Disruption == nil && a[contract.VersionAnnotation] == a[contract.DesiredVersionAnnotation]
+}
+
+// limit is the largest budget of the last moments.
+func (f *fleet) limit() (limit int) {
+	for _, b := range f.budgets {
+		var percent float64
+		switch {
+		case b.Type == intstr.Int:
+			limit = max(limit, int(b.IntVal))
+		default:
+			if n, err := fmt.Sscanf(b.StrVal, "%f%%", &percent); err == nil && n == 1 && percent <= 100 {
+				limit = max(limit, int(math.Ceil(percent/100*float64(len(f.host)))))
+			}
+		}
+	}
+	return limit
+}
+
+// watch is the observer at each write of the operator.
+func (f *fleet) watch(old, wanted client.Object) error {
+	switch was := old.(type) {
+	case *v1alpha1.WindowsInstance:
+		now, ok := wanted.(*v1alpha1.WindowsInstance)
+		if ok && was.Status.Disruption == nil && now.Status.Disruption != nil {
+			f.claims(now)
+		}
+		if ok && was.Status.UpdateFailure == nil && now.Status.UpdateFailure != nil {
+			f.wentBack++
+		}
+		if ok && now.Status.Reboots > was.Status.Reboots {
+			f.reboots++
+		}
+	case *corev1.Node:
+		now, ok := wanted.(*corev1.Node)
+		if !ok {
+			break
+		}
+		place := f.p.now.instances[now.Name].Status.Disruption != nil
+		for what, is := range map[string]bool{
+			"cordoned":                  !was.Spec.Unschedulable && now.Spec.Unschedulable,
+			"told to go to a version":   was.Annotations[contract.DesiredVersionAnnotation] != now.Annotations[contract.DesiredVersionAnnotation],
+			"allowed to reboot":         now.Annotations[contract.RebootApprovedAnnotation] != "" && was.Annotations[contract.RebootApprovedAnnotation] == "",
+			"uncordoned for a stranger": was.Spec.Unschedulable && !now.Spec.Unschedulable && was.Annotations[contract.CordonedAnnotation] == "",
+		} {
+			if is && !place || is && what == "uncordoned for a stranger" {
+				f.note("was %+v, is %+v, status %+v", was.Annotations, now.Annotations, f.p.now.instances[now.Name].Status)
+				f.violated("%s is %s without a place in the budget, or against an administrator", now.Name, what)
+			}
+		}
+		if was.Annotations[contract.DesiredVersionAnnotation] != now.Annotations[contract.DesiredVersionAnnotation] {
+			f.note("%s is to have %s", now.Name, now.Annotations[contract.DesiredVersionAnnotation])
+		}
+	}
+	if !f.calm && f.r.IntN(60) == 0 { // dead before it is written
+		f.killed = true
+		return errKilled
+	}
+	return nil
+}
+
+// claims is the observer at the moment at which a node is about to be disturbed.
+func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
+	name := i.Status.NodeName
+	f.note("%s has its turn (%s)", name, i.Status.Disruption.Purpose)
+	hands := 1
+	lost := 0
+	for other := range f.host {
+		if f.p.now.instances[other].Status.Disruption != nil {
+			hands++
+		}
+		if other != name && !f.serves(other) {
+			lost++
+		}
+	}
+	f.peak = max(f.peak, hands)
+	if update := i.Status.Update; update != nil && i.Status.Disruption.Purpose == v1alpha1.DisruptionUpdate && update.SwitchTime == nil && update.Step != v1alpha1.StepGoingBack {
+		f.halts(name, update.Version)
+	}
+	if !f.serves(name) && !f.onlyCordoned(name) {
+		return // nothing of it is lost
+	}
+	f.disturbed++
+	if limit := f.limit(); lost >= limit {
+		f.note("%+v %+v", f.p.now.nodes[name], f.p.now.instances[name].Status)
+		f.violated("%s is disturbed although %d of %d serve nobody, and %d may", name, lost, len(f.host), limit)
+	}
+}
+
+// halts is the observer of versions that failed.
+func (f *fleet) halts(name, version string) {
+	failed := 0
+	for _, other := range f.p.now.instances {
+		if failure := other.Status.UpdateFailure; failure != nil && failure.Version == version {
+			failed++
+		}
+	}
+	if failed >= f.threshold && f.resumed != version {
+		f.violated("%s is taken to version %s, at which %d nodes failed", name, version, failed)
+	}
+}
+
+// newFleet has hosts that are nodes at the first version.
+func newFleet(t *testing.T, seed uint64) *fleet {
+	t.Helper()
+	f := &fleet{t: t, r: rand.New(rand.NewPCG(seed, 7)), host: map[string]*machineOf{}, threshold: 1} //nolint:gosec // a schedule, no secret
+	f.p = &plane{now: newShelf()}
+	f.p.lag = func() int {
+		if f.calm {
+			return 0
+		}
+		return f.r.IntN(3) * f.r.IntN(4)
+	}
+	f.p.before = f.watch
+	f.p.after = func(client.Object, client.Object) error {
+		if !f.calm && f.r.IntN(60) == 0 { // dead after it was written
+			f.killed = true
+			return errKilled
+		}
+		return nil
+	}
+	f.rig = &rig{api: f.p, machines: map[string]*hosttest.Machine{}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), version: "1.0.0-0000000000", quiet: true}
+	f.rig.key = lifecycle.Key{PEM: []byte("pem"), Hash: "hash"}
+	f.rig.slow = hosttestUnreachable
+	f.rig.pods = kubefake.NewClientset()
+	f.rig.pods.PrependReactor("list", "pods", f.listPods)
+	f.rig.pods.PrependReactor("create", "pods", f.evictPod)
+	for n := range 3 + f.r.IntN(4) {
+		f.add(fmt.Sprintf("win-%d", n))
+	}
+	f.budget(intstr.FromInt32(1))
+	f.restart()
+	return f
+}
+
+func (f *fleet) add(name string) {
+	f.host[name] = &machineOf{pods: 1, boot: 1}
+	joined := metav1.NewTime(f.rig.clock)
+	f.p.store(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name), Labels: map[string]string{corev1.LabelOSStable: "windows"}, Annotations: map[string]string{
+			contract.VersionAnnotation: f.rig.version, contract.DesiredVersionAnnotation: f.rig.version, contract.BootIDAnnotation: "1", contract.InstanceAnnotation: namespace + "/" + name,
+		}},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: joined}}},
+	})
+	f.p.store(&v1alpha1.WindowsInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Generation: 1, Finalizers: []string{contract.InstanceFinalizer}, CreationTimestamp: joined},
+		Spec:       v1alpha1.WindowsInstanceSpec{Address: name, Username: "a", Port: 22},
+		Status: v1alpha1.WindowsInstanceStatus{
+			Phase: v1alpha1.PhaseReady, NodeName: name, NodeUID: "node-" + name, PublicKeyHash: "hash", HostKey: "ssh-ed25519 AAAA", Version: f.rig.version,
+			DesiredVersion: f.rig.version, JoinedTime: &joined, ObservedGeneration: 1,
+		},
+	})
+}
+
+// restart is another operator: nothing is remembered, and its caches begin with what is there.
+func (f *fleet) restart() {
+	f.p.past, f.killed = nil, false
+	f.rig.restartWith(f.t, live{f.p})
+}
+
+func (f *fleet) budget(b intstr.IntOrString) {
+	f.p.set(func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = &b })
+	f.budgets = append(f.budgets[max(0, len(f.budgets)-3):], b)
+}
+
+func (f *fleet) listPods(a kubetesting.Action) (bool, runtime.Object, error) {
+	list, ok := a.(kubetesting.ListAction)
+	if !ok {
+		return false, nil, nil
+	}
+	pods := &corev1.PodList{}
+	for name, h := range f.host {
+		if list.GetListRestrictions().Fields.String() != "spec.nodeName="+name {
+			continue
+		}
+		for n := range h.pods {
+			pods.Items = append(pods.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("%s-%d", name, n)}, Spec: corev1.PodSpec{NodeName: name}})
+		}
+	}
+	return true, pods, nil
+}
+
+func (f *fleet) evictPod(a kubetesting.Action) (bool, runtime.Object, error) {
+	create, ok := a.(kubetesting.CreateAction)
+	if !ok || a.GetSubresource() != "eviction" {
+		return false, nil, nil
+	}
+	eviction, ok := create.GetObject().(*policyv1.Eviction)
+	if !ok {
+		return false, nil, nil
+	}
+	name := eviction.Name[:strings.LastIndexByte(eviction.Name, '-')]
+	if f.p.now.instances[name].Status.Disruption == nil {
+		f.violated("pods of %s are evicted without a place in the budget", name)
+	}
+	if f.host[name].blocked {
+		return true, nil, apierrors.NewTooManyRequests("a disruption budget", 1)
+	}
+	f.host[name].pods = 0
+	return true, nil, nil
+}
+
+// tend is the daemon of a host, and its kubelet.
+func (f *fleet) tend(name string) {
+	h, n := f.host[name], f.p.now.nodes[name]
+	a := n.Annotations
+	say := func(ready corev1.ConditionStatus, values map[string]string) {
+		f.p.change(name, func(n *corev1.Node) {
+			if n.Status.Conditions[0].Status != ready {
+				n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = ready, metav1.NewTime(f.rig.clock)
+			}
+			for key, value := range values {
+				if n.Annotations[key] = value; value == "" {
+					delete(n.Annotations, key)
+				}
+			}
+		})
+	}
+	desired := a[contract.DesiredVersionAnnotation]
+	holds := desired == first1 || !h.bad
+	switch {
+	case h.down:
+		if n.Status.Conditions[0].Status == corev1.ConditionTrue {
+			say(corev1.ConditionUnknown, nil)
+		}
+	case a[contract.RebootApprovedAnnotation] == a[contract.BootIDAnnotation]:
+		h.boot++
+		h.pods = 0
+		say(corev1.ConditionUnknown, map[string]string{contract.BootIDAnnotation: strconv.Itoa(h.boot)})
+	case a[contract.VersionAnnotation] != desired && h.toward != desired:
+		h.toward = desired
+		say(corev1.ConditionUnknown, map[string]string{contract.AppliedReasonAnnotation: ""})
+	case a[contract.VersionAnnotation] != desired && !holds:
+		say(corev1.ConditionTrue, map[string]string{contract.AppliedReasonAnnotation: "ServiceFailed: version " + desired + ": kubelet ended; the host is held at another"})
+	case a[contract.VersionAnnotation] != desired:
+		say(corev1.ConditionTrue, map[string]string{contract.VersionAnnotation: desired, contract.AppliedReasonAnnotation: ""})
+	case n.Status.Conditions[0].Status != corev1.ConditionTrue:
+		say(corev1.ConditionTrue, nil)
+	case a[contract.StageAnnotation] != a[contract.StagedAnnotation]:
+		say(corev1.ConditionTrue, map[string]string{contract.StagedAnnotation: a[contract.StageAnnotation]})
+	}
+	if !n.Spec.Unschedulable && !h.down {
+		h.pods = 1
+	}
+}
+
+const first1 = "1.0.0-0000000000"
+
+// happen lets one thing happen that nobody asked us about.
+func (f *fleet) happen(version *int) {
+	name := fmt.Sprintf("win-%d", f.r.IntN(len(f.host)))
+	h := f.host[name]
+	rare := f.r.IntN(5) == 0
+	switch f.r.IntN(14) {
+	case 0, 1, 2, 3, 4:
+		f.tend(name)
+	case 5:
+		h.down = !h.down && f.r.IntN(3) == 0
+		f.note("%s is down: %v", name, h.down)
+	case 6:
+		h.blocked = !h.blocked && f.r.IntN(2) == 0
+	case 7:
+		if rare {
+			f.p.change(name, func(n *corev1.Node) { n.Spec.Unschedulable = !n.Spec.Unschedulable })
+			f.note("somebody cordons %s: %v", name, f.p.now.nodes[name].Spec.Unschedulable)
+		}
+	case 8:
+		if rare || *version == 0 {
+			*version++
+			f.rig.version = fmt.Sprintf("1.0.0-%010d", *version)
+			f.note("version %s", f.rig.version)
+		}
+	case 9:
+		h.bad = !h.bad && f.r.IntN(4) == 0
+	case 10:
+		if rare {
+			all := []intstr.IntOrString{intstr.FromInt32(0), intstr.FromInt32(1), intstr.FromInt32(2), intstr.FromString("0%"), intstr.FromString("50%"), intstr.FromString("100%"), intstr.FromString("nonsense"), intstr.FromString("400%"), intstr.FromInt32(-3)}
+			b := all[f.r.IntN(len(all))]
+			f.budget(b)
+			f.note("budget %s", b.String())
+		}
+	case 11:
+		if rare {
+			f.resumed = f.rig.version
+			f.p.set(func(c *v1alpha1.WindowsMachineConfig) {
+				c.Annotations = map[string]string{contract.ResumeRolloutAnnotation: f.resumed}
+			})
+		}
+	case 12:
+		f.p.change(name, func(n *corev1.Node) { n.Annotations[contract.RebootRequestAnnotation] = "" })
+		f.note("somebody wants %s rebooted", name)
+	case 13:
+		f.pause(name, rare && !f.p.now.instances[name].Spec.Paused)
+	}
+}
+
+func (f *fleet) pause(name string, paused bool) {
+	i := f.p.now.instances[name].DeepCopy()
+	if i.Spec.Paused != paused {
+		i.Spec.Paused = paused
+		i.Generation++
+		f.p.store(i)
+		f.note("%s is paused: %v", name, paused)
+	}
+}
+
+// look has an instance looked at; an operator that dies at it is followed by another.
+func (f *fleet) look(name string) {
+	_, err := f.rig.Reconcile(f.t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
+	if f.killed {
+		f.note("the operator is killed at %s", name)
+		f.restart()
+		return
+	}
+	if err != nil && !apierrors.IsConflict(err) {
+		f.violated("%s: %v", name, err)
+	}
+}
+
+// heal lets everything be well, and then everything must come to rest.
+func (f *fleet) heal() {
+	f.calm = true
+	for _, h := range f.host {
+		h.blocked, h.bad, h.down = false, false, false
+	}
+	f.budget(intstr.FromInt32(1))
+	f.rig.version = "1.0.0-9999999999"
+	for name := range f.host {
+		f.pause(name, false)
+		f.p.change(name, func(n *corev1.Node) {
+			n.Spec.Unschedulable = n.Spec.Unschedulable && n.Annotations[contract.CordonedAnnotation] == "true"
+			delete(n.Annotations, contract.RebootRequestAnnotation)
+		})
+	}
+	for range 500 {
+		rest := true
+		f.rig.clock = f.rig.clock.Add(20 * time.Second)
+		for n := range len(f.host) {
+			name := fmt.Sprintf("win-%d", n)
+			f.tend(name)
+			f.look(name)
+			i, node := f.p.now.instances[name], f.p.now.nodes[name]
+			rest = rest && i.Status.Version == f.rig.version && i.Status.Update == nil && i.Status.Reboot == nil && i.Status.Disruption == nil &&
+				node.Labels[contract.UpgradingLabel] == "" && node.Annotations[contract.CordonedAnnotation] == "" && !node.Spec.Unschedulable && i.Status.Phase == v1alpha1.PhaseReady
+		}
+		if rest {
+			return
+		}
+	}
+	for name, i := range f.p.now.instances {
+		f.note("%s: %s %s %+v %+v, %v", name, i.Status.Phase, i.Status.Message, i.Status.Update, i.Status.Reboot, f.p.now.nodes[name].Annotations)
+	}
+	f.violated("it does not come to rest")
+}
+
+// Whatever happens in whatever order — caches lag behind, operators are killed at any write, nodes go down, drains block, versions don't hold, budgets
+// change — no node that serves is disturbed when as many as the budget allows serve nobody, no second node is taken to a version that failed, nobody's
+// cordon is lifted, and in the end every node is well. The observer goes by the API server only.
+func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
+	t.Parallel()
+	first := rand.Uint64()
+	if text, ok := os.LookupEnv("WMCO_SEED"); ok {
+		if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+			first = n
+		}
+	}
+	disturbed, peak, back, reboots := 0, 0, 0, 0
+	for schedule := range uint64(schedules) {
+		f := newFleet(t, first+schedule)
+		version := 0
+		for range steps {
+			f.rig.clock = f.rig.clock.Add(time.Duration(1+f.r.IntN(45)) * time.Second)
+			for range 1 + f.r.IntN(3) {
+				f.happen(&version)
+			}
+			for range 2 {
+				f.look(fmt.Sprintf("win-%d", f.r.IntN(len(f.host))))
+			}
+			if f.r.IntN(40) == 0 {
+				f.restart()
+			}
+			if t.Failed() {
+				t.Fatalf("seed %d", first+schedule)
+			}
+		}
+		f.heal()
+		if t.Failed() {
+			t.Fatalf("seed %d", first+schedule)
+		}
+		disturbed, peak, back, reboots = disturbed+f.disturbed, max(peak, f.peak), back+f.wentBack, reboots+f.reboots
+	}
+	t.Logf("first seed %d: in %d schedules %d nodes were disturbed, %d at most at once; %d went back, %d were rebooted", first, schedules, disturbed, peak, back, reboots)
+	if disturbed < 5*schedules || back == 0 || reboots == 0 || peak < 2 {
+		t.Errorf("too little happened for this to show anything")
+	}
+}
