@@ -43,7 +43,7 @@ type Template struct {
 // templateRecipe is part of the template's name. Raise it when makeTemplate changes.
 const templateRecipe = "1"
 
-// Prepare makes what all hosts need: about fifteen seconds the first time, and one afterwards. The error is a *MissingError where the machine lacks programs.
+// Prepare makes what all hosts need: about fifteen seconds the first time, and one afterwards. It removes what was made for earlier versions of this repository. The error is a *MissingError where the machine lacks programs.
 func Prepare(ctx context.Context, options Options) (*Template, error) {
 	if options.Progress == nil {
 		options.Progress = io.Discard
@@ -80,6 +80,9 @@ func Prepare(ctx context.Context, options Options) (*Template, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("making the template: %w", err)
+	}
+	if err = prune(cache, t.prefix, time.Now()); err != nil {
+		return nil, err
 	}
 	if t.keeper, err = buildKeeper(ctx, cache); err != nil {
 		return nil, err

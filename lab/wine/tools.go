@@ -5,6 +5,7 @@ package wine
 import (
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
@@ -19,7 +20,7 @@ type tools struct {
 // wanted lists each program with its Debian package.
 func wanted() []struct{ program, debian string } {
 	return []struct{ program, debian string }{
-		{"wine", "wine wine64"}, {"wineserver", "wine"}, {"x86_64-w64-mingw32-gcc", "gcc-mingw-w64-x86-64"},
+		{"wine", "wine wine64"}, {"wineserver", "wine wine64"}, {"x86_64-w64-mingw32-gcc", "gcc-mingw-w64-x86-64"},
 	}
 }
 
@@ -30,7 +31,7 @@ type MissingError struct {
 }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("this machine lacks %s; Debian has it in: %s", strings.Join(e.Programs, ", "), strings.Join(e.Packages, " "))
+	return fmt.Sprintf("this machine lacks %s; Debian has it in: %s", strings.Join(e.Programs, ", "), strings.Join(slices.Compact(slices.Clone(e.Packages)), " "))
 }
 
 // Check answers nil where Wine hosts can be made, and a *MissingError otherwise.
