@@ -74,6 +74,8 @@ type trip struct {
 	connections map[string]int64
 	payloads    int
 	last        string
+	// bad is the last version at which a node failed.
+	bad string
 }
 
 // depart joins all hosts, and begins to observe.
@@ -380,12 +382,13 @@ func (v *trip) halts(t *testing.T, change scene.Change) {
 	var failed v1alpha1.RolloutFailure
 	v.until(t, "the rollout to be halted, and all nodes to serve", func(ctx context.Context) (bool, string, error) {
 		desired, status, err := v.rollout(ctx)
-		halted := status.Phase == v1alpha1.RolloutHalted && len(status.Failures) > 0 && status.Failures[0].Version == desired && desired != v.from
+		halted := status.Phase == v1alpha1.RolloutHalted && len(status.Failures) > 0 && status.Failures[0].Version == desired && desired != v.bad
 		if halted {
 			failed = status.Failures[0]
 		}
 		return halted && v.allServe(v.from), fmt.Sprintf("%s %s: %s %+v", status.Phase, desired, status.Message, status.Failures), err
 	})
+	v.bad = failed.Version
 	if failed.Code != "W706" || failed.Message == "" {
 		t.Errorf("it is reported as %+v", failed)
 	}
@@ -396,9 +399,15 @@ func (v *trip) halts(t *testing.T, change scene.Change) {
 	if i < 0 {
 		t.Fatalf("%q failed", failed.Node)
 	}
-	if status := v.instance(t, v.hosts[i]).Status; status.UpdateFailure == nil || status.UpdateFailure.Version != failed.Version || status.Version != v.from {
-		t.Errorf("its instance says %+v at %s", status.UpdateFailure, status.Version)
-	}
+	v.until(t, "its instance to say so, too", func(ctx context.Context) (bool, string, error) {
+		instance, err := v.Instance(ctx, v.hosts[i])
+		if err != nil {
+			return false, "", err
+		}
+		status := instance.Status
+		said := status.UpdateFailure != nil && status.UpdateFailure.Version == failed.Version && status.Reason == string(contract.ReasonUpdateFailed)
+		return said && status.Version == v.from, fmt.Sprintf("%+v at %q: %s", status.UpdateFailure, status.Version, status.Reason), nil
+	})
 	v.well(t)
 	v.inService(t, v.hosts...)
 }

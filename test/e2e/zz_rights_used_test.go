@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/scene"
 )
 
 // operatorUser is who the operator is to the API server.
@@ -41,6 +43,7 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 	t.Run("metrics are for who may read them", s.scrape)
 	t.Run("a daemon renews its certificate before it ends", s.renewal)
 	t.Run("a manifest that no node uses is retired", s.retirement)
+	t.Run("a daemon fetches what the next version has", s.fetches)
 	t.Run("an event that repeats is counted", s.repeatedEvent)
 	t.Run("pods of daemon sets don't hold a host back", s.daemonSetPod)
 	seen := slices.Concat(observe(t, shared), observe(t, s))
@@ -338,6 +341,18 @@ func (s *stage) retirement(t *testing.T) {
 	s.await(t, "its label to be back", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(manifest), manifest)
 		return len(manifest.Labels) > 0, "", err
+	})
+}
+
+// fetches gives the operator another payload, which a daemon fetches from the operator, who looks up whose certificates to accept.
+func (s *stage) fetches(t *testing.T) {
+	h := s.Fleet.Hosts[0]
+	old, dir := s.instance(t, h).Status.Version, filepath.Join(s.Dir, "payload-next")
+	must(t, scene.ChangePayload(dir, s.PayloadDir(), scene.Change{Versions: map[string]string{kubeletExe: next}}))
+	must(t, s.Upgrade(t.Context(), "", dir))
+	s.await(t, "the node to be at the next version", func(ctx context.Context) (bool, string, error) {
+		i, err := s.Instance(ctx, h)
+		return err == nil && i.Status.Version != old && i.Status.Reason == string(contract.ReasonNodeReady), "", err
 	})
 }
 
