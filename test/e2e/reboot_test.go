@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -106,4 +107,31 @@ func TestA30_AHostThatDoesNotComeBackHoldsOnePlace(t *testing.T) {
 	v.rebooted(t, away, boots[away])
 	v.inService(t, v.hosts...)
 	v.well(t)
+}
+
+func TestA30_OnAWSTheMetadataRouteWorksAfterAReboot(t *testing.T) {
+	s := cloudStage(t)
+	s.set(t, "reboots", 1)
+	m := s.running(t, "reboots", 1)[0]
+	h := s.host(t, &m)
+	metadata := netip.MustParseAddr("169.254.169.254")
+	if !h.Machine.Routes()[metadata] {
+		t.Fatal("there was no such route before, so this proves nothing")
+	}
+	before, connections := bootID(t, h), h.Server.Counters().Connections
+	node := s.nodeOf(t, &m)
+	must(t, s.Client.Patch(t.Context(), node, merge(`{"metadata":{"annotations":{"`+contract.RebootRequestAnnotation+`":""}}}`)))
+	// A boot takes routes of this kind away, as it does where a network card is reset.
+	s.await(t, "the node to be back, with its route", func(ctx context.Context) (bool, string, error) {
+		err := s.Client.Get(ctx, client.ObjectKeyFromObject(node), node)
+		_, asked := node.Annotations[contract.RebootRequestAnnotation]
+		done := !asked && isReady(node) && !node.Spec.Unschedulable && node.Annotations[contract.BootIDAnnotation] == bootID(t, h)
+		return done && h.Machine.Routes()[metadata], fmt.Sprintf("asked: %v, route: %v", asked, h.Machine.Routes()[metadata]), err
+	})
+	if bootID(t, h) == before {
+		t.Error("it was not rebooted")
+	}
+	if n := h.Server.Counters().Connections - connections; n > 0 {
+		t.Errorf("%d SSH connections", n)
+	}
 }
