@@ -171,7 +171,10 @@ func (w *walk) save(ctx context.Context) error {
 	if err = w.client.Status().Patch(ctx, patched, patch); err != nil {
 		return fmt.Errorf("saving the status: %w", vanished(err))
 	}
-	placeIsFree := w.saved.Status.Disruption != nil && w.instance.Status.Disruption == nil
+	ready := func(status v1alpha1.WindowsInstanceStatus) bool {
+		return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
+	}
+	placeIsFree := w.saved.Status.Disruption != nil && w.instance.Status.Disruption == nil || !ready(w.saved.Status) && ready(w.instance.Status)
 	w.life.saved = w.life.status.DeepCopy()
 	w.saved.Status = *w.life.status.DeepCopy()
 	w.instance.ResourceVersion, w.saved.ResourceVersion = patched.ResourceVersion, patched.ResourceVersion
