@@ -34,7 +34,7 @@ const (
 )
 
 // nextOperator is the operator of the next release, built once for all tests that want it.
-var nextOperator struct { //nolint:gochecknoglobals // what is expensive is shared, as the stages are
+var nextOperator struct {
 	once sync.Once
 	path string
 	err  error
@@ -108,6 +108,7 @@ func depart(t *testing.T, o scene.Options, loads ...scene.Workload) *trip {
 
 // tell says how everything is, for who looks into a failure.
 func (v *trip) tell(t *testing.T) {
+	t.Helper()
 	for _, n := range v.Nodes() {
 		t.Logf("%+v", n)
 	}
@@ -377,6 +378,7 @@ func TestA29_AVersionThatFailsIsRolledBackReportedAndHalted(t *testing.T) {
 
 // halts takes nodes to a version that is no good: one of them fails, and comes back.
 func (v *trip) halts(t *testing.T, change scene.Change) {
+	t.Helper()
 	absences := v.absences()
 	must(t, v.Upgrade(t.Context(), "", v.payload(t, change)))
 	var failed v1alpha1.RolloutFailure
