@@ -28,9 +28,6 @@ func (s *stage) build(t *testing.T, name string, do func(ctx context.Context, to
 	return path
 }
 
-// ctrPath is where ctr.exe lies on a host: no part of a payload, so it is put beside what is Windows' own.
-const ctrPath = `C:\windows\ctr.exe`
-
 // ctr runs containerd's real client on a host, and gives what it says.
 func (s *stage) ctr(t *testing.T, h *fleet.Host, arguments ...string) string {
 	t.Helper()
@@ -47,14 +44,30 @@ func (s *stage) tryCtr(t *testing.T, h *fleet.Host, arguments ...string) (out, s
 	exe := s.build(t, "ctr.exe", func(ctx context.Context, to string) error {
 		return wine.Build(ctx, wine.Program{Module: "payload/containerd", Package: "github.com/containerd/containerd/v2/cmd/ctr"}, to)
 	})
-	m := machine(h)
-	if _, err := os.Stat(m.Path(ctrPath)); os.IsNotExist(err) {
-		install(t, exe, m.Path(ctrPath))
+	return run(t, h, exe, append([]string{"--namespace", "k8s.io"}, arguments...)...)
+}
+
+// kubeletPulls asks containerd for an image as kubelet does.
+func (s *stage) kubeletPulls(t *testing.T, h *fleet.Host, reference string) (said string, code int) {
+	t.Helper()
+	exe := s.build(t, "cri.exe", func(ctx context.Context, to string) error {
+		return wine.Build(ctx, wine.Program{Package: "./lab/wine/cri"}, to)
+	})
+	_, said, code = run(t, h, exe, reference)
+	return said, code
+}
+
+// run runs a program of this machine on a host. It is no part of a payload, so it is put beside what is Windows' own.
+func run(t *testing.T, h *fleet.Host, exe string, arguments ...string) (out, said string, code int) {
+	t.Helper()
+	m, path := machine(h), `C:\windows\`+filepath.Base(exe)
+	if _, err := os.Stat(m.Path(path)); os.IsNotExist(err) {
+		install(t, exe, m.Path(path))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	code, err := m.Run(ctx, wine.Command{Program: ctrPath, Arguments: append([]string{"--namespace", "k8s.io"}, arguments...), Stdout: &stdout, Stderr: &stderr})
+	code, err := m.Run(ctx, wine.Command{Program: path, Arguments: arguments, Stdout: &stdout, Stderr: &stderr})
 	if err != nil {
 		t.Fatalf("%v; it said: %s", err, &stderr)
 	}

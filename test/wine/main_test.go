@@ -75,10 +75,10 @@ type stage struct {
 var shared *stage
 
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
+	os.Exit(runAll(m))
 }
 
-func run(m *testing.M) (code int) {
+func runAll(m *testing.M) (code int) {
 	if err := wine.Check(); err != nil {
 		fmt.Fprintln(os.Stderr, "The Wine lane is left out:", err)
 		if os.Getenv("WMCO_WINE") == "require" {
@@ -258,9 +258,14 @@ func (s *stage) node(t *testing.T, h *fleet.Host) *corev1.Node {
 // manifest reads the desired state that a host has.
 func (s *stage) manifest(t *testing.T, h *fleet.Host) contract.Manifest {
 	t.Helper()
+	return s.manifestOf(t, s.node(t, h).Annotations[contract.VersionAnnotation])
+}
+
+// manifestOf reads the desired state of a version.
+func (s *stage) manifestOf(t *testing.T, version string) contract.Manifest {
+	t.Helper()
 	published := &corev1.ConfigMap{}
-	name := contract.ServicesConfigMapPrefix + s.node(t, h).Annotations[contract.VersionAnnotation]
-	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name}, published); err != nil {
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + version}, published); err != nil {
 		t.Fatal(err)
 	}
 	m, err := contract.ManifestFromConfigMap(published.Data)

@@ -59,6 +59,15 @@ func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 		s.pulls(t, h, r.private.host+"/team/secret:1", guarded)
 		expect(t, r.private, guarded, "team/secret")
 	})
+	t.Run("as kubelet asks for it, up to unpacking", func(t *testing.T) {
+		asked := r.copies.push(t, newImage(), "copy/app", "2")
+		said, code := s.kubeletPulls(t, h, r.source.host+"/team/app@"+asked.digest())
+		expect(t, r.copies, asked, "copy/app")
+		if code == 0 || !strings.Contains(said, "failed to pull and unpack image") {
+			t.Errorf("it ended with %d: %s", code, said)
+		}
+		t.Log(said)
+	})
 	t.Run("not where there are no credentials", func(t *testing.T) {
 		out, code := s.pull(t, h, r.private.host+"/other/secret:1")
 		if asked := r.private.asked(); code == 0 || len(asked) > 0 {
@@ -176,11 +185,8 @@ func lend(t *testing.T, s *stage, object client.Object, edit func() (undo func()
 func (s *stage) follows(t *testing.T, h *fleet.Host, r registries) {
 	t.Helper()
 	s.await(t, h.Name+" to know mirrors, authorities and credentials", func(ctx context.Context) (bool, string, error) {
-		node, secret := &corev1.Node{}, &corev1.Secret{}
-		if err := s.Client.Get(ctx, client.ObjectKey{Name: h.Name}, node); err != nil {
-			return false, "", err
-		}
-		name := contract.ServicesConfigMapPrefix + node.Annotations[contract.VersionAnnotation]
+		secret, version := &corev1.Secret{}, s.node(t, h).Annotations[contract.VersionAnnotation]
+		name := contract.ServicesConfigMapPrefix + version
 		if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name}, secret); err != nil {
 			return false, name, client.IgnoreNotFound(err)
 		}
@@ -188,7 +194,7 @@ func (s *stage) follows(t *testing.T, h *fleet.Host, r registries) {
 		if err != nil {
 			return false, name, err
 		}
-		c, err := contract.ParseConfidential(data, s.manifest(t, h))
+		c, err := contract.ParseConfidential(data, s.manifestOf(t, version))
 		known := len(c.Mirrors) == 2 && len(c.RegistryTrust) == 3 && strings.Contains(string(c.PullSecret), r.private.host)
 		return known, fmt.Sprintf("%s has %d rules, %d authorities", name, len(c.Mirrors), len(c.RegistryTrust)), err
 	})

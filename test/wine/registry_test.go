@@ -120,7 +120,8 @@ const manifestType = "application/vnd.oci.image.manifest.v1+json"
 
 // newImage makes one that nobody else has. Its layer is large enough to come in many parts, and no archive: nothing here could unpack it.
 func newImage() image {
-	i := image{layer: bytes.Repeat([]byte(rand.Text()), 40_000), configuration: fmt.Appendf(nil, `{"os":"windows","architecture":"amd64","comment":%q}`, rand.Text())}
+	i := image{layer: bytes.Repeat([]byte(rand.Text()), 40_000)}
+	i.configuration = fmt.Appendf(nil, `{"os":"windows","architecture":"amd64","comment":%q,"rootfs":{"type":"layers","diff_ids":[%q]}}`, rand.Text(), digestOf(i.layer))
 	i.manifest = fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":%q,"size":%d},`+
 		`"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":%q,"size":%d}]}`,
 		manifestType, digestOf(i.configuration), len(i.configuration), digestOf(i.layer), len(i.layer))

@@ -1,0 +1,8 @@
+//go:build !windows
+
+package main
+
+import "os"
+
+// main needs Windows' pipes.
+func main() { os.Exit(1) }
