@@ -41,7 +41,10 @@ func newWorld(t *testing.T, objects ...client.Object) world {
 func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Object, newer []client.Object) world {
 	t.Helper()
 	build := func(objects []client.Object) *fake.ClientBuilder {
-		b := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(objects...).WithInterceptorFuncs(funcs)
+		b := fake.NewClientBuilder().WithScheme(testScheme(t)).WithInterceptorFuncs(funcs)
+		for _, o := range objects { // the fake writes into what it is given, and parallel tests share it
+			b = b.WithObjects(o.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy has its original's type
+		}
 		for _, i := range indexes() {
 			b = b.WithIndex(i.object, i.field, i.values)
 		}
