@@ -100,7 +100,6 @@ func (w *Walker) empty(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	status, node := &instance.Status, crossing.Node
 	drains := status.Update == nil || status.Update.Drains
 	between := status.Update != nil && status.Update.From != "" && status.DesiredVersion != status.Update.From
-	ready, _ := NodeReady(node)
 	switch {
 	case drains && lifted(node) && between:
 		return Done()
@@ -113,14 +112,19 @@ func (w *Walker) empty(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if !drains {
 		return Done()
 	}
-	outcome := w.drain(ctx, instance, node.Name, crossing.Bounds.Drain)
+	return w.emptied(instance, node, between, w.drain(ctx, instance, node.Name, crossing.Bounds.Drain))
+}
+
+// emptied judges what a drain came to.
+func (w *Walker) emptied(instance *v1alpha1.WindowsInstance, node *corev1.Node, between bool, outcome Outcome) Outcome {
 	if outcome.IsDone() {
 		return outcome
 	}
+	ready, _ := NodeReady(node)
 	blocked := outcome.Problem.Reason == contract.ReasonDrainBlocked
 	switch {
 	case !ready && (blocked || outcome.Problem.Reason == contract.ReasonDraining), between && blocked:
-		status.DrainTime = nil
+		instance.Status.DrainTime = nil
 		return Done()
 	case blocked:
 		return Fail(outcome.Problem)

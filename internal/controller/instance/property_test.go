@@ -97,10 +97,10 @@ func (f *fleet) onlyCordoned(name string) bool {
 func (f *fleet) limit() (limit int) {
 	for _, b := range f.budgets {
 		var percent float64
-		switch {
-		case b.Type == intstr.Int:
+		switch b.Type {
+		case intstr.Int:
 			limit = max(limit, int(b.IntVal))
-		default:
+		case intstr.String:
 			if n, err := fmt.Sscanf(b.StrVal, "%f%%", &percent); err == nil && n == 1 && percent <= 100 {
 				limit = max(limit, int(math.Ceil(percent/100*float64(len(f.host)))))
 			}
