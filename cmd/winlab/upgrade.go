@@ -41,9 +41,11 @@ type upgradeReport struct {
 	To             string `json:"to"`
 	Nodes          int    `json:"nodes"`
 	MaxUnavailable int    `json:"maxUnavailable"`
-	// MostUnavailable is how many nodes were cordoned or not Ready at once, and MostNodes which.
+	// MostUnavailable is how many nodes were cordoned or not Ready at once because of the upgrade, and MostNodes which; MostOfAll counts those that were so
+	// for whatever reason, as nodes are on a machine that has too much to do.
 	MostUnavailable int      `json:"mostUnavailable"`
 	MostNodes       []string `json:"mostNodes"`
+	MostOfAll       int      `json:"mostOfAll"`
 	// Seconds from the start of the next build until every node was at its version and in service.
 	Seconds float64 `json:"seconds"`
 	// DisruptedSeconds from when the first node went out of service until the last was back.
@@ -174,6 +176,7 @@ func (u *upgrade) await(ctx context.Context, observer *scene.Observer, before st
 func (r *upgradeReport) fill(observer *scene.Observer) {
 	r.MostNodes = observer.Most()
 	r.MostUnavailable, r.PodsEnded, r.Wrong = len(r.MostNodes), observer.Ended(), observer.Wrong()
+	r.MostOfAll = len(observer.MostOfAll())
 	r.DisruptedSeconds = observer.Span().Seconds()
 	for _, n := range observer.Nodes() {
 		r.PerNode = append(r.PerNode, nodeUpgrade{

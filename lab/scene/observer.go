@@ -22,7 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Observer watches Nodes and Pods beside everybody else, and remembers what it saw: how many nodes were unavailable at once, in which order they went, and whether
+// Observer watches Nodes and Pods beside everybody else, and remembers what it saw: how many nodes were away at once, in which order they went, and whether
 // pods were treated as they must be. It sees every change, in order, and asks neither the operator nor the daemons.
 type Observer struct {
 	stop  context.CancelFunc
@@ -34,9 +34,10 @@ type Observer struct {
 	left  []left
 	gone  int
 	most  []string
+	any   []string
 	wrong []string
 	order int
-	// first and last are when the first node ceased to serve and the last one served again.
+	// first and last are when the first node went away and the last one came back.
 	first, last time.Time
 }
 
@@ -52,10 +53,13 @@ type Observed struct {
 	StagedSeconds float64
 	// Serves: Ready and not cordoned. Cordoned and Ready apart.
 	Serves, Ready, Cordoned bool
-	// UnavailableSeconds and Absences are how long and how often it did not serve.
+	// Away: it does not serve because of us, by what the Node says: it has its turn, or our cordon, or its version is not the desired one. On a machine that has too
+	// much to do nodes get NotReady by themselves, too.
+	Away bool
+	// UnavailableSeconds is how long it did not serve, and Absences how often it was away.
 	UnavailableSeconds float64
 	Absences           int
-	// Order in which nodes first ceased to serve, from 1; 0 for one that always served.
+	// Order in which nodes first went away, from 1; 0 for one that never did.
 	Order int
 	// Unstaged says that it was cordoned while what it was to fetch was not there yet.
 	Unstaged bool
@@ -154,14 +158,21 @@ func (o *Observer) Nodes() []Observed {
 	return all
 }
 
-// Most are the nodes that did not serve when the most did not.
+// Most are the nodes that were away when the most were.
 func (o *Observer) Most() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.most)
 }
 
-// Span is how long it took from when the first node ceased to serve until the last served again.
+// MostOfAll are the nodes that did not serve, whatever the reason, when the most did not.
+func (o *Observer) MostOfAll() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.any)
+}
+
+// Span is how long it took from when the first node went away until the last was back.
 func (o *Observer) Span() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -224,6 +235,7 @@ func (o *Observer) sawNode(object *corev1.Node, now time.Time) {
 	n.Serves = n.Ready && !n.Cordoned
 	n.Version, n.Desired, n.Staged = object.Annotations[contract.VersionAnnotation], object.Annotations[contract.DesiredVersionAnnotation], object.Annotations[contract.StagedAnnotation]
 	n.StagedBytes, _ = strconv.ParseInt(object.Annotations[contract.StagedBytesAnnotation], 10, 64)
+	n.Away = !n.Serves && ours(object, n)
 	o.sawStaging(before, n, now)
 	if known && before.Desired != "" && before.Desired != n.Desired && n.Cordoned {
 		o.lookForPods(n, object.ResourceVersion)
@@ -233,9 +245,14 @@ func (o *Observer) sawNode(object *corev1.Node, now time.Time) {
 
 // sawService counts who serves, now that one node is otherwise than before.
 func (o *Observer) sawService(before Observed, n *Observed, now time.Time) {
-	switch {
-	case before.Serves && !n.Serves:
+	if before.Serves && !n.Serves {
 		n.absentSince = now
+	}
+	if !before.Serves && n.Serves {
+		n.UnavailableSeconds += now.Sub(n.absentSince).Seconds()
+	}
+	switch {
+	case !before.Away && n.Away:
 		n.Absences++
 		if o.first.IsZero() {
 			o.first = now
@@ -243,19 +260,35 @@ func (o *Observer) sawService(before Observed, n *Observed, now time.Time) {
 		if o.order++; n.Order == 0 {
 			n.Order = o.order
 		}
-	case !before.Serves && n.Serves:
-		n.UnavailableSeconds += now.Sub(n.absentSince).Seconds()
+	case before.Away && !n.Away:
 		o.last = now
 	}
-	var absent []string
+	o.most = longer(o.most, o.which(func(n *Observed) bool { return n.Away }))
+	o.any = longer(o.any, o.which(func(n *Observed) bool { return !n.Serves }))
+}
+
+// which are the nodes of a kind, by name.
+func (o *Observer) which(kind func(n *Observed) bool) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
-		if !o.nodes[name].Serves {
-			absent = append(absent, name)
+		if kind(o.nodes[name]) {
+			names = append(names, name)
 		}
 	}
-	if len(absent) > len(o.most) {
-		o.most = absent
+	return names
+}
+
+func longer(a, b []string) []string {
+	if len(b) > len(a) {
+		return b
 	}
+	return a
+}
+
+// ours says whether it is by us that a node does not serve, if it does not.
+func ours(node *corev1.Node, n *Observed) bool {
+	_, turn := node.Labels[contract.UpgradingLabel]
+	_, cordon := node.Annotations[contract.CordonedAnnotation]
+	return turn || cordon || n.Version != n.Desired
 }
 
 func (o *Observer) sawStaging(before Observed, n *Observed, now time.Time) {
