@@ -34,7 +34,9 @@ func (s *Stager) stage(ctx context.Context, version string) error {
 	blobs, err := s.payload(ctx, version)
 	var bytes int64
 	if err == nil {
+		stop := s.progress(ctx, blobs)
 		bytes, err = s.fetch(ctx, version, blobs)
+		stop()
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -48,6 +50,39 @@ func (s *Stager) stage(ctx context.Context, version string) error {
 		changes[contract.StagedBytesAnnotation] = strconv.FormatInt(bytes, 10)
 	}
 	return s.say(ctx, changes)
+}
+
+// progressPace is how often a fetch that takes long says how far it is. The operator takes a daemon for dead that says nothing for several times as long.
+const progressPace = time.Minute
+
+// progress says now and then on the Node how much is here, until it is stopped.
+func (s *Stager) progress(ctx context.Context, blobs []contract.Blob) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			timer := s.Clock.NewTimer(progressPace)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-timer.C():
+			}
+			missing, err := s.store.Missing(blobs)
+			if err == nil {
+				text := annotate.Text(contract.NewProblem(contract.ReasonStaging, "%d of %d programs are still to come", len(missing), len(blobs)))
+				err = s.say(ctx, map[string]any{contract.StageReasonAnnotation: text})
+			}
+			if err != nil && ctx.Err() == nil {
+				logr.FromContextOrDiscard(ctx).Info("it could not be said how far staging is", "detail", err.Error())
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 // said says whether the Node knows already that a version is staged: a daemon before this one counted what came for it.

@@ -127,6 +127,24 @@ func TestStagingIsTriedUntilItSucceedsAndSaysWhyNot(t *testing.T) {
 	}
 }
 
+func TestStagingThatTakesLongSaysHowFarItIs(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.supplied(t, newProxy, newKubelet)
+		holds(t, r)
+		r.depot.set(func() { r.depot.slow = 10 * time.Minute })
+		version := r.publish(t, next())
+		r.annotate(t, contract.StageAnnotation, version)
+		pass(5 * time.Minute)
+		r.stages(t, "", 0, contract.ReasonStaging)
+		pass(10 * time.Minute)
+		if said := r.annotations(t)[contract.StageReasonAnnotation]; !strings.Contains(said, "1 of ") {
+			t.Errorf("it says %q", said)
+		}
+		pass(10 * time.Minute)
+		r.stages(t, version, len(newProxy)+len(newKubelet), "")
+	})
+}
+
 func TestADepotThatIsAwayIsNotStormed(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.supplied(t)
