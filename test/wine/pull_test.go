@@ -184,7 +184,15 @@ func lend(t *testing.T, s *stage, object client.Object, edit func() (undo func()
 // follows waits until a host holds a desired state with all that this test wrote.
 func (s *stage) follows(t *testing.T, h *fleet.Host, r registries) {
 	t.Helper()
-	s.await(t, h.Name+" to know mirrors, authorities and credentials", func(ctx context.Context) (bool, string, error) {
+	s.awaitSecrets(t, h, "mirrors, authorities and credentials of registries", func(c contract.Confidential) bool {
+		return len(c.Mirrors) == 2 && len(c.RegistryTrust) == 3 && strings.Contains(string(c.PullSecret), r.private.host)
+	})
+}
+
+// awaitSecrets waits until a host holds a desired state whose confidential part is right.
+func (s *stage) awaitSecrets(t *testing.T, h *fleet.Host, what string, right func(c contract.Confidential) bool) {
+	t.Helper()
+	s.await(t, h.Name+" to hold "+what, func(ctx context.Context) (bool, string, error) {
 		secret, version := &corev1.Secret{}, s.node(t, h).Annotations[contract.VersionAnnotation]
 		name := contract.ServicesConfigMapPrefix + version
 		if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name}, secret); err != nil {
@@ -195,7 +203,6 @@ func (s *stage) follows(t *testing.T, h *fleet.Host, r registries) {
 			return false, name, err
 		}
 		c, err := contract.ParseConfidential(data, s.manifestOf(t, version))
-		known := len(c.Mirrors) == 2 && len(c.RegistryTrust) == 3 && strings.Contains(string(c.PullSecret), r.private.host)
-		return known, fmt.Sprintf("%s has %d rules, %d authorities", name, len(c.Mirrors), len(c.RegistryTrust)), err
+		return err == nil && right(c), fmt.Sprintf("%s has %d rules, %d authorities", name, len(c.Mirrors), len(c.RegistryTrust)), err
 	})
 }

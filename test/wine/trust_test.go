@@ -36,6 +36,8 @@ func TestA25_AnAuthorityIsTrustedExactlyOnceAndThenNotAtAll(t *testing.T) {
 	s := shared
 	h := s.host(puller)
 	host := windows(t, h)
+	// What another test lent the cluster leaves the hosts a moment later.
+	s.awaitSecrets(t, h, "nothing of other tests", func(c contract.Confidential) bool { return len(c.Mirrors) == 0 && len(c.RegistryTrust) == 0 })
 	foreign, ours := authority(t, "foreign"), authority(t, "ours")
 	if err := host.Trust.Add(t.Context(), foreign.Bytes); err != nil {
 		t.Fatal(err)
