@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,7 +53,7 @@ func (w *Walker) Across() []Leg {
 const (
 	// stageRetry is a safety net: what the daemon says about staging is an event.
 	stageRetry = time.Minute
-	// silence is how long a daemon may say nothing about what it was told to fetch before its host is walked into over SSH.
+	// silence is how long a daemon may say nothing about what it was told to fetch, or that it gets nothing, before its host is walked into over SSH.
 	silence = 5 * time.Minute
 )
 
@@ -74,7 +75,8 @@ func (w *Walker) stage(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if waited := w.Now().Sub(update.Since.Time); instance.Status.Disruption != nil && waited > crossing.Bounds.Proof { // it is empty meanwhile
 		return Fail(contract.NewProblem(contract.ReasonUpdateFailed, "node %s does not get the payload of version %s: %.300s", node.Name, update.Version, node.Annotations[contract.StageReasonAnnotation]))
 	}
-	if why := node.Annotations[contract.StageReasonAnnotation]; why != "" {
+	why := node.Annotations[contract.StageReasonAnnotation]
+	if why != "" && !inVain(why) {
 		return Wait(stageRetry, contract.ReasonStaging, "node %s fetches version %s: %.300s", node.Name, update.Version, why)
 	}
 	left := silence - w.Now().Sub(update.Since.Time)
@@ -82,7 +84,17 @@ func (w *Walker) stage(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		update.OverSSH = true
 		return Done()
 	}
+	if why != "" {
+		return Wait(min(left, stageRetry), contract.ReasonStaging, "node %s fetches version %s: %.300s", node.Name, update.Version, why)
+	}
 	return Wait(min(left, stageRetry), contract.ReasonStaging, "node %s fetches version %s", node.Name, update.Version)
+}
+
+// inVain says whether a daemon's word is that it gets nothing where it was told to fetch: as where a firewall lies in between. What lies with its host, such as a
+// full disk, is no better over SSH, and a fetch that takes long goes on.
+func inVain(why string) bool {
+	reason, _, _ := strings.Cut(why, ":")
+	return reason == string(contract.ReasonPayloadIncomplete)
 }
 
 // StagesItself says whether a node's daemon is one that fetches payload by itself. Those that do say in which boot they run.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/sim"
 	"github.com/windows-nodes/wmco/lab/fleet"
@@ -58,7 +60,8 @@ func run(m *testing.M) (code int) {
 func options(hosts int) scene.Options {
 	return scene.Options{
 		Operator: os.Getenv("WMCO_OPERATOR"), Progress: os.Stderr, Audit: true, Debug: true,
-		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: 20}},
+		// What is 10 s so that real nodes have the time to show that they are well.
+		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: 20, SettleTime: &metav1.Duration{Duration: time.Second}}},
 		Hosts: fleet.Options{Count: hosts, Edit: func(i int, o *sim.Options) {
 			if i%5 == 1 {
 				o.Shell = sim.ShellPowerShell

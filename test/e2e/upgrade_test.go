@@ -57,7 +57,7 @@ func rolling(hosts, budget int, edits ...func(*v1alpha1.RolloutSpec)) scene.Opti
 	unavailable := intstr.FromInt(budget)
 	o.Scheduler = true
 	spec := &o.Settings.Rollout
-	spec.MaxUnavailable, spec.SettleTime = &unavailable, &metav1.Duration{Duration: time.Second}
+	spec.MaxUnavailable = &unavailable
 	for _, edit := range edits {
 		edit(spec)
 	}

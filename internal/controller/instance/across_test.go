@@ -457,17 +457,38 @@ func TestAPauseInMidwayGivesThePlaceBackAndGoesOnAfterwards(t *testing.T) {
 	}
 }
 
-func TestASilentDaemonIsHelpedOverSSH(t *testing.T) {
+func TestADaemonThatGetsNothingIsHelpedOverSSH(t *testing.T) {
+	t.Parallel()
+	for name, says := range map[string]string{
+		"because it is silent":               "",
+		"because the depot can't be reached": "PayloadIncomplete: 5 attempts in a row brought nothing",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := staged(t, 1)
+			r.reconcile(t, 1)
+			r.says(t, 1, contract.StageReasonAnnotation, says)
+			dials := r.machine(1).Dials()
+			r.passes(t, 1, 4*time.Minute)
+			if r.machine(1).Dials() != dials {
+				t.Fatal("it was not given time")
+			}
+			r.passes(t, 1, 2*time.Minute)
+			if r.machine(1).Dials() == dials {
+				t.Error("nobody looks at its host")
+			}
+		})
+	}
+}
+
+func TestADaemonThatIsSlowIsNotHelpedOverSSH(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
 	r.reconcile(t, 1)
 	dials := r.machine(1).Dials()
-	r.passes(t, 1, 4*time.Minute)
+	r.says(t, 1, contract.StageReasonAnnotation, "Staging: 3 of 14 programs are still to come")
+	r.passes(t, 1, time.Hour)
 	if r.machine(1).Dials() != dials {
-		t.Fatal("it was not given time")
-	}
-	r.passes(t, 1, 2*time.Minute)
-	if r.machine(1).Dials() == dials {
-		t.Error("nobody looks at a host whose daemon says nothing")
+		t.Error("it is still fetching, and its host was walked into")
 	}
 }
