@@ -71,7 +71,7 @@ until Ctrl-C. The operator that is to reach them must run on this machine: they 
 	flags.StringVar(&keyFile, "key", "", "file with the public key that lets in, as a line of authorized_keys")
 	flags.StringVar(&fail, "fail", "", "faults of the first hosts, separated by commas")
 	flags.BoolVar(&wine, "wine", false, "make the hosts of Wine instead of simulating them")
-	flags.StringVar(&reach, "reach", "", "with --wine, servers of this machine that the hosts must reach, as 127.0.0.1:6443, separated by commas: the API server")
+	flags.StringVar(&reach, "reach", "", "with --wine, servers of this machine that the hosts must reach, as 127.0.0.1:6443, separated by commas: the API server, and the operator's depot")
 	flags.DurationVar(&latency, "latency", 2*time.Millisecond, "one-way delay of the network")
 	_ = command.MarkFlagRequired("key") // the flag exists
 	return command
