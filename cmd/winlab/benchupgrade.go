@@ -103,6 +103,9 @@ func (b *benchUpgrade) run(ctx context.Context) (err error) {
 		payload = next
 	}
 	f.TwiceToOnce = f.Runs[1].DisruptedSeconds / f.Runs[0].DisruptedSeconds
+	if f.TwiceToOnce < fewest || f.TwiceToOnce > most {
+		wrong = append(wrong, fmt.Errorf("with twice the budget it took %.2f of the time, and half of it is due, within a quarter", f.TwiceToOnce))
+	}
 	content, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding the figures: %w", err)
@@ -113,6 +116,12 @@ func (b *benchUpgrade) run(ctx context.Context) (err error) {
 	}
 	return errors.Join(wrong...)
 }
+
+// Bounds of TwiceToOnce: a half, within a quarter of it.
+const (
+	fewest = 0.375
+	most   = 0.625
+)
 
 // add takes a run in.
 func (f *upgradeFigures) add(report upgradeReport) {

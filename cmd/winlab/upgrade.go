@@ -175,7 +175,7 @@ func (u *upgrade) await(ctx context.Context, observer *scene.Observer, before st
 // fill takes over what the observer saw.
 func (r *upgradeReport) fill(observer *scene.Observer) {
 	r.MostNodes = observer.Most()
-	r.MostUnavailable, r.PodsEnded, r.Wrong = len(r.MostNodes), observer.Ended(), observer.Wrong()
+	r.MostUnavailable, r.PodsEnded, r.Wrong = len(r.MostNodes), observer.Ended(), append([]string{}, observer.Wrong()...)
 	r.MostOfAll = len(observer.MostOfAll())
 	r.DisruptedSeconds = observer.Span().Seconds()
 	for _, n := range observer.Nodes() {
