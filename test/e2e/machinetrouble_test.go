@@ -192,7 +192,7 @@ func TestManyMachinesAtOnce(t *testing.T) {
 	const many = 200
 	began := time.Now()
 	s.set(t, "many", many)
-	if err := s.awaitRunning(t.Context(), 6*time.Minute, "many", many); err != nil {
+	if err := s.awaitRunning(t.Context(), 10*time.Minute, "many", many); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%d machines were nodes after %s", many, time.Since(began).Round(time.Second))

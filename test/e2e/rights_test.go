@@ -45,7 +45,7 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 		refused(t, "its status", daemon.Status().Patch(t.Context(), other.DeepCopy(), merge(`{"status":{"conditions":null}}`)))
 		refused(t, "its deletion", daemon.Delete(t.Context(), other.DeepCopy()))
 	})
-	t.Run("it writes only three annotations of its own Node", func(t *testing.T) {
+	t.Run("it writes only the annotations of a daemon on its own Node", func(t *testing.T) {
 		for what, patch := range map[string]string{
 			"labels":                     `{"metadata":{"labels":{"a":"b"}}}`,
 			"a label less":               `{"metadata":{"labels":{"` + contract.OSIDLabel + `":null}}}`,
