@@ -52,6 +52,9 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 			"taints":                     `{"spec":{"taints":null}}`,
 			"its place in the schedule":  `{"spec":{"unschedulable":true}}`,
 			"the desired version":        annotated(contract.DesiredVersionAnnotation, "0"),
+			"what it is to fetch":        annotated(contract.StageAnnotation, "0"),
+			"leave to reboot":            annotated(contract.RebootApprovedAnnotation, "0"),
+			"a wish for a reboot":        annotated(contract.RebootRequestAnnotation, "0"),
 			"the instance":               annotated(contract.InstanceAnnotation, "x/y"),
 			"the host key":               annotated(contract.HostKeyAnnotation, "x"),
 			"an annotation of its own":   annotated("example.com/x", "y"),
@@ -67,7 +70,10 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 		refused(t, "an update in place of a patch", daemon.Update(t.Context(), mine.DeepCopy()))
 		refused(t, "its deletion", daemon.Delete(t.Context(), mine.DeepCopy()))
 		refused(t, "another Node in its place", daemon.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}}))
-		for _, name := range []string{contract.VersionAnnotation, contract.AppliedReasonAnnotation, contract.RebootAnnotation} {
+		for _, name := range []string{
+			contract.VersionAnnotation, contract.AppliedReasonAnnotation, contract.RebootAnnotation, contract.StagedAnnotation, contract.StagedBytesAnnotation,
+			contract.StageReasonAnnotation, contract.BootIDAnnotation, contract.RebootPendingAnnotation,
+		} {
 			before := mine.Annotations[name]
 			if err := daemon.Patch(t.Context(), mine.DeepCopy(), merge(annotated(name, before+"x")), client.DryRunAll); err != nil {
 				t.Errorf("%s: %v", name, err)
