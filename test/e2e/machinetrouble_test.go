@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,6 +52,28 @@ func TestTwoMachinesHaveOneAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.same(t, "first", []machinev1beta1.Machine{first})
+}
+
+// Somebody takes the annotation for something else, again and again: that is one event, which is counted, and the node stays.
+func TestAMachinesAnnotationIsNotUnderstood(t *testing.T) {
+	s := cloudStage(t)
+	s.set(t, "mistaken", 1)
+	m := s.running(t, "mistaken", 1)[0]
+	ports := []string{"ssh", strconv.Itoa(cloud.SSHPort)}
+	s.await(t, "the event to be counted", func(ctx context.Context) (bool, string, error) {
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, contract.SSHPortAnnotation, ports[0])
+		if err := s.Client.Patch(ctx, m.DeepCopy(), merge(patch)); err != nil {
+			return false, "", err
+		}
+		slices.Reverse(ports)
+		list := &eventsv1.EventList{}
+		err := s.Client.List(ctx, list, client.InNamespace(m.Namespace))
+		counted := func(e eventsv1.Event) bool {
+			return e.Regarding.Name == m.Name && e.Action == "Read"+string(contract.ReasonMachineAnnotationInvalid) && e.Series != nil && e.Series.Count > 1
+		}
+		return slices.ContainsFunc(list.Items, counted), "", err
+	})
+	s.same(t, "mistaken", []machinev1beta1.Machine{m})
 }
 
 func TestAMachineAnswersAsAnotherHost(t *testing.T) {
