@@ -5,6 +5,7 @@ package wine_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -64,14 +65,32 @@ func run(t *testing.T, h *fleet.Host, exe string, arguments ...string) (out, sai
 	if _, err := os.Stat(m.Path(path)); os.IsNotExist(err) {
 		install(t, exe, m.Path(path))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	for try := 1; ; try++ {
+		out, said, code, err := attempt(t.Context(), m, path, arguments)
+		switch {
+		case err == nil:
+			return out, said, code
+		case try == starts || !errors.Is(err, context.DeadlineExceeded):
+			t.Fatalf("%v; it said: %s", err, said)
+		}
+		// Once, at a run of the whole lane, ctr.exe hung without a word. Why is not known; it is no part of what ships, and what it asks for may be asked again.
+		t.Logf("try %d: %s %v did not end within %s, and is started again; it said: %s", try, path, arguments, clientTime, said)
+	}
+}
+
+const (
+	// clientTime is how long a client of containerd may take. One that works takes a few seconds.
+	clientTime = 45 * time.Second
+	// starts is how often it is started at most.
+	starts = 3
+)
+
+func attempt(ctx context.Context, m *wine.Machine, path string, arguments []string) (out, said string, code int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, clientTime)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	code, err := m.Run(ctx, wine.Command{Program: path, Arguments: arguments, Stdout: &stdout, Stderr: &stderr})
-	if err != nil {
-		t.Fatalf("%v; it said: %s", err, &stderr)
-	}
-	return stdout.String(), stderr.String(), code
+	code, err = m.Run(ctx, wine.Command{Program: path, Arguments: arguments, Stdout: &stdout, Stderr: &stderr})
+	return stdout.String(), stderr.String(), code, err
 }
 
 func install(t *testing.T, from, to string) {
