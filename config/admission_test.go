@@ -36,7 +36,7 @@ func TestA34_ThePolicyNamesTheDaemonsAnnotations(t *testing.T) {
 	policy := named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, "windows-daemon-node")
 	mine := policy.Spec.Variables[0]
 	want := "['" + strings.Join([]string{contract.VersionAnnotation, contract.AppliedReasonAnnotation, contract.RebootAnnotation, contract.StagedAnnotation,
-		contract.StagedBytesAnnotation, contract.StageReasonAnnotation, contract.BootIDAnnotation, contract.RebootPendingAnnotation}, "', '") + "']"
+		contract.StagedBytesAnnotation, contract.StageReasonAnnotation, contract.BootIDAnnotation, contract.RebootPendingAnnotation, contract.CertificateEndAnnotation}, "', '") + "']"
 	if mine.Name != "mine" || mine.Expression != want {
 		t.Errorf("%s is %s, want %s", mine.Name, mine.Expression, want)
 	}

@@ -238,17 +238,32 @@ const (
 	StepGoingBack Step = "GoingBack" // a proof failed: the previous version is put back
 )
 
+// Progress is how far a node is on its way to another version, or through a reboot.
+type Progress struct {
+	// Step that it is at.
+	Step Step `json:"step"`
+	// Since when it is at this step.
+	Since metav1.Time `json:"since"`
+	// ReadySince is since when the node is well, after the switch or the reboot, without a break.
+	// +optional
+	ReadySince *metav1.Time `json:"readySince,omitempty"`
+	// Tries counts drains that were given up, and switches that failed.
+	// +optional
+	Tries int32 `json:"tries,omitempty"`
+	// NextTime is when it is tried again.
+	// +optional
+	NextTime *metav1.Time `json:"nextTime,omitempty"`
+}
+
 // Update is a node's way to another version. It is absent while the node is at the desired one.
 type Update struct {
+	Progress `json:",inline"`
+
 	// Version that it goes to.
 	Version string `json:"version"`
 	// From is the version that it goes back to when it does not become well; absent when none was proven.
 	// +optional
 	From string `json:"from,omitempty"`
-	// Step that it is at.
-	Step Step `json:"step"`
-	// Since when it is at this step.
-	Since metav1.Time `json:"since"`
 	// Drains says that pods feel the switch, so the node is drained before it.
 	// +optional
 	Drains bool `json:"drains,omitempty"`
@@ -258,15 +273,6 @@ type Update struct {
 	// OverSSH says that the host is walked into, because its daemon can't fetch the payload by itself.
 	// +optional
 	OverSSH bool `json:"overSSH,omitempty"`
-	// ReadySince is since when the node is well at its new version without a break.
-	// +optional
-	ReadySince *metav1.Time `json:"readySince,omitempty"`
-	// Tries counts drains that were given up, and switches that failed, since the version is desired.
-	// +optional
-	Tries int32 `json:"tries,omitempty"`
-	// NextTime is when it is tried again.
-	// +optional
-	NextTime *metav1.Time `json:"nextTime,omitempty"`
 	// Code and Message say what the last try failed at.
 	// +optional
 	Code string `json:"code,omitempty"`
@@ -277,24 +283,13 @@ type Update struct {
 
 // Reboot is a node's way through a reboot. It is absent while none is wanted.
 type Reboot struct {
+	Progress `json:",inline"`
+
 	// Reason why it is rebooted: Required, Requested or Pending.
 	Reason RebootReason `json:"reason"`
-	// Step that it is at.
-	Step Step `json:"step"`
-	// Since when it is at this step.
-	Since metav1.Time `json:"since"`
 	// BootID that it had; another one proves the reboot.
 	// +optional
 	BootID string `json:"bootID,omitempty"`
-	// ReadySince is since when the node is well after the reboot without a break.
-	// +optional
-	ReadySince *metav1.Time `json:"readySince,omitempty"`
-	// Tries counts drains that were given up and reboots in a row. After three reboots in a row no other is tried.
-	// +optional
-	Tries int32 `json:"tries,omitempty"`
-	// NextTime is when it is tried again.
-	// +optional
-	NextTime *metav1.Time `json:"nextTime,omitempty"`
 }
 
 // RebootReason says who wants a reboot.
@@ -380,6 +375,10 @@ type WindowsInstanceStatus struct {
 	// RebootTime is when a reboot was asked for that is not proven yet.
 	// +optional
 	RebootTime *metav1.Time `json:"rebootTime,omitempty"`
+	// SilentSince is since when the node's daemon, whose kubelet is well, neither has the version that it was told nor says why not. After five minutes its host is
+	// walked into over SSH.
+	// +optional
+	SilentSince *metav1.Time `json:"silentSince,omitempty"`
 	// DrainTime is when draining began.
 	// +optional
 	DrainTime *metav1.Time `json:"drainTime,omitempty"`

@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +12,6 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/sim"
 	"github.com/windows-nodes/wmco/internal/sim/sshd"
-	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/scene"
 )
@@ -73,20 +69,6 @@ type joinFigures struct {
 	Quiet quietFigures `json:"quiet"`
 }
 
-type quietFigures struct {
-	Seconds float64 `json:"seconds"`
-	// OperatorWrites leaves the leader's lease out; that is counted by itself.
-	OperatorWrites      int `json:"operatorWrites"`
-	OperatorLeaseWrites int `json:"operatorLeaseWrites"`
-	// DaemonRequests are all requests of all daemons. A watch that ends and begins anew is one.
-	DaemonRequests int `json:"daemonRequests"`
-	DaemonWrites   int `json:"daemonWrites"`
-	// NodeLeaseWrites are the kubelets' own.
-	NodeLeaseWrites int `json:"nodeLeaseWrites"`
-	// ProcessStarts on all hosts.
-	ProcessStarts int64 `json:"processStarts"`
-}
-
 func (b *bench) run(ctx context.Context) error {
 	f := joinFigures{Hosts: b.hosts}
 	err := b.with(ctx, 1, nil, func(s *scene.Scene) (err error) {
@@ -104,7 +86,7 @@ func (b *bench) run(ctx context.Context) error {
 		if f.RestartConnections, err = restart(ctx, s); err != nil {
 			return err
 		}
-		f.Quiet, err = b.listen(ctx, s)
+		f.Quiet, err = listen(ctx, s, b.quiet)
 		return err
 	})
 	if err != nil {
@@ -120,18 +102,7 @@ func (b *bench) run(ctx context.Context) error {
 		return err
 	}
 	f.ManyToOne, f.AilingToMany = f.ManySeconds/f.OneSeconds, f.AilingSeconds/f.ManySeconds
-	content, err := json.MarshalIndent(f, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encoding the figures: %w", err)
-	}
-	fmt.Fprintf(b.out, "%s\n", content)
-	if b.json == "" {
-		return nil
-	}
-	if err = os.MkdirAll(filepath.Dir(b.json), 0o755); err != nil {
-		return fmt.Errorf("making the directory of the figures: %w", err)
-	}
-	return os.WriteFile(b.json, append(content, '\n'), 0o644)
+	return writeFigures(b.out, b.json, f)
 }
 
 // with runs one measurement in a scene of its own.
@@ -177,25 +148,6 @@ func restart(ctx context.Context, s *scene.Scene) (connections int64, err error)
 		return 0, err
 	}
 	return connectionsOf(s.Fleet.Hosts) - before, nil
-}
-
-// listen counts what happens while nothing happens.
-func (b *bench) listen(ctx context.Context, s *scene.Scene) (quietFigures, error) {
-	starts := startsOf(s.Fleet.Hosts)
-	began := time.Now()
-	if err := sleep(ctx, b.quiet); err != nil {
-		return quietFigures{}, err
-	}
-	q := quietFigures{Seconds: time.Since(began).Seconds(), ProcessStarts: startsOf(s.Fleet.Hosts) - starts}
-	for r, err := range cluster.Requests(s.Cluster.AuditLog) {
-		if err != nil {
-			return q, fmt.Errorf("reading the audit log: %w", err)
-		}
-		if r.Received.After(began) {
-			q.count(r)
-		}
-	}
-	return q, nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,6 +22,7 @@ type benchConfig struct {
 	hosts          int
 	growth         bool
 	joins          int
+	quiet          time.Duration
 	out            io.Writer
 }
 
@@ -38,7 +36,8 @@ holds; how many requests that costs the API server, by who makes them and what f
 --growth it does so with half of the hosts first, and says how much more twice as many cost.
 
 maxUnavailable is 100%: a proxy restarts every service, so that otherwise one node after the other would follow. Simulated hosts share this machine
-with the API server and the operator. So seconds are an upper bound for this machine; counts and ratios are what they are anywhere.`,
+with the API server and the operator. So seconds are an upper bound for this machine; counts and ratios are what they are anywhere. What each program
+takes of the processors for a change is said as well, without what it takes while nothing changes, which is measured for --quiet before.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			b.out = command.OutOrStdout()
@@ -50,6 +49,7 @@ with the API server and the operator. So seconds are an upper bound for this mac
 	flags.IntVar(&b.hosts, "hosts", 200, "how many nodes there are")
 	flags.BoolVar(&b.growth, "growth", true, "measure half of the hosts, too, and compare")
 	flags.IntVar(&b.joins, "joins", 20, "how many hosts may join at once, which is not what is measured")
+	flags.DurationVar(&b.quiet, "quiet", 20*time.Second, "how long to listen while nothing happens")
 	flags.StringVar(&b.json, "json", "", "write the figures to this file")
 	return command
 }
@@ -67,6 +67,7 @@ type configRun struct {
 	Hosts int `json:"hosts"`
 	// JoinSeconds is how long it took to make all of them nodes.
 	JoinSeconds float64         `json:"joinSeconds"`
+	Quiet       quietFigures    `json:"quiet"`
 	Changes     []changeFigures `json:"changes"`
 }
 
@@ -89,18 +90,7 @@ func (b *benchConfig) run(ctx context.Context) error {
 			f.Growth[change.Name] = float64(change.Requests) / float64(f.Runs[0].Changes[i].Requests)
 		}
 	}
-	content, err := json.MarshalIndent(f, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encoding the figures: %w", err)
-	}
-	fmt.Fprintf(b.out, "%s\n", content)
-	if b.json == "" {
-		return nil
-	}
-	if err = os.MkdirAll(filepath.Dir(b.json), 0o755); err != nil {
-		return fmt.Errorf("making the directory of the figures: %w", err)
-	}
-	return os.WriteFile(b.json, append(content, '\n'), 0o644)
+	return writeFigures(b.out, b.json, f)
 }
 
 // measure makes every change in a scene of so many hosts.
@@ -129,12 +119,19 @@ func (b *benchConfig) measure(ctx context.Context, hosts int) (run configRun, er
 		return run, err
 	}
 	defer watcher.stop()
+	if err = sleep(ctx, settling); err != nil {
+		return run, err
+	}
+	fmt.Fprintf(b.out, "listening for %s while nothing happens\n", b.quiet)
+	if run.Quiet, err = listen(ctx, s, b.quiet); err != nil {
+		return run, fmt.Errorf("measuring %d hosts of which nothing is wanted: %w", hosts, err)
+	}
 	changes, err := dayTwoChanges(s)
 	if err != nil {
 		return run, err
 	}
 	for _, change := range changes {
-		figures, err := b.change(ctx, s, watcher, change)
+		figures, err := b.change(ctx, s, watcher, change, run.Quiet)
 		if err != nil {
 			return run, fmt.Errorf("measuring %s with %d hosts: %w", change.name, hosts, err)
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -106,14 +105,7 @@ func (b *benchUpgrade) run(ctx context.Context) (err error) {
 	if f.TwiceToOnce < fewest || f.TwiceToOnce > most {
 		wrong = append(wrong, fmt.Errorf("with twice the budget it took %.2f of the time, and half of it is due, within a quarter", f.TwiceToOnce))
 	}
-	content, err := json.MarshalIndent(f, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encoding the figures: %w", err)
-	}
-	fmt.Fprintf(b.out, "%s\n", content)
-	if b.json != "" {
-		wrong = append(wrong, writeJSON(b.json, f))
-	}
+	wrong = append(wrong, writeFigures(b.out, b.json, f))
 	return errors.Join(wrong...)
 }
 

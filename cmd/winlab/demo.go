@@ -136,7 +136,7 @@ func (d *demo) conclude(ctx context.Context, s *scene.Scene, hosts *wineHosts, e
 		problems = append(problems, fmt.Errorf("not every host settled within %s", d.timeout))
 	}
 	if d.json != "" {
-		problems = append(problems, report.write(d.json))
+		problems = append(problems, writeJSON(d.json, report))
 	}
 	return errors.Join(problems...)
 }

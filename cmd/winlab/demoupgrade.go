@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -153,16 +151,4 @@ func upgradeSettings(budget, hosts int, settle time.Duration) *v1alpha1.WindowsM
 	return &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{
 		MaxConcurrentJoins: int32(min(hosts, 20)), MaxUnavailable: &unavailable, SettleTime: &metav1.Duration{Duration: settle}, //nolint:gosec // at most 20
 	}}
-}
-
-// writeJSON writes figures or a report to a file.
-func writeJSON(path string, what any) error {
-	content, err := json.MarshalIndent(what, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encoding the report: %w", err)
-	}
-	if err = os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("making the report's directory: %w", err)
-	}
-	return os.WriteFile(path, append(content, '\n'), 0o644)
 }

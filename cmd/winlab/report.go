@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
@@ -61,20 +58,6 @@ type removalReport struct {
 	Clean   bool     `json:"clean"`
 	Left    []string `json:"left,omitempty"`
 	Seconds float64  `json:"seconds"`
-}
-
-func (r report) write(path string) error {
-	content, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encoding the report: %w", err)
-	}
-	if err = os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("making the report's directory: %w", err)
-	}
-	if err = os.WriteFile(path, append(content, '\n'), 0o644); err != nil {
-		return fmt.Errorf("writing the report: %w", err)
-	}
-	return nil
 }
 
 // finish reports on each host, and removes one listed host and one Machine that got there.

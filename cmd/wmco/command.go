@@ -12,6 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/machine"
 	"github.com/windows-nodes/wmco/internal/controller/publish"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
 	"github.com/windows-nodes/wmco/internal/version"
 )
 
@@ -29,6 +30,7 @@ type options struct {
 	leaderElects     bool
 	retain           time.Duration
 	patience         time.Duration
+	silence          time.Duration
 }
 
 func newCommand() *cobra.Command {
@@ -62,6 +64,7 @@ told whether an upgrade is safe), POD_IP (where nodes reach this pod), and for t
 	flags.BoolVar(&o.leaderElects, "leader-elect", true, "work only while holding the lease "+contract.LeaderLease)
 	flags.DurationVar(&o.retain, "manifest-retention", publish.DefaultGrace, "how long a services manifest stays after the last node left it")
 	flags.DurationVar(&o.patience, "machine-patience", machine.DefaultPatience, "how long a Machine's host that never let us in may refuse the private key before the Machine is replaced")
+	flags.DurationVar(&o.silence, "daemon-silence", lifecycle.DefaultSilence, "how long a node's daemon may not answer, while kubelet is well, before its host is walked into over SSH")
 	config.RegisterFlags(flag.CommandLine)
 	flags.AddGoFlagSet(flag.CommandLine) // --kubeconfig
 	root.AddCommand(&cobra.Command{

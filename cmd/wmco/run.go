@@ -42,13 +42,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/version"
 )
 
-// Rate limits of the operator's client. Hundreds of hosts that join at once make a few thousand requests within minutes; the API server's
-// own priority and fairness is what protects it.
-const (
-	queries = 200
-	burst   = 400
-)
-
 // run is the operator: it wires everything together and works until ctx ends.
 func run(ctx context.Context, o options) error {
 	verbosity := 0
@@ -62,7 +55,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("finding the cluster: %w", err)
 	}
-	restConfig.QPS, restConfig.Burst = queries, burst
+	restConfig.QPS = -1 // a change for hundreds of nodes is as many writes at once: workers bound how many are under way, and the API server's priority and fairness protects it
 	directory, err := payload.OpenDir(o.payload)
 	if err != nil {
 		return fmt.Errorf("opening the payload: %w", err)
@@ -171,7 +164,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		}),
 		instance.Setup(mgr, lifecycle.Options{
 			Client: mgr.GetClient(), Pods: clients, Dialer: sshhost.New(sshhost.Options{}), Payload: directory, Desired: desired,
-			Keys: keys, Tokens: instance.BootstrapToken{Client: clients}, Now: time.Now, Namespace: o.namespace, Origins: machines,
+			Keys: keys, Tokens: instance.BootstrapToken{Client: clients}, Now: time.Now, Namespace: o.namespace, Origins: machines, Silence: o.silence,
 			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: o.namespace, Platform: facts.Platform},
 		}, gate, desired.Changed()),
 		machine.Setup(mgr, machine.Options{

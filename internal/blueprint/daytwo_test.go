@@ -285,6 +285,9 @@ func TestWhatWaitsForTheBudgetOnDayTwo(t *testing.T) {
 			if got := blueprint.Restarts(before.Manifest, after.Manifest); !slices.Equal(got, test.want) {
 				t.Errorf("restarts %v, want %v", got, test.want)
 			}
+			if got, want := blueprint.Drains(before.Manifest, after.Manifest), name == "kubelet's"; got != want {
+				t.Errorf("drains %v", got)
+			}
 		})
 	}
 }

@@ -281,27 +281,35 @@ func TestTheVersionFitsTheNameOfAConfigMap(t *testing.T) {
 
 func TestRestartsNamesWhatPodsWouldFeel(t *testing.T) {
 	t.Parallel()
+	all := []string{"containerd", "hybrid-overlay-node", "kube-proxy", "kubelet"}
 	for name, test := range map[string]struct {
 		change func(*blueprint.Input)
 		want   []string
+		drains bool
 	}{
-		"nothing changed":            {func(*blueprint.Input) {}, nil},
-		"kubelet's client CA":        {func(in *blueprint.Input) { in.Facts.KubeletCA = certificate("rotated") }, nil},
-		"the API server's CA":        {func(in *blueprint.Input) { in.Facts.BootstrapCA = certificate("rotated") }, []string{"hybrid-overlay-node"}},
-		"a new exporter":             {func(in *blueprint.Input) { changed(in, "windows_exporter.exe") }, nil},
-		"a new containerd":           {func(in *blueprint.Input) { changed(in, "containerd.exe") }, []string{"containerd"}},
-		"a new CNI plugin":           {func(in *blueprint.Input) { changed(in, "win-overlay.exe") }, nil},
-		"the program that writes":    {func(in *blueprint.Input) { changed(in, "kube-log-runner.exe") }, []string{"kube-proxy", "kubelet"}},
-		"another log size":           {func(in *blueprint.Input) { in.Logging = blueprint.Logging{} }, []string{"hybrid-overlay-node", "kube-proxy", "kubelet"}},
-		"a proxy":                    {func(in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://p" }, []string{"containerd", "hybrid-overlay-node", "kube-proxy", "kubelet"}},
-		"the network's program gone": {func(in *blueprint.Input) { in.Payload = lacking("hybrid-overlay-node.exe") }, []string{"hybrid-overlay-node", "kube-proxy"}},
+		"nothing changed":            {func(*blueprint.Input) {}, nil, false},
+		"kubelet's client CA":        {func(in *blueprint.Input) { in.Facts.KubeletCA = certificate("rotated") }, nil, false},
+		"the API server's CA":        {func(in *blueprint.Input) { in.Facts.BootstrapCA = certificate("rotated") }, []string{"hybrid-overlay-node"}, true},
+		"a new exporter":             {func(in *blueprint.Input) { changed(in, "windows_exporter.exe") }, nil, false},
+		"a new containerd":           {func(in *blueprint.Input) { changed(in, "containerd.exe") }, []string{"containerd"}, true},
+		"a new CNI plugin":           {func(in *blueprint.Input) { changed(in, "win-overlay.exe") }, nil, false},
+		"the program that writes":    {func(in *blueprint.Input) { changed(in, "kube-log-runner.exe") }, []string{"kube-proxy", "kubelet"}, true},
+		"another log size":           {func(in *blueprint.Input) { in.Logging = blueprint.Logging{} }, []string{"hybrid-overlay-node", "kube-proxy", "kubelet"}, false},
+		"more in the logs":           {func(in *blueprint.Input) { in.Spec.Logging.Debug = true }, all, true},
+		"a proxy":                    {func(in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://p" }, all, false},
+		"a proxy and a containerd":   {func(in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://p"; changed(in, "containerd.exe") }, all, true},
+		"the network's program gone": {func(in *blueprint.Input) { in.Payload = lacking("hybrid-overlay-node.exe") }, []string{"hybrid-overlay-node", "kube-proxy"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := input()
 			test.change(&in)
-			if got := blueprint.Restarts(render(t, input()).Manifest, render(t, in).Manifest); !slices.Equal(got, test.want) {
-				t.Errorf("got %v, want %v", got, test.want)
+			before, after := render(t, input()).Manifest, render(t, in).Manifest
+			if got := blueprint.Restarts(before, after); !slices.Equal(got, test.want) {
+				t.Errorf("restarts %v, want %v", got, test.want)
+			}
+			if got := blueprint.Drains(before, after); got != test.drains {
+				t.Errorf("drains %v, want %v", got, test.drains)
 			}
 		})
 	}

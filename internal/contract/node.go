@@ -53,6 +53,8 @@ const (
 	StageReasonAnnotation = Prefix + "stage-status"
 	// BootIDAnnotation is the boot of Windows that the daemon runs in; another value proves a reboot.
 	BootIDAnnotation = Prefix + "boot-id"
+	// CertificateEndAnnotation is when the daemon's certificate ends, in RFC 3339. Whoever is left without one can't say so: the daemon writes it as long as it can.
+	CertificateEndAnnotation = Prefix + "certificate-end"
 	// RebootRequestAnnotation is a user's wish for one reboot of the node, whatever its value; the operator removes it when the reboot is proven.
 	RebootRequestAnnotation = Prefix + "reboot"
 	// RebootPendingAnnotation says that Windows itself waits for a reboot; its value names the signs, separated by commas. The daemon writes it.

@@ -122,12 +122,14 @@ const (
 	ReasonNodeReady      Reason = "NodeReady"
 
 	ReasonUpdateFailed    Reason = "UpdateFailed"
+	ReasonNotBack         Reason = "NotBack"
 	ReasonRolloutHalted   Reason = "RolloutHalted"
 	ReasonStaging         Reason = "Staging"
 	ReasonWindowClosed    Reason = "WindowClosed"
 	ReasonSkewUnsupported Reason = "SkewUnsupported"
 	ReasonSettling        Reason = "Settling"
 	ReasonUncordoned      Reason = "Uncordoned"
+	ReasonDaemonSilent    Reason = "DaemonSilent"
 
 	ReasonDraining       Reason = "Draining"
 	ReasonDrainBlocked   Reason = "DrainBlocked"
@@ -251,6 +253,8 @@ func nodeExplanations() []Explanation {
 		{ReasonSkewUnsupported, 710, "The node is at a release that is more than two minor versions older, or more than one newer, than the operator.", "Nothing to do: its host is walked into over SSH. If it can't be reached, install the operator version in between."},
 		{ReasonSettling, 711, "The node is at its new version, or back from its reboot, and has to stay Ready for the settling time.", "Nothing to do."},
 		{ReasonUncordoned, 712, "Somebody uncordoned the node while the operator drained it, so it was left in service.", "Nothing to do: it is tried again later. To keep the operator away from the node, set spec.paused of its WindowsInstance."},
+		{ReasonDaemonSilent, 713, "kubelet is well, and the daemon has not answered for five minutes to what it was told, or its certificate has ended.", "Nothing to do: its host is walked into over SSH when it has its turn, which starts the daemon with another certificate. If it happens again, look for what stops or disables the service windows-instance-config-daemon, such as an antivirus, and read C:\\var\\log\\wicd on the host."},
+		{ReasonNotBack, 714, "The node did not get back to its previous version within spec.rollout.proofTimeout. It serves nobody, so it keeps its place in the rollout budget.", "Mend what the message, the apply-status annotation of the Node or C:\\var\\log on the host says: the daemon goes on trying. Or have another version desired, to which the node then goes on. Or delete the Node: its host is then walked into over SSH, and gets the desired version."},
 
 		{ReasonDraining, 801, "Pods are being moved away.", "Nothing to do."},
 		{ReasonDrainBlocked, 802, "Pods could not be moved away in time.", "See which PodDisruptionBudget blocks, or delete the pods named."},

@@ -10,6 +10,7 @@ const (
 	ServiceKubeProxy      = "kube-proxy"
 	ServiceCloudNode      = "cloud-node-manager"
 	ServiceDaemon         = "windows-instance-config-daemon"
+	ServiceGuard          = "windows-instance-config-guard"
 	ManagedDescription    = "OpenShift managed"
 	HybridOverlayNetwork  = "OVNKubernetesHybridOverlayNetwork"
 	SourceVIPEndpointName = "VIPEndpoint"

@@ -60,8 +60,8 @@ func serviceViolations(s Service, services map[string]Service) (all []error) {
 	if !legalServiceName(s.Name) {
 		complain("a name has letters, digits, '.', '_' and '-' only, at most %d", maxServiceName)
 	}
-	if strings.EqualFold(s.Name, ServiceDaemon) {
-		complain("the daemon's own service is not part of a manifest")
+	if isDaemons(s.Name) {
+		complain("the daemon's own services are not part of a manifest")
 	}
 	if err := checkCommand(s.Command); err != nil {
 		complain("%w", err)
@@ -94,6 +94,11 @@ func serviceViolations(s Service, services map[string]Service) (all []error) {
 		seen[d] = true
 	}
 	return all
+}
+
+// isDaemons says whether a service is the daemon, or stands in for it; Windows does not tell upper from lower case.
+func isDaemons(name string) bool {
+	return strings.EqualFold(name, ServiceDaemon) || strings.EqualFold(name, ServiceGuard)
 }
 
 func legalServiceName(name string) bool {

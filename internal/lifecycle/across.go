@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,31 +37,29 @@ type Leg struct {
 	Run  func(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome
 }
 
-// Across lists the steps to another version, in their order. The host is never contacted: the daemon does what the Node's annotations say.
+// Across lists the steps to another version, in their order. Pods leave before the switch only if they would feel it. The host is never contacted: the daemon does
+// what the Node's annotations say.
 //
-//	stage → claim → drain → switch → prove → (uncordon)
-//	                           └────────┴──→ go back → (uncordon)
-func (w *Walker) Across() []Leg {
-	return []Leg{
+//	stage → claim → (drain) → switch → prove → (uncordon)
+//	                            └────────┴──→ go back → (uncordon)
+func (w *Walker) Across(drains bool) []Leg {
+	legs := []Leg{
 		{Name: v1alpha1.StepStaging, Run: w.stage},
-		{Name: v1alpha1.StepWaiting, Run: claim},
+		{Name: v1alpha1.StepWaiting, Run: w.claim},
 		{Name: v1alpha1.StepDraining, Run: w.empty},
 		{Name: v1alpha1.StepSwitching, Run: w.switchOver},
 		{Name: v1alpha1.StepProving, Run: w.prove},
 	}
+	return slices.DeleteFunc(legs, func(leg Leg) bool { return !drains && leg.Name == v1alpha1.StepDraining })
 }
 
-const (
-	// stageRetry is a safety net: what the daemon says about staging is an event.
-	stageRetry = time.Minute
-	// silence is how long a daemon may say nothing about what it was told to fetch, or that it gets nothing, before its host is walked into over SSH.
-	silence = 5 * time.Minute
-)
+// stageRetry is a safety net: what the daemon says about staging is an event.
+const stageRetry = time.Minute
 
 // stage has the daemon fetch what the version needs while the node serves.
 func (w *Walker) stage(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	update, node := instance.Status.Update, crossing.Node
-	if update.OverSSH || node.Annotations[contract.StagedAnnotation] == update.Version {
+	if w.overSSH(instance, node) || node.Annotations[contract.StagedAnnotation] == update.Version {
 		return Done()
 	}
 	if !StagesItself(node) || policy.CheckSkew(release(update.Version), release(node.Annotations[contract.VersionAnnotation])) != "" {
@@ -79,7 +78,7 @@ func (w *Walker) stage(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if why != "" && !inVain(why) {
 		return Wait(stageRetry, contract.ReasonStaging, "node %s fetches version %s: %.300s", node.Name, update.Version, why)
 	}
-	left := silence - w.Now().Sub(update.Since.Time)
+	left := w.Silence - w.Now().Sub(update.Since.Time)
 	if left <= 0 {
 		update.OverSSH = true
 		return Done()
@@ -100,6 +99,21 @@ func inVain(why string) bool {
 // StagesItself says whether a node's daemon is one that fetches payload by itself. Those that do say in which boot they run.
 func StagesItself(node *corev1.Node) bool { return node.Annotations[contract.BootIDAnnotation] != "" }
 
+// overSSH says that the host is walked into, also because its daemon would not make the switch: it is silent already.
+func (w *Walker) overSSH(instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
+	update := instance.Status.Update
+	if problem, _ := w.silent(&instance.Status, node); problem != nil && update.SwitchTime == nil {
+		update.OverSSH = true
+	}
+	return update.OverSSH
+}
+
+// claim has a place in the rollout budget taken, for an update.
+func (w *Walker) claim(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
+	w.overSSH(instance, crossing.Node)
+	return claim(ctx, instance, crossing)
+}
+
 // claim has a place in the rollout budget taken.
 func claim(ctx context.Context, _ *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	return crossing.Claim(ctx)
@@ -110,19 +124,15 @@ func claim(ctx context.Context, _ *v1alpha1.WindowsInstance, crossing *Crossing)
 // already only goes on.
 func (w *Walker) empty(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	status, node := &instance.Status, crossing.Node
-	drains := status.Update == nil || status.Update.Drains
 	between := status.Update != nil && status.Update.From != "" && status.DesiredVersion != status.Update.From
 	switch {
-	case drains && lifted(node) && between:
+	case lifted(node) && between:
 		return Done()
-	case drains && lifted(node):
+	case lifted(node):
 		return Fail(contract.NewProblem(contract.ReasonUncordoned, "somebody uncordoned node %s while it was being drained", node.Name))
 	}
-	if err := w.hold(ctx, node, drains); err != nil {
+	if err := w.hold(ctx, node); err != nil {
 		return retry(err)
-	}
-	if !drains {
-		return Done()
 	}
 	return w.emptied(instance, node, between, w.drain(ctx, instance, node.Name, crossing.Bounds.Drain))
 }
@@ -147,7 +157,7 @@ func (w *Walker) emptied(instance *v1alpha1.WindowsInstance, node *corev1.Node, 
 // switchOver tells the daemon which version to bring about, and waits until it holds. A daemon that went back by itself says so.
 func (w *Walker) switchOver(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	update, node := instance.Status.Update, crossing.Node
-	if err := w.mark(ctx, node, Marks{Instance: instance, Version: update.Version}); err != nil {
+	if err := w.mark(ctx, node, Marks{Instance: instance, Version: update.Version, Upgrading: true}); err != nil {
 		return retry(err)
 	}
 	if node.Annotations[contract.VersionAnnotation] == update.Version {
@@ -184,7 +194,7 @@ func (w *Walker) prove(_ context.Context, instance *v1alpha1.WindowsInstance, cr
 }
 
 // GoBack has the daemon put the previous version back, and waits until the node is well there. The daemon's word of before is taken away: it may still be for the
-// previous version, while the host is between the two.
+// previous version, while the host is between the two. How long that takes has no end, as there is nothing else to go to; but it is told.
 func (w *Walker) GoBack(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	update, node := instance.Status.Update, crossing.Node
 	if node.Annotations[contract.DesiredVersionAnnotation] != update.From {
@@ -192,12 +202,19 @@ func (w *Walker) GoBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
 			return retry(err)
 		}
 	}
+	_, left := w.silent(&instance.Status, node)
+	reason, since := contract.ReasonUpdateFailed, ""
+	if proof := crossing.Bounds.Proof - w.Now().Sub(update.Since.Time); proof <= 0 { // its place stays taken: it serves nobody, with or without one
+		reason, since = contract.ReasonNotBack, " since "+update.Since.UTC().Format(time.RFC3339)
+	} else if left == 0 || proof < left {
+		left = proof
+	}
 	ready, message := NodeReady(node)
 	switch {
 	case node.Annotations[contract.VersionAnnotation] != update.From || refused(node, update.Version) != nil:
-		return Wait(0, contract.ReasonUpdateFailed, "node %s goes back to version %s: %s", node.Name, update.From, update.Message)
+		return Wait(left, reason, "node %s goes back to version %s%s%s, because: %s", node.Name, update.From, since, said(node), update.Message)
 	case !ready:
-		return Wait(0, contract.ReasonUpdateFailed, "node %s is back at version %s and not Ready (%s): %s", node.Name, update.From, message, update.Message)
+		return Wait(left, reason, "node %s is back at version %s and not Ready%s (%s), because: %s", node.Name, update.From, since, message, update.Message)
 	}
 	return Done()
 }

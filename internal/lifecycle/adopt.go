@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -32,7 +31,7 @@ func (w *Walker) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if !NodeReadyAt(node, desired.Version) {
 		marks.Cordon = true
 	}
-	if err = w.mark(ctx, node, marks); err != nil {
+	if err = w.tell(ctx, node, marks); err != nil {
 		return retry(err)
 	}
 	instance.Status.NodeUID, instance.Status.DesiredVersion = string(node.UID), desired.Version
@@ -73,8 +72,8 @@ func (w *Walker) handOver(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return Done()
 }
 
-// confirm waits until the daemon reports the desired version and the Node is Ready, then lifts our cordon. There is no limit: the host
-// holds no slot, and its status says what it waits for. What it was told to have is in the status: a cached Node may not show it yet.
+// confirm waits until the daemon reports the desired version and the Node is Ready, then lifts our cordon. There is no limit but for a daemon that says
+// nothing: the host holds no slot, and its status says what it waits for. What it was told to have is in the status: a cached Node may not show it yet.
 func (w *Walker) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *Visit) Outcome {
 	node, err := w.node(ctx, instance.Status.NodeName)
 	if err != nil {
@@ -92,6 +91,9 @@ func (w *Walker) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance
 	}
 	instance.Status.Version, instance.Status.KubeletVersion = node.Annotations[contract.VersionAnnotation], node.Status.NodeInfo.KubeletVersion
 	if instance.Status.Version != desired || desired == "" {
+		if problem := w.unheard(instance, node); problem != nil {
+			return Fail(problem)
+		}
 		return Wait(eventRetry, contract.ReasonVersionPending, "node %s has version %q and should have %q%s",
 			node.Name, instance.Status.Version, desired, said(node))
 	}
@@ -101,6 +103,7 @@ func (w *Walker) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if err = w.uncordon(ctx, node); err != nil {
 		return retry(err)
 	}
+	instance.Status.SilentSince = nil
 	return Done()
 }
 
@@ -126,13 +129,8 @@ func (w *Walker) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.
 
 // mark writes marks where they differ; node is then what the API server has.
 func (w *Walker) mark(ctx context.Context, node *corev1.Node, marks Marks) error {
-	wanted := node.DeepCopy()
-	if !marks.Apply(wanted) {
-		return nil
-	}
-	if err := w.Client.Patch(ctx, wanted, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := w.change(ctx, node, marks.Apply); err != nil {
 		return fmt.Errorf("marking node %s: %w", node.Name, err)
 	}
-	wanted.DeepCopyInto(node)
 	return nil
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// hold shows on a Node that it has a place in the rollout budget, and cordons it if it is to be drained. A cordon that is there already is not ours and stays.
-func (w *Walker) hold(ctx context.Context, node *corev1.Node, cordon bool) error {
+// hold cordons a node that is to be drained, and shows that it has a place in the rollout budget. A cordon that is there already is not ours and stays.
+func (w *Walker) hold(ctx context.Context, node *corev1.Node) error {
 	err := w.change(ctx, node, func(wanted *corev1.Node) {
 		if wanted.Labels == nil {
 			wanted.Labels = map[string]string{}
 		}
 		wanted.Labels[contract.UpgradingLabel] = "true"
-		if !cordon || wanted.Spec.Unschedulable {
+		if wanted.Spec.Unschedulable {
 			return
 		}
 		if wanted.Annotations == nil {
@@ -53,16 +53,20 @@ func (w *Walker) uncordon(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// change writes a Node where it differs; node is then what the API server has.
+// change writes a Node where it differs; node is then what the API server has. It answers a conflict when somebody else has written, or the cache lags behind.
 func (w *Walker) change(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
 	wanted := node.DeepCopy()
 	edit(wanted)
 	if equality.Semantic.DeepEqual(node, wanted) {
 		return nil
 	}
+	if err := w.written.check(node, w.Now()); err != nil {
+		return err
+	}
 	if err := w.Client.Patch(ctx, wanted, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})); err != nil {
 		return err
 	}
+	w.written.note(wanted, w.Now())
 	wanted.DeepCopyInto(node)
 	return nil
 }

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -53,8 +50,8 @@ func (w *Walker) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance
 		return Wait(discardRetry, contract.ReasonMachineLeaving, "Machine %s is being deleted", instance.Spec.Source.Name)
 	}
 	if node != nil {
-		if err = w.Client.Delete(ctx, node, client.Preconditions{UID: ptr.To(node.UID)}); client.IgnoreNotFound(err) != nil {
-			return retry(fmt.Errorf("deleting node %s: %w", node.Name, err))
+		if err = w.remove(ctx, node); err != nil {
+			return retry(err)
 		}
 	}
 	return Done()

@@ -33,13 +33,13 @@ type Update struct {
 	Version string
 	// From is the version that the node is at, and goes back to when the other one does not hold; empty when none held, or the node is not well there.
 	From string
-	// Payload says that it brings files that the host may lack, so they are fetched first. Drains says that pods feel it. Either waits for the rollout
-	// budget: also a daemon that takes over from another is tried on few nodes first.
-	Payload, Drains bool
+	// Payload says that it brings files that the host may lack, so they are fetched first. Restarts says that services on which pods depend are started anew;
+	// Drains that pods must leave before. Each waits for the rollout budget: also a daemon that takes over from another is tried on few nodes first.
+	Payload, Restarts, Drains bool
 }
 
 // Waits says whether it waits for the rollout budget.
-func (u *Update) Waits() bool { return u.Payload || u.Drains }
+func (u *Update) Waits() bool { return u.Payload || u.Restarts || u.Drains }
 
 // Keep looks at a host that has joined, through its Node only, and puts our marks back where they are gone.
 func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (Care, error) {
@@ -57,6 +57,7 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	if status.PublicKeyHash == "" {
 		status.PublicKeyHash = node.Annotations[contract.PublicKeyHashAnnotation] // as an operator that kept it there only left it
 	}
+	w.told(ctx, status, node)
 	marks := Marks{Instance: instance, KeyHash: status.PublicKeyHash, Version: status.DesiredVersion}
 	if u := status.Update; u != nil && begun(u.Step) && (u.Step == v1alpha1.StepGoingBack || status.Disruption == nil) {
 		marks.Version = "" // who goes back takes the daemon's word of before away in the same write, and who has lost its place must have it back first
@@ -69,6 +70,17 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	return w.care(ctx, instance, node)
 }
 
+// told finds out whether a node was told of the desired version already, by an operator that ended before it wrote that down.
+func (w *Walker) told(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
+	version := node.Annotations[contract.DesiredVersionAnnotation]
+	if version == status.DesiredVersion || status.Update != nil {
+		return
+	}
+	if desired, _, err := w.Desired.Current(ctx); err == nil && version == desired.Version && !w.Compare(ctx, node, status.DesiredVersion, desired).Waits() {
+		status.DesiredVersion = version
+	}
+}
+
 // care decides what a node needs that is ours.
 func (w *Walker) care(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) (Care, error) {
 	status := &instance.Status
@@ -77,12 +89,19 @@ func (w *Walker) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	switch {
 	case err != nil || underWay(status): // nobody knows what is desired, or it is on its way
 	case desired.Version != status.DesiredVersion:
-		care.Update = w.compare(ctx, node, status.DesiredVersion, desired)
+		care.Update = w.Compare(ctx, node, status.DesiredVersion, desired)
 	default:
 		status.Update = nil // another version was desired meanwhile, and is not any more
 	}
+	w.listen(status, node)
+	silent, quiet := w.silent(status, node)
+	if silent != nil && err == nil && care.Update == nil { // the way in brings the desired version, and that is the one that it was told
+		care.Rejoin = silent
+		return care, nil
+	}
 	ready, message := NodeReady(node)
 	overdue, left := w.overdue(node)
+	care.Outcome.After = quiet
 	if overdue && !trusted(status) {
 		care.Rejoin = contract.NewProblem(contract.ReasonNodeNotReady, "node %s has not been Ready for %s: %s", node.Name, rescueAfter, message)
 		return care, nil
@@ -100,7 +119,7 @@ func (w *Walker) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 		return care, nil
 	case status.Version != status.DesiredVersion:
 		care.Outcome = Follows(node, status.DesiredVersion)
-		care.Outcome.After = left
+		care.Outcome.After = max(left, quiet)
 		return care, nil
 	case !ready:
 		care.Outcome = Wait(left, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
@@ -175,8 +194,15 @@ func (w *Walker) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return node, nil
 }
 
-// HelpsItself says whether a host that has joined needs nobody to walk into it: its node serves, or is Ready and has a daemon that gets by itself what it lacks.
+// HelpsItself says whether a host that has joined needs nobody to walk into it: its node serves, or is Ready and has a daemon that gets by itself what it lacks. A
+// daemon that is silent helps nobody; but one that is to go to another version has its turn for that.
 func (w *Walker) HelpsItself(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
+	if _, silent, err := w.Silent(ctx, instance); err != nil || silent != nil {
+		desired, _, unknown := w.Desired.Current(ctx)
+		if err != nil || unknown == nil && desired.Version == instance.Status.DesiredVersion {
+			return false, err
+		}
+	}
 	serving, err := w.Serving(ctx, instance)
 	if err != nil || serving != nil {
 		return serving != nil, err
@@ -192,28 +218,36 @@ func (w *Walker) HelpsItself(ctx context.Context, instance *v1alpha1.WindowsInst
 	return ready && StagesItself(node), nil
 }
 
-// compare says what it takes to come from a published version to the desired one. Whatever may be missing counts for a version whose manifest can't be read
+// Compare says what it takes to come from a published version to the desired one. Whatever may be missing counts for a version whose manifest can't be read
 // any more.
-func (w *Walker) compare(ctx context.Context, node *corev1.Node, from string, to blueprint.Desired) *Update {
-	update := &Update{Version: to.Version, Payload: true, Drains: true}
+func (w *Walker) Compare(ctx context.Context, node *corev1.Node, from string, to blueprint.Desired) *Update {
+	update := &Update{Version: to.Version, Payload: true, Restarts: true, Drains: true}
+	if change, known := w.changes.of(from, to.Version, func() (change, bool, bool) { return w.compare(ctx, from, to) }); known {
+		update.Payload, update.Restarts, update.Drains = change.payload, change.restarts, change.drains
+	}
 	if ready, _ := NodeReady(node); ready {
 		update.From = node.Annotations[contract.VersionAnnotation]
 	}
+	return update
+}
+
+// compare reads the manifest of the version that a node comes from. What one says that is not what its name stands for is not forGood: somebody will put it right.
+func (w *Walker) compare(ctx context.Context, from string, to blueprint.Desired) (c change, known, forGood bool) {
 	published := &corev1.ConfigMap{}
 	if err := w.Client.Get(ctx, types.NamespacedName{Namespace: w.Namespace, Name: contract.ServicesConfigMapPrefix + from}, published); err != nil {
-		return update
+		return c, false, false
 	}
 	old, err := contract.ManifestFromConfigMap(published.Data)
 	if err != nil {
-		return update
+		return c, false, false
 	}
 	had := map[string]bool{}
 	for _, b := range blobs(old) {
 		had[b.Digest] = true
 	}
-	update.Payload = release(from) != release(to.Version) || slices.ContainsFunc(blobs(to.Manifest), func(b contract.Blob) bool { return !had[b.Digest] })
-	update.Drains = len(blueprint.Restarts(old, to.Manifest)) > 0
-	return update
+	c.payload = release(from) != release(to.Version) || slices.ContainsFunc(blobs(to.Manifest), func(b contract.Blob) bool { return !had[b.Digest] })
+	c.restarts, c.drains = len(blueprint.Restarts(old, to.Manifest)) > 0, blueprint.Drains(old, to.Manifest)
+	return c, true, contract.IsVersionOfData(from, published.Data)
 }
 
 // Skew says in words why a node's release and the desired one are too far apart; empty when they are not, or when nobody knows what is desired.
@@ -235,9 +269,10 @@ func release(version string) string {
 
 // Move lets a host's daemon pull another version.
 func (w *Walker) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node, version string) error {
-	if err := w.mark(ctx, node, Marks{Instance: instance, Version: version}); err != nil {
+	if err := w.tell(ctx, node, Marks{Instance: instance, Version: version}); err != nil {
 		return err
 	}
 	instance.Status.DesiredVersion = version
+	w.listen(&instance.Status, node)
 	return nil
 }

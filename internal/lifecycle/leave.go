@@ -44,9 +44,8 @@ func (w *Walker) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return retry(err)
 	}
 	if node != nil {
-		err = w.Client.Delete(ctx, node, client.Preconditions{UID: ptr.To(node.UID)})
-		if client.IgnoreNotFound(err) != nil {
-			return retry(fmt.Errorf("deleting node %s: %w", node.Name, err))
+		if err = w.remove(ctx, node); err != nil {
+			return retry(err)
 		}
 	}
 	if visit.Connected() {
@@ -167,4 +166,12 @@ func (w *Walker) Remember(instance *v1alpha1.WindowsInstance) {
 		by.MachineID = instance.Status.Host.MachineID
 	}
 	w.Claims.Claim(instance.Status.NodeName, by)
+}
+
+// remove deletes this very Node.
+func (w *Walker) remove(ctx context.Context, node *corev1.Node) error {
+	if err := w.Client.Delete(ctx, node, client.Preconditions{UID: ptr.To(node.UID)}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting node %s: %w", node.Name, err)
+	}
+	return nil
 }

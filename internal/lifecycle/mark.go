@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -22,11 +21,12 @@ type Marks struct {
 	Version string
 	// Cordon keeps pods away until the node is whole. A cordon that is there already is not ours and stays.
 	Cordon bool
+	// Upgrading shows that the node has a place in the rollout budget.
+	Upgrading bool
 }
 
-// Apply writes the marks on a Node in memory and says whether that changed it.
-func (m Marks) Apply(node *corev1.Node) (changed bool) {
-	before := node.DeepCopy()
+// Apply writes the marks on a Node in memory. A repeated call changes nothing.
+func (m Marks) Apply(node *corev1.Node) {
 	if node.Labels == nil {
 		node.Labels = map[string]string{}
 	}
@@ -49,12 +49,14 @@ func (m Marks) Apply(node *corev1.Node) (changed bool) {
 	if keyType, key, ok := strings.Cut(m.Instance.Status.HostKey, " "); ok {
 		node.Annotations[contract.HostKeyTypeAnnotation], node.Annotations[contract.HostKeyAnnotation] = keyType, key
 	}
+	if m.Upgrading {
+		node.Labels[contract.UpgradingLabel] = "true"
+	}
 	m.taint(node)
 	if m.Cordon && !node.Spec.Unschedulable {
 		node.Spec.Unschedulable = true
 		node.Annotations[contract.CordonedAnnotation] = "true"
 	}
-	return !equality.Semantic.DeepEqual(before, node)
 }
 
 // taint puts os=Windows:NoSchedule first and adds the instance's own taints.

@@ -32,9 +32,7 @@ func TestA05_MarksAreWrittenOnceAndThenLeftAlone(t *testing.T) {
 	t.Parallel()
 	n := node()
 	marks := lifecycle.Marks{Instance: instance(), KeyHash: "abc", Version: "1-x", Cordon: true}
-	if !marks.Apply(n) {
-		t.Fatal("nothing was written")
-	}
+	marks.Apply(n)
 	want := map[string]string{
 		contract.InstanceAnnotation: "ns/10.0.0.1", contract.PublicKeyHashAnnotation: "abc", contract.DesiredVersionAnnotation: "1-x",
 		contract.HostKeyAnnotation: "AAAA", contract.HostKeyTypeAnnotation: "ssh-ed25519", contract.CordonedAnnotation: "true",
@@ -48,8 +46,10 @@ func TestA05_MarksAreWrittenOnceAndThenLeftAlone(t *testing.T) {
 	if _, ok := n.Labels[contract.WorkerLabel]; !ok || !n.Spec.Unschedulable {
 		t.Error("worker label or cordon is missing")
 	}
-	if marks.Apply(n) {
-		t.Error("applying marks twice changes the Node")
+	before := n.DeepCopy()
+	marks.Apply(n)
+	if diff := cmp.Diff(before, n); diff != "" {
+		t.Errorf("applying marks twice changes the Node: %s", diff)
 	}
 }
 

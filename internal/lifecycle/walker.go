@@ -1,10 +1,12 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,6 +37,9 @@ type Options struct {
 	Claims *Claims
 	// DrainTimeout tells how long pods are given to move away from a node that is walked into; nil gives them ten minutes.
 	DrainTimeout func(ctx context.Context) (time.Duration, error)
+	// Silence is how long a daemon may owe an answer; DefaultSilence if 0. Led tells since when this operator looks after hosts; nil means since ever.
+	Silence time.Duration
+	Led     func() time.Time
 	// Now is the clock.
 	Now func() time.Time
 	// Namespace of the operator, where the services manifests are.
@@ -83,7 +88,11 @@ type Tokens interface {
 }
 
 // Walker walks hosts in and out.
-type Walker struct{ Options }
+type Walker struct {
+	Options
+	written *written
+	changes *changes
+}
 
 // New checks that everything is there.
 func New(options Options) (*Walker, error) {
@@ -91,7 +100,8 @@ func New(options Options) (*Walker, error) {
 		options.Keys == nil || options.Tokens == nil || options.Slots == nil || options.Claims == nil || options.Now == nil || options.Namespace == "" {
 		return nil, errors.New("making a walker: an option is missing")
 	}
-	return &Walker{options}, nil
+	options.Silence = cmp.Or(options.Silence, DefaultSilence)
+	return &Walker{Options: options, written: &written{nodes: map[types.UID]write{}}, changes: &changes{}}, nil
 }
 
 // Phase is one step of the way in.
@@ -118,9 +128,12 @@ func (w *Walker) Join() []Phase {
 
 // Resume says at which index of the way in an instance goes on. A remote phase whose connection is gone starts over: everything before
 // it looks first, so nothing is done twice. So does a host that waits for a version that is not the desired one any more: that version may
-// be the very reason for which it waits.
+// be the very reason for which it waits. And so does an attempt that failed at the end: waiting on would bring it no further.
 func (w *Walker) Resume(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) int {
-	phase := instance.Status.Phase
+	phase, passed := instance.Status.Phase, instance.Status.Phases
+	if phase == v1alpha1.PhaseConfirming && len(passed) > 0 && passed[len(passed)-1].Milliseconds != nil {
+		return 0
+	}
 	if phase == v1alpha1.PhaseConfirming {
 		if desired, _, err := w.Desired.Current(ctx); err == nil && desired.Version != instance.Status.DesiredVersion {
 			return 0

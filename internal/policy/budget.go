@@ -22,10 +22,10 @@ type Verdict struct {
 // MayDisrupt decides whether a node may be disturbed: updated, rebooted. maxUnavailable is a number, or a percentage of the fleet, rounded
 // up as disruption budgets do; nil means 1. A member of the fleet counts as unavailable for whatever cause: see Member.Down. So does what a
 // set lacks, because a host that was taken away is missing until another one serves in its place. A node that is unavailable already may
-// always be worked on: it costs nothing more.
+// always be worked on: it costs nothing more. Those that are only behind do not wait for each other: nobody would ever be first.
 func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
-	if i >= 0 && fleet.Members[i].Down != "" && !fleet.Members[i].Cordoned {
+	if i >= 0 && fleet.Members[i].suffers() {
 		return Verdict{Allowed: true, Why: "the node is unavailable already: " + fleet.Members[i].Down}
 	}
 	return withinBudget(node, fleet, maxUnavailable)
@@ -36,7 +36,7 @@ func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Ve
 func MayBegin(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) Verdict {
 	verdict := MayDisrupt(node, fleet, maxUnavailable)
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
-	if down := i >= 0 && fleet.Members[i].Down != "" && !fleet.Members[i].Cordoned; verdict.Allowed && !down && closed != "" {
+	if down := i >= 0 && fleet.Members[i].suffers(); verdict.Allowed && !down && closed != "" {
 		return Verdict{Reason: contract.ReasonWindowClosed, Why: closed}
 	}
 	return verdict
@@ -59,6 +59,7 @@ func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 // that are there.
 func count(node string, fleet Fleet) (total, down int, who []string) {
 	type tally struct{ members, down, serving int }
+	isBehind := slices.ContainsFunc(fleet.Members, func(m Member) bool { return m.Node == node && m.Behind })
 	bySet := map[types.UID]*tally{"": {}}
 	for _, set := range fleet.Sets {
 		bySet[set.UID] = &tally{}
@@ -70,7 +71,7 @@ func count(node string, fleet Fleet) (total, down int, who []string) {
 		}
 		t.members++
 		switch {
-		case m.Node == node || m.Down == "":
+		case m.Node == node || m.Down == "" || m.Behind && isBehind:
 			t.serving++
 		default:
 			t.down++

@@ -93,6 +93,10 @@ func TestMayDisrupt(t *testing.T) {
 		"the node itself is cordoned by an administrator, and nobody else is down": {nodes: nodes{readyNode("a", cordoned), b}, allowed: true},
 		"the node itself is cordoned by an administrator, and another is down":     {nodes: nodes{readyNode("a", cordoned), readyNode("b", notReady)}},
 
+		"the node itself is behind, and so is another":         {nodes: nodes{readyNode("a", behind), readyNode("b", behind)}, allowed: true},
+		"the node itself is behind, and another is down":       {nodes: nodes{readyNode("a", behind), readyNode("b", notReady)}},
+		"the node itself is behind, and another has its place": {nodes: nodes{readyNode("a", behind), readyNode("b", behind)}, instances: instances{onNode("ib", "b", claiming)}},
+
 		"a budget of two with one down":                     {nodes: nodes{a, readyNode("b", notReady)}, budget: number(2), allowed: true},
 		"a budget of two with two down":                     {nodes: nodes{a, readyNode("b", notReady), readyNode("c", behind)}, budget: number(2)},
 		"a budget of zero":                                  {nodes: nodes{a}, budget: number(0)},

@@ -24,11 +24,15 @@ type Member struct {
 	Node, Host string
 	// Down says in words why it serves nobody or soon will not, whatever the cause; empty while it serves.
 	Down string
-	// Cordoned says that it is down only because somebody else cordoned it: its pods are well. Ready is kubelet's word.
-	Cordoned, Ready bool
+	// Cordoned says that it is down only because somebody else cordoned it, and Behind only because it has yet to reach the version that it was told: its pods
+	// are well. Ready is kubelet's word.
+	Cordoned, Behind, Ready bool
 	// Set is what makes another host when this one goes; empty for a host that nobody makes anew.
 	Set types.UID
 }
+
+// suffers says that the member's pods are not well already.
+func (m Member) suffers() bool { return m.Down != "" && !m.Cordoned && !m.Behind }
 
 // Set is a group of hosts that is kept at a number, such as a MachineSet.
 type Set struct {
@@ -102,7 +106,7 @@ func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 func (f Fleet) Disturb(node string) {
 	for i := range f.Members {
 		if m := &f.Members[i]; node != "" && m.Node == node {
-			m.Down, m.Cordoned = "it was let go ahead just now", false
+			m.Down, m.Cordoned, m.Behind = "it was let go ahead just now", false, false
 		}
 	}
 }
@@ -135,21 +139,22 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 	if member.Down == "" {
 		member.Down = unavailable(node)
 	}
+	if member.Down == "" && node.Annotations[contract.VersionAnnotation] != node.Annotations[contract.DesiredVersionAnnotation] {
+		member.Down, member.Behind = "it is not at its desired version yet", true
+	}
 	if member.Down == "" && node.Spec.Unschedulable {
 		member.Down, member.Cordoned = "it is cordoned", true
 	}
 	return member
 }
 
-// unavailable says why a node serves nobody or is between two versions; empty when it serves.
+// unavailable says why a node serves nobody; empty when it serves.
 func unavailable(node *corev1.Node) string {
 	switch {
 	case !nodeIsReady(node):
 		return "it is not Ready"
 	case node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true": // which somebody else may have lifted
 		return "it is cordoned by the operator"
-	case node.Annotations[contract.VersionAnnotation] != node.Annotations[contract.DesiredVersionAnnotation]:
-		return "it is not at its desired version yet"
 	}
 	return ""
 }

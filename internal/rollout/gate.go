@@ -102,7 +102,7 @@ type Question struct {
 	Decide func(look Look) (allowed bool)
 	// Act does it. What it changes must be in the API server when it returns: the next decision is taken by what is read there.
 	Act func(ctx context.Context) error
-	// Granted notes in a look what Act did, beside that Node is disturbed; nil when that is all.
+	// Granted notes in a look what Act did, beside that Node is disturbed; nil when that is all. With it, nothing else is decided while Act is done.
 	Granted func(look Look)
 	// Fresh spares the look at the cache, for who has just been told that something changed.
 	Fresh bool

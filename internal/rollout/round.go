@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Order says who goes first when not all can: nodes that serve nobody, then those with the most failures, then the oldest.
@@ -46,7 +48,8 @@ func (a *asked) answer(acted bool, err error) {
 	close(a.answered)
 }
 
-// round decides about everybody who asks. One live look is shared by all who ask until it is taken; every grant changes it.
+// round decides about everybody who asks, one after the other. One live look is shared by all who ask until it is taken; every grant changes it. What
+// is granted is done when the round is over: the next one is decided by what is in the API server then.
 func (g *Gate) round(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -70,13 +73,15 @@ func (g *Gate) round(ctx context.Context) {
 	all := append(slices.Clone(batch), late...)
 	slices.SortStableFunc(all, func(a, b *asked) int { return a.Order.Compare(b.Order) })
 	var again []*asked
+	var acts errgroup.Group
+	acts.SetLimit(atOnce)
 	for _, one := range all {
 		for len(waiting) > 0 && waiting[0].order.Compare(one.Order) < 0 {
 			g.reserve(waiting[0], &look)
 			waiting = waiting[1:]
 		}
 		switch {
-		case g.decide(one, &look):
+		case g.decide(one, &look, &acts):
 		case isLate[one]:
 			again = append(again, one)
 		default:
@@ -87,26 +92,45 @@ func (g *Gate) round(ctx context.Context) {
 		waiting = waiting[1:]
 	}
 	g.back(again)
+	if acts.Wait() != nil {
+		g.Freed() // its place was kept from those who asked with it
+	}
 }
 
-// decide has one question decided, and acted upon. It is false, and nothing is answered, when the answer is no.
-func (g *Gate) decide(one *asked, look *Look) bool {
+// atOnce is how many of those who were granted a place write that down at the same time.
+const atOnce = 64
+
+// decide has one question decided, and what it allows done: at once if more than a place depends on it, else beside the others. It is false, and nothing is answered,
+// when the answer is no. The place of one that is done beside others, and fails, stays taken for this round.
+func (g *Gate) decide(one *asked, look *Look, acts *errgroup.Group) bool {
 	if !one.Decide(*look) {
 		if one.Wake != nil {
 			g.wait(one.Question)
 		}
 		return false
 	}
-	err := one.act()
-	if err == nil {
-		if one.Granted != nil {
+	if one.Granted != nil {
+		err := one.act()
+		if err == nil {
 			one.Granted(*look)
+			g.grant(one, look)
 		}
-		look.Fleet.Disturb(one.Node)
-		g.Leave(one.Name)
+		one.answer(err == nil, err)
+		return true
 	}
-	one.answer(err == nil, err)
+	g.grant(one, look)
+	acts.Go(func() error {
+		err := one.act()
+		one.answer(err == nil, err)
+		return err
+	})
 	return true
+}
+
+// grant notes that one has its place.
+func (g *Gate) grant(one *asked, look *Look) {
+	look.Fleet.Disturb(one.Node)
+	g.Leave(one.Name)
 }
 
 // sift answers those to whom the cache says no, which keeps hundreds who wait from having the whole fleet read. A cache that can't be read

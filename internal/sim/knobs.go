@@ -147,6 +147,9 @@ func (m *Machine) StopLinger(name string, d time.Duration) {
 // CrashService kills the process of a service, as Task Manager does. It is an error if it has none.
 func (m *Machine) CrashService(name string) error { return m.services.crash(name) }
 
+// DisableService keeps a service from being started, as an antivirus might, until it is configured again. One that runs goes on.
+func (m *Machine) DisableService(name string) error { return m.services.disable(name) }
+
 // HoldService opens a service as the Services console does: deleted, it stays marked for deletion until release.
 func (m *Machine) HoldService(name string) (release func(), err error) {
 	return m.services.hold(name)

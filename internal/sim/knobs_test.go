@@ -79,6 +79,7 @@ func TestKnobsTurnWhatTheyName(t *testing.T) {
 			t.Error("a process that does not exist was killed")
 		}
 		isError(t, m.CrashService("nobody"), winos.ErrNotFound)
+		isError(t, m.DisableService("nobody"), winos.ErrNotFound)
 		_, err = m.HoldService("nobody")
 		isError(t, err, winos.ErrNotFound)
 	})

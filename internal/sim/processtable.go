@@ -48,6 +48,13 @@ func (m *Machine) leave(p *process) {
 	delete(t.running, p.pid)
 }
 
+func (t *processTable) find(pid uint32) (*process, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, ok := t.running[pid]
+	return p, ok
+}
+
 func (t *processTable) accept(accept bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,9 +110,7 @@ func (m *Machine) Starts() Starts {
 
 // Kill ends a process as Task Manager does. An unknown pid is an error.
 func (m *Machine) Kill(pid uint32) error {
-	m.processes.mu.Lock()
-	p, ok := m.processes.running[pid]
-	m.processes.mu.Unlock()
+	p, ok := m.processes.find(pid)
 	if !ok {
 		return fmt.Errorf("no process has the id %d", pid)
 	}

@@ -32,3 +32,21 @@ func (f programsFace) Run(ctx context.Context, exe string, args ...string) (int,
 	}
 	return code, nil
 }
+
+// Kill is winos.Programs.
+func (f programsFace) Kill(ctx context.Context, pid uint32) error {
+	if err := f.change(ctx); err != nil {
+		return err
+	}
+	p, ok := f.m.processes.find(pid)
+	if !ok {
+		return nil
+	}
+	f.m.kill(p)
+	select {
+	case <-p.gone:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the end of process %d: %w", pid, context.Cause(ctx))
+	}
+}

@@ -50,6 +50,8 @@ type service struct {
 	// holders have the service open: a deleted one stays until they let go.
 	holders int
 	deleted bool
+	// disabled ones can't be started until they are configured again.
+	disabled bool
 }
 
 // attempt is one start of a service that others may wait for.
@@ -130,11 +132,22 @@ func (s *manager) apply(config winos.ServiceConfig) error {
 	config = cloneConfig(config)
 	if exists {
 		config.Name = v.config.Name
-		v.config = config
+		v.config, v.disabled = config, false
 		return nil
 	}
 	s.services[fold(config.Name)] = &service{config: config, state: winos.ServiceStopped, alive: map[*process]struct{}{}}
 	return nil
+}
+
+// disable sets the start type of a service, which goes on if it runs.
+func (s *manager) disable(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, err := s.find(name)
+	if err == nil {
+		v.disabled = true
+	}
+	return err
 }
 
 // errCircular is ERROR_CIRCULAR_DEPENDENCY.

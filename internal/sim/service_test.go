@@ -108,6 +108,26 @@ func TestAServiceThatTakesNoStopKeepsStopWaiting(t *testing.T) {
 	})
 }
 
+func TestADisabledServiceStartsOnceItIsConfiguredAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := machine(t, sim.Options{})
+		install(t, m, "a", nil)
+		noError(t, m.Host().Services.Start(t.Context(), "a"))
+		noError(t, m.DisableService("a"))
+		expectState(t, m, "a", winos.ServiceRunning)
+		noError(t, m.CrashService("a"))
+		sleep(time.Hour)
+		expectState(t, m, "a", winos.ServiceStopped)
+		isError(t, m.Host().Services.Start(t.Context(), "a"), winos.ErrStartFailed)
+		service, err := m.Host().Services.Get(t.Context(), "a")
+		noError(t, err)
+		noError(t, m.Host().Services.Apply(t.Context(), service.ServiceConfig))
+		noError(t, m.Host().Services.Start(t.Context(), "a"))
+		expectState(t, m, "a", winos.ServiceRunning)
+	})
+}
+
 func TestAProcessThatOutlivesItsServiceKeepsItsExe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -52,6 +52,8 @@ func (s *manager) begin(name string) (*attempt, error) {
 		return nil, fmt.Errorf("service %s is marked for deletion: %w", name, winos.ErrInUse)
 	case v.state == winos.ServiceStopPending:
 		return nil, fmt.Errorf("service %s: %w", name, errStopping)
+	case v.state == winos.ServiceStopped && v.disabled:
+		return nil, fmt.Errorf("service %s is disabled: %w", name, winos.ErrStartFailed)
 	case v.state != winos.ServiceStopped:
 		return nil, nil //nolint:nilnil // A service that runs needs no attempt.
 	}

@@ -90,6 +90,8 @@ type Change struct {
 	Versions map[string]string
 	// Stuck parts run and do nothing; failing ones end at once. They are among Versions.
 	Stuck, Failing []string
+	// Programs are files with the content of parts that are to be no stand-ins. They are among Versions, too.
+	Programs map[string]string
 }
 
 // ChangePayload fills dir with the payload at from, changed.
@@ -104,7 +106,11 @@ func ChangePayload(dir, from string, change Change) error {
 	}
 	for _, part := range payload.Parts() {
 		if version, changed := change.Versions[part.Name]; changed {
-			if _, err = builder.Add(part.Name, version, "stand-in", change.standin(part.Name, version)); err != nil {
+			content, err := change.content(part.Name, version)
+			if err != nil {
+				return err
+			}
+			if _, err = builder.Add(part.Name, version, "stand-in", content); err != nil {
 				return err
 			}
 			continue
@@ -123,6 +129,19 @@ func ChangePayload(dir, from string, change Change) error {
 	}
 	_, err = builder.Finish(version)
 	return err
+}
+
+// content is that of a changed part.
+func (c Change) content(name, version string) (io.Reader, error) {
+	path, given := c.Programs[name]
+	if !given {
+		return c.standin(name, version), nil
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the new %s: %w", name, err)
+	}
+	return bytes.NewReader(content), nil
 }
 
 // standin is the content of a changed part: what programs.go looks for, and noise, so that byte counts of transfers mean something.

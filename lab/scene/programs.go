@@ -71,8 +71,20 @@ func headOf(files winos.Files, path string) string {
 	return string(head[:n])
 }
 
-// daemon is the daemon's command tree as a program of a simulated machine. Each version of it is the same code here, which calls itself what its exe says.
+// daemon is the daemon's command tree as a program of a simulated machine. Each version of it is the same code here, which calls itself what its exe says; one that
+// is stuck or failing is so as a service only.
 func daemon(otherwise string) sim.Program {
+	whole := command(otherwise)
+	spoiled := marked(whole)
+	return func(ctx context.Context, p *sim.Process) int {
+		if len(p.Args) > 1 && p.Args[1] == "controller" {
+			return spoiled(ctx, p)
+		}
+		return whole(ctx, p)
+	}
+}
+
+func command(otherwise string) sim.Program {
 	return func(ctx context.Context, p *sim.Process) int {
 		version := versionOf(headOf(p.Host.Files, p.Args[0]), otherwise)
 		command := cli.New(cli.Options{

@@ -21,6 +21,10 @@ const pace = 100 * time.Millisecond
 
 // Await looks until a condition holds. what says what is awaited; where says, at the end of patience, how things are.
 func (s *Scene) Await(ctx context.Context, patience time.Duration, what string, holds func(ctx context.Context) (bool, string, error)) error {
+	return await(ctx, pace, patience, what, holds)
+}
+
+func await(ctx context.Context, pace, patience time.Duration, what string, holds func(ctx context.Context) (bool, string, error)) error {
 	last := ""
 	err := wait.PollUntilContextTimeout(ctx, pace, patience, true, func(ctx context.Context) (bool, error) {
 		ok, now, err := holds(ctx)
@@ -44,9 +48,13 @@ func (s *Scene) WaitReady(ctx context.Context, patience time.Duration, hosts ...
 	return s.WaitInstances(ctx, patience, names...)
 }
 
+// forOne is how much less often is looked for each instance that is listed: to list hundreds of them all the time would be most of what the API server does.
+const forOne = 3 * time.Millisecond
+
 // WaitInstances waits until the instances of these names are Ready nodes.
 func (s *Scene) WaitInstances(ctx context.Context, patience time.Duration, names ...string) error {
-	return s.Await(ctx, patience, fmt.Sprintf("%d hosts to be Ready", len(names)), func(ctx context.Context) (bool, string, error) {
+	each := time.Duration(len(names)) * forOne
+	return await(ctx, pace+each, patience, fmt.Sprintf("%d hosts to be Ready", len(names)), func(ctx context.Context) (bool, string, error) {
 		list := &v1alpha1.WindowsInstanceList{}
 		if err := s.Client.List(ctx, list, client.InNamespace(contract.OperatorNamespace)); err != nil {
 			return false, "", err

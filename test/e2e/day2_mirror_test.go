@@ -20,25 +20,26 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
 	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/registry"
 )
 
 // Every pull here goes from a host's hosts.toml through the resolver in that host's daemon to a real registry, over TLS.
 func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 	c := dayTwo(t)
 	before := pids(t, c.hosts...)
-	ca, pem := newCA(t, "registries")
-	source, copies, dead := newDepot(t, ca), newDepot(t, ca), newDepot(t, ca)
-	dead.server.Close()
-	mirrored, only := newImage(), newImage()
-	copies.push(t, mirrored, "copies/team/app", "1")
-	source.push(t, only, "team/public", "1")
-	c.trustRegistries(t, pem, source, copies)
-	from := func(d *depot, reference string) func(h *fleet.Host) error {
+	ca := registry.NewAuthority(t, "registries")
+	source, copies, dead := registry.Start(t, ca), registry.Start(t, ca), registry.Start(t, ca)
+	dead.Close()
+	mirrored, only := registry.NewImage(t), registry.NewImage(t)
+	copies.Push(t, mirrored, "copies/team/app", "1")
+	source.Push(t, only, "team/public", "1")
+	c.trustRegistries(t, ca, source, copies)
+	from := func(d *registry.Registry, reference string) func(h *fleet.Host) error {
 		return func(h *fleet.Host) error {
-			source.asked()
-			copies.asked()
-			err := pull(t.Context(), h, source.host, "team/app", reference)
-			if err == nil && d.asked() == 0 {
+			source.Asked()
+			copies.Asked()
+			err := pull(t.Context(), h, source.Host, "team/app", reference)
+			if err == nil && len(d.Asked()) == 0 {
 				err = errors.New("it came from elsewhere")
 			}
 			return err
@@ -46,23 +47,23 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 	}
 
 	digests := &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "day2"}, Spec: configv1.ImageDigestMirrorSetSpec{
-		ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: source.host + "/team", Mirrors: []configv1.ImageMirror{configv1.ImageMirror(copies.host + "/copies/team")}}},
+		ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: source.Host + "/team", Mirrors: []configv1.ImageMirror{configv1.ImageMirror(copies.Host + "/copies/team")}}},
 	}}
 	tags := &configv1.ImageTagMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "day2"}, Spec: configv1.ImageTagMirrorSetSpec{
-		ImageTagMirrors: []configv1.ImageTagMirrors{{Source: source.host + "/team", Mirrors: []configv1.ImageMirror{configv1.ImageMirror(copies.host + "/copies/team")}}},
+		ImageTagMirrors: []configv1.ImageTagMirrors{{Source: source.Host + "/team", Mirrors: []configv1.ImageMirror{configv1.ImageMirror(copies.Host + "/copies/team")}}},
 	}}
 	c.put(t, digests)
 	t.Run("created, for digests", func(t *testing.T) {
-		c.everywhere(t, "the mirror to be pulled from", from(copies, mirrored.digest()))
+		c.everywhere(t, "the mirror to be pulled from", from(copies, mirrored.Digest()))
 		for _, h := range c.hosts {
 			if err := from(copies, "1")(h); err == nil {
 				t.Errorf("%s pulled a tag from a mirror for digests", h.Name)
 			}
-			must(t, pull(t.Context(), h, source.host, "team/public", only.digest())) // the source has what the mirror lacks
+			must(t, pull(t.Context(), h, source.Host, "team/public", only.Digest())) // the source has what the mirror lacks
 		}
 	})
 	c.await(t, "an administrator to be told that the mirror lacks something", func(ctx context.Context) (bool, string, error) {
-		return c.told(ctx, herald.ReasonPassedOver, copies.host)
+		return c.told(ctx, herald.ReasonPassedOver, copies.Host)
 	})
 	c.put(t, tags)
 	t.Run("created, for tags", func(t *testing.T) {
@@ -71,25 +72,25 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 	t.Run("changed: a dead mirror comes first, and the source is forbidden", func(t *testing.T) {
 		edit(t, c, digests, func(o *configv1.ImageDigestMirrorSet) {
 			rule := &o.Spec.ImageDigestMirrors[0]
-			rule.Mirrors = append([]configv1.ImageMirror{configv1.ImageMirror(dead.host + "/x")}, rule.Mirrors...)
+			rule.Mirrors = append([]configv1.ImageMirror{configv1.ImageMirror(dead.Host + "/x")}, rule.Mirrors...)
 			rule.MirrorSourcePolicy = configv1.NeverContactSource
 		})
 		c.everywhere(t, "the source to be left alone", func(h *fleet.Host) error {
-			source.asked()
-			if err := pull(t.Context(), h, source.host, "team/public", only.digest()); err == nil || source.asked() > 0 {
+			source.Asked()
+			if err := pull(t.Context(), h, source.Host, "team/public", only.Digest()); err == nil || len(source.Asked()) > 0 {
 				return fmt.Errorf("the source was asked: %w", err)
 			}
 			return nil
 		})
 		for _, h := range c.hosts {
-			must(t, from(copies, mirrored.digest())(h))
+			must(t, from(copies, mirrored.Digest())(h))
 		}
 		c.await(t, "an administrator to be told of it", func(ctx context.Context) (bool, string, error) {
-			return c.told(ctx, herald.ReasonUnavailable, dead.host)
+			return c.told(ctx, herald.ReasonUnavailable, dead.Host)
 		})
 		c.everywhere(t, "it to be counted", func(h *fleet.Host) error {
 			content, err := winos.ReadFile(h.Machine.Host().Files, contract.PathMetrics)
-			if err == nil && !strings.Contains(string(content), fmt.Sprintf("wicd_resolver_passed_over_total{registry=%q,reason=", dead.host)) {
+			if err == nil && !strings.Contains(string(content), fmt.Sprintf("wicd_resolver_passed_over_total{registry=%q,reason=", dead.Host)) {
 				err = fmt.Errorf("the metrics are %s", content)
 			}
 			return err
@@ -99,9 +100,9 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 		c.take(t, digests)
 		c.take(t, tags)
 		c.everywhere(t, "the source to be pulled from, and nothing else", func(h *fleet.Host) error {
-			copies.asked()
-			err := pull(t.Context(), h, source.host, "team/public", only.digest())
-			if err == nil && (pull(t.Context(), h, source.host, "team/app", mirrored.digest()) == nil || copies.asked() > 0) {
+			copies.Asked()
+			err := pull(t.Context(), h, source.Host, "team/public", only.Digest())
+			if err == nil && (pull(t.Context(), h, source.Host, "team/app", mirrored.Digest()) == nil || len(copies.Asked()) > 0) {
 				err = errors.New("the mirror is still asked")
 			}
 			return err
@@ -114,24 +115,24 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 func TestA23_TheNextPullUsesTheChangedPullSecret(t *testing.T) {
 	c := dayTwo(t)
 	before := pids(t, c.hosts...)
-	ca, pem := newCA(t, "registries")
-	private := newDepot(t, ca)
-	image := newImage()
-	private.push(t, image, "team/app", "1")
-	private.lock("robot:first")
-	c.trustRegistries(t, pem, private)
+	ca := registry.NewAuthority(t, "registries")
+	private := registry.Start(t, ca)
+	image := registry.NewImage(t)
+	private.Push(t, image, "team/app", "1")
+	private.Lock("robot:first")
+	c.trustRegistries(t, ca, private)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}}
 	login := func(login string) []byte {
-		return fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, private.host+"/team", base64.StdEncoding.EncodeToString([]byte(login)))
+		return fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, private.Host+"/team", base64.StdEncoding.EncodeToString([]byte(login)))
 	}
 	lend(t, c, secret, func(o *corev1.Secret) func(*corev1.Secret) {
 		old := o.Data
 		o.Data = map[string][]byte{corev1.DockerConfigJsonKey: login("robot:first")}
 		return func(o *corev1.Secret) { o.Data = old }
 	})
-	pulls := func(h *fleet.Host) error { return pull(t.Context(), h, private.host, "team/app", image.digest()) }
+	pulls := func(h *fleet.Host) error { return pull(t.Context(), h, private.Host, "team/app", image.Digest()) }
 	c.everywhere(t, "a pull with the first credentials", pulls)
-	private.lock("robot:second")
+	private.Lock("robot:second")
 	for _, h := range c.hosts {
 		if pulls(h) == nil {
 			t.Errorf("%s pulled with credentials that are not right any more", h.Name)
@@ -177,40 +178,40 @@ func (c *crew) told(ctx context.Context, reason, named string) (bool, string, er
 func TestA22_RegistriesThatAreBlockedAllowedOrInsecure(t *testing.T) {
 	c := dayTwo(t)
 	before := pids(t, c.hosts...)
-	ca, _ := newCA(t, "nobody trusts it")
-	strange, other := newDepot(t, ca), newDepot(t, ca)
-	app := newImage()
-	strange.push(t, app, "team/app", "1")
-	other.push(t, app, "team/app", "1")
+	ca := registry.NewAuthority(t, "nobody trusts it")
+	strange, other := registry.Start(t, ca), registry.Start(t, ca)
+	app := registry.NewImage(t)
+	strange.Push(t, app, "team/app", "1")
+	other.Push(t, app, "team/app", "1")
 	image := &configv1.Image{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
 	lend(t, c, image, func(o *configv1.Image) func(*configv1.Image) {
-		o.Spec.RegistrySources.InsecureRegistries = []string{strange.host}
+		o.Spec.RegistrySources.InsecureRegistries = []string{strange.Host}
 		return func(o *configv1.Image) { o.Spec.RegistrySources = configv1.RegistrySources{} }
 	})
-	pulls := func(h *fleet.Host) error { return pull(t.Context(), h, strange.host, "team/app", app.digest()) }
-	refused := func(d *depot) func(h *fleet.Host) error {
+	pulls := func(h *fleet.Host) error { return pull(t.Context(), h, strange.Host, "team/app", app.Digest()) }
+	refused := func(d *registry.Registry) func(h *fleet.Host) error {
 		return func(h *fleet.Host) error {
-			d.asked()
-			err := pull(t.Context(), h, d.host, "team/app", app.digest())
-			if err == nil || d.asked() > 0 || !strings.Contains(err.Error(), "of the Image object cluster") {
+			d.Asked()
+			err := pull(t.Context(), h, d.Host, "team/app", app.Digest())
+			if err == nil || len(d.Asked()) > 0 || !strings.Contains(err.Error(), "of the Image object cluster") {
 				return fmt.Errorf("it was asked, or nobody says why not: %w", err)
 			}
 			return nil
 		}
 	}
 	c.everywhere(t, "a registry with a strange certificate to be pulled from", pulls)
-	edit(t, c, image, func(o *configv1.Image) { o.Spec.RegistrySources.BlockedRegistries = []string{strange.host + "/team"} })
+	edit(t, c, image, func(o *configv1.Image) { o.Spec.RegistrySources.BlockedRegistries = []string{strange.Host + "/team"} })
 	c.everywhere(t, "a blocked registry to be left alone", refused(strange))
 	c.await(t, "an administrator to be told of it", func(ctx context.Context) (bool, string, error) {
-		return c.told(ctx, herald.ReasonRefused, strange.host)
+		return c.told(ctx, herald.ReasonRefused, strange.Host)
 	})
 	edit(t, c, image, func(o *configv1.Image) {
-		o.Spec.RegistrySources.BlockedRegistries, o.Spec.RegistrySources.AllowedRegistries = nil, []string{strange.host + "/team", other.host + "/else"}
+		o.Spec.RegistrySources.BlockedRegistries, o.Spec.RegistrySources.AllowedRegistries = nil, []string{strange.Host + "/team", other.Host + "/else"}
 	})
 	c.everywhere(t, "an allowed registry to be pulled from again", pulls)
 	c.everywhere(t, "others to be left alone", refused(other))
 	for _, h := range c.hosts {
-		for host, want := range map[string]bool{"_default": true, strange.host: true} {
+		for host, want := range map[string]bool{"_default": true, strange.Host: true} {
 			dir, port, ported := strings.Cut(host, ":")
 			if ported {
 				dir += "_" + port + "_"
@@ -226,11 +227,11 @@ func TestA22_RegistriesThatAreBlockedAllowedOrInsecure(t *testing.T) {
 }
 
 // trustRegistries lets the cluster's nodes trust registries.
-func (c *crew) trustRegistries(t *testing.T, pem []byte, depots ...*depot) {
+func (c *crew) trustRegistries(t *testing.T, signer *registry.Authority, registries ...*registry.Registry) {
 	t.Helper()
 	authorities := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, GenerateName: "registries-"}, Data: map[string]string{}}
-	for _, d := range depots {
-		authorities.Data[strings.Replace(d.host, ":", "..", 1)] = string(pem)
+	for _, d := range registries {
+		authorities.Data[strings.Replace(d.Host, ":", "..", 1)] = string(signer.PEM)
 	}
 	c.put(t, authorities)
 	image := &configv1.Image{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
@@ -240,7 +241,7 @@ func (c *crew) trustRegistries(t *testing.T, pem []byte, depots ...*depot) {
 	})
 	t.Cleanup(func() {
 		for _, h := range c.hosts {
-			if _, err := hostsFile(h, depots[0].host); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if _, err := hostsFile(h, registries[0].Host); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Error(err)
 			}
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/cluster/clustertest"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/openshift"
@@ -144,7 +145,8 @@ func handshake(ctx context.Context, h *fleet.Host, pool *x509.CertPool) error {
 // authority makes a certificate authority that signs nothing here, in PEM.
 func authority(t *testing.T, name string) []byte {
 	t.Helper()
-	_, certificate := newCA(t, name)
+	certificate, err := clustertest.Certificate(name)
+	must(t, err)
 	return certificate
 }
 

@@ -72,7 +72,7 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 		refused(t, "another Node in its place", daemon.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}}))
 		for _, name := range []string{
 			contract.VersionAnnotation, contract.AppliedReasonAnnotation, contract.RebootAnnotation, contract.StagedAnnotation, contract.StagedBytesAnnotation,
-			contract.StageReasonAnnotation, contract.BootIDAnnotation, contract.RebootPendingAnnotation,
+			contract.StageReasonAnnotation, contract.BootIDAnnotation, contract.RebootPendingAnnotation, contract.CertificateEndAnnotation,
 		} {
 			before := mine.Annotations[name]
 			if err := daemon.Patch(t.Context(), mine.DeepCopy(), merge(annotated(name, before+"x")), client.DryRunAll); err != nil {

@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/agent/place"
+	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/lab/fleet"
@@ -489,4 +491,51 @@ func TestA31_AKubernetesMinorVersionIsSkippedWithoutUninstalling(t *testing.T) {
 			t.Errorf("%s: containerd, which is the same, was restarted", h.Name)
 		}
 	}
+}
+
+func TestA29_ANodeWhoseNewDaemonDoesNotComeUpGoesBackByItself(t *testing.T) {
+	v := depart(t, rolling(3, 2))
+	programs := map[string]string{}
+	for _, h := range v.hosts {
+		programs[h.Name] = daemonOn(t, h)
+	}
+	change := scene.Change{Versions: map[string]string{kubeletExe: next, daemonExe: next}, Failing: []string{daemonExe}}
+	must(t, v.Upgrade(t.Context(), "", v.payload(t, change)))
+	var failures []v1alpha1.RolloutFailure
+	v.until(t, "the rollout to be halted, and all nodes to serve", func(ctx context.Context) (bool, string, error) {
+		desired, status, err := v.rollout(ctx)
+		failures = status.Failures
+		halted := status.Phase == v1alpha1.RolloutHalted && len(failures) > 0 && failures[0].Version == desired
+		return halted && desired != v.from && v.allServe(v.from), fmt.Sprintf("%s %s: %s %+v", status.Phase, desired, status.Message, failures), err
+	})
+	if went := v.absences(); went > v.budget || went < len(failures) {
+		t.Errorf("%d nodes were taken out of service, and %d are said to have failed", went, len(failures))
+	}
+	for _, failed := range failures {
+		if failed.Code != "W706" || !strings.Contains(failed.Message, "went back by itself") || !strings.Contains(failed.Message, "new daemon") {
+			t.Errorf("it is reported as %+v", failed)
+		}
+	}
+	v.well(t)
+	v.inService(t, v.hosts...)
+	for _, h := range v.hosts {
+		if daemonOn(t, h) != programs[h.Name] {
+			t.Errorf("%s has another daemon", h.Name)
+		}
+		if _, err := h.Machine.Host().Services.Get(t.Context(), contract.ServiceGuard); !errors.Is(err, winos.ErrNotFound) {
+			t.Errorf("%s is still guarded, %v", h.Name, err)
+		}
+	}
+	must(t, v.Upgrade(t.Context(), "", v.payload(t, scene.Change{Versions: map[string]string{kubeletExe: next, daemonExe: "v1.36.5"}})))
+	v.arrived(t)
+	v.well(t)
+	v.inService(t, v.hosts...)
+}
+
+// daemonOn is the digest of the daemon's program on a host.
+func daemonOn(t *testing.T, h *fleet.Host) string {
+	t.Helper()
+	digest, err := place.Digest(t.Context(), h.Machine.Host().Files, contract.PathDaemon)
+	must(t, err)
+	return digest
 }

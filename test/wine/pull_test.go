@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -17,12 +18,13 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/registry"
 )
 
 // registries are those that a host of these tests pulls from.
 type registries struct {
 	// source is what image names say, copies a mirror, private one that wants credentials.
-	source, copies, private *depot
+	source, copies, private *registry.Registry
 	// dead is the name of a mirror that is not there.
 	dead string
 }
@@ -32,36 +34,37 @@ type registries struct {
 func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 	s := shared
 	h := s.host(puller)
-	ca, authority := newCA(t, "registries")
-	r := registries{source: newDepot(t, h, ca), copies: newDepot(t, h, ca), private: newDepot(t, h, ca).lock("robot:secret"), dead: deadHost(t)}
-	mirrored, tagged := r.copies.push(t, newImage(), "copy/app", "1"), r.copies.push(t, newImage(), "copy/tagged", "v2")
-	plain, guarded := r.source.push(t, newImage(), "team/plain", "1"), r.private.push(t, newImage(), "team/secret", "1")
-	r.private.push(t, newImage(), "other/secret", "1")
-	s.useRegistries(t, r, authority)
+	ca := registry.NewAuthority(t, "registries")
+	r := registries{source: nearby(t, h, ca), copies: nearby(t, h, ca), private: nearby(t, h, ca).Lock("robot:secret"), dead: deadHost(t, ca)}
+	mirrored, tagged := r.copies.Push(t, registry.NewImage(t), "copy/app", "1"), r.copies.Push(t, registry.NewImage(t), "copy/tagged", "v2")
+	plain, guarded := r.source.Push(t, registry.NewImage(t), "team/plain", "1"), r.private.Push(t, registry.NewImage(t), "team/secret", "1")
+	r.private.Push(t, registry.NewImage(t), "other/secret", "1")
+	s.exports(t, h)
+	s.useRegistries(t, r, string(ca.PEM))
 	s.follows(t, h, r)
 
 	t.Run("by digest from a mirror, past one that is dead", func(t *testing.T) {
-		s.pulls(t, h, r.source.host+"/team/app@"+mirrored.digest(), mirrored)
+		s.pulls(t, h, r.source.Host+"/team/app@"+mirrored.Digest(), mirrored)
 		expect(t, r.copies, mirrored, "copy/app")
-		if asked := r.source.asked(); len(asked) > 0 {
+		if asked := r.source.Asked(); len(asked) > 0 {
 			t.Errorf("the source was asked for %q", asked)
 		}
 	})
 	t.Run("by tag from a mirror", func(t *testing.T) {
-		s.pulls(t, h, r.source.host+"/team/tagged:v2", tagged)
+		s.pulls(t, h, r.source.Host+"/team/tagged:v2", tagged)
 		expect(t, r.copies, tagged, "copy/tagged")
 	})
 	t.Run("from a source whose name has a port", func(t *testing.T) {
-		s.pulls(t, h, r.source.host+"/team/plain:1", plain)
+		s.pulls(t, h, r.source.Host+"/team/plain:1", plain)
 		expect(t, r.source, plain, "team/plain")
 	})
 	t.Run("with the cluster's credentials, of which containerd knows nothing", func(t *testing.T) {
-		s.pulls(t, h, r.private.host+"/team/secret:1", guarded)
+		s.pulls(t, h, r.private.Host+"/team/secret:1", guarded)
 		expect(t, r.private, guarded, "team/secret")
 	})
 	t.Run("as kubelet asks for it, up to unpacking", func(t *testing.T) {
-		asked := r.copies.push(t, newImage(), "copy/app", "2")
-		said, code := s.kubeletPulls(t, h, r.source.host+"/team/app@"+asked.digest())
+		asked := r.copies.Push(t, registry.NewImage(t), "copy/app", "2")
+		said, code := s.kubeletPulls(t, h, r.source.Host+"/team/app@"+asked.Digest())
 		expect(t, r.copies, asked, "copy/app")
 		if code == 0 || !strings.Contains(said, "failed to pull and unpack image") {
 			t.Errorf("it ended with %d: %s", code, said)
@@ -69,17 +72,18 @@ func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 		t.Log(said)
 	})
 	t.Run("not where there are no credentials", func(t *testing.T) {
-		out, code := s.pull(t, h, r.private.host+"/other/secret:1")
-		if asked := r.private.asked(); code == 0 || len(asked) > 0 {
+		out, code := s.pull(t, h, r.private.Host+"/other/secret:1")
+		if asked := r.private.Asked(); code == 0 || len(asked) > 0 {
 			t.Errorf("it ended with %d, and the registry served %q:\n%s", code, asked, out)
 		}
 	})
 	t.Run("not what is nowhere", func(t *testing.T) {
-		out, code := s.pull(t, h, r.source.host+"/team/tagged:v3")
+		out, code := s.pull(t, h, r.source.Host+"/team/tagged:v3")
 		if code == 0 || !strings.Contains(out, "not found") {
 			t.Errorf("it ended with %d:\n%s", code, out)
 		}
 	})
+	t.Run("and all of it is counted, for windows_exporter to serve", func(t *testing.T) { s.counted(t, h, r) })
 }
 
 // pull lets containerd on a host pull an image, and gives what its client says.
@@ -91,15 +95,15 @@ func (s *stage) pull(t *testing.T, h *fleet.Host, reference string) (said string
 }
 
 // pulls pulls an image, and makes sure that containerd has all of it.
-func (s *stage) pulls(t *testing.T, h *fleet.Host, reference string, i image) {
+func (s *stage) pulls(t *testing.T, h *fleet.Host, reference string, i registry.Image) {
 	t.Helper()
 	out, code := s.pull(t, h, reference)
 	if code != 0 {
 		t.Fatalf("pulling %s ended with %d:\n%s", reference, code, out)
 	}
-	for _, content := range [][]byte{i.manifest, i.configuration, i.layer} {
-		if has := s.ctr(t, h, "content", "get", digestOf(content)); has != string(content) {
-			t.Errorf("containerd has %d bytes of %s, want %d", len(has), digestOf(content), len(content))
+	for _, content := range [][]byte{i.Manifest, i.Configuration, i.Layer} {
+		if has := s.ctr(t, h, "content", "get", registry.Digest(content)); has != string(content) {
+			t.Errorf("containerd has %d bytes of %s, want %d", len(has), registry.Digest(content), len(content))
 		}
 	}
 	if names := s.ctr(t, h, "images", "list", "--quiet"); !slices.Contains(strings.Fields(names), reference) {
@@ -107,12 +111,34 @@ func (s *stage) pulls(t *testing.T, h *fleet.Host, reference string, i image) {
 	}
 }
 
-// expect makes sure that a registry has served all of an image, from one repository.
-func expect(t *testing.T, d *depot, i image, repository string) {
+// nearby is a registry that a host reaches.
+func nearby(t *testing.T, h *fleet.Host, ca *registry.Authority) *registry.Registry {
 	t.Helper()
-	asked := strings.Join(d.asked(), "\n")
-	for _, part := range i.parts()[1:] {
-		if want := "/v2/" + repository + "/blobs/" + part; !strings.Contains(asked, want) {
+	r := registry.Start(t, ca)
+	address, err := netip.ParseAddrPort(r.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = machine(h).Reach(address); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// deadHost is an address at which nobody listens, neither here nor on a host.
+func deadHost(t *testing.T, ca *registry.Authority) string {
+	t.Helper()
+	r := registry.Start(t, ca)
+	r.Close()
+	return r.Host
+}
+
+// expect makes sure that a registry has served all of an image, from one repository.
+func expect(t *testing.T, d *registry.Registry, i registry.Image, repository string) {
+	t.Helper()
+	asked := strings.Join(d.Asked(), "\n")
+	for _, blob := range [][]byte{i.Configuration, i.Layer} {
+		if want := "/v2/" + repository + "/blobs/" + registry.Digest(blob); !strings.Contains(asked, want) {
 			t.Errorf("the registry was not asked for %s, but for\n%s", want, asked)
 		}
 	}
@@ -125,16 +151,16 @@ func expect(t *testing.T, d *depot, i image, repository string) {
 func (s *stage) useRegistries(t *testing.T, r registries, authority string) {
 	t.Helper()
 	authorities := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "registries"}, Data: map[string]string{}}
-	for _, d := range []*depot{r.source, r.copies, r.private} {
-		authorities.Data[strings.Replace(d.host, ":", "..", 1)] = authority
+	for _, d := range []*registry.Registry{r.source, r.copies, r.private} {
+		authorities.Data[strings.Replace(d.Host, ":", "..", 1)] = authority
 	}
 	digests := &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "digests"}, Spec: configv1.ImageDigestMirrorSetSpec{
 		ImageDigestMirrors: []configv1.ImageDigestMirrors{{
-			Source: r.source.host + "/team/app", Mirrors: []configv1.ImageMirror{configv1.ImageMirror(r.dead + "/x"), configv1.ImageMirror(r.copies.host + "/copy/app")},
+			Source: r.source.Host + "/team/app", Mirrors: []configv1.ImageMirror{configv1.ImageMirror(r.dead + "/x"), configv1.ImageMirror(r.copies.Host + "/copy/app")},
 		}},
 	}}
 	tags := &configv1.ImageTagMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "tags"}, Spec: configv1.ImageTagMirrorSetSpec{
-		ImageTagMirrors: []configv1.ImageTagMirrors{{Source: r.source.host + "/team/tagged", Mirrors: []configv1.ImageMirror{configv1.ImageMirror(r.copies.host + "/copy/tagged")}}},
+		ImageTagMirrors: []configv1.ImageTagMirrors{{Source: r.source.Host + "/team/tagged", Mirrors: []configv1.ImageMirror{configv1.ImageMirror(r.copies.Host + "/copy/tagged")}}},
 	}}
 	for _, object := range []client.Object{authorities, digests, tags} {
 		if err := s.everything.Create(t.Context(), object); err != nil {
@@ -151,7 +177,7 @@ func (s *stage) useRegistries(t *testing.T, r registries, authority string) {
 		images.Spec.AdditionalTrustedCA.Name = authorities.Name
 		return func() { images.Spec.AdditionalTrustedCA.Name = "" }
 	})
-	login := fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, r.private.host+"/team", base64.StdEncoding.EncodeToString([]byte("robot:secret")))
+	login := fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, r.private.Host+"/team", base64.StdEncoding.EncodeToString([]byte("robot:secret")))
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}}
 	lend(t, s, secret, func() func() {
 		old := secret.Data
@@ -185,7 +211,7 @@ func lend(t *testing.T, s *stage, object client.Object, edit func() (undo func()
 func (s *stage) follows(t *testing.T, h *fleet.Host, r registries) {
 	t.Helper()
 	s.awaitSecrets(t, h, "mirrors, authorities and credentials of registries", func(c contract.Confidential) bool {
-		return len(c.Mirrors) == 2 && len(c.RegistryTrust) == 3 && strings.Contains(string(c.PullSecret), r.private.host)
+		return len(c.Mirrors) == 2 && len(c.RegistryTrust) == 3 && strings.Contains(string(c.PullSecret), r.private.Host)
 	})
 }
 

@@ -4,6 +4,8 @@ package wine_test
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,6 +29,9 @@ func TestA35_NoSecretIsInAFileThatOthersMayRead(t *testing.T) {
 		var walk func(dir string)
 		walk = func(dir string) {
 			infos, err := host.Files.List(dir)
+			if errors.Is(err, fs.ErrNotExist) {
+				return // gone meanwhile: containerd tidies up what it did not get to pull
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,9 +54,16 @@ func TestA35_NoSecretIsInAFileThatOthersMayRead(t *testing.T) {
 					if !bytes.Contains(content, []byte(mark)) {
 						continue
 					}
+					stat, err := os.Stat(m.Path(path))
+					if errors.Is(err, fs.ErrNotExist) {
+						continue
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
 					secret++
-					if stat, err := os.Stat(m.Path(path)); err != nil || stat.Mode().Perm()&0o007 != 0 || info.Access != winos.AccessAdministrators {
-						t.Errorf("%s: %s holds a secret, has access %d and mode %v, %v", h.Name, path, info.Access, stat.Mode(), err)
+					if stat.Mode().Perm()&0o007 != 0 || info.Access != winos.AccessAdministrators {
+						t.Errorf("%s: %s holds a secret, has access %d and mode %v", h.Name, path, info.Access, stat.Mode())
 					}
 				}
 			}

@@ -5,6 +5,7 @@ package wine_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,18 +15,70 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/registry"
 	"github.com/windows-nodes/wmco/lab/scene"
 	"github.com/windows-nodes/wmco/lab/wine"
 )
 
 // nextVersion is what operator, daemon and payload become at the end.
 const nextVersion = "0.1.1"
+
+// A new daemon prints its version, as it is asked to before it takes over, and then ends at once as a service. The old one's guard puts the old one back.
+func TestA29_ADaemonThatCrashesAsAServiceIsPutBackByItsGuard(t *testing.T) {
+	s := shared
+	const name = contract.ServiceDaemon + ".exe"
+	dir, exe := filepath.Join(s.dir, "payload-crashing"), filepath.Join(s.dir, "crashing.exe")
+	if err := wine.Build(t.Context(), wine.Program{Package: "./test/wine/testdata/crashing"}, exe); err != nil {
+		t.Fatal(err)
+	}
+	change := scene.Change{Versions: map[string]string{name: version + "-crashing"}, Programs: map[string]string{name: exe}}
+	if err := scene.ChangePayload(dir, s.PayloadDir(), change); err != nil {
+		t.Fatal(err)
+	}
+	connections, was := map[string]int64{}, s.node(t, s.host(steady)).Annotations[contract.VersionAnnotation]
+	for _, h := range s.Fleet.Hosts {
+		connections[h.Name] = h.Server.Counters().Connections
+	}
+	began := time.Now()
+	if err := s.Upgrade(t.Context(), "", dir); err != nil {
+		t.Fatal(err)
+	}
+	config := &v1alpha1.WindowsMachineConfig{}
+	s.await(t, "the rollout to be halted", func(ctx context.Context) (bool, string, error) {
+		err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
+		return config.Status.Rollout.Phase == v1alpha1.RolloutHalted && len(config.Status.Rollout.Failures) > 0, config.Status.Rollout.Message, err
+	})
+	t.Logf("halted after %.1f s: %+v", time.Since(began).Seconds(), config.Status.Rollout.Failures)
+	if why := config.Status.Rollout.Failures[0].Message; !strings.Contains(why, "went back by itself") || !strings.Contains(why, "the new daemon does not stay up") {
+		t.Errorf("it is said to have failed because %s", why)
+	}
+	for _, h := range s.Fleet.Hosts {
+		s.await(t, h.Name+" to serve at the version before", func(ctx context.Context) (bool, string, error) {
+			node := s.node(t, h)
+			has := node.Annotations
+			_, err := windows(t, h).Services.Get(ctx, contract.ServiceGuard)
+			unguarded := errors.Is(err, winos.ErrNotFound)
+			how := fmt.Sprintf("it has %s, wants %s; apply %q; cordoned: %v; guard: %v", has[contract.VersionAnnotation], has[contract.DesiredVersionAnnotation],
+				has[contract.AppliedReasonAnnotation], node.Spec.Unschedulable, err)
+			return has[contract.VersionAnnotation] == was && has[contract.DesiredVersionAnnotation] == was && !node.Spec.Unschedulable && unguarded, how, nil
+		})
+		if said := daemonVersion(t, h); !strings.Contains(said, version) || strings.Contains(said, "crashing") {
+			t.Errorf("%s: the daemon says that it is %q", h.Name, said)
+		}
+		s.pids(t, h) // all run
+		s.sameProgram(t, h, s.PayloadDir())
+		if n := h.Server.Counters().Connections; n != connections[h.Name] {
+			t.Errorf("%s: somebody logged in, %d times", h.Name, n-connections[h.Name])
+		}
+	}
+}
 
 // A new release of the operator brings the same programs, but for the daemon: each daemon fetches the new one, puts it in place of itself while it runs, and
 // ends; what comes back is the new one. Nobody logs in. It is the last test, because it changes all hosts.
@@ -125,8 +178,8 @@ func (s *stage) sameProgram(t *testing.T, h *fleet.Host, dir string) {
 		t.Fatal(err)
 	}
 	for _, f := range made.Manifest().Files {
-		if f.Name == payload.NameDaemon && "sha256:"+strings.TrimPrefix(string(f.Digest), "sha256:") != digestOf(has) {
-			t.Errorf("%s: the daemon's file is %s, want %s", h.Name, digestOf(has), f.Digest)
+		if f.Name == payload.NameDaemon && "sha256:"+strings.TrimPrefix(string(f.Digest), "sha256:") != registry.Digest(has) {
+			t.Errorf("%s: the daemon's file is %s, want %s", h.Name, registry.Digest(has), f.Digest)
 		}
 	}
 	s.await(t, h.Name+" to remove the old program", func(context.Context) (bool, string, error) {

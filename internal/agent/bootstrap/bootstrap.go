@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/windows-nodes/wmco/internal/agent/fact"
+	"github.com/windows-nodes/wmco/internal/agent/guard"
 	"github.com/windows-nodes/wmco/internal/agent/identity"
 	"github.com/windows-nodes/wmco/internal/agent/keep"
 	"github.com/windows-nodes/wmco/internal/agent/kubelet"
@@ -42,7 +43,7 @@ func Run(ctx context.Context, host winos.Host, self string, request contract.Boo
 		return answer, contract.NewProblem(contract.ReasonHostnameInvalid, "the host is named %.63q and should join as %.63q", answer.NodeName, request.NodeName)
 	}
 	// One owner at a time: a daemon of an earlier join would hold the host at its own manifest. Handover starts it again.
-	if err = stopDaemon(ctx, host.Services); err != nil {
+	if err = errors.Join(guard.Withdraw(ctx, host.Services), stopDaemon(ctx, host.Services)); err != nil {
 		return answer, err
 	}
 	book, err := layout.Open(host.Files)

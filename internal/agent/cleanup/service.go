@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// services stops and deletes ours: the daemon first, because it would start the others again, then the others, dependants before what they
-// depend on.
+// services stops and deletes ours: the guard first, because it would start the daemon again, the daemon next, because it would start the others again, then
+// the others, dependants before what they depend on.
 func (c *cleaning) services(ctx context.Context) {
 	ours := c.ourServices(ctx)
 	for _, name := range stopOrder(ours) {
@@ -63,7 +63,7 @@ func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 	return ours
 }
 
-// stopOrder puts the daemon first, and every service before those that it depends on.
+// stopOrder puts the guard and the daemon first, and every service before those that it depends on.
 func stopOrder(services map[string]winos.Service) []string {
 	var order []string
 	placed := map[string]bool{}
@@ -80,8 +80,10 @@ func stopOrder(services map[string]winos.Service) []string {
 		}
 		order = append(order, name)
 	}
-	if _, installed := services[contract.ServiceDaemon]; installed {
-		place(contract.ServiceDaemon)
+	for _, name := range []string{contract.ServiceGuard, contract.ServiceDaemon} {
+		if _, installed := services[name]; installed {
+			place(name)
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		place(name)

@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
+	"github.com/windows-nodes/wmco/internal/agent/guard"
 	"github.com/windows-nodes/wmco/internal/agent/patience"
 	"github.com/windows-nodes/wmco/internal/agent/tend"
 	"github.com/windows-nodes/wmco/internal/agent/winos"
@@ -39,8 +40,9 @@ type Options struct {
 	Running func()
 	// PlainRegistries are host:port of registries on loopback addresses that the mirror resolver may speak to without TLS. For tests.
 	PlainRegistries []string
-	// Pace of the service; the zero value is right for production.
-	Pace tend.Pace
+	// Pace of the service, and of the guard; their zero values are right for production.
+	Pace  tend.Pace
+	Guard guard.Pace
 }
 
 // New makes the command tree. Its errors end the program with a non-zero code; a verb that has left an answer is no error, whatever the answer says.
@@ -80,7 +82,7 @@ the Node asks for, and keeps services, files and environment as the manifest say
 	root.PersistentFlags().StringVar(&s.kubeconfig, "kubeconfig", contract.PathDaemonKubeconfig, "kubeconfig `file` that names the API server; verbs need none")
 	root.PersistentFlags().StringVar(&s.namespace, "namespace", contract.OperatorNamespace, "`namespace` of the services manifests; verbs need none")
 	root.AddCommand(verbs(options)...)
-	root.AddCommand(controllerCommand(options, &s), versionCommand(options))
+	root.AddCommand(controllerCommand(options, &s), guardCommand(options), versionCommand(options))
 	return root
 }
 

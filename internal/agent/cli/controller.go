@@ -78,7 +78,7 @@ While the API server can't be reached, it goes on with the last manifest that it
 
 // run is the service: it says at once that it runs, because the service manager waits for that and nothing else, and tends until ctx ends.
 func (s *service) run(ctx context.Context, o Options, running func()) (err error) {
-	log, err := s.logger(o)
+	log, err := s.logger(o, "wicd.log")
 	if err != nil {
 		return err
 	}
@@ -201,6 +201,7 @@ func (t *tending) tender(l *link.Link) *tend.Tender {
 	}
 	if l != nil {
 		options.Client = l.Client
+		options.CertificateEnd = func() time.Time { return l.Certificate().Leaf.NotAfter }
 		options.Source = func(urls []string, ca []byte) (fetch.Source, error) {
 			client, err := fetch.NewClient(ca, l.Certificate)
 			if err != nil {
@@ -229,11 +230,11 @@ const (
 	verbose = "4"
 )
 
-func (s *service) logger(o Options) (*journal, error) {
+func (s *service) logger(o Options, name string) (*journal, error) {
 	j := &journal{verbose: s.debug, limits: contract.Log{MaxSize: int64(s.logMaxSizeMB) << 20}}
 	out := o.Stderr
 	if s.logDir != "" {
-		j.path = strings.TrimRight(s.logDir, `\`) + `\wicd.log`
+		j.path = strings.TrimRight(s.logDir, `\`) + `\` + name
 		w, err := logfile.Open(logfile.Options{Files: o.Host.Files, Path: j.path, Now: o.Host.System.Now, Size: j.limits.MaxSize})
 		if err != nil {
 			return nil, err

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/windows-nodes/wmco/internal/agent/guard"
 	"github.com/windows-nodes/wmco/internal/agent/identity"
 	"github.com/windows-nodes/wmco/internal/agent/layout"
 	"github.com/windows-nodes/wmco/internal/agent/ledger"
@@ -41,6 +42,9 @@ func Run(ctx context.Context, host winos.Host, self string, request contract.Han
 		return answer, err
 	}
 	if err = check(book, request); err != nil {
+		return answer, err
+	}
+	if err = guard.Withdraw(ctx, host.Services); err != nil {
 		return answer, err
 	}
 	if err = layout.Ensure(host.Files, book, layout.Directories()...); err != nil {

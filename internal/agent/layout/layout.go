@@ -37,7 +37,7 @@ func Private(book *ledger.Book) []string {
 			paths = append(paths, dir)
 		}
 	}
-	return append(paths, contract.PathState, contract.PathDaemon, contract.PathDaemonKubeconfig, contract.PathDaemonCertificate, contract.PathKubeconfig,
+	return append(paths, contract.PathState, contract.PathDaemon, contract.PathGuard, contract.PathDaemonKubeconfig, contract.PathDaemonCertificate, contract.PathKubeconfig,
 		contract.PathBootstrapKubeconfig)
 }
 

@@ -176,6 +176,20 @@ func (b *Book) Erase() error {
 	return nil
 }
 
+// Back makes the desired state that held before the present one again. There must be one.
+func (l *Ledger) Back() {
+	l.Version, l.Manifest, l.Partial = l.Before.Version, l.Before.Manifest, l.Before.Partial
+	l.Before, l.Proven = nil, true
+}
+
+// Refuse notes why a version could not be had, in words that the operator knows; the present one is where the host is held.
+func (l *Ledger) Refuse(version string, why *contract.Problem, pause time.Duration, until time.Time) {
+	l.Refused = &Refusal{
+		Version: version, Pause: pause, Until: until,
+		Problem: contract.NewProblem(why.Reason, "version %s: %s; the host is held at %s", version, why.Detail, l.Version),
+	}
+}
+
 // Made says whether we made this directory.
 func (l *Ledger) Made(dir string) bool { return contains(l.Directories, dir) }
 

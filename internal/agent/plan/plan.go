@@ -151,7 +151,7 @@ func (p *planner) obsoleteRoots() {
 // obsoleteServices are those that we installed and that the target lacks. What somebody else made under the same name since is not ours. Their order
 // does not matter: a stop takes running dependants along.
 func (p *planner) obsoleteServices() {
-	wanted := map[string]bool{}
+	wanted := map[string]bool{contract.ServiceGuard: true} // the daemon dismisses it when it is time
 	for _, s := range p.want.Services {
 		wanted[s.Name] = true
 	}
@@ -222,8 +222,8 @@ func (p *planner) obsoleteFiles() {
 	if p.want.ConfidentialUnknown {
 		return
 	}
-	// Nobody is told to take the program away that does all this.
-	wanted := map[string]bool{strings.ToLower(contract.PathDaemon): true}
+	// Nobody is told to take the program away that does all this, nor the one that guards it.
+	wanted := map[string]bool{strings.ToLower(contract.PathDaemon): true, strings.ToLower(contract.PathGuard): true}
 	for _, f := range p.want.Files {
 		wanted[strings.ToLower(f.Path)] = true
 	}

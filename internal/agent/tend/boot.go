@@ -20,7 +20,7 @@ const signPause = 10 * time.Minute
 // signRenames is the sign that files are put in their places by the next boot.
 const signRenames = "PendingFileRename"
 
-// watchBoot says on the Node which boot this is and whether Windows waits for another, and reboots when the operator says so, until ctx ends. It waits for
+// watchBoot says on the Node which boot this is, whether Windows waits for another, and how long this daemon can speak at all, and reboots when the operator says so, until ctx ends. It waits for
 // nothing that tending does.
 func (t *Tender) watchBoot(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
@@ -117,6 +117,11 @@ func (b *boot) say(ctx context.Context, node *unstructured.Unstructured) error {
 		changes[contract.RebootPendingAnnotation] = nil
 	case signs != pending:
 		changes[contract.RebootPendingAnnotation] = signs
+	}
+	if b.CertificateEnd != nil {
+		if end := b.CertificateEnd().UTC().Format(time.RFC3339); have[contract.CertificateEndAnnotation] != end {
+			changes[contract.CertificateEndAnnotation] = end
+		}
 	}
 	if len(changes) == 0 {
 		return nil

@@ -91,3 +91,31 @@ func TestARebootThatWindowsWaitsForIsSaidAndTakenBack(t *testing.T) {
 		})
 	}
 }
+
+// Who has no certificate can't say so: the end is said while there is one, once for each.
+func TestTheNodeSaysWhenTheDaemonsCertificateEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		first := time.Now().Add(14 * 24 * time.Hour)
+		r.ends.Store(&first)
+		holds(t, r)
+		says := func(end time.Time) {
+			t.Helper()
+			if got, want := r.annotations(t)[contract.CertificateEndAnnotation], end.UTC().Format(time.RFC3339); got != want {
+				t.Errorf("the Node says %q, want %q", got, want)
+			}
+		}
+		says(first)
+		writes := len(r.api.Actions())
+		pass(time.Hour)
+		if n := len(r.api.Actions()) - writes; n != 0 {
+			t.Errorf("%d requests within an hour in which nothing changed", n)
+		}
+		renewed := first.Add(9 * 24 * time.Hour)
+		r.ends.Store(&renewed)
+		pass(11 * time.Minute)
+		says(renewed)
+		if n := len(r.api.Actions()) - writes; n != 1 {
+			t.Errorf("%d requests for one certificate", n)
+		}
+	})
+}

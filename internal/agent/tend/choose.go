@@ -118,7 +118,7 @@ func (t *Tender) published(ctx context.Context, version string) (*unstructured.U
 	return t.ask(func() (*unstructured.Unstructured, *contract.Problem) {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		object, _, err := lookout.One(ctx, t.Client.Resource(configMaps).Namespace(t.Namespace), contract.ServicesConfigMapPrefix+version)
+		object, err := lookout.Named(ctx, t.Client.Resource(configMaps).Namespace(t.Namespace), contract.ServicesConfigMapPrefix+version)
 		if err != nil {
 			return nil, contract.NewProblem(contract.ReasonAPICallFailed, "%v", err)
 		}
@@ -169,7 +169,7 @@ func (t *Tender) secret(ctx context.Context, version string) (*unstructured.Unst
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	name := contract.ServicesSecretPrefix + version
-	object, _, err := lookout.One(ctx, t.Client.Resource(secrets).Namespace(t.Namespace), name)
+	object, err := lookout.Named(ctx, t.Client.Resource(secrets).Namespace(t.Namespace), name)
 	if err != nil {
 		return nil, contract.NewProblem(contract.ReasonAPICallFailed, "%v", err)
 	}

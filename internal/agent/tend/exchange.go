@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/windows-nodes/wmco/internal/agent/guard"
 	"github.com/windows-nodes/wmco/internal/agent/keep"
 	"github.com/windows-nodes/wmco/internal/agent/layout"
 	"github.com/windows-nodes/wmco/internal/agent/place"
@@ -20,10 +21,11 @@ import (
 // A manifest that brings another daemon is the other one's to carry out, which knows all that is in it:
 //
 //	old: rehearse ── does not run here: refused, nothing has changed
-//	     note in the ledger what is on trial ── exchange the exe ── end, with an error: the service manager starts the new one
-//	new: attempt ── holds: proven, and only now the version is on the Node
-//	             └─ fails: back to what held, the old exe included ── end
-//	old: holds what held; the ledger says what was refused, and until when
+//	     note in the ledger what is on trial ── post a guard ── exchange the exe ── end, with an error: the service manager starts the new one
+//	new: attempt ── holds: proven; the guard is dismissed, and only now the version is on the Node
+//	             ├─ fails: back to what held, the old exe included ── end
+//	             └─ does not come up, or hangs: the guard puts the old exe back and notes it in the ledger
+//	old: holds what held, and dismisses the guard; the ledger says what was refused, and until when
 //
 // A daemon that dies anywhere is started again by the service manager, whichever it then is, and goes on from the ledger.
 
@@ -103,6 +105,9 @@ func (t *Tender) exchange(ctx context.Context, node *unstructured.Unstructured) 
 	program, _ := t.Book.Manifest.DaemonProgram()
 	problem := t.rehearse(ctx, t.Book.Manifest)
 	if problem == nil {
+		problem = t.postGuard(ctx)
+	}
+	if problem == nil {
 		err := t.copyTo(contract.PathDaemon, func(content place.Blob) error {
 			return place.Write(ctx, t.Host.Files, t.Book, contract.PathDaemon, content.Digest, content.Content)
 		}, program.Digest)
@@ -118,6 +123,31 @@ func (t *Tender) exchange(ctx context.Context, node *unstructured.Unstructured) 
 		return keep.Report{Failed: []*contract.Problem{problem}}
 	}
 	return t.back(ctx, node, problem, false)
+}
+
+// postGuard has this daemon's program stand by while another one shows what it can do. Where nothing has held before there is nothing to go back to.
+func (t *Tender) postGuard(ctx context.Context) *contract.Problem {
+	if t.Book.Before == nil {
+		return nil
+	}
+	if err := guard.Post(ctx, t.Host, t.Book, t.Program); err != nil {
+		return problemOf(contract.ReasonServiceFailed, fmt.Errorf("the new daemon can't be guarded: %w", err))
+	}
+	return nil
+}
+
+// guardedLife is how long a daemon that has proven nothing yet must have lived until it is trusted to go back by itself, or when it is told to.
+const guardedLife = time.Minute
+
+// relieve dismisses the guard once this daemon can be told to go back, which takes that it hears the API server, and either what it was to prove holds, or it has
+// lived for a while. It comes before the version is on the Node: nobody takes that back.
+func (t *Tender) relieve(ctx context.Context, node *unstructured.Unstructured) {
+	if !guard.Posted(t.Book) || node == nil || !t.Book.Proven && t.Clock.Since(t.since) < guardedLife {
+		return
+	}
+	if err := guard.Dismiss(ctx, t.Host, t.Book); err != nil {
+		logr.FromContextOrDiscard(ctx).Info("the guard can't be dismissed", "detail", err.Error())
+	}
 }
 
 // doubtLimit is how long a daemon waits to read a manifest of which another one could note only part. Nothing is done meanwhile; the services run.

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 
 	"github.com/windows-nodes/wmco/internal/agent/bootstrap"
+	"github.com/windows-nodes/wmco/internal/agent/guard"
 	"github.com/windows-nodes/wmco/internal/agent/ledger"
 	"github.com/windows-nodes/wmco/internal/agent/patience"
 	"github.com/windows-nodes/wmco/internal/agent/tend"
@@ -53,13 +54,16 @@ type rig struct {
 	// starts of kube-proxy, and its environment at the last.
 	starts      atomic.Int64
 	environment atomic.Pointer[map[string]string]
-	// pulls serves containerd.
+	// pulls serves containerd; ends, if set, is when the certificate does.
 	pulls  pulls
+	ends   atomic.Pointer[time.Time]
 	locked *sim.File
 	// mortal, if set, may end the daemon early.
 	mortal *mortal
-	stop   context.CancelFunc
-	done   chan struct{}
+	// mortalDaemon has that be the old daemon where the service manager runs it, and not its guard.
+	mortalDaemon bool
+	stop         context.CancelFunc
+	done         chan struct{}
 	// pace of the daemon.
 	pace tend.Pace
 	// depot, if set, has payload. exchanged counts how often the daemon gave way to another exe, and running is the digest of the present one.
@@ -110,7 +114,7 @@ func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{stop: func() {}}
 		var err error
-		r.Machine, err = sim.New(sim.Options{Hostname: "WIN-A", Programs: map[string]sim.Program{"kube-proxy.exe": r.proxy, "windows-instance-config-daemon.exe": version}})
+		r.Machine, err = sim.New(sim.Options{Hostname: "WIN-A", Programs: map[string]sim.Program{"kube-proxy.exe": r.proxy, "windows-instance-config-daemon.exe": r.daemon}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,10 +171,14 @@ func (r *rig) tend(t *testing.T, client dynamic.Interface) {
 		t.Fatal(err)
 	}
 	host.Services = patience.Services(host.Services)
+	var end func() time.Time
+	if r.ends.Load() != nil {
+		end = func() time.Time { return *r.ends.Load() }
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.serve(ctx, tend.Options{Host: host, Book: book, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls, Pace: r.pace})
+		r.serve(ctx, tend.Options{Host: host, Book: book, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls, Pace: r.pace, CertificateEnd: end})
 	}()
 	r.stop, r.done = cancel, done
 }
@@ -198,7 +206,18 @@ func (r *rig) serve(ctx context.Context, options tend.Options) {
 	}
 }
 
-// version is the daemon's program, when it is only asked for its version. One that is broken ends with an error, one that hangs does not end.
+// daemon is the daemon's program.
+func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
+	switch {
+	case len(p.Args) > 1 && p.Args[1] == guard.Verb:
+		return r.stand(ctx, p)
+	case len(p.Args) > 1 && p.Args[1] == "controller":
+		return r.controller(ctx, p)
+	}
+	return version(ctx, p)
+}
+
+// version is it when it is only asked for its version. One that is broken ends with an error, one that hangs does not end.
 func version(ctx context.Context, p *sim.Process) int {
 	content, err := winos.ReadFile(p.Host.Files, p.Args[0])
 	switch {

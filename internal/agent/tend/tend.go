@@ -78,6 +78,8 @@ type Options struct {
 	Registry keep.Registry
 	// Program is the digest of the exe that this process runs, if it is the one at contract.PathDaemon; otherwise empty, and the daemon is not exchanged.
 	Program string
+	// CertificateEnd tells when the certificate ends with which Client speaks; nil when there is nothing to tell.
+	CertificateEnd func() time.Time
 	// Source makes a source of payload of the addresses and certificates (PEM) that the operator published. Without it, nothing is fetched.
 	Source func(urls []string, ca []byte) (fetch.Source, error)
 	// Follow, if set, is told each manifest that the host is brought to, and the present one at the start.
@@ -110,6 +112,8 @@ type Tender struct {
 	// digest of an exe that was seen to run on this host.
 	exchanged bool
 	tried     string
+	// since is when this daemon began to tend.
+	since time.Time
 	// unsure says that the ledger's desired state is not (wholly) known, since unsureSince, and has to be read again.
 	unsure      bool
 	unsureSince time.Time
@@ -148,15 +152,11 @@ func New(options Options) *Tender {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	t := &Tender{
+	return &Tender{
 		Options: options, vault: vault.New(options.Host), store: store.New(options.Host.Files), wake: make(chan struct{}, 1), stopManifest: func() {},
 		keeper:     keep.New(keep.Options{Host: options.Host, Book: options.Book, Registry: options.Registry}),
-		attempting: !options.Book.Proven && options.Book.Before != nil,
+		attempting: !options.Book.Proven && options.Book.Before != nil, refused: refusalOf(options.Book.Refused),
 	}
-	if r := options.Book.Refused; r != nil {
-		t.refused = &refusal{version: r.Version, problem: r.Problem, pause: r.Pause, until: r.Until}
-	}
-	return t
 }
 
 // ErrExchanged says that the daemon's own program has been exchanged.
@@ -166,6 +166,7 @@ var ErrExchanged = errors.New("the daemon's program was exchanged for another")
 // over, and nil otherwise.
 func (t *Tender) Run(ctx context.Context) error {
 	logr.FromContextOrDiscard(ctx).Info("tending", "node", t.NodeName, "version", t.Book.Version)
+	t.since = t.Clock.Now()
 	ctx, stop := context.WithCancel(ctx)
 	defer t.watches.Wait()
 	defer stop()
@@ -334,6 +335,7 @@ func (t *Tender) report(ctx context.Context, node *unstructured.Unstructured, re
 		log.Info("kubelet has its own certificate; its bootstrap credential is deleted")
 	}
 	proof := t.settle(ctx, report)
+	t.relieve(ctx, node)
 	if t.refused != nil && node != nil && (t.desires(node) != t.refused.version || t.Book.Version == t.refused.version) {
 		t.pardon(ctx)
 	}

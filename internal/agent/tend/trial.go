@@ -35,6 +35,13 @@ type refusal struct {
 	until time.Time
 }
 
+func refusalOf(r *ledger.Refusal) *refusal {
+	if r == nil {
+		return nil
+	}
+	return &refusal{version: r.Version, problem: r.Problem, pause: r.Pause, until: r.Until}
+}
+
 // wants says whether there is a desired state that is to be tried now.
 func (t *Tender) wants(w *wish) bool {
 	return w != nil && (t.refused == nil || t.refused.version != w.Version || !t.Clock.Now().Before(t.refused.until))
@@ -110,8 +117,7 @@ func (t *Tender) back(ctx context.Context, node *unstructured.Unstructured, why 
 	failed := t.Book.Version
 	t.last = identified{}
 	logr.FromContextOrDiscard(ctx).Info("going back to what held", "failed", failed, "reason", why.Reason, "detail", why.Detail, "version", t.Book.Before.Version)
-	t.Book.Version, t.Book.Manifest, t.Book.Partial = t.Book.Before.Version, t.Book.Before.Manifest, t.Book.Before.Partial
-	t.Book.Before, t.Book.Proven = nil, true
+	t.Book.Back()
 	_, t.confidential = t.sealed(ctx, t.Book.Manifest)
 	t.proofDue, t.unsure, t.attempting = time.Time{}, false, false
 	t.follows()
@@ -137,12 +143,8 @@ func (t *Tender) refuse(ctx context.Context, version string, why *contract.Probl
 		pause = t.refused.pause
 	}
 	pause = max(grow(pause, 2, first, limit), first)
-	t.refused = &refusal{
-		version: version, pause: pause, until: t.Clock.Now().Add(jitter(pause)),
-		problem: contract.NewProblem(why.Reason, "version %s: %s; the host is held at %s", version, why.Detail, t.Book.Version),
-	}
-	r := t.refused
-	t.Book.Refused = &ledger.Refusal{Version: r.version, Problem: r.problem, Pause: r.pause, Until: r.until}
+	t.Book.Refuse(version, why, pause, t.Clock.Now().Add(jitter(pause)))
+	t.refused = refusalOf(t.Book.Refused)
 	if err := t.Book.Save(); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "it can't be noted that a desired state was left")
 	}

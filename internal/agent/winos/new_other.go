@@ -124,3 +124,4 @@ type noPrograms struct{}
 var _ Programs = noPrograms{}
 
 func (noPrograms) Run(context.Context, string, ...string) (int, error) { return 0, ErrUnsupported }
+func (noPrograms) Kill(context.Context, uint32) error                  { return ErrUnsupported }

@@ -55,3 +55,23 @@ func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error
 	}
 	return int(int32(code)), nil
 }
+
+// Kill is Programs. A process that ends by itself at that moment can't be terminated any more, which is no error.
+func (launcher) Kill(ctx context.Context, pid uint32) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	opened, err := windows.OpenProcess(windows.PROCESS_TERMINATE|windows.SYNCHRONIZE, false, pid)
+	if errors.Is(err, windows.ERROR_INVALID_PARAMETER) {
+		return nil // there is none
+	}
+	if err != nil {
+		return fail(err, "opening process %d", pid)
+	}
+	p := process{handle: opened}
+	defer p.close()
+	if err = windows.TerminateProcess(p.handle, killedCode); err != nil && !p.ended() {
+		return fail(err, "ending process %d", pid)
+	}
+	return fail(p.wait(ctx), "waiting for the end of process %d", pid)
+}

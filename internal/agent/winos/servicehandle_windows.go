@@ -322,8 +322,8 @@ func startService(ctx context.Context, name string) (asked bool, err error) {
 		return h, windows.StartService(h.handle, 0, nil)
 	})
 	switch {
-	case errors.Is(err, windows.ERROR_SERVICE_DATABASE_LOCKED):
-		return false, nil
+	case errors.Is(err, windows.ERROR_SERVICE_DATABASE_LOCKED), errors.Is(err, windows.ERROR_INTERNAL_ERROR):
+		return false, nil // the service manager is busy, or has a trouble of its own: it is asked again for as long as it may take
 	case errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING):
 		return true, nil // somebody was quicker
 	case errors.Is(err, windows.ERROR_FILE_NOT_FOUND), errors.Is(err, windows.ERROR_PATH_NOT_FOUND):

@@ -262,11 +262,13 @@ type Logs interface {
 	Empty(path string) error
 }
 
-// Programs are exes on the machine.
+// Programs are exes on the machine, and their processes.
 type Programs interface {
 	// Run starts an exe with arguments that need no quotes, without a window or standard streams, and gives its exit code when it has ended. When ctx
 	// ends first, the process is killed. ErrStartFailed says that Windows does not start it.
 	Run(ctx context.Context, exe string, args ...string) (exitCode int, err error)
+	// Kill ends a process without asking it, and returns when it has ended. One that is gone is fine.
+	Kill(ctx context.Context, pid uint32) error
 }
 
 // WriteFile makes path hold content: written to a temporary name beside it, flushed, and renamed.

@@ -14,7 +14,6 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/lifecycle"
-	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // Bounds that hold where the user sets none; they are the CRD's defaults, too.
@@ -33,53 +32,18 @@ func (w *walk) across(ctx context.Context, care lifecycle.Care) (ctrl.Result, er
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if u := status.Update; u != nil && u.Step == v1alpha1.StepDraining && u.SwitchTime == nil && status.Disruption == nil && status.DesiredVersion != u.Version {
-		// A pause took its place away before anything was done: it waits for another one in service.
-		if outcome := w.walker.Return(ctx, crossing.Node); !outcome.IsDone() {
-			return w.result(ctx, outcome.After)
-		}
-		u.Step, u.Since, status.DrainTime, status.Phase = v1alpha1.StepWaiting, microless(w.now()), nil, v1alpha1.PhaseReady
-	}
-	if status.Update != nil && underWay(status.Update.Step) && status.Disruption == nil { // a pause took its place away
-		if outcome := crossing.Claim(ctx); !outcome.IsDone() {
-			w.report(ctx, outcome)
-			return w.result(ctx, outcome.After)
-		}
+	to := way{Crossing: crossing, purpose: v1alpha1.DisruptionUpdate, at: w.at, failed: w.turnBack, arrived: w.proven}
+	if result, on, err := w.resume(ctx, to); !on {
+		return result, err
 	}
 	if desired := w.aim(ctx, care); status.Update.Version == desired.Version {
 		crossing.Kubelet = desired.KubeletVersion
 	}
 	if status.Update.Step == v1alpha1.StepGoingBack {
-		return w.goBack(ctx, crossing)
+		return w.goBack(ctx, to)
 	}
-	return w.legs(ctx, crossing)
-}
-
-// legs walks the steps from the present one until one waits or fails.
-func (w *walk) legs(ctx context.Context, crossing *lifecycle.Crossing) (ctrl.Result, error) {
-	update := w.instance.Status.Update
-	reached := false
-	for _, leg := range w.walker.Across() {
-		if reached = reached || leg.Name == update.Step; !reached {
-			continue
-		}
-		if err := w.at(ctx, leg.Name); err != nil {
-			return ctrl.Result{}, err
-		}
-		outcome := leg.Run(ctx, w.instance, crossing)
-		switch {
-		case outcome.IsFailed():
-			return w.turnBack(ctx, crossing, outcome)
-		case outcome.IsWaiting():
-			w.report(ctx, outcome)
-			return w.result(ctx, outcome.After)
-		case leg.Name == v1alpha1.StepWaiting && update.OverSSH:
-			logf.FromContext(ctx).Info("updating over SSH", "version", update.Version)
-			w.instance.Status.Update, w.instance.Status.Phase = nil, v1alpha1.PhasePending
-			return w.join(ctx)
-		}
-	}
-	return w.proven(ctx, crossing)
+	to.legs = w.walker.Across(status.Update.Drains)
+	return w.along(ctx, to)
 }
 
 // aim sets out for the desired version, or turns to a newer one where the node is. What it gives back has no version while none is published.
@@ -93,21 +57,24 @@ func (w *walk) aim(ctx context.Context, care lifecycle.Care) (desired struct{ Ve
 	switch {
 	case update == nil || care.Update != nil && update.Version != desired.Version:
 		status.Update = &v1alpha1.Update{
-			Version: care.Update.Version, From: care.Update.From, Drains: care.Update.Drains, Step: v1alpha1.StepStaging, Since: microless(w.now()),
+			Version: care.Update.Version, From: care.Update.From, Drains: care.Update.Drains,
+			Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging, Since: microless(w.now())},
 		}
 		if !care.Update.Payload {
 			status.Update.Step = v1alpha1.StepWaiting
 		}
 	case err == nil && update.Version != desired.Version: // it goes on from where it is, without a way back in between
 		logf.FromContext(ctx).Info("going on to a newer version", "version", desired.Version, "instead", update.Version)
-		status.Update = &v1alpha1.Update{Version: desired.Version, From: update.From, Drains: true, Step: v1alpha1.StepStaging, Since: microless(w.now())}
+		on := w.walker.Compare(ctx, care.Node, update.Version, now)
+		status.Update = &v1alpha1.Update{
+			Version: desired.Version, From: update.From, Drains: update.Drains || on.Drains,
+			Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging, Since: microless(w.now())},
+		}
+		if !on.Payload {
+			status.Update.Step = v1alpha1.StepWaiting
+		}
 	}
 	return desired
-}
-
-// underWay says that a node has had its turn, by its step.
-func underWay(step v1alpha1.Step) bool {
-	return step != v1alpha1.StepStaging && step != v1alpha1.StepWaiting
 }
 
 // move lets the daemon go to a version at once.
@@ -117,8 +84,10 @@ func (w *walk) move(ctx context.Context, care lifecycle.Care) (ctrl.Result, erro
 	if err := w.walker.Move(ctx, w.instance, care.Node, care.Update.Version); err != nil {
 		return ctrl.Result{}, err
 	}
-	w.report(ctx, lifecycle.Follows(care.Node, care.Update.Version)) // in the words that its Node's event brings again, which are then no news
-	return w.result(ctx, 0)
+	w.life.told = w.now()
+	follows := lifecycle.Follows(care.Node, care.Update.Version) // in the words that its Node's event brings again, which are then no news
+	w.report(ctx, follows)
+	return w.await(ctx, care.Node, follows, promptly)
 }
 
 // crossing is what a step works with.
@@ -197,104 +166,100 @@ func (w *walk) claimed(purpose v1alpha1.DisruptionPurpose) {
 		}
 	case update != nil && !update.OverSSH:
 		status.Phase = v1alpha1.PhaseUpdating
-		if !underWay(update.Step) {
-			update.Step, update.Since, update.NextTime = v1alpha1.StepDraining, now, nil
+		if underWay(update.Step) {
+			return
+		}
+		update.Step, update.Since, update.NextTime = v1alpha1.StepDraining, now, nil
+		if !update.Drains {
+			update.Step = v1alpha1.StepSwitching
+			w.at(v1alpha1.StepSwitching)
+			w.life.told = w.now()
 		}
 	}
 }
 
-// at notes the step that begins, before anything is done. From the switch on the host is to have the new version.
-func (w *walk) at(ctx context.Context, step v1alpha1.Step) error {
+// at notes, before the daemon is told, that from the switch on the host is to have the new version.
+func (w *walk) at(step v1alpha1.Step) {
+	if step != v1alpha1.StepSwitching {
+		return
+	}
 	status := &w.instance.Status
 	update := status.Update
 	now := microless(w.now())
-	if step == v1alpha1.StepSwitching && status.DesiredVersion != update.Version {
+	if status.DesiredVersion != update.Version {
 		status.DesiredVersion = update.Version
 		update.SwitchTime, update.ReadySince = &now, nil
 	}
-	if update.Step != step {
-		update.Step, update.Since = step, now
-	}
-	if step == v1alpha1.StepSwitching && update.SwitchTime == nil {
+	if update.SwitchTime == nil {
 		update.SwitchTime = &now
 	}
-	return w.save(ctx)
 }
 
 // turnBack is for a step that failed. A node that was not switched yet goes back into service and is tried again later, so that others go on. One that
 // was has the previous version put back, if there is one that held; else it stays where it is, and goes on trying.
-func (w *walk) turnBack(ctx context.Context, crossing *lifecycle.Crossing, outcome lifecycle.Outcome) (ctrl.Result, error) {
-	status, problem := &w.instance.Status, outcome.Problem
+func (w *walk) turnBack(ctx context.Context, to way, problem *contract.Problem) (ctrl.Result, error) {
+	status := &w.instance.Status
 	update := status.Update
 	update.Code, update.Message = code(problem.Reason), problem.Detail
 	switch {
-	case update.SwitchTime == nil && status.DesiredVersion != update.Version && (update.From == "" || status.DesiredVersion == update.From):
-		w.tellBack(ctx, v1alpha1.DisruptionUpdate, problem)
-		w.ended(v1alpha1.DisruptionUpdate, string(problem.Reason))
-		return w.rest(ctx, crossing, problem)
+	case !switched(status, to.purpose) && (update.From == "" || status.DesiredVersion == update.From):
+		w.tellBack(ctx, to.purpose, problem)
+		w.ended(to.purpose, string(problem.Reason))
+		return w.rest(ctx, to, problem)
 	case update.From == "" || update.From == update.Version:
 		w.report(ctx, lifecycle.Wait(budgetRetry, problem.Reason, "%s", problem.Detail))
 		return w.result(ctx, budgetRetry)
 	}
 	logf.FromContext(ctx).Info("going back", "version", update.Version, "from", update.From, "reason", problem.Reason, "detail", problem.Detail)
-	w.tellBack(ctx, v1alpha1.DisruptionUpdate, problem)
+	w.tellBack(ctx, to.purpose, problem)
 	update.Step, update.Since, update.ReadySince = v1alpha1.StepGoingBack, microless(w.now()), nil
-	w.instance.Status.DesiredVersion = update.From
+	status.DesiredVersion = update.From
 	// Whoever decides next must know of it before the place is given back: that is what keeps a second node from being taken there.
 	if update.SwitchTime != nil { // the version was tried
-		w.instance.Status.UpdateFailure = &v1alpha1.UpdateFailure{Version: update.Version, Code: update.Code, Message: update.Message, Time: microless(w.now())}
+		status.UpdateFailure = &v1alpha1.UpdateFailure{Version: update.Version, Code: update.Code, Message: update.Message, Time: microless(w.now())}
 	}
 	if err := w.save(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
-	return w.goBack(ctx, crossing)
+	return w.goBack(ctx, to)
 }
 
 // goBack brings the previous version back, and then gives the place back.
-func (w *walk) goBack(ctx context.Context, crossing *lifecycle.Crossing) (ctrl.Result, error) {
-	outcome := w.walker.GoBack(ctx, w.instance, crossing)
+func (w *walk) goBack(ctx context.Context, to way) (ctrl.Result, error) {
+	outcome := w.walker.GoBack(ctx, w.instance, to.Crossing)
 	if !outcome.IsDone() {
+		if overdue := string(contract.ReasonNotBack); outcome.Problem.Reason == contract.ReasonNotBack && w.instance.Status.Reason != overdue {
+			w.tellBack(ctx, to.purpose, outcome.Problem)
+		}
 		w.report(ctx, outcome)
 		return w.result(ctx, outcome.After)
 	}
 	update := w.instance.Status.Update
-	w.ended(v1alpha1.DisruptionUpdate, "GoneBack")
-	return w.rest(ctx, crossing, contract.NewProblem(contract.ReasonUpdateFailed, "node %s is back at version %s, because at %s: %s",
-		crossing.Node.Name, update.From, update.Version, update.Message))
+	w.ended(to.purpose, "GoneBack")
+	return w.rest(ctx, to, contract.NewProblem(contract.ReasonUpdateFailed, "node %s is back at version %s, because at %s: %s",
+		to.Node.Name, update.From, update.Version, update.Message))
 }
 
-// rest puts a node back into service until the next try.
-func (w *walk) rest(ctx context.Context, crossing *lifecycle.Crossing, why *contract.Problem) (ctrl.Result, error) {
-	if outcome := w.walker.Return(ctx, crossing.Node); !outcome.IsDone() {
-		return w.result(ctx, outcome.After)
-	}
+// proven ends the way: the node is well at its version. One that is to be rebooted, too, goes on with that in its place, so that it is drained once.
+func (w *walk) proven(ctx context.Context, to way) (ctrl.Result, error) {
 	status := &w.instance.Status
-	update := status.Update
-	update.Tries++
-	wait := policy.DisruptBackoff(update.Tries, w.jitter())
-	now, next := microless(w.now()), microless(w.now().Add(wait))
-	update.Step, update.Since, update.NextTime, update.SwitchTime, update.ReadySince = v1alpha1.StepWaiting, now, &next, nil, nil
-	update.Code, update.Message = code(why.Reason), why.Detail
-	status.Phase, status.DrainTime = v1alpha1.PhaseReady, nil
-	w.arrived()
-	w.report(ctx, lifecycle.Wait(0, why.Reason, "%s", why.Detail))
-	return w.result(ctx, wait)
-}
-
-// proven ends the way: the node is well at its version.
-func (w *walk) proven(ctx context.Context, crossing *lifecycle.Crossing) (ctrl.Result, error) {
-	if outcome := w.walker.Return(ctx, crossing.Node); !outcome.IsDone() {
-		return w.result(ctx, outcome.After)
+	reboots := w.wantsReboot(ctx, lifecycle.Care{Node: to.Node}) && w.mayRebootNow()
+	if !reboots {
+		if outcome := w.walker.Return(ctx, to.Node); !outcome.IsDone() {
+			return w.result(ctx, outcome.After)
+		}
 	}
-	status := &w.instance.Status
-	w.ended(v1alpha1.DisruptionUpdate, "Proven")
+	w.ended(to.purpose, "Proven")
 	logf.FromContext(ctx).Info("node is at its new version", "node", status.NodeName, "version", status.Update.Version)
-	w.tellArrived(ctx, v1alpha1.DisruptionUpdate, fmt.Sprintf("node %s is at version %s", status.NodeName, status.Update.Version))
+	w.tellArrived(ctx, to.purpose, fmt.Sprintf("node %s is at version %s", status.NodeName, status.Update.Version))
 	if failure := status.UpdateFailure; failure != nil && failure.Version != status.Update.From {
 		status.UpdateFailure = nil
 	}
 	status.Version = status.Update.Version
 	status.Update, status.Failures, status.DrainTime, status.Phase = nil, 0, nil, v1alpha1.PhaseReady
+	if reboots {
+		return w.rebootToo(ctx, to.Node)
+	}
 	w.arrived()
 	w.report(ctx, lifecycle.Done())
 	return w.result(ctx, 0)

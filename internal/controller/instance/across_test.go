@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	kubetesting "k8s.io/client-go/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -120,7 +121,7 @@ func (r *rig) is(t *testing.T, n int, phase v1alpha1.Phase, step v1alpha1.Step, 
 	i := r.get(t, n)
 	at := v1alpha1.Step("")
 	switch {
-	case i.Status.Update != nil:
+	case i.Status.Update != nil && i.Status.Phase != v1alpha1.PhaseRebooting:
 		at = i.Status.Update.Step
 	case i.Status.Reboot != nil:
 		at = i.Status.Reboot.Step
@@ -298,6 +299,62 @@ func TestAVersionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A node that does not get back serves nobody, whether it has a place in the budget or not: it keeps its place, and says what to do.
+func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.FailureThreshold = 5 })
+	r.switched(t, 1)
+	r.says(t, 1, contract.AppliedReasonAnnotation, "ServiceFailed: version "+second+": kubelet ended right after its start; the host is held at "+first)
+	r.reconcile(t, 1)
+	r.passes(t, 1, 9*time.Minute)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
+	r.says(t, 1, contract.AppliedReasonAnnotation, "FileLocked: version "+first+": an antivirus holds kubelet.exe")
+	before := len(r.events)
+	r.passes(t, 1, 2*time.Minute)
+	r.restart(t)
+	r.passes(t, 1, time.Hour)
+	i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonNotBack)
+	if i.Status.Disruption == nil || i.Status.Fix == "" || i.Status.Code != "W714" || !strings.Contains(i.Status.Message, "antivirus") || !strings.Contains(i.Status.Message, "since 2026-") {
+		t.Errorf("status %+v", i.Status)
+	}
+	about := 0
+	for _, e := range r.events[before:] {
+		if _, ok := e.regarding.(*v1alpha1.WindowsInstance); ok && e.reason == eventUpdateFailed {
+			about++
+		}
+	}
+	if about != 1 {
+		t.Errorf("%d events say so: %+v", about, r.events[before:])
+	}
+
+	waits := func(place bool) {
+		r.reconcile(t, 2)
+		r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending)
+		if held := r.get(t, 1).Status.Disruption != nil; held != place {
+			t.Errorf("the one that does not get back has a place: %v", held)
+		}
+	}
+	r.reconcile(t, 2)
+	r.says(t, 2, contract.StagedAnnotation, second)
+	waits(true)
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
+	r.reconcile(t, 1)
+	waits(false)
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
+	r.reconcile(t, 1)
+	waits(true)
+
+	r.changes(t, 1, func(n *corev1.Node) {
+		n.Annotations[contract.VersionAnnotation] = first
+		delete(n.Annotations, contract.AppliedReasonAnnotation)
+	})
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
+	r.reconcile(t, 2)
+	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
 }
 
 // settings changes the WindowsMachineConfig.
@@ -490,5 +547,72 @@ func TestADaemonThatIsSlowIsNotHelpedOverSSH(t *testing.T) {
 	r.passes(t, 1, time.Hour)
 	if r.machine(1).Dials() != dials {
 		t.Error("it is still fetching, and its host was walked into")
+	}
+}
+
+// What a step does must be noted before it does it: an operator that takes over would not know.
+func TestAStepThatCanNotBeNotedIsNotTaken(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.reconcile(t, 1)
+	r.says(t, 1, contract.StagedAnnotation, second)
+	writes := 0
+	r.saving = func() {
+		if writes++; writes == 2 { // the first one takes the place
+			r.broken["status"] = apierrors.NewServiceUnavailable("away")
+		}
+	}
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
+		t.Fatal("a write that failed is no error")
+	}
+	if told := r.node(t, 1).Annotations[contract.DesiredVersionAnnotation]; told != first || r.get(t, 1).Status.DesiredVersion != first {
+		t.Errorf("the node was told to have %s, and the status does not know", told)
+	}
+	r.saving, r.broken["status"] = nil, nil
+	r.reconcile(t, 1)
+	if told := r.node(t, 1).Annotations[contract.DesiredVersionAnnotation]; told != second || r.get(t, 1).Status.DesiredVersion != second {
+		t.Errorf("it did not go on: %s", told)
+	}
+}
+
+// Services that are only started anew leave the pods where they are, and cost a node two writes of its status.
+func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
+	t.Parallel()
+	const proxied = "1.0.0-cccccccccc"
+	r := staged(t, 1, 2)
+	r.pod(t, 1, "stays")
+	manifest := contract.Manifest{Services: []contract.Service{{Name: "kubelet", Command: `C:\k\kubelet.exe`, Disruptive: true, Bootstrap: true}}}
+	r.publish(t, first, manifest)
+	manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "http://p:1"}
+	r.version, r.manifest, r.statusWrites = proxied, manifest, 0
+	r.reconcile(t, 1)
+	r.reconcile(t, 2)
+	node, one := r.node(t, 1), r.get(t, 1)
+	if node.Annotations[contract.DesiredVersionAnnotation] != proxied || node.Spec.Unschedulable || one.Status.Disruption == nil || one.Status.Update.Drains {
+		t.Errorf("annotations %v, cordoned %v, status %+v", node.Annotations, node.Spec.Unschedulable, one.Status)
+	}
+	if told := r.node(t, 2).Annotations[contract.DesiredVersionAnnotation]; told != first {
+		t.Errorf("a second one was told to have %s", told)
+	}
+	writes := r.statusWrites
+	r.isReady(t, 1, false) // kubelet is started anew
+	r.passes(t, 1, time.Second)
+	r.isReady(t, 1, true)
+	r.says(t, 1, contract.VersionAnnotation, proxied)
+	r.passes(t, 1, time.Second)
+	r.passes(t, 1, defaultSettleTime+time.Second)
+	if one = r.get(t, 1); one.Status.Phase != v1alpha1.PhaseReady || one.Status.Version != proxied || one.Status.Disruption != nil || r.statusWrites != writes+1 {
+		t.Errorf("%d more writes of the status: %+v", r.statusWrites-writes, one.Status)
+	}
+	if _, labelled := r.node(t, 1).Labels[contract.UpgradingLabel]; labelled {
+		t.Error("it still shows a place in the budget")
+	}
+	pods, err := r.pods.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(pods.Items) != 1 {
+		t.Errorf("pods %v, %v", pods, err)
+	}
+	r.reconcile(t, 2)
+	if told := r.node(t, 2).Annotations[contract.DesiredVersionAnnotation]; told != proxied {
+		t.Errorf("the second one has %s", told)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,8 +51,10 @@ type Reconciler struct {
 
 	mu    sync.Mutex
 	lives map[types.UID]*life
-	// recalled is set once it is known again what instances had claimed before a restart.
-	recalled bool
+	// led is since when it is known again what instances had claimed before a restart, and they are looked after.
+	led time.Time
+	// notes bound how many statuses are written at once that only say that a node has followed.
+	notes *semaphore.Weighted
 	// woken has instances reconciled.
 	woken chan event.GenericEvent
 }
@@ -80,6 +83,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	w := &walk{Reconciler: r, instance: instance, life: life, saved: instance.DeepCopy()}
 	w.overlay()
 	result, err := w.step(ctx)
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: staleRetry}, nil // the cache has the newer object soon
+	}
 	if errors.Is(err, errGone) {
 		logf.FromContext(ctx).Info("instance vanished without leaving; its host was not cleaned", "address", instance.Spec.Address)
 		r.end(life)
@@ -125,6 +131,7 @@ func (w *walk) proceed(ctx context.Context) (ctrl.Result, error) {
 	switch {
 	case w.instance.Spec.Paused:
 		w.stand()
+		status.SilentSince = nil // whoever works at a host may have ended its daemon, and has the time to start it again
 		w.report(ctx, lifecycle.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
 		return w.result(ctx, pausedRetry)
 	case status.Phase == v1alpha1.PhaseReady, status.Phase == v1alpha1.PhaseUpdating, status.Phase == v1alpha1.PhaseRebooting:
@@ -184,7 +191,7 @@ func (w *walk) join(ctx context.Context) (ctrl.Result, error) {
 	}
 	if !verdict.Allowed {
 		w.instance.Status.Phase = v1alpha1.PhaseReady // its node serves, and it is looked after as one that waits for its turn
-		w.report(ctx, lifecycle.Wait(budgetRetry, contract.ReasonVersionPending, "waits for the rollout budget: %s", verdict.Why))
+		w.report(ctx, w.waiting(ctx, verdict))
 		return w.result(ctx, budgetRetry)
 	}
 	phases := w.walker.Join()
@@ -211,6 +218,14 @@ func (w *walk) join(ctx context.Context) (ctrl.Result, error) {
 	}
 	w.ready(ctx)
 	return w.result(ctx, 0)
+}
+
+// waiting is how a host is that may not be walked into yet.
+func (w *walk) waiting(ctx context.Context, verdict policy.Verdict) lifecycle.Outcome {
+	if _, silent, err := w.walker.Silent(ctx, w.instance); err == nil && silent != nil {
+		return lifecycle.Wait(budgetRetry, silent.Reason, "%s; its host waits for the rollout budget: %s", silent.Detail, verdict.Why)
+	}
+	return lifecycle.Wait(budgetRetry, contract.ReasonVersionPending, "waits for the rollout budget: %s", verdict.Why)
 }
 
 // wellMeanwhile says that attempts to walk into a host failed, and that its node needs none any more. It is then looked after again.
@@ -250,9 +265,6 @@ func (w *walk) failed(ctx context.Context, outcome lifecycle.Outcome) (ctrl.Resu
 // keep looks after a host that has joined. In the steady state it reads the Node from the cache and writes nothing.
 func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 	care, err := w.walker.Keep(ctx, w.instance)
-	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: staleRetry}, nil // the cache has the newer Node within milliseconds
-	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -267,13 +279,15 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 	}
 	switch {
 	case care.Rejoin != nil:
-		logf.FromContext(ctx).Info("joining again", "reason", care.Rejoin.Reason, "detail", care.Rejoin.Detail)
+		if waits := w.instance.Status.Reason == string(contract.ReasonDaemonSilent); !waits { // which it may do for long
+			logf.FromContext(ctx).Info("joining again", "reason", care.Rejoin.Reason, "detail", care.Rejoin.Detail)
+		}
 		if err := w.giveUp(ctx); err != nil {
 			return ctrl.Result{}, err
 		}
 		w.report(ctx, lifecycle.Wait(0, care.Rejoin.Reason, "%s", care.Rejoin.Detail))
 		return w.join(ctx)
-	case care.Rebooting:
+	case care.Rebooting, w.rebootsFirst(ctx, care):
 		return w.reboot(ctx, care)
 	case care.Updating || care.Update != nil:
 		return w.across(ctx, care)
@@ -286,7 +300,8 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 	}
 	w.report(ctx, care.Outcome)
 	w.sayKey(care.Outcome)
-	return w.result(ctx, soonest(care.Outcome.After, wait))
+	care.Outcome.After = soonest(care.Outcome.After, wait)
+	return w.await(ctx, care.Node, care.Outcome, promptly)
 }
 
 // giveUp ends every way that a host is on which is to be walked into. What its node was not told yet, by the API server's own word, it is not to have.

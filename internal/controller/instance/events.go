@@ -65,7 +65,7 @@ func (w *walk) tellTurn(ctx context.Context, purpose v1alpha1.DisruptionPurpose)
 		w.tell(ctx, corev1.EventTypeNormal, eventRebootStarted, string(purpose), fmt.Sprintf("node %s has its turn to be rebooted", w.instance.Status.NodeName))
 		return
 	}
-	if update := w.instance.Status.Update; update != nil {
+	if update := w.instance.Status.Update; update != nil && update.Drains {
 		w.tell(ctx, corev1.EventTypeNormal, eventUpdateStarted, string(purpose), fmt.Sprintf("node %s has its turn to go to version %s", w.instance.Status.NodeName, update.Version))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	kubetesting "k8s.io/client-go/testing"
@@ -59,15 +61,19 @@ type rig struct {
 	machines map[string]*hosttest.Machine // by address
 	clock    time.Time
 	version  string
+	manifest contract.Manifest
 	kubelet  string
 	noKey    error
 	key      lifecycle.Key
 	events   []told
 	// statusWrites counts patches of instances' status; broken fails writes ("status", "finalizer") and reads of settings ("settings").
 	statusWrites int
-	broken       map[string]error
-	// stale is an instance as a cache that lags behind shows it.
-	stale *v1alpha1.WindowsInstance
+	// nodePatches counts those of Nodes.
+	nodePatches int
+	broken      map[string]error
+	// stale is an instance, and staleNode a Node, as a cache that lags behind shows it.
+	stale     *v1alpha1.WindowsInstance
+	staleNode *corev1.Node
 	// saving runs before a status is written; slow instead of dialling; quiet says that events are not kept.
 	saving func()
 	slow   func(ctx context.Context) error
@@ -76,7 +82,7 @@ type rig struct {
 }
 
 func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
-	return blueprint.Desired{Version: r.version, KubeletVersion: r.kubelet}, blueprint.Facts{APIServer: "https://api:6443"}, nil
+	return blueprint.Desired{Version: r.version, Manifest: r.manifest, KubeletVersion: r.kubelet}, blueprint.Facts{APIServer: "https://api:6443"}, nil
 }
 func (r *rig) PrivateKey(context.Context) (lifecycle.Key, error) {
 	return r.key, r.noKey
@@ -155,15 +161,15 @@ func (r *rig) restartWith(t *testing.T, live client.Reader) {
 	now := func() time.Time { return r.clock }
 	r.Reconciler = &Reconciler{
 		client: r.api, events: r, meters: meters, now: now, jitter: func() float64 { return 0 },
-		trials: lifecycle.NewSlots(trials, func(id types.UID) { r.wake(id) }),
-		lives:  map[types.UID]*life{}, woken: make(chan event.GenericEvent, 100),
+		trials: lifecycle.NewSlots(trials, func(id types.UID) { r.wake(id) }), notes: semaphore.NewWeighted(noters),
+		lives: map[types.UID]*life{}, woken: make(chan event.GenericEvent, 100),
 	}
 	if r.gate, err = rollout.New(rollout.Options{Cached: r.api, Live: live, Namespace: namespace, Now: now}); err != nil {
 		t.Fatal(err)
 	}
 	r.walker, err = lifecycle.New(lifecycle.Options{
 		Client: r.api, Pods: r.pods, Dialer: r, Payload: r, Desired: r, Keys: r, Tokens: r,
-		Slots: lifecycle.NewSlots(defaultJoins, r.wake), Claims: lifecycle.NewClaims(), Now: now, Namespace: namespace,
+		Slots: lifecycle.NewSlots(defaultJoins, r.wake), Claims: lifecycle.NewClaims(), Now: now, Namespace: namespace, Led: r.leads,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -180,11 +186,20 @@ func (r *rig) faults() interceptor.Funcs {
 				r.stale.DeepCopyInto(i)
 				return nil
 			}
+			if n, ok := o.(*corev1.Node); ok && r.staleNode != nil && r.staleNode.Name == key.Name {
+				r.staleNode.DeepCopyInto(n)
+				return nil
+			}
 			return c.Get(ctx, key, o, options...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
 			if _, ok := o.(*v1alpha1.WindowsInstance); ok && r.broken["finalizer"] != nil {
 				return r.broken["finalizer"]
+			}
+			if _, ok := o.(*corev1.Node); ok {
+				r.mu.Lock()
+				r.nodePatches++
+				r.mu.Unlock()
 			}
 			return c.Patch(ctx, o, patch, options...)
 		},
@@ -281,7 +296,7 @@ func (r *rig) register(t *testing.T, n int, version string) {
 	name := r.machine(n).Facts().Hostname
 	node := &corev1.Node{}
 	if err := r.api.Get(t.Context(), types.NamespacedName{Name: name}, node); err != nil {
-		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name), Labels: map[string]string{corev1.LabelOSStable: "windows"}}}
+		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uuid.NewUUID(), Labels: map[string]string{corev1.LabelOSStable: "windows"}}}
 		if err = r.api.Create(t.Context(), node); err != nil {
 			t.Fatal(err)
 		}
@@ -326,6 +341,19 @@ func (r *rig) join(t *testing.T, n int) {
 	r.reconcile(t, n)
 	if i := r.get(t, n); i.Status.Phase != v1alpha1.PhaseReady || !meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady) {
 		t.Fatalf("the host did not join: %s %s %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
+	}
+}
+
+// publish puts a version's manifest where operator and daemons find it.
+func (r *rig) publish(t *testing.T, version string, manifest contract.Manifest) {
+	t.Helper()
+	data, err := manifest.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.ServicesConfigMapPrefix + version}, Data: data}
+	if err = r.api.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +23,8 @@ type life struct {
 	visit lifecycle.Visit
 	// status is what is known; saved is what the API server has of it. They differ while it does not answer.
 	status, saved *v1alpha1.WindowsInstanceStatus
+	// told is when its node was last told of a version.
+	told time.Time
 	// called says that the instance was woken because there is a free place in the rollout budget. Reconciler.mu guards it.
 	called bool
 	// interrupt ends what is under way at the host; nil while nothing is. Reconciler.mu guards it.
@@ -37,7 +40,7 @@ type life struct {
 func (r *Reconciler) recall(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.recalled {
+	if !r.led.IsZero() {
 		return nil
 	}
 	list := &v1alpha1.WindowsInstanceList{}
@@ -47,8 +50,15 @@ func (r *Reconciler) recall(ctx context.Context) error {
 	for i := range list.Items {
 		r.begin(&list.Items[i])
 	}
-	r.recalled = true
+	r.led = r.now()
 	return nil
+}
+
+// leads tells since when instances are looked after.
+func (r *Reconciler) leads() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.led
 }
 
 // begin starts a life. r.mu is held.

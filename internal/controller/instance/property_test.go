@@ -61,9 +61,9 @@ type fleet struct {
 	resumed   string
 	threshold int
 	journal   []string
-	// disturbed counts claims that cost something; peak is how many were in the operator's hands at once.
-	disturbed, peak, wentBack, reboots int
-	calm                               bool
+	// disturbed counts claims that cost something; peak is how many were in the operator's hands at once; both counts updates that went on with a reboot.
+	disturbed, peak, wentBack, reboots, both int
+	calm                                     bool
 }
 
 func (f *fleet) note(format string, args ...any) {
@@ -116,6 +116,9 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		now, ok := wanted.(*v1alpha1.WindowsInstance)
 		if ok && was.Status.Disruption == nil && now.Status.Disruption != nil {
 			f.claims(now)
+		}
+		if ok && was.Status.Update != nil && was.Status.Disruption != nil && now.Status.Disruption != nil && was.Status.Disruption.Purpose != now.Status.Disruption.Purpose {
+			f.goesOn(was, now)
 		}
 		if ok && was.Status.UpdateFailure == nil && now.Status.UpdateFailure != nil {
 			f.wentBack++
@@ -176,6 +179,15 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	if limit := f.limit(); lost >= limit {
 		f.note("%+v %+v", f.p.now.nodes[name], f.p.now.instances[name].Status)
 		f.violated("%s is disturbed although %d of %d serve nobody, and %d may", name, lost, len(f.host), limit)
+	}
+}
+
+// goesOn is the observer at the moment at which an update, whose place the node keeps, turns into a reboot.
+func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
+	f.both++
+	n := f.p.now.nodes[now.Status.NodeName]
+	if was.Status.Update.Step != v1alpha1.StepProving || now.Status.Update != nil || now.Status.Version != was.Status.Update.Version || now.Status.Reboots >= maxReboots {
+		f.violated("%s is to be rebooted in the midst of its update: %+v", n.Name, was.Status.Update)
 	}
 }
 
@@ -458,7 +470,7 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 		}
 	}
 	pods := kubefake.NewClientset()
-	disturbed, peak, back, reboots := 0, 0, 0, 0
+	disturbed, peak, back, reboots, both := 0, 0, 0, 0, 0
 	for schedule := range uint64(schedules) {
 		f := newFleet(t, pods, first+schedule)
 		version := 0
@@ -481,10 +493,10 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 		if t.Failed() {
 			t.Fatalf("seed %d", first+schedule)
 		}
-		disturbed, peak, back, reboots = disturbed+f.disturbed, max(peak, f.peak), back+f.wentBack, reboots+f.reboots
+		disturbed, peak, back, reboots, both = disturbed+f.disturbed, max(peak, f.peak), back+f.wentBack, reboots+f.reboots, both+f.both
 	}
-	t.Logf("first seed %d: in %d schedules %d nodes were disturbed, %d at most at once; %d went back, %d were rebooted", first, schedules, disturbed, peak, back, reboots)
-	if disturbed < 5*schedules || back == 0 || reboots == 0 || peak < 2 {
+	t.Logf("first seed %d: in %d schedules %d nodes were disturbed, %d at most at once; %d went back, %d were rebooted, %d of them in the place of an update", first, schedules, disturbed, peak, back, reboots, both)
+	if disturbed < 5*schedules || back == 0 || reboots == 0 || both == 0 || peak < 2 {
 		t.Errorf("too little happened for this to show anything")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -37,7 +38,7 @@ func (w *walk) wantsReboot(ctx context.Context, care lifecycle.Care) bool {
 		return false
 	}
 	if status.Reboot == nil {
-		status.Reboot = &v1alpha1.Reboot{Reason: why, Step: v1alpha1.StepWaiting, Since: microless(w.now())}
+		status.Reboot = &v1alpha1.Reboot{Reason: why, Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, Since: microless(w.now())}}
 		if status.Reboots > 0 { // it has just been rebooted, and may need a moment to say that it is content
 			next := microless(w.now().Add(policy.DisruptBackoff(status.Reboots, w.jitter())))
 			status.Reboot.NextTime = &next
@@ -45,6 +46,42 @@ func (w *walk) wantsReboot(ctx context.Context, care lifecycle.Care) bool {
 	}
 	status.Reboot.Reason = why
 	return true
+}
+
+// rebootsFirst says that a node is to be rebooted although another version is desired: its rollout is halted, and whoever asks for a reboot now need not wait until
+// somebody knows why.
+func (w *walk) rebootsFirst(ctx context.Context, care lifecycle.Care) bool {
+	if care.Update == nil || care.Updating {
+		return false
+	}
+	config, err := w.config(ctx)
+	if err != nil || lifecycle.WhyReboot(care.Node, config.Spec.Rollout.RebootWhenPending) == "" {
+		return false
+	}
+	list := &v1alpha1.WindowsInstanceList{}
+	if err = w.client.List(ctx, list); err != nil {
+		return false // as above
+	}
+	all := make([]*v1alpha1.WindowsInstance, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	return policy.Halted(care.Update.Version, config, all) != "" && w.wantsReboot(ctx, care)
+}
+
+// mayRebootNow says that the reboot that is wanted has neither to wait for its next try nor been tried too often.
+func (w *walk) mayRebootNow() bool {
+	status := &w.instance.Status
+	return status.Reboots < maxReboots && (status.Reboot.NextTime == nil || !status.Reboot.NextTime.After(w.now()))
+}
+
+// rebootToo goes on with a reboot in the place that a node has taken for its update. Both are in one write, so the place is never free meanwhile.
+func (w *walk) rebootToo(ctx context.Context, node *corev1.Node) (ctrl.Result, error) {
+	w.instance.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: microless(w.now())}
+	w.claimed(v1alpha1.DisruptionReboot)
+	logf.FromContext(ctx).Info("going on with a reboot", "node", node.Name, "reason", w.instance.Status.Reboot.Reason)
+	w.tellTurn(ctx, v1alpha1.DisruptionReboot)
+	return w.reboot(ctx, lifecycle.Care{Node: node})
 }
 
 // reboot takes a node one step further through a reboot.
@@ -58,85 +95,43 @@ func (w *walk) reboot(ctx context.Context, care lifecycle.Care) (ctrl.Result, er
 		w.report(ctx, lifecycle.Wait(0, contract.ReasonRebootFutile, "node %s was rebooted %d times in a row, and a reboot is still asked for (%s)", care.Node.Name, status.Reboots, status.Reboot.Reason))
 		return w.result(ctx, 0)
 	}
-	if status.Reboot.Step == v1alpha1.StepDraining && status.Disruption == nil { // a pause took its place away before anything was done
-		if back := w.walker.Return(ctx, crossing.Node); !back.IsDone() {
-			return w.result(ctx, back.After)
-		}
-		status.Reboot.Step, status.Reboot.Since, status.DrainTime, status.Phase = v1alpha1.StepWaiting, microless(w.now()), nil, v1alpha1.PhaseReady
-	}
-	if underWay(status.Reboot.Step) && status.Disruption == nil { // a pause took its place away
-		if outcome := crossing.Claim(ctx); !outcome.IsDone() {
-			w.report(ctx, outcome)
-			return w.result(ctx, outcome.After)
+	through := way{Crossing: crossing, purpose: v1alpha1.DisruptionReboot, legs: w.walker.Through(), failed: w.rebootFailed, arrived: w.rebooted}
+	through.at = func(step v1alpha1.Step) {
+		if reboot := status.Reboot; step == v1alpha1.StepSwitching && reboot.BootID == "" {
+			reboot.BootID = care.Node.Annotations[contract.BootIDAnnotation] // that it must end
 		}
 	}
-	reached := false
-	for _, leg := range w.walker.Through() {
-		if reached = reached || leg.Name == status.Reboot.Step; !reached {
-			continue
-		}
-		if err := w.rebootAt(ctx, crossing, leg.Name); err != nil {
-			return ctrl.Result{}, err
-		}
-		outcome := leg.Run(ctx, w.instance, crossing)
-		switch {
-		case outcome.IsFailed():
-			return w.rebootFailed(ctx, crossing, outcome)
-		case outcome.IsWaiting():
-			w.report(ctx, outcome)
-			return w.result(ctx, outcome.After)
-		}
+	if result, on, err := w.resume(ctx, through); !on {
+		return result, err
 	}
-	return w.rebooted(ctx, crossing)
-}
-
-// rebootAt notes the step that begins, and before the reboot, the boot that it must end.
-func (w *walk) rebootAt(ctx context.Context, crossing *lifecycle.Crossing, step v1alpha1.Step) error {
-	reboot := w.instance.Status.Reboot
-	if reboot.Step != step {
-		reboot.Step, reboot.Since = step, microless(w.now())
-	}
-	if step == v1alpha1.StepSwitching && reboot.BootID == "" {
-		reboot.BootID = crossing.Node.Annotations[contract.BootIDAnnotation]
-	}
-	return w.save(ctx)
+	return w.along(ctx, through)
 }
 
 // rebootFailed is for a node that could not be drained, which goes back into service, and for a host that does not come back, which keeps its place and is
 // waited for.
-func (w *walk) rebootFailed(ctx context.Context, crossing *lifecycle.Crossing, outcome lifecycle.Outcome) (ctrl.Result, error) {
-	status, problem := &w.instance.Status, outcome.Problem
+func (w *walk) rebootFailed(ctx context.Context, through way, problem *contract.Problem) (ctrl.Result, error) {
+	status := &w.instance.Status
 	if status.Reboot.Step != v1alpha1.StepDraining {
 		if status.Reason != string(problem.Reason) {
-			w.tellBack(ctx, v1alpha1.DisruptionReboot, problem)
+			w.tellBack(ctx, through.purpose, problem)
 		}
 		w.report(ctx, lifecycle.Wait(budgetRetry, problem.Reason, "%s", problem.Detail))
 		return w.result(ctx, budgetRetry)
 	}
-	w.tellBack(ctx, v1alpha1.DisruptionReboot, problem)
-	w.ended(v1alpha1.DisruptionReboot, string(problem.Reason))
-	if back := w.walker.Return(ctx, crossing.Node); !back.IsDone() {
-		return w.result(ctx, back.After)
-	}
-	status.Reboot.Tries++
-	wait := policy.DisruptBackoff(status.Reboot.Tries, w.jitter())
-	next := microless(w.now().Add(wait))
-	status.Reboot.Step, status.Reboot.Since, status.Reboot.NextTime = v1alpha1.StepWaiting, microless(w.now()), &next
-	status.Phase, status.DrainTime = v1alpha1.PhaseReady, nil
-	w.arrived()
-	w.report(ctx, lifecycle.Wait(wait, problem.Reason, "%s", problem.Detail))
-	return w.result(ctx, wait)
+	w.tellBack(ctx, through.purpose, problem)
+	w.ended(through.purpose, string(problem.Reason))
+	return w.rest(ctx, through, problem)
 }
 
 // rebooted ends the way: another boot, and the node is well.
-func (w *walk) rebooted(ctx context.Context, crossing *lifecycle.Crossing) (ctrl.Result, error) {
-	if back := w.walker.Return(ctx, crossing.Node); !back.IsDone() {
+func (w *walk) rebooted(ctx context.Context, through way) (ctrl.Result, error) {
+	if back := w.walker.Return(ctx, through.Node); !back.IsDone() {
 		return w.result(ctx, back.After)
 	}
 	status := &w.instance.Status
-	w.ended(v1alpha1.DisruptionReboot, "Proven")
+	w.ended(through.purpose, "Proven")
 	logf.FromContext(ctx).Info("node has rebooted", "node", status.NodeName, "reason", status.Reboot.Reason)
-	w.tellArrived(ctx, v1alpha1.DisruptionReboot, fmt.Sprintf("node %s has rebooted and is Ready", status.NodeName))
+	w.tellArrived(ctx, through.purpose, fmt.Sprintf("node %s has rebooted and is Ready", status.NodeName))
 	status.Reboots++
 	status.Reboot, status.DrainTime, status.Phase = nil, nil, v1alpha1.PhaseReady
 	w.arrived()

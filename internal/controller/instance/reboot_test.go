@@ -91,6 +91,100 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 	}
 }
 
+func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2)
+	r.switched(t, 1)
+	r.says(t, 1, contract.AppliedReasonAnnotation, "ServiceFailed: version "+second+": kubelet ended right after its start; the host is held at "+first)
+	r.reconcile(t, 1)
+	r.changes(t, 1, func(n *corev1.Node) {
+		n.Annotations[contract.VersionAnnotation] = first
+		delete(n.Annotations, contract.AppliedReasonAnnotation)
+	})
+	r.reconcile(t, 1)
+	r.reconcile(t, 2)
+	r.says(t, 2, contract.StagedAnnotation, second)
+	r.reconcile(t, 2)
+	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
+
+	r.says(t, 2, contract.RebootRequestAnnotation, "")
+	r.reconcile(t, 2)
+	r.reconcile(t, 2)
+	r.is(t, 2, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	r.boots(t, 2, "boot-2")
+	r.reconcile(t, 2)
+	i := r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
+	n := r.node(t, 2)
+	if _, asked := n.Annotations[contract.RebootRequestAnnotation]; asked || i.Status.Disruption != nil || i.Status.DesiredVersion != first || n.Spec.Unschedulable {
+		t.Errorf("annotations %v, status %+v", n.Annotations, i.Status)
+	}
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+		c.Annotations = map[string]string{contract.ResumeRolloutAnnotation: second}
+	})
+	r.reconcile(t, 2)
+	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+}
+
+func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2)
+	blocked := false
+	r.evicts(&blocked)
+	r.pod(t, 1, "web")
+	r.says(t, 1, contract.RebootRequestAnnotation, "")
+	r.reconcile(t, 1)
+	r.says(t, 1, contract.StagedAnnotation, second)
+	r.reconcile(t, 1)
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+	r.arrives(t, 1, second)
+	i := r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	n := r.node(t, 1)
+	if !n.Spec.Unschedulable || n.Annotations[contract.RebootApprovedAnnotation] != "boot-1" || i.Status.Disruption == nil || i.Status.Disruption.Purpose != v1alpha1.DisruptionReboot ||
+		i.Status.Version != second || i.Status.Update != nil {
+		t.Fatalf("after its update it is %+v, %v", i.Status, n.Annotations)
+	}
+	r.reconcile(t, 2)
+	r.says(t, 2, contract.StagedAnnotation, second)
+	r.reconcile(t, 2)
+	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending)
+	r.boots(t, 1, "boot-2")
+	i = r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+	if n = r.node(t, 1); n.Spec.Unschedulable || i.Status.Disruption != nil || i.Status.Reboots != 1 || n.Annotations[contract.RebootRequestAnnotation] != "" {
+		t.Errorf("at the end it is %+v, %v", i.Status, n.Annotations)
+	}
+	r.reconcile(t, 2)
+	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+}
+
+// One that has been rebooted too often, or whose drain for a reboot was blocked just now, goes back into service with its update.
+func TestAnUpdateDoesNotGoOnWithARebootThatHasToWait(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]func(r *rig, status *v1alpha1.WindowsInstanceStatus){
+		"because there were three in a row": func(_ *rig, status *v1alpha1.WindowsInstanceStatus) { status.Reboots = maxReboots },
+		"for its next try": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
+			status.Reboot = &v1alpha1.Reboot{Reason: v1alpha1.RebootRequested, Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, Tries: 1, NextTime: new(microless(r.clock.Add(time.Hour)))}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := staged(t, 1)
+			r.switched(t, 1)
+			i := r.get(t, 1)
+			wait(r, &i.Status)
+			if err := r.api.Status().Update(t.Context(), i); err != nil {
+				t.Fatal(err)
+			}
+			r.restart(t)
+			r.says(t, 1, contract.RebootRequestAnnotation, "")
+			r.arrives(t, 1, second)
+			if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Version != second || i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
+				t.Errorf("it is %+v", i.Status)
+			}
+		})
+	}
+}
+
 func TestAHostThatDoesNotComeBackIsReportedAndHoldsOnePlace(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1, 2, 3)

@@ -13,13 +13,16 @@ import (
 )
 
 // mayWalk decides whether a host may walk the way in. One whose node serves needs a place in the rollout budget, also when an attempt
-// failed; and a host that can't be reached while its node serves keeps no place from others.
+// failed, and so does one whose pods are well while its daemon is silent; and a host that can't be reached meanwhile keeps no place from others.
 func (w *walk) mayWalk(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
 	if w.instance.Status.Disruption != nil {
 		return free, nil
 	}
 	node, err := w.walker.Serving(ctx, w.instance)
+	if err == nil && node == nil {
+		node, _, err = w.walker.Silent(ctx, w.instance)
+	}
 	if err != nil || node == nil {
 		return free, err
 	}

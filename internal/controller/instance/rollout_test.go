@@ -274,3 +274,22 @@ func TestWhoIsCalledDoesNotAskTheCache(t *testing.T) {
 		t.Error("it was called, and the cache held it back")
 	}
 }
+
+// Whoever decides next reads the API server: a place that is only in memory is given twice.
+func TestAPlaceIsInTheAPIServerWhenTheDecisionIsOver(t *testing.T) {
+	t.Parallel()
+	r := updating(t)
+	i := r.get(t, 1)
+	w := &walk{Reconciler: r.Reconciler, instance: i, saved: i.DeepCopy(), life: r.life(i)}
+	node, err := r.walker.Serving(t.Context(), i)
+	if err != nil || node == nil {
+		t.Fatalf("node %v, %v", node, err)
+	}
+	verdict, err := w.mayDisrupt(t.Context(), node, v1alpha1.DisruptionUpdate)
+	if err != nil || !verdict.Allowed {
+		t.Fatalf("%+v, %v", verdict, err)
+	}
+	if r.get(t, 1).Status.Disruption == nil {
+		t.Error("nobody else can see the place")
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 
+	"golang.org/x/sync/semaphore"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,12 +45,12 @@ func Setup(mgr ctrl.Manager, options lifecycle.Options, gate *rollout.Gate, chan
 	r := &Reconciler{
 		client: mgr.GetClient(), events: mgr.GetEventRecorder(contract.OperatorServiceAccount), meters: meters,
 		now: options.Now, jitter: rand.Float64, lives: map[types.UID]*life{}, gate: gate,
-		woken: make(chan event.GenericEvent, wakes),
+		notes: semaphore.NewWeighted(noters), woken: make(chan event.GenericEvent, wakes),
 	}
 	r.trials = lifecycle.NewSlots(trials, r.wake)
 	options.Slots = lifecycle.NewSlots(defaultJoins, r.wake)
 	options.Claims = lifecycle.NewClaims()
-	options.DrainTimeout = r.drainTimeout
+	options.DrainTimeout, options.Led = r.drainTimeout, r.leads
 	if r.walker, err = lifecycle.New(options); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -154,6 +155,62 @@ func (w *walk) result(ctx context.Context, after time.Duration) (ctrl.Result, er
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
+}
+
+// promptly is how long a daemon that was told of a version may take until the instance says that it is awaited. Nearly all are there by then, and a change that
+// concerns hundreds of nodes costs each of them one write of its status instead of two.
+const promptly = 15 * time.Second
+
+// What comes of a version that hundreds of nodes were told at once is written down by few at a time, and by the others a little later: while nodes have yet to
+// hear and to answer, that goes first. It is so for as long as lately, after a node was told.
+const (
+	noters = 4
+	lately = time.Minute
+	later  = time.Second
+)
+
+// await saves what was reported of an outcome, and says when to come again. For the quiet time after a daemon was told of a version it keeps to itself that the node
+// has yet to follow, to be Ready again or to stay so, if the daemon says nothing against it.
+func (w *walk) await(ctx context.Context, node *corev1.Node, outcome lifecycle.Outcome, quiet time.Duration) (ctrl.Result, error) {
+	since := w.now().Sub(w.life.told)
+	if quiet == 0 || since >= max(quiet, lately) || node.Annotations[contract.AppliedReasonAnnotation] != "" {
+		return w.result(ctx, outcome.After)
+	}
+	if !outcome.IsDone() && since < quiet && patient(outcome.Problem.Reason) {
+		return w.postpone(outcome.After, quiet-since)
+	}
+	if !w.urgent() {
+		if !w.notes.TryAcquire(1) {
+			return w.postpone(outcome.After, later+time.Duration(w.jitter()*float64(later)))
+		}
+		defer w.notes.Release(1)
+	}
+	return w.result(ctx, outcome.After)
+}
+
+// postpone keeps to itself what is known, until it is time to come again.
+func (w *walk) postpone(after, wait time.Duration) (ctrl.Result, error) {
+	w.life.status = w.instance.Status.DeepCopy()
+	return ctrl.Result{RequeueAfter: soonest(after, wait)}, nil
+}
+
+// patient says that a daemon has time to get over a reason by itself.
+func patient(reason contract.Reason) bool {
+	switch reason {
+	case contract.ReasonVersionPending, contract.ReasonNodeNotReady, contract.ReasonSettling:
+		return true
+	}
+	return false
+}
+
+// urgent says that somebody waits for what is to be written: for a place in the rollout budget, or for a node that serves or does not.
+func (w *walk) urgent() bool {
+	of := func(status *v1alpha1.WindowsInstanceStatus) [4]bool {
+		return [4]bool{
+			status.Disruption != nil, status.Update != nil, status.Reboot != nil, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady),
+		}
+	}
+	return of(&w.saved.Status) != of(&w.instance.Status)
 }
 
 // save writes the status where it differs from what the API server has. What can't be written now is kept and written later: a pinned host

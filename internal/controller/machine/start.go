@@ -19,6 +19,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/batch"
 )
 
 // apiRetry is how often a cluster without the Machine API is asked whether it has it now: one cheap question.
@@ -97,12 +98,12 @@ func (s *starter) replace(machines cache.Cache) error {
 		client: s.mgr.GetClient(), machines: machines, live: s.mgr.GetAPIReader(), gate: s.options.Gate,
 		events: s.mgr.GetEventRecorder(contract.OperatorServiceAccount), options: s.options, told: &told{}, futility: newFutility(),
 	}
-	look := handler.EnqueueRequestsFromMapFunc(all[client.Object])
+	look, news := handler.EnqueueRequestsFromMapFunc(all[client.Object]), batch.News(all[client.Object])
 	return ctrl.NewControllerManagedBy(s.mgr).Named("replace").
 		WatchesRawSource(source.Kind(machines, &machinev1beta1.Machine{}, handler.TypedEnqueueRequestsFromMapFunc(all[*machinev1beta1.Machine]), machineNews())).
 		WatchesRawSource(source.Kind(machines, &machinev1beta1.MachineSet{}, handler.TypedEnqueueRequestsFromMapFunc(all[*machinev1beta1.MachineSet]), setNews())).
-		Watches(&v1alpha1.WindowsInstance{}, look, builder.WithPredicates(trialNews())).
-		Watches(&corev1.Node{}, look, builder.WithPredicates(memberNews())).
+		Watches(&v1alpha1.WindowsInstance{}, news, builder.WithPredicates(trialNews())).
+		Watches(&corev1.Node{}, news, builder.WithPredicates(memberNews())).
 		Watches(&corev1.Secret{}, look, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
 			return o.GetNamespace() == s.options.Namespace && o.GetName() == contract.PrivateKeySecret
 		}))).

@@ -75,7 +75,7 @@ func TestAVersionInUseStays(t *testing.T) {
 		},
 		"because a node may go back to it": func(v string) client.Object {
 			return instance(v1alpha1.WindowsInstanceStatus{Version: "other", DesiredVersion: "other", Update: &v1alpha1.Update{
-				Version: "other", From: v, Step: v1alpha1.StepProving, Since: metav1.Now(),
+				Version: "other", From: v, Progress: v1alpha1.Progress{Step: v1alpha1.StepProving, Since: metav1.Now()},
 			}})
 		},
 		"because a host's node has gone lost": func(v string) client.Object { return instance(v1alpha1.WindowsInstanceStatus{Version: v}) },

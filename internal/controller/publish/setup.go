@@ -26,6 +26,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/batch"
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
@@ -135,12 +136,12 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 }
 
 func (r *retirer) setup(mgr ctrl.Manager) error {
-	enqueue := handler.EnqueueRequestsFromMapFunc(one)
+	enqueue, news := handler.EnqueueRequestsFromMapFunc(one), batch.News(one)
 	return ctrl.NewControllerManagedBy(mgr).Named("retire").WithOptions(settings()).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(published(r.namespace))).
 		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(published(r.namespace))).
-		Watches(&corev1.Node{}, enqueue, builder.WithPredicates(versionsChanged())).
-		Watches(&v1alpha1.WindowsInstance{}, enqueue, builder.WithPredicates(instanceMoved())).
+		Watches(&corev1.Node{}, news, builder.WithPredicates(versionsChanged())).
+		Watches(&v1alpha1.WindowsInstance{}, news, builder.WithPredicates(instanceMoved())).
 		WatchesRawSource(source.Channel(r.source.Changed(), handler.TypedEnqueueRequestsFromMapFunc(one))).
 		Complete(r)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/batch"
 	"github.com/windows-nodes/wmco/internal/inventory"
 	"github.com/windows-nodes/wmco/internal/lifecycle"
 	"github.com/windows-nodes/wmco/internal/policy"
@@ -87,7 +88,7 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
 	b := ctrl.NewControllerManagedBy(mgr).Named("settings").
 		For(&v1alpha1.WindowsMachineConfig{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(&v1alpha1.WindowsInstance{}, enqueue, builder.WithPredicates(counted())).
+		Watches(&v1alpha1.WindowsInstance{}, batch.News(one), builder.WithPredicates(counted())).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(inNamespace(options.Namespace))).
 		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(inNamespace(options.Namespace), named(contract.PrivateKeySecret))).
 		WatchesRawSource(source.Channel(options.Desired.Changed(), enqueue)).

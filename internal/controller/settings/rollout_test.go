@@ -24,11 +24,11 @@ func joined(name string, words ...string) v1alpha1.WindowsInstance {
 	for _, word := range words {
 		switch word {
 		case "staging":
-			i.Status.Version, i.Status.DesiredVersion, i.Status.Update = "1", "1", &v1alpha1.Update{Version: "2", Step: v1alpha1.StepStaging}
+			i.Status.Version, i.Status.DesiredVersion, i.Status.Update = "1", "1", &v1alpha1.Update{Version: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging}}
 		case "waiting":
-			i.Status.Version, i.Status.DesiredVersion, i.Status.Update = "1", "1", &v1alpha1.Update{Version: "2", Step: v1alpha1.StepWaiting}
+			i.Status.Version, i.Status.DesiredVersion, i.Status.Update = "1", "1", &v1alpha1.Update{Version: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}
 		case "switching":
-			i.Status.Version, i.Status.Update = "1", &v1alpha1.Update{Version: "2", Step: v1alpha1.StepSwitching}
+			i.Status.Version, i.Status.Update = "1", &v1alpha1.Update{Version: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching}}
 			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
 		case "failed":
 			i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Version: "2", Code: "W706", Message: "kubelet is not well", Time: now}

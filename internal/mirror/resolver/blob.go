@@ -29,7 +29,7 @@ func (p *pull) blob(w http.ResponseWriter, request *http.Request) error {
 	}
 	ctx, cancel := context.WithCancel(request.Context())
 	defer cancel()
-	f := &flow{pull: p, part: part, ranged: ranged, size: size, sized: size > 0}
+	f := &flow{pull: p, part: part, ranged: ranged, size: size, sized: size > 0, named: size > 0}
 	var held []byte
 	answer, at, err := p.next(ctx, http.MethodGet, part, func(at mirror.Pull, r *reply) error {
 		before := *f
@@ -103,6 +103,7 @@ type flow struct {
 	ranged bool
 	size   int64 // of the whole blob
 	sized  bool  // whether size is known
+	named  bool  // whether a manifest says so, against which containerd checks what it gets
 }
 
 // isSmall says whether the answer is read whole before it is passed on.

@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"slices"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/mirror"
@@ -9,7 +10,14 @@ import (
 // liars remembers who gave wrong bytes for a digest. For a while it is asked for that digest when nobody else is left, so that the next attempt of containerd
 // does not end as the first one did. When several had a hand in wrong bytes, each is only a suspect. Whoever gave wrong bytes for one digest is a suspect for all others of
 // that repository too: what of a large layer is wrong shows at its end only, and then containerd has most of it. Suspects are asked after all others.
-type liars struct{ known *memory[lie, guilt] }
+//
+// Small contents are checked before they go out. What flows through is checked by containerd, which hashes all that it stores; it says nothing if that does not agree, but
+// asks again. So whoever asks again for a digest that came through whole makes those who brought it doubtful: other mirrors go first, and this time all of it is
+// hashed here as well, to find out who it is.
+type liars struct {
+	known   *memory[lie, guilt]
+	brought *memory[digest, []mirror.Pull]
+}
 
 type lie struct {
 	at     mirror.Pull
@@ -20,6 +28,7 @@ type guilt string
 
 const (
 	innocent guilt = ""
+	doubtful guilt = "doubtful"
 	suspect  guilt = "suspect"
 	proven   guilt = "proven"
 )
@@ -30,7 +39,27 @@ const (
 	lieRoom = 1024
 )
 
-func newLiars(now func() time.Time) *liars { return &liars{known: newMemory[lie, guilt](lieRoom, now)} }
+// doubtLife is longer than kubelet's longest pause.
+const doubtLife = 10 * time.Minute
+
+func newLiars(now func() time.Time) *liars {
+	return &liars{known: newMemory[lie, guilt](lieRoom, now), brought: newMemory[digest, []mirror.Pull](lieRoom, now)}
+}
+
+// passed notes who together brought what went through to its end without being hashed.
+func (l *liars) passed(d digest, together []mirror.Pull) {
+	together = slices.Clone(together)
+	for i := range together {
+		together[i].Source = false
+	}
+	l.brought.put(d, together, doubtLife)
+}
+
+// doubts says whether what a place brings for a digest is to be hashed.
+func (l *liars) doubts(at mirror.Pull, d digest) bool {
+	_, passed := l.brought.get(d)
+	return passed || l.guilt(at, d) != innocent
+}
 
 // blame notes that these places together gave wrong bytes.
 func (l *liars) blame(d digest, together ...mirror.Pull) {
@@ -56,6 +85,26 @@ func (l *liars) guilt(at mirror.Pull, d digest) guilt {
 	if found, ok := l.known.get(lie{at, d}); ok {
 		return found
 	}
-	found, _ := l.known.get(lie{at, ""})
-	return found
+	if found, ok := l.known.get(lie{at, ""}); ok {
+		return found
+	}
+	brought, _ := l.brought.get(d)
+	if slices.Contains(brought, at) {
+		return doubtful
+	}
+	return innocent
+}
+
+// doubtfulLater lets other mirrors go before those who are doubtful, but not the source, which may be out of reach.
+func (l *liars) doubtfulLater(line []mirror.Pull, d digest) []mirror.Pull {
+	rank := func(at mirror.Pull) int {
+		switch {
+		case at.Source:
+			return 2
+		case l.guilt(at, d) == doubtful:
+			return 1
+		}
+		return 0
+	}
+	return slices.SortedStableFunc(slices.Values(line), func(a, b mirror.Pull) int { return rank(a) - rank(b) })
 }

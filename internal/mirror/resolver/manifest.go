@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -134,17 +135,18 @@ func (p *pull) readWhole(ctx context.Context, r *reply, limit int64) ([]byte, er
 		return nil, err
 	}
 	defer release()
-	content, err := io.ReadAll(io.LimitReader(r.body, limit+1))
+	content := bytes.NewBuffer(make([]byte, 0, max(r.length, 0)+bytes.MinRead)) // as much as it will be: growing takes time and memory
+	_, err = content.ReadFrom(io.LimitReader(r.body, limit+1))
 	var f *fault
 	switch {
 	case errors.As(err, &f):
 		return nil, f
 	case err != nil:
 		return nil, faultf(ReasonBrokenOff, "connection broken off")
-	case int64(len(content)) > limit:
+	case int64(content.Len()) > limit:
 		return nil, faultf(ReasonWrongContent, "it has more than %d bytes", limit)
 	}
-	return content, nil
+	return content.Bytes(), nil
 }
 
 // mediaType is what a header says, unless that says nothing about manifests.

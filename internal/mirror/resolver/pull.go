@@ -45,6 +45,7 @@ func newPull(r *Resolver, s *state, t target, request *http.Request) *pull {
 		return p
 	}
 	p.kind, p.line.now = places(r, s, t, request.Method)
+	p.line.now = r.liars.doubtfulLater(p.line.now, t.digest)
 	if s.rules.Never(t.registry, t.repository) {
 		p.forbidden = authority("https", mirror.Pull{Host: t.registry}.Address())
 		// A mirror on the very host of the source says that the host may be asked.

@@ -300,7 +300,11 @@ func TestALargeLayerGoesOnFromAnotherPlaceWhenOneDies(t *testing.T) {
 				bad, good := newUpstream(t, m), newUpstream(t, m)
 				bad.failing(fault(bad))
 				prepare(good)
-				g := newRig(t, quick(), config(t, source+" digest "+bad.host+"/m "+good.host+"/n never"))
+				o := calm()
+				if name == "stalls" {
+					o.Stall = quick().Stall
+				}
+				g := newRig(t, o, config(t, source+" digest "+bad.host+"/m "+good.host+"/n never"))
 				if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
 					t.Fatal(a)
 				}

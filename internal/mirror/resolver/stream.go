@@ -12,13 +12,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// A stream is three hands at work, so that reading, checking and writing take the time of the slowest of them and not of all together:
+// A stream is two hands at work:
 //
-//	place ─► read ─► chunk ─┬─► hash
-//	                        └─► write ─► containerd
+//	place ─► read (hash) ─► chunk ─► write ─► containerd
 //
-// The last chunk is held back until all that went before it, and it, agree with the digest. Chunks go round, so a stream takes the same memory
-// whatever flows through it.
+// containerd hashes what it stores, so what a manifest named that went through here is hashed only if there is doubt (see liars): it would be more than half of what
+// a stream takes of the processors. What is hashed is held back by its last chunk until all of it agrees with the digest. Chunks go round, so a stream takes
+// the same memory whatever flows through it.
 type stream struct {
 	flow     *flow
 	source   *reply
@@ -26,12 +26,11 @@ type stream struct {
 	position int64         // of the next byte from the place
 	end      int64         // of the answer
 	bounded  bool          // whether end is known
-	whole    hash.Hash     // nil if only a part comes through
+	whole    hash.Hash     // nil if nobody is in doubt, or only a part comes through
 	bringers []mirror.Pull // everybody who brought bytes
 	borrowed []*chunk      // from the pool, at most chunks
 	free     chan *chunk
 	full     chan *chunk
-	checks   chan *chunk
 }
 
 // Chunks are so large that passing them on takes no time worth mentioning: on two processors 512 KiB pass 3 % more than 256 KiB, and 7 % more than 64 KiB.
@@ -41,40 +40,33 @@ const (
 )
 
 type chunk struct {
-	space   [chunkSize]byte
-	bytes   []byte
-	checked chan struct{}
+	space [chunkSize]byte
+	bytes []byte
 }
 
 func newStream(f *flow, first *reply, at mirror.Pull) *stream {
 	s := &stream{flow: f, source: first, at: at, position: f.part.first, bringers: []mirror.Pull{at},
-		free: make(chan *chunk, chunks), full: make(chan *chunk, chunks), checks: make(chan *chunk, chunks)}
+		free: make(chan *chunk, chunks), full: make(chan *chunk, chunks)}
 	s.end, s.bounded = f.end()
-	if f.isWhole() {
+	if f.isWhole() && (!f.named || f.pull.resolver.liars.doubts(at, f.pull.target.digest)) {
 		s.whole = f.pull.target.digest.hash()
 	}
 	return s
 }
 
-// run passes everything on. It returns nil if the answer is complete and right, errBroken or errUnread if it must be broken off, or the context's error.
+// run passes everything on. It returns nil if the answer is complete and, as far as it was hashed, right; errBroken or errUnread if it must be broken off, or the context's error.
 // Cancel stops whatever the stream still reads.
 func (s *stream) run(ctx context.Context, cancel context.CancelFunc, w http.ResponseWriter) error {
-	read, checked := make(chan error, 1), make(chan struct{})
+	read := make(chan error, 1)
 	go func() {
 		defer close(s.full)
 		read <- s.read(ctx)
-	}()
-	go func() {
-		defer close(checked)
-		s.check()
 	}()
 	sent, held, writing := s.write(w)
 	if writing != nil {
 		cancel()
 	}
 	reading := <-read
-	close(s.checks)
-	<-checked
 	s.source.close()
 	err := s.finish(ctx, w, held, errors.Join(writing, reading))
 	s.settle(sent, held, err)
@@ -94,13 +86,6 @@ func (s *stream) next(ctx context.Context) (*chunk, error) {
 	if len(s.borrowed) < chunks {
 		c := s.flow.pull.resolver.chunks.Get().(*chunk)
 		s.borrowed = append(s.borrowed, c)
-		if c.checked == nil {
-			c.checked = make(chan struct{}, 1)
-		}
-		select {
-		case <-c.checked: // left from a stream that broke off
-		default:
-		}
 		return c, nil
 	}
 	select {
@@ -120,9 +105,12 @@ func (s *stream) settle(sent int64, held []byte, err error) {
 	}
 	p.served = s.at
 	p.resolver.book.served(s.at.Host, 1, sent+int64(len(held)))
+	if s.whole == nil {
+		p.resolver.liars.passed(p.target.digest, s.bringers)
+	}
 }
 
-// finish lets go of the last bytes, if everything agrees with the digest.
+// finish lets go of the last bytes, if everything that was hashed agrees with the digest.
 func (s *stream) finish(ctx context.Context, w http.ResponseWriter, held []byte, err error) error {
 	p := s.flow.pull
 	switch {
@@ -161,22 +149,19 @@ func lift(w http.ResponseWriter) { _ = http.NewResponseController(w).SetWriteDea
 func (s *stream) write(w http.ResponseWriter) (sent int64, held []byte, err error) {
 	position := s.flow.part.first
 	pass := func(c *chunk) error {
-		err := write(w, c.bytes)
-		if err == nil && sent == 0 {
+		if err := write(w, c.bytes); err != nil {
+			return err
+		}
+		if sent == 0 {
 			_ = http.NewResponseController(w).Flush() // the first bytes should not wait for more
 		}
-		if err == nil {
-			sent += int64(len(c.bytes))
-			s.recycle(c)
-		}
-		return err
+		sent += int64(len(c.bytes))
+		s.free <- c
+		return nil
 	}
 	var last *chunk
 	for c := range s.full {
 		position += int64(len(c.bytes))
-		if s.whole != nil {
-			s.checks <- c
-		}
 		if last != nil {
 			if err = pass(last); err != nil {
 				return sent, nil, err
@@ -195,20 +180,6 @@ func (s *stream) write(w http.ResponseWriter) (sent int64, held []byte, err erro
 	return sent, held, nil
 }
 
-func (s *stream) recycle(c *chunk) {
-	if s.whole != nil {
-		<-c.checked
-	}
-	s.free <- c
-}
-
-func (s *stream) check() {
-	for c := range s.checks {
-		_, _ = s.whole.Write(c.bytes)
-		c.checked <- struct{}{}
-	}
-}
-
 // read fills chunks until the end of the answer, from another place if one dies on the way.
 func (s *stream) read(ctx context.Context) error {
 	for {
@@ -219,6 +190,9 @@ func (s *stream) read(ctx context.Context) error {
 		n, err := s.fill(c)
 		if n > 0 {
 			s.position += int64(n)
+			if s.whole != nil {
+				_, _ = s.whole.Write(c.bytes)
+			}
 			select {
 			case s.full <- c:
 			case <-ctx.Done():

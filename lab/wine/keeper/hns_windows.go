@@ -58,7 +58,7 @@ func serveCallers(service *hns.Service, end windows.Handle) {
 	}
 }
 
-// newPipe makes one end of the pipe for a caller to come. It blocks when it is used: the overlapped pipes of go-winio do not work under Wine 8.
+// newPipe makes one end of the pipe for a caller to come. It blocks when it is used.
 func newPipe() (windows.Handle, error) {
 	name, err := windows.UTF16PtrFromString(pipe)
 	if err != nil {

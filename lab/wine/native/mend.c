@@ -6,16 +6,23 @@
  * process, and Go programs that look at the session of their parent, such as containerd, then do not know that they are services. So
  * NtQuerySystemInformation is replaced, and the session in its list of processes corrected. Where the function does not look as expected nothing is changed.
  *
+ * A pipe end that is made with neither the right to read nor to write is disconnected on Windows: no client gets it. Go programs keep such an end to own the
+ * name of their pipe. Wine 8 hands it to the first client, which then speaks to nobody. So NtCreateNamedPipeFile is replaced, too.
+ *
  * Services find the data of all users in C:\ProgramData, where Wine sends them to C:\users\Public.
  */
 #include <string.h>
 #include <windows.h>
+#include <winternl.h>
 
-typedef LONG(NTAPI *query_function)(ULONG class, void *buffer, ULONG length, ULONG *needed);
+typedef NTSTATUS(NTAPI *query_function)(ULONG class, void *buffer, ULONG length, ULONG *needed);
+typedef NTSTATUS(NTAPI *create_function)(HANDLE *pipe, ULONG access, OBJECT_ATTRIBUTES *name, IO_STATUS_BLOCK *status, ULONG sharing, ULONG disposition,
+                                         ULONG options, ULONG type, ULONG mode, ULONG completion, ULONG most, ULONG in, ULONG out, LARGE_INTEGER *timeout);
 
-/* The whole function: 32 bytes that hold no relative address leading out of them. */
+/* The whole of such a function: 32 bytes that hold no relative address leading out of them. */
 #define STUB 32
-static query_function original;
+static query_function original_query;
+static create_function original_create;
 
 /* The head of SYSTEM_PROCESS_INFORMATION, as far as it matters. */
 struct process {
@@ -24,10 +31,10 @@ struct process {
     ULONG session;
 };
 
-static LONG NTAPI query(ULONG class, void *buffer, ULONG length, ULONG *needed)
+static NTSTATUS NTAPI query(ULONG class, void *buffer, ULONG length, ULONG *needed)
 {
     const ULONG processes = 5; /* SystemProcessInformation */
-    LONG status = original(class, buffer, length, needed);
+    NTSTATUS status = original_query(class, buffer, length, needed);
     char *at = buffer;
     if (class != processes || status != 0 || buffer == NULL)
         return status;
@@ -40,12 +47,29 @@ static LONG NTAPI query(ULONG class, void *buffer, ULONG length, ULONG *needed)
     }
 }
 
-static void replace(void)
+/* A client of our own takes the end, or somebody else was quicker; an end with a client can be disconnected. */
+static NTSTATUS NTAPI create(HANDLE *pipe, ULONG access, OBJECT_ATTRIBUTES *name, IO_STATUS_BLOCK *status, ULONG sharing, ULONG disposition, ULONG options,
+                             ULONG type, ULONG mode, ULONG completion, ULONG most, ULONG in, ULONG out, LARGE_INTEGER *timeout)
+{
+    NTSTATUS result = original_create(pipe, access, name, status, sharing, disposition, options, type, mode, completion, most, in, out, timeout);
+    IO_STATUS_BLOCK opened;
+    HANDLE client;
+    if (result != 0 || (access & (GENERIC_ALL | GENERIC_READ | GENERIC_WRITE | FILE_READ_DATA | FILE_WRITE_DATA)) != 0)
+        return result;
+    if (NtOpenFile(&client, SYNCHRONIZE, name, &opened, FILE_SHARE_READ | FILE_SHARE_WRITE, 0) != 0)
+        client = NULL;
+    DisconnectNamedPipe(*pipe);
+    if (client != NULL)
+        NtClose(client);
+    return result;
+}
+
+/* Has a function of ntdll call another, and gives a copy that works as before. One that does not look as expected stays. */
+static void replace(const char *name, void *by, void **original)
 {
     static const unsigned char begin[] = { 0x4c, 0x8b, 0xd1, 0xb8 }; /* mov r10, rcx; mov eax, number */
-    unsigned char jump[12] = { 0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe0 }; /* mov rax, query; jmp rax */
-    void *to = (void *)query;
-    unsigned char *function = (unsigned char *)GetProcAddress(GetModuleHandleA("ntdll.dll"), "NtQuerySystemInformation");
+    unsigned char jump[12] = { 0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe0 }; /* mov rax, by; jmp rax */
+    unsigned char *function = (unsigned char *)GetProcAddress(GetModuleHandleA("ntdll.dll"), name);
     unsigned char *copy;
     DWORD before;
     if (function == NULL || memcmp(function, begin, sizeof begin) != 0)
@@ -54,10 +78,10 @@ static void replace(void)
     if (copy == NULL)
         return;
     memcpy(copy, function, STUB);
-    memcpy(jump + 2, &to, sizeof to);
+    memcpy(jump + 2, &by, sizeof by);
     if (!VirtualProtect(function, sizeof jump, PAGE_EXECUTE_READWRITE, &before))
         return;
-    original = (query_function)copy;
+    *original = copy; /* first: other threads may be calling it */
     memcpy(function, jump, sizeof jump);
     VirtualProtect(function, sizeof jump, before, &before);
 }
@@ -67,7 +91,8 @@ BOOL WINAPI DllMain(HINSTANCE self, DWORD why, void *reserved)
     (void)reserved;
     if (why == DLL_PROCESS_ATTACH) {
         DisableThreadLibraryCalls(self);
-        replace();
+        replace("NtQuerySystemInformation", (void *)query, (void **)&original_query);
+        replace("NtCreateNamedPipeFile", (void *)create, (void **)&original_create);
         SetEnvironmentVariableA("ProgramData", "C:\\ProgramData");
         SetEnvironmentVariableA("ALLUSERSPROFILE", "C:\\ProgramData");
     }

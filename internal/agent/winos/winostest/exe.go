@@ -14,6 +14,7 @@ func exeCases() []testCase {
 		{name: "the exe of a running service can be moved away and replaced", run: exeMovedAway},
 		{name: "stop returns when the process has ended and its exe is free", run: exeFreeAfterStop},
 		{name: "a file that is no exe is a start that failed", run: exeNone},
+		{name: "a process that is killed has ended, and frees its exe", run: exeKilled},
 	}
 }
 
@@ -73,4 +74,15 @@ func exeNone(m machine) {
 	config := m.service(t, "Text", order.Orders{}, nil)
 	noError(t, winos.WriteFile(m.Host.Files, m.dir+`\Text.exe`, strings.NewReader("This is no program."), winos.AccessInherit))
 	isError(t, "starting", m.Host.Services.Start(t.Context(), config.Name), winos.ErrStartFailed)
+}
+
+func exeKilled(m machine) {
+	t := m.t
+	config := m.service(t, "Killed", order.Orders{}, nil)
+	running := m.start(t, config.Name)
+	for range 2 { // one that is gone is fine
+		noError(t, m.Host.Programs.Kill(t.Context(), running.PID))
+	}
+	noError(t, m.Host.Files.Remove(m.dir+`\Killed.exe`))
+	m.stop(t, config.Name)
 }

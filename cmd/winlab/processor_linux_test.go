@@ -1,0 +1,39 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestProcessorTimesAreThoseOfProcAndOfThisProcess(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]processor{
+		"12 (a) b (c) S 3 1 1 0 -1 4 5 6 7 8 100 50 1 1 20": {id: 12, parent: 3, name: "a) b (c", used: 1500 * time.Millisecond},
+		"12 (short) S 3":                         {},
+		"":                                       {},
+		"x (a) S 3 1 1 0 -1 4 5 6 7 8 1 1 1 1 2": {},
+	} {
+		got, ok := parseStat(line)
+		if ok != (want.name != "") || ok && got != want {
+			t.Errorf("%q is %+v, %v", line, got, ok)
+		}
+	}
+	before := own(t)
+	for began := time.Now(); time.Since(began) < 200*time.Millisecond; {
+	}
+	if used := own(t) - before; used < 20*time.Millisecond || used > 10*time.Second {
+		t.Errorf("it used %v", used)
+	}
+}
+
+func own(t *testing.T) time.Duration {
+	t.Helper()
+	times, err := processorTimes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Base(os.Args[0])
+	return times[name[:min(len(name), 15)]] // as much as the kernel keeps of a name
+}

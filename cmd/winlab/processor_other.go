@@ -1,0 +1,7 @@
+//go:build !linux
+
+package main
+
+import "time"
+
+func processorTimes() (map[string]time.Duration, error) { return map[string]time.Duration{}, nil }

@@ -1,0 +1,95 @@
+package instance
+
+import (
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// follows has a node be told of a version that pods don't feel, and its daemon answer.
+func (r *rig) follows(t *testing.T, n int) {
+	t.Helper()
+	r.version = mirrored
+	r.reconcile(t, n)
+	if told := r.node(t, n).Annotations[contract.DesiredVersionAnnotation]; told != mirrored {
+		t.Fatalf("it was told to have %s", told)
+	}
+	r.says(t, n, contract.VersionAnnotation, mirrored)
+}
+
+// crowded is a host whose node has followed while the operator writes down as much of others as it may at a time.
+func crowded(t *testing.T) *rig {
+	t.Helper()
+	r := staged(t, 1)
+	r.publish(t, first, contract.Manifest{})
+	r.follows(t, 1)
+	if !r.notes.TryAcquire(noters) {
+		t.Fatal("somebody writes")
+	}
+	return r
+}
+
+func TestA27_ThatNodesFollowedIsWrittenByFewAtATime(t *testing.T) {
+	t.Parallel()
+	r := crowded(t)
+	writes := r.statusWrites
+	if result := r.reconcile(t, 1); result.RequeueAfter < later || result.RequeueAfter > 2*later {
+		t.Errorf("it comes again after %v", result.RequeueAfter)
+	}
+	if r.statusWrites != writes {
+		t.Error("its status was written while others are")
+	}
+	r.isReady(t, 1, false)
+	r.passes(t, 1, promptly+time.Second)
+	if r.statusWrites != writes+1 {
+		t.Error("it is no news that a node does not serve")
+	}
+	r.isReady(t, 1, true)
+	r.reconcile(t, 1)
+	writes = r.statusWrites
+	r.notes.Release(noters)
+	r.passes(t, 1, later)
+	if i := r.get(t, 1); i.Status.Version != mirrored || condition(i, "Ready") != "True NodeReady" || i.Status.Reason != string(contract.ReasonNodeReady) {
+		t.Errorf("%d more writes, status %+v", r.statusWrites-writes, i.Status)
+	}
+}
+
+// An operator that is replaced before it wrote down what it knows finds it out from the Node.
+func TestA27_WhatWasNotWrittenYetIsFoundOutByTheNextOperator(t *testing.T) {
+	t.Parallel()
+	r := crowded(t)
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); i.Status.DesiredVersion != first {
+		t.Fatalf("status %+v", i.Status)
+	}
+	patches := r.nodePatches
+	r.restart(t)
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); i.Status.DesiredVersion != mirrored || i.Status.Version != mirrored || r.nodePatches != patches {
+		t.Errorf("%d writes of the Node, status %+v", r.nodePatches-patches, i.Status)
+	}
+}
+
+func TestANodeThatIsOlderThanWhatWasWrittenIsNotWrittenAgain(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.publish(t, first, contract.Manifest{})
+	before := r.node(t, 1)
+	r.follows(t, 1)
+	r.staleNode = before
+	patches := r.nodePatches
+	if result := r.reconcile(t, 1); result.RequeueAfter != staleRetry || r.nodePatches != patches {
+		t.Errorf("%d writes, and again after %v", r.nodePatches-patches, result.RequeueAfter)
+	}
+	// A cache that shows it for a minute shows the truth: the API server's world was set back.
+	r.passes(t, 1, 2*time.Minute)
+	if r.nodePatches != patches+1 {
+		t.Errorf("%d writes", r.nodePatches-patches)
+	}
+	r.staleNode = nil
+	r.reconcile(t, 1)
+	if told := r.node(t, 1).Annotations[contract.DesiredVersionAnnotation]; told != mirrored {
+		t.Errorf("it has %s", told)
+	}
+}

@@ -1,0 +1,100 @@
+package resolver_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/mirror/resolver"
+)
+
+// named asks for an image's manifest, as containerd does before it asks for a layer.
+func (g *rig) named(t *testing.T, m image) {
+	t.Helper()
+	if a := g.ask(t, http.MethodGet, source, "a/manifests/"+digestOf(m.manifest)); !a.isRight(m.manifest) {
+		t.Fatal(a)
+	}
+}
+
+// between is a node that knows an image's manifest, and two mirrors of it, the first of which gives wrong bytes.
+func between(t *testing.T) (g *rig, m image, liar, other *upstream) {
+	t.Helper()
+	m = newImage(4, 5<<20)
+	liar, other = newUpstream(t, m), newUpstream(t, m)
+	g = newRig(t, calm(), config(t, source+" digest "+liar.host+"/m "+other.host+"/n never"))
+	g.named(t, m)
+	liar.failing(changed(liar))
+	return g, m, liar, other
+}
+
+// containerd finds out that the first answer is wrong, and asks again.
+func TestA22_WhoAsksAgainForALayerGetsItFromAnotherMirror(t *testing.T) {
+	t.Parallel()
+	g, m, liar, _ := between(t)
+	path := "a/blobs/" + digestOf(m.layer)
+	if a := g.ask(t, http.MethodGet, source, path); a.err != nil || a.isRight(m.layer) {
+		t.Fatal("the first answer is not hashed while it flows:", a)
+	}
+	if a := g.ask(t, http.MethodGet, source, path); !a.isRight(m.layer) {
+		t.Fatal(a)
+	}
+	if n := liar.asked("blobs"); n != 1 {
+		t.Errorf("the liar was asked %d times", n)
+	}
+}
+
+func TestA22_WrongBytesNeverLookCompleteTwice(t *testing.T) {
+	t.Parallel()
+	g, m, liar, other := between(t)
+	path := "a/blobs/" + digestOf(m.layer)
+	other.failing(changed(other))
+	if a := g.ask(t, http.MethodGet, source, path); a.err != nil {
+		t.Fatal(a)
+	}
+	for i := range 3 {
+		if a := g.ask(t, http.MethodGet, source, path); a.err == nil {
+			t.Fatalf("answer %d looked complete: %v", i+2, a)
+		}
+	}
+	reports := g.Reports()
+	if len(reports) == 0 || reports[0].Attempts[0].Reason != resolver.ReasonWrongContent {
+		t.Errorf("reports %+v", reports)
+	}
+	liar.failing(nil)
+	if a := g.ask(t, http.MethodGet, source, path); !a.isRight(m.layer) {
+		t.Fatal(a)
+	}
+}
+
+// Who asks again for another reason, such as a full disk, gets it from the same mirror, and never from the source while a mirror is left.
+func TestA22_WhoAsksAgainForWhatWasRightGetsIt(t *testing.T) {
+	t.Parallel()
+	m := newImage(4, 5<<20)
+	path := "a/blobs/" + digestOf(m.layer)
+	u, origin := newUpstream(t, m), newUpstream(t, m)
+	now := time.Now()
+	o := calm()
+	o.Now = func() time.Time { return now }
+	g := newRig(t, o, config(t, origin.host+" digest "+u.host+"/m"))
+	ask := func(path string, content []byte) {
+		t.Helper()
+		if a := g.ask(t, http.MethodGet, origin.host, path); !a.isRight(content) {
+			t.Fatal(a)
+		}
+	}
+	ask("a/manifests/"+digestOf(m.manifest), m.manifest)
+	for range 3 {
+		ask(path, m.layer)
+	}
+	now = now.Add(time.Hour)
+	ask(path, m.layer)
+	if n := u.asked("blobs"); n != 4 {
+		t.Errorf("the mirror was asked %d times", n)
+	}
+	if n := origin.asked("blobs"); n != 0 {
+		t.Errorf("the source was asked %d times", n)
+	}
+	if reports := g.Reports(); len(reports) > 0 {
+		t.Errorf("reports %+v", reports)
+	}
+}

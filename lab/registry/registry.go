@@ -1,0 +1,99 @@
+package registry
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+)
+
+// Registry is one registry. It ends with the test that started it.
+type Registry struct {
+	// Host is how image names and mirrors call it: an address with a port.
+	Host    string
+	server  *httptest.Server
+	content http.Handler
+
+	mu sync.Mutex
+	// login is user:password, empty for a registry that lets everybody in.
+	login string
+	// served are the paths of requests that were let in.
+	served []string
+}
+
+// Start starts a registry with a certificate of an authority. It lets everybody in.
+func Start(t *testing.T, by *Authority) *Registry {
+	t.Helper()
+	silent := log.New(io.Discard, "", 0)
+	r := &Registry{content: registry.New(registry.Logger(silent))}
+	r.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if !r.letsIn(request) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		r.content.ServeHTTP(w, request)
+	}))
+	r.server.TLS = &tls.Config{Certificates: []tls.Certificate{by.sign(t)}, MinVersion: tls.VersionTLS12}
+	r.server.Config.ErrorLog = silent
+	r.server.StartTLS()
+	t.Cleanup(r.server.Close)
+	r.Host = r.server.Listener.Addr().String()
+	return r
+}
+
+// Close ends it before its test does. Nobody listens at its address then.
+func (r *Registry) Close() { r.server.Close() }
+
+// Lock lets only one user in from now on, with a login of the form user:password.
+func (r *Registry) Lock(login string) *Registry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.login = login
+	return r
+}
+
+func (r *Registry) letsIn(request *http.Request) bool {
+	user, password, _ := request.BasicAuth()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.login != "" && r.login != user+":"+password {
+		return false
+	}
+	r.served = append(r.served, request.URL.Path)
+	return true
+}
+
+// Asked gives the paths of all requests that were let in since the last call.
+func (r *Registry) Asked() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	paths := r.served
+	r.served = nil
+	return paths
+}
+
+// Push puts an image there, past the lock, and gives it back.
+func (r *Registry) Push(t *testing.T, i Image, repository, tag string) Image {
+	t.Helper()
+	do := func(method, path, mediaType string, content []byte) {
+		request := httptest.NewRequestWithContext(t.Context(), method, "/v2/"+repository+path, bytes.NewReader(content))
+		request.Header.Set("Content-Type", mediaType)
+		answer := httptest.NewRecorder()
+		r.content.ServeHTTP(answer, request)
+		if answer.Code != http.StatusCreated {
+			t.Fatalf("%s %s: %d %s", method, path, answer.Code, answer.Body)
+		}
+	}
+	for _, blob := range [][]byte{i.Configuration, i.Layer} {
+		do(http.MethodPost, "/blobs/uploads/?digest="+Digest(blob), "application/octet-stream", blob)
+	}
+	do(http.MethodPut, "/manifests/"+tag, string(manifestType), i.Manifest)
+	return i
+}

@@ -1,0 +1,59 @@
+package registry_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/windows-nodes/wmco/lab/registry"
+)
+
+func TestAnImageComesBackToWhoMayHaveIt(t *testing.T) {
+	t.Parallel()
+	ca := registry.NewAuthority(t, "registries")
+	r := registry.Start(t, ca).Lock("robot:secret")
+	image := r.Push(t, registry.NewImage(t), "team/app", "1")
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca.PEM) {
+		t.Fatal("the authority has no certificate")
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
+	get := func(path, password string) (content string, status int) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+r.Host+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.SetBasicAuth("robot", password)
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(body), response.StatusCode
+	}
+	paths := []string{
+		"/v2/team/app/manifests/1", "/v2/team/app/manifests/" + image.Digest(),
+		"/v2/team/app/blobs/" + registry.Digest(image.Configuration), "/v2/team/app/blobs/" + registry.Digest(image.Layer),
+	}
+	for i, want := range [][]byte{image.Manifest, image.Manifest, image.Configuration, image.Layer} {
+		if content, status := get(paths[i], "secret"); content != string(want) || status != http.StatusOK {
+			t.Errorf("%s: %d, %d bytes, want %d", paths[i], status, len(content), len(want))
+		}
+	}
+	if _, status := get(paths[0], "wrong"); status != http.StatusUnauthorized {
+		t.Errorf("a wrong password: %d", status)
+	}
+	if asked := r.Asked(); !slices.Equal(asked, paths) {
+		t.Errorf("it was asked for %q", asked)
+	}
+	if other := registry.NewImage(t); other.Digest() == image.Digest() {
+		t.Error("two images are one")
+	}
+}

@@ -1,0 +1,100 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/openshift"
+)
+
+// silent starts a scene in which one daemon of three is dead and can't be started, while every kubelet is well.
+func silent(t *testing.T, patience time.Duration) (s *stage, dead *fleet.Host, others []*fleet.Host) {
+	t.Helper()
+	o := options(3)
+	o.Arguments = []string{"--daemon-silence", patience.String()}
+	s = own(t, o)
+	hosts := s.hosts(t, 3)
+	s.join(t, hosts...)
+	dead = hosts[0]
+	must(t, dead.Machine.DisableService(contract.ServiceDaemon))
+	must(t, dead.Machine.CrashService(contract.ServiceDaemon))
+	return s, dead, hosts[1:]
+}
+
+// revived waits until a host's daemon runs again.
+func (s *stage) revived(t *testing.T, h *fleet.Host) {
+	t.Helper()
+	s.await(t, "the daemon of "+h.Name+" to run", func(ctx context.Context) (bool, string, error) {
+		daemon, err := h.Machine.Host().Services.Get(ctx, contract.ServiceDaemon)
+		if err != nil {
+			return false, "", err
+		}
+		i, err := s.Instance(ctx, h)
+		if err != nil {
+			return false, "", err
+		}
+		return daemon.State == winos.ServiceRunning, fmt.Sprintf("it is %v; %s %s: %s", daemon.State, i.Status.Phase, i.Status.Reason, i.Status.Message), nil
+	})
+}
+
+// What an antivirus does to a daemon shows when it owes an answer: its host is walked into, once, and nobody else's.
+func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
+	s, dead, others := silent(t, 10*time.Second)
+	admin, err := openshift.Client(s.Cluster.Admin())
+	must(t, err)
+	before := map[string]int64{}
+	for _, h := range append(others, dead) {
+		before[h.Name] = h.Server.Counters().Connections
+	}
+	old := s.node(t, dead).Annotations[contract.VersionAnnotation]
+	must(t, admin.Create(t.Context(), &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "silent"}, Spec: configv1.ImageDigestMirrorSetSpec{
+		ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: "registry.invalid/silent", Mirrors: []configv1.ImageMirror{"mirror.invalid/silent"}}},
+	}}))
+	s.revived(t, dead)
+	s.await(t, "all nodes to follow", func(context.Context) (bool, string, error) {
+		for _, h := range append(others, dead) {
+			a := s.node(t, h).Annotations
+			if a[contract.VersionAnnotation] == old || a[contract.VersionAnnotation] != a[contract.DesiredVersionAnnotation] {
+				return false, fmt.Sprintf("%s is at %s and should be at %s", h.Name, a[contract.VersionAnnotation], a[contract.DesiredVersionAnnotation]), nil
+			}
+		}
+		return true, "", nil
+	})
+	s.ready(t, append(others, dead)...)
+	if now := dead.Server.Counters().Connections; now != before[dead.Name]+1 {
+		t.Errorf("the dead one was reached %d times", now-before[dead.Name])
+	}
+	for _, h := range others {
+		if now := h.Server.Counters().Connections; now != before[h.Name] {
+			t.Errorf("%s was reached %d times", h.Name, now-before[h.Name])
+		}
+	}
+	if s.node(t, dead).Spec.Unschedulable {
+		t.Error("it stayed cordoned")
+	}
+}
+
+// A daemon whose certificate has ended can't say so; but it said when it would.
+func TestADaemonWhoseCertificateHasEndedIsGivenAnother(t *testing.T) {
+	s, dead, _ := silent(t, time.Second)
+	ended := time.Now().Add(2 * time.Second).UTC().Format(time.RFC3339) // later than the host was walked into, which brought the one that it has
+	node := s.node(t, dead)
+	before := node.DeepCopy()
+	node.Annotations[contract.CertificateEndAnnotation] = ended
+	must(t, s.Client.Patch(t.Context(), node, client.MergeFrom(before)))
+	s.revived(t, dead)
+	s.await(t, "the daemon to say when its certificate ends", func(context.Context) (bool, string, error) {
+		says := s.node(t, dead).Annotations[contract.CertificateEndAnnotation]
+		return says != ended, says, nil
+	})
+	s.ready(t, dead)
+}
