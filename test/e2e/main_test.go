@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/sim"
@@ -36,6 +38,7 @@ type stage struct {
 var shared *stage
 
 func TestMain(m *testing.M) {
+	logf.SetLogger(logr.Discard()) // of these programs; the operator logs for itself
 	os.Exit(run(m))
 }
 

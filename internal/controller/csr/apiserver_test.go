@@ -31,7 +31,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -188,7 +187,6 @@ func (s *stage) operatorAsked() map[string]int {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	logf.SetLogger(logr.Discard())
 	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr, Audit: true})
 	if err != nil {
 		t.Fatal(err)

@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -59,7 +58,6 @@ func testScheme(t *testing.T) *runtime.Scheme {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	logf.SetLogger(logr.Discard())
 	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr, Audit: true})
 	if err != nil {
 		t.Fatal(err)
