@@ -7,6 +7,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"sync"
 	"testing"
 
@@ -25,6 +26,8 @@ type Registry struct {
 	login string
 	// served are the paths of requests that were let in.
 	served []string
+	// wrong is the digest of a blob that comes with a byte changed, empty for an honest registry.
+	wrong string
 }
 
 // Start starts a registry with a certificate of an authority. It lets everybody in.
@@ -37,6 +40,9 @@ func Start(t *testing.T, by *Authority) *Registry {
 			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
 			w.WriteHeader(http.StatusUnauthorized)
 			return
+		}
+		if request.Method == http.MethodGet && r.liesAbout(path.Base(request.URL.Path)) {
+			w = &spoiler{ResponseWriter: w}
 		}
 		r.content.ServeHTTP(w, request)
 	}))
@@ -57,6 +63,34 @@ func (r *Registry) Lock(login string) *Registry {
 	defer r.mu.Unlock()
 	r.login = login
 	return r
+}
+
+// Lie changes a byte of a blob whenever it is asked for, but neither its size nor what is said about it. No digest ends that.
+func (r *Registry) Lie(digest string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wrong = digest
+}
+
+func (r *Registry) liesAbout(digest string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.wrong != "" && digest == r.wrong
+}
+
+// spoiler changes the first byte of what goes through.
+type spoiler struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (s *spoiler) Write(content []byte) (int, error) {
+	if !s.begun && len(content) > 0 {
+		s.begun = true
+		content = bytes.Clone(content)
+		content[0] ^= 1
+	}
+	return s.ResponseWriter.Write(content)
 }
 
 func (r *Registry) letsIn(request *http.Request) bool {

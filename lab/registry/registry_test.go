@@ -50,6 +50,11 @@ func TestAnImageComesBackToWhoMayHaveIt(t *testing.T) {
 	if _, status := get(paths[0], "wrong"); status != http.StatusUnauthorized {
 		t.Errorf("a wrong password: %d", status)
 	}
+	r.Lie(registry.Digest(image.Layer))
+	if content, status := get(paths[3], "secret"); len(content) != len(image.Layer) || content[1:] != string(image.Layer[1:]) || content[0] == image.Layer[0] || status != http.StatusOK {
+		t.Errorf("a lie: %d, %d bytes", status, len(content))
+	}
+	paths = append(paths, paths[3])
 	if asked := r.Asked(); !slices.Equal(asked, paths) {
 		t.Errorf("it was asked for %q", asked)
 	}

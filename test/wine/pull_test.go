@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,8 +24,8 @@ import (
 
 // registries are those that a host of these tests pulls from.
 type registries struct {
-	// source is what image names say, copies a mirror, private one that wants credentials.
-	source, copies, private *registry.Registry
+	// source is what image names say, copies a mirror, private one that wants credentials, liar a mirror that may give wrong bytes.
+	source, copies, private, liar *registry.Registry
 	// dead is the name of a mirror that is not there.
 	dead string
 }
@@ -35,7 +36,7 @@ func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 	s := shared
 	h := s.host(puller)
 	ca := registry.NewAuthority(t, "registries")
-	r := registries{source: nearby(t, h, ca), copies: nearby(t, h, ca), private: nearby(t, h, ca).Lock("robot:secret"), dead: deadHost(t, ca)}
+	r := registries{source: nearby(t, h, ca), copies: nearby(t, h, ca), private: nearby(t, h, ca).Lock("robot:secret"), liar: nearby(t, h, ca), dead: deadHost(t, ca)}
 	mirrored, tagged := r.copies.Push(t, registry.NewImage(t), "copy/app", "1"), r.copies.Push(t, registry.NewImage(t), "copy/tagged", "v2")
 	plain, guarded := r.source.Push(t, registry.NewImage(t), "team/plain", "1"), r.private.Push(t, registry.NewImage(t), "team/secret", "1")
 	r.private.Push(t, registry.NewImage(t), "other/secret", "1")
@@ -71,6 +72,8 @@ func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 		}
 		t.Log(said)
 	})
+	t.Run("from another mirror, after one gave wrong bytes", func(t *testing.T) { s.pullsPastALie(t, h, r, "two", true) })
+	t.Run("from the only mirror, once it gives the right bytes", func(t *testing.T) { s.pullsPastALie(t, h, r, "one", false) })
 	t.Run("not where there are no credentials", func(t *testing.T) {
 		out, code := s.pull(t, h, r.private.Host+"/other/secret:1")
 		if asked := r.private.Asked(); code == 0 || len(asked) > 0 {
@@ -109,6 +112,49 @@ func (s *stage) pulls(t *testing.T, h *fleet.Host, reference string, i registry.
 	if names := s.ctr(t, h, "images", "list", "--quiet"); !slices.Contains(strings.Fields(names), reference) {
 		t.Errorf("its images are %q", names)
 	}
+}
+
+// pullsPastALie lets a mirror give a layer with wrong bytes, which flow through: containerd finds out, and must not keep them for the next try. It pulls as a client
+// of its own does, and as kubelet does. another says that a second mirror has the right bytes all the while; otherwise the first mends its ways.
+func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, repository string, another bool) {
+	t.Helper()
+	for _, how := range []struct {
+		by   string
+		pull func(reference string) (said string, code int)
+		well func(said string, code int) bool
+	}{
+		{"a client", func(reference string) (string, int) { return s.pull(t, h, reference) }, func(_ string, code int) bool { return code == 0 }},
+		// Under Wine it can't unpack what it got whole.
+		{"kubelet", func(reference string) (string, int) { return s.kubeletPulls(t, h, reference) }, func(said string, _ int) bool {
+			return strings.Contains(said, "failed to extract layer")
+		}},
+	} {
+		i := r.liar.Push(t, registry.NewImage(t), "copy/"+repository, "1")
+		r.copies.Push(t, i, "copy/two", "1")
+		r.liar.Lie(registry.Digest(i.Layer))
+		reference := r.source.Host + "/team/" + repository + "@" + i.Digest()
+		if said, code := how.pull(reference); code == 0 || !strings.Contains(said, "unexpected commit digest") {
+			t.Errorf("%s got wrong bytes, and it ended with %d: %s", how.by, code, said)
+		}
+		if !another {
+			r.liar.Lie("")
+		}
+		// containerd drops what it could not use a moment after the pull ended; kubelet waits for ten seconds.
+		time.Sleep(5 * time.Second)
+		r.liar.Asked()
+		r.copies.Asked()
+		if said, code := how.pull(reference); !how.well(said, code) {
+			t.Errorf("%s tried again, and it ended with %d: %s", how.by, code, said)
+		}
+		brought := r.liar
+		if another {
+			brought = r.copies
+		}
+		if asked, path := brought.Asked(), "/v2/copy/"+repository+"/blobs/"+registry.Digest(i.Layer); !slices.Contains(asked, path) {
+			t.Errorf("%s: the one with the right bytes was not asked for %s, but for %q", how.by, path, asked)
+		}
+	}
+	r.liar.Lie("")
 }
 
 // nearby is a registry that a host reaches.
@@ -151,16 +197,24 @@ func expect(t *testing.T, d *registry.Registry, i registry.Image, repository str
 func (s *stage) useRegistries(t *testing.T, r registries, authority string) {
 	t.Helper()
 	authorities := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "registries"}, Data: map[string]string{}}
-	for _, d := range []*registry.Registry{r.source, r.copies, r.private} {
+	for _, d := range []*registry.Registry{r.source, r.copies, r.private, r.liar} {
 		authorities.Data[strings.Replace(d.Host, ":", "..", 1)] = authority
 	}
+	mirrors := func(all ...string) (to []configv1.ImageMirror) {
+		for _, one := range all {
+			to = append(to, configv1.ImageMirror(one))
+		}
+		return to
+	}
 	digests := &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "digests"}, Spec: configv1.ImageDigestMirrorSetSpec{
-		ImageDigestMirrors: []configv1.ImageDigestMirrors{{
-			Source: r.source.Host + "/team/app", Mirrors: []configv1.ImageMirror{configv1.ImageMirror(r.dead + "/x"), configv1.ImageMirror(r.copies.Host + "/copy/app")},
-		}},
+		ImageDigestMirrors: []configv1.ImageDigestMirrors{
+			{Source: r.source.Host + "/team/app", Mirrors: mirrors(r.dead+"/x", r.copies.Host+"/copy/app")},
+			{Source: r.source.Host + "/team/one", Mirrors: mirrors(r.liar.Host + "/copy/one")},
+			{Source: r.source.Host + "/team/two", Mirrors: mirrors(r.liar.Host+"/copy/two", r.copies.Host+"/copy/two")},
+		},
 	}}
 	tags := &configv1.ImageTagMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "tags"}, Spec: configv1.ImageTagMirrorSetSpec{
-		ImageTagMirrors: []configv1.ImageTagMirrors{{Source: r.source.Host + "/team/tagged", Mirrors: []configv1.ImageMirror{configv1.ImageMirror(r.copies.Host + "/copy/tagged")}}},
+		ImageTagMirrors: []configv1.ImageTagMirrors{{Source: r.source.Host + "/team/tagged", Mirrors: mirrors(r.copies.Host + "/copy/tagged")}},
 	}}
 	for _, object := range []client.Object{authorities, digests, tags} {
 		if err := s.everything.Create(t.Context(), object); err != nil {
@@ -211,7 +265,7 @@ func lend(t *testing.T, s *stage, object client.Object, edit func() (undo func()
 func (s *stage) follows(t *testing.T, h *fleet.Host, r registries) {
 	t.Helper()
 	s.awaitSecrets(t, h, "mirrors, authorities and credentials of registries", func(c contract.Confidential) bool {
-		return len(c.Mirrors) == 2 && len(c.RegistryTrust) == 3 && strings.Contains(string(c.PullSecret), r.private.Host)
+		return len(c.Mirrors) == 4 && len(c.RegistryTrust) == 4 && strings.Contains(string(c.PullSecret), r.private.Host)
 	})
 }
 

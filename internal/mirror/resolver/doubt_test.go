@@ -2,9 +2,12 @@ package resolver_test
 
 import (
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"testing"
 	"time"
 
+	"github.com/windows-nodes/wmco/internal/mirror"
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
@@ -40,6 +43,43 @@ func TestA22_WhoAsksAgainForALayerGetsItFromAnotherMirror(t *testing.T) {
 	}
 	if n := liar.asked("blobs"); n != 1 {
 		t.Errorf("the liar was asked %d times", n)
+	}
+}
+
+// hasty is a client that asks again as soon as it has the last byte, before whoever wrote that goes on.
+type hasty struct {
+	*httptest.ResponseRecorder
+	left     int
+	askAgain func()
+}
+
+func (h *hasty) SetWriteDeadline(time.Time) error { return nil }
+
+func (h *hasty) Write(content []byte) (int, error) {
+	n, err := h.ResponseRecorder.Write(content)
+	if h.left -= n; h.left == 0 && n > 0 {
+		h.askAgain()
+	}
+	return n, err
+}
+
+func TestA22_WhoAsksAgainAtOnceGetsItFromAnotherMirrorToo(t *testing.T) {
+	t.Parallel()
+	g, m, liar, _ := between(t)
+	path := "a/blobs/" + digestOf(m.layer)
+	again := 0
+	h := &hasty{ResponseRecorder: httptest.NewRecorder(), left: len(m.layer), askAgain: func() {
+		again++
+		if a := g.ask(t, http.MethodGet, source, path); !a.isRight(m.layer) {
+			t.Error(a)
+		}
+	}}
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v2/"+path+"?ns="+url.QueryEscape(source), http.NoBody)
+	request.RemoteAddr = "127.0.0.1:1"
+	request.Header.Set(mirror.TokenHeader, token)
+	g.ServeHTTP(h, request)
+	if again != 1 || liar.asked("blobs") != 1 {
+		t.Errorf("it asked again %d times, and the liar was asked %d times", again, liar.asked("blobs"))
 	}
 }
 

@@ -105,8 +105,8 @@ func (s *stream) settle(sent int64, held []byte, err error) {
 	}
 	p.served = s.at
 	p.resolver.book.served(s.at.Host, 1, sent+int64(len(held)))
-	if s.whole == nil {
-		p.resolver.liars.passed(p.target.digest, s.bringers)
+	if !s.bounded {
+		s.passed()
 	}
 }
 
@@ -128,6 +128,13 @@ func (s *stream) finish(ctx context.Context, w http.ResponseWriter, held []byte,
 		return errBroken
 	}
 	return write(w, held)
+}
+
+// passed notes who brought what was not hashed.
+func (s *stream) passed() {
+	if s.whole == nil {
+		s.flow.pull.resolver.liars.passed(s.flow.pull.target.digest, s.bringers)
+	}
 }
 
 // clientStall is how long containerd may leave bytes unread. It writes them to disk, which can be busy.
@@ -170,7 +177,12 @@ func (s *stream) write(w http.ResponseWriter) (sent int64, held []byte, err erro
 		}
 		if s.whole != nil && (!s.bounded || position >= s.end) {
 			last = c
-		} else if err = pass(c); err != nil {
+			continue
+		}
+		if s.bounded && position >= s.end {
+			s.passed() // before containerd has the last byte: it may ask again at once
+		}
+		if err = pass(c); err != nil {
 			return sent, nil, err
 		}
 	}
@@ -225,14 +237,14 @@ func (s *stream) fill(c *chunk) (int, error) {
 		n += more
 		c.bytes = room[:n]
 		switch {
-		case errors.Is(err, io.EOF) && s.bounded && s.ended(n) == nil:
-			return n, faultf(ReasonBrokenOff, "ended early")
+		case s.ended(n) != nil:
+			return n, io.EOF // whatever comes after the last byte
 		case errors.Is(err, io.EOF) && s.bounded:
-			return n, io.EOF
+			return n, faultf(ReasonBrokenOff, "ended early")
 		case err != nil:
 			return n, err
 		case s.position == s.flow.part.first && n > 0:
-			return n, s.ended(n)
+			return n, nil
 		}
 	}
 	return n, s.ended(n)

@@ -9,6 +9,10 @@
  * A pipe end that is made with neither the right to read nor to write is disconnected on Windows: no client gets it. Go programs keep such an end to own the
  * name of their pipe. Wine 8 hands it to the first client, which then speaks to nobody. So NtCreateNamedPipeFile is replaced, too.
  *
+ * Go removes trees in a way of Windows 10, and in an older one where the system does not know that. Wine 8 says that it has yet to write it, where Windows
+ * says that it has never heard of it, so containerd, which removes what it no longer needs in that way, kept all of it. So NtSetInformationFile says what
+ * Windows says.
+ *
  * Services find the data of all users in C:\ProgramData, where Wine sends them to C:\users\Public.
  */
 #include <string.h>
@@ -19,10 +23,13 @@ typedef NTSTATUS(NTAPI *query_function)(ULONG class, void *buffer, ULONG length,
 typedef NTSTATUS(NTAPI *create_function)(HANDLE *pipe, ULONG access, OBJECT_ATTRIBUTES *name, IO_STATUS_BLOCK *status, ULONG sharing, ULONG disposition,
                                          ULONG options, ULONG type, ULONG mode, ULONG completion, ULONG most, ULONG in, ULONG out, LARGE_INTEGER *timeout);
 
+typedef NTSTATUS(NTAPI *set_function)(HANDLE file, IO_STATUS_BLOCK *status, void *buffer, ULONG length, ULONG class);
+
 /* The whole of such a function: 32 bytes that hold no relative address leading out of them. */
 #define STUB 32
 static query_function original_query;
 static create_function original_create;
+static set_function original_set;
 
 /* The head of SYSTEM_PROCESS_INFORMATION, as far as it matters. */
 struct process {
@@ -64,6 +71,14 @@ static NTSTATUS NTAPI create(HANDLE *pipe, ULONG access, OBJECT_ATTRIBUTES *name
     return result;
 }
 
+static NTSTATUS NTAPI set(HANDLE file, IO_STATUS_BLOCK *status, void *buffer, ULONG length, ULONG class)
+{
+    const ULONG disposition = 64; /* FileDispositionInformationEx */
+    const NTSTATUS not_implemented = (NTSTATUS)0xC0000002, invalid_info_class = (NTSTATUS)0xC0000003;
+    NTSTATUS result = original_set(file, status, buffer, length, class);
+    return class == disposition && result == not_implemented ? invalid_info_class : result;
+}
+
 /* Has a function of ntdll call another, and gives a copy that works as before. One that does not look as expected stays. */
 static void replace(const char *name, void *by, void **original)
 {
@@ -93,6 +108,7 @@ BOOL WINAPI DllMain(HINSTANCE self, DWORD why, void *reserved)
         DisableThreadLibraryCalls(self);
         replace("NtQuerySystemInformation", (void *)query, (void **)&original_query);
         replace("NtCreateNamedPipeFile", (void *)create, (void **)&original_create);
+        replace("NtSetInformationFile", (void *)set, (void **)&original_set);
         SetEnvironmentVariableA("ProgramData", "C:\\ProgramData");
         SetEnvironmentVariableA("ALLUSERSPROFILE", "C:\\ProgramData");
     }
