@@ -70,7 +70,7 @@ func run(t *testing.T, h *fleet.Host, exe string, arguments ...string) (out, sai
 		case try == starts || !errors.Is(err, context.DeadlineExceeded):
 			t.Fatalf("%v; it wrote %.1000q and said: %s", err, out, said)
 		}
-		// Once, at a run of the whole lane, ctr.exe did not end in two minutes. A call that containerd does not answer ends by itself, and the test with it. Only a
+		// Three times, on a machine that compiled all the while, ctr.exe did not end; two thousand times, beside four programs that only counted, it did. A call that containerd does not answer ends by itself, and the test with it. Only a
 		// client that does not even keep its own time is started again: it is no part of what ships, and what it asks for may be asked again.
 		t.Logf("try %d: %s %v did not end within %s, and is started again; it wrote %.1000q and said: %s", try, path, arguments, clientTime, out, said)
 	}
@@ -78,11 +78,11 @@ func run(t *testing.T, h *fleet.Host, exe string, arguments ...string) (out, sai
 
 const (
 	// callTime is how long containerd may take to answer ctr.exe. On an idle machine it takes a second.
-	callTime = 90 * time.Second
+	callTime = time.Minute
 	// clientTime is how long a client of containerd may take, which ends by itself after its calls.
-	clientTime = callTime + 30*time.Second
+	clientTime = callTime + 15*time.Second
 	// starts is how often it is started at most.
-	starts = 2
+	starts = 3
 )
 
 func attempt(ctx context.Context, m *wine.Machine, path string, arguments []string) (out, said string, code int, err error) {
