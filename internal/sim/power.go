@@ -27,7 +27,9 @@ type power struct {
 	current Boot
 	down    chan struct{}
 	on      bool
-	closed  bool
+	// up is set once a machine that is on starts processes and services.
+	up     bool
+	closed bool
 	// rebooting is set from the request until the machine is off.
 	rebooting bool
 	// changed is closed and replaced when any of this changes.
@@ -78,16 +80,16 @@ func (m *Machine) spawn(work func()) bool {
 	return true
 }
 
-// WaitBoot returns when the machine is on, at once if it is on already. Its error is ctx's, or ErrClosed.
+// WaitBoot returns when the machine is up, at once if it is already. Its error is ctx's, or ErrClosed.
 func (m *Machine) WaitBoot(ctx context.Context) (Boot, error) {
 	for {
 		m.power.mu.Lock()
-		boot, on, closed, changed := m.power.current, m.power.on, m.power.closed, m.power.changed
+		boot, up, closed, changed := m.power.current, m.power.up, m.power.closed, m.power.changed
 		m.power.mu.Unlock()
 		switch {
 		case closed:
 			return Boot{}, ErrClosed
-		case on:
+		case up:
 			return boot, nil
 		}
 		select {
@@ -154,7 +156,7 @@ func (m *Machine) turnOff(grace bool) {
 		return
 	}
 	p.mu.Lock()
-	p.on, p.rebooting = false, false
+	p.on, p.up, p.rebooting = false, false, false
 	close(p.down)
 	p.mu.Unlock()
 	m.processes.accept(false)
@@ -190,6 +192,7 @@ func (m *Machine) turnOn() {
 	}
 	m.processes.accept(true)
 	m.services.powerOn()
+	p.set(func() { p.up = true })
 	m.log.V(1).Info("machine is on", "boot", id)
 }
 

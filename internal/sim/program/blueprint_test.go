@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/sim/program"
 )
@@ -44,12 +45,18 @@ func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 			certificate, key := keyPair(t)
 			for path, content := range map[string]string{
 				contract.PathKubeletCA: certificate, contract.PathBootstrapCA: certificate, contract.PathKubeconfig: kubeconfig,
-				contract.PathDaemonKubeconfig: kubeconfig, `C:\k\tls\certs\tls.crt`: certificate, `C:\k\tls\certs\tls.key`: key,
+				contract.PathBootstrapKubeconfig: kubeconfig, // nobody answers there: kubelet waits
+				contract.PathDaemonKubeconfig:    kubeconfig, `C:\k\tls\certs\tls.crt`: certificate, `C:\k\tls\certs\tls.key`: key,
 			} {
 				b.write(t, path, content)
 			}
 			for _, s := range rendered.Manifest.Services {
 				b.start(t, s.Name, fill(s.Command, s.NodeVariables, s.HostVariables))
+			}
+			for _, s := range rendered.Manifest.Services {
+				if is, err := b.Host().Services.Get(t.Context(), s.Name); err != nil || is.State != winos.ServiceRunning {
+					t.Errorf("%s did not stay: %v, %v", s.Name, is.State, err)
+				}
 			}
 		})
 	}
