@@ -336,7 +336,7 @@ func (t *Tender) report(ctx context.Context, node *unstructured.Unstructured, re
 	}
 	proof := t.settle(ctx, report)
 	t.relieve(ctx, node)
-	if t.refused != nil && node != nil && (t.desires(node) != t.refused.version || t.Book.Version == t.refused.version) {
+	if t.refused != nil && node != nil && (t.desires(node) != t.refused.version || t.overcame()) {
 		t.pardon(ctx)
 	}
 	if t.refused != nil {
@@ -355,7 +355,7 @@ func (t *Tender) report(ctx context.Context, node *unstructured.Unstructured, re
 			pause = min(pause, sooner)
 		}
 	}
-	if t.refused != nil {
+	if t.refused != nil && t.refused.version != t.Book.Version {
 		pause = max(min(pause, t.refused.until.Sub(t.Clock.Now())), time.Millisecond)
 	}
 	return pause

@@ -158,7 +158,13 @@ func (t *Tender) pardon(ctx context.Context) {
 	}
 }
 
-// prove looks whether what was started for a new desired state still runs. It answers the problem if not.
+// overcame says that the host has what was refused before. While that is on trial the refusal stands, so that the next pause is longer if it has to be left again.
+// It may remain unproven for as long as something fails that failed before, too.
+func (t *Tender) overcame() bool {
+	return t.refused.version == t.Book.Version && (t.Book.Proven || !t.Clock.Now().Before(t.proofDue))
+}
+
+// unproven looks whether what was started for a new desired state still runs. It answers the problem if not.
 func (t *Tender) unproven(ctx context.Context) *contract.Problem {
 	if t.Book.Proven || t.Book.Before == nil || t.proofDue.IsZero() {
 		return nil

@@ -144,6 +144,45 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 	}
 }
 
+// Each attempt restarts what pods feel, so they become rare; and whoever looks at the Node in the middle of one reads why.
+func TestADesiredStateThatIsLeftAgainAndAgainIsTriedLessAndLess(t *testing.T) {
+	for name, again := range map[string]func(t *testing.T, r *rig){
+		"all by one daemon":             func(*testing.T, *rig) {},
+		"by one daemon after the other": func(t *testing.T, r *rig) { r.halt(); r.tend(t, r.api) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				r.touchy.Store(true)
+				r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, another("two")))
+				pass(5 * time.Second)
+				began, tried, was := time.Now(), []time.Duration{0}, "{}"
+				for time.Since(began) < 2*time.Hour {
+					pass(500 * time.Millisecond)
+					now := r.read(t, contract.PathKubeletConfig)
+					if now == "two" && was != now {
+						tried = append(tried, time.Since(began))
+					}
+					if was == "two" && was != now {
+						again(t, r)
+					}
+					was = now
+					r.says(t, one(), contract.ReasonServiceFailed)
+				}
+				// After 1, 2, 4, 8, 16, 20, 20, … min, give or take a fifth.
+				if len(tried) < 8 || len(tried) > 12 {
+					t.Errorf("tried at %v", tried)
+				}
+				for i := 2; i < 6; i++ {
+					if pause, before := tried[i]-tried[i-1], tried[i-1]-tried[i-2]; pause < before {
+						t.Errorf("after %s it paused for %s", before, pause)
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestWhileADesiredStateCanNotBePreparedNothingChanges(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, r *rig) contract.Manifest{
 		"a full disk": func(_ *testing.T, r *rig) contract.Manifest {
