@@ -70,8 +70,9 @@ func run(t *testing.T, h *fleet.Host, exe string, arguments ...string) (out, sai
 		case try == starts || !errors.Is(err, context.DeadlineExceeded):
 			t.Fatalf("%v; it wrote %.1000q and said: %s", err, out, said)
 		}
-		// On a machine that compiled all the while, one of a thousand ctr.exe did not end, with no word of its runtime either. A call that containerd does not answer ends by itself, and the test with it. Only a
-		// client that does not even keep its own time is started again: it is no part of what ships, and what it asks for may be asked again.
+		// On a machine that compiled all the while, one of a thousand ctr.exe did not end, with no word of its runtime either. A call that containerd does not answer
+		// ends by itself, and the test with it. Only a client that does not even keep its own time is started again: it is no part of what ships, and what it asks for
+		// may be asked again.
 		t.Logf("try %d: %s %v did not end within %s, and is started again; it wrote %.1000q and said: %s", try, path, arguments, clientTime, out, said)
 	}
 }
