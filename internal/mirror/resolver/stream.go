@@ -105,9 +105,6 @@ func (s *stream) settle(sent int64, held []byte, err error) {
 	}
 	p.served = s.at
 	p.resolver.book.served(s.at.Host, 1, sent+int64(len(held)))
-	if !s.bounded {
-		s.passed()
-	}
 }
 
 // finish lets go of the last bytes, if everything that was hashed agrees with the digest.
@@ -128,13 +125,6 @@ func (s *stream) finish(ctx context.Context, w http.ResponseWriter, held []byte,
 		return errBroken
 	}
 	return write(w, held)
-}
-
-// passed notes who brought what was not hashed.
-func (s *stream) passed() {
-	if s.whole == nil {
-		s.flow.pull.resolver.liars.passed(s.flow.pull.target.digest, s.bringers)
-	}
 }
 
 // clientStall is how long containerd may leave bytes unread. It writes them to disk, which can be busy.
@@ -177,12 +167,7 @@ func (s *stream) write(w http.ResponseWriter) (sent int64, held []byte, err erro
 		}
 		if s.whole != nil && (!s.bounded || position >= s.end) {
 			last = c
-			continue
-		}
-		if s.bounded && position >= s.end {
-			s.passed() // before containerd has the last byte: it may ask again at once
-		}
-		if err = pass(c); err != nil {
+		} else if err = pass(c); err != nil {
 			return sent, nil, err
 		}
 	}
@@ -200,6 +185,10 @@ func (s *stream) read(ctx context.Context) error {
 			return err
 		}
 		n, err := s.fill(c)
+		if errors.Is(err, io.EOF) && s.whole == nil {
+			// Before containerd has the last byte: it may ask again at once.
+			s.flow.pull.resolver.liars.passed(s.flow.pull.target.digest, s.bringers)
+		}
 		if n > 0 {
 			s.position += int64(n)
 			if s.whole != nil {
