@@ -184,6 +184,33 @@ func newImage(t *testing.T, layerSize int64) v1.ImageIndex {
 	return image
 }
 
+// layersOf gives the digests of all layers.
+func layersOf(t *testing.T, index v1.ImageIndex) (digests []string) {
+	t.Helper()
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range manifest.Manifests {
+		image, err := index.Image(m.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		layers, err := image.Layers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range layers {
+			digest, err := l.Digest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			digests = append(digests, digest.String())
+		}
+	}
+	return digests
+}
+
 func digestOf(t *testing.T, image v1.ImageIndex) string {
 	t.Helper()
 	d, err := image.Digest()
