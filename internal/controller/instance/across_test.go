@@ -526,14 +526,7 @@ func TestADaemonThatGetsNothingIsHelpedOverSSH(t *testing.T) {
 			r.reconcile(t, 1)
 			r.says(t, 1, contract.StageReasonAnnotation, says)
 			dials := r.machine(1).Dials()
-			r.passes(t, 1, 4*time.Minute)
-			if r.machine(1).Dials() != dials {
-				t.Fatal("it was not given time")
-			}
-			r.passes(t, 1, 2*time.Minute)
-			if r.machine(1).Dials() == dials {
-				t.Error("nobody looks at its host")
-			}
+			r.looksInTime(t, 1, dials)
 		})
 	}
 }
