@@ -16,14 +16,16 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 			t.Errorf("%s lets through what it can't judge", policy.Name)
 		}
 		binding := named[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, policy.Name).Spec
-		if binding.PolicyName != policy.Name || binding.MatchResources != nil || len(binding.ValidationActions) != 1 || binding.ValidationActions[0] != admissionregistrationv1.Deny {
+		if binding.PolicyName != policy.Name || binding.MatchResources != nil || len(binding.ValidationActions) != 1 ||
+			binding.ValidationActions[0] != admissionregistrationv1.Deny {
 			t.Errorf("%s is bound so: %+v", policy.Name, binding)
 		}
 		if policy.Name == contract.ServicesReaderRole {
 			continue // it is about whoever writes that role
 		}
 		for _, condition := range policy.Spec.MatchConditions {
-			if !strings.Contains(condition.Expression, "'"+contract.DaemonGroup+"'") || !strings.Contains(condition.Expression, "'"+contract.DaemonUserPrefix+"'") {
+			if !strings.Contains(condition.Expression, "'"+contract.DaemonGroup+"'") ||
+				!strings.Contains(condition.Expression, "'"+contract.DaemonUserPrefix+"'") {
 				t.Errorf("%s does not recognise a daemon: %s", policy.Name, condition.Expression)
 			}
 		}
@@ -35,8 +37,10 @@ func TestA34_ThePolicyNamesTheDaemonsAnnotations(t *testing.T) {
 	t.Parallel()
 	policy := named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, "windows-daemon-node")
 	mine := policy.Spec.Variables[0]
-	want := "['" + strings.Join([]string{contract.VersionAnnotation, contract.AppliedReasonAnnotation, contract.RebootAnnotation, contract.StagedAnnotation,
-		contract.StagedBytesAnnotation, contract.StageReasonAnnotation, contract.BootIDAnnotation, contract.RebootPendingAnnotation, contract.CertificateEndAnnotation}, "', '") + "']"
+	want := "['" + strings.Join([]string{contract.VersionAnnotation, contract.AppliedReasonAnnotation,
+		contract.RebootAnnotation, contract.StagedAnnotation,
+		contract.StagedBytesAnnotation, contract.StageReasonAnnotation, contract.BootIDAnnotation,
+		contract.RebootPendingAnnotation, contract.CertificateEndAnnotation}, "', '") + "']"
 	if mine.Name != "mine" || mine.Expression != want {
 		t.Errorf("%s is %s, want %s", mine.Name, mine.Expression, want)
 	}

@@ -33,8 +33,9 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// An API server that has what we ship is asked for everything that a daemon must and must not get. Refused means Forbidden, by rights or
-// by policy; anything else, such as an invalid request, would prove nothing.
+// An API server that has what we ship is asked for everything that a daemon must and must not get.
+// Refused means Forbidden, by rights or by policy; anything else, such as an invalid request, would
+// prove nothing.
 func TestA34_ADaemonIsKeptToItsOwnNode(t *testing.T) {
 	t.Parallel()
 	lab := install(t)
@@ -70,7 +71,8 @@ func TestA34_ADaemonIsKeptToItsOwnNode(t *testing.T) {
 	t.Run("the policy holds without the rights", func(t *testing.T) {
 		grantTooMuch(t, admin, daemon)
 		for name, try := range onlyPolicyRefuses() {
-			if err := try(t.Context(), daemon); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
+			if err := try(t.Context(), daemon); !apierrors.IsForbidden(err) ||
+				!strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
 				t.Errorf("%s was not refused by a policy: %v", name, err)
 			}
 		}
@@ -101,15 +103,19 @@ func allowedToDaemons(t *testing.T) map[string]attempt {
 	t.Helper()
 	request := daemonRequest(t, "wicd-win-a-1")
 	all := map[string]attempt{
-		"says the version that holds":        annotate("win-a", contract.VersionAnnotation),
-		"says why it does not hold":          annotate("win-a", contract.AppliedReasonAnnotation),
-		"asks for a reboot":                  annotate("win-a", contract.RebootAnnotation),
-		"takes back what it said":            patch("win-a", `{"metadata":{"annotations":{"`+contract.VersionAnnotation+`":null}}}`),
-		"writes nothing new":                 patch("win-a", `{}`),
-		"lists its own Node":                 listOwnNode,
-		"reads the published manifest":       listConfigMap("windows-services-1"),
-		"reads the Secret beside it":         listSecret("windows-services-1"),
-		"asks for its certificate and waits": func(ctx context.Context, c kubernetes.Interface) error { return ask(ctx, c, request) },
+		"says the version that holds": annotate("win-a", contract.VersionAnnotation),
+		"says why it does not hold":   annotate("win-a", contract.AppliedReasonAnnotation),
+		"asks for a reboot":           annotate("win-a", contract.RebootAnnotation),
+		"takes back what it said": patch("win-a",
+			`{"metadata":{"annotations":{"`+contract.VersionAnnotation+`":null}}}`),
+		"writes nothing new":           patch("win-a", `{}`),
+		"lists its own Node":           listOwnNode,
+		"reads the published manifest": listConfigMap("windows-services-1"),
+		"reads the Secret beside it":   listSecret("windows-services-1"),
+		"asks for its certificate and waits": func(ctx context.Context,
+			c kubernetes.Interface) error {
+			return ask(ctx, c, request)
+		},
 	}
 	maps.Copy(all, eventsOfDaemons())
 	return all
@@ -127,16 +133,20 @@ func refusedToDaemons(t *testing.T) map[string]attempt {
 		"writes a foreign annotation":              annotate("win-a", "example.com/new"),
 		"writes an annotation that looks like one": annotate("win-a", contract.VersionAnnotation+"2"),
 		"changes a foreign annotation":             annotate("win-a", "example.com/kept"),
-		"removes a foreign annotation":             patch("win-a", `{"metadata":{"annotations":{"example.com/kept":null}}}`),
-		"removes all annotations":                  patch("win-a", `{"metadata":{"annotations":null}}`),
-		"hides a label behind its annotation":      patch("win-a", `{"metadata":{"annotations":{"`+contract.VersionAnnotation+`":"2"},"labels":{"a":"b"}}}`),
-		"labels its Node as control plane":         patch("win-a", `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`),
-		"removes its taints":                       patch("win-a", `{"spec":{"taints":null}}`),
-		"adds a taint":                             patch("win-a", `{"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`),
-		"cordons its Node":                         patch("win-a", `{"spec":{"unschedulable":true}}`),
-		"sets a provider":                          patch("win-a", `{"spec":{"providerID":"aws:///i-1"}}`),
-		"sets a finalizer":                         patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`),
-		"sets an owner":                            patch("win-a", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"x","uid":"x"}]}}`),
+		"removes a foreign annotation": patch("win-a",
+			`{"metadata":{"annotations":{"example.com/kept":null}}}`),
+		"removes all annotations": patch("win-a", `{"metadata":{"annotations":null}}`),
+		"hides a label behind its annotation": patch("win-a",
+			`{"metadata":{"annotations":{"`+contract.VersionAnnotation+`":"2"},"labels":{"a":"b"}}}`),
+		"labels its Node as control plane": patch("win-a",
+			`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`),
+		"removes its taints": patch("win-a", `{"spec":{"taints":null}}`),
+		"adds a taint":       patch("win-a", `{"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`),
+		"cordons its Node":   patch("win-a", `{"spec":{"unschedulable":true}}`),
+		"sets a provider":    patch("win-a", `{"spec":{"providerID":"aws:///i-1"}}`),
+		"sets a finalizer":   patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`),
+		"sets an owner": patch("win-a",
+			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"x","uid":"x"}]}}`),
 		"reads its Node outside of a list": func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.CoreV1().Nodes().Get(ctx, "win-a", metav1.GetOptions{})
 			return err
@@ -158,13 +168,15 @@ func refusedToDaemons(t *testing.T) map[string]attempt {
 		"reads a published Secret that no node uses": readSecret(contract.OperatorNamespace, "windows-services-0"),
 		"lists the secrets of our namespace":         listSecret(""),
 		"writes the published Secret":                writeSecret,
-		"reads the list of hosts":                    readConfigMap(contract.OperatorNamespace, contract.InstancesConfigMap),
-		"reads a manifest that no node uses":         readConfigMap(contract.OperatorNamespace, "windows-services-0"),
-		"reads a ConfigMap elsewhere":                readConfigMap("kube-system", "extension-apiserver-authentication"),
-		"lists the ConfigMaps of our namespace":      listConfigMap(""),
-		"writes the published manifest":              writeConfigMap,
-		"reads the instances":                        raw("/apis/windowsmachineconfig.openshift.io/v1alpha1/namespaces/" + contract.OperatorNamespace + "/windowsinstances"),
-		"reads the settings":                         raw("/apis/windowsmachineconfig.openshift.io/v1alpha1/windowsmachineconfigs"),
+		"reads the list of hosts": readConfigMap(contract.OperatorNamespace,
+			contract.InstancesConfigMap),
+		"reads a manifest that no node uses":    readConfigMap(contract.OperatorNamespace, "windows-services-0"),
+		"reads a ConfigMap elsewhere":           readConfigMap("kube-system", "extension-apiserver-authentication"),
+		"lists the ConfigMaps of our namespace": listConfigMap(""),
+		"writes the published manifest":         writeConfigMap,
+		"reads the instances": raw("/apis/windowsmachineconfig.openshift.io/v1alpha1/namespaces/" +
+			contract.OperatorNamespace + "/windowsinstances"),
+		"reads the settings": raw("/apis/windowsmachineconfig.openshift.io/v1alpha1/windowsmachineconfigs"),
 		"reads pods": func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 			return err
@@ -187,15 +199,24 @@ func refusedToDaemons(t *testing.T) map[string]attempt {
 		"asks for a kubelet's certificate": func(s *certificatesv1.CertificateSigningRequestSpec) {
 			s.SignerName = certificatesv1.KubeAPIServerClientKubeletSignerName
 		},
-		"asks some other signer":             func(s *certificatesv1.CertificateSigningRequestSpec) { s.SignerName = "example.com/any" },
-		"asks for a certificate without end": func(s *certificatesv1.CertificateSigningRequestSpec) { s.ExpirationSeconds = nil },
+		"asks some other signer": func(
+			s *certificatesv1.CertificateSigningRequestSpec) {
+			s.SignerName = "example.com/any"
+		},
+		"asks for a certificate without end": func(
+			s *certificatesv1.CertificateSigningRequestSpec) {
+			s.ExpirationSeconds = nil
+		},
 		"asks for ten years": func(s *certificatesv1.CertificateSigningRequestSpec) {
 			s.ExpirationSeconds = new(int32(10 * 365 * 24 * 3600))
 		},
 		"asks for 32 days": func(s *certificatesv1.CertificateSigningRequestSpec) {
 			s.ExpirationSeconds = new(int32(32 * 24 * 3600))
 		},
-		"asks for a certificate to serve with": func(s *certificatesv1.CertificateSigningRequestSpec) { s.Usages[1] = certificatesv1.UsageServerAuth },
+		"asks for a certificate to serve with": func(
+			s *certificatesv1.CertificateSigningRequestSpec) {
+			s.Usages[1] = certificatesv1.UsageServerAuth
+		},
 		"asks for a certificate to sign others with": func(s *certificatesv1.CertificateSigningRequestSpec) {
 			s.Usages = append(s.Usages, certificatesv1.UsageCertSign)
 		},
@@ -232,14 +253,16 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 	lab := install(t)
 	admin := connect(t, lab.Admin())
 	prepare(t, admin)
-	config, _, err := lab.ServiceAccountConfig(t.Context(), contract.OperatorNamespace, contract.OperatorServiceAccount, time.Hour)
+	config, _, err := lab.ServiceAccountConfig(t.Context(), contract.OperatorNamespace, contract.OperatorServiceAccount,
+		time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	operator := connect(t, config)
 	waitForReaderPolicy(t, operator)
 	t.Run("A34 the policy does not bind the operator", func(t *testing.T) {
-		if err := patch("win-b", `{"metadata":{"labels":{"node-role.kubernetes.io/worker":""}}}`)(t.Context(), operator); err != nil {
+		if err := patch("win-b", `{"metadata":{"labels":{"node-role.kubernetes.io/worker":""}}}`)(t.Context(),
+			operator); err != nil {
 			t.Error(err)
 		}
 	})
@@ -305,7 +328,9 @@ func install(t *testing.T) *cluster.Cluster {
 		}
 	})
 	admin := connect(t, lab.Admin())
-	for _, name := range []string{contract.MachineConfigNamespace, contract.ConfigNamespace, contract.MachineAPINamespace} { // OpenShift's, which ours lie beside
+	// OpenShift's, which ours lie beside
+	for _, name := range []string{contract.MachineConfigNamespace, contract.ConfigNamespace,
+		contract.MachineAPINamespace} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if _, err = admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -318,9 +343,11 @@ func install(t *testing.T) *cluster.Cluster {
 	if again := kubectl("apply", "--server-side", "-k", "lab"); strings.Contains(again, " created") {
 		t.Errorf("lab/ has what default/ lacks:\n%s", again)
 	}
-	kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "windowsinstances."+contract.Prefix[:len(contract.Prefix)-1],
+	kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd",
+		"windowsinstances."+contract.Prefix[:len(contract.Prefix)-1],
 		"windowsmachineconfigs."+contract.Prefix[:len(contract.Prefix)-1])
-	if warned := kubectl("apply", "--server-side", "--dry-run=server", "-k", "samples"); strings.Contains(warned, "Warning") {
+	if warned := kubectl("apply", "--server-side", "--dry-run=server", "-k", "samples"); strings.Contains(warned,
+		"Warning") {
 		t.Errorf("the samples: %s", warned)
 	}
 	kubectl("kustomize", "monitoring") // the API server does not know its types
@@ -335,25 +362,30 @@ func prepare(t *testing.T, admin kubernetes.Interface) {
 	for _, name := range []string{"win-a", "win-b"} {
 		_, err := admin.CoreV1().Nodes().Create(ctx, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"example.com/kept": "yes"}},
-			Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "os", Value: "Windows", Effect: corev1.TaintEffectNoSchedule}}},
+			Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "os", Value: "Windows",
+				Effect: corev1.TaintEffectNoSchedule}}},
 		}, metav1.CreateOptions{})
 		failures = append(failures, err)
 	}
 	for _, name := range []string{contract.InstancesConfigMap, "windows-services-0", "windows-services-1"} {
-		_, err := admin.CoreV1().ConfigMaps(contract.OperatorNamespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err := admin.CoreV1().ConfigMaps(contract.OperatorNamespace).Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		failures = append(failures, err)
 	}
 	for _, name := range []string{contract.PrivateKeySecret, "other", "windows-services-0", "windows-services-1"} {
-		_, err := admin.CoreV1().Secrets(contract.OperatorNamespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err := admin.CoreV1().Secrets(contract.OperatorNamespace).Create(ctx,
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		failures = append(failures, err)
 	}
 	_, err := admin.CoreV1().ServiceAccounts(contract.MachineConfigNamespace).Create(ctx,
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: contract.BootstrapServiceAccount}}, metav1.CreateOptions{})
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: contract.BootstrapServiceAccount}},
+		metav1.CreateOptions{})
 	failures = append(failures, err)
 	_, err = admin.RbacV1().Roles(contract.OperatorNamespace).Create(ctx, &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: contract.ServicesReaderRole},
 		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"configmaps", "secrets"}, ResourceNames: []string{"windows-services-1"}, Verbs: []string{"list", "watch"},
+			APIGroups: []string{""}, Resources: []string{"configmaps", "secrets"},
+			ResourceNames: []string{"windows-services-1"}, Verbs: []string{"list", "watch"},
 		}},
 	}, metav1.CreateOptions{})
 	if err = errors.Join(append(failures, err)...); err != nil {
@@ -361,7 +393,8 @@ func prepare(t *testing.T, admin kubernetes.Interface) {
 	}
 }
 
-// waitForPolicies waits until the API server judges by the policies, which follows a moment after they are there.
+// waitForPolicies waits until the API server judges by the policies, which follows a moment after
+// they are there.
 func waitForPolicies(t *testing.T, daemon kubernetes.Interface) {
 	t.Helper()
 	label := []byte(`{"metadata":{"labels":{"a":"b"}}}`)
@@ -369,9 +402,12 @@ func waitForPolicies(t *testing.T, daemon kubernetes.Interface) {
 	foreign.Spec.SignerName = "example.com/any"
 	dry := []string{metav1.DryRunAll}
 	until(t, func(ctx context.Context) bool {
-		_, node := daemon.CoreV1().Nodes().Patch(ctx, "win-a", types.MergePatchType, label, metav1.PatchOptions{DryRun: dry})
-		_, request := daemon.CertificatesV1().CertificateSigningRequests().Create(ctx, foreign, metav1.CreateOptions{DryRun: dry})
-		_, event := daemon.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, eventOf("win-b"), metav1.CreateOptions{DryRun: dry})
+		_, node := daemon.CoreV1().Nodes().Patch(ctx, "win-a", types.MergePatchType, label,
+			metav1.PatchOptions{DryRun: dry})
+		_, request := daemon.CertificatesV1().CertificateSigningRequests().Create(ctx, foreign,
+			metav1.CreateOptions{DryRun: dry})
+		_, event := daemon.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, eventOf("win-b"),
+			metav1.CreateOptions{DryRun: dry})
 		return refusedByPolicy(node) && refusedByPolicy(request) && refusedByPolicy(event)
 	})
 }
@@ -391,14 +427,18 @@ func refusedByPolicy(err error) bool {
 // grantTooMuch gives daemons rights that a careless administrator might.
 func grantTooMuch(t *testing.T, admin, daemon kubernetes.Interface) {
 	t.Helper()
-	_, err := admin.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "too-much"},
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status"}, Verbs: []string{"*"}}}}, metav1.CreateOptions{})
+	_, err := admin.RbacV1().ClusterRoles().Create(t.Context(),
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "too-much"},
+			Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status"},
+				Verbs: []string{"*"}}}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "too-much"},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "too-much"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: contract.DaemonGroup}}}, metav1.CreateOptions{})
+	_, err = admin.RbacV1().ClusterRoleBindings().Create(t.Context(),
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "too-much"},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "too-much"},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind,
+				Name: contract.DaemonGroup}}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -443,7 +483,8 @@ func annotate(node, key string) attempt {
 
 func patch(node, content string, subresources ...string) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
-		_, err := c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(content), metav1.PatchOptions{}, subresources...)
+		_, err := c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(content), metav1.PatchOptions{},
+			subresources...)
 		return err
 	}
 }
@@ -454,13 +495,15 @@ func patchStatus(node string) attempt {
 
 func replace(node string) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
-		_, err := c.CoreV1().Nodes().Update(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.UpdateOptions{})
+		_, err := c.CoreV1().Nodes().Update(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}},
+			metav1.UpdateOptions{})
 		return err
 	}
 }
 
 func makeNode(ctx context.Context, c kubernetes.Interface) error {
-	_, err := c.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-c"}}, metav1.CreateOptions{})
+	_, err := c.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-c"}},
+		metav1.CreateOptions{})
 	return err
 }
 
@@ -530,12 +573,14 @@ func listSecret(name string) attempt {
 }
 
 func writeSecret(ctx context.Context, c kubernetes.Interface) error {
-	_, err := c.CoreV1().Secrets(contract.OperatorNamespace).Patch(ctx, "windows-services-1", types.MergePatchType, []byte(`{"data":{"a":"Yg=="}}`), metav1.PatchOptions{})
+	_, err := c.CoreV1().Secrets(contract.OperatorNamespace).Patch(ctx, "windows-services-1", types.MergePatchType,
+		[]byte(`{"data":{"a":"Yg=="}}`), metav1.PatchOptions{})
 	return err
 }
 
 func writeConfigMap(ctx context.Context, c kubernetes.Interface) error {
-	_, err := c.CoreV1().ConfigMaps(contract.OperatorNamespace).Patch(ctx, "windows-services-1", types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{})
+	_, err := c.CoreV1().ConfigMaps(contract.OperatorNamespace).Patch(ctx, "windows-services-1", types.MergePatchType,
+		[]byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{})
 	return err
 }
 
@@ -547,7 +592,8 @@ func letDaemonsRead(resource, name string) attempt {
 			return errors.Join(err, fmt.Errorf("%d roles", len(list.Items)))
 		}
 		role := &list.Items[0]
-		role.Rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{resource}, Verbs: []string{"list", "watch"}}}
+		role.Rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{resource},
+			Verbs: []string{"list", "watch"}}}
 		if name != "" {
 			role.Rules[0].ResourceNames = []string{name}
 		}
@@ -564,16 +610,20 @@ func raw(path string) attempt {
 
 func token(namespace, account string) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
-		_, err := c.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		_, err := c.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{},
+			metav1.CreateOptions{})
 		return err
 	}
 }
 
-// tellEvent is about an object without a namespace, as the events of Nodes and certificate requests are.
+// tellEvent is about an object without a namespace, as the events of Nodes and certificate requests
+// are.
 func tellEvent(ctx context.Context, c kubernetes.Interface) error {
 	_, err := c.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: "win-a.1"}, EventTime: metav1.NowMicro(), ReportingController: "test", ReportingInstance: "test",
-		Action: "Try", Reason: "Tried", Type: corev1.EventTypeNormal, Regarding: corev1.ObjectReference{Kind: "Node", Name: "win-a"},
+		ObjectMeta: metav1.ObjectMeta{Name: "win-a.1"}, EventTime: metav1.NowMicro(), ReportingController: "test",
+		ReportingInstance: "test",
+		Action:            "Try", Reason: "Tried", Type: corev1.EventTypeNormal,
+		Regarding: corev1.ObjectReference{Kind: "Node", Name: "win-a"},
 	}, metav1.CreateOptions{})
 	return err
 }
@@ -593,15 +643,19 @@ func ask(ctx context.Context, c kubernetes.Interface, request *certificatesv1.Ce
 
 func approve(ctx context.Context, c kubernetes.Interface) error {
 	request := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "wicd-win-a-1"}}
-	request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Mine"}}
-	_, err := c.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})
+	request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+		{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Mine"}}
+	_, err := c.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request,
+		metav1.UpdateOptions{})
 	return err
 }
 
 func widen(ctx context.Context, c kubernetes.Interface) error {
-	_, err := c.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "mine"},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: contract.DaemonGroup}}}, metav1.CreateOptions{})
+	_, err := c.RbacV1().ClusterRoleBindings().Create(ctx,
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "mine"},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind,
+				Name: contract.DaemonGroup}}}, metav1.CreateOptions{})
 	return err
 }
 
@@ -623,7 +677,8 @@ func daemonRequest(t *testing.T, name string) *certificatesv1.CertificateSigning
 			Request:           pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
 			SignerName:        certificatesv1.KubeAPIServerClientSignerName,
 			ExpirationSeconds: new(int32(14 * 24 * 3600)),
-			Usages:            []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature,
+				certificatesv1.UsageClientAuth},
 		},
 	}
 }

@@ -10,14 +10,18 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// What is applied by itself, because not every cluster has the namespace, must not fall behind what is generated.
+// What is applied by itself, because not every cluster has the namespace, must not fall behind what
+// is generated.
 func TestUserDataMayBeWrittenInBothNamespacesAlike(t *testing.T) {
 	t.Parallel()
 	rules, _ := granted(t)
-	secrets := slices.DeleteFunc(slices.Clone(rules[place{contract.MachineAPINamespace, contract.OperatorServiceAccount}]), func(rule rbacv1.PolicyRule) bool {
+	secrets := slices.DeleteFunc(slices.Clone(rules[place{contract.MachineAPINamespace,
+		contract.OperatorServiceAccount}]), func(rule rbacv1.PolicyRule) bool {
 		return !slices.Equal(rule.Resources, []string{"secrets"})
 	})
-	if other := rules[place{contract.ClusterAPINamespace, contract.OperatorServiceAccount}]; len(secrets) == 0 || !equality.Semantic.DeepEqual(other, secrets) {
-		t.Errorf("in %s the operator may %v, and in %s %v", contract.MachineAPINamespace, secrets, contract.ClusterAPINamespace, other)
+	if other := rules[place{contract.ClusterAPINamespace, contract.OperatorServiceAccount}]; len(secrets) == 0 ||
+		!equality.Semantic.DeepEqual(other, secrets) {
+		t.Errorf("in %s the operator may %v, and in %s %v", contract.MachineAPINamespace, secrets,
+			contract.ClusterAPINamespace, other)
 	}
 }

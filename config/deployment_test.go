@@ -28,12 +28,14 @@ func TestA36_TheOperatorRunsWithoutPrivileges(t *testing.T) {
 	}
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 		s := c.SecurityContext
-		if s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem || s.RunAsNonRoot == nil || !*s.RunAsNonRoot ||
+		if s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem || s.RunAsNonRoot == nil ||
+			!*s.RunAsNonRoot ||
 			s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.Privileged != nil {
 			t.Errorf("the security context of %s is %+v", c.Name, s)
 			continue
 		}
-		if s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0 {
+		if s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
+			len(s.Capabilities.Add) > 0 {
 			t.Errorf("the capabilities of %s are %+v", c.Name, s.Capabilities)
 		}
 		for _, port := range c.Ports {
@@ -48,8 +50,10 @@ func TestTheOperatorIsProbedAndBounded(t *testing.T) {
 	t.Parallel()
 	deployment := named[*appsv1.Deployment](t, contract.OperatorServiceAccount)
 	pod := deployment.Spec.Template.Spec
-	if deployment.Namespace != contract.OperatorNamespace || *deployment.Spec.Replicas != 1 || pod.PriorityClassName != "system-cluster-critical" {
-		t.Errorf("%d replicas in %s with priority %s", *deployment.Spec.Replicas, deployment.Namespace, pod.PriorityClassName)
+	if deployment.Namespace != contract.OperatorNamespace || *deployment.Spec.Replicas != 1 ||
+		pod.PriorityClassName != "system-cluster-critical" {
+		t.Errorf("%d replicas in %s with priority %s", *deployment.Spec.Replicas, deployment.Namespace,
+			pod.PriorityClassName)
 	}
 	if _, selected := pod.NodeSelector["node-role.kubernetes.io/control-plane"]; !selected {
 		t.Errorf("it runs on %v", pod.NodeSelector)
@@ -58,7 +62,8 @@ func TestTheOperatorIsProbedAndBounded(t *testing.T) {
 		if c.LivenessProbe == nil || c.ReadinessProbe == nil {
 			t.Errorf("%s is not probed", c.Name)
 		}
-		if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Limits.Memory().IsZero() {
+		if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() ||
+			c.Resources.Limits.Memory().IsZero() {
 			t.Errorf("%s is not bounded: %+v", c.Name, c.Resources)
 		}
 	}
@@ -68,7 +73,8 @@ func TestTheNamespaceHasTheLabelsThatUsersKnow(t *testing.T) {
 	t.Parallel()
 	labels := named[*corev1.Namespace](t, contract.OperatorNamespace).Labels
 	for key, value := range map[string]string{
-		"openshift.io/cluster-monitoring": "true", "pod-security.kubernetes.io/enforce": "privileged", "security.openshift.io/scc.podSecurityLabelSync": "true",
+		"openshift.io/cluster-monitoring": "true", "pod-security.kubernetes.io/enforce": "privileged",
+		"security.openshift.io/scc.podSecurityLabelSync": "true",
 	} {
 		if labels[key] != value {
 			t.Errorf("label %s is %q", key, labels[key])
@@ -76,7 +82,8 @@ func TestTheNamespaceHasTheLabelsThatUsersKnow(t *testing.T) {
 	}
 }
 
-// A node fetches from the pod that POD_IP names, or by way of the Service, whose address kubelet tells the pod under a name that follows from the Service's.
+// A node fetches from the pod that POD_IP names, or by way of the Service, whose address kubelet
+// tells the pod under a name that follows from the Service's.
 func TestNodesReachTheDepot(t *testing.T) {
 	t.Parallel()
 	template := named[*appsv1.Deployment](t, contract.OperatorServiceAccount).Spec.Template
@@ -86,7 +93,8 @@ func TestNodesReachTheDepot(t *testing.T) {
 			t.Errorf("the Service looks for %s=%s", key, value)
 		}
 	}
-	if service.Namespace != contract.OperatorNamespace || len(service.Spec.Ports) != 1 || service.Spec.Ports[0].Port != contract.DepotPort {
+	if service.Namespace != contract.OperatorNamespace || len(service.Spec.Ports) != 1 ||
+		service.Spec.Ports[0].Port != contract.DepotPort {
 		t.Fatalf("the Service has %+v in %s", service.Spec.Ports, service.Namespace)
 	}
 	c := template.Spec.Containers[0]
@@ -96,7 +104,8 @@ func TestNodesReachTheDepot(t *testing.T) {
 		t.Errorf("the pod has ports %+v", c.Ports)
 	}
 	if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
-		return e.Name == "POD_IP" && e.ValueFrom != nil && e.ValueFrom.FieldRef != nil && e.ValueFrom.FieldRef.FieldPath == "status.podIP"
+		return e.Name == "POD_IP" && e.ValueFrom != nil && e.ValueFrom.FieldRef != nil &&
+			e.ValueFrom.FieldRef.FieldPath == "status.podIP"
 	}) {
 		t.Errorf("the pod is not told its address: %+v", c.Env)
 	}
@@ -105,10 +114,13 @@ func TestNodesReachTheDepot(t *testing.T) {
 	}
 }
 
-// The operator's metrics have a port of their name; what monitors it must not take the depot's for it.
+// The operator's metrics have a port of their name; what monitors it must not take the depot's for
+// it.
 func TestTheDepotIsNotTakenForMetrics(t *testing.T) {
 	t.Parallel()
-	if depot, metrics := named[*corev1.Service](t, "windows-payload"), named[*corev1.Service](t, "windows-machine-config-operator-metrics"); depot.Spec.Ports[0].Name == metrics.Spec.Ports[0].Name {
+	if depot, metrics := named[*corev1.Service](t, "windows-payload"),
+		named[*corev1.Service](
+			t, "windows-machine-config-operator-metrics"); depot.Spec.Ports[0].Name == metrics.Spec.Ports[0].Name {
 		t.Errorf("both have a port %s", depot.Spec.Ports[0].Name)
 	}
 }

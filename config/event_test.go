@@ -18,7 +18,8 @@ func eventOf(node string) *corev1.Event {
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: node + "."},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)},
 		Reason:         herald.ReasonPassedOver, Type: corev1.EventTypeWarning, Message: "Passed over: m.io",
-		Source: corev1.EventSource{Component: contract.ServiceDaemon, Host: node}, ReportingController: contract.ServiceDaemon, ReportingInstance: node,
+		Source:              corev1.EventSource{Component: contract.ServiceDaemon, Host: node},
+		ReportingController: contract.ServiceDaemon, ReportingInstance: node,
 	}
 }
 
@@ -51,8 +52,11 @@ func eventsOfNoDaemon() map[string]attempt {
 		return tell(func(e *corev1.Event) { change(&e.InvolvedObject) })
 	}
 	return map[string]attempt{
-		"tells of another Node":             tell(func(e *corev1.Event) { *e = *eventOf("win-b") }),
-		"tells of a Node whose name begins": about(func(o *corev1.ObjectReference) { o.Name, o.UID = "win-ab", "win-ab" }),
+		"tells of another Node": tell(func(e *corev1.Event) { *e = *eventOf("win-b") }),
+		"tells of a Node whose name begins": about(func(o *corev1.ObjectReference) {
+			o.Name, o.UID = "win-ab",
+				"win-ab"
+		}),
 		"tells of an object of another UID": about(func(o *corev1.ObjectReference) { o.UID = "win-b" }),
 		"tells of another Node by its UID":  about(func(o *corev1.ObjectReference) { o.Name = "win-b" }),
 		"tells of a kind that is no Node":   about(func(o *corev1.ObjectReference) { o.Kind = "Pod" }),
@@ -62,7 +66,8 @@ func eventsOfNoDaemon() map[string]attempt {
 		"tells as the operator":             tell(func(e *corev1.Event) { e.ReportingController = "wmco" }),
 		"tells as nobody":                   tell(func(e *corev1.Event) { e.Source = corev1.EventSource{} }),
 		"tells of something else":           tell(func(e *corev1.Event) { e.Reason = "NodeNotReady" }),
-		"tells of a relation":               tell(func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Kind: "Node", Name: "win-b"} }),
+		"tells of a relation": tell(
+			func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Kind: "Node", Name: "win-b"} }),
 	}
 }
 
@@ -78,7 +83,8 @@ func rightsThatEventsNeedNot() map[string]attempt {
 			return err
 		},
 		"removes events": func(ctx context.Context, c kubernetes.Interface) error {
-			return c.CoreV1().Events(metav1.NamespaceDefault).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+			return c.CoreV1().Events(metav1.NamespaceDefault).DeleteCollection(ctx, metav1.DeleteOptions{},
+				metav1.ListOptions{})
 		},
 	}
 }

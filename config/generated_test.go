@@ -17,12 +17,15 @@ func TestGeneratedFilesAreFresh(t *testing.T) {
 	}
 	fresh := t.TempDir()
 	generator := filepath.Join(fresh, "controller-gen")
-	run(t, filepath.Join(root, "tools"), "go", "build", "-o", generator, "sigs.k8s.io/controller-tools/cmd/controller-gen")
+	run(t, filepath.Join(root, "tools"), "go", "build", "-o", generator,
+		"sigs.k8s.io/controller-tools/cmd/controller-gen")
 	run(t, root, generator, "crd", "paths=./api/...", "output:crd:dir="+filepath.Join(fresh, "crd"))
-	run(t, root, generator, "rbac:roleName=windows-machine-config-operator", "paths={./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./config}",
+	run(t, root, generator, "rbac:roleName=windows-machine-config-operator",
+		"paths={./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./config}",
 		"output:rbac:dir="+filepath.Join(fresh, "rbac"))
 	run(t, root, generator, "object", "paths=./api/...", "output:object:dir="+filepath.Join(fresh, "object"))
-	for generated, committed := range map[string]string{"crd": "config/crd", "rbac": "config/rbac", "object": "api/v1alpha1"} {
+	for generated, committed := range map[string]string{"crd": "config/crd", "rbac": "config/rbac",
+		"object": "api/v1alpha1"} {
 		files, err := os.ReadDir(filepath.Join(fresh, generated))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("nothing was generated for %s: %v", committed, err)

@@ -37,10 +37,11 @@ type provider struct {
 func providers() map[blueprint.Platform]provider {
 	v1beta1, v1 := machinev1beta1.GroupVersion.String(), machinev1.GroupVersion.String()
 	return map[blueprint.Platform]provider{
-		blueprint.PlatformAWS:     {&machinev1beta1.AWSMachineProviderConfig{}, "AWSMachineProviderConfig", v1beta1},
-		blueprint.PlatformAzure:   {&machinev1beta1.AzureMachineProviderSpec{}, "AzureMachineProviderSpec", v1beta1},
-		blueprint.PlatformGCP:     {&machinev1beta1.GCPMachineProviderSpec{}, "GCPMachineProviderSpec", v1beta1},
-		blueprint.PlatformVSphere: {&machinev1beta1.VSphereMachineProviderSpec{}, "VSphereMachineProviderSpec", v1beta1},
+		blueprint.PlatformAWS:   {&machinev1beta1.AWSMachineProviderConfig{}, "AWSMachineProviderConfig", v1beta1},
+		blueprint.PlatformAzure: {&machinev1beta1.AzureMachineProviderSpec{}, "AzureMachineProviderSpec", v1beta1},
+		blueprint.PlatformGCP:   {&machinev1beta1.GCPMachineProviderSpec{}, "GCPMachineProviderSpec", v1beta1},
+		blueprint.PlatformVSphere: {&machinev1beta1.VSphereMachineProviderSpec{}, "VSphereMachineProviderSpec",
+			v1beta1},
 		blueprint.PlatformNutanix: {&machinev1.NutanixMachineProviderConfig{}, "NutanixMachineProviderConfig", v1},
 	}
 }
@@ -67,10 +68,12 @@ func TestEveryCloudsMachineSetIsWhatItsMachineControllerReads(t *testing.T) {
 				t.Fatalf("decoding the provider spec: %v", err)
 			}
 			spec := reflect.ValueOf(p.spec).Elem()
-			if meta := spec.FieldByName("TypeMeta").Interface().(metav1.TypeMeta); meta.Kind != p.kind || meta.APIVersion != p.version {
+			if meta := spec.FieldByName("TypeMeta").Interface().(metav1.TypeMeta); meta.Kind != p.kind ||
+				meta.APIVersion != p.version {
 				t.Errorf("it is a %s of %s, want %s of %s", meta.Kind, meta.APIVersion, p.kind, p.version)
 			}
-			for field, want := range map[string]string{"UserDataSecret": contract.UserDataSecret, "CredentialsSecret": ""} {
+			for field, want := range map[string]string{"UserDataSecret": contract.UserDataSecret,
+				"CredentialsSecret": ""} {
 				secret := spec.FieldByName(field)
 				if secret.IsNil() || want != "" && secret.Elem().FieldByName("Name").String() != want {
 					t.Errorf("%s is not set right", field)
@@ -87,7 +90,8 @@ func TestEveryCloudsMachineSetMakesMachinesThatBecomeNodes(t *testing.T) {
 			t.Parallel()
 			set := example(t, platform)
 			labels := set.Spec.Template.Labels
-			if labels[contract.MachineOSLabel] != contract.OSIDWindows || set.Namespace != contract.MachineAPINamespace {
+			if labels[contract.MachineOSLabel] != contract.OSIDWindows ||
+				set.Namespace != contract.MachineAPINamespace {
 				t.Error("its Machines are none of ours")
 			}
 			if _, ok := set.Spec.Template.Spec.Labels[contract.WorkerLabel]; !ok {
@@ -115,7 +119,8 @@ func TestEveryCloudsMachineSetMakesMachinesThatBecomeNodes(t *testing.T) {
 	}
 }
 
-// What a strict decoder can't see, such as values that are not allowed, the API server does, with OpenShift's own definition.
+// What a strict decoder can't see, such as values that are not allowed, the API server does, with
+// OpenShift's own definition.
 func TestARealAPIServerTakesEveryCloudsMachineSet(t *testing.T) {
 	t.Parallel()
 	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr})
@@ -137,7 +142,8 @@ func TestARealAPIServerTakesEveryCloudsMachineSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineAPINamespace}}
-	if _, err = connect(t, lab.Admin()).CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+	if _, err = connect(t, lab.Admin()).CoreV1().Namespaces().Create(t.Context(), namespace,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	files, err := filepath.Glob(machineSets + "*.yaml")
@@ -146,7 +152,8 @@ func TestARealAPIServerTakesEveryCloudsMachineSet(t *testing.T) {
 	}
 	slices.Sort(files)
 	for _, file := range files {
-		said := run(t, ".", lab.Binaries.Kubectl, "--kubeconfig", lab.Kubeconfig, "apply", "--server-side", "--validate=strict", "--dry-run=server", "-f", file)
+		said := run(t, ".", lab.Binaries.Kubectl, "--kubeconfig", lab.Kubeconfig, "apply", "--server-side",
+			"--validate=strict", "--dry-run=server", "-f", file)
 		if strings.Contains(said, "Warning") {
 			t.Errorf("%s: %s", file, said)
 		}

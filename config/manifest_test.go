@@ -32,12 +32,14 @@ type manifest struct {
 	object client.Object
 }
 
-// manifests decodes every object of the folder strictly: an unknown field, which kubectl would pass over or report as a warning, fails.
+// manifests decodes every object of the folder strictly: an unknown field, which kubectl would pass
+// over or report as a warning, fails.
 func manifests(t *testing.T) []manifest {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, monitoringv1.AddToScheme, machinev1beta1.Install, v1alpha1.AddToScheme,
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, monitoringv1.AddToScheme, machinev1beta1.Install,
+		v1alpha1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
@@ -134,7 +136,8 @@ func TestEveryManifestDecodesStrictly(t *testing.T) {
 	for _, m := range manifests(t) {
 		kind := m.object.GetObjectKind().GroupVersionKind()
 		id := strings.Join([]string{kind.Group, kind.Kind, m.object.GetNamespace(), m.object.GetName()}, "/")
-		if other := seen[id]; other != "" && !strings.HasPrefix(m.file, machineSets) { // of which a cluster has one, that of its cloud
+		// of which a cluster has one, that of its cloud
+		if other := seen[id]; other != "" && !strings.HasPrefix(m.file, machineSets) {
 			t.Errorf("%s stands in %s and in %s", id, other, m.file)
 		}
 		seen[id] = m.file

@@ -45,7 +45,8 @@ func TestEveryRoleIsGivenToSomebodyAndNothingElseIs(t *testing.T) {
 			t.Errorf("the role %v is given but does not exist", where)
 		}
 	}
-	operator := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: contract.OperatorNamespace, Name: contract.OperatorServiceAccount}
+	operator := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: contract.OperatorNamespace,
+		Name: contract.OperatorServiceAccount}
 	for where, who := range subjects {
 		if where.role == contract.OperatorServiceAccount && !slices.Equal(who, []rbacv1.Subject{operator}) {
 			t.Errorf("the operator's role %v is given to %v", where, who)
@@ -81,7 +82,8 @@ func checkRule(t *testing.T, where place, rule rbacv1.PolicyRule) {
 	for _, resource := range rule.Resources {
 		switch resource {
 		case "secrets", "serviceaccounts/token", "signers":
-			// In its own namespace the operator publishes Secrets whose names follow from their content.
+			// In its own namespace the operator publishes Secrets whose names follow from their
+			// content.
 			own := resource == "secrets" && where.namespace == contract.OperatorNamespace
 			if len(rule.ResourceNames) == 0 && !creates && !own {
 				t.Errorf("%v has %s of any name: %v", where, resource, rule)
@@ -90,10 +92,12 @@ func checkRule(t *testing.T, where place, rule rbacv1.PolicyRule) {
 			if len(rule.ResourceNames) == 0 && !creates {
 				t.Errorf("%v has %s of any name: %v", where, resource, rule)
 			}
-		case "clusterroles", "clusterrolebindings", "rolebindings", "users", "groups", "validatingadmissionpolicies", "validatingadmissionpolicybindings":
+		case "clusterroles", "clusterrolebindings", "rolebindings", "users", "groups", "validatingadmissionpolicies",
+			"validatingadmissionpolicybindings":
 			t.Errorf("%v has %s: %v", where, resource, rule)
 		}
-		inNamespace := []string{"secrets", "configmaps", "serviceaccounts/token", "roles", "leases", "events", "windowsinstances", "windowsinstances/status"}
+		inNamespace := []string{"secrets", "configmaps", "serviceaccounts/token", "roles", "leases", "events",
+			"windowsinstances", "windowsinstances/status"}
 		if where.namespace == "" && slices.Contains(inNamespace, resource) {
 			t.Errorf("%s is granted in every namespace: %v", resource, rule)
 		}
@@ -103,9 +107,13 @@ func checkRule(t *testing.T, where place, rule rbacv1.PolicyRule) {
 func TestA34_TheDaemonsRightsAreFew(t *testing.T) {
 	t.Parallel()
 	rules, subjects := granted(t)
-	allowed := map[string][]string{"nodes": {"list", "watch", "patch"}, "certificatesigningrequests": {"create", "get"}, "events": {"create"}}
+	allowed := map[string][]string{"nodes": {"list", "watch", "patch"}, "certificatesigningrequests": {"create", "get"},
+		"events": {"create"}}
 	for where, who := range subjects {
-		if !slices.ContainsFunc(who, func(s rbacv1.Subject) bool { return s.Kind == rbacv1.GroupKind && s.Name == contract.DaemonGroup }) {
+		if !slices.ContainsFunc(who, func(s rbacv1.Subject) bool {
+			return s.Kind == rbacv1.GroupKind &&
+				s.Name == contract.DaemonGroup
+		}) {
 			continue
 		}
 		for _, rule := range rules[where] {

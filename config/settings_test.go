@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A value that the operator's types can't hold must not get into the cluster: nobody could read the object any more.
+// A value that the operator's types can't hold must not get into the cluster: nobody could read the
+// object any more.
 func TestSettingsThatCanNotBeReadAreRefused(t *testing.T) {
 	t.Parallel()
 	admin := connect(t, install(t).Admin())
@@ -28,7 +29,8 @@ func TestSettingsThatCanNotBeReadAreRefused(t *testing.T) {
 		`{"trust":{"additionalCA":"more"}}`:                                                  true,
 		`{"trust":{"additionalCA":{"name":"more"}}}`:                                         false,
 	} {
-		body := fmt.Sprintf(`{"apiVersion":"windowsmachineconfig.openshift.io/v1alpha1","kind":"WindowsMachineConfig","metadata":{"name":"cluster"},"spec":%s}`, spec)
+		body := fmt.Sprintf(
+			`{"apiVersion":"windowsmachineconfig.openshift.io/v1alpha1","kind":"WindowsMachineConfig","metadata":{"name":"cluster"},"spec":%s}`, spec)
 		err := admin.CoreV1().RESTClient().Post().AbsPath("/apis/windowsmachineconfig.openshift.io/v1alpha1/windowsmachineconfigs").
 			Param("dryRun", metav1.DryRunAll).SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Error()
 		if valid && err != nil || !valid && !apierrors.IsInvalid(err) {

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Phase is where a host is on its way in or out. Phases before Ready are walked in the order below; each looks first, so walking one
-// twice does no harm.
+// Phase is where a host is on its way in or out. Phases before Ready are walked in the order below;
+// each looks first, so walking one twice does no harm.
 // +kubebuilder:validation:Enum=Pending;Connecting;Preflight;Preparing;Delivering;Bootstrapping;Adopting;HandingOver;Confirming;Ready;Updating;Rebooting;Removing
 type Phase string
 
@@ -23,26 +23,29 @@ const (
 	PhaseHandingOver   Phase = "HandingOver"   // the daemon runs as a service
 	PhaseConfirming    Phase = "Confirming"    // desired version applied, Node Ready, uncordon
 	PhaseReady         Phase = "Ready"         // a node; the daemon keeps it
-	PhaseUpdating      Phase = "Updating"      // a node that has its turn to go to another version: see status.update.step
-	PhaseRebooting     Phase = "Rebooting"     // a node that has its turn to be rebooted: see status.reboot.step
-	PhaseRemoving      Phase = "Removing"      // drain, clean the host, delete the Node
+	// a node that has its turn to go to another version: see status.update.step
+	PhaseUpdating  Phase = "Updating"
+	PhaseRebooting Phase = "Rebooting" // a node that has its turn to be rebooted: see status.reboot.step
+	PhaseRemoving  Phase = "Removing"  // drain, clean the host, delete the Node
 )
 
 // Condition types of a WindowsInstance.
 const (
 	// ConditionReady is True while the host is a Ready node at its desired version.
 	ConditionReady = "Ready"
-	// ConditionReachable is True when the last SSH attempt got in. Joined hosts are not probed, so it may be old: see its time.
+	// ConditionReachable is True when the last SSH attempt got in. Joined hosts are not probed, so
+	// it may be old: see its time.
 	ConditionReachable = "Reachable"
 	// ConditionPreflightPassed is True when the host met every requirement at the last look.
 	ConditionPreflightPassed = "PreflightPassed"
-	// ConditionProgressing is True while a join or a removal is under way, with the reason it waits for, if any.
+	// ConditionProgressing is True while a join or a removal is under way, with the reason it waits
+	// for, if any.
 	ConditionProgressing = "Progressing"
-	// ConditionKeyAuthorized is True while the present private key is the one that last let us in, False when the host refuses it, and
-	// Unknown while it can't be tried.
+	// ConditionKeyAuthorized is True while the present private key is the one that last let us in,
+	// False when the host refuses it, and Unknown while it can't be tried.
 	ConditionKeyAuthorized = "KeyAuthorized"
-	// ConditionSkewSupported is False while the node is at a release from which, or back to which, this operator's way is not a supported one. Nodes for which that was never so
-	// don't have it.
+	// ConditionSkewSupported is False while the node is at a release from which, or back to which,
+	// this operator's way is not a supported one. Nodes for which that was never so don't have it.
 	ConditionSkewSupported = "SkewSupported"
 )
 
@@ -63,7 +66,8 @@ type Source struct {
 	// Name of the object; for the ConfigMap, the key of the entry.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// UID of the object, where it has one of its own: another Machine of the same name is another host.
+	// UID of the object, where it has one of its own: another Machine of the same name is another
+	// host.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 }
@@ -76,9 +80,11 @@ type RemovalPolicy string
 const (
 	// RemovalClean waits until the host was cleaned.
 	RemovalClean RemovalPolicy = "Clean"
-	// RemovalForce tries once, then deletes the Node and lets the host go as it is. For hosts that are gone for good.
+	// RemovalForce tries once, then deletes the Node and lets the host go as it is. For hosts that
+	// are gone for good.
 	RemovalForce RemovalPolicy = "Force"
-	// RemovalDiscard is for a host that is destroyed with its Machine: it is not contacted, and its Node goes when the Machine is gone.
+	// RemovalDiscard is for a host that is destroyed with its Machine: it is not contacted, and its
+	// Node goes when the Machine is gone.
 	RemovalDiscard RemovalPolicy = "Discard"
 )
 
@@ -104,19 +110,22 @@ type WindowsInstanceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[\"/\\\\[\\\\]:;|=,+*?<>\\\\s]')",message="not a Windows user name"
 	Username string `json:"username"`
 
-	// HostKey is the SSH host key to expect, as "<type> <base64>". Without it the key of the first contact is pinned in status.
+	// HostKey is the SSH host key to expect, as "<type> <base64>". Without it the key of the first
+	// contact is pinned in status.
 	// +kubebuilder:validation:MaxLength=8192
 	// +kubebuilder:validation:Pattern=`^[a-z0-9@.-]+ [A-Za-z0-9+/]+=*$`
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`
 
-	// Hostname is the name that the host is to have; it is renamed and rebooted before it joins. Without it the host keeps its own.
+	// Hostname is the name that the host is to have; it is renamed and rebooted before it joins.
+	// Without it the host keeps its own.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`
 	// +optional
 	Hostname string `json:"hostname,omitempty"`
 
-	// NodeIP is the IPv4 address that the Node is to have, for hosts with several. Without it, it is that of the interface with the default route.
+	// NodeIP is the IPv4 address that the Node is to have, for hosts with several. Without it, it
+	// is that of the interface with the default route.
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,3}[.]){3}[0-9]{1,3}$`
 	// +optional
@@ -127,14 +136,16 @@ type WindowsInstanceSpec struct {
 	// +optional
 	ProviderID string `json:"providerID,omitempty"`
 
-	// Addresses are further names and addresses that the host has by the cloud's word. Its serving certificate may hold them.
+	// Addresses are further names and addresses that the host has by the cloud's word. Its serving
+	// certificate may hold them.
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=253
 	// +listType=set
 	// +optional
 	Addresses []string `json:"addresses,omitempty"`
 
-	// Source is the object that this instance was made from. The operator deletes the instance when the source goes.
+	// Source is the object that this instance was made from. The operator deletes the instance when
+	// the source goes.
 	// +optional
 	Source *Source `json:"source,omitempty"`
 
@@ -149,11 +160,13 @@ type WindowsInstanceSpec struct {
 	// +optional
 	Taints []corev1.Taint `json:"taints,omitempty"`
 
-	// Paused stops all work of the operator on this host. The daemon goes on keeping the node as it is.
+	// Paused stops all work of the operator on this host. The daemon goes on keeping the node as it
+	// is.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// RemovalPolicy is Clean, Force for a host that is gone for good, or Discard for one that is destroyed with its Machine.
+	// RemovalPolicy is Clean, Force for a host that is gone for good, or Discard for one that is
+	// destroyed with its Machine.
 	// +kubebuilder:default=Clean
 	// +optional
 	RemovalPolicy RemovalPolicy `json:"removalPolicy,omitempty"`
@@ -190,7 +203,8 @@ type HostInfo struct {
 type KeyTrial struct {
 	// PublicKeyHash of the key that is tried: the hex SHA-256 of its line in authorized_keys.
 	PublicKeyHash string `json:"publicKeyHash"`
-	// Refusals counts how often the host refused the key. A host that can't be reached refuses nothing.
+	// Refusals counts how often the host refused the key. A host that can't be reached refuses
+	// nothing.
 	// +optional
 	Refusals int32 `json:"refusals,omitempty"`
 	// RefusedSince is when the host refused the key for the first time.
@@ -261,7 +275,8 @@ type Update struct {
 
 	// Version that it goes to.
 	Version string `json:"version"`
-	// From is the version that it goes back to when it does not become well; absent when none was proven.
+	// From is the version that it goes back to when it does not become well; absent when none was
+	// proven.
 	// +optional
 	From string `json:"from,omitempty"`
 	// Drains says that pods feel the switch, so the node is drained before it.
@@ -270,7 +285,8 @@ type Update struct {
 	// SwitchTime is when the host was told to go to the version.
 	// +optional
 	SwitchTime *metav1.Time `json:"switchTime,omitempty"`
-	// OverSSH says that the host is walked into, because its daemon can't fetch the payload by itself.
+	// OverSSH says that the host is walked into, because its daemon can't fetch the payload by
+	// itself.
 	// +optional
 	OverSSH bool `json:"overSSH,omitempty"`
 	// Code and Message say what the last try failed at.
@@ -339,7 +355,8 @@ type WindowsInstanceStatus struct {
 	// NextAttemptTime is when a failed attempt is tried again.
 	// +optional
 	NextAttemptTime *metav1.Time `json:"nextAttemptTime,omitempty"`
-	// NodeName is the Node of this host. It is set when preflight has read the host name and no other instance has it.
+	// NodeName is the Node of this host. It is set when preflight has read the host name and no
+	// other instance has it.
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
 	// NodeUID is the Node that was adopted.
@@ -351,7 +368,8 @@ type WindowsInstanceStatus struct {
 	// PublicKeyHash is the key that last let us in: the hex SHA-256 of its line in authorized_keys.
 	// +optional
 	PublicKeyHash string `json:"publicKeyHash,omitempty"`
-	// KeyTrial is how the host takes a key that has not let us in yet; absent when the present one did.
+	// KeyTrial is how the host takes a key that has not let us in yet; absent when the present one
+	// did.
 	// +optional
 	KeyTrial *KeyTrial `json:"keyTrial,omitempty"`
 	// Disruption is the host's place in the rollout budget; absent without one.
@@ -360,7 +378,8 @@ type WindowsInstanceStatus struct {
 	// Update is the node's way to another version.
 	// +optional
 	Update *Update `json:"update,omitempty"`
-	// UpdateFailure is the last version at which the node failed; absent once it is proven at another than it had before.
+	// UpdateFailure is the last version at which the node failed; absent once it is proven at
+	// another than it had before.
 	// +optional
 	UpdateFailure *UpdateFailure `json:"updateFailure,omitempty"`
 	// Reboot is the node's way through a reboot.
@@ -375,8 +394,8 @@ type WindowsInstanceStatus struct {
 	// RebootTime is when a reboot was asked for that is not proven yet.
 	// +optional
 	RebootTime *metav1.Time `json:"rebootTime,omitempty"`
-	// SilentSince is since when the node's daemon, whose kubelet is well, neither has the version that it was told nor says why not. After five minutes its host is
-	// walked into over SSH.
+	// SilentSince is since when the node's daemon, whose kubelet is well, neither has the version
+	// that it was told nor says why not. After five minutes its host is walked into over SSH.
 	// +optional
 	SilentSince *metav1.Time `json:"silentSince,omitempty"`
 	// DrainTime is when draining began.
@@ -398,7 +417,8 @@ type WindowsInstanceStatus struct {
 	// JoinedTime is when the host first became Ready.
 	// +optional
 	JoinedTime *metav1.Time `json:"joinedTime,omitempty"`
-	// Conditions are Ready, Reachable, PreflightPassed, Progressing, KeyAuthorized and SkewSupported.
+	// Conditions are Ready, Reachable, PreflightPassed, Progressing, KeyAuthorized and
+	// SkewSupported.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -9,64 +9,76 @@ import (
 
 // Condition types of a WindowsMachineConfig.
 const (
-	// ConditionAvailable is True when the operator has everything it needs to join hosts; otherwise its reason names what is missing.
+	// ConditionAvailable is True when the operator has everything it needs to join hosts; otherwise
+	// its reason names what is missing.
 	ConditionAvailable = "Available"
 	// ConditionUpgradeable is False while any host is on its way in, out or to another version.
 	ConditionUpgradeable = "Upgradeable"
-	// ConditionDegraded is True when a host failed, or an entry can't be understood, or a setting can't be followed.
+	// ConditionDegraded is True when a host failed, or an entry can't be understood, or a setting
+	// can't be followed.
 	ConditionDegraded = "Degraded"
-	// ConditionAccepted is True when nodes get everything that the settings of the cluster and of this object ask for; otherwise its reason names
-	// the first thing that is left out, such as a mirror, a certificate or a field of kubelet's configuration.
+	// ConditionAccepted is True when nodes get everything that the settings of the cluster and of
+	// this object ask for; otherwise its reason names the first thing that is left out, such as a
+	// mirror, a certificate or a field of kubelet's configuration.
 	ConditionAccepted = "Accepted"
 )
 
 // RolloutSpec bounds how many hosts are worked on at once.
 type RolloutSpec struct {
-	// MaxConcurrentJoins is how many hosts may be on their way in at once. Hosts that can't be reached don't count.
+	// MaxConcurrentJoins is how many hosts may be on their way in at once. Hosts that can't be
+	// reached don't count.
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	MaxConcurrentJoins int32 `json:"maxConcurrentJoins,omitempty"`
-	// MaxUnavailable is how many nodes may be unavailable because of us, as a number or a percentage of all Windows nodes.
+	// MaxUnavailable is how many nodes may be unavailable because of us, as a number or a
+	// percentage of all Windows nodes.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(100|[0-9]{1,2})%$')",message="a number, or a percentage from 0% to 100%"
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// DrainTimeout is how long pods are given to move away, beside their own grace period. A node that can't be drained in time goes back into service and
-	// is tried again later, so that others go on.
+	// DrainTimeout is how long pods are given to move away, beside their own grace period. A node
+	// that can't be drained in time goes back into service and is tried again later, so that others
+	// go on.
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
 	DrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
-	// SettleTime is how long a node must be Ready without a break, at its new version or after its reboot, before it goes back into service.
+	// SettleTime is how long a node must be Ready without a break, at its new version or after its
+	// reboot, before it goes back into service.
 	// +kubebuilder:default="10s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
 	SettleTime *metav1.Duration `json:"settleTime,omitempty"`
-	// ProofTimeout is how long a node may take, from the switch on, to show that it is well at its new version. After that the previous version is put back.
-	// A reboot has as long, and at least 20 minutes.
+	// ProofTimeout is how long a node may take, from the switch on, to show that it is well at its
+	// new version. After that the previous version is put back. A reboot has as long, and at least
+	// 20 minutes.
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
 	ProofTimeout *metav1.Duration `json:"proofTimeout,omitempty"`
-	// FailureThreshold is how many nodes may fail at a version before no other node is taken to it. Hosts that join get it all the same.
+	// FailureThreshold is how many nodes may fail at a version before no other node is taken to it.
+	// Hosts that join get it all the same.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	FailureThreshold int32 `json:"failureThreshold,omitempty"`
-	// Windows are the times in which nodes may be disturbed. What began in a window is brought to its end after it. A node that serves nobody anyway is not
-	// made to wait for one. Without windows it is always time. While one of them can't be understood, no node that serves is disturbed.
+	// Windows are the times in which nodes may be disturbed. What began in a window is brought to
+	// its end after it. A node that serves nobody anyway is not made to wait for one. Without
+	// windows it is always time. While one of them can't be understood, no node that serves is
+	// disturbed.
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	// +optional
 	Windows []RolloutWindow `json:"windows,omitempty"`
-	// RebootWhenPending has hosts rebooted, within the same bounds, for which Windows itself waits for a reboot.
+	// RebootWhenPending has hosts rebooted, within the same bounds, for which Windows itself waits
+	// for a reboot.
 	// +optional
 	RebootWhenPending bool `json:"rebootWhenPending,omitempty"`
 }
@@ -94,22 +106,25 @@ type LoggingSpec struct {
 	// Debug makes every managed service and the daemon log in detail.
 	// +optional
 	Debug bool `json:"debug,omitempty"`
-	// MaxSize is the size at which a log file is full and a new one begins, such as 50Mi. 0 means no limit. By default it is the operator's
-	// SERVICES_LOG_FILE_SIZE, or else 100Mi.
+	// MaxSize is the size at which a log file is full and a new one begins, such as 50Mi. 0 means
+	// no limit. By default it is the operator's SERVICES_LOG_FILE_SIZE, or else 100Mi.
 	// +optional
 	MaxSize *resource.Quantity `json:"maxSize,omitempty"`
-	// MaxAge is how long a full file is kept, such as 72h. 0s means no limit. By default it is the operator's SERVICES_LOG_FILE_AGE, or else 168h.
+	// MaxAge is how long a full file is kept, such as 72h. 0s means no limit. By default it is the
+	// operator's SERVICES_LOG_FILE_AGE, or else 168h.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
-	// MaxFiles is how many full files of each service are kept, the newest ones. 0 means no limit. By default it is 5.
+	// MaxFiles is how many full files of each service are kept, the newest ones. 0 means no limit.
+	// By default it is 5.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	MaxFiles *int32 `json:"maxFiles,omitempty"`
-	// FlushInterval is how often the logs of kubelet, kube-proxy and csi-proxy are flushed to disk; the other services write without a buffer. 0s leaves it to
-	// Windows. By default it is the operator's SERVICES_LOG_FLUSH_INTERVAL, or else 0s.
+	// FlushInterval is how often the logs of kubelet, kube-proxy and csi-proxy are flushed to disk;
+	// the other services write without a buffer. 0s leaves it to Windows. By default it is the
+	// operator's SERVICES_LOG_FLUSH_INTERVAL, or else 0s.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
@@ -118,24 +133,29 @@ type LoggingSpec struct {
 
 // KubeletSpec sets kubelet.
 type KubeletSpec struct {
-	// Config is a fragment of a KubeletConfiguration (kubelet.config.k8s.io/v1beta1), merged over the operator's: objects field by field, anything else as a whole.
-	// It is decoded strictly. Fields that the operator sets itself, fields that Windows does not have, and values that kubelet would not start with
-	// are refused with the reason, and the last configuration that was accepted stays.
+	// Config is a fragment of a KubeletConfiguration (kubelet.config.k8s.io/v1beta1), merged over
+	// the operator's: objects field by field, anything else as a whole. It is decoded strictly.
+	// Fields that the operator sets itself, fields that Windows does not have, and values that
+	// kubelet would not start with are refused with the reason, and the last configuration that was
+	// accepted stays.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	// +optional
 	Config *runtime.RawExtension `json:"config,omitempty"`
 }
 
-// TrustSpec sets which certificate authorities nodes trust, beside those of the cluster's proxy and registries.
+// TrustSpec sets which certificate authorities nodes trust, beside those of the cluster's proxy and
+// registries.
 type TrustSpec struct {
-	// AdditionalCA is the name of a ConfigMap in the operator's namespace. Every certificate in it, under whatever key, is trusted by all Windows nodes.
+	// AdditionalCA is the name of a ConfigMap in the operator's namespace. Every certificate in it,
+	// under whatever key, is trusted by all Windows nodes.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	AdditionalCA string `json:"additionalCA,omitempty"`
 }
 
-// WindowsMachineConfigSpec holds the settings of all Windows nodes. Every field has a default, and the object may be absent.
+// WindowsMachineConfigSpec holds the settings of all Windows nodes. Every field has a default, and
+// the object may be absent.
 type WindowsMachineConfigSpec struct {
 	// Rollout bounds how many hosts are worked on at once.
 	// +kubebuilder:default={}
@@ -152,7 +172,8 @@ type WindowsMachineConfigSpec struct {
 	Trust TrustSpec `json:"trust,omitempty"`
 }
 
-// InstanceCounts counts instances by how they are. A patch of the status leaves out what is zero, so zero is the default of each.
+// InstanceCounts counts instances by how they are. A patch of the status leaves out what is zero,
+// so zero is the default of each.
 type InstanceCounts struct {
 	// Total of all instances.
 	// +kubebuilder:default=0
@@ -176,7 +197,8 @@ type InstanceCounts struct {
 	Leaving int32 `json:"leaving"`
 }
 
-// RejectedEntry is an entry of windows-instances that is not understood. An instance that it named before stays as it is.
+// RejectedEntry is an entry of windows-instances that is not understood. An instance that it named
+// before stays as it is.
 type RejectedEntry struct {
 	// Key of the entry.
 	Key string `json:"key"`
@@ -186,7 +208,8 @@ type RejectedEntry struct {
 	Message string `json:"message"`
 }
 
-// RejectedSetting is something that the settings of the cluster, or of this object, ask for and nodes don't get.
+// RejectedSetting is something that the settings of the cluster, or of this object, ask for and
+// nodes don't get.
 type RejectedSetting struct {
 	// Code of the reason, such as W908.
 	Code string `json:"code"`
@@ -196,7 +219,8 @@ type RejectedSetting struct {
 
 // KubeletStatus says which configuration kubelets get.
 type KubeletStatus struct {
-	// AcceptedConfig is the spec.kubelet.config that was accepted last. It stays in force while a newer one is refused.
+	// AcceptedConfig is the spec.kubelet.config that was accepted last. It stays in force while a
+	// newer one is refused.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	// +optional
@@ -269,7 +293,8 @@ type WindowsMachineConfigStatus struct {
 	// Instances are counted by how they are.
 	// +optional
 	Instances InstanceCounts `json:"instances,omitempty"`
-	// RejectedEntries are the entries of windows-instances that are not understood; at most 20 are listed.
+	// RejectedEntries are the entries of windows-instances that are not understood; at most 20 are
+	// listed.
 	// +listType=map
 	// +listMapKey=key
 	// +kubebuilder:validation:MaxItems=20

@@ -15,14 +15,16 @@ type component struct {
 	Dir string
 	// Package is the import path of its main package.
 	Package string
-	// Module is the module whose version it has; empty for what is part of this source tree and has the payload's version.
+	// Module is the module whose version it has; empty for what is part of this source tree and has
+	// the payload's version.
 	Module string
-	// Stamp gives the variables that tell the program its version, as the project's own builds set them.
+	// Stamp gives the variables that tell the program its version, as the project's own builds set
+	// them.
 	Stamp func(v pinned) map[string]string
 }
 
-// pinned is a module's version and the time at which it was made, which stands in for the time of the build so that equal pins give
-// equal programs.
+// pinned is a module's version and the time at which it was made, which stands in for the time of
+// the build so that equal pins give equal programs.
 type pinned struct {
 	Version string
 	Time    time.Time
@@ -44,22 +46,33 @@ const (
 func components() []component {
 	return []component{
 		{Name: payload.NameDaemon, Dir: ".", Package: "./cmd/wicd", Stamp: stampDaemon},
-		{Name: payload.NameKubeLogRunner, Dir: "payload/kubernetes", Package: "k8s.io/component-base/logs/kube-log-runner", Module: kubernetesModule, Stamp: stampKubernetes},
-		{Name: payload.NameHostLocal, Dir: "payload/cni", Package: cniModule + "/plugins/ipam/host-local", Module: cniModule, Stamp: stampCNI},
-		{Name: payload.NameWinBridge, Dir: "payload/cni", Package: cniModule + "/plugins/main/windows/win-bridge", Module: cniModule, Stamp: stampCNI},
-		{Name: payload.NameWinOverlay, Dir: "payload/cni", Package: cniModule + "/plugins/main/windows/win-overlay", Module: cniModule, Stamp: stampCNI},
-		{Name: payload.NameContainerdShim, Dir: "payload/runhcs", Package: runhcsModule + "/cmd/containerd-shim-runhcs-v1", Module: runhcsModule, Stamp: stampMain},
-		{Name: payload.NameECRProvider, Dir: "payload/ecr", Package: ecrModule + "/cmd/ecr-credential-provider", Module: ecrModule, Stamp: stampECR},
-		{Name: payload.NameWindowsExporter, Dir: "payload/exporter", Package: exporterModule, Module: exporterModule, Stamp: stampExporter},
-		{Name: payload.NameContainerd, Dir: "payload/containerd", Package: containerdModule + "/cmd/containerd", Module: containerdModule, Stamp: stampContainerd},
-		{Name: payload.NameKubeProxy, Dir: "payload/kubernetes", Package: "k8s.io/kubernetes/cmd/kube-proxy", Module: kubernetesModule, Stamp: stampKubernetes},
-		{Name: payload.NameKubelet, Dir: "payload/kubernetes", Package: "k8s.io/kubernetes/cmd/kubelet", Module: kubernetesModule, Stamp: stampKubernetes},
+		{Name: payload.NameKubeLogRunner, Dir: "payload/kubernetes",
+			Package: "k8s.io/component-base/logs/kube-log-runner", Module: kubernetesModule, Stamp: stampKubernetes},
+		{Name: payload.NameHostLocal, Dir: "payload/cni", Package: cniModule + "/plugins/ipam/host-local",
+			Module: cniModule, Stamp: stampCNI},
+		{Name: payload.NameWinBridge, Dir: "payload/cni", Package: cniModule + "/plugins/main/windows/win-bridge",
+			Module: cniModule, Stamp: stampCNI},
+		{Name: payload.NameWinOverlay, Dir: "payload/cni", Package: cniModule + "/plugins/main/windows/win-overlay",
+			Module: cniModule, Stamp: stampCNI},
+		{Name: payload.NameContainerdShim, Dir: "payload/runhcs",
+			Package: runhcsModule + "/cmd/containerd-shim-runhcs-v1", Module: runhcsModule, Stamp: stampMain},
+		{Name: payload.NameECRProvider, Dir: "payload/ecr", Package: ecrModule + "/cmd/ecr-credential-provider",
+			Module: ecrModule, Stamp: stampECR},
+		{Name: payload.NameWindowsExporter, Dir: "payload/exporter", Package: exporterModule, Module: exporterModule,
+			Stamp: stampExporter},
+		{Name: payload.NameContainerd, Dir: "payload/containerd", Package: containerdModule + "/cmd/containerd",
+			Module: containerdModule, Stamp: stampContainerd},
+		{Name: payload.NameKubeProxy, Dir: "payload/kubernetes", Package: "k8s.io/kubernetes/cmd/kube-proxy",
+			Module: kubernetesModule, Stamp: stampKubernetes},
+		{Name: payload.NameKubelet, Dir: "payload/kubernetes", Package: "k8s.io/kubernetes/cmd/kubelet",
+			Module: kubernetesModule, Stamp: stampKubernetes},
 	}
 }
 
 // stampDaemon is also what the Makefile's build sets, in cmd/wicd and for all of our programs.
 func stampDaemon(v pinned) map[string]string {
-	return map[string]string{"main.version": v.Version, "github.com/windows-nodes/wmco/internal/version.version": v.Version}
+	return map[string]string{"main.version": v.Version,
+		"github.com/windows-nodes/wmco/internal/version.version": v.Version}
 }
 
 func stampMain(v pinned) map[string]string { return map[string]string{"main.version": v.plain()} }
@@ -91,5 +104,6 @@ func stampContainerd(v pinned) map[string]string {
 
 func stampExporter(v pinned) map[string]string {
 	const common = "github.com/prometheus/common/version."
-	return map[string]string{common + "Version": v.plain(), common + "BuildDate": v.Time.UTC().Format("20060102-15:04:05")}
+	return map[string]string{common + "Version": v.plain(),
+		common + "BuildDate": v.Time.UTC().Format("20060102-15:04:05")}
 }

@@ -1,8 +1,9 @@
-// Command payload fills a payload directory with the Windows binaries that a node runs. It is a program of the build, for people and CI,
-// and is not shipped.
+// Command payload fills a payload directory with the Windows binaries that a node runs. It is a
+// program of the build, for people and CI, and is not shipped.
 //
-// What has a Go module is cross-built from the versions that the modules under payload/ pin; the rest is taken from a directory that the
-// caller names. What then lacks is listed in the manifest, with the feature that is off.
+// What has a Go module is cross-built from the versions that the modules under payload/ pin; the
+// rest is taken from a directory that the caller names. What then lacks is listed in the manifest,
+// with the feature that is off.
 package main
 
 import (

@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// noticesName is the file in the payload directory that lists the modules in the executables, with their licenses.
+// noticesName is the file in the payload directory that lists the modules in the executables, with
+// their licenses.
 const noticesName = "NOTICES.txt"
 
 // notices collects which module versions are linked into what.
@@ -67,7 +68,8 @@ func (w *work) writeNotices(ctx context.Context) error {
 		return err
 	}
 	var out strings.Builder
-	out.WriteString("Software in the executables of this payload, and its licenses. Executables that were supplied are not covered.\n\n")
+	out.WriteString("Software in the executables of this payload, and its licenses. Executables that were supplied " +
+		"are not covered.\n\n")
 	users := map[string][]string{}
 	for _, module := range slices.Sorted(maps.Keys(holders)) {
 		h := holders[module]
@@ -144,7 +146,8 @@ func licenseTexts(dir string) ([]string, error) {
 	var texts []string
 	for _, e := range entries {
 		name := strings.ToUpper(e.Name())
-		if e.IsDir() || !slices.ContainsFunc([]string{"LICENSE", "LICENCE", "COPYING", "NOTICE", "COPYRIGHT"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+		if e.IsDir() || !slices.ContainsFunc([]string{"LICENSE", "LICENCE", "COPYING", "NOTICE", "COPYRIGHT"},
+			func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))

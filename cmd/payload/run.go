@@ -15,7 +15,8 @@ import (
 
 // options of one run.
 type options struct {
-	// Out is the payload directory, Supplied the one with executables to take as they are (may be empty), Root the top of the source tree.
+	// Out is the payload directory, Supplied the one with executables to take as they are (may be
+	// empty), Root the top of the source tree.
 	Out, Supplied, Root string
 	// Version of the payload.
 	Version string
@@ -34,7 +35,8 @@ type work struct {
 	notices notices
 }
 
-// run fills the payload directory. What fails to build fails the run; what can't be built and is not supplied is listed as missing.
+// run fills the payload directory. What fails to build fails the run; what can't be built and is
+// not supplied is listed as missing.
 func run(ctx context.Context, o options) (err error) {
 	supplied, err := suppliedParts(o.Supplied)
 	if err != nil {
@@ -58,7 +60,8 @@ func run(ctx context.Context, o options) (err error) {
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
 		if f.Name != "" {
-			w.say("        %s %s, %s, %s\n", f.Name, f.Version, mebibytes(f.Size), time.Since(began).Round(100*time.Millisecond))
+			w.say("        %s %s, %s, %s\n", f.Name, f.Version, mebibytes(f.Size),
+				time.Since(began).Round(100*time.Millisecond))
 		}
 	}
 	manifest, err := builder.Finish(o.Version)
@@ -80,20 +83,22 @@ type step struct {
 	do   func(ctx context.Context) (payload.File, error)
 }
 
-// plan says for each part how it comes about: what is supplied is taken, what can be built is built in the order of the components, and
-// the rest is missing.
+// plan says for each part how it comes about: what is supplied is taken, what can be built is built
+// in the order of the components, and the rest is missing.
 func (w *work) plan(supplied map[string]bool) []step {
 	var steps, missing []step
 	for _, c := range w.Components {
 		if !supplied[c.Name] {
-			steps = append(steps, step{"building " + c.Name, func(ctx context.Context) (payload.File, error) { return w.build(ctx, c) }})
+			steps = append(steps, step{"building " + c.Name,
+				func(ctx context.Context) (payload.File, error) { return w.build(ctx, c) }})
 		}
 	}
 	for _, p := range payload.Parts() {
 		buildable := slices.ContainsFunc(w.Components, func(c component) bool { return c.Name == p.Name })
 		switch {
 		case supplied[p.Name]:
-			steps = append(steps, step{"taking " + p.Name, func(context.Context) (payload.File, error) { return w.take(p.Name) }})
+			steps = append(steps, step{"taking " + p.Name,
+				func(context.Context) (payload.File, error) { return w.take(p.Name) }})
 		case !buildable:
 			missing = append(missing, step{"missing " + p.Name, func(context.Context) (payload.File, error) {
 				w.builder.Lacks(p.Name, "it has no Go module and was not supplied")

@@ -17,9 +17,10 @@ import (
 func tree() []component {
 	return []component{
 		{Name: payload.NameDaemon, Dir: ".", Package: "./cmd/hello", Stamp: stampDaemon},
-		{Name: payload.NameKubelet, Dir: "pins", Package: "example.org/tool/cmd/tool", Module: "example.org/tool", Stamp: func(v pinned) map[string]string {
-			return map[string]string{"example.org/tool/version.Version": "stamped-as-" + v.plain()}
-		}},
+		{Name: payload.NameKubelet, Dir: "pins", Package: "example.org/tool/cmd/tool", Module: "example.org/tool",
+			Stamp: func(v pinned) map[string]string {
+				return map[string]string{"example.org/tool/version.Version": "stamped-as-" + v.plain()}
+			}},
 	}
 }
 
@@ -92,7 +93,8 @@ func TestPayloadIsBuiltTakenAndFoundLacking(t *testing.T) {
 	if len(m.Missing) != len(payload.Parts())-len(want) {
 		t.Errorf("%d parts are missing", len(m.Missing))
 	}
-	for _, words := range []string{"building kubelet.exe", "taking csi-proxy.exe", "missing azure-cloud-node-manager.exe", "off without it: cloud node manager on Azure", "No host can join"} {
+	for _, words := range []string{"building kubelet.exe", "taking csi-proxy.exe",
+		"missing azure-cloud-node-manager.exe", "off without it: cloud node manager on Azure", "No host can join"} {
 		if !strings.Contains(printed, words) {
 			t.Errorf("the output lacks %q:\n%s", words, printed)
 		}
@@ -142,7 +144,8 @@ func TestWhatIsSuppliedIsNotBuilt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f, _ := m.Named(payload.NameKubelet); f.Source != "supplied" || strings.Contains(printed, "building kubelet.exe") {
+	if f, _ := m.Named(payload.NameKubelet); f.Source != "supplied" ||
+		strings.Contains(printed, "building kubelet.exe") {
 		t.Errorf("kubelet.exe is %q:\n%s", f.Source, printed)
 	}
 }
@@ -164,10 +167,11 @@ func TestPayloadRefuses(t *testing.T) {
 		"a supplied file whose name is no part":    {"csi_proxy.exe", program(amd64), nil, "csi_proxy.exe"},
 		"a supplied program for another processor": {payload.NameCSIProxy, program(arm64), nil, "amd64"},
 		"a supplied library":                       {payload.NameCSIProxy, library, nil, "not a program"},
-		"a supplied script":                        {payload.NameCSIProxy, []byte("#!/bin/sh\n"), nil, "Windows program"},
-		"an empty supplied file":                   {payload.NameCSIProxy, nil, nil, "Windows program"},
-		"a program that does not build":            {"README.md", nil, broken, "building windows-instance-config-daemon.exe"},
-		"a module that is not pinned":              {"README.md", nil, unpinned, "example.org/other"},
+		"a supplied script": {payload.NameCSIProxy, []byte("#!/bin/sh\n"), nil,
+			"Windows program"},
+		"an empty supplied file":        {payload.NameCSIProxy, nil, nil, "Windows program"},
+		"a program that does not build": {"README.md", nil, broken, "building windows-instance-config-daemon.exe"},
+		"a module that is not pinned":   {"README.md", nil, unpinned, "example.org/other"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -16,7 +16,8 @@ const shownDigits = 12
 func summarize(w io.Writer, dir string, m payload.Manifest) error {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	line := func(columns ...string) { _, _ = io.WriteString(table, strings.Join(columns, "\t")+"\n") } // a Builder takes everything
+	// a Builder takes everything
+	line := func(columns ...string) { _, _ = io.WriteString(table, strings.Join(columns, "\t")+"\n") }
 	line("NAME", "VERSION", "SIZE", "SHA-256", "SOURCE")
 	var total int64
 	for _, f := range m.Files {

@@ -11,11 +11,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// versionSuffix ends the name of a text file that tells the version of a supplied executable beside it.
+// versionSuffix ends the name of a text file that tells the version of a supplied executable beside
+// it.
 const versionSuffix = ".version"
 
-// suppliedParts lists the parts that a directory supplies, by name. An executable in it that is no part is an error: its name is probably
-// misspelt. An empty dir supplies nothing.
+// suppliedParts lists the parts that a directory supplies, by name. An executable in it that is no
+// part is an error: its name is probably misspelt. An empty dir supplies nothing.
 func suppliedParts(dir string) (map[string]bool, error) {
 	names := map[string]bool{}
 	if dir == "" {

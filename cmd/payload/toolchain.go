@@ -15,7 +15,8 @@ import (
 	"strings"
 )
 
-// toolchain is the go command, for Windows and without anything of the caller's that would change what comes out.
+// toolchain is the go command, for Windows and without anything of the caller's that would change
+// what comes out.
 type toolchain struct {
 	root   string
 	stderr io.Writer
@@ -25,7 +26,8 @@ type toolchain struct {
 func (t toolchain) goTool(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(t.root, dir)
-	cmd.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "GOAMD64=v1", "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	cmd.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "GOAMD64=v1", "CGO_ENABLED=0", "GOFLAGS=",
+		"GOWORK=off")
 	cmd.Stderr = t.stderr
 	return cmd
 }
@@ -45,7 +47,8 @@ func (t toolchain) version(ctx context.Context, dir, module string) (pinned, err
 
 // build writes the executable of a component to a file.
 func (t toolchain) build(ctx context.Context, c component, v pinned, to string) error {
-	cmd := t.goTool(ctx, c.Dir, "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(c.Stamp(v)), "-o", to, c.Package)
+	cmd := t.goTool(ctx, c.Dir, "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags",
+		linkerFlags(c.Stamp(v)), "-o", to, c.Package)
 	cmd.Stdout = t.stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("building %s: %w", c.Package, err)
@@ -72,7 +75,8 @@ func (t toolchain) standardLibrary(ctx context.Context) (dir, version string, er
 	return dir, version, nil
 }
 
-// sourceOf finds the directories that hold the source of modules which a directory's module pins, by their paths.
+// sourceOf finds the directories that hold the source of modules which a directory's module pins,
+// by their paths.
 func (t toolchain) sourceOf(ctx context.Context, dir string, paths []string) (map[string]string, error) {
 	output, err := t.goTool(ctx, dir, append([]string{"list", "-mod=readonly", "-m", "-json"}, paths...)...).Output()
 	if err != nil {

@@ -1,6 +1,8 @@
-// Command wicd is the daemon: it makes a Windows machine a node, and runs on it as the service windows-instance-config-daemon.
+// Command wicd is the daemon: it makes a Windows machine a node, and runs on it as the service
+// windows-instance-config-daemon.
 //
-// It gives the command tree of internal/agent/cli the machine that it runs on. On other systems it builds, shows its help, and can do nothing.
+// It gives the command tree of internal/agent/cli the machine that it runs on. On other systems it
+// builds, shows its help, and can do nothing.
 package main
 
 import (
@@ -50,7 +52,8 @@ func run(ctx context.Context) error {
 	return root.ExecuteContext(ctx)
 }
 
-// home is the directory above the exchange directory that the own program lies in; for a program elsewhere, the user's home.
+// home is the directory above the exchange directory that the own program lies in; for a program
+// elsewhere, the user's home.
 func home(self string) string {
 	dir := filepath.Dir(self)
 	if strings.EqualFold(filepath.Base(dir), contract.ExchangeDir) {

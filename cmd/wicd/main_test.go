@@ -8,14 +8,17 @@ import (
 	"testing"
 )
 
-// TestWhatTheDaemonLinks holds what may not be in the daemon's binary: it goes to every node, and each of these is a door or a weight.
+// TestWhatTheDaemonLinks holds what may not be in the daemon's binary: it goes to every node, and
+// each of these is a door or a weight.
 func TestWhatTheDaemonLinks(t *testing.T) {
 	t.Parallel()
 	forbidden := map[string]string{
-		"golang.org/x/crypto/ssh":                           "the daemon pulls; only the operator reaches out over SSH",
-		"github.com/pkg/sftp":                               "the same",
-		"github.com/openshift/api":                          "a node's state comes from the manifest, not from OpenShift's objects",
-		"sigs.k8s.io/controller-runtime":                    "it would bring caches for a whole cluster; the daemon watches two objects",
+		"golang.org/x/crypto/ssh": "the daemon pulls; only the operator reaches out over SSH",
+		"github.com/pkg/sftp":     "the same",
+		"github.com/openshift/api": "a node's state comes from the manifest, not from " +
+			"OpenShift's objects",
+		"sigs.k8s.io/controller-runtime": "it would bring caches for a whole cluster; the " +
+			"daemon watches two objects",
 		"k8s.io/client-go/informers":                        "the same",
 		"github.com/windows-nodes/wmco/api":                 "the operator's objects are none of a node's business",
 		"github.com/windows-nodes/wmco/internal/host":       "the operator's wing",

@@ -10,7 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/tend"
 )
 
-// runService runs under the service manager. A failure ends the service with a service-specific exit code, so that its recovery settings apply.
+// runService runs under the service manager. A failure ends the service with a service-specific
+// exit code, so that its recovery settings apply.
 func runService(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error {
 	h := &handler{ctx: func() context.Context { return ctx }, run: run}
 	if err := svc.Run(name, h); err != nil {
@@ -33,11 +34,13 @@ type handler struct {
 
 var _ svc.Handler = (*handler)(nil)
 
-// failed is the service-specific exit code of a service that ended with an error; the log says which.
+// failed is the service-specific exit code of a service that ended with an error; the log says
+// which.
 const failed = 1
 
 // Execute is svc.Handler.
-func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (specific bool, code uint32) {
+func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (specific bool,
+	code uint32) {
 	ctx, cancel := context.WithCancel(h.ctx())
 	defer cancel()
 	status <- svc.Status{State: svc.StartPending}

@@ -15,12 +15,14 @@ import (
 // succeedVerb is what a daemon whose program was exchanged starts that program with, last of all.
 const succeedVerb = "succeed"
 
-// successor sees to it that the service runs again after its program was exchanged. The service manager does that by itself, a second after the old
-// process ended, as its recovery settings say: then there is nothing to do. It does not where somebody took those settings away, or where it ignores
-// them, as Wine's does; then the host would have no daemon until the operator walks in.
+// successor sees to it that the service runs again after its program was exchanged. The service
+// manager does that by itself, a second after the old process ended, as its recovery settings say:
+// then there is nothing to do. It does not where somebody took those settings away, or where it
+// ignores them, as Wine's does; then the host would have no daemon until the operator walks in.
 type successor struct {
 	services winos.Services
-	// grace is how long the service manager has, limit how long all may take, and pause lies between two looks.
+	// grace is how long the service manager has, limit how long all may take, and pause lies
+	// between two looks.
 	grace, limit, pause time.Duration
 }
 
@@ -30,7 +32,8 @@ func newSuccessor(services winos.Services) successor {
 
 func newSucceed(services winos.Services) *cobra.Command {
 	return &cobra.Command{
-		Use: succeedVerb, Short: "Start the service unless the service manager does; the service itself runs this", Hidden: true, Args: cobra.NoArgs,
+		Use: succeedVerb, Short: "Start the service unless the service manager does; the service itself runs this",
+		Hidden: true, Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return newSuccessor(services).run(command.Context(), contract.ServiceDaemon)
 		},

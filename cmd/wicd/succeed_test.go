@@ -50,13 +50,16 @@ func TestASuccessorStartsTheServiceWhenNobodyElseDoes(t *testing.T) {
 		starts   int
 		fails    bool
 	}{
-		"the service manager starts it":                {&scm{state: winos.ServiceStopped}, time.Second, 0, false},
-		"the service manager does not":                 {&scm{state: winos.ServiceStopped}, 0, 1, false},
-		"it does not start at once":                    {&scm{state: winos.ServiceStopped, refuses: 2}, 0, 3, false},
-		"it never starts":                              {&scm{state: winos.ServiceStopped, refuses: 1 << 20}, 0, 1, true},
-		"the host has left the cluster":                {&scm{gone: true}, 0, 0, false},
-		"the service manager is about to start it":     {&scm{state: winos.ServiceStartPending}, 20 * time.Second, 0, false},
-		"the old one is still about to stop, and does": {&scm{state: winos.ServiceStopPending}, 8 * time.Second, 0, false},
+		"the service manager starts it": {&scm{state: winos.ServiceStopped}, time.Second, 0, false},
+		"the service manager does not":  {&scm{state: winos.ServiceStopped}, 0, 1, false},
+		"it does not start at once":     {&scm{state: winos.ServiceStopped, refuses: 2}, 0, 3, false},
+		"it never starts": {&scm{state: winos.ServiceStopped, refuses: 1 << 20}, 0, 1,
+			true},
+		"the host has left the cluster": {&scm{gone: true}, 0, 0, false},
+		"the service manager is about to start it": {&scm{state: winos.ServiceStartPending}, 20 * time.Second, 0,
+			false},
+		"the old one is still about to stop, and does": {&scm{state: winos.ServiceStopPending}, 8 * time.Second, 0,
+			false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

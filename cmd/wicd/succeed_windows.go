@@ -22,7 +22,8 @@ func leaveSuccessor() (err error) {
 	defer func() { err = errors.Join(err, nothing.Close()) }()
 	process, err := os.StartProcess(self, []string{self, succeedVerb}, &os.ProcAttr{
 		Files: []*os.File{nothing, nothing, nothing},
-		Sys:   &syscall.SysProcAttr{HideWindow: true, CreationFlags: windows.DETACHED_PROCESS | windows.CREATE_NEW_PROCESS_GROUP},
+		Sys: &syscall.SysProcAttr{HideWindow: true,
+			CreationFlags: windows.DETACHED_PROCESS | windows.CREATE_NEW_PROCESS_GROUP},
 	})
 	if err != nil {
 		return fmt.Errorf("starting the new program: %w", err)

@@ -35,9 +35,10 @@ func newBenchJoin() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "join",
 		Short: "Join one host, many at once, and many among a dead and a slow one",
-		Long: `join measures how long one host takes from being listed to being Ready, how long many take at once, and how much one dead and one very slow
-host among them change that; what each host's SSH server counted; what an operator restart costs; and what the API server hears when nothing
-happens. Hosts are simulated, with 500 ms for each process start and a round trip of 5 ms. Only counts and ratios mean something.`,
+		Long: `join measures how long one host takes from being listed to being Ready, how long many take at
+once, and how much one dead and one very slow host among them change that; what each host's SSH server
+counted; what an operator restart costs; and what the API server hears when nothing happens. Hosts are
+simulated, with 500 ms for each process start and a round trip of 5 ms. Only counts and ratios mean something.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			b.out = command.OutOrStdout()
@@ -55,7 +56,8 @@ happens. Hosts are simulated, with 500 ms for each process start and a round tri
 // joinFigures is out/bench-join.json.
 type joinFigures struct {
 	Hosts int `json:"hosts"`
-	// Seconds from being listed to Ready: of one host, of all at once, of all healthy ones among a dead and a slow one.
+	// Seconds from being listed to Ready: of one host, of all at once, of all healthy ones among a
+	// dead and a slow one.
 	OneSeconds    float64 `json:"oneSeconds"`
 	ManySeconds   float64 `json:"manySeconds"`
 	AilingSeconds float64 `json:"ailingSeconds"`
@@ -63,7 +65,8 @@ type joinFigures struct {
 	AilingToMany  float64 `json:"ailingToMany"`
 	// PerHost is what one host's SSH server counted, at most of all hosts.
 	PerHost sshd.Counters `json:"perHostAtMost"`
-	// RestartConnections are SSH connections that a restart of the operator caused with all hosts joined.
+	// RestartConnections are SSH connections that a restart of the operator caused with all hosts
+	// joined.
 	RestartConnections int64 `json:"restartConnections"`
 	// Quiet is what the API server heard while nothing happened.
 	Quiet quietFigures `json:"quiet"`
@@ -106,12 +109,14 @@ func (b *bench) run(ctx context.Context) error {
 }
 
 // with runs one measurement in a scene of its own.
-func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault, measure func(*scene.Scene) error) (err error) {
+func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
+	measure func(*scene.Scene) error) (err error) {
 	s, err := scene.Start(ctx, scene.Options{
 		Operator: b.operator, Progress: b.out, Audit: true,
 		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: int32(hosts)}},
 		Hosts: fleet.Options{
-			Count: hosts, Faults: faults, Latency: 2500 * time.Microsecond, Costs: sim.Costs{ProcessStart: 500 * time.Millisecond},
+			Count: hosts, Faults: faults, Latency: 2500 * time.Microsecond,
+			Costs: sim.Costs{ProcessStart: 500 * time.Millisecond},
 		},
 	})
 	if err != nil {
@@ -177,9 +182,12 @@ func startsOf(hosts []*fleet.Host) (sum int64) {
 func atMost(hosts []*fleet.Host) (most sshd.Counters) {
 	for _, h := range hosts {
 		c := h.Server.Counters()
-		most.Connections, most.Authenticated = max(most.Connections, c.Connections), max(most.Authenticated, c.Authenticated)
-		most.Commands, most.PowerShellStarts = max(most.Commands, c.Commands), max(most.PowerShellStarts, c.PowerShellStarts)
-		most.SFTPSessions, most.OpenConnections = max(most.SFTPSessions, c.SFTPSessions), max(most.OpenConnections, c.OpenConnections)
+		most.Connections, most.Authenticated = max(most.Connections, c.Connections),
+			max(most.Authenticated, c.Authenticated)
+		most.Commands, most.PowerShellStarts = max(most.Commands, c.Commands),
+			max(most.PowerShellStarts, c.PowerShellStarts)
+		most.SFTPSessions, most.OpenConnections = max(most.SFTPSessions, c.SFTPSessions),
+			max(most.OpenConnections, c.OpenConnections)
 		most.BytesIn, most.BytesOut = max(most.BytesIn, c.BytesIn), max(most.BytesOut, c.BytesOut)
 	}
 	return most

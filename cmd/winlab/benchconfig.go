@@ -31,13 +31,15 @@ func newBenchConfig() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "config",
 		Short: "Change mirrors, authorities, the pull secret and the proxy of many nodes",
-		Long: `config joins hosts, changes one thing after the other, and measures for each change how long it takes from the write to each node's word that it
-holds; how many requests that costs the API server, by who makes them and what for; and how many SSH connections, which must be none. With
---growth it does so with half of the hosts first, and says how much more twice as many cost.
+		Long: `config joins hosts, changes one thing after the other, and measures for each change how long it
+takes from the write to each node's word that it holds; how many requests that costs the API server, by who
+makes them and what for; and how many SSH connections, which must be none. With --growth it does so with half
+of the hosts first, and says how much more twice as many cost.
 
-maxUnavailable is 100%: a proxy restarts every service, so that otherwise one node after the other would follow. Simulated hosts share this machine
-with the API server and the operator. So seconds are an upper bound for this machine; counts and ratios are what they are anywhere. What each program
-takes of the processors for a change is said as well, without what it takes while nothing changes, which is measured for --quiet before.`,
+maxUnavailable is 100%: a proxy restarts every service, so that otherwise one node after the other would
+follow. Simulated hosts share this machine with the API server and the operator. So seconds are an upper bound
+for this machine; counts and ratios are what they are anywhere. What each program takes of the processors for
+a change is said as well, without what it takes while nothing changes, which is measured for --quiet before.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			b.out = command.OutOrStdout()
@@ -59,7 +61,8 @@ type configFigures struct {
 	// MaxUnavailable is what the rollout budget was set to.
 	MaxUnavailable string      `json:"maxUnavailable"`
 	Runs           []configRun `json:"runs"`
-	// Growth is requests with all hosts over requests with half of them, by change, without what kubelets and others ask.
+	// Growth is requests with all hosts over requests with half of them, by change, without what
+	// kubelets and others ask.
 	Growth map[string]float64 `json:"growth,omitempty"`
 }
 
@@ -98,8 +101,9 @@ func (b *benchConfig) measure(ctx context.Context, hosts int) (run configRun, er
 	all := intstr.FromString("100%")
 	s, err := scene.Start(ctx, scene.Options{
 		Operator: b.operator, Progress: b.out, Audit: true,
-		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: int32(b.joins), MaxUnavailable: &all}},
-		Hosts:    fleet.Options{Count: hosts, Costs: sim.Costs{ProcessStart: time.Millisecond}},
+		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: int32(b.joins),
+			MaxUnavailable: &all}},
+		Hosts: fleet.Options{Count: hosts, Costs: sim.Costs{ProcessStart: time.Millisecond}},
 	})
 	if err != nil {
 		return run, err

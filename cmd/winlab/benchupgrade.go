@@ -29,9 +29,11 @@ func newBenchUpgrade() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "upgrade",
 		Short: "Change one binary of many nodes, with a budget and with twice as much",
-		Long: `upgrade joins hosts, gives the operator a payload in which kubelet is another and all else is the same, and measures what each node was sent, how
-long that took while it served, and how long it was out of service; then the same again with twice the budget, and compares. Of SSH connections there must be
-none. Simulated hosts share this machine with the API server and the operator, and their parts are of a few KiB: bytes, counts and ratios mean something.`,
+		Long: `upgrade joins hosts, gives the operator a payload in which kubelet is another and all else is
+the same, and measures what each node was sent, how long that took while it served, and how long it was out of
+service; then the same again with twice the budget, and compares. Of SSH connections there must be none.
+Simulated hosts share this machine with the API server and the operator, and their parts are of a few KiB:
+bytes, counts and ratios mean something.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			b.out = command.OutOrStdout()
@@ -41,8 +43,10 @@ none. Simulated hosts share this machine with the API server and the operator, a
 	flags := command.Flags()
 	flags.StringVar(&b.operator, "operator", "out/bin/wmco", "the operator's binary")
 	flags.IntVar(&b.hosts, "hosts", 100, "how many nodes there are")
-	flags.IntVar(&b.budget, "max-unavailable", 5, "how many nodes may be unavailable at once in the first run; twice as many in the second")
-	flags.DurationVar(&b.settle, "settle", 10*time.Second, "how long a node must be Ready before it goes back into service")
+	flags.IntVar(&b.budget, "max-unavailable", 5, "how many nodes may be unavailable at once in the first run; "+
+		"twice as many in the second")
+	flags.DurationVar(&b.settle, "settle", 10*time.Second, "how long a node must be Ready before it goes back into "+
+		"service")
 	flags.IntVar(&b.joins, "joins", 20, "how many hosts may join at once, which is not what is measured")
 	flags.StringVar(&b.json, "json", "", "write the figures to this file")
 	return command
@@ -57,7 +61,8 @@ type upgradeFigures struct {
 	Runs []upgradeReport `json:"runs"`
 	// TwiceToOnce is the disrupted seconds of the second run over those of the first.
 	TwiceToOnce float64 `json:"twiceToOnce"`
-	// SecondsPerNode is how long a node was out of service on average, by run, and how long its payload came while it served.
+	// SecondsPerNode is how long a node was out of service on average, by run, and how long its
+	// payload came while it served.
 	UnavailableSecondsPerNode []float64 `json:"unavailableSecondsPerNode"`
 	StagedSecondsPerNode      []float64 `json:"stagedSecondsPerNode"`
 }
@@ -90,7 +95,8 @@ func (b *benchUpgrade) run(ctx context.Context) (err error) {
 		}
 		next := filepath.Join(s.Dir, fmt.Sprintf("payload-%d", i+1))
 		u := &upgrade{
-			scene: s, budget: budget, patience: time.Hour, from: payload, to: next, changed: map[string]string{"kubelet.exe": fmt.Sprintf("v1.36.%d", 4+i)},
+			scene: s, budget: budget, patience: time.Hour, from: payload, to: next,
+			changed: map[string]string{"kubelet.exe": fmt.Sprintf("v1.36.%d", 4+i)},
 		}
 		report, err := u.run(ctx)
 		if err != nil {
@@ -103,7 +109,8 @@ func (b *benchUpgrade) run(ctx context.Context) (err error) {
 	}
 	f.TwiceToOnce = f.Runs[1].DisruptedSeconds / f.Runs[0].DisruptedSeconds
 	if f.TwiceToOnce < fewest || f.TwiceToOnce > most {
-		wrong = append(wrong, fmt.Errorf("with twice the budget it took %.2f of the time, and half of it is due, within a quarter", f.TwiceToOnce))
+		wrong = append(wrong, fmt.Errorf("with twice the budget it took %.2f of the time, and half of it is due, "+
+			"within a quarter", f.TwiceToOnce))
 	}
 	wrong = append(wrong, writeFigures(b.out, b.json, f))
 	return errors.Join(wrong...)

@@ -35,7 +35,8 @@ type dayTwoChange struct {
 // changeFigures are what one change took.
 type changeFigures struct {
 	Name string `json:"name"`
-	// Seconds from the write to each node's word that it holds, of the node in the middle, of one among a hundred that is last, and of the last.
+	// Seconds from the write to each node's word that it holds, of the node in the middle, of one
+	// among a hundred that is last, and of the last.
 	P50 float64 `json:"p50Seconds"`
 	P99 float64 `json:"p99Seconds"`
 	Max float64 `json:"maxSeconds"`
@@ -49,7 +50,8 @@ type changeFigures struct {
 	Daemons  map[string]float64 `json:"daemonPerNode"`
 	// Bytes that a daemon reads: the manifest and its confidential part.
 	Bytes int `json:"bytesPerNode"`
-	// Processor is how many milliseconds of it each program took for each node, beyond what it takes while nothing changes. winlab is all hosts.
+	// Processor is how many milliseconds of it each program took for each node, beyond what it
+	// takes while nothing changes. winlab is all hosts.
 	Processor map[string]float64 `json:"processorMillisecondsPerNode,omitempty"`
 }
 
@@ -68,12 +70,15 @@ func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
 	}
 	image := &configv1.Image{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
 	proxy := &configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
+		Name: contract.PullSecret}}
 	return []dayTwoChange{
 		{"mirror", func(ctx context.Context) error {
-			return c.Create(ctx, &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "bench"}, Spec: configv1.ImageDigestMirrorSetSpec{
-				ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: "registry.invalid/team", Mirrors: []configv1.ImageMirror{"mirror.invalid/team"}}},
-			}})
+			return c.Create(ctx, &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "bench"},
+				Spec: configv1.ImageDigestMirrorSetSpec{
+					ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: "registry.invalid/team",
+						Mirrors: []configv1.ImageMirror{"mirror.invalid/team"}}},
+				}})
 		}},
 		{"certificate authority", func(ctx context.Context) error {
 			authority, err := newAuthority()
@@ -81,7 +86,8 @@ func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
 				return err
 			}
 			err = c.Create(ctx, &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "bench"}, Data: map[string]string{"registry.invalid": authority},
+				ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "bench"},
+				Data:       map[string]string{"registry.invalid": authority},
 			})
 			if err != nil {
 				return fmt.Errorf("writing an authority: %w", err)
@@ -93,17 +99,20 @@ func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
 		}},
 		{"pull secret", func(ctx context.Context) error {
 			return edit(ctx, secret, func() {
-				secret.Data = map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"registry.invalid":{"auth":"YTpi"}}}`)}
+				secret.Data = map[string][]byte{
+					corev1.DockerConfigJsonKey: []byte(`{"auths":{"registry.invalid":{"auth":"YTpi"}}}`)}
 			})
 		}},
 	}, nil
 }
 
-// settling is how long a count waits for what still trickles in after the last node's word, such as the operator's.
+// settling is how long a count waits for what still trickles in after the last node's word, such as
+// the operator's.
 const settling = 3 * time.Second
 
 // change makes one change and measures it.
-func (b *benchConfig) change(ctx context.Context, s *scene.Scene, watcher *versions, change dayTwoChange, quiet quietFigures) (changeFigures, error) {
+func (b *benchConfig) change(ctx context.Context, s *scene.Scene, watcher *versions, change dayTwoChange,
+	quiet quietFigures) (changeFigures, error) {
 	f := changeFigures{Name: change.name}
 	connections, before := connectionsOf(s.Fleet.Hosts), watcher.all()
 	began := time.Now()
@@ -137,7 +146,8 @@ func (b *benchConfig) change(ctx context.Context, s *scene.Scene, watcher *versi
 		return f, err
 	}
 	f.Bytes, err = published(ctx, s, version)
-	fmt.Fprintf(b.out, "%s: half of %d nodes after %.1f s, all after %.1f s, with %.1f requests for each", f.Name, len(took), f.P50, f.Max, f.PerNode)
+	fmt.Fprintf(b.out, "%s: half of %d nodes after %.1f s, all after %.1f s, with %.1f requests for each", f.Name,
+		len(took), f.P50, f.Max, f.PerNode)
 	if each, known := f.Processor["kube-apiserver"]; known {
 		fmt.Fprintf(b.out, ", which take the API server %.0f ms of processor time", each)
 	}
@@ -145,11 +155,13 @@ func (b *benchConfig) change(ctx context.Context, s *scene.Scene, watcher *versi
 	return f, err
 }
 
-// noted waits until the operator has written down that every node has a version, and a little for what follows upon that.
+// noted waits until the operator has written down that every node has a version, and a little for
+// what follows upon that.
 func noted(ctx context.Context, s *scene.Scene, version string) error {
 	what := fmt.Sprintf("%d instances to say that they have version %s", len(s.Fleet.Hosts), version)
 	if err := s.Await(ctx, changePatience, what, func(ctx context.Context) (bool, string, error) {
-		if err := sleep(ctx, time.Second); err != nil { // to look all the time would be most of what the API server does
+		// to look all the time would be most of what the API server does
+		if err := sleep(ctx, time.Second); err != nil {
 			return false, "", err
 		}
 		list, behind := &v1alpha1.WindowsInstanceList{}, 0
@@ -157,7 +169,8 @@ func noted(ctx context.Context, s *scene.Scene, version string) error {
 			return false, "", fmt.Errorf("listing instances: %w", err)
 		}
 		for i := range list.Items {
-			if status := list.Items[i].Status; status.Version != version || status.Reason != string(contract.ReasonNodeReady) {
+			if status := list.Items[i].Status; status.Version != version ||
+				status.Reason != string(contract.ReasonNodeReady) {
 				behind++
 			}
 		}

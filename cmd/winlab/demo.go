@@ -33,10 +33,11 @@ func newDemo() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "demo",
 		Short: "Join simulated Windows hosts to a local cluster and watch",
-		Long: `demo starts a control plane that looks like OpenShift, simulated Windows hosts and the operator, lists the hosts in windows-instances, and
-shows each host's way in until Ctrl-C. With --machines a cloud and a MachineSet come in, whose Machines boot with the operator's user data and
-become nodes by themselves. With --once it removes one host and one Machine again, checks that they are gone and the host is clean, writes a
-report, and ends: with 0 when every host got there, otherwise with the reasons.`,
+		Long: `demo starts a control plane that looks like OpenShift, simulated Windows hosts and the
+operator, lists the hosts in windows-instances, and shows each host's way in until Ctrl-C. With --machines a
+cloud and a MachineSet come in, whose Machines boot with the operator's user data and become nodes by
+themselves. With --once it removes one host and one Machine again, checks that they are gone and the host is
+clean, writes a report, and ends: with 0 when every host got there, otherwise with the reasons.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return d.run(command.Context(), command.OutOrStdout())
@@ -46,12 +47,16 @@ report, and ends: with 0 when every host got there, otherwise with the reasons.`
 	flags.StringVar(&d.operator, "operator", "out/bin/wmco", "the operator's binary")
 	flags.IntVar(&d.hosts, "hosts", 3, "how many hosts to start")
 	flags.IntVar(&d.machines, "machines", 0, "how many Machines the MachineSet has")
-	flags.StringVar(&d.platform, "platform", "", "the cluster's platform: "+strings.Join(cloud.Platforms(), ", ")+", or none (default AWS with --machines, none without)")
-	flags.StringVar(&d.fail, "fail", "", "faults of the first hosts, separated by commas: "+strings.Join(fleet.FaultNames(), ", "))
+	flags.StringVar(&d.platform, "platform", "",
+		"the cluster's platform: "+strings.Join(cloud.Platforms(), ", ")+
+			", or none (default AWS with --machines, none without)")
+	flags.StringVar(&d.fail, "fail", "", "faults of the first hosts, separated by commas: "+
+		strings.Join(fleet.FaultNames(), ", "))
 	flags.BoolVar(&d.once, "once", false, "remove one host at the end, write the report, and end")
 	flags.StringVar(&d.json, "json", "", "write the report to this file")
 	flags.StringVar(&d.payload, "payload", "", "a payload directory made by `make payload`, instead of small stand-ins")
-	flags.BoolVar(&d.wine, "wine", false, "make the hosts of Wine, with real Windows programs as far as they run there, instead of simulating them")
+	flags.BoolVar(&d.wine, "wine", false, "make the hosts of Wine, with real Windows programs as far as they run "+
+		"there, instead of simulating them")
 	flags.BoolVar(&d.keep, "keep", false, "leave the directory with logs and data behind")
 	flags.BoolVar(&d.debug, "debug", false, "let the operator log in detail")
 	flags.DurationVar(&d.timeout, "timeout", 3*time.Minute, "with --once, how long to wait for the hosts")
@@ -75,7 +80,8 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 		return fmt.Errorf("reading --fail: %w", err)
 	}
 	if d.hosts < len(faults) || d.machines < 0 || d.hosts+d.machines < 1 {
-		return fmt.Errorf("--hosts and --machines must be at least 1 together, and --hosts at least as many as --fail has faults (%d)", len(faults))
+		return fmt.Errorf("--hosts and --machines must be at least 1 together, and --hosts at least as many as "+
+			"--fail has faults (%d)", len(faults))
 	}
 	platform, err := d.platformType()
 	if err != nil {
@@ -83,9 +89,10 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	began := time.Now()
 	options := scene.Options{
-		Operator: d.operator, Payload: d.payload, Complete: true, Progress: out, Keep: d.keep, Debug: d.debug, Platform: platform,
-		Cloud: cloud.Options{Provision: time.Second, Boot: 2 * time.Second, Costs: lively(), Latency: latency},
-		Hosts: fleet.Options{Count: d.hosts, Faults: faults, Costs: lively(), Latency: latency},
+		Operator: d.operator, Payload: d.payload, Complete: true, Progress: out, Keep: d.keep, Debug: d.debug,
+		Platform: platform,
+		Cloud:    cloud.Options{Provision: time.Second, Boot: 2 * time.Second, Costs: lively(), Latency: latency},
+		Hosts:    fleet.Options{Count: d.hosts, Faults: faults, Costs: lively(), Latency: latency},
 	}
 	hosts, err := d.useWine(ctx, &options, faults, out)
 	if err != nil {
@@ -97,7 +104,8 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	fmt.Fprintf(out, "\nLook around:\n  export KUBECONFIG=%s\n  %s get wininst,nodes\n\n", s.Cluster.Kubeconfig, s.Cluster.Binaries.Kubectl)
+	fmt.Fprintf(out, "\nLook around:\n  export KUBECONFIG=%s\n  %s get wininst,nodes\n\n", s.Cluster.Kubeconfig,
+		s.Cluster.Binaries.Kubectl)
 	if d.keep {
 		fmt.Fprintf(out, "Logs and data stay in %s\n\n", s.Dir)
 	}
@@ -142,13 +150,15 @@ func (d *demo) conclude(ctx context.Context, s *scene.Scene, hosts *wineHosts, e
 }
 
 // useWine makes the demo's hosts of Wine if the user asked for that.
-func (d *demo) useWine(ctx context.Context, options *scene.Options, faults []fleet.Fault, out io.Writer) (*wineHosts, error) {
+func (d *demo) useWine(ctx context.Context, options *scene.Options, faults []fleet.Fault, out io.Writer) (*wineHosts,
+	error) {
 	if !d.wine {
 		return &wineHosts{}, nil
 	}
 	switch {
 	case d.payload != "" || d.machines > 0:
-		return nil, errors.New("--wine builds its own payload and knows no Machines: leave out --payload and --machines")
+		return nil, errors.New(
+			"--wine builds its own payload and knows no Machines: leave out --payload and --machines")
 	case slices.ContainsFunc(faults, fleet.Fault.OfMachines):
 		return nil, errors.New("only simulated hosts can have one of these faults: leave out --wine")
 	}

@@ -33,9 +33,11 @@ func newDemoUpgrade() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "demo-upgrade",
 		Short: "Upgrade simulated Windows nodes with pods on them, and watch",
-		Long: `demo-upgrade joins simulated hosts with one build of the operator, puts pods on them that want time to end and have a disruption budget,
-starts the next build, whose payload has some other binaries, and shows each node on its way: what it fetched while it served, when it was out of
-service, and for how long. An observer of its own watches the Nodes. With --once it writes what it saw and ends: with 0 when all was as it must be.`,
+		Long: `demo-upgrade joins simulated hosts with one build of the operator, puts pods on them that want
+time to end and have a disruption budget, starts the next build, whose payload has some other binaries, and
+shows each node on its way: what it fetched while it served, when it was out of service, and for how long. An
+observer of its own watches the Nodes. With --once it writes what it saw and ends: with 0 when all was as it
+must be.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return d.run(command.Context(), command.OutOrStdout())
@@ -44,7 +46,8 @@ service, and for how long. An observer of its own watches the Nodes. With --once
 	flags := command.Flags()
 	flags.StringVar(&d.operator, "operator", "out/bin/wmco", "the operator's binary to begin with")
 	flags.StringVar(&d.next, "next", "", "the operator's binary of the next version; empty builds one")
-	flags.StringVar(&d.changed, "changed", "kubelet.exe,windows-instance-config-daemon.exe", "parts of the payload that are others in the next version, separated by commas")
+	flags.StringVar(&d.changed, "changed", "kubelet.exe,windows-instance-config-daemon.exe",
+		"parts of the payload that are others in the next version, separated by commas")
 	flags.IntVar(&d.hosts, "hosts", 10, "how many hosts to start")
 	flags.IntVar(&d.budget, "max-unavailable", 2, "how many nodes may be unavailable at once")
 	flags.IntVar(&d.pods, "pods", 0, "how many pods run on the nodes (default twice as many as hosts)")
@@ -87,16 +90,19 @@ func (d *demoUpgrade) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	fmt.Fprintf(out, "\nLook around:\n  export KUBECONFIG=%s\n  %s get wininst,nodes,wmc\n\n", s.Cluster.Kubeconfig, s.Cluster.Binaries.Kubectl)
+	fmt.Fprintf(out, "\nLook around:\n  export KUBECONFIG=%s\n  %s get wininst,nodes,wmc\n\n", s.Cluster.Kubeconfig,
+		s.Cluster.Binaries.Kubectl)
 	if d.keep {
 		fmt.Fprintf(out, "Logs and data stay in %s\n\n", s.Dir)
 	}
 	if err = d.populate(ctx, s, out); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "starting the next version; in its payload %s are others\n\n", strings.Join(slices.Sorted(maps.Keys(changed)), ", "))
+	fmt.Fprintf(out, "starting the next version; in its payload %s are others\n\n",
+		strings.Join(slices.Sorted(maps.Keys(changed)), ", "))
 	screen := newScreen(out)
-	u := &upgrade{scene: s, operator: d.next, changed: changed, budget: d.budget, patience: d.timeout, show: screen.showUpgrade}
+	u := &upgrade{scene: s, operator: d.next, changed: changed, budget: d.budget, patience: d.timeout,
+		show: screen.showUpgrade}
 	report, err := u.run(ctx)
 	if ctx.Err() != nil && !d.once {
 		return nil
@@ -105,8 +111,10 @@ func (d *demoUpgrade) run(ctx context.Context, out io.Writer) (err error) {
 	if d.json != "" {
 		err = errors.Join(err, writeJSON(d.json, report))
 	}
-	fmt.Fprintf(out, "\n%s → %s: %d nodes in %.1f s, at most %d out of service at once, each for at most %.1f s; %d bytes to each while it served; %d SSH connections; %d pods moved\n",
-		report.From, report.To, report.Nodes, report.Seconds, report.MostUnavailable, report.MaxUnavailableSeconds, report.ChangedBytes, report.SSHConnections, report.PodsEnded)
+	fmt.Fprintf(out, "\n%s → %s: %d nodes in %.1f s, at most %d out of service at once, each for at most %.1f s; "+
+		"%d bytes to each while it served; %d SSH connections; %d pods moved\n",
+		report.From, report.To, report.Nodes, report.Seconds, report.MostUnavailable, report.MaxUnavailableSeconds,
+		report.ChangedBytes, report.SSHConnections, report.PodsEnded)
 	if err != nil || d.once {
 		return err
 	}
@@ -139,7 +147,9 @@ func (d *demoUpgrade) populate(ctx context.Context, s *scene.Scene, out io.Write
 		return err
 	}
 	fmt.Fprintf(out, "%d nodes are Ready; %d pods come\n", d.hosts, d.pods)
-	return s.Run(ctx, d.timeout, scene.Workload{Name: "web", Replicas: int32(d.pods), Grace: demoPodGrace, MaxUnavailable: max(1, d.pods/4)}) //nolint:gosec // a number of pods
+	// a number of pods
+	return s.Run(ctx, d.timeout, scene.Workload{Name: "web", Replicas: int32(d.pods), Grace: demoPodGrace,
+		MaxUnavailable: max(1, d.pods/4)}) //nolint:gosec
 }
 
 // nextOperator is the version of the next build.
@@ -149,6 +159,8 @@ const nextOperator = "0.2.0"
 func upgradeSettings(budget, hosts int, settle time.Duration) *v1alpha1.WindowsMachineConfigSpec {
 	unavailable := intstr.FromInt(budget)
 	return &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{
-		MaxConcurrentJoins: int32(min(hosts, 20)), MaxUnavailable: &unavailable, SettleTime: &metav1.Duration{Duration: settle}, //nolint:gosec // at most 20
+		// at most 20
+		MaxConcurrentJoins: int32(min(hosts, 20)), MaxUnavailable: &unavailable,
+		SettleTime: &metav1.Duration{Duration: settle}, //nolint:gosec
 	}}
 }

@@ -27,8 +27,9 @@ func newHosts() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "hosts",
 		Short: "Start simulated Windows hosts only, for use with any cluster",
-		Long: `hosts starts simulated Windows hosts that let the given public key in, prints the windows-instances ConfigMap that lists them, and runs
-until Ctrl-C. The operator that is to reach them must run on this machine: they listen on addresses of 127.0.0.0/8.`,
+		Long: `hosts starts simulated Windows hosts that let the given public key in, prints the
+windows-instances ConfigMap that lists them, and runs until Ctrl-C. The operator that is to reach them must
+run on this machine: they listen on addresses of 127.0.0.0/8.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) (err error) {
 			line, err := os.ReadFile(keyFile)
@@ -44,10 +45,12 @@ until Ctrl-C. The operator that is to reach them must run on this machine: they 
 				return fmt.Errorf("reading --fail: %w", err)
 			}
 			options := fleet.Options{
-				Count: count, AuthorizedKey: key, Programs: scene.Programs(version.Version()), Faults: faults, Costs: lively(), Latency: latency, Log: logr.Discard(),
+				Count: count, AuthorizedKey: key, Programs: scene.Programs(version.Version()), Faults: faults,
+				Costs: lively(), Latency: latency, Log: logr.Discard(),
 			}
 			if wine {
-				if options.Computer, err = wineComputer(command.Context(), count, reach, command.ErrOrStderr()); err != nil {
+				if options.Computer, err = wineComputer(command.Context(), count, reach,
+					command.ErrOrStderr()); err != nil {
 					return err
 				}
 			}
@@ -57,7 +60,8 @@ until Ctrl-C. The operator that is to reach them must run on this machine: they 
 			}
 			defer func() { err = errors.Join(err, hosts.Close()) }()
 			out := command.OutOrStdout()
-			fmt.Fprintf(out, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: windows-instances\n  namespace: openshift-windows-machine-config-operator\ndata:\n")
+			fmt.Fprintf(out, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: windows-instances\n  namespace: "+
+				"openshift-windows-machine-config-operator\ndata:\n")
 			for _, h := range hosts.Hosts {
 				address, value := h.Entry()
 				fmt.Fprintf(out, "  %s: %q\n", address, value)
@@ -71,14 +75,16 @@ until Ctrl-C. The operator that is to reach them must run on this machine: they 
 	flags.StringVar(&keyFile, "key", "", "file with the public key that lets in, as a line of authorized_keys")
 	flags.StringVar(&fail, "fail", "", "faults of the first hosts, separated by commas")
 	flags.BoolVar(&wine, "wine", false, "make the hosts of Wine instead of simulating them")
-	flags.StringVar(&reach, "reach", "", "with --wine, servers of this machine that the hosts must reach, as 127.0.0.1:6443, separated by commas: the API server, and the operator's depot")
+	flags.StringVar(&reach, "reach", "", "with --wine, servers of this machine that the hosts must reach, as "+
+		"127.0.0.1:6443, separated by commas: the API server, and the operator's depot")
 	flags.DurationVar(&latency, "latency", 2*time.Millisecond, "one-way delay of the network")
 	_ = command.MarkFlagRequired("key") // the flag exists
 	return command
 }
 
 // wineComputer reads what hosts must reach, and prepares to make them of Wine.
-func wineComputer(ctx context.Context, count int, reach string, progress io.Writer) (func(context.Context, string, netip.Addr) (fleet.Computer, error), error) {
+func wineComputer(ctx context.Context, count int, reach string,
+	progress io.Writer) (func(context.Context, string, netip.Addr) (fleet.Computer, error), error) {
 	var targets []netip.AddrPort
 	for text := range strings.FieldsFuncSeq(reach, func(r rune) bool { return r == ',' }) {
 		target, err := netip.ParseAddrPort(strings.TrimSpace(text))

@@ -1,4 +1,5 @@
-// Command winlab is the lab: a local control plane, simulated Windows hosts and the real operator, for demos, benchmarks and trying things out.
+// Command winlab is the lab: a local control plane, simulated Windows hosts and the real operator,
+// for demos, benchmarks and trying things out.
 package main
 
 import (
@@ -36,8 +37,9 @@ func newCommand() *cobra.Command {
 		Short: "Run wmco without a Windows machine",
 		Long: `winlab runs the real operator against a real API server and simulated Windows hosts, all on this machine.
 
-The control plane (etcd, kube-apiserver, kube-controller-manager, kubectl) is built from pinned Go modules the first time, which takes some
-minutes; afterwards a lab starts within seconds. Several labs can run at once, and nothing is left behind when one ends.`,
+The control plane (etcd, kube-apiserver, kube-controller-manager, kubectl) is built from pinned Go modules the
+first time, which takes some minutes; afterwards a lab starts within seconds. Several labs can run at once,
+and nothing is left behind when one ends.`,
 		Example: `  winlab demo --operator out/bin/wmco              watch three hosts become nodes
   winlab demo --operator out/bin/wmco --fail auth  see what a host says whose key is refused
   winlab demo-upgrade --operator out/bin/wmco      watch ten nodes go to the next version

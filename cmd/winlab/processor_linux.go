@@ -11,10 +11,12 @@ import (
 	"time"
 )
 
-// tick is the unit of processor time in /proc (proc_pid_stat(5)): the kernel tells it to programs as USER_HZ, which is 100 wherever Go runs.
+// tick is the unit of processor time in /proc (proc_pid_stat(5)): the kernel tells it to programs
+// as USER_HZ, which is 100 wherever Go runs.
 const tick = time.Second / 100
 
-// processorTimes is how much processor time this process and all that it started have had, by their programs' names. Elsewhere than on Linux nobody knows.
+// processorTimes is how much processor time this process and all that it started have had, by their
+// programs' names. Elsewhere than on Linux nobody knows.
 func processorTimes() (map[string]time.Duration, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -52,7 +54,8 @@ type processor struct {
 	used       time.Duration
 }
 
-// parseStat reads a line of /proc/<id>/stat: id (name) state parent … utime stime …, the times being the 14th and 15th fields. A name may hold anything.
+// parseStat reads a line of /proc/<id>/stat: id (name) state parent … utime stime …, the times
+// being the 14th and 15th fields. A name may hold anything.
 func parseStat(line string) (p processor, ok bool) {
 	id, rest, opened := strings.Cut(line, " (")
 	end := strings.LastIndex(rest, ") ")

@@ -10,7 +10,8 @@ import (
 func TestProcessorTimesAreThoseOfProcAndOfThisProcess(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]processor{
-		"12 (a) b (c) S 3 1 1 0 -1 4 5 6 7 8 100 50 1 1 20": {id: 12, parent: 3, name: "a) b (c", used: 1500 * time.Millisecond},
+		"12 (a) b (c) S 3 1 1 0 -1 4 5 6 7 8 100 50 1 1 20": {id: 12, parent: 3, name: "a) b (c",
+			used: 1500 * time.Millisecond},
 		"12 (short) S 3":                         {},
 		"":                                       {},
 		"x (a) S 3 1 1 0 -1 4 5 6 7 8 1 1 1 1 2": {},

@@ -42,7 +42,8 @@ func listen(ctx context.Context, s *scene.Scene, d time.Duration) (q quietFigure
 	if err != nil {
 		return q, err
 	}
-	q = quietFigures{Seconds: time.Since(began).Seconds(), ProcessStarts: startsOf(s.Fleet.Hosts) - starts, Processor: map[string]float64{}}
+	q = quietFigures{Seconds: time.Since(began).Seconds(), ProcessStarts: startsOf(s.Fleet.Hosts) - starts,
+		Processor: map[string]float64{}}
 	for program, all := range spent {
 		q.Processor[program] = all.Seconds() / q.Seconds
 	}

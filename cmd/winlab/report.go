@@ -99,7 +99,8 @@ func (d *demo) finish(ctx context.Context, s *scene.Scene, out io.Writer) (repor
 }
 
 func reportOnMachine(m *machinev1beta1.Machine) machineReport {
-	entry := machineReport{Name: m.Name, Phase: ptr.Deref(m.Status.Phase, ""), ProviderID: ptr.Deref(m.Spec.ProviderID, "")}
+	entry := machineReport{Name: m.Name, Phase: ptr.Deref(m.Status.Phase, ""),
+		ProviderID: ptr.Deref(m.Spec.ProviderID, "")}
 	if m.Status.NodeRef != nil {
 		entry.Node = m.Status.NodeRef.Name
 	}
@@ -124,10 +125,12 @@ func reportOn(r row) (instanceReport, error) {
 		return entry, nil
 	}
 	if status.Phase == v1alpha1.PhaseReady {
-		return entry, fmt.Errorf("host %s is a node, and its Machine does not know: it is in phase %s", r.name, ptr.Deref(r.machine.Status.Phase, "-"))
+		return entry, fmt.Errorf("host %s is a node, and its Machine does not know: it is in phase %s", r.name,
+			ptr.Deref(r.machine.Status.Phase, "-"))
 	}
 	entry.Code, entry.Reason, entry.Message = status.Code, status.Reason, status.Message
-	return entry, fmt.Errorf("host %s did not get there: %s %s: %s. %s", entry.Name, status.Code, status.Reason, status.Message, status.Fix)
+	return entry, fmt.Errorf("host %s did not get there: %s %s: %s. %s", entry.Name, status.Code, status.Reason,
+		status.Message, status.Fix)
 }
 
 // remove takes one host out of the list and checks that it is as it was before.
@@ -144,13 +147,14 @@ func remove(ctx context.Context, s *scene.Scene, leaver *fleet.Host, out io.Writ
 	if err := s.List(ctx, stay...); err != nil {
 		return result, err
 	}
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		_, err := s.Instance(ctx, leaver)
-		if apierrors.IsNotFound(err) {
-			return true, nil
-		}
-		return false, err
-	})
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			_, err := s.Instance(ctx, leaver)
+			if apierrors.IsNotFound(err) {
+				return true, nil
+			}
+			return false, err
+		})
 	if err != nil {
 		return result, fmt.Errorf("waiting for %s to leave: %w", result.Name, err)
 	}
@@ -158,14 +162,17 @@ func remove(ctx context.Context, s *scene.Scene, leaver *fleet.Host, out io.Writ
 	result.Left = scene.Left(leaver)
 	result.Clean = len(result.Left) == 0
 	if !result.Clean {
-		return result, errors.Join(fmt.Errorf("host %s is not clean", result.Name), fmt.Errorf("left behind: %v", result.Left))
+		return result, errors.Join(fmt.Errorf("host %s is not clean", result.Name),
+			fmt.Errorf("left behind: %v", result.Left))
 	}
 	fmt.Fprintf(out, "%s is clean, after %.1f s\n", result.Name, result.Seconds)
 	return result, nil
 }
 
-// removeMachine makes the MachineSet smaller by one, and checks that the Machine goes with everything that came with it.
-func removeMachine(ctx context.Context, s *scene.Scene, surplus *machinev1beta1.Machine, out io.Writer) (removalReport, error) {
+// removeMachine makes the MachineSet smaller by one, and checks that the Machine goes with
+// everything that came with it.
+func removeMachine(ctx context.Context, s *scene.Scene, surplus *machinev1beta1.Machine, out io.Writer) (removalReport,
+	error) {
 	began := time.Now()
 	result := removalReport{Name: surplus.Name}
 	fmt.Fprintf(out, "\nmaking the MachineSet smaller by one\n")
@@ -177,6 +184,7 @@ func removeMachine(ctx context.Context, s *scene.Scene, surplus *machinev1beta1.
 		return result, err
 	}
 	result.Clean, result.Seconds = true, time.Since(began).Seconds()
-	fmt.Fprintf(out, "Machine %s is gone, with its host, its node and its instance, after %.1f s\n", surplus.Name, result.Seconds)
+	fmt.Fprintf(out, "Machine %s is gone, with its host, its node and its instance, after %.1f s\n", surplus.Name,
+		result.Seconds)
 	return result, nil
 }

@@ -74,7 +74,8 @@ func (r row) got() bool {
 	return ready && (r.machine == nil || ptr.Deref(r.machine.Status.Phase, "") == machinev1beta1.PhaseRunning)
 }
 
-// allSettled says whether each host is where it can get: there, or failed at least twice for the same reason.
+// allSettled says whether each host is where it can get: there, or failed at least twice for the
+// same reason.
 func allSettled(rows []row) bool {
 	const enough = 2
 	for _, r := range rows {

@@ -10,7 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// screen shows hosts: on a terminal as a table that is redrawn, elsewhere as a line for each change.
+// screen shows hosts: on a terminal as a table that is redrawn, elsewhere as a line for each
+// change.
 type screen struct {
 	out      io.Writer
 	width    int
@@ -53,7 +54,8 @@ func (s *screen) draw(rows []row) {
 			wide = max(wide, len(r.instance.Status.NodeName))
 		}
 	}
-	lines := []string{fmt.Sprintf("%-14s %-10s %-13s %-*s %8s  %s", "HOST", "SOURCE", "PHASE", wide, "NODE", "SECONDS", "PHASES, OR WHY IT WAITS")}
+	lines := []string{fmt.Sprintf("%-14s %-10s %-13s %-*s %8s  %s", "HOST", "SOURCE", "PHASE", wide, "NODE", "SECONDS",
+		"PHASES, OR WHY IT WAITS")}
 	for _, r := range rows {
 		if r.instance == nil {
 			lines = append(lines, fmt.Sprintf("%-14s %-10s %-13s", r.name, r.source(), r.phase()))
@@ -64,7 +66,8 @@ func (s *screen) draw(rows []row) {
 		if status.Message != "" {
 			why = problemOf(r.instance)
 		}
-		lines = append(lines, fmt.Sprintf("%-14s %-10s %-13s %-*s %8.1f  %s", r.name, r.source(), status.Phase, wide, status.NodeName, total(r.instance), why))
+		lines = append(lines, fmt.Sprintf("%-14s %-10s %-13s %-*s %8.1f  %s", r.name, r.source(), status.Phase, wide,
+			status.NodeName, total(r.instance), why))
 		if status.Failures > 0 && status.Fix != "" {
 			lines = append(lines, fmt.Sprintf("%-14s fix: %s", "", status.Fix))
 		}
@@ -90,7 +93,8 @@ func (s *screen) paint(lines []string) {
 func problemOf(i *v1alpha1.WindowsInstance) string {
 	text := fmt.Sprintf("%s %s: %s", i.Status.Code, i.Status.Reason, i.Status.Message)
 	if i.Status.NextAttemptTime != nil {
-		text += fmt.Sprintf(" (attempt %d failed, next at %s)", i.Status.Failures, i.Status.NextAttemptTime.Format("15:04:05"))
+		text += fmt.Sprintf(" (attempt %d failed, next at %s)", i.Status.Failures,
+			i.Status.NextAttemptTime.Format("15:04:05"))
 	}
 	return text
 }

@@ -23,7 +23,8 @@ type upgrade struct {
 	scene *scene.Scene
 	// operator is the next build; empty keeps the present one, and only the payload is another.
 	operator string
-	// from and to are directories of payloads: the present one and, to be made, the next; empty for the scene's own and one beside it.
+	// from and to are directories of payloads: the present one and, to be made, the next; empty for
+	// the scene's own and one beside it.
 	from, to string
 	// changed are the parts of the payload that are others, by name, with their versions.
 	changed map[string]string
@@ -41,8 +42,9 @@ type upgradeReport struct {
 	To             string `json:"to"`
 	Nodes          int    `json:"nodes"`
 	MaxUnavailable int    `json:"maxUnavailable"`
-	// MostUnavailable is how many nodes were cordoned or not Ready at once because of the upgrade, and MostNodes which; MostOfAll counts those that were so
-	// for whatever reason, as nodes are on a machine that has too much to do.
+	// MostUnavailable is how many nodes were cordoned or not Ready at once because of the upgrade,
+	// and MostNodes which; MostOfAll counts those that were so for whatever reason, as nodes are on
+	// a machine that has too much to do.
 	MostUnavailable int      `json:"mostUnavailable"`
 	MostNodes       []string `json:"mostNodes"`
 	MostOfAll       int      `json:"mostOfAll"`
@@ -139,49 +141,54 @@ func rollout(ctx context.Context, s *scene.Scene) (desired string, status v1alph
 	return config.Status.DesiredVersion, config.Status.Rollout, nil
 }
 
-// await waits until every node is at another version than before and in service, and the operator says that nothing is left to do.
+// await waits until every node is at another version than before and in service, and the operator
+// says that nothing is left to do.
 func (u *upgrade) await(ctx context.Context, observer *scene.Observer, before string) error {
-	return u.scene.Await(ctx, u.patience, "all nodes to be at the next version", func(ctx context.Context) (bool, string, error) {
-		select {
-		case err := <-u.scene.Operator.Ended():
-			return false, "", fmt.Errorf("the operator ended by itself: %w; %s", err, u.scene.Operator.Tail(2000))
-		default:
-		}
-		desired, status, err := rollout(ctx, u.scene)
-		if err != nil {
-			return false, "", err
-		}
-		list := &v1alpha1.WindowsInstanceList{}
-		if err = u.scene.Client.List(ctx, list, client.InNamespace(contract.OperatorNamespace)); err != nil {
-			return false, "", fmt.Errorf("listing instances: %w", err)
-		}
-		if u.show != nil {
-			u.show(observer, list.Items, status)
-		}
-		if status.Phase == v1alpha1.RolloutHalted {
-			return false, "", fmt.Errorf("the rollout is halted: %s", status.Message)
-		}
-		behind := []string{}
-		for _, n := range observer.Nodes() {
-			if desired == before || n.Version != desired || !n.Serves {
-				behind = append(behind, n.Node)
+	return u.scene.Await(ctx, u.patience, "all nodes to be at the next version",
+		func(ctx context.Context) (bool, string, error) {
+			select {
+			case err := <-u.scene.Operator.Ended():
+				return false, "", fmt.Errorf("the operator ended by itself: %w; %s", err, u.scene.Operator.Tail(2000))
+			default:
 			}
-		}
-		done := len(behind) == 0 && status.Phase == v1alpha1.RolloutIdle && status.Version == desired
-		return done, fmt.Sprintf("%s %s: %s; behind: %s", status.Phase, desired, status.Message, strings.Join(behind, ", ")), nil
-	})
+			desired, status, err := rollout(ctx, u.scene)
+			if err != nil {
+				return false, "", err
+			}
+			list := &v1alpha1.WindowsInstanceList{}
+			if err = u.scene.Client.List(ctx, list, client.InNamespace(contract.OperatorNamespace)); err != nil {
+				return false, "", fmt.Errorf("listing instances: %w", err)
+			}
+			if u.show != nil {
+				u.show(observer, list.Items, status)
+			}
+			if status.Phase == v1alpha1.RolloutHalted {
+				return false, "", fmt.Errorf("the rollout is halted: %s", status.Message)
+			}
+			behind := []string{}
+			for _, n := range observer.Nodes() {
+				if desired == before || n.Version != desired || !n.Serves {
+					behind = append(behind, n.Node)
+				}
+			}
+			done := len(behind) == 0 && status.Phase == v1alpha1.RolloutIdle && status.Version == desired
+			return done, fmt.Sprintf("%s %s: %s; behind: %s", status.Phase, desired, status.Message,
+				strings.Join(behind, ", ")), nil
+		})
 }
 
 // fill takes over what the observer saw.
 func (r *upgradeReport) fill(observer *scene.Observer) {
 	r.MostNodes = observer.Most()
-	r.MostUnavailable, r.PodsEnded, r.Wrong = len(r.MostNodes), observer.Ended(), append([]string{}, observer.Wrong()...)
+	r.MostUnavailable, r.PodsEnded, r.Wrong = len(r.MostNodes), observer.Ended(),
+		append([]string{}, observer.Wrong()...)
 	r.MostOfAll = len(observer.MostOfAll())
 	r.DisruptedSeconds = observer.Span().Seconds()
 	for _, n := range observer.Nodes() {
 		r.PerNode = append(r.PerNode, nodeUpgrade{
-			Node: n.Node, Order: n.Order, StagedBytes: n.StagedBytes, StagedSeconds: n.StagedSeconds, UnavailableSeconds: n.UnavailableSeconds,
-			Absences: n.Absences, Version: n.Version,
+			Node: n.Node, Order: n.Order, StagedBytes: n.StagedBytes, StagedSeconds: n.StagedSeconds,
+			UnavailableSeconds: n.UnavailableSeconds,
+			Absences:           n.Absences, Version: n.Version,
 		})
 		r.MaxUnavailableSeconds = max(r.MaxUnavailableSeconds, n.UnavailableSeconds)
 		r.MaxStagedSeconds = max(r.MaxStagedSeconds, n.StagedSeconds)
@@ -192,7 +199,8 @@ func (r *upgradeReport) fill(observer *scene.Observer) {
 func (r *upgradeReport) judge() error {
 	var all []error
 	if r.MostUnavailable > r.MaxUnavailable {
-		all = append(all, fmt.Errorf("%d nodes were unavailable at once, and %d may be: %v", r.MostUnavailable, r.MaxUnavailable, r.MostNodes))
+		all = append(all, fmt.Errorf("%d nodes were unavailable at once, and %d may be: %v", r.MostUnavailable,
+			r.MaxUnavailable, r.MostNodes))
 	}
 	if r.SSHConnections > 0 {
 		all = append(all, fmt.Errorf("%d SSH connections were made, and healthy nodes need none", r.SSHConnections))

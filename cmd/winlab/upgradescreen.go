@@ -9,7 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// showUpgrade shows nodes on their way: on a terminal as a table that is redrawn, elsewhere as a line for each change.
+// showUpgrade shows nodes on their way: on a terminal as a table that is redrawn, elsewhere as a
+// line for each change.
 func (s *screen) showUpgrade(o *scene.Observer, instances []v1alpha1.WindowsInstance, rollout v1alpha1.RolloutStatus) {
 	steps := map[string]string{}
 	for i := range instances {
@@ -19,7 +20,8 @@ func (s *screen) showUpgrade(o *scene.Observer, instances []v1alpha1.WindowsInst
 	}
 	nodes := o.Nodes()
 	summary := fmt.Sprintf("%s: %d of %d at %s, %d staged, %d unavailable  %s",
-		rollout.Phase, rollout.Updated, rollout.Total, rollout.Version, rollout.Staged, rollout.Unavailable, rollout.Message)
+		rollout.Phase, rollout.Updated, rollout.Total, rollout.Version, rollout.Staged, rollout.Unavailable,
+		rollout.Message)
 	if !s.terminal {
 		s.say("", summary)
 		for _, n := range nodes {
@@ -27,13 +29,15 @@ func (s *screen) showUpgrade(o *scene.Observer, instances []v1alpha1.WindowsInst
 		}
 		return
 	}
-	lines := []string{summary, fmt.Sprintf("%-10s %-18s %-9s %9s %12s  %s", "NODE", "VERSION", "STAGED", "BYTES", "UNAVAILABLE", "STATE")}
+	lines := []string{summary, fmt.Sprintf("%-10s %-18s %-9s %9s %12s  %s", "NODE", "VERSION", "STAGED", "BYTES",
+		"UNAVAILABLE", "STATE")}
 	for _, n := range nodes {
 		staged := "-"
 		if n.Staged != "" && n.Staged == n.Annotations[contract.StageAnnotation] || n.Staged == n.Desired {
 			staged = fmt.Sprintf("%.1f s", n.StagedSeconds)
 		}
-		lines = append(lines, fmt.Sprintf("%-10s %-18s %-9s %9d %10.1f s  %s", n.Node, n.Version, staged, n.StagedBytes, n.UnavailableSeconds, upgradeState(n, steps[n.Node])))
+		lines = append(lines, fmt.Sprintf("%-10s %-18s %-9s %9d %10.1f s  %s", n.Node, n.Version, staged, n.StagedBytes,
+			n.UnavailableSeconds, upgradeState(n, steps[n.Node])))
 	}
 	s.paint(lines)
 }

@@ -39,9 +39,10 @@ func watchVersions(ctx context.Context, s *scene.Scene) (*versions, error) {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	v := &versions{of: map[string]held{}, changed: make(chan struct{}, 1)}
-	factory := informers.NewSharedInformerFactoryWithOptions(clients, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.LabelSelector = corev1.LabelOSStable + "=windows"
-	}))
+	factory := informers.NewSharedInformerFactoryWithOptions(clients, 0,
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.LabelSelector = corev1.LabelOSStable + "=windows"
+		}))
 	saw := func(object any) {
 		if node, ok := object.(*corev1.Node); ok {
 			v.saw(node)
@@ -88,8 +89,10 @@ func (v *versions) all() map[string]held {
 // changePatience is for what takes seconds; a machine that is busy otherwise may take much longer.
 const changePatience = 10 * time.Minute
 
-// follow waits until all nodes have one version, and another one than before, and says how long after began each came to it.
-func (v *versions) follow(ctx context.Context, before map[string]held, began time.Time) (took []time.Duration, version string, err error) {
+// follow waits until all nodes have one version, and another one than before, and says how long
+// after began each came to it.
+func (v *versions) follow(ctx context.Context, before map[string]held, began time.Time) (took []time.Duration,
+	version string, err error) {
 	deadline := time.NewTimer(changePatience)
 	defer deadline.Stop()
 	for {

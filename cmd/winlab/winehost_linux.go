@@ -28,7 +28,8 @@ func newWineHosts(ctx context.Context, count int, withPayload bool, progress io.
 		return nil, err
 	}
 	if count > 1 && !template.Isolated() {
-		return nil, errors.New("without namespaces, which this kernel or user does not have, there can be one host of Wine only")
+		return nil, errors.New("without namespaces, which this kernel or user does not have, there can be one host " +
+			"of Wine only")
 	}
 	w := &wineHosts{template: template}
 	if !withPayload {
@@ -49,13 +50,15 @@ func (w *wineHosts) close() error { return os.RemoveAll(w.payload) }
 // use makes a scene's hosts of Wine.
 func (w *wineHosts) use(options *scene.Options) {
 	options.Payload, options.Complete = w.payload, false
-	options.Computer = func(ctx context.Context, hostname string, address netip.Addr, reach []netip.AddrPort) (fleet.Computer, error) {
+	options.Computer = func(ctx context.Context, hostname string, address netip.Addr,
+		reach []netip.AddrPort) (fleet.Computer, error) {
 		return w.template.StartAt(ctx, hostname, address, reach)
 	}
 }
 
 // computer makes a host that reaches these servers of this machine.
-func (w *wineHosts) computer(reach []netip.AddrPort) func(ctx context.Context, hostname string, address netip.Addr) (fleet.Computer, error) {
+func (w *wineHosts) computer(reach []netip.AddrPort) func(ctx context.Context, hostname string,
+	address netip.Addr) (fleet.Computer, error) {
 	return func(ctx context.Context, hostname string, address netip.Addr) (fleet.Computer, error) {
 		return w.template.StartAt(ctx, hostname, address, reach)
 	}
@@ -78,7 +81,8 @@ func (w *wineHosts) report(ctx context.Context, hosts []*fleet.Host) (*wineRepor
 	if err != nil {
 		return nil, err
 	}
-	r := &wineReport{Version: version, Binaries: w.parts, Played: []string{"host network service (HNS)", "OpenSSH server", "Windows itself (Wine)"}}
+	r := &wineReport{Version: version, Binaries: w.parts,
+		Played: []string{"host network service (HNS)", "OpenSSH server", "Windows itself (Wine)"}}
 	for _, h := range hosts {
 		if m, ok := h.Computer.(*wine.Machine); ok {
 			tried, failed := m.Boots()

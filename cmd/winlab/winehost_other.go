@@ -23,7 +23,8 @@ func (*wineHosts) close() error { return nil }
 
 func (*wineHosts) use(*scene.Options) {}
 
-func (*wineHosts) computer([]netip.AddrPort) func(ctx context.Context, hostname string, address netip.Addr) (fleet.Computer, error) {
+func (*wineHosts) computer([]netip.AddrPort) func(ctx context.Context, hostname string,
+	address netip.Addr) (fleet.Computer, error) {
 	return nil
 }
 

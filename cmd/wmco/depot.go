@@ -22,16 +22,18 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Where a pod is told how it is reached: its own address, by our Deployment; and the address of the Service windows-payload, by kubelet, if the Service is older
-// than the pod. Neither costs a right.
+// Where a pod is told how it is reached: its own address, by our Deployment; and the address of the
+// Service windows-payload, by kubelet, if the Service is older than the pod. Neither costs a right.
 const (
 	podAddress     = "POD_IP"
 	serviceAddress = "WINDOWS_PAYLOAD_SERVICE_HOST"
 )
 
-// addDepot lets daemons fetch the payload from this process. Only the leader serves it, because only the leader says where it is and which certificate it shows:
-// with two, daemons would be sent to the one and shown the certificate of the other.
-func addDepot(mgr ctrl.Manager, o options, clients kubernetes.Interface, directory *payload.Dir) (publish.PayloadSource, error) {
+// addDepot lets daemons fetch the payload from this process. Only the leader serves it, because
+// only the leader says where it is and which certificate it shows: with two, daemons would be sent
+// to the one and shown the certificate of the other.
+func addDepot(mgr ctrl.Manager, o options, clients kubernetes.Interface, directory *payload.Dir) (publish.PayloadSource,
+	error) {
 	if o.payloadBind == "0" {
 		return publish.PayloadSource{}, nil
 	}
@@ -44,7 +46,8 @@ func addDepot(mgr ctrl.Manager, o options, clients kubernetes.Interface, directo
 		return publish.PayloadSource{}, fmt.Errorf("reading --payload-advertise: %w", err)
 	}
 	if len(places) == 0 {
-		mgr.GetLogger().Info("daemons can't fetch the payload, because nothing says how this pod is reached; hosts are given it over SSH",
+		mgr.GetLogger().Info("daemons can't fetch the payload, because nothing says how this pod is reached; hosts "+
+			"are given it over SSH",
 			"flag", "--payload-advertise", "environment", []string{podAddress, serviceAddress})
 		return publish.PayloadSource{}, nil
 	}
@@ -87,7 +90,8 @@ type place struct {
 
 func (p place) String() string { return net.JoinHostPort(p.host, strconv.Itoa(int(p.port))) }
 
-// advertised are the places, in the order in which daemons try them: what the flag says, or else this pod and then the Service.
+// advertised are the places, in the order in which daemons try them: what the flag says, or else
+// this pod and then the Service.
 func advertised(o options, port uint16) (all []place, err error) {
 	texts := strings.FieldsFunc(o.payloadAdvertise, func(r rune) bool { return r == ',' || r == ' ' })
 	if len(texts) == 0 {

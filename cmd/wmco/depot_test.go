@@ -13,11 +13,13 @@ func TestWhereDaemonsFindTheDepot(t *testing.T) {
 		environment map[string]string
 		want        string
 	}{
-		"the pod, then the Service":         {environment: pod, want: "[10.128.0.7:9999 172.30.4.5:9183]"},
-		"the pod alone":                     {environment: map[string]string{podAddress: "fd00::7"}, want: "[[fd00::7]:9999]"},
-		"nowhere":                           {want: "[]"},
-		"an address that is none":           {environment: map[string]string{podAddress: "here"}, want: "error"},
-		"what the flag says":                {flag: "depot.example.com, 192.0.2.1:443,[fd00::1]:80 fd00::2", environment: pod, want: "[depot.example.com:9999 192.0.2.1:443 [fd00::1]:80 [fd00::2]:9999]"},
+		"the pod, then the Service": {environment: pod, want: "[10.128.0.7:9999 172.30.4.5:9183]"},
+		"the pod alone": {environment: map[string]string{podAddress: "fd00::7"},
+			want: "[[fd00::7]:9999]"},
+		"nowhere":                 {want: "[]"},
+		"an address that is none": {environment: map[string]string{podAddress: "here"}, want: "error"},
+		"what the flag says": {flag: "depot.example.com, 192.0.2.1:443,[fd00::1]:80 fd00::2",
+			environment: pod, want: "[depot.example.com:9999 192.0.2.1:443 [fd00::1]:80 [fd00::2]:9999]"},
 		"a flag without a port after colon": {flag: "depot:", want: "error"},
 		"a flag with port 0":                {flag: "depot:0", want: "error"},
 		"a flag with a port alone":          {flag: ":9183", want: "error"},

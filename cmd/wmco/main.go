@@ -1,4 +1,5 @@
-// Command wmco is the Windows Machine Config Operator: it turns Windows Server machines into nodes of the cluster that it runs in.
+// Command wmco is the Windows Machine Config Operator: it turns Windows Server machines into nodes
+// of the cluster that it runs in.
 package main
 
 import (

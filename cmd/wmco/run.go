@@ -55,7 +55,9 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("finding the cluster: %w", err)
 	}
-	restConfig.QPS = -1 // a change for hundreds of nodes is as many writes at once: workers bound how many are under way, and the API server's priority and fairness protects it
+	// a change for hundreds of nodes is as many writes at once: workers bound how many are under
+	// way, and the API server's priority and fairness protects it
+	restConfig.QPS = -1
 	directory, err := payload.OpenDir(o.payload)
 	if err != nil {
 		return fmt.Errorf("opening the payload: %w", err)
@@ -89,12 +91,14 @@ func run(ctx context.Context, o options) error {
 // newManager makes a manager whose cache holds only what we may read.
 func newManager(restConfig *rest.Config, o options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cluster.AddToScheme(scheme), machine.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cluster.AddToScheme(scheme),
+		machine.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("making a scheme: %w", err)
 	}
 	byObject := map[client.Object]cache.ByObject{
-		&v1alpha1.WindowsInstance{}:      {Namespaces: map[string]cache.Config{o.namespace: {}}},
-		&v1alpha1.WindowsMachineConfig{}: {Field: fields.OneTermEqualSelector("metadata.name", contract.MachineConfigObject)},
+		&v1alpha1.WindowsInstance{}: {Namespaces: map[string]cache.Config{o.namespace: {}}},
+		&v1alpha1.WindowsMachineConfig{}: {Field: fields.OneTermEqualSelector("metadata.name",
+			contract.MachineConfigObject)},
 	}
 	maps.Copy(byObject, publish.CacheByObject(o.namespace, cluster.Inputs(o.namespace)))
 	lock, err := leaderLock(restConfig, o)
@@ -114,21 +118,24 @@ func newManager(restConfig *rest.Config, o options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
-	if err = errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+	if err = errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return nil, fmt.Errorf("adding the probes: %w", err)
 	}
 	return mgr, nil
 }
 
 // addControllers wires one controller after the other.
-func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts *cluster.Reader, directory *payload.Dir, logging blueprint.Logging) error {
+func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts *cluster.Reader,
+	directory *payload.Dir, logging blueprint.Logging) error {
 	depots, err := addDepot(mgr, o, clients, directory)
 	if err != nil {
 		return err
 	}
 	desired, err := publish.Setup(mgr, publish.Options{
-		Namespace: o.namespace, Facts: facts, Payload: directory.Manifest(), PayloadSource: depots, Logging: logging, OperatorVersion: version.Version(),
-		Grace: o.retain,
+		Namespace: o.namespace, Facts: facts, Payload: directory.Manifest(), PayloadSource: depots, Logging: logging,
+		OperatorVersion: version.Version(),
+		Grace:           o.retain,
 	})
 	if err != nil {
 		return err
@@ -143,11 +150,13 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		return string(facts.Platform), err
 	}
 	machines := machine.NewView(mgr.GetAPIReader())
-	gate, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Sets: machines, Namespace: o.namespace})
+	gate, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Sets: machines,
+		Namespace: o.namespace})
 	if err != nil {
 		return err
 	}
-	userData, err := userdata.Setup(mgr, userdata.Options{Namespace: o.namespace, Secrets: clients, Platform: facts.Platform, PublicKey: publicKey(keys)})
+	userData, err := userdata.Setup(mgr, userdata.Options{Namespace: o.namespace, Secrets: clients,
+		Platform: facts.Platform, PublicKey: publicKey(keys)})
 	if err != nil {
 		return err
 	}
@@ -156,20 +165,27 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		return facts.ServiceNetwork, err
 	}
 	return errors.Join(
-		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace), ServiceNetwork: serviceNetwork}),
+		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
+			ServiceNetwork: serviceNetwork}),
 		source.Setup(mgr, o.namespace),
 		settings.Setup(mgr, settings.Options{
-			Namespace: o.namespace, Keys: keys, Desired: desired, OperatorCondition: valueOr(o.environment, "OPERATOR_CONDITION_NAME", ""),
-			UserData: userData,
+			Namespace: o.namespace, Keys: keys, Desired: desired,
+			OperatorCondition: valueOr(o.environment, "OPERATOR_CONDITION_NAME", ""),
+			UserData:          userData,
 		}),
 		instance.Setup(mgr, lifecycle.Options{
-			Client: mgr.GetClient(), Pods: clients, Dialer: sshhost.New(sshhost.Options{}), Payload: directory, Desired: desired,
-			Keys: keys, Tokens: instance.BootstrapToken{Client: clients}, Now: time.Now, Namespace: o.namespace, Origins: machines, Silence: o.silence,
-			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: o.namespace, Platform: facts.Platform},
+			Client: mgr.GetClient(), Pods: clients, Dialer: sshhost.New(sshhost.Options{}), Payload: directory,
+			Desired: desired,
+			Keys:    keys, Tokens: instance.BootstrapToken{Client: clients}, Now: time.Now, Namespace: o.namespace,
+			Origins: machines, Silence: o.silence,
+			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
+				Namespace: o.namespace, Platform: facts.Platform},
 		}, gate, desired.Changed()),
 		machine.Setup(mgr, machine.Options{
-			Namespace: o.namespace, Platform: platform, Changed: desired.Changed(), View: machines, Gate: gate, Patience: o.patience, UserData: userData.Holds,
-			Keys: keys, LiveKeys: instance.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true, Parse: parse},
+			Namespace: o.namespace, Platform: platform, Changed: desired.Changed(), View: machines, Gate: gate,
+			Patience: o.patience, UserData: userData.Holds,
+			Keys: keys, LiveKeys: instance.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true,
+				Parse: parse},
 		}),
 	)
 }

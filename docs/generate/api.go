@@ -22,7 +22,8 @@ The operator brings two kinds of object, in the API group windowsmachineconfig.o
 
 `
 
-// apiPage describes every custom resource definition in config/crd, and the words of the API package.
+// apiPage describes every custom resource definition in config/crd, and the words of the API
+// package.
 func apiPage(root string) ([]byte, error) {
 	definitions, err := filepath.Glob(filepath.Join(root, "config", "crd", "windowsmachineconfig.openshift.io_*.yaml"))
 	if err != nil {
@@ -56,7 +57,8 @@ func apiPage(root string) ([]byte, error) {
 }
 
 // describe writes one version of one kind.
-func describe(b *bytes.Buffer, crd apiextensionsv1.CustomResourceDefinition, version apiextensionsv1.CustomResourceDefinitionVersion) {
+func describe(b *bytes.Buffer, crd apiextensionsv1.CustomResourceDefinition,
+	version apiextensionsv1.CustomResourceDefinitionVersion) {
 	schema := version.Schema.OpenAPIV3Schema
 	fmt.Fprintf(b, "## %s\n\n%s\n\n", crd.Spec.Names.Kind, prose(schema.Description))
 	table(b, []string{"", ""}, [][]string{
@@ -116,11 +118,13 @@ type field struct {
 	schema   apiextensionsv1.JSONSchemaProps
 }
 
-// flatten lists the fields below an object, parents first. Conditions are those of every Kubernetes object and are not taken apart.
+// flatten lists the fields below an object, parents first. Conditions are those of every Kubernetes
+// object and are not taken apart.
 func flatten(path string, object apiextensionsv1.JSONSchemaProps) []field {
 	var all []field
 	for name, schema := range object.Properties {
-		all = append(all, field{path: path + "." + name, required: slices.Contains(object.Required, name), schema: schema})
+		all = append(all, field{path: path + "." + name, required: slices.Contains(object.Required, name),
+			schema: schema})
 	}
 	slices.SortFunc(all, func(a, b field) int { return cmp.Compare(a.path, b.path) })
 	var flat []field

@@ -18,7 +18,8 @@ type constant struct {
 	kind string
 }
 
-// constants lists the string constants of a package's folder in the order of its files, without tests.
+// constants lists the string constants of a package's folder in the order of its files, without
+// tests.
 func constants(dir string) ([]constant, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -30,7 +31,8 @@ func constants(dir string) ([]constant, error) {
 		if !strings.HasSuffix(entry.Name(), ".go") || strings.HasSuffix(entry.Name(), "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, entry.Name()), nil, parser.ParseComments|parser.SkipObjectResolution)
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, entry.Name()), nil,
+			parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return nil, fmt.Errorf("parsing the source: %w", err)
 		}

@@ -34,7 +34,8 @@ func TestCommittedPagesAreFresh(t *testing.T) {
 	}
 }
 
-// A row whose last cell is empty is a field, phase or reason that nobody explained. The rows of a kind's own table have two cells.
+// A row whose last cell is empty is a field, phase or reason that nobody explained. The rows of a
+// kind's own table have two cells.
 func TestEverythingHasAMeaning(t *testing.T) {
 	t.Parallel()
 	all, err := pages(root)
@@ -52,8 +53,10 @@ func TestEverythingHasAMeaning(t *testing.T) {
 func TestConstantsAreFoundWithTheirComments(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	source := "package a\n\n// Words.\nconst (\n\t// First comes above.\n\tFirst Kind = \"one\"\n\tSecond Kind = `two` // comes beside\n\tThird = 3\n\tFourth = Second + \"!\" // is a sum\n)\n\nvar Other = \"no\"\n"
-	for name, content := range map[string]string{"a.go": source, "a_test.go": "package a\n\nconst Tested = \"no\"\n", "note.txt": "no"} {
+	source := "package a\n\n// Words.\nconst (\n\t// First comes above.\n\tFirst Kind = \"one\"\n\tSecond Kind = " +
+		"`two` // comes beside\n\tThird = 3\n\tFourth = Second + \"!\" // is a sum\n)\n\nvar Other = \"no\"\n"
+	for name, content := range map[string]string{"a.go": source, "a_test.go": "package a\n\nconst Tested = \"no\"\n",
+		"note.txt": "no"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

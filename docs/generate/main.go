@@ -1,8 +1,9 @@
-// Command generate answers what the reference pages say that follow from the code: it writes docs/reference/api.md from the generated custom
-// resource definitions, and docs/reference/reasons.md from the numbered reasons and the reasons of certificate decisions.
+// Command generate answers what the reference pages say that follow from the code: it writes
+// docs/reference/api.md from the generated custom resource definitions, and
+// docs/reference/reasons.md from the numbered reasons and the reasons of certificate decisions.
 //
-// `make generate` runs it from the top of the repository, after the definitions. It is no part of the product; its test keeps the committed
-// pages fresh.
+// `make generate` runs it from the top of the repository, after the definitions. It is no part of
+// the product; its test keeps the committed pages fresh.
 package main
 
 import (
@@ -47,5 +48,6 @@ func pages(root string) ([]page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing the list of reasons: %w", err)
 	}
-	return []page{{path: "docs/reference/api.md", content: api}, {path: "docs/reference/reasons.md", content: reasons}}, nil
+	return []page{{path: "docs/reference/api.md", content: api}, {path: "docs/reference/reasons.md", content: reasons}},
+		nil
 }

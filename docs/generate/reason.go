@@ -55,7 +55,8 @@ func reasonPage(root string) ([]byte, error) {
 		for _, e := range contract.Explanations() {
 			if e.Number/100 == c.hundred {
 				number := fmt.Sprintf("W%d", e.Number)
-				rows = append(rows, []string{`<a id="` + number + `"></a>` + number, code(string(e.Reason)), prose(e.When), prose(e.Fix)})
+				rows = append(rows, []string{`<a id="` + number + `"></a>` + number, code(string(e.Reason)),
+					prose(e.When), prose(e.Fix)})
 			}
 		}
 		written += len(rows)

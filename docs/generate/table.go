@@ -20,9 +20,11 @@ func table(w io.Writer, header []string, rows [][]string) {
 	fmt.Fprintln(w)
 }
 
-// prose makes one line of text that may have several, and takes the meaning from characters that have one in a table or in HTML.
+// prose makes one line of text that may have several, and takes the meaning from characters that
+// have one in a table or in HTML.
 func prose(text string) string {
-	return strings.NewReplacer("|", `\|`, "<", "&lt;", ">", "&gt;", "*", `\*`).Replace(strings.Join(strings.Fields(text), " "))
+	return strings.NewReplacer("|", `\|`, "<", "&lt;", ">", "&gt;", "*",
+		`\*`).Replace(strings.Join(strings.Fields(text), " "))
 }
 
 // code sets text as code. In a table a bar ends the cell even there.
@@ -30,7 +32,8 @@ func code(text string) string {
 	return "`" + strings.ReplaceAll(text, "|", `\|`) + "`"
 }
 
-// sentence takes the words off a comment that only repeat the name, and begins with a capital and ends with a full stop.
+// sentence takes the words off a comment that only repeat the name, and begins with a capital and
+// ends with a full stop.
 func sentence(comment, beginning string) string {
 	rest := strings.TrimSpace(strings.TrimPrefix(comment, beginning))
 	if rest == "" {

@@ -26,7 +26,8 @@ func read(t *testing.T, names ...string) string {
 	return all.String()
 }
 
-// What both wings call by name is what users see: each must stand in one of the two pages that people write.
+// What both wings call by name is what users see: each must stand in one of the two pages that
+// people write.
 func TestEveryNameOfTheContractIsExplained(t *testing.T) {
 	t.Parallel()
 	names, err := constants(filepath.Join(root, "internal", "contract"))
@@ -57,29 +58,35 @@ func TestWhatTheCodeRegistersIsExplained(t *testing.T) {
 		pattern   *regexp.Regexp
 		atLeast   int
 	}{
-		"metrics of the operator":          {"internal", "reference/metrics.md", regexp.MustCompile(`Name:\s+"(wmco_[a-z_]+)"`), 5},
-		"flags of the operator":            {"cmd/wmco", "install.md", regexp.MustCompile(`flags\.\w+Var\(&o\.\w+, "([^"]+)"`), 6},
-		"reasons of events and conditions": {"internal/controller", "reference/cluster.md", regexp.MustCompile(`(?:event|reason)[A-Z]\w+\s+= "(\w+)"`), 6},
+		"metrics of the operator": {"internal", "reference/metrics.md",
+			regexp.MustCompile(`Name:\s+"(wmco_[a-z_]+)"`), 5},
+		"flags of the operator": {"cmd/wmco", "install.md",
+			regexp.MustCompile(`flags\.\w+Var\(&o\.\w+, "([^"]+)"`), 6},
+		"reasons of events and conditions": {"internal/controller", "reference/cluster.md",
+			regexp.MustCompile(`(?:event|reason)[A-Z]\w+\s+= "(\w+)"`), 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			text, found := read(t, c.page), 0
-			err := filepath.WalkDir(filepath.Join(root, filepath.FromSlash(c.dir)), func(path string, entry fs.DirEntry, err error) error {
-				if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-					return err
-				}
-				content, err := os.ReadFile(path)
-				if err != nil {
-					return err
-				}
-				for _, match := range c.pattern.FindAllStringSubmatch(string(content), -1) {
-					found++
-					if !strings.Contains(text, match[1]) {
-						t.Errorf("docs/%s does not explain %s, which %s names", c.page, match[1], filepath.Base(path))
+			err := filepath.WalkDir(filepath.Join(root, filepath.FromSlash(c.dir)),
+				func(path string, entry fs.DirEntry, err error) error {
+					if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") ||
+						strings.HasSuffix(path, "_test.go") {
+						return err
 					}
-				}
-				return nil
-			})
+					content, err := os.ReadFile(path)
+					if err != nil {
+						return err
+					}
+					for _, match := range c.pattern.FindAllStringSubmatch(string(content), -1) {
+						found++
+						if !strings.Contains(text, match[1]) {
+							t.Errorf("docs/%s does not explain %s, which %s names", c.page, match[1],
+								filepath.Base(path))
+						}
+					}
+					return nil
+				})
 			if err != nil {
 				t.Fatal(err)
 			}

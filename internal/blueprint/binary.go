@@ -24,7 +24,8 @@ type binaries struct {
 }
 
 func newBinaries(manifest payload.Manifest) binaries {
-	b := binaries{byPath: make(map[string]payload.File, len(manifest.Files)), all: manifest.Files, reasons: make(map[string]string, len(manifest.Missing))}
+	b := binaries{byPath: make(map[string]payload.File, len(manifest.Files)), all: manifest.Files,
+		reasons: make(map[string]string, len(manifest.Missing))}
 	for _, f := range manifest.Files {
 		b.byPath[strings.ToLower(f.Path)] = f
 	}
@@ -41,7 +42,8 @@ func (b binaries) has(path string) bool {
 	return ok
 }
 
-// missing names those of the paths that the payload lacks, with the payload's own explanation where there is one.
+// missing names those of the paths that the payload lacks, with the payload's own explanation where
+// there is one.
 func (b binaries) missing(paths ...string) (names []string) {
 	for _, path := range paths {
 		if b.has(path) {
@@ -66,15 +68,17 @@ func (b binaries) without(feature Feature, paths ...string) (part, bool) {
 	return part{off: []Off{{Feature: feature, Reason: "the payload lacks " + strings.Join(missing, ", ")}}}, true
 }
 
-// files are the binaries as managed files, but for those for other platforms. Each names the services that must be started anew when it changes; CNI
-// plugins, the shim and the credential provider are started for every use, and the daemon replaces itself, so they name none.
+// files are the binaries as managed files, but for those for other platforms. Each names the
+// services that must be started anew when it changes; CNI plugins, the shim and the credential
+// provider are started for every use, and the daemon replaces itself, so they name none.
 func (b binaries) files(platform Platform, services []contract.Service) []contract.File {
 	out := make([]contract.File, 0, len(b.all))
 	for _, f := range b.all {
 		if !onPlatform(f.Path, platform) {
 			continue
 		}
-		out = append(out, contract.File{Path: f.Path, Digest: f.Digest, Size: f.Size, Services: users(f.Path, services)})
+		out = append(out, contract.File{Path: f.Path, Digest: f.Digest, Size: f.Size,
+			Services: users(f.Path, services)})
 	}
 	return out
 }
@@ -82,7 +86,8 @@ func (b binaries) files(platform Platform, services []contract.Service) []contra
 // users are the services whose command starts a program, sorted.
 func users(path string, services []contract.Service) (names []string) {
 	for _, s := range services {
-		if slices.ContainsFunc(strings.Fields(s.Command), func(word string) bool { return strings.EqualFold(word, path) }) {
+		if slices.ContainsFunc(strings.Fields(s.Command),
+			func(word string) bool { return strings.EqualFold(word, path) }) {
 			names = append(names, s.Name)
 		}
 	}

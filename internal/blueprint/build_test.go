@@ -52,13 +52,15 @@ func input() blueprint.Input {
 // day is a time on the n-th day of the tests.
 func day(n int) time.Time { return time.Date(2026, 1, 1+n, 12, 0, 0, 0, time.UTC) }
 
-// pair is a certificate and its key, the same ones for the same name each time. The last word may be "authority" or "expired".
+// pair is a certificate and its key, the same ones for the same name each time. The last word may
+// be "authority" or "expired".
 func pair(t *testing.T, name string, words ...string) blueprint.KeyPair {
 	t.Helper()
 	seed := sha256.Sum256([]byte(name))
 	key := ed25519.NewKeyFromSeed(seed[:])
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, BasicConstraintsValid: true, IsCA: slices.Contains(words, "authority"),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, BasicConstraintsValid: true,
+		IsCA:      slices.Contains(words, "authority"),
 		NotBefore: day(-1000), NotAfter: day(1000),
 	}
 	if slices.Contains(words, "expired") {
@@ -90,11 +92,14 @@ func authority(t *testing.T, name string, words ...string) string {
 
 // complete is a payload with everything in it.
 func complete() payload.Manifest {
-	versions := map[string]string{contract.PathKubelet: "v1.36.3", contract.PathKubeProxy: "v1.36.3", contract.PathContainerd: "v2.4.2"}
+	versions := map[string]string{contract.PathKubelet: "v1.36.3", contract.PathKubeProxy: "v1.36.3",
+		contract.PathContainerd: "v2.4.2"}
 	m := payload.Manifest{Version: "test"}
 	for _, path := range []string{
-		contract.PathKubelet, contract.PathKubeProxy, contract.PathKubeLogRunner, contract.PathHybridOverlay, contract.PathCSIProxy,
-		contract.PathWindowsExporter, contract.PathAzureNodeManager, contract.PathECRProvider, contract.PathDaemon, contract.PathContainerd,
+		contract.PathKubelet, contract.PathKubeProxy, contract.PathKubeLogRunner, contract.PathHybridOverlay,
+		contract.PathCSIProxy,
+		contract.PathWindowsExporter, contract.PathAzureNodeManager, contract.PathECRProvider, contract.PathDaemon,
+		contract.PathContainerd,
 		contract.PathContainerdShim, `C:\k\cni\win-overlay.exe`, `C:\k\cni\win-bridge.exe`, `C:\k\cni\host-local.exe`,
 	} {
 		name := path[strings.LastIndex(path, `\`)+1:]
@@ -104,7 +109,8 @@ func complete() payload.Manifest {
 			version = "v1.0.0"
 		}
 		m.Files = append(m.Files, payload.File{
-			Name: name, Version: version, Source: "supplied", Size: int64(1000 + len(name)), Digest: hex.EncodeToString(sum[:]), Path: path,
+			Name: name, Version: version, Source: "supplied", Size: int64(1000 + len(name)),
+			Digest: hex.EncodeToString(sum[:]), Path: path,
 		})
 	}
 	return m
@@ -133,7 +139,8 @@ func credentialProviders() *kubeletconfigv1.CredentialProviderConfig {
 		TypeMeta: metav1.TypeMeta{APIVersion: "kubelet.config.k8s.io/v1", Kind: "CredentialProviderConfig"},
 		Providers: []kubeletconfigv1.CredentialProvider{{
 			Name: "ecr-credential-provider", MatchImages: []string{"*.dkr.ecr.*.amazonaws.com"},
-			DefaultCacheDuration: &metav1.Duration{Duration: 12 * time.Hour}, APIVersion: "credentialprovider.kubelet.k8s.io/v1",
+			DefaultCacheDuration: &metav1.Duration{Duration: 12 * time.Hour},
+			APIVersion:           "credentialprovider.kubelet.k8s.io/v1",
 		}},
 	}
 }

@@ -17,11 +17,13 @@ const (
 	certificateBegin = "-----BEGIN " + certificateBlock + "-----"
 )
 
-// certificates are the authorities of a bundle in PEM, each in one form without comments, once, sorted. What is left out or of no use is named, at most
-// one problem for each bundle: a bundle has about 150 certificates, and nobody reads as many lines.
+// certificates are the authorities of a bundle in PEM, each in one form without comments, once,
+// sorted. What is left out or of no use is named, at most one problem for each bundle: a bundle has
+// about 150 certificates, and nobody reads as many lines.
 //
-// An expired one is kept: it harms nobody, on Linux nodes it is kept too, and content that changes with the clock would be a new version without a cause. One
-// that signs nothing and did not sign itself is no anchor of trust, and left out.
+// An expired one is kept: it harms nobody, on Linux nodes it is kept too, and content that changes
+// with the clock would be a new version without a cause. One that signs nothing and did not sign
+// itself is no anchor of trust, and left out.
 func certificates(b Bundle, now time.Time) (all []string, rejected []*contract.Problem) {
 	var flaws []string
 	complain := func(n int, format string, args ...any) {
@@ -44,7 +46,8 @@ func certificates(b Bundle, now time.Time) (all []string, rejected []*contract.P
 			complain(n, "(%s) is no authority", shorten(c.Subject.String()))
 			continue
 		case now.After(c.NotAfter):
-			complain(n, "(%s) expired on %s; it is kept", shorten(c.Subject.String()), c.NotAfter.UTC().Format(time.DateOnly))
+			complain(n, "(%s) expired on %s; it is kept", shorten(c.Subject.String()),
+				c.NotAfter.UTC().Format(time.DateOnly))
 		}
 		all = append(all, string(pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: block.Bytes})))
 	}

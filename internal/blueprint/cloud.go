@@ -21,18 +21,21 @@ func cloudNode(in Input, bin binaries) (part, error) {
 	}
 	return part{services: []contract.Service{{
 		Name: contract.ServiceCloudNode,
-		Command: command(contract.PathAzureNodeManager, "--windows-service", "--node-name="+varNodeName, "--wait-routes=false",
+		Command: command(contract.PathAzureNodeManager, "--windows-service", "--node-name="+varNodeName,
+			"--wait-routes=false",
 			"--kubeconfig="+contract.PathDaemonKubeconfig),
 		NodeVariables: []contract.NodeVariable{nodeName()}, Priority: 3,
 	}}}, nil
 }
 
-// usesCredentialProvider says whether kubelet gets credentials from the cloud: on AWS, when Linux workers do and the payload has the program.
+// usesCredentialProvider says whether kubelet gets credentials from the cloud: on AWS, when Linux
+// workers do and the payload has the program.
 func usesCredentialProvider(in Input, bin binaries) bool {
 	return in.Facts.Platform == PlatformAWS && in.Facts.CredentialProviders != nil && bin.has(contract.PathECRProvider)
 }
 
-// credentialProvider is the Linux workers' configuration with the programs' names as they are on Windows.
+// credentialProvider is the Linux workers' configuration with the programs' names as they are on
+// Windows.
 func credentialProvider(in Input, bin binaries) (part, error) {
 	if in.Facts.Platform != PlatformAWS {
 		return part{}, nil
@@ -41,7 +44,8 @@ func credentialProvider(in Input, bin binaries) (part, error) {
 		return off, nil
 	}
 	if in.Facts.CredentialProviders == nil {
-		return part{off: []Off{{Feature: FeatureImageCredential, Reason: "the rendered MachineConfig of workers configures no credential provider"}}}, nil
+		return part{off: []Off{{Feature: FeatureImageCredential,
+			Reason: "the rendered MachineConfig of workers configures no credential provider"}}}, nil
 	}
 	config := in.Facts.CredentialProviders.DeepCopy()
 	for i := range config.Providers {
@@ -53,5 +57,6 @@ func credentialProvider(in Input, bin binaries) (part, error) {
 	if err != nil {
 		return part{}, rendering(pathCredentialProviderConfig, err)
 	}
-	return part{files: []contract.File{{Path: pathCredentialProviderConfig, Content: string(content), Services: []string{contract.ServiceKubelet}}}}, nil
+	return part{files: []contract.File{{Path: pathCredentialProviderConfig, Content: string(content),
+		Services: []string{contract.ServiceKubelet}}}}, nil
 }

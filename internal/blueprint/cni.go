@@ -2,7 +2,8 @@ package blueprint
 
 import "github.com/windows-nodes/wmco/internal/contract"
 
-// cniNetwork is a network configuration of the CNI plugin win-overlay, with policies of the host compute network, version 2.
+// cniNetwork is a network configuration of the CNI plugin win-overlay, with policies of the host
+// compute network, version 2.
 // https://learn.microsoft.com/windows-server/networking/technologies/hcn/hcn-json-document-schemas
 type cniNetwork struct {
 	CNIVersion   string          `json:"cniVersion"`
@@ -29,7 +30,8 @@ type endpointPolicy struct {
 	Settings map[string]any `json:"Settings"`
 }
 
-// cni connects pods to the hybrid overlay network, if there is one. containerd sees the file appear by itself, so no service is started anew for it.
+// cni connects pods to the hybrid overlay network, if there is one. containerd sees the file appear
+// by itself, so no service is started anew for it.
 func cni(in Input, bin binaries) (part, error) {
 	if !bin.has(contract.PathHybridOverlay) {
 		return part{}, nil
@@ -56,7 +58,8 @@ func cni(in Input, bin binaries) (part, error) {
 	}
 	return part{files: []contract.File{{
 		Path: contract.PathCNIConfig, Content: content,
-		HostVariables: []contract.HostVariable{fact(varHNSSubnet, contract.FactHNSSubnet), fact(varManagementIP, contract.FactManagementIP)},
+		HostVariables: []contract.HostVariable{fact(varHNSSubnet, contract.FactHNSSubnet),
+			fact(varManagementIP, contract.FactManagementIP)},
 	}}}, nil
 }
 

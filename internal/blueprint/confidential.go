@@ -9,9 +9,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// confidential makes what must not be public, and with it all that follows from settings rather than from programs: the public environment, the limits of
-// logs and kubelet's fragment, which it notes in the input. What can't be used is named.
-func confidential(in *Input, bin binaries) (secret contract.Confidential, public map[string]string, rejected []*contract.Problem, err error) {
+// confidential makes what must not be public, and with it all that follows from settings rather
+// than from programs: the public environment, the limits of logs and kubelet's fragment, which it
+// notes in the input. What can't be used is named.
+func confidential(in *Input, bin binaries) (secret contract.Confidential, public map[string]string,
+	rejected []*contract.Problem, err error) {
 	before := in.Previous.Confidential
 	reject := func(problems []*contract.Problem) { rejected = append(rejected, problems...) }
 	reject(in.Facts.Rejected)
@@ -43,7 +45,8 @@ func confidential(in *Input, bin binaries) (secret contract.Confidential, public
 	return secret, public, rejected, nil
 }
 
-// acceptedFragment is the user's fragment, or, while that is refused, the one that was accepted before.
+// acceptedFragment is the user's fragment, or, while that is refused, the one that was accepted
+// before.
 func acceptedFragment(in Input, bin binaries) (fragment, []*contract.Problem, error) {
 	base, err := kubeletConfig(in, bin)
 	if err != nil {
@@ -71,14 +74,16 @@ func pullSecret(raw []byte, before contract.Confidential) ([]byte, []*contract.P
 	if _, err := mirror.ParsePullSecret(raw); err != nil {
 		problem, ok := contract.AsProblem(err)
 		if !ok {
-			problem = contract.NewProblem(contract.ReasonPullSecretInvalid, "the secret %s in %s is not understood", contract.PullSecret, contract.ConfigNamespace)
+			problem = contract.NewProblem(contract.ReasonPullSecretInvalid, "the secret %s in %s is not understood",
+				contract.PullSecret, contract.ConfigNamespace)
 		}
 		return before.PullSecret, []*contract.Problem{problem}
 	}
 	return bytes.Clone(raw), nil
 }
 
-// registrySources are the cluster's. Whatever they refuse, a node gets the image that every pod needs, as Linux nodes get those of the release.
+// registrySources are the cluster's. Whatever they refuse, a node gets the image that every pod
+// needs, as Linux nodes get those of the release.
 func registrySources(raw contract.RegistrySources) (*contract.RegistrySources, []mirror.Rejected) {
 	checked, rejected := mirror.CheckSources(raw)
 	if checked != nil && (checked.Restricted || len(checked.Blocked) > 0) {

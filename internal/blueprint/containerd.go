@@ -36,12 +36,15 @@ func containerd(in Input, bin binaries) (part, error) {
 		services: []contract.Service{{
 			Name: contract.ServiceContainerd,
 			Command: command(contract.PathContainerd, "--config="+contract.PathContainerdConfig,
-				"--log-file="+logFile("containerd", "containerd"), "--run-service", "--log-level="+level(in.Spec.Logging.Debug)),
+				"--log-file="+logFile("containerd", "containerd"), "--run-service",
+				"--log-level="+level(in.Spec.Logging.Debug)),
 			Bootstrap: true, Priority: 0, Disruptive: true,
-			// As a service it writes to a file of its own or nowhere, and it has no limits for that.
+			// As a service it writes to a file of its own or nowhere, and it has no limits for
+			// that.
 			Log: in.Logging.log(logFile("containerd", "containerd"), false),
 		}},
-		files: []contract.File{{Path: contract.PathContainerdConfig, Content: config, Services: []string{contract.ServiceContainerd}}},
+		files: []contract.File{{Path: contract.PathContainerdConfig, Content: config,
+			Services: []string{contract.ServiceContainerd}}},
 	}, nil
 }
 
@@ -65,8 +68,10 @@ type containerdPluginSet map[string]any
 // table is a table of TOML.
 type table = map[string]any
 
-// containerdConfig writes the configuration in the form that this containerd reads: 1.x knows version 2 only; 2.x moved the settings of its CRI
-// plugin to three others with version 3; 2.1 replaced cni.bin_dir by cni.bin_dirs, and 2.4 reads nothing else. (2.4 has a version 4 too, and converts.)
+// containerdConfig writes the configuration in the form that this containerd reads: 1.x knows
+// version 2 only; 2.x moved the settings of its CRI plugin to three others with version 3; 2.1
+// replaced cni.bin_dir by cni.bin_dirs, and 2.4 reads nothing else. (2.4 has a version 4 too, and
+// converts.)
 func containerdConfig(binary payload.File) (string, error) {
 	file := containerdFile{
 		Version: 3, Root: containerdRoot, State: containerdState,
@@ -107,7 +112,8 @@ func pluginsBefore2(cni table) containerdPluginSet {
 		"cni":                         cni,
 		"containerd": table{
 			"default_runtime_name": runtimeHandler, "snapshotter": windowsSnapshotter, "discard_unpacked_layers": false,
-			"runtimes": table{runtimeHandler: table{"runtime_type": runtimeType, "container_annotations": []string{"io.microsoft.container.*"}}},
+			"runtimes": table{runtimeHandler: table{"runtime_type": runtimeType,
+				"container_annotations": []string{"io.microsoft.container.*"}}},
 		},
 		"registry": table{"config_path": contract.DirRegistries},
 	}}
@@ -128,13 +134,16 @@ func pluginsSince2(cni table) containerdPluginSet {
 			"cni":                         cni,
 			"containerd": table{
 				"default_runtime_name": runtimeHandler,
-				// The annotations and the option are containerd's own defaults, which naming the runtime would otherwise switch off. ScrubLogs keeps
-				// containers' environment variables out of the shim's log.
+				// The annotations and the option are containerd's own defaults, which naming the
+				// runtime would otherwise switch off. ScrubLogs keeps containers' environment
+				// variables out of the shim's log.
 				"runtimes": table{runtimeHandler: table{
-					"runtime_type": runtimeType, "container_annotations": []string{"io.microsoft.container.*"}, "options": table{"ScrubLogs": true},
+					"runtime_type": runtimeType, "container_annotations": []string{"io.microsoft.container.*"},
+					"options": table{"ScrubLogs": true},
 				}},
 			},
 		},
-		"io.containerd.grpc.v1.cri": table{"stream_server_address": streamAddress, "stream_idle_timeout": streamIdleTimeout},
+		"io.containerd.grpc.v1.cri": table{"stream_server_address": streamAddress,
+			"stream_idle_timeout": streamIdleTimeout},
 	}
 }

@@ -8,7 +8,8 @@ func csiProxy(in Input, bin binaries) (part, error) {
 		return off, nil
 	}
 	file := logFile("csi-proxy", "csi-proxy")
-	words := append(in.Logging.logged(file), contract.PathCSIProxy, "-logtostderr=true", "-windows-service", "-v="+verbosity(in.Spec.Logging.Debug))
+	words := append(in.Logging.logged(file), contract.PathCSIProxy, "-logtostderr=true", "-windows-service",
+		"-v="+verbosity(in.Spec.Logging.Debug))
 	return part{services: []contract.Service{{
 		Name: contract.ServiceCSIProxy, Command: command(words...), Priority: 2, Log: in.Logging.log(file, true),
 	}}}, nil

@@ -27,7 +27,8 @@ func trusting(t *testing.T, in blueprint.Input, bundles ...string) blueprint.Des
 	t.Helper()
 	in.Facts.Trust = nil
 	for _, text := range bundles {
-		in.Facts.Trust = append(in.Facts.Trust, blueprint.Bundle{Source: "a bundle", PEM: []byte(text), Pending: text == "pending"})
+		in.Facts.Trust = append(in.Facts.Trust,
+			blueprint.Bundle{Source: "a bundle", PEM: []byte(text), Pending: text == "pending"})
 	}
 	return render(t, in)
 }
@@ -46,23 +47,32 @@ func TestAuthoritiesAreTrustedOnceHoweverTheyAreWritten(t *testing.T) {
 		trust   []string
 		says    string
 	}{
-		"in order":                    {[]string{one + two}, want, ""},
-		"the other way round":         {[]string{two + one}, want, ""},
-		"twice":                       {[]string{one + two + one}, want, ""},
-		"in two bundles":              {[]string{one, two + one}, want, ""},
-		"with comments and spaces":    {[]string{"# one\r\n" + one + "\n\n  # two\n" + strings.ReplaceAll(two, "\n", "\r\n")}, want, ""},
-		"with headers":                {[]string{one + strings.Replace(two, "-----\n", "-----\nName: two\n\n", 1)}, want, ""},
-		"beside one that is damaged":  {[]string{one + "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n" + two}, want, "certificate 2 can't be parsed"},
-		"beside one that is cut off":  {[]string{one + two + "-----BEGIN CERTIFICATE-----\nAAAA\n"}, want, "1 certificates are damaged"},
-		"beside one that is no PEM":   {[]string{one + "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n" + two}, want, "1 certificates are damaged"},
-		"beside a key":                {[]string{one + key + two}, want, "certificate 2 is none, but of type PRIVATE KEY"},
-		"beside one of a server":      {[]string{one + issued + two}, want, "certificate 2 (CN=leaf) is no authority"},
-		"an old root without a mark":  {[]string{selfSigned}, []string{selfSigned}, ""},
-		"an expired one":              {[]string{expired}, []string{expired}, "certificate 1 (CN=old) expired on 2025-12-31; it is kept"},
-		"nothing":                     {[]string{""}, nil, ""},
-		"junk":                        {[]string{"junk"}, nil, "there is no certificate in PEM"},
-		"more flaws than one reads":   {[]string{one + strings.Repeat(issued, 9)}, []string{one}, "and 6 more"},
-		"hostile text in its subject": {[]string{string(pair(t, "a\nb\x1b[31m"+strings.Repeat("x", 50), "issued").Certificate)}, nil, `is no authority`},
+		"in order":            {[]string{one + two}, want, ""},
+		"the other way round": {[]string{two + one}, want, ""},
+		"twice":               {[]string{one + two + one}, want, ""},
+		"in two bundles":      {[]string{one, two + one}, want, ""},
+		"with comments and spaces": {[]string{"# one\r\n" + one + "\n\n  # two\n" +
+			strings.ReplaceAll(two, "\n", "\r\n")}, want, ""},
+		"with headers": {[]string{one + strings.Replace(two, "-----\n", "-----\nName: two\n\n", 1)},
+			want, ""},
+		"beside one that is damaged": {[]string{one +
+			"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n" + two}, want,
+			"certificate 2 can't be parsed"},
+		"beside one that is cut off": {[]string{one + two + "-----BEGIN CERTIFICATE-----\nAAAA\n"}, want,
+			"1 certificates are damaged"},
+		"beside one that is no PEM": {[]string{one + "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n" +
+			two}, want, "1 certificates are damaged"},
+		"beside a key": {[]string{one + key + two}, want,
+			"certificate 2 is none, but of type PRIVATE KEY"},
+		"beside one of a server":     {[]string{one + issued + two}, want, "certificate 2 (CN=leaf) is no authority"},
+		"an old root without a mark": {[]string{selfSigned}, []string{selfSigned}, ""},
+		"an expired one": {[]string{expired}, []string{expired},
+			"certificate 1 (CN=old) expired on 2025-12-31; it is kept"},
+		"nothing":                   {[]string{""}, nil, ""},
+		"junk":                      {[]string{"junk"}, nil, "there is no certificate in PEM"},
+		"more flaws than one reads": {[]string{one + strings.Repeat(issued, 9)}, []string{one}, "and 6 more"},
+		"hostile text in its subject": {[]string{string(pair(t, "a\nb\x1b[31m"+strings.Repeat("x", 50),
+			"issued").Certificate)}, nil, `is no authority`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,7 +81,8 @@ func TestAuthoritiesAreTrustedOnceHoweverTheyAreWritten(t *testing.T) {
 				t.Error(diff)
 			}
 			text, all := said(desired)
-			if !strings.Contains(text, test.says) || (test.says == "") != (text == "") || strings.ContainsAny(strings.TrimSpace(text), "\n\x1b") {
+			if !strings.Contains(text, test.says) || (test.says == "") != (text == "") ||
+				strings.ContainsAny(strings.TrimSpace(text), "\n\x1b") {
 				t.Errorf("it says %q", text)
 			}
 			for _, reason := range all {
@@ -103,7 +114,8 @@ func TestNothingIsTakenAwayWhileABundleIsNotThere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := trusting(t, in, test.bundles...).Confidential
-			if slices.Contains(got.Trust, one) != test.kept || !slices.Contains(got.Trust, two) || (len(got.RegistryTrust) == 1) != test.kept {
+			if slices.Contains(got.Trust, one) != test.kept || !slices.Contains(got.Trust, two) ||
+				(len(got.RegistryTrust) == 1) != test.kept {
 				t.Errorf("trusted are %d authorities, registries %v", len(got.Trust), got.RegistryTrust)
 			}
 		})
@@ -114,10 +126,12 @@ func TestARegistrysAuthoritiesAreTrustedForItAndByWindows(t *testing.T) {
 	t.Parallel()
 	in := input()
 	in.Facts.RegistryTrust = map[string]blueprint.Bundle{
-		"m.example:5000": {Source: "m", PEM: []byte(authority(t, "m"))}, "n.example": {Source: "n", PEM: []byte("junk")},
+		"m.example:5000": {Source: "m", PEM: []byte(authority(t, "m"))},
+		"n.example":      {Source: "n", PEM: []byte("junk")},
 	}
 	desired := render(t, in)
-	if got := desired.Confidential; len(got.RegistryTrust) != 1 || got.RegistryTrust["m.example:5000"] != authority(t, "m") || !slices.Contains(got.Trust, authority(t, "m")) {
+	if got := desired.Confidential; len(got.RegistryTrust) != 1 ||
+		got.RegistryTrust["m.example:5000"] != authority(t, "m") || !slices.Contains(got.Trust, authority(t, "m")) {
 		t.Errorf("got %+v", got)
 	}
 	if text, _ := said(desired); !strings.HasPrefix(text, "n: ") {
@@ -133,27 +147,34 @@ func TestAProxyReachesNodesWithItsPasswordAside(t *testing.T) {
 		public, secret map[string]string
 		says           string
 	}{
-		"none":            {blueprint.Proxy{}, nil, nil, ""},
-		"without secrets": {blueprint.Proxy{HTTP: "http://p:3128", None: "a,b"}, map[string]string{"HTTP_PROXY": "http://p:3128", "NO_PROXY": "a,b"}, nil, ""},
-		"with a password": {good, map[string]string{"HTTP_PROXY": "http://p:3128", "NO_PROXY": ".svc"}, map[string]string{"HTTPS_PROXY": "http://me:hunter2@p:3128"}, ""},
-		"with a token":    {blueprint.Proxy{HTTP: "http://hunter2@p"}, nil, map[string]string{"HTTP_PROXY": "http://hunter2@p"}, ""},
-		"no URL":          {blueprint.Proxy{HTTP: "http://hunter2:x@%zz"}, nil, nil, "HTTP_PROXY of the cluster's proxy is not a URL"},
-		"no scheme":       {blueprint.Proxy{HTTPS: "me:hunter2@p:3128"}, nil, nil, "HTTPS_PROXY of the cluster's proxy is not a URL"},
-		"another scheme":  {blueprint.Proxy{HTTPS: "socks5://hunter2@p"}, nil, nil, "http:// or https://"},
-		"no host":         {blueprint.Proxy{HTTP: "http://"}, nil, nil, "has no host"},
-		"a line break":    {blueprint.Proxy{HTTP: "http://p\r\nhunter2", None: "ok"}, nil, nil, "control characters"},
-		"too long":        {blueprint.Proxy{None: strings.Repeat("x", 40000)}, nil, nil, "longer than Windows allows"},
+		"none": {blueprint.Proxy{}, nil, nil, ""},
+		"without secrets": {blueprint.Proxy{HTTP: "http://p:3128", None: "a,b"},
+			map[string]string{"HTTP_PROXY": "http://p:3128", "NO_PROXY": "a,b"}, nil, ""},
+		"with a password": {good, map[string]string{"HTTP_PROXY": "http://p:3128", "NO_PROXY": ".svc"},
+			map[string]string{"HTTPS_PROXY": "http://me:hunter2@p:3128"}, ""},
+		"with a token": {blueprint.Proxy{HTTP: "http://hunter2@p"}, nil,
+			map[string]string{"HTTP_PROXY": "http://hunter2@p"}, ""},
+		"no URL": {blueprint.Proxy{HTTP: "http://hunter2:x@%zz"}, nil, nil,
+			"HTTP_PROXY of the cluster's proxy is not a URL"},
+		"no scheme": {blueprint.Proxy{HTTPS: "me:hunter2@p:3128"}, nil, nil,
+			"HTTPS_PROXY of the cluster's proxy is not a URL"},
+		"another scheme": {blueprint.Proxy{HTTPS: "socks5://hunter2@p"}, nil, nil, "http:// or https://"},
+		"no host":        {blueprint.Proxy{HTTP: "http://"}, nil, nil, "has no host"},
+		"a line break":   {blueprint.Proxy{HTTP: "http://p\r\nhunter2", None: "ok"}, nil, nil, "control characters"},
+		"too long":       {blueprint.Proxy{None: strings.Repeat("x", 40000)}, nil, nil, "longer than Windows allows"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := input()
 			in.Facts.Proxy = test.proxy
 			desired := render(t, in)
-			if !maps.Equal(desired.Manifest.EnvironmentVars, test.public) || !maps.Equal(desired.Confidential.Environment, test.secret) {
+			if !maps.Equal(desired.Manifest.EnvironmentVars, test.public) ||
+				!maps.Equal(desired.Confidential.Environment, test.secret) {
 				t.Errorf("public %v, secret %v", desired.Manifest.EnvironmentVars, desired.Confidential.Environment)
 			}
 			text, _ := said(desired)
-			if !strings.Contains(text, test.says) || (test.says == "") != (text == "") || strings.Contains(text, "hunter2") {
+			if !strings.Contains(text, test.says) || (test.says == "") != (text == "") ||
+				strings.Contains(text, "hunter2") {
 				t.Errorf("it says %q", text)
 			}
 			data, err := desired.Manifest.Data()
@@ -213,12 +234,15 @@ func TestTheExportersKeyIsDeliveredAndReplacedWithoutARestart(t *testing.T) {
 		return all
 	}
 	in := input()
-	if desired := render(t, in); len(files(desired)) > 0 || !strings.Contains(service(t, desired, contract.ServiceExporter).Command, "--web.listen-address=127.0.0.1:9182") {
+	if desired := render(t, in); len(files(desired)) > 0 ||
+		!strings.Contains(service(t, desired, contract.ServiceExporter).Command,
+			"--web.listen-address=127.0.0.1:9182") {
 		t.Errorf("without a key it listens: %+v", desired.Manifest.Services)
 	}
 	in.Facts.Exporter = new(pair(t, "one"))
 	first := render(t, in)
-	if !slices.Equal(files(first), []string{contract.PathExporterCertificate, contract.PathExporterKey}) || strings.Contains(service(t, first, contract.ServiceExporter).Command, "listen-address") {
+	if !slices.Equal(files(first), []string{contract.PathExporterCertificate, contract.PathExporterKey}) ||
+		strings.Contains(service(t, first, contract.ServiceExporter).Command, "listen-address") {
 		t.Errorf("files %v, command %s", files(first), service(t, first, contract.ServiceExporter).Command)
 	}
 	in.Facts.Exporter, in.Previous = new(pair(t, "two")), first
@@ -226,7 +250,8 @@ func TestTheExportersKeyIsDeliveredAndReplacedWithoutARestart(t *testing.T) {
 	if second.Version == first.Version || len(blueprint.Restarts(first.Manifest, second.Manifest)) > 0 {
 		t.Error("a new key is no new version, or restarts something")
 	}
-	in.Facts.Exporter, in.Previous = &blueprint.KeyPair{Certificate: pair(t, "two").Certificate, Key: pair(t, "three").Key}, second
+	in.Facts.Exporter, in.Previous = &blueprint.KeyPair{Certificate: pair(t, "two").Certificate,
+		Key: pair(t, "three").Key}, second
 	third := render(t, in)
 	if text, _ := said(third); third.Version != second.Version || !strings.Contains(text, contract.ExporterTLSSecret) {
 		t.Errorf("a pair that does not fit is used, or nobody says so: %q", text)
@@ -253,22 +278,33 @@ func TestWhatWaitsForTheBudgetOnDayTwo(t *testing.T) {
 		change func(*testing.T, *blueprint.Input)
 		want   []string
 	}{
-		"A21 kubelet's client CA": {func(_ *testing.T, in *blueprint.Input) { in.Facts.KubeletCA = certificate("rotated") }, nil},
-		"A22 mirrors":             {func(_ *testing.T, in *blueprint.Input) { in.Facts.Mirrors = in.Facts.Mirrors[:1] }, nil},
+		"A21 kubelet's client CA": {func(_ *testing.T,
+			in *blueprint.Input) {
+			in.Facts.KubeletCA = certificate("rotated")
+		}, nil},
+		"A22 mirrors": {func(_ *testing.T, in *blueprint.Input) { in.Facts.Mirrors = in.Facts.Mirrors[:1] }, nil},
 		"A22 registries": {func(_ *testing.T, in *blueprint.Input) {
 			in.Facts.Registries = contract.RegistrySources{Restricted: true, Allowed: []string{"quay.io"}}
 		}, nil},
-		"A23 pull secret":  {func(_ *testing.T, in *blueprint.Input) { in.Facts.PullSecret = []byte(`{"auths":{}}`) }, nil},
-		"A24 proxy":        {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://other" }, all},
-		"A24 its password": {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy.HTTPS = "http://me:hunter3@p" }, all},
-		"A24 no proxy":     {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy = blueprint.Proxy{} }, all},
+		"A23 pull secret": {func(_ *testing.T, in *blueprint.Input) { in.Facts.PullSecret = []byte(`{"auths":{}}`) },
+			nil},
+		"A24 proxy": {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://other" }, all},
+		"A24 its password": {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy.HTTPS = "http://me:hunter3@p" },
+			all},
+		"A24 no proxy": {func(_ *testing.T, in *blueprint.Input) { in.Facts.Proxy = blueprint.Proxy{} }, all},
 		"A25 trust": {func(t *testing.T, in *blueprint.Input) {
 			t.Helper()
 			in.Facts.Trust = append(in.Facts.Trust, blueprint.Bundle{PEM: []byte(authority(t, "new"))})
 		}, nil},
-		"A26 exporter":     {func(t *testing.T, in *blueprint.Input) { t.Helper(); in.Facts.Exporter = new(pair(t, "rotated")) }, nil},
-		"A16 log age only": {func(_ *testing.T, in *blueprint.Input) { in.Spec.Logging.MaxFiles = new(int32(3)) }, []string{"hybrid-overlay-node"}},
-		"kubelet's":        {func(_ *testing.T, in *blueprint.Input) { in.Spec.Kubelet.Config = fragment(`{"maxPods": 9}`) }, []string{"kubelet"}},
+		"A26 exporter": {func(t *testing.T,
+			in *blueprint.Input) {
+			t.Helper()
+			in.Facts.Exporter = new(pair(t, "rotated"))
+		}, nil},
+		"A16 log age only": {func(_ *testing.T, in *blueprint.Input) { in.Spec.Logging.MaxFiles = new(int32(3)) },
+			[]string{"hybrid-overlay-node"}},
+		"kubelet's": {func(_ *testing.T, in *blueprint.Input) { in.Spec.Kubelet.Config = fragment(`{"maxPods": 9}`) },
+			[]string{"kubelet"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -318,7 +354,10 @@ func TestTheSameSettingsHaveTheSameVersionInEveryOrderAndAfterEveryRestart(t *te
 			shuffled[host] = in.Facts.RegistryTrust[host]
 		}
 		in.Facts.RegistryTrust = shuffled
-		r.Shuffle(len(in.Facts.Trust), func(i, j int) { in.Facts.Trust[i], in.Facts.Trust[j] = in.Facts.Trust[j], in.Facts.Trust[i] })
+		r.Shuffle(len(in.Facts.Trust), func(i, j int) {
+			in.Facts.Trust[i], in.Facts.Trust[j] = in.Facts.Trust[j],
+				in.Facts.Trust[i]
+		})
 		if second := render(t, in); second.Version != first.Version {
 			t.Fatalf("seed %d: versions %s and %s", seed, first.Version, second.Version)
 		}
@@ -372,7 +411,8 @@ func FuzzProxy(f *testing.F) {
 		if err != nil {
 			t.Fatalf("a proxy keeps all from being rendered: %v", err)
 		}
-		if got := desired.Manifest.EnvironmentVars["HTTP_PROXY"]; strings.Contains(got, "@") || got != "" && got != address {
+		if got := desired.Manifest.EnvironmentVars["HTTP_PROXY"]; strings.Contains(got, "@") || got != "" &&
+			got != address {
 			t.Fatalf("%q became %q in public", address, got)
 		}
 	})

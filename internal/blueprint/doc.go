@@ -1,7 +1,9 @@
-// Package blueprint answers WHAT must be on a node: it renders the services manifest (services, files, environment) as a pure function of
-// facts about the cluster, the payload, and the settings of the administrator.
+// Package blueprint answers WHAT must be on a node: it renders the services manifest (services,
+// files, environment) as a pure function of facts about the cluster, the payload, and the settings
+// of the administrator.
 //
-// The publisher calls Render; packages that read a cluster fill in Facts. The same input gives the same bytes, whatever the order of maps, so
-// that a version can be named by the digest of its content. It touches no client, no network and no clock, and puts nothing secret in what
-// it renders.
+// The publisher calls Render; packages that read a cluster fill in Facts. The same input gives the
+// same bytes, whatever the order of maps, so that a version can be named by the digest of its
+// content. It touches no client, no network and no clock, and puts nothing secret in what it
+// renders.
 package blueprint

@@ -23,7 +23,8 @@ func proxyVariables() []string {
 	return []string{variableHTTPProxy, variableHTTPSProxy, variableNoProxy}
 }
 
-// ProxyFromEnvironment reads the proxy that the operator itself was given. lookup is os.LookupEnv or like it.
+// ProxyFromEnvironment reads the proxy that the operator itself was given. lookup is os.LookupEnv
+// or like it.
 func ProxyFromEnvironment(lookup func(string) (string, bool)) Proxy {
 	get := func(name string) string {
 		value, _ := lookup(name)
@@ -38,8 +39,9 @@ func (p Proxy) variables() map[string]string {
 	return all
 }
 
-// environment sorts the variables that nodes get into those that everybody may know and those that hold a password. A variable that can't be used keeps
-// the value that it had before. Exceptions from a proxy are of no use without one, and setting them would restart every service.
+// environment sorts the variables that nodes get into those that everybody may know and those that
+// hold a password. A variable that can't be used keeps the value that it had before. Exceptions
+// from a proxy are of no use without one, and setting them would restart every service.
 func environment(p Proxy, before Desired) (public, secret map[string]string, rejected []*contract.Problem) {
 	variables := p.variables()
 	had := contract.Environment(before.Manifest, before.Confidential)
@@ -47,7 +49,8 @@ func environment(p Proxy, before Desired) (public, secret map[string]string, rej
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
 		value := variables[name]
 		if why := flaw(name, value); why != "" {
-			rejected = append(rejected, contract.NewProblem(contract.ReasonProxyInvalid, "%s of the cluster's proxy %s", name, why))
+			rejected = append(rejected, contract.NewProblem(contract.ReasonProxyInvalid, "%s of the cluster's proxy %s",
+				name, why))
 			if value = had[name]; value == "" {
 				continue
 			}
@@ -67,7 +70,8 @@ func environment(p Proxy, before Desired) (public, secret map[string]string, rej
 // maxVariable is what Windows takes for an environment variable, in characters.
 const maxVariable = 32767
 
-// flaw says why a variable can't be set, without its value, or nothing. Windows' programs read what Linux' programs read: a URL with a host.
+// flaw says why a variable can't be set, without its value, or nothing. Windows' programs read what
+// Linux' programs read: a URL with a host.
 func flaw(name, value string) string {
 	switch {
 	case !utf8.ValidString(value) || strings.ContainsFunc(value, unicode.IsControl):

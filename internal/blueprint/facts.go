@@ -34,8 +34,8 @@ const NetworkOVNKubernetes = "OVNKubernetes"
 // CloudProviderExternal is the only cloud provider that a kubelet still knows.
 const CloudProviderExternal = "external"
 
-// Facts are what nodes need to know about their cluster. A package that reads clusters fills them in; whatever it read is checked again here before
-// it becomes part of a command or a file.
+// Facts are what nodes need to know about their cluster. A package that reads clusters fills them
+// in; whatever it read is checked again here before it becomes part of a command or a file.
 type Facts struct {
 	Platform Platform
 	// APIServer is the URL by which nodes reach the API server: https, a host, optionally a port.
@@ -46,23 +46,28 @@ type Facts struct {
 	NetworkType string
 	// ServiceNetwork is the IPv4 prefix of cluster IPs.
 	ServiceNetwork netip.Prefix
-	// HybridOverlay says whether the network plugin has a hybrid overlay, and VXLANPort its port if it isn't the usual one, else 0.
+	// HybridOverlay says whether the network plugin has a hybrid overlay, and VXLANPort its port if
+	// it isn't the usual one, else 0.
 	HybridOverlay bool
 	VXLANPort     uint16
-	// KubeletCA verifies the API server when it calls kubelets; BootstrapCA verifies the API server itself. Both are PEM bundles.
+	// KubeletCA verifies the API server when it calls kubelets; BootstrapCA verifies the API server
+	// itself. Both are PEM bundles.
 	KubeletCA   string
 	BootstrapCA string
-	// CloudProvider is what Linux workers tell their kubelet: CloudProviderExternal, or empty. Their --cloud-config is not read: it is for
-	// providers that were compiled into kubelet, which has had none since 1.31 and no such flag since 1.34, and its file may hold credentials.
+	// CloudProvider is what Linux workers tell their kubelet: CloudProviderExternal, or empty.
+	// Their --cloud-config is not read: it is for providers that were compiled into kubelet, which
+	// has had none since 1.31 and no such flag since 1.34, and its file may hold credentials.
 	CloudProvider string
-	// CredentialProviders are how Linux workers' kubelets get image pull credentials from the cloud, or nil.
+	// CredentialProviders are how Linux workers' kubelets get image pull credentials from the
+	// cloud, or nil.
 	CredentialProviders *kubeletconfigv1.CredentialProviderConfig
 	// Proxy is the cluster-wide proxy, if any, as Linux nodes have it.
 	Proxy Proxy
-	// WantsTrustedCA says that the cluster has a proxy or authorities for one, so that nodes need the bundle that the cluster puts into
-	// contract.TrustedCAConfigMap.
+	// WantsTrustedCA says that the cluster has a proxy or authorities for one, so that nodes need
+	// the bundle that the cluster puts into contract.TrustedCAConfigMap.
 	WantsTrustedCA bool
-	// Trust are bundles of authorities that nodes are to trust for everything; RegistryTrust are those for one registry each, by <host> or <host>:<port>.
+	// Trust are bundles of authorities that nodes are to trust for everything; RegistryTrust are
+	// those for one registry each, by <host> or <host>:<port>.
 	Trust         []Bundle
 	RegistryTrust map[string]Bundle
 	// Mirrors are the entries of all mirror sets, as users wrote them.
@@ -83,7 +88,8 @@ type Bundle struct {
 	Source string
 	// PEM is its text, not yet checked.
 	PEM []byte
-	// Pending says that there is no text yet, or none any more, though something names the bundle. What nodes trust already stays until it is there.
+	// Pending says that there is no text yet, or none any more, though something names the bundle.
+	// What nodes trust already stays until it is there.
 	Pending bool
 }
 
@@ -97,7 +103,8 @@ type Proxy struct {
 	HTTP, HTTPS, None string
 }
 
-// clusterDNSHost is the host number of the DNS service in the service network, by OpenShift's convention.
+// clusterDNSHost is the host number of the DNS service in the service network, by OpenShift's
+// convention.
 const clusterDNSHost = 10
 
 // ClusterDNS is the address of the cluster's DNS service: the tenth host of the service network.
@@ -136,7 +143,8 @@ func (f Facts) problems() (all []*contract.Problem) {
 		unsupported("the service network %s has no tenth host for DNS", f.ServiceNetwork)
 	}
 	if f.CloudProvider != "" && f.CloudProvider != CloudProviderExternal {
-		incomplete("workers use the cloud provider %q, which no supported kubelet has; only %q is left", f.CloudProvider, CloudProviderExternal)
+		incomplete("workers use the cloud provider %q, which no supported kubelet has; only %q is left",
+			f.CloudProvider, CloudProviderExternal)
 	}
 	for name, pem := range map[string]string{"kubelet's client CA": f.KubeletCA, "the API server's CA": f.BootstrapCA} {
 		if !strings.Contains(pem, "-----BEGIN CERTIFICATE-----") {
@@ -146,17 +154,20 @@ func (f Facts) problems() (all []*contract.Problem) {
 	return all
 }
 
-// CanonicalAPIServer checks the URL of an API server and gives it in one form: https, host in lower case, port if there is one, nothing else.
+// CanonicalAPIServer checks the URL of an API server and gives it in one form: https, host in lower
+// case, port if there is one, nothing else.
 func CanonicalAPIServer(raw string) (string, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return "", fmt.Errorf("%q is not a URL", raw)
 	}
-	if u.Scheme != "https" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
+	if u.Scheme != "https" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" ||
+		u.Fragment != "" || u.Opaque != "" {
 		return "", fmt.Errorf("%q is not https://<host>:<port>", u.Redacted())
 	}
 	host := strings.ToLower(u.Hostname())
-	if address, err := netip.ParseAddr(host); (err != nil && len(validation.IsDNS1123Subdomain(host)) > 0) || address.Zone() != "" {
+	if address, err := netip.ParseAddr(host); (err != nil && len(validation.IsDNS1123Subdomain(host)) > 0) ||
+		address.Zone() != "" {
 		return "", fmt.Errorf("%q has no legal host", u.Redacted())
 	}
 	if u.Port() == "" {

@@ -17,14 +17,16 @@ import (
 //go:embed featuregate/*.txt
 var featureGateFiles embed.FS
 
-// gateFlaws says which gates would keep a kubelet from starting: those that it does not know, and those that are locked to the other value.
+// gateFlaws says which gates would keep a kubelet from starting: those that it does not know, and
+// those that are locked to the other value.
 func gateFlaws(wanted map[string]bool, kubelet payload.File) (words []string) {
 	if len(wanted) == 0 {
 		return nil
 	}
 	known, ok := featureGates(kubelet)
 	if !ok {
-		return []string{"featureGates can't be set, because the gates of kubelet " + shorten(kubelet.Version) + " are not known to this operator"}
+		return []string{"featureGates can't be set, because the gates of kubelet " + shorten(kubelet.Version) +
+			" are not known to this operator"}
 	}
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		locked, exists := known[name]
@@ -32,15 +34,18 @@ func gateFlaws(wanted map[string]bool, kubelet payload.File) (words []string) {
 		case name == "RotateKubeletServerCertificate" || name == "NodeLogQuery":
 			words = append(words, "featureGates."+name+" "+fieldOurs)
 		case !exists:
-			words = append(words, fmt.Sprintf("featureGates.%s is not known to kubelet %s", shorten(name), shorten(kubelet.Version)))
+			words = append(words, fmt.Sprintf("featureGates.%s is not known to kubelet %s", shorten(name),
+				shorten(kubelet.Version)))
 		case locked != "" && locked != fmt.Sprint(wanted[name]):
-			words = append(words, fmt.Sprintf("featureGates.%s is locked to %s in kubelet %s", name, locked, shorten(kubelet.Version)))
+			words = append(words, fmt.Sprintf("featureGates.%s is locked to %s in kubelet %s", name, locked,
+				shorten(kubelet.Version)))
 		}
 	}
 	return words
 }
 
-// featureGates are the gates of a kubelet with the value that each is locked to, or nothing where there is a choice.
+// featureGates are the gates of a kubelet with the value that each is locked to, or nothing where
+// there is a choice.
 func featureGates(kubelet payload.File) (map[string]string, bool) {
 	v, err := version.ParseGeneric(kubelet.Version)
 	if err != nil {

@@ -32,7 +32,8 @@ func (f fragment) raw() []byte {
 	return out
 }
 
-// over lays the fragment over a configuration: objects field by field, anything else as a whole. Without a fragment the text stays as it is.
+// over lays the fragment over a configuration: objects field by field, anything else as a whole.
+// Without a fragment the text stays as it is.
 func (f fragment) over(config string) (string, error) {
 	if len(f.object) == 0 {
 		return config, nil
@@ -58,11 +59,12 @@ func merged(base, over map[string]any) map[string]any {
 	return all
 }
 
-// parseFragment reads a fragment strictly, and refuses it as a whole when nodes would not work with it over the base. kubelet is the one that
-// will read it.
+// parseFragment reads a fragment strictly, and refuses it as a whole when nodes would not work with
+// it over the base. kubelet is the one that will read it.
 func parseFragment(raw []byte, base string, kubelet payload.File) (fragment, *contract.Problem) {
 	refuse := func(words ...string) (fragment, *contract.Problem) {
-		return fragment{}, contract.NewProblem(contract.ReasonKubeletConfigRefused, "spec.kubelet.config: %s", strings.Join(words, "; "))
+		return fragment{}, contract.NewProblem(contract.ReasonKubeletConfigRefused, "spec.kubelet.config: %s",
+			strings.Join(words, "; "))
 	}
 	if len(raw) == 0 || string(raw) == "null" {
 		return fragment{}, nil
@@ -113,7 +115,8 @@ func shortened(errs ...error) string {
 }
 
 func kindFlaws(object map[string]any) (words []string) {
-	for field, want := range map[string]string{"apiVersion": kubeletconfigv1beta1.SchemeGroupVersion.String(), "kind": "KubeletConfiguration"} {
+	for field, want := range map[string]string{"apiVersion": kubeletconfigv1beta1.SchemeGroupVersion.String(),
+		"kind": "KubeletConfiguration"} {
 		if got, ok := object[field]; ok && got != want {
 			words = append(words, field+" is not "+want)
 		}

@@ -12,13 +12,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// configured is kubelet's configuration with a fragment over it, and what is said about the fragment.
+// configured is kubelet's configuration with a fragment over it, and what is said about the
+// fragment.
 func configured(t *testing.T, in blueprint.Input, text string) (map[string]any, blueprint.Desired, string) {
 	t.Helper()
 	in.Spec.Kubelet.Config = fragment(text)
 	desired := render(t, in)
 	var config map[string]any
-	if err := json.Unmarshal([]byte(file(t, desired.Manifest, contract.PathKubeletConfig).Content), &config); err != nil {
+	if err := json.Unmarshal([]byte(file(t, desired.Manifest, contract.PathKubeletConfig).Content),
+		&config); err != nil {
 		t.Fatal(err)
 	}
 	said := ""
@@ -38,22 +40,30 @@ func TestAFragmentIsMergedOverTheDefaults(t *testing.T) {
 		text string
 		want func(config map[string]any)
 	}{
-		"a number":             {`{"maxPods": 60}`, func(c map[string]any) { c["maxPods"] = 60.0 }},
-		"a field that is new":  {`{"podsPerCore": 20}`, func(c map[string]any) { c["podsPerCore"] = 20.0 }},
-		"a zero":               {`{"eventRecordQPS": 0}`, func(c map[string]any) { c["eventRecordQPS"] = 0.0 }},
-		"kind and version":     {`{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "maxPods": 9}`, func(c map[string]any) { c["maxPods"] = 9.0 }},
-		"memory stays guarded": {`{"evictionHard": {"nodefs.available": "5%"}}`, func(c map[string]any) { c["evictionHard"].(map[string]any)["nodefs.available"] = "5%" }},
+		"a number":            {`{"maxPods": 60}`, func(c map[string]any) { c["maxPods"] = 60.0 }},
+		"a field that is new": {`{"podsPerCore": 20}`, func(c map[string]any) { c["podsPerCore"] = 20.0 }},
+		"a zero":              {`{"eventRecordQPS": 0}`, func(c map[string]any) { c["eventRecordQPS"] = 0.0 }},
+		"kind and version": {
+			`{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "maxPods": 9}`,
+			func(c map[string]any) { c["maxPods"] = 9.0 }},
+		"memory stays guarded": {`{"evictionHard": {"nodefs.available": "5%"}}`,
+			func(c map[string]any) { c["evictionHard"].(map[string]any)["nodefs.available"] = "5%" }},
 		"another memory": {`{"evictionHard": {"memory.available": "1Gi"}}`, func(c map[string]any) {
 			c["evictionHard"].(map[string]any)["memory.available"] = "1Gi"
 		}},
-		"one of what is reserved": {`{"systemReserved": {"memory": "4Gi"}}`, func(c map[string]any) { c["systemReserved"].(map[string]any)["memory"] = "4Gi" }},
-		"soft eviction": {`{"evictionSoft": {"memory.available": "1Gi"}, "evictionSoftGracePeriod": {"memory.available": "1m"}}`, func(c map[string]any) {
-			c["evictionSoft"], c["evictionSoftGracePeriod"] = map[string]any{"memory.available": "1Gi"}, map[string]any{"memory.available": "1m"}
-		}},
+		"one of what is reserved": {`{"systemReserved": {"memory": "4Gi"}}`,
+			func(c map[string]any) { c["systemReserved"].(map[string]any)["memory"] = "4Gi" }},
+		"soft eviction": {
+			`{"evictionSoft": {"memory.available": "1Gi"}, "evictionSoftGracePeriod": {"memory.available": "1m"}}`,
+			func(c map[string]any) {
+				c["evictionSoft"], c["evictionSoftGracePeriod"] = map[string]any{"memory.available": "1Gi"},
+					map[string]any{"memory.available": "1m"}
+			}},
 		"a gate": {`{"featureGates": {"WindowsGracefulNodeShutdown": false}}`, func(c map[string]any) {
 			c["featureGates"].(map[string]any)["WindowsGracefulNodeShutdown"] = false
 		}},
-		"a gate that is locked to it": {`{"featureGates": {"NodeSwap": true}}`, func(c map[string]any) { c["featureGates"].(map[string]any)["NodeSwap"] = true }},
+		"a gate that is locked to it": {`{"featureGates": {"NodeSwap": true}}`,
+			func(c map[string]any) { c["featureGates"].(map[string]any)["NodeSwap"] = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,58 +90,78 @@ func TestAFragmentIsMergedOverTheDefaults(t *testing.T) {
 func TestAFragmentThatWouldBreakNodesIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ text, says string }{
-		"no object":                        {`[1]`, "json"},
-		"junk":                             {`{"maxPods": 1`, "JSON"},
-		"a field that does not exist":      {`{"maxPod": 60}`, `unknown field "maxPod"`},
-		"a field in another case":          {`{"MaxPods": 60}`, `unknown field "MaxPods"`},
-		"a field given twice":              {`{"maxPods": 60, "maxPods": 70}`, `duplicate field "maxPods"`},
-		"a field of another type":          {`{"maxPods": "many"}`, "maxPods"},
-		"a null":                           {`{"evictionHard": null}`, "evictionHard has a null"},
-		"another kind":                     {`{"kind": "KubeProxyConfiguration"}`, "kind is not KubeletConfiguration"},
-		"another version":                  {`{"apiVersion": "kubelet.config.k8s.io/v1"}`, "apiVersion is not"},
-		"who may call kubelet":             {`{"authentication": {"anonymous": {"enabled": true}}}`, "authentication is the operator's"},
-		"the client CA":                    {`{"authentication": {"x509": {"clientCAFile": "x"}}}`, "authentication is the operator's"},
-		"where the runtime is":             {`{"containerRuntimeEndpoint": "x"}`, "containerRuntimeEndpoint is the operator's"},
-		"the taint":                        {`{"registerWithTaints": []}`, "registerWithTaints is the operator's"},
-		"cgroups":                          {`{"cgroupsPerQOS": true}`, "cgroupsPerQOS is the operator's"},
-		"a cgroup of Linux":                {`{"cgroupRoot": "/"}`, "cgroupRoot has no meaning on Windows"},
-		"DNS":                              {`{"clusterDNS": ["1.1.1.1"]}`, "clusterDNS is the operator's"},
-		"swap":                             {`{"failSwapOn": false}`, "failSwapOn has no meaning"},
-		"a policy that outlives kubelet":   {`{"cpuManagerPolicy": "static"}`, "cpuManagerPolicy can't be changed"},
-		"the log level":                    {`{"logging": {"verbosity": 9}}`, "logging is set by spec.logging"},
-		"a directory":                      {`{"podLogsDir": "C:\\x"}`, "podLogsDir is a path of the operator's"},
-		"two at once":                      {`{"clusterDNS": [], "port": 1}`, "clusterDNS is the operator's: a node depends on it; port is"},
-		"no pods":                          {`{"maxPods": 0}`, "maxPods is 0"},
-		"more pods than addresses":         {`{"maxPods": 5000}`, "maxPods is 5000"},
-		"memory eviction off":              {`{"evictionHard": {"memory.available": "0%"}}`, "would switch it off"},
-		"a signal of Linux":                {`{"evictionHard": {"nodefs.inodesFree": "5%"}}`, "no signal that Windows nodes have"},
-		"a threshold that is none":         {`{"evictionHard": {"memory.available": "lots"}}`, "is not an amount"},
-		"a percentage that is none":        {`{"evictionHard": {"memory.available": "120%"}}`, "is not a percentage"},
-		"soft without grace":               {`{"evictionSoft": {"memory.available": "1Gi"}}`, "evictionSoftGracePeriod.memory.available is missing"},
-		"grace without soft":               {`{"evictionSoftGracePeriod": {"memory.available": "1m"}}`, "without evictionSoft.memory.available"},
-		"an amount that is none":           {`{"systemReserved": {"memory": "much"}}`, "systemReserved.memory is not an amount"},
-		"a resource that is none":          {`{"kubeReserved": {"pid": "5"}}`, "kubeReserved.pid is not cpu"},
-		"image collection upside down":     {`{"imageGCLowThresholdPercent": 90}`, "imageGCLowThresholdPercent is not less"},
-		"ages upside down":                 {`{"imageMinimumGCAge": "2h", "imageMaximumGCAge": "1h"}`, "imageMaximumGCAge is not greater"},
-		"a negative duration":              {`{"syncFrequency": "-1s"}`, "syncFrequency is negative"},
-		"a duration that is none":          {`{"syncFrequency": "soon"}`, "soon"},
-		"too little time for containers":   {`{"runtimeRequestTimeout": "1s"}`, "runtimeRequestTimeout is less"},
-		"one log file":                     {`{"containerLogMaxFiles": 1}`, "containerLogMaxFiles is 1"},
-		"logs without a size":              {`{"containerLogMaxSize": "x"}`, "containerLogMaxSize is not a size"},
-		"logs looked at too often":         {`{"containerLogMonitorInterval": "1s"}`, "less than 3s"},
-		"parallel pulls in series":         {`{"serializeImagePulls": true, "maxParallelImagePulls": 3}`, "maxParallelImagePulls is more than 1"},
-		"a lease that lasts":               {`{"nodeLeaseDurationSeconds": 3600}`, "nodeLeaseDurationSeconds is 3600"},
-		"a status that is late":            {`{"nodeStatusUpdateFrequency": "10m"}`, "nodeStatusUpdateFrequency is more"},
-		"critical pods longer than all":    {`{"shutdownGracePeriodCriticalPods": "10s"}`, "is more than shutdownGracePeriod"},
-		"a restart period of a day":        {`{"crashLoopBackOff": {"maxContainerRestartPeriod": "24h"}}`, "is not from 1s to 5m"},
-		"a cipher that is none":            {`{"tlsCipherSuites": ["ROT13"]}`, "tlsCipherSuites has ROT13"},
-		"an old TLS":                       {`{"tlsMinVersion": "VersionTLS10"}`, "tlsMinVersion is not"},
-		"a strategy that is none":          {`{"configMapAndSecretChangeDetectionStrategy": "Guess"}`, "is not Get, Cache or Watch"},
-		"a gate that does not exist":       {`{"featureGates": {"Flying": true}}`, "featureGates.Flying is not known to kubelet v1.36.3"},
-		"a gate locked to the other":       {`{"featureGates": {"NodeSwap": false}}`, "featureGates.NodeSwap is locked to true"},
-		"a gate that serving depends on":   {`{"featureGates": {"RotateKubeletServerCertificate": false}}`, "is the operator's"},
-		"a gate of Kubernetes that is new": {`{"featureGates": {"` + newIn137 + `": true}}`, "is not known to kubelet v1.36.3"},
-		"more than anybody needs":          {`{"tlsCipherSuites": ["` + strings.Repeat("x", 70<<10) + `"]}`, "larger than 64 KiB"},
+		"no object":                   {`[1]`, "json"},
+		"junk":                        {`{"maxPods": 1`, "JSON"},
+		"a field that does not exist": {`{"maxPod": 60}`, `unknown field "maxPod"`},
+		"a field in another case":     {`{"MaxPods": 60}`, `unknown field "MaxPods"`},
+		"a field given twice":         {`{"maxPods": 60, "maxPods": 70}`, `duplicate field "maxPods"`},
+		"a field of another type":     {`{"maxPods": "many"}`, "maxPods"},
+		"a null":                      {`{"evictionHard": null}`, "evictionHard has a null"},
+		"another kind":                {`{"kind": "KubeProxyConfiguration"}`, "kind is not KubeletConfiguration"},
+		"another version":             {`{"apiVersion": "kubelet.config.k8s.io/v1"}`, "apiVersion is not"},
+		"who may call kubelet": {`{"authentication": {"anonymous": {"enabled": true}}}`,
+			"authentication is the operator's"},
+		"the client CA": {`{"authentication": {"x509": {"clientCAFile": "x"}}}`,
+			"authentication is the operator's"},
+		"where the runtime is": {`{"containerRuntimeEndpoint": "x"}`,
+			"containerRuntimeEndpoint is the operator's"},
+		"the taint":                      {`{"registerWithTaints": []}`, "registerWithTaints is the operator's"},
+		"cgroups":                        {`{"cgroupsPerQOS": true}`, "cgroupsPerQOS is the operator's"},
+		"a cgroup of Linux":              {`{"cgroupRoot": "/"}`, "cgroupRoot has no meaning on Windows"},
+		"DNS":                            {`{"clusterDNS": ["1.1.1.1"]}`, "clusterDNS is the operator's"},
+		"swap":                           {`{"failSwapOn": false}`, "failSwapOn has no meaning"},
+		"a policy that outlives kubelet": {`{"cpuManagerPolicy": "static"}`, "cpuManagerPolicy can't be changed"},
+		"the log level":                  {`{"logging": {"verbosity": 9}}`, "logging is set by spec.logging"},
+		"a directory":                    {`{"podLogsDir": "C:\\x"}`, "podLogsDir is a path of the operator's"},
+		"two at once": {`{"clusterDNS": [], "port": 1}`,
+			"clusterDNS is the operator's: a node depends on it; port is"},
+		"no pods":                  {`{"maxPods": 0}`, "maxPods is 0"},
+		"more pods than addresses": {`{"maxPods": 5000}`, "maxPods is 5000"},
+		"memory eviction off":      {`{"evictionHard": {"memory.available": "0%"}}`, "would switch it off"},
+		"a signal of Linux": {`{"evictionHard": {"nodefs.inodesFree": "5%"}}`,
+			"no signal that Windows nodes have"},
+		"a threshold that is none":  {`{"evictionHard": {"memory.available": "lots"}}`, "is not an amount"},
+		"a percentage that is none": {`{"evictionHard": {"memory.available": "120%"}}`, "is not a percentage"},
+		"soft without grace": {`{"evictionSoft": {"memory.available": "1Gi"}}`,
+			"evictionSoftGracePeriod.memory.available is missing"},
+		"grace without soft": {`{"evictionSoftGracePeriod": {"memory.available": "1m"}}`,
+			"without evictionSoft.memory.available"},
+		"an amount that is none": {`{"systemReserved": {"memory": "much"}}`,
+			"systemReserved.memory is not an amount"},
+		"a resource that is none": {`{"kubeReserved": {"pid": "5"}}`, "kubeReserved.pid is not cpu"},
+		"image collection upside down": {`{"imageGCLowThresholdPercent": 90}`,
+			"imageGCLowThresholdPercent is not less"},
+		"ages upside down": {`{"imageMinimumGCAge": "2h", "imageMaximumGCAge": "1h"}`,
+			"imageMaximumGCAge is not greater"},
+		"a negative duration":            {`{"syncFrequency": "-1s"}`, "syncFrequency is negative"},
+		"a duration that is none":        {`{"syncFrequency": "soon"}`, "soon"},
+		"too little time for containers": {`{"runtimeRequestTimeout": "1s"}`, "runtimeRequestTimeout is less"},
+		"one log file":                   {`{"containerLogMaxFiles": 1}`, "containerLogMaxFiles is 1"},
+		"logs without a size":            {`{"containerLogMaxSize": "x"}`, "containerLogMaxSize is not a size"},
+		"logs looked at too often":       {`{"containerLogMonitorInterval": "1s"}`, "less than 3s"},
+		"parallel pulls in series": {`{"serializeImagePulls": true, "maxParallelImagePulls": 3}`,
+			"maxParallelImagePulls is more than 1"},
+		"a lease that lasts": {`{"nodeLeaseDurationSeconds": 3600}`, "nodeLeaseDurationSeconds is 3600"},
+		"a status that is late": {`{"nodeStatusUpdateFrequency": "10m"}`,
+			"nodeStatusUpdateFrequency is more"},
+		"critical pods longer than all": {`{"shutdownGracePeriodCriticalPods": "10s"}`,
+			"is more than shutdownGracePeriod"},
+		"a restart period of a day": {`{"crashLoopBackOff": {"maxContainerRestartPeriod": "24h"}}`,
+			"is not from 1s to 5m"},
+		"a cipher that is none": {`{"tlsCipherSuites": ["ROT13"]}`, "tlsCipherSuites has ROT13"},
+		"an old TLS":            {`{"tlsMinVersion": "VersionTLS10"}`, "tlsMinVersion is not"},
+		"a strategy that is none": {`{"configMapAndSecretChangeDetectionStrategy": "Guess"}`,
+			"is not Get, Cache or Watch"},
+		"a gate that does not exist": {`{"featureGates": {"Flying": true}}`,
+			"featureGates.Flying is not known to kubelet v1.36.3"},
+		"a gate locked to the other": {`{"featureGates": {"NodeSwap": false}}`,
+			"featureGates.NodeSwap is locked to true"},
+		"a gate that serving depends on": {`{"featureGates": {"RotateKubeletServerCertificate": false}}`,
+			"is the operator's"},
+		"a gate of Kubernetes that is new": {`{"featureGates": {"` + newIn137 + `": true}}`,
+			"is not known to kubelet v1.36.3"},
+		"more than anybody needs": {`{"tlsCipherSuites": ["` + strings.Repeat("x", 70<<10) + `"]}`,
+			"larger than 64 KiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -188,7 +218,8 @@ func TestEveryFieldOfKubeletsConfigurationIsDecidedUpon(t *testing.T) {
 }
 
 func FuzzFragment(f *testing.F) {
-	for _, seed := range []string{`{}`, `{"maxPods": 60}`, `{"evictionHard": {"memory.available": "0"}}`, `{"featureGates": {"A": true}}`, `null`, `[`, `{"maxPods": 1e99}`} {
+	for _, seed := range []string{`{}`, `{"maxPods": 60}`, `{"evictionHard": {"memory.available": "0"}}`,
+		`{"featureGates": {"A": true}}`, `null`, `[`, `{"maxPods": 1e99}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -199,11 +230,14 @@ func FuzzFragment(f *testing.F) {
 			t.Fatalf("a fragment keeps all from being rendered: %v", err)
 		}
 		var config kubeletconfigv1beta1.KubeletConfiguration
-		if err = json.Unmarshal([]byte(file(t, desired.Manifest, contract.PathKubeletConfig).Content), &config); err != nil {
+		if err = json.Unmarshal([]byte(file(t, desired.Manifest, contract.PathKubeletConfig).Content),
+			&config); err != nil {
 			t.Fatal(err)
 		}
-		if config.Authentication.X509.ClientCAFile != contract.PathKubeletCA || config.Authentication.Anonymous.Enabled == nil || *config.Authentication.Anonymous.Enabled ||
-			len(config.RegisterWithTaints) != 1 || config.ContainerRuntimeEndpoint == "" || config.EvictionHard["memory.available"] == "" {
+		if config.Authentication.X509.ClientCAFile != contract.PathKubeletCA ||
+			config.Authentication.Anonymous.Enabled == nil || *config.Authentication.Anonymous.Enabled ||
+			len(config.RegisterWithTaints) != 1 || config.ContainerRuntimeEndpoint == "" ||
+			config.EvictionHard["memory.available"] == "" {
 			t.Fatalf("%q changed what a node depends on: %+v", raw, config)
 		}
 		// What is accepted is accepted again, and gives the same.

@@ -24,14 +24,19 @@ import (
 func dayTwo(t *testing.T, in *blueprint.Input) {
 	t.Helper()
 	in.Facts.Proxy = blueprint.Proxy{
-		HTTP: "http://proxy.example.com:3128", HTTPS: "http://me:hunter2@proxy.example.com:3128", None: ".cluster.local,172.30.0.0/16",
+		HTTP: "http://proxy.example.com:3128", HTTPS: "http://me:hunter2@proxy.example.com:3128",
+		None: ".cluster.local,172.30.0.0/16",
 	}
-	in.Facts.Trust = []blueprint.Bundle{{Source: "trusted-ca", PEM: []byte(authority(t, "proxy") + authority(t, "other") + authority(t, "proxy"))}}
-	in.Facts.RegistryTrust = map[string]blueprint.Bundle{"m.example:5000": {Source: "registry CA", PEM: []byte(authority(t, "registry"))}}
+	in.Facts.Trust = []blueprint.Bundle{{Source: "trusted-ca",
+		PEM: []byte(authority(t, "proxy") + authority(t, "other") + authority(t, "proxy"))}}
+	in.Facts.RegistryTrust = map[string]blueprint.Bundle{"m.example:5000": {Source: "registry CA",
+		PEM: []byte(authority(t, "registry"))}}
 	in.Facts.PullSecret = []byte(`{"auths":{"m.example:5000":{"auth":"bWU6aHVudGVyMg=="}}}`)
 	in.Facts.Mirrors = []mirror.Set{
-		{Object: "ImageDigestMirrorSet/a", Kind: contract.PullByDigest, Source: "quay.io/a", Mirrors: []string{"m.example:5000/x", "n.example/a"}, Policy: mirror.NeverContactSource},
-		{Object: "ImageTagMirrorSet/b", Kind: contract.PullByTag, Source: "*.docker.io", Mirrors: []string{"m.example:5000/hub"}},
+		{Object: "ImageDigestMirrorSet/a", Kind: contract.PullByDigest, Source: "quay.io/a",
+			Mirrors: []string{"m.example:5000/x", "n.example/a"}, Policy: mirror.NeverContactSource},
+		{Object: "ImageTagMirrorSet/b", Kind: contract.PullByTag, Source: "*.docker.io",
+			Mirrors: []string{"m.example:5000/hub"}},
 	}
 }
 
@@ -40,7 +45,9 @@ func refused(t *testing.T, in *blueprint.Input) {
 	t.Helper()
 	in.Facts.Proxy = blueprint.Proxy{HTTP: "proxy.example.com:3128", HTTPS: "http://me:hunter2@", None: "a\nb"}
 	in.Facts.Trust = []blueprint.Bundle{
-		{Source: "the bundle", PEM: []byte("junk")}, {Source: "another", PEM: []byte(authority(t, "old", "expired") + string(pair(t, "leaf", "issued").Certificate))},
+		{Source: "the bundle", PEM: []byte("junk")},
+		{Source: "another", PEM: []byte(authority(t, "old", "expired") +
+			string(pair(t, "leaf", "issued").Certificate))},
 	}
 	in.Facts.PullSecret = []byte("no JSON")
 	in.Facts.Exporter = &blueprint.KeyPair{Certificate: pair(t, "exporter").Certificate, Key: pair(t, "other").Key}
@@ -81,15 +88,17 @@ func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {
 		"none":    on(blueprint.PlatformNone, nil),
 		"vsphere": on(blueprint.PlatformVSphere, nil),
 		"nutanix": on(blueprint.PlatformNutanix, nil),
-		"aws":     on(blueprint.PlatformAWS, func(in *blueprint.Input) { in.Facts.CredentialProviders = credentialProviders() }),
-		"azure":   on(blueprint.PlatformAzure, nil),
-		"gcp":     on(blueprint.PlatformGCP, nil),
+		"aws": on(blueprint.PlatformAWS,
+			func(in *blueprint.Input) { in.Facts.CredentialProviders = credentialProviders() }),
+		"azure": on(blueprint.PlatformAzure, nil),
+		"gcp":   on(blueprint.PlatformGCP, nil),
 		"everything-set": on(blueprint.PlatformNone, func(in *blueprint.Input) {
 			in.Facts.VXLANPort = 9898
 			in.Spec.Logging.Debug = true
 			in.Spec.Logging.FlushInterval = &metav1.Duration{Duration: 5 * time.Second}
 			in.Spec.Logging.MaxSize = new(resource.MustParse("20Mi"))
-			in.Spec.Kubelet.Config = fragment(`{"maxPods": 60, "evictionHard": {"nodefs.available": "5%"}, "systemReserved": {"memory": "3Gi"}}`)
+			in.Spec.Kubelet.Config = fragment(
+				`{"maxPods": 60, "evictionHard": {"nodefs.available": "5%"}, "systemReserved": {"memory": "3Gi"}}`)
 			dayTwo(t, in)
 		}),
 		"everything-refused": on(blueprint.PlatformNone, func(in *blueprint.Input) {

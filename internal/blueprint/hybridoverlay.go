@@ -8,7 +8,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// hybridOverlay joins the host to the hybrid overlay network. Once it runs, the network and with it the host facts about it appear.
+// hybridOverlay joins the host to the hybrid overlay network. Once it runs, the network and with it
+// the host facts about it appear.
 func hybridOverlay(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(FeaturePodNetwork, contract.PathHybridOverlay); ok {
 		return off, nil
@@ -37,14 +38,15 @@ func hybridOverlay(in Input, bin binaries) (part, error) {
 		words = append(words, "--loglevel=5")
 	}
 	return part{services: []contract.Service{{
-		Name: contract.ServiceHybridOverlay, Command: command(words...), NodeVariables: []contract.NodeVariable{nodeName()},
-		Dependencies: []string{contract.ServiceKubelet}, Priority: 2, Disruptive: true,
+		Name: contract.ServiceHybridOverlay, Command: command(words...),
+		NodeVariables: []contract.NodeVariable{nodeName()},
+		Dependencies:  []string{contract.ServiceKubelet}, Priority: 2, Disruptive: true,
 		Log: in.Logging.log(file, true),
 	}}}, nil
 }
 
-// overlayLog are the limits of its log in its own words, which are megabytes and days; 0 means none, but of the size, whose 0 would be 100. It writes
-// to files of its own or nowhere.
+// overlayLog are the limits of its log in its own words, which are megabytes and days; 0 means
+// none, but of the size, whose 0 would be 100. It writes to files of its own or nowhere.
 func overlayLog(l Logging) []string {
 	const mega, day = 1 << 20, 24 * time.Hour
 	size := (l.FileSize.Value() + mega - 1) / mega

@@ -51,7 +51,8 @@ func kubelet(in Input, bin binaries) (part, error) {
 		variables = append(variables, fact(varHostname, in.Facts.Platform.NodeName()))
 	}
 	if usesCredentialProvider(in, bin) {
-		words = append(words, "--image-credential-provider-bin-dir="+contract.DirK, "--image-credential-provider-config="+pathCredentialProviderConfig)
+		words = append(words, "--image-credential-provider-bin-dir="+contract.DirK,
+			"--image-credential-provider-config="+pathCredentialProviderConfig)
 	}
 	return part{
 		services: []contract.Service{{
@@ -59,12 +60,13 @@ func kubelet(in Input, bin binaries) (part, error) {
 			Dependencies: []string{contract.ServiceContainerd}, Bootstrap: true, Priority: 1, Disruptive: true,
 			Log: in.Logging.log(logFile("kubelet", "kubelet"), true),
 		}},
-		files: []contract.File{{Path: contract.PathKubeletConfig, Content: config, Services: []string{contract.ServiceKubelet}}},
+		files: []contract.File{{Path: contract.PathKubeletConfig, Content: config,
+			Services: []string{contract.ServiceKubelet}}},
 	}, nil
 }
 
-// NodeName is the fact that names the Node of a host on this platform. The cloud controllers of AWS and Google's cloud find a machine by the name that the
-// cloud knows it by.
+// NodeName is the fact that names the Node of a host on this platform. The cloud controllers of AWS
+// and Google's cloud find a machine by the name that the cloud knows it by.
 func (p Platform) NodeName() contract.Fact {
 	switch p {
 	case PlatformAWS:
@@ -75,8 +77,8 @@ func (p Platform) NodeName() contract.Fact {
 	return contract.FactHostname
 }
 
-// overridesName says whether the name of a Node may differ from what kubelet would choose, so that it must be told the name that the operator and the
-// daemon agreed on.
+// overridesName says whether the name of a Node may differ from what kubelet would choose, so that
+// it must be told the name that the operator and the daemon agreed on.
 func overridesName(platform Platform) bool {
 	return platform == PlatformAWS || platform == PlatformGCP || platform == PlatformVSphere
 }
@@ -85,46 +87,53 @@ func kubeletConfig(in Input, bin binaries) (string, error) {
 	yes, no := true, false
 	none := ""
 	config := kubeletconfigv1beta1.KubeletConfiguration{
-		TypeMeta:           metav1.TypeMeta{APIVersion: kubeletconfigv1beta1.SchemeGroupVersion.String(), Kind: "KubeletConfiguration"},
+		TypeMeta: metav1.TypeMeta{APIVersion: kubeletconfigv1beta1.SchemeGroupVersion.String(),
+			Kind: "KubeletConfiguration"},
 		RotateCertificates: true,
 		ServerTLSBootstrap: true,
 		Authentication: kubeletconfigv1beta1.KubeletAuthentication{
 			X509:      kubeletconfigv1beta1.KubeletX509Authentication{ClientCAFile: contract.PathKubeletCA},
 			Anonymous: kubeletconfigv1beta1.KubeletAnonymousAuthentication{Enabled: &no},
 		},
-		ClusterDomain:            clusterDomain,
-		ClusterDNS:               []string{in.Facts.ClusterDNS().String()},
-		CgroupsPerQOS:            &no,
-		RuntimeRequestTimeout:    metav1.Duration{Duration: 10 * time.Minute},
-		MaxPods:                  maxPods,
-		KubeAPIQPS:               ptr(int32(kubeAPIQPS)),
-		KubeAPIBurst:             kubeAPIBurst,
-		SerializeImagePulls:      &no,
-		Logging:                  logsapi.LoggingConfiguration{FlushFrequency: logsapi.TimeOrMetaDuration{Duration: metav1.Duration{Duration: 5 * time.Second}, SerializeAsString: true}},
-		EnableSystemLogHandler:   &yes,
-		EnableSystemLogQuery:     &yes,
-		FeatureGates:             gates{"NodeLogQuery": 36, "RotateKubeletServerCertificate": 0}.of(bin.file(contract.PathKubelet)),
+		ClusterDomain:         clusterDomain,
+		ClusterDNS:            []string{in.Facts.ClusterDNS().String()},
+		CgroupsPerQOS:         &no,
+		RuntimeRequestTimeout: metav1.Duration{Duration: 10 * time.Minute},
+		MaxPods:               maxPods,
+		KubeAPIQPS:            ptr(int32(kubeAPIQPS)),
+		KubeAPIBurst:          kubeAPIBurst,
+		SerializeImagePulls:   &no,
+		Logging: logsapi.LoggingConfiguration{
+			FlushFrequency: logsapi.TimeOrMetaDuration{Duration: metav1.Duration{Duration: 5 * time.Second},
+				SerializeAsString: true}},
+		EnableSystemLogHandler: &yes,
+		EnableSystemLogQuery:   &yes,
+		FeatureGates: gates{"NodeLogQuery": 36,
+			"RotateKubeletServerCertificate": 0}.of(bin.file(contract.PathKubelet)),
 		ContainerLogMaxSize:      "50Mi",
 		EnforceNodeAllocatable:   []string{"none"},
 		EvictionHard:             evictionHard(),
 		SystemReserved:           map[string]string{"cpu": "500m", "ephemeral-storage": "1Gi", "memory": "2Gi"},
 		ContainerRuntimeEndpoint: criEndpoint,
 		RegisterNode:             &yes,
-		RegisterWithTaints:       []corev1.Taint{{Key: contract.TaintKey, Value: contract.TaintValue, Effect: corev1.TaintEffectNoSchedule}},
-		ResolverConfig:           &none,
+		RegisterWithTaints: []corev1.Taint{{Key: contract.TaintKey, Value: contract.TaintValue,
+			Effect: corev1.TaintEffectNoSchedule}},
+		ResolverConfig: &none,
 	}
 	return compactJSON(config, func(value any) bool { return value == "0s" || value == "0" || value == 0.0 })
 }
 
-// evictionHard repeats kubelet's default for memory on Windows, because setting any threshold switches off those not named.
+// evictionHard repeats kubelet's default for memory on Windows, because setting any threshold
+// switches off those not named.
 func evictionHard() map[string]string {
 	return map[string]string{"memory.available": "500Mi", "nodefs.available": "10%", "imagefs.available": "15%"}
 }
 
 func ptr[T any](value T) *T { return &value }
 
-// compactJSON writes a configuration object with sorted keys, without nulls, empty objects and what drop names: the types of components' configurations
-// write every field, and one that this kubelet or kube-proxy does not know must not be there only because our types do.
+// compactJSON writes a configuration object with sorted keys, without nulls, empty objects and what
+// drop names: the types of components' configurations write every field, and one that this kubelet
+// or kube-proxy does not know must not be there only because our types do.
 func compactJSON(object any, drop func(value any) bool) (string, error) {
 	raw, err := json.Marshal(object)
 	if err != nil {
@@ -146,7 +155,8 @@ func pruned(value any, drop func(value any) bool) any {
 	for key, child := range object {
 		child = pruned(child, drop)
 		inner, isObject := child.(map[string]any)
-		if _, isList := child.([]any); child == nil || isObject && len(inner) == 0 || !isObject && !isList && drop(child) {
+		if _, isList := child.([]any); child == nil || isObject && len(inner) == 0 || !isObject && !isList &&
+			drop(child) {
 			delete(object, key)
 			continue
 		}

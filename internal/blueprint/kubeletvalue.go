@@ -15,13 +15,15 @@ import (
 
 // Limits of values with which a node would not work, though its kubelet would start.
 const (
-	// maxLease keeps a quarter of a lease, which is when kubelet renews it, below the 40 s after which a node counts as lost.
+	// maxLease keeps a quarter of a lease, which is when kubelet renews it, below the 40 s after
+	// which a node counts as lost.
 	maxLease = 120
 	// maxPodsOfSubnet is what a /23, the subnet of a Windows node by default, has addresses for.
 	maxPodsOfSubnet = 500
 )
 
-// valueFlaws says which values of a configuration kubelet would not start with, or would be no node with. They are those of the fields that users may set.
+// valueFlaws says which values of a configuration kubelet would not start with, or would be no node
+// with. They are those of the fields that users may set.
 // https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
 func valueFlaws(c kubeletconfigv1beta1.KubeletConfiguration) (words []string) {
 	v := &values{}
@@ -35,7 +37,8 @@ func valueFlaws(c kubeletconfigv1beta1.KubeletConfiguration) (words []string) {
 	v.eviction(c)
 	v.tls(c)
 	switch c.ConfigMapAndSecretChangeDetectionStrategy {
-	case "", kubeletconfigv1beta1.GetChangeDetectionStrategy, kubeletconfigv1beta1.TTLCacheChangeDetectionStrategy, kubeletconfigv1beta1.WatchChangeDetectionStrategy:
+	case "", kubeletconfigv1beta1.GetChangeDetectionStrategy, kubeletconfigv1beta1.TTLCacheChangeDetectionStrategy,
+		kubeletconfigv1beta1.WatchChangeDetectionStrategy:
 	default:
 		v.complain("configMapAndSecretChangeDetectionStrategy is not Get, Cache or Watch")
 	}
@@ -98,10 +101,14 @@ func (v *values) images(c kubeletconfigv1beta1.KubeletConfiguration) {
 
 func (v *values) durations(c kubeletconfigv1beta1.KubeletConfiguration) {
 	for field, d := range map[string]time.Duration{
-		"syncFrequency": c.SyncFrequency.Duration, "fileCheckFrequency": c.FileCheckFrequency.Duration, "httpCheckFrequency": c.HTTPCheckFrequency.Duration,
-		"streamingConnectionIdleTimeout": c.StreamingConnectionIdleTimeout.Duration, "nodeStatusUpdateFrequency": c.NodeStatusUpdateFrequency.Duration,
-		"nodeStatusReportFrequency": c.NodeStatusReportFrequency.Duration, "imageMinimumGCAge": c.ImageMinimumGCAge.Duration,
-		"imageMaximumGCAge": c.ImageMaximumGCAge.Duration, "runtimeRequestTimeout": c.RuntimeRequestTimeout.Duration,
+		"syncFrequency": c.SyncFrequency.Duration, "fileCheckFrequency": c.FileCheckFrequency.Duration,
+		"httpCheckFrequency":               c.HTTPCheckFrequency.Duration,
+		"streamingConnectionIdleTimeout":   c.StreamingConnectionIdleTimeout.Duration,
+		"nodeStatusUpdateFrequency":        c.NodeStatusUpdateFrequency.Duration,
+		"nodeStatusReportFrequency":        c.NodeStatusReportFrequency.Duration,
+		"imageMinimumGCAge":                c.ImageMinimumGCAge.Duration,
+		"imageMaximumGCAge":                c.ImageMaximumGCAge.Duration,
+		"runtimeRequestTimeout":            c.RuntimeRequestTimeout.Duration,
 		"evictionPressureTransitionPeriod": c.EvictionPressureTransitionPeriod.Duration,
 	} {
 		if d < 0 {
@@ -114,7 +121,8 @@ func (v *values) durations(c kubeletconfigv1beta1.KubeletConfiguration) {
 	if d := c.NodeStatusUpdateFrequency.Duration; d > 30*time.Second {
 		v.complain("nodeStatusUpdateFrequency is more than 30s, so that the node would count as lost")
 	}
-	if p := c.CrashLoopBackOff.MaxContainerRestartPeriod; p != nil && (p.Duration < time.Second || p.Duration > 5*time.Minute) {
+	if p := c.CrashLoopBackOff.MaxContainerRestartPeriod; p != nil &&
+		(p.Duration < time.Second || p.Duration > 5*time.Minute) {
 		v.complain("crashLoopBackOff.maxContainerRestartPeriod is not from 1s to 5m")
 	}
 }
@@ -136,7 +144,8 @@ func (v *values) containerLogs(c kubeletconfigv1beta1.KubeletConfiguration) {
 
 func (v *values) shutdown(c kubeletconfigv1beta1.KubeletConfiguration) {
 	whole, critical := c.ShutdownGracePeriod.Duration, c.ShutdownGracePeriodCriticalPods.Duration
-	for field, d := range map[string]time.Duration{"shutdownGracePeriod": whole, "shutdownGracePeriodCriticalPods": critical} {
+	for field, d := range map[string]time.Duration{"shutdownGracePeriod": whole,
+		"shutdownGracePeriodCriticalPods": critical} {
 		if d != 0 && d < time.Second {
 			v.complain("%s is neither 0 nor at least 1s", field)
 		}
@@ -174,7 +183,8 @@ func (v *values) eviction(c kubeletconfigv1beta1.KubeletConfiguration) {
 		}
 	}
 	if memory := c.EvictionHard["memory.available"]; memory == "0%" || memory == "100%" {
-		v.complain("evictionHard.memory.available is %s, which would switch it off: the node would run out of memory", memory)
+		v.complain("evictionHard.memory.available is %s, which would switch it off: the node would run out of memory",
+			memory)
 	}
 }
 
@@ -192,7 +202,8 @@ func (v *values) thresholds(field string, all map[string]string) {
 			}
 			continue
 		}
-		if q, err := resource.ParseQuantity(all[signal]); err != nil || q.Sign() < 0 || q.Sign() == 0 && field != "evictionMinimumReclaim" {
+		if q, err := resource.ParseQuantity(all[signal]); err != nil || q.Sign() < 0 || q.Sign() == 0 &&
+			field != "evictionMinimumReclaim" {
 			v.complain("%s.%s is not an amount such as 500Mi, or a percentage", field, signal)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// kubeProxy makes services reachable from the node. Its configuration is late: it needs the Node's subnet and the address of an endpoint on the
-// overlay network, and the service waits for it.
+// kubeProxy makes services reachable from the node. Its configuration is late: it needs the Node's
+// subnet and the address of an endpoint on the overlay network, and the service waits for it.
 func kubeProxy(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(FeatureServiceNetwork, contract.PathKubeProxy, contract.PathHybridOverlay); ok {
 		return off, nil
@@ -38,7 +38,8 @@ func kubeProxy(in Input, bin binaries) (part, error) {
 
 func kubeProxyConfig(in Input, bin binaries) (string, error) {
 	config := kubeproxyconfigv1alpha1.KubeProxyConfiguration{
-		TypeMeta:         metav1.TypeMeta{APIVersion: kubeproxyconfigv1alpha1.SchemeGroupVersion.String(), Kind: "KubeProxyConfiguration"},
+		TypeMeta: metav1.TypeMeta{APIVersion: kubeproxyconfigv1alpha1.SchemeGroupVersion.String(),
+			Kind: "KubeProxyConfiguration"},
 		FeatureGates:     gates{"WinDSR": 34, "WinOverlay": 34}.of(bin.file(contract.PathKubeProxy)),
 		ClientConnection: configv1alpha1.ClientConnectionConfiguration{Kubeconfig: contract.PathKubeconfig},
 		Mode:             "kernelspace",

@@ -20,16 +20,19 @@ const (
 	variableLogFlush = "SERVICES_LOG_FLUSH_INTERVAL"
 )
 
-// Limits of logs when nothing is set: a chatty kubelet writes some 50 MiB in a day, so a service keeps about a week and stays below 600 MiB.
+// Limits of logs when nothing is set: a chatty kubelet writes some 50 MiB in a day, so a service
+// keeps about a week and stays below 600 MiB.
 const (
 	defaultLogSize  = "100Mi"
 	defaultLogAge   = 7 * 24 * time.Hour
 	defaultLogFiles = 5
 )
 
-// Logging is how services' logs are rotated. Zero values switch one thing off: no rotation, no deletion of old files, no forced flush.
+// Logging is how services' logs are rotated. Zero values switch one thing off: no rotation, no
+// deletion of old files, no forced flush.
 type Logging struct {
-	// FileSize is the size in bytes at which a log is rotated, FileAge how long rotated logs are kept, and Files how many of them.
+	// FileSize is the size in bytes at which a log is rotated, FileAge how long rotated logs are
+	// kept, and Files how many of them.
 	FileSize resource.Quantity
 	FileAge  time.Duration
 	Files    int
@@ -42,15 +45,18 @@ func DefaultLogging() Logging {
 	return Logging{FileSize: resource.MustParse(defaultLogSize), FileAge: defaultLogAge, Files: defaultLogFiles}
 }
 
-// with is the logging that a user's settings ask for; what they leave out stays as it is. A setting that can't be followed is named.
+// with is the logging that a user's settings ask for; what they leave out stays as it is. A setting
+// that can't be followed is named.
 func (l Logging) with(spec v1alpha1.LoggingSpec) (Logging, []*contract.Problem) {
 	var rejected []*contract.Problem
 	complain := func(field, format string, args ...any) {
-		rejected = append(rejected, contract.NewProblem(contract.ReasonSettingInvalid, "spec.logging.%s of the WindowsMachineConfig "+format, append([]any{field}, args...)...))
+		rejected = append(rejected, contract.NewProblem(contract.ReasonSettingInvalid,
+			"spec.logging.%s of the WindowsMachineConfig "+format, append([]any{field}, args...)...))
 	}
 	if size := spec.MaxSize; size != nil {
 		if size.Sign() < 0 || size.Value() > maxLogSize {
-			complain("maxSize", "is %s, which is not a size from 0 to %s", size, resource.NewQuantity(maxLogSize, resource.BinarySI))
+			complain("maxSize", "is %s, which is not a size from 0 to %s", size,
+				resource.NewQuantity(maxLogSize, resource.BinarySI))
 		} else {
 			l.FileSize = *size
 		}
@@ -79,9 +85,11 @@ func (l Logging) with(spec v1alpha1.LoggingSpec) (Logging, []*contract.Problem) 
 // maxLogSize is the largest limit of a log's size that has a meaning on a disk.
 const maxLogSize = 1 << 40
 
-// log is the log of a service whose limits hold, whether it rotates by itself or the daemon does it.
+// log is the log of a service whose limits hold, whether it rotates by itself or the daemon does
+// it.
 func (l Logging) log(file string, rotates bool) *contract.Log {
-	return &contract.Log{Path: file, Rotates: rotates, MaxSize: l.FileSize.Value(), MaxAgeSeconds: int64(l.FileAge / time.Second), MaxFiles: l.Files}
+	return &contract.Log{Path: file, Rotates: rotates, MaxSize: l.FileSize.Value(),
+		MaxAgeSeconds: int64(l.FileAge / time.Second), MaxFiles: l.Files}
 }
 
 // daemon are the settings of the daemon's own log.
@@ -89,8 +97,8 @@ func (l Logging) daemon(debug bool) *contract.DaemonSettings {
 	return &contract.DaemonSettings{Debug: debug, Log: l.log("", false)}
 }
 
-// LoggingFromEnvironment reads the settings; lookup is os.LookupEnv or like it. Each value that can't be used is named in the error, and its default
-// is used instead.
+// LoggingFromEnvironment reads the settings; lookup is os.LookupEnv or like it. Each value that
+// can't be used is named in the error, and its default is used instead.
 func LoggingFromEnvironment(lookup func(string) (string, bool)) (Logging, error) {
 	logging := DefaultLogging()
 	var all []error
@@ -119,12 +127,14 @@ func LoggingFromEnvironment(lookup func(string) (string, bool)) (Logging, error)
 	return logging, errors.Join(all...)
 }
 
-// DaemonMaxSizeMB is the size limit of the daemon's own log in megabytes, rounded up; 0 means the daemon's default.
+// DaemonMaxSizeMB is the size limit of the daemon's own log in megabytes, rounded up; 0 means the
+// daemon's default.
 func (l Logging) DaemonMaxSizeMB() int {
 	return int(l.FileSize.ScaledValue(resource.Mega))
 }
 
-// logged is the start of a command whose program can't rotate its log itself: kube-log-runner writes it.
+// logged is the start of a command whose program can't rotate its log itself: kube-log-runner
+// writes it.
 func (l Logging) logged(file string) []string {
 	words := []string{contract.PathKubeLogRunner, "-log-file=" + file}
 	if l.FileSize.Sign() > 0 {

@@ -14,7 +14,8 @@ import (
 // seeds is how many random inputs each property is tried with.
 const seeds = 100
 
-// random makes an input of a cluster that Windows nodes can join; anything that is optional may be there or not.
+// random makes an input of a cluster that Windows nodes can join; anything that is optional may be
+// there or not.
 func random(r *rand.Rand) blueprint.Input {
 	in := input()
 	platforms := []blueprint.Platform{"none", "vsphere", "nutanix", "aws", "azure", "gcp", "openstack"}
@@ -36,7 +37,8 @@ func random(r *rand.Rand) blueprint.Input {
 	if r.IntN(2) == 0 {
 		in.Logging = blueprint.Logging{}
 	}
-	needed := []string{"kubelet.exe", "kube-log-runner.exe", "containerd.exe", "containerd-shim-runhcs-v1.exe", "windows-instance-config-daemon.exe"}
+	needed := []string{"kubelet.exe", "kube-log-runner.exe", "containerd.exe", "containerd-shim-runhcs-v1.exe",
+		"windows-instance-config-daemon.exe"}
 	var gone []string
 	for _, f := range in.Payload.Files {
 		if !slices.Contains(needed, f.Name) && r.IntN(4) == 0 {
@@ -105,7 +107,8 @@ func TestEveryConfigurationFileThatACommandNamesIsManagedOrMadeByAProgram(t *tes
 		for _, s := range m.Services {
 			for word := range strings.FieldsSeq(s.Command) {
 				_, value, _ := strings.Cut(word, "=")
-				if !strings.HasPrefix(value, `C:\k\`) || !strings.Contains(value[4:], ".") || slices.Contains(made, value) {
+				if !strings.HasPrefix(value, `C:\k\`) || !strings.Contains(value[4:], ".") ||
+					slices.Contains(made, value) {
 					continue
 				}
 				file(t, m, value)

@@ -19,15 +19,18 @@ func TestRegistriesReachNodesWithWhatEveryPodNeeds(t *testing.T) {
 	}{
 		"nothing is said": {},
 		"insecure only": {
-			raw: contract.RegistrySources{Insecure: []string{"M.example:5000"}}, want: &contract.RegistrySources{Insecure: []string{"m.example:5000"}},
+			raw:  contract.RegistrySources{Insecure: []string{"M.example:5000"}},
+			want: &contract.RegistrySources{Insecure: []string{"m.example:5000"}},
 		},
 		"the image that every pod needs is never refused": {
-			raw:  contract.RegistrySources{Blocked: []string{"mcr.microsoft.com"}},
-			want: &contract.RegistrySources{Blocked: []string{"mcr.microsoft.com"}, Always: []string{"mcr.microsoft.com/oss/kubernetes/pause"}},
+			raw: contract.RegistrySources{Blocked: []string{"mcr.microsoft.com"}},
+			want: &contract.RegistrySources{Blocked: []string{"mcr.microsoft.com"},
+				Always: []string{"mcr.microsoft.com/oss/kubernetes/pause"}},
 		},
 		"what can't be read is named and allows nothing": {
-			raw:      contract.RegistrySources{Restricted: true, Allowed: []string{"https://quay.io"}},
-			want:     &contract.RegistrySources{Restricted: true, Always: []string{"mcr.microsoft.com/oss/kubernetes/pause"}},
+			raw: contract.RegistrySources{Restricted: true, Allowed: []string{"https://quay.io"}},
+			want: &contract.RegistrySources{Restricted: true,
+				Always: []string{"mcr.microsoft.com/oss/kubernetes/pause"}},
 			rejected: "allowedRegistries",
 		},
 	} {
@@ -39,7 +42,8 @@ func TestRegistriesReachNodesWithWhatEveryPodNeeds(t *testing.T) {
 			if diff := cmp.Diff(c.want, desired.Confidential.Registries); diff != "" {
 				t.Error(diff)
 			}
-			named := slices.ContainsFunc(desired.Rejected, func(p *contract.Problem) bool { return strings.Contains(p.Detail, "allowedRegistries") })
+			named := slices.ContainsFunc(desired.Rejected,
+				func(p *contract.Problem) bool { return strings.Contains(p.Detail, "allowedRegistries") })
 			if named != (c.rejected != "") {
 				t.Errorf("rejected: %v", desired.Rejected)
 			}

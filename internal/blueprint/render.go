@@ -21,11 +21,14 @@ type Input struct {
 	Logging Logging
 	// OperatorVersion is the first part of the desired version.
 	OperatorVersion string
-	// Salt of the confidential part: contract.SaltSize random bytes, the same ones from version to version.
+	// Salt of the confidential part: contract.SaltSize random bytes, the same ones from version to
+	// version.
 	Salt []byte
-	// Previous is what was published last, or the zero value. Where a fact is there and can't be used, nodes go on with what Previous has.
+	// Previous is what was published last, or the zero value. Where a fact is there and can't be
+	// used, nodes go on with what Previous has.
 	Previous Desired
-	// AcceptedKubelet is the fragment of kubelet's configuration that was accepted last, or nil. It is used while the one in Spec is refused.
+	// AcceptedKubelet is the fragment of kubelet's configuration that was accepted last, or nil. It
+	// is used while the one in Spec is refused.
 	AcceptedKubelet []byte
 	// Now is the time, for what is said about certificates. No content depends on it.
 	Now time.Time
@@ -44,11 +47,13 @@ type Desired struct {
 	Confidential contract.Confidential
 	// KubeletVersion is the version that nodes will report.
 	KubeletVersion string
-	// KubeletFragment is the part of kubelet's configuration that a user set and that is in force, in one form, or nil.
+	// KubeletFragment is the part of kubelet's configuration that a user set and that is in force,
+	// in one form, or nil.
 	KubeletFragment []byte
 	// Off lists what nodes can't do, sorted.
 	Off []Off
-	// Rejected lists what was asked for and is left out, sorted. Everything else that was asked for is in force.
+	// Rejected lists what was asked for and is left out, sorted. Everything else that was asked for
+	// is in force.
 	Rejected []*contract.Problem
 }
 
@@ -84,9 +89,10 @@ type part struct {
 	off      []Off
 }
 
-// Render makes the desired state of every node. Its error joins all that is wrong: each is a *contract.Problem with one of the reasons
-// ClusterFactsIncomplete, NetworkUnsupported, PayloadMissing, VersionUnsupported, ManifestInvalid and DesiredStateTooLarge. What keeps nothing but itself from
-// being followed is no error, but stands in Rejected.
+// Render makes the desired state of every node. Its error joins all that is wrong: each is a
+// *contract.Problem with one of the reasons ClusterFactsIncomplete, NetworkUnsupported,
+// PayloadMissing, VersionUnsupported, ManifestInvalid and DesiredStateTooLarge. What keeps nothing
+// but itself from being followed is no error, but stands in Rejected.
 func Render(in Input) (Desired, error) {
 	bin := newBinaries(in.Payload)
 	if err := check(in, bin); err != nil {
@@ -151,7 +157,8 @@ func check(in Input, bin binaries) error {
 		all = append(all, p)
 	}
 	if missing := bin.missing(required()...); len(missing) > 0 {
-		all = append(all, contract.NewProblem(contract.ReasonPayloadMissing, "the payload lacks %s", strings.Join(missing, ", ")))
+		all = append(all, contract.NewProblem(contract.ReasonPayloadMissing, "the payload lacks %s",
+			strings.Join(missing, ", ")))
 	}
 	if bin.has(contract.PathKubelet) {
 		if p := CheckSkew(in.Facts.KubernetesVersion, bin.file(contract.PathKubelet).Version); p != nil {
@@ -164,7 +171,8 @@ func check(in Input, bin binaries) error {
 
 // required are the binaries without which there is no node at all.
 func required() []string {
-	return []string{contract.PathKubelet, contract.PathKubeLogRunner, contract.PathContainerd, contract.PathContainerdShim, contract.PathDaemon}
+	return []string{contract.PathKubelet, contract.PathKubeLogRunner, contract.PathContainerd,
+		contract.PathContainerdShim, contract.PathDaemon}
 }
 
 func sortedServices(services []contract.Service) []contract.Service {
@@ -195,7 +203,8 @@ func sortedProblems(problems []*contract.Problem) []*contract.Problem {
 	return slices.CompactFunc(problems, func(a, b *contract.Problem) bool { return *a == *b })
 }
 
-// command joins the words of a command line. No word has a space or a quote: all are constants, variables or checked facts.
+// command joins the words of a command line. No word has a space or a quote: all are constants,
+// variables or checked facts.
 func command(words ...string) string { return strings.Join(words, " ") }
 
 // rendering adds what was being rendered to an error.

@@ -34,26 +34,46 @@ func TestRenderSaysWhatItCannotWorkWith(t *testing.T) {
 		change func(*blueprint.Input)
 		want   []contract.Reason
 	}{
-		"a network without hybrid overlay":  {func(in *blueprint.Input) { in.Facts.HybridOverlay = false }, []contract.Reason{contract.ReasonNetworkUnsupported}},
-		"another network type":              {func(in *blueprint.Input) { in.Facts.NetworkType = "Calico" }, []contract.Reason{contract.ReasonNetworkUnsupported}},
-		"no service network":                {func(in *blueprint.Input) { in.Facts.ServiceNetwork = netip.Prefix{} }, []contract.Reason{contract.ReasonNetworkUnsupported}},
-		"an IPv6 service network":           {func(in *blueprint.Input) { in.Facts.ServiceNetwork = netip.MustParsePrefix("fd00::/112") }, []contract.Reason{contract.ReasonNetworkUnsupported}},
-		"a service network without a tenth": {func(in *blueprint.Input) { in.Facts.ServiceNetwork = netip.MustParsePrefix("172.30.0.0/29") }, []contract.Reason{contract.ReasonNetworkUnsupported}},
-		"no API server":                     {func(in *blueprint.Input) { in.Facts.APIServer = "" }, []contract.Reason{contract.ReasonClusterFactsIncomplete}},
-		"an API server with an argument":    {func(in *blueprint.Input) { in.Facts.APIServer = "https://a --insecure" }, []contract.Reason{contract.ReasonClusterFactsIncomplete}},
-		"an in-tree cloud provider":         {func(in *blueprint.Input) { in.Facts.CloudProvider = "aws" }, []contract.Reason{contract.ReasonClusterFactsIncomplete}},
-		"no platform":                       {func(in *blueprint.Input) { in.Facts.Platform = "" }, []contract.Reason{contract.ReasonClusterFactsIncomplete}},
-		"no CA":                             {func(in *blueprint.Input) { in.Facts.KubeletCA = "" }, []contract.Reason{contract.ReasonClusterFactsIncomplete}},
-		"no salt":                           {func(in *blueprint.Input) { in.Salt = nil }, []contract.Reason{contract.ReasonManifestInvalid}},
-		"a payload without kubelet":         {func(in *blueprint.Input) { in.Payload = lacking("kubelet.exe") }, []contract.Reason{contract.ReasonPayloadMissing}},
-		"an empty payload":                  {func(in *blueprint.Input) { in.Payload = payload.Manifest{} }, []contract.Reason{contract.ReasonPayloadMissing}},
-		"a kubelet that is too new":         {func(in *blueprint.Input) { in.Payload = withVersion(contract.PathKubelet, "v1.37.0") }, []contract.Reason{contract.ReasonVersionUnsupported}},
+		"a network without hybrid overlay": {func(in *blueprint.Input) { in.Facts.HybridOverlay = false },
+			[]contract.Reason{contract.ReasonNetworkUnsupported}},
+		"another network type": {func(in *blueprint.Input) { in.Facts.NetworkType = "Calico" },
+			[]contract.Reason{contract.ReasonNetworkUnsupported}},
+		"no service network": {func(in *blueprint.Input) { in.Facts.ServiceNetwork = netip.Prefix{} },
+			[]contract.Reason{contract.ReasonNetworkUnsupported}},
+		"an IPv6 service network": {
+			func(in *blueprint.Input) { in.Facts.ServiceNetwork = netip.MustParsePrefix("fd00::/112") },
+			[]contract.Reason{contract.ReasonNetworkUnsupported}},
+		"a service network without a tenth": {
+			func(in *blueprint.Input) { in.Facts.ServiceNetwork = netip.MustParsePrefix("172.30.0.0/29") },
+			[]contract.Reason{contract.ReasonNetworkUnsupported}},
+		"no API server": {func(in *blueprint.Input) { in.Facts.APIServer = "" },
+			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
+		"an API server with an argument": {func(in *blueprint.Input) { in.Facts.APIServer = "https://a --insecure" },
+			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
+		"an in-tree cloud provider": {func(in *blueprint.Input) { in.Facts.CloudProvider = "aws" },
+			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
+		"no platform": {func(in *blueprint.Input) { in.Facts.Platform = "" },
+			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
+		"no CA": {func(in *blueprint.Input) { in.Facts.KubeletCA = "" },
+			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
+		"no salt": {func(in *blueprint.Input) { in.Salt = nil },
+			[]contract.Reason{contract.ReasonManifestInvalid}},
+		"a payload without kubelet": {func(in *blueprint.Input) { in.Payload = lacking("kubelet.exe") },
+			[]contract.Reason{contract.ReasonPayloadMissing}},
+		"an empty payload": {func(in *blueprint.Input) { in.Payload = payload.Manifest{} },
+			[]contract.Reason{contract.ReasonPayloadMissing}},
+		"a kubelet that is too new": {func(in *blueprint.Input) {
+			in.Payload = withVersion(contract.PathKubelet,
+				"v1.37.0")
+		}, []contract.Reason{contract.ReasonVersionUnsupported}},
 		"a payload file on a managed path": {func(in *blueprint.Input) {
-			in.Payload.Files = append(in.Payload.Files, payload.File{Name: "x", Size: 1, Digest: strings.Repeat("0", 64), Path: `c:\K\kubelet.conf`})
+			in.Payload.Files = append(in.Payload.Files,
+				payload.File{Name: "x", Size: 1, Digest: strings.Repeat("0", 64), Path: `c:\K\kubelet.conf`})
 		}, []contract.Reason{contract.ReasonManifestInvalid}},
 		"several things at once": {func(in *blueprint.Input) {
 			in.Facts.HybridOverlay, in.Facts.BootstrapCA, in.Payload = false, "", lacking("containerd.exe")
-		}, []contract.Reason{contract.ReasonClusterFactsIncomplete, contract.ReasonNetworkUnsupported, contract.ReasonPayloadMissing}},
+		}, []contract.Reason{contract.ReasonClusterFactsIncomplete, contract.ReasonNetworkUnsupported,
+			contract.ReasonPayloadMissing}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,19 +104,23 @@ func TestRenderSaysWhatIsOff(t *testing.T) {
 			[]string{contract.ServiceHybridOverlay, contract.ServiceKubeProxy},
 		},
 		"the pod network, without its CNI plugin": {
-			func(in *blueprint.Input) { in.Payload = lacking("win-overlay.exe") }, []blueprint.Feature{blueprint.FeaturePodNetwork}, nil,
+			func(in *blueprint.Input) { in.Payload = lacking("win-overlay.exe") },
+			[]blueprint.Feature{blueprint.FeaturePodNetwork}, nil,
 		},
 		"services, without kube-proxy": {
-			func(in *blueprint.Input) { in.Payload = lacking("kube-proxy.exe") }, []blueprint.Feature{blueprint.FeatureServiceNetwork}, []string{contract.ServiceKubeProxy},
+			func(in *blueprint.Input) { in.Payload = lacking("kube-proxy.exe") },
+			[]blueprint.Feature{blueprint.FeatureServiceNetwork}, []string{contract.ServiceKubeProxy},
 		},
 		"metrics, without their exporter": {
-			func(in *blueprint.Input) { in.Payload = lacking("windows_exporter.exe") }, []blueprint.Feature{blueprint.FeatureMetrics}, []string{contract.ServiceExporter},
+			func(in *blueprint.Input) { in.Payload = lacking("windows_exporter.exe") },
+			[]blueprint.Feature{blueprint.FeatureMetrics}, []string{contract.ServiceExporter},
 		},
 		"metrics over the network, without a key": {
 			func(in *blueprint.Input) { in.Facts.Exporter = nil }, []blueprint.Feature{blueprint.FeatureMetrics}, nil,
 		},
 		"storage, without csi-proxy": {
-			func(in *blueprint.Input) { in.Payload = lacking("csi-proxy.exe") }, []blueprint.Feature{blueprint.FeatureStorage}, []string{contract.ServiceCSIProxy},
+			func(in *blueprint.Input) { in.Payload = lacking("csi-proxy.exe") },
+			[]blueprint.Feature{blueprint.FeatureStorage}, []string{contract.ServiceCSIProxy},
 		},
 		"Azure's node manager, on Azure": {
 			func(in *blueprint.Input) {
@@ -110,7 +134,8 @@ func TestRenderSaysWhatIsOff(t *testing.T) {
 			}, []blueprint.Feature{blueprint.FeatureImageCredential}, nil,
 		},
 		"image credentials, on AWS without their configuration": {
-			func(in *blueprint.Input) { in.Facts.Platform = blueprint.PlatformAWS }, []blueprint.Feature{blueprint.FeatureImageCredential}, nil,
+			func(in *blueprint.Input) { in.Facts.Platform = blueprint.PlatformAWS },
+			[]blueprint.Feature{blueprint.FeatureImageCredential}, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +169,8 @@ func TestThePayloadsOwnWordsExplainWhatItLacks(t *testing.T) {
 	in.Payload = lacking("csi-proxy.exe")
 	in.Payload.Missing = []payload.Missing{{Name: "csi-proxy.exe", Reason: "not on the module proxy"}}
 	in.Facts.Exporter = new(pair(t, "exporter"))
-	if got, want := render(t, in).Off[0].Reason, "the payload lacks csi-proxy.exe (not on the module proxy)"; got != want {
+	if got, want := render(t, in).Off[0].Reason,
+		"the payload lacks csi-proxy.exe (not on the module proxy)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -164,7 +190,8 @@ func TestTheDaemonsOwnProgramComesWithTheManifestAndRestartsNothing(t *testing.T
 	in := input()
 	m := render(t, in).Manifest
 	program, ok := m.DaemonProgram()
-	want := in.Payload.Files[slices.IndexFunc(in.Payload.Files, func(f payload.File) bool { return f.Path == contract.PathDaemon })]
+	want := in.Payload.Files[slices.IndexFunc(in.Payload.Files,
+		func(f payload.File) bool { return f.Path == contract.PathDaemon })]
 	if !ok || program.Digest != want.Digest || program.Size != want.Size || len(program.Services) > 0 {
 		t.Errorf("the manifest has %+v, the payload %+v", program, want)
 	}
@@ -197,10 +224,14 @@ func TestFeatureGatesAreNamedUntilTheyAreGenerallyAvailable(t *testing.T) {
 		path, version, config string
 		has, hasNot           []string
 	}{
-		"kubelet 1.35": {contract.PathKubelet, "v1.35.2", contract.PathKubeletConfig, []string{"NodeLogQuery", "RotateKubeletServerCertificate"}, nil},
-		"kubelet 1.36": {contract.PathKubelet, "v1.36.0", contract.PathKubeletConfig, []string{"RotateKubeletServerCertificate"}, []string{"NodeLogQuery"}},
-		"proxy 1.33":   {contract.PathKubeProxy, "v1.33.9", contract.PathKubeProxyConfig, []string{"WinDSR", "WinOverlay"}, nil},
-		"proxy 1.34":   {contract.PathKubeProxy, "v1.34.0", contract.PathKubeProxyConfig, nil, []string{"WinDSR", "WinOverlay"}},
+		"kubelet 1.35": {contract.PathKubelet, "v1.35.2", contract.PathKubeletConfig,
+			[]string{"NodeLogQuery", "RotateKubeletServerCertificate"}, nil},
+		"kubelet 1.36": {contract.PathKubelet, "v1.36.0", contract.PathKubeletConfig,
+			[]string{"RotateKubeletServerCertificate"}, []string{"NodeLogQuery"}},
+		"proxy 1.33": {contract.PathKubeProxy, "v1.33.9", contract.PathKubeProxyConfig,
+			[]string{"WinDSR", "WinOverlay"}, nil},
+		"proxy 1.34": {contract.PathKubeProxy, "v1.34.0", contract.PathKubeProxyConfig, nil,
+			[]string{"WinDSR", "WinOverlay"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -287,18 +318,28 @@ func TestRestartsNamesWhatPodsWouldFeel(t *testing.T) {
 		want   []string
 		drains bool
 	}{
-		"nothing changed":            {func(*blueprint.Input) {}, nil, false},
-		"kubelet's client CA":        {func(in *blueprint.Input) { in.Facts.KubeletCA = certificate("rotated") }, nil, false},
-		"the API server's CA":        {func(in *blueprint.Input) { in.Facts.BootstrapCA = certificate("rotated") }, []string{"hybrid-overlay-node"}, true},
-		"a new exporter":             {func(in *blueprint.Input) { changed(in, "windows_exporter.exe") }, nil, false},
-		"a new containerd":           {func(in *blueprint.Input) { changed(in, "containerd.exe") }, []string{"containerd"}, true},
-		"a new CNI plugin":           {func(in *blueprint.Input) { changed(in, "win-overlay.exe") }, nil, false},
-		"the program that writes":    {func(in *blueprint.Input) { changed(in, "kube-log-runner.exe") }, []string{"kube-proxy", "kubelet"}, true},
-		"another log size":           {func(in *blueprint.Input) { in.Logging = blueprint.Logging{} }, []string{"hybrid-overlay-node", "kube-proxy", "kubelet"}, false},
-		"more in the logs":           {func(in *blueprint.Input) { in.Spec.Logging.Debug = true }, all, true},
-		"a proxy":                    {func(in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://p" }, all, false},
-		"a proxy and a containerd":   {func(in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://p"; changed(in, "containerd.exe") }, all, true},
-		"the network's program gone": {func(in *blueprint.Input) { in.Payload = lacking("hybrid-overlay-node.exe") }, []string{"hybrid-overlay-node", "kube-proxy"}, true},
+		"nothing changed": {func(*blueprint.Input) {}, nil, false},
+		"kubelet's client CA": {func(in *blueprint.Input) { in.Facts.KubeletCA = certificate("rotated") }, nil,
+			false},
+		"the API server's CA": {func(in *blueprint.Input) { in.Facts.BootstrapCA = certificate("rotated") },
+			[]string{"hybrid-overlay-node"}, true},
+		"a new exporter": {func(in *blueprint.Input) { changed(in, "windows_exporter.exe") }, nil, false},
+		"a new containerd": {func(in *blueprint.Input) { changed(in, "containerd.exe") },
+			[]string{"containerd"}, true},
+		"a new CNI plugin": {func(in *blueprint.Input) { changed(in, "win-overlay.exe") }, nil, false},
+		"the program that writes": {func(in *blueprint.Input) { changed(in, "kube-log-runner.exe") },
+			[]string{"kube-proxy", "kubelet"}, true},
+		"another log size": {func(in *blueprint.Input) { in.Logging = blueprint.Logging{} },
+			[]string{"hybrid-overlay-node", "kube-proxy", "kubelet"}, false},
+		"more in the logs": {func(in *blueprint.Input) { in.Spec.Logging.Debug = true }, all, true},
+		"a proxy":          {func(in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://p" }, all, false},
+		"a proxy and a containerd": {func(in *blueprint.Input) {
+			in.Facts.Proxy.HTTP = "http://p"
+			changed(in,
+				"containerd.exe")
+		}, all, true},
+		"the network's program gone": {func(in *blueprint.Input) { in.Payload = lacking("hybrid-overlay-node.exe") },
+			[]string{"hybrid-overlay-node", "kube-proxy"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -344,7 +385,8 @@ func TestSettingsOfTheEnvironment(t *testing.T) {
 		got, err := blueprint.LoggingFromEnvironment(lookup(map[string]string{
 			"SERVICES_LOG_FILE_SIZE": "10M", "SERVICES_LOG_FILE_AGE": "48h", "SERVICES_LOG_FLUSH_INTERVAL": "5s",
 		}))
-		if err != nil || got.FileSize.String() != "10M" || got.FileAge.Hours() != 48 || got.FlushInterval.Seconds() != 5 || got.DaemonMaxSizeMB() != 10 {
+		if err != nil || got.FileSize.String() != "10M" || got.FileAge.Hours() != 48 ||
+			got.FlushInterval.Seconds() != 5 || got.DaemonMaxSizeMB() != 10 {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	})
@@ -356,7 +398,8 @@ func TestSettingsOfTheEnvironment(t *testing.T) {
 		if err == nil || got.FileSize.String() != "100Mi" || got.FileAge.Hours() != 168 {
 			t.Errorf("got %+v, %v", got, err)
 		}
-		for _, name := range []string{"SERVICES_LOG_FILE_SIZE", "SERVICES_LOG_FILE_AGE", "SERVICES_LOG_FLUSH_INTERVAL"} {
+		for _, name := range []string{"SERVICES_LOG_FILE_SIZE", "SERVICES_LOG_FILE_AGE",
+			"SERVICES_LOG_FLUSH_INTERVAL"} {
 			if err != nil && !strings.Contains(err.Error(), name) {
 				t.Errorf("%s is not in %v", name, err)
 			}
@@ -409,7 +452,8 @@ func TestRuntimeClassesTolerateTheTaintInBothSpellings(t *testing.T) {
 		t.Fatalf("%d classes", len(classes))
 	}
 	for _, c := range classes {
-		if c.Handler != "runhcs-wcow-process" || c.Scheduling.NodeSelector[contract.BuildLabel] == "" || len(c.Scheduling.Tolerations) != 2 {
+		if c.Handler != "runhcs-wcow-process" || c.Scheduling.NodeSelector[contract.BuildLabel] == "" ||
+			len(c.Scheduling.Tolerations) != 2 {
 			t.Errorf("%+v", c)
 		}
 	}

@@ -8,9 +8,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Drains says whether pods must leave a node before it goes from one manifest to another: where a program that they depend on is exchanged, or is told
-// something else. Programs that only get another environment, as of a proxy, or other limits of their logs are started anew beside the pods, whose containers
-// run on.
+// Drains says whether pods must leave a node before it goes from one manifest to another: where a
+// program that they depend on is exchanged, or is told something else. Programs that only get
+// another environment, as of a proxy, or other limits of their logs are started anew beside the
+// pods, whose containers run on.
 func Drains(from, to contract.Manifest) bool {
 	to.EnvironmentVars, to.ConfidentialEnvironment = from.EnvironmentVars, from.ConfidentialEnvironment
 	return len(Restarts(quiet(from), quiet(to))) > 0
@@ -19,9 +20,10 @@ func Drains(from, to contract.Manifest) bool {
 // quiet is a manifest without what only says how programs log.
 func quiet(m contract.Manifest) contract.Manifest {
 	logs := func(word string) bool {
-		return slices.ContainsFunc([]string{"log-file", "log-level", "logfile", "loglevel", "flush-interval", "v="}, func(flag string) bool {
-			return strings.HasPrefix(strings.TrimLeft(word, "-"), flag) && word[0] == '-'
-		})
+		return slices.ContainsFunc([]string{"log-file", "log-level", "logfile", "loglevel", "flush-interval", "v="},
+			func(flag string) bool {
+				return strings.HasPrefix(strings.TrimLeft(word, "-"), flag) && word[0] == '-'
+			})
 	}
 	m.Services = slices.Clone(m.Services)
 	for i := range m.Services {
@@ -30,8 +32,9 @@ func quiet(m contract.Manifest) contract.Manifest {
 	return m
 }
 
-// Restarts names the services that pods feel and that a node must stop or start anew on its way from one manifest to another, sorted. None means
-// that the change needs no place in the rollout budget.
+// Restarts names the services that pods feel and that a node must stop or start anew on its way
+// from one manifest to another, sorted. None means that the change needs no place in the rollout
+// budget.
 func Restarts(from, to contract.Manifest) (names []string) {
 	before, after := disruptive(from), disruptive(to)
 	for name, s := range before {
@@ -67,7 +70,8 @@ func sameContent(a, b contract.File) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// sameProcess says whether a process of one service does for the other. The limits of a log are kept beside it.
+// sameProcess says whether a process of one service does for the other. The limits of a log are
+// kept beside it.
 func sameProcess(a, b contract.Service) bool {
 	a.Log, b.Log = nil, nil
 	return reflect.DeepEqual(a, b)

@@ -8,13 +8,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// RuntimeClasses are samples, one for each supported Windows release: a pod that names one runs on a node of the build that its image was made for.
+// RuntimeClasses are samples, one for each supported Windows release: a pod that names one runs on
+// a node of the build that its image was made for.
 func RuntimeClasses() []nodev1.RuntimeClass {
 	releases := []struct{ name, build string }{
 		{"windows2019", "10.0.17763"}, {"windows2022", "10.0.20348"}, {"windows2025", "10.0.26100"},
 	}
 	toleration := func(value string) corev1.Toleration {
-		return corev1.Toleration{Key: contract.TaintKey, Operator: corev1.TolerationOpEqual, Value: value, Effect: corev1.TaintEffectNoSchedule}
+		return corev1.Toleration{Key: contract.TaintKey, Operator: corev1.TolerationOpEqual, Value: value,
+			Effect: corev1.TaintEffectNoSchedule}
 	}
 	classes := make([]nodev1.RuntimeClass, 0, len(releases))
 	for _, r := range releases {

@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// trust are the CA bundles that nodes need before they can believe the API server. kubelet reads its own anew when the file changes; hybrid-overlay
-// reads its at the start only.
+// trust are the CA bundles that nodes need before they can believe the API server. kubelet reads
+// its own anew when the file changes; hybrid-overlay reads its at the start only.
 func trust(in Input, bin binaries) (part, error) {
 	bootstrap := contract.File{Path: contract.PathBootstrapCA, Content: in.Facts.BootstrapCA}
 	if bin.has(contract.PathHybridOverlay) {
@@ -19,11 +19,14 @@ func trust(in Input, bin binaries) (part, error) {
 	return part{files: []contract.File{bootstrap, {Path: contract.PathKubeletCA, Content: in.Facts.KubeletCA}}}, nil
 }
 
-// authorities are what nodes trust beside what Windows does: every certificate once, sorted, whichever bundles it is in and in whatever order. Authorities of
-// one registry are trusted for all, too: containerd, which pulls what has no mirror, knows Windows' root store only.
+// authorities are what nodes trust beside what Windows does: every certificate once, sorted,
+// whichever bundles it is in and in whatever order. Authorities of one registry are trusted for
+// all, too: containerd, which pulls what has no mirror, knows Windows' root store only.
 //
-// While a bundle that something names is not there, or holds nothing that can be used, nothing is taken away.
-func authorities(f Facts, before contract.Confidential, now time.Time) (root []string, registries map[string]string, rejected []*contract.Problem) {
+// While a bundle that something names is not there, or holds nothing that can be used, nothing is
+// taken away.
+func authorities(f Facts, before contract.Confidential, now time.Time) (root []string, registries map[string]string,
+	rejected []*contract.Problem) {
 	found := map[string]bool{}
 	hold := false
 	take := func(b Bundle) (own []string) {

@@ -2,7 +2,8 @@ package blueprint
 
 import "github.com/windows-nodes/wmco/internal/contract"
 
-// Names of variables in commands and files. The daemon replaces them as plain text, so none is part of another or of any text that we render.
+// Names of variables in commands and files. The daemon replaces them as plain text, so none is part
+// of another or of any text that we render.
 const (
 	varNodeName     = "NODE_NAME"
 	varNodeSubnet   = "NODE_SUBNET"
@@ -20,7 +21,8 @@ func nodeName() contract.NodeVariable {
 
 // nodeSubnet is the part of the hybrid overlay that the network plugin gave to the node.
 func nodeSubnet() contract.NodeVariable {
-	return contract.NodeVariable{Name: varNodeSubnet, JSONPath: `{.metadata.annotations.k8s\.ovn\.org/hybrid-overlay-node-subnet}`}
+	return contract.NodeVariable{Name: varNodeSubnet,
+		JSONPath: `{.metadata.annotations.k8s\.ovn\.org/hybrid-overlay-node-subnet}`}
 }
 
 // fact is a value that the daemon finds on its host.

@@ -9,28 +9,33 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// maxSkew is how many minor versions a kubelet may be older than its API server. It may never be newer.
-// https://kubernetes.io/releases/version-skew-policy/#kubelet
+// maxSkew is how many minor versions a kubelet may be older than its API server. It may never be
+// newer. https://kubernetes.io/releases/version-skew-policy/#kubelet
 const maxSkew = 3
 
-// CheckSkew answers nil, or a problem with ReasonVersionUnsupported, for a kubelet of one version at an API server of another.
+// CheckSkew answers nil, or a problem with ReasonVersionUnsupported, for a kubelet of one version
+// at an API server of another.
 func CheckSkew(server, kubelet string) *contract.Problem {
 	s, err := version.ParseGeneric(server)
 	if err != nil {
-		return contract.NewProblem(contract.ReasonVersionUnsupported, "the API server calls itself %q, which is no version", server)
+		return contract.NewProblem(contract.ReasonVersionUnsupported,
+			"the API server calls itself %q, which is no version", server)
 	}
 	k, err := version.ParseGeneric(kubelet)
 	if err != nil {
-		return contract.NewProblem(contract.ReasonVersionUnsupported, "the payload's kubelet is of version %q, which is no version", kubelet)
+		return contract.NewProblem(contract.ReasonVersionUnsupported,
+			"the payload's kubelet is of version %q, which is no version", kubelet)
 	}
 	if s.Major() != k.Major() || k.Minor() > s.Minor() || k.Minor()+maxSkew < s.Minor() {
 		return contract.NewProblem(contract.ReasonVersionUnsupported,
-			"the API server is %s and the payload's kubelet %s: a kubelet is of the same minor version or up to %d older", server, kubelet, maxSkew)
+			"the API server is %s and the payload's kubelet %s: a kubelet is of the same minor version or up to %d "+
+				"older", server, kubelet, maxSkew)
 	}
 	return nil
 }
 
-// older says whether a payload file is of an older version than major.minor. A version that can't be read is taken for a new one.
+// older says whether a payload file is of an older version than major.minor. A version that can't
+// be read is taken for a new one.
 func older(file payload.File, major, minor uint) bool {
 	v, err := version.ParseGeneric(file.Version)
 	if err != nil {
@@ -39,8 +44,9 @@ func older(file payload.File, major, minor uint) bool {
 	return v.Major() < major || v.Major() == major && v.Minor() < minor
 }
 
-// gates are feature gates with the minor version of Kubernetes in which each became generally available, or 0 if it hasn't. A gate is named until
-// then only: later versions drop it, and refuse to start when it is named.
+// gates are feature gates with the minor version of Kubernetes in which each became generally
+// available, or 0 if it hasn't. A gate is named until then only: later versions drop it, and refuse
+// to start when it is named.
 type gates map[string]uint
 
 func (g gates) of(file payload.File) map[string]bool {
@@ -53,7 +59,8 @@ func (g gates) of(file payload.File) map[string]bool {
 	return named
 }
 
-// versionName makes the desired version from the operator's version and a manifest's digest. It must be fit for the name of a ConfigMap.
+// versionName makes the desired version from the operator's version and a manifest's digest. It
+// must be fit for the name of a ConfigMap.
 func versionName(operator, digest string) string {
 	legal := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {

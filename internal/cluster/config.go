@@ -31,7 +31,8 @@ func (r *Reader) infrastructure(ctx context.Context, facts *blueprint.Facts) err
 	}
 	var all []error
 	if facts.Platform = platform(&object); facts.Platform == "" {
-		all = append(all, incomplete("%s has no status.platformStatus.type: the installation of the cluster is not complete", nameInfrastructure))
+		all = append(all, incomplete("%s has no status.platformStatus.type: the installation of the cluster is not "+
+			"complete", nameInfrastructure))
 	}
 	server, err := blueprint.CanonicalAPIServer(object.Status.APIServerInternalURL)
 	if err != nil {
@@ -41,7 +42,8 @@ func (r *Reader) infrastructure(ctx context.Context, facts *blueprint.Facts) err
 	return errors.Join(all...)
 }
 
-// Platform is where the cluster runs. It is known before the rest of the facts are; until it is, the error joins problems.
+// Platform is where the cluster runs. It is known before the rest of the facts are; until it is,
+// the error joins problems.
 func (r *Reader) Platform(ctx context.Context) (blueprint.Platform, error) {
 	var facts blueprint.Facts
 	if err := r.infrastructure(ctx, &facts); facts.Platform == "" {
@@ -65,11 +67,13 @@ func (r *Reader) network(ctx context.Context, facts *blueprint.Facts) error {
 	}
 	var all []error
 	if facts.NetworkType = object.Spec.NetworkType; facts.NetworkType != blueprint.NetworkOVNKubernetes {
-		all = append(all, unsupported("%s: spec.networkType is %q; Windows nodes need %s", nameNetwork, facts.NetworkType, blueprint.NetworkOVNKubernetes))
+		all = append(all, unsupported("%s: spec.networkType is %q; Windows nodes need %s", nameNetwork,
+			facts.NetworkType, blueprint.NetworkOVNKubernetes))
 	}
 	prefix, ok := serviceNetwork(object.Spec.ServiceNetwork)
 	if !ok {
-		all = append(all, unsupported("%s: spec.serviceNetwork has no IPv4 prefix; Windows nodes need one of at least sixteen addresses", nameNetwork))
+		all = append(all, unsupported("%s: spec.serviceNetwork has no IPv4 prefix; Windows nodes need one of at "+
+			"least sixteen addresses", nameNetwork))
 	}
 	facts.ServiceNetwork = prefix
 	return errors.Join(all...)
@@ -81,7 +85,8 @@ const minServiceBits = 28
 // serviceNetwork is the first prefix that Windows nodes can use: they know IPv4 only.
 func serviceNetwork(prefixes []string) (netip.Prefix, bool) {
 	for _, text := range prefixes {
-		if prefix, err := netip.ParsePrefix(text); err == nil && prefix.Addr().Is4() && prefix.Bits() <= minServiceBits {
+		if prefix, err := netip.ParsePrefix(text); err == nil && prefix.Addr().Is4() &&
+			prefix.Bits() <= minServiceBits {
 			return prefix.Masked(), true
 		}
 	}
@@ -95,7 +100,8 @@ func (r *Reader) hybridOverlay(ctx context.Context, facts *blueprint.Facts) erro
 	}
 	overlay := overlayOf(&object)
 	if overlay == nil || len(overlay.HybridClusterNetwork) == 0 {
-		return unsupported("%s: spec.defaultNetwork.ovnKubernetesConfig.hybridOverlayConfig has no hybridClusterNetwork; give it one, such as 10.132.0.0/14 with host prefix 23",
+		return unsupported("%s: spec.defaultNetwork.ovnKubernetesConfig.hybridOverlayConfig has no "+
+			"hybridClusterNetwork; give it one, such as 10.132.0.0/14 with host prefix 23",
 			nameOperatorNetwork)
 	}
 	facts.HybridOverlay = true

@@ -35,29 +35,41 @@ func dayTwo() []client.Object {
 	return []client.Object{
 		&configv1.Proxy{
 			ObjectMeta: named("cluster"),
-			Spec:       configv1.ProxySpec{HTTPProxy: "http://wished", TrustedCA: configv1.ConfigMapNameReference{Name: "user-ca"}},
-			Status:     configv1.ProxyStatus{HTTPProxy: "http://me:pw@proxy:3128", HTTPSProxy: "http://proxy:3128", NoProxy: ".svc,10.0.0.0/8"},
+			Spec: configv1.ProxySpec{HTTPProxy: "http://wished",
+				TrustedCA: configv1.ConfigMapNameReference{Name: "user-ca"}},
+			Status: configv1.ProxyStatus{HTTPProxy: "http://me:pw@proxy:3128", HTTPSProxy: "http://proxy:3128",
+				NoProxy: ".svc,10.0.0.0/8"},
 		},
 		&configv1.Image{ObjectMeta: named("cluster"), Spec: configv1.ImageSpec{
 			AdditionalTrustedCA: configv1.ConfigMapNameReference{Name: "registry-cas"},
 			RegistrySources: configv1.RegistrySources{
-				AllowedRegistries: []string{"quay.io"}, InsecureRegistries: []string{"m.example:5000"}, ContainerRuntimeSearchRegistries: []string{"quay.io"},
+				AllowedRegistries: []string{"quay.io"}, InsecureRegistries: []string{"m.example:5000"},
+				ContainerRuntimeSearchRegistries: []string{"quay.io"},
 			},
 		}},
-		&configv1.ImageDigestMirrorSet{ObjectMeta: named("b"), Spec: configv1.ImageDigestMirrorSetSpec{ImageDigestMirrors: []configv1.ImageDigestMirrors{
-			{Source: "quay.io/b", Mirrors: []configv1.ImageMirror{"z.example/b", "a.example/b"}, MirrorSourcePolicy: configv1.NeverContactSource},
-		}}},
-		&configv1.ImageDigestMirrorSet{ObjectMeta: named("a"), Spec: configv1.ImageDigestMirrorSetSpec{ImageDigestMirrors: []configv1.ImageDigestMirrors{
-			{Source: "quay.io/2"}, {Source: "quay.io/1"},
-		}}},
-		&configv1.ImageTagMirrorSet{ObjectMeta: named("t"), Spec: configv1.ImageTagMirrorSetSpec{ImageTagMirrors: []configv1.ImageTagMirrors{
-			{Source: "*.example", Mirrors: []configv1.ImageMirror{"m.example"}},
-		}}},
-		&corev1.ConfigMap{ObjectMeta: within(contract.OperatorNamespace, contract.TrustedCAConfigMap), Data: map[string]string{contract.CABundleField: "injected"}},
-		&corev1.ConfigMap{ObjectMeta: within(contract.ConfigNamespace, "user-ca"), Data: map[string]string{contract.CABundleField: "user", "else": "no"}},
-		&corev1.ConfigMap{ObjectMeta: within(contract.ConfigNamespace, "registry-cas"), Data: map[string]string{"M.example..5000": "m", "plain.example": "p"}},
-		&corev1.ConfigMap{ObjectMeta: within(contract.OperatorNamespace, "more"), Data: map[string]string{"b": "2", "a": "1"}, BinaryData: map[string][]byte{"c": []byte("3")}},
-		&corev1.Secret{ObjectMeta: within(contract.ConfigNamespace, contract.PullSecret), Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("{}")}},
+		&configv1.ImageDigestMirrorSet{ObjectMeta: named("b"),
+			Spec: configv1.ImageDigestMirrorSetSpec{ImageDigestMirrors: []configv1.ImageDigestMirrors{
+				{Source: "quay.io/b", Mirrors: []configv1.ImageMirror{"z.example/b", "a.example/b"},
+					MirrorSourcePolicy: configv1.NeverContactSource},
+			}}},
+		&configv1.ImageDigestMirrorSet{ObjectMeta: named("a"),
+			Spec: configv1.ImageDigestMirrorSetSpec{ImageDigestMirrors: []configv1.ImageDigestMirrors{
+				{Source: "quay.io/2"}, {Source: "quay.io/1"},
+			}}},
+		&configv1.ImageTagMirrorSet{ObjectMeta: named("t"),
+			Spec: configv1.ImageTagMirrorSetSpec{ImageTagMirrors: []configv1.ImageTagMirrors{
+				{Source: "*.example", Mirrors: []configv1.ImageMirror{"m.example"}},
+			}}},
+		&corev1.ConfigMap{ObjectMeta: within(contract.OperatorNamespace, contract.TrustedCAConfigMap),
+			Data: map[string]string{contract.CABundleField: "injected"}},
+		&corev1.ConfigMap{ObjectMeta: within(contract.ConfigNamespace, "user-ca"),
+			Data: map[string]string{contract.CABundleField: "user", "else": "no"}},
+		&corev1.ConfigMap{ObjectMeta: within(contract.ConfigNamespace, "registry-cas"),
+			Data: map[string]string{"M.example..5000": "m", "plain.example": "p"}},
+		&corev1.ConfigMap{ObjectMeta: within(contract.OperatorNamespace, "more"),
+			Data: map[string]string{"b": "2", "a": "1"}, BinaryData: map[string][]byte{"c": []byte("3")}},
+		&corev1.Secret{ObjectMeta: within(contract.ConfigNamespace, contract.PullSecret),
+			Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("{}")}},
 		&corev1.Secret{ObjectMeta: within(contract.OperatorNamespace, contract.ExporterTLSSecret),
 			Data: map[string][]byte{corev1.TLSCertKey: []byte("cert"), corev1.TLSPrivateKeyKey: []byte("key")}},
 	}
@@ -90,7 +102,8 @@ func sources(bundles []blueprint.Bundle) (all []string) {
 func TestWhatAnAdministratorSetsIsRead(t *testing.T) {
 	t.Parallel()
 	facts := read(t, dayTwo(), nil)
-	if want := (blueprint.Proxy{HTTP: "http://me:pw@proxy:3128", HTTPS: "http://proxy:3128", None: ".svc,10.0.0.0/8"}); facts.Proxy != want || !facts.WantsTrustedCA {
+	if want := (blueprint.Proxy{HTTP: "http://me:pw@proxy:3128", HTTPS: "http://proxy:3128",
+		None: ".svc,10.0.0.0/8"}); facts.Proxy != want || !facts.WantsTrustedCA {
 		t.Errorf("the proxy is %+v", facts.Proxy)
 	}
 	if diff := cmp.Diff([]string{
@@ -99,21 +112,25 @@ func TestWhatAnAdministratorSetsIsRead(t *testing.T) {
 	}, sources(facts.Trust)); diff != "" {
 		t.Errorf("trust: %s", diff)
 	}
-	if r := facts.RegistryTrust; len(r) != 2 || string(r["m.example:5000"].PEM) != "m" || string(r["plain.example"].PEM) != "p" {
+	if r := facts.RegistryTrust; len(r) != 2 || string(r["m.example:5000"].PEM) != "m" ||
+		string(r["plain.example"].PEM) != "p" {
 		t.Errorf("registry trust: %v", r)
 	}
 	if diff := cmp.Diff([]mirror.Set{
 		{Object: "ImageDigestMirrorSet/a", Kind: contract.PullByDigest, Source: "quay.io/2", Mirrors: []string{}},
 		{Object: "ImageDigestMirrorSet/a", Kind: contract.PullByDigest, Source: "quay.io/1", Mirrors: []string{}},
-		{Object: "ImageDigestMirrorSet/b", Kind: contract.PullByDigest, Source: "quay.io/b", Mirrors: []string{"z.example/b", "a.example/b"}, Policy: mirror.NeverContactSource},
+		{Object: "ImageDigestMirrorSet/b", Kind: contract.PullByDigest, Source: "quay.io/b",
+			Mirrors: []string{"z.example/b", "a.example/b"}, Policy: mirror.NeverContactSource},
 		{Object: "ImageTagMirrorSet/t", Kind: contract.PullByTag, Source: "*.example", Mirrors: []string{"m.example"}},
 	}, facts.Mirrors); diff != "" {
 		t.Errorf("mirrors: %s", diff)
 	}
-	if diff := cmp.Diff(contract.RegistrySources{Restricted: true, Allowed: []string{"quay.io"}, Insecure: []string{"m.example:5000"}}, facts.Registries); diff != "" {
+	if diff := cmp.Diff(contract.RegistrySources{Restricted: true, Allowed: []string{"quay.io"},
+		Insecure: []string{"m.example:5000"}}, facts.Registries); diff != "" {
 		t.Errorf("registries: %s", diff)
 	}
-	if string(facts.PullSecret) != "{}" || facts.Exporter == nil || string(facts.Exporter.Certificate) != "cert" || string(facts.Exporter.Key) != "key" {
+	if string(facts.PullSecret) != "{}" || facts.Exporter == nil || string(facts.Exporter.Certificate) != "cert" ||
+		string(facts.Exporter.Key) != "key" {
 		t.Errorf("pull secret %q, exporter %v", facts.PullSecret, facts.Exporter)
 	}
 	if len(facts.Rejected) > 0 {
@@ -131,11 +148,14 @@ func TestWhatIsNamedAndNotThereIsSaid(t *testing.T) {
 		rejected string // what is said, or nothing
 		pending  string // the source that is waited for, or nothing
 	}{
-		"the user's bundle":          {gone("user-ca"), "spec.trustedCA names the ConfigMap openshift-config/user-ca, which does not exist", "openshift-config/user-ca"},
-		"the user's bundle is empty": {edit(func(o *corev1.ConfigMap) { delete(o.Data, contract.CABundleField) }), "has nothing under ca-bundle.crt", "user-ca"},
-		"registries' authorities":    {gone("registry-cas"), "spec.additionalTrustedCA names the ConfigMap openshift-config/registry-cas", "registry-cas"},
-		"additional authorities":     {gone("more"), "spec.trust.additionalCA of the WindowsMachineConfig names", "more"},
-		"the injected bundle":        {gone(contract.TrustedCAConfigMap), "", contract.TrustedCAConfigMap},
+		"the user's bundle": {gone("user-ca"), "spec.trustedCA names the ConfigMap " +
+			"openshift-config/user-ca, which does not exist", "openshift-config/user-ca"},
+		"the user's bundle is empty": {edit(func(o *corev1.ConfigMap) { delete(o.Data, contract.CABundleField) }),
+			"has nothing under ca-bundle.crt", "user-ca"},
+		"registries' authorities": {gone("registry-cas"), "spec.additionalTrustedCA names the ConfigMap " +
+			"openshift-config/registry-cas", "registry-cas"},
+		"additional authorities": {gone("more"), "spec.trust.additionalCA of the WindowsMachineConfig names", "more"},
+		"the injected bundle":    {gone(contract.TrustedCAConfigMap), "", contract.TrustedCAConfigMap},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -150,7 +170,8 @@ func TestWhatIsNamedAndNotThereIsSaid(t *testing.T) {
 			if !strings.Contains(said, test.rejected) || (test.rejected == "") != (said == "") {
 				t.Errorf("it says %q", said)
 			}
-			if !slices.ContainsFunc(facts.Trust, func(b blueprint.Bundle) bool { return b.Pending && strings.Contains(b.Source, test.pending) }) {
+			if !slices.ContainsFunc(facts.Trust,
+				func(b blueprint.Bundle) bool { return b.Pending && strings.Contains(b.Source, test.pending) }) {
 				t.Errorf("trust is %v", sources(facts.Trust))
 			}
 		})
@@ -167,7 +188,8 @@ func TestAClusterWithoutAnyOfItHasFacts(t *testing.T) {
 		return nil
 	}
 	funcs := interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if err := lacking(o); err != nil {
 				return err
 			}
@@ -183,11 +205,14 @@ func TestAClusterWithoutAnyOfItHasFacts(t *testing.T) {
 	for name, f := range map[string]interceptor.Funcs{"no objects": {}, "no kinds": funcs} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			facts, err := reader(t, objects(t, clustertest.Options{}), f, nil).Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+			facts, err := reader(t, objects(t, clustertest.Options{}), f, nil).Facts(t.Context(),
+				v1alpha1.WindowsMachineConfigSpec{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if facts.Proxy.HTTP != "http://proxy" || facts.WantsTrustedCA || len(facts.Trust)+len(facts.RegistryTrust)+len(facts.Mirrors)+len(facts.PullSecret)+len(facts.Rejected) > 0 ||
+			if facts.Proxy.HTTP != "http://proxy" || facts.WantsTrustedCA ||
+				len(facts.Trust)+len(facts.RegistryTrust)+len(facts.Mirrors)+len(facts.PullSecret)+
+					len(facts.Rejected) > 0 ||
 				facts.Exporter != nil {
 				t.Errorf("facts are %+v", facts)
 			}
@@ -203,11 +228,12 @@ func TestOnlyWhatFactsAreMadeFromIsContent(t *testing.T) {
 		o.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "somebody"}})
 	}
 	loud := map[string]func(client.Object) bool{
-		"Proxy":                edit(func(o *configv1.Proxy) { o.Status.NoProxy += ",more" }),
-		"Image":                edit(func(o *configv1.Image) { o.Spec.AdditionalTrustedCA.Name = "other" }),
-		"ImageDigestMirrorSet": edit(func(o *configv1.ImageDigestMirrorSet) { o.Spec.ImageDigestMirrors[0].Source = "x" }),
-		"ImageTagMirrorSet":    edit(func(o *configv1.ImageTagMirrorSet) { o.Spec.ImageTagMirrors[0].Source = "x" }),
-		"ConfigMap":            edit(func(o *corev1.ConfigMap) { o.Data["new"] = "x" }),
+		"Proxy": edit(func(o *configv1.Proxy) { o.Status.NoProxy += ",more" }),
+		"Image": edit(func(o *configv1.Image) { o.Spec.AdditionalTrustedCA.Name = "other" }),
+		"ImageDigestMirrorSet": edit(
+			func(o *configv1.ImageDigestMirrorSet) { o.Spec.ImageDigestMirrors[0].Source = "x" }),
+		"ImageTagMirrorSet": edit(func(o *configv1.ImageTagMirrorSet) { o.Spec.ImageTagMirrors[0].Source = "x" }),
+		"ConfigMap":         edit(func(o *corev1.ConfigMap) { o.Data["new"] = "x" }),
 		"Secret": edit(func(o *corev1.Secret) {
 			for key := range o.Data {
 				o.Data[key] = []byte("new")
@@ -219,7 +245,8 @@ func TestOnlyWhatFactsAreMadeFromIsContent(t *testing.T) {
 	for _, object := range dayTwo() {
 		for _, input := range inputs {
 			of := input.Object
-			if fmt.Sprintf("%T", of) != fmt.Sprintf("%T", object) || of.GetNamespace() != object.GetNamespace() || of.GetName() != "" && of.GetName() != object.GetName() {
+			if fmt.Sprintf("%T", of) != fmt.Sprintf("%T", object) || of.GetNamespace() != object.GetNamespace() ||
+				of.GetName() != "" && of.GetName() != object.GetName() {
 				continue
 			}
 			used++
@@ -241,7 +268,8 @@ func TestOnlyWhatFactsAreMadeFromIsContent(t *testing.T) {
 	for _, name := range []string{"windows-services-1-0123456789", contract.InstancesConfigMap} {
 		for _, input := range inputs {
 			object := &corev1.ConfigMap{ObjectMeta: within(contract.OperatorNamespace, name)}
-			if _, ok := input.Object.(*corev1.ConfigMap); ok && input.Object.GetNamespace() == contract.OperatorNamespace && input.Content(object) != "" {
+			if _, ok := input.Object.(*corev1.ConfigMap); ok &&
+				input.Object.GetNamespace() == contract.OperatorNamespace && input.Content(object) != "" {
 				t.Errorf("%s is an input", name)
 			}
 		}

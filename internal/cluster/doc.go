@@ -1,15 +1,18 @@
-// Package cluster answers what the cluster is like that Windows hosts are to join: it reads facts with a client, checks them, and fills in
-// blueprint.Facts.
+// Package cluster answers what the cluster is like that Windows hosts are to join: it reads facts
+// with a client, checks them, and fills in blueprint.Facts.
 //
-// The publisher uses it through Source, which is the seam for clusters other than OpenShift; Reader is OpenShift's. Everything read is taken for
-// hostile until it is parsed. What is missing or wrong comes back as *contract.Problem values that name the object and what to do, all of them at once. What
-// an administrator may write on day 2, such as mirrors and CA bundles, is handed on as it was written: blueprint decides what of it can be followed.
-// It writes nothing, and decides nothing about nodes.
+// The publisher uses it through Source, which is the seam for clusters other than OpenShift; Reader
+// is OpenShift's. Everything read is taken for hostile until it is parsed. What is missing or wrong
+// comes back as *contract.Problem values that name the object and what to do, all of them at once.
+// What an administrator may write on day 2, such as mirrors and CA bundles, is handed on as it was
+// written: blueprint decides what of it can be followed. It writes nothing, and decides nothing
+// about nodes.
 //
-// Reader's rights stand below. What is watched through the manager's cache, each object by its name (see Inputs), has list and watch; the others are read live
-// when something changed, and every ten minutes: the bootstrap Secret for safety, rendered MachineConfigs for their size. ConfigMaps in openshift-config can't be
-// named here, because administrators name them. Every identity may ask for the server's
-// version.
+// Reader's rights stand below. What is watched through the manager's cache, each object by its name
+// (see Inputs), has list and watch; the others are read live when something changed, and every ten
+// minutes: the bootstrap Secret for safety, rendered MachineConfigs for their size. ConfigMaps in
+// openshift-config can't be named here, because administrators name them. Every identity may ask
+// for the server's version.
 package cluster
 
 // +kubebuilder:rbac:groups=config.openshift.io,resources=infrastructures;networks;proxies;images,resourceNames=cluster,verbs=list;watch

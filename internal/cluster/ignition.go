@@ -15,7 +15,8 @@ import (
 // maxFile bounds a file of an Ignition configuration after decompression.
 const maxFile = 4 << 20
 
-// ignition is a configuration of Ignition, https://coreos.github.io/ignition/configuration-v3_4/, as far as we read it.
+// ignition is a configuration of Ignition, https://coreos.github.io/ignition/configuration-v3_4/,
+// as far as we read it.
 type ignition struct {
 	Storage struct {
 		Files []ignitionFile `json:"files"`
@@ -55,7 +56,8 @@ func parseIgnition(raw []byte) (ignition, error) {
 	return config, nil
 }
 
-// unit is the text of a unit with that of its drop-ins after it, in the order in which systemd reads them.
+// unit is the text of a unit with that of its drop-ins after it, in the order in which systemd
+// reads them.
 func (c ignition) unit(name string) (string, bool) {
 	i := slices.IndexFunc(c.Systemd.Units, func(u ignitionUnit) bool { return u.Name == name && u.Contents != "" })
 	if i < 0 {
@@ -71,7 +73,8 @@ func (c ignition) unit(name string) (string, bool) {
 	return text, true
 }
 
-// file is the content of a file; the second answer says whether it is there. Files that Ignition would fetch from elsewhere are an error.
+// file is the content of a file; the second answer says whether it is there. Files that Ignition
+// would fetch from elsewhere are an error.
 func (c ignition) file(path string) ([]byte, bool, error) {
 	i := slices.IndexFunc(c.Storage.Files, func(f ignitionFile) bool { return f.Path == path })
 	if i < 0 {

@@ -17,8 +17,8 @@ import (
 // Inputs implements Source.
 func (r *Reader) Inputs() []Input { return Inputs(r.namespace) }
 
-// Inputs are those of a Reader for an operator in this namespace. The rendered MachineConfig is none: its name changes with its content, and the pool
-// has the name.
+// Inputs are those of a Reader for an operator in this namespace. The rendered MachineConfig is
+// none: its name changes with its content, and the pool has the name.
 func Inputs(namespace string) []Input { return append(fixedInputs(), dayTwoInputs(namespace)...) }
 
 // fixedInputs are what a cluster is made with, which hardly ever changes.
@@ -42,12 +42,14 @@ func fixedInputs() []Input {
 			}
 			return []any{len(overlay.HybridClusterNetwork) > 0, port}
 		})},
-		{&machineconfigurationv1.ControllerConfig{ObjectMeta: named(controllerConfig)}, content(func(o *machineconfigurationv1.ControllerConfig) []any {
-			return []any{o.Spec.KubeAPIServerServingCAData}
-		})},
-		{&machineconfigurationv1.MachineConfigPool{ObjectMeta: named(workerPool)}, content(func(o *machineconfigurationv1.MachineConfigPool) []any {
-			return []any{renderedName(o)}
-		})},
+		{&machineconfigurationv1.ControllerConfig{ObjectMeta: named(controllerConfig)},
+			content(func(o *machineconfigurationv1.ControllerConfig) []any {
+				return []any{o.Spec.KubeAPIServerServingCAData}
+			})},
+		{&machineconfigurationv1.MachineConfigPool{ObjectMeta: named(workerPool)},
+			content(func(o *machineconfigurationv1.MachineConfigPool) []any {
+				return []any{renderedName(o)}
+			})},
 	}
 }
 
@@ -63,26 +65,31 @@ func dayTwoInputs(namespace string) []Input {
 		})},
 		{&configv1.Image{ObjectMeta: named(singleton)}, content(func(o *configv1.Image) []any {
 			sources := o.Spec.RegistrySources
-			return []any{o.Spec.AdditionalTrustedCA.Name, sources.AllowedRegistries, sources.BlockedRegistries, sources.InsecureRegistries}
+			return []any{o.Spec.AdditionalTrustedCA.Name, sources.AllowedRegistries, sources.BlockedRegistries,
+				sources.InsecureRegistries}
 		})},
-		{&configv1.ImageDigestMirrorSet{}, content(func(o *configv1.ImageDigestMirrorSet) []any { return []any{o.Spec} })},
+		{&configv1.ImageDigestMirrorSet{},
+			content(func(o *configv1.ImageDigestMirrorSet) []any { return []any{o.Spec} })},
 		{&configv1.ImageTagMirrorSet{}, content(func(o *configv1.ImageTagMirrorSet) []any { return []any{o.Spec} })},
 		{&corev1.ConfigMap{ObjectMeta: in(contract.ConfigNamespace, "")}, content(func(o *corev1.ConfigMap) []any {
 			return []any{o.Data, o.BinaryData}
 		})},
 		{&corev1.ConfigMap{ObjectMeta: in(namespace, "")}, bundleContent},
-		{&corev1.Secret{ObjectMeta: in(contract.ConfigNamespace, contract.PullSecret)}, content(func(o *corev1.Secret) []any {
-			return []any{o.Data[corev1.DockerConfigJsonKey]}
-		})},
+		{&corev1.Secret{ObjectMeta: in(contract.ConfigNamespace, contract.PullSecret)},
+			content(func(o *corev1.Secret) []any {
+				return []any{o.Data[corev1.DockerConfigJsonKey]}
+			})},
 		{&corev1.Secret{ObjectMeta: in(namespace, contract.ExporterTLSSecret)}, content(func(o *corev1.Secret) []any {
 			return []any{o.Data[corev1.TLSCertKey], o.Data[corev1.TLSPrivateKeyKey]}
 		})},
 	}
 }
 
-// bundleContent is the content of a ConfigMap of the operator's namespace that may hold authorities; others there are not for nodes.
+// bundleContent is the content of a ConfigMap of the operator's namespace that may hold
+// authorities; others there are not for nodes.
 func bundleContent(object client.Object) string {
-	if name := object.GetName(); strings.HasPrefix(name, contract.ServicesConfigMapPrefix) || name == contract.InstancesConfigMap {
+	if name := object.GetName(); strings.HasPrefix(name, contract.ServicesConfigMapPrefix) ||
+		name == contract.InstancesConfigMap {
 		return ""
 	}
 	return content(func(o *corev1.ConfigMap) []any {

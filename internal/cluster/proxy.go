@@ -23,8 +23,9 @@ const (
 	nameExporter   = "the Secret " + contract.ExporterTLSSecret
 )
 
-// clusterProxy reads the proxy from where OpenShift's machine config operator reads it for Linux nodes: the status, in which the cluster network operator
-// has added what must never go through a proxy. The authorities for it are there with and without a proxy, as on Linux nodes.
+// clusterProxy reads the proxy from where OpenShift's machine config operator reads it for Linux
+// nodes: the status, in which the cluster network operator has added what must never go through a
+// proxy. The authorities for it are there with and without a proxy, as on Linux nodes.
 func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error {
 	var object configv1.Proxy
 	found, err := optional(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameProxy)
@@ -35,7 +36,8 @@ func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error
 		facts.Proxy = r.proxy
 		return nil
 	}
-	facts.Proxy = blueprint.Proxy{HTTP: object.Status.HTTPProxy, HTTPS: object.Status.HTTPSProxy, None: object.Status.NoProxy}
+	facts.Proxy = blueprint.Proxy{HTTP: object.Status.HTTPProxy, HTTPS: object.Status.HTTPSProxy,
+		None: object.Status.NoProxy}
 	user := object.Spec.TrustedCA.Name
 	if facts.WantsTrustedCA = facts.Proxy.HTTP != "" || facts.Proxy.HTTPS != "" || user != ""; !facts.WantsTrustedCA {
 		return nil
@@ -58,13 +60,15 @@ func (r *Reader) injectedCA(ctx context.Context, facts *blueprint.Facts) error {
 	if _, err := optional(ctx, r.cached, &object, key, "the ConfigMap "+contract.TrustedCAConfigMap); err != nil {
 		return err
 	}
-	bundle := blueprint.Bundle{Source: "the ConfigMap " + contract.TrustedCAConfigMap, PEM: []byte(object.Data[contract.CABundleField])}
+	bundle := blueprint.Bundle{Source: "the ConfigMap " + contract.TrustedCAConfigMap,
+		PEM: []byte(object.Data[contract.CABundleField])}
 	bundle.Pending = len(bundle.PEM) == 0
 	facts.Trust = append(facts.Trust, bundle)
 	return nil
 }
 
-// registryCAs reads the authorities of registries. A key is <host>, or <host>..<port> because a ConfigMap's keys have no colon.
+// registryCAs reads the authorities of registries. A key is <host>, or <host>..<port> because a
+// ConfigMap's keys have no colon.
 func (r *Reader) registryCAs(ctx context.Context, facts *blueprint.Facts) error {
 	var object configv1.Image
 	found, err := optional(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameImage)
@@ -78,7 +82,8 @@ func (r *Reader) registryCAs(ctx context.Context, facts *blueprint.Facts) error 
 	}
 	facts.RegistryTrust = make(map[string]blueprint.Bundle, len(data))
 	for key, pem := range data {
-		facts.RegistryTrust[registry(key)] = blueprint.Bundle{Source: fmt.Sprintf("the ConfigMap %s/%s, key %s", contract.ConfigNamespace, name, key), PEM: pem}
+		facts.RegistryTrust[registry(key)] = blueprint.Bundle{Source: fmt.Sprintf("the ConfigMap %s/%s, key %s",
+			contract.ConfigNamespace, name, key), PEM: pem}
 	}
 	return nil
 }
@@ -103,19 +108,26 @@ func (r *Reader) additionalCA(ctx context.Context, facts *blueprint.Facts, name 
 	return nil
 }
 
-// bundles adds the bundles under some keys of a ConfigMap. One that is not there waits to be written.
+// bundles adds the bundles under some keys of a ConfigMap. One that is not there waits to be
+// written.
 func bundles(facts *blueprint.Facts, keys []string, data map[string][]byte, name string) {
 	for _, key := range keys {
 		pem := data[key]
 		if len(pem) == 0 {
-			facts.Rejected = append(facts.Rejected, contract.NewProblem(contract.ReasonTrustSourceMissing, "the ConfigMap %s has nothing under %s", name, key))
+			facts.Rejected = append(facts.Rejected,
+				contract.NewProblem(contract.ReasonTrustSourceMissing, "the ConfigMap %s has nothing under %s", name,
+					key))
 		}
-		facts.Trust = append(facts.Trust, blueprint.Bundle{Source: fmt.Sprintf("the ConfigMap %s, key %s", name, key), PEM: pem, Pending: len(pem) == 0})
+		facts.Trust = append(facts.Trust,
+			blueprint.Bundle{Source: fmt.Sprintf("the ConfigMap %s, key %s", name, key), PEM: pem,
+				Pending: len(pem) == 0})
 	}
 }
 
-// configMap reads one that an administrator names, as bytes by key. When it is not there, the answer is nil, and that is noted with who names it.
-func (r *Reader) configMap(ctx context.Context, facts *blueprint.Facts, namespace, name, who string) (map[string][]byte, error) {
+// configMap reads one that an administrator names, as bytes by key. When it is not there, the
+// answer is nil, and that is noted with who names it.
+func (r *Reader) configMap(ctx context.Context, facts *blueprint.Facts, namespace, name, who string) (map[string][]byte,
+	error) {
 	var object corev1.ConfigMap
 	what := fmt.Sprintf("the ConfigMap %s/%s", namespace, name)
 	found, err := optional(ctx, r.cached, &object, client.ObjectKey{Namespace: namespace, Name: name}, what)
@@ -123,7 +135,8 @@ func (r *Reader) configMap(ctx context.Context, facts *blueprint.Facts, namespac
 		return nil, err
 	}
 	if !found {
-		facts.Rejected = append(facts.Rejected, contract.NewProblem(contract.ReasonTrustSourceMissing, "%s names %s, which does not exist", who, what))
+		facts.Rejected = append(facts.Rejected,
+			contract.NewProblem(contract.ReasonTrustSourceMissing, "%s names %s, which does not exist", who, what))
 		facts.Trust = append(facts.Trust, blueprint.Bundle{Source: what, Pending: true})
 		return nil, nil
 	}

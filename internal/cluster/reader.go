@@ -29,13 +29,15 @@ type Versioner interface {
 type Options struct {
 	// Cached reads the objects of Inputs; a manager's client is one.
 	Cached client.Reader
-	// Live reads Secrets and rendered MachineConfigs, which are not worth a cache: the one for safety, the others for their size.
+	// Live reads Secrets and rendered MachineConfigs, which are not worth a cache: the one for
+	// safety, the others for their size.
 	Live client.Reader
 	// Version tells the version of the API server.
 	Version Versioner
 	// Namespace of the operator.
 	Namespace string
-	// Proxy is the cluster-wide proxy as the operator itself was given it, for a cluster that has no Proxy object.
+	// Proxy is the cluster-wide proxy as the operator itself was given it, for a cluster that has
+	// no Proxy object.
 	Proxy blueprint.Proxy
 }
 
@@ -71,7 +73,8 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 	}
 	for _, read := range []func(context.Context, *blueprint.Facts) error{
 		r.serverVersion, r.infrastructure, r.network, r.hybridOverlay, r.kubeletCA, r.worker, r.bootstrapCA,
-		r.clusterProxy, r.registryCAs, additional, r.pullSecret, r.exporterKey, r.digestMirrors, r.tagMirrors, r.registrySources,
+		r.clusterProxy, r.registryCAs, additional, r.pullSecret, r.exporterKey, r.digestMirrors, r.tagMirrors,
+		r.registrySources,
 	} {
 		all = append(all, read(ctx, &facts))
 	}
@@ -97,17 +100,20 @@ func get(ctx context.Context, reader client.Reader, object client.Object, key cl
 	case err == nil:
 		return nil
 	case meta.IsNoMatchError(err):
-		return contract.NewProblem(contract.ReasonClusterFactsIncomplete, "%s can't be read: the cluster does not have this kind of object, so it is not OpenShift", name)
+		return contract.NewProblem(contract.ReasonClusterFactsIncomplete,
+			"%s can't be read: the cluster does not have this kind of object, so it is not OpenShift", name)
 	case apierrors.IsNotFound(err):
 		return contract.NewProblem(contract.ReasonClusterFactsIncomplete, "%s does not exist", name)
 	case apierrors.IsForbidden(err):
-		return contract.NewProblem(contract.ReasonClusterFactsIncomplete, "%s may not be read: give the operator the rights of its manifests again", name)
+		return contract.NewProblem(contract.ReasonClusterFactsIncomplete,
+			"%s may not be read: give the operator the rights of its manifests again", name)
 	}
 	return fmt.Errorf("reading %s: %w", name, err)
 }
 
 // optional reads an object that a cluster may lack. The first answer says whether it is there.
-func optional(ctx context.Context, reader client.Reader, object client.Object, key client.ObjectKey, name string) (bool, error) {
+func optional(ctx context.Context, reader client.Reader, object client.Object, key client.ObjectKey, name string) (bool,
+	error) {
 	err := reader.Get(ctx, key, object)
 	switch {
 	case err == nil:

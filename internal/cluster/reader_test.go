@@ -56,14 +56,17 @@ func objects(t *testing.T, o clustertest.Options) []client.Object {
 	return all
 }
 
-// reader reads objects from a fake client, after change has been at each of them; an object that change answers false for is not there.
-func reader(t *testing.T, all []client.Object, funcs interceptor.Funcs, change func(client.Object) bool) *cluster.Reader {
+// reader reads objects from a fake client, after change has been at each of them; an object that
+// change answers false for is not there.
+func reader(t *testing.T, all []client.Object, funcs interceptor.Funcs,
+	change func(client.Object) bool) *cluster.Reader {
 	t.Helper()
 	if change != nil {
 		all = slices.DeleteFunc(all, func(o client.Object) bool { return !change(o) })
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(all...).WithInterceptorFuncs(funcs).Build()
-	r, err := cluster.NewReader(cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"), Namespace: contract.OperatorNamespace, Proxy: blueprint.Proxy{HTTP: "http://proxy"}})
+	r, err := cluster.NewReader(cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"),
+		Namespace: contract.OperatorNamespace, Proxy: blueprint.Proxy{HTTP: "http://proxy"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,12 +78,15 @@ func TestFactsOfAGoodClusterRenderOnEveryPlatform(t *testing.T) {
 	for _, platform := range []configv1.PlatformType{"None", "VSphere", "Nutanix", "AWS", "Azure", "GCP"} {
 		t.Run(string(platform), func(t *testing.T) {
 			t.Parallel()
-			facts, err := reader(t, objects(t, clustertest.Options{Platform: platform, VXLANPort: 9898}), interceptor.Funcs{}, nil).Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+			facts, err := reader(t, objects(t, clustertest.Options{Platform: platform, VXLANPort: 9898}),
+				interceptor.Funcs{}, nil).Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if facts.Platform != blueprint.Platform(strings.ToLower(string(platform))) || facts.APIServer != "https://api-int.lab.example.com:6443" ||
-				facts.ServiceNetwork.String() != "172.30.0.0/16" || facts.ClusterDNS().String() != "172.30.0.10" || !facts.HybridOverlay ||
+			if facts.Platform != blueprint.Platform(strings.ToLower(string(platform))) ||
+				facts.APIServer != "https://api-int.lab.example.com:6443" ||
+				facts.ServiceNetwork.String() != "172.30.0.0/16" || facts.ClusterDNS().String() != "172.30.0.10" ||
+				!facts.HybridOverlay ||
 				facts.VXLANPort != 9898 || facts.KubernetesVersion != "v1.36.3" || facts.Proxy.HTTP != "http://proxy" {
 				t.Errorf("facts are %+v", facts)
 			}
@@ -90,7 +96,8 @@ func TestFactsOfAGoodClusterRenderOnEveryPlatform(t *testing.T) {
 			if (facts.CredentialProviders != nil) != (platform == "AWS") {
 				t.Errorf("credential providers %+v", facts.CredentialProviders)
 			}
-			if !strings.HasPrefix(facts.KubeletCA, "-----BEGIN CERTIFICATE-----") || facts.KubeletCA == facts.BootstrapCA {
+			if !strings.HasPrefix(facts.KubeletCA, "-----BEGIN CERTIFICATE-----") ||
+				facts.KubeletCA == facts.BootstrapCA {
 				t.Error("the CAs are not those of the cluster")
 			}
 		})
@@ -107,20 +114,29 @@ func TestWhatIsMissingOrWrongIsAProblemThatNamesTheObject(t *testing.T) {
 		reason contract.Reason
 		names  string
 	}{
-		"no Infrastructure":   {gone("config.Infrastructure"), contract.ReasonClusterFactsIncomplete, "Infrastructure cluster"},
-		"no Network":          {gone("config.Network"), contract.ReasonClusterFactsIncomplete, "Network cluster of config.openshift.io"},
-		"no operator Network": {gone("operator.Network"), contract.ReasonClusterFactsIncomplete, "Network cluster of operator.openshift.io"},
-		"no ControllerConfig": {gone("ControllerConfig"), contract.ReasonClusterFactsIncomplete, "ControllerConfig machine-config-controller"},
-		"no pool":             {gone("MachineConfigPool"), contract.ReasonClusterFactsIncomplete, "MachineConfigPool worker"},
-		"no MachineConfig":    {gone("MachineConfig"), contract.ReasonClusterFactsIncomplete, clustertest.RenderedWorker},
-		"no Secret":           {gone("Secret"), contract.ReasonClusterFactsIncomplete, "node-bootstrapper-token"},
+		"no Infrastructure": {gone("config.Infrastructure"), contract.ReasonClusterFactsIncomplete,
+			"Infrastructure cluster"},
+		"no Network": {gone("config.Network"), contract.ReasonClusterFactsIncomplete,
+			"Network cluster of config.openshift.io"},
+		"no operator Network": {gone("operator.Network"), contract.ReasonClusterFactsIncomplete,
+			"Network cluster of operator.openshift.io"},
+		"no ControllerConfig": {gone("ControllerConfig"), contract.ReasonClusterFactsIncomplete,
+			"ControllerConfig machine-config-controller"},
+		"no pool": {gone("MachineConfigPool"), contract.ReasonClusterFactsIncomplete,
+			"MachineConfigPool worker"},
+		"no MachineConfig": {gone("MachineConfig"), contract.ReasonClusterFactsIncomplete, clustertest.RenderedWorker},
+		"no Secret":        {gone("Secret"), contract.ReasonClusterFactsIncomplete, "node-bootstrapper-token"},
 		"no platform": {edit(func(o *configv1.Infrastructure) { o.Status.PlatformStatus = nil }),
 			contract.ReasonClusterFactsIncomplete, "platformStatus"},
-		"an API server that is no URL": {edit(func(o *configv1.Infrastructure) { o.Status.APIServerInternalURL = "api;reboot" }),
+		"an API server that is no URL": {
+			edit(func(o *configv1.Infrastructure) { o.Status.APIServerInternalURL = "api;reboot" }),
 			contract.ReasonClusterFactsIncomplete, "apiServerInternalURI"},
 		"another network": {edit(func(o *configv1.Network) { o.Spec.NetworkType = "OpenShiftSDN" }),
 			contract.ReasonNetworkUnsupported, "OpenShiftSDN"},
-		"no service network": {edit(func(o *configv1.Network) { o.Spec.ServiceNetwork = []string{"x", "fd00::/112", "10.0.0.0/30"} }),
+		"no service network": {edit(func(o *configv1.Network) {
+			o.Spec.ServiceNetwork = []string{"x", "fd00::/112",
+				"10.0.0.0/30"}
+		}),
 			contract.ReasonNetworkUnsupported, "serviceNetwork"},
 		"no OVN-Kubernetes": {edit(func(o *operatorv1.Network) { o.Spec.DefaultNetwork.OVNKubernetesConfig = nil }),
 			contract.ReasonNetworkUnsupported, "hybridOverlayConfig"},
@@ -138,17 +154,22 @@ func TestWhatIsMissingOrWrongIsAProblemThatNamesTheObject(t *testing.T) {
 		"a pool without configuration": {edit(func(o *machineconfigurationv1.MachineConfigPool) {
 			o.Status.Configuration.Name, o.Spec.Configuration.Name = "", ""
 		}), contract.ReasonClusterFactsIncomplete, "MachineConfigPool worker"},
-		"a MachineConfig that is not Ignition": {edit(func(o *machineconfigurationv1.MachineConfig) { o.Spec.Config.Raw = []byte(`{"storage":[]}`) }),
+		"a MachineConfig that is not Ignition": {
+			edit(func(o *machineconfigurationv1.MachineConfig) { o.Spec.Config.Raw = []byte(`{"storage":[]}`) }),
 			contract.ReasonClusterFactsIncomplete, "Ignition"},
-		"a MachineConfig without kubelet": {edit(func(o *machineconfigurationv1.MachineConfig) { o.Spec.Config.Raw = []byte(`{}`) }),
+		"a MachineConfig without kubelet": {
+			edit(func(o *machineconfigurationv1.MachineConfig) { o.Spec.Config.Raw = []byte(`{}`) }),
 			contract.ReasonClusterFactsIncomplete, "kubelet.service"},
-		"a Secret without CA": {edit(func(o *corev1.Secret) { delete(o.Data, "ca.crt") }), contract.ReasonClusterFactsIncomplete, "ca.crt"},
+		"a Secret without CA": {edit(func(o *corev1.Secret) { delete(o.Data, "ca.crt") }),
+			contract.ReasonClusterFactsIncomplete, "ca.crt"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			facts, err := reader(t, objects(t, clustertest.Options{}), interceptor.Funcs{}, test.change).Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+			facts, err := reader(t, objects(t, clustertest.Options{}), interceptor.Funcs{},
+				test.change).Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
 			problems := cluster.Problems(err)
-			if len(problems) != 1 || problems[0].Reason != test.reason || !strings.Contains(problems[0].Detail, test.names) {
+			if len(problems) != 1 || problems[0].Reason != test.reason ||
+				!strings.Contains(problems[0].Detail, test.names) {
 				t.Fatalf("problems are %v from %v", problems, err)
 			}
 			if !cluster.OnlyProblems(err) {
@@ -202,7 +223,8 @@ func TestAllProblemsAreGivenAtOnce(t *testing.T) {
 func TestAPassingFaultIsNoProblem(t *testing.T) {
 	t.Parallel()
 	failing := func(failure error) interceptor.Funcs {
-		return interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		return interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey,
+			o client.Object, opts ...client.GetOption) error {
 			if _, ok := o.(*corev1.Secret); ok {
 				return failure
 			}
@@ -214,13 +236,15 @@ func TestAPassingFaultIsNoProblem(t *testing.T) {
 		failure  error
 		problems int
 	}{
-		"a timeout passes":                {apierrors.NewTimeoutError("slow", 1), 0},
-		"a right that is lacking doesn't": {apierrors.NewForbidden(secrets, "node-bootstrapper-token", errors.New("no")), 3},
+		"a timeout passes": {apierrors.NewTimeoutError("slow", 1), 0},
+		"a right that is lacking doesn't": {apierrors.NewForbidden(secrets, "node-bootstrapper-token",
+			errors.New("no")), 3},
 		"nor does a kind that is lacking": {&meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: "Secret"}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := reader(t, objects(t, clustertest.Options{}), failing(test.failure), nil).Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+			_, err := reader(t, objects(t, clustertest.Options{}), failing(test.failure), nil).Facts(t.Context(),
+				v1alpha1.WindowsMachineConfigSpec{})
 			if got := len(cluster.Problems(err)); got != test.problems || err == nil {
 				t.Errorf("%d problems in %v", got, err)
 			}
@@ -232,11 +256,13 @@ func TestAPassingFaultIsNoProblem(t *testing.T) {
 	t.Run("an API server that does not answer passes", func(t *testing.T) {
 		t.Parallel()
 		c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(objects(t, clustertest.Options{})...).Build()
-		r, err := cluster.NewReader(cluster.Options{Cached: c, Live: c, Version: server(""), Namespace: contract.OperatorNamespace})
+		r, err := cluster.NewReader(cluster.Options{Cached: c, Live: c, Version: server(""),
+			Namespace: contract.OperatorNamespace})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = r.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{}); err == nil || len(cluster.Problems(err)) > 0 {
+		if _, err = r.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{}); err == nil ||
+			len(cluster.Problems(err)) > 0 {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -256,7 +282,8 @@ func TestABundleIsTheSameHoweverItIsOrdered(t *testing.T) {
 	key := []byte("-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n")
 	facts := func(bundles ...[]byte) blueprint.Facts {
 		o := clustertest.Options{KubeletCA: slices.Concat(bundles...), RootCA: one}
-		f, factsErr := reader(t, objects(t, o), interceptor.Funcs{}, nil).Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+		f, factsErr := reader(t, objects(t, o), interceptor.Funcs{}, nil).Facts(t.Context(),
+			v1alpha1.WindowsMachineConfigSpec{})
 		if factsErr != nil {
 			t.Fatal(factsErr)
 		}
@@ -332,7 +359,8 @@ func TestStatusUpdatesDoNotChangeTheContentOfInputs(t *testing.T) {
 
 func TestTheBootstrapTokenIsNowhereInTheFacts(t *testing.T) {
 	t.Parallel()
-	facts, err := reader(t, objects(t, clustertest.Options{}), interceptor.Funcs{}, nil).Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+	facts, err := reader(t, objects(t, clustertest.Options{}), interceptor.Funcs{}, nil).Facts(t.Context(),
+		v1alpha1.WindowsMachineConfigSpec{})
 	if err != nil {
 		t.Fatal(err)
 	}

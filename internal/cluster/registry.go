@@ -17,7 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// pullSecret reads the cluster's credentials. A Secret without its key is handed on as something that is no pull secret.
+// pullSecret reads the cluster's credentials. A Secret without its key is handed on as something
+// that is no pull secret.
 func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) error {
 	var object corev1.Secret
 	key := client.ObjectKey{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}
@@ -34,11 +35,13 @@ func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) error {
 // exporterKey reads the key pair that the cluster makes for the exporter.
 func (r *Reader) exporterKey(ctx context.Context, facts *blueprint.Facts) error {
 	var object corev1.Secret
-	found, err := optional(ctx, r.cached, &object, client.ObjectKey{Namespace: r.namespace, Name: contract.ExporterTLSSecret}, nameExporter)
+	found, err := optional(ctx, r.cached, &object,
+		client.ObjectKey{Namespace: r.namespace, Name: contract.ExporterTLSSecret}, nameExporter)
 	if err != nil || !found {
 		return err
 	}
-	facts.Exporter = &blueprint.KeyPair{Certificate: object.Data[corev1.TLSCertKey], Key: object.Data[corev1.TLSPrivateKeyKey]}
+	facts.Exporter = &blueprint.KeyPair{Certificate: object.Data[corev1.TLSCertKey],
+		Key: object.Data[corev1.TLSPrivateKeyKey]}
 	return nil
 }
 
@@ -76,7 +79,8 @@ func (r *Reader) tagMirrors(ctx context.Context, facts *blueprint.Facts) error {
 	return nil
 }
 
-// registrySources reads which registries may be pulled from. Search registries are not read: containerd is only ever asked for full names.
+// registrySources reads which registries may be pulled from. Search registries are not read:
+// containerd is only ever asked for full names.
 func (r *Reader) registrySources(ctx context.Context, facts *blueprint.Facts) error {
 	var object configv1.Image
 	found, err := optional(ctx, r.cached, &object, client.ObjectKey{Name: singleton}, nameImage)
@@ -85,7 +89,8 @@ func (r *Reader) registrySources(ctx context.Context, facts *blueprint.Facts) er
 	}
 	sources := object.Spec.RegistrySources
 	facts.Registries = contract.RegistrySources{
-		Blocked: sources.BlockedRegistries, Restricted: len(sources.AllowedRegistries) > 0, Allowed: sources.AllowedRegistries, Insecure: sources.InsecureRegistries,
+		Blocked: sources.BlockedRegistries, Restricted: len(sources.AllowedRegistries) > 0,
+		Allowed: sources.AllowedRegistries, Insecure: sources.InsecureRegistries,
 	}
 	return nil
 }

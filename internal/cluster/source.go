@@ -12,8 +12,9 @@ import (
 
 // Source gives the facts of one kind of cluster.
 type Source interface {
-	// Facts reads all facts; spec says which of what an administrator named is one. Its error joins everything that is wrong: what an administrator can mend is a
-	// *contract.Problem (see Problems), and anything else is worth another try. A repeated call reads again.
+	// Facts reads all facts; spec says which of what an administrator named is one. Its error joins
+	// everything that is wrong: what an administrator can mend is a *contract.Problem (see
+	// Problems), and anything else is worth another try. A repeated call reads again.
 	Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec) (blueprint.Facts, error)
 	// Inputs are the objects whose change may change the facts. The answer is always the same.
 	Inputs() []Input
@@ -21,14 +22,16 @@ type Source interface {
 
 // Input is one object that facts are read from, or all of a kind.
 type Input struct {
-	// Object has the type, the name unless all objects are meant, and the namespace if there is one.
+	// Object has the type, the name unless all objects are meant, and the namespace if there is
+	// one.
 	Object client.Object
-	// Content is the part of such an object that facts are made from. Two objects with equal content give equal facts. It is empty for an object that
-	// no fact is read from.
+	// Content is the part of such an object that facts are made from. Two objects with equal
+	// content give equal facts. It is empty for an object that no fact is read from.
 	Content func(object client.Object) string
 }
 
-// Problems are the problems in an error of Facts or of blueprint.Render, in their order; err itself may be nil.
+// Problems are the problems in an error of Facts or of blueprint.Render, in their order; err itself
+// may be nil.
 func Problems(err error) (all []*contract.Problem) {
 	switch e := err.(type) { //nolint:errorlint // the tree is walked by hand, because errors.As finds only the first
 	case nil:
@@ -44,7 +47,8 @@ func Problems(err error) (all []*contract.Problem) {
 	return all
 }
 
-// OnlyProblems says whether an error holds nothing but problems, so that trying again without a change is of no use.
+// OnlyProblems says whether an error holds nothing but problems, so that trying again without a
+// change is of no use.
 func OnlyProblems(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // likewise
 	case nil:

@@ -24,18 +24,22 @@ const (
 	nameBootstrapToken   = "the Secret node-bootstrapper-token in openshift-machine-config-operator"
 )
 
-// maxBundle keeps two bundles and everything else well below the size limit of a ConfigMap, 1 MiB. Real ones have about 10 KiB.
+// maxBundle keeps two bundles and everything else well below the size limit of a ConfigMap, 1 MiB.
+// Real ones have about 10 KiB.
 const maxBundle = 256 << 10
 
-// kubeletCA reads the CA of the client certificate that the API server shows kubelets. The field's name says "serving", but the machine config
-// operator fills it with kube-apiserver-to-kubelet-client-ca and writes it to Linux nodes as /etc/kubernetes/kubelet-ca.crt.
+// kubeletCA reads the CA of the client certificate that the API server shows kubelets. The field's
+// name says "serving", but the machine config operator fills it with
+// kube-apiserver-to-kubelet-client-ca and writes it to Linux nodes as
+// /etc/kubernetes/kubelet-ca.crt.
 func (r *Reader) kubeletCA(ctx context.Context, facts *blueprint.Facts) (err error) {
 	var object machineconfigurationv1.ControllerConfig
 	if err = get(ctx, r.cached, &object, client.ObjectKey{Name: controllerConfig}, nameControllerConfig); err != nil {
 		return err
 	}
 	if facts.KubeletCA, err = bundle(object.Spec.KubeAPIServerServingCAData); err != nil {
-		return incomplete("%s: spec.kubeAPIServerServingCAData: %s; see whether the cluster operator machine-config is healthy", nameControllerConfig, err)
+		return incomplete("%s: spec.kubeAPIServerServingCAData: %s; see whether the cluster operator "+
+			"machine-config is healthy", nameControllerConfig, err)
 	}
 	return nil
 }
@@ -48,13 +52,15 @@ func (r *Reader) bootstrapCA(ctx context.Context, facts *blueprint.Facts) (err e
 		return err
 	}
 	if facts.BootstrapCA, err = bundle(object.Data[corev1.ServiceAccountRootCAKey]); err != nil {
-		return incomplete("%s: %s: %s; delete the Secret, and the cluster makes it anew", nameBootstrapToken, corev1.ServiceAccountRootCAKey, err)
+		return incomplete("%s: %s: %s; delete the Secret, and the cluster makes it anew", nameBootstrapToken,
+			corev1.ServiceAccountRootCAKey, err)
 	}
 	return nil
 }
 
-// bundle gives the certificates of a PEM bundle in one form: each once, in a fixed order, without comments, so that bundles with equal certificates are
-// equal. Certificates that don't parse are left out: kubelet would refuse the whole file because of one.
+// bundle gives the certificates of a PEM bundle in one form: each once, in a fixed order, without
+// comments, so that bundles with equal certificates are equal. Certificates that don't parse are
+// left out: kubelet would refuse the whole file because of one.
 func bundle(raw []byte) (string, error) {
 	if len(raw) > maxBundle {
 		return "", errors.New("the bundle is larger than 256 KiB")

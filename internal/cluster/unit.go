@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// execStart is the command of a systemd unit, as words: the last ExecStart= of its sections [Service]. It knows continued lines, comments between
-// them, quotes and backslashes; it expands neither variables nor specifiers.
+// execStart is the command of a systemd unit, as words: the last ExecStart= of its sections
+// [Service]. It knows continued lines, comments between them, quotes and backslashes; it expands
+// neither variables nor specifiers.
 // https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html#Command%20lines
 func execStart(unit string) ([]string, error) {
 	var command string
@@ -16,7 +17,8 @@ func execStart(unit string) ([]string, error) {
 			section = line
 			continue
 		}
-		if key, value, ok := strings.Cut(line, "="); ok && section == "[Service]" && strings.TrimSpace(key) == "ExecStart" {
+		if key, value, ok := strings.Cut(line, "="); ok && section == "[Service]" &&
+			strings.TrimSpace(key) == "ExecStart" {
 			command = strings.TrimSpace(value)
 		}
 	}
@@ -26,7 +28,8 @@ func execStart(unit string) ([]string, error) {
 	return splitWords(command)
 }
 
-// logicalLines joins lines that end in a backslash with the next, which may have comments in between, and drops empty lines and comments.
+// logicalLines joins lines that end in a backslash with the next, which may have comments in
+// between, and drops empty lines and comments.
 func logicalLines(text string) (lines []string) {
 	var current strings.Builder
 	continued := false
@@ -50,7 +53,8 @@ func logicalLines(text string) (lines []string) {
 	return lines
 }
 
-// splitWords splits at white space outside of quotes and takes the quotes away. A backslash makes the next character an ordinary one, but in single quotes.
+// splitWords splits at white space outside of quotes and takes the quotes away. A backslash makes
+// the next character an ordinary one, but in single quotes.
 func splitWords(command string) ([]string, error) {
 	var s splitter
 	for _, r := range command {
@@ -106,7 +110,8 @@ func (s *splitter) end() {
 	s.inWord = false
 }
 
-// flagValue finds the last value of a flag with one or two hyphens, as --flag=value or --flag value; the second answer says whether it is there.
+// flagValue finds the last value of a flag with one or two hyphens, as --flag=value or --flag
+// value; the second answer says whether it is there.
 func flagValue(words []string, name string) (value string, found bool) {
 	for i, word := range words {
 		flag, inline, hasInline := strings.Cut(word, "=")

@@ -35,7 +35,8 @@ func (r *Reader) worker(ctx context.Context, facts *blueprint.Facts) error {
 	}
 	name := renderedName(&pool)
 	if name == "" {
-		return incomplete("%s names no rendered configuration yet; see whether the cluster operator machine-config is healthy", nameWorkerPool)
+		return incomplete("%s names no rendered configuration yet; see whether the cluster operator machine-config "+
+			"is healthy", nameWorkerPool)
 	}
 	what := "the MachineConfig " + name
 	var object machineconfigurationv1.MachineConfig
@@ -56,7 +57,8 @@ func (r *Reader) worker(ctx context.Context, facts *blueprint.Facts) error {
 	return errors.Join(all...)
 }
 
-// renderedName is the configuration that all workers have, or, in a pool that never had one, the one that they are to get.
+// renderedName is the configuration that all workers have, or, in a pool that never had one, the
+// one that they are to get.
 func renderedName(pool *machineconfigurationv1.MachineConfigPool) string {
 	if name := pool.Status.Configuration.Name; name != "" {
 		return name

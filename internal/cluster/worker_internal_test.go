@@ -20,31 +20,49 @@ func TestTheKubeletUnitsCommandIsReadAsSystemdReadsIt(t *testing.T) {
 		want string
 		bad  bool
 	}{
-		"an external provider":         {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider=external --v=2\n", want: "external"},
-		"continued lines":              {unit: "[Service]\nExecStart=/usr/bin/kubelet \\\n   --cloud-provider=external \\\n  --v=2\n", want: "external"},
-		"a comment within":             {unit: "[Service]\nExecStart=/usr/bin/kubelet \\\n# why\n ; and how\n --cloud-provider=external\n", want: "external"},
-		"the value as the next word":   {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider external\n", want: "external"},
-		"one hyphen":                   {unit: "[Service]\nExecStart=/usr/bin/kubelet -cloud-provider=external\n", want: "external"},
-		"quotes":                       {unit: "[Service]\nExecStart=/usr/bin/kubelet \"--cloud-provider=external\" --x='a b'\n", want: "external"},
-		"the last one wins":            {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider=aws --cloud-provider=external\n", want: "external"},
-		"a later ExecStart wins":       {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider=aws\nExecStart=\nExecStart=/usr/bin/kubelet --cloud-provider=external\n", want: "external"},
-		"carriage returns":             {unit: "[Service]\r\nExecStart=/usr/bin/kubelet \\\r\n --cloud-provider=external\r\n", want: "external"},
-		"an empty value":               {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider=\n"},
-		"no such flag":                 {unit: "[Service]\nExecStart=/usr/bin/kubelet --v=2\n"},
-		"a flag that only starts so":   {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider-x=external\n"},
-		"in a value":                   {unit: "[Service]\nExecStart=/usr/bin/kubelet --x=--cloud-provider=external\n"},
-		"in another section":           {unit: "[Unit]\nExecStart=/usr/bin/kubelet --cloud-provider=aws\n[Service]\nExecStart=/usr/bin/kubelet\n"},
-		"in ExecStartPre":              {unit: "[Service]\nExecStartPre=/bin/x --cloud-provider=aws\nExecStart=/usr/bin/kubelet\n"},
-		"a variable is refused":        {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider=${P}\n", bad: true},
-		"an open quote is refused":     {unit: "[Service]\nExecStart=/usr/bin/kubelet \"--cloud-provider=external\n", bad: true},
-		"no ExecStart is refused":      {unit: "[Service]\nType=notify\n", bad: true},
-		"an emptied one is refused":    {unit: "[Service]\nExecStart=/usr/bin/kubelet\nExecStart=\n", bad: true},
-		"an ending backslash is fine":  {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider=external \\", want: "external"},
-		"a flag at the very end":       {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider\n"},
-		"a flag instead of its value":  {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider --v=2\n"},
-		"an escaped quote in a word":   {unit: "[Service]\nExecStart=/usr/bin/kubelet --x=\\\" --cloud-provider=external\n", want: "external"},
-		"a tab between words":          {unit: "[Service]\nExecStart=/usr/bin/kubelet\t--cloud-provider=external\n", want: "external"},
-		"white space around the equal": {unit: "[Service]\nExecStart = /usr/bin/kubelet --cloud-provider=external\n", want: "external"},
+		"an external provider": {
+			unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider=external --v=2\n", want: "external"},
+		"continued lines": {unit: "[Service]\nExecStart=/usr/bin/kubelet \\\n   " +
+			"--cloud-provider=external \\\n  --v=2\n", want: "external"},
+		"a comment within": {unit: "[Service]\nExecStart=/usr/bin/kubelet \\\n# why\n ; and how\n " +
+			"--cloud-provider=external\n", want: "external"},
+		"the value as the next word": {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider external\n",
+			want: "external"},
+		"one hyphen": {unit: "[Service]\nExecStart=/usr/bin/kubelet -cloud-provider=external\n",
+			want: "external"},
+		"quotes": {unit: "[Service]\nExecStart=/usr/bin/kubelet " +
+			"\"--cloud-provider=external\" --x='a b'\n", want: "external"},
+		"the last one wins": {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider=aws " +
+			"--cloud-provider=external\n", want: "external"},
+		"a later ExecStart wins": {unit: "[Service]\nExecStart=/usr/bin/kubelet " +
+			"--cloud-provider=aws\nExecStart=\nExecStart=/usr/bin/kubelet --cloud-provider=external\n",
+			want: "external"},
+		"carriage returns": {unit: "[Service]\r\nExecStart=/usr/bin/kubelet \\\r\n " +
+			"--cloud-provider=external\r\n", want: "external"},
+		"an empty value":             {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider=\n"},
+		"no such flag":               {unit: "[Service]\nExecStart=/usr/bin/kubelet --v=2\n"},
+		"a flag that only starts so": {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider-x=external\n"},
+		"in a value":                 {unit: "[Service]\nExecStart=/usr/bin/kubelet --x=--cloud-provider=external\n"},
+		"in another section": {unit: "[Unit]\nExecStart=/usr/bin/kubelet " +
+			"--cloud-provider=aws\n[Service]\nExecStart=/usr/bin/kubelet\n"},
+		"in ExecStartPre": {unit: "[Service]\nExecStartPre=/bin/x " +
+			"--cloud-provider=aws\nExecStart=/usr/bin/kubelet\n"},
+		"a variable is refused": {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider=${P}\n",
+			bad: true},
+		"an open quote is refused": {unit: "[Service]\nExecStart=/usr/bin/kubelet \"--cloud-provider=external\n",
+			bad: true},
+		"no ExecStart is refused":   {unit: "[Service]\nType=notify\n", bad: true},
+		"an emptied one is refused": {unit: "[Service]\nExecStart=/usr/bin/kubelet\nExecStart=\n", bad: true},
+		"an ending backslash is fine": {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider=external \\",
+			want: "external"},
+		"a flag at the very end":      {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider\n"},
+		"a flag instead of its value": {unit: "[Service]\nExecStart=/usr/bin/kubelet --cloud-provider --v=2\n"},
+		"an escaped quote in a word": {unit: "[Service]\nExecStart=/usr/bin/kubelet --x=\\\" " +
+			"--cloud-provider=external\n", want: "external"},
+		"a tab between words": {unit: "[Service]\nExecStart=/usr/bin/kubelet\t--cloud-provider=external\n",
+			want: "external"},
+		"white space around the equal": {unit: "[Service]\nExecStart = /usr/bin/kubelet --cloud-provider=external\n",
+			want: "external"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -59,15 +77,18 @@ func TestTheKubeletUnitsCommandIsReadAsSystemdReadsIt(t *testing.T) {
 func systemd(unit string, dropins ...ignitionDropin) (s struct {
 	Units []ignitionUnit `json:"units"`
 }) {
-	s.Units = []ignitionUnit{{Name: "crio.service", Contents: "x"}, {Name: kubeletUnit, Contents: unit, Dropins: dropins}}
+	s.Units = []ignitionUnit{{Name: "crio.service", Contents: "x"},
+		{Name: kubeletUnit, Contents: unit, Dropins: dropins}}
 	return s
 }
 
 func TestDropInsComeAfterTheUnitInTheOrderOfTheirNames(t *testing.T) {
 	t.Parallel()
 	got, err := cloudProvider(ignition{Systemd: systemd("[Service]\nExecStart=/usr/bin/kubelet",
-		ignitionDropin{Name: "20-b.conf", Contents: "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet --cloud-provider=external"},
-		ignitionDropin{Name: "10-a.conf", Contents: "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet --cloud-provider=aws"},
+		ignitionDropin{Name: "20-b.conf", Contents: "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet " +
+			"--cloud-provider=external"},
+		ignitionDropin{Name: "10-a.conf", Contents: "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet " +
+			"--cloud-provider=aws"},
 	)})
 	if err != nil || got != "external" {
 		t.Errorf("got %q, %v", got, err)
@@ -89,17 +110,21 @@ func TestFilesOfIgnitionAreDecoded(t *testing.T) {
 		source, compression string
 		bad                 bool
 	}{
-		"escaped":                    {source: "data:," + url.PathEscape(clustertest.CredentialProvider)},
-		"base64":                     {source: "data:text/plain;charset=utf-8;base64," + encoded([]byte(clustertest.CredentialProvider))},
-		"base64 and gzip":            {source: "data:;base64," + encoded(zipped.Bytes()), compression: "gzip"},
-		"from elsewhere is refused":  {source: "https://example.com/x", bad: true},
-		"not gzip is refused":        {source: "data:,x", compression: "gzip", bad: true},
-		"another compression is":     {source: "data:,x", compression: "zstd", bad: true},
-		"not base64 is":              {source: "data:;base64,%%%", bad: true},
-		"no comma is":                {source: "data:text/plain", bad: true},
-		"another kind is":            {source: "data:," + url.PathEscape("apiVersion: v1\nkind: Secret\n"), bad: true},
-		"no providers are":           {source: "data:," + url.PathEscape("apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\n"), bad: true},
-		"a path as a program is":     {source: "data:," + url.PathEscape(strings.ReplaceAll(clustertest.CredentialProvider, "ecr-credential-provider", `..\x`)), bad: true},
+		"escaped": {source: "data:," + url.PathEscape(clustertest.CredentialProvider)},
+		"base64": {source: "data:text/plain;charset=utf-8;base64," +
+			encoded([]byte(clustertest.CredentialProvider))},
+		"base64 and gzip":           {source: "data:;base64," + encoded(zipped.Bytes()), compression: "gzip"},
+		"from elsewhere is refused": {source: "https://example.com/x", bad: true},
+		"not gzip is refused":       {source: "data:,x", compression: "gzip", bad: true},
+		"another compression is":    {source: "data:,x", compression: "zstd", bad: true},
+		"not base64 is":             {source: "data:;base64,%%%", bad: true},
+		"no comma is":               {source: "data:text/plain", bad: true},
+		"another kind is":           {source: "data:," + url.PathEscape("apiVersion: v1\nkind: Secret\n"), bad: true},
+		"no providers are": {source: "data:," +
+			url.PathEscape("apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\n"), bad: true},
+		"a path as a program is": {source: "data:," +
+			url.PathEscape(strings.ReplaceAll(clustertest.CredentialProvider, "ecr-credential-provider", `..\x`)),
+			bad: true},
 		"an empty file is":           {source: "", bad: true},
 		"a list where a map must be": {source: "data:,%5B%5D", bad: true},
 	} {
@@ -148,8 +173,10 @@ func FuzzExecStart(f *testing.F) {
 
 func FuzzParseIgnition(f *testing.F) {
 	good, err := json.Marshal(map[string]any{
-		"storage": map[string]any{"files": []any{map[string]any{"path": credentialFile, "contents": map[string]any{"source": "data:;base64,AAAA", "compression": "gzip"}}}},
-		"systemd": map[string]any{"units": []any{map[string]any{"name": kubeletUnit, "contents": "[Service]\nExecStart=k"}}},
+		"storage": map[string]any{"files": []any{map[string]any{"path": credentialFile,
+			"contents": map[string]any{"source": "data:;base64,AAAA", "compression": "gzip"}}}},
+		"systemd": map[string]any{"units": []any{map[string]any{"name": kubeletUnit,
+			"contents": "[Service]\nExecStart=k"}}},
 	})
 	if err != nil {
 		f.Fatal(err)

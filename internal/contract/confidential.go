@@ -2,28 +2,35 @@ package contract
 
 import "strings"
 
-// Confidential is the part of the desired state that only nodes may read. It is published in the immutable Secret that has the name of the
-// manifest's ConfigMap, windows-services-<version>, as JSON under ConfidentialField. The manifest names its digest, so the version covers both.
+// Confidential is the part of the desired state that only nodes may read. It is published in the
+// immutable Secret that has the name of the manifest's ConfigMap, windows-services-<version>, as
+// JSON under ConfidentialField. The manifest names its digest, so the version covers both.
 type Confidential struct {
-	// Salt makes the digest, which everybody may read, tell nothing about the content. It stays the same from version to version.
+	// Salt makes the digest, which everybody may read, tell nothing about the content. It stays the
+	// same from version to version.
 	Salt []byte `json:"salt"`
 	// Trust are certificate authorities for the root store of the node, each once, as PEM, sorted.
 	Trust []string `json:"trust,omitempty"`
 	// Mirrors are the cluster's mirror rules, merged and in their order.
 	Mirrors []MirrorRule `json:"mirrors,omitempty"`
-	// Registries say which registries may be pulled from and how; nil: from all, with their certificates checked.
+	// Registries say which registries may be pulled from and how; nil: from all, with their
+	// certificates checked.
 	Registries *RegistrySources `json:"registries,omitempty"`
 	// PullSecret is the cluster's .dockerconfigjson.
 	PullSecret []byte `json:"pullSecret,omitempty"`
-	// RegistryTrust are further authorities for one registry each: <host> or <host>:<port> → PEM bundle.
+	// RegistryTrust are further authorities for one registry each: <host> or <host>:<port> → PEM
+	// bundle.
 	RegistryTrust map[string]string `json:"registryTrust,omitempty"`
-	// Environment are variables that hold credentials, such as a proxy's URL with user info. They win over the manifest's of the same name.
+	// Environment are variables that hold credentials, such as a proxy's URL with user info. They
+	// win over the manifest's of the same name.
 	Environment map[string]string `json:"environment,omitempty"`
-	// Files are further files that hold something secret, such as a private key. None has variables.
+	// Files are further files that hold something secret, such as a private key. None has
+	// variables.
 	Files []File `json:"files,omitempty"`
 }
 
-// Environment is what a node's system environment must have because of both: the confidential variables win over the manifest's of the same name, in any case.
+// Environment is what a node's system environment must have because of both: the confidential
+// variables win over the manifest's of the same name, in any case.
 func Environment(m Manifest, c Confidential) map[string]string {
 	all := make(map[string]string, len(m.EnvironmentVars)+len(c.Environment))
 	secret := make(map[string]bool, len(c.Environment))
@@ -38,7 +45,8 @@ func Environment(m Manifest, c Confidential) map[string]string {
 	return all
 }
 
-// ConfidentialField is the key of a published Secret under which the Confidential is, as PackConfidential gives it.
+// ConfidentialField is the key of a published Secret under which the Confidential is, as
+// PackConfidential gives it.
 const ConfidentialField = "confidential"
 
 // PullKind says which pulls a mirror rule is for.
@@ -52,10 +60,12 @@ const (
 
 // MirrorRule says where images of one source come from, for one kind of pull.
 type MirrorRule struct {
-	// Source is host[:port][/namespace…[/repository]] or *.domain, in lower case where case does not count.
+	// Source is host[:port][/namespace…[/repository]] or *.domain, in lower case where case does
+	// not count.
 	Source string   `json:"source"`
 	Kind   PullKind `json:"kind"`
-	// Mirrors are tried in this order. The part of an image's name that Source matches is replaced by the mirror.
+	// Mirrors are tried in this order. The part of an image's name that Source matches is replaced
+	// by the mirror.
 	Mirrors []string `json:"mirrors,omitempty"`
 	// NeverContactSource leaves the source itself out. Otherwise it comes last.
 	NeverContactSource bool `json:"neverContactSource,omitempty"`

@@ -25,7 +25,8 @@ const (
 	maxUnpacked = 16 << 20
 )
 
-// Encode gives a Confidential as JSON, always the same for the same content, and the digest of that (lower-case hex SHA-256).
+// Encode gives a Confidential as JSON, always the same for the same content, and the digest of that
+// (lower-case hex SHA-256).
 func (c Confidential) Encode() (data []byte, digest string, err error) {
 	if data, err = json.Marshal(c); err != nil {
 		return nil, "", errors.New("the confidential part can't be written as JSON")
@@ -33,8 +34,9 @@ func (c Confidential) Encode() (data []byte, digest string, err error) {
 	return data, digestOf(data), nil
 }
 
-// EnvironmentDigest is what Manifest.ConfidentialEnvironment says of this Confidential: it changes with the environment, and without the salt nobody can try
-// out what the environment is. It is empty when there is no environment.
+// EnvironmentDigest is what Manifest.ConfidentialEnvironment says of this Confidential: it changes
+// with the environment, and without the salt nobody can try out what the environment is. It is
+// empty when there is no environment.
 func (c Confidential) EnvironmentDigest() string {
 	if len(c.Environment) == 0 {
 		return ""
@@ -46,8 +48,8 @@ func (c Confidential) EnvironmentDigest() string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// ParseConfidential reads what Encode gave and checks that it is what the manifest means. Its errors are *Problem with ReasonManifestInvalid and say
-// nothing of the content.
+// ParseConfidential reads what Encode gave and checks that it is what the manifest means. Its
+// errors are *Problem with ReasonManifestInvalid and say nothing of the content.
 func ParseConfidential(data []byte, m Manifest) (Confidential, error) {
 	var c Confidential
 	if digestOf(data) != m.Confidential {
@@ -60,8 +62,8 @@ func ParseConfidential(data []byte, m Manifest) (Confidential, error) {
 	return c, c.Validate(m)
 }
 
-// PackConfidential compresses what Encode gave, for a Secret: bundles of authorities are large. Content that a Secret can't hold is a *Problem with
-// ReasonDesiredStateTooLarge.
+// PackConfidential compresses what Encode gave, for a Secret: bundles of authorities are large.
+// Content that a Secret can't hold is a *Problem with ReasonDesiredStateTooLarge.
 func PackConfidential(data []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
@@ -75,12 +77,14 @@ func PackConfidential(data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("compressing the confidential part: %w", err)
 	}
 	if out.Len() > maxPacked || len(data) > maxUnpacked {
-		return nil, NewProblem(ReasonDesiredStateTooLarge, "certificates, mirror rules and pull secret take %d KiB when compressed; a Secret holds %d", out.Len()>>10, maxPacked>>10)
+		return nil, NewProblem(ReasonDesiredStateTooLarge, "certificates, mirror rules and pull secret take %d KiB "+
+			"when compressed; a Secret holds %d", out.Len()>>10, maxPacked>>10)
 	}
 	return out.Bytes(), nil
 }
 
-// UnpackConfidential gives back what PackConfidential was given. Its errors are *Problem with ReasonManifestInvalid.
+// UnpackConfidential gives back what PackConfidential was given. Its errors are *Problem with
+// ReasonManifestInvalid.
 func UnpackConfidential(packed []byte) ([]byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

@@ -11,9 +11,10 @@ import (
 
 func sampleConfidential() Confidential {
 	return Confidential{
-		Salt:          []byte("0123456789abcdef"),
-		Trust:         []string{"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"},
-		Mirrors:       []MirrorRule{{Source: "quay.io/a", Kind: PullByDigest, Mirrors: []string{"m.example/x"}, NeverContactSource: true}},
+		Salt:  []byte("0123456789abcdef"),
+		Trust: []string{"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"},
+		Mirrors: []MirrorRule{{Source: "quay.io/a", Kind: PullByDigest, Mirrors: []string{"m.example/x"},
+			NeverContactSource: true}},
 		PullSecret:    []byte(`{"auths":{}}`),
 		RegistryTrust: map[string]string{"m.example:5000": "pem"},
 		Environment:   map[string]string{"HTTP_PROXY": "http://me:hunter2@proxy:3128"},
@@ -99,7 +100,8 @@ func TestAConfidentialThatIsNotTheManifestsIsRefusedWithoutAWordOfIt(t *testing.
 				}
 			}
 			_, err := ParseConfidential(w.data, w.m)
-			if p, ok := AsProblem(err); !ok || p.Reason != ReasonManifestInvalid || strings.Contains(p.Detail, "hunter2") {
+			if p, ok := AsProblem(err); !ok || p.Reason != ReasonManifestInvalid ||
+				strings.Contains(p.Detail, "hunter2") {
 				t.Errorf("got %v", err)
 			}
 		})

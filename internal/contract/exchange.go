@@ -3,12 +3,14 @@ package contract
 // plantedDigits is how many hex digits of its digest tell one planted daemon from another.
 const plantedDigits = 16
 
-// PlantedName is the name in the exchange directory of a daemon's binary with this digest (lower-case hex SHA-256).
+// PlantedName is the name in the exchange directory of a daemon's binary with this digest
+// (lower-case hex SHA-256).
 func PlantedName(digest string) string {
 	return "wicd-" + digest[:min(plantedDigits, len(digest))] + ".exe"
 }
 
-// RequestName is the name in the exchange directory of the request of one call. id has letters, digits and hyphens only.
+// RequestName is the name in the exchange directory of the request of one call. id has letters,
+// digits and hyphens only.
 func RequestName(id string) string { return id + ".req.json" }
 
 // AnswerName is the name in the exchange directory of the answer of one call.

@@ -1,16 +1,19 @@
 package contract
 
-// Manifest is the desired state of a node, published in the ConfigMap windows-services-<version>. It holds nothing secret.
+// Manifest is the desired state of a node, published in the ConfigMap windows-services-<version>.
+// It holds nothing secret.
 type Manifest struct {
 	Services        []Service         `json:"services"`
 	Files           []File            `json:"files"`
 	EnvironmentVars map[string]string `json:"environmentVars,omitempty"`
-	// WatchedEnvironmentVars are removed from the node when neither EnvironmentVars nor the confidential environment sets them.
+	// WatchedEnvironmentVars are removed from the node when neither EnvironmentVars nor the
+	// confidential environment sets them.
 	WatchedEnvironmentVars []string `json:"watchedEnvironmentVars,omitempty"`
-	// Confidential is the digest (lower-case hex SHA-256) of the Confidential that belongs to this manifest, as Confidential.Encode gives it. It is
-	// empty when there is none.
+	// Confidential is the digest (lower-case hex SHA-256) of the Confidential that belongs to this
+	// manifest, as Confidential.Encode gives it. It is empty when there is none.
 	Confidential string `json:"confidential,omitempty"`
-	// ConfidentialEnvironment changes when the environment in the Confidential does and tells nothing about it: see Confidential.EnvironmentDigest.
+	// ConfidentialEnvironment changes when the environment in the Confidential does and tells
+	// nothing about it: see Confidential.EnvironmentDigest.
 	ConfidentialEnvironment string `json:"confidentialEnvironment,omitempty"`
 	// Daemon are the daemon's own settings, or nil for its defaults.
 	Daemon *DaemonSettings `json:"daemon,omitempty"`
@@ -24,40 +27,49 @@ type DaemonSettings struct {
 	Log *Log `json:"log,omitempty"`
 }
 
-// Log is a log file of a service, and the limits that keep it from filling the disk. A limit of 0 is none.
+// Log is a log file of a service, and the limits that keep it from filling the disk. A limit of 0
+// is none.
 type Log struct {
-	// Path is the file that the service writes. Older files lie beside it and have names that begin with its name without the extension and a hyphen,
-	// and end in its extension, such as kubelet-20260102-150405.log beside kubelet.log.
+	// Path is the file that the service writes. Older files lie beside it and have names that begin
+	// with its name without the extension and a hyphen, and end in its extension, such as
+	// kubelet-20260102-150405.log beside kubelet.log.
 	Path string `json:"path"`
-	// Rotates says that the service, or the program that runs it, moves a full file aside by itself. Otherwise the daemon does: such a service holds its
-	// file open for appending and lets nobody rename it, so what is in it is copied aside, and then it is emptied in place.
+	// Rotates says that the service, or the program that runs it, moves a full file aside by
+	// itself. Otherwise the daemon does: such a service holds its file open for appending and lets
+	// nobody rename it, so what is in it is copied aside, and then it is emptied in place.
 	Rotates bool `json:"rotates,omitempty"`
 	// MaxSize is the size in bytes at which the file is full.
 	MaxSize int64 `json:"maxSize,omitempty"`
-	// MaxAgeSeconds is how old an older file may be, by its time of modification. The daemon removes those of every service.
+	// MaxAgeSeconds is how old an older file may be, by its time of modification. The daemon
+	// removes those of every service.
 	MaxAgeSeconds int64 `json:"maxAgeSeconds,omitempty"`
-	// MaxFiles is how many older files are kept, the newest ones. The daemon removes the others of every service.
+	// MaxFiles is how many older files are kept, the newest ones. The daemon removes the others of
+	// every service.
 	MaxFiles int `json:"maxFiles,omitempty"`
 }
 
 // Service is one Windows service.
 type Service struct {
 	Name string `json:"name"`
-	// Command is the full command line; the contract calls it path. Variables in it are replaced by literal text substitution of their names.
+	// Command is the full command line; the contract calls it path. Variables in it are replaced by
+	// literal text substitution of their names.
 	Command       string         `json:"path"`
 	NodeVariables []NodeVariable `json:"nodeVariablesInCommand,omitempty"`
 	// HostVariables are facts that the daemon finds on the host by itself; no script runs.
 	HostVariables []HostVariable `json:"hostVariablesInCommand,omitempty"`
-	// PreScripts are part of the contract's format. We publish none, and the daemon refuses a manifest that has any: it runs no shell.
+	// PreScripts are part of the contract's format. We publish none, and the daemon refuses a
+	// manifest that has any: it runs no shell.
 	PreScripts   []PreScript `json:"powershellPreScripts,omitempty"`
 	Dependencies []string    `json:"dependencies,omitempty"`
-	// Bootstrap services start before the Node exists: they use no NodeVariables and depend on bootstrap services only.
+	// Bootstrap services start before the Node exists: they use no NodeVariables and depend on
+	// bootstrap services only.
 	Bootstrap bool `json:"bootstrap"`
 	// Priority orders starts, lowest first; every bootstrap priority is lower than every other.
 	Priority uint `json:"priority"`
 	// Disruptive says that pods feel a restart of this service.
 	Disruptive bool `json:"disruptive,omitempty"`
-	// Log is the service's log, or nil when it has none. The daemon keeps its limits; a change of it alone restarts nothing.
+	// Log is the service's log, or nil when it has none. The daemon keeps its limits; a change of
+	// it alone restarts nothing.
 	Log *Log `json:"log,omitempty"`
 }
 
@@ -85,11 +97,14 @@ const (
 	FactSourceVIP    Fact = "sourceVIP"    // IPv4 address of the HNS endpoint VIPEndpoint on the hybrid overlay network
 	FactHNSSubnet    Fact = "hnsSubnet"    // IPv4 prefix of the hybrid overlay HNS network
 	FactManagementIP Fact = "managementIP" // management IP of the hybrid overlay HNS network
-	// FactAWSHostname is the private DNS name by which AWS knows the machine, latest/meta-data/local-hostname of the metadata service (version 2, with a
-	// token): its first word, in lower case.
+	// FactAWSHostname is the private DNS name by which AWS knows the machine,
+	// latest/meta-data/local-hostname of the metadata service (version 2, with a token): its first
+	// word, in lower case.
 	FactAWSHostname Fact = "awsHostname"
-	// FactGCPHostname is the name that Google's cloud gave the machine, computeMetadata/v1/instance/hostname with the header Metadata-Flavor: Google, in lower
-	// case; one longer than 63 characters is cut before its first dot, and if that is still too long, after 63 characters.
+	// FactGCPHostname is the name that Google's cloud gave the machine,
+	// computeMetadata/v1/instance/hostname with the header Metadata-Flavor: Google, in lower case;
+	// one longer than 63 characters is cut before its first dot, and if that is still too long,
+	// after 63 characters.
 	FactGCPHostname Fact = "gcpHostname"
 )
 
@@ -130,8 +145,9 @@ type File struct {
 	// Digest is the lower-case hex SHA-256 of a payload blob, and Size its length in bytes.
 	Digest string `json:"sha256,omitempty"`
 	Size   int64  `json:"size,omitempty"`
-	// Content is the text of a small file, with variables replaced as in commands. A file that has HostVariables or NodeVariables is
-	// written once they are known; it is a late file (not written at bootstrap) when it names NodeVariables or an HNS fact.
+	// Content is the text of a small file, with variables replaced as in commands. A file that has
+	// HostVariables or NodeVariables is written once they are known; it is a late file (not written
+	// at bootstrap) when it names NodeVariables or an HNS fact.
 	Content       string         `json:"content,omitempty"`
 	NodeVariables []NodeVariable `json:"nodeVariables,omitempty"`
 	HostVariables []HostVariable `json:"hostVariables,omitempty"`

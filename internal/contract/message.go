@@ -4,9 +4,11 @@ import "time"
 
 // Verb is one thing the daemon's binary does when the operator calls it.
 //
-// A call works without the remote shell's standard streams, which cmd.exe and PowerShell treat differently: the operator writes
-// <ExchangeDir>/<id>.req.json over SFTP, runs "<ExchangeDir>\<daemon> <verb> --exchange <id>", and reads <ExchangeDir>/<id>.ans.json.
-// The daemon deletes the request as soon as it has read it, because requests may hold short-lived credentials.
+// A call works without the remote shell's standard streams, which cmd.exe and PowerShell treat
+// differently: the operator writes <ExchangeDir>/<id>.req.json over SFTP, runs
+// "<ExchangeDir>\<daemon> <verb> --exchange <id>", and reads <ExchangeDir>/<id>.ans.json. The
+// daemon deletes the request as soon as it has read it, because requests may hold short-lived
+// credentials.
 type Verb string
 
 // Verbs of the daemon.
@@ -40,11 +42,13 @@ type PreflightRequest struct {
 	Time time.Time `json:"time"`
 	// Blobs is the whole payload; the answer says which of them are missing.
 	Blobs []Blob `json:"blobs"`
-	// Daemon is the SHA-256 of the planted binary as the operator sent it; the daemon compares it with its own file.
+	// Daemon is the SHA-256 of the planted binary as the operator sent it; the daemon compares it
+	// with its own file.
 	Daemon string `json:"daemon"`
 	// NodeName is the fact that names the Node; FactHostname when empty.
 	NodeName Fact `json:"nodeName,omitempty"`
-	// NodeIP is the address that the Node is to have, or empty for that of the default route. A host that does not have it has a problem.
+	// NodeIP is the address that the Node is to have, or empty for that of the default route. A
+	// host that does not have it has a problem.
 	NodeIP string `json:"nodeIP,omitempty"`
 }
 
@@ -73,7 +77,8 @@ type HostFacts struct {
 	DiskFree    int64     `json:"diskFree"` // bytes on the system drive
 	Memory      int64     `json:"memory"`   // bytes
 	NodeIP      string    `json:"nodeIP"`
-	// NodeName is what the Node will be called: the value of the fact that the request names, which is Hostname in most cases.
+	// NodeName is what the Node will be called: the value of the fact that the request names, which
+	// is Hostname in most cases.
 	NodeName string `json:"nodeName,omitempty"`
 }
 
@@ -88,7 +93,8 @@ type PrepareAnswer struct {
 	BootID    string `json:"bootID"` // of the boot in which the answer was given
 }
 
-// ReceiveRequest names the stream that SFTP left in the exchange directory: a tar in zstd whose entries are named by their digest.
+// ReceiveRequest names the stream that SFTP left in the exchange directory: a tar in zstd whose
+// entries are named by their digest.
 type ReceiveRequest struct {
 	Stream string `json:"stream"`
 	Blobs  []Blob `json:"blobs"`
@@ -105,22 +111,25 @@ type BootstrapRequest struct {
 	NodeName string   `json:"nodeName"`
 	Version  string   `json:"version"`
 	Manifest Manifest `json:"manifest"`
-	// Confidential belongs to the manifest: exactly the bytes whose digest the manifest has as Confidential, see ParseConfidential. It is empty when the
-	// manifest has none.
+	// Confidential belongs to the manifest: exactly the bytes whose digest the manifest has as
+	// Confidential, see ParseConfidential. It is empty when the manifest has none.
 	Confidential []byte `json:"confidential,omitempty"`
-	// NodeIP is the value of FactNodeIP on this host from now on, or empty for the address of the default route. The daemon notes it in its ledger.
+	// NodeIP is the value of FactNodeIP on this host from now on, or empty for the address of the
+	// default route. The daemon notes it in its ledger.
 	NodeIP string `json:"nodeIP,omitempty"`
-	// BootstrapKubeconfig is kubelet's first, short-lived credential. It is deleted from the host once kubelet has its own.
+	// BootstrapKubeconfig is kubelet's first, short-lived credential. It is deleted from the host
+	// once kubelet has its own.
 	BootstrapKubeconfig []byte `json:"bootstrapKubeconfig"`
 	// BootstrapCA and KubeletCA are PEM bundles.
 	BootstrapCA []byte `json:"bootstrapCA"`
 	KubeletCA   []byte `json:"kubeletCA"`
-	// Register says that no Node of this name exists. A kubelet registers only when it starts, so one that runs already is restarted,
-	// unless this very call started it.
+	// Register says that no Node of this name exists. A kubelet registers only when it starts, so
+	// one that runs already is restarted, unless this very call started it.
 	Register bool `json:"register,omitempty"`
 }
 
-// BootstrapAnswer returns the daemon's certificate request. The key never leaves the host, and is the same when asked again.
+// BootstrapAnswer returns the daemon's certificate request. The key never leaves the host, and is
+// the same when asked again.
 type BootstrapAnswer struct {
 	NodeName  string `json:"nodeName"`
 	DaemonCSR []byte `json:"daemonCSR"` // PEM, CN system:wicd-node:<node>, O system:wicd-nodes

@@ -12,7 +12,8 @@ const (
 const (
 	// OperatorServiceAccount runs the operator, in OperatorNamespace.
 	OperatorServiceAccount = "windows-machine-config-operator"
-	// BootstrapServiceAccount is the identity with which a kubelet asks for its first certificate, in MachineConfigNamespace.
+	// BootstrapServiceAccount is the identity with which a kubelet asks for its first certificate,
+	// in MachineConfigNamespace.
 	BootstrapServiceAccount = "node-bootstrapper"
 	// DaemonUserPrefix and a node name make the user name of a daemon's certificate.
 	DaemonUserPrefix = "system:wicd-node:"
@@ -32,20 +33,25 @@ const (
 	ServicesConfigMapPrefix = "windows-services-"
 	// ServicesSecretPrefix and a version name the Secret with the Confidential of a manifest.
 	ServicesSecretPrefix = ServicesConfigMapPrefix
-	// ServicesReaderRole is the Role whose resourceNames are the published manifests and Secrets; the daemons' group is bound to it.
+	// ServicesReaderRole is the Role whose resourceNames are the published manifests and Secrets;
+	// the daemons' group is bound to it.
 	ServicesReaderRole = "windows-services-reader"
 	// PrivateKeySecret holds the SSH key under PrivateKeyField.
 	PrivateKeySecret = "cloud-private-key"
 	PrivateKeyField  = "private-key.pem"
-	// BootstrapTokenSecret holds the cluster's CA for bootstrapping kubelets, in MachineConfigNamespace.
+	// BootstrapTokenSecret holds the cluster's CA for bootstrapping kubelets, in
+	// MachineConfigNamespace.
 	BootstrapTokenSecret = "node-bootstrapper-token"
-	// TrustedCAConfigMap is where the cluster puts the proxy's CA bundle, under CABundleField, when it has InjectTrustedCALabel; in the operator's namespace.
+	// TrustedCAConfigMap is where the cluster puts the proxy's CA bundle, under CABundleField, when
+	// it has InjectTrustedCALabel; in the operator's namespace.
 	TrustedCAConfigMap   = "trusted-ca"
 	CABundleField        = "ca-bundle.crt"
 	InjectTrustedCALabel = "config.openshift.io/inject-trusted-cabundle"
-	// PullSecret holds the cluster's credentials for registries, in ConfigNamespace, as .dockerconfigjson.
+	// PullSecret holds the cluster's credentials for registries, in ConfigNamespace, as
+	// .dockerconfigjson.
 	PullSecret = "pull-secret"
-	// ExporterTLSSecret holds the key and certificate with which windows_exporter serves, in the operator's namespace.
+	// ExporterTLSSecret holds the key and certificate with which windows_exporter serves, in the
+	// operator's namespace.
 	ExporterTLSSecret = "windows-machine-config-operator-tls"
 	// LeaderLease is the operator's leader lock.
 	LeaderLease = "windows-machine-config-operator-lock"

@@ -20,7 +20,8 @@ const (
 	MachineOSLabel = "machine.openshift.io/os-id"
 	// BuildLabel is set by kubelet to the Windows build.
 	BuildLabel = "node.kubernetes.io/windows-build"
-	// InstanceLabel ties objects that the operator makes for one host (certificate requests) to its WindowsInstance.
+	// InstanceLabel ties objects that the operator makes for one host (certificate requests) to its
+	// WindowsInstance.
 	InstanceLabel = Prefix + "instance"
 )
 
@@ -32,53 +33,67 @@ const (
 	DesiredVersionAnnotation = Prefix + "desired-version"
 	// RebootAnnotation asks the operator for a reboot; its value is empty.
 	RebootAnnotation = Prefix + "reboot-required"
-	// PublicKeyHashAnnotation is the hex SHA-256 of the authorized_keys line of the SSH public key, without the newline.
+	// PublicKeyHashAnnotation is the hex SHA-256 of the authorized_keys line of the SSH public key,
+	// without the newline.
 	PublicKeyHashAnnotation = Prefix + "pub-key-hash"
-	// HostKeyAnnotation and HostKeyTypeAnnotation show the pinned host key (base64 of its wire format) and its algorithm. They are for
-	// reading only: the pin that counts is in the WindowsInstance, which the node can't edit.
+	// HostKeyAnnotation and HostKeyTypeAnnotation show the pinned host key (base64 of its wire
+	// format) and its algorithm. They are for reading only: the pin that counts is in the
+	// WindowsInstance, which the node can't edit.
 	HostKeyAnnotation     = Prefix + "ssh-host-key"
 	HostKeyTypeAnnotation = Prefix + "ssh-host-key-type"
 	// InstanceAnnotation names the WindowsInstance that a Node belongs to, as namespace/name.
 	InstanceAnnotation = Prefix + "instance"
-	// CordonedAnnotation = "true" says that the cordon on the Node is the operator's, so it may lift it.
+	// CordonedAnnotation = "true" says that the cordon on the Node is the operator's, so it may
+	// lift it.
 	CordonedAnnotation = Prefix + "cordoned"
-	// AppliedReasonAnnotation is where the daemon says why the desired version does not hold yet: "<Reason>: <detail>".
+	// AppliedReasonAnnotation is where the daemon says why the desired version does not hold yet:
+	// "<Reason>: <detail>".
 	AppliedReasonAnnotation = Prefix + "apply-status"
-	// StageAnnotation is a version whose payload the daemon is to fetch while its node serves; the operator writes it. The daemon answers with
-	// StagedAnnotation = that version once all of it is on the host, StagedBytesAnnotation = how many bytes came for it, and, while it can't,
+	// StageAnnotation is a version whose payload the daemon is to fetch while its node serves; the
+	// operator writes it. The daemon answers with StagedAnnotation = that version once all of it is
+	// on the host, StagedBytesAnnotation = how many bytes came for it, and, while it can't,
 	// StageReasonAnnotation = "<Reason>: <detail>".
 	StageAnnotation       = Prefix + "stage-version"
 	StagedAnnotation      = Prefix + "staged-version"
 	StagedBytesAnnotation = Prefix + "staged-bytes"
 	StageReasonAnnotation = Prefix + "stage-status"
-	// BootIDAnnotation is the boot of Windows that the daemon runs in; another value proves a reboot.
+	// BootIDAnnotation is the boot of Windows that the daemon runs in; another value proves a
+	// reboot.
 	BootIDAnnotation = Prefix + "boot-id"
-	// CertificateEndAnnotation is when the daemon's certificate ends, in RFC 3339. Whoever is left without one can't say so: the daemon writes it as long as it can.
+	// CertificateEndAnnotation is when the daemon's certificate ends, in RFC 3339. Whoever is left
+	// without one can't say so: the daemon writes it as long as it can.
 	CertificateEndAnnotation = Prefix + "certificate-end"
-	// RebootRequestAnnotation is a user's wish for one reboot of the node, whatever its value; the operator removes it when the reboot is proven.
+	// RebootRequestAnnotation is a user's wish for one reboot of the node, whatever its value; the
+	// operator removes it when the reboot is proven.
 	RebootRequestAnnotation = Prefix + "reboot"
-	// RebootPendingAnnotation says that Windows itself waits for a reboot; its value names the signs, separated by commas. The daemon writes it.
+	// RebootPendingAnnotation says that Windows itself waits for a reboot; its value names the
+	// signs, separated by commas. The daemon writes it.
 	RebootPendingAnnotation = Prefix + "reboot-pending"
-	// RebootApprovedAnnotation is a boot id: a daemon whose boot it is reboots its host now. The operator writes it on a node that is drained.
+	// RebootApprovedAnnotation is a boot id: a daemon whose boot it is reboots its host now. The
+	// operator writes it on a node that is drained.
 	RebootApprovedAnnotation = Prefix + "reboot-approved"
 	// HybridSubnetAnnotation and HybridMACAnnotation belong to hybrid-overlay.
 	HybridSubnetAnnotation = "k8s.ovn.org/hybrid-overlay-node-subnet"
 	HybridMACAnnotation    = "k8s.ovn.org/hybrid-overlay-distributed-router-gateway-mac"
 )
 
-// MachineAPIVersion is the API that Machines come from, for who speaks of them without reading them.
+// MachineAPIVersion is the API that Machines come from, for who speaks of them without reading
+// them.
 const MachineAPIVersion = "machine.openshift.io/v1beta1"
 
 // Annotations of Machines, of the sets that own them, and of our own objects.
 const (
-	// SSHPortAnnotation on a Machine is the port of its SSH server, when that is not 22: Machines have no field for it.
+	// SSHPortAnnotation on a Machine is the port of its SSH server, when that is not 22: Machines
+	// have no field for it.
 	SSHPortAnnotation = Prefix + "ssh-port"
-	// MinAvailableAnnotation on a MachineSet is how many of its Windows nodes must stay available when we replace Machines, as a number or a
-	// percentage. Without it the rollout budget says it.
+	// MinAvailableAnnotation on a MachineSet is how many of its Windows nodes must stay available
+	// when we replace Machines, as a number or a percentage. Without it the rollout budget says it.
 	MinAvailableAnnotation = Prefix + "min-available"
-	// ResumeRolloutAnnotation on the WindowsMachineConfig is a version whose rollout goes on although it was halted.
+	// ResumeRolloutAnnotation on the WindowsMachineConfig is a version whose rollout goes on
+	// although it was halted.
 	ResumeRolloutAnnotation = Prefix + "resume-rollout"
-	// IgnoredAnnotation = "true" on a WindowsInstance says that it is paused because its Machine is ignored.
+	// IgnoredAnnotation = "true" on a WindowsInstance says that it is paused because its Machine is
+	// ignored.
 	IgnoredAnnotation = Prefix + "ignored"
 )
 

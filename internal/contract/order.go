@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// StartOrder lists the services in the order of their starts: a service comes after all it depends on, and otherwise lower priorities come
-// first, then names. Stops happen in the reverse order. The manifest must be valid.
+// StartOrder lists the services in the order of their starts: a service comes after all it depends
+// on, and otherwise lower priorities come first, then names. Stops happen in the reverse order. The
+// manifest must be valid.
 func (m Manifest) StartOrder() []Service {
 	byName := make(map[string]Service, len(m.Services))
 	for _, s := range m.Services {
@@ -37,8 +38,9 @@ func (m Manifest) StartOrder() []Service {
 	return order
 }
 
-// dependencyCycle finds a circle of dependencies, as the names on it with the first repeated at the end, or nil. Several ways to one service are no
-// circle, and every dependency is followed, not only the first.
+// dependencyCycle finds a circle of dependencies, as the names on it with the first repeated at the
+// end, or nil. Several ways to one service are no circle, and every dependency is followed, not
+// only the first.
 func dependencyCycle(services []Service) []string {
 	next := make(map[string][]string, len(services))
 	names := make([]string, 0, len(services))

@@ -20,20 +20,25 @@ const (
 	KeyFiles           = "files"
 	KeyEnvironment     = "environmentVars"
 	KeyWatchedVarNames = "watchedEnvironmentVars"
-	// KeyConfidential and KeyConfidentialEnvironment hold a digest each, as it is; the others hold JSON.
+	// KeyConfidential and KeyConfidentialEnvironment hold a digest each, as it is; the others hold
+	// JSON.
 	KeyConfidential            = "confidential"
 	KeyConfidentialEnvironment = "confidentialEnvironment"
 	KeyDaemon                  = "daemon"
 )
 
-// ManifestFromConfigMap reads a services manifest from a ConfigMap's data and checks it with Validate. Keys and fields that it does not know, among them names in another
-// case, are those of another release and count for nothing: see IsVersionOf for what is then left. Its errors are *Problem with ReasonManifestInvalid.
+// ManifestFromConfigMap reads a services manifest from a ConfigMap's data and checks it with
+// Validate. Keys and fields that it does not know, among them names in another case, are those of
+// another release and count for nothing: see IsVersionOf for what is then left. Its errors are
+// *Problem with ReasonManifestInvalid.
 func ManifestFromConfigMap(data map[string]string) (Manifest, error) {
 	var m Manifest
 	targets := map[string]any{
-		KeyServices: &m.Services, KeyFiles: &m.Files, KeyEnvironment: &m.EnvironmentVars, KeyWatchedVarNames: &m.WatchedEnvironmentVars, KeyDaemon: &m.Daemon,
+		KeyServices: &m.Services, KeyFiles: &m.Files, KeyEnvironment: &m.EnvironmentVars,
+		KeyWatchedVarNames: &m.WatchedEnvironmentVars, KeyDaemon: &m.Daemon,
 	}
-	texts := map[string]*string{KeyConfidential: &m.Confidential, KeyConfidentialEnvironment: &m.ConfidentialEnvironment}
+	texts := map[string]*string{KeyConfidential: &m.Confidential,
+		KeyConfidentialEnvironment: &m.ConfidentialEnvironment}
 	for _, required := range []string{KeyServices, KeyFiles} {
 		if _, ok := data[required]; !ok {
 			return Manifest{}, NewProblem(ReasonManifestInvalid, "key %s is missing", required)
@@ -55,8 +60,9 @@ func ManifestFromConfigMap(data map[string]string) (Manifest, error) {
 	return m, m.Validate()
 }
 
-// FilesFromConfigMap reads nothing but the files of a services manifest, so that those of a release that says more than this one knows can be had, too. Only
-// path, digest and size of what it gives are meant. Its errors are *Problem with ReasonManifestInvalid.
+// FilesFromConfigMap reads nothing but the files of a services manifest, so that those of a release
+// that says more than this one knows can be had, too. Only path, digest and size of what it gives
+// are meant. Its errors are *Problem with ReasonManifestInvalid.
 func FilesFromConfigMap(data map[string]string) ([]File, error) {
 	var files []File
 	if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(data[KeyFiles]), &files); err != nil {
@@ -70,7 +76,8 @@ func FilesFromConfigMap(data map[string]string) ([]File, error) {
 	return files, nil
 }
 
-// Data is the manifest as a ConfigMap's data, always the same for the same manifest. Optional keys that would be empty are left out.
+// Data is the manifest as a ConfigMap's data, always the same for the same manifest. Optional keys
+// that would be empty are left out.
 func (m Manifest) Data() (map[string]string, error) {
 	data := make(map[string]string, 7)
 	put := func(key string, value any) error {
@@ -84,7 +91,8 @@ func (m Manifest) Data() (map[string]string, error) {
 		return nil
 	}
 	// A nil slice would be written as null.
-	err := errors.Join(put(KeyServices, append([]Service{}, m.Services...)), put(KeyFiles, append([]File{}, m.Files...)))
+	err := errors.Join(put(KeyServices, append([]Service{}, m.Services...)),
+		put(KeyFiles, append([]File{}, m.Files...)))
 	if len(m.EnvironmentVars) > 0 {
 		err = errors.Join(err, put(KeyEnvironment, m.EnvironmentVars))
 	}
@@ -97,7 +105,8 @@ func (m Manifest) Data() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for key, text := range map[string]string{KeyConfidential: m.Confidential, KeyConfidentialEnvironment: m.ConfidentialEnvironment} {
+	for key, text := range map[string]string{KeyConfidential: m.Confidential,
+		KeyConfidentialEnvironment: m.ConfidentialEnvironment} {
 		if text != "" {
 			data[key] = text
 		}
@@ -105,8 +114,8 @@ func (m Manifest) Data() (map[string]string, error) {
 	return data, nil
 }
 
-// Digest is the lower-case hex SHA-256 of the manifest's data: equal manifests have equal digests. It is empty only when Data fails, which
-// no manifest of ours makes it do.
+// Digest is the lower-case hex SHA-256 of the manifest's data: equal manifests have equal digests.
+// It is empty only when Data fails, which no manifest of ours makes it do.
 func (m Manifest) Digest() string {
 	data, err := m.Data()
 	if err != nil {
@@ -115,7 +124,8 @@ func (m Manifest) Digest() string {
 	return DataDigest(data)
 }
 
-// DataDigest is the lower-case hex SHA-256 of the data of a ConfigMap that holds a manifest, by which its version is named.
+// DataDigest is the lower-case hex SHA-256 of the data of a ConfigMap that holds a manifest, by
+// which its version is named.
 func DataDigest(data map[string]string) string {
 	sum := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(data)) {

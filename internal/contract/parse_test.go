@@ -14,16 +14,20 @@ func sample() Manifest {
 	return Manifest{
 		Services: []Service{
 			{Name: "containerd", Command: `C:\k\containerd\containerd.exe --run-service`, Bootstrap: true},
-			{Name: "kubelet", Command: `C:\k\kube-log-runner.exe C:\k\kubelet.exe --node-ip=NODE_IP`, Bootstrap: true, Priority: 1,
+			{Name: "kubelet", Command: `C:\k\kube-log-runner.exe C:\k\kubelet.exe --node-ip=NODE_IP`, Bootstrap: true,
+				Priority:     1,
 				Dependencies: []string{"containerd"}, HostVariables: []HostVariable{{"NODE_IP", FactNodeIP}}},
-			{Name: "hybrid-overlay-node", Command: `"C:\k\hybrid-overlay-node.exe" --node NODE_NAME`, Priority: 2, Dependencies: []string{"kubelet"},
+			{Name: "hybrid-overlay-node", Command: `"C:\k\hybrid-overlay-node.exe" --node NODE_NAME`, Priority: 2,
+				Dependencies:  []string{"kubelet"},
 				NodeVariables: []NodeVariable{{"NODE_NAME", "{.metadata.name}"}}},
-			{Name: "kube-proxy", Command: `C:\k\kube-proxy.exe --config=C:\k\kube-proxy.conf`, Priority: 3, Dependencies: []string{"hybrid-overlay-node"}},
+			{Name: "kube-proxy", Command: `C:\k\kube-proxy.exe --config=C:\k\kube-proxy.conf`, Priority: 3,
+				Dependencies: []string{"hybrid-overlay-node"}},
 		},
 		Files: []File{
 			{Path: PathKubelet, Digest: digestA, Size: 3, Services: []string{"kubelet"}},
 			{Path: PathKubeletConfig, Content: `{"a":"<&>"}`, Services: []string{"kubelet"}},
-			{Path: PathKubeProxyConfig, Content: "sourceVip: VIP", HostVariables: []HostVariable{{"VIP", FactSourceVIP}}, Services: []string{"kube-proxy"}},
+			{Path: PathKubeProxyConfig, Content: "sourceVip: VIP",
+				HostVariables: []HostVariable{{"VIP", FactSourceVIP}}, Services: []string{"kube-proxy"}},
 		},
 		EnvironmentVars:         map[string]string{"HTTP_PROXY": "http://proxy:3128"},
 		WatchedEnvironmentVars:  []string{"HTTP_PROXY", "NO_PROXY"},
@@ -90,8 +94,9 @@ func TestConfigMapRefusals(t *testing.T) {
 		"not JSON":                {map[string]string{"services": "[", "files": "[]"}, "key services:"},
 		"something after":         {map[string]string{"services": "[] []", "files": "[]"}, "key services:"},
 		"a field in another case": {map[string]string{"services": `[{"Name":"a"}]`, "files": "[]"}, `service ""`},
-		"a negative priority":     {map[string]string{"services": `[{"name":"a","priority":-1}]`, "files": "[]"}, "key services:"},
-		"null in a list":          {map[string]string{"services": `[null]`, "files": "[]"}, `service ""`},
+		"a negative priority": {map[string]string{"services": `[{"name":"a","priority":-1}]`, "files": "[]"},
+			"key services:"},
+		"null in a list": {map[string]string{"services": `[null]`, "files": "[]"}, `service ""`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,7 +119,8 @@ func next(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data[KeyServices] = strings.Replace(data[KeyServices], `{"name":"containerd"`, `{"cgroup":{"of":["another","release"]},"name":"containerd"`, 1)
+	data[KeyServices] = strings.Replace(data[KeyServices], `{"name":"containerd"`,
+		`{"cgroup":{"of":["another","release"]},"name":"containerd"`, 1)
 	data["volumes"] = `[{"letter":"D"}]`
 	return data
 }
@@ -144,10 +150,12 @@ func TestTheFilesOfAManifestThatCanNotBeUsedAreKnown(t *testing.T) {
 	data := next(t)
 	data[KeyServices] = `[{"name":"kubelet","path":"C:\\k\\kubelet.exe","hostVariables":[{"name":"X","fact":"moon"}]}]`
 	files, err := FilesFromConfigMap(data)
-	if blobs := (Manifest{Files: files}).Blobs(); err != nil || len(blobs) != 1 || blobs[0] != (Blob{Digest: digestA, Size: 3}) {
+	if blobs := (Manifest{Files: files}).Blobs(); err != nil || len(blobs) != 1 ||
+		blobs[0] != (Blob{Digest: digestA, Size: 3}) {
 		t.Errorf("got %v, %v", blobs, err)
 	}
-	for _, bad := range []string{"", "{}", `[{"path":"C:\\k\\a.exe","sha256":"../a","size":3}]`, `[{"path":"C:\\k\\a.exe","sha256":"` + digestA + `"}]`} {
+	for _, bad := range []string{"", "{}", `[{"path":"C:\\k\\a.exe","sha256":"../a","size":3}]`,
+		`[{"path":"C:\\k\\a.exe","sha256":"` + digestA + `"}]`} {
 		if _, err = FilesFromConfigMap(map[string]string{KeyFiles: bad}); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
@@ -188,14 +196,16 @@ func FuzzManifestFromConfigMap(f *testing.F) {
 	f.Add("[]", "[]", "{}", "[]")
 	f.Add(`[{"name":"a","dependencies":["b"]},{"name":"b","dependencies":["a"]}]`, "null", "null", "null")
 	f.Fuzz(func(t *testing.T, services, files, environment, watched string) {
-		m, err := ManifestFromConfigMap(map[string]string{KeyServices: services, KeyFiles: files, KeyEnvironment: environment, KeyWatchedVarNames: watched})
+		m, err := ManifestFromConfigMap(map[string]string{KeyServices: services, KeyFiles: files,
+			KeyEnvironment: environment, KeyWatchedVarNames: watched})
 		if err != nil {
 			if _, ok := AsProblem(err); !ok {
 				t.Fatalf("an error without a reason: %v", err)
 			}
 			return
 		}
-		// What is accepted can be written and read again, and ordered so that dependencies come first.
+		// What is accepted can be written and read again, and ordered so that dependencies come
+		// first.
 		data, err := m.Data()
 		if err != nil {
 			t.Fatal(err)

@@ -10,10 +10,11 @@ const (
 	DirManifests   = `C:\k\etc\kubernetes\manifests`
 	DirTLS         = `C:\k\tls`
 	DirDaemonCerts = `C:\k\wicd-certs`
-	// DirStore holds verified payload blobs, each named by its lower-case hex SHA-256. Managed files are copies of them, so that a
-	// damaged or missing file is repaired without the operator.
+	// DirStore holds verified payload blobs, each named by its lower-case hex SHA-256. Managed
+	// files are copies of them, so that a damaged or missing file is repaired without the operator.
 	DirStore = `C:\k\store`
-	// DirSealed holds what the daemon seals for this host only: confidential parts of manifests, and the mirror resolver's token.
+	// DirSealed holds what the daemon seals for this host only: confidential parts of manifests,
+	// and the mirror resolver's token.
 	DirSealed = `C:\k\wicd-sealed`
 	// DirAuthorities holds certificate authorities for single registries, for containerd.
 	DirAuthorities = `C:\k\containerd\authorities`
@@ -51,14 +52,16 @@ const (
 	PathExporterWebConfig   = `C:\k\tls\windows-exporter-webconfig.yaml`
 	PathExporterCertificate = `C:\k\tls\certs\tls.crt`
 	PathExporterKey         = `C:\k\tls\certs\tls.key`
-	// PathState is the daemon's own record: what it applied, what it created, what it found before. It is what makes cleanup exact.
+	// PathState is the daemon's own record: what it applied, what it created, what it found before.
+	// It is what makes cleanup exact.
 	PathState = `C:\k\wicd-state.json`
 	// PathMetrics are the daemon's counters in Prometheus' text format.
 	PathMetrics = `C:\k\metrics\wicd.prom`
 )
 
-// The exchange directory lies in the SSH user's home, which only that user, Administrators and SYSTEM may open. Names in it are
-// relative to that home and contain no character that cmd.exe or PowerShell would interpret.
+// The exchange directory lies in the SSH user's home, which only that user, Administrators and
+// SYSTEM may open. Names in it are relative to that home and contain no character that cmd.exe or
+// PowerShell would interpret.
 const (
 	// ExchangeDir holds the planted daemon, requests, answers and the payload stream.
 	ExchangeDir = ".wmco"

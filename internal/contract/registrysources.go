@@ -1,14 +1,18 @@
 package contract
 
-// RegistrySources say which registries nodes may pull from, and whose certificates they don't check. Each entry is host[:port][/namespace…[/repository]] or
-// *.domain, in lower case where case does not count, and stands for everything below it.
+// RegistrySources say which registries nodes may pull from, and whose certificates they don't
+// check. Each entry is host[:port][/namespace…[/repository]] or *.domain, in lower case where case
+// does not count, and stands for everything below it.
 type RegistrySources struct {
-	// Blocked are never asked, be it as sources or as mirrors, and no image is pulled whose name is below one.
+	// Blocked are never asked, be it as sources or as mirrors, and no image is pulled whose name is
+	// below one.
 	Blocked []string `json:"blocked,omitempty"`
-	// Restricted says that only images are pulled whose names are below one of Allowed. Mirrors may be anywhere.
+	// Restricted says that only images are pulled whose names are below one of Allowed. Mirrors may
+	// be anywhere.
 	Restricted bool     `json:"restricted,omitempty"`
 	Allowed    []string `json:"allowed,omitempty"`
-	// Always are repositories that no node can do without: Blocked and Allowed don't count for them.
+	// Always are repositories that no node can do without: Blocked and Allowed don't count for
+	// them.
 	Always []string `json:"always,omitempty"`
 	// Insecure may have any certificate, or speak http without TLS.
 	Insecure []string `json:"insecure,omitempty"`

@@ -5,13 +5,16 @@ const ClusterAPINamespace = "openshift-cluster-api"
 
 // What machines are told at their first boot.
 const (
-	// UserDataSecret holds the script, under UserDataField, in MachineAPINamespace and ClusterAPINamespace. Machines name it in their provider spec.
+	// UserDataSecret holds the script, under UserDataField, in MachineAPINamespace and
+	// ClusterAPINamespace. Machines name it in their provider spec.
 	UserDataSecret = "windows-user-data"
 	UserDataField  = "userData"
-	// HostKeySecret holds the SSH host key, under HostKeyField, that the script gives every machine for the first contact; in the operator's namespace.
+	// HostKeySecret holds the SSH host key, under HostKeyField, that the script gives every machine
+	// for the first contact; in the operator's namespace.
 	HostKeySecret = "windows-ssh-host-key"
 	HostKeyField  = "private-key.pem"
-	// HostKeyPublishedAnnotation on that Secret says which key the user data has, and since when: "<fingerprint> <RFC 3339 time>".
+	// HostKeyPublishedAnnotation on that Secret says which key the user data has, and since when:
+	// "<fingerprint> <RFC 3339 time>".
 	HostKeyPublishedAnnotation = Prefix + "in-user-data"
 	// ManagedByLabel = OperatorServiceAccount marks what the operator made.
 	ManagedByLabel = "app.kubernetes.io/managed-by"

@@ -18,12 +18,15 @@ const (
 	maxCommand     = 32767 // characters of CreateProcess
 )
 
-// protectedVariables are environment variables of Windows itself: to set or remove them breaks the host, so no manifest may.
+// protectedVariables are environment variables of Windows itself: to set or remove them breaks the
+// host, so no manifest may.
 func protectedVariables() []string {
-	return []string{"path", "pathext", "comspec", "systemroot", "windir", "systemdrive", "temp", "tmp", "os", "psmodulepath", "processor_architecture", "number_of_processors", "username"}
+	return []string{"path", "pathext", "comspec", "systemroot", "windir", "systemdrive", "temp", "tmp", "os",
+		"psmodulepath", "processor_architecture", "number_of_processors", "username"}
 }
 
-// Validate checks every rule that the format can't express, and names all violations in one *Problem with ReasonManifestInvalid.
+// Validate checks every rule that the format can't express, and names all violations in one
+// *Problem with ReasonManifestInvalid.
 func (m Manifest) Validate() error {
 	var all []error
 	complain := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
@@ -96,7 +99,8 @@ func serviceViolations(s Service, services map[string]Service) (all []error) {
 	return all
 }
 
-// isDaemons says whether a service is the daemon, or stands in for it; Windows does not tell upper from lower case.
+// isDaemons says whether a service is the daemon, or stands in for it; Windows does not tell upper
+// from lower case.
 func isDaemons(name string) bool {
 	return strings.EqualFold(name, ServiceDaemon) || strings.EqualFold(name, ServiceGuard)
 }
@@ -155,7 +159,8 @@ func variableViolations(node []NodeVariable, host []HostVariable) (all []error) 
 	for _, v := range node {
 		name(v.Name)
 		if !strings.HasPrefix(v.JSONPath, "{.") || !strings.HasSuffix(v.JSONPath, "}") {
-			all = append(all, fmt.Errorf("variable %q: %q is not a JSONPath such as {.metadata.name}", v.Name, v.JSONPath))
+			all = append(all, fmt.Errorf("variable %q: %q is not a JSONPath such as {.metadata.name}", v.Name,
+				v.JSONPath))
 		}
 	}
 	for _, v := range host {
@@ -172,7 +177,8 @@ func priorityViolations(services []Service) (all []error) {
 	for _, b := range services {
 		for _, s := range services {
 			if b.Bootstrap && !s.Bootstrap && b.Priority >= s.Priority {
-				all = append(all, fmt.Errorf("bootstrap service %q has priority %d, which is not lower than %d of %q", b.Name, b.Priority, s.Priority, s.Name))
+				all = append(all, fmt.Errorf("bootstrap service %q has priority %d, which is not lower than %d of %q",
+					b.Name, b.Priority, s.Priority, s.Name))
 			}
 		}
 	}
@@ -261,10 +267,12 @@ func isDigest(text string) bool {
 }
 
 func environmentViolations(m Manifest) []error {
-	return append(variablesViolations(m.EnvironmentVars), nameViolations("watched environment variable", m.WatchedEnvironmentVars)...)
+	return append(variablesViolations(m.EnvironmentVars),
+		nameViolations("watched environment variable", m.WatchedEnvironmentVars)...)
 }
 
-// variablesViolations checks variables that are to be set, by names and values. It never says a value, which may be a secret.
+// variablesViolations checks variables that are to be set, by names and values. It never says a
+// value, which may be a secret.
 func variablesViolations(variables map[string]string) []error {
 	names := slices.Sorted(maps.Keys(variables))
 	all := nameViolations("environment variable", names)
@@ -281,7 +289,8 @@ func nameViolations(kind string, names []string) (all []error) {
 	seen := map[string]bool{}
 	for _, n := range names {
 		key := strings.ToLower(n)
-		if n == "" || strings.ContainsRune(n, '=') || strings.ContainsFunc(n, unicode.IsControl) || !utf8.ValidString(n) {
+		if n == "" || strings.ContainsRune(n, '=') || strings.ContainsFunc(n, unicode.IsControl) ||
+			!utf8.ValidString(n) {
 			all = append(all, fmt.Errorf("%s %q: not a variable's name", kind, n))
 		}
 		if slices.Contains(protectedVariables(), key) {
@@ -296,7 +305,8 @@ func nameViolations(kind string, names []string) (all []error) {
 }
 
 func digestViolations(m Manifest) (all []error) {
-	for key, text := range map[string]string{KeyConfidential: m.Confidential, KeyConfidentialEnvironment: m.ConfidentialEnvironment} {
+	for key, text := range map[string]string{KeyConfidential: m.Confidential,
+		KeyConfidentialEnvironment: m.ConfidentialEnvironment} {
 		if text != "" && !isDigest(text) {
 			all = append(all, fmt.Errorf("%s is not 64 lower-case hex digits", key))
 		}
@@ -353,5 +363,6 @@ func (f Fact) Network() bool {
 
 // Late says whether this file is written after bootstrap, when the Node and its network are there.
 func (f File) Late() bool {
-	return len(f.NodeVariables) > 0 || slices.ContainsFunc(f.HostVariables, func(v HostVariable) bool { return v.Fact.Network() })
+	return len(f.NodeVariables) > 0 || slices.ContainsFunc(f.HostVariables,
+		func(v HostVariable) bool { return v.Fact.Network() })
 }

@@ -15,63 +15,105 @@ func TestManifestViolations(t *testing.T) {
 		change func(*Manifest)
 		want   string
 	}{
-		"a service without a name":           {func(m *Manifest) { m.Services[3].Name = "" }, "a name has letters"},
-		"a service name with a slash":        {func(m *Manifest) { m.Services[3].Name = `a\b` }, "a name has letters"},
-		"two services of one name":           {func(m *Manifest) { m.Services[3].Name = "Kubelet" }, "same name as"},
-		"the daemon's own service":           {func(m *Manifest) { m.Services[3].Name = ServiceDaemon }, "own service"},
-		"the daemon's program with services": {func(m *Manifest) { m.Files[0].Path, m.Files[0].Services = PathDaemon, []string{"kubelet"} }, "the daemon's own"},
-		"the daemon's program as text":       {func(m *Manifest) { m.Files[1].Path = PathDaemon }, "the daemon's own"},
-		"a program elsewhere":                {func(m *Manifest) { m.Services[3].Command = `C:\Windows\System32\cmd.exe /c x` }, `not an .exe in C:\k`},
-		"a relative program":                 {func(m *Manifest) { m.Services[3].Command = `kubelet.exe` }, "starts with a drive"},
-		"a program that climbs out":          {func(m *Manifest) { m.Services[3].Command = `C:\k\..\x.exe` }, "ends in a dot"},
-		"a command over two lines":           {func(m *Manifest) { m.Services[3].Command += "\nx" }, "control characters"},
-		"a script":                           {func(m *Manifest) { m.Services[3].PreScripts = []PreScript{{Path: "x"}} }, "powershellPreScripts"},
-		"an unknown dependency":              {func(m *Manifest) { m.Services[3].Dependencies = []string{"x"} }, `"x" is not in the manifest`},
-		"a dependency on itself":             {func(m *Manifest) { m.Services[3].Dependencies = []string{"kube-proxy"} }, "depends on itself"},
-		"a dependency listed twice":          {func(m *Manifest) { m.Services[3].Dependencies = []string{"kubelet", "kubelet"} }, "listed twice"},
-		"bootstrap with a node variable":     {func(m *Manifest) { m.Services[0].NodeVariables = []NodeVariable{{"N", "{.metadata.name}"}} }, "can't use node variables"},
-		"bootstrap with a network fact":      {func(m *Manifest) { m.Services[0].HostVariables = []HostVariable{{"V", FactSourceVIP}} }, "before there is a network"},
-		"bootstrap depending on another":     {func(m *Manifest) { m.Services[0].Dependencies = []string{"kube-proxy"} }, "which is none"},
-		"bootstrap after another":            {func(m *Manifest) { m.Services[0].Priority = 2 }, "is not lower than 2"},
+		"a service without a name":    {func(m *Manifest) { m.Services[3].Name = "" }, "a name has letters"},
+		"a service name with a slash": {func(m *Manifest) { m.Services[3].Name = `a\b` }, "a name has letters"},
+		"two services of one name":    {func(m *Manifest) { m.Services[3].Name = "Kubelet" }, "same name as"},
+		"the daemon's own service":    {func(m *Manifest) { m.Services[3].Name = ServiceDaemon }, "own service"},
+		"the daemon's program with services": {func(m *Manifest) {
+			m.Files[0].Path, m.Files[0].Services = PathDaemon,
+				[]string{"kubelet"}
+		}, "the daemon's own"},
+		"the daemon's program as text": {func(m *Manifest) { m.Files[1].Path = PathDaemon }, "the daemon's own"},
+		"a program elsewhere": {
+			func(m *Manifest) { m.Services[3].Command = `C:\Windows\System32\cmd.exe /c x` }, `not an .exe in C:\k`},
+		"a relative program": {func(m *Manifest) { m.Services[3].Command = `kubelet.exe` },
+			"starts with a drive"},
+		"a program that climbs out": {func(m *Manifest) { m.Services[3].Command = `C:\k\..\x.exe` },
+			"ends in a dot"},
+		"a command over two lines": {func(m *Manifest) { m.Services[3].Command += "\nx" }, "control characters"},
+		"a script": {func(m *Manifest) { m.Services[3].PreScripts = []PreScript{{Path: "x"}} },
+			"powershellPreScripts"},
+		"an unknown dependency": {func(m *Manifest) { m.Services[3].Dependencies = []string{"x"} },
+			`"x" is not in the manifest`},
+		"a dependency on itself": {func(m *Manifest) { m.Services[3].Dependencies = []string{"kube-proxy"} },
+			"depends on itself"},
+		"a dependency listed twice": {func(m *Manifest) {
+			m.Services[3].Dependencies = []string{"kubelet",
+				"kubelet"}
+		}, "listed twice"},
+		"bootstrap with a node variable": {func(m *Manifest) {
+			m.Services[0].NodeVariables = []NodeVariable{{"N",
+				"{.metadata.name}"}}
+		}, "can't use node variables"},
+		"bootstrap with a network fact": {func(m *Manifest) {
+			m.Services[0].HostVariables = []HostVariable{{"V",
+				FactSourceVIP}}
+		}, "before there is a network"},
+		"bootstrap depending on another": {func(m *Manifest) { m.Services[0].Dependencies = []string{"kube-proxy"} },
+			"which is none"},
+		"bootstrap after another": {func(m *Manifest) { m.Services[0].Priority = 2 }, "is not lower than 2"},
 		"a circle through the second": {func(m *Manifest) {
 			m.Services[0].Dependencies = []string{"containerd", "kubelet"}
 			m.Services[0].Dependencies = []string{"kubelet"}
 		}, "in a circle: containerd → kubelet → containerd"},
-		"an unknown fact":                  {func(m *Manifest) { m.Services[1].HostVariables[0].Fact = "moon" }, `fact "moon" is not known`},
-		"a JSONPath that is none":          {func(m *Manifest) { m.Services[2].NodeVariables[0].JSONPath = "metadata.name" }, "is not a JSONPath"},
-		"a variable without a name":        {func(m *Manifest) { m.Services[2].NodeVariables[0].Name = "" }, `variable ""`},
-		"a variable twice":                 {func(m *Manifest) { m.Services[2].HostVariables = []HostVariable{{"NODE_NAME", FactHostname}} }, "listed twice"},
-		"a file outside":                   {func(m *Manifest) { m.Files[0].Path = `C:\Windows\x` }, "a manifest's files lie under"},
-		"a file that is the daemon's":      {func(m *Manifest) { m.Files[0].Path = `c:\K\wicd-STATE.json` }, "the daemon's own"},
-		"a file in the store":              {func(m *Manifest) { m.Files[0].Path = DirStore + `\x` }, "the daemon's own"},
-		"a file twice in another case":     {func(m *Manifest) { m.Files[0].Path = `c:\K\KUBELET.conf` }, "is listed twice"},
-		"a file in a file":                 {func(m *Manifest) { m.Files[0].Path = PathKubeletConfig + `\x` }, "which is a file"},
-		"a file without content":           {func(m *Manifest) { m.Files[1].Content = "" }, "exactly one of"},
-		"a file with both":                 {func(m *Manifest) { m.Files[0].Content = "x" }, "exactly one of"},
-		"a digest in capitals":             {func(m *Manifest) { m.Files[0].Digest = strings.ToUpper(digestA) }, "64 lower-case hex"},
-		"a digest that is short":           {func(m *Manifest) { m.Files[0].Digest = "aa" }, "64 lower-case hex"},
-		"a payload file without size":      {func(m *Manifest) { m.Files[0].Size = 0 }, "size of a payload file"},
-		"a payload file with variables":    {func(m *Manifest) { m.Files[0].HostVariables = []HostVariable{{"V", FactHostname}} }, "can't have variables"},
-		"a restart of an unknown service":  {func(m *Manifest) { m.Files[0].Services = []string{"x"} }, `service "x", which would be restarted`},
-		"a late file for bootstrap":        {func(m *Manifest) { m.Files[2].Services = []string{"kubelet"} }, "written late"},
-		"an environment name with =":       {func(m *Manifest) { m.EnvironmentVars["A=B"] = "x" }, "not a variable's name"},
-		"an environment twice":             {func(m *Manifest) { m.EnvironmentVars["http_proxy"] = "x" }, "listed twice"},
-		"the search path":                  {func(m *Manifest) { m.WatchedEnvironmentVars = []string{"Path"} }, "belongs to Windows"},
-		"a digest of secrets that is none": {func(m *Manifest) { m.Confidential = "x" }, "confidential is not 64 lower-case hex"},
-		"a secret environment in nothing":  {func(m *Manifest) { m.Confidential = "" }, "is there without confidential"},
-		"a log elsewhere":                  {func(m *Manifest) { m.Services[0].Log = &Log{Path: `C:\k\x.log`} }, `its log is not a file in C:\var\log`},
-		"a log without an end":             {func(m *Manifest) { m.Daemon.Log.MaxSize = -1 }, "a limit of its log is negative"},
+		"an unknown fact": {func(m *Manifest) { m.Services[1].HostVariables[0].Fact = "moon" },
+			`fact "moon" is not known`},
+		"a JSONPath that is none": {
+			func(m *Manifest) { m.Services[2].NodeVariables[0].JSONPath = "metadata.name" }, "is not a JSONPath"},
+		"a variable without a name": {func(m *Manifest) { m.Services[2].NodeVariables[0].Name = "" },
+			`variable ""`},
+		"a variable twice": {
+			func(m *Manifest) { m.Services[2].HostVariables = []HostVariable{{"NODE_NAME", FactHostname}} },
+			"listed twice"},
+		"a file outside": {func(m *Manifest) { m.Files[0].Path = `C:\Windows\x` },
+			"a manifest's files lie under"},
+		"a file that is the daemon's": {func(m *Manifest) { m.Files[0].Path = `c:\K\wicd-STATE.json` },
+			"the daemon's own"},
+		"a file in the store": {func(m *Manifest) { m.Files[0].Path = DirStore + `\x` },
+			"the daemon's own"},
+		"a file twice in another case": {func(m *Manifest) { m.Files[0].Path = `c:\K\KUBELET.conf` },
+			"is listed twice"},
+		"a file in a file": {func(m *Manifest) { m.Files[0].Path = PathKubeletConfig + `\x` },
+			"which is a file"},
+		"a file without content": {func(m *Manifest) { m.Files[1].Content = "" }, "exactly one of"},
+		"a file with both":       {func(m *Manifest) { m.Files[0].Content = "x" }, "exactly one of"},
+		"a digest in capitals": {func(m *Manifest) { m.Files[0].Digest = strings.ToUpper(digestA) },
+			"64 lower-case hex"},
+		"a digest that is short":      {func(m *Manifest) { m.Files[0].Digest = "aa" }, "64 lower-case hex"},
+		"a payload file without size": {func(m *Manifest) { m.Files[0].Size = 0 }, "size of a payload file"},
+		"a payload file with variables": {func(m *Manifest) {
+			m.Files[0].HostVariables = []HostVariable{{"V",
+				FactHostname}}
+		}, "can't have variables"},
+		"a restart of an unknown service": {func(m *Manifest) { m.Files[0].Services = []string{"x"} },
+			`service "x", which would be restarted`},
+		"a late file for bootstrap": {func(m *Manifest) { m.Files[2].Services = []string{"kubelet"} },
+			"written late"},
+		"an environment name with =": {func(m *Manifest) { m.EnvironmentVars["A=B"] = "x" },
+			"not a variable's name"},
+		"an environment twice": {func(m *Manifest) { m.EnvironmentVars["http_proxy"] = "x" },
+			"listed twice"},
+		"the search path": {func(m *Manifest) { m.WatchedEnvironmentVars = []string{"Path"} },
+			"belongs to Windows"},
+		"a digest of secrets that is none": {func(m *Manifest) { m.Confidential = "x" },
+			"confidential is not 64 lower-case hex"},
+		"a secret environment in nothing": {func(m *Manifest) { m.Confidential = "" }, "is there without confidential"},
+		"a log elsewhere": {func(m *Manifest) { m.Services[0].Log = &Log{Path: `C:\k\x.log`} },
+			`its log is not a file in C:\var\log`},
+		"a log without an end": {func(m *Manifest) { m.Daemon.Log.MaxSize = -1 }, "a limit of its log is negative"},
 		"a log of two services": {func(m *Manifest) {
 			m.Services[0].Log, m.Services[1].Log = &Log{Path: `C:\var\log\x.log`}, &Log{Path: `C:\var\log\X.log`}
 		}, "that of another service"},
-		"an environment value of two lines": {func(m *Manifest) { m.EnvironmentVars["A"] = "x\ny" }, "control characters"},
+		"an environment value of two lines": {func(m *Manifest) { m.EnvironmentVars["A"] = "x\ny" },
+			"control characters"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := sample()
 			c.change(&m)
 			err := m.Validate()
-			if problem, ok := AsProblem(err); !ok || problem.Reason != ReasonManifestInvalid || !strings.Contains(problem.Detail, c.want) {
+			if problem, ok := AsProblem(err); !ok || problem.Reason != ReasonManifestInvalid ||
+				!strings.Contains(problem.Detail, c.want) {
 				t.Errorf("want %q, got %v", c.want, err)
 			}
 		})

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Validate checks every rule that the format can't express, given the manifest that it belongs to. It names all violations in one *Problem with
-// ReasonManifestInvalid, and says nothing of the content.
+// Validate checks every rule that the format can't express, given the manifest that it belongs to.
+// It names all violations in one *Problem with ReasonManifestInvalid, and says nothing of the
+// content.
 func (c Confidential) Validate(m Manifest) error {
 	var all []error
 	complain := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }

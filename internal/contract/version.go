@@ -2,14 +2,16 @@ package contract
 
 import "strings"
 
-// VersionDigits is how many hex digits of a manifest's digest end the name of its version, after the operator's version and a hyphen.
+// VersionDigits is how many hex digits of a manifest's digest end the name of its version, after
+// the operator's version and a hyphen.
 const VersionDigits = 10
 
-// IsVersionOf says whether a version is the name of a manifest. It is not that of what is left of a manifest when this release does not know all that is in it.
+// IsVersionOf says whether a version is the name of a manifest. It is not that of what is left of a
+// manifest when this release does not know all that is in it.
 func IsVersionOf(version string, m Manifest) bool { return names(version, m.Digest()) }
 
-// IsVersionOfData says whether a version is the name of the manifest in a ConfigMap's data: whatever else claims that name, in whatever object, is not what
-// the operator published.
+// IsVersionOfData says whether a version is the name of the manifest in a ConfigMap's data:
+// whatever else claims that name, in whatever object, is not what the operator published.
 func IsVersionOfData(version string, data map[string]string) bool {
 	return names(version, DataDigest(data))
 }

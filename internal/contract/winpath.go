@@ -18,14 +18,16 @@ const maxName = 255
 // reservedNames can't name a file on Windows, with or without an extension.
 func reservedNames() []string {
 	return []string{
-		"con", "prn", "aux", "nul", "conin$", "conout$", "com0", "com1", "com2", "com3", "com4", "com5", "com6", "com7", "com8", "com9",
+		"con", "prn", "aux", "nul", "conin$", "conout$", "com0", "com1", "com2", "com3", "com4", "com5", "com6", "com7",
+		"com8", "com9",
 		"com¹", "com²", "com³", "lpt¹", "lpt²", "lpt³", // superscript digits count
 		"lpt0", "lpt1", "lpt2", "lpt3", "lpt4", "lpt5", "lpt6", "lpt7", "lpt8", "lpt9",
 	}
 }
 
-// CheckPath says what is wrong with an absolute Windows path: it must start with a drive, have backslashes only, no . or .. and no name that Windows
-// refuses or silently changes. It never asks a file system: Wine is more lenient than Windows.
+// CheckPath says what is wrong with an absolute Windows path: it must start with a drive, have
+// backslashes only, no . or .. and no name that Windows refuses or silently changes. It never asks
+// a file system: Wine is more lenient than Windows.
 func CheckPath(path string) error {
 	if !utf8.ValidString(path) {
 		return errors.New("a path is UTF-8")
@@ -63,7 +65,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// Within says whether path lies below dir, by Windows' case-insensitive rules. A folder is not within itself.
+// Within says whether path lies below dir, by Windows' case-insensitive rules. A folder is not
+// within itself.
 func Within(dir, path string) bool {
 	return strings.HasPrefix(strings.ToLower(path), strings.ToLower(strings.TrimSuffix(dir, `\`)+`\`))
 }
@@ -75,15 +78,17 @@ func managedPath(path string) bool {
 	return slices.ContainsFunc(managedRoots(), func(root string) bool { return Within(root, path) })
 }
 
-// daemonProgram says whether a file is the daemon's program, as a blob: the one file of its own that a manifest lists, with nothing to restart, because
-// the daemon sees to that itself.
+// daemonProgram says whether a file is the daemon's program, as a blob: the one file of its own
+// that a manifest lists, with nothing to restart, because the daemon sees to that itself.
 func daemonProgram(f File) bool {
 	return strings.EqualFold(f.Path, PathDaemon) && f.Digest != "" && len(f.Services) == 0
 }
 
-// ownPath says whether a path is one that the daemon or kubelet writes by itself, so no manifest may.
+// ownPath says whether a path is one that the daemon or kubelet writes by itself, so no manifest
+// may.
 func ownPath(path string) bool {
-	for _, own := range []string{PathState, PathDaemon, PathGuard, PathKubeconfig, PathBootstrapKubeconfig, PathDaemonKubeconfig} {
+	for _, own := range []string{PathState, PathDaemon, PathGuard, PathKubeconfig, PathBootstrapKubeconfig,
+		PathDaemonKubeconfig} {
 		if strings.EqualFold(own, path) {
 			return true
 		}

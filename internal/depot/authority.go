@@ -13,7 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Where every cluster publishes which authorities sign its clients' certificates, for servers like this one that verify them:
+// Where every cluster publishes which authorities sign its clients' certificates, for servers like
+// this one that verify them:
 // https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/.
 const (
 	authenticationNamespace = metav1.NamespaceSystem
@@ -21,8 +22,9 @@ const (
 	authenticationField     = "client-ca-file"
 )
 
-// freshness is how old our knowledge of the authorities may be. A fleet that stages at once must not ask the API server with every connection, and a
-// daemon that is refused for a rotation of a moment ago comes back later than this.
+// freshness is how old our knowledge of the authorities may be. A fleet that stages at once must
+// not ask the API server with every connection, and a daemon that is refused for a rotation of a
+// moment ago comes back later than this.
 const freshness = 10 * time.Second
 
 // Authorities are the cluster's: those that sign clients' certificates.
@@ -40,14 +42,16 @@ func NewAuthorities(client kubernetes.Interface, now func() time.Time) *Authorit
 	return &Authorities{client: client, now: now}
 }
 
-// Pool is for Options.Clients. A repeated call within ten seconds asks nobody. Nobody is let in while the authorities can't be read.
+// Pool is for Options.Clients. A repeated call within ten seconds asks nobody. Nobody is let in
+// while the authorities can't be read.
 func (a *Authorities) Pool(ctx context.Context) (*x509.CertPool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if age := a.now().Sub(a.read); a.pool != nil && age >= 0 && age < freshness {
 		return a.pool, nil
 	}
-	published, err := a.client.CoreV1().ConfigMaps(authenticationNamespace).Get(ctx, authenticationConfigMap, metav1.GetOptions{})
+	published, err := a.client.CoreV1().ConfigMaps(authenticationNamespace).Get(ctx, authenticationConfigMap,
+		metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("reading who signs clients' certificates: %w", err)
 	}

@@ -13,10 +13,12 @@ import (
 	"time"
 )
 
-// lifetime of the depot's certificate. The operator makes another with every start, and is updated more often than that.
+// lifetime of the depot's certificate. The operator makes another with every start, and is updated
+// more often than that.
 const lifetime = 5 * 365 * 24 * time.Hour
 
-// selfSigned makes a key and its certificate. Daemons trust exactly this one, so no authority stands behind it.
+// selfSigned makes a key and its certificate. Daemons trust exactly this one, so no authority
+// stands behind it.
 func selfSigned(names []string, addresses []net.IP, now time.Time) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -29,8 +31,10 @@ func selfSigned(names []string, addresses []net.IP, now time.Time) (tls.Certific
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "windows payload depot"},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(lifetime), // an hour for clocks that are behind
-		DNSNames: names, IPAddresses: addresses, BasicConstraintsValid: true, IsCA: true, // an authority of one: some verifiers accept no other root
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		// an authority of one: some verifiers accept no other root
+		DNSNames: names, IPAddresses: addresses, BasicConstraintsValid: true, IsCA: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

@@ -1,8 +1,9 @@
-// Package depot answers how nodes get what they lack of the payload while they serve: it hands out blobs by their digest, to daemons of known
-// nodes only.
+// Package depot answers how nodes get what they lack of the payload while they serve: it hands out
+// blobs by their digest, to daemons of known nodes only.
 //
-// The operator runs it beside its controllers; daemons pull from it. It knows no host and no version, never writes, and keeps nothing of a
-// transfer: a daemon that was interrupted asks for the rest of a blob with a range request.
+// The operator runs it beside its controllers; daemons pull from it. It knows no host and no
+// version, never writes, and keeps nothing of a transfer: a daemon that was interrupted asks for
+// the rest of a blob with a range request.
 package depot
 
 import (
@@ -30,13 +31,15 @@ import (
 
 // Limits of the depot.
 const (
-	// defaultTransfers keeps a fleet that stages at once from starving the nodes' network and ours: ten streams fill a 10 Gbit/s link.
+	// defaultTransfers keeps a fleet that stages at once from starving the nodes' network and ours:
+	// ten streams fill a 10 Gbit/s link.
 	defaultTransfers = 10
 	// patience is how long a request waits for its turn before it is told to come back.
 	patience = 20 * time.Second
 	// stall is how long a daemon may take to accept the next piece.
 	stall = time.Minute
-	// comeBack is the shortest time after which a request that found no place is to come back; as much again is added by chance.
+	// comeBack is the shortest time after which a request that found no place is to come back; as
+	// much again is added by chance.
 	comeBack = 5 * time.Second
 )
 
@@ -52,7 +55,8 @@ type Options struct {
 	// Names and addresses by which daemons reach the depot; its certificate is for them.
 	Names     []string
 	Addresses []net.IP
-	// Clients gives the authorities that sign the certificates of daemons. It is asked anew for every connection.
+	// Clients gives the authorities that sign the certificates of daemons. It is asked anew for
+	// every connection.
 	Clients func(ctx context.Context) (*x509.CertPool, error)
 	// Known says whether a node is one of ours.
 	Known func(ctx context.Context, node string) (bool, error)
@@ -70,9 +74,11 @@ type Depot struct {
 	meters      *meters
 }
 
-// New makes a depot with a certificate of its own. Whoever tells daemons about the depot tells them the certificate, too: see Certificate.
+// New makes a depot with a certificate of its own. Whoever tells daemons about the depot tells them
+// the certificate, too: see Certificate.
 func New(options Options) (*Depot, error) {
-	if options.Blobs == nil || options.Clients == nil || options.Known == nil || len(options.Names)+len(options.Addresses) == 0 {
+	if options.Blobs == nil || options.Clients == nil || options.Known == nil ||
+		len(options.Names)+len(options.Addresses) == 0 {
 		return nil, errors.New("making a depot: an option is missing")
 	}
 	if options.Transfers == 0 {
@@ -86,7 +92,8 @@ func New(options Options) (*Depot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a depot: %w", err)
 	}
-	return &Depot{Options: options, certificate: certificate, turns: make(chan struct{}, options.Transfers), meters: meters}, nil
+	return &Depot{Options: options, certificate: certificate, turns: make(chan struct{}, options.Transfers),
+		meters: meters}, nil
 }
 
 // Certificate is the depot's own, as PEM. It changes with every New.
@@ -100,15 +107,17 @@ func (d *Depot) Serve(ctx context.Context, listener net.Listener) error {
 		Handler: d, ReadHeaderTimeout: stall, IdleTimeout: 2 * stall, MaxHeaderBytes: 1 << 14,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		TLSConfig: &tls.Config{
-			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate}, ClientAuth: tls.RequireAndVerifyClientCert,
+			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate},
+			ClientAuth: tls.RequireAndVerifyClientCert,
 			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 				authorities, err := d.Clients(ctx)
 				if err != nil {
 					return nil, fmt.Errorf("finding the authorities of daemons: %w", err)
 				}
 				return &tls.Config{
-					MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate}, ClientAuth: tls.RequireAndVerifyClientCert,
-					ClientCAs: authorities,
+					MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate},
+					ClientAuth: tls.RequireAndVerifyClientCert,
+					ClientCAs:  authorities,
 				}, nil
 			},
 		},
@@ -219,7 +228,8 @@ func (d *Depot) send(w http.ResponseWriter, r *http.Request, blob payload.Blob) 
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("ETag", `"`+blob.Digest+`"`)
-	counted := &metered{ResponseWriter: &patient{ResponseWriter: w, control: http.NewResponseController(w)}, bytes: d.meters.bytes}
+	counted := &metered{ResponseWriter: &patient{ResponseWriter: w, control: http.NewResponseController(w)},
+		bytes: d.meters.bytes}
 	http.ServeContent(counted, r, "", time.Time{}, seeker)
 	if counted.failed {
 		return resultCut
@@ -227,7 +237,8 @@ func (d *Depot) send(w http.ResponseWriter, r *http.Request, blob payload.Blob) 
 	return resultSent
 }
 
-// patient gives the other side time for each piece, not for the whole: a slow link is fine, a dead one is not.
+// patient gives the other side time for each piece, not for the whole: a slow link is fine, a dead
+// one is not.
 type patient struct {
 	http.ResponseWriter
 	control *http.ResponseController

@@ -48,15 +48,16 @@ func (s *shelf) Blob(digest string) (payload.Blob, bool) {
 	if digest != s.digest() {
 		return payload.Blob{}, false
 	}
-	return payload.Blob{Blob: contract.Blob{Digest: digest, Size: int64(len(s.content))}, Open: func() (io.ReadCloser, error) {
-		open := s.open.Add(1)
-		for peak := s.peak.Load(); open > peak && !s.peak.CompareAndSwap(peak, open); peak = s.peak.Load() {
-		}
-		if s.opened != nil {
-			s.opened <- struct{}{}
-		}
-		return &gated{Reader: bytes.NewReader(s.content), shelf: s}, nil
-	}}, true
+	return payload.Blob{Blob: contract.Blob{Digest: digest, Size: int64(len(s.content))},
+		Open: func() (io.ReadCloser, error) {
+			open := s.open.Add(1)
+			for peak := s.peak.Load(); open > peak && !s.peak.CompareAndSwap(peak, open); peak = s.peak.Load() {
+			}
+			if s.opened != nil {
+				s.opened <- struct{}{}
+			}
+			return &gated{Reader: bytes.NewReader(s.content), shelf: s}, nil
+		}}, true
 }
 
 type gated struct {
@@ -89,7 +90,8 @@ func newAuthority(t *testing.T) *authority {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "signer"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "signer"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign,
 	}
 	return &authority{key: key, certificate: sign(t, template, template, key, key)}
@@ -121,7 +123,8 @@ func (a *authority) issue(t *testing.T, name string, groups ...string) tls.Certi
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name, Organization: groups}, NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name, Organization: groups},
+		NotAfter:    time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	return tls.Certificate{Certificate: [][]byte{sign(t, template, a.certificate, key, a.key).Raw}, PrivateKey: key}
@@ -160,7 +163,8 @@ func start(t *testing.T, options depot.Options) *place {
 }
 
 // get asks as the holder of a certificate. A negative offset asks for the whole.
-func (p *place) get(t *testing.T, as *tls.Certificate, path string, offset string) (status int, body []byte, err error) {
+func (p *place) get(t *testing.T, as *tls.Certificate, path string, offset string) (status int, body []byte,
+	err error) {
 	t.Helper()
 	config := &tls.Config{RootCAs: p.trust, MinVersion: tls.VersionTLS13}
 	if as != nil {
@@ -204,7 +208,8 @@ func TestADaemonGetsABlobAndTheRestOfOne(t *testing.T) {
 	if err != nil || status != http.StatusPartialContent || string(body) != "blob blob " {
 		t.Errorf("the rest: %d, %q, %v", status, body, err)
 	}
-	for _, path := range []string{"/", contract.DepotPath, contract.DepotPath + "../payload.json", contract.DepotPath + hex.EncodeToString(make([]byte, 32))} {
+	for _, path := range []string{"/", contract.DepotPath, contract.DepotPath + "../payload.json",
+		contract.DepotPath + hex.EncodeToString(make([]byte, 32))} {
 		if status, _, err = p.get(t, &daemon, path, ""); err != nil || status != http.StatusNotFound {
 			t.Errorf("%s: %d, %v", path, status, err)
 		}
@@ -216,13 +221,16 @@ func TestOnlyDaemonsOfKnownNodesGetAnything(t *testing.T) {
 	signer, stranger, goods := newAuthority(t), newAuthority(t), &shelf{content: []byte("x")}
 	p := start(t, depot.Options{Blobs: goods, Clients: signer.pool, Known: only("win-1")})
 	for name, certificate := range map[string]tls.Certificate{
-		"the daemon of a node that is not ours": signer.issue(t, contract.DaemonUserPrefix+"win-2", contract.DaemonGroup),
-		"a daemon without a node":               signer.issue(t, contract.DaemonUserPrefix, contract.DaemonGroup),
-		"a kubelet":                             signer.issue(t, contract.KubeletUserPrefix+"win-1", contract.KubeletGroup),
-		"a daemon's name without its group":     signer.issue(t, contract.DaemonUserPrefix+"win-1"),
-		"a daemon with one group more":          signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup, "system:masters"),
+		"the daemon of a node that is not ours": signer.issue(t, contract.DaemonUserPrefix+"win-2",
+			contract.DaemonGroup),
+		"a daemon without a node":           signer.issue(t, contract.DaemonUserPrefix, contract.DaemonGroup),
+		"a kubelet":                         signer.issue(t, contract.KubeletUserPrefix+"win-1", contract.KubeletGroup),
+		"a daemon's name without its group": signer.issue(t, contract.DaemonUserPrefix+"win-1"),
+		"a daemon with one group more": signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup,
+			"system:masters"),
 	} {
-		if status, _, err := p.get(t, &certificate, contract.DepotPath+goods.digest(), ""); err != nil || status != http.StatusForbidden {
+		if status, _, err := p.get(t, &certificate, contract.DepotPath+goods.digest(), ""); err != nil ||
+			status != http.StatusForbidden {
 			t.Errorf("%s: %d, %v", name, status, err)
 		}
 	}
@@ -238,16 +246,19 @@ func TestOnlyDaemonsOfKnownNodesGetAnything(t *testing.T) {
 func TestATroubleOfOursIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	signer, goods := newAuthority(t), &shelf{content: []byte("x")}
-	p := start(t, depot.Options{Blobs: goods, Clients: signer.pool, Known: func(context.Context, string) (bool, error) { return false, errors.New("away") }})
+	p := start(t, depot.Options{Blobs: goods, Clients: signer.pool,
+		Known: func(context.Context, string) (bool, error) { return false, errors.New("away") }})
 	daemon := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
-	if status, _, err := p.get(t, &daemon, contract.DepotPath+goods.digest(), ""); err != nil || status != http.StatusServiceUnavailable {
+	if status, _, err := p.get(t, &daemon, contract.DepotPath+goods.digest(), ""); err != nil ||
+		status != http.StatusServiceUnavailable {
 		t.Errorf("got %d, %v", status, err)
 	}
 }
 
 func TestNoMoreBlobsAreSentAtOnceThanAllowed(t *testing.T) {
 	t.Parallel()
-	signer, goods := newAuthority(t), &shelf{content: []byte("x"), gate: make(chan struct{}), opened: make(chan struct{}, 5)}
+	signer, goods := newAuthority(t), &shelf{content: []byte("x"), gate: make(chan struct{}),
+		opened: make(chan struct{}, 5)}
 	p := start(t, depot.Options{Blobs: goods, Clients: signer.pool, Known: only("win-1"), Transfers: 2})
 	daemon := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
 	statuses := make(chan int, 5)
@@ -305,8 +316,9 @@ func TestWhatIsHandedOutIsCounted(t *testing.T) {
 		}
 	}
 	want := map[string]float64{
-		"wmco_payload_requests_total missing": 1, "wmco_payload_requests_total refused": 1, "wmco_payload_requests_total sent": 2,
-		"wmco_payload_sent_bytes_total": 1600, "wmco_payload_transfers": 0, "wmco_payload_waiting": 0,
+		"wmco_payload_requests_total missing": 1, "wmco_payload_requests_total refused": 1,
+		"wmco_payload_requests_total sent": 2,
+		"wmco_payload_sent_bytes_total":    1600, "wmco_payload_transfers": 0, "wmco_payload_waiting": 0,
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v", got)

@@ -47,7 +47,8 @@ func TestTheAuthoritiesAreThoseOfTheClusterAndReadNowAndThen(t *testing.T) {
 	if !same(first) {
 		t.Error("they are not those that are published")
 	}
-	if _, err := client.CoreV1().ConfigMaps("kube-system").Update(t.Context(), published(encode(second)), metav1.UpdateOptions{}); err != nil {
+	if _, err := client.CoreV1().ConfigMaps("kube-system").Update(t.Context(), published(encode(second)),
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if !same(first) {
@@ -58,7 +59,8 @@ func TestTheAuthoritiesAreThoseOfTheClusterAndReadNowAndThen(t *testing.T) {
 		t.Error("a rotation is not followed")
 	}
 	now = now.Add(-time.Hour)
-	client.PrependReactor("get", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
+	client.PrependReactor("get", "configmaps",
+		func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
 	if _, err := authorities.Pool(t.Context()); err == nil {
 		t.Error("a clock that was set back lets the authorities stay for ever")
 	}
@@ -84,10 +86,12 @@ func TestOnlyNodesOfInstancesAreKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	instance := func(namespace, name, node string) *v1alpha1.WindowsInstance {
-		return &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Status: v1alpha1.WindowsInstanceStatus{NodeName: node}}
+		return &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Status: v1alpha1.WindowsInstanceStatus{NodeName: node}}
 	}
 	reader := fake.NewClientBuilder().WithScheme(scheme).
-		WithObjects(instance("ours", "10.0.0.1", "win-1"), instance("ours", "10.0.0.2", ""), instance("theirs", "10.0.0.3", "win-3")).Build()
+		WithObjects(instance("ours", "10.0.0.1", "win-1"), instance("ours", "10.0.0.2", ""),
+			instance("theirs", "10.0.0.3", "win-3")).Build()
 	nodes := depot.Nodes{Reader: reader, Namespace: "ours"}
 	for node, want := range map[string]bool{"win-1": true, "win": false, "10.0.0.1": false, "win-3": false, "": false} {
 		if got, err := nodes.Known(t.Context(), node); err != nil || got != want {

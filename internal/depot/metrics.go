@@ -32,7 +32,8 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 			Name: "wmco_payload_sent_bytes_total", Help: "Bytes of the payload that daemons were given.",
 		}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "wmco_payload_requests_total", Help: "Requests for blobs of the payload, by how they ended: sent, cut, busy, refused, missing, failed.",
+			Name: "wmco_payload_requests_total", Help: "Requests for blobs of the payload, by how they ended: " +
+				"sent, cut, busy, refused, missing, failed.",
 		}, []string{"result"}),
 		sending: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "wmco_payload_transfers", Help: "Blobs that are being sent now.",

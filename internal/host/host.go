@@ -1,6 +1,8 @@
-// Package host answers HOW we touch a Windows machine from afar: the interface to one, and the ways in which reaching it fails.
+// Package host answers HOW we touch a Windows machine from afar: the interface to one, and the ways
+// in which reaching it fails.
 //
-// The lifecycle uses it; sshhost implements it over SSH and SFTP. It never decides whether a machine should be touched.
+// The lifecycle uses it; sshhost implements it over SSH and SFTP. It never decides whether a
+// machine should be touched.
 package host
 
 import (
@@ -18,14 +20,15 @@ type Target struct {
 	User    string
 	// PrivateKey is PEM. It is never logged.
 	PrivateKey []byte
-	// HostKey is the expected or pinned key as "<type> <base64>"; empty accepts any and the caller pins Conn.HostKey.
+	// HostKey is the expected or pinned key as "<type> <base64>"; empty accepts any and the caller
+	// pins Conn.HostKey.
 	HostKey string
 }
 
 // Dialer opens connections.
 type Dialer interface {
-	// Dial opens one connection, or answers with a *contract.Problem: AddressUnresolvable for a name without an IPv4 address, otherwise a
-	// 2xx reason. It never retries.
+	// Dial opens one connection, or answers with a *contract.Problem: AddressUnresolvable for a
+	// name without an IPv4 address, otherwise a 2xx reason. It never retries.
 	Dial(ctx context.Context, target Target) (Conn, error)
 }
 
@@ -33,26 +36,31 @@ type Dialer interface {
 type Conn interface {
 	// HostKey is the key that the machine showed, as "<type> <base64>".
 	HostKey() string
-	// Plant makes sure that the daemon's binary lies in the exchange directory: it is sent only when missing or of another size, under a
-	// temporary name, and renamed. A repeated call sends nothing. It returns the bytes sent.
+	// Plant makes sure that the daemon's binary lies in the exchange directory: it is sent only
+	// when missing or of another size, under a temporary name, and renamed. A repeated call sends
+	// nothing. It returns the bytes sent.
 	Plant(ctx context.Context, daemon Blob) (sent int64, err error)
-	// Send leaves content in the exchange directory under name, in one stream. It replaces what was there. Content that is also an
-	// io.Closer is closed at the end, which ends whoever feeds it.
+	// Send leaves content in the exchange directory under name, in one stream. It replaces what was
+	// there. Content that is also an io.Closer is closed at the end, which ends whoever feeds it.
 	Send(ctx context.Context, name string, content io.Reader) (sent int64, err error)
-	// Call runs a verb of the planted daemon. request is marshalled to JSON; the answer is decoded into answer, which is a pointer to a
-	// contract.Answer. A verb's own problem is in the answer; an error says that there is no answer.
+	// Call runs a verb of the planted daemon. request is marshalled to JSON; the answer is decoded
+	// into answer, which is a pointer to a contract.Answer. A verb's own problem is in the answer;
+	// an error says that there is no answer.
 	Call(ctx context.Context, verb contract.Verb, request, answer any) error
-	// Unplant removes the exchange directory with everything in it. A repeated call finds nothing to do.
+	// Unplant removes the exchange directory with everything in it. A repeated call finds nothing
+	// to do.
 	Unplant(ctx context.Context) error
 	// Err is nil while the connection is usable.
 	Err() error
 	Close() error
 }
 
-// Prover is a Conn whose machine can prove which further host keys it has. Not every implementation of Conn is one.
+// Prover is a Conn whose machine can prove which further host keys it has. Not every implementation
+// of Conn is one.
 type Prover interface {
-	// ProveHostKeys answers the host keys that the machine announced and proved to hold, as "<type> <base64>", best first. The one that it
-	// showed may be among them. It is empty for a machine that announces none. A repeated call gives the same answer.
+	// ProveHostKeys answers the host keys that the machine announced and proved to hold, as "<type>
+	// <base64>", best first. The one that it showed may be among them. It is empty for a machine
+	// that announces none. A repeated call gives the same answer.
 	ProveHostKeys(ctx context.Context) (keys []string, err error)
 }
 

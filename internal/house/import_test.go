@@ -24,7 +24,8 @@ type found struct {
 // list runs go list for one operating system.
 func list(t *testing.T, goos string, arguments ...string) []found {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Dir,Doc,Imports,Deps,GoFiles"}, arguments...)...)
+	command := exec.CommandContext(t.Context(), "go",
+		append([]string{"list", "-json=ImportPath,Dir,Doc,Imports,Deps,GoFiles"}, arguments...)...)
 	command.Dir = root(t)
 	command.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
 	output, err := command.Output()
@@ -52,7 +53,8 @@ func root(t *testing.T) string {
 	return path
 }
 
-// TestImportArrowsPointDown holds the plan of the house. Each rule says who must not lean on what, and why.
+// TestImportArrowsPointDown holds the plan of the house. Each rule says who must not lean on what,
+// and why.
 func TestImportArrowsPointDown(t *testing.T) {
 	t.Parallel()
 	rules := []struct {
@@ -61,17 +63,28 @@ func TestImportArrowsPointDown(t *testing.T) {
 	}{
 		{[]string{"internal/contract"}, []string{module, "k8s.io/client-go", "net/http", "os/exec"},
 			"the contract is what both wings share: it may know neither"},
-		{[]string{"internal/inventory", "internal/policy", "internal/blueprint", "internal/userdata"}, []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "net/http", "os/exec"},
+		{[]string{"internal/inventory", "internal/policy", "internal/blueprint", "internal/userdata"},
+			[]string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "net/http", "os/exec"},
 			"decisions are pure: no client, no network"},
-		{[]string{"internal/agent", "cmd/wicd"}, []string{module + "internal/host", module + "internal/lifecycle", module + "internal/controller", module + "internal/blueprint",
-			module + "internal/cluster", module + "internal/policy", module + "internal/inventory", "golang.org/x/crypto/ssh", "github.com/pkg/sftp", "github.com/openshift/api", "os/exec"},
+		{[]string{"internal/agent", "cmd/wicd"},
+			[]string{module + "internal/host", module + "internal/lifecycle", module + "internal/controller",
+				module + "internal/blueprint",
+				module + "internal/cluster", module + "internal/policy", module + "internal/inventory",
+				"golang.org/x/crypto/ssh", "github.com/pkg/sftp", "github.com/openshift/api", "os/exec"},
 			"the daemon's wing meets the operator's wing in the contract only, and starts no process"},
-		{[]string{"internal/lifecycle", "internal/host", "internal/cluster", "internal/depot", "internal/inventory", "internal/policy", "internal/blueprint", "internal/rollout", "internal/userdata", "cmd/wmco", "internal/controller"},
-			[]string{module + "internal/agent", "os/exec"}, "the operator's wing meets the daemon's wing in the contract only"},
-		{[]string{"internal/lifecycle", "internal/policy", "internal/blueprint", "internal/inventory", "internal/host", "internal/cluster", "internal/rollout", "internal/userdata"}, []string{module + "internal/controller"},
+		{[]string{"internal/lifecycle", "internal/host", "internal/cluster", "internal/depot", "internal/inventory",
+			"internal/policy", "internal/blueprint", "internal/rollout", "internal/userdata", "cmd/wmco",
+			"internal/controller"},
+			[]string{module + "internal/agent", "os/exec"}, "the operator's wing meets the daemon's wing in the " +
+				"contract only"},
+		{[]string{"internal/lifecycle", "internal/policy", "internal/blueprint", "internal/inventory", "internal/host",
+			"internal/cluster", "internal/rollout", "internal/userdata"}, []string{module + "internal/controller"},
 			"arrows point to what changes least"},
-		{[]string{"api", "cmd/wmco", "cmd/wicd", "internal/agent", "internal/blueprint", "internal/cluster", "internal/contract", "internal/controller", "internal/host",
-			"internal/depot", "internal/inventory", "internal/lifecycle", "internal/mirror", "internal/payload", "internal/policy", "internal/rollout", "internal/userdata"}, []string{module + "internal/sim", module + "lab"},
+		{[]string{"api", "cmd/wmco", "cmd/wicd", "internal/agent", "internal/blueprint", "internal/cluster",
+			"internal/contract", "internal/controller", "internal/host",
+			"internal/depot", "internal/inventory", "internal/lifecycle", "internal/mirror", "internal/payload",
+			"internal/policy", "internal/rollout", "internal/userdata"},
+			[]string{module + "internal/sim", module + "lab"},
 			"the simulator and the lab are no part of the product"},
 	}
 	packages := list(t, "linux", "./...")
@@ -90,13 +103,15 @@ func TestImportArrowsPointDown(t *testing.T) {
 	}
 }
 
-// TestTheDaemonLinksNeitherSSHNorOpenShift looks at everything that ends up in the binary, not only at what is imported directly.
+// TestTheDaemonLinksNeitherSSHNorOpenShift looks at everything that ends up in the binary, not only
+// at what is imported directly.
 func TestTheDaemonLinksNeitherSSHNorOpenShift(t *testing.T) {
 	t.Parallel()
 	for _, goos := range []string{"linux", "windows"} {
 		for _, p := range list(t, goos, "./cmd/wicd") {
 			for _, linked := range p.Deps {
-				if prefixed(linked, []string{"golang.org/x/crypto/ssh", "github.com/pkg/sftp", "github.com/openshift/api", "sigs.k8s.io/controller-runtime", module + "internal/sim"}) {
+				if prefixed(linked, []string{"golang.org/x/crypto/ssh", "github.com/pkg/sftp",
+					"github.com/openshift/api", "sigs.k8s.io/controller-runtime", module + "internal/sim"}) {
 					t.Errorf("on %s the daemon links %s", goos, linked)
 				}
 			}

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestEveryPageCanBeFound follows links from README.md: a page that no other leads to is a page that nobody reads.
+// TestEveryPageCanBeFound follows links from README.md: a page that no other leads to is a page
+// that nobody reads.
 func TestEveryPageCanBeFound(t *testing.T) {
 	t.Parallel()
 	pages := documents(t)
@@ -32,7 +33,8 @@ func TestEveryPageCanBeFound(t *testing.T) {
 	}
 }
 
-// TestAnchorsExist checks the part of a link behind the #: a heading of that page, or an anchor of its own.
+// TestAnchorsExist checks the part of a link behind the #: a heading of that page, or an anchor of
+// its own.
 func TestAnchorsExist(t *testing.T) {
 	t.Parallel()
 	pages := documents(t)
@@ -54,7 +56,8 @@ func anchors(content string) map[string]bool {
 	all := map[string]bool{}
 	for line := range strings.Lines(content) {
 		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
-			all[slug.ReplaceAllString(strings.ReplaceAll(strings.ToLower(strings.TrimSpace(title)), " ", "-"), "")] = true
+			all[slug.ReplaceAllString(strings.ReplaceAll(strings.ToLower(strings.TrimSpace(title)), " ", "-"),
+				"")] = true
 		}
 	}
 	for _, match := range id.FindAllStringSubmatch(content, -1) {

@@ -1,5 +1,5 @@
-// Package inventory answers WHO should be a node: it turns the entries of the windows-instances ConfigMap, and Machines of whatever API, into
-// instances.
+// Package inventory answers WHO should be a node: it turns the entries of the windows-instances
+// ConfigMap, and Machines of whatever API, into instances.
 //
 // The source controllers use it. It is pure: no client, no name resolution, no clock.
 package inventory
@@ -30,8 +30,9 @@ type Entry struct {
 
 // Rejected is an entry that is not understood.
 type Rejected struct {
-	// Key as the user wrote it. Name is the instance that the key would have; it stays as it is, because a typing error is no order to
-	// remove a node. It is empty when the key can't name an instance.
+	// Key as the user wrote it. Name is the instance that the key would have; it stays as it is,
+	// because a typing error is no order to remove a node. It is empty when the key can't name an
+	// instance.
 	Key, Name string
 	Problem   *contract.Problem
 }
@@ -53,9 +54,10 @@ var (
 	allNumeric = regexp.MustCompile(`^[0-9.]+$`)
 )
 
-// Parse reads the data of the windows-instances ConfigMap: address → "username=<name>", optionally followed by further settings on
-// lines of their own or after commas (port=2222, hostKey=ssh-ed25519 AAAA…). White space around settings is ignored. A bad entry is
-// rejected with its reason and does not touch the others. Both results are in the order of their keys.
+// Parse reads the data of the windows-instances ConfigMap: address → "username=<name>", optionally
+// followed by further settings on lines of their own or after commas (port=2222,
+// hostKey=ssh-ed25519 AAAA…). White space around settings is ignored. A bad entry is rejected with
+// its reason and does not touch the others. Both results are in the order of their keys.
 func Parse(data map[string]string) (entries []Entry, rejected []Rejected) {
 	keys := make([]string, 0, len(data))
 	for key := range data {
@@ -66,7 +68,8 @@ func Parse(data map[string]string) (entries []Entry, rejected []Rejected) {
 	for _, key := range keys {
 		entry, problem := parse(key, data[key])
 		if problem == nil && owners[entry.Name] != "" {
-			problem = contract.NewProblem(contract.ReasonAddressDuplicate, "entry %q is the same host as entry %q", key, owners[entry.Name])
+			problem = contract.NewProblem(contract.ReasonAddressDuplicate, "entry %q is the same host as entry %q", key,
+				owners[entry.Name])
 			entry.Name = ""
 		}
 		if problem != nil {
@@ -82,7 +85,8 @@ func Parse(data map[string]string) (entries []Entry, rejected []Rejected) {
 func parse(key, value string) (Entry, *contract.Problem) {
 	entry := Entry{Address: key, Port: contract.SSHPort}
 	if !validAddress(key) {
-		return entry, contract.NewProblem(contract.ReasonEntryMalformed, "key %q is neither an IPv4 address nor a DNS name", key)
+		return entry, contract.NewProblem(contract.ReasonEntryMalformed,
+			"key %q is neither an IPv4 address nor a DNS name", key)
 	}
 	entry.Name = strings.ToLower(key)
 	if !utf8.ValidString(value) {
@@ -103,7 +107,8 @@ func parse(key, value string) (Entry, *contract.Problem) {
 	return entry, nil
 }
 
-// set reads one name=value. The value is not repeated in problems: a password may have been pasted there.
+// set reads one name=value. The value is not repeated in problems: a password may have been pasted
+// there.
 func (e *Entry) set(key, setting string) *contract.Problem {
 	name, value, found := strings.Cut(setting, "=")
 	if !found {
@@ -113,27 +118,32 @@ func (e *Entry) set(key, setting string) *contract.Problem {
 	switch strings.TrimSpace(name) {
 	case settingUser:
 		if !validUser(value) {
-			return contract.NewProblem(contract.ReasonEntryMalformed, "the user name of %q is empty or not a Windows user name", key)
+			return contract.NewProblem(contract.ReasonEntryMalformed,
+				"the user name of %q is empty or not a Windows user name", key)
 		}
 		e.User = value
 	case settingPort:
 		port, err := strconv.ParseUint(value, 10, 16)
 		if err != nil || port == 0 {
-			return contract.NewProblem(contract.ReasonEntryMalformed, "the port of %q is not a number from 1 to 65535", key)
+			return contract.NewProblem(contract.ReasonEntryMalformed, "the port of %q is not a number from 1 to 65535",
+				key)
 		}
 		e.Port = int32(port)
 	case settingHostKey:
 		if len(value) > maxHostKey || !hostKey.MatchString(value) {
-			return contract.NewProblem(contract.ReasonEntryMalformed, "the host key of %q is not of the form <type> <base64>", key)
+			return contract.NewProblem(contract.ReasonEntryMalformed,
+				"the host key of %q is not of the form <type> <base64>", key)
 		}
 		e.HostKey = value
 	default:
-		return contract.NewProblem(contract.ReasonEntryMalformed, "the value of %q has a setting that is not username, port or hostKey", key)
+		return contract.NewProblem(contract.ReasonEntryMalformed,
+			"the value of %q has a setting that is not username, port or hostKey", key)
 	}
 	return nil
 }
 
-// validUser follows the list of characters that a Windows user name may not have; a backslash or @ separates the domain.
+// validUser follows the list of characters that a Windows user name may not have; a backslash or @
+// separates the domain.
 // https://learn.microsoft.com/windows/win32/api/lmaccess/ns-lmaccess-user_info_1
 func validUser(user string) bool {
 	if user == "" || len(user) > maxUser || strings.ContainsAny(user, `"/[]:;|=,+*?<>`) {
@@ -142,7 +152,8 @@ func validUser(user string) bool {
 	return !strings.ContainsFunc(user, func(r rune) bool { return r < ' ' || r == 0x7f || r == ' ' })
 }
 
-// validAddress says whether an address is an IPv4 address or a DNS name. 300.1.2.3 is neither: resolvers would look it up as a name.
+// validAddress says whether an address is an IPv4 address or a DNS name. 300.1.2.3 is neither:
+// resolvers would look it up as a name.
 func validAddress(address string) bool {
 	if len(address) > maxAddress {
 		return false

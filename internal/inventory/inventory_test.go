@@ -19,36 +19,54 @@ func TestA10_EntriesAreReadOrRejectedOneByOne(t *testing.T) {
 		want       inventory.Entry
 		reason     contract.Reason
 	}{
-		"an IPv4 address and a user":                      {key: "10.0.0.1", value: "username=Administrator", want: good},
-		"a trailing newline is not part of the user name": {key: "10.0.0.1", value: "username=Administrator\n", want: good},
-		"windows line ends are not part of the user name": {key: "10.0.0.1", value: "username=Administrator\r\n", want: good},
+		"an IPv4 address and a user": {key: "10.0.0.1", value: "username=Administrator",
+			want: good},
+		"a trailing newline is not part of the user name": {key: "10.0.0.1", value: "username=Administrator\n",
+			want: good},
+		"windows line ends are not part of the user name": {key: "10.0.0.1", value: "username=Administrator\r\n",
+			want: good},
 		"a DNS name keeps its spelling, its instance is lower case": {key: "Win-A.Example.com", value: "username=core",
 			want: inventory.Entry{Name: "win-a.example.com", Address: "Win-A.Example.com", User: "core", Port: 22}},
 		"a domain user": {key: "10.0.0.1", value: `username=CORP\svc-win`,
 			want: inventory.Entry{Name: "10.0.0.1", Address: "10.0.0.1", User: `CORP\svc-win`, Port: 22}},
-		"a port after a comma and a host key on its own line": {key: "10.0.0.1", value: "username=a,port=2222\nhostKey=ssh-ed25519 AAAAC3Nz",
-			want: inventory.Entry{Name: "10.0.0.1", Address: "10.0.0.1", User: "a", Port: 2222, HostKey: "ssh-ed25519 AAAAC3Nz"}},
-		"no equals sign":                   {key: "10.0.0.1", value: "Administrator", reason: contract.ReasonEntryMalformed},
-		"an empty value":                   {key: "10.0.0.1", value: "", reason: contract.ReasonEntryMalformed},
-		"an empty user":                    {key: "10.0.0.1", value: "username=", reason: contract.ReasonEntryMalformed},
-		"a user of spaces":                 {key: "10.0.0.1", value: "username=   ", reason: contract.ReasonEntryMalformed},
-		"a user with a quote":              {key: "10.0.0.1", value: `username=a"b`, reason: contract.ReasonEntryMalformed},
-		"a user that is very long":         {key: "10.0.0.1", value: "username=" + strings.Repeat("a", 105), reason: contract.ReasonEntryMalformed},
-		"an unknown setting":               {key: "10.0.0.1", value: "username=a,password=b", reason: contract.ReasonEntryMalformed},
-		"a port that is none":              {key: "10.0.0.1", value: "username=a,port=0", reason: contract.ReasonEntryMalformed},
-		"a port that is too high":          {key: "10.0.0.1", value: "username=a,port=65536", reason: contract.ReasonEntryMalformed},
-		"a host key that is none":          {key: "10.0.0.1", value: "username=a,hostKey=yes", reason: contract.ReasonEntryMalformed},
-		"bytes that are not UTF-8":         {key: "10.0.0.1", value: "username=\xff\xfe", reason: contract.ReasonEntryMalformed},
-		"an address with a large number":   {key: "300.1.2.3", value: "username=a", reason: contract.ReasonEntryMalformed},
-		"a name with two hyphens in a row": {key: "fd00--1", value: "username=a", want: inventory.Entry{Name: "fd00--1", Address: "fd00--1", User: "a", Port: 22}},
-		"the unspecified address":          {key: "0.0.0.0", value: "username=a", reason: contract.ReasonEntryMalformed},
-		"a name with an underscore":        {key: "win_a", value: "username=a", reason: contract.ReasonEntryMalformed},
-		"a name with two dots":             {key: "a..b", value: "username=a", reason: contract.ReasonEntryMalformed},
-		"a name that ends in a dot":        {key: "a.b.", value: "username=a", reason: contract.ReasonEntryMalformed},
+		"a port after a comma and a host key on its own line": {key: "10.0.0.1",
+			value: "username=a,port=2222\nhostKey=ssh-ed25519 AAAAC3Nz",
+			want: inventory.Entry{Name: "10.0.0.1", Address: "10.0.0.1", User: "a", Port: 2222,
+				HostKey: "ssh-ed25519 AAAAC3Nz"}},
+		"no equals sign": {key: "10.0.0.1", value: "Administrator",
+			reason: contract.ReasonEntryMalformed},
+		"an empty value": {key: "10.0.0.1", value: "", reason: contract.ReasonEntryMalformed},
+		"an empty user": {key: "10.0.0.1", value: "username=",
+			reason: contract.ReasonEntryMalformed},
+		"a user of spaces": {key: "10.0.0.1", value: "username=   ",
+			reason: contract.ReasonEntryMalformed},
+		"a user with a quote": {key: "10.0.0.1", value: `username=a"b`,
+			reason: contract.ReasonEntryMalformed},
+		"a user that is very long": {key: "10.0.0.1", value: "username=" + strings.Repeat("a", 105),
+			reason: contract.ReasonEntryMalformed},
+		"an unknown setting": {key: "10.0.0.1", value: "username=a,password=b",
+			reason: contract.ReasonEntryMalformed},
+		"a port that is none": {key: "10.0.0.1", value: "username=a,port=0",
+			reason: contract.ReasonEntryMalformed},
+		"a port that is too high": {key: "10.0.0.1", value: "username=a,port=65536",
+			reason: contract.ReasonEntryMalformed},
+		"a host key that is none": {key: "10.0.0.1", value: "username=a,hostKey=yes",
+			reason: contract.ReasonEntryMalformed},
+		"bytes that are not UTF-8": {key: "10.0.0.1", value: "username=\xff\xfe",
+			reason: contract.ReasonEntryMalformed},
+		"an address with a large number": {key: "300.1.2.3", value: "username=a",
+			reason: contract.ReasonEntryMalformed},
+		"a name with two hyphens in a row": {key: "fd00--1", value: "username=a",
+			want: inventory.Entry{Name: "fd00--1", Address: "fd00--1", User: "a", Port: 22}},
+		"the unspecified address":   {key: "0.0.0.0", value: "username=a", reason: contract.ReasonEntryMalformed},
+		"a name with an underscore": {key: "win_a", value: "username=a", reason: contract.ReasonEntryMalformed},
+		"a name with two dots":      {key: "a..b", value: "username=a", reason: contract.ReasonEntryMalformed},
+		"a name that ends in a dot": {key: "a.b.", value: "username=a", reason: contract.ReasonEntryMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			entries, rejected := inventory.Parse(map[string]string{test.key: test.value, "10.9.9.9": "username=bystander"})
+			entries, rejected := inventory.Parse(map[string]string{test.key: test.value,
+				"10.9.9.9": "username=bystander"})
 			bystander := false
 			for _, e := range entries {
 				bystander = bystander || e.User == "bystander"
@@ -102,7 +120,8 @@ func TestA10_FiveThousandEntries(t *testing.T) {
 
 func TestA35_ValuesAreNotRepeatedInProblems(t *testing.T) {
 	t.Parallel()
-	_, rejected := inventory.Parse(map[string]string{"a": "hunter2", "b": "username=a,password=hunter2", "c": `username=hunter2"`})
+	_, rejected := inventory.Parse(map[string]string{"a": "hunter2", "b": "username=a,password=hunter2",
+		"c": `username=hunter2"`})
 	for _, r := range rejected {
 		if strings.Contains(r.Problem.Error(), "hunter2") {
 			t.Errorf("the problem of %q repeats the value: %v", r.Key, r.Problem)

@@ -25,8 +25,8 @@ type Machine struct {
 	ProviderID, NodeRef string
 	// Owner is what makes another Machine when this one goes; nil for one that was made by hand.
 	Owner *Owner
-	// Deleting is set once the Machine is told to go, Ignored when the user wants us to keep away from it, and Governed when another API
-	// decides about it and this object only mirrors it.
+	// Deleting is set once the Machine is told to go, Ignored when the user wants us to keep away
+	// from it, and Governed when another API decides about it and this object only mirrors it.
 	Deleting, Ignored bool
 	Governed          string
 	// Port is the annotation contract.SSHPortAnnotation as it stands there; empty without one.
@@ -42,7 +42,8 @@ type Owner struct {
 // MachinePhase is how far a Machine is.
 type MachinePhase string
 
-// Phases of a Machine that we tell apart. Any other is a phase in which there is no host to reach yet.
+// Phases of a Machine that we tell apart. Any other is a phase in which there is no host to reach
+// yet.
 const (
 	// MachineProvisioned: the host exists. MachineRunning: it is a node, too.
 	MachineProvisioned MachinePhase = "Provisioned"
@@ -80,7 +81,8 @@ type MachineEntry struct {
 	Addresses []string
 }
 
-// Reading is what a Machine comes to: an entry, something that must happen first, or a problem. Exactly one of them is set.
+// Reading is what a Machine comes to: an entry, something that must happen first, or a problem.
+// Exactly one of them is set.
 type Reading struct {
 	Entry   *Entry
 	Wait    string
@@ -96,25 +98,29 @@ const (
 	platformVSphere = "vsphere"
 	platformNutanix = "nutanix"
 
-	// maxNetBIOS is how long a Windows computer's name may be so that its two forms, DNS and NetBIOS, are one.
+	// maxNetBIOS is how long a Windows computer's name may be so that its two forms, DNS and
+	// NetBIOS, are one.
 	maxNetBIOS = 15
 )
 
 // onlyDigits is a name that Windows takes for no computer.
 var onlyDigits = regexp.MustCompile(`^[0-9]+$`)
 
-// ReadMachine says what a Machine comes to on a platform (in lower case, as Infrastructure names it). resolves tells which of the names
-// in NamesToResolve have an IPv4 address. Whether the Machine leaves or is ignored is the caller's to ask first.
+// ReadMachine says what a Machine comes to on a platform (in lower case, as Infrastructure names
+// it). resolves tells which of the names in NamesToResolve have an IPv4 address. Whether the
+// Machine leaves or is ignored is the caller's to ask first.
 func ReadMachine(m Machine, platform string, resolves map[string]bool) Reading {
 	if m.Phase != MachineProvisioned && m.Phase != MachineRunning {
-		return Reading{Wait: fmt.Sprintf("its phase is %q, and there is a host to reach in Provisioned and Running only", m.Phase)}
+		return Reading{
+			Wait: fmt.Sprintf("its phase is %q, and there is a host to reach in Provisioned and Running only", m.Phase)}
 	}
 	if len(m.Addresses) == 0 {
 		return Reading{Wait: "it has no address yet"}
 	}
 	address := addressOf(m, resolves)
 	if address == "" {
-		return Reading{Problem: contract.NewProblem(contract.ReasonMachineAddressUnusable, "Machine %s has the addresses %s", m.Name, shownAddresses(m))}
+		return Reading{Problem: contract.NewProblem(contract.ReasonMachineAddressUnusable,
+			"Machine %s has the addresses %s", m.Name, shownAddresses(m))}
 	}
 	port, problem := portOf(m)
 	if problem != nil {
@@ -130,11 +136,13 @@ func ReadMachine(m Machine, platform string, resolves map[string]bool) Reading {
 	}
 	return Reading{Entry: &Entry{
 		Name: m.Name, Address: address, User: user, Port: port,
-		Machine: &MachineEntry{UID: m.UID, CreatedAt: m.CreatedAt, ProviderID: m.ProviderID, Hostname: name, Addresses: allAddresses(m)},
+		Machine: &MachineEntry{UID: m.UID, CreatedAt: m.CreatedAt, ProviderID: m.ProviderID, Hostname: name,
+			Addresses: allAddresses(m)},
 	}}
 }
 
-// NamesToResolve are the names by which a Machine may be reached if they have an IPv4 address, best first; none when it tells an address.
+// NamesToResolve are the names by which a Machine may be reached if they have an IPv4 address, best
+// first; none when it tells an address.
 func NamesToResolve(m Machine) []string {
 	var names []string
 	for _, kind := range []AddressType{AddressInternalIP, AddressInternalDNS, AddressHostName} {
@@ -153,7 +161,8 @@ func NamesToResolve(m Machine) []string {
 	return names
 }
 
-// addressOf picks how to reach the host: its inner IPv4 address, else the first name that resolves to one.
+// addressOf picks how to reach the host: its inner IPv4 address, else the first name that resolves
+// to one.
 func addressOf(m Machine, resolves map[string]bool) string {
 	for _, a := range m.Addresses {
 		if a.Type == AddressInternalIP && isIPv4(a.Value) {
@@ -173,8 +182,8 @@ func isIPv4(text string) bool {
 	return err == nil && ip.Is4() && validAddress(text)
 }
 
-// allAddresses lists what a certificate of the host may hold. What is neither an address nor a name is left out, and so are more than the
-// API keeps.
+// allAddresses lists what a certificate of the host may hold. What is neither an address nor a name
+// is left out, and so are more than the API keeps.
 func allAddresses(m Machine) []string {
 	const limit = 32
 	var all []string
@@ -202,19 +211,21 @@ func portOf(m Machine) (int32, *contract.Problem) {
 	}
 	port, err := strconv.ParseUint(m.Port, 10, 16)
 	if err != nil || port == 0 {
-		return 0, contract.NewProblem(contract.ReasonMachineAnnotationInvalid, "the annotation %s of Machine %s is not a number from 1 to 65535", contract.SSHPortAnnotation, m.Name)
+		return 0, contract.NewProblem(contract.ReasonMachineAnnotationInvalid,
+			"the annotation %s of Machine %s is not a number from 1 to 65535", contract.SSHPortAnnotation, m.Name)
 	}
 	return int32(port), nil
 }
 
-// hostnameOf is the name that the host must be given: on platforms whose hosts are copies of one template, all of the same name, that of
-// the Machine. The others give each host a name of its own.
+// hostnameOf is the name that the host must be given: on platforms whose hosts are copies of one
+// template, all of the same name, that of the Machine. The others give each host a name of its own.
 func hostnameOf(m Machine, platform string) (string, *contract.Problem) {
 	if platform != platformVSphere && platform != platformNutanix {
 		return "", nil
 	}
 	if len(m.Name) > maxNetBIOS || !label.MatchString(m.Name) || onlyDigits.MatchString(m.Name) {
-		return "", contract.NewProblem(contract.ReasonMachineNameInvalid, "Machine %s: its name is to be its host's name", m.Name)
+		return "", contract.NewProblem(contract.ReasonMachineNameInvalid,
+			"Machine %s: its name is to be its host's name", m.Name)
 	}
 	return m.Name, nil
 }

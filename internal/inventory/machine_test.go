@@ -15,10 +15,13 @@ import (
 // machine is one on AWS, as the cloud gives it when the host is there.
 func machine(change func(*inventory.Machine)) inventory.Machine {
 	m := inventory.Machine{
-		Name: "win-abc12", Namespace: contract.MachineAPINamespace, UID: "uid", CreatedAt: time.Unix(1, 0), Phase: inventory.MachineProvisioned,
+		Name: "win-abc12", Namespace: contract.MachineAPINamespace, UID: "uid", CreatedAt: time.Unix(1, 0),
+		Phase: inventory.MachineProvisioned,
 		Addresses: []inventory.Address{
-			{Type: inventory.AddressInternalDNS, Value: "ip-10-0-1-2.ec2.internal"}, {Type: inventory.AddressInternalIP, Value: "10.0.1.2"},
-			{Type: inventory.AddressHostName, Value: "ip-10-0-1-2.ec2.internal"}, {Type: inventory.AddressExternalIP, Value: "203.0.113.7"},
+			{Type: inventory.AddressInternalDNS, Value: "ip-10-0-1-2.ec2.internal"},
+			{Type: inventory.AddressInternalIP, Value: "10.0.1.2"},
+			{Type: inventory.AddressHostName, Value: "ip-10-0-1-2.ec2.internal"},
+			{Type: inventory.AddressExternalIP, Value: "203.0.113.7"},
 		},
 		ProviderID: "aws:///zone/i-1",
 	}
@@ -38,7 +41,8 @@ func TestAMachineBecomesAnEntry(t *testing.T) {
 	want := inventory.Reading{Entry: &inventory.Entry{
 		Name: "win-abc12", Address: "10.0.1.2", User: "Administrator", Port: 22,
 		Machine: &inventory.MachineEntry{
-			UID: "uid", CreatedAt: time.Unix(1, 0), ProviderID: "aws:///zone/i-1", Addresses: []string{"ip-10-0-1-2.ec2.internal", "10.0.1.2", "203.0.113.7"},
+			UID: "uid", CreatedAt: time.Unix(1, 0), ProviderID: "aws:///zone/i-1",
+			Addresses: []string{"ip-10-0-1-2.ec2.internal", "10.0.1.2", "203.0.113.7"},
 		},
 	}}
 	if difference := cmp.Diff(want, got); difference != "" {
@@ -62,34 +66,58 @@ func TestAMachineThatIsNotReadyWaitsAndOneThatIsWrongSaysWhy(t *testing.T) {
 		address, wait string
 		reason        contract.Reason
 	}{
-		"a phase that nobody has set":        {change: phase(""), wait: `phase is ""`},
-		"a host that is being made":          {change: phase("Provisioning"), wait: "Provisioning"},
-		"a host that could not be made":      {change: phase(inventory.MachineFailed), wait: "Failed"},
-		"a host that goes":                   {change: phase("Deleting"), wait: "Deleting"},
-		"a phase of a later version":         {change: phase("Updating"), wait: "Updating"},
-		"a node":                             {change: phase(inventory.MachineRunning), address: "10.0.1.2"},
-		"no address":                         {change: addresses(), wait: "no address"},
-		"no provider's name":                 {change: func(m *inventory.Machine) { m.ProviderID = "" }, address: "10.0.1.2"},
-		"IPv6 before IPv4":                   {change: addresses(ip("InternalIP", "fd00::1"), ip("InternalIP", "10.0.0.9")), address: "10.0.0.9"},
-		"several IPv4 addresses":             {change: addresses(ip("InternalIP", "10.0.0.9"), ip("InternalIP", "10.0.0.8")), address: "10.0.0.9"},
-		"IPv6 only":                          {change: addresses(ip("InternalIP", "fd00::1")), reason: contract.ReasonMachineAddressUnusable},
-		"an outer address only":              {change: addresses(ip("ExternalIP", "203.0.113.7")), reason: contract.ReasonMachineAddressUnusable},
-		"no address of a host":               {change: addresses(ip("InternalIP", "0.0.0.0")), reason: contract.ReasonMachineAddressUnusable},
-		"a name that resolves":               {change: addresses(ip("InternalDNS", "win.example")), resolves: map[string]bool{"win.example": true}, address: "win.example"},
-		"a name that does not":               {change: addresses(ip("InternalDNS", "win.example")), reason: contract.ReasonMachineAddressUnusable},
-		"the inner name before the host's":   {change: addresses(ip("Hostname", "win"), ip("InternalDNS", "win.example")), resolves: map[string]bool{"win": true, "win.example": true}, address: "win.example"},
-		"the host's name where it resolves":  {change: addresses(ip("Hostname", "win"), ip("InternalDNS", "win.example")), resolves: map[string]bool{"win": true}, address: "win"},
-		"an address where a name should be":  {change: addresses(ip("InternalDNS", "10.0.0.9")), resolves: map[string]bool{"10.0.0.9": true}, reason: contract.ReasonMachineAddressUnusable},
-		"text that is nothing":               {change: addresses(ip("InternalDNS", "a b\n"), ip("InternalIP", "$(x)")), resolves: map[string]bool{"a b\n": true}, reason: contract.ReasonMachineAddressUnusable},
-		"a port":                             {change: func(m *inventory.Machine) { m.Port = "2222" }, address: "10.0.1.2"},
-		"a port that is none":                {change: func(m *inventory.Machine) { m.Port = "ssh" }, reason: contract.ReasonMachineAnnotationInvalid},
-		"a port beyond all ports":            {change: func(m *inventory.Machine) { m.Port = "65536" }, reason: contract.ReasonMachineAnnotationInvalid},
-		"port zero":                          {change: func(m *inventory.Machine) { m.Port = "0" }, reason: contract.ReasonMachineAnnotationInvalid},
-		"a name of 15 characters on vSphere": {platform: "vsphere", change: func(m *inventory.Machine) { m.Name = "winworker-abcde" }, address: "10.0.1.2"},
-		"a name of 16 characters on vSphere": {platform: "vsphere", change: func(m *inventory.Machine) { m.Name = "winworkers-abcde" }, reason: contract.ReasonMachineNameInvalid},
-		"a name with dots on Nutanix":        {platform: "nutanix", change: func(m *inventory.Machine) { m.Name = "win.a" }, reason: contract.ReasonMachineNameInvalid},
-		"a name of digits on Nutanix":        {platform: "nutanix", change: func(m *inventory.Machine) { m.Name = "12345" }, reason: contract.ReasonMachineNameInvalid},
-		"a long name where it does not show": {platform: "aws", change: func(m *inventory.Machine) { m.Name = "cluster-x7k2p-winworker-us-east-1a-abcde" }, address: "10.0.1.2"},
+		"a phase that nobody has set":   {change: phase(""), wait: `phase is ""`},
+		"a host that is being made":     {change: phase("Provisioning"), wait: "Provisioning"},
+		"a host that could not be made": {change: phase(inventory.MachineFailed), wait: "Failed"},
+		"a host that goes":              {change: phase("Deleting"), wait: "Deleting"},
+		"a phase of a later version":    {change: phase("Updating"), wait: "Updating"},
+		"a node":                        {change: phase(inventory.MachineRunning), address: "10.0.1.2"},
+		"no address":                    {change: addresses(), wait: "no address"},
+		"no provider's name": {change: func(m *inventory.Machine) { m.ProviderID = "" },
+			address: "10.0.1.2"},
+		"IPv6 before IPv4": {change: addresses(ip("InternalIP", "fd00::1"),
+			ip("InternalIP", "10.0.0.9")), address: "10.0.0.9"},
+		"several IPv4 addresses": {change: addresses(ip("InternalIP", "10.0.0.9"),
+			ip("InternalIP", "10.0.0.8")), address: "10.0.0.9"},
+		"IPv6 only": {change: addresses(ip("InternalIP", "fd00::1")),
+			reason: contract.ReasonMachineAddressUnusable},
+		"an outer address only": {change: addresses(ip("ExternalIP", "203.0.113.7")),
+			reason: contract.ReasonMachineAddressUnusable},
+		"no address of a host": {change: addresses(ip("InternalIP", "0.0.0.0")),
+			reason: contract.ReasonMachineAddressUnusable},
+		"a name that resolves": {change: addresses(ip("InternalDNS", "win.example")),
+			resolves: map[string]bool{"win.example": true}, address: "win.example"},
+		"a name that does not": {change: addresses(ip("InternalDNS", "win.example")),
+			reason: contract.ReasonMachineAddressUnusable},
+		"the inner name before the host's": {change: addresses(ip("Hostname", "win"),
+			ip("InternalDNS", "win.example")), resolves: map[string]bool{"win": true, "win.example": true},
+			address: "win.example"},
+		"the host's name where it resolves": {change: addresses(ip("Hostname", "win"),
+			ip("InternalDNS", "win.example")), resolves: map[string]bool{"win": true}, address: "win"},
+		"an address where a name should be": {change: addresses(ip("InternalDNS", "10.0.0.9")),
+			resolves: map[string]bool{"10.0.0.9": true}, reason: contract.ReasonMachineAddressUnusable},
+		"text that is nothing": {change: addresses(ip("InternalDNS", "a b\n"), ip("InternalIP", "$(x)")),
+			resolves: map[string]bool{"a b\n": true}, reason: contract.ReasonMachineAddressUnusable},
+		"a port": {change: func(m *inventory.Machine) { m.Port = "2222" },
+			address: "10.0.1.2"},
+		"a port that is none": {change: func(m *inventory.Machine) { m.Port = "ssh" },
+			reason: contract.ReasonMachineAnnotationInvalid},
+		"a port beyond all ports": {change: func(m *inventory.Machine) { m.Port = "65536" },
+			reason: contract.ReasonMachineAnnotationInvalid},
+		"port zero": {change: func(m *inventory.Machine) { m.Port = "0" },
+			reason: contract.ReasonMachineAnnotationInvalid},
+		"a name of 15 characters on vSphere": {platform: "vsphere",
+			change: func(m *inventory.Machine) { m.Name = "winworker-abcde" }, address: "10.0.1.2"},
+		"a name of 16 characters on vSphere": {platform: "vsphere",
+			change: func(m *inventory.Machine) { m.Name = "winworkers-abcde" },
+			reason: contract.ReasonMachineNameInvalid},
+		"a name with dots on Nutanix": {platform: "nutanix",
+			change: func(m *inventory.Machine) { m.Name = "win.a" }, reason: contract.ReasonMachineNameInvalid},
+		"a name of digits on Nutanix": {platform: "nutanix",
+			change: func(m *inventory.Machine) { m.Name = "12345" }, reason: contract.ReasonMachineNameInvalid},
+		"a long name where it does not show": {platform: "aws",
+			change:  func(m *inventory.Machine) { m.Name = "cluster-x7k2p-winworker-us-east-1a-abcde" },
+			address: "10.0.1.2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -118,7 +146,8 @@ func TestAMachineThatIsNotReadyWaitsAndOneThatIsWrongSaysWhy(t *testing.T) {
 func TestPlatformsDecideUserAndHostname(t *testing.T) {
 	t.Parallel()
 	for platform, want := range map[string][2]string{
-		"aws": {"Administrator", ""}, "azure": {"capi", ""}, "gcp": {"Administrator", ""}, "none": {"Administrator", ""},
+		"aws": {"Administrator", ""}, "azure": {"capi", ""}, "gcp": {"Administrator", ""},
+		"none":    {"Administrator", ""},
 		"vsphere": {"Administrator", "win-abc12"}, "nutanix": {"Administrator", "win-abc12"},
 	} {
 		entry := inventory.ReadMachine(machine(nil), platform, nil).Entry
@@ -136,10 +165,13 @@ func TestOnlyNamesThatAreNeededAreResolved(t *testing.T) {
 	}{
 		"none where there is an address": {machine(nil), nil},
 		"each once, the inner ones first": {machine(addresses(
-			inventory.Address{Type: inventory.AddressHostName, Value: "win"}, inventory.Address{Type: inventory.AddressInternalDNS, Value: "win.example"},
-			inventory.Address{Type: inventory.AddressHostName, Value: "win.example"}, inventory.Address{Type: inventory.AddressExternalDNS, Value: "out.example"})),
+			inventory.Address{Type: inventory.AddressHostName, Value: "win"},
+			inventory.Address{Type: inventory.AddressInternalDNS, Value: "win.example"},
+			inventory.Address{Type: inventory.AddressHostName, Value: "win.example"},
+			inventory.Address{Type: inventory.AddressExternalDNS, Value: "out.example"})),
 			[]string{"win.example", "win"}},
-		"nothing that is no name": {machine(addresses(inventory.Address{Type: inventory.AddressHostName, Value: "a;b"})), nil},
+		"nothing that is no name": {machine(addresses(inventory.Address{Type: inventory.AddressHostName,
+			Value: "a;b"})), nil},
 	} {
 		if got := inventory.NamesToResolve(test.machine); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
@@ -151,9 +183,11 @@ func FuzzReadMachine(f *testing.F) {
 	f.Add("win", "InternalIP", "10.0.0.1", "22", "vsphere")
 	f.Add("", "Hostname", "\xff", "-1", "")
 	f.Fuzz(func(t *testing.T, name, kind, value, port, platform string) {
-		m := inventory.Machine{Name: name, Phase: inventory.MachineRunning, Port: port, Addresses: []inventory.Address{{Type: inventory.AddressType(kind), Value: value}}}
+		m := inventory.Machine{Name: name, Phase: inventory.MachineRunning, Port: port,
+			Addresses: []inventory.Address{{Type: inventory.AddressType(kind), Value: value}}}
 		reading := inventory.ReadMachine(m, platform, map[string]bool{value: true})
-		if entry := reading.Entry; entry != nil && (entry.Address != value || strings.ContainsAny(entry.Address, " \n;\"'$") || entry.Port < 1) {
+		if entry := reading.Entry; entry != nil &&
+			(entry.Address != value || strings.ContainsAny(entry.Address, " \n;\"'$") || entry.Port < 1) {
 			t.Errorf("entry %+v of %q", entry, value)
 		}
 	})

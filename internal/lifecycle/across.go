@@ -17,7 +17,8 @@ import (
 
 // Bounds are the user's, for a node that goes to another version or through a reboot.
 type Bounds struct {
-	// Drain is how long pods are given; Settle how long a node must be Ready; Proof how long it may take from the switch on.
+	// Drain is how long pods are given; Settle how long a node must be Ready; Proof how long it may
+	// take from the switch on.
 	Drain, Settle, Proof time.Duration
 }
 
@@ -25,9 +26,11 @@ type Bounds struct {
 type Crossing struct {
 	Node   *corev1.Node
 	Bounds Bounds
-	// Kubelet is the version that the node's kubelet must report at its new version; empty when nobody knows.
+	// Kubelet is the version that the node's kubelet must report at its new version; empty when
+	// nobody knows.
 	Kubelet string
-	// Claim takes a place in the rollout budget, or waits for one. A repeated call finds the place taken.
+	// Claim takes a place in the rollout budget, or waits for one. A repeated call finds the place
+	// taken.
 	Claim func(ctx context.Context) Outcome
 }
 
@@ -37,8 +40,8 @@ type Leg struct {
 	Run  func(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome
 }
 
-// Across lists the steps to another version, in their order. Pods leave before the switch only if they would feel it. The host is never contacted: the daemon does
-// what the Node's annotations say.
+// Across lists the steps to another version, in their order. Pods leave before the switch only if
+// they would feel it. The host is never contacted: the daemon does what the Node's annotations say.
 //
 //	stage → claim → (drain) → switch → prove → (uncordon)
 //	                            └────────┴──→ go back → (uncordon)
@@ -62,7 +65,8 @@ func (w *Walker) stage(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if w.overSSH(instance, node) || node.Annotations[contract.StagedAnnotation] == update.Version {
 		return Done()
 	}
-	if !StagesItself(node) || policy.CheckSkew(release(update.Version), release(node.Annotations[contract.VersionAnnotation])) != "" {
+	if !StagesItself(node) || policy.CheckSkew(release(update.Version),
+		release(node.Annotations[contract.VersionAnnotation])) != "" {
 		update.OverSSH = true
 		return Done()
 	}
@@ -71,12 +75,16 @@ func (w *Walker) stage(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 			return retry(err)
 		}
 	}
-	if waited := w.Now().Sub(update.Since.Time); instance.Status.Disruption != nil && waited > crossing.Bounds.Proof { // it is empty meanwhile
-		return Fail(contract.NewProblem(contract.ReasonUpdateFailed, "node %s does not get the payload of version %s: %.300s", node.Name, update.Version, node.Annotations[contract.StageReasonAnnotation]))
+	// it is empty meanwhile
+	if waited := w.Now().Sub(update.Since.Time); instance.Status.Disruption != nil && waited > crossing.Bounds.Proof {
+		return Fail(contract.NewProblem(contract.ReasonUpdateFailed,
+			"node %s does not get the payload of version %s: %.300s", node.Name, update.Version,
+			node.Annotations[contract.StageReasonAnnotation]))
 	}
 	why := node.Annotations[contract.StageReasonAnnotation]
 	if why != "" && !inVain(why) {
-		return Wait(stageRetry, contract.ReasonStaging, "node %s fetches version %s: %.300s", node.Name, update.Version, why)
+		return Wait(stageRetry, contract.ReasonStaging, "node %s fetches version %s: %.300s", node.Name, update.Version,
+			why)
 	}
 	left := w.Silence - w.Now().Sub(update.Since.Time)
 	if left <= 0 {
@@ -84,22 +92,26 @@ func (w *Walker) stage(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return Done()
 	}
 	if why != "" {
-		return Wait(min(left, stageRetry), contract.ReasonStaging, "node %s fetches version %s: %.300s", node.Name, update.Version, why)
+		return Wait(min(left, stageRetry), contract.ReasonStaging, "node %s fetches version %s: %.300s", node.Name,
+			update.Version, why)
 	}
 	return Wait(min(left, stageRetry), contract.ReasonStaging, "node %s fetches version %s", node.Name, update.Version)
 }
 
-// inVain says whether a daemon's word is that it gets nothing where it was told to fetch: as where a firewall lies in between. What lies with its host, such as a
-// full disk, is no better over SSH, and a fetch that takes long goes on.
+// inVain says whether a daemon's word is that it gets nothing where it was told to fetch: as where
+// a firewall lies in between. What lies with its host, such as a full disk, is no better over SSH,
+// and a fetch that takes long goes on.
 func inVain(why string) bool {
 	reason, _, _ := strings.Cut(why, ":")
 	return reason == string(contract.ReasonPayloadIncomplete)
 }
 
-// StagesItself says whether a node's daemon is one that fetches payload by itself. Those that do say in which boot they run.
+// StagesItself says whether a node's daemon is one that fetches payload by itself. Those that do
+// say in which boot they run.
 func StagesItself(node *corev1.Node) bool { return node.Annotations[contract.BootIDAnnotation] != "" }
 
-// overSSH says that the host is walked into, also because its daemon would not make the switch: it is silent already.
+// overSSH says that the host is walked into, also because its daemon would not make the switch: it
+// is silent already.
 func (w *Walker) overSSH(instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	update := instance.Status.Update
 	if problem, _ := w.silent(&instance.Status, node); problem != nil && update.SwitchTime == nil {
@@ -119,9 +131,10 @@ func claim(ctx context.Context, _ *v1alpha1.WindowsInstance, crossing *Crossing)
 	return crossing.Claim(ctx)
 }
 
-// empty cordons the node and moves its pods away. A node that is not Ready has its pods told to end, and is not waited for: nobody there would
-// say when they did. It fails when pods can't be moved in time, and when somebody uncordons the node meanwhile; but a node that is between two versions
-// already only goes on.
+// empty cordons the node and moves its pods away. A node that is not Ready has its pods told to
+// end, and is not waited for: nobody there would say when they did. It fails when pods can't be
+// moved in time, and when somebody uncordons the node meanwhile; but a node that is between two
+// versions already only goes on.
 func (w *Walker) empty(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	status, node := &instance.Status, crossing.Node
 	between := status.Update != nil && status.Update.From != "" && status.DesiredVersion != status.Update.From
@@ -129,7 +142,8 @@ func (w *Walker) empty(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	case lifted(node) && between:
 		return Done()
 	case lifted(node):
-		return Fail(contract.NewProblem(contract.ReasonUncordoned, "somebody uncordoned node %s while it was being drained", node.Name))
+		return Fail(contract.NewProblem(contract.ReasonUncordoned,
+			"somebody uncordoned node %s while it was being drained", node.Name))
 	}
 	if err := w.hold(ctx, node); err != nil {
 		return retry(err)
@@ -154,7 +168,8 @@ func (w *Walker) emptied(instance *v1alpha1.WindowsInstance, node *corev1.Node, 
 	return outcome
 }
 
-// switchOver tells the daemon which version to bring about, and waits until it holds. A daemon that went back by itself says so.
+// switchOver tells the daemon which version to bring about, and waits until it holds. A daemon that
+// went back by itself says so.
 func (w *Walker) switchOver(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	update, node := instance.Status.Update, crossing.Node
 	if err := w.mark(ctx, node, Marks{Instance: instance, Version: update.Version, Upgrading: true}); err != nil {
@@ -180,7 +195,8 @@ func (w *Walker) prove(_ context.Context, instance *v1alpha1.WindowsInstance, cr
 	case !ready:
 		outcome = Wait(0, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
 	case !sameVersion(info, crossing.Kubelet):
-		outcome = Wait(0, contract.ReasonVersionPending, "kubelet of node %s is %.50q and should be %q", node.Name, info, crossing.Kubelet)
+		outcome = Wait(0, contract.ReasonVersionPending, "kubelet of node %s is %.50q and should be %q", node.Name,
+			info, crossing.Kubelet)
 	}
 	if !outcome.IsDone() {
 		update.ReadySince = nil
@@ -188,23 +204,28 @@ func (w *Walker) prove(_ context.Context, instance *v1alpha1.WindowsInstance, cr
 	}
 	var left time.Duration
 	if update.ReadySince, left = w.settles(node, update.ReadySince, crossing.Bounds.Settle); left > 0 {
-		return Wait(left, contract.ReasonSettling, "node %s is at version %s and has to stay Ready for %s", node.Name, update.Version, crossing.Bounds.Settle)
+		return Wait(left, contract.ReasonSettling, "node %s is at version %s and has to stay Ready for %s", node.Name,
+			update.Version, crossing.Bounds.Settle)
 	}
 	return Done()
 }
 
-// GoBack has the daemon put the previous version back, and waits until the node is well there. The daemon's word of before is taken away: it may still be for the
-// previous version, while the host is between the two. How long that takes has no end, as there is nothing else to go to; but it is told.
+// GoBack has the daemon put the previous version back, and waits until the node is well there. The
+// daemon's word of before is taken away: it may still be for the previous version, while the host
+// is between the two. How long that takes has no end, as there is nothing else to go to; but it is
+// told.
 func (w *Walker) GoBack(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	update, node := instance.Status.Update, crossing.Node
 	if node.Annotations[contract.DesiredVersionAnnotation] != update.From {
-		if err := w.annotate(ctx, node, map[string]string{contract.DesiredVersionAnnotation: update.From, contract.VersionAnnotation: ""}); err != nil {
+		if err := w.annotate(ctx, node, map[string]string{contract.DesiredVersionAnnotation: update.From,
+			contract.VersionAnnotation: ""}); err != nil {
 			return retry(err)
 		}
 	}
 	_, left := w.silent(&instance.Status, node)
 	reason, since := contract.ReasonUpdateFailed, ""
-	if proof := crossing.Bounds.Proof - w.Now().Sub(update.Since.Time); proof <= 0 { // its place stays taken: it serves nobody, with or without one
+	// its place stays taken: it serves nobody, with or without one
+	if proof := crossing.Bounds.Proof - w.Now().Sub(update.Since.Time); proof <= 0 {
 		reason, since = contract.ReasonNotBack, " since "+update.Since.UTC().Format(time.RFC3339)
 	} else if left == 0 || proof < left {
 		left = proof
@@ -212,14 +233,17 @@ func (w *Walker) GoBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	ready, message := NodeReady(node)
 	switch {
 	case node.Annotations[contract.VersionAnnotation] != update.From || refused(node, update.Version) != nil:
-		return Wait(left, reason, "node %s goes back to version %s%s%s, because: %s", node.Name, update.From, since, said(node), update.Message)
+		return Wait(left, reason, "node %s goes back to version %s%s%s, because: %s", node.Name, update.From, since,
+			said(node), update.Message)
 	case !ready:
-		return Wait(left, reason, "node %s is back at version %s and not Ready%s (%s), because: %s", node.Name, update.From, since, message, update.Message)
+		return Wait(left, reason, "node %s is back at version %s and not Ready%s (%s), because: %s", node.Name,
+			update.From, since, message, update.Message)
 	}
 	return Done()
 }
 
-// Return puts a node back into service: what we put on it for the way goes, and of cordons only our own.
+// Return puts a node back into service: what we put on it for the way goes, and of cordons only our
+// own.
 func (w *Walker) Return(ctx context.Context, node *corev1.Node) Outcome {
 	if err := w.uncordon(ctx, node); err != nil {
 		return retry(err)
@@ -235,13 +259,15 @@ func (w *Walker) inTime(update *v1alpha1.Update, crossing *Crossing, outcome Out
 	}
 	left := crossing.Bounds.Proof - w.Now().Sub(began)
 	if left <= 0 {
-		return Fail(contract.NewProblem(contract.ReasonUpdateFailed, "%s, after %s", outcome.Problem.Detail, crossing.Bounds.Proof))
+		return Fail(contract.NewProblem(contract.ReasonUpdateFailed, "%s, after %s", outcome.Problem.Detail,
+			crossing.Bounds.Proof))
 	}
 	outcome.After = left
 	return outcome
 }
 
-// settles says since when a node is Ready without a break, and how long it still has to be. Kubelet's word counts, too: nobody may have looked meanwhile.
+// settles says since when a node is Ready without a break, and how long it still has to be.
+// Kubelet's word counts, too: nobody may have looked meanwhile.
 func (w *Walker) settles(node *corev1.Node, since *metav1.Time, settle time.Duration) (*metav1.Time, time.Duration) {
 	now := w.Now()
 	began := now
@@ -257,7 +283,8 @@ func (w *Walker) settles(node *corev1.Node, since *metav1.Time, settle time.Dura
 	if since != nil && since.Time.Equal(began) {
 		return since, left
 	}
-	kept := metav1.NewTime(began.Add(time.Second - 1).Truncate(time.Second)) // as the API server keeps it, and not too early
+	// as the API server keeps it, and not too early
+	kept := metav1.NewTime(began.Add(time.Second - 1).Truncate(time.Second))
 	return &kept, max(left, kept.Sub(now)+settle)
 }
 

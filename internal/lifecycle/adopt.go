@@ -18,7 +18,8 @@ func (w *Walker) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return retry(err)
 	}
 	if node == nil {
-		return w.waitInSlot(instance, contract.ReasonNodePending, "kubelet on %s has not registered node %s yet", instance.Spec.Address, instance.Status.NodeName)
+		return w.waitInSlot(instance, contract.ReasonNodePending, "kubelet on %s has not registered node %s yet",
+			instance.Spec.Address, instance.Status.NodeName)
 	}
 	if problem := Foreign(node, instance); problem != nil {
 		return Fail(problem)
@@ -38,7 +39,8 @@ func (w *Walker) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return Done()
 }
 
-// handOver gives the daemon its certificate and starts it as a service. Afterwards SSH is not needed any more.
+// handOver gives the daemon its certificate and starts it as a service. Afterwards SSH is not
+// needed any more.
 func (w *Walker) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
 	if visit.csr == "" {
 		return restart()
@@ -51,7 +53,8 @@ func (w *Walker) handOver(ctx context.Context, instance *v1alpha1.WindowsInstanc
 		return retry(err)
 	}
 	if len(certificate) == 0 {
-		return w.waitInSlot(instance, contract.ReasonCertificatePending, "certificate request %s is not signed yet", visit.csr)
+		return w.waitInSlot(instance, contract.ReasonCertificatePending, "certificate request %s is not signed yet",
+			visit.csr)
 	}
 	desired, facts, err := w.Desired.Current(ctx)
 	if err != nil {
@@ -72,8 +75,10 @@ func (w *Walker) handOver(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return Done()
 }
 
-// confirm waits until the daemon reports the desired version and the Node is Ready, then lifts our cordon. There is no limit but for a daemon that says
-// nothing: the host holds no slot, and its status says what it waits for. What it was told to have is in the status: a cached Node may not show it yet.
+// confirm waits until the daemon reports the desired version and the Node is Ready, then lifts our
+// cordon. There is no limit but for a daemon that says nothing: the host holds no slot, and its
+// status says what it waits for. What it was told to have is in the status: a cached Node may not
+// show it yet.
 func (w *Walker) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *Visit) Outcome {
 	node, err := w.node(ctx, instance.Status.NodeName)
 	if err != nil {
@@ -89,7 +94,8 @@ func (w *Walker) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if err = w.mark(ctx, node, Marks{Instance: instance, Version: desired}); err != nil {
 		return retry(err)
 	}
-	instance.Status.Version, instance.Status.KubeletVersion = node.Annotations[contract.VersionAnnotation], node.Status.NodeInfo.KubeletVersion
+	instance.Status.Version, instance.Status.KubeletVersion = node.Annotations[contract.VersionAnnotation],
+		node.Status.NodeInfo.KubeletVersion
 	if instance.Status.Version != desired || desired == "" {
 		if problem := w.unheard(instance, node); problem != nil {
 			return Fail(problem)
@@ -116,11 +122,13 @@ func said(node *corev1.Node) string {
 }
 
 // waitInSlot waits for an event, but not for ever: a host that gets nowhere makes room for others.
-func (w *Walker) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Reason, format string, args ...any) Outcome {
+func (w *Walker) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Reason, format string,
+	args ...any) Outcome {
 	for _, p := range instance.Status.Phases {
 		if p.Phase == instance.Status.Phase && p.Milliseconds == nil {
 			if waited := w.Now().Sub(p.StartTime.Time); waited > waitLimit {
-				return Fail(contract.NewProblem(reason, "%s, after %s", fmt.Sprintf(format, args...), waited.Round(time.Second)))
+				return Fail(contract.NewProblem(reason, "%s, after %s", fmt.Sprintf(format, args...),
+					waited.Round(time.Second)))
 			}
 		}
 	}

@@ -18,7 +18,8 @@ import (
 const (
 	// eventRetry is how long to wait for something whose arrival is watched.
 	eventRetry = 20 * time.Second
-	// waitLimit is how long a host may keep its slot while it waits for its Node or certificate; then it makes room for others.
+	// waitLimit is how long a host may keep its slot while it waits for its Node or certificate;
+	// then it makes room for others.
 	waitLimit = 5 * time.Minute
 )
 
@@ -53,15 +54,18 @@ func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstan
 		return Fail(err)
 	}
 	answer, err := call[contract.BootstrapAnswer](ctx, visit.conn, contract.VerbBootstrap, contract.BootstrapRequest{
-		NodeName: instance.Status.NodeName, NodeIP: instance.Spec.NodeIP, Version: desired.Version, Manifest: desired.Manifest,
-		Confidential: confidential, BootstrapKubeconfig: kubeconfig, BootstrapCA: []byte(facts.BootstrapCA), KubeletCA: []byte(facts.KubeletCA),
-		Register: node == nil,
+		NodeName: instance.Status.NodeName, NodeIP: instance.Spec.NodeIP, Version: desired.Version,
+		Manifest:     desired.Manifest,
+		Confidential: confidential, BootstrapKubeconfig: kubeconfig, BootstrapCA: []byte(facts.BootstrapCA),
+		KubeletCA: []byte(facts.KubeletCA),
+		Register:  node == nil,
 	})
 	if err != nil {
 		return Fail(err)
 	}
 	if answer.NodeName != instance.Status.NodeName {
-		return Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "the host calls itself %.63q now, and %q before", answer.NodeName, instance.Status.NodeName))
+		return Fail(contract.NewProblem(contract.ReasonHostnameInvalid,
+			"the host calls itself %.63q now, and %q before", answer.NodeName, instance.Status.NodeName))
 	}
 	visit.request = answer.DaemonCSR
 	if visit.csr, err = w.requestCertificate(ctx, instance, visit.request); err != nil {
@@ -70,9 +74,12 @@ func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstan
 	return Done()
 }
 
-// vacateServing moves the pods away from a node that serves and has its turn to be walked into. One that can't be emptied goes back into service.
-func (w *Walker) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit, node *corev1.Node) Outcome {
-	if ready, _ := NodeReady(node); !ready || instance.Status.JoinedTime == nil || instance.Status.Disruption == nil || visit.drained {
+// vacateServing moves the pods away from a node that serves and has its turn to be walked into. One
+// that can't be emptied goes back into service.
+func (w *Walker) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit,
+	node *corev1.Node) Outcome {
+	if ready, _ := NodeReady(node); !ready || instance.Status.JoinedTime == nil || instance.Status.Disruption == nil ||
+		visit.drained {
 		return Done()
 	}
 	timeout := defaultDrainTimeout
@@ -96,15 +103,16 @@ func (w *Walker) vacateServing(ctx context.Context, instance *v1alpha1.WindowsIn
 // defaultDrainTimeout stands where nobody says how long pods are given.
 const defaultDrainTimeout = 10 * time.Minute
 
-// confidentialOf is what must not be public of a desired state, for a host that can't read it yet: containerd and kubelet start with the proxy and the
-// authorities that they will have.
+// confidentialOf is what must not be public of a desired state, for a host that can't read it yet:
+// containerd and kubelet start with the proxy and the authorities that they will have.
 func confidentialOf(desired blueprint.Desired) ([]byte, error) {
 	if desired.Manifest.Confidential == "" {
 		return nil, nil
 	}
 	data, digest, err := desired.Confidential.Encode()
 	if err == nil && digest != desired.Manifest.Confidential {
-		err = contract.NewProblem(contract.ReasonManifestInvalid, "the confidential part is not the one that the manifest names")
+		err = contract.NewProblem(contract.ReasonManifestInvalid,
+			"the confidential part is not the one that the manifest names")
 	}
 	return data, err
 }
@@ -113,7 +121,8 @@ func confidentialOf(desired blueprint.Desired) ([]byte, error) {
 func bootstrapKubeconfig(facts blueprint.Facts, token string) ([]byte, error) {
 	const name = "bootstrap"
 	config := clientcmdapi.NewConfig()
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: facts.APIServer, CertificateAuthorityData: []byte(facts.BootstrapCA)}
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: facts.APIServer,
+		CertificateAuthorityData: []byte(facts.BootstrapCA)}
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name

@@ -18,12 +18,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// daemonCertificate is how long a daemon's certificate is asked to live. It is renewed at about two thirds, so a node may be off for
-// more than four days and come back by itself, and 500 nodes make about 50 requests a day.
+// daemonCertificate is how long a daemon's certificate is asked to live. It is renewed at about two
+// thirds, so a node may be off for more than four days and come back by itself, and 500 nodes make
+// about 50 requests a day.
 const daemonCertificate = 14 * 24 * time.Hour
 
-// requestCertificate submits the request that the host made. The object's name follows from the request, so asking twice is asking once.
-func (w *Walker) requestCertificate(ctx context.Context, instance *v1alpha1.WindowsInstance, request []byte) (name string, err error) {
+// requestCertificate submits the request that the host made. The object's name follows from the
+// request, so asking twice is asking once.
+func (w *Walker) requestCertificate(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	request []byte) (name string, err error) {
 	hash := sha256.Sum256(request)
 	name = "wicd-" + instance.Status.NodeName + "-" + hex.EncodeToString(hash[:5])
 	csr := &certificatesv1.CertificateSigningRequest{
@@ -35,7 +38,8 @@ func (w *Walker) requestCertificate(ctx context.Context, instance *v1alpha1.Wind
 			Request:           request,
 			SignerName:        certificatesv1.KubeAPIServerClientSignerName,
 			ExpirationSeconds: ptr.To(int32(daemonCertificate.Seconds())),
-			Usages:            []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature,
+				certificatesv1.UsageClientAuth},
 		},
 	}
 	if err = w.Client.Create(ctx, csr); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -56,7 +60,8 @@ func (w *Walker) certificate(ctx context.Context, name string) ([]byte, error) {
 	}
 	for _, c := range csr.Status.Conditions {
 		if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
-			return nil, contract.NewProblem(contract.ReasonCertificateDenied, "certificate request %s: %s %s", name, c.Reason, c.Message)
+			return nil, contract.NewProblem(contract.ReasonCertificateDenied, "certificate request %s: %s %s", name,
+				c.Reason, c.Message)
 		}
 	}
 	return csr.Status.Certificate, nil

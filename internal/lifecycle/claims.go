@@ -6,7 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Claims keep two instances from being one host: a node name, and an installation of Windows, belong to the first instance that claims them.
+// Claims keep two instances from being one host: a node name, and an installation of Windows,
+// belong to the first instance that claims them.
 type Claims struct {
 	mu     sync.Mutex
 	owners map[string]Claimant
@@ -22,8 +23,9 @@ type Claimant struct {
 // NewClaims makes an empty set.
 func NewClaims() *Claims { return &Claims{owners: map[string]Claimant{}} }
 
-// Claim takes a node name for an instance, or tells who has it, or has the same installation of Windows under another name. Claiming again is
-// fine; claiming another name gives up the one before.
+// Claim takes a node name for an instance, or tells who has it, or has the same installation of
+// Windows under another name. Claiming again is fine; claiming another name gives up the one
+// before.
 func (c *Claims) Claim(nodeName string, by Claimant) (owner Claimant, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

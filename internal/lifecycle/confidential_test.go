@@ -8,7 +8,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/lifecycle"
 )
 
-// A host that joins gets what is not public over the one connection that it has, so that nothing has to be started anew once it can read it by itself.
+// A host that joins gets what is not public over the one connection that it has, so that nothing
+// has to be started anew once it can read it by itself.
 func TestAHostGetsTheConfidentialPartWithItsManifest(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -22,7 +23,8 @@ func TestAHostGetsTheConfidentialPartWithItsManifest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.desired.Confidential = contract.Confidential{Salt: []byte("0123456789abcdef"), Environment: map[string]string{"HTTP_PROXY": "http://me:pw@proxy"}}
+			w.desired.Confidential = contract.Confidential{Salt: []byte("0123456789abcdef"),
+				Environment: map[string]string{"HTTP_PROXY": "http://me:pw@proxy"}}
 			data, sum, err := w.desired.Confidential.Encode()
 			if err != nil {
 				t.Fatal(err)
@@ -40,7 +42,8 @@ func TestAHostGetsTheConfidentialPartWithItsManifest(t *testing.T) {
 				t.Errorf("it was told %q", told.Confidential)
 			}
 			looked := contract.PreflightRequest{}
-			if _, err = w.machine.Request(contract.VerbPreflight, &looked); err != nil || looked.NodeName != contract.FactHostname {
+			if _, err = w.machine.Request(contract.VerbPreflight, &looked); err != nil ||
+				looked.NodeName != contract.FactHostname {
 				t.Errorf("the Node is to be named by %q, %v", looked.NodeName, err)
 			}
 		})

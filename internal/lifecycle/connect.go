@@ -13,16 +13,20 @@ import (
 )
 
 const (
-	// slotRetry is how long a queued host waits when it is not woken before. Being woken is the rule.
+	// slotRetry is how long a queued host waits when it is not woken before. Being woken is the
+	// rule.
 	slotRetry = time.Minute
-	// keyRetry is how long hosts wait for a usable private key; the secret's watch ends the wait earlier.
+	// keyRetry is how long hosts wait for a usable private key; the secret's watch ends the wait
+	// earlier.
 	keyRetry = time.Minute
-	// rebootRetry is how often a rebooting host is tried, and rebootLimit how long it may take. Servers with much memory take 10 minutes.
+	// rebootRetry is how often a rebooting host is tried, and rebootLimit how long it may take.
+	// Servers with much memory take 10 minutes.
 	rebootRetry = 10 * time.Second
 	rebootLimit = 20 * time.Minute
 )
 
-// connect opens the connection, pins the host key, and takes a slot. Dialling needs no slot, so a dead host takes none.
+// connect opens the connection, pins the host key, and takes a slot. Dialling needs no slot, so a
+// dead host takes none.
 func (w *Walker) connect(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
 	if !visit.Connected() {
 		if outcome := w.dial(ctx, instance, visit); !outcome.IsDone() {
@@ -74,7 +78,8 @@ func target(instance *v1alpha1.WindowsInstance, key Key, shared string) host.Tar
 	}
 }
 
-// sharedHostKey is the host key that the host was made with; empty where there is none, or the user has named one.
+// sharedHostKey is the host key that the host was made with; empty where there is none, or the user
+// has named one.
 func (w *Walker) sharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error) {
 	if w.FirstContact == nil || instance.Spec.HostKey != "" {
 		return "", nil
@@ -82,11 +87,13 @@ func (w *Walker) sharedHostKey(ctx context.Context, instance *v1alpha1.WindowsIn
 	return w.FirstContact.SharedHostKey(ctx, instance)
 }
 
-// userDataKeys is how a host key begins that user data may have brought: ours of now, which we know, or one of before, which nobody does any more.
+// userDataKeys is how a host key begins that user data may have brought: ours of now, which we
+// know, or one of before, which nobody does any more.
 const userDataKeys = "ssh-ed25519 "
 
-// ownHostKey is the key to pin: the one that the host showed, unless others have it, too, or may. Then the host proves over this very connection
-// which keys are its own. A host that has no other keeps the one that it showed, and is asked again the next time.
+// ownHostKey is the key to pin: the one that the host showed, unless others have it, too, or may.
+// Then the host proves over this very connection which keys are its own. A host that has no other
+// keeps the one that it showed, and is asked again the next time.
 func ownHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) (string, error) {
 	shown := strings.TrimSpace(visit.conn.HostKey())
 	machine := instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceMachine
@@ -118,7 +125,8 @@ func ownHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *
 // dialFailed tells a host that is rebooting because of us from one that is gone.
 func (w *Walker) dialFailed(instance *v1alpha1.WindowsInstance, err error) Outcome {
 	problem, ok := contract.AsProblem(err)
-	if !ok || problem.Reason != contract.ReasonUnreachable && problem.Reason != contract.ReasonNotSSH && problem.Reason != contract.ReasonConnectionLost {
+	if !ok || problem.Reason != contract.ReasonUnreachable && problem.Reason != contract.ReasonNotSSH &&
+		problem.Reason != contract.ReasonConnectionLost {
 		return Fail(err)
 	}
 	since := instance.Status.RebootTime
@@ -126,14 +134,16 @@ func (w *Walker) dialFailed(instance *v1alpha1.WindowsInstance, err error) Outco
 	case since == nil:
 		return Fail(err)
 	case w.Now().Sub(since.Time) > rebootLimit:
-		return Fail(contract.NewProblem(contract.ReasonRebootNotProven, "rebooted at %s and not back since: %s", since.UTC().Format(time.RFC3339), problem.Detail))
+		return Fail(contract.NewProblem(contract.ReasonRebootNotProven, "rebooted at %s and not back since: %s",
+			since.UTC().Format(time.RFC3339), problem.Detail))
 	default:
 		w.Slots.Release(instance.UID) // it queues again when it is back
 		return Wait(rebootRetry, contract.ReasonRebooting, "rebooting since %s", since.UTC().Format(time.RFC3339))
 	}
 }
 
-// ExpectedHostKey is the key that a host must show: the user's word, else the pin of the first contact, else empty.
+// ExpectedHostKey is the key that a host must show: the user's word, else the pin of the first
+// contact, else empty.
 func ExpectedHostKey(instance *v1alpha1.WindowsInstance) string {
 	if instance.Spec.HostKey != "" {
 		return instance.Spec.HostKey

@@ -11,7 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// hold cordons a node that is to be drained, and shows that it has a place in the rollout budget. A cordon that is there already is not ours and stays.
+// hold cordons a node that is to be drained, and shows that it has a place in the rollout budget. A
+// cordon that is there already is not ours and stays.
 func (w *Walker) hold(ctx context.Context, node *corev1.Node) error {
 	err := w.change(ctx, node, func(wanted *corev1.Node) {
 		if wanted.Labels == nil {
@@ -38,7 +39,8 @@ func lifted(node *corev1.Node) bool {
 	return node.Annotations[contract.CordonedAnnotation] == "true" && !node.Spec.Unschedulable
 }
 
-// uncordon lifts a cordon that is ours, and no other, and takes away what shows a place in the budget.
+// uncordon lifts a cordon that is ours, and no other, and takes away what shows a place in the
+// budget.
 func (w *Walker) uncordon(ctx context.Context, node *corev1.Node) error {
 	err := w.change(ctx, node, func(wanted *corev1.Node) {
 		delete(wanted.Labels, contract.UpgradingLabel)
@@ -53,7 +55,8 @@ func (w *Walker) uncordon(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// change writes a Node where it differs; node is then what the API server has. It answers a conflict when somebody else has written, or the cache lags behind.
+// change writes a Node where it differs; node is then what the API server has. It answers a
+// conflict when somebody else has written, or the cache lags behind.
 func (w *Walker) change(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
 	wanted := node.DeepCopy()
 	edit(wanted)
@@ -63,7 +66,8 @@ func (w *Walker) change(ctx context.Context, node *corev1.Node, edit func(wanted
 	if err := w.written.check(node, w.Now()); err != nil {
 		return err
 	}
-	if err := w.Client.Patch(ctx, wanted, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := w.Client.Patch(ctx, wanted,
+		client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})); err != nil {
 		return err
 	}
 	w.written.note(wanted, w.Now())

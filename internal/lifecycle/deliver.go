@@ -14,7 +14,8 @@ import (
 // streamName is the payload stream's name in the exchange directory.
 const streamName = "payload.tar.zst"
 
-// deliver sends what the host lacks in one stream, and has it verified there. What arrived stays, so a broken transfer resumes.
+// deliver sends what the host lacks in one stream, and has it verified there. What arrived stays,
+// so a broken transfer resumes.
 func (w *Walker) deliver(ctx context.Context, _ *v1alpha1.WindowsInstance, visit *Visit) Outcome {
 	if visit.found == nil {
 		return restart()
@@ -35,7 +36,8 @@ func (w *Walker) deliver(ctx context.Context, _ *v1alpha1.WindowsInstance, visit
 		return Fail(err)
 	}
 	if len(answer.Missing) > 0 {
-		return Fail(contract.NewProblem(contract.ReasonPayloadIncomplete, "%d of %d pieces did not arrive", len(answer.Missing), len(selected)))
+		return Fail(contract.NewProblem(contract.ReasonPayloadIncomplete, "%d of %d pieces did not arrive",
+			len(answer.Missing), len(selected)))
 	}
 	visit.found.Missing = nil
 	return Done()

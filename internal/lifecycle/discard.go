@@ -9,7 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// discardRetry is how often it is asked whether a leaving Machine is gone. The question is answered from a cache while it is there.
+// discardRetry is how often it is asked whether a leaving Machine is gone. The question is answered
+// from a cache while it is there.
 const discardRetry = 2 * time.Second
 
 // Origins tells what became of the Machines that instances were made from.
@@ -26,9 +27,10 @@ type Origin struct {
 	Drains bool
 }
 
-// Discard lets a host go that is destroyed with its Machine. It is never contacted. While the Machine is there its Node stays, because
-// whoever removes the Machine drains the Node, and moves its pods where they end in their own time; a Node that nobody drains is drained
-// here as far as the time allows. Afterwards the Node goes, if it is still there.
+// Discard lets a host go that is destroyed with its Machine. It is never contacted. While the
+// Machine is there its Node stays, because whoever removes the Machine drains the Node, and moves
+// its pods where they end in their own time; a Node that nobody drains is drained here as far as
+// the time allows. Afterwards the Node goes, if it is still there.
 func (w *Walker) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance, drainTimeout time.Duration) Outcome {
 	origin, err := w.origin(ctx, instance)
 	if err != nil {
@@ -47,7 +49,8 @@ func (w *Walker) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance
 				return outcome
 			}
 		}
-		return Wait(discardRetry, contract.ReasonMachineLeaving, "Machine %s is being deleted", instance.Spec.Source.Name)
+		return Wait(discardRetry, contract.ReasonMachineLeaving, "Machine %s is being deleted",
+			instance.Spec.Source.Name)
 	}
 	if node != nil {
 		if err = w.remove(ctx, node); err != nil {

@@ -43,7 +43,8 @@ func TestAHostGoesWithItsMachineAndIsNotContacted(t *testing.T) {
 	if w.getNode(t) != nil || w.machine.Dials() != 0 {
 		t.Errorf("the Node is still there, or the host was contacted %d times", w.machine.Dials())
 	}
-	want(t, w.Discard(t.Context(), i, drainTimeout), "done", "") // whoever removed the Machine may have removed the Node, too
+	// whoever removed the Machine may have removed the Node, too
+	want(t, w.Discard(t.Context(), i, drainTimeout), "done", "")
 }
 
 func TestANodeThatNobodyDrainsIsDrainedWhileItsMachineIsThere(t *testing.T) {
@@ -101,7 +102,8 @@ func TestAHostThatIsToBeRenamedIsKnownByTheNameItWillHave(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "win-template" })
-	w.machine.Answer(contract.VerbPreflight, contract.PreflightAnswer{Facts: w.machine.Facts(), NeedsPrepare: []string{"rename the host"}})
+	w.machine.Answer(contract.VerbPreflight,
+		contract.PreflightAnswer{Facts: w.machine.Facts(), NeedsPrepare: []string{"rename the host"}})
 	w.machine.Answer(contract.VerbPrepare, contract.PrepareAnswer{Rebooting: true, BootID: "boot-1"})
 	i, visit := newInstance(), &lifecycle.Visit{}
 	i.Spec.Hostname = "win-abc12"

@@ -51,7 +51,8 @@ type world struct {
 }
 
 func (w *world) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
-	return w.desired, blueprint.Facts{APIServer: "https://api:6443", BootstrapCA: "ca", KubeletCA: "kubelet-ca"}, w.lacks
+	return w.desired, blueprint.Facts{APIServer: "https://api:6443", BootstrapCA: "ca", KubeletCA: "kubelet-ca"},
+		w.lacks
 }
 
 func (w *world) PrivateKey(context.Context) (lifecycle.Key, error) {
@@ -61,7 +62,8 @@ func (w *world) PrivateKey(context.Context) (lifecycle.Key, error) {
 func (w *world) BootstrapToken(context.Context) (string, error) { return "token", w.noToken }
 
 func (w *world) Manifest() payload.Manifest {
-	return payload.Manifest{Files: []payload.File{{Name: contract.ServiceDaemon + ".exe", Digest: digest("daemon"), Size: 6}}}
+	return payload.Manifest{Files: []payload.File{{Name: contract.ServiceDaemon + ".exe", Digest: digest("daemon"),
+		Size: 6}}}
 }
 
 func (w *world) Select(wanted []contract.Blob) ([]payload.Blob, error) {

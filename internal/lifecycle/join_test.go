@@ -23,21 +23,26 @@ import (
 func TestA01_AHealthyHostWalksAllTheWayOverOneConnection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.desired.Manifest = contract.Manifest{Files: []contract.File{{Path: `C:\k\kubelet.exe`, Digest: digest("kubelet"), Size: 7}}}
-	w.machine.Answer(contract.VerbPreflight, contract.PreflightAnswer{Facts: w.machine.Facts(), Missing: []contract.Blob{{Digest: digest("kubelet"), Size: 7}}})
+	w.desired.Manifest = contract.Manifest{Files: []contract.File{{Path: `C:\k\kubelet.exe`, Digest: digest("kubelet"),
+		Size: 7}}}
+	w.machine.Answer(contract.VerbPreflight,
+		contract.PreflightAnswer{Facts: w.machine.Facts(),
+			Missing: []contract.Blob{{Digest: digest("kubelet"), Size: 7}}})
 	i, visit := newInstance(), &lifecycle.Visit{}
 	want(t, w.walk(t, i, visit, ""), "waits", contract.ReasonNodePending)
 	if err := w.client.Create(t.Context(), node()); err != nil {
 		t.Fatal(err)
 	}
 	want(t, w.walk(t, i, visit, ""), "waits", contract.ReasonCertificatePending)
-	if n := w.getNode(t); !n.Spec.Unschedulable || n.Annotations[contract.PublicKeyHashAnnotation] != "hash" || n.Annotations[contract.DesiredVersionAnnotation] != version {
+	if n := w.getNode(t); !n.Spec.Unschedulable || n.Annotations[contract.PublicKeyHashAnnotation] != "hash" ||
+		n.Annotations[contract.DesiredVersionAnnotation] != version {
 		t.Errorf("the node was not cordoned or marked: %v", n.Annotations)
 	}
 	w.sign(t, false)
 	want(t, w.walk(t, i, visit, ""), "waits", contract.ReasonVersionPending)
 	if w.machine.Open() != 0 || w.Slots.Held() != 0 {
-		t.Errorf("%d connections and %d slots are held after the daemon was handed over to", w.machine.Open(), w.Slots.Held())
+		t.Errorf("%d connections and %d slots are held after the daemon was handed over to", w.machine.Open(),
+			w.Slots.Held())
 	}
 	w.setNode(t, func(n *corev1.Node) { n.Annotations[contract.VersionAnnotation] = version })
 	want(t, w.walk(t, i, visit, ""), "waits", contract.ReasonNodeNotReady)
@@ -50,15 +55,18 @@ func TestA01_AHealthyHostWalksAllTheWayOverOneConnection(t *testing.T) {
 	if w.machine.Dials() != 1 || w.machine.Sent() == 0 {
 		t.Errorf("%d connections, %d bytes", w.machine.Dials(), w.machine.Sent())
 	}
-	verbs := []contract.Verb{contract.VerbPreflight, contract.VerbReceive, contract.VerbBootstrap, contract.VerbHandover}
+	verbs := []contract.Verb{contract.VerbPreflight, contract.VerbReceive, contract.VerbBootstrap,
+		contract.VerbHandover}
 	if diff := cmp.Diff(verbs, w.machine.Calls()); diff != "" {
 		t.Error(diff)
 	}
 	handed := contract.HandoverRequest{}
-	if ok, err := w.machine.Request(contract.VerbHandover, &handed); !ok || err != nil || string(handed.Certificate) != "certificate" || handed.Version != version {
+	if ok, err := w.machine.Request(contract.VerbHandover, &handed); !ok || err != nil ||
+		string(handed.Certificate) != "certificate" || handed.Version != version {
 		t.Errorf("handed over: %+v %v", handed, err)
 	}
-	if s := i.Status; s.HostKey == "" || s.NodeName != "win-a" || s.Version != version || s.DesiredVersion != version || s.Host.Build != "10.0.20348.2340" {
+	if s := i.Status; s.HostKey == "" || s.NodeName != "win-a" || s.Version != version || s.DesiredVersion != version ||
+		s.Host.Build != "10.0.20348.2340" {
 		t.Errorf("status %+v", s)
 	}
 }
@@ -75,11 +83,17 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 		reason  contract.Reason
 		in      v1alpha1.Phase
 	}{
-		"there is no private key":  {nil, func(w *world) { w.noKey = problem(contract.ReasonPrivateKeyMissing) }, "waits", contract.ReasonPrivateKeyMissing, v1alpha1.PhaseConnecting},
-		"the key can't be read":    {nil, func(w *world) { w.noKey = down }, "waits", contract.ReasonAPICallFailed, v1alpha1.PhaseConnecting},
-		"nothing answers":          {nil, func(w *world) { w.machine.Fail(hosttest.Dialling, problem(contract.ReasonUnreachable)) }, "fails", contract.ReasonUnreachable, v1alpha1.PhaseConnecting},
-		"all slots are taken":      {nil, func(w *world) { w.Slots.Acquire("other") }, "waits", contract.ReasonWaitingForSlot, v1alpha1.PhaseConnecting},
-		"nothing is published yet": {nil, func(w *world) { w.lacks = problem(contract.ReasonManifestMissing) }, "waits", contract.ReasonManifestMissing, v1alpha1.PhasePreflight},
+		"there is no private key": {nil, func(w *world) { w.noKey = problem(contract.ReasonPrivateKeyMissing) },
+			"waits", contract.ReasonPrivateKeyMissing, v1alpha1.PhaseConnecting},
+		"the key can't be read": {nil, func(w *world) { w.noKey = down }, "waits", contract.ReasonAPICallFailed,
+			v1alpha1.PhaseConnecting},
+		"nothing answers": {nil,
+			func(w *world) { w.machine.Fail(hosttest.Dialling, problem(contract.ReasonUnreachable)) }, "fails",
+			contract.ReasonUnreachable, v1alpha1.PhaseConnecting},
+		"all slots are taken": {nil, func(w *world) { w.Slots.Acquire("other") }, "waits",
+			contract.ReasonWaitingForSlot, v1alpha1.PhaseConnecting},
+		"nothing is published yet": {nil, func(w *world) { w.lacks = problem(contract.ReasonManifestMissing) }, "waits",
+			contract.ReasonManifestMissing, v1alpha1.PhasePreflight},
 		"planting fails": {nil, func(w *world) {
 			w.machine.Fail(hosttest.Planting, fmt.Errorf("writing: %w", problem(contract.ReasonNoSFTP)))
 		},
@@ -88,49 +102,73 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 			w.machine.Fail(string(contract.VerbPreflight), problem(contract.ReasonDaemonCallFailed))
 		},
 			"fails", contract.ReasonDaemonCallFailed, v1alpha1.PhasePreflight},
-		"an error that nobody classified": {nil, func(w *world) { w.machine.Fail(string(contract.VerbPreflight), errors.New("oops")) },
+		"an error that nobody classified": {nil,
+			func(w *world) { w.machine.Fail(string(contract.VerbPreflight), errors.New("oops")) },
 			"fails", contract.ReasonInternal, v1alpha1.PhasePreflight},
 		"the host is not fit": {nil, func(w *world) {
-			w.machine.Answer(contract.VerbPreflight, contract.PreflightAnswer{Facts: w.machine.Facts(), Problems: []contract.Problem{*problem(contract.ReasonDiskFull), *problem(contract.ReasonPortInUse)}})
+			w.machine.Answer(contract.VerbPreflight,
+				contract.PreflightAnswer{Facts: w.machine.Facts(),
+					Problems: []contract.Problem{*problem(contract.ReasonDiskFull),
+						*problem(contract.ReasonPortInUse)}})
 		}, "fails", contract.ReasonDiskFull, v1alpha1.PhasePreflight},
-		"the host has no name": {nil, func(w *world) { w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "" }) },
+		"the host has no name": {
+			nil, func(w *world) { w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "" }) },
 			"fails", contract.ReasonHostnameInvalid, v1alpha1.PhasePreflight},
-		"another instance has the host": {nil, func(w *world) { w.Claims.Claim("win-a", lifecycle.Claimant{UID: "b", MachineID: "machine-win-a"}) },
+		"another instance has the host": {nil,
+			func(w *world) { w.Claims.Claim("win-a", lifecycle.Claimant{UID: "b", MachineID: "machine-win-a"}) },
 			"fails", contract.ReasonHostDuplicate, v1alpha1.PhasePreflight},
-		"another host has the name": {nil, func(w *world) { w.Claims.Claim("win-a", lifecycle.Claimant{UID: "b", MachineID: "another"}) },
+		"another host has the name": {nil,
+			func(w *world) { w.Claims.Claim("win-a", lifecycle.Claimant{UID: "b", MachineID: "another"}) },
 			"fails", contract.ReasonHostDuplicate, v1alpha1.PhasePreflight},
 		"preparing fails": {nil, func(w *world) {
-			w.machine.Answer(contract.VerbPreflight, contract.PreflightAnswer{Facts: w.machine.Facts(), NeedsPrepare: []string{"Containers"}})
+			w.machine.Answer(contract.VerbPreflight,
+				contract.PreflightAnswer{Facts: w.machine.Facts(), NeedsPrepare: []string{"Containers"}})
 			w.machine.Answer(contract.VerbPrepare, problem(contract.ReasonFeatureMissing))
 		}, "fails", contract.ReasonFeatureMissing, v1alpha1.PhasePreparing},
 		"the payload lacks what the host lacks": {nil, func(w *world) {
-			w.machine.Answer(contract.VerbPreflight, contract.PreflightAnswer{Facts: w.machine.Facts(), Missing: []contract.Blob{{Digest: "unknown"}}})
+			w.machine.Answer(contract.VerbPreflight,
+				contract.PreflightAnswer{Facts: w.machine.Facts(), Missing: []contract.Blob{{Digest: "unknown"}}})
 		}, "fails", contract.ReasonPayloadMissing, v1alpha1.PhaseDelivering},
 		"the transfer breaks": {nil, func(w *world) {
-			w.machine.Answer(contract.VerbPreflight, contract.PreflightAnswer{Facts: w.machine.Facts(), Missing: []contract.Blob{{Digest: digest("kubelet")}}})
+			w.machine.Answer(contract.VerbPreflight,
+				contract.PreflightAnswer{Facts: w.machine.Facts(),
+					Missing: []contract.Blob{{Digest: digest("kubelet")}}})
 			w.machine.Fail(hosttest.Sending, problem(contract.ReasonConnectionLost))
 		}, "fails", contract.ReasonConnectionLost, v1alpha1.PhaseDelivering},
 		"not everything arrived": {nil, func(w *world) {
-			w.machine.Answer(contract.VerbPreflight, contract.PreflightAnswer{Facts: w.machine.Facts(), Missing: []contract.Blob{{Digest: digest("kubelet")}}})
-			w.machine.Answer(contract.VerbReceive, contract.ReceiveAnswer{Missing: []contract.Blob{{Digest: digest("kubelet")}}})
+			w.machine.Answer(contract.VerbPreflight,
+				contract.PreflightAnswer{Facts: w.machine.Facts(),
+					Missing: []contract.Blob{{Digest: digest("kubelet")}}})
+			w.machine.Answer(contract.VerbReceive,
+				contract.ReceiveAnswer{Missing: []contract.Blob{{Digest: digest("kubelet")}}})
 		}, "fails", contract.ReasonPayloadIncomplete, v1alpha1.PhaseDelivering},
 		"what arrived is damaged": {nil, func(w *world) {
-			w.machine.Answer(contract.VerbPreflight, contract.PreflightAnswer{Facts: w.machine.Facts(), Missing: []contract.Blob{{Digest: digest("kubelet")}}})
+			w.machine.Answer(contract.VerbPreflight,
+				contract.PreflightAnswer{Facts: w.machine.Facts(),
+					Missing: []contract.Blob{{Digest: digest("kubelet")}}})
 			w.machine.Answer(contract.VerbReceive, problem(contract.ReasonPayloadCorrupt))
 		}, "fails", contract.ReasonPayloadCorrupt, v1alpha1.PhaseDelivering},
-		"there is no token": {nil, func(w *world) { w.noToken = down }, "waits", contract.ReasonAPICallFailed, v1alpha1.PhaseBootstrapping},
+		"there is no token": {nil, func(w *world) { w.noToken = down }, "waits", contract.ReasonAPICallFailed,
+			v1alpha1.PhaseBootstrapping},
 		"the Node can't be read": {nil, func(w *world) { w.broken["get"] = down },
 			"waits", contract.ReasonAPICallFailed, v1alpha1.PhaseBootstrapping},
-		"a Linux node has the name": {[]client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-a"}}}, func(*world) {},
+		"a Linux node has the name": {[]client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-a"}}},
+			func(*world) {},
 			"fails", contract.ReasonNodeForeign, v1alpha1.PhaseBootstrapping},
-		"kubelet does not start": {nil, func(w *world) { w.machine.Answer(contract.VerbBootstrap, problem(contract.ReasonServiceFailed)) },
+		"kubelet does not start": {nil, func(w *world) {
+			w.machine.Answer(contract.VerbBootstrap,
+				problem(contract.ReasonServiceFailed))
+		},
 			"fails", contract.ReasonServiceFailed, v1alpha1.PhaseBootstrapping},
-		"the host changes its name meanwhile": {nil, func(w *world) { w.machine.Answer(contract.VerbBootstrap, contract.BootstrapAnswer{NodeName: "win-b"}) },
+		"the host changes its name meanwhile": {nil,
+			func(w *world) { w.machine.Answer(contract.VerbBootstrap, contract.BootstrapAnswer{NodeName: "win-b"}) },
 			"fails", contract.ReasonHostnameInvalid, v1alpha1.PhaseBootstrapping},
-		"the request can't be submitted": {nil, func(w *world) { w.broken["create"] = down }, "waits", contract.ReasonAPICallFailed, v1alpha1.PhaseBootstrapping},
+		"the request can't be submitted": {nil, func(w *world) { w.broken["create"] = down }, "waits",
+			contract.ReasonAPICallFailed, v1alpha1.PhaseBootstrapping},
 		"the Node was changed by another": {[]client.Object{node()}, func(w *world) { w.broken["patch"] = conflict },
 			"waits", contract.ReasonInProgress, v1alpha1.PhaseAdopting},
-		"the API server goes away while the Node is marked": {[]client.Object{node()}, func(w *world) { w.broken["patch"] = down },
+		"the API server goes away while the Node is marked": {[]client.Object{node()},
+			func(w *world) { w.broken["patch"] = down },
 			"waits", contract.ReasonAPICallFailed, v1alpha1.PhaseAdopting},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +184,8 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 			if outcome.IsWaiting() && outcome.After <= 0 {
 				t.Error("it waits for ever")
 			}
-			if keeps := test.in != v1alpha1.PhaseConnecting || test.reason == contract.ReasonWaitingForSlot; outcome.IsWaiting() && keeps && !visit.Connected() {
+			if keeps := test.in != v1alpha1.PhaseConnecting ||
+				test.reason == contract.ReasonWaitingForSlot; outcome.IsWaiting() && keeps && !visit.Connected() {
 				t.Error("a wait dropped the connection")
 			}
 		})
@@ -194,12 +233,16 @@ func TestTheWayGoesOnWhereItCan(t *testing.T) {
 		desired string
 		want    v1alpha1.Phase
 	}{
-		"nothing was done":                             {v1alpha1.PhasePending, broken, "", v1alpha1.PhaseConnecting},
-		"no phase is known":                            {"", broken, "", v1alpha1.PhaseConnecting},
-		"in a remote phase with its connection":        {v1alpha1.PhaseDelivering, connected, "", v1alpha1.PhaseDelivering},
-		"in a remote phase whose connection is gone":   {v1alpha1.PhaseDelivering, broken, "", v1alpha1.PhaseConnecting},
-		"waiting for the daemon":                       {v1alpha1.PhaseConfirming, broken, version, v1alpha1.PhaseConfirming},
-		"waiting for a version that is not wanted now": {v1alpha1.PhaseConfirming, broken, "1.0.0-bbbbbbbbbb", v1alpha1.PhaseConnecting},
+		"nothing was done":  {v1alpha1.PhasePending, broken, "", v1alpha1.PhaseConnecting},
+		"no phase is known": {"", broken, "", v1alpha1.PhaseConnecting},
+		"in a remote phase with its connection": {v1alpha1.PhaseDelivering, connected, "",
+			v1alpha1.PhaseDelivering},
+		"in a remote phase whose connection is gone": {v1alpha1.PhaseDelivering, broken, "",
+			v1alpha1.PhaseConnecting},
+		"waiting for the daemon": {v1alpha1.PhaseConfirming, broken, version,
+			v1alpha1.PhaseConfirming},
+		"waiting for a version that is not wanted now": {v1alpha1.PhaseConfirming, broken, "1.0.0-bbbbbbbbbb",
+			v1alpha1.PhaseConnecting},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newInstance()
@@ -244,7 +287,8 @@ func TestARebootIsProvenByTheBootID(t *testing.T) {
 func TestARebootThatNeverHappensIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.machine.Answer(contract.VerbPreflight, contract.PreflightAnswer{Facts: w.machine.Facts(), NeedsPrepare: []string{"Containers"}})
+	w.machine.Answer(contract.VerbPreflight,
+		contract.PreflightAnswer{Facts: w.machine.Facts(), NeedsPrepare: []string{"Containers"}})
 	w.machine.Answer(contract.VerbPrepare, contract.PrepareAnswer{Rebooting: true, BootID: "boot-1"})
 	i, visit := newInstance(), &lifecycle.Visit{}
 	want(t, w.walk(t, i, visit, ""), "waits", contract.ReasonRebooting)
@@ -252,7 +296,8 @@ func TestARebootThatNeverHappensIsAskedForAgain(t *testing.T) {
 	want(t, w.walk(t, i, visit, ""), "fails", contract.ReasonRebootNotProven)
 	visit.End()
 	want(t, w.walk(t, i, visit, ""), "waits", contract.ReasonRebooting)
-	if asked := len(slices.DeleteFunc(w.machine.Calls(), func(v contract.Verb) bool { return v != contract.VerbPrepare })); asked != 2 {
+	if asked := len(slices.DeleteFunc(w.machine.Calls(),
+		func(v contract.Verb) bool { return v != contract.VerbPrepare })); asked != 2 {
 		t.Errorf("it was asked to reboot %d times", asked)
 	}
 }
@@ -339,10 +384,12 @@ func TestOnlyAMissingNodeIsRegisteredAnew(t *testing.T) {
 			w := newWorld(t, test.objects...)
 			want(t, w.walk(t, newInstance(), &lifecycle.Visit{}, v1alpha1.PhaseBootstrapping), "done", "")
 			asked := contract.BootstrapRequest{}
-			if ok, err := w.machine.Request(contract.VerbBootstrap, &asked); !ok || err != nil || asked.Register != test.register {
+			if ok, err := w.machine.Request(contract.VerbBootstrap, &asked); !ok || err != nil ||
+				asked.Register != test.register {
 				t.Errorf("register = %v, %v", asked.Register, err)
 			}
-			if asked.NodeName != "win-a" || asked.Version != version || len(asked.BootstrapKubeconfig) == 0 || string(asked.KubeletCA) != "kubelet-ca" {
+			if asked.NodeName != "win-a" || asked.Version != version || len(asked.BootstrapKubeconfig) == 0 ||
+				string(asked.KubeletCA) != "kubelet-ca" {
 				t.Errorf("asked for %+v", asked)
 			}
 		})
@@ -367,7 +414,8 @@ func TestConfirmingDoesNotTakeAnothersNode(t *testing.T) {
 	for name, test := range map[string]struct {
 		objects []client.Object
 		reason  contract.Reason
-	}{"the Node vanished": {nil, contract.ReasonNodePending}, "the Node is another's": {[]client.Object{foreign}, contract.ReasonNodeForeign}} {
+	}{"the Node vanished": {nil, contract.ReasonNodePending},
+		"the Node is another's": {[]client.Object{foreign}, contract.ReasonNodeForeign}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, test.objects...)

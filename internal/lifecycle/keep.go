@@ -31,17 +31,21 @@ type Care struct {
 // Update is what another version asks for.
 type Update struct {
 	Version string
-	// From is the version that the node is at, and goes back to when the other one does not hold; empty when none held, or the node is not well there.
+	// From is the version that the node is at, and goes back to when the other one does not hold;
+	// empty when none held, or the node is not well there.
 	From string
-	// Payload says that it brings files that the host may lack, so they are fetched first. Restarts says that services on which pods depend are started anew;
-	// Drains that pods must leave before. Each waits for the rollout budget: also a daemon that takes over from another is tried on few nodes first.
+	// Payload says that it brings files that the host may lack, so they are fetched first. Restarts
+	// says that services on which pods depend are started anew; Drains that pods must leave before.
+	// Each waits for the rollout budget: also a daemon that takes over from another is tried on few
+	// nodes first.
 	Payload, Restarts, Drains bool
 }
 
 // Waits says whether it waits for the rollout budget.
 func (u *Update) Waits() bool { return u.Payload || u.Restarts || u.Drains }
 
-// Keep looks at a host that has joined, through its Node only, and puts our marks back where they are gone.
+// Keep looks at a host that has joined, through its Node only, and puts our marks back where they
+// are gone.
 func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (Care, error) {
 	status := &instance.Status
 	node, err := w.node(ctx, status.NodeName)
@@ -52,31 +56,38 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 		return Care{Rejoin: contract.NewProblem(contract.ReasonNodePending, "node %s vanished", status.NodeName)}, nil
 	}
 	if problem := Foreign(node, instance); problem != nil {
-		return Care{Node: node, Outcome: Wait(0, problem.Reason, "%s", problem.Detail)}, nil //nolint:nilerr // the outcome tells it
+		// the outcome tells it
+		return Care{Node: node, Outcome: Wait(0, problem.Reason, "%s", problem.Detail)}, nil //nolint:nilerr
 	}
 	if status.PublicKeyHash == "" {
-		status.PublicKeyHash = node.Annotations[contract.PublicKeyHashAnnotation] // as an operator that kept it there only left it
+		// as an operator that kept it there only left it
+		status.PublicKeyHash = node.Annotations[contract.PublicKeyHashAnnotation]
 	}
 	w.told(ctx, status, node)
 	marks := Marks{Instance: instance, KeyHash: status.PublicKeyHash, Version: status.DesiredVersion}
 	if u := status.Update; u != nil && begun(u.Step) && (u.Step == v1alpha1.StepGoingBack || status.Disruption == nil) {
-		marks.Version = "" // who goes back takes the daemon's word of before away in the same write, and who has lost its place must have it back first
+		// who goes back takes the daemon's word of before away in the same write, and who has lost
+		// its place must have it back first
+		marks.Version = ""
 	}
 	if err = w.mark(ctx, node, marks); err != nil {
 		return Care{}, err
 	}
 	status.NodeUID = string(node.UID)
-	status.Version, status.KubeletVersion = node.Annotations[contract.VersionAnnotation], node.Status.NodeInfo.KubeletVersion
+	status.Version, status.KubeletVersion = node.Annotations[contract.VersionAnnotation],
+		node.Status.NodeInfo.KubeletVersion
 	return w.care(ctx, instance, node)
 }
 
-// told finds out whether a node was told of the desired version already, by an operator that ended before it wrote that down.
+// told finds out whether a node was told of the desired version already, by an operator that ended
+// before it wrote that down.
 func (w *Walker) told(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	version := node.Annotations[contract.DesiredVersionAnnotation]
 	if version == status.DesiredVersion || status.Update != nil {
 		return
 	}
-	if desired, _, err := w.Desired.Current(ctx); err == nil && version == desired.Version && !w.Compare(ctx, node, status.DesiredVersion, desired).Waits() {
+	if desired, _, err := w.Desired.Current(ctx); err == nil && version == desired.Version &&
+		!w.Compare(ctx, node, status.DesiredVersion, desired).Waits() {
 		status.DesiredVersion = version
 	}
 }
@@ -95,7 +106,8 @@ func (w *Walker) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	}
 	w.listen(status, node)
 	silent, quiet := w.silent(status, node)
-	if silent != nil && err == nil && care.Update == nil { // the way in brings the desired version, and that is the one that it was told
+	// the way in brings the desired version, and that is the one that it was told
+	if silent != nil && err == nil && care.Update == nil {
 		care.Rejoin = silent
 		return care, nil
 	}
@@ -103,12 +115,14 @@ func (w *Walker) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	overdue, left := w.overdue(node)
 	care.Outcome.After = quiet
 	if overdue && !trusted(status) {
-		care.Rejoin = contract.NewProblem(contract.ReasonNodeNotReady, "node %s has not been Ready for %s: %s", node.Name, rescueAfter, message)
+		care.Rejoin = contract.NewProblem(contract.ReasonNodeNotReady, "node %s has not been Ready for %s: %s",
+			node.Name, rescueAfter, message)
 		return care, nil
 	}
 	switch {
 	case care.Update != nil:
-		care.Outcome = Wait(0, contract.ReasonVersionPending, "version %s is desired and waits for the rollout budget", desired.Version)
+		care.Outcome = Wait(0, contract.ReasonVersionPending, "version %s is desired and waits for the rollout budget",
+			desired.Version)
 		if status.Disruption == nil && NodeReadyAt(node, status.DesiredVersion) {
 			err = w.uncordon(ctx, node) // it serves until it has its turn, whatever was begun with it before
 		} else {
@@ -128,7 +142,8 @@ func (w *Walker) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	return care, w.uncordon(ctx, node)
 }
 
-// underWay says that a node has had its turn: it is being emptied, switched, rebooted, or brought back.
+// underWay says that a node has had its turn: it is being emptied, switched, rebooted, or brought
+// back.
 func underWay(status *v1alpha1.WindowsInstanceStatus) bool {
 	return updates(status) || reboots(status)
 }
@@ -149,22 +164,26 @@ func has(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurp
 	return status.Disruption != nil && status.Disruption.Purpose == purpose
 }
 
-// trusted says that a node that is not Ready is on a way that has an end of its own. One that is brought back, or has nowhere to go back to, is
-// not: if its daemon can't help it, SSH may.
+// trusted says that a node that is not Ready is on a way that has an end of its own. One that is
+// brought back, or has nowhere to go back to, is not: if its daemon can't help it, SSH may.
 func trusted(status *v1alpha1.WindowsInstanceStatus) bool {
-	return reboots(status) || updates(status) && status.Update.From != "" && status.Update.Step != v1alpha1.StepGoingBack
+	return reboots(status) || updates(status) && status.Update.From != "" &&
+		status.Update.Step != v1alpha1.StepGoingBack
 }
 
 // Follows is how a node is whose daemon has been told of a version and has yet to bring it about.
 func Follows(node *corev1.Node, version string) Outcome {
-	return Wait(0, contract.ReasonVersionPending, "node %s has version %q and should have %q%s", node.Name, node.Annotations[contract.VersionAnnotation], version, said(node))
+	return Wait(0, contract.ReasonVersionPending, "node %s has version %q and should have %q%s", node.Name,
+		node.Annotations[contract.VersionAnnotation], version, said(node))
 }
 
-// rescueAfter is how long a node that has joined may be not Ready before its host is looked at over SSH: kubelet's certificate or the daemon's may have
-// expired while it was off, or services may be gone. A boot with updates of Windows takes less.
+// rescueAfter is how long a node that has joined may be not Ready before its host is looked at over
+// SSH: kubelet's certificate or the daemon's may have expired while it was off, or services may be
+// gone. A boot with updates of Windows takes less.
 const rescueAfter = 10 * time.Minute
 
-// overdue says whether a node has not been Ready for too long, and otherwise how much time is left to it; none for a node that is Ready.
+// overdue says whether a node has not been Ready for too long, and otherwise how much time is left
+// to it; none for a node that is Ready.
 func (w *Walker) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
 	for _, c := range node.Status.Conditions {
 		if c.Type != corev1.NodeReady || c.Status == corev1.ConditionTrue || c.LastTransitionTime.IsZero() {
@@ -176,8 +195,8 @@ func (w *Walker) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
 	return false, 0
 }
 
-// Serving gives the host's Node while it is Ready at the version that it was last told to have, whatever is under way for the host; nil
-// otherwise.
+// Serving gives the host's Node while it is Ready at the version that it was last told to have,
+// whatever is under way for the host; nil otherwise.
 func (w *Walker) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	status := &instance.Status
 	if status.JoinedTime == nil || status.Phase == v1alpha1.PhaseRemoving {
@@ -194,8 +213,9 @@ func (w *Walker) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return node, nil
 }
 
-// HelpsItself says whether a host that has joined needs nobody to walk into it: its node serves, or is Ready and has a daemon that gets by itself what it lacks. A
-// daemon that is silent helps nobody; but one that is to go to another version has its turn for that.
+// HelpsItself says whether a host that has joined needs nobody to walk into it: its node serves, or
+// is Ready and has a daemon that gets by itself what it lacks. A daemon that is silent helps
+// nobody; but one that is to go to another version has its turn for that.
 func (w *Walker) HelpsItself(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if _, silent, err := w.Silent(ctx, instance); err != nil || silent != nil {
 		desired, _, unknown := w.Desired.Current(ctx)
@@ -218,11 +238,12 @@ func (w *Walker) HelpsItself(ctx context.Context, instance *v1alpha1.WindowsInst
 	return ready && StagesItself(node), nil
 }
 
-// Compare says what it takes to come from a published version to the desired one. Whatever may be missing counts for a version whose manifest can't be read
-// any more.
+// Compare says what it takes to come from a published version to the desired one. Whatever may be
+// missing counts for a version whose manifest can't be read any more.
 func (w *Walker) Compare(ctx context.Context, node *corev1.Node, from string, to blueprint.Desired) *Update {
 	update := &Update{Version: to.Version, Payload: true, Restarts: true, Drains: true}
-	if change, known := w.changes.of(from, to.Version, func() (change, bool, bool) { return w.compare(ctx, from, to) }); known {
+	if change, known := w.changes.of(from, to.Version,
+		func() (change, bool, bool) { return w.compare(ctx, from, to) }); known {
 		update.Payload, update.Restarts, update.Drains = change.payload, change.restarts, change.drains
 	}
 	if ready, _ := NodeReady(node); ready {
@@ -231,10 +252,12 @@ func (w *Walker) Compare(ctx context.Context, node *corev1.Node, from string, to
 	return update
 }
 
-// compare reads the manifest of the version that a node comes from. What one says that is not what its name stands for is not forGood: somebody will put it right.
+// compare reads the manifest of the version that a node comes from. What one says that is not what
+// its name stands for is not forGood: somebody will put it right.
 func (w *Walker) compare(ctx context.Context, from string, to blueprint.Desired) (c change, known, forGood bool) {
 	published := &corev1.ConfigMap{}
-	if err := w.Client.Get(ctx, types.NamespacedName{Namespace: w.Namespace, Name: contract.ServicesConfigMapPrefix + from}, published); err != nil {
+	if err := w.Client.Get(ctx, types.NamespacedName{Namespace: w.Namespace,
+		Name: contract.ServicesConfigMapPrefix + from}, published); err != nil {
 		return c, false, false
 	}
 	old, err := contract.ManifestFromConfigMap(published.Data)
@@ -245,12 +268,14 @@ func (w *Walker) compare(ctx context.Context, from string, to blueprint.Desired)
 	for _, b := range blobs(old) {
 		had[b.Digest] = true
 	}
-	c.payload = release(from) != release(to.Version) || slices.ContainsFunc(blobs(to.Manifest), func(b contract.Blob) bool { return !had[b.Digest] })
+	c.payload = release(from) != release(to.Version) ||
+		slices.ContainsFunc(blobs(to.Manifest), func(b contract.Blob) bool { return !had[b.Digest] })
 	c.restarts, c.drains = len(blueprint.Restarts(old, to.Manifest)) > 0, blueprint.Drains(old, to.Manifest)
 	return c, true, contract.IsVersionOfData(from, published.Data)
 }
 
-// Skew says in words why a node's release and the desired one are too far apart; empty when they are not, or when nobody knows what is desired.
+// Skew says in words why a node's release and the desired one are too far apart; empty when they
+// are not, or when nobody knows what is desired.
 func (w *Walker) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) string {
 	desired, _, err := w.Desired.Current(ctx)
 	if err != nil {
@@ -268,7 +293,8 @@ func release(version string) string {
 }
 
 // Move lets a host's daemon pull another version.
-func (w *Walker) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node, version string) error {
+func (w *Walker) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
+	version string) error {
 	if err := w.tell(ctx, node, Marks{Instance: instance, Version: version}); err != nil {
 		return err
 	}

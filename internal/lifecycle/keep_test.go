@@ -16,7 +16,8 @@ import (
 // joined is an instance that is Ready at a version.
 func joined(at string) *v1alpha1.WindowsInstance {
 	i := leaving()
-	i.Status.Phase, i.Status.DesiredVersion, i.Status.Version, i.Status.JoinedTime = v1alpha1.PhaseReady, at, at, &metav1.Time{}
+	i.Status.Phase, i.Status.DesiredVersion, i.Status.Version, i.Status.JoinedTime = v1alpha1.PhaseReady, at, at,
+		&metav1.Time{}
 	return i
 }
 
@@ -27,10 +28,15 @@ func TestAHostThatHasJoinedIsLookedAfterThroughItsNode(t *testing.T) {
 		verdict string
 		reason  contract.Reason
 	}{
-		"all is well":                 {func(*corev1.Node) {}, "done", ""},
-		"kubelet is silent":           {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, "waits", contract.ReasonNodeNotReady},
-		"the version was taken away":  {func(n *corev1.Node) { delete(n.Annotations, contract.VersionAnnotation) }, "waits", contract.ReasonVersionPending},
-		"another instance has it now": {func(n *corev1.Node) { n.Annotations[contract.InstanceAnnotation] = "ns/another" }, "waits", contract.ReasonNodeForeign},
+		"all is well": {func(*corev1.Node) {}, "done", ""},
+		"kubelet is silent": {
+			func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, "waits",
+			contract.ReasonNodeNotReady},
+		"the version was taken away": {func(n *corev1.Node) { delete(n.Annotations, contract.VersionAnnotation) },
+			"waits", contract.ReasonVersionPending},
+		"another instance has it now": {
+			func(n *corev1.Node) { n.Annotations[contract.InstanceAnnotation] = "ns/another" }, "waits",
+			contract.ReasonNodeForeign},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -54,7 +60,8 @@ func TestAHostThatHasJoinedIsLookedAfterThroughItsNode(t *testing.T) {
 	}
 }
 
-// A host that was off until its certificates expired comes back without hands: the way in gives it new ones.
+// A host that was off until its certificates expired comes back without hands: the way in gives it
+// new ones.
 func TestANodeThatStaysAwayIsLookedAtOverSSH(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -82,7 +89,8 @@ func TestANodeThatStaysAwayIsLookedAtOverSSH(t *testing.T) {
 			if err != nil || (care.Rejoin != nil) != test.rejoin {
 				t.Fatalf("care %+v, %v", care, err)
 			}
-			if test.rejoin && care.Rejoin.Reason != contract.ReasonNodeNotReady || care.Outcome.After.Round(time.Minute) != test.left {
+			if test.rejoin && care.Rejoin.Reason != contract.ReasonNodeNotReady ||
+				care.Outcome.After.Round(time.Minute) != test.left {
 				t.Errorf("rejoin %v, outcome %+v", care.Rejoin, care.Outcome)
 			}
 		})
@@ -102,7 +110,8 @@ func TestMarksThatAreGoneComeBack(t *testing.T) {
 		}
 	}
 	n := w.getNode(t)
-	if n.Annotations[contract.InstanceAnnotation] == "" || n.Annotations[contract.DesiredVersionAnnotation] != version || n.Spec.Unschedulable {
+	if n.Annotations[contract.InstanceAnnotation] == "" ||
+		n.Annotations[contract.DesiredVersionAnnotation] != version || n.Spec.Unschedulable {
 		t.Errorf("the node is %v, unschedulable %v", n.Annotations, n.Spec.Unschedulable)
 	}
 	before := n.ResourceVersion
@@ -139,8 +148,9 @@ func TestTheWayToAnotherVersion(t *testing.T) {
 		unpublished     bool
 		payload, drains bool
 	}{
-		"another operator":                     {"1.1.0-bbbbbbbbbb", old, false, true, false},
-		"new payload that nobody feels":        {"1.0.0-bbbbbbbbbb", manifest(`C:\k\kubelet.exe --v=2`, digest("newer")), false, true, false},
+		"another operator": {"1.1.0-bbbbbbbbbb", old, false, true, false},
+		"new payload that nobody feels": {"1.0.0-bbbbbbbbbb",
+			manifest(`C:\k\kubelet.exe --v=2`, digest("newer")), false, true, false},
 		"the old manifest can't be read":       {"1.0.0-bbbbbbbbbb", old, true, true, true},
 		"nothing that needs a walk or restart": {"1.0.0-bbbbbbbbbb", old, false, false, false},
 	} {
@@ -152,7 +162,9 @@ func TestTheWayToAnotherVersion(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				objects = append(objects, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: contract.ServicesConfigMapPrefix + version}, Data: data})
+				objects = append(objects,
+					&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns",
+						Name: contract.ServicesConfigMapPrefix + version}, Data: data})
 			}
 			w := newWorld(t, objects...)
 			w.desired.Version, w.desired.Manifest = test.to, test.manifest
@@ -161,7 +173,8 @@ func TestTheWayToAnotherVersion(t *testing.T) {
 			if err != nil || care.Update == nil {
 				t.Fatalf("care %+v, %v", care, err)
 			}
-			if care.Update.Payload != test.payload || care.Update.Drains != test.drains || care.Update.Version != test.to || care.Update.From != version {
+			if care.Update.Payload != test.payload || care.Update.Drains != test.drains ||
+				care.Update.Version != test.to || care.Update.From != version {
 				t.Errorf("update %+v", *care.Update)
 			}
 			if got := w.getNode(t).Annotations[contract.DesiredVersionAnnotation]; got != version {

@@ -14,7 +14,8 @@ func keyAccepted(instance *v1alpha1.WindowsInstance, key Key) {
 	instance.Status.PublicKeyHash, instance.Status.KeyTrial = key.Hash, nil
 }
 
-// keyFailed notes that a host was not entered with a key. What another key went through is forgotten: only the present one counts.
+// keyFailed notes that a host was not entered with a key. What another key went through is
+// forgotten: only the present one counts.
 func (w *Walker) keyFailed(instance *v1alpha1.WindowsInstance, key Key, err error) {
 	trial := instance.Status.KeyTrial
 	if trial == nil || trial.PublicKeyHash != key.Hash {
@@ -31,8 +32,8 @@ func (w *Walker) keyFailed(instance *v1alpha1.WindowsInstance, key Key, err erro
 	instance.Status.KeyTrial = trial
 }
 
-// TryKey asks a host that has joined whether it lets a key in, over a connection that is closed at once. What came of it is in the
-// instance's status; it fails with the reason why not.
+// TryKey asks a host that has joined whether it lets a key in, over a connection that is closed at
+// once. What came of it is in the instance's status; it fails with the reason why not.
 func (w *Walker) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance, key Key) Outcome {
 	conn, err := w.Dialer.Dial(ctx, target(instance, key, ""))
 	if ctx.Err() != nil {

@@ -24,9 +24,11 @@ import (
 // drainRetry is how often the pods of a draining node are looked at.
 const drainRetry = 2 * time.Second
 
-// Leave gives a host back: cordon, connect, drain, clean, forget. It is done when nothing of the instance is left in the cluster, nor, unless
-// the user forces it, on the host. drainTimeout is when to report a drain as blocked; it goes on trying. Forced, it tries each step once.
-func (w *Walker) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit, drainTimeout time.Duration) Outcome {
+// Leave gives a host back: cordon, connect, drain, clean, forget. It is done when nothing of the
+// instance is left in the cluster, nor, unless the user forces it, on the host. drainTimeout is
+// when to report a drain as blocked; it goes on trying. Forced, it tries each step once.
+func (w *Walker) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit,
+	drainTimeout time.Duration) Outcome {
 	node, err := w.ours(ctx, instance)
 	if err != nil {
 		return retry(err)
@@ -57,9 +59,11 @@ func (w *Walker) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return Done()
 }
 
-// vacate empties the node and cleans the host. A host that was never reached has nothing to clean; nor has one that this instance has no
-// claim to, because preflight, which claims it, changes nothing: it may be another instance's node.
-func (w *Walker) vacate(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit, node *corev1.Node, timeout time.Duration) Outcome {
+// vacate empties the node and cleans the host. A host that was never reached has nothing to clean;
+// nor has one that this instance has no claim to, because preflight, which claims it, changes
+// nothing: it may be another instance's node.
+func (w *Walker) vacate(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit, node *corev1.Node,
+	timeout time.Duration) Outcome {
 	if instance.Status.HostKey == "" || instance.Status.NodeName == "" {
 		return Done()
 	}
@@ -98,13 +102,16 @@ func (w *Walker) clean(ctx context.Context, visit *Visit) Outcome {
 	return Done()
 }
 
-// drain evicts pods within their own grace periods and disruption budgets, a bounded step each time it is called.
-func (w *Walker) drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string, timeout time.Duration) Outcome {
+// drain evicts pods within their own grace periods and disruption budgets, a bounded step each time
+// it is called.
+func (w *Walker) drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string,
+	timeout time.Duration) Outcome {
 	now := metav1.NewTime(w.Now())
 	if instance.Status.DrainTime == nil {
 		instance.Status.DrainTime = &now
 	}
-	helper := &drain.Helper{Ctx: ctx, Client: w.Pods, Force: true, IgnoreAllDaemonSets: true, DeleteEmptyDirData: true, GracePeriodSeconds: -1}
+	helper := &drain.Helper{Ctx: ctx, Client: w.Pods, Force: true, IgnoreAllDaemonSets: true, DeleteEmptyDirData: true,
+		GracePeriodSeconds: -1}
 	list, errs := helper.GetPodsForDeletion(nodeName)
 	if len(errs) > 0 {
 		return retry(fmt.Errorf("listing pods of node %s: %w", nodeName, errors.Join(errs...)))
@@ -131,7 +138,8 @@ func (w *Walker) drain(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return Done()
 	}
 	if w.Now().Sub(instance.Status.DrainTime.Time) > timeout && !inGrace {
-		return Wait(drainRetry, contract.ReasonDrainBlocked, "%d pods are left after %s; held by disruption budgets: [%s]; told to end and still there: [%s]",
+		return Wait(drainRetry, contract.ReasonDrainBlocked, "%d pods are left after %s; held by disruption "+
+			"budgets: [%s]; told to end and still there: [%s]",
 			left, timeout, some(blocked), some(ending))
 	}
 	return Wait(drainRetry, contract.ReasonDraining, "%d pods are left", left)
@@ -144,7 +152,8 @@ func some(names []string) string {
 	return strings.Join(names[:min(few, len(names))], " ")
 }
 
-// ours reads the instance's Node; nil when there is none or it is another's. One that kubelet has just registered has no mark yet.
+// ours reads the instance's Node; nil when there is none or it is another's. One that kubelet has
+// just registered has no mark yet.
 func (w *Walker) ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	if instance.Status.NodeName == "" {
 		return nil, nil
@@ -170,7 +179,8 @@ func (w *Walker) Remember(instance *v1alpha1.WindowsInstance) {
 
 // remove deletes this very Node.
 func (w *Walker) remove(ctx context.Context, node *corev1.Node) error {
-	if err := w.Client.Delete(ctx, node, client.Preconditions{UID: ptr.To(node.UID)}); client.IgnoreNotFound(err) != nil {
+	if err := w.Client.Delete(
+		ctx, node, client.Preconditions{UID: ptr.To(node.UID)}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting node %s: %w", node.Name, err)
 	}
 	return nil

@@ -32,12 +32,14 @@ func leaving() *v1alpha1.WindowsInstance {
 	return i
 }
 
-// runPod puts a pod on the node. A blocked one is held by a disruption budget; others vanish when they are evicted.
+// runPod puts a pod on the node. A blocked one is held by a disruption budget; others vanish when
+// they are evicted.
 func (w *world) runPod(t *testing.T, name string, blocked bool) {
 	t.Helper()
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "pod"}, Spec: corev1.PodSpec{NodeName: "win-a"},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "pod"},
+		Spec:       corev1.PodSpec{NodeName: "win-a"},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 	if _, err := w.pods.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -72,8 +74,10 @@ func TestA32_AHostThatLeavesIsDrainedCleanedAndForgotten(t *testing.T) {
 		t.Fatal("the host was cleaned under its pods")
 	}
 	want(t, w.Leave(t.Context(), i, visit, drainTimeout), "done", "")
-	if w.getNode(t) != nil || w.machine.Planted() || w.machine.Open() != 0 || w.machine.Dials() != 1 || i.Status.DrainTime != nil {
-		t.Errorf("node %v, planted %v, %d open of %d connections, draining since %v", w.getNode(t), w.machine.Planted(), w.machine.Open(), w.machine.Dials(), i.Status.DrainTime)
+	if w.getNode(t) != nil || w.machine.Planted() || w.machine.Open() != 0 || w.machine.Dials() != 1 ||
+		i.Status.DrainTime != nil {
+		t.Errorf("node %v, planted %v, %d open of %d connections, draining since %v", w.getNode(t), w.machine.Planted(),
+			w.machine.Open(), w.machine.Dials(), i.Status.DrainTime)
 	}
 	want(t, w.Leave(t.Context(), i, visit, drainTimeout), "done", "")
 }
@@ -83,7 +87,10 @@ func TestAHostThatWasNeverOursIsLeftAlone(t *testing.T) {
 	foreign := joinedNode("1")
 	foreign.Annotations[contract.InstanceAnnotation] = "ns/another"
 	for name, edit := range map[string]func(*v1alpha1.WindowsInstance){
-		"never reached":                        func(i *v1alpha1.WindowsInstance) { i.Status.HostKey, i.Status.NodeName = "", "" },
+		"never reached": func(i *v1alpha1.WindowsInstance) {
+			i.Status.HostKey,
+				i.Status.NodeName = "", ""
+		},
 		"reached, but another instance's host": func(i *v1alpha1.WindowsInstance) { i.Status.NodeName = "" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -187,7 +194,8 @@ func TestADrainThatIsBlockedIsNamedAndGoesOn(t *testing.T) {
 		t.Errorf("%d connections while it waits", w.machine.Dials())
 	}
 	w.pods.PrependReactor("create", "pods/eviction", func(kubetesting.Action) (bool, runtime.Object, error) {
-		return true, nil, w.pods.Tracker().Delete(schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "default", "pod-a")
+		return true, nil, w.pods.Tracker().Delete(schema.GroupVersionResource{Version: "v1", Resource: "pods"},
+			"default", "pod-a")
 	})
 	want(t, w.Leave(t.Context(), i, visit, drainTimeout), "waits", contract.ReasonDrainBlocked)
 	want(t, w.Leave(t.Context(), i, visit, drainTimeout), "done", "")
@@ -198,8 +206,9 @@ func TestAPodThatDoesNotEndIsNamed(t *testing.T) {
 	w := newWorld(t, joinedNode("1"))
 	ending := metav1.NewTime(w.clock)
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "stuck", DeletionTimestamp: &ending}, Spec: corev1.PodSpec{NodeName: "win-a"},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "stuck", DeletionTimestamp: &ending},
+		Spec:       corev1.PodSpec{NodeName: "win-a"},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 	if _, err := w.pods.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -217,7 +226,9 @@ func TestAPodThatDoesNotEndIsNamed(t *testing.T) {
 func TestAHostThatIsNotCleanDoesNotLeave(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode("1"))
-	w.machine.Answer(contract.VerbCleanup, contract.CleanupAnswer{Left: []contract.Problem{{Reason: contract.ReasonFileFailed, Detail: `C:\k\kubelet.exe is in use`}}})
+	w.machine.Answer(contract.VerbCleanup,
+		contract.CleanupAnswer{Left: []contract.Problem{{Reason: contract.ReasonFileFailed,
+			Detail: `C:\k\kubelet.exe is in use`}}})
 	i, visit := leaving(), &lifecycle.Visit{}
 	outcome := w.Leave(t.Context(), i, visit, drainTimeout)
 	want(t, outcome, "fails", contract.ReasonCleanupFailed)
@@ -238,7 +249,8 @@ func TestTheAPIServerMayGoAwayWhileAHostLeaves(t *testing.T) {
 			want(t, w.Leave(t.Context(), i, visit, drainTimeout), "waits", contract.ReasonAPICallFailed)
 			delete(w.broken, verb)
 			want(t, w.Leave(t.Context(), i, visit, drainTimeout), "done", "")
-			cleaned := slices.DeleteFunc(w.machine.Calls(), func(v contract.Verb) bool { return v != contract.VerbCleanup })
+			cleaned := slices.DeleteFunc(w.machine.Calls(),
+				func(v contract.Verb) bool { return v != contract.VerbCleanup })
 			if w.machine.Dials() != 1 || len(cleaned) != 1 || w.getNode(t) != nil {
 				t.Errorf("%d connections, cleaned %d times, node %v", w.machine.Dials(), len(cleaned), w.getNode(t))
 			}
@@ -248,7 +260,8 @@ func TestTheAPIServerMayGoAwayWhileAHostLeaves(t *testing.T) {
 
 func TestPodsThatCanNotBeListedOrEvictedAreAWait(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ verb, resource string }{"listed": {"list", "pods"}, "evicted": {"create", "pods/eviction"}} {
+	for name, test := range map[string]struct{ verb, resource string }{"listed": {"list", "pods"},
+		"evicted": {"create", "pods/eviction"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, joinedNode("1"))
@@ -301,7 +314,8 @@ func TestAfterARestartWhatWasClaimedIsClaimedAgain(t *testing.T) {
 	i := leaving()
 	i.Status.Host = &v1alpha1.HostInfo{MachineID: "m"}
 	w.Remember(i)
-	if owner, ok := w.Claims.Owner("win-a"); !ok || owner.UID != i.UID || owner.MachineID != "m" || owner.Key.Name != i.Name {
+	if owner, ok := w.Claims.Owner("win-a"); !ok || owner.UID != i.UID || owner.MachineID != "m" ||
+		owner.Key.Name != i.Name {
 		t.Errorf("claimed by %+v", owner)
 	}
 	never := newInstance()

@@ -19,7 +19,8 @@ type Marks struct {
 	KeyHash string
 	// Version that the node should have; empty leaves the annotation alone.
 	Version string
-	// Cordon keeps pods away until the node is whole. A cordon that is there already is not ours and stays.
+	// Cordon keeps pods away until the node is whole. A cordon that is there already is not ours
+	// and stays.
 	Cordon bool
 	// Upgrading shows that the node has a place in the rollout budget.
 	Upgrading bool
@@ -70,7 +71,8 @@ func (m Marks) taint(node *corev1.Node) {
 		node.Spec.Taints = slices.Insert(slices.Delete(node.Spec.Taints, place, place+1), 0, os)
 	}
 	for _, wanted := range m.Instance.Spec.Taints {
-		if place = slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&wanted) }); place < 0 {
+		if place = slices.IndexFunc(node.Spec.Taints,
+			func(t corev1.Taint) bool { return t.MatchTaint(&wanted) }); place < 0 {
 			node.Spec.Taints = append(node.Spec.Taints, wanted)
 		} else {
 			node.Spec.Taints[place].Value = wanted.Value
@@ -78,13 +80,18 @@ func (m Marks) taint(node *corev1.Node) {
 	}
 }
 
-// Foreign answers a problem when a Node can't be this instance's. One that the cloud calls otherwise than the instance is another host's,
-// whatever marks it bears. A Node without our mark is taken when it is a Windows node with the host's address: kubelet has just registered
-// it, or an earlier operator left it.
+// Foreign answers a problem when a Node can't be this instance's. One that the cloud calls
+// otherwise than the instance is another host's, whatever marks it bears. A Node without our mark
+// is taken when it is a Windows node with the host's address: kubelet has just registered it, or an
+// earlier operator left it.
 func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Problem {
-	// Clouds and their machine controllers don't agree on the case of what is the same to the cloud.
-	if wanted := instance.Spec.ProviderID; wanted != "" && node.Spec.ProviderID != "" && !strings.EqualFold(wanted, node.Spec.ProviderID) {
-		return contract.NewProblem(contract.ReasonNodeForeign, "node %s is %.300q to the cloud, and instance %s is %.300q", node.Name, node.Spec.ProviderID, instance.Name, wanted)
+	// Clouds and their machine controllers don't agree on the case of what is the same to the
+	// cloud.
+	if wanted := instance.Spec.ProviderID; wanted != "" && node.Spec.ProviderID != "" &&
+		!strings.EqualFold(wanted, node.Spec.ProviderID) {
+		return contract.NewProblem(contract.ReasonNodeForeign,
+			"node %s is %.300q to the cloud, and instance %s is %.300q", node.Name, node.Spec.ProviderID, instance.Name,
+			wanted)
 	}
 	if owner := node.Annotations[contract.InstanceAnnotation]; owner != "" {
 		if owner == reference(instance) {
@@ -100,7 +107,8 @@ func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Pr
 		if a.Type != corev1.NodeInternalIP {
 			continue
 		}
-		if a.Address == instance.Spec.Address || a.Address == instance.Spec.NodeIP || info != nil && a.Address == info.NodeIP {
+		if a.Address == instance.Spec.Address || a.Address == instance.Spec.NodeIP || info != nil &&
+			a.Address == info.NodeIP {
 			return nil
 		}
 	}

@@ -24,7 +24,8 @@ func instance() *v1alpha1.WindowsInstance {
 func node() *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "win-a", Labels: map[string]string{corev1.LabelOSStable: "windows"}},
-		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP,
+			Address: "10.0.0.1"}}},
 	}
 }
 
@@ -34,8 +35,10 @@ func TestA05_MarksAreWrittenOnceAndThenLeftAlone(t *testing.T) {
 	marks := lifecycle.Marks{Instance: instance(), KeyHash: "abc", Version: "1-x", Cordon: true}
 	marks.Apply(n)
 	want := map[string]string{
-		contract.InstanceAnnotation: "ns/10.0.0.1", contract.PublicKeyHashAnnotation: "abc", contract.DesiredVersionAnnotation: "1-x",
-		contract.HostKeyAnnotation: "AAAA", contract.HostKeyTypeAnnotation: "ssh-ed25519", contract.CordonedAnnotation: "true",
+		contract.InstanceAnnotation: "ns/10.0.0.1", contract.PublicKeyHashAnnotation: "abc",
+		contract.DesiredVersionAnnotation: "1-x",
+		contract.HostKeyAnnotation:        "AAAA", contract.HostKeyTypeAnnotation: "ssh-ed25519",
+		contract.CordonedAnnotation: "true",
 	}
 	if diff := cmp.Diff(want, n.Annotations); diff != "" {
 		t.Error(diff)
@@ -69,9 +72,10 @@ func TestA04_TheOSTaintIsFirst(t *testing.T) {
 	other := corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoSchedule}
 	own := corev1.Taint{Key: "team", Value: "blue", Effect: corev1.TaintEffectNoExecute}
 	for name, test := range map[string]struct{ have, want []corev1.Taint }{
-		"absent":           {nil, []corev1.Taint{os, own}},
-		"behind another":   {[]corev1.Taint{other, os}, []corev1.Taint{os, other, own}},
-		"with another own": {[]corev1.Taint{os, {Key: "team", Value: "red", Effect: corev1.TaintEffectNoExecute}}, []corev1.Taint{os, own}},
+		"absent":         {nil, []corev1.Taint{os, own}},
+		"behind another": {[]corev1.Taint{other, os}, []corev1.Taint{os, other, own}},
+		"with another own": {[]corev1.Taint{os, {Key: "team", Value: "red", Effect: corev1.TaintEffectNoExecute}},
+			[]corev1.Taint{os, own}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -98,10 +102,11 @@ func TestOnlyTheHostsOwnNodeIsAdopted(t *testing.T) {
 		"a node of another instance": {func(n *corev1.Node) {
 			n.Annotations = map[string]string{contract.InstanceAnnotation: "ns/10.0.0.11"}
 		}, true},
-		"a Linux node":                  {func(n *corev1.Node) { n.Labels[corev1.LabelOSStable] = "linux" }, true},
-		"a node with another address":   {func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.2" }, true},
-		"an address as a substring":     {func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.11" }, true},
-		"an external address that fits": {func(n *corev1.Node) { n.Status.Addresses[0].Type = corev1.NodeExternalIP }, true},
+		"a Linux node":                {func(n *corev1.Node) { n.Labels[corev1.LabelOSStable] = "linux" }, true},
+		"a node with another address": {func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.2" }, true},
+		"an address as a substring":   {func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.11" }, true},
+		"an external address that fits": {func(n *corev1.Node) { n.Status.Addresses[0].Type = corev1.NodeExternalIP },
+			true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -121,12 +126,14 @@ func TestANodeIsWhoTheCloudSaysItIs(t *testing.T) {
 		marked       bool
 		foreign      bool
 	}{
-		"the same":                              {node: "aws:///z/i-1", wanted: "aws:///z/i-1"},
-		"the same but for its case":             {node: "azure:///subscriptions/A/resourceGroups/RG/x", wanted: "azure:///subscriptions/a/resourcegroups/rg/x"},
-		"the Node has none yet":                 {wanted: "aws:///z/i-1"},
-		"the instance has none":                 {node: "aws:///z/i-1"},
-		"another":                               {node: "aws:///z/i-2", wanted: "aws:///z/i-1", foreign: true},
-		"another, whatever its marks":           {node: "aws:///z/i-2", wanted: "aws:///z/i-1", marked: true, foreign: true},
+		"the same": {node: "aws:///z/i-1", wanted: "aws:///z/i-1"},
+		"the same but for its case": {node: "azure:///subscriptions/A/resourceGroups/RG/x",
+			wanted: "azure:///subscriptions/a/resourcegroups/rg/x"},
+		"the Node has none yet": {wanted: "aws:///z/i-1"},
+		"the instance has none": {node: "aws:///z/i-1"},
+		"another":               {node: "aws:///z/i-2", wanted: "aws:///z/i-1", foreign: true},
+		"another, whatever its marks": {node: "aws:///z/i-2", wanted: "aws:///z/i-1", marked: true,
+			foreign: true},
 		"one that begins as the other":          {node: "aws:///z/i-12", wanted: "aws:///z/i-1", foreign: true},
 		"another in the zone of the same cloud": {node: "aws:///y/i-1", wanted: "aws:///z/i-1", foreign: true},
 	} {
@@ -159,7 +166,8 @@ func TestANodeOfAMachineIsNotMarkedAsBroughtByItsOwner(t *testing.T) {
 	i.Spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "win-a"}
 	i.Spec.Labels = map[string]string{"team": "blue"}
 	lifecycle.Marks{Instance: i}.Apply(n)
-	for label, wanted := range map[string]bool{contract.BYOHLabel: false, contract.WorkerLabel: false, contract.OSIDLabel: true, "team": true} {
+	for label, wanted := range map[string]bool{contract.BYOHLabel: false, contract.WorkerLabel: false,
+		contract.OSIDLabel: true, "team": true} {
 		if _, has := n.Labels[label]; has != wanted {
 			t.Errorf("has %s: %v", label, has)
 		}

@@ -33,7 +33,8 @@ func Wait(after time.Duration, reason contract.Reason, format string, args ...an
 	return Outcome{verdict: waiting, After: after, Problem: contract.NewProblem(reason, format, args...)}
 }
 
-// Fail says that this attempt is over. An error without a reason of its own becomes an internal one.
+// Fail says that this attempt is over. An error without a reason of its own becomes an internal
+// one.
 func Fail(err error) Outcome {
 	problem, ok := contract.AsProblem(err)
 	if !ok {
@@ -43,13 +44,15 @@ func Fail(err error) Outcome {
 }
 
 const (
-	// conflictRetry is for a write that met another's: the cache has the newer object within milliseconds.
+	// conflictRetry is for a write that met another's: the cache has the newer object within
+	// milliseconds.
 	conflictRetry = 200 * time.Millisecond
 	// callRetry is for an API server that does not answer.
 	callRetry = 3 * time.Second
 )
 
-// retry waits after a call of the API server that did not succeed: no host is to blame, and what was begun on one goes on.
+// retry waits after a call of the API server that did not succeed: no host is to blame, and what
+// was begun on one goes on.
 func retry(err error) Outcome {
 	if apierrors.IsConflict(err) {
 		return Wait(conflictRetry, contract.ReasonInProgress, "an object changed meanwhile; trying again at once")

@@ -26,7 +26,8 @@ func (w *Walker) preflight(ctx context.Context, instance *v1alpha1.WindowsInstan
 		return Fail(err)
 	}
 	request := contract.PreflightRequest{
-		Time: w.Now(), Blobs: blobs(desired.Manifest), Daemon: daemon.Digest, Hostname: instance.Spec.Hostname, NodeIP: instance.Spec.NodeIP,
+		Time: w.Now(), Blobs: blobs(desired.Manifest), Daemon: daemon.Digest, Hostname: instance.Spec.Hostname,
+		NodeIP:   instance.Spec.NodeIP,
 		NodeName: facts.Platform.NodeName(),
 	}
 	found, err := call[contract.PreflightAnswer](ctx, visit.conn, contract.VerbPreflight, request)
@@ -47,7 +48,8 @@ func (w *Walker) preflight(ctx context.Context, instance *v1alpha1.WindowsInstan
 func (w *Walker) plant(ctx context.Context, visit *Visit) (contract.Blob, error) {
 	file, ok := w.Payload.Manifest().Named(contract.ServiceDaemon + ".exe")
 	if !ok {
-		return contract.Blob{}, contract.NewProblem(contract.ReasonPayloadMissing, "the payload has no %s.exe", contract.ServiceDaemon)
+		return contract.Blob{}, contract.NewProblem(contract.ReasonPayloadMissing, "the payload has no %s.exe",
+			contract.ServiceDaemon)
 	}
 	selected, err := w.Payload.Select([]contract.Blob{file.Blob()})
 	if err != nil {
@@ -65,7 +67,8 @@ func (w *Walker) recognise(instance *v1alpha1.WindowsInstance, facts contract.Ho
 		if instance.Status.Host != nil && instance.Status.Host.BootID == facts.BootID {
 			if w.Now().Sub(since.Time) > rebootLimit {
 				instance.Status.RebootTime = nil // whatever stopped it, the next attempt asks again
-				return Fail(contract.NewProblem(contract.ReasonRebootNotProven, "still in the boot in which the reboot was asked for"))
+				return Fail(contract.NewProblem(contract.ReasonRebootNotProven,
+					"still in the boot in which the reboot was asked for"))
 			}
 			return Wait(rebootRetry, contract.ReasonRebooting, "the reboot has not begun yet")
 		}
@@ -80,20 +83,26 @@ func (w *Walker) recognise(instance *v1alpha1.WindowsInstance, facts contract.Ho
 		return Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "the host has no name"))
 	}
 	if instance.Status.NodeName != "" && instance.Status.NodeName != name && instance.Status.NodeUID != "" {
-		return Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "the host was renamed from %q to %q after it had become a node", instance.Status.NodeName, name))
+		return Fail(contract.NewProblem(contract.ReasonHostnameInvalid,
+			"the host was renamed from %q to %q after it had become a node", instance.Status.NodeName, name))
 	}
-	by := Claimant{UID: instance.UID, Key: types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name}, MachineID: facts.MachineID}
+	by := Claimant{UID: instance.UID, Key: types.NamespacedName{Namespace: instance.Namespace, Name: instance.Name},
+		MachineID: facts.MachineID}
 	if owner, ok := w.Claims.Claim(name, by); !ok {
 		if owner.MachineID == facts.MachineID {
-			return Fail(contract.NewProblem(contract.ReasonHostDuplicate, "%s, which calls itself %q, is the host that instance %s has already, or a copy of its disk", instance.Spec.Address, name, owner.Key.Name))
+			return Fail(contract.NewProblem(contract.ReasonHostDuplicate,
+				"%s, which calls itself %q, is the host that instance %s has already, or a copy of its disk",
+				instance.Spec.Address, name, owner.Key.Name))
 		}
-		return Fail(contract.NewProblem(contract.ReasonHostDuplicate, "another host, instance %s, already is called %q", owner.Key.Name, name))
+		return Fail(contract.NewProblem(contract.ReasonHostDuplicate, "another host, instance %s, already is called %q",
+			owner.Key.Name, name))
 	}
 	instance.Status.NodeName = name
 	return Done()
 }
 
-// nodeName is what the Node of a host will be called: the name that the host is to be given, else the one that it has.
+// nodeName is what the Node of a host will be called: the name that the host is to be given, else
+// the one that it has.
 func nodeName(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) string {
 	return strings.ToLower(cmp.Or(instance.Spec.Hostname, facts.NodeName, facts.Hostname))
 }
@@ -106,7 +115,8 @@ func (w *Walker) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if len(visit.found.NeedsPrepare) == 0 {
 		return Done()
 	}
-	answer, err := call[contract.PrepareAnswer](ctx, visit.conn, contract.VerbPrepare, contract.PrepareRequest{Hostname: instance.Spec.Hostname})
+	answer, err := call[contract.PrepareAnswer](ctx, visit.conn, contract.VerbPrepare,
+		contract.PrepareRequest{Hostname: instance.Spec.Hostname})
 	if err != nil {
 		return Fail(err)
 	}
@@ -146,7 +156,8 @@ func call[T any](ctx context.Context, conn host.Conn, verb contract.Verb, reques
 	return answer.Result, nil
 }
 
-// waitForCluster waits for what only the cluster's administrator can mend; hosts are not to blame, so it is no failure of theirs.
+// waitForCluster waits for what only the cluster's administrator can mend; hosts are not to blame,
+// so it is no failure of theirs.
 func waitForCluster(err error) Outcome {
 	if problem, ok := contract.AsProblem(err); ok {
 		return Wait(keyRetry, problem.Reason, "%s", problem.Detail)

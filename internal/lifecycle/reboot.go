@@ -13,8 +13,8 @@ import (
 // rebootProof is the least time that a reboot has: servers with much memory take 10 minutes.
 const rebootProof = 20 * time.Minute
 
-// WhyReboot says who wants a node rebooted; empty when nobody does. A daemon that does not say in which boot it runs can't prove a reboot. pending says whether
-// Windows' own wish counts.
+// WhyReboot says who wants a node rebooted; empty when nobody does. A daemon that does not say in
+// which boot it runs can't prove a reboot. pending says whether Windows' own wish counts.
 func WhyReboot(node *corev1.Node, pending bool) v1alpha1.RebootReason {
 	asked := func(annotation string) bool { _, ok := node.Annotations[annotation]; return ok }
 	switch {
@@ -30,7 +30,8 @@ func WhyReboot(node *corev1.Node, pending bool) v1alpha1.RebootReason {
 	return ""
 }
 
-// Through lists the steps through a reboot, in their order. The host is never contacted: the daemon reboots it when it is told to.
+// Through lists the steps through a reboot, in their order. The host is never contacted: the daemon
+// reboots it when it is told to.
 func (w *Walker) Through() []Leg {
 	return []Leg{
 		{Name: v1alpha1.StepWaiting, Run: claim},
@@ -40,34 +41,40 @@ func (w *Walker) Through() []Leg {
 	}
 }
 
-// restartHost tells the daemon of one boot to reboot, and waits for another boot. It fails, again and again, when the host does not come back in time.
+// restartHost tells the daemon of one boot to reboot, and waits for another boot. It fails, again
+// and again, when the host does not come back in time.
 func (w *Walker) restartHost(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	reboot, node := instance.Status.Reboot, crossing.Node
 	if boot := node.Annotations[contract.BootIDAnnotation]; reboot.BootID != "" && boot != "" && boot != reboot.BootID {
 		return Done()
 	}
 	if node.Annotations[contract.RebootApprovedAnnotation] != reboot.BootID {
-		if err := w.annotate(ctx, node, map[string]string{contract.RebootApprovedAnnotation: reboot.BootID}); err != nil {
+		if err := w.annotate(
+			ctx, node, map[string]string{contract.RebootApprovedAnnotation: reboot.BootID}); err != nil {
 			return retry(err)
 		}
 	}
 	return w.back(reboot, crossing, Wait(0, contract.ReasonRebooting, "node %s reboots", node.Name))
 }
 
-// comeBack waits until the node is Ready for the settling time, and then takes away what asked for the reboot. What Windows or a tool asks for after the
-// boot is asked for anew.
+// comeBack waits until the node is Ready for the settling time, and then takes away what asked for
+// the reboot. What Windows or a tool asks for after the boot is asked for anew.
 func (w *Walker) comeBack(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	reboot, node := instance.Status.Reboot, crossing.Node
 	if ready, message := NodeReady(node); !ready {
 		reboot.ReadySince = nil
-		return w.back(reboot, crossing, Wait(0, contract.ReasonRebooting, "node %s has rebooted and is not Ready: %s", node.Name, message))
+		return w.back(reboot, crossing, Wait(0, contract.ReasonRebooting, "node %s has rebooted and is not Ready: %s",
+			node.Name, message))
 	}
 	var left time.Duration
 	if reboot.ReadySince, left = w.settles(node, reboot.ReadySince, crossing.Bounds.Settle); left > 0 {
-		return Wait(left, contract.ReasonSettling, "node %s has rebooted and has to stay Ready for %s", node.Name, crossing.Bounds.Settle)
+		return Wait(left, contract.ReasonSettling, "node %s has rebooted and has to stay Ready for %s", node.Name,
+			crossing.Bounds.Settle)
 	}
-	// One reboot serves whoever asked before it. The cache must show it: who asks by what it still shows would have the host rebooted again.
-	gone := map[string]string{contract.RebootApprovedAnnotation: "", contract.RebootAnnotation: "", contract.RebootRequestAnnotation: ""}
+	// One reboot serves whoever asked before it. The cache must show it: who asks by what it still
+	// shows would have the host rebooted again.
+	gone := map[string]string{contract.RebootApprovedAnnotation: "", contract.RebootAnnotation: "",
+		contract.RebootRequestAnnotation: ""}
 	shown := false
 	for annotation := range gone {
 		_, there := node.Annotations[annotation]
@@ -86,7 +93,8 @@ func (w *Walker) comeBack(ctx context.Context, instance *v1alpha1.WindowsInstanc
 func (w *Walker) back(reboot *v1alpha1.Reboot, crossing *Crossing, outcome Outcome) Outcome {
 	left := max(crossing.Bounds.Proof, rebootProof) - w.Now().Sub(reboot.Since.Time)
 	if left <= 0 {
-		return Fail(contract.NewProblem(contract.ReasonRebootNotProven, "%s, since %s", outcome.Problem.Detail, reboot.Since.UTC().Format(time.RFC3339)))
+		return Fail(contract.NewProblem(contract.ReasonRebootNotProven, "%s, since %s", outcome.Problem.Detail,
+			reboot.Since.UTC().Format(time.RFC3339)))
 	}
 	outcome.After = left
 	return outcome

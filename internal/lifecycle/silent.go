@@ -13,14 +13,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// DefaultSilence is how long a daemon may say nothing to what it was told, or get nothing of what it was told to fetch, before its host is walked into over SSH.
+// DefaultSilence is how long a daemon may say nothing to what it was told, or get nothing of what
+// it was told to fetch, before its host is walked into over SSH.
 const DefaultSilence = 5 * time.Minute
 
-// longestQuiet bounds how far ahead a look is planned for the end of a certificate, which is a daemon's word.
+// longestQuiet bounds how far ahead a look is planned for the end of a certificate, which is a
+// daemon's word.
 const longestQuiet = 24 * time.Hour
 
-// tell marks a Node with a version that its daemon is to bring about, and takes the daemon's word of before away in the same write: what it says afterwards is
-// an answer.
+// tell marks a Node with a version that its daemon is to bring about, and takes the daemon's word
+// of before away in the same write: what it says afterwards is an answer.
 func (w *Walker) tell(ctx context.Context, node *corev1.Node, marks Marks) error {
 	err := w.change(ctx, node, func(wanted *corev1.Node) {
 		marks.Apply(wanted)
@@ -32,7 +34,8 @@ func (w *Walker) tell(ctx context.Context, node *corev1.Node, marks Marks) error
 	return nil
 }
 
-// listen notes in the status since when a daemon owes an answer: kubelet is well, and it neither has the version that it was told nor says why not.
+// listen notes in the status since when a daemon owes an answer: kubelet is well, and it neither
+// has the version that it was told nor says why not.
 func (w *Walker) listen(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	now := metav1.NewTime(w.Now().Truncate(time.Second)) // as the API server keeps it
 	switch ready, _ := NodeReady(node); {
@@ -46,12 +49,15 @@ func (w *Walker) listen(status *v1alpha1.WindowsInstanceStatus, node *corev1.Nod
 // owes says that a daemon was told a version, and neither has it nor says why not.
 func owes(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	told := node.Annotations[contract.DesiredVersionAnnotation]
-	return told == status.DesiredVersion && told != node.Annotations[contract.VersionAnnotation] && node.Annotations[contract.AppliedReasonAnnotation] == ""
+	return told == status.DesiredVersion && told != node.Annotations[contract.VersionAnnotation] &&
+		node.Annotations[contract.AppliedReasonAnnotation] == ""
 }
 
-// silent says why a node's daemon is taken for dead, or for one that can't speak, while kubelet is well; nil while it is not, and left is then when to look
-// again at the latest, if it owes an answer or its certificate ends.
-func (w *Walker) silent(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) (problem *contract.Problem, left time.Duration) {
+// silent says why a node's daemon is taken for dead, or for one that can't speak, while kubelet is
+// well; nil while it is not, and left is then when to look again at the latest, if it owes an
+// answer or its certificate ends.
+func (w *Walker) silent(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) (problem *contract.Problem,
+	left time.Duration) {
 	if ready, _ := NodeReady(node); !ready || trusted(status) {
 		return nil, 0
 	}
@@ -69,7 +75,8 @@ func (w *Walker) silent(status *v1alpha1.WindowsInstanceStatus, node *corev1.Nod
 	}
 	why, left := policy.Silent(daemon, w.Silence, w.Now())
 	if why != "" {
-		return contract.NewProblem(contract.ReasonDaemonSilent, "kubelet of node %s is well, and its daemon is dead or can't speak: %s", node.Name, why), 0
+		return contract.NewProblem(contract.ReasonDaemonSilent,
+			"kubelet of node %s is well, and its daemon is dead or can't speak: %s", node.Name, why), 0
 	}
 	return nil, min(left, longestQuiet)
 }
@@ -82,8 +89,10 @@ func (w *Walker) led() time.Time {
 	return w.Led()
 }
 
-// Silent gives the Node of a host that has joined, and why its daemon is taken for dead, or for one that can't speak; nil while it is not.
-func (w *Walker) Silent(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, *contract.Problem, error) {
+// Silent gives the Node of a host that has joined, and why its daemon is taken for dead, or for one
+// that can't speak; nil while it is not.
+func (w *Walker) Silent(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, *contract.Problem,
+	error) {
 	if instance.Status.JoinedTime == nil || instance.Status.Phase == v1alpha1.PhaseRemoving {
 		return nil, nil, nil
 	}
@@ -98,7 +107,8 @@ func (w *Walker) Silent(ctx context.Context, instance *v1alpha1.WindowsInstance)
 	return node, problem, nil
 }
 
-// unheard says that a daemon that was handed over does not answer: nothing is gained by waiting on, and another try may find out why.
+// unheard says that a daemon that was handed over does not answer: nothing is gained by waiting on,
+// and another try may find out why.
 func (w *Walker) unheard(instance *v1alpha1.WindowsInstance, node *corev1.Node) *contract.Problem {
 	if ready, _ := NodeReady(node); !ready || node.Annotations[contract.AppliedReasonAnnotation] != "" {
 		return nil
@@ -107,8 +117,10 @@ func (w *Walker) unheard(instance *v1alpha1.WindowsInstance, node *corev1.Node) 
 		if p.Phase != v1alpha1.PhaseConfirming || p.Milliseconds != nil {
 			continue
 		}
-		if why, _ := policy.Silent(policy.Daemon{Owing: p.StartTime.Time, Led: w.led()}, w.Silence, w.Now()); why != "" {
-			return contract.NewProblem(contract.ReasonDaemonSilent, "the daemon of node %s was started over SSH, and %s", node.Name, why)
+		if why, _ := policy.Silent(policy.Daemon{Owing: p.StartTime.Time, Led: w.led()}, w.Silence,
+			w.Now()); why != "" {
+			return contract.NewProblem(contract.ReasonDaemonSilent,
+				"the daemon of node %s was started over SSH, and %s", node.Name, why)
 		}
 	}
 	return nil

@@ -9,7 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// sameVersion says whether a kubelet reports the version that it should. Builds of one version are the same; what is no version says nothing.
+// sameVersion says whether a kubelet reports the version that it should. Builds of one version are
+// the same; what is no version says nothing.
 func sameVersion(reported, wanted string) bool {
 	r, err := version.ParseGeneric(reported)
 	if err != nil {
@@ -19,7 +20,8 @@ func sameVersion(reported, wanted string) bool {
 	return err != nil || r.WithPreRelease("").EqualTo(w.WithPreRelease(""))
 }
 
-// refused is the daemon's word that it left a version, or could not go to it, and holds the host at another; nil while it says nothing of the kind.
+// refused is the daemon's word that it left a version, or could not go to it, and holds the host at
+// another; nil while it says nothing of the kind.
 func refused(node *corev1.Node, version string) *contract.Problem {
 	reason, detail, ok := strings.Cut(node.Annotations[contract.AppliedReasonAnnotation], ": ")
 	if !ok || !strings.HasPrefix(detail, "version "+version+": ") {
@@ -31,7 +33,8 @@ func refused(node *corev1.Node, version string) *contract.Problem {
 // passes says that what a daemon lacks may come by itself, so that the version is not to blame.
 func passes(problem *contract.Problem) bool {
 	switch problem.Reason {
-	case contract.ReasonManifestMissing, contract.ReasonPayloadMissing, contract.ReasonPayloadIncomplete, contract.ReasonPayloadCorrupt, contract.ReasonAPICallFailed:
+	case contract.ReasonManifestMissing, contract.ReasonPayloadMissing, contract.ReasonPayloadIncomplete,
+		contract.ReasonPayloadCorrupt, contract.ReasonAPICallFailed:
 		return true
 	}
 	return false

@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Slots bound how many hosts are worked on at once. Waiters get their turn in the order in which they came.
+// Slots bound how many hosts are worked on at once. Waiters get their turn in the order in which
+// they came.
 type Slots struct {
 	mu      sync.Mutex
 	limit   int
@@ -16,7 +17,8 @@ type Slots struct {
 	wake    func(types.UID)
 }
 
-// NewSlots makes slots with a limit. wake is called, without a lock held, for each waiter that may now try again.
+// NewSlots makes slots with a limit. wake is called, without a lock held, for each waiter that may
+// now try again.
 func NewSlots(limit int, wake func(types.UID)) *Slots {
 	return &Slots{limit: limit, holders: map[types.UID]bool{}, wake: wake}
 }

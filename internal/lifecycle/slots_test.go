@@ -48,7 +48,8 @@ func TestRaisingTheLimitWakesAsManyAsFit(t *testing.T) {
 	}
 }
 
-// TestSlotsUnderRandomUse holds the invariants: never more holders than the limit, and nobody who asks again and again waits for ever.
+// TestSlotsUnderRandomUse holds the invariants: never more holders than the limit, and nobody who
+// asks again and again waits for ever.
 func TestSlotsUnderRandomUse(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

@@ -5,7 +5,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/host"
 )
 
-// Visit is the work on one host under one connection. It lives in memory only; one worker at a time has it.
+// Visit is the work on one host under one connection. It lives in memory only; one worker at a time
+// has it.
 type Visit struct {
 	conn host.Conn
 	key  Key

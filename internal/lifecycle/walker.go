@@ -19,7 +19,8 @@ import (
 
 // Options are what a Walker works with. All are required but those that say otherwise.
 type Options struct {
-	// Client reads through the cache and writes; Pods is used for draining only and reads past the cache.
+	// Client reads through the cache and writes; Pods is used for draining only and reads past the
+	// cache.
 	Client client.Client
 	Pods   kubernetes.Interface
 	Dialer host.Dialer
@@ -28,16 +29,21 @@ type Options struct {
 	Desired Desired
 	Keys    Keys
 	Tokens  Tokens
-	// Origins tells what became of Machines; nil where there are none, which takes every Machine for gone.
+	// Origins tells what became of Machines; nil where there are none, which takes every Machine
+	// for gone.
 	Origins Origins
-	// FirstContact tells which host key a host shows that has never been reached; nil accepts and pins whatever it shows.
+	// FirstContact tells which host key a host shows that has never been reached; nil accepts and
+	// pins whatever it shows.
 	FirstContact FirstContact
-	// Slots bound how many hosts are worked on at once; Claims keep two instances from being one host.
+	// Slots bound how many hosts are worked on at once; Claims keep two instances from being one
+	// host.
 	Slots  *Slots
 	Claims *Claims
-	// DrainTimeout tells how long pods are given to move away from a node that is walked into; nil gives them ten minutes.
+	// DrainTimeout tells how long pods are given to move away from a node that is walked into; nil
+	// gives them ten minutes.
 	DrainTimeout func(ctx context.Context) (time.Duration, error)
-	// Silence is how long a daemon may owe an answer; DefaultSilence if 0. Led tells since when this operator looks after hosts; nil means since ever.
+	// Silence is how long a daemon may owe an answer; DefaultSilence if 0. Led tells since when
+	// this operator looks after hosts; nil means since ever.
 	Silence time.Duration
 	Led     func() time.Time
 	// Now is the clock.
@@ -74,10 +80,11 @@ type Keys interface {
 
 // FirstContact knows what was put on hosts before anybody reached them.
 type FirstContact interface {
-	// SharedHostKey is the SSH host key, "<type> <base64>", with which the host of an instance was made to start, or empty when it was made
-	// with none that we know. It is shared with other hosts, so it is good for the first contact only: over that connection the host proves
-	// which keys are its own (host.Prover), and one of those is pinned. A repeated call reads again. It answers with a *contract.Problem
-	// while the key should be known and is not.
+	// SharedHostKey is the SSH host key, "<type> <base64>", with which the host of an instance was
+	// made to start, or empty when it was made with none that we know. It is shared with other
+	// hosts, so it is good for the first contact only: over that connection the host proves which
+	// keys are its own (host.Prover), and one of those is pinned. A repeated call reads again. It
+	// answers with a *contract.Problem while the key should be known and is not.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
 }
 
@@ -96,8 +103,10 @@ type Walker struct {
 
 // New checks that everything is there.
 func New(options Options) (*Walker, error) {
-	if options.Client == nil || options.Pods == nil || options.Dialer == nil || options.Payload == nil || options.Desired == nil ||
-		options.Keys == nil || options.Tokens == nil || options.Slots == nil || options.Claims == nil || options.Now == nil || options.Namespace == "" {
+	if options.Client == nil || options.Pods == nil || options.Dialer == nil || options.Payload == nil ||
+		options.Desired == nil ||
+		options.Keys == nil || options.Tokens == nil || options.Slots == nil || options.Claims == nil ||
+		options.Now == nil || options.Namespace == "" {
 		return nil, errors.New("making a walker: an option is missing")
 	}
 	options.Silence = cmp.Or(options.Silence, DefaultSilence)
@@ -107,7 +116,8 @@ func New(options Options) (*Walker, error) {
 // Phase is one step of the way in.
 type Phase struct {
 	Name v1alpha1.Phase
-	// Remote phases need the connection of a Visit; without it the way starts again from Connecting.
+	// Remote phases need the connection of a Visit; without it the way starts again from
+	// Connecting.
 	Remote bool
 	Run    func(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome
 }
@@ -126,9 +136,11 @@ func (w *Walker) Join() []Phase {
 	}
 }
 
-// Resume says at which index of the way in an instance goes on. A remote phase whose connection is gone starts over: everything before
-// it looks first, so nothing is done twice. So does a host that waits for a version that is not the desired one any more: that version may
-// be the very reason for which it waits. And so does an attempt that failed at the end: waiting on would bring it no further.
+// Resume says at which index of the way in an instance goes on. A remote phase whose connection is
+// gone starts over: everything before it looks first, so nothing is done twice. So does a host that
+// waits for a version that is not the desired one any more: that version may be the very reason for
+// which it waits. And so does an attempt that failed at the end: waiting on would bring it no
+// further.
 func (w *Walker) Resume(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) int {
 	phase, passed := instance.Status.Phase, instance.Status.Phases
 	if phase == v1alpha1.PhaseConfirming && len(passed) > 0 && passed[len(passed)-1].Milliseconds != nil {

@@ -12,11 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// longestLag is how long the cache may lag behind a write of ours. After that the API server is asked: its world may have been set back to an earlier one.
+// longestLag is how long the cache may lag behind a write of ours. After that the API server is
+// asked: its world may have been set back to an earlier one.
 const longestLag = time.Minute
 
-// written is which version of each Node came of our last write. While the cache shows an older one, another write would meet a newer object: it is refused here,
-// and costs the API server nothing. Versions of one object are numbers that grow (KEP-5504); one that is none is taken for new.
+// written is which version of each Node came of our last write. While the cache shows an older one,
+// another write would meet a newer object: it is refused here, and costs the API server nothing.
+// Versions of one object are numbers that grow (KEP-5504); one that is none is taken for new.
 type written struct {
 	mu    sync.Mutex
 	nodes map[types.UID]write
@@ -53,5 +55,6 @@ func (w *written) check(node *corev1.Node, now time.Time) error {
 	if err != nil || !known || version >= last.version || last.settled(now) {
 		return nil
 	}
-	return apierrors.NewConflict(corev1.Resource("nodes"), node.Name, errors.New("the cache has yet to see what was written last"))
+	return apierrors.NewConflict(corev1.Resource("nodes"), node.Name,
+		errors.New("the cache has yet to see what was written last"))
 }

@@ -9,7 +9,8 @@ import (
 	"unicode"
 )
 
-// Credential is what a registry takes for a proof of identity: a user with a password, or one of the two tokens. It never shows itself in text.
+// Credential is what a registry takes for a proof of identity: a user with a password, or one of
+// the two tokens. It never shows itself in text.
 type Credential struct {
 	Username string `json:"-"`
 	Password string `json:"-"`
@@ -31,8 +32,9 @@ func (Credential) String() string { return hidden }
 // MarshalText tells nothing, so that logs and JSON do not either.
 func (Credential) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// parseCredential reads an entry of the pull secret. auth, which is user:password in base64, wins over the two fields, as in docker and kubelet.
-// An entry without any of them is a credential that is empty. Errors repeat nothing of the content.
+// parseCredential reads an entry of the pull secret. auth, which is user:password in base64, wins
+// over the two fields, as in docker and kubelet. An entry without any of them is a credential that
+// is empty. Errors repeat nothing of the content.
 func parseCredential(entry json.RawMessage) (Credential, error) {
 	var fields struct {
 		Auth          string `json:"auth"`
@@ -55,7 +57,8 @@ func parseCredential(entry json.RawMessage) (Credential, error) {
 	if strings.Contains(credential.Username, ":") {
 		return Credential{}, errors.New("a user name has no colon")
 	}
-	for _, text := range []string{credential.Username, credential.Password, credential.IdentityToken, credential.RegistryToken} {
+	for _, text := range []string{credential.Username, credential.Password, credential.IdentityToken,
+		credential.RegistryToken} {
 		if strings.ContainsFunc(text, unicode.IsControl) {
 			return Credential{}, errors.New("control characters can't be sent")
 		}

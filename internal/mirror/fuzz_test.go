@@ -9,7 +9,8 @@ import (
 )
 
 func FuzzParseReference(f *testing.F) {
-	for _, text := range []string{"nginx", "quay.io/a/b:c", "quay.io/a" + someDigest, "[fd00::1]:80/a", "localhost/x", "A/b", "a:b:c/d@e"} {
+	for _, text := range []string{"nginx", "quay.io/a/b:c", "quay.io/a" + someDigest, "[fd00::1]:80/a", "localhost/x",
+		"A/b", "a:b:c/d@e"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -21,7 +22,8 @@ func FuzzParseReference(f *testing.F) {
 		if image.Kind == contract.PullByDigest {
 			suffix = someDigest
 		}
-		if again, err := mirror.ParseReference(image.Host + "/" + image.Repository + suffix); err != nil || again != image {
+		if again, err := mirror.ParseReference(image.Host + "/" + image.Repository + suffix); err != nil ||
+			again != image {
 			t.Errorf("%q is %v, which is %v, %v", text, image, again, err)
 		}
 		if pulls := (mirror.Rules{}).Sources(image); len(pulls) != 1 || !pulls[0].Source {
@@ -30,7 +32,8 @@ func FuzzParseReference(f *testing.F) {
 	})
 }
 
-// FuzzRules takes anything that a user could write the whole way: merged, used for pulls, and written for containerd.
+// FuzzRules takes anything that a user could write the whole way: merged, used for pulls, and
+// written for containerd.
 func FuzzRules(f *testing.F) {
 	f.Add("quay.io/a", "m.io/x", "n.io:5000", true, "quay.io/a/b")
 	f.Add("*.example.com", "m.io", "quay.io", false, "x.example.com:5000/b")
@@ -43,7 +46,8 @@ func FuzzRules(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, source, first, second string, never bool, name string) {
 		sets := []mirror.Set{
-			{Object: "ImageDigestMirrorSet/a", Kind: contract.PullByDigest, Source: source, Mirrors: []string{first, second}},
+			{Object: "ImageDigestMirrorSet/a", Kind: contract.PullByDigest, Source: source,
+				Mirrors: []string{first, second}},
 			{Object: "ImageTagMirrorSet/b", Kind: contract.PullByTag, Source: source, Mirrors: []string{second}},
 			{Object: "ImageTagMirrorSet/c", Kind: contract.PullByTag, Source: second, Mirrors: []string{first}},
 		}
@@ -68,7 +72,8 @@ func FuzzRules(f *testing.F) {
 			t.Fatal(err)
 		}
 		for directory, file := range files {
-			if err := contract.CheckPath(contract.DirRegistries + `\` + directory + `\` + mirror.HostsFile); err != nil {
+			if err := contract.CheckPath(contract.DirRegistries + `\` + directory + `\` +
+				mirror.HostsFile); err != nil {
 				t.Errorf("directory %q: %v", directory, err)
 			}
 			contacts(t, file, "any.io")
@@ -78,7 +83,8 @@ func FuzzRules(f *testing.F) {
 			return
 		}
 		for _, p := range rules.Sources(image) {
-			if _, err := mirror.ParseReference(p.Host + "/" + p.Repository); err != nil || rules.Never(p.Host, p.Repository) {
+			if _, err := mirror.ParseReference(p.Host + "/" + p.Repository); err != nil ||
+				rules.Never(p.Host, p.Repository) {
 				t.Errorf("%v of %v: %v", p, image, err)
 			}
 		}

@@ -15,11 +15,13 @@ type Endpoint struct {
 	URL string
 	// Token is sent with every request in the header TokenHeader.
 	Token string
-	// Hosts are registries, as image names call them, for which the resolver is asked although no rule needs it: those that the pull secret
-	// or the cluster's trust names, see PullSecret.Hosts. What is no host name is left out.
+	// Hosts are registries, as image names call them, for which the resolver is asked although no
+	// rule needs it: those that the pull secret or the cluster's trust names, see PullSecret.Hosts.
+	// What is no host name is left out.
 	Hosts []string
-	// Authorities are files with certificate authorities (PEM, absolute path) for one registry each: host[:port] → path. They are used when
-	// containerd goes to a registry by itself. They must be there before containerd reads what HostsFiles gives, or it refuses to pull.
+	// Authorities are files with certificate authorities (PEM, absolute path) for one registry
+	// each: host[:port] → path. They are used when containerd goes to a registry by itself. They
+	// must be there before containerd reads what HostsFiles gives, or it refuses to pull.
 	Authorities map[string]string
 }
 
@@ -29,11 +31,12 @@ const TokenHeader = "X-Wmco-Resolver-Token"
 // HostsFile is the name of each file within its directory.
 const HostsFile = "hosts.toml"
 
-// HostsFiles gives for containerd's config_path the content of each directory's hosts.toml: directory name → content. What else is there is to be
-// removed; see Stale.
+// HostsFiles gives for containerd's config_path the content of each directory's hosts.toml:
+// directory name → content. What else is there is to be removed; see Stale.
 //
-// Each file sends containerd to the resolver first. What follows is for when the resolver is down, and says only what containerd can say without breaking
-// a rule: mirrors of a whole registry if nothing below it has rules of its own, and the registry itself unless something on it must not be
+// Each file sends containerd to the resolver first. What follows is for when the resolver is down,
+// and says only what containerd can say without breaking a rule: mirrors of a whole registry if
+// nothing below it has rules of its own, and the registry itself unless something on it must not be
 // contacted. An error is about the endpoint.
 func HostsFiles(rules Rules, endpoint Endpoint) (map[string][]byte, error) {
 	if err := endpoint.check(); err != nil {
@@ -85,7 +88,8 @@ func (r Rules) registries(endpoint Endpoint) map[string]bool {
 		}
 		if host := e.source.host; !e.source.wildcard && checkDirectory(e.source) == nil {
 			all[host] = true
-			if _, _, hasPort, _ := splitPort(host); !hasPort && checkDirectory(location{host: host + defaultPort}) == nil {
+			if _, _, hasPort, _ := splitPort(host); !hasPort &&
+				checkDirectory(location{host: host + defaultPort}) == nil {
 				all[host+defaultPort] = true
 			}
 		}
@@ -107,7 +111,8 @@ func (r Rules) registries(endpoint Endpoint) map[string]bool {
 	return all
 }
 
-// steps are where containerd goes, in order, for the registries that share a directory; that is one, but for addresses that look alike.
+// steps are where containerd goes, in order, for the registries that share a directory; that is
+// one, but for addresses that look alike.
 func (r Rules) steps(hosts []string, endpoint Endpoint) []step {
 	slices.Sort(hosts)
 	never := slices.ContainsFunc(hosts, func(host string) bool {
@@ -121,7 +126,8 @@ func (r Rules) steps(hosts []string, endpoint Endpoint) []step {
 		if !never {
 			last := step{} // the registry that is asked for, whichever it is
 			if len(hosts) == 1 {
-				last.authority, last.insecure = endpoint.Authorities[hosts[0]], r.scopes.insecure.cover(location{host: hosts[0]})
+				last.authority, last.insecure = endpoint.Authorities[hosts[0]],
+					r.scopes.insecure.cover(location{host: hosts[0]})
 			}
 			steps = append(steps, last)
 		}
@@ -133,7 +139,8 @@ func (r Rules) steps(hosts []string, endpoint Endpoint) []step {
 	}
 	if !never {
 		steps = append(steps, step{
-			server: "https://" + address(host), capabilities: both(), authority: endpoint.Authorities[host], insecure: r.scopes.insecure.cover(location{host: host}),
+			server: "https://" + address(host), capabilities: both(), authority: endpoint.Authorities[host],
+			insecure: r.scopes.insecure.cover(location{host: host}),
 		})
 	}
 	return steps
@@ -155,8 +162,9 @@ func (r Rules) about(host string) []entry {
 	return all
 }
 
-// defaultSteps are for all hosts without a directory: needed for wildcards, and where only some images are allowed. The source is left to containerd, which
-// knows its name, unless some wildcard or that list forbids it: then nothing is pulled around the resolver.
+// defaultSteps are for all hosts without a directory: needed for wildcards, and where only some
+// images are allowed. The source is left to containerd, which knows its name, unless some wildcard
+// or that list forbids it: then nothing is pulled around the resolver.
 func (r Rules) defaultSteps(endpoint Endpoint) []step {
 	wildcards, never := r.scopes.restricted, r.scopes.restricted
 	for _, e := range r.entries {

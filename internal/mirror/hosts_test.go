@@ -25,7 +25,8 @@ func endpoint() mirror.Endpoint {
 	return mirror.Endpoint{URL: "http://127.0.0.1:9184", Token: "0123456789abcdef"}
 }
 
-// TestHostsFiles compares with testdata/<case>.toml, which has all files of a case one after the other.
+// TestHostsFiles compares with testdata/<case>.toml, which has all files of a case one after the
+// other.
 func TestHostsFiles(t *testing.T) {
 	t.Parallel()
 	with := func(change func(*mirror.Endpoint)) mirror.Endpoint {
@@ -37,22 +38,31 @@ func TestHostsFiles(t *testing.T) {
 		rules    []string
 		endpoint mirror.Endpoint
 	}{
-		"whole-registry":            {[]string{"digest quay.io m.io/x n.io:5000", "tag quay.io m.io/x n.io:5000"}, endpoint()},
-		"digest-and-tag-differ":     {[]string{"digest quay.io m.io/x n.io", "tag quay.io n.io m.io/x t.io/y"}, endpoint()},
-		"only-digest":               {[]string{"digest quay.io m.io"}, endpoint()},
-		"one-repository":            {[]string{"digest quay.io/team/app m.io/team/app"}, endpoint()},
-		"registry-and-repository":   {[]string{"tag quay.io m.io", "tag quay.io/team n.io"}, endpoint()},
-		"never":                     {[]string{"digest quay.io m.io/x n.io never"}, endpoint()},
-		"never-for-one-repository":  {[]string{"tag quay.io/team m.io never", "tag quay.io/other n.io"}, endpoint()},
-		"never-and-no-mirror":       {[]string{"tag quay.io never"}, endpoint()},
-		"mirror-where-never-holds":  {[]string{"tag quay.io/secret m.io never", "tag ghcr.io quay.io n.io"}, endpoint()},
-		"docker-hub":                {[]string{"tag docker.io m.io/hub", "digest docker.io m.io/hub", "tag quay.io docker.io docker.io/cache"}, endpoint()},
-		"wildcard":                  {[]string{"tag *.example.com m.io/x", "tag a.example.com/team n.io"}, with(func(e *mirror.Endpoint) { e.Hosts = []string{"b.example.com", "c.example.com:5000"} })},
-		"wildcard-never":            {[]string{"tag *.example.com m.io never"}, with(func(e *mirror.Endpoint) { e.Hosts = []string{"mcr.microsoft.com", "a.example.com"} })},
-		"ports-and-addresses":       {[]string{"tag quay.io:5000 m.io", "tag 10.1.2.180 m.io", "tag 10.1.2.1:80 m.io", "tag [fd00::1]:5000 m.io", "tag localhost:5000 m.io"}, endpoint()},
-		"addresses-that-look-alike": {[]string{"tag [fd00::12]:5000 m.io", "tag [fd00::1:2]:5000 n.io never", "tag [::1] m.io", "tag [1::] m.io"}, endpoint()},
+		"whole-registry": {[]string{"digest quay.io m.io/x n.io:5000", "tag quay.io m.io/x n.io:5000"},
+			endpoint()},
+		"digest-and-tag-differ": {[]string{"digest quay.io m.io/x n.io", "tag quay.io n.io m.io/x t.io/y"},
+			endpoint()},
+		"only-digest":              {[]string{"digest quay.io m.io"}, endpoint()},
+		"one-repository":           {[]string{"digest quay.io/team/app m.io/team/app"}, endpoint()},
+		"registry-and-repository":  {[]string{"tag quay.io m.io", "tag quay.io/team n.io"}, endpoint()},
+		"never":                    {[]string{"digest quay.io m.io/x n.io never"}, endpoint()},
+		"never-for-one-repository": {[]string{"tag quay.io/team m.io never", "tag quay.io/other n.io"}, endpoint()},
+		"never-and-no-mirror":      {[]string{"tag quay.io never"}, endpoint()},
+		"mirror-where-never-holds": {[]string{"tag quay.io/secret m.io never", "tag ghcr.io quay.io n.io"},
+			endpoint()},
+		"docker-hub": {[]string{"tag docker.io m.io/hub", "digest docker.io m.io/hub",
+			"tag quay.io docker.io docker.io/cache"}, endpoint()},
+		"wildcard": {[]string{"tag *.example.com m.io/x", "tag a.example.com/team n.io"},
+			with(func(e *mirror.Endpoint) { e.Hosts = []string{"b.example.com", "c.example.com:5000"} })},
+		"wildcard-never": {[]string{"tag *.example.com m.io never"},
+			with(func(e *mirror.Endpoint) { e.Hosts = []string{"mcr.microsoft.com", "a.example.com"} })},
+		"ports-and-addresses": {[]string{"tag quay.io:5000 m.io", "tag 10.1.2.180 m.io", "tag 10.1.2.1:80 m.io",
+			"tag [fd00::1]:5000 m.io", "tag localhost:5000 m.io"}, endpoint()},
+		"addresses-that-look-alike": {[]string{"tag [fd00::12]:5000 m.io", "tag [fd00::1:2]:5000 n.io never",
+			"tag [::1] m.io", "tag [1::] m.io"}, endpoint()},
 		"authorities": {[]string{"tag quay.io m.io"}, with(func(e *mirror.Endpoint) {
-			e.Authorities = map[string]string{"quay.io": `C:\k\trust\quay's.pem`, "m.io": `C:\k\trust\m.pem`, "z.io:5000": `C:\z.pem`, "10.0.0.1": `C:\t.pem`}
+			e.Authorities = map[string]string{"quay.io": `C:\k\trust\quay's.pem`, "m.io": `C:\k\trust\m.pem`,
+				"z.io:5000": `C:\z.pem`, "10.0.0.1": `C:\t.pem`}
 		})},
 		"hosts-of-the-pull-secret": {nil, with(func(e *mirror.Endpoint) {
 			e.Hosts = []string{"registry.redhat.io", "docker.io", "../evil", "nul.io", "a/b"}
@@ -111,7 +121,8 @@ func TestEndpointsThatAreRefused(t *testing.T) {
 func TestWhatIsStale(t *testing.T) {
 	t.Parallel()
 	want := map[string][]byte{"quay.io": nil, "m.io_5000_": nil}
-	if got := mirror.Stale([]string{"Quay.io", "old.io", "m.io_5000_", "_default"}, want); !slices.Equal(got, []string{"old.io", "_default"}) {
+	if got := mirror.Stale([]string{"Quay.io", "old.io", "m.io_5000_", "_default"}, want); !slices.Equal(got,
+		[]string{"old.io", "_default"}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -123,7 +134,8 @@ type contacted struct {
 	resolver      bool
 }
 
-// contacts reads what containerd would, in its order: the host tables as they stand in the file, then the server.
+// contacts reads what containerd would, in its order: the host tables as they stand in the file,
+// then the server.
 func contacts(tb testing.TB, file []byte, registry string) []contacted {
 	tb.Helper()
 	type table struct {
@@ -144,14 +156,17 @@ func contacts(tb testing.TB, file []byte, registry string) []contacted {
 		_, rest, _ := strings.Cut(server, "://")
 		host, path, _ := strings.Cut(strings.TrimRight(rest, "/"), "/")
 		path = strings.Trim(strings.TrimPrefix(path, "v2"), "/")
-		c := contacted{host, path, len(at.Capabilities) == 0 || slices.Contains(at.Capabilities, "pull"), len(at.Capabilities) == 0 || slices.Contains(at.Capabilities, "resolve"), at.Header != nil}
+		c := contacted{host, path, len(at.Capabilities) == 0 ||
+			slices.Contains(at.Capabilities, "pull"), len(at.Capabilities) == 0 ||
+			slices.Contains(at.Capabilities, "resolve"), at.Header != nil}
 		if c.resolver != (host == "127.0.0.1:9184") {
 			tb.Fatalf("the token goes to %s, or not to the resolver:\n%s", host, file)
 		}
 		list = append(list, c)
 	}
 	for line := range strings.Lines(string(file)) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "[host.'"); ok && !strings.HasSuffix(name, "header]") {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "[host.'"); ok &&
+			!strings.HasSuffix(name, "header]") {
 			name = strings.TrimSuffix(name, "']")
 			add(name, all.Host[name])
 		}
@@ -181,14 +196,15 @@ func lookup(files map[string][]byte, host string) []byte {
 	return nil
 }
 
-// TestContainerdBreaksNoRuleWhenTheResolverIsDown looks at random rules and images: what containerd would ask by itself must be allowed for that image, and
-// be in order.
+// TestContainerdBreaksNoRuleWhenTheResolverIsDown looks at random rules and images: what containerd
+// would ask by itself must be allowed for that image, and be in order.
 func TestContainerdBreaksNoRuleWhenTheResolverIsDown(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	hosts := []string{"quay.io", "quay.io:443", "docker.io", "a.example.com", "x.a.example.com:5000", "10.1.2.180", "10.1.2.1:80", "[fd00::1]:5000", "[fd00::1]", "mcr.microsoft.com", "[f::d001]:5000"}
+	hosts := []string{"quay.io", "quay.io:443", "docker.io", "a.example.com", "x.a.example.com:5000", "10.1.2.180",
+		"10.1.2.1:80", "[fd00::1]:5000", "[fd00::1]", "mcr.microsoft.com", "[f::d001]:5000"}
 	repositories := []string{"a", "a/b", "a/b/c", "ab", "library/nginx"}
 	direct := 0
 	for range 800 {
@@ -215,7 +231,8 @@ func TestContainerdBreaksNoRuleWhenTheResolverIsDown(t *testing.T) {
 	}
 }
 
-func checkFallback(t *testing.T, rules mirror.Rules, image mirror.Reference, file []byte, merged []contract.MirrorRule) (direct int) {
+func checkFallback(t *testing.T, rules mirror.Rules, image mirror.Reference, file []byte,
+	merged []contract.MirrorRule) (direct int) {
 	t.Helper()
 	image.Kind = contract.PullByTag
 	byTag := addresses(rules.Sources(image))
@@ -254,7 +271,8 @@ func checkFallback(t *testing.T, rules mirror.Rules, image mirror.Reference, fil
 	}
 	// By digest a tag mirror may come after all digest mirrors.
 	onlyTag := func(place string) bool { return !slices.Contains(byDigest, place) }
-	if rest := slices.DeleteFunc(slices.Clone(digest), onlyTag); !inOrder(rest, byDigest) || !inOrder(slices.DeleteFunc(digest, func(place string) bool { return !onlyTag(place) }), byTag) {
+	if rest := slices.DeleteFunc(slices.Clone(digest), onlyTag); !inOrder(rest, byDigest) ||
+		!inOrder(slices.DeleteFunc(digest, func(place string) bool { return !onlyTag(place) }), byTag) {
 		t.Fatalf("%v by digest: %v, allowed are %v\n%v\n%s", image, digest, byDigest, merged, file)
 	}
 	return max(len(tag)-1, 0)

@@ -17,7 +17,8 @@ const (
 
 // location is a registry, a namespace or a repository.
 type location struct {
-	// host is lower case, with the port if one was given. An IPv6 address has brackets. Of a wildcard it is the part after the asterisk and dot.
+	// host is lower case, with the port if one was given. An IPv6 address has brackets. Of a
+	// wildcard it is the part after the asterisk and dot.
 	host string
 	// path is empty or has no slash at its ends.
 	path     string
@@ -36,19 +37,22 @@ func (l location) String() string {
 	return text
 }
 
-// covers says whether every name that is below other, or other itself, is below l too. Neither is a wildcard.
+// covers says whether every name that is below other, or other itself, is below l too. Neither is a
+// wildcard.
 func (l location) covers(other location) bool {
 	_, ok := below(other.path, l.path)
 	return ok && withoutDefaultPort(l.host) == withoutDefaultPort(other.host)
 }
 
-// defaultPort is where a registry is without a port in its name. With it, the name is another, but the registry the same: a rule against contacting a
-// registry must not be evaded by writing the port.
+// defaultPort is where a registry is without a port in its name. With it, the name is another, but
+// the registry the same: a rule against contacting a registry must not be evaded by writing the
+// port.
 const defaultPort = ":443"
 
 func withoutDefaultPort(host string) string { return strings.TrimSuffix(host, defaultPort) }
 
-// below gives what follows prefix in path, without the slash between them, if prefix ends where a component of path ends.
+// below gives what follows prefix in path, without the slash between them, if prefix ends where a
+// component of path ends.
 func below(path, prefix string) (string, bool) {
 	if prefix == "" || path == prefix {
 		return strings.TrimPrefix(path, prefix), true
@@ -69,7 +73,8 @@ func parseSource(text string) (location, error) {
 	return location{host: domain, wildcard: true}, checkDomain(domain)
 }
 
-// parseLocation reads host[:port][/namespace…[/repository]]. Host names lose their case, as it does not count in them.
+// parseLocation reads host[:port][/namespace…[/repository]]. Host names lose their case, as it does
+// not count in them.
 func parseLocation(text string) (location, error) {
 	switch {
 	case text == "":
@@ -92,11 +97,12 @@ func parseLocation(text string) (location, error) {
 	return location{host: host, path: path}, checkRepository(path)
 }
 
-// longestLocation is the limit of a host name and a repository name together: 253 and 255 characters, a port and two separators.
+// longestLocation is the limit of a host name and a repository name together: 253 and 255
+// characters, a port and two separators.
 const longestLocation = 253 + 1 + 5 + 1 + 255
 
-// checkHost checks host[:port] in lower case. The host must be one that an image name can begin with: otherwise its first part would be read as
-// a repository of Docker Hub.
+// checkHost checks host[:port] in lower case. The host must be one that an image name can begin
+// with: otherwise its first part would be read as a repository of Docker Hub.
 func checkHost(host string) error {
 	name, port, hasPort, err := splitPort(host)
 	if err != nil {
@@ -111,7 +117,8 @@ func checkHost(host string) error {
 		return nil // splitPort checked the address
 	}
 	if !hasPort && name != "localhost" && !strings.Contains(name, ".") {
-		return fmt.Errorf("%s has neither a dot nor a port, so image names that begin with it are of Docker Hub", quote(name))
+		return fmt.Errorf("%s has neither a dot nor a port, so image names that begin with it are of Docker Hub",
+			quote(name))
 	}
 	return checkDomain(name)
 }
@@ -159,8 +166,9 @@ func checkDomain(name string) error {
 	return nil
 }
 
-// checkRepository checks a repository's name, or a namespace: components of lower-case letters and digits, separated within by one dot, one or two
-// underscores, or any number of hyphens (the grammar of the distribution specification).
+// checkRepository checks a repository's name, or a namespace: components of lower-case letters and
+// digits, separated within by one dot, one or two underscores, or any number of hyphens (the
+// grammar of the distribution specification).
 func checkRepository(path string) error {
 	if len(path) > 255 {
 		return errors.New("its path has more than 255 characters")
@@ -178,7 +186,8 @@ func checkRepository(path string) error {
 	return nil
 }
 
-// isComponent says whether letters and digits alternate with allowed separators, beginning and ending with a letter or digit.
+// isComponent says whether letters and digits alternate with allowed separators, beginning and
+// ending with a letter or digit.
 func isComponent(text string) bool {
 	rest := text
 	for {

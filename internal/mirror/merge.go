@@ -12,8 +12,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Merge checks what users wrote and makes one rule of all entries that name the same source for the same kind of pull, as the documentation of
-// ImageDigestMirrorSet and the cluster's Linux nodes have it:
+// Merge checks what users wrote and makes one rule of all entries that name the same source for the
+// same kind of pull, as the documentation of ImageDigestMirrorSet and the cluster's Linux nodes
+// have it:
 //   - each entry's mirrors keep their order; entries that contradict each other give some order, always the same;
 //   - a source that one entry says must not be contacted is not contacted, for either kind of pull;
 //   - an entry that names no mirror, or none but the source itself, is as good as absent, with its policy.
@@ -39,13 +40,15 @@ func Merge(sets []Set) ([]contract.MirrorRule, []Rejected) {
 	}
 	rules := make([]contract.MirrorRule, 0, len(merged))
 	for k, h := range merged {
-		rules = append(rules, contract.MirrorRule{Source: k.source, Kind: k.kind, Mirrors: h.merge(k.source), NeverContactSource: never[k.source]})
+		rules = append(rules, contract.MirrorRule{Source: k.source, Kind: k.kind, Mirrors: h.merge(k.source),
+			NeverContactSource: never[k.source]})
 	}
 	slices.SortFunc(rules, func(a, b contract.MirrorRule) int {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Kind, b.Kind))
 	})
 	slices.SortFunc(rejected, func(a, b Rejected) int {
-		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Mirror, b.Mirror), cmp.Compare(a.Why, b.Why))
+		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Source, b.Source),
+			cmp.Compare(a.Mirror, b.Mirror), cmp.Compare(a.Why, b.Why))
 	})
 	return rules, slices.Compact(rejected)
 }
@@ -58,8 +61,8 @@ type key struct {
 // heap is what all entries say about one source.
 type heap struct{ lists [][]string }
 
-// merge gives the mirrors in order. The source is among them only if an entry has it before a mirror: that is how a user asks for it to be tried
-// earlier than last.
+// merge gives the mirrors in order. The source is among them only if an entry has it before a
+// mirror: that is how a user asks for it to be tried earlier than last.
 func (h *heap) merge(source string) []string {
 	lists := h.lists
 	if slices.ContainsFunc(lists, func(list []string) bool { return slices.Contains(list, source) }) {
@@ -87,7 +90,8 @@ type checked struct {
 func check(set Set) (*checked, []Rejected) {
 	var complaints []Rejected
 	complain := func(mirror, format string, args ...any) {
-		complaints = append(complaints, Rejected{Object: set.Object, Kind: set.Kind, Source: set.Source, Mirror: mirror, Why: fmt.Sprintf(format, args...)})
+		complaints = append(complaints, Rejected{Object: set.Object, Kind: set.Kind, Source: set.Source, Mirror: mirror,
+			Why: fmt.Sprintf(format, args...)})
 	}
 	source, err := parseSource(set.Source)
 	if err == nil {

@@ -5,9 +5,11 @@ import (
 	"slices"
 )
 
-// order merges lists of mirrors into one that keeps the order of each, as far as they do not contradict each other: a before b in one list is a before
-// b in the result. The result does not depend on the order of the lists, and is the one that Linux nodes have: what may come next is taken in the
-// order in which it became possible, and by name if that was at once. Where lists contradict each other, the first by name goes first.
+// order merges lists of mirrors into one that keeps the order of each, as far as they do not
+// contradict each other: a before b in one list is a before b in the result. The result does not
+// depend on the order of the lists, and is the one that Linux nodes have: what may come next is
+// taken in the order in which it became possible, and by name if that was at once. Where lists
+// contradict each other, the first by name goes first.
 func order(lists [][]string) []string {
 	after := map[string]map[string]bool{} // name → what some list has right after it
 	before := map[string]int{}            // name → how many distinct names must come first

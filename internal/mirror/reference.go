@@ -10,7 +10,8 @@ import (
 
 // Reference is what is pulled, as far as it matters for where from.
 type Reference struct {
-	// Host is the registry as image names call it, with the port if there is one: docker.io, not registry-1.docker.io.
+	// Host is the registry as image names call it, with the port if there is one: docker.io, not
+	// registry-1.docker.io.
 	Host string
 	// Repository is the name within the registry. On Docker Hub one without a slash is of library/.
 	Repository string
@@ -18,7 +19,8 @@ type Reference struct {
 	Kind contract.PullKind
 }
 
-// ParseReference reads an image name as users write it: what has no registry is of Docker Hub, and without tag and digest the tag is latest.
+// ParseReference reads an image name as users write it: what has no registry is of Docker Hub, and
+// without tag and digest the tag is latest.
 func ParseReference(name string) (Reference, error) {
 	reference := Reference{Kind: contract.PullByTag}
 	name, digest, hasDigest := strings.Cut(name, "@")
@@ -49,7 +51,8 @@ func ParseReference(name string) (Reference, error) {
 	return reference, nil
 }
 
-// normal is the reference with its host in lower case, and the repository that Docker Hub serves under a short name.
+// normal is the reference with its host in lower case, and the repository that Docker Hub serves
+// under a short name.
 func (r Reference) normal() Reference {
 	r.Host = strings.ToLower(r.Host)
 	if r.Host == dockerHub && !strings.Contains(r.Repository, "/") && r.Repository != "" {
@@ -60,7 +63,8 @@ func (r Reference) normal() Reference {
 
 func (r Reference) location() location { return location{host: r.Host, path: r.Repository} }
 
-// isTag follows the distribution specification: up to 128 letters, digits, underscores, dots and hyphens, the last two not in front.
+// isTag follows the distribution specification: up to 128 letters, digits, underscores, dots and
+// hyphens, the last two not in front.
 func isTag(text string) bool {
 	return text != "" && len(text) <= 128 && text[0] != '.' && text[0] != '-' &&
 		!strings.ContainsFunc(text, func(r rune) bool {

@@ -6,15 +6,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Rules say for each image where it is pulled from. The zero value has none: everything comes from its source. They never change once made.
+// Rules say for each image where it is pulled from. The zero value has none: everything comes from
+// its source. They never change once made.
 type Rules struct {
 	// entries by source, written as location.String does.
 	entries map[string]entry
 	scopes  scopes
 }
 
-// entry is what is known about one source. On Linux both kinds of pulls share it as well: a source that has only digest mirrors still hides the
-// tag mirrors of the namespace or registry around it, and NeverContactSource counts for both.
+// entry is what is known about one source. On Linux both kinds of pulls share it as well: a source
+// that has only digest mirrors still hides the tag mirrors of the namespace or registry around it,
+// and NeverContactSource counts for both.
 type entry struct {
 	source  location
 	mirrors map[contract.PullKind][]location
@@ -32,7 +34,8 @@ type Pull struct {
 	Source bool
 }
 
-// Address is where the registry is to be reached: its host, but for Docker Hub, whose address is not its name.
+// Address is where the registry is to be reached: its host, but for Docker Hub, whose address is
+// not its name.
 func (p Pull) Address() string { return address(p.Host) }
 
 func address(host string) string {
@@ -42,27 +45,32 @@ func address(host string) string {
 	return host
 }
 
-// NewRules takes what Merge gives. Its error is a *contract.Problem with ReasonManifestInvalid: no rule is used then.
+// NewRules takes what Merge gives. Its error is a *contract.Problem with ReasonManifestInvalid: no
+// rule is used then.
 func NewRules(rules []contract.MirrorRule) (Rules, error) {
 	all := Rules{entries: make(map[string]entry, len(rules))}
 	for _, rule := range rules {
 		source, err := parseSource(rule.Source)
 		if err != nil {
-			return Rules{}, contract.NewProblem(contract.ReasonManifestInvalid, "mirrors of %s: %s", quote(rule.Source), err)
+			return Rules{}, contract.NewProblem(contract.ReasonManifestInvalid, "mirrors of %s: %s", quote(rule.Source),
+				err)
 		}
 		key := source.String()
 		one, ok := all.entries[key]
 		if !ok {
 			one = entry{source: source, mirrors: map[contract.PullKind][]location{}}
 		}
-		if _, twice := one.mirrors[rule.Kind]; twice || rule.Kind != contract.PullByDigest && rule.Kind != contract.PullByTag {
-			return Rules{}, contract.NewProblem(contract.ReasonManifestInvalid, "mirrors of %s: kind %s is unknown or there twice", quote(rule.Source), quote(string(rule.Kind)))
+		if _, twice := one.mirrors[rule.Kind]; twice || rule.Kind != contract.PullByDigest &&
+			rule.Kind != contract.PullByTag {
+			return Rules{}, contract.NewProblem(contract.ReasonManifestInvalid,
+				"mirrors of %s: kind %s is unknown or there twice", quote(rule.Source), quote(string(rule.Kind)))
 		}
 		one.mirrors[rule.Kind] = make([]location, 0, len(rule.Mirrors))
 		for _, text := range rule.Mirrors {
 			mirror, err := parseLocation(text)
 			if err != nil {
-				return Rules{}, contract.NewProblem(contract.ReasonManifestInvalid, "mirror %s of %s: %s", quote(text), quote(rule.Source), err)
+				return Rules{}, contract.NewProblem(contract.ReasonManifestInvalid, "mirror %s of %s: %s", quote(text),
+					quote(rule.Source), err)
 			}
 			one.mirrors[rule.Kind] = append(one.mirrors[rule.Kind], mirror)
 		}
@@ -72,8 +80,9 @@ func NewRules(rules []contract.MirrorRule) (Rules, error) {
 	return all, nil
 }
 
-// Sources lists where to pull the image from, in order, each place once. It is empty if the source must not be contacted and no mirror serves this kind
-// of pull, or if the cluster refuses the image.
+// Sources lists where to pull the image from, in order, each place once. It is empty if the source
+// must not be contacted and no mirror serves this kind of pull, or if the cluster refuses the
+// image.
 func (r Rules) Sources(image Reference) []Pull {
 	image = image.normal()
 	if r.Refused(image.Host, image.Repository) != "" {
@@ -102,14 +111,16 @@ func (r Rules) Sources(image Reference) []Pull {
 	return pulls
 }
 
-// Never says whether this repository must not be contacted, be it as a source or as somebody's mirror.
+// Never says whether this repository must not be contacted, be it as a source or as somebody's
+// mirror.
 func (r Rules) Never(host, repository string) bool {
 	name := Reference{Host: host, Repository: repository}.normal().location()
 	found, ok := r.find(name)
 	return ok && (found.never || found.blocked && !r.scopes.always.cover(name))
 }
 
-// find gives the entry of the most specific source that the name is below: the longest path first, then the host, then the longest domain.
+// find gives the entry of the most specific source that the name is below: the longest path first,
+// then the host, then the longest domain.
 func (r Rules) find(name location) (entry, bool) {
 	if found, ok := r.findPath(name.host, name.path); ok {
 		return found, true
@@ -148,7 +159,8 @@ func (r Rules) findDomain(host string) (entry, bool) {
 	}
 }
 
-// rewrite replaces the part of the image's name that the source matches by the mirror. It says false if nothing that could be pulled comes out.
+// rewrite replaces the part of the image's name that the source matches by the mirror. It says
+// false if nothing that could be pulled comes out.
 func (e entry) rewrite(image Reference, mirror location) (Pull, bool) {
 	at, ok := e.place(image.Host, mirror)
 	rest, _ := below(image.Repository, e.source.path)
@@ -160,8 +172,8 @@ func (e entry) rewrite(image Reference, mirror location) (Pull, bool) {
 	return Pull{Host: p.Host, Repository: p.Repository}, true
 }
 
-// place is what stands for the source in the names of a host's images. A wildcard matches a host without its port, so the port stays; it can
-// follow only a mirror that is a host without one.
+// place is what stands for the source in the names of a host's images. A wildcard matches a host
+// without its port, so the port stays; it can follow only a mirror that is a host without one.
 func (e entry) place(host string, mirror location) (location, bool) {
 	if !e.source.wildcard {
 		return mirror, true

@@ -50,57 +50,95 @@ func TestWhereAnImageIsPulledFrom(t *testing.T) {
 		image string
 		want  string
 	}{
-		"no rules":                                       {nil, "quay.io/a/b:1", "quay.io/a/b!"},
-		"another registry":                               {[]string{"tag quay.io m.io"}, "ghcr.io/a/b:1", "ghcr.io/a/b!"},
-		"a registry":                                     {[]string{"tag quay.io m.io"}, "quay.io/a/b:1", "m.io/a/b quay.io/a/b!"},
-		"any path of the mirror":                         {[]string{"tag quay.io/a m.io/x/y"}, "quay.io/a/b/c:1", "m.io/x/y/b/c quay.io/a/b/c!"},
-		"a namespace for a registry":                     {[]string{"tag quay.io/a m.io"}, "quay.io/a/b:1", "m.io/b quay.io/a/b!"},
-		"a repository":                                   {[]string{"tag quay.io/a/b m.io/z"}, "quay.io/a/b:1", "m.io/z quay.io/a/b!"},
-		"mirrors in order":                               {[]string{"tag quay.io z.io a.io/q m.io"}, "quay.io/b:1", "z.io/b a.io/q/b m.io/b quay.io/b!"},
-		"only whole components":                          {[]string{"tag quay.io/a m.io"}, "quay.io/ab/c:1", "quay.io/ab/c!"},
-		"only the whole host":                            {[]string{"tag quay.io m.io"}, "quay.io.evil.example/a:1", "quay.io.evil.example/a!"},
-		"the default port is the same registry":          {[]string{"tag quay.io m.io"}, "quay.io:443/a:1", "m.io/a quay.io:443/a!"},
-		"the default port does not evade never":          {[]string{"tag quay.io m.io never"}, "quay.io:443/a:1", "m.io/a"},
-		"the default port has rules of its own":          {[]string{"tag quay.io/a m.io never", "tag quay.io:443 n.io"}, "quay.io:443/a:1", "n.io/a quay.io:443/a!"},
-		"a mirror by its default port where never holds": {[]string{"tag quay.io m.io never", "tag ghcr.io quay.io:443/cache"}, "ghcr.io/a:1", "ghcr.io/a!"},
-		"another port is another host":                   {[]string{"tag quay.io m.io"}, "quay.io:5000/a:1", "quay.io:5000/a!"},
-		"a port":                                         {[]string{"tag quay.io:5000/a m.io:6000/b"}, "quay.io:5000/a/c:1", "m.io:6000/b/c quay.io:5000/a/c!"},
-		"the most specific wins":                         {[]string{"tag quay.io m.io", "tag quay.io/a/b n.io", "tag quay.io/a o.io"}, "quay.io/a/b/c:1", "n.io/c quay.io/a/b/c!"},
-		"the others do not apply":                        {[]string{"tag quay.io m.io", "tag quay.io/a"}, "quay.io/a/b:1", "quay.io/a/b!"},
-		"by digest":                                      {[]string{"digest quay.io d.io", "tag quay.io t.io"}, "quay.io/a" + someDigest, "d.io/a quay.io/a!"},
-		"by tag":                                         {[]string{"digest quay.io d.io", "tag quay.io t.io"}, "quay.io/a:1", "t.io/a quay.io/a!"},
-		"by both is by digest":                           {[]string{"digest quay.io d.io", "tag quay.io t.io"}, "quay.io/a:1" + someDigest, "d.io/a quay.io/a!"},
-		"no tag, no digest":                              {[]string{"digest quay.io d.io", "tag quay.io t.io"}, "quay.io/a", "t.io/a quay.io/a!"},
-		"a digest mirror hides tag mirrors":              {[]string{"digest quay.io/a d.io", "tag quay.io t.io"}, "quay.io/a/b:1", "quay.io/a/b!"},
-		"never":                                          {[]string{"tag quay.io/a m.io never"}, "quay.io/a/b:1", "m.io/b"},
-		"never, for no other":                            {[]string{"tag quay.io/a m.io never"}, "quay.io/c/b:1", "quay.io/c/b!"},
-		"never, for both kinds":                          {[]string{"tag quay.io/a m.io never"}, "quay.io/a/b" + someDigest, ""},
-		"never, but below allowed":                       {[]string{"tag quay.io m.io never", "tag quay.io/a n.io"}, "quay.io/a/b:1", "n.io/b quay.io/a/b!"},
-		"never, and no mirror":                           {[]string{"tag quay.io never"}, "quay.io/a/b:1", ""},
-		"a mirror where never holds":                     {[]string{"tag quay.io m.io never", "tag ghcr.io quay.io/cache n.io"}, "ghcr.io/a:1", "n.io/a ghcr.io/a!"},
-		"a mirror below the source":                      {[]string{"tag quay.io quay.io/cache"}, "quay.io/a:1", "quay.io/cache/a quay.io/a!"},
-		"the source among its mirrors":                   {[]string{"tag quay.io a.io quay.io b.io"}, "quay.io/a:1", "a.io/a quay.io/a! b.io/a"},
-		"the same place twice":                           {[]string{"tag quay.io a.io/x a.io/x"}, "quay.io/a:1", "a.io/x/a quay.io/a!"},
-		"mirrors in a ring do not chain":                 {[]string{"tag quay.io ghcr.io", "tag ghcr.io quay.io"}, "quay.io/a:1", "ghcr.io/a quay.io/a!"},
-		"a wildcard":                                     {[]string{"tag *.example.com m.io/x"}, "a.example.com/b/c:1", "m.io/x/b/c a.example.com/b/c!"},
-		"a wildcard is not its domain":                   {[]string{"tag *.example.com m.io"}, "example.com/b:1", "example.com/b!"},
-		"a wildcard needs the dot":                       {[]string{"tag *.example.com m.io"}, "badexample.com/b:1", "badexample.com/b!"},
-		"a wildcard at any depth":                        {[]string{"tag *.example.com m.io"}, "a.b.c.example.com/b:1", "m.io/b a.b.c.example.com/b!"},
-		"a wildcard that repeats":                        {[]string{"tag *.a.io m.io"}, "a.io.a.io/b:1", "m.io/b a.io.a.io/b!"},
-		"the longest wildcard":                           {[]string{"tag *.example.com m.io", "tag *.b.example.com n.io"}, "a.b.example.com/c:1", "n.io/c a.b.example.com/c!"},
-		"a host before a wildcard":                       {[]string{"tag *.example.com m.io", "tag a.example.com n.io"}, "a.example.com/c:1", "n.io/c a.example.com/c!"},
-		"a path before a wildcard":                       {[]string{"tag *.example.com m.io", "tag a.example.com/c n.io"}, "a.example.com/c/d:1", "n.io/d a.example.com/c/d!"},
-		"a wildcard beside a path":                       {[]string{"tag *.example.com m.io", "tag a.example.com/c n.io"}, "a.example.com/d:1", "m.io/d a.example.com/d!"},
-		"a wildcard keeps the port":                      {[]string{"tag *.example.com m.io"}, "a.example.com:5000/b:1", "m.io:5000/b a.example.com:5000/b!"},
-		"a wildcard with two ports":                      {[]string{"tag *.example.com m.io:6000 m.io/x n.io"}, "a.example.com:5000/b:1", "n.io:5000/b a.example.com:5000/b!"},
-		"IPv6":                                           {[]string{"tag [fd00::1]:5000/a [fd00::2]/b"}, "[fd00::1]:5000/a/c:1", "[fd00::2]/b/c [fd00::1]:5000/a/c!"},
-		"host names in capitals":                         {[]string{"tag quay.io m.io"}, "Quay.IO/a:1", "m.io/a quay.io/a!"},
-		"Docker Hub by its short name":                   {[]string{"tag docker.io m.io"}, "nginx:1", "m.io/library/nginx docker.io/library/nginx!"},
-		"Docker Hub by a namespace":                      {[]string{"tag docker.io/org m.io"}, "org/app:1", "m.io/app docker.io/org/app!"},
-		"Docker Hub's library":                           {[]string{"tag docker.io/library m.io"}, "docker.io/nginx:1", "m.io/nginx docker.io/library/nginx!"},
-		"Docker Hub's other name":                        {[]string{"tag docker.io m.io"}, "index.docker.io/org/app:1", "m.io/org/app docker.io/org/app!"},
-		"Docker Hub as a mirror":                         {[]string{"tag quay.io docker.io docker.io/cache"}, "quay.io/app:1", "docker.io/library/app docker.io/cache/app quay.io/app!"},
-		"a registry for a repository":                    {[]string{"tag quay.io/a m.io n.io/x"}, "quay.io/a:1", "n.io/x quay.io/a!"},
+		"no rules": {nil, "quay.io/a/b:1", "quay.io/a/b!"},
+		"another registry": {[]string{"tag quay.io m.io"}, "ghcr.io/a/b:1",
+			"ghcr.io/a/b!"},
+		"a registry": {[]string{"tag quay.io m.io"}, "quay.io/a/b:1",
+			"m.io/a/b quay.io/a/b!"},
+		"any path of the mirror": {[]string{"tag quay.io/a m.io/x/y"}, "quay.io/a/b/c:1",
+			"m.io/x/y/b/c quay.io/a/b/c!"},
+		"a namespace for a registry": {[]string{"tag quay.io/a m.io"}, "quay.io/a/b:1",
+			"m.io/b quay.io/a/b!"},
+		"a repository": {[]string{"tag quay.io/a/b m.io/z"}, "quay.io/a/b:1",
+			"m.io/z quay.io/a/b!"},
+		"mirrors in order": {[]string{"tag quay.io z.io a.io/q m.io"}, "quay.io/b:1",
+			"z.io/b a.io/q/b m.io/b quay.io/b!"},
+		"only whole components": {[]string{"tag quay.io/a m.io"}, "quay.io/ab/c:1",
+			"quay.io/ab/c!"},
+		"only the whole host": {[]string{"tag quay.io m.io"}, "quay.io.evil.example/a:1",
+			"quay.io.evil.example/a!"},
+		"the default port is the same registry": {[]string{"tag quay.io m.io"}, "quay.io:443/a:1",
+			"m.io/a quay.io:443/a!"},
+		"the default port does not evade never": {[]string{"tag quay.io m.io never"}, "quay.io:443/a:1",
+			"m.io/a"},
+		"the default port has rules of its own": {[]string{"tag quay.io/a m.io never", "tag quay.io:443 n.io"},
+			"quay.io:443/a:1", "n.io/a quay.io:443/a!"},
+		"a mirror by its default port where never holds": {[]string{"tag quay.io m.io never",
+			"tag ghcr.io quay.io:443/cache"}, "ghcr.io/a:1", "ghcr.io/a!"},
+		"another port is another host": {[]string{"tag quay.io m.io"}, "quay.io:5000/a:1", "quay.io:5000/a!"},
+		"a port": {[]string{"tag quay.io:5000/a m.io:6000/b"}, "quay.io:5000/a/c:1",
+			"m.io:6000/b/c quay.io:5000/a/c!"},
+		"the most specific wins": {[]string{"tag quay.io m.io", "tag quay.io/a/b n.io",
+			"tag quay.io/a o.io"}, "quay.io/a/b/c:1", "n.io/c quay.io/a/b/c!"},
+		"the others do not apply": {[]string{"tag quay.io m.io", "tag quay.io/a"}, "quay.io/a/b:1",
+			"quay.io/a/b!"},
+		"by digest": {[]string{"digest quay.io d.io", "tag quay.io t.io"},
+			"quay.io/a" + someDigest, "d.io/a quay.io/a!"},
+		"by tag": {[]string{"digest quay.io d.io", "tag quay.io t.io"}, "quay.io/a:1",
+			"t.io/a quay.io/a!"},
+		"by both is by digest": {[]string{"digest quay.io d.io", "tag quay.io t.io"},
+			"quay.io/a:1" + someDigest, "d.io/a quay.io/a!"},
+		"no tag, no digest": {[]string{"digest quay.io d.io", "tag quay.io t.io"}, "quay.io/a",
+			"t.io/a quay.io/a!"},
+		"a digest mirror hides tag mirrors": {[]string{"digest quay.io/a d.io", "tag quay.io t.io"}, "quay.io/a/b:1",
+			"quay.io/a/b!"},
+		"never":                 {[]string{"tag quay.io/a m.io never"}, "quay.io/a/b:1", "m.io/b"},
+		"never, for no other":   {[]string{"tag quay.io/a m.io never"}, "quay.io/c/b:1", "quay.io/c/b!"},
+		"never, for both kinds": {[]string{"tag quay.io/a m.io never"}, "quay.io/a/b" + someDigest, ""},
+		"never, but below allowed": {[]string{"tag quay.io m.io never", "tag quay.io/a n.io"}, "quay.io/a/b:1",
+			"n.io/b quay.io/a/b!"},
+		"never, and no mirror": {[]string{"tag quay.io never"}, "quay.io/a/b:1", ""},
+		"a mirror where never holds": {[]string{"tag quay.io m.io never", "tag ghcr.io quay.io/cache n.io"},
+			"ghcr.io/a:1", "n.io/a ghcr.io/a!"},
+		"a mirror below the source": {[]string{"tag quay.io quay.io/cache"}, "quay.io/a:1",
+			"quay.io/cache/a quay.io/a!"},
+		"the source among its mirrors": {[]string{"tag quay.io a.io quay.io b.io"}, "quay.io/a:1",
+			"a.io/a quay.io/a! b.io/a"},
+		"the same place twice": {[]string{"tag quay.io a.io/x a.io/x"}, "quay.io/a:1", "a.io/x/a quay.io/a!"},
+		"mirrors in a ring do not chain": {[]string{"tag quay.io ghcr.io", "tag ghcr.io quay.io"}, "quay.io/a:1",
+			"ghcr.io/a quay.io/a!"},
+		"a wildcard": {[]string{"tag *.example.com m.io/x"}, "a.example.com/b/c:1",
+			"m.io/x/b/c a.example.com/b/c!"},
+		"a wildcard is not its domain": {[]string{"tag *.example.com m.io"}, "example.com/b:1", "example.com/b!"},
+		"a wildcard needs the dot":     {[]string{"tag *.example.com m.io"}, "badexample.com/b:1", "badexample.com/b!"},
+		"a wildcard at any depth": {[]string{"tag *.example.com m.io"}, "a.b.c.example.com/b:1",
+			"m.io/b a.b.c.example.com/b!"},
+		"a wildcard that repeats": {[]string{"tag *.a.io m.io"}, "a.io.a.io/b:1", "m.io/b a.io.a.io/b!"},
+		"the longest wildcard": {[]string{"tag *.example.com m.io", "tag *.b.example.com n.io"},
+			"a.b.example.com/c:1", "n.io/c a.b.example.com/c!"},
+		"a host before a wildcard": {[]string{"tag *.example.com m.io", "tag a.example.com n.io"},
+			"a.example.com/c:1", "n.io/c a.example.com/c!"},
+		"a path before a wildcard": {[]string{"tag *.example.com m.io", "tag a.example.com/c n.io"},
+			"a.example.com/c/d:1", "n.io/d a.example.com/c/d!"},
+		"a wildcard beside a path": {[]string{"tag *.example.com m.io", "tag a.example.com/c n.io"},
+			"a.example.com/d:1", "m.io/d a.example.com/d!"},
+		"a wildcard keeps the port": {[]string{"tag *.example.com m.io"}, "a.example.com:5000/b:1",
+			"m.io:5000/b a.example.com:5000/b!"},
+		"a wildcard with two ports": {[]string{"tag *.example.com m.io:6000 m.io/x n.io"}, "a.example.com:5000/b:1",
+			"n.io:5000/b a.example.com:5000/b!"},
+		"IPv6": {[]string{"tag [fd00::1]:5000/a [fd00::2]/b"}, "[fd00::1]:5000/a/c:1",
+			"[fd00::2]/b/c [fd00::1]:5000/a/c!"},
+		"host names in capitals": {[]string{"tag quay.io m.io"}, "Quay.IO/a:1", "m.io/a quay.io/a!"},
+		"Docker Hub by its short name": {[]string{"tag docker.io m.io"}, "nginx:1",
+			"m.io/library/nginx docker.io/library/nginx!"},
+		"Docker Hub by a namespace": {[]string{"tag docker.io/org m.io"}, "org/app:1", "m.io/app docker.io/org/app!"},
+		"Docker Hub's library": {[]string{"tag docker.io/library m.io"}, "docker.io/nginx:1",
+			"m.io/nginx docker.io/library/nginx!"},
+		"Docker Hub's other name": {[]string{"tag docker.io m.io"}, "index.docker.io/org/app:1",
+			"m.io/org/app docker.io/org/app!"},
+		"Docker Hub as a mirror": {[]string{"tag quay.io docker.io docker.io/cache"}, "quay.io/app:1",
+			"docker.io/library/app docker.io/cache/app quay.io/app!"},
+		"a registry for a repository": {[]string{"tag quay.io/a m.io n.io/x"}, "quay.io/a:1", "n.io/x quay.io/a!"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -120,10 +158,12 @@ func TestTheExampleOfTheDocuments(t *testing.T) {
 	t.Parallel()
 	merged, rejected := mirror.Merge([]mirror.Set{
 		{
-			Object: "ImageTagMirrorSet/team", Kind: contract.PullByTag, Source: "quay.io/team", Policy: mirror.NeverContactSource,
+			Object: "ImageTagMirrorSet/team", Kind: contract.PullByTag, Source: "quay.io/team",
+			Policy:  mirror.NeverContactSource,
 			Mirrors: []string{"mirror.example.com:5000/copies/of-team", "backup.example.com/quay"},
 		},
-		{Object: "ImageTagMirrorSet/team", Kind: contract.PullByTag, Source: "*.build.example.com", Mirrors: []string{"mirror.example.com:5000/build"}},
+		{Object: "ImageTagMirrorSet/team", Kind: contract.PullByTag, Source: "*.build.example.com",
+			Mirrors: []string{"mirror.example.com:5000/build"}},
 	})
 	rules, err := mirror.NewRules(merged)
 	if err != nil || rejected != nil {
@@ -173,8 +213,10 @@ func TestReferences(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "/", ":", "@", "quay.io/", "quay.io/a:", "quay.io/a@", "quay.io/a@sha256:12", "quay.io/A", "quay.io/a b", "quay.io/../a", "https://quay.io/a", "quay.io/a:-x",
-		"quay.io/a:" + strings.Repeat("x", 129), "quay.io/a@md5:0123456789abcdef0123456789abcdef", "a\x00b", strings.Repeat("a", 1<<16), "quay.io/a" + strings.ToUpper(someDigest),
+		"", "/", ":", "@", "quay.io/", "quay.io/a:", "quay.io/a@", "quay.io/a@sha256:12", "quay.io/A", "quay.io/a b",
+		"quay.io/../a", "https://quay.io/a", "quay.io/a:-x",
+		"quay.io/a:" + strings.Repeat("x", 129), "quay.io/a@md5:0123456789abcdef0123456789abcdef", "a\x00b",
+		strings.Repeat("a", 1<<16), "quay.io/a" + strings.ToUpper(someDigest),
 	} {
 		if got, err := mirror.ParseReference(text); err == nil {
 			t.Errorf("%.40q was read as %v", text, got)
@@ -197,7 +239,8 @@ func TestRulesThatMergeDoesNotGiveAreRefused(t *testing.T) {
 		if !ok || problem.Reason != contract.ReasonManifestInvalid {
 			t.Errorf("%s: %v", name, err)
 		}
-		if pulls := rules.Sources(mirror.Reference{Host: "quay.io", Repository: "a", Kind: contract.PullByTag}); len(pulls) != 1 {
+		if pulls := rules.Sources(mirror.Reference{Host: "quay.io", Repository: "a",
+			Kind: contract.PullByTag}); len(pulls) != 1 {
 			t.Errorf("%s: rules are used all the same: %v", name, pulls)
 		}
 	}
@@ -206,7 +249,8 @@ func TestRulesThatMergeDoesNotGiveAreRefused(t *testing.T) {
 func TestAddressOfDockerHub(t *testing.T) {
 	t.Parallel()
 	var got []string
-	for _, p := range rulesOf(t, "tag quay.io docker.io/cache m.io:5000").Sources(mirror.Reference{Host: "quay.io", Repository: "a", Kind: "tag"}) {
+	for _, p := range rulesOf(t, "tag quay.io docker.io/cache m.io:5000").Sources(mirror.Reference{Host: "quay.io",
+		Repository: "a", Kind: "tag"}) {
 		got = append(got, p.Address())
 	}
 	if !slices.Equal(got, []string{"registry-1.docker.io", "m.io:5000", "quay.io"}) {

@@ -35,14 +35,16 @@ func (l location) reaches(other location) bool {
 	return err == nil && strings.HasSuffix(host, "."+l.host)
 }
 
-// Restrict gives rules that keep to what the cluster says about registries as well. As on Linux nodes, a blocked or insecure registry, namespace or repository
-// is a source of its own: mirrors of what is around it are not for it. Its error is a *contract.Problem with ReasonManifestInvalid.
+// Restrict gives rules that keep to what the cluster says about registries as well. As on Linux
+// nodes, a blocked or insecure registry, namespace or repository is a source of its own: mirrors of
+// what is around it are not for it. Its error is a *contract.Problem with ReasonManifestInvalid.
 func (r Rules) Restrict(s contract.RegistrySources) (Rules, error) {
 	restricted := Rules{entries: maps.Clone(r.entries), scopes: scopes{restricted: s.Restricted}}
 	for _, list := range []struct {
 		texts []string
 		to    *scopeList
-	}{{s.Blocked, &restricted.scopes.blocked}, {s.Allowed, &restricted.scopes.allowed}, {s.Always, &restricted.scopes.always}, {s.Insecure, &restricted.scopes.insecure}} {
+	}{{s.Blocked, &restricted.scopes.blocked}, {s.Allowed, &restricted.scopes.allowed},
+		{s.Always, &restricted.scopes.always}, {s.Insecure, &restricted.scopes.insecure}} {
 		for _, text := range list.texts {
 			scope, err := parseScope(text)
 			if err != nil {
@@ -73,7 +75,8 @@ func parseScope(text string) (location, error) {
 	return scope, err
 }
 
-// Refused says why the cluster refuses an image whatever its mirrors have; empty: it does not. The text holds no secret.
+// Refused says why the cluster refuses an image whatever its mirrors have; empty: it does not. The
+// text holds no secret.
 func (r Rules) Refused(host, repository string) string {
 	name := Reference{Host: host, Repository: repository}.normal().location()
 	switch {
@@ -92,18 +95,20 @@ func (r Rules) Insecure(host, repository string) bool {
 	return r.scopes.insecure.cover(Reference{Host: host, Repository: repository}.normal().location())
 }
 
-// refusesSome says whether some repository of a registry is refused, which containerd can't tell by itself.
+// refusesSome says whether some repository of a registry is refused, which containerd can't tell by
+// itself.
 func (r Rules) refusesSome(host string) bool {
 	whole := location{host: host}
 	return r.scopes.blocked.cover(whole) || r.scopes.restricted && !r.scopes.allowed.cover(whole) ||
-		slices.ContainsFunc(r.scopes.blocked, func(scope location) bool { return !scope.wildcard && whole.covers(scope) })
+		slices.ContainsFunc(r.scopes.blocked,
+			func(scope location) bool { return !scope.wildcard && whole.covers(scope) })
 }
 
 // SourcesObject is the object that says what is to be known about registries, as messages name it.
 const SourcesObject = "Image/cluster"
 
-// CheckSources checks what an administrator wrote about registries and gives what can be followed, sorted; nil if that says nothing. What can't be read of the
-// allowed ones allows nothing.
+// CheckSources checks what an administrator wrote about registries and gives what can be followed,
+// sorted; nil if that says nothing. What can't be read of the allowed ones allows nothing.
 func CheckSources(raw contract.RegistrySources) (*contract.RegistrySources, []Rejected) {
 	var rejected []Rejected
 	read := func(name string, texts []string, check func(location) error) (all []string) {
@@ -113,7 +118,8 @@ func CheckSources(raw contract.RegistrySources) (*contract.RegistrySources, []Re
 				err = check(scope)
 			}
 			if err != nil {
-				rejected = append(rejected, Rejected{Object: SourcesObject, Source: text, Why: fmt.Sprintf("in %s: %s", name, err)})
+				rejected = append(rejected,
+					Rejected{Object: SourcesObject, Source: text, Why: fmt.Sprintf("in %s: %s", name, err)})
 				continue
 			}
 			all = append(all, scope.String())
@@ -123,12 +129,14 @@ func CheckSources(raw contract.RegistrySources) (*contract.RegistrySources, []Re
 	}
 	whatever := func(location) error { return nil } // no folder is needed to refuse something
 	checked := &contract.RegistrySources{
-		Blocked: read("blockedRegistries", raw.Blocked, whatever), Restricted: raw.Restricted, Allowed: read("allowedRegistries", raw.Allowed, whatever),
+		Blocked: read("blockedRegistries", raw.Blocked, whatever), Restricted: raw.Restricted,
+		Allowed:  read("allowedRegistries", raw.Allowed, whatever),
 		Insecure: read("insecureRegistries", raw.Insecure, checkDirectory),
 	}
 	if raw.Restricted && len(raw.Blocked) > 0 {
 		rejected = append(rejected, Rejected{
-			Object: SourcesObject, Source: raw.Blocked[0], Why: "only one of allowedRegistries and blockedRegistries may be set; images must satisfy both",
+			Object: SourcesObject, Source: raw.Blocked[0], Why: "only one of allowedRegistries and " +
+				"blockedRegistries may be set; images must satisfy both",
 		})
 	}
 	if len(checked.Blocked)+len(checked.Insecure) == 0 && !checked.Restricted {

@@ -33,7 +33,8 @@ func TestWhatTheClusterSaysAboutRegistriesIsCheckedAndSorted(t *testing.T) {
 	}{
 		"nothing": {},
 		"in one form, each once": {
-			raw: contract.RegistrySources{Blocked: []string{"Quay.io:443/a", "*.Example.com", "quay.io/a"}, Insecure: []string{"reg.io:5000"}},
+			raw: contract.RegistrySources{Blocked: []string{"Quay.io:443/a", "*.Example.com", "quay.io/a"},
+				Insecure: []string{"reg.io:5000"}},
 			want: &contract.RegistrySources{
 				Blocked: []string{"*.example.com", "quay.io/a"}, Insecure: []string{"reg.io:5000"},
 			},
@@ -43,8 +44,10 @@ func TestWhatTheClusterSaysAboutRegistriesIsCheckedAndSorted(t *testing.T) {
 			want: &contract.RegistrySources{Restricted: true}, rejected: 2,
 		},
 		"both lists hold, and that is said": {
-			raw:  contract.RegistrySources{Restricted: true, Allowed: []string{"quay.io"}, Blocked: []string{"quay.io/a"}},
-			want: &contract.RegistrySources{Restricted: true, Allowed: []string{"quay.io"}, Blocked: []string{"quay.io/a"}}, rejected: 1,
+			raw: contract.RegistrySources{Restricted: true, Allowed: []string{"quay.io"},
+				Blocked: []string{"quay.io/a"}},
+			want: &contract.RegistrySources{Restricted: true, Allowed: []string{"quay.io"},
+				Blocked: []string{"quay.io/a"}}, rejected: 1,
 		},
 		"what Windows has no folder for can be blocked, but not reached in a special way": {
 			raw:  contract.RegistrySources{Blocked: []string{"nul.io"}, Insecure: []string{"nul.io"}},
@@ -58,7 +61,8 @@ func TestWhatTheClusterSaysAboutRegistriesIsCheckedAndSorted(t *testing.T) {
 				t.Errorf("%s, rejected %v", diff, rejected)
 			}
 			for _, r := range rejected {
-				if p := r.Problem(); p.Reason != contract.ReasonMirrorRejected || !strings.Contains(p.Detail, mirror.SourcesObject) || strings.ContainsRune(p.Detail, 0) {
+				if p := r.Problem(); p.Reason != contract.ReasonMirrorRejected ||
+					!strings.Contains(p.Detail, mirror.SourcesObject) || strings.ContainsRune(p.Detail, 0) {
 					t.Errorf("%v", p)
 				}
 			}
@@ -68,8 +72,10 @@ func TestWhatTheClusterSaysAboutRegistriesIsCheckedAndSorted(t *testing.T) {
 
 func TestIllegalScopesAreNoRules(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"", "a/b/c", "https://quay.io", "quay.io:tag/x@", "*.", "*.a.io/x", strings.Repeat("a", 600) + ".io"} {
-		for _, s := range []contract.RegistrySources{{Blocked: []string{text}}, {Allowed: []string{text}}, {Always: []string{text}}, {Insecure: []string{text}}} {
+	for _, text := range []string{"", "a/b/c", "https://quay.io", "quay.io:tag/x@", "*.", "*.a.io/x",
+		strings.Repeat("a", 600) + ".io"} {
+		for _, s := range []contract.RegistrySources{{Blocked: []string{text}}, {Allowed: []string{text}},
+			{Always: []string{text}}, {Insecure: []string{text}}} {
 			if _, err := (mirror.Rules{}).Restrict(s); err == nil {
 				t.Errorf("%+v was taken", s)
 			}
@@ -80,14 +86,20 @@ func TestIllegalScopesAreNoRules(t *testing.T) {
 func TestRefusedAndInsecure(t *testing.T) {
 	t.Parallel()
 	rules := restrict(t, contract.RegistrySources{
-		Blocked: []string{"quay.io/bad", "*.evil.example"}, Restricted: true, Allowed: []string{"quay.io", "docker.io/library", "m.io:5000"},
-		Always: []string{"mcr.microsoft.com/oss/kubernetes/pause"}, Insecure: []string{"quay.io/lab", "*.lab.example"},
-	}, mirror.Set{Kind: contract.PullByTag, Source: "quay.io", Mirrors: []string{"quay.io/bad", "x.evil.example", "elsewhere.io"}})
+		Blocked: []string{"quay.io/bad", "*.evil.example"}, Restricted: true,
+		Allowed: []string{"quay.io", "docker.io/library", "m.io:5000"},
+		Always:  []string{"mcr.microsoft.com/oss/kubernetes/pause"}, Insecure: []string{"quay.io/lab", "*.lab.example"},
+	}, mirror.Set{Kind: contract.PullByTag, Source: "quay.io",
+		Mirrors: []string{"quay.io/bad", "x.evil.example", "elsewhere.io"}})
 	for image, want := range map[string]string{
-		"quay.io/a": "elsewhere.io/a quay.io/a", "quay.io/bad/a": "", "quay.io/bade": "elsewhere.io/bade quay.io/bade", "QUAY.io:443/bad/x": "",
-		"nginx": "docker.io/library/nginx", "docker.io/other/nginx": "", "m.io:5000/a": "m.io:5000/a", "m.io/a": "",
-		"mcr.microsoft.com/oss/kubernetes/pause:3.9": "mcr.microsoft.com/oss/kubernetes/pause", "mcr.microsoft.com/windows/servercore": "",
-		"quay.io/lab/x": "quay.io/lab/x", // a source of its own, for which the mirrors of quay.io are not
+		"quay.io/a": "elsewhere.io/a quay.io/a", "quay.io/bad/a": "", "quay.io/bade": "elsewhere.io/bade quay.io/bade",
+		"QUAY.io:443/bad/x": "",
+		"nginx":             "docker.io/library/nginx", "docker.io/other/nginx": "", "m.io:5000/a": "m.io:5000/a",
+		"m.io/a": "",
+		"mcr.microsoft.com/oss/kubernetes/pause:3.9": "mcr.microsoft.com/oss/kubernetes/pause",
+		"mcr.microsoft.com/windows/servercore":       "",
+		"quay.io/lab/x":                              "quay.io/lab/x",
+		// a source of its own, for which the mirrors of quay.io are not
 	} {
 		reference, err := mirror.ParseReference(image)
 		if err != nil {
@@ -104,7 +116,8 @@ func TestRefusedAndInsecure(t *testing.T) {
 			t.Errorf("%s: %q", image, why)
 		}
 	}
-	for name, want := range map[string]bool{"quay.io/lab/x": true, "quay.io:443/lab": true, "quay.io/labs": false, "a.lab.example:5000/x": true, "lab.example/x": false} {
+	for name, want := range map[string]bool{"quay.io/lab/x": true, "quay.io:443/lab": true, "quay.io/labs": false,
+		"a.lab.example:5000/x": true, "lab.example/x": false} {
 		host, repository, _ := strings.Cut(name, "/")
 		if rules.Insecure(host, repository) != want {
 			t.Errorf("is %s insecure? want %t", name, want)
@@ -112,7 +125,8 @@ func TestRefusedAndInsecure(t *testing.T) {
 	}
 }
 
-// TestNothingRefusedIsPulledAroundTheResolver looks at what containerd is left to do with the resolver down.
+// TestNothingRefusedIsPulledAroundTheResolver looks at what containerd is left to do with the
+// resolver down.
 func TestNothingRefusedIsPulledAroundTheResolver(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -123,16 +137,28 @@ func TestNothingRefusedIsPulledAroundTheResolver(t *testing.T) {
 		without []string // folders that must not be there
 	}{
 		"a blocked registry": {
-			sources: contract.RegistrySources{Blocked: []string{"quay.io"}}, sets: []mirror.Set{{Kind: contract.PullByTag, Source: "quay.io", Mirrors: []string{"m.io"}}},
-			only: []string{"quay.io", "quay.io_443_"}, without: []string{"_default"},
+			sources: contract.RegistrySources{Blocked: []string{"quay.io"}},
+			sets:    []mirror.Set{{Kind: contract.PullByTag, Source: "quay.io", Mirrors: []string{"m.io"}}},
+			only:    []string{"quay.io", "quay.io_443_"}, without: []string{"_default"},
 		},
-		"a blocked repository":                       {sources: contract.RegistrySources{Blocked: []string{"quay.io/a"}}, only: []string{"quay.io", "quay.io_443_"}},
-		"a blocked domain":                           {sources: contract.RegistrySources{Blocked: []string{"*.example.com"}}, only: []string{"_default"}, more: []string{"mcr.microsoft.com"}},
-		"a blocked name that no folder can have":     {sources: contract.RegistrySources{Blocked: []string{"nul.io"}}, only: []string{"_default"}},
-		"allowed registries, and parts of others":    {sources: contract.RegistrySources{Restricted: true, Allowed: []string{"quay.io", "ghcr.io/a"}}, only: []string{"_default", "ghcr.io", "mcr.microsoft.com"}, more: []string{"quay.io"}},
-		"the registry of Windows, if it is allowed":  {sources: contract.RegistrySources{Restricted: true, Allowed: []string{"*.microsoft.com"}}, only: []string{"_default"}, more: []string{"mcr.microsoft.com"}},
-		"a blocked mirror of a registry":             {sources: contract.RegistrySources{Blocked: []string{"m.io/x"}}, sets: []mirror.Set{{Kind: contract.PullByTag, Source: "quay.io", Mirrors: []string{"m.io"}}}, only: []string{"m.io"}, more: []string{"quay.io"}},
-		"an insecure registry is reached without it": {sources: contract.RegistrySources{Insecure: []string{"quay.io"}}, more: []string{"quay.io"}},
+		"a blocked repository": {
+			sources: contract.RegistrySources{Blocked: []string{"quay.io/a"}},
+			only:    []string{"quay.io", "quay.io_443_"}},
+		"a blocked domain": {
+			sources: contract.RegistrySources{Blocked: []string{"*.example.com"}}, only: []string{"_default"},
+			more: []string{"mcr.microsoft.com"}},
+		"a blocked name that no folder can have": {sources: contract.RegistrySources{Blocked: []string{"nul.io"}},
+			only: []string{"_default"}},
+		"allowed registries, and parts of others": {sources: contract.RegistrySources{Restricted: true,
+			Allowed: []string{"quay.io", "ghcr.io/a"}}, only: []string{"_default", "ghcr.io", "mcr.microsoft.com"},
+			more: []string{"quay.io"}},
+		"the registry of Windows, if it is allowed": {sources: contract.RegistrySources{Restricted: true,
+			Allowed: []string{"*.microsoft.com"}}, only: []string{"_default"}, more: []string{"mcr.microsoft.com"}},
+		"a blocked mirror of a registry": {sources: contract.RegistrySources{Blocked: []string{"m.io/x"}},
+			sets: []mirror.Set{{Kind: contract.PullByTag, Source: "quay.io", Mirrors: []string{"m.io"}}},
+			only: []string{"m.io"}, more: []string{"quay.io"}},
+		"an insecure registry is reached without it": {sources: contract.RegistrySources{Insecure: []string{"quay.io"}},
+			more: []string{"quay.io"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -141,7 +167,8 @@ func TestNothingRefusedIsPulledAroundTheResolver(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, dir := range c.only {
-				if text := string(files[dir]); !strings.Contains(text, "server = 'http://127.0.0.1:9184'") || strings.Contains(text, "https://") {
+				if text := string(files[dir]); !strings.Contains(text, "server = 'http://127.0.0.1:9184'") ||
+					strings.Contains(text, "https://") {
 					t.Errorf("%s: %s", dir, text)
 				}
 			}

@@ -13,7 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// PullSecret holds the cluster's credentials for registries. The zero value has none. It never changes once made, and never shows itself in text.
+// PullSecret holds the cluster's credentials for registries. The zero value has none. It never
+// changes once made, and never shows itself in text.
 type PullSecret struct {
 	// exact by host[:port][/path], as location.String writes it.
 	exact map[string]Credential
@@ -22,7 +23,8 @@ type PullSecret struct {
 	unusable []string
 }
 
-// glob is a key such as *.example.com/team: each asterisk stands for any characters within one part of a host name, as kubelet has it.
+// glob is a key such as *.example.com/team: each asterisk stands for any characters within one part
+// of a host name, as kubelet has it.
 type glob struct {
 	host, path string
 	credential Credential
@@ -37,18 +39,21 @@ func (PullSecret) String() string { return hidden }
 // MarshalText tells nothing, so that logs and JSON do not either.
 func (PullSecret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// ParsePullSecret reads a .dockerconfigjson: {"auths": {"<host>[/<path>]": {"auth": …}}}. Keys may have a scheme, and /v1/ or /v2/ behind it, as
-// docker writes them. An entry that can't be used does not spoil the others, see Unusable. The error is a *contract.Problem with
+// ParsePullSecret reads a .dockerconfigjson: {"auths": {"<host>[/<path>]": {"auth": …}}}. Keys may
+// have a scheme, and /v1/ or /v2/ behind it, as docker writes them. An entry that can't be used
+// does not spoil the others, see Unusable. The error is a *contract.Problem with
 // ReasonPullSecretInvalid and repeats nothing of the content.
 func ParsePullSecret(data []byte) (PullSecret, error) {
 	var file *struct {
 		Auths map[string]json.RawMessage `json:"auths"`
 	}
 	if err := json.Unmarshal(data, &file); err != nil || file == nil {
-		return PullSecret{}, contract.NewProblem(contract.ReasonPullSecretInvalid, "reading the pull secret: %s", withoutContent(err))
+		return PullSecret{}, contract.NewProblem(contract.ReasonPullSecretInvalid, "reading the pull secret: %s",
+			withoutContent(err))
 	}
 	secret := PullSecret{exact: make(map[string]Credential, len(file.Auths))}
-	plain := map[string]bool{} // what was written as it is kept goes before what had a scheme, or another name of Docker Hub
+	// what was written as it is kept goes before what had a scheme, or another name of Docker Hub
+	plain := map[string]bool{}
 	for _, text := range slices.Sorted(maps.Keys(file.Auths)) {
 		credential, err := parseCredential(file.Auths[text])
 		host, path, ok := parseKey(text)
@@ -117,8 +122,10 @@ func parseKey(text string) (host, repository string, ok bool) {
 	return host, repository, true
 }
 
-// For gives the credential for a repository: that of the most specific key that the repository is below, and of keys with asterisks only if no other
-// fits. The host is as in image names: docker.io. False means that the registry is asked without one; an entry without content says so too.
+// For gives the credential for a repository: that of the most specific key that the repository is
+// below, and of keys with asterisks only if no other fits. The host is as in image names:
+// docker.io. False means that the registry is asked without one; an entry without content says so
+// too.
 func (s PullSecret) For(host, repository string) (Credential, bool) {
 	name := Reference{Host: host, Repository: repository}.normal().location()
 	for path := name.path; ; path = path[:max(strings.LastIndexByte(path, '/'), 0)] {
@@ -137,7 +144,8 @@ func (s PullSecret) For(host, repository string) (Credential, bool) {
 	return Credential{}, false
 }
 
-// matches compares part by part, so that an asterisk never stands for a dot. The port must be the same.
+// matches compares part by part, so that an asterisk never stands for a dot. The port must be the
+// same.
 func matches(pattern, host string) bool {
 	patterns, parts := strings.Split(pattern, "."), strings.Split(host, ".")
 	if len(patterns) != len(parts) {
@@ -151,7 +159,8 @@ func matches(pattern, host string) bool {
 	return true
 }
 
-// Hosts lists the registries that the secret has something for, sorted, as image names call them. Keys with an asterisk are not among them.
+// Hosts lists the registries that the secret has something for, sorted, as image names call them.
+// Keys with an asterisk are not among them.
 func (s PullSecret) Hosts() []string {
 	hosts := map[string]bool{}
 	for name := range s.exact {

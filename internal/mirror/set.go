@@ -15,12 +15,14 @@ const (
 	NeverContactSource    Policy = "NeverContactSource"
 )
 
-// Set is one entry of an ImageDigestMirrorSet or ImageTagMirrorSet as the user wrote it, not yet checked.
+// Set is one entry of an ImageDigestMirrorSet or ImageTagMirrorSet as the user wrote it, not yet
+// checked.
 type Set struct {
 	// Object names the object that the entry is of, for messages: ImageDigestMirrorSet/<name>.
 	Object string
 	Kind   contract.PullKind
-	// Source is host[:port][/namespace…[/repository]] or *.domain; each mirror host[:port][/namespace…[/repository]].
+	// Source is host[:port][/namespace…[/repository]] or *.domain; each mirror
+	// host[:port][/namespace…[/repository]].
 	Source  string
 	Mirrors []string
 	Policy  Policy
@@ -33,7 +35,8 @@ type Rejected struct {
 	Source string
 	// Mirror is the one that is left out. Empty: the source or the entry as a whole is.
 	Mirror string
-	// Why is a sentence without a secret. What the user wrote stands in it, and in Problem, quoted and shortened.
+	// Why is a sentence without a secret. What the user wrote stands in it, and in Problem, quoted
+	// and shortened.
 	Why string
 }
 
@@ -49,7 +52,8 @@ func (r Rejected) Problem() *contract.Problem {
 // quote makes text from the cluster fit to be shown: no control characters, not endless.
 func quote(text string) string { return fmt.Sprintf("%q", shorten(text)) }
 
-// shown is how much of a foreign text a message repeats, in bytes. A registry's host name has at most 253.
+// shown is how much of a foreign text a message repeats, in bytes. A registry's host name has at
+// most 253.
 const shown = 280
 
 func shorten(text string) string {

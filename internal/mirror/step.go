@@ -10,7 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// step is one server that containerd asks. One without a server is the registry of the image's name.
+// step is one server that containerd asks. One without a server is the registry of the image's
+// name.
 type step struct {
 	server       string
 	capabilities []string
@@ -29,8 +30,9 @@ const (
 
 func both() []string { return []string{capabilityPull, capabilityResolve} }
 
-// How long containerd waits for a connection. The resolver is on loopback: it accepts at once or not at all, and Windows takes two seconds to give up
-// a closed port. A mirror that does not answer must not hold up the next for containerd's own 30 seconds.
+// How long containerd waits for a connection. The resolver is on loopback: it accepts at once or
+// not at all, and Windows takes two seconds to give up a closed port. A mirror that does not answer
+// must not hold up the next for containerd's own 30 seconds.
 const (
 	dialResolver = "1s"
 	dialMirror   = "10s"
@@ -40,9 +42,10 @@ func resolverStep(endpoint Endpoint) step {
 	return step{server: endpoint.URL, capabilities: both(), dialTimeout: dialResolver, token: endpoint.Token}
 }
 
-// mirrorSteps are the mirrors of a whole registry. containerd pulls by digest from every server, and by tag only from those that may resolve. So the
-// digest mirrors come first and may not resolve; then the tag mirrors. A digest pull can reach a tag mirror this way, after all digest mirrors failed
-// and only with the resolver down: what it gets there is checked against the digest.
+// mirrorSteps are the mirrors of a whole registry. containerd pulls by digest from every server,
+// and by tag only from those that may resolve. So the digest mirrors come first and may not
+// resolve; then the tag mirrors. A digest pull can reach a tag mirror this way, after all digest
+// mirrors failed and only with the resolver down: what it gets there is checked against the digest.
 func (r Rules) mirrorSteps(host string, whole entry, endpoint Endpoint) []step {
 	digest, tag := whole.mirrors[contract.PullByDigest], whole.mirrors[contract.PullByTag]
 	if slices.Equal(digest, tag) {
@@ -60,8 +63,9 @@ func (r Rules) mirrorSteps(host string, whole entry, endpoint Endpoint) []step {
 				server += "/" + at.path
 			}
 			steps = append(steps, step{
-				server: server + suffix, capabilities: capabilities, overridePath: true, authority: endpoint.Authorities[at.host],
-				insecure: r.scopes.insecure.cover(at), dialTimeout: dialMirror,
+				server: server + suffix, capabilities: capabilities, overridePath: true,
+				authority: endpoint.Authorities[at.host],
+				insecure:  r.scopes.insecure.cover(at), dialTimeout: dialMirror,
 			})
 		}
 	}
@@ -98,14 +102,16 @@ type hostTable struct {
 }
 
 func (s step) table() hostTable {
-	table := hostTable{Capabilities: s.capabilities, OverridePath: s.overridePath, CA: s.authority, SkipVerify: s.insecure, DialTimeout: s.dialTimeout}
+	table := hostTable{Capabilities: s.capabilities, OverridePath: s.overridePath, CA: s.authority,
+		SkipVerify: s.insecure, DialTimeout: s.dialTimeout}
 	if s.token != "" {
 		table.Header = map[string][]string{TokenHeader: {s.token}}
 	}
 	return table
 }
 
-const hostsFileComment = "# Written by windows-instance-config-daemon from the cluster's mirror rules. Changes are undone.\n"
+const hostsFileComment = "# Written by windows-instance-config-daemon from the cluster's mirror rules. Changes are " +
+	"undone.\n"
 
 // encode writes the steps: the last is the file's server, which containerd asks after all hosts.
 func encode(steps []step) ([]byte, error) {
@@ -115,7 +121,8 @@ func encode(steps []step) ([]byte, error) {
 		return nil, err
 	}
 	file := append([]byte(hostsFileComment), root...)
-	// A map has no order, but containerd takes hosts in that of the file. So each is written by itself, without the line for the table of all.
+	// A map has no order, but containerd takes hosts in that of the file. So each is written by
+	// itself, without the line for the table of all.
 	for _, s := range steps[:len(steps)-1] {
 		host, err := toml.Marshal(map[string]map[string]hostTable{"host": {s.server: s.table()}})
 		if err != nil {

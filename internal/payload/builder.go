@@ -15,14 +15,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Builder fills a payload directory. What it writes becomes visible as a payload only with Finish, which writes the manifest last.
+// Builder fills a payload directory. What it writes becomes visible as a payload only with Finish,
+// which writes the manifest last.
 type Builder struct {
 	dir   string
 	files []File
 	why   map[string]string
 }
 
-// NewBuilder starts a payload in dir, which may hold an older one: blobs that are the same are kept.
+// NewBuilder starts a payload in dir, which may hold an older one: blobs that are the same are
+// kept.
 func NewBuilder(dir string) (*Builder, error) {
 	if err := os.MkdirAll(filepath.Join(dir, blobDir), 0o755); err != nil {
 		return nil, fmt.Errorf("making the payload directory: %w", err)
@@ -51,7 +53,8 @@ func (b *Builder) Add(name, version, source string, content io.Reader) (File, er
 // Lacks records why a part is not going to be added.
 func (b *Builder) Lacks(name, reason string) { b.why[name] = reason }
 
-// Finish writes the manifest, with files in the order of Parts, and removes blobs that it does not name.
+// Finish writes the manifest, with files in the order of Parts, and removes blobs that it does not
+// name.
 func (b *Builder) Finish(version string) (Manifest, error) {
 	m := Manifest{Version: version, Files: []File{}, Missing: lacking(b.files, b.why)}
 	for _, p := range Parts() {

@@ -17,8 +17,9 @@ import (
 // blobDir is the folder of a payload directory that holds the blobs.
 const blobDir = "sha256"
 
-// Blob is content that can be opened any number of times. Its form is that of the operator's host.Blob, so that one converts into the
-// other, and the daemon needs to know nothing of how hosts are reached.
+// Blob is content that can be opened any number of times. Its form is that of the operator's
+// host.Blob, so that one converts into the other, and the daemon needs to know nothing of how hosts
+// are reached.
 type Blob struct {
 	contract.Blob
 	// Open starts reading from the beginning; the caller closes.
@@ -31,9 +32,9 @@ type Dir struct {
 	manifest Manifest
 }
 
-// OpenDir reads a payload directory and makes sure that every blob of the manifest is there with its size. It does not read the blobs:
-// see Verify. A directory that can't be used is a *contract.Problem PayloadMissing. One that lacks parts can be opened: see
-// Manifest.Joinable.
+// OpenDir reads a payload directory and makes sure that every blob of the manifest is there with
+// its size. It does not read the blobs: see Verify. A directory that can't be used is a
+// *contract.Problem PayloadMissing. One that lacks parts can be opened: see Manifest.Joinable.
 func OpenDir(path string) (*Dir, error) {
 	text, err := os.ReadFile(filepath.Join(path, ManifestName))
 	if err != nil {
@@ -52,7 +53,8 @@ func OpenDir(path string) (*Dir, error) {
 			return nil, contract.NewProblem(contract.ReasonPayloadMissing, "looking for %s: %v", f.Name, err)
 		}
 		if info.Size() != f.Size {
-			return nil, contract.NewProblem(contract.ReasonPayloadMissing, "%s has %d bytes and should have %d", f.Name, info.Size(), f.Size)
+			return nil, contract.NewProblem(contract.ReasonPayloadMissing, "%s has %d bytes and should have %d", f.Name,
+				info.Size(), f.Size)
 		}
 	}
 	return d, nil
@@ -72,7 +74,8 @@ func (d *Dir) Blob(digest string) (Blob, bool) {
 	return Blob{}, false
 }
 
-// Select gives the blobs with these digests, in this order; an error names one that the directory does not have.
+// Select gives the blobs with these digests, in this order; an error names one that the directory
+// does not have.
 func (d *Dir) Select(wanted []contract.Blob) ([]Blob, error) {
 	blobs := make([]Blob, 0, len(wanted))
 	for _, w := range wanted {
@@ -85,7 +88,8 @@ func (d *Dir) Select(wanted []contract.Blob) ([]Blob, error) {
 	return blobs, nil
 }
 
-// Verify reads every blob and compares its digest. What differs is a *contract.Problem PayloadCorrupt.
+// Verify reads every blob and compares its digest. What differs is a *contract.Problem
+// PayloadCorrupt.
 func (d *Dir) Verify(ctx context.Context) error {
 	for _, f := range d.manifest.Files {
 		if err := d.verify(ctx, f); err != nil {
@@ -106,7 +110,8 @@ func (d *Dir) verify(ctx context.Context, f File) (err error) {
 		return err
 	}
 	if got := hex.EncodeToString(hash.Sum(nil)); got != f.Digest {
-		return contract.NewProblem(contract.ReasonPayloadCorrupt, "the blob has digest %.16s and should have %.16s", got, f.Digest)
+		return contract.NewProblem(contract.ReasonPayloadCorrupt, "the blob has digest %.16s and should have %.16s",
+			got, f.Digest)
 	}
 	return nil
 }

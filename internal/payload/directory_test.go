@@ -135,21 +135,24 @@ func TestOpenDirRefuses(t *testing.T) {
 		files []File
 		blob  string
 	}{
-		"a directory without a manifest":  {},
-		"a manifest that is no JSON":      {text: "{"},
-		"a blob that is not there":        {files: file(same)},
-		"a blob of another size":          {files: file(same), blob: "xx"},
-		"a digest that leads elsewhere":   {files: file(func(f *File) { f.Digest = "../../etc/passwd" })},
-		"a digest in capitals":            {files: file(func(f *File) { f.Digest = strings.ToUpper(digest) })},
-		"a file without a name":           {files: file(func(f *File) { f.Name = "" })},
-		"a name that is a path":           {files: file(func(f *File) { f.Name = `k\kubelet.exe` })},
-		"a path that is relative":         {files: file(func(f *File) { f.Path = `k\kubelet.exe` })},
-		"a path that climbs":              {files: file(func(f *File) { f.Path = `C:\k\..\Windows\x.exe` })},
-		"a path to a stream of a file":    {files: file(func(f *File) { f.Path = `C:\k\kubelet.exe:evil` })},
-		"a negative size":                 {files: file(func(f *File) { f.Size = -1 })},
-		"a name that stands there twice":  {files: append(file(same), file(func(f *File) { f.Path = `C:\k\other.exe`; f.Name = "KUBELET.exe" })...)},
-		"a path that stands there twice":  {files: append(file(same), file(func(f *File) { f.Path = `c:\K\kubelet.exe`; f.Name = "other.exe" })...)},
-		"a digest that has two sizes":     {files: append(file(same), File{Name: "other.exe", Digest: digest, Size: 2, Path: `C:\k\other.exe`})},
+		"a directory without a manifest": {},
+		"a manifest that is no JSON":     {text: "{"},
+		"a blob that is not there":       {files: file(same)},
+		"a blob of another size":         {files: file(same), blob: "xx"},
+		"a digest that leads elsewhere":  {files: file(func(f *File) { f.Digest = "../../etc/passwd" })},
+		"a digest in capitals":           {files: file(func(f *File) { f.Digest = strings.ToUpper(digest) })},
+		"a file without a name":          {files: file(func(f *File) { f.Name = "" })},
+		"a name that is a path":          {files: file(func(f *File) { f.Name = `k\kubelet.exe` })},
+		"a path that is relative":        {files: file(func(f *File) { f.Path = `k\kubelet.exe` })},
+		"a path that climbs":             {files: file(func(f *File) { f.Path = `C:\k\..\Windows\x.exe` })},
+		"a path to a stream of a file":   {files: file(func(f *File) { f.Path = `C:\k\kubelet.exe:evil` })},
+		"a negative size":                {files: file(func(f *File) { f.Size = -1 })},
+		"a name that stands there twice": {files: append(file(same),
+			file(func(f *File) { f.Path = `C:\k\other.exe`; f.Name = "KUBELET.exe" })...)},
+		"a path that stands there twice": {files: append(file(same),
+			file(func(f *File) { f.Path = `c:\K\kubelet.exe`; f.Name = "other.exe" })...)},
+		"a digest that has two sizes": {files: append(file(same),
+			File{Name: "other.exe", Digest: digest, Size: 2, Path: `C:\k\other.exe`})},
 		"a path with an empty part in it": {files: file(func(f *File) { f.Path = `C:\k\\kubelet.exe` })},
 	}
 	for name, c := range cases {
@@ -231,7 +234,8 @@ func TestBuilderSaysWhatIsLacking(t *testing.T) {
 		t.Errorf("missing differs:\n%s", diff)
 	}
 	problem, found := contract.AsProblem(m.Joinable())
-	if !found || problem.Reason != contract.ReasonPayloadMissing || !strings.Contains(problem.Detail, NameKubelet) || strings.Contains(problem.Detail, NameCSIProxy) {
+	if !found || problem.Reason != contract.ReasonPayloadMissing || !strings.Contains(problem.Detail, NameKubelet) ||
+		strings.Contains(problem.Detail, NameCSIProxy) {
 		t.Errorf("joinable answered %v, want PayloadMissing about %s only", problem, NameKubelet)
 	}
 }

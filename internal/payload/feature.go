@@ -54,7 +54,8 @@ const (
 	NameECRProvider      = "ecr-credential-provider.exe"
 )
 
-// Parts lists every binary of a complete payload, the required ones first. The paths are those of the contract.
+// Parts lists every binary of a complete payload, the required ones first. The paths are those of
+// the contract.
 func Parts() []Part {
 	return []Part{
 		{Name: NameDaemon, Path: contract.PathDaemon, Feature: featureNode, Required: true},
@@ -69,7 +70,8 @@ func Parts() []Part {
 		{Name: NameWinOverlay, Path: contract.DirCNI + `\` + NameWinOverlay, Feature: featurePodNetwork},
 		{Name: NameWindowsExporter, Path: contract.PathWindowsExporter, Feature: featureMetrics},
 		{Name: NameCSIProxy, Path: contract.PathCSIProxy, Feature: featureStorage},
-		{Name: NameAzureNodeManager, Path: contract.PathAzureNodeManager, Feature: featureAzure, Platform: platformAzure},
+		{Name: NameAzureNodeManager, Path: contract.PathAzureNodeManager, Feature: featureAzure,
+			Platform: platformAzure},
 		{Name: NameECRProvider, Path: contract.PathECRProvider, Feature: featureECR, Platform: platformAWS},
 	}
 }

@@ -46,8 +46,8 @@ func (m Manifest) Blobs() []contract.Blob {
 	return blobs
 }
 
-// Joinable answers nil when hosts can become nodes with this payload, and otherwise a *contract.Problem that names the required parts
-// which it lacks.
+// Joinable answers nil when hosts can become nodes with this payload, and otherwise a
+// *contract.Problem that names the required parts which it lacks.
 func (m Manifest) Joinable() error {
 	var lacking []string
 	for _, p := range Parts() {
@@ -58,10 +58,12 @@ func (m Manifest) Joinable() error {
 	if len(lacking) == 0 {
 		return nil
 	}
-	return contract.NewProblem(contract.ReasonPayloadMissing, "payload %q lacks %s", m.Version, strings.Join(lacking, ", "))
+	return contract.NewProblem(contract.ReasonPayloadMissing, "payload %q lacks %s", m.Version,
+		strings.Join(lacking, ", "))
 }
 
-// check finds what makes a manifest unusable: a name or path twice, a digest that is none, a path that is not one of a node.
+// check finds what makes a manifest unusable: a name or path twice, a digest that is none, a path
+// that is not one of a node.
 func (m Manifest) check() error {
 	names, paths, sizes := map[string]bool{}, map[string]bool{}, map[string]int64{}
 	for _, f := range m.Files {
@@ -88,7 +90,8 @@ func (m Manifest) check() error {
 	return nil
 }
 
-// isNodePath says whether a path is absolute on drive C: and has no relative or drive parts further on.
+// isNodePath says whether a path is absolute on drive C: and has no relative or drive parts further
+// on.
 func isNodePath(path string) bool {
 	rest, found := strings.CutPrefix(strings.ToLower(path), `c:\`)
 	if !found || rest == "" || strings.ContainsAny(rest, `/:*?"<>|`) {

@@ -1,12 +1,13 @@
-// Package payload answers what binaries we ship to a node, and how they travel: the manifest, the content-addressed directory that holds
-// them, and the stream that carries those a host lacks.
+// Package payload answers what binaries we ship to a node, and how they travel: the manifest, the
+// content-addressed directory that holds them, and the stream that carries those a host lacks.
 //
 // The operator packs, the daemon unpacks; neither talks to a host here.
 package payload
 
 import "github.com/windows-nodes/wmco/internal/contract"
 
-// ManifestName is the file in a payload directory that lists what is in it. Blobs lie beside it under sha256/<digest>.
+// ManifestName is the file in a payload directory that lists what is in it. Blobs lie beside it
+// under sha256/<digest>.
 const ManifestName = "payload.json"
 
 // Manifest lists the binaries of one payload.

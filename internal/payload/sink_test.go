@@ -76,7 +76,8 @@ func (p *memoryPending) end() error {
 	return nil
 }
 
-// assertConsistent fails when something is left open, or stored and missing are not what was wanted.
+// assertConsistent fails when something is left open, or stored and missing are not what was
+// wanted.
 func (s *memorySink) assertConsistent(t *testing.T, want []contract.Blob, stored []string, missing []contract.Blob) {
 	t.Helper()
 	// A failed Commit ends its blob, too.

@@ -8,11 +8,13 @@ import (
 	"math/rand/v2"
 )
 
-// standinNoise is how many bytes of a stand-in do not compress, so that byte counts of transfers mean something.
+// standinNoise is how many bytes of a stand-in do not compress, so that byte counts of transfers
+// mean something.
 const standinNoise = 3 << 10
 
-// WriteStandins fills dir with a payload of small stand-in programs: complete, a few KiB each, the same bytes for the same name and
-// version. The lab uses it; a simulated machine knows each program by its name. An older payload in dir is replaced.
+// WriteStandins fills dir with a payload of small stand-in programs: complete, a few KiB each, the
+// same bytes for the same name and version. The lab uses it; a simulated machine knows each program
+// by its name. An older payload in dir is replaced.
 func WriteStandins(dir, version string) (Manifest, error) {
 	b, err := NewBuilder(dir)
 	if err != nil {
@@ -26,7 +28,8 @@ func WriteStandins(dir, version string) (Manifest, error) {
 	return b.Finish(version)
 }
 
-// standin is the content of one stand-in: the magic number of an exe, name and version for people, and noise.
+// standin is the content of one stand-in: the magic number of an exe, name and version for people,
+// and noise.
 func standin(name, version string) io.Reader {
 	head := fmt.Sprintf("MZ\n%s\n%s\nstand-in, not a program\n", name, version)
 	noise := make([]byte, standinNoise)

@@ -23,7 +23,8 @@ type Sink interface {
 // Pending is a blob that is being written. Exactly one of Commit and Discard ends it.
 type Pending interface {
 	io.Writer
-	// Commit makes the blob permanent under its digest; it is called only when size and digest are right.
+	// Commit makes the blob permanent under its digest; it is called only when size and digest are
+	// right.
 	Commit() error
 	// Discard takes it away.
 	Discard() error
@@ -31,27 +32,31 @@ type Pending interface {
 
 // Bounds on what a stream may ask of its receiver.
 const (
-	// maxUnwanted is how many bytes that nobody asked for are read over: an honest sender includes at most what arrived in the meantime,
-	// so a whole payload is plenty.
+	// maxUnwanted is how many bytes that nobody asked for are read over: an honest sender includes
+	// at most what arrived in the meantime, so a whole payload is plenty.
 	maxUnwanted = 1 << 30
 	// maxUnwantedEntries bounds the entries that nobody asked for.
 	maxUnwantedEntries = 1 << 10
 	// entryOverhead is what tar adds to an entry: header and padding.
 	entryOverhead = 2 << 10
-	// maxWindow is the largest zstd window in bytes that is accepted. It is twice what Pack uses, and what RFC 8878 recommends.
+	// maxWindow is the largest zstd window in bytes that is accepted. It is twice what Pack uses,
+	// and what RFC 8878 recommends.
 	maxWindow = 2 * windowSize
 )
 
 // errTooMuch ends a stream that goes on and on.
 var errTooMuch = errors.New("the stream holds far more than was asked for")
 
-// Unpack reads a stream of Pack and gives the wanted blobs to sink. Names and sizes in the stream are taken as claims: what is stored has
-// the size and the digest that the caller wants. Other entries are read over, within bounds. Memory does not depend on the stream.
+// Unpack reads a stream of Pack and gives the wanted blobs to sink. Names and sizes in the stream
+// are taken as claims: what is stored has the size and the digest that the caller wants. Other
+// entries are read over, within bounds. Memory does not depend on the stream.
 //
-// stored and missing together are what was wanted, also when there is an error; blobs that came whole are kept. err is a
-// *contract.Problem PayloadCorrupt when the stream or a blob in it is damaged, and PayloadIncomplete when the stream ends before
-// everything came. Errors of r, sink and ctx are wrapped. What follows the last wanted blob is not looked at.
-func Unpack(ctx context.Context, r io.Reader, want []contract.Blob, sink Sink) (stored []string, missing []contract.Blob, err error) {
+// stored and missing together are what was wanted, also when there is an error; blobs that came
+// whole are kept. err is a *contract.Problem PayloadCorrupt when the stream or a blob in it is
+// damaged, and PayloadIncomplete when the stream ends before everything came. Errors of r, sink and
+// ctx are wrapped. What follows the last wanted blob is not looked at.
+func Unpack(ctx context.Context, r io.Reader, want []contract.Blob, sink Sink) (stored []string,
+	missing []contract.Blob, err error) {
 	u := newUnpacking(want, sink)
 	err = u.run(ctx, r)
 	for _, b := range u.order {
@@ -215,13 +220,16 @@ func (u *unpacking) classify(err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return u.incomplete()
 	}
-	return contract.NewProblem(contract.ReasonPayloadCorrupt, "unpacking the stream after %d of %d blobs: %v", len(u.stored), len(u.order), err)
+	return contract.NewProblem(contract.ReasonPayloadCorrupt, "unpacking the stream after %d of %d blobs: %v",
+		len(u.stored), len(u.order), err)
 }
 
 // incomplete is the answer when the stream ended and something is still wanted.
 func (u *unpacking) incomplete() error {
 	if u.broken > 0 {
-		return contract.NewProblem(contract.ReasonPayloadCorrupt, "%d of %d blobs arrived with other content", u.broken, len(u.order))
+		return contract.NewProblem(contract.ReasonPayloadCorrupt, "%d of %d blobs arrived with other content", u.broken,
+			len(u.order))
 	}
-	return contract.NewProblem(contract.ReasonPayloadIncomplete, "the stream ended after %d of %d blobs", len(u.stored), len(u.order))
+	return contract.NewProblem(contract.ReasonPayloadIncomplete, "the stream ended after %d of %d blobs", len(u.stored),
+		len(u.order))
 }

@@ -77,32 +77,56 @@ func TestUnpack(t *testing.T) {
 		stored  int
 		problem contract.Reason
 	}{
-		"a whole stream gives every blob":                       {whole, wanted(blobs), 4, ""},
-		"only what is wanted is stored":                         {whole, wanted(blobs[1:3]), 2, ""},
-		"a blob wanted twice is stored once":                    {packed(t, blobs[:1]), wanted([]Blob{first, first}), 1, ""},
-		"nothing wanted needs no stream":                        {nil, nil, 0, ""},
-		"an empty stream is incomplete":                         {nil, wanted(blobs), 0, contract.ReasonPayloadIncomplete},
-		"a stream that lacks a blob is incomplete":              {packed(t, blobs[:3]), wanted(blobs), 3, contract.ReasonPayloadIncomplete},
-		"a stream cut in its last blob keeps the others":        {whole[:len(whole)-100], wanted(blobs), 3, contract.ReasonPayloadIncomplete},
-		"a stream cut early keeps what came whole":              {whole[:200<<10], wanted(blobs), 1, contract.ReasonPayloadIncomplete},
-		"what is no zstd is corrupt":                            {[]byte("this is not a compressed stream"), wanted(blobs), 0, contract.ReasonPayloadCorrupt},
-		"what is no tar is corrupt":                             {zstdOf(t, bytes.Repeat([]byte("x"), 5000)), wanted(blobs), 0, contract.ReasonPayloadCorrupt},
-		"a flipped bit costs only the blob that it hit":         {flipped(whole, 250<<10), wanted(blobs), 2, contract.ReasonPayloadCorrupt},
-		"garbage after the last wanted blob does no harm":       {append(bytes.Clone(whole), "garbage"...), wanted(blobs), 4, ""},
-		"a frame with a huge window is corrupt":                 {[]byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xf8, 0, 0, 0, 0}, wanted(blobs), 0, contract.ReasonPayloadCorrupt},
-		"a blob with other content of its size is corrupt":      {crafted(t, func(w *tar.Writer) { entry(t, w, first.Digest, []byte("MZ smalL")) }), wanted(blobs[:1]), 0, contract.ReasonPayloadCorrupt},
-		"a blob with another size is corrupt":                   {crafted(t, func(w *tar.Writer) { entry(t, w, first.Digest, append(content, 'x')) }), wanted(blobs[:1]), 0, contract.ReasonPayloadCorrupt},
-		"a bad blob does not hurt the next one":                 {crafted(t, func(w *tar.Writer) { entry(t, w, blobs[2].Digest, content); entry(t, w, first.Digest, content) }), wanted([]Blob{blobs[2], first}), 1, contract.ReasonPayloadCorrupt},
-		"a bad blob followed by the right one is fine":          {crafted(t, func(w *tar.Writer) { entry(t, w, first.Digest, []byte("MZ smalL")); entry(t, w, first.Digest, content) }), wanted(blobs[:1]), 1, ""},
-		"a path in a name leads nowhere":                        {crafted(t, func(w *tar.Writer) { entry(t, w, "../../"+first.Digest, content) }), wanted(blobs[:1]), 0, contract.ReasonPayloadIncomplete},
-		"a link named like a blob is not followed":              {crafted(t, func(w *tar.Writer) { link(t, w, first.Digest) }), wanted(blobs[:1]), 0, contract.ReasonPayloadIncomplete},
-		"a flood of entries that nobody asked for is cut short": {crafted(t, func(w *tar.Writer) { flood(t, w) }), wanted(blobs[:1]), 0, contract.ReasonPayloadCorrupt},
+		"a whole stream gives every blob": {whole, wanted(blobs), 4, ""},
+		"only what is wanted is stored":   {whole, wanted(blobs[1:3]), 2, ""},
+		"a blob wanted twice is stored once": {packed(t, blobs[:1]), wanted([]Blob{first, first}), 1,
+			""},
+		"nothing wanted needs no stream": {nil, nil, 0, ""},
+		"an empty stream is incomplete": {nil, wanted(blobs), 0,
+			contract.ReasonPayloadIncomplete},
+		"a stream that lacks a blob is incomplete": {packed(t, blobs[:3]), wanted(blobs), 3,
+			contract.ReasonPayloadIncomplete},
+		"a stream cut in its last blob keeps the others": {whole[:len(whole)-100], wanted(blobs), 3,
+			contract.ReasonPayloadIncomplete},
+		"a stream cut early keeps what came whole": {whole[:200<<10], wanted(blobs), 1,
+			contract.ReasonPayloadIncomplete},
+		"what is no zstd is corrupt": {[]byte("this is not a compressed stream"),
+			wanted(blobs), 0, contract.ReasonPayloadCorrupt},
+		"what is no tar is corrupt": {zstdOf(t, bytes.Repeat([]byte("x"), 5000)),
+			wanted(blobs), 0, contract.ReasonPayloadCorrupt},
+		"a flipped bit costs only the blob that it hit": {flipped(whole, 250<<10), wanted(blobs), 2,
+			contract.ReasonPayloadCorrupt},
+		"garbage after the last wanted blob does no harm": {append(bytes.Clone(whole), "garbage"...),
+			wanted(blobs), 4, ""},
+		"a frame with a huge window is corrupt": {[]byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xf8, 0, 0, 0,
+			0}, wanted(blobs), 0, contract.ReasonPayloadCorrupt},
+		"a blob with other content of its size is corrupt": {crafted(t,
+			func(w *tar.Writer) { entry(t, w, first.Digest, []byte("MZ smalL")) }), wanted(blobs[:1]), 0,
+			contract.ReasonPayloadCorrupt},
+		"a blob with another size is corrupt": {crafted(t,
+			func(w *tar.Writer) { entry(t, w, first.Digest, append(content, 'x')) }), wanted(blobs[:1]), 0,
+			contract.ReasonPayloadCorrupt},
+		"a bad blob does not hurt the next one": {crafted(t,
+			func(w *tar.Writer) { entry(t, w, blobs[2].Digest, content); entry(t, w, first.Digest, content) }),
+			wanted([]Blob{blobs[2], first}), 1, contract.ReasonPayloadCorrupt},
+		"a bad blob followed by the right one is fine": {crafted(t,
+			func(w *tar.Writer) { entry(t, w, first.Digest, []byte("MZ smalL")); entry(t, w, first.Digest, content) }),
+			wanted(blobs[:1]), 1, ""},
+		"a path in a name leads nowhere": {crafted(t,
+			func(w *tar.Writer) { entry(t, w, "../../"+first.Digest, content) }), wanted(blobs[:1]), 0,
+			contract.ReasonPayloadIncomplete},
+		"a link named like a blob is not followed": {crafted(t,
+			func(w *tar.Writer) { link(t, w, first.Digest) }), wanted(blobs[:1]), 0, contract.ReasonPayloadIncomplete},
+		"a flood of entries that nobody asked for is cut short": {crafted(t, func(w *tar.Writer) { flood(t, w) }),
+			wanted(blobs[:1]), 0, contract.ReasonPayloadCorrupt},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// One byte at a time would take long; half reads and data with EOF find the usual mistakes.
-			for _, reader := range []io.Reader{bytes.NewReader(c.stream), iotest.HalfReader(bytes.NewReader(c.stream)), iotest.DataErrReader(bytes.NewReader(c.stream))} {
+			// One byte at a time would take long; half reads and data with EOF find the usual
+			// mistakes.
+			for _, reader := range []io.Reader{bytes.NewReader(c.stream), iotest.HalfReader(bytes.NewReader(c.stream)),
+				iotest.DataErrReader(bytes.NewReader(c.stream))} {
 				sink := newMemorySink()
 				stored, missing, err := Unpack(t.Context(), reader, c.want, sink)
 				sink.assertConsistent(t, c.want, stored, missing)
@@ -142,7 +166,8 @@ func flipped(stream []byte, at int) []byte {
 
 func link(tb testing.TB, w *tar.Writer, name string) {
 	tb.Helper()
-	if err := w.WriteHeader(&tar.Header{Name: name, Linkname: `C:\Windows\System32\cmd.exe`, Typeflag: tar.TypeSymlink}); err != nil {
+	if err := w.WriteHeader(&tar.Header{Name: name, Linkname: `C:\Windows\System32\cmd.exe`,
+		Typeflag: tar.TypeSymlink}); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -189,11 +214,15 @@ func TestUnpackPassesOnWhatIsNotTheStreamsFault(t *testing.T) {
 		sink   memorySink
 		reader func(io.Reader) io.Reader
 	}{
-		"a sink that can't create":        {sink: memorySink{createErr: sad}},
-		"a sink that can't write":         {sink: memorySink{writeErr: sad}},
-		"a sink that can't commit":        {sink: memorySink{commitErr: sad}},
-		"a source that can't be read":     {reader: func(io.Reader) io.Reader { return iotest.ErrReader(sad) }},
-		"a source that breaks in between": {reader: func(r io.Reader) io.Reader { return io.MultiReader(io.LimitReader(r, 1000), iotest.ErrReader(sad)) }},
+		"a sink that can't create":    {sink: memorySink{createErr: sad}},
+		"a sink that can't write":     {sink: memorySink{writeErr: sad}},
+		"a sink that can't commit":    {sink: memorySink{commitErr: sad}},
+		"a source that can't be read": {reader: func(io.Reader) io.Reader { return iotest.ErrReader(sad) }},
+		"a source that breaks in between": {
+			reader: func(r io.Reader) io.Reader {
+				return io.MultiReader(io.LimitReader(r, 1000),
+					iotest.ErrReader(sad))
+			}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -247,10 +276,12 @@ func TestUnpackResumesWithWhatIsMissing(t *testing.T) {
 
 func TestPackRefusesBlobsThatAreNotWhatTheySay(t *testing.T) {
 	t.Parallel()
-	short, long, nameless, gone := blobOf([]byte("abc")), blobOf([]byte("abc")), blobOf([]byte("abc")), blobOf([]byte("abc"))
+	short, long, nameless, gone := blobOf([]byte("abc")), blobOf([]byte("abc")), blobOf([]byte("abc")),
+		blobOf([]byte("abc"))
 	short.Size, long.Size, nameless.Digest = 4, 2, "../evil"
 	gone.Open = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
-	for name, b := range map[string]Blob{"shorter": short, "longer": long, "without a digest": nameless, "that can't be opened": gone} {
+	for name, b := range map[string]Blob{"shorter": short, "longer": long, "without a digest": nameless,
+		"that can't be opened": gone} {
 		if err := Pack(t.Context(), io.Discard, []Blob{b}); err == nil {
 			t.Errorf("a blob %s is packed", name)
 		}
@@ -272,7 +303,8 @@ func TestPackStopsWithItsContextAndItsWriter(t *testing.T) {
 	}
 }
 
-// FuzzUnpack feeds arbitrary bytes: nothing but wanted content may be stored, nothing may be left open, nothing may panic.
+// FuzzUnpack feeds arbitrary bytes: nothing but wanted content may be stored, nothing may be left
+// open, nothing may panic.
 func FuzzUnpack(f *testing.F) {
 	blobs := []Blob{blobOf([]byte("MZ small")), blobOf(nil), blobOf(bytes.Repeat([]byte("ab"), 3000))}
 	whole := packed(f, blobs)

@@ -9,29 +9,33 @@ const (
 	backoffBase = 5 * time.Second
 	backoffMax  = 5 * time.Minute
 
-	// keyBackoffBase lets a key be authorised and tried within seconds; keyBackoffMax keeps what looks like an intruder to a host rare.
+	// keyBackoffBase lets a key be authorised and tried within seconds; keyBackoffMax keeps what
+	// looks like an intruder to a host rare.
 	keyBackoffBase = 10 * time.Second
 	keyBackoffMax  = 30 * time.Minute
 
-	// disruptBackoffBase lets others have their turn first; disruptBackoffMax keeps pods from being moved for nothing again and again.
+	// disruptBackoffBase lets others have their turn first; disruptBackoffMax keeps pods from being
+	// moved for nothing again and again.
 	disruptBackoffBase = time.Minute
 	disruptBackoffMax  = 30 * time.Minute
 )
 
-// Backoff is how long to wait after the n-th failure in a row, n from 1: 5 s, 10 s, 20 s … at most 5 min, and up to a fifth more by
-// jitter in [0,1), so that a fleet that failed together does not come back together.
+// Backoff is how long to wait after the n-th failure in a row, n from 1: 5 s, 10 s, 20 s … at most
+// 5 min, and up to a fifth more by jitter in [0,1), so that a fleet that failed together does not
+// come back together.
 func Backoff(failures int32, jitter float64) time.Duration {
 	return doubled(backoffBase, backoffMax, failures, jitter)
 }
 
-// KeyBackoff is how long to wait before a host that has joined is asked again whether it lets a key in: 10 s, 20 s, 40 s … at most 30 min,
-// and up to a fifth more by jitter in [0,1).
+// KeyBackoff is how long to wait before a host that has joined is asked again whether it lets a key
+// in: 10 s, 20 s, 40 s … at most 30 min, and up to a fifth more by jitter in [0,1).
 func KeyBackoff(failures int32, jitter float64) time.Duration {
 	return doubled(keyBackoffBase, keyBackoffMax, failures, jitter)
 }
 
-// DisruptBackoff is how long a node is left alone that could not be drained, or did not become well at another version: 1 min, 2 min, 4 min … at most
-// 30 min, and up to a fifth more by jitter in [0,1).
+// DisruptBackoff is how long a node is left alone that could not be drained, or did not become well
+// at another version: 1 min, 2 min, 4 min … at most 30 min, and up to a fifth more by jitter in
+// [0,1).
 func DisruptBackoff(tries int32, jitter float64) time.Duration {
 	return doubled(disruptBackoffBase, disruptBackoffMax, tries, jitter)
 }

@@ -9,7 +9,8 @@ import (
 
 func TestBackoffGrowsToALimit(t *testing.T) {
 	t.Parallel()
-	for name, backoff := range map[string]func(int32, float64) time.Duration{"of attempts": policy.Backoff, "of keys": policy.KeyBackoff} {
+	for name, backoff := range map[string]func(int32, float64) time.Duration{"of attempts": policy.Backoff,
+		"of keys": policy.KeyBackoff} {
 		last := backoff(0, 0)
 		for n := int32(1); n < 40; n++ {
 			next := backoff(n, 0)

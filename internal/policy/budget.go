@@ -19,10 +19,12 @@ type Verdict struct {
 	Why    string
 }
 
-// MayDisrupt decides whether a node may be disturbed: updated, rebooted. maxUnavailable is a number, or a percentage of the fleet, rounded
-// up as disruption budgets do; nil means 1. A member of the fleet counts as unavailable for whatever cause: see Member.Down. So does what a
-// set lacks, because a host that was taken away is missing until another one serves in its place. A node that is unavailable already may
-// always be worked on: it costs nothing more. Those that are only behind do not wait for each other: nobody would ever be first.
+// MayDisrupt decides whether a node may be disturbed: updated, rebooted. maxUnavailable is a
+// number, or a percentage of the fleet, rounded up as disruption budgets do; nil means 1. A member
+// of the fleet counts as unavailable for whatever cause: see Member.Down. So does what a set lacks,
+// because a host that was taken away is missing until another one serves in its place. A node that
+// is unavailable already may always be worked on: it costs nothing more. Those that are only behind
+// do not wait for each other: nobody would ever be first.
 func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
 	if i >= 0 && fleet.Members[i].suffers() {
@@ -31,8 +33,9 @@ func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Ve
 	return withinBudget(node, fleet, maxUnavailable)
 }
 
-// MayBegin is MayDisrupt within windows: closed says in words why no node that serves may be disturbed now, and is empty when one may. A node that is
-// unavailable already does not wait for a window.
+// MayBegin is MayDisrupt within windows: closed says in words why no node that serves may be
+// disturbed now, and is empty when one may. A node that is unavailable already does not wait for a
+// window.
 func MayBegin(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) Verdict {
 	verdict := MayDisrupt(node, fleet, maxUnavailable)
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
@@ -47,16 +50,18 @@ func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 	total, down, who := count(node, fleet)
 	limit, err := scaled(maxUnavailable, total)
 	if err != nil {
-		return Verdict{Why: fmt.Sprintf("maxUnavailable %q is neither a number nor a percentage", maxUnavailable.String())}
+		return Verdict{Why: fmt.Sprintf("maxUnavailable %q is neither a number nor a percentage",
+			maxUnavailable.String())}
 	}
 	return Verdict{
 		Allowed: down < limit,
-		Why:     fmt.Sprintf("%d of %d nodes are unavailable and maxUnavailable is %d%s", down, total, limit, some(who)),
+		Why: fmt.Sprintf("%d of %d nodes are unavailable and maxUnavailable is %d%s", down, total, limit,
+			some(who)),
 	}
 }
 
-// count says how many hosts the fleet should have, and how many of them, the asking node aside, are unavailable or missing; who names those
-// that are there.
+// count says how many hosts the fleet should have, and how many of them, the asking node aside, are
+// unavailable or missing; who names those that are there.
 func count(node string, fleet Fleet) (total, down int, who []string) {
 	type tally struct{ members, down, serving int }
 	isBehind := slices.ContainsFunc(fleet.Members, func(m Member) bool { return m.Node == node && m.Behind })
@@ -95,7 +100,8 @@ func scaled(value *intstr.IntOrString, total int) (int, error) {
 	if value == nil {
 		return 1, nil
 	}
-	if percent, err := intstr.GetScaledValueFromIntOrPercent(value, 100, true); err != nil || percent < 0 || value.Type == intstr.String && percent > 100 {
+	if percent, err := intstr.GetScaledValueFromIntOrPercent(value, 100, true); err != nil || percent < 0 ||
+		value.Type == intstr.String && percent > 100 {
 		return 0, fmt.Errorf("%q is neither a number nor a percentage from 0%% to 100%%", value.String())
 	}
 	return intstr.GetScaledValueFromIntOrPercent(value, total, true)

@@ -17,8 +17,10 @@ import (
 
 func readyNode(name string, edits ...func(*corev1.Node)) corev1.Node {
 	n := corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{contract.VersionAnnotation: "1", contract.DesiredVersionAnnotation: "1"}},
-		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		ObjectMeta: metav1.ObjectMeta{Name: name,
+			Annotations: map[string]string{contract.VersionAnnotation: "1", contract.DesiredVersionAnnotation: "1"}},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady,
+			Status: corev1.ConditionTrue}}},
 	}
 	for _, edit := range edits {
 		edit(&n)
@@ -37,7 +39,8 @@ func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
 // onNode is the instance of a node; its name is that of its Machine, if it has one.
 func onNode(name, node string, edits ...func(*v1alpha1.WindowsInstance)) v1alpha1.WindowsInstance {
 	joined := metav1.Now()
-	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1alpha1.WindowsInstanceStatus{NodeName: node, JoinedTime: &joined}}
+	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status: v1alpha1.WindowsInstanceStatus{NodeName: node, JoinedTime: &joined}}
 	for _, edit := range edits {
 		edit(&i)
 	}
@@ -82,40 +85,68 @@ func TestMayDisrupt(t *testing.T) {
 		"one is on its way to another version":      {nodes: nodes{a, readyNode("b", behind)}},
 		"one is cordoned by us":                     {nodes: nodes{a, readyNode("b", ours)}},
 		"one is cordoned by an administrator":       {nodes: nodes{a, readyNode("b", cordoned)}},
-		"one was let go ahead and does not show it": {nodes: nodes{a, b}, instances: instances{onNode("ib", "b", claiming)}},
-		"one leaves":                              {nodes: nodes{a, b}, instances: instances{onNode("ib", "b", leavingInstance)}},
-		"the Machine of one is being deleted":     {nodes: nodes{a, b}, instances: instances{onNode("mb", "b")}, sets: sets{set("s", 1, "mb!")}},
+		"one was let go ahead and does not show it": {nodes: nodes{a, b},
+			instances: instances{onNode("ib", "b", claiming)}},
+		"one leaves": {nodes: nodes{a, b},
+			instances: instances{onNode("ib", "b", leavingInstance)}},
+		"the Machine of one is being deleted": {nodes: nodes{a, b}, instances: instances{onNode("mb", "b")},
+			sets: sets{set("s", 1, "mb!")}},
 		"the Node of one that had joined is gone": {nodes: nodes{a}, instances: instances{onNode("ib", "b")}},
-		"one that never joined has no Node":       {nodes: nodes{a}, instances: instances{onNode("ib", "b", joining)}, allowed: true},
+		"one that never joined has no Node": {nodes: nodes{a}, instances: instances{onNode("ib", "b", joining)},
+			allowed: true},
 
-		"the node itself is down already":                                          {nodes: nodes{readyNode("a", notReady), readyNode("b", notReady)}, allowed: true},
-		"the node itself was let go ahead before":                                  {nodes: nodes{a, readyNode("b", notReady)}, instances: instances{onNode("ia", "a", claiming)}, allowed: true},
-		"the node itself is cordoned by an administrator, and nobody else is down": {nodes: nodes{readyNode("a", cordoned), b}, allowed: true},
-		"the node itself is cordoned by an administrator, and another is down":     {nodes: nodes{readyNode("a", cordoned), readyNode("b", notReady)}},
+		"the node itself is down already": {nodes: nodes{readyNode("a",
+			notReady), readyNode("b", notReady)}, allowed: true},
+		"the node itself was let go ahead before": {nodes: nodes{a,
+			readyNode("b", notReady)}, instances: instances{onNode("ia", "a", claiming)}, allowed: true},
+		"the node itself is cordoned by an administrator, and nobody else is down": {nodes: nodes{readyNode("a",
+			cordoned), b}, allowed: true},
+		"the node itself is cordoned by an administrator, and another is down": {nodes: nodes{readyNode("a", cordoned),
+			readyNode("b", notReady)}},
 
-		"the node itself is behind, and so is another":         {nodes: nodes{readyNode("a", behind), readyNode("b", behind)}, allowed: true},
-		"the node itself is behind, and another is down":       {nodes: nodes{readyNode("a", behind), readyNode("b", notReady)}},
-		"the node itself is behind, and another has its place": {nodes: nodes{readyNode("a", behind), readyNode("b", behind)}, instances: instances{onNode("ib", "b", claiming)}},
+		"the node itself is behind, and so is another": {nodes: nodes{readyNode("a", behind),
+			readyNode("b", behind)}, allowed: true},
+		"the node itself is behind, and another is down": {nodes: nodes{readyNode("a", behind),
+			readyNode("b", notReady)}},
+		"the node itself is behind, and another has its place": {nodes: nodes{readyNode("a", behind),
+			readyNode("b", behind)}, instances: instances{onNode("ib", "b", claiming)}},
 
-		"a budget of two with one down":                     {nodes: nodes{a, readyNode("b", notReady)}, budget: number(2), allowed: true},
-		"a budget of two with two down":                     {nodes: nodes{a, readyNode("b", notReady), readyNode("c", behind)}, budget: number(2)},
-		"a budget of zero":                                  {nodes: nodes{a}, budget: number(0)},
-		"a percentage is rounded up":                        {nodes: nodes{a, b, c}, budget: percent("10%"), allowed: true},
-		"a percentage that is used up":                      {nodes: nodes{a, readyNode("b", notReady), c}, budget: percent("10%")},
-		"a hundred per cent":                                {nodes: nodes{a, readyNode("b", notReady)}, budget: percent("100%"), allowed: true},
+		"a budget of two with one down": {nodes: nodes{a, readyNode("b", notReady)},
+			budget: number(2), allowed: true},
+		"a budget of two with two down": {nodes: nodes{a, readyNode("b", notReady),
+			readyNode("c", behind)}, budget: number(2)},
+		"a budget of zero": {nodes: nodes{a}, budget: number(0)},
+		"a percentage is rounded up": {nodes: nodes{a, b, c}, budget: percent("10%"),
+			allowed: true},
+		"a percentage that is used up": {nodes: nodes{a, readyNode("b", notReady), c},
+			budget: percent("10%")},
+		"a hundred per cent": {nodes: nodes{a, readyNode("b", notReady)}, budget: percent("100%"), allowed: true},
 		"nonsense stops everything rather than all at once": {nodes: nodes{a}, budget: percent("many")},
 
-		"a set lacks a host":                           {nodes: nodes{a, b}, instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{set("s", 3, "ma", "mb")}},
-		"a set has a new host that is no node yet":     {nodes: nodes{a, b}, instances: instances{onNode("ma", "a"), onNode("mb", "b"), onNode("mc", "", joining)}, sets: sets{set("s", 3, "ma", "mb", "mc")}},
-		"a set is complete":                            {nodes: nodes{a, b}, instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{set("s", 2, "ma", "mb")}, allowed: true},
-		"a set has one too many":                       {nodes: nodes{a, b}, instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{set("s", 1, "ma", "mb")}, allowed: true},
-		"what a set lacks counts in a percentage, too": {nodes: nodes{a, b}, instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{set("s", 4, "ma", "mb")}, budget: percent("51%"), allowed: true},
-		"what a set lacks is no more than it lacks":    {nodes: nodes{a, b}, instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{set("s", 4, "ma", "mb")}, budget: percent("50%")},
+		"a set lacks a host": {nodes: nodes{a, b},
+			instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{set("s", 3, "ma", "mb")}},
+		"a set has a new host that is no node yet": {nodes: nodes{a, b},
+			instances: instances{onNode("ma", "a"), onNode("mb", "b"), onNode("mc", "", joining)},
+			sets:      sets{set("s", 3, "ma", "mb", "mc")}},
+		"a set is complete": {nodes: nodes{a, b},
+			instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{set("s", 2, "ma", "mb")},
+			allowed: true},
+		"a set has one too many": {nodes: nodes{a, b},
+			instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{set("s", 1, "ma", "mb")},
+			allowed: true},
+		"what a set lacks counts in a percentage, too": {nodes: nodes{a, b},
+			instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{set("s", 4, "ma", "mb")},
+			budget: percent("51%"), allowed: true},
+		"what a set lacks is no more than it lacks": {nodes: nodes{a, b},
+			instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{set("s", 4, "ma", "mb")},
+			budget: percent("50%")},
 		"a host that is down and missing counts once": {
-			nodes: nodes{a, readyNode("b", notReady)}, instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{set("s", 2, "ma", "mb")}, budget: number(2), allowed: true,
+			nodes: nodes{a, readyNode("b", notReady)}, instances: instances{onNode("ma", "a"), onNode("mb", "b")},
+			sets: sets{set("s", 2, "ma", "mb")}, budget: number(2), allowed: true,
 		},
 		"another set is complete, this one is not": {
-			nodes: nodes{a, b}, instances: instances{onNode("ma", "a"), onNode("mb", "b")}, sets: sets{set("s", 1, "ma"), set("z", 2, "mb")},
+			nodes: nodes{a, b}, instances: instances{onNode("ma", "a"), onNode("mb", "b")},
+			sets: sets{set("s", 1, "ma"), set("z", 2, "mb")},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +169,8 @@ func TestAVerdictNamesWhoIsInTheWay(t *testing.T) {
 		nodes = append(nodes, readyNode(fmt.Sprintf("down-%02d", n), notReady))
 	}
 	verdict := policy.MayDisrupt("a", policy.NewFleet(nodes, nil, []policy.Set{set("s", 2)}), nil)
-	if !strings.Contains(verdict.Why, "22 of 23") || !strings.Contains(verdict.Why, "MachineSet s: 2 of 2 have no node") || len(verdict.Why) > 300 {
+	if !strings.Contains(verdict.Why, "22 of 23") ||
+		!strings.Contains(verdict.Why, "MachineSet s: 2 of 2 have no node") || len(verdict.Why) > 300 {
 		t.Error(verdict.Why)
 	}
 }

@@ -16,10 +16,12 @@ type CSRVerdict string
 
 // Verdicts.
 //
-// Refuse and Deny differ in what other approvers may still do. A kubelet's names are shared ground: the approver of cloud machines and
-// administrators decide about them too, and a denial can't be taken back, so a kubelet's request that breaks a rule stays pending and
-// is only reported. A daemon's identity is ours alone: nobody else has a rule by which to approve it, but administrators are told by
-// many guides to approve whatever is pending. A denied request can't be approved any more, and its sender learns why at once.
+// Refuse and Deny differ in what other approvers may still do. A kubelet's names are shared ground:
+// the approver of cloud machines and administrators decide about them too, and a denial can't be
+// taken back, so a kubelet's request that breaks a rule stays pending and is only reported. A
+// daemon's identity is ours alone: nobody else has a rule by which to approve it, but
+// administrators are told by many guides to approve whatever is pending. A denied request can't be
+// approved any more, and its sender learns why at once.
 const (
 	// CSRIgnore: not our business. Nothing is written.
 	CSRIgnore CSRVerdict = "Ignore"
@@ -41,7 +43,8 @@ type CSRDecision struct {
 	Message string
 	// Instance is the instance whose node is asked for; nil when the request is ignored.
 	Instance *CSRInstance
-	// Settled says that the request itself is wrong, so nothing that the cluster holds can change the decision.
+	// Settled says that the request itself is wrong, so nothing that the cluster holds can change
+	// the decision.
 	Settled bool
 }
 
@@ -56,7 +59,8 @@ type CSRInstance struct {
 	Phase   v1alpha1.Phase
 	// Leaving is set once the instance is being deleted.
 	Leaving bool
-	// Addresses are those that the node itself can't write: what the user and the cloud gave, and the node address found over SSH.
+	// Addresses are those that the node itself can't write: what the user and the cloud gave, and
+	// the node address found over SSH.
 	Addresses []string
 }
 
@@ -81,30 +85,37 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 	return known
 }
 
-// reference is how Nodes and the operator's own requests name an instance in contract.InstanceAnnotation.
+// reference is how Nodes and the operator's own requests name an instance in
+// contract.InstanceAnnotation.
 func (i CSRInstance) reference() string { return i.Namespace + "/" + i.Name }
 
 // CSRInput is everything that a decision depends on.
 type CSRInput struct {
 	CSR *certificatesv1.CertificateSigningRequest
-	// Instances are the known instances; at least all those that have the node name that the request claims.
+	// Instances are the known instances; at least all those that have the node name that the
+	// request claims.
 	Instances []CSRInstance
-	// Node is the Node of the claimed name as the API server has it now, or nil when there is none. Not from a cache: a Node that a
-	// cache doesn't show yet would make a stolen bootstrap credential good for a second certificate.
+	// Node is the Node of the claimed name as the API server has it now, or nil when there is none.
+	// Not from a cache: a Node that a cache doesn't show yet would make a stolen bootstrap
+	// credential good for a second certificate.
 	Node *corev1.Node
-	// OperatorUser is the user name under which the operator itself submits the daemons' first requests.
+	// OperatorUser is the user name under which the operator itself submits the daemons' first
+	// requests.
 	OperatorUser string
-	// Elsewhere says for names and addresses of the request which other Node or instance has them, in words: "Node master-0".
+	// Elsewhere says for names and addresses of the request which other Node or instance has them,
+	// in words: "Node master-0".
 	Elsewhere map[string]string
 	// ServiceNetwork is the prefix of cluster IPs: no node's certificate may hold an address of it.
 	ServiceNetwork netip.Prefix
 }
 
-// DecideCSR decides about one certificate request. It reads no clock and no cluster: everything it depends on stands in its input.
+// DecideCSR decides about one certificate request. It reads no clock and no cluster: everything it
+// depends on stands in its input.
 func DecideCSR(in CSRInput) CSRDecision {
 	claim, ours := ClaimOf(in.CSR)
 	if !ours {
-		return CSRDecision{Verdict: CSRIgnore, Reason: CSRNotOurs, Message: "decided already, for another signer, or for no node"}
+		return CSRDecision{Verdict: CSRIgnore, Reason: CSRNotOurs,
+			Message: "decided already, for another signer, or for no node"}
 	}
 	var owners []CSRInstance
 	for _, instance := range in.Instances {
@@ -113,7 +124,8 @@ func DecideCSR(in CSRInput) CSRDecision {
 		}
 	}
 	if len(owners) == 0 {
-		return CSRDecision{Verdict: CSRIgnore, Reason: CSRNameForeign, Message: "no instance has the node name " + shown(claim.NodeName)}
+		return CSRDecision{Verdict: CSRIgnore, Reason: CSRNameForeign,
+			Message: "no instance has the node name " + shown(claim.NodeName)}
 	}
 	if len(owners) > 1 {
 		return CSRDecision{Verdict: CSRWait, Reason: CSRNameAmbiguous, Instance: &owners[0], Message: fmt.Sprintf(
@@ -154,13 +166,15 @@ type csrFault struct {
 // csrRule returns nil when the rule holds.
 type csrRule func(f csrFacts) *csrFault
 
-// csrRules are the rules for a kind of request: those about the request itself, and those about what the cluster holds.
+// csrRules are the rules for a kind of request: those about the request itself, and those about
+// what the cluster holds.
 type csrRules struct {
 	request, cluster []csrRule
 }
 
-// rulesFor lists the rules for a kind of request. Rules about the request itself come first, so that a request that can never be
-// approved is not said to wait; the signature is verified last, as it costs most.
+// rulesFor lists the rules for a kind of request. Rules about the request itself come first, so
+// that a request that can never be approved is not said to wait; the signature is verified last, as
+// it costs most.
 func rulesFor(kind CSRKind) csrRules {
 	switch kind {
 	case CSRKubeletClient:
@@ -170,7 +184,10 @@ func rulesFor(kind CSRKind) csrRules {
 	case CSRDaemon:
 		return daemonRules()
 	}
-	return csrRules{request: []csrRule{func(csrFacts) *csrFault { return fault(CSRNotOurs, "unknown kind of request") }}}
+	return csrRules{request: []csrRule{func(csrFacts) *csrFault {
+		return fault(CSRNotOurs,
+			"unknown kind of request")
+	}}}
 }
 
 func (f csrFacts) approve() CSRDecision {
@@ -179,7 +196,8 @@ func (f csrFacts) approve() CSRDecision {
 		reason = CSRDaemonApproved
 	}
 	return CSRDecision{Verdict: CSRApprove, Reason: reason, Instance: &f.instance,
-		Message: fmt.Sprintf("%s certificate of node %s, which is instance %s", f.claim.Kind, f.claim.NodeName, f.instance.Name)}
+		Message: fmt.Sprintf("%s certificate of node %s, which is instance %s", f.claim.Kind, f.claim.NodeName,
+			f.instance.Name)}
 }
 
 func (f csrFacts) reject(broken *csrFault) CSRDecision {
@@ -201,10 +219,12 @@ func notYet(reason CSRReason, format string, args ...any) *csrFault {
 	return &csrFault{reason: reason, message: fmt.Sprintf(format, args...), passing: true}
 }
 
-// shownRunes is how much of a foreign text a message repeats: a node name is at most that long in practice.
+// shownRunes is how much of a foreign text a message repeats: a node name is at most that long in
+// practice.
 const shownRunes = 63
 
-// shown quotes a text that came with the request, so that it can neither break a log line nor fill an event.
+// shown quotes a text that came with the request, so that it can neither break a log line nor fill
+// an event.
 func shown(text string) string {
 	runes := []rune(text)
 	if len(runes) > shownRunes {

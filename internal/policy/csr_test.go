@@ -36,7 +36,8 @@ type adversarial struct {
 
 func TestA07_OnlyExactRequestsAreApproved(t *testing.T) {
 	t.Parallel()
-	tables := []map[string]adversarial{honestCases(), foreignCases(), shapeCases(), requesterCases(), timingCases(), servingCases(), daemonCases()}
+	tables := []map[string]adversarial{honestCases(), foreignCases(), shapeCases(), requesterCases(), timingCases(),
+		servingCases(), daemonCases()}
 	count := 0
 	for _, table := range tables {
 		count += len(table)
@@ -49,7 +50,8 @@ func TestA07_OnlyExactRequestsAreApproved(t *testing.T) {
 				}
 				got := policy.DecideCSR(s.input())
 				if got.Verdict != test.verdict || got.Reason != test.reason {
-					t.Errorf("decided %s %s (%s), want %s %s", got.Verdict, got.Reason, got.Message, test.verdict, test.reason)
+					t.Errorf("decided %s %s (%s), want %s %s", got.Verdict, got.Reason, got.Message, test.verdict,
+						test.reason)
 				}
 				if got.Message == "" || len(got.Message) > 500 {
 					t.Errorf("the message has %d bytes: %q", len(got.Message), got.Message)
@@ -83,7 +85,8 @@ func honestCases() map[string]adversarial {
 			base: serving, verdict: policy.CSRApprove, reason: policy.CSRKubeletApproved,
 			change: func(s *situation) {
 				s.template.DNSNames = []string{nodeName, nodeName + ".corp.example"}
-				s.template.IPAddresses = []net.IP{net.ParseIP(nodeAddress), net.ParseIP("203.0.113.11"), net.ParseIP(hostAddress)}
+				s.template.IPAddresses = []net.IP{net.ParseIP(nodeAddress), net.ParseIP("203.0.113.11"),
+					net.ParseIP(hostAddress)}
 			}},
 		"a serving request for an address alone is approved": {
 			base: serving, verdict: policy.CSRApprove, reason: policy.CSRKubeletApproved,
@@ -136,46 +139,67 @@ func foreignCases() map[string]adversarial {
 		return adversarial{base: firstKubelet, change: change, verdict: policy.CSRIgnore, reason: reason}
 	}
 	return map[string]adversarial{
-		"a Linux node's request is ignored":                ignored(policy.CSRNameForeign, named("system:node:master-0")),
-		"a name that contains ours is ignored":             ignored(policy.CSRNameForeign, named("system:node:win-a1")),
-		"a name that ends in ours is ignored":              ignored(policy.CSRNameForeign, named("system:node:not-win-a")),
-		"a name that is contained in ours is ignored":      ignored(policy.CSRNameForeign, named("system:node:win")),
-		"our name in capitals is another name":             ignored(policy.CSRNameForeign, named("system:node:WIN-A")),
-		"our name with a domain is another name":           ignored(policy.CSRNameForeign, named("system:node:win-a.example.com")),
-		"our name with a trailing dot is another name":     ignored(policy.CSRNameForeign, named("system:node:win-a.")),
-		"our name with a trailing space is another name":   ignored(policy.CSRNameForeign, named("system:node:win-a ")),
-		"our name with a NUL in it is another name":        ignored(policy.CSRNameForeign, named("system:node:win-a\x00.evil")),
-		"our name behind two prefixes is another name":     ignored(policy.CSRNameForeign, named("system:node:system:node:win-a")),
-		"an empty node name is ignored":                    ignored(policy.CSRNotOurs, named("system:node:")),
-		"the name without the prefix is ignored":           ignored(policy.CSRNotOurs, named("win-a")),
-		"the prefix in capitals is ignored":                ignored(policy.CSRNotOurs, named("System:Node:win-a")),
-		"a daemon of a name that is not ours is ignored":   ignored(policy.CSRNameForeign, named("system:wicd-node:master-0")),
-		"an administrator's name is ignored":               ignored(policy.CSRNotOurs, named("system:admin")),
-		"an empty common name is ignored":                  ignored(policy.CSRNotOurs, named("")),
-		"a host that has no node name yet matches nothing": ignored(policy.CSRNameForeign, func(s *situation) { s.instances[0].NodeName = "" }),
-		"a request is ignored when there are no instances": ignored(policy.CSRNameForeign, func(s *situation) { s.instances = nil }),
-		"a request for a private signer is ignored":        ignored(policy.CSRNotOurs, func(s *situation) { s.signer = "example.com/mesh" }),
-		"a request for the legacy signer is ignored":       ignored(policy.CSRNotOurs, func(s *situation) { s.signer = "kubernetes.io/legacy-unknown" }),
-		"a request that somebody approved is ignored":      ignored(policy.CSRNotOurs, decided(certificatesv1.CertificateApproved)),
-		"a request that somebody denied is ignored":        ignored(policy.CSRNotOurs, decided(certificatesv1.CertificateDenied)),
-		"a request that failed is ignored":                 ignored(policy.CSRNotOurs, decided(certificatesv1.CertificateFailed)),
-		"a request that has its certificate is ignored":    ignored(policy.CSRNotOurs, func(s *situation) { s.status.Certificate = []byte("x") }),
-		"text that is no request is ignored":               ignored(policy.CSRNotOurs, func(s *situation) { s.request = []byte("hello") }),
+		"a Linux node's request is ignored": ignored(policy.CSRNameForeign,
+			named("system:node:master-0")),
+		"a name that contains ours is ignored": ignored(policy.CSRNameForeign, named("system:node:win-a1")),
+		"a name that ends in ours is ignored": ignored(policy.CSRNameForeign,
+			named("system:node:not-win-a")),
+		"a name that is contained in ours is ignored": ignored(policy.CSRNameForeign, named("system:node:win")),
+		"our name in capitals is another name":        ignored(policy.CSRNameForeign, named("system:node:WIN-A")),
+		"our name with a domain is another name": ignored(policy.CSRNameForeign,
+			named("system:node:win-a.example.com")),
+		"our name with a trailing dot is another name":   ignored(policy.CSRNameForeign, named("system:node:win-a.")),
+		"our name with a trailing space is another name": ignored(policy.CSRNameForeign, named("system:node:win-a ")),
+		"our name with a NUL in it is another name": ignored(policy.CSRNameForeign,
+			named("system:node:win-a\x00.evil")),
+		"our name behind two prefixes is another name": ignored(policy.CSRNameForeign,
+			named("system:node:system:node:win-a")),
+		"an empty node name is ignored":          ignored(policy.CSRNotOurs, named("system:node:")),
+		"the name without the prefix is ignored": ignored(policy.CSRNotOurs, named("win-a")),
+		"the prefix in capitals is ignored":      ignored(policy.CSRNotOurs, named("System:Node:win-a")),
+		"a daemon of a name that is not ours is ignored": ignored(policy.CSRNameForeign,
+			named("system:wicd-node:master-0")),
+		"an administrator's name is ignored": ignored(policy.CSRNotOurs, named("system:admin")),
+		"an empty common name is ignored":    ignored(policy.CSRNotOurs, named("")),
+		"a host that has no node name yet matches nothing": ignored(policy.CSRNameForeign,
+			func(s *situation) { s.instances[0].NodeName = "" }),
+		"a request is ignored when there are no instances": ignored(policy.CSRNameForeign,
+			func(s *situation) { s.instances = nil }),
+		"a request for a private signer is ignored": ignored(policy.CSRNotOurs,
+			func(s *situation) { s.signer = "example.com/mesh" }),
+		"a request for the legacy signer is ignored": ignored(policy.CSRNotOurs,
+			func(s *situation) { s.signer = "kubernetes.io/legacy-unknown" }),
+		"a request that somebody approved is ignored": ignored(policy.CSRNotOurs,
+			decided(certificatesv1.CertificateApproved)),
+		"a request that somebody denied is ignored": ignored(policy.CSRNotOurs,
+			decided(certificatesv1.CertificateDenied)),
+		"a request that failed is ignored": ignored(policy.CSRNotOurs,
+			decided(certificatesv1.CertificateFailed)),
+		"a request that has its certificate is ignored": ignored(policy.CSRNotOurs,
+			func(s *situation) { s.status.Certificate = []byte("x") }),
+		"text that is no request is ignored": ignored(policy.CSRNotOurs,
+			func(s *situation) { s.request = []byte("hello") }),
 		"a certificate in place of a request is ignored": ignored(policy.CSRNotOurs, func(s *situation) {
 			s.request = []byte(strings.ReplaceAll(string(block([]byte{1})), "CERTIFICATE REQUEST", "CERTIFICATE"))
 		}),
-		"a request with a second one behind it is ignored":     ignored(policy.CSRNotOurs, func(s *situation) { s.request = slices.Concat(s.pem(), s.pem()) }),
-		"a request with text before it is ignored":             ignored(policy.CSRNotOurs, func(s *situation) { s.request = append([]byte("# kubelet\n"), s.pem()...) }),
-		"a request with PEM headers is ignored":                ignored(policy.CSRNotOurs, withHeaders),
-		"a request of a megabyte is ignored":                   ignored(policy.CSRNotOurs, func(s *situation) { s.request = append(s.pem(), bytes.Repeat([]byte("\n"), 1<<20)...) }),
-		"a request with a thousand names is ignored":           ignored(policy.CSRNotOurs, func(s *situation) { s.template.DNSNames = slices.Repeat([]string{"x"}, 1000) }),
-		"a request with bytes behind its structure is ignored": ignored(policy.CSRNotOurs, func(s *situation) { s.mangle = func(der []byte) []byte { return append(der, 0) } }),
+		"a request with a second one behind it is ignored": ignored(policy.CSRNotOurs,
+			func(s *situation) { s.request = slices.Concat(s.pem(), s.pem()) }),
+		"a request with text before it is ignored": ignored(policy.CSRNotOurs,
+			func(s *situation) { s.request = append([]byte("# kubelet\n"), s.pem()...) }),
+		"a request with PEM headers is ignored": ignored(policy.CSRNotOurs, withHeaders),
+		"a request of a megabyte is ignored": ignored(policy.CSRNotOurs,
+			func(s *situation) { s.request = append(s.pem(), bytes.Repeat([]byte("\n"), 1<<20)...) }),
+		"a request with a thousand names is ignored": ignored(policy.CSRNotOurs,
+			func(s *situation) { s.template.DNSNames = slices.Repeat([]string{"x"}, 1000) }),
+		"a request with bytes behind its structure is ignored": ignored(policy.CSRNotOurs,
+			func(s *situation) { s.mangle = func(der []byte) []byte { return append(der, 0) } }),
 	}
 }
 
 func decided(kind certificatesv1.RequestConditionType) func(*situation) {
 	return func(s *situation) {
-		s.status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: kind, Status: corev1.ConditionTrue}}
+		s.status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: kind,
+			Status: corev1.ConditionTrue}}
 	}
 }
 
@@ -205,48 +229,68 @@ func shapeCases() map[string]adversarial {
 			s.template.ExtraExtensions = []pkix.Extension{{Id: id, Value: []byte{5, 0}}}
 		}
 	}
-	const signature, client, server = certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth, certificatesv1.UsageServerAuth
+	const signature, client, server = certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth,
+		certificatesv1.UsageServerAuth
 	return map[string]adversarial{
-		"no organization is refused":                       subject(func(n *pkix.Name) { n.Organization = nil }),
-		"the masters' organization is refused":             subject(func(n *pkix.Name) { n.Organization = []string{"system:masters"} }),
-		"a second organization is refused":                 subject(func(n *pkix.Name) { n.Organization = []string{"system:nodes", "system:masters"} }),
-		"our organization twice is refused":                subject(func(n *pkix.Name) { n.Organization = []string{"system:nodes", "system:nodes"} }),
-		"the organization in capitals is refused":          subject(func(n *pkix.Name) { n.Organization = []string{"SYSTEM:NODES"} }),
-		"the daemons' organization on a kubelet's name":    subject(func(n *pkix.Name) { n.Organization = []string{"system:wicd-nodes"} }),
-		"an organizational unit is refused":                subject(func(n *pkix.Name) { n.OrganizationalUnit = []string{"x"} }),
-		"a country is refused":                             subject(func(n *pkix.Name) { n.Country = []string{"CH"} }),
-		"a serial number in the subject is refused":        subject(func(n *pkix.Name) { n.SerialNumber = "1" }),
-		"a second common name before ours is refused":      subject(func(n *pkix.Name) { n.ExtraNames = twoNames("system:admin", n.CommonName) }),
-		"an attribute of an unknown kind is refused":       subject(func(n *pkix.Name) { n.ExtraNames = append(twoNames(n.CommonName), attribute("1", 1, 2, 3)) }),
-		"a DNS name in a client request is refused":        refused(policy.CSRNamesForbidden, func(s *situation) { s.template.DNSNames = []string{nodeName} }),
-		"an address in a client request is refused":        refused(policy.CSRNamesForbidden, func(s *situation) { s.template.IPAddresses = []net.IP{net.ParseIP(nodeAddress)} }),
-		"an e-mail address in a client request is refused": refused(policy.CSRNamesForbidden, func(s *situation) { s.template.EmailAddresses = []string{"a@b.c"} }),
-		"a URI in a client request is refused":             refused(policy.CSRNamesForbidden, func(s *situation) { s.template.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}} }),
-		"a name of another kind in a client request":       refused(policy.CSRExtensionForbidden, otherName),
-		"basic constraints in a request are refused":       refused(policy.CSRExtensionForbidden, extension(2, 5, 29, 19)),
-		"an unknown extension is refused":                  refused(policy.CSRExtensionForbidden, extension(1, 2, 3, 4)),
-		"server authentication for a client is refused":    usages(signature, server),
-		"both authentications at once are refused":         usages(signature, client, server),
-		"client authentication alone is refused":           usages(client),
-		"no usage at all is refused":                       usages(),
-		"a usage given twice is refused":                   usages(signature, client, client),
-		"certificate signing is refused":                   usages(signature, client, certificatesv1.UsageCertSign),
-		"any usage is refused":                             usages(signature, client, certificatesv1.UsageAny),
-		"key encipherment for an ECDSA key is refused":     usages(signature, client, certificatesv1.UsageKeyEncipherment),
-		"a ten-year request is refused":                    refused(policy.CSRLifetimeLong, func(s *situation) { s.expiration = new(int32(10 * 365 * 24 * 3600)) }),
-		"a request for a year and a second is refused":     refused(policy.CSRLifetimeLong, func(s *situation) { s.expiration = new(int32(365*24*3600 + 1)) }),
-		"a negative lifetime is refused":                   refused(policy.CSRLifetimeLong, func(s *situation) { s.expiration = new(int32(-1)) }),
-		"an RSA key of 1024 bits is refused":               refused(policy.CSRKeyWeak, func(s *situation) { s.key = rsaKey(1024) }),
-		"an RSA key of 16384 bits is refused":              refused(policy.CSRKeyWeak, func(s *situation) { s.request = assembled(s.subject, hugeKey(), sha256WithRSA()) }),
-		"a key on the curve P-224 is refused":              refused(policy.CSRKeyWeak, func(s *situation) { s.key = ecdsaKey(elliptic.P224()) }),
-		"a key that can't sign is refused":                 refused(policy.CSRKeyWeak, func(s *situation) { s.request = assembled(s.subject, x25519(), sha256WithRSA()) }),
+		"no organization is refused": subject(func(n *pkix.Name) { n.Organization = nil }),
+		"the masters' organization is refused": subject(
+			func(n *pkix.Name) { n.Organization = []string{"system:masters"} }),
+		"a second organization is refused": subject(
+			func(n *pkix.Name) { n.Organization = []string{"system:nodes", "system:masters"} }),
+		"our organization twice is refused": subject(
+			func(n *pkix.Name) { n.Organization = []string{"system:nodes", "system:nodes"} }),
+		"the organization in capitals is refused": subject(
+			func(n *pkix.Name) { n.Organization = []string{"SYSTEM:NODES"} }),
+		"the daemons' organization on a kubelet's name": subject(
+			func(n *pkix.Name) { n.Organization = []string{"system:wicd-nodes"} }),
+		"an organizational unit is refused": subject(
+			func(n *pkix.Name) { n.OrganizationalUnit = []string{"x"} }),
+		"a country is refused":                      subject(func(n *pkix.Name) { n.Country = []string{"CH"} }),
+		"a serial number in the subject is refused": subject(func(n *pkix.Name) { n.SerialNumber = "1" }),
+		"a second common name before ours is refused": subject(
+			func(n *pkix.Name) { n.ExtraNames = twoNames("system:admin", n.CommonName) }),
+		"an attribute of an unknown kind is refused": subject(
+			func(n *pkix.Name) { n.ExtraNames = append(twoNames(n.CommonName), attribute("1", 1, 2, 3)) }),
+		"a DNS name in a client request is refused": refused(policy.CSRNamesForbidden,
+			func(s *situation) { s.template.DNSNames = []string{nodeName} }),
+		"an address in a client request is refused": refused(policy.CSRNamesForbidden,
+			func(s *situation) { s.template.IPAddresses = []net.IP{net.ParseIP(nodeAddress)} }),
+		"an e-mail address in a client request is refused": refused(policy.CSRNamesForbidden,
+			func(s *situation) { s.template.EmailAddresses = []string{"a@b.c"} }),
+		"a URI in a client request is refused": refused(policy.CSRNamesForbidden,
+			func(s *situation) { s.template.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}} }),
+		"a name of another kind in a client request":    refused(policy.CSRExtensionForbidden, otherName),
+		"basic constraints in a request are refused":    refused(policy.CSRExtensionForbidden, extension(2, 5, 29, 19)),
+		"an unknown extension is refused":               refused(policy.CSRExtensionForbidden, extension(1, 2, 3, 4)),
+		"server authentication for a client is refused": usages(signature, server),
+		"both authentications at once are refused":      usages(signature, client, server),
+		"client authentication alone is refused":        usages(client),
+		"no usage at all is refused":                    usages(),
+		"a usage given twice is refused":                usages(signature, client, client),
+		"certificate signing is refused":                usages(signature, client, certificatesv1.UsageCertSign),
+		"any usage is refused":                          usages(signature, client, certificatesv1.UsageAny),
+		"key encipherment for an ECDSA key is refused":  usages(signature, client, certificatesv1.UsageKeyEncipherment),
+		"a ten-year request is refused": refused(policy.CSRLifetimeLong,
+			func(s *situation) { s.expiration = new(int32(10 * 365 * 24 * 3600)) }),
+		"a request for a year and a second is refused": refused(policy.CSRLifetimeLong,
+			func(s *situation) { s.expiration = new(int32(365*24*3600 + 1)) }),
+		"a negative lifetime is refused": refused(policy.CSRLifetimeLong,
+			func(s *situation) { s.expiration = new(int32(-1)) }),
+		"an RSA key of 1024 bits is refused": refused(policy.CSRKeyWeak, func(s *situation) { s.key = rsaKey(1024) }),
+		"an RSA key of 16384 bits is refused": refused(policy.CSRKeyWeak,
+			func(s *situation) { s.request = assembled(s.subject, hugeKey(), sha256WithRSA()) }),
+		"a key on the curve P-224 is refused": refused(policy.CSRKeyWeak,
+			func(s *situation) { s.key = ecdsaKey(elliptic.P224()) }),
+		"a key that can't sign is refused": refused(policy.CSRKeyWeak,
+			func(s *situation) { s.request = assembled(s.subject, x25519(), sha256WithRSA()) }),
 		"a signature over SHA-1 is refused": refused(policy.CSRKeyWeak, func(s *situation) {
 			s.request = assembled(s.subject, rsaKey(2048).Public(), sha1WithRSA())
 		}),
 		"a signature by another key is refused": refused(policy.CSRSignatureWrong, func(s *situation) {
 			s.request = assembled(s.subject, rsaKey(2048).Public(), sha256WithRSA())
 		}),
-		"a signature that was changed is refused": refused(policy.CSRSignatureWrong, func(s *situation) { s.mangle = flipLast }),
+		"a signature that was changed is refused": refused(policy.CSRSignatureWrong,
+			func(s *situation) { s.mangle = flipLast }),
 		"a kubelet's subject for the general client signer": refused(policy.CSRSignerWrong, func(s *situation) {
 			s.signer = certificatesv1.KubeAPIServerClientSignerName
 		}),
@@ -277,10 +321,13 @@ func hugeKey() *rsa.PublicKey {
 
 func x25519() *ecdh.PublicKey { return must(ecdh.X25519().GenerateKey(rand.Reader)).PublicKey() }
 
-// otherName adds an alternative name of a kind that the standard parser passes over: a user principal name.
+// otherName adds an alternative name of a kind that the standard parser passes over: a user
+// principal name.
 func otherName(s *situation) {
 	s.template.ExtraExtensions = append(s.template.ExtraExtensions, pkix.Extension{
-		Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: sanValue(asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: []byte{5, 0}})})
+		Id: asn1.ObjectIdentifier{2, 5, 29, 17},
+		Value: sanValue(asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true,
+			Bytes: []byte{5, 0}})})
 }
 
 func sanValue(names ...asn1.RawValue) []byte { return must(asn1.Marshal(names)) }
@@ -291,20 +338,30 @@ func requesterCases() map[string]adversarial {
 			change: func(s *situation) { s.username, s.groups = user, groups }}
 	}
 	return map[string]adversarial{
-		"a client request by another node is refused":                         from(firstKubelet, "system:node:win-ab", "system:nodes"),
-		"a client request by a user is refused":                               from(firstKubelet, "mallory", "system:masters"),
-		"a client request by nobody is refused":                               from(firstKubelet, ""),
-		"a client request by a bootstrapper of another namespace is refused":  from(firstKubelet, "system:serviceaccount:default:node-bootstrapper"),
-		"a client request by a look-alike of the bootstrapper is refused":     from(firstKubelet, bootstrapper+"2"),
-		"a client request by a bootstrap token's user is refused":             from(firstKubelet, "system:bootstrap:abcdef", "system:bootstrappers"),
-		"a client request by the operator is refused":                         from(firstKubelet, operator),
-		"a client request by the node's own daemon is refused":                from(kubeletRenewal, "system:wicd-node:win-a", "system:wicd-nodes"),
-		"a renewal by somebody of the node's name but not its group":          from(kubeletRenewal, "system:node:win-a", authenticated),
-		"a serving request by another node is refused":                        from(serving, "system:node:win-ab", "system:nodes"),
-		"a serving request by the bootstrapper is refused":                    from(serving, bootstrapper, "system:nodes"),
-		"a serving request by the operator is refused":                        from(serving, operator, "system:nodes"),
-		"a serving request by the node's name without its group is refused":   from(serving, "system:node:win-a", authenticated),
-		"a serving request by the node's name with a longer group is refused": from(serving, "system:node:win-a", "system:nodes:x"),
+		"a client request by another node is refused": from(firstKubelet, "system:node:win-ab",
+			"system:nodes"),
+		"a client request by a user is refused": from(firstKubelet, "mallory",
+			"system:masters"),
+		"a client request by nobody is refused": from(firstKubelet, ""),
+		"a client request by a bootstrapper of another namespace is refused": from(firstKubelet,
+			"system:serviceaccount:default:node-bootstrapper"),
+		"a client request by a look-alike of the bootstrapper is refused": from(firstKubelet, bootstrapper+"2"),
+		"a client request by a bootstrap token's user is refused": from(firstKubelet,
+			"system:bootstrap:abcdef", "system:bootstrappers"),
+		"a client request by the operator is refused": from(firstKubelet, operator),
+		"a client request by the node's own daemon is refused": from(kubeletRenewal,
+			"system:wicd-node:win-a", "system:wicd-nodes"),
+		"a renewal by somebody of the node's name but not its group": from(kubeletRenewal, "system:node:win-a",
+			authenticated),
+		"a serving request by another node is refused": from(serving, "system:node:win-ab",
+			"system:nodes"),
+		"a serving request by the bootstrapper is refused": from(serving, bootstrapper,
+			"system:nodes"),
+		"a serving request by the operator is refused": from(serving, operator, "system:nodes"),
+		"a serving request by the node's name without its group is refused": from(serving, "system:node:win-a",
+			authenticated),
+		"a serving request by the node's name with a longer group is refused": from(serving, "system:node:win-a",
+			"system:nodes:x"),
 	}
 }
 
@@ -314,32 +371,55 @@ func timingCases() map[string]adversarial {
 	}
 	phase := func(p v1alpha1.Phase) func(*situation) { return func(s *situation) { s.instances[0].Phase = p } }
 	return map[string]adversarial{
-		"a first request before the bootstrap waits":          waits(firstKubelet, policy.CSRPhaseEarly, phase(v1alpha1.PhaseDelivering)),
-		"a first request for a host that was never seen":      waits(firstKubelet, policy.CSRPhaseEarly, phase("")),
-		"a first request for a node that has joined waits":    waits(firstKubelet, policy.CSRPhaseEarly, phase(v1alpha1.PhaseReady)),
-		"a first request for a host being removed waits":      waits(firstKubelet, policy.CSRInstanceLeaving, phase(v1alpha1.PhaseRemoving)),
-		"a first request for a deleted instance waits":        waits(firstKubelet, policy.CSRInstanceLeaving, func(s *situation) { s.instances[0].Leaving = true }),
-		"a renewal for a deleted instance waits":              waits(kubeletRenewal, policy.CSRInstanceLeaving, func(s *situation) { s.instances[0].Leaving = true }),
-		"a first request waits while the Node is Ready":       waits(firstKubelet, policy.CSRNodeServing, func(s *situation) { s.node = nodeA(corev1.ConditionTrue) }),
-		"a first request waits while the Node is not adopted": waits(firstKubelet, policy.CSRNodeUnadopted, func(s *situation) { s.node = nodeA(corev1.ConditionFalse); s.node.Annotations = nil }),
-		"a first request waits while the Node is newer than the adoption": waits(firstKubelet, policy.CSRNodeUnadopted, func(s *situation) {
-			s.node, s.instances[0].NodeUID = nodeA(corev1.ConditionFalse), "uid-old"
-		}),
-		"a renewal waits for the Node":                            waits(kubeletRenewal, policy.CSRNodePending, func(s *situation) { s.node = nil }),
-		"a serving request waits for the Node":                    waits(serving, policy.CSRNodePending, func(s *situation) { s.node = nil }),
-		"a serving request waits for the adoption":                waits(serving, policy.CSRNodeUnadopted, func(s *situation) { s.node.Annotations = nil }),
-		"a serving request is not judged by another Node":         waits(serving, policy.CSRNodePending, func(s *situation) { s.node.Name = "win-ab" }),
-		"a name that two instances have waits":                    waits(firstKubelet, policy.CSRNameAmbiguous, func(s *situation) { s.instances[1].NodeName = nodeName }),
-		"the daemon's first request before the bootstrap waits":   waits(firstDaemon, policy.CSRPhaseEarly, phase(v1alpha1.PhasePreflight)),
-		"the daemon's first request for a node that joined waits": waits(firstDaemon, policy.CSRPhaseEarly, phase(v1alpha1.PhaseReady)),
-		"the daemon's renewal without a Node waits":               waits(daemonRenewal, policy.CSRNodePending, func(s *situation) { s.node = nil }),
-		"the daemon's renewal for a host that is leaving waits":   waits(daemonRenewal, policy.CSRInstanceLeaving, phase(v1alpha1.PhaseRemoving)),
-		"a broken request does not wait for what will never help": {base: firstKubelet, verdict: policy.CSRRefuse, reason: policy.CSRUsagesWrong, change: func(s *situation) { s.usages, s.instances[0].Phase = nil, "" }},
-		"a Node of another instance is a reason to refuse":        {base: serving, verdict: policy.CSRRefuse, reason: policy.CSRNodeForeign, change: ownedBy(contract.OperatorNamespace + "/b")},
-		"a Node of a like-named instance elsewhere is not ours":   {base: serving, verdict: policy.CSRRefuse, reason: policy.CSRNodeForeign, change: ownedBy("default/a")},
-		"a first request for a Node of another instance":          {base: firstKubelet, verdict: policy.CSRRefuse, reason: policy.CSRNodeForeign, change: ownedBy(contract.OperatorNamespace + "/b")},
-		"a renewal for a Node of another instance is refused":     {base: kubeletRenewal, verdict: policy.CSRRefuse, reason: policy.CSRNodeForeign, change: ownedBy(contract.OperatorNamespace + "/ab")},
-		"a request with a condition that nobody knows is ignored": {base: firstKubelet, verdict: policy.CSRIgnore, reason: policy.CSRNotOurs, change: decided("Other")},
+		"a first request before the bootstrap waits": waits(firstKubelet, policy.CSRPhaseEarly,
+			phase(v1alpha1.PhaseDelivering)),
+		"a first request for a host that was never seen": waits(firstKubelet, policy.CSRPhaseEarly, phase("")),
+		"a first request for a node that has joined waits": waits(firstKubelet, policy.CSRPhaseEarly,
+			phase(v1alpha1.PhaseReady)),
+		"a first request for a host being removed waits": waits(firstKubelet, policy.CSRInstanceLeaving,
+			phase(v1alpha1.PhaseRemoving)),
+		"a first request for a deleted instance waits": waits(firstKubelet, policy.CSRInstanceLeaving,
+			func(s *situation) { s.instances[0].Leaving = true }),
+		"a renewal for a deleted instance waits": waits(kubeletRenewal, policy.CSRInstanceLeaving,
+			func(s *situation) { s.instances[0].Leaving = true }),
+		"a first request waits while the Node is Ready": waits(firstKubelet, policy.CSRNodeServing,
+			func(s *situation) { s.node = nodeA(corev1.ConditionTrue) }),
+		"a first request waits while the Node is not adopted": waits(firstKubelet, policy.CSRNodeUnadopted,
+			func(s *situation) { s.node = nodeA(corev1.ConditionFalse); s.node.Annotations = nil }),
+		"a first request waits while the Node is newer than the adoption": waits(firstKubelet, policy.CSRNodeUnadopted,
+			func(s *situation) {
+				s.node, s.instances[0].NodeUID = nodeA(corev1.ConditionFalse), "uid-old"
+			}),
+		"a renewal waits for the Node": waits(kubeletRenewal, policy.CSRNodePending,
+			func(s *situation) { s.node = nil }),
+		"a serving request waits for the Node": waits(serving, policy.CSRNodePending,
+			func(s *situation) { s.node = nil }),
+		"a serving request waits for the adoption": waits(serving, policy.CSRNodeUnadopted,
+			func(s *situation) { s.node.Annotations = nil }),
+		"a serving request is not judged by another Node": waits(serving, policy.CSRNodePending,
+			func(s *situation) { s.node.Name = "win-ab" }),
+		"a name that two instances have waits": waits(firstKubelet, policy.CSRNameAmbiguous,
+			func(s *situation) { s.instances[1].NodeName = nodeName }),
+		"the daemon's first request before the bootstrap waits": waits(firstDaemon, policy.CSRPhaseEarly,
+			phase(v1alpha1.PhasePreflight)),
+		"the daemon's first request for a node that joined waits": waits(firstDaemon, policy.CSRPhaseEarly,
+			phase(v1alpha1.PhaseReady)),
+		"the daemon's renewal without a Node waits": waits(daemonRenewal, policy.CSRNodePending,
+			func(s *situation) { s.node = nil }),
+		"the daemon's renewal for a host that is leaving waits": waits(daemonRenewal, policy.CSRInstanceLeaving,
+			phase(v1alpha1.PhaseRemoving)),
+		"a broken request does not wait for what will never help": {base: firstKubelet, verdict: policy.CSRRefuse,
+			reason: policy.CSRUsagesWrong, change: func(s *situation) { s.usages, s.instances[0].Phase = nil, "" }},
+		"a Node of another instance is a reason to refuse": {base: serving, verdict: policy.CSRRefuse,
+			reason: policy.CSRNodeForeign, change: ownedBy(contract.OperatorNamespace + "/b")},
+		"a Node of a like-named instance elsewhere is not ours": {base: serving, verdict: policy.CSRRefuse,
+			reason: policy.CSRNodeForeign, change: ownedBy("default/a")},
+		"a first request for a Node of another instance": {base: firstKubelet, verdict: policy.CSRRefuse,
+			reason: policy.CSRNodeForeign, change: ownedBy(contract.OperatorNamespace + "/b")},
+		"a renewal for a Node of another instance is refused": {base: kubeletRenewal, verdict: policy.CSRRefuse,
+			reason: policy.CSRNodeForeign, change: ownedBy(contract.OperatorNamespace + "/ab")},
+		"a request with a condition that nobody knows is ignored": {base: firstKubelet, verdict: policy.CSRIgnore,
+			reason: policy.CSRNotOurs, change: decided("Other")},
 	}
 }
 
@@ -380,7 +460,8 @@ func servingCases() map[string]adversarial {
 		return refused(policy.CSRNameNotOfNode, func(s *situation) {
 			s.subject.CommonName, s.username = "system:node:"+node, "system:node:"+node
 			s.instances[0].NodeName, s.node.Name = node, node
-			s.node.Status.Addresses = append(s.node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalDNS, Address: asked})
+			s.node.Status.Addresses = append(s.node.Status.Addresses,
+				corev1.NodeAddress{Type: corev1.NodeInternalDNS, Address: asked})
 			s.template.DNSNames = []string{asked}
 		})
 	}
@@ -388,46 +469,61 @@ func servingCases() map[string]adversarial {
 		"a host called kubernetes does not get the service's name": called("kubernetes", "kubernetes.default.svc"),
 		"a host called kubernetes does not get the short name":     called("kubernetes", "kubernetes"),
 		"a host called localhost does not get that name":           called("localhost", "localhost"),
-		"a host called like a service does not get its long name":  called("registry", "registry.apps.svc.cluster.local"),
-		"the API server's service name is refused":                 dns(nodeName, "kubernetes.default.svc"),
-		"the API server's service address is refused":              address("172.30.0.1"),
-		"another node's name is refused":                           dns(nodeName, "win-ab"),
-		"a name that contains ours is refused for serving":         dns("win-a1"),
-		"a wildcard is refused":                                    dns("*.corp.example"),
-		"an empty DNS name is refused":                             dns(""),
-		"our name in capitals is refused for serving":              dns("WIN-A"),
-		"another node's address is refused":                        address("10.0.0.12"),
-		"an IPv6 address that the Node lacks is refused":           address("2001:db8::1"),
-		"a loopback address is refused":                            address("127.0.0.1"),
-		"the unspecified address is refused":                       address("0.0.0.0"),
-		"a service name that the Node claims is refused":           claiming(corev1.NodeInternalDNS, "kubernetes.default.svc"),
-		"a long service name that the Node claims is refused":      claiming(corev1.NodeHostName, "kubernetes.default.svc.cluster.local"),
-		"the API's name that the Node claims is refused":           claiming(corev1.NodeInternalDNS, "api-int.cluster.example.com"),
-		"an external name of another host is refused":              claiming(corev1.NodeExternalDNS, "master-0.corp.example"),
-		"localhost that the Node claims is refused":                claiming(corev1.NodeHostName, "localhost"),
-		"a service address that the Node claims is refused":        claiming(corev1.NodeInternalIP, "172.30.0.1"),
-		"a loopback address that the Node claims is refused":       claiming(corev1.NodeInternalIP, "127.0.0.1"),
-		"a link-local address that the Node claims is refused":     claiming(corev1.NodeInternalIP, "169.254.169.254"),
-		"an IPv6-mapped service address is refused":                claiming(corev1.NodeInternalIP, "::ffff:172.30.0.1"),
-		"no name at all is refused":                                refused(policy.CSRNamesMissing, func(s *situation) { s.template = x509.CertificateRequest{} }),
-		"an e-mail address in a serving request is refused":        refused(policy.CSRNamesForbidden, func(s *situation) { s.template.EmailAddresses = []string{"a@b.c"} }),
-		"a URI in a serving request is refused":                    refused(policy.CSRNamesForbidden, func(s *situation) { s.template.URIs = []*url.URL{{Scheme: "https", Host: "x"}} }),
-		"client authentication in a serving request is refused":    refused(policy.CSRUsagesWrong, func(s *situation) { s.usages = append(s.usages, certificatesv1.UsageClientAuth) }),
-		"a client's usages in a serving request are refused":       refused(policy.CSRUsagesWrong, func(s *situation) { s.usages[1] = certificatesv1.UsageClientAuth }),
-		"an address that another Node has too is refused":          refused(policy.CSRNameNotOfNode, func(s *situation) { s.elsewhere = map[string]string{nodeAddress: "Node master-0"} }),
-		"the masters' organization in a serving request":           refused(policy.CSRSubjectWrong, func(s *situation) { s.subject.Organization = []string{"system:masters"} }),
+		"a host called like a service does not get its long name": called("registry",
+			"registry.apps.svc.cluster.local"),
+		"the API server's service name is refused":         dns(nodeName, "kubernetes.default.svc"),
+		"the API server's service address is refused":      address("172.30.0.1"),
+		"another node's name is refused":                   dns(nodeName, "win-ab"),
+		"a name that contains ours is refused for serving": dns("win-a1"),
+		"a wildcard is refused":                            dns("*.corp.example"),
+		"an empty DNS name is refused":                     dns(""),
+		"our name in capitals is refused for serving":      dns("WIN-A"),
+		"another node's address is refused":                address("10.0.0.12"),
+		"an IPv6 address that the Node lacks is refused":   address("2001:db8::1"),
+		"a loopback address is refused":                    address("127.0.0.1"),
+		"the unspecified address is refused":               address("0.0.0.0"),
+		"a service name that the Node claims is refused": claiming(corev1.NodeInternalDNS,
+			"kubernetes.default.svc"),
+		"a long service name that the Node claims is refused": claiming(corev1.NodeHostName,
+			"kubernetes.default.svc.cluster.local"),
+		"the API's name that the Node claims is refused": claiming(corev1.NodeInternalDNS,
+			"api-int.cluster.example.com"),
+		"an external name of another host is refused": claiming(corev1.NodeExternalDNS,
+			"master-0.corp.example"),
+		"localhost that the Node claims is refused":            claiming(corev1.NodeHostName, "localhost"),
+		"a service address that the Node claims is refused":    claiming(corev1.NodeInternalIP, "172.30.0.1"),
+		"a loopback address that the Node claims is refused":   claiming(corev1.NodeInternalIP, "127.0.0.1"),
+		"a link-local address that the Node claims is refused": claiming(corev1.NodeInternalIP, "169.254.169.254"),
+		"an IPv6-mapped service address is refused":            claiming(corev1.NodeInternalIP, "::ffff:172.30.0.1"),
+		"no name at all is refused": refused(policy.CSRNamesMissing,
+			func(s *situation) { s.template = x509.CertificateRequest{} }),
+		"an e-mail address in a serving request is refused": refused(policy.CSRNamesForbidden,
+			func(s *situation) { s.template.EmailAddresses = []string{"a@b.c"} }),
+		"a URI in a serving request is refused": refused(policy.CSRNamesForbidden,
+			func(s *situation) { s.template.URIs = []*url.URL{{Scheme: "https", Host: "x"}} }),
+		"client authentication in a serving request is refused": refused(policy.CSRUsagesWrong,
+			func(s *situation) { s.usages = append(s.usages, certificatesv1.UsageClientAuth) }),
+		"a client's usages in a serving request are refused": refused(policy.CSRUsagesWrong,
+			func(s *situation) { s.usages[1] = certificatesv1.UsageClientAuth }),
+		"an address that another Node has too is refused": refused(policy.CSRNameNotOfNode,
+			func(s *situation) { s.elsewhere = map[string]string{nodeAddress: "Node master-0"} }),
+		"the masters' organization in a serving request": refused(policy.CSRSubjectWrong,
+			func(s *situation) { s.subject.Organization = []string{"system:masters"} }),
 		"an extension beside the names is refused": refused(policy.CSRExtensionForbidden, func(s *situation) {
 			s.template.ExtraExtensions = []pkix.Extension{{Id: []int{1, 2, 3}, Value: []byte{5, 0}}}
 		}),
-		"a name of another kind beside good ones is refused":       {base: serving, verdict: policy.CSRRefuse, reason: policy.CSRNamesForbidden, change: otherNameBesideGood},
-		"a serving request addressed to the kubelet client signer": refused(policy.CSRNamesForbidden, func(s *situation) { s.signer = certificatesv1.KubeAPIServerClientKubeletSignerName }),
+		"a name of another kind beside good ones is refused": {base: serving, verdict: policy.CSRRefuse,
+			reason: policy.CSRNamesForbidden, change: otherNameBesideGood},
+		"a serving request addressed to the kubelet client signer": refused(policy.CSRNamesForbidden,
+			func(s *situation) { s.signer = certificatesv1.KubeAPIServerClientKubeletSignerName }),
 	}
 }
 
 func otherNameBesideGood(s *situation) {
-	s.template = x509.CertificateRequest{ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: sanValue(
-		asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 2, Bytes: []byte(nodeName)},
-		asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: []byte{5, 0}})}}}
+	s.template = x509.CertificateRequest{ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 17},
+		Value: sanValue(
+			asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 2, Bytes: []byte(nodeName)},
+			asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: []byte{5, 0}})}}}
 }
 
 func daemonCases() map[string]adversarial {
@@ -438,26 +534,43 @@ func daemonCases() map[string]adversarial {
 		return denied(base, policy.CSRRequesterWrong, func(s *situation) { s.username, s.groups = user, groups })
 	}
 	return map[string]adversarial{
-		"a daemon's request by the daemon of another node":        from(daemonRenewal, "system:wicd-node:win-ab", "system:wicd-nodes"),
-		"a daemon's request by the node's kubelet":                from(daemonRenewal, "system:node:win-a", "system:nodes"),
-		"a daemon's request by the bootstrapper":                  from(firstDaemon, bootstrapper),
-		"a daemon's request by a user with the operator's mark":   from(firstDaemon, "mallory"),
-		"a daemon's request by a look-alike of the operator":      from(firstDaemon, operator+"-2"),
-		"a daemon's renewal by its name but not its group":        from(daemonRenewal, "system:wicd-node:win-a", authenticated),
-		"the operator's request for no instance":                  denied(firstDaemon, policy.CSRRequesterWrong, func(s *situation) { s.annotations = nil }),
-		"the operator's request made for another instance":        denied(firstDaemon, policy.CSRRequesterWrong, func(s *situation) { s.annotations[contract.InstanceAnnotation] += "b" }),
-		"the operator's request for a like-named instance":        denied(firstDaemon, policy.CSRRequesterWrong, func(s *situation) { s.annotations[contract.InstanceAnnotation] = "default/a" }),
-		"a daemon's request without a lifetime":                   denied(daemonRenewal, policy.CSRLifetimeMissing, func(s *situation) { s.expiration = nil }),
-		"a daemon's request for 32 days":                          denied(daemonRenewal, policy.CSRLifetimeLong, func(s *situation) { s.expiration = new(int32(32 * 24 * 3600)) }),
-		"a daemon's request for ten years":                        denied(firstDaemon, policy.CSRLifetimeLong, func(s *situation) { s.expiration = new(int32(10 * 365 * 24 * 3600)) }),
-		"a daemon's request with the nodes' organization":         denied(daemonRenewal, policy.CSRSubjectWrong, func(s *situation) { s.subject.Organization = []string{"system:nodes"} }),
-		"a daemon's request with both organizations":              denied(daemonRenewal, policy.CSRSubjectWrong, func(s *situation) { s.subject.Organization = []string{"system:wicd-nodes", "system:nodes"} }),
-		"a daemon's request with a DNS name":                      denied(daemonRenewal, policy.CSRNamesForbidden, func(s *situation) { s.template.DNSNames = []string{nodeName} }),
-		"a daemon's request for serving":                          denied(daemonRenewal, policy.CSRUsagesWrong, func(s *situation) { s.usages[1] = certificatesv1.UsageServerAuth }),
-		"a daemon's request to the kubelets' signer":              denied(daemonRenewal, policy.CSRSignerWrong, func(s *situation) { s.signer = certificatesv1.KubeAPIServerClientKubeletSignerName }),
-		"a daemon's request to the serving signer":                denied(daemonRenewal, policy.CSRSignerWrong, func(s *situation) { s.signer = certificatesv1.KubeletServingSignerName }),
-		"a daemon's renewal for a Node of another instance":       denied(daemonRenewal, policy.CSRNodeForeign, func(s *situation) { ownedBy("x/y")(s) }),
-		"the operator's request when a Linux node bears the name": denied(firstDaemon, policy.CSRNodeForeign, linuxNode),
+		"a daemon's request by the daemon of another node": from(daemonRenewal, "system:wicd-node:win-ab",
+			"system:wicd-nodes"),
+		"a daemon's request by the node's kubelet": from(daemonRenewal, "system:node:win-a",
+			"system:nodes"),
+		"a daemon's request by the bootstrapper":                from(firstDaemon, bootstrapper),
+		"a daemon's request by a user with the operator's mark": from(firstDaemon, "mallory"),
+		"a daemon's request by a look-alike of the operator":    from(firstDaemon, operator+"-2"),
+		"a daemon's renewal by its name but not its group": from(daemonRenewal, "system:wicd-node:win-a",
+			authenticated),
+		"the operator's request for no instance": denied(firstDaemon, policy.CSRRequesterWrong,
+			func(s *situation) { s.annotations = nil }),
+		"the operator's request made for another instance": denied(firstDaemon, policy.CSRRequesterWrong,
+			func(s *situation) { s.annotations[contract.InstanceAnnotation] += "b" }),
+		"the operator's request for a like-named instance": denied(firstDaemon, policy.CSRRequesterWrong,
+			func(s *situation) { s.annotations[contract.InstanceAnnotation] = "default/a" }),
+		"a daemon's request without a lifetime": denied(daemonRenewal, policy.CSRLifetimeMissing,
+			func(s *situation) { s.expiration = nil }),
+		"a daemon's request for 32 days": denied(daemonRenewal, policy.CSRLifetimeLong,
+			func(s *situation) { s.expiration = new(int32(32 * 24 * 3600)) }),
+		"a daemon's request for ten years": denied(firstDaemon, policy.CSRLifetimeLong,
+			func(s *situation) { s.expiration = new(int32(10 * 365 * 24 * 3600)) }),
+		"a daemon's request with the nodes' organization": denied(daemonRenewal, policy.CSRSubjectWrong,
+			func(s *situation) { s.subject.Organization = []string{"system:nodes"} }),
+		"a daemon's request with both organizations": denied(daemonRenewal, policy.CSRSubjectWrong,
+			func(s *situation) { s.subject.Organization = []string{"system:wicd-nodes", "system:nodes"} }),
+		"a daemon's request with a DNS name": denied(daemonRenewal, policy.CSRNamesForbidden,
+			func(s *situation) { s.template.DNSNames = []string{nodeName} }),
+		"a daemon's request for serving": denied(daemonRenewal, policy.CSRUsagesWrong,
+			func(s *situation) { s.usages[1] = certificatesv1.UsageServerAuth }),
+		"a daemon's request to the kubelets' signer": denied(daemonRenewal, policy.CSRSignerWrong,
+			func(s *situation) { s.signer = certificatesv1.KubeAPIServerClientKubeletSignerName }),
+		"a daemon's request to the serving signer": denied(daemonRenewal, policy.CSRSignerWrong,
+			func(s *situation) { s.signer = certificatesv1.KubeletServingSignerName }),
+		"a daemon's renewal for a Node of another instance": denied(daemonRenewal, policy.CSRNodeForeign,
+			func(s *situation) { ownedBy("x/y")(s) }),
+		"the operator's request when a Linux node bears the name": denied(firstDaemon, policy.CSRNodeForeign,
+			linuxNode),
 	}
 }
 
@@ -489,14 +602,16 @@ func TestARequestThatIsBeingDeletedIsIgnored(t *testing.T) {
 func TestAnInstanceIsReadWithItsAddresses(t *testing.T) {
 	t.Parallel()
 	instance := &v1alpha1.WindowsInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}},
-		Spec:       v1alpha1.WindowsInstanceSpec{Address: "host7.lab.example"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a",
+			DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}},
+		Spec: v1alpha1.WindowsInstanceSpec{Address: "host7.lab.example"},
 		Status: v1alpha1.WindowsInstanceStatus{NodeName: nodeName, NodeUID: "u", Phase: v1alpha1.PhaseReady,
 			Host: &v1alpha1.HostInfo{NodeIP: nodeAddress}},
 	}
 	got := policy.CSRInstanceOf(instance)
 	want := []string{"host7.lab.example", nodeAddress}
-	if !got.Leaving || got.NodeName != nodeName || got.NodeUID != "u" || got.Phase != v1alpha1.PhaseReady || !slices.Equal(got.Addresses, want) {
+	if !got.Leaving || got.NodeName != nodeName || got.NodeUID != "u" || got.Phase != v1alpha1.PhaseReady ||
+		!slices.Equal(got.Addresses, want) {
 		t.Errorf("read %+v", got)
 	}
 }

@@ -23,18 +23,21 @@ const (
 // CSRClaim is what a request says about itself.
 type CSRClaim struct {
 	Kind CSRKind
-	// NodeName is the node whose identity is asked for, exactly as it stands in the common name. It is only a claim.
+	// NodeName is the node whose identity is asked for, exactly as it stands in the common name. It
+	// is only a claim.
 	NodeName string
 	// Request is the parsed request; its signature has not been verified.
 	Request *x509.CertificateRequest
 }
 
-// SANs returns the DNS names and IP addresses that the request asks for, addresses in their canonical text.
+// SANs returns the DNS names and IP addresses that the request asks for, addresses in their
+// canonical text.
 func (c CSRClaim) SANs() []string { return append(dnsNames(c.Request), ipTexts(c.Request)...) }
 
-// ClaimOf reads from a request, without looking at anything else, for which node's identity it asks. It returns false when the request
-// is no business of ours whatever the cluster holds: decided already, for another signer, or for no node. It is cheap, as other
-// people's requests may come in thousands.
+// ClaimOf reads from a request, without looking at anything else, for which node's identity it
+// asks. It returns false when the request is no business of ours whatever the cluster holds:
+// decided already, for another signer, or for no node. It is cheap, as other people's requests may
+// come in thousands.
 func ClaimOf(csr *certificatesv1.CertificateSigningRequest) (CSRClaim, bool) {
 	if !csrPending(csr) {
 		return CSRClaim{}, false
@@ -71,7 +74,8 @@ func dnsNames(request *x509.CertificateRequest) []string {
 	return append([]string{}, request.DNSNames...)
 }
 
-// ipTexts returns the addresses of a request as netip writes them, IPv4 also when it came as an IPv6-mapped address.
+// ipTexts returns the addresses of a request as netip writes them, IPv4 also when it came as an
+// IPv6-mapped address.
 func ipTexts(request *x509.CertificateRequest) []string {
 	var texts []string
 	for _, ip := range request.IPAddresses {

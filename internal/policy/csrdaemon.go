@@ -27,8 +27,9 @@ func daemonRules() csrRules {
 	}}
 }
 
-// requestedByDaemonOrOperator demands that a daemon renews its own certificate, or that the operator submits the first one for a host
-// that it is connected to. The operator must say for which instance it does, so that a mix-up of two hosts does not go through.
+// requestedByDaemonOrOperator demands that a daemon renews its own certificate, or that the
+// operator submits the first one for a host that it is connected to. The operator must say for
+// which instance it does, so that a mix-up of two hosts does not go through.
 func requestedByDaemonOrOperator(f csrFacts) *csrFault {
 	switch {
 	case f.OperatorUser != "" && f.CSR.Spec.Username == f.OperatorUser:
@@ -40,11 +41,12 @@ func requestedByDaemonOrOperator(f csrFacts) *csrFault {
 	case requestedByItself(f, contract.DaemonGroup):
 		return nil
 	}
-	return fault(CSRRequesterWrong, "neither the operator nor the daemon of node %s asks for this certificate", f.claim.NodeName)
+	return fault(CSRRequesterWrong, "neither the operator nor the daemon of node %s asks for this certificate",
+		f.claim.NodeName)
 }
 
-// firstDaemonCertificateIsDue demands that the instance is joining. The Node may not exist yet, or not be adopted yet, but it must not
-// be another host's.
+// firstDaemonCertificateIsDue demands that the instance is joining. The Node may not exist yet, or
+// not be adopted yet, but it must not be another host's.
 func firstDaemonCertificateIsDue(f csrFacts) *csrFault {
 	if broken := joining(f); broken != nil {
 		return broken

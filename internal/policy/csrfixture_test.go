@@ -32,7 +32,8 @@ const (
 	authenticated = "system:authenticated"
 )
 
-// situation is one request and the cluster that it meets, before it is put into the form that the decision wants.
+// situation is one request and the cluster that it meets, before it is put into the form that the
+// decision wants.
 type situation struct {
 	subject     pkix.Name
 	template    x509.CertificateRequest // subject and key aside
@@ -52,19 +53,22 @@ type situation struct {
 }
 
 func instanceA() policy.CSRInstance {
-	return policy.CSRInstance{Namespace: contract.OperatorNamespace, Name: "a", NodeName: nodeName, Phase: v1alpha1.PhaseBootstrapping,
+	return policy.CSRInstance{Namespace: contract.OperatorNamespace, Name: "a", NodeName: nodeName,
+		Phase:     v1alpha1.PhaseBootstrapping,
 		Addresses: []string{hostAddress, nodeAddress}}
 }
 
 func instanceB() policy.CSRInstance {
-	return policy.CSRInstance{Namespace: contract.OperatorNamespace, Name: "b", NodeName: "win-ab", Phase: v1alpha1.PhaseBootstrapping,
+	return policy.CSRInstance{Namespace: contract.OperatorNamespace, Name: "b", NodeName: "win-ab",
+		Phase:     v1alpha1.PhaseBootstrapping,
 		Addresses: []string{"win-ab.example.com"}}
 }
 
 // nodeA is the adopted Node of instance a, Ready or not.
 func nodeA(ready corev1.ConditionStatus) *corev1.Node {
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "uid-a", Labels: map[string]string{corev1.LabelOSStable: "windows"},
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "uid-a",
+			Labels:      map[string]string{corev1.LabelOSStable: "windows"},
 			Annotations: map[string]string{contract.InstanceAnnotation: contract.OperatorNamespace + "/a"}},
 		Status: corev1.NodeStatus{
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}},
@@ -78,7 +82,8 @@ func nodeA(ready corev1.ConditionStatus) *corev1.Node {
 	}
 }
 
-// firstKubelet is a host's first client request; firstDaemon, and the renewals, likewise. All of them are to be approved.
+// firstKubelet is a host's first client request; firstDaemon, and the renewals, likewise. All of
+// them are to be approved.
 func firstKubelet() situation {
 	return situation{
 		subject:   pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"system:nodes"}},
@@ -119,7 +124,8 @@ func firstDaemon() situation {
 
 func daemonRenewal() situation {
 	s := firstDaemon()
-	s.username, s.groups, s.annotations = "system:wicd-node:"+nodeName, []string{"system:wicd-nodes", authenticated}, nil
+	s.username, s.groups, s.annotations = "system:wicd-node:"+nodeName, []string{"system:wicd-nodes", authenticated},
+		nil
 	s.instances[0].Phase = v1alpha1.PhaseReady
 	s.node = nodeA(corev1.ConditionTrue)
 	return s
@@ -176,8 +182,8 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// assembled makes a request for a subject and public key out of its parts, with a signature that is none: for keys and algorithms that
-// the standard library refuses to sign with.
+// assembled makes a request for a subject and public key out of its parts, with a signature that is
+// none: for keys and algorithms that the standard library refuses to sign with.
 func assembled(subject pkix.Name, public crypto.PublicKey, algorithm asn1.ObjectIdentifier) []byte {
 	spki := must(x509.MarshalPKIXPublicKey(public))
 	type tbs struct {

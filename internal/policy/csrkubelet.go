@@ -8,9 +8,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// bootstrapUser is the identity with which kubelets ask for their first certificate. Every joining host has it, so it vouches for no
-// name: only the instance's phase and the absence of a working Node do.
-const bootstrapUser = "system:serviceaccount:" + contract.MachineConfigNamespace + ":" + contract.BootstrapServiceAccount
+// bootstrapUser is the identity with which kubelets ask for their first certificate. Every joining
+// host has it, so it vouches for no name: only the instance's phase and the absence of a working
+// Node do.
+const bootstrapUser = "system:serviceaccount:" + contract.MachineConfigNamespace + ":" +
+	contract.BootstrapServiceAccount
 
 func kubeletClientRules() csrRules {
 	return csrRules{request: []csrRule{
@@ -43,7 +45,8 @@ func kubeletServingRules() csrRules {
 		keyIsStrong,
 		func(f csrFacts) *csrFault {
 			if !requestedByItself(f, contract.KubeletGroup) {
-				return fault(CSRRequesterWrong, "only %s%s itself asks for its serving certificate", contract.KubeletUserPrefix, f.claim.NodeName)
+				return fault(CSRRequesterWrong, "only %s%s itself asks for its serving certificate",
+					contract.KubeletUserPrefix, f.claim.NodeName)
 			}
 			return nil
 		},
@@ -57,18 +60,20 @@ func kubeletServingRules() csrRules {
 
 func requestedByKubeletOrBootstrapper(f csrFacts) *csrFault {
 	if f.CSR.Spec.Username != bootstrapUser && !requestedByItself(f, contract.KubeletGroup) {
-		return fault(CSRRequesterWrong, "neither %s nor the node itself asks for this client certificate", bootstrapUser)
+		return fault(CSRRequesterWrong, "neither %s nor the node itself asks for this client certificate",
+			bootstrapUser)
 	}
 	return nil
 }
 
-// requestedByItself reports whether the requester has the very identity that it asks for: a renewal. User name and groups of a request
-// are set by the API server.
+// requestedByItself reports whether the requester has the very identity that it asks for: a
+// renewal. User name and groups of a request are set by the API server.
 func requestedByItself(f csrFacts, group string) bool {
 	return f.CSR.Spec.Username == f.claim.Request.Subject.CommonName && slices.Contains(f.CSR.Spec.Groups, group)
 }
 
-// firstCertificateIsDue demands that the instance is joining and that no Node works under this name.
+// firstCertificateIsDue demands that the instance is joining and that no Node works under this
+// name.
 func firstCertificateIsDue(f csrFacts) *csrFault {
 	if broken := joining(f); broken != nil {
 		return broken

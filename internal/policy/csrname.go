@@ -10,14 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Tags of the kinds of alternative names that kubelets use (RFC 5280, 4.2.1.6). The parser skips kinds that it does not know.
+// Tags of the kinds of alternative names that kubelets use (RFC 5280, 4.2.1.6). The parser skips
+// kinds that it does not know.
 const (
 	sanTagDNS = 2
 	sanTagIP  = 7
 )
 
-// namesAreOfNodes demands what holds for the names of any kubelet's serving certificate: at least one, DNS names and IP addresses only,
-// and no name by which a service or the host itself is called.
+// namesAreOfNodes demands what holds for the names of any kubelet's serving certificate: at least
+// one, DNS names and IP addresses only, and no name by which a service or the host itself is
+// called.
 func namesAreOfNodes(f csrFacts) *csrFault {
 	request := f.claim.Request
 	for _, extension := range request.Extensions {
@@ -57,8 +59,8 @@ func onlyNamesAndAddresses(value []byte) bool {
 	})
 }
 
-// isServiceName reports whether clients use a name for something that is not a node. Kubelets report their Node's names themselves, so
-// that a name stands there proves little.
+// isServiceName reports whether clients use a name for something that is not a node. Kubelets
+// report their Node's names themselves, so that a name stands there proves little.
 func isServiceName(name string) bool {
 	labels := strings.Split(name, ".")
 	switch labels[len(labels)-1] {
@@ -68,8 +70,8 @@ func isServiceName(name string) bool {
 	return name == "kubernetes" || name == "kubernetes.default" || len(labels) > 2 && labels[2] == "svc"
 }
 
-// isHostAddress reports whether an address can be one by which the node is reached. A loopback address can be only when the operator
-// itself reaches the host there, as in a lab on one machine.
+// isHostAddress reports whether an address can be one by which the node is reached. A loopback
+// address can be only when the operator itself reaches the host there, as in a lab on one machine.
 func isHostAddress(address netip.Addr, f csrFacts) bool {
 	if f.ServiceNetwork.Contains(address) {
 		return false
@@ -77,12 +79,14 @@ func isHostAddress(address netip.Addr, f csrFacts) bool {
 	return address.IsGlobalUnicast() || address.IsLoopback() && slices.Contains(f.instance.Addresses, address.String())
 }
 
-// namesAreOfThisNode demands that every name and address belongs to the Node or its instance and to no other.
+// namesAreOfThisNode demands that every name and address belongs to the Node or its instance and to
+// no other.
 func namesAreOfThisNode(f csrFacts) *csrFault {
 	known := addressesOf(f)
 	for _, name := range f.claim.SANs() {
 		if !known[name] {
-			return fault(CSRNameNotOfNode, "%s is not among the addresses of Node %s or instance %s", shown(name), f.Node.Name, f.instance.Name)
+			return fault(CSRNameNotOfNode, "%s is not among the addresses of Node %s or instance %s", shown(name),
+				f.Node.Name, f.instance.Name)
 		}
 		if holder := f.Elsewhere[name]; holder != "" {
 			return fault(CSRNameNotOfNode, "%s is also an address of %s", shown(name), holder)
@@ -91,8 +95,9 @@ func namesAreOfThisNode(f csrFacts) *csrFault {
 	return nil
 }
 
-// addressesOf returns what a serving certificate of the Node may hold. Addresses that the Node lists count, as networks differ in what a
-// node has; but of names, which a node can invent at will, only those that are the node's name in a longer or shorter form.
+// addressesOf returns what a serving certificate of the Node may hold. Addresses that the Node
+// lists count, as networks differ in what a node has; but of names, which a node can invent at
+// will, only those that are the node's name in a longer or shorter form.
 func addressesOf(f csrFacts) map[string]bool {
 	known := map[string]bool{f.Node.Name: true}
 	for _, address := range f.instance.Addresses {
@@ -111,7 +116,8 @@ func addressesOf(f csrFacts) map[string]bool {
 	return known
 }
 
-// AddressText writes an IP address in the one form in which two of them can be compared, and leaves names as they are.
+// AddressText writes an IP address in the one form in which two of them can be compared, and leaves
+// names as they are.
 func AddressText(address string) string {
 	if ip, err := netip.ParseAddr(address); err == nil {
 		return ip.Unmap().String()

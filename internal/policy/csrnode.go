@@ -9,7 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// staying demands that the instance is not on its way out: a host that is being cleaned gets nothing new.
+// staying demands that the instance is not on its way out: a host that is being cleaned gets
+// nothing new.
 func staying(f csrFacts) *csrFault {
 	if f.instance.Leaving || f.instance.Phase == v1alpha1.PhaseRemoving {
 		return notYet(CSRInstanceLeaving, "instance %s is being removed", f.instance.Name)
@@ -17,17 +18,21 @@ func staying(f csrFacts) *csrFault {
 	return nil
 }
 
-// joining demands that the instance is at a point of its way in where kubelet and the daemon get their first certificates.
+// joining demands that the instance is at a point of its way in where kubelet and the daemon get
+// their first certificates.
 func joining(f csrFacts) *csrFault {
-	due := []v1alpha1.Phase{v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver, v1alpha1.PhaseConfirming}
+	due := []v1alpha1.Phase{v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver,
+		v1alpha1.PhaseConfirming}
 	if !slices.Contains(due, f.instance.Phase) {
-		return notYet(CSRPhaseEarly, "instance %s is in phase %s: no first certificate is due", f.instance.Name, f.instance.Phase)
+		return notYet(CSRPhaseEarly, "instance %s is in phase %s: no first certificate is due", f.instance.Name,
+			f.instance.Phase)
 	}
 	return nil
 }
 
-// nodeIsOurs demands that the Node exists and was adopted for this instance. The annotation alone would not do, since kubelet may
-// write its own Node's annotations; but what a request may claim is bound to the instance that has this node name, which it can't write.
+// nodeIsOurs demands that the Node exists and was adopted for this instance. The annotation alone
+// would not do, since kubelet may write its own Node's annotations; but what a request may claim is
+// bound to the instance that has this node name, which it can't write.
 func nodeIsOurs(f csrFacts) *csrFault {
 	if f.Node == nil {
 		return notYet(CSRNodePending, "Node %s does not exist yet", f.claim.NodeName)
@@ -47,10 +52,12 @@ func nodeIsOurs(f csrFacts) *csrFault {
 	return nil
 }
 
-// nodeIsWindows reports whether a Node runs Windows. A Node that nobody has adopted and that does is the one that the joining host just
-// registered; one that does not is another machine, whose name the host bears by accident or on purpose.
+// nodeIsWindows reports whether a Node runs Windows. A Node that nobody has adopted and that does
+// is the one that the joining host just registered; one that does not is another machine, whose
+// name the host bears by accident or on purpose.
 func nodeIsWindows(node *corev1.Node) bool {
-	return node.Status.NodeInfo.OperatingSystem == string(corev1.Windows) || node.Labels[corev1.LabelOSStable] == string(corev1.Windows)
+	return node.Status.NodeInfo.OperatingSystem == string(corev1.Windows) ||
+		node.Labels[corev1.LabelOSStable] == string(corev1.Windows)
 }
 
 func nodeIsReady(node *corev1.Node) bool {

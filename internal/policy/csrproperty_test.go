@@ -19,8 +19,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Whatever the rules are made of, what comes out of them is within these bounds: they are written down here a second time, in the
-// words of what a certificate may say rather than of how a request is checked.
+// Whatever the rules are made of, what comes out of them is within these bounds: they are written
+// down here a second time, in the words of what a certificate may say rather than of how a request
+// is checked.
 func TestA07_NoApprovedRequestLeavesItsBounds(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -57,15 +58,19 @@ func mixed(random *rand.Rand) situation {
 			change()
 		}
 	}
-	s.instances[1].Phase = v1alpha1.PhaseReady // so that nothing is due for the other host, and every approval is about ours
-	names := []string{nodeName, "win-ab", "win", "WIN-A", "kubernetes.default.svc", "win-a.corp.example", "localhost", "win-a.evil.example"}
+	// so that nothing is due for the other host, and every approval is about ours
+	s.instances[1].Phase = v1alpha1.PhaseReady
+	names := []string{nodeName, "win-ab", "win", "WIN-A", "kubernetes.default.svc", "win-a.corp.example", "localhost",
+		"win-a.evil.example"}
 	addresses := []string{nodeAddress, hostAddress, "10.0.0.12", "172.30.0.1", "127.0.0.1", "203.0.113.11", "::1"}
 	rarely(func() { s.subject = other.subject })
 	rarely(func() {
-		s.subject.CommonName = pick(random, []string{"system:node:", "system:wicd-node:", "", "system:"}) + pick(random, names)
+		s.subject.CommonName = pick(random, []string{"system:node:", "system:wicd-node:", "", "system:"}) +
+			pick(random, names)
 	})
 	rarely(func() {
-		s.subject.Organization = append(s.subject.Organization, pick(random, []string{"system:nodes", "system:masters"}))
+		s.subject.Organization = append(s.subject.Organization,
+			pick(random, []string{"system:nodes", "system:masters"}))
 	})
 	rarely(func() { s.subject.OrganizationalUnit = []string{"x"} })
 	rarely(func() { s.signer = other.signer })
@@ -132,7 +137,8 @@ func outOfBounds(in policy.CSRInput, claim policy.CSRClaim) string {
 }
 
 func namesOutOfBounds(request *x509.CertificateRequest, kind policy.CSRKind) string {
-	names, addresses := []string{nodeName, nodeName + ".corp.example", nodeName + ".evil.example", "win"}, []string{nodeAddress, hostAddress, "203.0.113.11", "10.0.0.12"}
+	names, addresses := []string{nodeName, nodeName + ".corp.example", nodeName + ".evil.example", "win"},
+		[]string{nodeAddress, hostAddress, "203.0.113.11", "10.0.0.12"}
 	if kind != policy.CSRKubeletServing {
 		names, addresses = nil, nil
 	}

@@ -1,6 +1,7 @@
 package policy
 
-// CSRReason is a CamelCase word for a decision about a certificate request: the reason of the condition, the event and the log line.
+// CSRReason is a CamelCase word for a decision about a certificate request: the reason of the
+// condition, the event and the log line.
 type CSRReason string
 
 // Reasons of an approval, as users know them.
@@ -13,7 +14,8 @@ const (
 
 // Reasons to leave a request to others.
 const (
-	// CSRNotOurs occurs when the request is decided already, is for another signer or names no node.
+	// CSRNotOurs occurs when the request is decided already, is for another signer or names no
+	// node.
 	CSRNotOurs CSRReason = "CSRNotOurs"
 	// CSRNameForeign occurs when no instance of ours has the node name that is asked for.
 	CSRNameForeign CSRReason = "CSRNameForeign"
@@ -31,36 +33,43 @@ const (
 	CSRNodePending CSRReason = "CSRNodePending"
 	// CSRNodeUnadopted occurs when the Node exists but has not been tied to the instance yet.
 	CSRNodeUnadopted CSRReason = "CSRNodeUnadopted"
-	// CSRNodeServing occurs when a first certificate is asked for though the Node is Ready with the one it has. When the host was
-	// really reinstalled, the Node stops being Ready within a minute.
+	// CSRNodeServing occurs when a first certificate is asked for though the Node is Ready with the
+	// one it has. When the host was really reinstalled, the Node stops being Ready within a minute.
 	CSRNodeServing CSRReason = "CSRNodeServing"
 )
 
 // Reasons to refuse.
 const (
-	// CSRNodeForeign occurs when the Node belongs to another instance, or to none and runs another operating system.
+	// CSRNodeForeign occurs when the Node belongs to another instance, or to none and runs another
+	// operating system.
 	CSRNodeForeign CSRReason = "CSRNodeForeign"
-	// CSRSignerWrong occurs when the request is addressed to a signer that does not sign such certificates.
+	// CSRSignerWrong occurs when the request is addressed to a signer that does not sign such
+	// certificates.
 	CSRSignerWrong CSRReason = "CSRSignerWrong"
-	// CSRSubjectWrong occurs when the subject is anything but one common name and one organization, and the right ones.
+	// CSRSubjectWrong occurs when the subject is anything but one common name and one organization,
+	// and the right ones.
 	CSRSubjectWrong CSRReason = "CSRSubjectWrong"
-	// CSRRequesterWrong occurs when somebody else than the owner of the name, or who vouches for it, asks.
+	// CSRRequesterWrong occurs when somebody else than the owner of the name, or who vouches for
+	// it, asks.
 	CSRRequesterWrong CSRReason = "CSRRequesterWrong"
 	// CSRUsagesWrong occurs when the usages are not exactly the usual ones.
 	CSRUsagesWrong CSRReason = "CSRUsagesWrong"
-	// CSRNamesForbidden occurs when alternative names are asked for where there must be none, or of a kind that no node has.
+	// CSRNamesForbidden occurs when alternative names are asked for where there must be none, or of
+	// a kind that no node has.
 	CSRNamesForbidden CSRReason = "CSRNamesForbidden"
 	// CSRNamesMissing occurs when a serving certificate is asked for without any name.
 	CSRNamesMissing CSRReason = "CSRNamesMissing"
 	// CSRNameNotOfNode occurs when an alternative name or address is not the node's.
 	CSRNameNotOfNode CSRReason = "CSRNameNotOfNode"
-	// CSRExtensionForbidden occurs when the request has an extension that no certificate of a node needs.
+	// CSRExtensionForbidden occurs when the request has an extension that no certificate of a node
+	// needs.
 	CSRExtensionForbidden CSRReason = "CSRExtensionForbidden"
 	// CSRLifetimeMissing occurs when a daemon's request names no lifetime.
 	CSRLifetimeMissing CSRReason = "CSRLifetimeMissing"
 	// CSRLifetimeLong occurs when a certificate would be valid for too long.
 	CSRLifetimeLong CSRReason = "CSRLifetimeLong"
-	// CSRKeyWeak occurs when the key, or the digest it signs with, is too weak or of an unknown kind.
+	// CSRKeyWeak occurs when the key, or the digest it signs with, is too weak or of an unknown
+	// kind.
 	CSRKeyWeak CSRReason = "CSRKeyWeak"
 	// CSRSignatureWrong occurs when whoever asks does not have the key.
 	CSRSignatureWrong CSRReason = "CSRSignatureWrong"

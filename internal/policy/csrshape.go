@@ -16,10 +16,12 @@ import (
 )
 
 const (
-	// maxKubeletLifetime is the default, and thereby the upper bound on most clusters, of kube-controller-manager's
-	// --cluster-signing-duration: no kubelet has a reason to ask for more. A kubelet that names no lifetime gets the signer's own.
+	// maxKubeletLifetime is the default, and thereby the upper bound on most clusters, of
+	// kube-controller-manager's --cluster-signing-duration: no kubelet has a reason to ask for
+	// more. A kubelet that names no lifetime gets the signer's own.
 	maxKubeletLifetime = 365 * 24 * time.Hour
-	// maxDaemonLifetime is twice the lifetime that daemons ask for and some days: room to lengthen it once without an outage.
+	// maxDaemonLifetime is twice the lifetime that daemons ask for and some days: room to lengthen
+	// it once without an outage.
 	maxDaemonLifetime = 31 * 24 * time.Hour
 
 	minRSABits = 2048
@@ -27,8 +29,8 @@ const (
 	maxRSABits = 8192
 )
 
-// subjectIs demands one common name, which is the claim itself, one organization, and nothing else: attributes that are not looked at
-// would be signed all the same.
+// subjectIs demands one common name, which is the claim itself, one organization, and nothing else:
+// attributes that are not looked at would be signed all the same.
 func subjectIs(organization string) csrRule {
 	return func(f csrFacts) *csrFault {
 		subject := f.claim.Request.Subject
@@ -44,23 +46,26 @@ func subjectIs(organization string) csrRule {
 	}
 }
 
-// signerIs demands a signer. Others must not do: kubernetes.io/kube-apiserver-client signs any subject, a kubelet's too, without
-// the checks that the kubelets' own signer makes.
+// signerIs demands a signer. Others must not do: kubernetes.io/kube-apiserver-client signs any
+// subject, a kubelet's too, without the checks that the kubelets' own signer makes.
 func signerIs(signer string) csrRule {
 	return func(f csrFacts) *csrFault {
 		if f.CSR.Spec.SignerName != signer {
-			return fault(CSRSignerWrong, "%s certificates come from the signer %s, not %s", f.claim.Kind, signer, f.CSR.Spec.SignerName)
+			return fault(CSRSignerWrong, "%s certificates come from the signer %s, not %s", f.claim.Kind, signer,
+				f.CSR.Spec.SignerName)
 		}
 		return nil
 	}
 }
 
-// usagesAre demands digital signature and one purpose; key encipherment may be added for RSA keys only, which TLS 1.2 can use for it.
+// usagesAre demands digital signature and one purpose; key encipherment may be added for RSA keys
+// only, which TLS 1.2 can use for it.
 func usagesAre(purpose certificatesv1.KeyUsage) csrRule {
 	return func(f csrFacts) *csrFault {
 		want := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, purpose}
 		usages := slices.Clone(f.CSR.Spec.Usages)
-		if f.claim.Request.PublicKeyAlgorithm == x509.RSA && slices.Contains(usages, certificatesv1.UsageKeyEncipherment) {
+		if f.claim.Request.PublicKeyAlgorithm == x509.RSA &&
+			slices.Contains(usages, certificatesv1.UsageKeyEncipherment) {
 			want = append(want, certificatesv1.UsageKeyEncipherment)
 		}
 		slices.Sort(usages)
@@ -83,17 +88,20 @@ func noNames(f csrFacts) *csrFault {
 	return nil
 }
 
-// lifetimeWithin demands a lifetime of at most limit; required says whether it must be named at all.
+// lifetimeWithin demands a lifetime of at most limit; required says whether it must be named at
+// all.
 func lifetimeWithin(limit time.Duration, required bool) csrRule {
 	return func(f csrFacts) *csrFault {
 		seconds := f.CSR.Spec.ExpirationSeconds
 		switch {
 		case seconds == nil && required:
-			return fault(CSRLifetimeMissing, "expirationSeconds is not set; at most %d are granted", int(limit.Seconds()))
+			return fault(CSRLifetimeMissing, "expirationSeconds is not set; at most %d are granted",
+				int(limit.Seconds()))
 		case seconds == nil:
 			return nil
 		case *seconds <= 0 || time.Duration(*seconds)*time.Second > limit:
-			return fault(CSRLifetimeLong, "expirationSeconds is %d; at most %d are granted", *seconds, int(limit.Seconds()))
+			return fault(CSRLifetimeLong, "expirationSeconds is %d; at most %d are granted", *seconds,
+				int(limit.Seconds()))
 		}
 		return nil
 	}

@@ -22,10 +22,11 @@ type Fleet struct {
 type Member struct {
 	// Node is its name, and Host that of its instance; empty when it has none.
 	Node, Host string
-	// Down says in words why it serves nobody or soon will not, whatever the cause; empty while it serves.
+	// Down says in words why it serves nobody or soon will not, whatever the cause; empty while it
+	// serves.
 	Down string
-	// Cordoned says that it is down only because somebody else cordoned it, and Behind only because it has yet to reach the version that it was told: its pods
-	// are well. Ready is kubelet's word.
+	// Cordoned says that it is down only because somebody else cordoned it, and Behind only because
+	// it has yet to reach the version that it was told: its pods are well. Ready is kubelet's word.
 	Cordoned, Behind, Ready bool
 	// Set is what makes another host when this one goes; empty for a host that nobody makes anew.
 	Set types.UID
@@ -40,7 +41,8 @@ type Set struct {
 	Name string
 	// Replicas is how many hosts it should have.
 	Replicas int
-	// Minimum is how many of them its owner wants to serve at all times, as a number or a percentage of Replicas; nil leaves it to the budget.
+	// Minimum is how many of them its owner wants to serve at all times, as a number or a
+	// percentage of Replicas; nil leaves it to the budget.
 	Minimum *intstr.IntOrString
 	// Leaving is set once the set itself is being deleted.
 	Leaving bool
@@ -55,7 +57,8 @@ type SetHost struct {
 	Leaving bool
 }
 
-// NewFleet puts together what is known: all Windows nodes, all instances, and the sets that make hosts anew.
+// NewFleet puts together what is known: all Windows nodes, all instances, and the sets that make
+// hosts anew.
 func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set) Fleet {
 	hosts, setOf := map[string]SetHost{}, map[string]types.UID{}
 	for _, set := range sets {
@@ -77,7 +80,8 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 	}
 	for name, instance := range byNode {
 		if !there[name] && instance.Status.JoinedTime != nil && instance.DeletionTimestamp.IsZero() {
-			fleet.Members = append(fleet.Members, Member{Node: name, Host: instance.Name, Down: "its Node is gone", Set: setOf[instance.Name]})
+			fleet.Members = append(fleet.Members,
+				Member{Node: name, Host: instance.Name, Down: "its Node is gone", Set: setOf[instance.Name]})
 		}
 	}
 	return fleet
@@ -123,7 +127,8 @@ func (f Fleet) Leave(host string) {
 }
 
 // memberOf looks at one node. What we have begun comes first: it does not show in the Node at once.
-func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[string]SetHost, setOf map[string]types.UID) Member {
+func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[string]SetHost,
+	setOf map[string]types.UID) Member {
 	member := Member{Node: node.Name, Ready: nodeIsReady(node)}
 	if instance != nil {
 		member.Host, member.Set = instance.Name, setOf[instance.Name]
@@ -133,7 +138,8 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 		case !instance.DeletionTimestamp.IsZero():
 			member.Down = "its instance leaves"
 		case claim != nil:
-			member.Down = fmt.Sprintf("it was let go ahead (%s) at %s", claim.Purpose, claim.Since.UTC().Format(time.RFC3339))
+			member.Down = fmt.Sprintf("it was let go ahead (%s) at %s", claim.Purpose,
+				claim.Since.UTC().Format(time.RFC3339))
 		}
 	}
 	if member.Down == "" {
@@ -153,7 +159,8 @@ func unavailable(node *corev1.Node) string {
 	switch {
 	case !nodeIsReady(node):
 		return "it is not Ready"
-	case node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true": // which somebody else may have lifted
+	// which somebody else may have lifted
+	case node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true":
 		return "it is cordoned by the operator"
 	}
 	return ""

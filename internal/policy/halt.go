@@ -9,8 +9,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Halted says in words why no other node may be taken to a version: as many failed at it as the user allows, and he did not say that it goes on all
-// the same. It is empty when one may. What instances say of themselves is the newest; the settings' status remembers those that are gone.
+// Halted says in words why no other node may be taken to a version: as many failed at it as the
+// user allows, and he did not say that it goes on all the same. It is empty when one may. What
+// instances say of themselves is the newest; the settings' status remembers those that are gone.
 func Halted(version string, config *v1alpha1.WindowsMachineConfig, instances []*v1alpha1.WindowsInstance) string {
 	if version == "" || config.Annotations[contract.ResumeRolloutAnnotation] == version {
 		return ""
@@ -32,7 +33,8 @@ func Halted(version string, config *v1alpha1.WindowsMachineConfig, instances []*
 	if len(failed) < threshold {
 		return ""
 	}
-	return fmt.Sprintf("%d nodes failed at version %s (%s), and spec.rollout.failureThreshold is %d", len(failed), version,
+	return fmt.Sprintf("%d nodes failed at version %s (%s), and spec.rollout.failureThreshold is %d", len(failed),
+		version,
 		strings.Join(failed[:min(len(failed), maxFailedNamed)], ", "), threshold)
 }
 

@@ -15,27 +15,35 @@ import (
 // ReplaceCause is why a Machine should make room for another one.
 type ReplaceCause string
 
-// Causes. A host that never answers is none: it may be slow, or behind a firewall, and who wants it replaced has a MachineHealthCheck.
+// Causes. A host that never answers is none: it may be slow, or behind a firewall, and who wants it
+// replaced has a MachineHealthCheck.
 const (
-	// CauseKeyStale occurs when an earlier key let us in and the host refuses the present one: it was made with the earlier.
+	// CauseKeyStale occurs when an earlier key let us in and the host refuses the present one: it
+	// was made with the earlier.
 	CauseKeyStale ReplaceCause = "KeyStale"
-	// CauseKeyRefused occurs when no key ever let us in and the host has refused the present one for some time.
+	// CauseKeyRefused occurs when no key ever let us in and the host has refused the present one
+	// for some time.
 	CauseKeyRefused ReplaceCause = "KeyRefused"
 )
 
 const (
-	// staleRefusals is how often a host that has let us in must refuse a key: once more than once, as a Machine is at stake.
+	// staleRefusals is how often a host that has let us in must refuse a key: once more than once,
+	// as a Machine is at stake.
 	staleRefusals = 2
-	// earlyRefusals is how often a host must that has never let us in. Its user data may still be at work.
+	// earlyRefusals is how often a host must that has never let us in. Its user data may still be
+	// at work.
 	earlyRefusals = 3
 )
 
-// WhyReplace reads in the status of a Machine's instance whether the Machine should make room for another one; empty means no. keyHash is
-// that of the present key, and patience how long a host that has never let us in may refuse it. after is when time alone makes it due.
-func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Time, patience time.Duration) (cause ReplaceCause, after time.Duration) {
+// WhyReplace reads in the status of a Machine's instance whether the Machine should make room for
+// another one; empty means no. keyHash is that of the present key, and patience how long a host
+// that has never let us in may refuse it. after is when time alone makes it due.
+func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Time,
+	patience time.Duration) (cause ReplaceCause, after time.Duration) {
 	status := &instance.Status
 	trial := status.KeyTrial
-	if trial == nil || trial.PublicKeyHash != keyHash || trial.RefusedSince == nil || status.PublicKeyHash == keyHash || !instance.DeletionTimestamp.IsZero() {
+	if trial == nil || trial.PublicKeyHash != keyHash || trial.RefusedSince == nil || status.PublicKeyHash == keyHash ||
+		!instance.DeletionTimestamp.IsZero() {
 		return "", 0
 	}
 	if status.PublicKeyHash != "" {
@@ -59,14 +67,16 @@ type ReplaceCandidate struct {
 	Cause ReplaceCause
 	// Node of its host; empty when it has none.
 	Node string
-	// Set is the UID of the set that makes another Machine; empty without one. Due counts the hosts of the set, this one with them, that
-	// should make room and serve nobody.
+	// Set is the UID of the set that makes another Machine; empty without one. Due counts the hosts
+	// of the set, this one with them, that should make room and serve nobody.
 	Set types.UID
 	Due int
-	// Paused and Ignored are the user's words; Leaving says that it goes already; Governed names the API that decides about it instead.
+	// Paused and Ignored are the user's words; Leaving says that it goes already; Governed names
+	// the API that decides about it instead.
 	Paused, Ignored, Leaving bool
 	Governed                 string
-	// Futile says that several others of its set were replaced and none of those that came instead has let us in yet.
+	// Futile says that several others of its set were replaced and none of those that came instead
+	// has let us in yet.
 	Futile bool
 	// Unready says that what Machines are made from does not hold the present key yet.
 	Unready bool
@@ -94,32 +104,38 @@ type ReplaceDecision struct {
 	Message string
 }
 
-// DecideReplace decides whether a Machine may be deleted so that its set makes another. It never may without a set, nor when too few hosts
-// of the set would be left serving, nor beyond the rollout budget, which is the same as for updates. closed says in words why no node that serves may be
-// disturbed now; empty when one may.
+// DecideReplace decides whether a Machine may be deleted so that its set makes another. It never
+// may without a set, nor when too few hosts of the set would be left serving, nor beyond the
+// rollout budget, which is the same as for updates. closed says in words why no node that serves
+// may be disturbed now; empty when one may.
 func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) ReplaceDecision {
 	switch {
 	case c.Cause == "" || c.Leaving:
-		return ReplaceDecision{Action: ActNothing, Reason: contract.ReasonMachineLeaving, Message: "there is nothing to do any more"}
+		return ReplaceDecision{Action: ActNothing, Reason: contract.ReasonMachineLeaving,
+			Message: "there is nothing to do any more"}
 	case c.Ignored:
-		return decision(ActNever, contract.ReasonMachineIgnored, "Machine %s has the label %s", c.Name, contract.IgnoreLabel)
+		return decision(ActNever, contract.ReasonMachineIgnored, "Machine %s has the label %s", c.Name,
+			contract.IgnoreLabel)
 	case c.Governed != "":
 		return decision(ActNever, contract.ReasonMachineGoverned, "Machine %s is governed by %s", c.Name, c.Governed)
 	}
 	i := slices.IndexFunc(fleet.Sets, func(s Set) bool { return c.Set != "" && s.UID == c.Set })
 	if i < 0 || fleet.Sets[i].Leaving {
-		return decision(ActNever, contract.ReasonMachineUnowned, "Machine %s belongs to no MachineSet that would make another", c.Name)
+		return decision(ActNever, contract.ReasonMachineUnowned,
+			"Machine %s belongs to no MachineSet that would make another", c.Name)
 	}
 	set := fleet.Sets[i]
 	switch {
 	case c.Paused:
 		return decision(ActWait, contract.ReasonPaused, "the instance of Machine %s is paused", c.Name)
 	case c.Futile:
-		return decision(ActWait, contract.ReasonReplacementFutile, "Machines of %s were replaced, and none that came instead has let us in yet", set.Name)
+		return decision(ActWait, contract.ReasonReplacementFutile,
+			"Machines of %s were replaced, and none that came instead has let us in yet", set.Name)
 	case c.Unready:
 		return decision(ActWait, contract.ReasonUserDataStale, "the user data does not hold the present key yet")
 	case machinesOf(set) > set.Replicas:
-		return decision(ActWait, contract.ReasonOwnerShort, "%s has %d Machines and should have %d, so it removes some by itself", set.Name, machinesOf(set), set.Replicas)
+		return decision(ActWait, contract.ReasonOwnerShort, "%s has %d Machines and should have %d, so it removes "+
+			"some by itself", set.Name, machinesOf(set), set.Replicas)
 	}
 	return c.withinBounds(set, fleet, maxUnavailable, closed)
 }
@@ -134,10 +150,12 @@ func machinesOf(set Set) (count int) {
 	return count
 }
 
-// withinBounds looks at what would be lost. A host that serves is one less for its set, whose owner may want more than the budget does, and for
-// the fleet. One that serves nobody is no loss; but while as many of its set as the budget allows are away for other causes, or others that
-// were replaced before are not back, it would be one more at stake.
-func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) ReplaceDecision {
+// withinBounds looks at what would be lost. A host that serves is one less for its set, whose owner
+// may want more than the budget does, and for the fleet. One that serves nobody is no loss; but
+// while as many of its set as the budget allows are away for other causes, or others that were
+// replaced before are not back, it would be one more at stake.
+func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString,
+	closed string) ReplaceDecision {
 	serving, serves := 0, false
 	for _, m := range fleet.Members {
 		switch {
@@ -150,7 +168,8 @@ func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *int
 	}
 	least, err := leastServing(set, maxUnavailable)
 	if err != nil {
-		return decision(ActNever, contract.ReasonOwnerShort, "how many hosts of %s must serve is not understood: %v", set.Name, err)
+		return decision(ActNever, contract.ReasonOwnerShort, "how many hosts of %s must serve is not understood: %v",
+			set.Name, err)
 	}
 	if !serves {
 		return c.healing(set, serving, maxUnavailable)
@@ -159,7 +178,8 @@ func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *int
 		return decision(ActWait, contract.ReasonWindowClosed, "%s", closed)
 	}
 	if serving < least {
-		return decision(ActWait, contract.ReasonOwnerShort, "without Machine %s, %d of %d hosts of %s would serve, and at least %d must", c.Name, serving, set.Replicas, set.Name, least)
+		return decision(ActWait, contract.ReasonOwnerShort, "without Machine %s, %d of %d hosts of %s would serve, "+
+			"and at least %d must", c.Name, serving, set.Replicas, set.Name, least)
 	}
 	if verdict := withinBudget(c.Node, fleet, maxUnavailable); !verdict.Allowed {
 		return decision(ActWait, contract.ReasonBudgetSpent, "%s", verdict.Why)
@@ -174,16 +194,19 @@ func (c ReplaceCandidate) healing(set Set, serving int, maxUnavailable *intstr.I
 		return decision(ActNever, contract.ReasonOwnerShort, "maxUnavailable is not understood: %v", err)
 	}
 	if away := set.Replicas - serving - c.Due; away >= limit {
-		return decision(ActWait, contract.ReasonOwnerShort, "%d of %d hosts of %s are away beside Machine %s, and maxUnavailable is %d", away, set.Replicas, set.Name, c.Name, limit)
+		return decision(ActWait, contract.ReasonOwnerShort, "%d of %d hosts of %s are away beside Machine %s, and "+
+			"maxUnavailable is %d", away, set.Replicas, set.Name, c.Name, limit)
 	}
 	return c.replace()
 }
 
 func (c ReplaceCandidate) replace() ReplaceDecision {
-	return decision(ActReplace, contract.ReasonMachineReplaced, "Machine %s does not let the present private key in (%s)", c.Name, c.Cause)
+	return decision(ActReplace, contract.ReasonMachineReplaced,
+		"Machine %s does not let the present private key in (%s)", c.Name, c.Cause)
 }
 
-// leastServing is how many hosts of a set must serve: what the user said of the set, else what the budget leaves.
+// leastServing is how many hosts of a set must serve: what the user said of the set, else what the
+// budget leaves.
 func leastServing(set Set, maxUnavailable *intstr.IntOrString) (int, error) {
 	if set.Minimum != nil {
 		return scaled(set.Minimum, set.Replicas)

@@ -10,8 +10,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Closed says in words why no node that serves may be disturbed at this time, by the user's windows; empty when it may. A window that is not understood
-// keeps everything closed: what the user meant may have been stricter than the other windows.
+// Closed says in words why no node that serves may be disturbed at this time, by the user's
+// windows; empty when it may. A window that is not understood keeps everything closed: what the
+// user meant may have been stricter than the other windows.
 func Closed(spec v1alpha1.RolloutSpec, now time.Time) string {
 	windows := windowsOf(spec)
 	for _, w := range windows {
@@ -46,17 +47,21 @@ func windowsOf(spec v1alpha1.RolloutSpec) []Window {
 	return windows
 }
 
-// CheckRollout lists the bounds that are not understood. While there is one, no node that serves is disturbed.
+// CheckRollout lists the bounds that are not understood. While there is one, no node that serves is
+// disturbed.
 func CheckRollout(spec v1alpha1.RolloutSpec) (problems []*contract.Problem) {
 	if budget := spec.MaxUnavailable; budget != nil {
 		limit, err := intstr.GetScaledValueFromIntOrPercent(budget, 100, true)
 		if err != nil || limit < 0 || budget.Type == intstr.String && limit > 100 {
-			problems = append(problems, contract.NewProblem(contract.ReasonRolloutSettingInvalid, "spec.rollout.maxUnavailable is %.50q, which is neither a number nor a percentage from 0%% to 100%%", budget.String()))
+			problems = append(problems, contract.NewProblem(contract.ReasonRolloutSettingInvalid,
+				"spec.rollout.maxUnavailable is %.50q, which is neither a number nor a percentage from 0%% to 100%%",
+				budget.String()))
 		}
 	}
 	for i, w := range windowsOf(spec) {
 		if _, _, err := WindowsOpen([]Window{w}, time.Unix(0, 0)); err != nil {
-			problems = append(problems, contract.NewProblem(contract.ReasonRolloutSettingInvalid, "spec.rollout.windows[%d]: %.300s", i, err.Error()))
+			problems = append(problems, contract.NewProblem(contract.ReasonRolloutSettingInvalid,
+				"spec.rollout.windows[%d]: %.300s", i, err.Error()))
 		}
 	}
 	return problems

@@ -21,8 +21,9 @@ type Window struct {
 	TimeZone string
 }
 
-// WindowsOpen says whether one of the windows is open, and if not, when the next one opens. Without windows it is always open; a zero time says that
-// none will ever open. A window that can't be understood is an error and never open.
+// WindowsOpen says whether one of the windows is open, and if not, when the next one opens. Without
+// windows it is always open; a zero time says that none will ever open. A window that can't be
+// understood is an error and never open.
 func WindowsOpen(windows []Window, now time.Time) (open bool, next time.Time, err error) {
 	if len(windows) == 0 {
 		return true, time.Time{}, nil
@@ -52,7 +53,8 @@ func (w Window) parse() (cron.Schedule, error) {
 	if err != nil || w.TimeZone == "Local" {
 		return nil, fmt.Errorf("window %q: %q is no time zone of the IANA database", w.Start, w.TimeZone)
 	}
-	if strings.Contains(w.Start, "=") { // "TZ=…" is a second place for the zone, and panics the parser when nothing follows
+	if strings.Contains(
+		w.Start, "=") { // "TZ=…" is a second place for the zone, and panics the parser when nothing follows
 		return nil, fmt.Errorf("window %q: the time zone has a field of its own", w.Start)
 	}
 	schedule, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse(w.Start)

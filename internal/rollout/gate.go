@@ -1,9 +1,11 @@
-// Package rollout answers WHOSE TURN it is to be disturbed: it gathers the fleet as the API server has it, has the policy decide, and lets
-// nobody else decide until what was allowed can be seen there.
+// Package rollout answers WHOSE TURN it is to be disturbed: it gathers the fleet as the API server
+// has it, has the policy decide, and lets nobody else decide until what was allowed can be seen
+// there.
 //
-// Controllers ask it before they take a node to another version, reboot it or delete a Machine. All who ask at the same time are answered by one
-// look, worst first. What was allowed is in the API server before anything else is decided; in memory is only who waits, so that the first of
-// them is called when a place is free: an operator that takes over reads the same and decides the same.
+// Controllers ask it before they take a node to another version, reboot it or delete a Machine. All
+// who ask at the same time are answered by one look, worst first. What was allowed is in the API
+// server before anything else is decided; in memory is only who waits, so that the first of them is
+// called when a place is free: an operator that takes over reads the same and decides the same.
 package rollout
 
 import (
@@ -31,7 +33,8 @@ const bound = 30 * time.Second
 
 // Sets tells which sets make hosts anew.
 type Sets interface {
-	// Sets lists them, through a cache or, live, past it. There are none while there is no API of such sets. A repeated call reads again.
+	// Sets lists them, through a cache or, live, past it. There are none while there is no API of
+	// such sets. A repeated call reads again.
 	Sets(ctx context.Context, live bool) ([]policy.Set, error)
 }
 
@@ -53,7 +56,8 @@ type Gate struct {
 	turn chan struct{}
 
 	mu sync.Mutex
-	// queue are questions that no round has taken yet; waiters, by name, those who were told to wait.
+	// queue are questions that no round has taken yet; waiters, by name, those who were told to
+	// wait.
 	queue   []*asked
 	waiters map[string]*waiter
 }
@@ -74,7 +78,8 @@ type Look struct {
 	Fleet policy.Fleet
 	// Instances by name.
 	Instances map[string]*v1alpha1.WindowsInstance
-	// MaxUnavailable is the user's budget; nil without one. Closed says in words why no node that serves may be disturbed now; empty when it may.
+	// MaxUnavailable is the user's budget; nil without one. Closed says in words why no node that
+	// serves may be disturbed now; empty when it may.
 	MaxUnavailable *intstr.IntOrString
 	Closed         string
 	// Config is what the user set.
@@ -93,20 +98,25 @@ func (l Look) Halted(version string) string {
 
 // Question is one decision.
 type Question struct {
-	// Name of who asks; no two ask by one name at the same time. Node is the node that would be disturbed; empty when there is none.
+	// Name of who asks; no two ask by one name at the same time. Node is the node that would be
+	// disturbed; empty when there is none.
 	Name, Node string
 	// Order among all who ask or wait.
 	Order Order
-	// Decide says whether Act may be done, of what it is shown. It is called a few times, by whoever decides for all while the one who asks waits for the
-	// answer, and must have no other effect than to note its reasons.
+	// Decide says whether Act may be done, of what it is shown. It is called a few times, by
+	// whoever decides for all while the one who asks waits for the answer, and must have no other
+	// effect than to note its reasons.
 	Decide func(look Look) (allowed bool)
-	// Act does it. What it changes must be in the API server when it returns: the next decision is taken by what is read there.
+	// Act does it. What it changes must be in the API server when it returns: the next decision is
+	// taken by what is read there.
 	Act func(ctx context.Context) error
-	// Granted notes in a look what Act did, beside that Node is disturbed; nil when that is all. With it, nothing else is decided while Act is done.
+	// Granted notes in a look what Act did, beside that Node is disturbed; nil when that is all.
+	// With it, nothing else is decided while Act is done.
 	Granted func(look Look)
 	// Fresh spares the look at the cache, for who has just been told that something changed.
 	Fresh bool
-	// Wake has who asks ask again, after a no, as soon as there is a place; nil for who does not want to be called. It must not block.
+	// Wake has who asks ask again, after a no, as soon as there is a place; nil for who does not
+	// want to be called. It must not block.
 	Wake func()
 }
 
@@ -116,14 +126,16 @@ type Answer struct {
 	Err   error
 }
 
-// Ask has a question decided. A no by the cache is a no: that keeps hundreds that wait from reading the whole fleet again and again. A yes
-// by the cache is asked once more of the API server, with nobody else deciding meanwhile, and then acted upon.
+// Ask has a question decided. A no by the cache is a no: that keeps hundreds that wait from reading
+// the whole fleet again and again. A yes by the cache is asked once more of the API server, with
+// nobody else deciding meanwhile, and then acted upon.
 func (g *Gate) Ask(ctx context.Context, q Question) (acted bool, err error) {
 	answer := g.AskAll(ctx, []Question{q})[0]
 	return answer.Acted, answer.Err
 }
 
-// AskAll has several questions decided by one look, each as if asked alone. The answers are in the order of the questions.
+// AskAll has several questions decided by one look, each as if asked alone. The answers are in the
+// order of the questions.
 func (g *Gate) AskAll(ctx context.Context, questions []Question) []Answer {
 	mine := make([]*asked, len(questions))
 	for i, q := range questions {
@@ -197,8 +209,9 @@ func (g *Gate) withdraw(one *asked) bool {
 	return i >= 0
 }
 
-// look gathers the fleet. Instances are read first: one that takes its place while the rest is read can't, as this has the turn; and what
-// others do meanwhile is seen at least as late as it is there.
+// look gathers the fleet. Instances are read first: one that takes its place while the rest is read
+// can't, as this has the turn; and what others do meanwhile is seen at least as late as it is
+// there.
 func (g *Gate) look(ctx context.Context, live bool) (Look, error) {
 	reader := g.Cached
 	if live {
@@ -220,7 +233,8 @@ func (g *Gate) look(ctx context.Context, live bool) (Look, error) {
 		return Look{}, fmt.Errorf("listing nodes: %w", err)
 	}
 	config := &v1alpha1.WindowsMachineConfig{}
-	if err := g.Cached.Get(ctx, types.NamespacedName{Name: contract.MachineConfigObject}, config); err != nil && !apierrors.IsNotFound(err) {
+	if err := g.Cached.Get(ctx, types.NamespacedName{Name: contract.MachineConfigObject}, config); err != nil &&
+		!apierrors.IsNotFound(err) {
 		return Look{}, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
 	}
 	look := Look{

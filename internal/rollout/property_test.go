@@ -23,7 +23,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
-// schedules and steps are how long this looks for a schedule that breaks the budget: about two seconds.
+// schedules and steps are how long this looks for a schedule that breaks the budget: about two
+// seconds.
 const (
 	schedules = 60
 	steps     = 250
@@ -41,12 +42,14 @@ type host struct {
 	key              int  // the key that it lets in
 }
 
-// serves is the observer's word: pods may run there and go on running. It is written down without a look at the policy's.
+// serves is the observer's word: pods may run there and go on running. It is written down without a
+// look at the policy's.
 func (h host) serves() bool {
 	return h.node && h.ready && !h.cordoned && h.version == h.desired && !h.claimed && !h.deleting
 }
 
-// disturbed says that it is lost already for another cause than an administrator's cordon, under which pods go on.
+// disturbed says that it is lost already for another cause than an administrator's cordon, under
+// which pods go on.
 func (h host) disturbed() bool {
 	h.cordoned = false
 	return !h.serves()
@@ -80,7 +83,8 @@ func (w *world) find(name string) *host {
 	return nil
 }
 
-// lost is the observer: how many hosts should serve and don't, the one named aside, and how many there should be.
+// lost is the observer: how many hosts should serve and don't, the one named aside, and how many
+// there should be.
 func (w *world) lost(aside string) (lost, total int) {
 	serving, there := map[string]int{}, map[string]int{}
 	for _, h := range w.hosts {
@@ -201,7 +205,8 @@ func (r cachedReader) List(ctx context.Context, list client.ObjectList, o ...cli
 	return r.moment().List(ctx, list, o...)
 }
 
-func (r cachedReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+func (r cachedReader) Get(ctx context.Context, key client.ObjectKey, o client.Object,
+	options ...client.GetOption) error {
 	return r.c.now.Get(ctx, key, o, options...) // the budget changes rarely; see the package
 }
 
@@ -250,12 +255,16 @@ func (c *cluster) restart() {
 	c.gate = gate
 }
 
-// update has a host taken to the wanted version, as far as the gate allows. The operator may die right after it has taken the place.
+// update has a host taken to the wanted version, as far as the gate allows. The operator may die
+// right after it has taken the place.
 func (c *cluster) update(name string) {
 	acted, err := c.gate.Ask(c.t.Context(), rollout.Question{
 		Name: name, Node: name,
-		Fresh:  c.r.IntN(2) == 0,
-		Decide: func(look rollout.Look) bool { return policy.MayDisrupt(name, look.Fleet, look.MaxUnavailable).Allowed },
+		Fresh: c.r.IntN(2) == 0,
+		Decide: func(look rollout.Look) bool {
+			return policy.MayDisrupt(name, look.Fleet,
+				look.MaxUnavailable).Allowed
+		},
 		Act: func(context.Context) error {
 			h := c.now.find(name)
 			if h == nil || !h.node {
@@ -294,8 +303,10 @@ func (c *cluster) replace(name string) {
 			if h := c.now.find(name); h != nil {
 				candidate.Set, candidate.Leaving = types.UID(h.set), h.deleting
 			}
-			candidate.Due = look.Fleet.Count(candidate.Set, func(host string) bool { return look.Instances[host] != nil && why(look.Instances[host]) != "" })
-			return policy.DecideReplace(candidate, look.Fleet, look.MaxUnavailable, look.Closed).Action == policy.ActReplace
+			candidate.Due = look.Fleet.Count(candidate.Set,
+				func(host string) bool { return look.Instances[host] != nil && why(look.Instances[host]) != "" })
+			return policy.DecideReplace(candidate, look.Fleet, look.MaxUnavailable,
+				look.Closed).Action == policy.ActReplace
 		},
 		Act: func(context.Context) error {
 			h := c.now.find(name)
@@ -313,7 +324,8 @@ func (c *cluster) replace(name string) {
 	}
 }
 
-// atLeast is the observer of a set: one that loses a host that serves must be left with as many as the budget leaves it.
+// atLeast is the observer of a set: one that loses a host that serves must be left with as many as
+// the budget leaves it.
 func (c *cluster) atLeast(gone *host) {
 	if !gone.node || !gone.ready {
 		return
@@ -391,7 +403,8 @@ func (c *cluster) scale() {
 	}
 }
 
-// makeHosts plays the sets: those that go don't count, those that are missing are made with the present key, those too many go.
+// makeHosts plays the sets: those that go don't count, those that are missing are made with the
+// present key, those too many go.
 func (c *cluster) makeHosts() {
 	for name, replicas := range c.now.sets {
 		var staying []*host
@@ -405,17 +418,19 @@ func (c *cluster) makeHosts() {
 		}
 		for i := len(staying); i < replicas; i++ {
 			c.now.names++
-			c.now.hosts = append(c.now.hosts, host{name: fmt.Sprintf("%s-%d", name, c.now.names), set: name, key: c.now.key})
+			c.now.hosts = append(c.now.hosts,
+				host{name: fmt.Sprintf("%s-%d", name, c.now.names), set: name, key: c.now.key})
 		}
 	}
 }
 
 func budgets() []intstr.IntOrString {
-	return []intstr.IntOrString{intstr.FromInt(0), intstr.FromInt(1), intstr.FromInt(1), intstr.FromInt(2), intstr.FromInt(3), intstr.FromString("10%"), intstr.FromString("30%")}
+	return []intstr.IntOrString{intstr.FromInt(0), intstr.FromInt(1), intstr.FromInt(1), intstr.FromInt(2),
+		intstr.FromInt(3), intstr.FromString("10%"), intstr.FromString("30%")}
 }
 
-// Whatever happens in whatever order, caches lag behind, and operators die: we never disturb a host that serves when as many as the budget
-// allows are lost already, for whatever cause.
+// Whatever happens in whatever order, caches lag behind, and operators die: we never disturb a host
+// that serves when as many as the budget allows are lost already, for whatever cause.
 func TestA18_NoScheduleExceedsTheBudget(t *testing.T) {
 	t.Parallel()
 	first := rand.Uint64()

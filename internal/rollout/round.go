@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Order says who goes first when not all can: nodes that serve nobody, then those with the most failures, then the oldest.
+// Order says who goes first when not all can: nodes that serve nobody, then those with the most
+// failures, then the oldest.
 type Order struct {
 	// Down says that the node is not Ready.
 	Down bool
@@ -29,7 +30,8 @@ func (o Order) Compare(other Order) int {
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(down(o), down(other)), cmp.Compare(other.Failures, o.Failures), o.Since.Compare(other.Since), cmp.Compare(o.Name, other.Name))
+	return cmp.Or(cmp.Compare(down(o), down(other)), cmp.Compare(other.Failures, o.Failures),
+		o.Since.Compare(other.Since), cmp.Compare(o.Name, other.Name))
 }
 
 // asked is a question that is to be decided.
@@ -37,7 +39,8 @@ type asked struct {
 	Question
 	// act does it within the bounds of who asked.
 	act func() error
-	// answered is closed when acted and err say what came of it. Until then only the round that took it touches it.
+	// answered is closed when acted and err say what came of it. Until then only the round that
+	// took it touches it.
 	answered chan struct{}
 	acted    bool
 	err      error
@@ -48,8 +51,9 @@ func (a *asked) answer(acted bool, err error) {
 	close(a.answered)
 }
 
-// round decides about everybody who asks, one after the other. One live look is shared by all who ask until it is taken; every grant changes it. What
-// is granted is done when the round is over: the next one is decided by what is in the API server then.
+// round decides about everybody who asks, one after the other. One live look is shared by all who
+// ask until it is taken; every grant changes it. What is granted is done when the round is over:
+// the next one is decided by what is in the API server then.
 func (g *Gate) round(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -64,7 +68,9 @@ func (g *Gate) round(ctx context.Context) {
 		}
 		return
 	}
-	late := g.take() // they came while the look was taken: what it allows they may, what it refuses they are asked once more
+	// they came while the look was taken: what it allows they may, what it refuses they are asked
+	// once more
+	late := g.take()
 	waiting := g.others(batch, late)
 	isLate := map[*asked]bool{}
 	for _, one := range late {
@@ -100,8 +106,9 @@ func (g *Gate) round(ctx context.Context) {
 // atOnce is how many of those who were granted a place write that down at the same time.
 const atOnce = 64
 
-// decide has one question decided, and what it allows done: at once if more than a place depends on it, else beside the others. It is false, and nothing is answered,
-// when the answer is no. The place of one that is done beside others, and fails, stays taken for this round.
+// decide has one question decided, and what it allows done: at once if more than a place depends on
+// it, else beside the others. It is false, and nothing is answered, when the answer is no. The
+// place of one that is done beside others, and fails, stays taken for this round.
 func (g *Gate) decide(one *asked, look *Look, acts *errgroup.Group) bool {
 	if !one.Decide(*look) {
 		if one.Wake != nil {
@@ -133,8 +140,8 @@ func (g *Gate) grant(one *asked, look *Look) {
 	g.Leave(one.Name)
 }
 
-// sift answers those to whom the cache says no, which keeps hundreds who wait from having the whole fleet read. A cache that can't be read
-// says nothing.
+// sift answers those to whom the cache says no, which keeps hundreds who wait from having the whole
+// fleet read. A cache that can't be read says nothing.
 func (g *Gate) sift(ctx context.Context, batch []*asked) (left []*asked) {
 	if !slices.ContainsFunc(batch, func(one *asked) bool { return !one.Fresh }) {
 		return batch
@@ -167,7 +174,8 @@ type waiter struct {
 	asked, called time.Time
 }
 
-// Times after which a waiter is not reckoned with any more: it asks at least once a minute, and comes at once when it is called.
+// Times after which a waiter is not reckoned with any more: it asks at least once a minute, and
+// comes at once when it is called.
 const (
 	forgotten = 3 * time.Minute
 	unheard   = 10 * time.Second
@@ -194,7 +202,8 @@ func (g *Gate) Waiting() int {
 	return len(g.waiters)
 }
 
-// Freed says that a place in the budget may be free: the first of those who wait and were not called yet is.
+// Freed says that a place in the budget may be free: the first of those who wait and were not
+// called yet is.
 func (g *Gate) Freed() {
 	for _, w := range g.others(nil, nil) {
 		if g.call(w) {
@@ -218,7 +227,8 @@ func (g *Gate) call(w waiter) bool {
 	return first
 }
 
-// others are those who wait and don't ask now, in their order. Who was called and did not come is not among them.
+// others are those who wait and don't ask now, in their order. Who was called and did not come is
+// not among them.
 func (g *Gate) others(askers ...[]*asked) []waiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -240,7 +250,8 @@ func (g *Gate) others(askers ...[]*asked) []waiter {
 	return list
 }
 
-// reserve holds a place for one who was there before, and calls it. It is false when there is none for it.
+// reserve holds a place for one who was there before, and calls it. It is false when there is none
+// for it.
 func (g *Gate) reserve(w waiter, look *Look) bool {
 	if !look.MayDisrupt(w.node).Allowed {
 		return false

@@ -2,8 +2,8 @@ package sim
 
 import "strings"
 
-// splitCommandLine splits as CommandLineToArgvW does, which every C and Go program uses: backslashes count only before a quote, and two quotes within
-// quotes are one.
+// splitCommandLine splits as CommandLineToArgvW does, which every C and Go program uses:
+// backslashes count only before a quote, and two quotes within quotes are one.
 func splitCommandLine(line string) []string {
 	var args []string
 	first := true

@@ -25,7 +25,8 @@ func testService(ctx context.Context, p *sim.Process) int {
 		for name, value := range p.Env {
 			lines.WriteString(name + "=" + value + "\n")
 		}
-		if winos.WriteFile(p.Host.Files, orders.Environment, strings.NewReader(lines.String()), winos.AccessInherit) != nil {
+		if winos.WriteFile(p.Host.Files, orders.Environment, strings.NewReader(lines.String()),
+			winos.AccessInherit) != nil {
 			return 1
 		}
 	}

@@ -5,18 +5,21 @@ import (
 	"unique"
 )
 
-// chunkSize is large enough that a payload of 300 MB has a few thousand chunks, and small enough that a partly written one costs little.
+// chunkSize is large enough that a payload of 300 MB has a few thousand chunks, and small enough
+// that a partly written one costs little.
 const chunkSize = 128 << 10
 
-// content is what a file holds, in chunks. A chunk that was written completely, or whose file was closed, is sealed: equal chunks of all
-// machines in the process are then one piece of memory, which the garbage collector frees with its last user. So five hundred machines
-// with one payload need the memory of one.
+// content is what a file holds, in chunks. A chunk that was written completely, or whose file was
+// closed, is sealed: equal chunks of all machines in the process are then one piece of memory,
+// which the garbage collector frees with its last user. So five hundred machines with one payload
+// need the memory of one.
 type content struct {
 	size   int64
 	chunks []chunk
 }
 
-// chunk is sealed (dirty is nil), being written, or a hole of zeros (neither). It may be shorter than its share of the file: zeros follow.
+// chunk is sealed (dirty is nil), being written, or a hole of zeros (neither). It may be shorter
+// than its share of the file: zeros follow.
 type chunk struct {
 	sealed  unique.Handle[string]
 	dirty   []byte

@@ -9,7 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
 
-// environment is the system's environment in the registry. Names keep the case in which they were first written.
+// environment is the system's environment in the registry. Names keep the case in which they were
+// first written.
 type environment struct {
 	mu        sync.Mutex
 	variables map[string]variable // by folded name
@@ -68,7 +69,8 @@ func checkVariable(name, value string) error {
 	return nil
 }
 
-// processEnvironment is what a new process gets: the system's environment, what Windows adds by itself, and its own on top.
+// processEnvironment is what a new process gets: the system's environment, what Windows adds by
+// itself, and its own on top.
 func (m *Machine) processEnvironment(own map[string]string) map[string]string {
 	all := m.environment.all()
 	maps.Copy(all, map[string]string{

@@ -21,10 +21,12 @@ type ExecRequest struct {
 // lostCode is the exit code of a command whose shell did not live to report one.
 const lostCode = -1
 
-// Exec runs one command in the user's home directory, through a shell as the machine's SSH server does, and gives the shell's exit code.
-// Cancelling ctx kills the processes of the command; so does the machine's going down. The exit code is then -1.
+// Exec runs one command in the user's home directory, through a shell as the machine's SSH server
+// does, and gives the shell's exit code. Cancelling ctx kills the processes of the command; so does
+// the machine's going down. The exit code is then -1.
 //
-// A shell here runs one program with arguments, or exit; pipes, redirections and variables are refused, because nothing of ours uses them.
+// A shell here runs one program with arguments, or exit; pipes, redirections and variables are
+// refused, because nothing of ours uses them.
 func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) {
 	shell := request.Shell
 	if shell == "" {
@@ -41,8 +43,10 @@ func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) 
 	down := m.power.boot().Down
 	// The processes live without ctx, so that its end reaches them as a kill and as nothing else.
 	p, err := m.start(context.WithoutCancel(ctx), launch{
-		argv: []string{exe, flag, request.CommandLine}, commandLine: `"` + exe + `" ` + flag + ` "` + request.CommandLine + `"`,
-		dir: m.Home(), environment: m.userEnvironment(), stdin: request.Stdin, stdout: request.Stdout, stderr: request.Stderr,
+		argv:        []string{exe, flag, request.CommandLine},
+		commandLine: `"` + exe + `" ` + flag + ` "` + request.CommandLine + `"`,
+		dir:         m.Home(), environment: m.userEnvironment(), stdin: request.Stdin, stdout: request.Stdout,
+		stderr: request.Stderr,
 		program: func(ctx context.Context, p *Process) int {
 			exitCode = interpreter(ctx, p, request.CommandLine)
 			return exitCode
@@ -65,16 +69,19 @@ func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) 
 }
 
 func (m *Machine) userEnvironment() map[string]string {
-	return map[string]string{"USERNAME": m.user, "USERPROFILE": m.Home(), "HOMEDRIVE": "C:", "HOMEPATH": strings.TrimPrefix(m.Home(), "C:")}
+	return map[string]string{"USERNAME": m.user, "USERPROFILE": m.Home(), "HOMEDRIVE": "C:",
+		"HOMEPATH": strings.TrimPrefix(m.Home(), "C:")}
 }
 
 // runChild runs a program for a shell and gives its exit code.
-func (p *Process) runChild(ctx context.Context, exe string, args []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
+func (p *Process) runChild(ctx context.Context, exe string, args []string, stdin io.Reader, stdout,
+	stderr io.Writer) (int, error) {
 	argv := append([]string{exe}, args...)
 	code := lostCode
 	child, err := p.Machine.start(ctx, launch{
-		argv: argv, commandLine: joinCommandLine(argv), dir: p.Dir, environment: p.launch.environment, parent: p.process,
-		stdin: stdin, stdout: stdout, stderr: stderr,
+		argv: argv, commandLine: joinCommandLine(argv), dir: p.Dir, environment: p.launch.environment,
+		parent: p.process,
+		stdin:  stdin, stdout: stdout, stderr: stderr,
 		ended: func(exitCode int) { code = exitCode },
 	})
 	if err != nil {
@@ -84,7 +91,8 @@ func (p *Process) runChild(ctx context.Context, exe string, args []string, stdin
 	return code, nil
 }
 
-// resolve finds a program: by its path, absolute or relative to dir, or by its bare name in one of the directories; .exe may be left out.
+// resolve finds a program: by its path, absolute or relative to dir, or by its bare name in one of
+// the directories; .exe may be left out.
 func (m *Machine) resolve(dir, program string, directories []string) (string, bool) {
 	var candidates []string
 	switch {
@@ -99,7 +107,8 @@ func (m *Machine) resolve(dir, program string, directories []string) (string, bo
 	}
 	for _, path := range candidates {
 		for _, full := range []string{path, path + ".exe"} {
-			if info, err := m.volume.stat(full); err == nil && !info.Dir && strings.HasSuffix(strings.ToLower(full), ".exe") {
+			if info, err := m.volume.stat(full); err == nil && !info.Dir &&
+				strings.HasSuffix(strings.ToLower(full), ".exe") {
 				return full, true
 			}
 		}

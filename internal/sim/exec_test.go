@@ -40,34 +40,45 @@ func TestCommandsRunAsInTheShellOfWindows(t *testing.T) {
 		powershell    int
 	}{
 		"cmd runs a program relative to the home": {
-			shell: sim.ShellCmd, line: `.wmco\wicd-0a.exe 7 --exchange id`, code: 7, stdout: out("7|--exchange|id", `"input"`, "\n"), sterr: "complaint\n",
+			shell: sim.ShellCmd, line: `.wmco\wicd-0a.exe 7 --exchange id`, code: 7,
+			stdout: out("7|--exchange|id", `"input"`, "\n"), sterr: "complaint\n",
 		},
 		"cmd takes quotes and leaves the extension out": {
-			shell: sim.ShellCmd, line: `"C:\Users\Administrator\.wmco\wicd-0a" "a b"`, stdout: out("a b", `"input"`, "\n"), sterr: "complaint\n",
+			shell: sim.ShellCmd, line: `"C:\Users\Administrator\.wmco\wicd-0a" "a b"`,
+			stdout: out("a b", `"input"`, "\n"), sterr: "complaint\n",
 		},
 		"cmd does not know a name": {
 			shell: sim.ShellCmd, line: `uname -a`, code: 1,
-			sterr: "'uname' is not recognized as an internal or external command,\r\noperable program or batch file.\r\n",
+			sterr: "'uname' is not recognized as an internal or external command,\r\noperable program or batch " +
+				"file.\r\n",
 		},
 		"cmd takes a slash for a switch": {
 			shell: sim.ShellCmd, line: `.wmco/wicd-0a.exe 0`, code: 1,
-			sterr: "'.wmco' is not recognized as an internal or external command,\r\noperable program or batch file.\r\n",
+			sterr: "'.wmco' is not recognized as an internal or external command,\r\noperable program or batch " +
+				"file.\r\n",
 		},
-		"cmd does not find a path":          {shell: sim.ShellCmd, line: `C:\no\such.exe`, code: 1, sterr: "The system cannot find the path specified.\r\n"},
-		"cmd exits":                         {shell: sim.ShellCmd, line: `exit 9009`, code: 9009},
-		"cmd pipes nothing here":            {shell: sim.ShellCmd, line: `.wmco\wicd-0a.exe 0 | more`, code: 1, sterr: "not simulated: .wmco\\wicd-0a.exe 0 | more\r\n"},
-		"cmd starts PowerShell when told":   {shell: sim.ShellCmd, line: `powershell.exe -Command Get-Item x`, code: 1, sterr: "not simulated: powershell.exe\r\n", powershell: 1},
-		"PowerShell eats the input":         {shell: sim.ShellPowerShell, line: `.wmco\wicd-0a.exe 0 --exchange id`, stdout: out("0|--exchange|id", `""`, "\r\n") + "\r\n", sterr: "complaint\n", powershell: 1},
-		"PowerShell flattens the exit code": {shell: sim.ShellPowerShell, line: `.wmco/wicd-0a.exe 7`, code: 1, stdout: out("7", `""`, "\r\n") + "\r\n", sterr: "complaint\n", powershell: 1},
-		"PowerShell keeps its own exit":     {shell: sim.ShellPowerShell, line: `exit 5`, code: 5, powershell: 1},
-		"PowerShell starts another":         {shell: sim.ShellPowerShell, line: `powershell -c x`, code: 1, sterr: "not simulated: powershell\r\n", powershell: 2},
+		"cmd does not find a path": {shell: sim.ShellCmd, line: `C:\no\such.exe`, code: 1,
+			sterr: "The system cannot find the path specified.\r\n"},
+		"cmd exits": {shell: sim.ShellCmd, line: `exit 9009`, code: 9009},
+		"cmd pipes nothing here": {shell: sim.ShellCmd, line: `.wmco\wicd-0a.exe 0 | more`, code: 1,
+			sterr: "not simulated: .wmco\\wicd-0a.exe 0 | more\r\n"},
+		"cmd starts PowerShell when told": {shell: sim.ShellCmd, line: `powershell.exe -Command Get-Item x`, code: 1,
+			sterr: "not simulated: powershell.exe\r\n", powershell: 1},
+		"PowerShell eats the input": {shell: sim.ShellPowerShell, line: `.wmco\wicd-0a.exe 0 --exchange id`,
+			stdout: out("0|--exchange|id", `""`, "\r\n") + "\r\n", sterr: "complaint\n", powershell: 1},
+		"PowerShell flattens the exit code": {shell: sim.ShellPowerShell, line: `.wmco/wicd-0a.exe 7`, code: 1,
+			stdout: out("7", `""`, "\r\n") + "\r\n", sterr: "complaint\n", powershell: 1},
+		"PowerShell keeps its own exit": {shell: sim.ShellPowerShell, line: `exit 5`, code: 5, powershell: 1},
+		"PowerShell starts another": {shell: sim.ShellPowerShell, line: `powershell -c x`, code: 1,
+			sterr: "not simulated: powershell\r\n", powershell: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := machine(t, sim.Options{Default: echo, Shell: test.shell})
 			writeExe(t, m, home+`\.wmco\wicd-0a.exe`)
 			var stdout, stderr bytes.Buffer
-			code := m.Exec(t.Context(), sim.ExecRequest{CommandLine: test.line, Stdin: strings.NewReader("input"), Stdout: &stdout, Stderr: &stderr})
+			code := m.Exec(t.Context(), sim.ExecRequest{CommandLine: test.line, Stdin: strings.NewReader("input"),
+				Stdout: &stdout, Stderr: &stderr})
 			if code != test.code || stdout.String() != test.stdout || stderr.String() != test.sterr {
 				t.Errorf("exit code %d, output %q, errors %q", code, &stdout, &stderr)
 			}

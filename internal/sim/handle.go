@@ -10,7 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
 
-// File is an open file. It can be read and written at any offset, in any order, also concurrently; Read and Write have one position together.
+// File is an open file. It can be read and written at any offset, in any order, also concurrently;
+// Read and Write have one position together.
 type File struct {
 	volume         *volume
 	node           *node
@@ -118,7 +119,8 @@ func (how opening) allowed(n *node) error {
 }
 
 func (v *volume) handle(n *node, path string, how opening) *File {
-	f := &File{volume: v, node: n, path: path, owner: how.owner, canRead: how.flag&os.O_WRONLY == 0, write: how.writes()}
+	f := &File{volume: v, node: n, path: path, owner: how.owner, canRead: how.flag&os.O_WRONLY == 0,
+		write: how.writes()}
 	f.appends = how.flag&os.O_APPEND != 0
 	if f.write {
 		n.writers++
@@ -178,7 +180,8 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	return f.node.content.readAt(p, off)
 }
 
-// WriteAt is io.WriterAt. It writes what the disk has room for, and the rest is winos.ErrNoSpace; Close reports that again.
+// WriteAt is io.WriterAt. It writes what the disk has room for, and the rest is winos.ErrNoSpace;
+// Close reports that again.
 func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	f.volume.mu.Lock()
 	defer f.volume.mu.Unlock()
@@ -283,8 +286,8 @@ func (f *File) wrap(op string, err error) error {
 	return &fs.PathError{Op: op, Path: f.path, Err: err}
 }
 
-// OpenFile opens a file with flags of package os (O_RDONLY, O_WRONLY, O_RDWR, O_CREATE, O_EXCL, O_TRUNC, O_APPEND), for an SFTP server. Errors are
-// those of winos.Files.
+// OpenFile opens a file with flags of package os (O_RDONLY, O_WRONLY, O_RDWR, O_CREATE, O_EXCL,
+// O_TRUNC, O_APPEND), for an SFTP server. Errors are those of winos.Files.
 func (m *Machine) OpenFile(path string, flag int) (*File, error) {
 	return m.volume.open(path, opening{flag: flag})
 }

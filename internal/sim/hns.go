@@ -59,7 +59,8 @@ func (h *hns) remove(name string) error {
 	return nil
 }
 
-// endpoint gives the endpoint's address: the first free one after the network's own and the gateway's.
+// endpoint gives the endpoint's address: the first free one after the network's own and the
+// gateway's.
 func (h *hns) endpoint(networkName, name string) (netip.Addr, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,8 +85,9 @@ func (h *hns) endpoint(networkName, name string) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("endpoint %s: network %s has no free address", name, networkName)
 }
 
-// CreateHNSNetwork makes a network of the host network service, or changes the one of that name, as the hybrid overlay does. An empty ID and
-// management address are filled in. It answers winos.ErrUnsupported while the Containers feature is not enabled.
+// CreateHNSNetwork makes a network of the host network service, or changes the one of that name, as
+// the hybrid overlay does. An empty ID and management address are filled in. It answers
+// winos.ErrUnsupported while the Containers feature is not enabled.
 func (m *Machine) CreateHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error) {
 	if err := m.hnsReady(); err != nil {
 		return winos.HNSNetwork{}, err

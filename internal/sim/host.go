@@ -11,15 +11,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
 
-// Host is the machine's OS interface as somebody at the console has it, independent of any process. Files, environment, certificates and
-// facts can be looked at while the machine is off; services and networks answer ErrOff then.
+// Host is the machine's OS interface as somebody at the console has it, independent of any process.
+// Files, environment, certificates and facts can be looked at while the machine is off; services
+// and networks answer ErrOff then.
 func (m *Machine) Host() winos.Host { return m.hostFor(nil) }
 
 // hostFor is the OS interface that one process has.
 func (m *Machine) hostFor(p *process) winos.Host {
 	f := face{m: m, p: p}
 	return winos.Host{
-		Services: serviceFace{f}, Files: fileFace{f}, Environment: environmentFace{f}, Trust: trustFace{f}, System: systemFace{f}, Network: networkFace{f},
+		Services: serviceFace{f}, Files: fileFace{f}, Environment: environmentFace{f}, Trust: trustFace{f},
+		System: systemFace{f}, Network: networkFace{f},
 		Routes: routesFace{f}, Secrets: secretsFace{f}, Logs: logsFace{f},
 		Programs: programsFace{f},
 	}

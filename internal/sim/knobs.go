@@ -83,14 +83,15 @@ func (m *Machine) SetClockOffset(offset time.Duration) {
 	m.knobs.change(func() { m.knobs.offset = offset })
 }
 
-// SetAdmin says whether processes and the console have administrators' rights; they have until told otherwise.
+// SetAdmin says whether processes and the console have administrators' rights; they have until told
+// otherwise.
 func (m *Machine) SetAdmin(admin bool) { m.knobs.change(func() { m.knobs.admin = admin }) }
 
 // SetDiskFree makes something else take or give space, so that this many bytes are free now.
 func (m *Machine) SetDiskFree(bytes int64) { m.volume.setFree(bytes) }
 
-// SetPathFault makes everything that names exactly this path fail with err: winos.ErrDenied, or winos.ErrInUse as a virus scanner would. nil
-// mends it.
+// SetPathFault makes everything that names exactly this path fail with err: winos.ErrDenied, or
+// winos.ErrInUse as a virus scanner would. nil mends it.
 func (m *Machine) SetPathFault(path string, err error) { m.volume.setFault(path, err) }
 
 // SetBuild changes the version of Windows.
@@ -99,12 +100,14 @@ func (m *Machine) SetBuild(build, ubr int) { m.system.setBuild(build, ubr) }
 // SetRebootPending makes Windows itself ask for a reboot, until the next one.
 func (m *Machine) SetRebootPending(pending bool) { m.system.setRebootPending(pending) }
 
-// SetRebootSigns makes parts of Windows ask for a reboot (see winos.Facts.RebootSigns), and files be put in place by it, until the next one.
+// SetRebootSigns makes parts of Windows ask for a reboot (see winos.Facts.RebootSigns), and files
+// be put in place by it, until the next one.
 func (m *Machine) SetRebootSigns(signs []string, replacedAtBoot ...string) {
 	m.system.setRebootSigns(signs, replacedAtBoot)
 }
 
-// SetFeature changes a feature behind everybody's back; a state of "" makes it unknown to this Windows.
+// SetFeature changes a feature behind everybody's back; a state of "" makes it unknown to this
+// Windows.
 func (m *Machine) SetFeature(name string, state winos.FeatureState) {
 	m.system.setFeature(name, state)
 }
@@ -118,7 +121,8 @@ func (m *Machine) SetNoRoute(none bool) { m.knobs.change(func() { m.knobs.noRout
 // SetHNSFault makes every call to the host network service fail with err; nil mends it.
 func (m *Machine) SetHNSFault(err error) { m.hns.setFault(err) }
 
-// SetForeignPort makes some other program listen on a TCP port; an empty program frees it. A reboot keeps it.
+// SetForeignPort makes some other program listen on a TCP port; an empty program frees it. A reboot
+// keeps it.
 func (m *Machine) SetForeignPort(port int, program string) { m.ports.setForeign(port, program) }
 
 // HoldOff makes the next reboot end in a machine that stays off, until PowerOn.
@@ -134,12 +138,14 @@ func (m *Machine) HangStart(name string, hang bool) {
 	m.setServiceFault(name, func(f *serviceFaults) { f.hangStart = hang })
 }
 
-// HangStop makes a service take a stop request and never stop. It still dies when its process is killed.
+// HangStop makes a service take a stop request and never stop. It still dies when its process is
+// killed.
 func (m *Machine) HangStop(name string, hang bool) {
 	m.setServiceFault(name, func(f *serviceFaults) { f.hangStop = hang })
 }
 
-// StopLinger makes the process of a service stay for d after the service has reported that it is stopped, with its exe in use.
+// StopLinger makes the process of a service stay for d after the service has reported that it is
+// stopped, with its exe in use.
 func (m *Machine) StopLinger(name string, d time.Duration) {
 	m.setServiceFault(name, func(f *serviceFaults) { f.linger = d })
 }
@@ -147,10 +153,12 @@ func (m *Machine) StopLinger(name string, d time.Duration) {
 // CrashService kills the process of a service, as Task Manager does. It is an error if it has none.
 func (m *Machine) CrashService(name string) error { return m.services.crash(name) }
 
-// DisableService keeps a service from being started, as an antivirus might, until it is configured again. One that runs goes on.
+// DisableService keeps a service from being started, as an antivirus might, until it is configured
+// again. One that runs goes on.
 func (m *Machine) DisableService(name string) error { return m.services.disable(name) }
 
-// HoldService opens a service as the Services console does: deleted, it stays marked for deletion until release.
+// HoldService opens a service as the Services console does: deleted, it stays marked for deletion
+// until release.
 func (m *Machine) HoldService(name string) (release func(), err error) {
 	return m.services.hold(name)
 }

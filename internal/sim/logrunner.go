@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// runLogged is kube-log-runner: it runs another program with its output in a file, and ends with that program's exit code.
+// runLogged is kube-log-runner: it runs another program with its output in a file, and ends with
+// that program's exit code.
 func runLogged(ctx context.Context, p *Process) int {
 	flags, child := splitLogRunner(p.Args[1:])
 	if len(child) == 0 {
@@ -37,7 +38,8 @@ func runLogged(ctx context.Context, p *Process) int {
 	return exitCode
 }
 
-// splitLogRunner separates kube-log-runner's own flags, which end at the first word that is none, from the command that it runs.
+// splitLogRunner separates kube-log-runner's own flags, which end at the first word that is none,
+// from the command that it runs.
 func splitLogRunner(args []string) (flags map[string]string, child []string) {
 	flags = map[string]string{}
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") {

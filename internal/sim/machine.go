@@ -50,14 +50,18 @@ func New(options Options) (*Machine, error) {
 	if err := winos.CheckPath(`C:\Users\` + options.User); err != nil || strings.Contains(options.User, `\`) {
 		return nil, fmt.Errorf("making a machine: user name %q: %w", options.User, winos.ErrInvalidName)
 	}
-	// Machines that were named long ago may have an underscore in their name; Windows would not give one today.
+	// Machines that were named long ago may have an underscore in their name; Windows would not
+	// give one today.
 	if err := checkHostname(strings.ReplaceAll(options.Hostname, "_", "-")); err != nil {
 		return nil, fmt.Errorf("making a machine: %w", err)
 	}
 	m := &Machine{
-		log: options.Log, address: options.Address, user: options.User, programs: maps.Clone(options.Programs), standard: options.Default,
-		knobs: newKnobs(options), environment: newEnvironment(), trust: newTrust(options.Roots), system: newSystem(options),
-		ports: newPorts(), routes: newRoutes(), sealer: newSealer(), hns: newHNS(), power: newPower(), closing: make(chan struct{}),
+		log: options.Log, address: options.Address, user: options.User, programs: maps.Clone(options.Programs),
+		standard: options.Default,
+		knobs:    newKnobs(options), environment: newEnvironment(), trust: newTrust(options.Roots),
+		system: newSystem(options),
+		ports:  newPorts(), routes: newRoutes(), sealer: newSealer(), hns: newHNS(), power: newPower(),
+		closing:   make(chan struct{}),
 		processes: processTable{running: map[uint32]*process{}, seen: map[string]struct{}{}},
 	}
 	m.volume = newVolume(options.Disk, windowsSize, m.now, m.knobs.isAdmin)
@@ -104,10 +108,12 @@ func setDefault[T comparable](value *T, otherwise T) {
 	}
 }
 
-// populate puts on the disk what every Windows Server with an SSH server has, as far as anybody here looks at it.
+// populate puts on the disk what every Windows Server with an SSH server has, as far as anybody
+// here looks at it.
 func (m *Machine) populate(authorizedKeys []byte) error {
 	files := m.Host().Files
-	for _, dir := range []string{systemDir, `C:\Windows\Temp`, `C:\Program Files`, `C:\ProgramData`, `C:\Users\Public`} {
+	for _, dir := range []string{systemDir, `C:\Windows\Temp`, `C:\Program Files`, `C:\ProgramData`,
+		`C:\Users\Public`} {
 		if err := files.MkdirAll(dir, winos.AccessInherit); err != nil {
 			return err
 		}
@@ -129,7 +135,8 @@ func (m *Machine) populate(authorizedKeys []byte) error {
 	if len(authorizedKeys) == 0 {
 		return nil
 	}
-	return winos.WriteFile(files, AuthorizedKeysPath, strings.NewReader(string(authorizedKeys)), winos.AccessAdministrators)
+	return winos.WriteFile(files, AuthorizedKeysPath, strings.NewReader(string(authorizedKeys)),
+		winos.AccessAdministrators)
 }
 
 // AuthorizedKeysPath is where OpenSSH for Windows looks for the keys of administrators.

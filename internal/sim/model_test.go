@@ -229,7 +229,8 @@ func (w *walk) compare() {
 			want = winos.ServiceRunning
 			running++
 		}
-		w.check(service.State == want && (service.PID != 0) == s.running, "%s is %s with process %d, and the model says %s", name, service.State, service.PID, want)
+		w.check(service.State == want && (service.PID != 0) == s.running,
+			"%s is %s with process %d, and the model says %s", name, service.State, service.PID, want)
 	}
 	w.check(len(w.machine.Processes()) == running, "%d processes for %d services", len(w.machine.Processes()), running)
 }
@@ -282,7 +283,8 @@ func chain() map[string][]string {
 
 func crowd(t *testing.T, random *rand.Rand) {
 	t.Helper()
-	m := machine(t, sim.Options{Costs: sim.Costs{ProcessStart: 3 * time.Second, ShutdownDelay: time.Second, Off: time.Minute}})
+	m := machine(t, sim.Options{Costs: sim.Costs{ProcessStart: 3 * time.Second, ShutdownDelay: time.Second,
+		Off: time.Minute}})
 	for _, name := range slices.Sorted(maps.Keys(chain())) {
 		install(t, m, name, after(chain()[name]...))
 	}

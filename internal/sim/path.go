@@ -6,8 +6,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
 
-// splitPath gives the drive letter of a path and the names in it, none for the root. It refuses exactly what the daemon's own check refuses:
-// real Windows drops trailing dots and spaces and resolves . and .. by itself, so that what comes out is not what was asked for.
+// splitPath gives the drive letter of a path and the names in it, none for the root. It refuses
+// exactly what the daemon's own check refuses: real Windows drops trailing dots and spaces and
+// resolves . and .. by itself, so that what comes out is not what was asked for.
 func splitPath(path string) (drive byte, names []string, err error) {
 	if err := winos.CheckPath(path); err != nil {
 		return 0, nil, err

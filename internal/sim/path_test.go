@@ -12,7 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/sim"
 )
 
-// FuzzPath holds the machine to its word: a path is refused by everything in the same way, or it names exactly one thing, as it is written.
+// FuzzPath holds the machine to its word: a path is refused by everything in the same way, or it
+// names exactly one thing, as it is written.
 func FuzzPath(f *testing.F) {
 	for _, path := range winostest.BadPaths() {
 		f.Add(path)
@@ -20,7 +21,8 @@ func FuzzPath(f *testing.F) {
 	for _, name := range winostest.BadNames() {
 		f.Add(`C:\` + name)
 	}
-	for _, path := range []string{`C:\`, `c:\k\kubelet.exe`, `C:\ProgramData\ssh\x`, `Q:\x`, `C:\ÄÖ\ß\ſ\K`, `C:\Users\Public`, `C:\` + strings.Repeat(`y\`, 200) + `z`} {
+	for _, path := range []string{`C:\`, `c:\k\kubelet.exe`, `C:\ProgramData\ssh\x`, `Q:\x`, `C:\ÄÖ\ß\ſ\K`,
+		`C:\Users\Public`, `C:\` + strings.Repeat(`y\`, 200) + `z`} {
 		f.Add(path)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
@@ -68,7 +70,8 @@ func refused(t *testing.T, files winos.Files, path string) {
 	_, create := files.Create(path, winos.AccessAdministrators)
 	_, stat := files.Stat(path)
 	_, list := files.List(path)
-	for _, err := range []error{open, create, stat, list, files.Remove(path), files.Rename(path, `C:\x`), files.Rename(`C:\Users`, path)} {
+	for _, err := range []error{open, create, stat, list, files.Remove(path), files.Rename(path, `C:\x`),
+		files.Rename(`C:\Users`, path)} {
 		isError(t, err, winos.ErrInvalidName)
 	}
 }

@@ -10,7 +10,8 @@ import (
 type Boot struct {
 	// ID differs with every boot.
 	ID string
-	// Down is closed when the machine goes down: an SSH server then closes its listener and all its connections.
+	// Down is closed when the machine goes down: an SSH server then closes its listener and all its
+	// connections.
 	Down <-chan struct{}
 }
 
@@ -80,7 +81,8 @@ func (m *Machine) spawn(work func()) bool {
 	return true
 }
 
-// WaitBoot returns when the machine is up, at once if it is already. Its error is ctx's, or ErrClosed.
+// WaitBoot returns when the machine is up, at once if it is already. Its error is ctx's, or
+// ErrClosed.
 func (m *Machine) WaitBoot(ctx context.Context) (Boot, error) {
 	for {
 		m.power.mu.Lock()
@@ -141,7 +143,8 @@ func (m *Machine) pause(d time.Duration) bool {
 	}
 }
 
-// PowerCut pulls the plug: all processes are gone at once, without any chance to tidy up. The machine stays off until PowerOn.
+// PowerCut pulls the plug: all processes are gone at once, without any chance to tidy up. The
+// machine stays off until PowerOn.
 func (m *Machine) PowerCut() { m.turnOff(false) }
 
 // PowerOn switches the machine on. One that is on is left alone.

@@ -15,7 +15,8 @@ type processTable struct {
 	accepting bool
 	next      uint32
 	running   map[uint32]*process
-	// started counts all starts since the machine was made, shells those of PowerShell among them; seen are the distinct command lines.
+	// started counts all starts since the machine was made, shells those of PowerShell among them;
+	// seen are the distinct command lines.
 	started, shells int
 	seen            map[string]struct{}
 }
@@ -74,7 +75,8 @@ func (t *processTable) all() []*process {
 type ProcessInfo struct {
 	PID, Parent      uint32
 	Exe, CommandLine string
-	// Environment is what the process was given when it was started. Windows shows it to administrators only.
+	// Environment is what the process was given when it was started. Windows shows it to
+	// administrators only.
 	Environment map[string]string
 }
 
@@ -82,12 +84,14 @@ type ProcessInfo struct {
 func (m *Machine) Processes() []ProcessInfo {
 	var infos []ProcessInfo
 	for _, p := range m.processes.all() {
-		infos = append(infos, ProcessInfo{PID: p.pid, Parent: p.parent, Exe: p.exe, CommandLine: p.commandLine, Environment: maps.Clone(p.environment)})
+		infos = append(infos, ProcessInfo{PID: p.pid, Parent: p.parent, Exe: p.exe, CommandLine: p.commandLine,
+			Environment: maps.Clone(p.environment)})
 	}
 	return infos
 }
 
-// CommandLines are all distinct command lines that ever were in the process list, sorted: what somebody who watches it may have read.
+// CommandLines are all distinct command lines that ever were in the process list, sorted: what
+// somebody who watches it may have read.
 func (m *Machine) CommandLines() []string {
 	m.processes.mu.Lock()
 	defer m.processes.mu.Unlock()

@@ -19,7 +19,8 @@ func (f programsFace) Run(ctx context.Context, exe string, args ...string) (int,
 	argv := append([]string{exe}, args...)
 	code := lostCode
 	child, err := f.m.start(context.WithoutCancel(ctx), launch{
-		argv: argv, commandLine: joinCommandLine(argv), dir: systemDir, parent: f.p, ended: func(exitCode int) { code = exitCode },
+		argv: argv, commandLine: joinCommandLine(argv), dir: systemDir, parent: f.p,
+		ended: func(exitCode int) { code = exitCode },
 	})
 	if err != nil {
 		return 0, fmt.Errorf("starting %s: %w: %w", exe, winos.ErrStartFailed, err)

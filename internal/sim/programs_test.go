@@ -14,7 +14,8 @@ import (
 
 func TestAProgramIsRunAndItsExitCodeKnown(t *testing.T) {
 	t.Parallel()
-	m := machine(t, sim.Options{Programs: map[string]sim.Program{"tool.exe": func(ctx context.Context, p *sim.Process) int {
+	m := machine(t, sim.Options{Programs: map[string]sim.Program{"tool.exe": func(ctx context.Context,
+		p *sim.Process) int {
 		switch {
 		case slices.Equal(p.Args[1:], []string{"version"}):
 			return 0
@@ -47,7 +48,9 @@ func TestSignsOfARebootGoWithTheReboot(t *testing.T) {
 	m := machine(t, sim.Options{})
 	m.SetRebootSigns([]string{winos.SignUpdate, winos.SignServicing}, `C:\a.dll`)
 	facts, err := m.Host().System.Facts(t.Context())
-	if err != nil || !facts.RebootPending || !slices.Equal(facts.RebootSigns, []string{winos.SignServicing, winos.SignUpdate}) || !slices.Equal(facts.ReplacedAtBoot, []string{`C:\a.dll`}) {
+	if err != nil || !facts.RebootPending ||
+		!slices.Equal(facts.RebootSigns, []string{winos.SignServicing, winos.SignUpdate}) ||
+		!slices.Equal(facts.ReplacedAtBoot, []string{`C:\a.dll`}) {
 		t.Errorf("%+v, %v", facts, err)
 	}
 	m.PowerCut()

@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
 
-// routes are the routes to single addresses. None of them outlives a boot or a change of HNS networks, which moves the default route to another
-// interface.
+// routes are the routes to single addresses. None of them outlives a boot or a change of HNS
+// networks, which moves the default route to another interface.
 type routes struct {
 	mu sync.Mutex
 	to map[netip.Addr]bool
@@ -60,7 +60,8 @@ type routesFace struct{ face }
 
 var _ winos.Routes = routesFace{}
 
-// Addresses are the machine's own, the loopback, and those of endpoints that are attached to the host.
+// Addresses are the machine's own, the loopback, and those of endpoints that are attached to the
+// host.
 func (f routesFace) Addresses(ctx context.Context) ([]netip.Addr, error) {
 	if err := f.look(ctx); err != nil {
 		return nil, err

@@ -135,7 +135,8 @@ func (s *manager) apply(config winos.ServiceConfig) error {
 		v.config, v.disabled = config, false
 		return nil
 	}
-	s.services[fold(config.Name)] = &service{config: config, state: winos.ServiceStopped, alive: map[*process]struct{}{}}
+	s.services[fold(config.Name)] = &service{config: config, state: winos.ServiceStopped,
+		alive: map[*process]struct{}{}}
 	return nil
 }
 
@@ -179,7 +180,8 @@ func (s *manager) circular(config winos.ServiceConfig) bool {
 // longestDelete bounds how long a deletion waits for those who have the service open.
 const longestDelete = 30 * time.Second
 
-// delete removes a stopped service. One that somebody has open is marked for deletion and goes when they let go of it.
+// delete removes a stopped service. One that somebody has open is marked for deletion and goes when
+// they let go of it.
 func (s *manager) delete(ctx context.Context, name string) error {
 	s.mu.Lock()
 	v, err := s.find(name)
@@ -276,7 +278,8 @@ func checkServiceName(name string) error {
 	return nil
 }
 
-// cloneConfig copies a configuration in the resolution in which Windows keeps it: milliseconds for delays, seconds for the reset.
+// cloneConfig copies a configuration in the resolution in which Windows keeps it: milliseconds for
+// delays, seconds for the reset.
 func cloneConfig(config winos.ServiceConfig) winos.ServiceConfig {
 	config.Dependencies = slices.Clone(config.Dependencies)
 	config.Environment = maps.Clone(config.Environment)

@@ -281,7 +281,8 @@ func TestAnUnquotedCommandWithSpacesIsTriedWordByWord(t *testing.T) {
 func TestALogRunnerRunsItsProgramWithALog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := machine(t, sim.Options{Programs: map[string]sim.Program{"kubelet.exe": func(ctx context.Context, p *sim.Process) int {
+		m := machine(t, sim.Options{Programs: map[string]sim.Program{"kubelet.exe": func(ctx context.Context,
+			p *sim.Process) int {
 			_, _ = fmt.Fprintln(p.Stdout, "hello", p.Args[1:])
 			_, _ = fmt.Fprintln(p.Stderr, "from", p.Env["NODE"])
 			p.Running()
@@ -363,11 +364,16 @@ func TestWithoutRightsNothingIsChanged(t *testing.T) {
 		_, err := h.Network.EnsureEndpoint(ctx, "x", "y")
 		_, open := h.Files.Open(m.Home() + `\x`)
 		for what, err := range map[string]error{
-			"apply": h.Services.Apply(ctx, winos.ServiceConfig{Name: "b", Command: "x"}), "start": h.Services.Start(ctx, "a"),
-			"stop": h.Services.Stop(ctx, "a"), "delete": h.Services.Delete(ctx, "a"), "set": h.Environment.Set(ctx, "X", "y"),
-			"unset": h.Environment.Unset(ctx, "OS"), "add": h.Trust.Add(ctx, []byte{0x30, 0}), "remove": h.Trust.Remove(ctx, nil),
-			"name": h.System.SetHostname(ctx, "other"), "feature": h.System.EnableFeature(ctx, "Containers"), "endpoint": err, "open": open,
-			"reboot": h.System.Reboot(ctx, "x"), "defender": h.System.ExcludeFromDefender(ctx, "x"), "hns": h.Network.RemoveHNSNetwork(ctx, "x"),
+			"apply": h.Services.Apply(ctx, winos.ServiceConfig{Name: "b", Command: "x"}),
+			"start": h.Services.Start(ctx, "a"),
+			"stop":  h.Services.Stop(ctx, "a"), "delete": h.Services.Delete(ctx, "a"),
+			"set":   h.Environment.Set(ctx, "X", "y"),
+			"unset": h.Environment.Unset(ctx, "OS"), "add": h.Trust.Add(ctx, []byte{0x30, 0}),
+			"remove": h.Trust.Remove(ctx, nil),
+			"name":   h.System.SetHostname(ctx, "other"), "feature": h.System.EnableFeature(ctx, "Containers"),
+			"endpoint": err, "open": open,
+			"reboot": h.System.Reboot(ctx, "x"), "defender": h.System.ExcludeFromDefender(ctx, "x"),
+			"hns": h.Network.RemoveHNSNetwork(ctx, "x"),
 		} {
 			if err == nil {
 				t.Errorf("%s: allowed", what)

@@ -10,7 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
 
-// startService returns when the service runs. A start goes on when the one who asked for it has gone.
+// startService returns when the service runs. A start goes on when the one who asked for it has
+// gone.
 func (s *manager) startService(ctx context.Context, name string) error {
 	for {
 		s.mu.Lock()
@@ -40,7 +41,8 @@ func (s *manager) startService(ctx context.Context, name string) error {
 // errStopping is ERROR_SERVICE_CANNOT_ACCEPT_CTRL.
 var errStopping = fmt.Errorf("it is stopping: %w", winos.ErrInUse)
 
-// begin gives the start under way, after beginning one if need be; nil when the service runs already. Called with the lock held.
+// begin gives the start under way, after beginning one if need be; nil when the service runs
+// already. Called with the lock held.
 func (s *manager) begin(name string) (*attempt, error) {
 	v, err := s.find(name)
 	switch {
@@ -192,7 +194,8 @@ func (s *manager) awaitRunning(v *service, p *process, up <-chan struct{}, ended
 	return fmt.Errorf("%w: it did not respond in time", winos.ErrStartFailed)
 }
 
-// giveUp calls a service stopped that has not started in time, so that its end is no crash; false if it runs after all.
+// giveUp calls a service stopped that has not started in time, so that its end is no crash; false
+// if it runs after all.
 func (s *manager) giveUp(v *service, p *process) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +226,8 @@ func (s *manager) running(v *service, p *process, up chan struct{}) {
 	s.notify()
 }
 
-// reported is called when a service's program has ended. It answers how long the process still lingers.
+// reported is called when a service's program has ended. It answers how long the process still
+// lingers.
 func (s *manager) reported(v *service, p *process, code int) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,7 +256,8 @@ func (s *manager) gone(v *service, p *process) {
 	s.notify()
 }
 
-// findExe finds the exe in a service's command line as CreateProcess does: an unquoted path with spaces is tried word by word.
+// findExe finds the exe in a service's command line as CreateProcess does: an unquoted path with
+// spaces is tried word by word.
 func (m *Machine) findExe(command string) ([]string, error) {
 	argv := splitCommandLine(command)
 	if len(argv) == 0 {

@@ -9,7 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
 
-// stopService stops the running dependants, then the service, and returns when their processes have gone.
+// stopService stops the running dependants, then the service, and returns when their processes have
+// gone.
 func (s *manager) stopService(ctx context.Context, name string) error {
 	var v *service
 	for {
@@ -58,7 +59,8 @@ func (s *manager) ask(v *service) {
 	s.notify()
 }
 
-// activeDependant names a service that depends on this one and is not stopped; empty when there is none.
+// activeDependant names a service that depends on this one and is not stopped; empty when there is
+// none.
 func (s *manager) activeDependant(name string) string {
 	for _, key := range sortedKeys(s.services) {
 		v := s.services[key]
@@ -74,8 +76,9 @@ func (s *manager) activeDependant(name string) string {
 	return ""
 }
 
-// recover does what the recovery settings say about an unexpected end, if there was one. As on Windows nothing calls a restart off but
-// deleting the service or a shutdown: a service that somebody started in the meantime is left alone.
+// recover does what the recovery settings say about an unexpected end, if there was one. As on
+// Windows nothing calls a restart off but deleting the service or a shutdown: a service that
+// somebody started in the meantime is left alone.
 func (s *manager) recover(v *service) {
 	if !v.crashed {
 		return
@@ -133,7 +136,8 @@ func (s *manager) powerOff() {
 	s.notify()
 }
 
-// settled returns when no service runs, starts or stops any more: powerOff and the end of all processes have come before.
+// settled returns when no service runs, starts or stops any more: powerOff and the end of all
+// processes have come before.
 func (s *manager) settled() {
 	_ = s.wait(context.Background(), func() bool {
 		for _, v := range s.services {

@@ -34,7 +34,8 @@ func cmdShell(ctx context.Context, p *Process, line string) int {
 		_, _ = io.WriteString(p.Stderr, "The system cannot find the path specified.\r\n")
 		return 1
 	case !found:
-		_, _ = fmt.Fprintf(p.Stderr, "'%s' is not recognized as an internal or external command,\r\noperable program or batch file.\r\n", program)
+		_, _ = fmt.Fprintf(p.Stderr, "'%s' is not recognized as an internal or external command,\r\noperable "+
+			"program or batch file.\r\n", program)
 		return 1
 	}
 	code, err := p.runChild(ctx, exe, args[1:], p.Stdin, p.Stdout, p.Stderr)
@@ -45,8 +46,9 @@ func cmdShell(ctx context.Context, p *Process, line string) int {
 	return code
 }
 
-// powerShell is powershell.exe -c. It takes the standard input for itself, so that a program finds an empty one; it reads the program's
-// output as text and writes it line by line; and it turns every exit code other than 0 into 1.
+// powerShell is powershell.exe -c. It takes the standard input for itself, so that a program finds
+// an empty one; it reads the program's output as text and writes it line by line; and it turns
+// every exit code other than 0 into 1.
 func powerShell(ctx context.Context, p *Process, line string) int {
 	p.Machine.countPowerShell(ctx)
 	args := splitCommandLine(line)
@@ -103,7 +105,8 @@ func (p *Process) reencode() (w io.WriteCloser, done <-chan struct{}) {
 	return pipe, over
 }
 
-// explicitPowerShell counts a PowerShell that a command line names. What it would do is not simulated.
+// explicitPowerShell counts a PowerShell that a command line names. What it would do is not
+// simulated.
 func (p *Process) explicitPowerShell(ctx context.Context, program string) int {
 	p.Machine.countPowerShell(ctx)
 	return notSimulated(p, program)
@@ -122,7 +125,9 @@ func startFailure(err error) string {
 }
 
 func commandNotFound(program, line string) string {
-	return strings.ReplaceAll(fmt.Sprintf(`%[1]s : The term '%[1]s' is not recognized as the name of a cmdlet, function, script file, or operable program. Check the
+	return strings.ReplaceAll(
+		fmt.Sprintf(
+			`%[1]s : The term '%[1]s' is not recognized as the name of a cmdlet, function, script file, or operable program. Check the
 spelling of the name, or if a path was included, verify that the path is correct and try again.
 At line:1 char:1
 + %[2]s

@@ -13,11 +13,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
 
-// Snapshot is the lasting state of a machine, one line of text for each thing. It can be compared, and printed.
+// Snapshot is the lasting state of a machine, one line of text for each thing. It can be compared,
+// and printed.
 type Snapshot map[string]string
 
-// Snapshot renders what a machine holds: files with their content's digest and access, services, environment, certificates, HNS networks,
-// features, host name. Times, processes and Defender's exclusions, which can't be taken back through winos, are left out.
+// Snapshot renders what a machine holds: files with their content's digest and access, services,
+// environment, certificates, HNS networks, features, host name. Times, processes and Defender's
+// exclusions, which can't be taken back through winos, are left out.
 func (m *Machine) Snapshot() Snapshot {
 	s := Snapshot{}
 	m.volume.snapshot(s)
@@ -33,8 +35,9 @@ func (m *Machine) Snapshot() Snapshot {
 	return s
 }
 
-// Diff says what changed between two snapshots, sorted: "+ key: value", "- key: value", "~ key: before -> after". Files at or below the paths in
-// except, and the directories that lead there, are left out.
+// Diff says what changed between two snapshots, sorted: "+ key: value", "- key: value", "~ key:
+// before -> after". Files at or below the paths in except, and the directories that lead there, are
+// left out.
 func Diff(before, after Snapshot, except ...string) []string {
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(union(before, after))) {
@@ -118,7 +121,8 @@ func (s *manager) snapshot(into Snapshot) {
 	defer s.mu.Unlock()
 	for key, v := range s.services {
 		c := v.config
-		into["service "+key] = fmt.Sprintf("%s %q command %q after %q environment %v recovery %v reset %v", v.state, c.Description, c.Command,
+		into["service "+key] = fmt.Sprintf("%s %q command %q after %q environment %v recovery %v reset %v", v.state,
+			c.Description, c.Command,
 			c.Dependencies, c.Environment, c.Recovery, c.RecoveryReset)
 	}
 }

@@ -18,8 +18,9 @@ func metadataAddress() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{169, 254, 169, 254}), 80)
 }
 
-// Listen opens a socket for one port of the machine: on the machine's own address, so that the many machines of one process don't meet; a
-// machine that was given none listens on any free port of the loopback. Dial of the same machine finds it at 127.0.0.1.
+// Listen opens a socket for one port of the machine: on the machine's own address, so that the many
+// machines of one process don't meet; a machine that was given none listens on any free port of the
+// loopback. Dial of the same machine finds it at 127.0.0.1.
 func (f networkFace) Listen(ctx context.Context, port int) (net.Listener, error) {
 	if err := f.change(ctx); err != nil {
 		return nil, err
@@ -73,7 +74,8 @@ func (l *listening) Close() error {
 	return l.once()
 }
 
-// Dial reaches what the machine itself listens on at 127.0.0.1, the cloud's metadata service, and anything else as this process would.
+// Dial reaches what the machine itself listens on at 127.0.0.1, the cloud's metadata service, and
+// anything else as this process would.
 func (f networkFace) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	if err := f.look(ctx); err != nil {
 		return nil, err
@@ -107,8 +109,8 @@ type metadata struct {
 	routed bool
 }
 
-// SetMetadata lets the machine's cloud answer at 169.254.169.254; nil lets nothing answer there. routed says that packets get there only by a
-// route to that address, as on AWS.
+// SetMetadata lets the machine's cloud answer at 169.254.169.254; nil lets nothing answer there.
+// routed says that packets get there only by a route to that address, as on AWS.
 func (m *Machine) SetMetadata(handler http.Handler, routed bool) {
 	m.metadata.mu.Lock()
 	defer m.metadata.mu.Unlock()

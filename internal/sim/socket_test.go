@@ -17,8 +17,11 @@ func TestASocketCloses(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, m *sim.Machine){
 		"when its process is killed": func(t *testing.T, m *sim.Machine) { noError(t, m.CrashService("server")) },
-		"when its service stops":     func(t *testing.T, m *sim.Machine) { noError(t, m.Host().Services.Stop(t.Context(), "server")) },
-		"when the power is cut":      func(_ *testing.T, m *sim.Machine) { m.PowerCut() },
+		"when its service stops": func(t *testing.T,
+			m *sim.Machine) {
+			noError(t, m.Host().Services.Stop(t.Context(), "server"))
+		},
+		"when the power is cut": func(_ *testing.T, m *sim.Machine) { m.PowerCut() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -34,7 +37,8 @@ func TestASocketCloses(t *testing.T) {
 				return 0
 			}})
 			writeExe(t, m, `C:\tools\server.exe`)
-			noError(t, m.Host().Services.Apply(t.Context(), winos.ServiceConfig{Name: "server", Command: `C:\tools\server.exe`}))
+			noError(t, m.Host().Services.Apply(t.Context(),
+				winos.ServiceConfig{Name: "server", Command: `C:\tools\server.exe`}))
 			noError(t, m.Host().Services.Start(t.Context(), "server"))
 			l := <-listens
 			conn, err := m.Host().Network.Dial(t.Context(), netip.MustParseAddrPort("127.0.0.1:9184"))
@@ -85,11 +89,13 @@ func TestMachinesOfOneProcessShareNoPort(t *testing.T) {
 func TestTheMetadataServiceNeedsItsRoute(t *testing.T) {
 	t.Parallel()
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "me") })
-	m := machine(t, sim.Options{Metadata: handler, MetadataRouted: true, Costs: sim.Costs{ShutdownDelay: 10 * time.Millisecond}})
+	m := machine(t, sim.Options{Metadata: handler, MetadataRouted: true,
+		Costs: sim.Costs{ShutdownDelay: 10 * time.Millisecond}})
 	ask := func() (string, error) {
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return m.Host().Network.Dial(ctx, netip.MustParseAddrPort(address))
-		}}}
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+				return m.Host().Network.Dial(ctx, netip.MustParseAddrPort(address))
+			}}}
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://169.254.169.254/x", nil)
 		noError(t, err)
 		response, err := client.Do(request)

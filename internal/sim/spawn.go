@@ -59,13 +59,15 @@ type launch struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	running        func()
-	// reported, if set, is called with the exit code when the program has ended, and answers how long the process then stays (a linger).
+	// reported, if set, is called with the exit code when the program has ended, and answers how
+	// long the process then stays (a linger).
 	reported func(exitCode int) time.Duration
 	// ended, if set, is called when nothing of the process is left.
 	ended func(exitCode int)
 }
 
-// start starts a process and returns at once, or says why it can't be started. ctx is what it lives in; its values are the program's.
+// start starts a process and returns at once, or says why it can't be started. ctx is what it lives
+// in; its values are the program's.
 func (m *Machine) start(ctx context.Context, l launch) (*process, error) {
 	exe := l.argv[0]
 	release, err := m.volume.run(exe)
@@ -73,8 +75,9 @@ func (m *Machine) start(ctx context.Context, l launch) (*process, error) {
 		return nil, err
 	}
 	p := &process{
-		exe: exe, commandLine: l.commandLine, environment: m.processEnvironment(l.environment), release: release, service: l.service,
-		gone: make(chan struct{}), dead: make(chan struct{}),
+		exe: exe, commandLine: l.commandLine, environment: m.processEnvironment(l.environment), release: release,
+		service: l.service,
+		gone:    make(chan struct{}), dead: make(chan struct{}),
 	}
 	if l.parent != nil {
 		p.parent = l.parent.pid
@@ -106,7 +109,8 @@ func (m *Machine) run(ctx context.Context, p *process, l launch) {
 		if program == nil {
 			program = m.program(p)
 		}
-		exitCode = program(logr.NewContext(ctx, m.log.WithValues("pid", p.pid, "program", baseName(p.exe))), m.view(p, l))
+		exitCode = program(logr.NewContext(ctx, m.log.WithValues("pid", p.pid, "program", baseName(p.exe))),
+			m.view(p, l))
 	}
 	if p.alive() != nil {
 		exitCode = killedCode
@@ -166,8 +170,8 @@ func (m *Machine) view(p *process, l launch) *Process {
 	return view
 }
 
-// kill ends processes without their help: their files close at once and the machine no longer answers them. What is left is gone when the
-// programs have noticed.
+// kill ends processes without their help: their files close at once and the machine no longer
+// answers them. What is left is gone when the programs have noticed.
 func (m *Machine) kill(all ...*process) {
 	for _, p := range all {
 		p.once.Do(func() { close(p.dead) })

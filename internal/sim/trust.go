@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// trust is the root store of the local machine. A certificate is known by its bytes, and needs not make sense beyond its outermost layer.
+// trust is the root store of the local machine. A certificate is known by its bytes, and needs not
+// make sense beyond its outermost layer.
 type trust struct {
 	mu           sync.Mutex
 	certificates [][]byte

@@ -18,8 +18,9 @@ var (
 	errNotDirectory = errors.New("it is not a directory")
 )
 
-// volume is drive C:, an NTFS file system in memory. Files that are open can be neither moved nor removed: that is what Windows does unless
-// a program asks for sharing that, and package os never does.
+// volume is drive C:, an NTFS file system in memory. Files that are open can be neither moved nor
+// removed: that is what Windows does unless a program asks for sharing that, and package os never
+// does.
 type volume struct {
 	now func() time.Time
 	// admin says whether files for administrators may be opened.
@@ -27,7 +28,8 @@ type volume struct {
 
 	mu   sync.RWMutex
 	root *node
-	// total is the size of the disk, used what our files take, and foreign what everything else takes.
+	// total is the size of the disk, used what our files take, and foreign what everything else
+	// takes.
 	total, used, foreign int64
 	faults               map[string]error
 }

@@ -121,7 +121,8 @@ func TestAFileIsABunchOfBytesHoweverItIsWritten(t *testing.T) {
 			if off+len(p) > len(want.bytes) && !errors.Is(err, io.EOF) {
 				t.Fatalf("reading beyond the end: %v", err)
 			}
-			if expect := want.bytes[min(off, len(want.bytes)):min(off+len(p), len(want.bytes))]; !bytes.Equal(p[:n], expect) {
+			if expect := want.bytes[min(off, len(want.bytes)):min(off+len(p), len(want.bytes))]; !bytes.Equal(p[:n],
+				expect) {
 				t.Fatalf("read at %d: %d bytes that differ from %d", off, n, len(expect))
 			}
 		default:
@@ -264,7 +265,8 @@ func TestASnapshotShowsWhatChanged(t *testing.T) {
 		return keys
 	}
 	want := []string{
-		fmt.Sprintf("- certificate %x", sha256.Sum256(root)), "+ environment HTTP_PROXY", "~ environment OS", "+ feature Hyper-V",
+		fmt.Sprintf("- certificate %x", sha256.Sum256(root)), "+ environment HTTP_PROXY", "~ environment OS",
+		"+ feature Hyper-V",
 		`+ file C:\K`, `+ file C:\K\NEW`, `+ file C:\K\SVC.EXE`, "~ hostname", "+ network net", "+ service SVC",
 	}
 	have := keys(sim.Diff(before, m.Snapshot(), `C:\var\log`))

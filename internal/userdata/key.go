@@ -9,7 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// canonicalLine parses a line of authorized_keys and writes it anew: type and base64, which are safe within single quotes, and nothing else.
+// canonicalLine parses a line of authorized_keys and writes it anew: type and base64, which are
+// safe within single quotes, and nothing else.
 func canonicalLine(line string) (string, error) {
 	key, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(line))
 	if err != nil || comment != "" || len(options) > 0 || len(bytes.TrimSpace(rest)) > 0 {
@@ -18,8 +19,9 @@ func canonicalLine(line string) (string, error) {
 	return lineOf(key), nil
 }
 
-// HostKeyLine is the public part of the shared host key, "<type> <base64>". It fails on anything but an unencrypted Ed25519 key in OpenSSH's PEM: sshd
-// on Windows has one file for each kind of key, and the other kinds are the machine's own.
+// HostKeyLine is the public part of the shared host key, "<type> <base64>". It fails on anything
+// but an unencrypted Ed25519 key in OpenSSH's PEM: sshd on Windows has one file for each kind of
+// key, and the other kinds are the machine's own.
 func HostKeyLine(pem []byte) (string, error) {
 	raw, err := ssh.ParseRawPrivateKey(pem)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// The linter knows the small part of PowerShell that the template is allowed to use, and nothing else: what it does not know is an error. It is no
-// parser of PowerShell; test/powershell has one.
+// The linter knows the small part of PowerShell that the template is allowed to use, and nothing
+// else: what it does not know is an error. It is no parser of PowerShell; test/powershell has one.
 
 // kind of a token.
 type kind string
@@ -32,9 +32,11 @@ type token struct {
 	glued bool
 }
 
-// commands are all that may be run: cmdlets of Windows Server 2019 and later, and the script's own functions.
+// commands are all that may be run: cmdlets of Windows Server 2019 and later, and the script's own
+// functions.
 func commands() []string {
-	return strings.Fields(`Add-Content Add-WindowsCapability Copy-Item Enable-LocalUser Get-FileHash Get-Item Get-ItemProperty Get-LocalUser Get-NetFirewallRule Get-Service
+	return strings.Fields(
+		`Add-Content Add-WindowsCapability Copy-Item Enable-LocalUser Get-FileHash Get-Item Get-ItemProperty Get-LocalUser Get-NetFirewallRule Get-Service
 		Invoke-WebRequest Join-Path Move-Item New-Item New-NetFirewallRule New-Object Out-Null Out-String Remove-Item Restart-Service Set-Acl Set-LocalUser
 		Set-NetFirewallRule Set-Service Set-StrictMode Split-Path Start-Process Start-Service Start-Sleep Stop-Service Test-Path Where-Object
 		Invoke-Step New-Folder Set-PrivateFile Set-Rule Write-Log`)
@@ -49,7 +51,8 @@ func keywords() []string {
 
 // operators of PowerShell that the template may use; all other words with a hyphen are parameters.
 func operators() []string {
-	return strings.Fields("-and -or -not -eq -ne -gt -lt -le -ge -like -match -notmatch -ceq -cne -notcontains -contains -split -join -bor -f -in")
+	return strings.Fields("-and -or -not -eq -ne -gt -lt -le -ge -like -match -notmatch -ceq -cne -notcontains " +
+		"-contains -split -join -bor -f -in")
 }
 
 // lint says everything that is wrong with a script.
@@ -60,7 +63,8 @@ func lint(script string) (complaints []string) {
 	return append(complaints, variablesOf(tokens)...)
 }
 
-// scan takes a script apart. Double quotes, backticks, here-strings, block comments and everything that is not ASCII are not known.
+// scan takes a script apart. Double quotes, backticks, here-strings, block comments and everything
+// that is not ASCII are not known.
 func scan(script string) (tokens []token, complaints []string) {
 	line, glued := 1, false
 	for rest := script; rest != ""; {
@@ -87,7 +91,8 @@ func scan(script string) (tokens []token, complaints []string) {
 			t.kind, t.value = typeName, rest[:strings.IndexByte(rest, ']')+1]
 		case isLetter(c) || c == '-' && isLetter(rest[1]) || c == '-' && strings.HasPrefix(rest, "--"):
 			t.kind, t.value = word, rest[:1]+name(rest[1:], "-_")
-		case c < ' ' || c > '~' || strings.ContainsRune("\"`%?~^*\\", rune(c)) || strings.HasPrefix(rest, "<") || strings.HasPrefix(rest, ">"):
+		case c < ' ' || c > '~' || strings.ContainsRune("\"`%?~^*\\", rune(c)) || strings.HasPrefix(rest, "<") ||
+			strings.HasPrefix(rest, ">"):
 			complaints = append(complaints, fmt.Sprintf("line %d: the character %q is not known", line, rest[:1]))
 		}
 		tokens, rest, glued = append(tokens, t), rest[len(t.value):], t.kind != newline
@@ -145,14 +150,16 @@ func balance(tokens []token) (complaints []string) {
 	return complaints
 }
 
-// commandsOf looks at each word that stands where a command does, and at words with a hyphen elsewhere.
+// commandsOf looks at each word that stands where a command does, and at words with a hyphen
+// elsewhere.
 func commandsOf(tokens []token) (complaints []string) {
 	for i, t := range tokens {
 		before := token{kind: newline}
 		if i > 0 {
 			before = tokens[i-1]
 		}
-		starts := before.kind == newline || before.kind == symbol && strings.Contains("{(;|=", before.value) || before.value == "-not" || before.value == "throw" || before.value == "return"
+		starts := before.kind == newline || before.kind == symbol && strings.Contains("{(;|=", before.value) ||
+			before.value == "-not" || before.value == "throw" || before.value == "return"
 		switch {
 		case t.value == "&" && t.kind == symbol:
 			if i+1 == len(tokens) || tokens[i+1].kind != variable || !slices.Contains(called(), tokens[i+1].value[1:]) {
@@ -174,14 +181,16 @@ func key(tokens []token, i int) bool {
 
 // variablesOf finds variables that nothing gives a value; under StrictMode those end the script.
 func variablesOf(tokens []token) (complaints []string) {
-	known := strings.Fields("$_ $true $false $LASTEXITCODE $env:SystemRoot $env:ProgramData $env:ProgramFiles $ErrorActionPreference $ProgressPreference")
+	known := strings.Fields("$_ $true $false $LASTEXITCODE $env:SystemRoot $env:ProgramData $env:ProgramFiles " +
+		"$ErrorActionPreference $ProgressPreference")
 	for i, t := range tokens {
 		if t.kind != variable {
 			continue
 		}
 		plain := "$" + strings.TrimPrefix(t.value[1:], "script:")
 		assigned := i+1 < len(tokens) && (tokens[i+1].value == "=" || tokens[i+1].value == "in")
-		parameter := i > 0 && tokens[i-1].kind == typeName && i+1 < len(tokens) && strings.Contains(",)", tokens[i+1].value)
+		parameter := i > 0 && tokens[i-1].kind == typeName && i+1 < len(tokens) &&
+			strings.Contains(",)", tokens[i+1].value)
 		switch {
 		case assigned || parameter:
 			known = append(known, plain)
@@ -214,7 +223,8 @@ func TestEveryScriptPassesTheLinter(t *testing.T) {
 
 func TestTheLinterFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	good := "$path = Join-Path $env:ProgramData 'ssh'\nif (Test-Path -LiteralPath $path) {\n    Write-Log ('{0} is ''there''' -f $path)\n}\n"
+	good := "$path = Join-Path $env:ProgramData 'ssh'\nif (Test-Path -LiteralPath $path) {\n    Write-Log ('{0} is " +
+		"''there''' -f $path)\n}\n"
 	if complaints := lint(good); len(complaints) > 0 {
 		t.Fatalf("good code is refused: %v", complaints)
 	}

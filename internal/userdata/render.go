@@ -12,19 +12,21 @@ import (
 
 // Input is what the script depends on.
 type Input struct {
-	// Platform says how the cloud takes the script. One that is not known is rendered like blueprint.PlatformNone.
+	// Platform says how the cloud takes the script. One that is not known is rendered like
+	// blueprint.PlatformNone.
 	Platform blueprint.Platform
 	// PublicKey is the line of authorized_keys, "<type> <base64>", of the key that gets in.
 	PublicKey string
-	// HostKey is the shared SSH host key for the first contact: an Ed25519 key in OpenSSH's PEM. It is left out when empty, and where CarriesHostKey says so.
+	// HostKey is the shared SSH host key for the first contact: an Ed25519 key in OpenSSH's PEM. It
+	// is left out when empty, and where CarriesHostKey says so.
 	HostKey []byte
 }
 
 // MaxSize is how many bytes of user data the strictest cloud takes: EC2, before it is encoded.
 const MaxSize = 16 << 10
 
-// CarriesHostKey says whether the machines of a platform run the script for certain, so that they show the host key that it brings. On vSphere and
-// Nutanix that depends on the image.
+// CarriesHostKey says whether the machines of a platform run the script for certain, so that they
+// show the host key that it brings. On vSphere and Nutanix that depends on the image.
 func CarriesHostKey(platform blueprint.Platform) bool {
 	switch platform {
 	case blueprint.PlatformAWS, blueprint.PlatformAzure, blueprint.PlatformGCP:
@@ -37,8 +39,9 @@ func CarriesHostKey(platform blueprint.Platform) bool {
 // ec2Launch is the agent that runs user data on EC2 and keeps the routes to its metadata service.
 type ec2Launch struct{ Version, URL, SHA256 string }
 
-// pinned is the first EC2Launch that has the task add-routes as it is needed here. Images of Amazon have had a later one since 2025, so it is
-// downloaded on old or own images only. The digest is that of the Windows Package Manager's manifest of Amazon.EC2Launch 2.0.2107.0 (2026-09).
+// pinned is the first EC2Launch that has the task add-routes as it is needed here. Images of Amazon
+// have had a later one since 2025, so it is downloaded on old or own images only. The digest is
+// that of the Windows Package Manager's manifest of Amazon.EC2Launch 2.0.2107.0 (2026-09).
 func pinned() ec2Launch {
 	return ec2Launch{
 		Version: "2.0.2107",
@@ -50,7 +53,8 @@ func pinned() ec2Launch {
 //go:embed template.ps1
 var script string
 
-// Render makes the user data. The same input gives the same text. It fails on keys that are not what Input says, and on user data that no cloud takes.
+// Render makes the user data. The same input gives the same text. It fails on keys that are not
+// what Input says, and on user data that no cloud takes.
 func Render(in Input) (string, error) {
 	publicKey, err := canonicalLine(in.PublicKey)
 	if err != nil {
@@ -82,8 +86,9 @@ func Render(in Input) (string, error) {
 	return wrapped, nil
 }
 
-// wrap puts the script into what a platform's agent looks for. On Azure the Machine API copies the user data into a file of PowerShell and runs it, so
-// the tags must be comments there. Google's agent takes scripts as they are.
+// wrap puts the script into what a platform's agent looks for. On Azure the Machine API copies the
+// user data into a file of PowerShell and runs it, so the tags must be comments there. Google's
+// agent takes scripts as they are.
 func wrap(platform blueprint.Platform, text string) string {
 	switch platform {
 	case blueprint.PlatformGCP:

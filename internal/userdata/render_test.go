@@ -22,10 +22,12 @@ const publicKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN/Cr3JXqmLW7u+g9pTh+
 
 // platforms are all that are documented to work.
 var platforms = []blueprint.Platform{
-	blueprint.PlatformAWS, blueprint.PlatformAzure, blueprint.PlatformGCP, blueprint.PlatformVSphere, blueprint.PlatformNutanix, blueprint.PlatformNone,
+	blueprint.PlatformAWS, blueprint.PlatformAzure, blueprint.PlatformGCP, blueprint.PlatformVSphere,
+	blueprint.PlatformNutanix, blueprint.PlatformNone,
 }
 
-// hostKey is a shared host key, the same key every time; its PEM is not, because OpenSSH's format has a random part.
+// hostKey is a shared host key, the same key every time; its PEM is not, because OpenSSH's format
+// has a random part.
 func hostKey(tb testing.TB) []byte {
 	tb.Helper()
 	return marshal(tb, ed25519.NewKeyFromSeed([]byte(strings.Repeat("k", ed25519.SeedSize))))
@@ -98,7 +100,8 @@ func TestTheScriptCarriesTheHostKeyWhereItIsCertainToRunAndNowhereElse(t *testin
 				t.Errorf("%s: the script has %.20s…: %v", platform, part, !userdata.CarriesHostKey(platform))
 			}
 		}
-		if bare := render(t, userdata.Input{Platform: platform, PublicKey: publicKey}); strings.Contains(bare, "ssh_host_") {
+		if bare := render(t, userdata.Input{Platform: platform, PublicKey: publicKey}); strings.Contains(bare,
+			"ssh_host_") {
 			t.Errorf("%s: without a shared host key the script touches host keys", platform)
 		}
 	}
@@ -144,8 +147,10 @@ func TestALongKeyStillFits(t *testing.T) {
 func TestNoPasswordNoSecretNoMetadataServiceIsInAnyScript(t *testing.T) {
 	t.Parallel()
 	for _, platform := range platforms {
-		text := strings.ToLower(render(t, userdata.Input{Platform: platform, PublicKey: publicKey, HostKey: hostKey(t)}))
-		for _, banned := range []string{"asplaintext", "net user", "169.254.169.254", "http://", "/latest/", "start-transcript", "invoke-expression", "-encodedcommand"} {
+		text := strings.ToLower(render(t,
+			userdata.Input{Platform: platform, PublicKey: publicKey, HostKey: hostKey(t)}))
+		for _, banned := range []string{"asplaintext", "net user", "169.254.169.254", "http://", "/latest/",
+			"start-transcript", "invoke-expression", "-encodedcommand"} {
 			if strings.Contains(text, banned) {
 				t.Errorf("%s: the script has %q", platform, banned)
 			}
@@ -153,9 +158,11 @@ func TestNoPasswordNoSecretNoMetadataServiceIsInAnyScript(t *testing.T) {
 	}
 }
 
-// FuzzRender gives whatever for a public key: it is refused, or nothing of it but type and base64 comes into the script.
+// FuzzRender gives whatever for a public key: it is refused, or nothing of it but type and base64
+// comes into the script.
 func FuzzRender(f *testing.F) {
-	for _, seed := range []string{publicKey, publicKey + "\r\n", " " + publicKey, publicKey + " '", "'; exit; '", "ssh-rsa AAAA", "ssh-ed25519 ''", "@cert-authority " + publicKey} {
+	for _, seed := range []string{publicKey, publicKey + "\r\n", " " + publicKey, publicKey + " '", "'; exit; '",
+		"ssh-rsa AAAA", "ssh-ed25519 ''", "@cert-authority " + publicKey} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
@@ -168,7 +175,8 @@ func FuzzRender(f *testing.F) {
 		}
 		_, rest, _ := strings.Cut(text, "\n$publicKey = '")
 		key, _, _ := strings.Cut(rest, "'\n")
-		if parsed, comment, _, _, err := ssh.ParseAuthorizedKey([]byte(key)); err != nil || comment != "" || strings.TrimSpace(string(ssh.MarshalAuthorizedKey(parsed))) != key {
+		if parsed, comment, _, _, err := ssh.ParseAuthorizedKey([]byte(key)); err != nil || comment != "" ||
+			strings.TrimSpace(string(ssh.MarshalAuthorizedKey(parsed))) != key {
 			t.Errorf("%q came into the script as %q", line, key)
 		}
 	})

@@ -1,7 +1,8 @@
 // Package version answers which version this build is. Every binary uses it; the linker sets it.
 package version
 
-// version is set with -ldflags "-X …/internal/version.version=1.2.3": the linker can set nothing but a variable.
+// version is set with -ldflags "-X …/internal/version.version=1.2.3": the linker can set nothing
+// but a variable.
 var version = "0.0.0-dev"
 
 // Version of this build, as semantic versioning writes it.

@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// firstBoot gives a host what its user data and its image make of it, and says what that was. User data that nothing can be made of leaves a host
-// that lets nobody in.
+// firstBoot gives a host what its user data and its image make of it, and says what that was. User
+// data that nothing can be made of leaves a host that lets nobody in.
 func (o Options) firstBoot(host *fleet.HostOptions, userData string, fault Fault) Setup {
 	setup, err := Evaluate(o.Platform, userData)
 	if err != nil {
@@ -38,7 +38,8 @@ func (o Options) firstBoot(host *fleet.HostOptions, userData string, fault Fault
 	return setup
 }
 
-// laterBoots runs persistent user data again at each boot, until the host is closed or ctx ends: whatever was authorised meanwhile is forgotten.
+// laterBoots runs persistent user data again at each boot, until the host is closed or ctx ends:
+// whatever was authorised meanwhile is forgotten.
 func (s Setup) laterBoots(ctx context.Context, host *fleet.Host) {
 	for s.Persist {
 		boot, err := host.Machine.WaitBoot(ctx)
@@ -53,7 +54,8 @@ func (s Setup) laterBoots(ctx context.Context, host *fleet.Host) {
 		if _, err = host.Machine.WaitBoot(ctx); err != nil {
 			return
 		}
-		_ = sshd.Authorize(host.Machine.Host().Files, s.Keys...) // a full disk is what may go wrong, and then the keys stay
+		// a full disk is what may go wrong, and then the keys stay
+		_ = sshd.Authorize(host.Machine.Host().Files, s.Keys...)
 	}
 }
 

@@ -58,12 +58,14 @@ func New(options Options) (*Cloud, error) {
 	made, err := manager.New(direct, manager.Options{
 		Scheme: scheme, Logger: options.Log, Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // several clouds may run in one process
-		Cache:      cache.Options{ByObject: map[client.Object]cache.ByObject{&machinev1beta1.Machine{}: inNamespace, &machinev1beta1.MachineSet{}: inNamespace}},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&machinev1beta1.Machine{}: inNamespace,
+			&machinev1beta1.MachineSet{}: inNamespace}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the machine API: %w", err)
 	}
-	c := &Cloud{manager: made, changes: make(chan event.GenericEvent), over: make(chan struct{}), spoiled: map[string][]Fault{}}
+	c := &Cloud{manager: made, changes: make(chan event.GenericEvent), over: make(chan struct{}),
+		spoiled: map[string][]Fault{}}
 	c.compute = newCompute(options, c.changed)
 	if err = c.addControllers(options); err != nil {
 		return nil, fmt.Errorf("making the machine API: %w", err)
@@ -127,7 +129,8 @@ func (c *Cloud) setOf(ctx context.Context, object client.Object) []reconcile.Req
 			return nil
 		}
 		if owner := metav1.GetControllerOf(machine); owner != nil {
-			return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: machine.Namespace, Name: owner.Name}}}
+			return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: machine.Namespace,
+				Name: owner.Name}}}
 		}
 	}
 	return nil

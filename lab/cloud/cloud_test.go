@@ -56,7 +56,8 @@ func startSite(t *testing.T) *site {
 			t.Error(err)
 		}
 	})
-	if err = openshift.Install(t.Context(), lab.Admin(), openshift.Options{APIServer: lab.URL, CA: lab.CAPEM, Platform: configv1.AWSPlatformType}); err != nil {
+	if err = openshift.Install(t.Context(), lab.Admin(),
+		openshift.Options{APIServer: lab.URL, CA: lab.CAPEM, Platform: configv1.AWSPlatformType}); err != nil {
 		t.Fatal(err)
 	}
 	scheme := runtime.NewScheme()
@@ -91,7 +92,8 @@ func (s *site) publish(t *testing.T) {
 	t.Helper()
 	private, public := keyPair(t)
 	hostPrivate, hostPublic := keyPair(t)
-	text, err := userdata.Render(userdata.Input{Platform: blueprint.PlatformAWS, PublicKey: authorizedLine(public), HostKey: hostPrivate})
+	text, err := userdata.Render(userdata.Input{Platform: blueprint.PlatformAWS, PublicKey: authorizedLine(public),
+		HostKey: hostPrivate})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +116,8 @@ func (s *site) publish(t *testing.T) {
 // login says whether a host lets a key in, and shows the host key of the user data.
 func login(host *fleet.Host, key ssh.Signer, hostKey ssh.PublicKey) error {
 	client, err := ssh.Dial("tcp", host.Address().String(), &ssh.ClientConfig{
-		User: "Administrator", Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, HostKeyCallback: ssh.FixedHostKey(hostKey), HostKeyAlgorithms: []string{hostKey.Type()}, Timeout: 10 * time.Second,
+		User: "Administrator", Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, HostKeyCallback: ssh.FixedHostKey(hostKey),
+		HostKeyAlgorithms: []string{hostKey.Type()}, Timeout: 10 * time.Second,
 	})
 	if err != nil {
 		return err
@@ -130,11 +133,13 @@ func (s *site) make(t *testing.T, set *machinev1beta1.MachineSet) {
 }
 
 // machines of a set that is on its way to have so many, once a condition holds for each.
-func (s *site) machines(t *testing.T, set string, count int, holds func(*machinev1beta1.Machine) error) []machinev1beta1.Machine {
+func (s *site) machines(t *testing.T, set string, count int,
+	holds func(*machinev1beta1.Machine) error) []machinev1beta1.Machine {
 	t.Helper()
 	list := &machinev1beta1.MachineList{}
 	eventually(t, func(ctx context.Context) error {
-		if err := s.List(ctx, list, client.MatchingLabels{"machine.openshift.io/cluster-api-machineset": set}); err != nil {
+		if err := s.List(
+			ctx, list, client.MatchingLabels{"machine.openshift.io/cluster-api-machineset": set}); err != nil {
 			return err
 		}
 		if len(list.Items) != count {
@@ -142,7 +147,8 @@ func (s *site) machines(t *testing.T, set string, count int, holds func(*machine
 		}
 		for i := range list.Items {
 			if err := holds(&list.Items[i]); err != nil {
-				return fmt.Errorf("machine %s in phase %s: %w", list.Items[i].Name, ptr.Deref(list.Items[i].Status.Phase, ""), err)
+				return fmt.Errorf("machine %s in phase %s: %w", list.Items[i].Name,
+					ptr.Deref(list.Items[i].Status.Phase, ""), err)
 			}
 		}
 		return nil
@@ -153,10 +159,11 @@ func (s *site) machines(t *testing.T, set string, count int, holds func(*machine
 func eventually(t *testing.T, holds func(ctx context.Context) error) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		last = holds(ctx)
-		return last == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			last = holds(ctx)
+			return last == nil, nil
+		})
 	if err != nil {
 		t.Fatalf("%v: %v", err, last)
 	}
@@ -189,14 +196,17 @@ func (s *site) booted(t *testing.T, machine string) *fleet.Host {
 // join does what kubelet does on a host.
 func (s *site) join(t *testing.T, host *fleet.Host) {
 	t.Helper()
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: host.Name, Labels: map[string]string{corev1.LabelOSStable: "windows"}}}
-	node.Spec.Taints = []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: host.Name,
+		Labels: map[string]string{corev1.LabelOSStable: "windows"}}}
+	node.Spec.Taints = []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true",
+		Effect: corev1.TaintEffectNoSchedule}}
 	if err := s.Create(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
 	patch := client.MergeFrom(node.DeepCopy())
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: host.Address().Addr().String()}}
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue,
+		LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
 	if err := s.Status().Patch(t.Context(), node, patch); err != nil {
 		t.Fatal(err)
 	}
@@ -250,8 +260,10 @@ func (s *site) liveAndDie(t *testing.T) {
 		eventually(t, func(ctx context.Context) error {
 			node := &corev1.Node{}
 			err := s.Get(ctx, client.ObjectKey{Name: host.Name}, node)
-			if _, worker := node.Labels[contract.WorkerLabel]; err == nil && (node.Spec.ProviderID != *m.Spec.ProviderID || !worker || len(node.Spec.Taints) != 0) {
-				err = fmt.Errorf("node %s: provider ID %s, labels %v, taints %v", node.Name, node.Spec.ProviderID, node.Labels, node.Spec.Taints)
+			if _, worker := node.Labels[contract.WorkerLabel]; err == nil &&
+				(node.Spec.ProviderID != *m.Spec.ProviderID || !worker || len(node.Spec.Taints) != 0) {
+				err = fmt.Errorf("node %s: provider ID %s, labels %v, taints %v", node.Name, node.Spec.ProviderID,
+					node.Labels, node.Spec.Taints)
 			}
 			return err
 		})
@@ -261,7 +273,8 @@ func (s *site) liveAndDie(t *testing.T) {
 	}
 	eventually(t, func(ctx context.Context) error {
 		err := s.Get(ctx, client.ObjectKeyFromObject(set), set)
-		if err == nil && (set.Status.Replicas != 2 || set.Status.ReadyReplicas != 2 || set.Status.AvailableReplicas != 2) {
+		if err == nil && (set.Status.Replicas != 2 || set.Status.ReadyReplicas != 2 ||
+			set.Status.AvailableReplicas != 2) {
 			err = fmt.Errorf("the set's status is %+v", set.Status)
 		}
 		return err
@@ -335,18 +348,20 @@ func (s *site) faults(t *testing.T) {
 		"never boots":  {fault: cloud.FaultNeverBoots, phase: machinev1beta1.PhaseProvisioned},
 		"wrong key":    {fault: cloud.FaultWrongKey, phase: machinev1beta1.PhaseProvisioned, boots: true},
 		"own host key": {fault: cloud.FaultHostKey, phase: machinev1beta1.PhaseProvisioned, boots: true},
-		"no address": {fault: cloud.FaultNoAddress, phase: machinev1beta1.PhaseProvisioned, boots: true, lets: true, check: func(m *machinev1beta1.Machine) error {
-			if len(m.Status.Addresses) > 0 || m.Spec.ProviderID == nil {
-				return fmt.Errorf("addresses %v", m.Status.Addresses)
-			}
-			return nil
-		}},
-		"no provider id": {fault: cloud.FaultNoProviderID, phase: machinev1beta1.PhaseProvisioned, boots: true, lets: true, check: func(m *machinev1beta1.Machine) error {
-			if len(m.Status.Addresses) == 0 || m.Spec.ProviderID != nil {
-				return fmt.Errorf("provider ID %s", ptr.Deref(m.Spec.ProviderID, ""))
-			}
-			return nil
-		}},
+		"no address": {fault: cloud.FaultNoAddress, phase: machinev1beta1.PhaseProvisioned, boots: true, lets: true,
+			check: func(m *machinev1beta1.Machine) error {
+				if len(m.Status.Addresses) > 0 || m.Spec.ProviderID == nil {
+					return fmt.Errorf("addresses %v", m.Status.Addresses)
+				}
+				return nil
+			}},
+		"no provider id": {fault: cloud.FaultNoProviderID, phase: machinev1beta1.PhaseProvisioned, boots: true,
+			lets: true, check: func(m *machinev1beta1.Machine) error {
+				if len(m.Status.Addresses) == 0 || m.Spec.ProviderID != nil {
+					return fmt.Errorf("provider ID %s", ptr.Deref(m.Spec.ProviderID, ""))
+				}
+				return nil
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -395,7 +410,8 @@ func (s *site) oneAddress(t *testing.T) {
 	second.Spec.Template.Annotations[cloud.AddressAnnotation] = first.Status.Addresses[0].Address
 	s.make(t, second)
 	got := s.machines(t, "second", 1, phase(machinev1beta1.PhaseProvisioned))[0]
-	if got.Status.Addresses[0].Address != first.Status.Addresses[0].Address || *got.Spec.ProviderID == *first.Spec.ProviderID {
+	if got.Status.Addresses[0].Address != first.Status.Addresses[0].Address ||
+		*got.Spec.ProviderID == *first.Spec.ProviderID {
 		t.Errorf("the second has %v and %s", got.Status.Addresses, *got.Spec.ProviderID)
 	}
 	if err := login(s.booted(t, first.Name), s.key, s.hostKey); err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// compute is the cloud's own side, which knows nothing of Kubernetes: instances, each made for one Machine.
+// compute is the cloud's own side, which knows nothing of Kubernetes: instances, each made for one
+// Machine.
 type compute struct {
 	options Options
 	// changed is told the Machine whose instance is another than it was.
@@ -32,7 +33,8 @@ type compute struct {
 // second byte of the addresses of instances.
 const second = 33
 
-// instance is one virtual machine. Its fields are guarded by compute.mu, but for those that never change.
+// instance is one virtual machine. Its fields are guarded by compute.mu, but for those that never
+// change.
 type instance struct {
 	machine    types.NamespacedName
 	uid        types.UID
@@ -49,10 +51,12 @@ type instance struct {
 }
 
 func newCompute(options Options, changed func(types.NamespacedName)) *compute {
-	return &compute{options: options, changed: changed, free: fleet.NewPool(second), instances: map[types.UID]*instance{}}
+	return &compute{options: options, changed: changed, free: fleet.NewPool(second),
+		instances: map[types.UID]*instance{}}
 }
 
-// launch makes an instance for a Machine, with the user data of now. A repeated call gives the same one.
+// launch makes an instance for a Machine, with the user data of now. A repeated call gives the same
+// one.
 func (c *compute) launch(ctx context.Context, machine *machinev1beta1.Machine, userData string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,8 +67,10 @@ func (c *compute) launch(ctx context.Context, machine *machinev1beta1.Machine, u
 	options, setup := c.options.host(machine, userData)
 	c.launched++
 	i := &instance{
-		machine: types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}, uid: machine.UID, number: c.launched,
-		providerID: providerID(c.options.Platform, machine.Name), fault: faultOf(machine), cancel: cancel, gone: make(chan struct{}),
+		machine: types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}, uid: machine.UID,
+		number:     c.launched,
+		providerID: providerID(c.options.Platform, machine.Name), fault: faultOf(machine), cancel: cancel,
+		gone: make(chan struct{}),
 	}
 	c.instances[machine.UID] = i
 	wanted := machine.Annotations[AddressAnnotation]
@@ -159,7 +165,8 @@ func (c *compute) describe(machine types.UID) (description, bool) {
 	return c.find(func(i *instance) bool { return i.uid == machine })
 }
 
-// find tells of an instance, the oldest where there are several: packets to an address that two have go to the first.
+// find tells of an instance, the oldest where there are several: packets to an address that two
+// have go to the first.
 func (c *compute) find(match func(*instance) bool) (description, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,10 +179,12 @@ func (c *compute) find(match func(*instance) bool) (description, bool) {
 	if found == nil {
 		return description{}, false
 	}
-	return description{machine: found.machine, providerID: found.providerID, address: found.address, fault: found.fault}, true
+	return description{machine: found.machine, providerID: found.providerID, address: found.address,
+		fault: found.fault}, true
 }
 
-// terminate begins to end a Machine's instance, and says whether it has ended. One that never was has ended.
+// terminate begins to end a Machine's instance, and says whether it has ended. One that never was
+// has ended.
 func (c *compute) terminate(machine types.UID) (ended bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

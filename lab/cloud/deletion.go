@@ -19,16 +19,22 @@ import (
 const (
 	// excludeDraining on a Machine skips the drain.
 	excludeDraining = "machine.openshift.io/exclude-node-draining"
-	// lookAgain is how long the machine API waits for what sends no event: pods, and instances on their way down.
+	// lookAgain is how long the machine API waits for what sends no event: pods, and instances on
+	// their way down.
 	lookAgain = 200 * time.Millisecond
 )
 
-// retire walks a Machine's way out, in the machine API's order: drain, instance, Node, finalizer. Each part waits for the hooks before it.
+// retire walks a Machine's way out, in the machine API's order: drain, instance, Node, finalizer.
+// Each part waits for the hooks before it.
 func (m *machines) retire(ctx context.Context, machine *machinev1beta1.Machine) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(machine, machinev1beta1.MachineFinalizer) {
 		return reconcile.Result{}, nil
 	}
-	err := m.status(ctx, machine, func(status *machinev1beta1.MachineStatus) { status.Phase = ptr.To(machinev1beta1.PhaseDeleting) })
+	err := m.status(
+		ctx, machine, func(
+			status *machinev1beta1.MachineStatus) {
+			status.Phase = ptr.To(machinev1beta1.PhaseDeleting)
+		})
 	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -79,7 +85,8 @@ func (m *machines) own(ctx context.Context, machine *machinev1beta1.Machine) (*c
 	return node, nil
 }
 
-// drain cordons a Node and evicts its pods, and says whether they are gone. A Node that is silent is not waited for.
+// drain cordons a Node and evicts its pods, and says whether they are gone. A Node that is silent
+// is not waited for.
 func (m *machines) drain(ctx context.Context, node *corev1.Node) (drained bool, err error) {
 	if !node.Spec.Unschedulable {
 		patch := client.MergeFrom(node.DeepCopy())

@@ -30,14 +30,16 @@ const (
 	FaultAnnotation = "cloud.lab/fault"
 	// AddressAnnotation has the address to give to a Machine, though another may have it already.
 	AddressAnnotation = "cloud.lab/address"
-	// HostnameAnnotation has the name to boot with, also as the metadata service tells it: as a copy of another host's disk does that was not
-	// prepared for copying, or a host that lies. Windows is called what stands before the first dot.
+	// HostnameAnnotation has the name to boot with, also as the metadata service tells it: as a
+	// copy of another host's disk does that was not prepared for copying, or a host that lies.
+	// Windows is called what stands before the first dot.
 	HostnameAnnotation = "cloud.lab/hostname"
 	// MachineIDAnnotation has the identity of such a disk's Windows.
 	MachineIDAnnotation = "cloud.lab/machine-id"
 )
 
-// faultOf a Machine. One that is not Windows has an address and never boots: what runs on it is nobody's business here.
+// faultOf a Machine. One that is not Windows has an address and never boots: what runs on it is
+// nobody's business here.
 func faultOf(machine *machinev1beta1.Machine) Fault {
 	if machine.Labels[contract.MachineOSLabel] != contract.OSIDWindows {
 		return FaultNeverBoots

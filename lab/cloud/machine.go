@@ -80,7 +80,11 @@ func (m *machines) launch(ctx context.Context, machine *machinev1beta1.Machine) 
 	if err != nil {
 		return m.fail(ctx, machine, machinev1beta1.InvalidConfigurationMachineError, err.Error())
 	}
-	err = m.status(ctx, machine, func(status *machinev1beta1.MachineStatus) { status.Phase = ptr.To(machinev1beta1.PhaseProvisioning) })
+	err = m.status(
+		ctx, machine, func(
+			status *machinev1beta1.MachineStatus) {
+			status.Phase = ptr.To(machinev1beta1.PhaseProvisioning)
+		})
 	if err != nil {
 		return err
 	}
@@ -88,7 +92,8 @@ func (m *machines) launch(ctx context.Context, machine *machinev1beta1.Machine) 
 	return nil
 }
 
-// userData reads the secret that a Machine's provider spec names. All platforms call the field by the same name.
+// userData reads the secret that a Machine's provider spec names. All platforms call the field by
+// the same name.
 func (m *machines) userData(ctx context.Context, machine *machinev1beta1.Machine) (string, error) {
 	spec := struct {
 		UserDataSecret *struct {
@@ -104,7 +109,8 @@ func (m *machines) userData(ctx context.Context, machine *machinev1beta1.Machine
 		return "", nil
 	}
 	secret := &corev1.Secret{}
-	if err := m.live.Get(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: spec.UserDataSecret.Name}, secret); err != nil {
+	if err := m.live.Get(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: spec.UserDataSecret.Name},
+		secret); err != nil {
 		return "", fmt.Errorf("reading user data: %w", err)
 	}
 	data, ok := secret.Data["userData"]
@@ -134,7 +140,8 @@ func (m *machines) identify(ctx context.Context, machine *machinev1beta1.Machine
 }
 
 // report is the status of a Machine that has an instance.
-func report(status *machinev1beta1.MachineStatus, machine *machinev1beta1.Machine, instance description, node *corev1.Node) {
+func report(status *machinev1beta1.MachineStatus, machine *machinev1beta1.Machine, instance description,
+	node *corev1.Node) {
 	if instance.address.IsValid() && instance.fault != FaultNoAddress {
 		status.Addresses = []corev1.NodeAddress{
 			{Type: corev1.NodeInternalIP, Address: instance.address.String()},
@@ -180,14 +187,16 @@ func internalIP(node *corev1.Node) string {
 	return ""
 }
 
-func (m *machines) fail(ctx context.Context, machine *machinev1beta1.Machine, reason machinev1beta1.MachineStatusError, message string) error {
+func (m *machines) fail(ctx context.Context, machine *machinev1beta1.Machine, reason machinev1beta1.MachineStatusError,
+	message string) error {
 	return m.status(ctx, machine, func(status *machinev1beta1.MachineStatus) {
 		status.Phase, status.ErrorReason, status.ErrorMessage = ptr.To(machinev1beta1.PhaseFailed), &reason, &message
 	})
 }
 
 // status writes the status if it is another than it was.
-func (m *machines) status(ctx context.Context, machine *machinev1beta1.Machine, edit func(*machinev1beta1.MachineStatus)) error {
+func (m *machines) status(ctx context.Context, machine *machinev1beta1.Machine,
+	edit func(*machinev1beta1.MachineStatus)) error {
 	wanted := machine.DeepCopy()
 	edit(&wanted.Status)
 	if equal(wanted.Status, machine.Status) {

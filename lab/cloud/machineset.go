@@ -43,7 +43,8 @@ func (s *sets) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	staying := slices.DeleteFunc(slices.Clone(all), func(m machinev1beta1.Machine) bool { return !m.DeletionTimestamp.IsZero() })
+	staying := slices.DeleteFunc(slices.Clone(all),
+		func(m machinev1beta1.Machine) bool { return !m.DeletionTimestamp.IsZero() })
 	missing := int(ptr.Deref(set.Spec.Replicas, 1)) - len(staying)
 	for range missing {
 		if err = s.Create(ctx, s.newMachine(set)); err != nil {
@@ -64,10 +65,14 @@ func (s *sets) machinesOf(ctx context.Context, set *machinev1beta1.MachineSet) (
 		return nil, fmt.Errorf("reading the selector of set %s: %w", set.Name, err)
 	}
 	list := &machinev1beta1.MachineList{}
-	if err = s.live.List(ctx, list, client.InNamespace(set.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+	if err = s.live.List(ctx, list, client.InNamespace(set.Namespace),
+		client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return nil, fmt.Errorf("listing the machines of set %s: %w", set.Name, err)
 	}
-	return slices.DeleteFunc(list.Items, func(m machinev1beta1.Machine) bool { return !metav1.IsControlledBy(&m, set) }), nil
+	return slices.DeleteFunc(list.Items, func(m machinev1beta1.Machine) bool {
+		return !metav1.IsControlledBy(&m,
+			set)
+	}), nil
 }
 
 func (s *sets) newMachine(set *machinev1beta1.MachineSet) *machinev1beta1.Machine {
@@ -76,7 +81,8 @@ func (s *sets) newMachine(set *machinev1beta1.MachineSet) *machinev1beta1.Machin
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: set.Namespace, Name: set.Name + "-" + utilrand.String(5),
 			Labels: maps.Clone(template.Labels), Annotations: maps.Clone(template.Annotations),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, machinev1beta1.GroupVersion.WithKind("MachineSet"))},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set,
+				machinev1beta1.GroupVersion.WithKind("MachineSet"))},
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}
@@ -86,7 +92,8 @@ func (s *sets) newMachine(set *machinev1beta1.MachineSet) *machinev1beta1.Machin
 	return machine
 }
 
-// surplus chooses who goes, in the machine API's order: who is marked, who failed, who never became a node, anybody.
+// surplus chooses who goes, in the machine API's order: who is marked, who failed, who never became
+// a node, anybody.
 func surplus(machines []machinev1beta1.Machine, count int) []machinev1beta1.Machine {
 	if count <= 0 {
 		return nil
@@ -111,8 +118,10 @@ func weight(machine *machinev1beta1.Machine) int {
 	return 3
 }
 
-// count writes the status. It looks again when a Node that is Ready now will have been so for long enough.
-func (s *sets) count(ctx context.Context, set *machinev1beta1.MachineSet, machines []machinev1beta1.Machine) (reconcile.Result, error) {
+// count writes the status. It looks again when a Node that is Ready now will have been so for long
+// enough.
+func (s *sets) count(ctx context.Context, set *machinev1beta1.MachineSet,
+	machines []machinev1beta1.Machine) (reconcile.Result, error) {
 	wanted := set.DeepCopy()
 	wanted.Status.ObservedGeneration = set.Generation
 	wanted.Status.Replicas = int32(len(machines))
@@ -131,7 +140,8 @@ func (s *sets) count(ctx context.Context, set *machinev1beta1.MachineSet, machin
 			continue
 		}
 		wanted.Status.ReadyReplicas++
-		if left := time.Until(since.Add(time.Duration(set.Spec.MinReadySeconds) * time.Second)); left > 0 && set.Spec.MinReadySeconds > 0 {
+		if left := time.Until(since.Add(time.Duration(set.Spec.MinReadySeconds) * time.Second)); left > 0 &&
+			set.Spec.MinReadySeconds > 0 {
 			again = max(again, left)
 			continue
 		}

@@ -10,7 +10,8 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 )
 
-// NodeName is what a platform calls the Node of a host: on AWS and Google's cloud by the metadata service, elsewhere by the host's own name.
+// NodeName is what a platform calls the Node of a host: on AWS and Google's cloud by the metadata
+// service, elsewhere by the host's own name.
 func NodeName(platform configv1.PlatformType, hostname string, address netip.Addr) string {
 	switch platform {
 	case configv1.AWSPlatformType:
@@ -21,8 +22,8 @@ func NodeName(platform configv1.PlatformType, hostname string, address netip.Add
 	return strings.ToLower(hostname)
 }
 
-// Metadata is the platform's metadata service as a host has it, nil where there is none that tells names. routed says that the host reaches it only by
-// a route of its own.
+// Metadata is the platform's metadata service as a host has it, nil where there is none that tells
+// names. routed says that the host reaches it only by a route of its own.
 func Metadata(platform configv1.PlatformType, nodeName string) (service http.Handler, routed bool) {
 	switch platform {
 	case configv1.AWSPlatformType:
@@ -33,7 +34,8 @@ func Metadata(platform configv1.PlatformType, nodeName string) (service http.Han
 	return nil, false
 }
 
-// sessionToken is what this service answers to whoever asks for a token; it tells who did from who did not.
+// sessionToken is what this service answers to whoever asks for a token; it tells who did from who
+// did not.
 const sessionToken = "bGFiLXRva2Vu"
 
 // amazonMetadata is version 2 of EC2's service: nothing is told without a token.

@@ -20,8 +20,8 @@ const (
 	uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 )
 
-// nodes plays the cloud controller, which gives a Node its provider ID and takes the taint of the uninitialized away, and the part of the
-// machine API that links a Node with its Machine.
+// nodes plays the cloud controller, which gives a Node its provider ID and takes the taint of the
+// uninitialized away, and the part of the machine API that links a Node with its Machine.
 type nodes struct {
 	client.Client
 	compute *compute
@@ -46,7 +46,8 @@ func (n *nodes) Reconcile(ctx context.Context, request reconcile.Request) (recon
 		// An instance of the same cloud that somebody started without a Machine.
 		wanted.Spec.ProviderID = providerID(n.options.Platform, node.Name)
 	}
-	wanted.Spec.Taints = slices.DeleteFunc(wanted.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitialized })
+	wanted.Spec.Taints = slices.DeleteFunc(wanted.Spec.Taints,
+		func(t corev1.Taint) bool { return t.Key == uninitialized })
 	if ours {
 		if err := n.link(ctx, instance, wanted); err != nil {
 			return reconcile.Result{}, err

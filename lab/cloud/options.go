@@ -23,15 +23,17 @@ type Options struct {
 	Config *rest.Config
 	// Platform whose cloud it is: AWS, Azure, GCP, VSphere or Nutanix.
 	Platform configv1.PlatformType
-	// TemplateKey is authorised in the image that virtual machines are made from. vSphere's hosts have it instead of user data; nil for none.
+	// TemplateKey is authorised in the image that virtual machines are made from. vSphere's hosts
+	// have it instead of user data; nil for none.
 	TemplateKey ssh.PublicKey
 	// Programs are what exes do on a host, by lower-case base name.
 	Programs map[string]sim.Program
 	// Costs are how long things take on a host; Latency is one way.
 	Costs   sim.Costs
 	Latency time.Duration
-	// Provision is the time from a Machine's creation until it has an address, Boot the time from then until its host answers, as in public clouds. With
-	// no Boot the address is told when the host answers, as on vSphere.
+	// Provision is the time from a Machine's creation until it has an address, Boot the time from
+	// then until its host answers, as in public clouds. With no Boot the address is told when the
+	// host answers, as on vSphere.
 	Provision, Boot time.Duration
 	// Edit changes the host of a Machine before it is made. May be nil.
 	Edit func(machine *machinev1beta1.Machine, host *fleet.HostOptions)

@@ -27,7 +27,8 @@ func providerID(platform configv1.PlatformType, machine string) string {
 	case configv1.AWSPlatformType:
 		return "aws:///us-east-1a/i-0" + random(8)
 	case configv1.AzurePlatformType:
-		return "azure:///subscriptions/" + uuid() + "/resourceGroups/lab-rg/providers/Microsoft.Compute/virtualMachines/" + machine
+		return "azure:///subscriptions/" + uuid() +
+			"/resourceGroups/lab-rg/providers/Microsoft.Compute/virtualMachines/" + machine
 	case configv1.GCPPlatformType:
 		return "gce://lab/us-central1-a/" + machine
 	case configv1.VSpherePlatformType:

@@ -13,7 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// SSHPort is that of the lab's Machines: a lab need not be run by root, who alone may listen on the usual one.
+// SSHPort is that of the lab's Machines: a lab need not be run by root, who alone may listen on the
+// usual one.
 const SSHPort = 2222
 
 // UserDataSecret is the name that the operator's users write into their provider specs.
@@ -30,8 +31,9 @@ func NewMachineSet(platform configv1.PlatformType, name string, replicas int32) 
 	labels := maps.Clone(selected)
 	labels[contract.MachineOSLabel] = contract.OSIDWindows
 	return &machinev1beta1.MachineSet{
-		TypeMeta:   metav1.TypeMeta{APIVersion: machinev1beta1.GroupVersion.String(), Kind: "MachineSet"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: name, Labels: map[string]string{labelCluster: "lab"}},
+		TypeMeta: metav1.TypeMeta{APIVersion: machinev1beta1.GroupVersion.String(), Kind: "MachineSet"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: name,
+			Labels: map[string]string{labelCluster: "lab"}},
 		Spec: machinev1beta1.MachineSetSpec{
 			Replicas: &replicas,
 			Selector: metav1.LabelSelector{MatchLabels: selected},

@@ -27,15 +27,17 @@ type Setup struct {
 	Persist bool
 }
 
-// Evaluate says what a host does with its user data at boot. Nothing of a script that PowerShell can't read is run, which is an error here; so is a
-// wrapping that the platform's agent does not know.
+// Evaluate says what a host does with its user data at boot. Nothing of a script that PowerShell
+// can't read is run, which is an error here; so is a wrapping that the platform's agent does not
+// know.
 func Evaluate(platform configv1.PlatformType, userData string) (Setup, error) {
 	script, persist, err := unwrap(platform, userData)
 	if err != nil {
 		return Setup{}, err
 	}
 	world, err := powershell.Run(script, map[string]string{
-		"ProgramData": `C:\ProgramData`, "SystemRoot": `C:\Windows`, "windir": `C:\Windows`, "SystemDrive": "C:", "ProgramFiles": `C:\Program Files`,
+		"ProgramData": `C:\ProgramData`, "SystemRoot": `C:\Windows`, "windir": `C:\Windows`, "SystemDrive": "C:",
+		"ProgramFiles": `C:\Program Files`,
 	})
 	if err != nil {
 		return Setup{}, fmt.Errorf("running user data: %w", err)
@@ -54,8 +56,9 @@ func Evaluate(platform configv1.PlatformType, userData string) (Setup, error) {
 	return setup, nil
 }
 
-// unwrap finds the script as the platform's agent does. On Azure the machine API hands a whole file to PowerShell, once; Google's agent runs its
-// startup script at every boot. The others look for tags.
+// unwrap finds the script as the platform's agent does. On Azure the machine API hands a whole file
+// to PowerShell, once; Google's agent runs its startup script at every boot. The others look for
+// tags.
 func unwrap(platform configv1.PlatformType, userData string) (script string, persist bool, err error) {
 	switch platform {
 	case configv1.AzurePlatformType:

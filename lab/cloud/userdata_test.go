@@ -39,8 +39,10 @@ func authorizedLine(key ssh.PublicKey) string {
 
 func platforms() map[configv1.PlatformType]blueprint.Platform {
 	return map[configv1.PlatformType]blueprint.Platform{
-		configv1.AWSPlatformType: blueprint.PlatformAWS, configv1.AzurePlatformType: blueprint.PlatformAzure, configv1.GCPPlatformType: blueprint.PlatformGCP,
-		configv1.VSpherePlatformType: blueprint.PlatformVSphere, configv1.NutanixPlatformType: blueprint.PlatformNutanix,
+		configv1.AWSPlatformType: blueprint.PlatformAWS, configv1.AzurePlatformType: blueprint.PlatformAzure,
+		configv1.GCPPlatformType:     blueprint.PlatformGCP,
+		configv1.VSpherePlatformType: blueprint.PlatformVSphere,
+		configv1.NutanixPlatformType: blueprint.PlatformNutanix,
 	}
 }
 
@@ -51,7 +53,8 @@ func TestUserDataLetsTheOperatorIn(t *testing.T) {
 	for platform, name := range platforms() {
 		t.Run(string(name), func(t *testing.T) {
 			t.Parallel()
-			text, err := userdata.Render(userdata.Input{Platform: name, PublicKey: authorizedLine(public), HostKey: hostKey})
+			text, err := userdata.Render(userdata.Input{Platform: name, PublicKey: authorizedLine(public),
+				HostKey: hostKey})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,13 +91,14 @@ func TestUserDataThatIsBrokenLetsNobodyIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := map[string]string{
-		"empty":                            "",
-		"another platform's wrapping":      strings.ReplaceAll(whole, "powershell>", "script>"),
-		"no end":                           strings.ReplaceAll(whole, "</powershell>", ""),
-		"a brace is missing":               strings.Replace(whole, "\n}\n", "\n\n", 1),
-		"a quote is missing":               strings.Replace(whole, "'", "", 1),
-		"the key is only a comment":        strings.ReplaceAll(whole, "$publicKey = ", "# $publicKey = "),
-		"the key gets into another file":   strings.ReplaceAll(whole, "'administrators_authorized_keys'", "'authorized_keys'"),
+		"empty":                       "",
+		"another platform's wrapping": strings.ReplaceAll(whole, "powershell>", "script>"),
+		"no end":                      strings.ReplaceAll(whole, "</powershell>", ""),
+		"a brace is missing":          strings.Replace(whole, "\n}\n", "\n\n", 1),
+		"a quote is missing":          strings.Replace(whole, "'", "", 1),
+		"the key is only a comment":   strings.ReplaceAll(whole, "$publicKey = ", "# $publicKey = "),
+		"the key gets into another file": strings.ReplaceAll(whole, "'administrators_authorized_keys'",
+			"'authorized_keys'"),
 		"the variable is called otherwise": strings.ReplaceAll(whole, "$publicKey = ", "$otherKey = "),
 	}
 	for name, text := range broken {

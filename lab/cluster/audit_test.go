@@ -35,8 +35,9 @@ func TestCountRequests(t *testing.T) {
 			filter: func(r Request) bool { return r.Code == 403 && !r.Allowed && r.Resource == "secrets" },
 			want:   map[UserVerb]int{{"ann", "watch"}: 1},
 		},
-		"writes":  {filter: Request.IsWrite, want: map[UserVerb]int{{"bob", "patch"}: 1}},
-		"by rule": {filter: func(r Request) bool { return r.Reason == "RBAC: allowed" }, want: map[UserVerb]int{{"ann", "get"}: 1}},
+		"writes": {filter: Request.IsWrite, want: map[UserVerb]int{{"bob", "patch"}: 1}},
+		"by rule": {filter: func(r Request) bool { return r.Reason == "RBAC: allowed" },
+			want: map[UserVerb]int{{"ann", "get"}: 1}},
 		"nothing": {filter: func(Request) bool { return false }, want: map[UserVerb]int{}},
 	} {
 		t.Run(name, func(t *testing.T) {

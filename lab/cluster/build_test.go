@@ -25,8 +25,9 @@ func TestBuildOne(t *testing.T) {
 		source string
 		want   string // in the error; empty: it builds
 	}{
-		"a program is built under its name":        {source: "package main\n\nfunc main() {}\n"},
-		"a broken program is told by the compiler": {source: "package main\n\nfunc main() { nothing() }\n", want: "undefined: nothing"},
+		"a program is built under its name": {source: "package main\n\nfunc main() {}\n"},
+		"a broken program is told by the compiler": {source: "package main\n\nfunc main() { nothing() }\n",
+			want: "undefined: nothing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -58,7 +59,8 @@ func TestBuildOne(t *testing.T) {
 
 func TestACancelledBuildEndsAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	b := &builder{module: writeModule(t, "package main\n\nfunc main() {}\n"), out: t.TempDir(), progress: &bytes.Buffer{}}
+	b := &builder{module: writeModule(t, "package main\n\nfunc main() {}\n"), out: t.TempDir(),
+		progress: &bytes.Buffer{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := b.buildOne(ctx, program{name: "tiny", pkg: "example.com/tiny"}, "", "tiny")

@@ -78,12 +78,14 @@ func makeNamespace(t *testing.T, client kubernetes.Interface, name string) {
 
 func (l look) version(t *testing.T) {
 	t.Parallel()
-	pins, err := exec.CommandContext(t.Context(), "go", "-C", "../controlplane", "list", "-m", "-f", "{{.Version}}", kubernetesModule).Output()
+	pins, err := exec.CommandContext(t.Context(), "go", "-C", "../controlplane", "list", "-m", "-f", "{{.Version}}",
+		kubernetesModule).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	version := strings.TrimSpace(string(pins))
-	output, err := exec.CommandContext(t.Context(), l.c.Binaries.Kubectl, "--kubeconfig", l.c.Kubeconfig, "version").CombinedOutput()
+	output, err := exec.CommandContext(t.Context(), l.c.Binaries.Kubectl, "--kubeconfig", l.c.Kubeconfig,
+		"version").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
@@ -103,7 +105,8 @@ func (l look) kubeconfig(t *testing.T) {
 	if config.Host != l.c.URL {
 		t.Errorf("server %s, want %s", config.Host, l.c.URL)
 	}
-	if _, err := clientFor(t, config).CoreV1().Secrets("kube-system").List(t.Context(), metav1.ListOptions{}); err != nil {
+	if _, err := clientFor(t, config).CoreV1().Secrets("kube-system").List(t.Context(),
+		metav1.ListOptions{}); err != nil {
 		t.Error(err)
 	}
 	info, err := os.Stat(l.c.Kubeconfig)
@@ -129,13 +132,15 @@ func (l look) serviceAccount(t *testing.T) {
 			t.Errorf("%s: %v; want it known and refused", name, err)
 		}
 	}
-	if _, _, err := l.c.ServiceAccountConfig(t.Context(), "accounts", "nobody", 10*time.Minute); !apierrors.IsNotFound(err) {
+	if _, _, err := l.c.ServiceAccountConfig(t.Context(), "accounts", "nobody",
+		10*time.Minute); !apierrors.IsNotFound(err) {
 		t.Errorf("a token for nobody: %v", err)
 	}
 }
 
 // requestCertificate submits a kubelet's client request and returns its name.
-func requestCertificate(t *testing.T, client kubernetes.Interface, node string) *certificatesv1.CertificateSigningRequest {
+func requestCertificate(t *testing.T, client kubernetes.Interface,
+	node string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -147,14 +152,16 @@ func requestCertificate(t *testing.T, client kubernetes.Interface, node string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	csr, err := client.CertificatesV1().CertificateSigningRequests().Create(t.Context(), &certificatesv1.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: node},
-		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-			SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
-			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
-		},
-	}, metav1.CreateOptions{})
+	csr, err := client.CertificatesV1().CertificateSigningRequests().Create(t.Context(),
+		&certificatesv1.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: node},
+			Spec: certificatesv1.CertificateSigningRequestSpec{
+				Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+				SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
+				Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature,
+					certificatesv1.UsageClientAuth},
+			},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +198,8 @@ func (l look) signing(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(l.c.CAPEM)
-	if _, err := certificate.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := certificate.Verify(x509.VerifyOptions{Roots: roots,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		t.Error(err)
 	}
 	// The signer has by now seen the other one too, which came first.
@@ -226,7 +234,8 @@ func (l look) nodeRestriction(t *testing.T) {
 	node := clientFor(t, config)
 	label := func(name, key string) error {
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"x"}}}`, key)
-		_, err := node.CoreV1().Nodes().Patch(t.Context(), name, "application/merge-patch+json", patch, metav1.PatchOptions{})
+		_, err := node.CoreV1().Nodes().Patch(t.Context(), name, "application/merge-patch+json", patch,
+			metav1.PatchOptions{})
 		return err
 	}
 	if err := label("own", "example.com/mark"); err != nil {
@@ -238,7 +247,8 @@ func (l look) nodeRestriction(t *testing.T) {
 	if err := label("other", "example.com/mark"); !apierrors.IsForbidden(err) {
 		t.Errorf("another node: %v", err)
 	}
-	if _, err := node.CoreV1().Secrets("default").Get(t.Context(), "private", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := node.CoreV1().Secrets("default").Get(t.Context(), "private",
+		metav1.GetOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("a secret that no pod of it uses: %v", err)
 	}
 }
@@ -307,7 +317,8 @@ func (l look) nodeLifecycle(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Name: "owned", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: owner.Name, UID: owner.UID}},
+		Name: "owned", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: owner.Name,
+			UID: owner.UID}},
 	}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -366,7 +377,8 @@ func (l look) openShift(t *testing.T) {
 		}
 		t.Logf("installed in %s", time.Since(began).Round(time.Millisecond))
 	}
-	resources, err := clientFor(t, l.c.Admin()).Discovery().ServerResourcesForGroupVersion("machine.openshift.io/v1beta1")
+	resources, err := clientFor(
+		t, l.c.Admin()).Discovery().ServerResourcesForGroupVersion("machine.openshift.io/v1beta1")
 	if err != nil || len(resources.APIResources) < 2 {
 		t.Errorf("served: %v, %v", resources, err)
 	}
@@ -382,7 +394,8 @@ func (l look) audit(t *testing.T) {
 	}
 	client := clientFor(t, config)
 	for range 3 {
-		if _, err := client.CoreV1().Secrets("audited").Get(t.Context(), "x", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
+		if _, err := client.CoreV1().Secrets("audited").Get(t.Context(), "x",
+			metav1.GetOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("a user without rights: %v", err)
 		}
 	}
@@ -399,7 +412,8 @@ func (l look) audit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if request.User == "auditor" && request.Allowed && strings.Contains(request.Reason, `ClusterRole "system:discovery"`) {
+		if request.User == "auditor" && request.Allowed &&
+			strings.Contains(request.Reason, `ClusterRole "system:discovery"`) {
 			return
 		}
 	}

@@ -49,7 +49,8 @@ func explain(c component, what string) *ComponentError {
 func diagnose(log string) (fix string, portTaken bool) {
 	for _, known := range []struct{ text, fix string }{
 		{"address already in use", "another program took the port between its choice and its use; start again"},
-		{"no space left on device", "free some space where the data directory lies, or set TMPDIR to a disk that has some"},
+		{"no space left on device", "free some space where the data directory lies, or set TMPDIR to a disk that " +
+			"has some"},
 		{"too many open files", "raise the limit of open files (ulimit -n 8192)"},
 		{"cannot allocate memory", "free some memory: the control plane needs about 1 GiB"},
 		{"unknown flag", "the pinned Kubernetes version dropped a flag: adjust the arguments in lab/cluster"},
@@ -59,5 +60,6 @@ func diagnose(log string) (fix string, portTaken bool) {
 			return known.fix, known.text == "address already in use"
 		}
 	}
-	return "read its log (Options.Keep keeps it after the end); if the machine is merely slow or busy, raise Options.StartTimeout", false
+	return "read its log (Options.Keep keeps it after the end); if the machine is merely slow or busy, raise " +
+		"Options.StartTimeout", false
 }

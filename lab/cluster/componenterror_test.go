@@ -15,15 +15,17 @@ func TestExplain(t *testing.T) {
 		portTaken bool
 	}{
 		"a port that is taken": {
-			log:       "I started\nE listen tcp 127.0.0.1:6443: bind: address already in use\n",
-			want:      []string{"kube-apiserver ended: exit status 1", "\tE listen tcp", "another program took the port"},
+			log: "I started\nE listen tcp 127.0.0.1:6443: bind: address already in use\n",
+			want: []string{"kube-apiserver ended: exit status 1", "\tE listen tcp",
+				"another program took the port"},
 			portTaken: true,
 		},
-		"a full disk":                   {log: "write: no space left on device\n", want: []string{"free some space"}},
-		"a flag that is no more":        {log: "Error: unknown flag: --profiling\n", want: []string{"dropped a flag"}},
-		"something never seen before":   {log: "panic: surprise\n", want: []string{"panic: surprise", "read its log"}},
-		"only the last lines are given": {log: "first\n" + strings.Repeat("more\n", 19) + "last\n", want: []string{"\tmore\n", "\tlast\n"}},
-		"a silent component":            {log: "", want: []string{"(it wrote nothing)"}},
+		"a full disk":                 {log: "write: no space left on device\n", want: []string{"free some space"}},
+		"a flag that is no more":      {log: "Error: unknown flag: --profiling\n", want: []string{"dropped a flag"}},
+		"something never seen before": {log: "panic: surprise\n", want: []string{"panic: surprise", "read its log"}},
+		"only the last lines are given": {log: "first\n" + strings.Repeat("more\n", 19) + "last\n",
+			want: []string{"\tmore\n", "\tlast\n"}},
+		"a silent component": {log: "", want: []string{"(it wrote nothing)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -127,7 +127,8 @@ func served(client discovery.DiscoveryInterface, crd *apiextensionsv1.CustomReso
 		if err != nil {
 			return false, err
 		}
-		if !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == crd.Spec.Names.Plural }) {
+		if !slices.ContainsFunc(list.APIResources,
+			func(r metav1.APIResource) bool { return r.Name == crd.Spec.Names.Plural }) {
 			return false, nil
 		}
 	}

@@ -25,7 +25,8 @@ status: {conditions: []}
 func TestReadCRDs(t *testing.T) {
 	t.Parallel()
 	dir := writeTree(t, map[string]string{
-		"one.yaml":      "# only a comment\n---\n" + crdYAML("as.example.com", "Default") + "---\nkind: ConfigMap\napiVersion: v1\n" + crdYAML("bs.example.com", "Default"),
+		"one.yaml": "# only a comment\n---\n" + crdYAML("as.example.com", "Default") +
+			"---\nkind: ConfigMap\napiVersion: v1\n" + crdYAML("bs.example.com", "Default"),
 		"two.yml":       crdYAML("as.example.com", "TechPreview"),
 		"ignored.json":  "{",
 		"broken.txt":    "a: [",
@@ -44,12 +45,14 @@ func TestReadCRDs(t *testing.T) {
 	}{
 		"a file of several documents": {paths: []string{"one.yaml"}, want: "as.example.com bs.example.com"},
 		"a folder, filtered":          {paths: []string{"."}, filter: isDefault, want: "as.example.com bs.example.com"},
-		"by name":                     {paths: []string{"one.yaml"}, names: []string{"bs.example.com"}, want: "bs.example.com"},
-		"a name that is not there":    {paths: []string{"one.yaml"}, names: []string{"cs.example.com"}, wantErr: "cs.example.com is not in"},
-		"two of one name":             {paths: []string{"."}, wantErr: "as.example.com is defined in"},
-		"nothing chosen":              {paths: []string{"empty"}, wantErr: "none chosen"},
-		"a path that is not there":    {paths: []string{"absent"}, wantErr: "absent"},
-		"a file that is no YAML":      {paths: []string{"broken.txt"}, wantErr: "broken.txt"},
+		"by name": {paths: []string{"one.yaml"}, names: []string{"bs.example.com"},
+			want: "bs.example.com"},
+		"a name that is not there": {paths: []string{"one.yaml"}, names: []string{"cs.example.com"},
+			wantErr: "cs.example.com is not in"},
+		"two of one name":          {paths: []string{"."}, wantErr: "as.example.com is defined in"},
+		"nothing chosen":           {paths: []string{"empty"}, wantErr: "none chosen"},
+		"a path that is not there": {paths: []string{"absent"}, wantErr: "absent"},
+		"a file that is no YAML":   {paths: []string{"broken.txt"}, wantErr: "broken.txt"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -90,17 +93,19 @@ func TestOpenShiftDefault(t *testing.T) {
 		annotations map[string]string
 		want        bool
 	}{
-		"in every feature set":      {map[string]string{ha: "true"}, true},
-		"in the default one":        {map[string]string{ha: "true", set: "Default"}, true},
-		"in several":                {map[string]string{ha: "true", set: "OKD,Default"}, true},
-		"in the preview only":       {map[string]string{ha: "true", set: "CustomNoUpgrade,TechPreviewNoUpgrade"}, false},
+		"in every feature set": {map[string]string{ha: "true"}, true},
+		"in the default one":   {map[string]string{ha: "true", set: "Default"}, true},
+		"in several":           {map[string]string{ha: "true", set: "OKD,Default"}, true},
+		"in the preview only": {map[string]string{ha: "true", set: "CustomNoUpgrade,TechPreviewNoUpgrade"},
+			false},
 		"behind a feature gate":     {map[string]string{ha: "true", gate: "SomethingNew"}, false},
 		"of hosted clusters only":   {map[string]string{set: "Default"}, false},
 		"not of OpenShift's making": {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Annotations: test.annotations}}
+			crd := &apiextensionsv1.CustomResourceDefinition{
+				ObjectMeta: metav1.ObjectMeta{Annotations: test.annotations}}
 			if got := OpenShiftDefault(crd); got != test.want {
 				t.Errorf("got %v", got)
 			}

@@ -108,7 +108,8 @@ func TestTheAPIServerGoesAwayAndComesBack(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := client.CoreV1().Namespaces().Get(short, "before", metav1.GetOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := client.CoreV1().Namespaces().Get(short, "before", metav1.GetOptions{}); !errors.Is(err,
+		context.DeadlineExceeded) {
 		t.Errorf("a paused API server: %v", err)
 	}
 	if err := c.ResumeAPIServer(); err != nil {
@@ -164,11 +165,14 @@ func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 		component string // empty: the error is not about a component
 		want      string
 	}{
-		"a component that ends at once":      {func(o *Options) { o.Binaries.APIServer = no }, apiServerName, "ended: exit status 1"},
-		"a component that refuses its flags": {func(o *Options) { o.Binaries.Etcd = o.Binaries.APIServer }, etcdName, "unknown flag"},
-		"a program that is not there":        {func(o *Options) { o.Binaries.Etcd += ".absent" }, "", "starting etcd"},
+		"a component that ends at once": {func(o *Options) { o.Binaries.APIServer = no }, apiServerName,
+			"ended: exit status 1"},
+		"a component that refuses its flags": {func(o *Options) { o.Binaries.Etcd = o.Binaries.APIServer }, etcdName,
+			"unknown flag"},
+		"a program that is not there": {func(o *Options) { o.Binaries.Etcd += ".absent" }, "", "starting etcd"},
 		"a component that never gets ready": {
-			func(o *Options) { o.Binaries.Etcd, o.StartTimeout = idle, 200*time.Millisecond }, etcdName, "was not healthy after",
+			func(o *Options) { o.Binaries.Etcd, o.StartTimeout = idle, 200*time.Millisecond }, etcdName,
+			"was not healthy after",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +184,8 @@ func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 				t.Fatal("it started", c.Stop())
 			}
 			var failed *ComponentError
-			if errors.As(err, &failed) != (test.component != "") || (failed != nil && failed.Component != test.component) ||
+			if errors.As(err, &failed) != (test.component != "") ||
+				(failed != nil && failed.Component != test.component) ||
 				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v\nwant %q about %q", err, test.want, test.component)
 			}

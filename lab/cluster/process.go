@@ -50,7 +50,8 @@ func start(ctx context.Context, c component) (*process, error) {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), c.path, c.args...)
 	cmd.Dir = c.dir
 	cmd.Stdout, cmd.Stderr = output, output
-	// Processors are scarcer than memory where a lab runs: its garbage may grow to thrice what is in use.
+	// Processors are scarcer than memory where a lab runs: its garbage may grow to thrice what is
+	// in use.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.dir, "TMPDIR=" + c.dir, "GOGC=300"}
 	p := &process{component: c, cmd: cmd, ended: make(chan struct{})}
 	wait, err := StartChild(cmd)

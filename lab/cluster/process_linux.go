@@ -21,9 +21,10 @@ func tieToParent(cmd *exec.Cmd) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 }
 
-// awaitStop returns when a child that was sent SIGSTOP has stopped. The signal takes hold when one of the child's threads gets a processor, so until
-// then a busy machine lets others answer requests. The kernel tells the parent when the last one stands still (waitid(2), WSTOPPED); WNOWAIT leaves
-// that to be told again.
+// awaitStop returns when a child that was sent SIGSTOP has stopped. The signal takes hold when one
+// of the child's threads gets a processor, so until then a busy machine lets others answer
+// requests. The kernel tells the parent when the last one stands still (waitid(2), WSTOPPED);
+// WNOWAIT leaves that to be told again.
 func awaitStop(pid int) error {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)

@@ -9,7 +9,8 @@ import (
 func TestModuleRoot(t *testing.T) {
 	t.Parallel()
 	top := writeTree(t, map[string]string{
-		"wmco/go.mod":                     "// a comment\nmodule github.com/windows-nodes/wmco // and another\n\ngo 1.26\n",
+		"wmco/go.mod": "// a comment\nmodule github.com/windows-nodes/wmco // and " +
+			"another\n\ngo 1.26\n",
 		"wmco/cmd/winlab/x.go":            "",
 		"wmco/lab/controlplane/go.mod":    "module github.com/windows-nodes/wmco/lab/controlplane\n",
 		"elsewhere/go.mod":                "module example.com/other\n",

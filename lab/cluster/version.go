@@ -32,7 +32,8 @@ func (b *builder) linkerFlags(ctx context.Context) (string, error) {
 func linkerFlagsFor(version string, date time.Time) (string, error) {
 	numbers := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	if len(numbers) != 3 {
-		return "", fmt.Errorf("reading the pinned version of %s: %q is not of the form v1.2.3", kubernetesModule, version)
+		return "", fmt.Errorf("reading the pinned version of %s: %q is not of the form v1.2.3", kubernetesModule,
+			version)
 	}
 	flags := []string{"-s", "-w"}
 	for _, setting := range [][2]string{

@@ -21,8 +21,9 @@ type workspace struct {
 	lock *os.File
 }
 
-// TempDir makes a lab's directory in the system's temporary folder, and removes those of labs that were killed. remove takes it away unless it is to
-// be kept; a lab that is killed before leaves it to the next one.
+// TempDir makes a lab's directory in the system's temporary folder, and removes those of labs that
+// were killed. remove takes it away unless it is to be kept; a lab that is killed before leaves it
+// to the next one.
 func TempDir(keep bool) (dir string, remove func() error, err error) {
 	w, err := openWorkspace("", keep)
 	if err != nil {

@@ -8,12 +8,13 @@ import (
 	"sync"
 )
 
-// reservation is the port by which an address is taken: whoever listens there has it, among all labs of this computer. It lies above the ports that
-// systems choose themselves.
+// reservation is the port by which an address is taken: whoever listens there has it, among all
+// labs of this computer. It lies above the ports that systems choose themselves.
 const reservation = 65001
 
-// Pool is the addresses of 127.<second>.0.0/16, 254 of each /24. Hosts of several labs may run on one computer, and each has ports that must be its
-// own, so an address is given to one host at a time.
+// Pool is the addresses of 127.<second>.0.0/16, 254 of each /24. Hosts of several labs may run on
+// one computer, and each has ports that must be its own, so an address is given to one host at a
+// time.
 type Pool struct {
 	second byte
 

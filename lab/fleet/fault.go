@@ -30,9 +30,12 @@ const (
 // reasons are what the operator should say about each fault.
 func reasons() map[Fault]contract.Reason {
 	return map[Fault]contract.Reason{
-		FaultAuth: contract.ReasonKeyRefused, FaultUnreachable: contract.ReasonUnreachable, FaultHung: contract.ReasonNotSSH,
-		FaultHostKey: contract.ReasonHostKeyMismatch, FaultBuild: contract.ReasonBuildUnsupported, FaultDisk: contract.ReasonDiskFull,
-		FaultClock: contract.ReasonClockSkewed, FaultPort: contract.ReasonPortInUse, FaultHostname: contract.ReasonHostnameInvalid,
+		FaultAuth: contract.ReasonKeyRefused, FaultUnreachable: contract.ReasonUnreachable,
+		FaultHung:    contract.ReasonNotSSH,
+		FaultHostKey: contract.ReasonHostKeyMismatch, FaultBuild: contract.ReasonBuildUnsupported,
+		FaultDisk:  contract.ReasonDiskFull,
+		FaultClock: contract.ReasonClockSkewed, FaultPort: contract.ReasonPortInUse,
+		FaultHostname: contract.ReasonHostnameInvalid,
 	}
 }
 
@@ -64,7 +67,8 @@ func FaultNames() []string {
 	return names
 }
 
-// OfMachines says whether only a simulated machine can have this fault; every SSH server can have the others.
+// OfMachines says whether only a simulated machine can have this fault; every SSH server can have
+// the others.
 func (f Fault) OfMachines() bool {
 	switch f {
 	case FaultBuild, FaultDisk, FaultClock, FaultPort, FaultHostname:
@@ -74,7 +78,8 @@ func (f Fault) OfMachines() bool {
 	}
 }
 
-// Break gives a host a fault that it can have. FaultHostKey shows in its Entry, and FaultHostname must be given to the machine when it is made.
+// Break gives a host a fault that it can have. FaultHostKey shows in its Entry, and FaultHostname
+// must be given to the machine when it is made.
 func (h *Host) Break(fault Fault) {
 	if h.Machine == nil && fault.OfMachines() {
 		return

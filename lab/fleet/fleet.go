@@ -28,7 +28,8 @@ type Options struct {
 	Bandwidth int64
 	// Faults, one for each of the first hosts, in order.
 	Faults []Fault
-	// Computer makes what a host is made of instead of a simulated machine: with the host name and the address that it is given. May be nil.
+	// Computer makes what a host is made of instead of a simulated machine: with the host name and
+	// the address that it is given. May be nil.
 	Computer func(ctx context.Context, hostname string, address netip.Addr) (Computer, error)
 	// Edit changes the options of host i, from 0, before it is made. May be nil.
 	Edit func(i int, options *sim.Options)
@@ -98,7 +99,8 @@ func boot(ctx context.Context, options Options, host HostOptions) (_ *Host, err 
 // host describes host i, from 0.
 func (o Options) host(i int, lease *Lease) HostOptions {
 	machine := sim.Options{
-		Address: lease.Address, Hostname: fmt.Sprintf("WIN-%03d", i+1), Programs: o.Programs, Costs: o.Costs, Log: o.Log,
+		Address: lease.Address, Hostname: fmt.Sprintf("WIN-%03d", i+1), Programs: o.Programs, Costs: o.Costs,
+		Log:            o.Log,
 		AuthorizedKeys: ssh.MarshalAuthorizedKey(o.AuthorizedKey),
 	}
 	fault := FaultNone
@@ -111,7 +113,8 @@ func (o Options) host(i int, lease *Lease) HostOptions {
 	if o.Edit != nil {
 		o.Edit(i, &machine)
 	}
-	host := HostOptions{Machine: machine, Lease: lease, Settings: sshd.Settings{Latency: o.Latency, Bandwidth: o.Bandwidth}, Fault: fault}
+	host := HostOptions{Machine: machine, Lease: lease,
+		Settings: sshd.Settings{Latency: o.Latency, Bandwidth: o.Bandwidth}, Fault: fault}
 	if o.Finish != nil {
 		o.Finish(&host)
 	}

@@ -17,7 +17,8 @@ type HostOptions struct {
 	Name string
 	// Machine is the computer; its Address is where the SSH server listens, too.
 	Machine sim.Options
-	// Computer takes the place of a simulated machine; only address and host name of Machine count then. It ends with the host. May be nil.
+	// Computer takes the place of a simulated machine; only address and host name of Machine count
+	// then. It ends with the host. May be nil.
 	Computer Computer
 	// Lease of that address, which ends with the host. May be nil.
 	Lease *Lease
@@ -55,8 +56,8 @@ type Host struct {
 	lease *Lease
 }
 
-// Boot makes a host and switches it on. It runs until Close, or until ctx ends. The lease is the host's only when there is no error; the computer is
-// closed if there is one.
+// Boot makes a host and switches it on. It runs until Close, or until ctx ends. The lease is the
+// host's only when there is no error; the computer is closed if there is one.
 func Boot(ctx context.Context, options HostOptions) (_ *Host, err error) {
 	host := &Host{Name: options.Name, Computer: options.Computer}
 	if host.Name == "" {

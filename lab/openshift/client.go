@@ -7,7 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Client speaks of Kubernetes' and OpenShift's objects, for those who play an administrator of the cluster.
+// Client speaks of Kubernetes' and OpenShift's objects, for those who play an administrator of the
+// cluster.
 func Client(config *rest.Config) (client.Client, error) {
 	scheme, err := newScheme()
 	if err != nil {

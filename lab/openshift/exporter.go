@@ -24,8 +24,9 @@ import (
 // ExporterServerName is what the exporter's certificate is for: the Service of nodes' metrics.
 const ExporterServerName = "windows-exporter." + contract.OperatorNamespace + ".svc"
 
-// RotateExporterKey plays the service CA operator's part for the Service of nodes' metrics: it writes the Secret with a new key and a certificate for it, and
-// answers the certificate in PEM, which verifies itself. The operator's namespace must exist.
+// RotateExporterKey plays the service CA operator's part for the Service of nodes' metrics: it
+// writes the Secret with a new key and a certificate for it, and answers the certificate in PEM,
+// which verifies itself. The operator's namespace must exist.
 func RotateExporterKey(ctx context.Context, config *rest.Config) ([]byte, error) {
 	certificate, key, err := servingPair(ExporterServerName)
 	if err != nil {
@@ -59,9 +60,11 @@ func servingPair(name string) (certificate, key []byte, err error) {
 		return nil, nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, BasicConstraintsValid: true, IsCA: true,
+		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		BasicConstraintsValid: true, IsCA: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(2, 0, 0),
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
@@ -71,5 +74,6 @@ func servingPair(name string) (certificate, key []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), nil
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), nil
 }

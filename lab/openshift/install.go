@@ -61,7 +61,8 @@ func Install(ctx context.Context, config *rest.Config, options Options) error {
 func names() []string {
 	return []string{
 		"infrastructures.config.openshift.io", "networks.config.openshift.io", "proxies.config.openshift.io",
-		"imagedigestmirrorsets.config.openshift.io", "imagetagmirrorsets.config.openshift.io", "images.config.openshift.io",
+		"imagedigestmirrorsets.config.openshift.io", "imagetagmirrorsets.config.openshift.io",
+		"images.config.openshift.io",
 		"networks.operator.openshift.io",
 		"controllerconfigs.machineconfiguration.openshift.io", "machineconfigs.machineconfiguration.openshift.io",
 		"machineconfigpools.machineconfiguration.openshift.io",
@@ -74,7 +75,8 @@ func installCRDs(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("finding OpenShift's CRDs: %w", err)
 	}
-	_, err = cluster.InstallCRDs(ctx, config, cluster.CRDOptions{Paths: dirs, Names: names(), Filter: cluster.OpenShiftDefault})
+	_, err = cluster.InstallCRDs(ctx, config,
+		cluster.CRDOptions{Paths: dirs, Names: names(), Filter: cluster.OpenShiftDefault})
 	if err != nil {
 		return fmt.Errorf("installing OpenShift's CRDs: %w", err)
 	}
@@ -113,16 +115,18 @@ func create(ctx context.Context, c client.Client, object client.Object) error {
 	return nil
 }
 
-// waitForToken waits until the controller manager has filled the bootstrap token secret, as it has on a real cluster.
+// waitForToken waits until the controller manager has filled the bootstrap token secret, as it has
+// on a real cluster.
 func waitForToken(ctx context.Context, c client.Client) error {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapTokenSecret}
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		if err := c.Get(ctx, key, secret); err != nil {
-			return false, client.IgnoreNotFound(err)
-		}
-		return len(secret.Data[corev1.ServiceAccountTokenKey]) > 0, nil
-	})
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			if err := c.Get(ctx, key, secret); err != nil {
+				return false, client.IgnoreNotFound(err)
+			}
+			return len(secret.Data[corev1.ServiceAccountTokenKey]) > 0, nil
+		})
 	if err != nil {
 		return fmt.Errorf("waiting for the token of secret %s: %w", key, err)
 	}
@@ -133,10 +137,12 @@ func namespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// bootstrapRights let the node bootstrapper ask for node certificates, as OpenShift's machine config operator does.
+// bootstrapRights let the node bootstrapper ask for node certificates, as OpenShift's machine
+// config operator does.
 func bootstrapRights() []client.Object {
 	return []client.Object{
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapServiceAccount}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineConfigNamespace,
+			Name: contract.BootstrapServiceAccount}},
 		&corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapTokenSecret,
@@ -146,8 +152,10 @@ func bootstrapRights() []client.Object {
 		},
 		&rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "system-bootstrap-node-bootstrapper"},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapServiceAccount}},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+				Name: "system:node-bootstrapper"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: contract.MachineConfigNamespace,
+				Name: contract.BootstrapServiceAccount}},
 		},
 	}
 }

@@ -45,19 +45,21 @@ func TestAPlainClusterBecomesOpenShift(t *testing.T) {
 	}
 	subnets := map[string]bool{}
 	for _, name := range []string{"win-a", "win-b"} {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "windows"}}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{corev1.LabelOSStable: "windows"}}}
 		if _, err = clients.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		err = wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
-			node, err := clients.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return false, err
-			}
-			subnet := node.Annotations[contract.HybridSubnetAnnotation]
-			subnets[subnet] = true
-			return subnet != "", nil
-		})
+		err = wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 20*time.Second, true,
+			func(ctx context.Context) (bool, error) {
+				node, err := clients.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+				if err != nil {
+					return false, err
+				}
+				subnet := node.Annotations[contract.HybridSubnetAnnotation]
+				subnets[subnet] = true
+				return subnet != "", nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +94,8 @@ func TestOLMHasAConditionForTheOperatorAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: contract.OperatorServiceAccount}}
-	if _, err = clients.CoreV1().ServiceAccounts(contract.OperatorNamespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+	if _, err = clients.CoreV1().ServiceAccounts(contract.OperatorNamespace).Create(t.Context(), account,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -100,7 +103,8 @@ func TestOLMHasAConditionForTheOperatorAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	config, _, err := lab.ServiceAccountConfig(t.Context(), contract.OperatorNamespace, contract.OperatorServiceAccount, time.Hour)
+	config, _, err := lab.ServiceAccountConfig(t.Context(), contract.OperatorNamespace, contract.OperatorServiceAccount,
+		time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +120,8 @@ func TestOLMHasAConditionForTheOperatorAlone(t *testing.T) {
 	}
 	for status, valid := range map[string]bool{"True": true, "Perhaps": false} {
 		changed := condition.DeepCopy()
-		said := map[string]any{"type": "Upgradeable", "status": status, "reason": "upgradeIsSafe", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+		said := map[string]any{"type": "Upgradeable", "status": status, "reason": "upgradeIsSafe", "message": "",
+			"lastTransitionTime": "2026-01-01T00:00:00Z"}
 		if err = unstructured.SetNestedSlice(changed.Object, []any{said}, "spec", "conditions"); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +129,8 @@ func TestOLMHasAConditionForTheOperatorAlone(t *testing.T) {
 			t.Errorf("%s: %v", status, err)
 		}
 	}
-	if err = operator.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: "another"}, condition); !apierrors.IsForbidden(err) {
+	if err = operator.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: "another"},
+		condition); !apierrors.IsForbidden(err) {
 		t.Errorf("another one: %v", err)
 	}
 }

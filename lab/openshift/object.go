@@ -24,9 +24,12 @@ const (
 // objects are everything that Install creates, in order.
 func objects(o Options) []client.Object {
 	list := []client.Object{
-		namespace(contract.MachineConfigNamespace), namespace(contract.MachineAPINamespace), namespace(contract.ConfigNamespace),
-		infrastructure(o), network(), operatorNetwork(), pullSecret(), workerConfig(o.Platform), workerPool(), controllerConfig(o),
-		&configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: clusterName}}, &configv1.Image{ObjectMeta: metav1.ObjectMeta{Name: clusterName}},
+		namespace(contract.MachineConfigNamespace), namespace(contract.MachineAPINamespace),
+		namespace(contract.ConfigNamespace),
+		infrastructure(o), network(), operatorNetwork(), pullSecret(), workerConfig(o.Platform), workerPool(),
+		controllerConfig(o),
+		&configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: clusterName}},
+		&configv1.Image{ObjectMeta: metav1.ObjectMeta{Name: clusterName}},
 	}
 	return append(list, bootstrapRights()...)
 }
@@ -37,9 +40,10 @@ func infrastructure(o Options) *configv1.Infrastructure {
 		Spec:       configv1.InfrastructureSpec{PlatformSpec: configv1.PlatformSpec{Type: o.Platform}},
 		Status: configv1.InfrastructureStatus{
 			InfrastructureName: "lab", APIServerURL: o.APIServer, APIServerInternalURL: o.APIServer,
-			PlatformStatus:       &configv1.PlatformStatus{Type: o.Platform},
-			ControlPlaneTopology: configv1.HighlyAvailableTopologyMode, InfrastructureTopology: configv1.HighlyAvailableTopologyMode,
-			CPUPartitioning: configv1.CPUPartitioningNone,
+			PlatformStatus:         &configv1.PlatformStatus{Type: o.Platform},
+			ControlPlaneTopology:   configv1.HighlyAvailableTopologyMode,
+			InfrastructureTopology: configv1.HighlyAvailableTopologyMode,
+			CPUPartitioning:        configv1.CPUPartitioningNone,
 		},
 	}
 }
@@ -48,8 +52,10 @@ func network() *configv1.Network {
 	networks := []configv1.ClusterNetworkEntry{{CIDR: clusterNetwork, HostPrefix: 23}}
 	return &configv1.Network{
 		ObjectMeta: metav1.ObjectMeta{Name: clusterName},
-		Spec:       configv1.NetworkSpec{NetworkType: string(operatorv1.NetworkTypeOVNKubernetes), ServiceNetwork: []string{serviceNetwork}, ClusterNetwork: networks},
-		Status:     configv1.NetworkStatus{NetworkType: string(operatorv1.NetworkTypeOVNKubernetes), ServiceNetwork: []string{serviceNetwork}, ClusterNetwork: networks},
+		Spec: configv1.NetworkSpec{NetworkType: string(operatorv1.NetworkTypeOVNKubernetes),
+			ServiceNetwork: []string{serviceNetwork}, ClusterNetwork: networks},
+		Status: configv1.NetworkStatus{NetworkType: string(operatorv1.NetworkTypeOVNKubernetes),
+			ServiceNetwork: []string{serviceNetwork}, ClusterNetwork: networks},
 	}
 }
 
@@ -76,7 +82,8 @@ func pullSecret() *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "pull-secret"},
 		Type:       corev1.SecretTypeDockerConfigJson,
-		Data:       map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"registry.lab.example":{"auth":"bGFiOmxhYg=="}}}`)},
+		Data: map[string][]byte{
+			corev1.DockerConfigJsonKey: []byte(`{"auths":{"registry.lab.example":{"auth":"bGFiOmxhYg=="}}}`)},
 	}
 }
 
@@ -85,11 +92,13 @@ func workerPool() *mcfgv1.MachineConfigPool {
 	return &mcfgv1.MachineConfigPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "worker"},
 		Spec: mcfgv1.MachineConfigPoolSpec{
-			MachineConfigSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"machineconfiguration.openshift.io/role": "worker"}},
-			NodeSelector:          &metav1.LabelSelector{MatchLabels: map[string]string{contract.WorkerLabel: ""}},
-			Configuration:         mcfgv1.MachineConfigPoolStatusConfiguration{ObjectReference: reference},
+			MachineConfigSelector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{"machineconfiguration.openshift.io/role": "worker"}},
+			NodeSelector:  &metav1.LabelSelector{MatchLabels: map[string]string{contract.WorkerLabel: ""}},
+			Configuration: mcfgv1.MachineConfigPoolStatusConfiguration{ObjectReference: reference},
 		},
-		Status: mcfgv1.MachineConfigPoolStatus{Configuration: mcfgv1.MachineConfigPoolStatusConfiguration{ObjectReference: reference}},
+		Status: mcfgv1.MachineConfigPoolStatus{
+			Configuration: mcfgv1.MachineConfigPoolStatusConfiguration{ObjectReference: reference}},
 	}
 }
 
@@ -105,9 +114,10 @@ func controllerConfig(o Options) *mcfgv1.ControllerConfig {
 				ObjectMeta: metav1.ObjectMeta{Name: clusterName},
 				Spec:       configv1.InfrastructureSpec{PlatformSpec: configv1.PlatformSpec{Type: o.Platform}},
 				Status: configv1.InfrastructureStatus{
-					PlatformStatus:       &configv1.PlatformStatus{Type: o.Platform},
-					ControlPlaneTopology: configv1.HighlyAvailableTopologyMode, InfrastructureTopology: configv1.HighlyAvailableTopologyMode,
-					CPUPartitioning: configv1.CPUPartitioningNone,
+					PlatformStatus:         &configv1.PlatformStatus{Type: o.Platform},
+					ControlPlaneTopology:   configv1.HighlyAvailableTopologyMode,
+					InfrastructureTopology: configv1.HighlyAvailableTopologyMode,
+					CPUPartitioning:        configv1.CPUPartitioningNone,
 				},
 			},
 			DNS: &configv1.DNS{

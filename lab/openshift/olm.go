@@ -21,14 +21,17 @@ func OperatorCondition() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "operators.coreos.com", Version: "v2", Kind: "OperatorCondition"}
 }
 
-// InstallOLM plays the part of OLM that the operator meets: the OperatorCondition of this name, and the right to read and write that one object. (OLM's own
-// definition of the type is not among our modules; this one is cut down.) The operator's namespace must exist. A repeated call changes nothing.
+// InstallOLM plays the part of OLM that the operator meets: the OperatorCondition of this name, and
+// the right to read and write that one object. (OLM's own definition of the type is not among our
+// modules; this one is cut down.) The operator's namespace must exist. A repeated call changes
+// nothing.
 func InstallOLM(ctx context.Context, config *rest.Config, name string) error {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
 		return err
 	}
-	if _, err = cluster.InstallCRDs(ctx, config, cluster.CRDOptions{Paths: []string{filepath.Join(root, "lab", "openshift", "olm")}}); err != nil {
+	if _, err = cluster.InstallCRDs(ctx, config,
+		cluster.CRDOptions{Paths: []string{filepath.Join(root, "lab", "openshift", "olm")}}); err != nil {
 		return fmt.Errorf("installing OLM's OperatorCondition: %w", err)
 	}
 	c, err := client.New(config, client.Options{})
@@ -43,11 +46,14 @@ func InstallOLM(ctx context.Context, config *rest.Config, name string) error {
 	for _, object := range []client.Object{
 		condition,
 		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{OperatorCondition().Group}, Resources: []string{"operatorconditions"}, ResourceNames: []string{name}, Verbs: []string{"get", "update", "patch"},
+			APIGroups: []string{OperatorCondition().Group}, Resources: []string{"operatorconditions"},
+			ResourceNames: []string{name}, Verbs: []string{"get", "update", "patch"},
 		}}},
-		&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}, Subjects: []rbacv1.Subject{
-			{Kind: rbacv1.ServiceAccountKind, Namespace: contract.OperatorNamespace, Name: contract.OperatorServiceAccount},
-		}},
+		&rbacv1.RoleBinding{ObjectMeta: meta,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}, Subjects: []rbacv1.Subject{
+				{Kind: rbacv1.ServiceAccountKind, Namespace: contract.OperatorNamespace,
+					Name: contract.OperatorServiceAccount},
+			}},
 	} {
 		if err = create(ctx, c, object); err != nil {
 			return err

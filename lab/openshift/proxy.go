@@ -17,12 +17,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// lookEvery is how often FollowProxy looks. OpenShift's own operator watches; the lab can wait a moment and has no more code than it needs.
+// lookEvery is how often FollowProxy looks. OpenShift's own operator watches; the lab can wait a
+// moment and has no more code than it needs.
 const lookEvery = 100 * time.Millisecond
 
-// FollowProxy plays the cluster network operator's part for the cluster-wide proxy: it writes the status of the Proxy, with what must never go through a proxy
-// added, and puts the bundle that its spec names into every ConfigMap that asks for it by its label. (The real one adds its own distribution's authorities
-// to the bundle.) It runs until ctx ends.
+// FollowProxy plays the cluster network operator's part for the cluster-wide proxy: it writes the
+// status of the Proxy, with what must never go through a proxy added, and puts the bundle that its
+// spec names into every ConfigMap that asks for it by its label. (The real one adds its own
+// distribution's authorities to the bundle.) It runs until ctx ends.
 func FollowProxy(ctx context.Context, config *rest.Config) error {
 	scheme, err := newScheme()
 	if err != nil {
@@ -32,7 +34,8 @@ func FollowProxy(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	wait.UntilWithContext(ctx, func(ctx context.Context) { _ = followOnce(ctx, c) }, lookEvery) // an error is met again by the next look
+	// an error is met again by the next look
+	wait.UntilWithContext(ctx, func(ctx context.Context) { _ = followOnce(ctx, c) }, lookEvery)
 	return nil
 }
 
@@ -91,5 +94,6 @@ func proxyStatus(spec configv1.ProxySpec) configv1.ProxyStatus {
 		}
 	}
 	slices.Sort(none)
-	return configv1.ProxyStatus{HTTPProxy: spec.HTTPProxy, HTTPSProxy: spec.HTTPSProxy, NoProxy: strings.Join(slices.Compact(none), ",")}
+	return configv1.ProxyStatus{HTTPProxy: spec.HTTPProxy, HTTPSProxy: spec.HTTPSProxy,
+		NoProxy: strings.Join(slices.Compact(none), ",")}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// AssignSubnets plays the network plugin's master: each Windows node gets a subnet of HybridNetwork as an annotation, the same one for as
-// long as the node is there. It runs until ctx ends.
+// AssignSubnets plays the network plugin's master: each Windows node gets a subnet of HybridNetwork
+// as an annotation, the same one for as long as the node is there. It runs until ctx ends.
 func AssignSubnets(ctx context.Context, config *rest.Config) error {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -56,11 +56,15 @@ func (p *pool) give(ctx context.Context, clients kubernetes.Interface, node *cor
 		return
 	}
 	subnet := p.next(node.Name)
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{contract.HybridSubnetAnnotation: subnet.String()}}})
+	patch, err := json.Marshal(
+		map[string]any{
+			"metadata": map[string]any{
+				"annotations": map[string]string{contract.HybridSubnetAnnotation: subnet.String()}}})
 	if err != nil {
 		return
 	}
-	if _, err = clients.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err = clients.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		delete(p.taken, subnet) // the node's next change tries again
 	}
 }

@@ -34,7 +34,8 @@ providers:
   apiVersion: credentialprovider.kubelet.k8s.io/v1
 `
 
-// cloudProvider is what a worker's kubelet is told: a cloud controller of its own, outside of kubelet, wherever the platform is a cloud.
+// cloudProvider is what a worker's kubelet is told: a cloud controller of its own, outside of
+// kubelet, wherever the platform is a cloud.
 func cloudProvider(platform configv1.PlatformType) string {
 	if platform == configv1.NonePlatformType {
 		return ""
@@ -61,7 +62,8 @@ func workerConfig(platform configv1.PlatformType) *mcfgv1.MachineConfig {
 		panic(err) // maps of strings always marshal
 	}
 	return &mcfgv1.MachineConfig{
-		ObjectMeta: metav1.ObjectMeta{Name: rendered, Labels: map[string]string{"machineconfiguration.openshift.io/role": "worker"}},
-		Spec:       mcfgv1.MachineConfigSpec{Config: runtime.RawExtension{Raw: raw}},
+		ObjectMeta: metav1.ObjectMeta{Name: rendered,
+			Labels: map[string]string{"machineconfiguration.openshift.io/role": "worker"}},
+		Spec: mcfgv1.MachineConfigSpec{Config: runtime.RawExtension{Raw: raw}},
 	}
 }

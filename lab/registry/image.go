@@ -17,14 +17,17 @@ const manifestType = types.OCIManifestSchema1
 // Image is one image as a registry has it: a manifest, its configuration and one layer.
 type Image struct{ Manifest, Configuration, Layer []byte }
 
-// NewImage makes one that nobody else has. Its layer has more than a MiB, so that nobody on the way reads it whole first, and is no archive: nothing here could unpack it.
+// NewImage makes one that nobody else has. Its layer has more than a MiB, so that nobody on the way
+// reads it whole first, and is no archive: nothing here could unpack it.
 func NewImage(t *testing.T) Image {
 	t.Helper()
 	i := Image{Layer: bytes.Repeat([]byte(rand.Text()), 60_000)}
 	layer := describe(types.OCIUncompressedLayer, i.Layer)
-	i.Configuration = encode(t, v1.ConfigFile{OS: "windows", Architecture: "amd64", RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{layer.Digest}}})
+	i.Configuration = encode(t, v1.ConfigFile{OS: "windows", Architecture: "amd64",
+		RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{layer.Digest}}})
 	i.Manifest = encode(t, v1.Manifest{
-		SchemaVersion: 2, MediaType: manifestType, Config: describe(types.OCIConfigJSON, i.Configuration), Layers: []v1.Descriptor{layer},
+		SchemaVersion: 2, MediaType: manifestType, Config: describe(types.OCIConfigJSON, i.Configuration),
+		Layers: []v1.Descriptor{layer},
 	})
 	return i
 }

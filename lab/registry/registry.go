@@ -65,7 +65,8 @@ func (r *Registry) Lock(login string) *Registry {
 	return r
 }
 
-// Lie changes a byte of a blob whenever it is asked for, but neither its size nor what is said about it. No digest ends that.
+// Lie changes a byte of a blob whenever it is asked for, but neither its size nor what is said
+// about it. No digest ends that.
 func (r *Registry) Lie(digest string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

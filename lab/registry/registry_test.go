@@ -20,7 +20,8 @@ func TestAnImageComesBackToWhoMayHaveIt(t *testing.T) {
 	if !roots.AppendCertsFromPEM(ca.PEM) {
 		t.Fatal("the authority has no certificate")
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
 	get := func(path, password string) (content string, status int) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+r.Host+path, http.NoBody)
 		if err != nil {
@@ -40,7 +41,8 @@ func TestAnImageComesBackToWhoMayHaveIt(t *testing.T) {
 	}
 	paths := []string{
 		"/v2/team/app/manifests/1", "/v2/team/app/manifests/" + image.Digest(),
-		"/v2/team/app/blobs/" + registry.Digest(image.Configuration), "/v2/team/app/blobs/" + registry.Digest(image.Layer),
+		"/v2/team/app/blobs/" + registry.Digest(image.Configuration),
+		"/v2/team/app/blobs/" + registry.Digest(image.Layer),
 	}
 	for i, want := range [][]byte{image.Manifest, image.Manifest, image.Configuration, image.Layer} {
 		if content, status := get(paths[i], "secret"); content != string(want) || status != http.StatusOK {
@@ -51,7 +53,8 @@ func TestAnImageComesBackToWhoMayHaveIt(t *testing.T) {
 		t.Errorf("a wrong password: %d", status)
 	}
 	r.Lie(registry.Digest(image.Layer))
-	if content, status := get(paths[3], "secret"); len(content) != len(image.Layer) || content[1:] != string(image.Layer[1:]) || content[0] == image.Layer[0] || status != http.StatusOK {
+	if content, status := get(paths[3], "secret"); len(content) != len(image.Layer) ||
+		content[1:] != string(image.Layer[1:]) || content[0] == image.Layer[0] || status != http.StatusOK {
 		t.Errorf("a lie: %d, %d bytes", status, len(content))
 	}
 	paths = append(paths, paths[3])

@@ -10,7 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// BuildOperator compiles the operator as another version of itself into dir, and gives its path. Only the linker has work to do when it was compiled before.
+// BuildOperator compiles the operator as another version of itself into dir, and gives its path.
+// Only the linker has work to do when it was compiled before.
 func BuildOperator(ctx context.Context, dir, version string) (string, error) {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
@@ -18,7 +19,8 @@ func BuildOperator(ctx context.Context, dir, version string) (string, error) {
 	}
 	path := filepath.Join(dir, "wmco-"+version)
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", //nolint:gosec // the version is the caller's own
-		"-ldflags", "-s -w -X github.com/windows-nodes/wmco/internal/version.version="+version, "-o", path, "./cmd/wmco")
+		"-ldflags", "-s -w -X github.com/windows-nodes/wmco/internal/version.version="+version, "-o", path,
+		"./cmd/wmco")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building version %s of the operator: %w: %s", version, err, output)
@@ -26,7 +28,8 @@ func BuildOperator(ctx context.Context, dir, version string) (string, error) {
 	return path, nil
 }
 
-// Upgrade ends the operator and starts another build of it, as its Deployment does. An empty path keeps that part as it is.
+// Upgrade ends the operator and starts another build of it, as its Deployment does. An empty path
+// keeps that part as it is.
 func (s *Scene) Upgrade(ctx context.Context, operator, payload string) error {
 	if err := s.Operator.Stop(); err != nil {
 		return err

@@ -32,13 +32,15 @@ func (s *Scene) newCloud() (err error) {
 	return nil
 }
 
-// place puts a listed host on the scene's platform, where it runs as an instance that no Machine made.
+// place puts a listed host on the scene's platform, where it runs as an instance that no Machine
+// made.
 func (s *Scene) place(host *fleet.HostOptions) {
 	host.Name = cloud.NodeName(s.options.Platform, host.Machine.Hostname, host.Machine.Address)
 	host.Machine.Metadata, host.Machine.MetadataRouted = cloud.Metadata(s.options.Platform, host.Name)
 }
 
-// NewMachineSet makes a MachineSet of the scene's platform. Machines that are made before there is user data fail, so it waits for that.
+// NewMachineSet makes a MachineSet of the scene's platform. Machines that are made before there is
+// user data fail, so it waits for that.
 func (s *Scene) NewMachineSet(ctx context.Context, name string, replicas int32) (*machinev1beta1.MachineSet, error) {
 	if err := s.WaitUserData(ctx, time.Minute); err != nil {
 		return nil, err
@@ -54,7 +56,8 @@ func (s *Scene) NewMachineSet(ctx context.Context, name string, replicas int32) 
 func (s *Scene) WaitUserData(ctx context.Context, patience time.Duration) error {
 	return s.Await(ctx, patience, "the secret with the user data", func(ctx context.Context) (bool, string, error) {
 		secret := &corev1.Secret{}
-		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: cloud.UserDataSecret}, secret)
+		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: cloud.UserDataSecret},
+			secret)
 		return len(secret.Data["userData"]) > 0, "", client.IgnoreNotFound(err)
 	})
 }
@@ -62,14 +65,16 @@ func (s *Scene) WaitUserData(ctx context.Context, patience time.Duration) error 
 // Machines of a set, those that leave among them.
 func (s *Scene) Machines(ctx context.Context, set string) ([]machinev1beta1.Machine, error) {
 	list := &machinev1beta1.MachineList{}
-	err := s.Client.List(ctx, list, client.InNamespace(contract.MachineAPINamespace), client.MatchingLabels(cloud.SetLabels(set)))
+	err := s.Client.List(ctx, list, client.InNamespace(contract.MachineAPINamespace),
+		client.MatchingLabels(cloud.SetLabels(set)))
 	if err != nil {
 		return nil, fmt.Errorf("listing the machines of set %s: %w", set, err)
 	}
 	return list.Items, nil
 }
 
-// Scale changes the number of Machines of a set by a difference. The given Machine is the first to go; nil leaves that to the set.
+// Scale changes the number of Machines of a set by a difference. The given Machine is the first to
+// go; nil leaves that to the set.
 func (s *Scene) Scale(ctx context.Context, first *machinev1beta1.Machine, set string, difference int32) error {
 	if first != nil {
 		patch := client.MergeFrom(first.DeepCopy())
@@ -79,7 +84,8 @@ func (s *Scene) Scale(ctx context.Context, first *machinev1beta1.Machine, set st
 		}
 	}
 	object := &machinev1beta1.MachineSet{}
-	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: set}, object); err != nil {
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: set},
+		object); err != nil {
 		return fmt.Errorf("reading MachineSet %s: %w", set, err)
 	}
 	patch := client.MergeFrom(object.DeepCopy())
@@ -92,24 +98,27 @@ func (s *Scene) Scale(ctx context.Context, first *machinev1beta1.Machine, set st
 
 // WaitMachineGone waits until a Machine has neither object, nor host, nor Node, nor instance.
 func (s *Scene) WaitMachineGone(ctx context.Context, patience time.Duration, machine *machinev1beta1.Machine) error {
-	return s.Await(ctx, patience, "machine "+machine.Name+" to be gone", func(ctx context.Context) (bool, string, error) {
-		if _, ok := s.Cloud.Host(machine.Name); ok {
-			return false, "its host is there", nil
-		}
-		things := map[string]client.Object{"machine": &machinev1beta1.Machine{}, "instance": &v1alpha1.WindowsInstance{}}
-		keys := map[string]client.ObjectKey{
-			"machine": client.ObjectKeyFromObject(machine), "instance": {Namespace: contract.OperatorNamespace, Name: machine.Name},
-		}
-		if machine.Status.NodeRef != nil {
-			things["node"], keys["node"] = &corev1.Node{}, client.ObjectKey{Name: machine.Status.NodeRef.Name}
-		}
-		for what, object := range things {
-			if err := s.Client.Get(ctx, keys[what], object); !apierrors.IsNotFound(err) {
-				return false, fmt.Sprintf("its %s is there", what), err
+	return s.Await(ctx, patience, "machine "+machine.Name+" to be gone",
+		func(ctx context.Context) (bool, string, error) {
+			if _, ok := s.Cloud.Host(machine.Name); ok {
+				return false, "its host is there", nil
 			}
-		}
-		return true, "", nil
-	})
+			things := map[string]client.Object{"machine": &machinev1beta1.Machine{},
+				"instance": &v1alpha1.WindowsInstance{}}
+			keys := map[string]client.ObjectKey{
+				"machine":  client.ObjectKeyFromObject(machine),
+				"instance": {Namespace: contract.OperatorNamespace, Name: machine.Name},
+			}
+			if machine.Status.NodeRef != nil {
+				things["node"], keys["node"] = &corev1.Node{}, client.ObjectKey{Name: machine.Status.NodeRef.Name}
+			}
+			for what, object := range things {
+				if err := s.Client.Get(ctx, keys[what], object); !apierrors.IsNotFound(err) {
+					return false, fmt.Sprintf("its %s is there", what), err
+				}
+			}
+			return true, "", nil
+		})
 }
 
 // onCloud says whether the scene has a cloud.

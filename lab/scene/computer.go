@@ -9,7 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// useComputers lets the fleet make its hosts as the scene's options say. What runs on them has to reach the API server and the depot.
+// useComputers lets the fleet make its hosts as the scene's options say. What runs on them has to
+// reach the API server and the depot.
 func (s *Scene) useComputers(options *fleet.Options) error {
 	if s.options.Computer == nil {
 		return nil

@@ -11,12 +11,13 @@ import (
 	"strconv"
 )
 
-// Nonroot is the user and group that the operator's process gets when the scene is run by root, which alone may choose. It is what images
-// call nonroot that have no list of users.
+// Nonroot is the user and group that the operator's process gets when the scene is run by root,
+// which alone may choose. It is what images call nonroot that have no list of users.
 const Nonroot = 65532
 
-// confinement makes the operator's process as poor as its container does: not root, and with nowhere to write. Its working directory, home and
-// directory for temporary files are one that nobody may write into.
+// confinement makes the operator's process as poor as its container does: not root, and with
+// nowhere to write. Its working directory, home and directory for temporary files are one that
+// nobody may write into.
 type confinement struct {
 	// user that the process gets; 0 leaves it that of the scene.
 	user uint32
@@ -44,7 +45,8 @@ func newConfinement(dir string) (*confinement, error) {
 	return c, nil
 }
 
-// changesUser says whether this process may start others as Nonroot: a root in a user namespace of its own may not.
+// changesUser says whether this process may start others as Nonroot: a root in a user namespace of
+// its own may not.
 func changesUser() bool {
 	nothing, err := exec.LookPath("true")
 	if err != nil {
@@ -72,7 +74,8 @@ func (c *confinement) secret(path string, content []byte) error {
 	return errors.Join(os.Chown(path, 0, int(c.user)), os.Chmod(path, 0o640))
 }
 
-// lend gives the path under which the process can read what lies at path: the same, or a copy where the way there is closed to it.
+// lend gives the path under which the process can read what lies at path: the same, or a copy where
+// the way there is closed to it.
 func (c *confinement) lend(path string) (string, error) {
 	path, err := filepath.Abs(path) // its working directory is another
 	if err != nil {

@@ -4,5 +4,6 @@ package scene
 
 import "os/exec"
 
-// become changes nothing: elsewhere the operator's process has the scene's user, who should not be root.
+// become changes nothing: elsewhere the operator's process has the scene's user, who should not be
+// root.
 func become(*exec.Cmd, uint32) {}

@@ -8,7 +8,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// lookHere makes the operator's namespace the default of the kubeconfig, so that a plain `kubectl get wininst` shows the hosts.
+// lookHere makes the operator's namespace the default of the kubeconfig, so that a plain `kubectl
+// get wininst` shows the hosts.
 func (s *Scene) lookHere() error {
 	config, err := clientcmd.LoadFromFile(s.Cluster.Kubeconfig)
 	if err != nil {

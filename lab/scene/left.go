@@ -11,7 +11,8 @@ import (
 // containerdData is where containerd keeps images and what it knows of them.
 const containerdData = `C:\ProgramData\containerd`
 
-// Left lists what is different on a host from when it was made, beside logs and container images, which we promise to keep.
+// Left lists what is different on a host from when it was made, beside logs and container images,
+// which we promise to keep.
 func Left(host *fleet.Host) []string {
 	now, err := host.Snapshot(context.Background())
 	if err != nil {

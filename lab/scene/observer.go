@@ -22,8 +22,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Observer watches Nodes and Pods beside everybody else, and remembers what it saw: how many nodes were away at once, in which order they went, and whether
-// pods were treated as they must be. It sees every change, in order, and asks neither the operator nor the daemons.
+// Observer watches Nodes and Pods beside everybody else, and remembers what it saw: how many nodes
+// were away at once, in which order they went, and whether pods were treated as they must be. It
+// sees every change, in order, and asks neither the operator nor the daemons.
 type Observer struct {
 	stop  context.CancelFunc
 	ended []chan error
@@ -53,8 +54,9 @@ type Observed struct {
 	StagedSeconds float64
 	// Serves: Ready and not cordoned. Cordoned and Ready apart.
 	Serves, Ready, Cordoned bool
-	// Away: it does not serve because of us, by what the Node says: it has its turn, or our cordon, or its version is not the desired one. On a machine that has too
-	// much to do nodes get NotReady by themselves, too.
+	// Away: it does not serve because of us, by what the Node says: it has its turn, or our cordon,
+	// or its version is not the desired one. On a machine that has too much to do nodes get
+	// NotReady by themselves, too.
 	Away bool
 	// UnavailableSeconds is how long it did not serve, and Absences how often it was away.
 	UnavailableSeconds float64
@@ -93,13 +95,15 @@ func (s *Scene) Observe(ctx context.Context) (*Observer, error) {
 	for i := range pods.Items {
 		o.sawPod(&pods.Items[i])
 	}
-	err = o.follow(ctx, nodes.ResourceVersion, func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-		return clients.CoreV1().Nodes().Watch(ctx, options)
-	})
-	if err == nil {
-		err = o.follow(ctx, pods.ResourceVersion, func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return clients.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, options)
+	err = o.follow(ctx, nodes.ResourceVersion,
+		func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return clients.CoreV1().Nodes().Watch(ctx, options)
 		})
+	if err == nil {
+		err = o.follow(ctx, pods.ResourceVersion,
+			func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+				return clients.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, options)
+			})
 	}
 	if err != nil {
 		return nil, errors.Join(err, o.Stop())
@@ -131,7 +135,8 @@ func (o *Observer) follow(ctx context.Context, from string, open cache.WatchFunc
 	return nil
 }
 
-// Stop ends the observation. Its error says that something was missed, so that what was seen proves nothing.
+// Stop ends the observation. Its error says that something was missed, so that what was seen proves
+// nothing.
 func (o *Observer) Stop() error {
 	o.stop()
 	var all []error
@@ -179,8 +184,8 @@ func (o *Observer) Span() time.Duration {
 	return o.last.Sub(o.first)
 }
 
-// Wrong is what happened that must not: a node that was cordoned before its payload was there, a pod that was given less than its grace, or that was still on a
-// node when that began to change.
+// Wrong is what happened that must not: a node that was cordoned before its payload was there, a
+// pod that was given less than its grace, or that was still on a node when that began to change.
 func (o *Observer) Wrong() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -233,7 +238,8 @@ func (o *Observer) sawNode(object *corev1.Node, now time.Time) {
 	n.Annotations = object.Annotations
 	n.Ready, n.Cordoned = isReady(object), object.Spec.Unschedulable
 	n.Serves = n.Ready && !n.Cordoned
-	n.Version, n.Desired, n.Staged = object.Annotations[contract.VersionAnnotation], object.Annotations[contract.DesiredVersionAnnotation], object.Annotations[contract.StagedAnnotation]
+	n.Version, n.Desired, n.Staged = object.Annotations[contract.VersionAnnotation],
+		object.Annotations[contract.DesiredVersionAnnotation], object.Annotations[contract.StagedAnnotation]
 	n.StagedBytes, _ = strconv.ParseInt(object.Annotations[contract.StagedBytesAnnotation], 10, 64)
 	n.Away = !n.Serves && ours(object, n)
 	o.sawStaging(before, n, now)
@@ -306,17 +312,20 @@ func (o *Observer) sawStaging(before Observed, n *Observed, now time.Time) {
 	}
 }
 
-// left is a pod that we know of when its node, which is cordoned, begins to change. Two watches tell of both, so it may be gone already, and only its end can say.
+// left is a pod that we know of when its node, which is cordoned, begins to change. Two watches
+// tell of both, so it may be gone already, and only its end can say.
 type left struct {
 	pod, what string
 	// revision of the node's change.
 	revision uint64
 }
 
-// lookForPods is called when a node that is cordoned begins to change: nobody may be on it any more.
+// lookForPods is called when a node that is cordoned begins to change: nobody may be on it any
+// more.
 func (o *Observer) lookForPods(n *Observed, revision string) {
 	for key, pod := range o.pods {
-		if owner := metav1.GetControllerOf(pod); pod.Spec.NodeName == n.Node && owner != nil && owner.Kind != "DaemonSet" {
+		if owner := metav1.GetControllerOf(pod); pod.Spec.NodeName == n.Node && owner != nil &&
+			owner.Kind != "DaemonSet" {
 			what := fmt.Sprintf("%s was on %s when that went from %s to %s", key, n.Node, n.Version, n.Desired)
 			o.left = append(o.left, left{pod: key, what: what, revision: number(revision)})
 		}
@@ -350,7 +359,8 @@ func (o *Observer) sawPod(pod *corev1.Pod) {
 	if !first || pod.Spec.NodeName == "" {
 		return
 	}
-	if given, due := pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds; given == nil || due == nil || *given < *due {
+	if given, due := pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds; given == nil ||
+		due == nil || *given < *due {
 		o.wrong = append(o.wrong, key+" was given less than its grace period")
 	}
 }

@@ -34,7 +34,8 @@ func (h *history) node(name string, ready, cordoned bool, annotations ...string)
 	}
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, ResourceVersion: strconv.Itoa(h.revision), Labels: map[string]string{contract.OSIDLabel: contract.OSIDWindows}, Annotations: map[string]string{},
+			Name: name, ResourceVersion: strconv.Itoa(h.revision),
+			Labels: map[string]string{contract.OSIDLabel: contract.OSIDWindows}, Annotations: map[string]string{},
 		},
 		Spec:   corev1.NodeSpec{Unschedulable: cordoned},
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}},
@@ -48,8 +49,9 @@ func (h *history) node(name string, ready, cordoned bool, annotations ...string)
 func aPod(node string, grace int64, given *int64) *corev1.Pod {
 	owner := metav1.OwnerReference{Kind: "ReplicaSet", Name: "web", UID: types.UID("web"), Controller: new(true)}
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1", OwnerReferences: []metav1.OwnerReference{owner}},
-		Spec:       corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: &grace},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1",
+			OwnerReferences: []metav1.OwnerReference{owner}},
+		Spec: corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: &grace},
 	}
 	if given != nil {
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, given
@@ -75,11 +77,13 @@ func TestTheObserverCountsWhoDoesNotServe(t *testing.T) {
 	h.node("c", false, false, "version", "1", "desired-version", "1") // by itself
 	h.node("a", true, false)
 	h.node("c", true, true, "cordoned", "true")
-	if most, all := h.Most(), h.MostOfAll(); !slices.Equal(most, []string{"a", "b"}) || !slices.Equal(all, []string{"a", "b", "c"}) {
+	if most, all := h.Most(), h.MostOfAll(); !slices.Equal(most, []string{"a", "b"}) ||
+		!slices.Equal(all, []string{"a", "b", "c"}) {
 		t.Errorf("the most at once were %v, and of all %v", most, all)
 	}
 	nodes := h.Nodes()
-	if a, c := nodes[0], nodes[2]; a.Absences != 1 || a.Order != 1 || !a.Serves || c.Absences != 1 || c.Order != 3 || c.Serves {
+	if a, c := nodes[0], nodes[2]; a.Absences != 1 || a.Order != 1 || !a.Serves || c.Absences != 1 || c.Order != 3 ||
+		c.Serves {
 		t.Errorf("a: %+v, c: %+v", a, c)
 	}
 }

@@ -53,13 +53,15 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 	if s.payload, err = s.payloadDir(); err != nil {
 		return nil, err
 	}
-	_, kubeconfig, err := s.Cluster.ServiceAccountConfig(ctx, contract.OperatorNamespace, contract.OperatorServiceAccount, operatorToken)
+	_, kubeconfig, err := s.Cluster.ServiceAccountConfig(ctx, contract.OperatorNamespace,
+		contract.OperatorServiceAccount, operatorToken)
 	if err != nil {
 		return nil, fmt.Errorf("getting the operator's credential: %w", err)
 	}
 	o := &Operator{
 		Log: filepath.Join(s.Dir, "operator.log"), payload: s.payload,
-		env: []string{"PATH=" + os.Getenv("PATH"), "WATCH_NAMESPACE=" + contract.OperatorNamespace, "POD_NAME=windows-machine-config-operator-lab"},
+		env: []string{"PATH=" + os.Getenv("PATH"), "WATCH_NAMESPACE=" + contract.OperatorNamespace,
+			"POD_NAME=windows-machine-config-operator-lab"},
 	}
 	if s.options.OLM != "" {
 		o.env = append(o.env, "OPERATOR_CONDITION_NAME="+s.options.OLM)
@@ -111,23 +113,24 @@ func (o *Operator) Start(ctx context.Context) error {
 	if err := o.Launch(ctx); err != nil {
 		return err
 	}
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		select {
-		case err := <-o.ended:
-			o.ended <- err
-			return false, fmt.Errorf("the operator ended: %w; its last words: %s", err, o.Tail(2000))
-		default:
-		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.Health+"/healthz", nil)
-		if err != nil {
-			return false, err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return false, nil //nolint:nilerr // it does not listen yet
-		}
-		return response.StatusCode == http.StatusOK, response.Body.Close()
-	})
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			select {
+			case err := <-o.ended:
+				o.ended <- err
+				return false, fmt.Errorf("the operator ended: %w; its last words: %s", err, o.Tail(2000))
+			default:
+			}
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.Health+"/healthz", nil)
+			if err != nil {
+				return false, err
+			}
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				return false, nil //nolint:nilerr // it does not listen yet
+			}
+			return response.StatusCode == http.StatusOK, response.Body.Close()
+		})
 	if err != nil {
 		return fmt.Errorf("waiting for the operator to be healthy: %w", err)
 	}
@@ -145,7 +148,8 @@ func (o *Operator) Launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), o.binary, append(slices.Clone(o.args), flagPayload, payload)...)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), o.binary,
+		append(slices.Clone(o.args), flagPayload, payload)...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = slices.Clone(o.env), output, output
 	o.confinement.apply(cmd)
 	ended, err := cluster.StartChild(cmd)
@@ -183,7 +187,8 @@ func (o *Operator) Ended() <-chan error { return o.ended }
 // Kill ends it as kill -9 does.
 func (o *Operator) Kill() error { return o.end(syscall.SIGKILL) }
 
-// Stop ends it as Kubernetes does, and kills it when it does not end within its grace period. A repeated call does nothing.
+// Stop ends it as Kubernetes does, and kills it when it does not end within its grace period. A
+// repeated call does nothing.
 func (o *Operator) Stop() error { return o.end(syscall.SIGTERM) }
 
 // grace is terminationGracePeriodSeconds of the Deployment.

@@ -23,7 +23,8 @@ func WritePayload(dir string, without ...string) error {
 	return assemble(dir, payloadVersion, nil, without)
 }
 
-// CompletePayload fills dir with the payload at path and, where that lacks parts, with their stand-ins.
+// CompletePayload fills dir with the payload at path and, where that lacks parts, with their
+// stand-ins.
 func CompletePayload(dir, path string) error {
 	given, err := payload.OpenDir(path)
 	if err != nil {
@@ -32,7 +33,8 @@ func CompletePayload(dir, path string) error {
 	return assemble(dir, given.Manifest().Version, given, nil)
 }
 
-// assemble takes each part from the given payload, if there is one that has it, and otherwise from the stand-ins.
+// assemble takes each part from the given payload, if there is one that has it, and otherwise from
+// the stand-ins.
 func assemble(dir, version string, given *payload.Dir, without []string) (err error) {
 	temporary, err := os.MkdirTemp("", "wmco-payload-")
 	if err != nil {
@@ -90,7 +92,8 @@ type Change struct {
 	Versions map[string]string
 	// Stuck parts run and do nothing; failing ones end at once. They are among Versions.
 	Stuck, Failing []string
-	// Programs are files with the content of parts that are to be no stand-ins. They are among Versions, too.
+	// Programs are files with the content of parts that are to be no stand-ins. They are among
+	// Versions, too.
 	Programs map[string]string
 }
 
@@ -144,7 +147,8 @@ func (c Change) content(name, version string) (io.Reader, error) {
 	return bytes.NewReader(content), nil
 }
 
-// standin is the content of a changed part: what programs.go looks for, and noise, so that byte counts of transfers mean something.
+// standin is the content of a changed part: what programs.go looks for, and noise, so that byte
+// counts of transfers mean something.
 func (c Change) standin(name, version string) io.Reader {
 	mark := "stand-in, not a program"
 	switch {

@@ -13,7 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/sim/program"
 )
 
-// Programs are what runs on a simulated host: stand-ins for what others make, and the daemon's real code.
+// Programs are what runs on a simulated host: stand-ins for what others make, and the daemon's real
+// code.
 func Programs(version string) map[string]sim.Program {
 	programs := program.Standins(program.Options{})
 	for name, run := range programs {
@@ -32,7 +33,8 @@ const (
 // headSize is how much of an exe is looked at.
 const headSize = 256
 
-// marked lets a stand-in behave as its exe says: a build whose kubelet hangs is another file, as it would be in earnest.
+// marked lets a stand-in behave as its exe says: a build whose kubelet hangs is another file, as it
+// would be in earnest.
 func marked(run sim.Program) sim.Program {
 	return func(ctx context.Context, p *sim.Process) int {
 		switch head := headOf(p.Host.Files, p.Args[0]); {
@@ -71,8 +73,9 @@ func headOf(files winos.Files, path string) string {
 	return string(head[:n])
 }
 
-// daemon is the daemon's command tree as a program of a simulated machine. Each version of it is the same code here, which calls itself what its exe says; one that
-// is stuck or failing is so as a service only.
+// daemon is the daemon's command tree as a program of a simulated machine. Each version of it is
+// the same code here, which calls itself what its exe says; one that is stuck or failing is so as a
+// service only.
 func daemon(otherwise string) sim.Program {
 	whole := command(otherwise)
 	spoiled := marked(whole)

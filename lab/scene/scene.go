@@ -32,17 +32,20 @@ type Options struct {
 	Operator string
 	// Payload is a payload directory; empty makes one of small stand-ins.
 	Payload string
-	// Complete puts stand-ins where Payload lacks parts, such as those that can't be built from Go modules: without them no node gets Ready.
+	// Complete puts stand-ins where Payload lacks parts, such as those that can't be built from Go
+	// modules: without them no node gets Ready.
 	Complete bool
-	// Platform of the cluster; None if empty. Any other one has a cloud, which makes hosts of Machines.
+	// Platform of the cluster; None if empty. Any other one has a cloud, which makes hosts of
+	// Machines.
 	Platform configv1.PlatformType
 	// Cloud says what that cloud is like; Config, Platform, TemplateKey and Programs are filled in.
 	Cloud cloud.Options
 	// Hosts are the simulated hosts to start with; AuthorizedKey and Programs are filled in.
 	Hosts fleet.Options
-	// Computer makes what hosts are made of instead of simulated machines. reach are servers of this machine that programs on it must reach, under
-	// the same address. May be nil.
-	Computer func(ctx context.Context, hostname string, address netip.Addr, reach []netip.AddrPort) (fleet.Computer, error)
+	// Computer makes what hosts are made of instead of simulated machines. reach are servers of
+	// this machine that programs on it must reach, under the same address. May be nil.
+	Computer func(ctx context.Context, hostname string, address netip.Addr, reach []netip.AddrPort) (fleet.Computer,
+		error)
 	// Settings is the WindowsMachineConfig's spec to begin with; nil creates none.
 	Settings *v1alpha1.WindowsMachineConfigSpec
 	// NoKey leaves the secret with the private key out.
@@ -57,7 +60,8 @@ type Options struct {
 	Debug bool
 	// Metrics makes the operator serve its metrics: see Operator.Metrics.
 	Metrics bool
-	// OLM lets the operator meet the part of OLM that it tells whether an upgrade is safe: the OperatorCondition of this name. Empty for no OLM.
+	// OLM lets the operator meet the part of OLM that it tells whether an upgrade is safe: the
+	// OperatorCondition of this name. Empty for no OLM.
 	OLM string
 	// Scheduler lets pods that wait be bound to Windows nodes.
 	Scheduler bool
@@ -79,7 +83,8 @@ type Scene struct {
 	Key      *Key
 
 	options Options
-	// depot is the address where the operator hands out the payload. It is chosen before there are hosts, because they must reach it.
+	// depot is the address where the operator hands out the payload. It is chosen before there are
+	// hosts, because they must reach it.
 	depot string
 	// payload is the directory that the operator began with.
 	payload string
@@ -88,7 +93,8 @@ type Scene struct {
 	remove  func() error
 }
 
-// Start brings up control plane, OpenShift's objects, what we ship, hosts, and the operator. It lists no host: see List.
+// Start brings up control plane, OpenShift's objects, what we ship, hosts, and the operator. It
+// lists no host: see List.
 func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 	if options.Progress == nil {
 		options.Progress = io.Discard
@@ -132,7 +138,8 @@ func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 func (s *Scene) startCluster(ctx context.Context) (err error) {
 	s.say("starting the control plane")
 	s.Cluster, err = cluster.Start(ctx, cluster.Options{
-		Progress: s.options.Progress, DataDir: filepath.Join(s.Dir, "controlplane"), Keep: s.options.Keep, Audit: s.options.Audit,
+		Progress: s.options.Progress, DataDir: filepath.Join(s.Dir, "controlplane"), Keep: s.options.Keep,
+		Audit: s.options.Audit,
 	})
 	if err != nil {
 		return fmt.Errorf("starting the control plane: %w", err)
@@ -141,14 +148,16 @@ func (s *Scene) startCluster(ctx context.Context) (err error) {
 		return err
 	}
 	scheme := runtime.NewScheme()
-	if err = errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), machinev1beta1.Install(scheme)); err != nil {
+	if err = errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
+		machinev1beta1.Install(scheme)); err != nil {
 		return fmt.Errorf("making a scheme: %w", err)
 	}
 	if s.Client, err = client.New(s.Cluster.Admin(), client.Options{Scheme: scheme}); err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	s.say("installing OpenShift's CRDs and objects")
-	return openshift.Install(ctx, s.Cluster.Admin(), openshift.Options{APIServer: s.Cluster.URL, CA: s.Cluster.CAPEM, Platform: s.options.Platform})
+	return openshift.Install(ctx, s.Cluster.Admin(),
+		openshift.Options{APIServer: s.Cluster.URL, CA: s.Cluster.CAPEM, Platform: s.options.Platform})
 }
 
 func (s *Scene) startHosts(ctx context.Context) (err error) {
@@ -255,7 +264,8 @@ func (s *Scene) List(ctx context.Context, hosts ...*fleet.Host) error {
 
 // ListRaw writes windows-instances as it is; nil deletes it.
 func (s *Scene) ListRaw(ctx context.Context, data map[string]string) error {
-	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.InstancesConfigMap}, Data: data}
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
+		Name: contract.InstancesConfigMap}, Data: data}
 	if len(data) == 0 {
 		return client.IgnoreNotFound(s.Client.Delete(ctx, list))
 	}
@@ -274,10 +284,12 @@ func (s *Scene) Instance(ctx context.Context, host *fleet.Host) (*v1alpha1.Windo
 	return s.InstanceNamed(ctx, nameOf(host))
 }
 
-// InstanceNamed reads an instance by its name: the address of a listed host, or the name of a Machine.
+// InstanceNamed reads an instance by its name: the address of a listed host, or the name of a
+// Machine.
 func (s *Scene) InstanceNamed(ctx context.Context, name string) (*v1alpha1.WindowsInstance, error) {
 	instance := &v1alpha1.WindowsInstance{}
-	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name}, instance); err != nil {
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name},
+		instance); err != nil {
 		return nil, fmt.Errorf("reading instance %s: %w", name, err)
 	}
 	return instance, nil

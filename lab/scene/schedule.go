@@ -14,8 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// schedule binds pods that wait to the Windows node that serves and has the fewest, until ctx ends. It stands in for kube-scheduler, of which an upgrade
-// wants no more than this.
+// schedule binds pods that wait to the Windows node that serves and has the fewest, until ctx ends.
+// It stands in for kube-scheduler, of which an upgrade wants no more than this.
 func schedule(ctx context.Context, config *rest.Config) error {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -41,8 +41,10 @@ func schedule(ctx context.Context, config *rest.Config) error {
 
 // passing says whether an error is gone the next time.
 func passing(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) ||
-		apierrors.IsTimeout(err) || apierrors.IsInternalError(err) || apierrors.ReasonForError(err) == metav1.StatusReasonUnknown
+	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsServerTimeout(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsInternalError(err) ||
+		apierrors.ReasonForError(err) == metav1.StatusReasonUnknown
 }
 
 func bindAll(ctx context.Context, clients kubernetes.Interface) error {
@@ -62,7 +64,8 @@ func bindAll(ctx context.Context, clients kubernetes.Interface) error {
 	if len(waiting) == 0 {
 		return nil
 	}
-	nodes, err := clients.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0", LabelSelector: contract.OSIDLabel + "=" + contract.OSIDWindows})
+	nodes, err := clients.CoreV1().Nodes().List(ctx,
+		metav1.ListOptions{ResourceVersion: "0", LabelSelector: contract.OSIDLabel + "=" + contract.OSIDWindows})
 	if err != nil {
 		return err
 	}

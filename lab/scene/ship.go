@@ -9,8 +9,9 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// ship applies what an administrator would: config/lab, which is the whole install without the Deployment (the operator runs here as a
-// process) and without the monitoring objects (their CRDs are not here). kubectl's own kustomize builds it, as for a real cluster.
+// ship applies what an administrator would: config/lab, which is the whole install without the
+// Deployment (the operator runs here as a process) and without the monitoring objects (their CRDs
+// are not here). kubectl's own kustomize builds it, as for a real cluster.
 func (s *Scene) ship(ctx context.Context) error {
 	s.say("installing CRDs, RBAC and admission policy")
 	if err := s.Apply(ctx, filepath.Join("config", "lab")); err != nil {
@@ -22,13 +23,15 @@ func (s *Scene) ship(ctx context.Context) error {
 	return s.Configure(ctx, *s.options.Settings)
 }
 
-// Apply applies a directory of the repository with a kustomization, as `kubectl apply --server-side -k` does.
+// Apply applies a directory of the repository with a kustomization, as `kubectl apply --server-side
+// -k` does.
 func (s *Scene) Apply(ctx context.Context, dir string) error {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
 		return fmt.Errorf("finding %s: %w", dir, err)
 	}
-	apply := exec.CommandContext(ctx, s.Cluster.Binaries.Kubectl, "--kubeconfig", s.Cluster.Kubeconfig, "apply", "--server-side", "-k", filepath.Join(root, dir))
+	apply := exec.CommandContext(ctx, s.Cluster.Binaries.Kubectl, "--kubeconfig", s.Cluster.Kubeconfig, "apply",
+		"--server-side", "-k", filepath.Join(root, dir))
 	if output, err := apply.CombinedOutput(); err != nil {
 		return fmt.Errorf("applying %s: %w: %s", dir, err, output)
 	}

@@ -19,12 +19,15 @@ import (
 // pace is how often the lab looks, at its own API server.
 const pace = 100 * time.Millisecond
 
-// Await looks until a condition holds. what says what is awaited; where says, at the end of patience, how things are.
-func (s *Scene) Await(ctx context.Context, patience time.Duration, what string, holds func(ctx context.Context) (bool, string, error)) error {
+// Await looks until a condition holds. what says what is awaited; where says, at the end of
+// patience, how things are.
+func (s *Scene) Await(ctx context.Context, patience time.Duration, what string,
+	holds func(ctx context.Context) (bool, string, error)) error {
 	return await(ctx, pace, patience, what, holds)
 }
 
-func await(ctx context.Context, pace, patience time.Duration, what string, holds func(ctx context.Context) (bool, string, error)) error {
+func await(ctx context.Context, pace, patience time.Duration, what string,
+	holds func(ctx context.Context) (bool, string, error)) error {
 	last := ""
 	err := wait.PollUntilContextTimeout(ctx, pace, patience, true, func(ctx context.Context) (bool, error) {
 		ok, now, err := holds(ctx)
@@ -48,50 +51,56 @@ func (s *Scene) WaitReady(ctx context.Context, patience time.Duration, hosts ...
 	return s.WaitInstances(ctx, patience, names...)
 }
 
-// forOne is how much less often is looked for each instance that is listed: to list hundreds of them all the time would be most of what the API server does.
+// forOne is how much less often is looked for each instance that is listed: to list hundreds of
+// them all the time would be most of what the API server does.
 const forOne = 3 * time.Millisecond
 
 // WaitInstances waits until the instances of these names are Ready nodes.
 func (s *Scene) WaitInstances(ctx context.Context, patience time.Duration, names ...string) error {
 	each := time.Duration(len(names)) * forOne
-	return await(ctx, pace+each, patience, fmt.Sprintf("%d hosts to be Ready", len(names)), func(ctx context.Context) (bool, string, error) {
-		list := &v1alpha1.WindowsInstanceList{}
-		if err := s.Client.List(ctx, list, client.InNamespace(contract.OperatorNamespace)); err != nil {
-			return false, "", err
-		}
-		named := map[string]*v1alpha1.WindowsInstance{}
-		for i := range list.Items {
-			named[list.Items[i].Name] = &list.Items[i]
-		}
-		var behind []string
-		for _, name := range names {
-			i := named[name]
-			switch {
-			case i == nil:
-				behind = append(behind, name+": no instance")
-			case i.Status.Phase != v1alpha1.PhaseReady || i.Status.Reason != string(contract.ReasonNodeReady):
-				behind = append(behind, fmt.Sprintf("%s: %s %s %s %s", name, i.Status.Phase, i.Status.Code, i.Status.Reason, i.Status.Message))
+	return await(ctx, pace+each, patience, fmt.Sprintf("%d hosts to be Ready", len(names)),
+		func(ctx context.Context) (bool, string, error) {
+			list := &v1alpha1.WindowsInstanceList{}
+			if err := s.Client.List(ctx, list, client.InNamespace(contract.OperatorNamespace)); err != nil {
+				return false, "", err
 			}
-		}
-		return len(behind) == 0, strings.Join(behind, "; "), nil
-	})
+			named := map[string]*v1alpha1.WindowsInstance{}
+			for i := range list.Items {
+				named[list.Items[i].Name] = &list.Items[i]
+			}
+			var behind []string
+			for _, name := range names {
+				i := named[name]
+				switch {
+				case i == nil:
+					behind = append(behind, name+": no instance")
+				case i.Status.Phase != v1alpha1.PhaseReady || i.Status.Reason != string(contract.ReasonNodeReady):
+					behind = append(behind,
+						fmt.Sprintf("%s: %s %s %s %s", name, i.Status.Phase, i.Status.Code, i.Status.Reason,
+							i.Status.Message))
+				}
+			}
+			return len(behind) == 0, strings.Join(behind, "; "), nil
+		})
 }
 
 // WaitGone waits until hosts have neither instance nor Node.
 func (s *Scene) WaitGone(ctx context.Context, patience time.Duration, hosts ...*fleet.Host) error {
-	return s.Await(ctx, patience, fmt.Sprintf("%d hosts to be gone", len(hosts)), func(ctx context.Context) (bool, string, error) {
-		for _, h := range hosts {
-			i, err := s.Instance(ctx, h)
-			if err == nil {
-				return false, fmt.Sprintf("%s: %s %s %s %s", h.Name, i.Status.Phase, i.Status.Code, i.Status.Reason, i.Status.Message), nil
+	return s.Await(ctx, patience, fmt.Sprintf("%d hosts to be gone", len(hosts)),
+		func(ctx context.Context) (bool, string, error) {
+			for _, h := range hosts {
+				i, err := s.Instance(ctx, h)
+				if err == nil {
+					return false, fmt.Sprintf("%s: %s %s %s %s", h.Name, i.Status.Phase, i.Status.Code, i.Status.Reason,
+						i.Status.Message), nil
+				}
+				if !apierrors.IsNotFound(err) {
+					return false, "", err
+				}
+				if err = s.Client.Get(ctx, client.ObjectKey{Name: h.Name}, &corev1.Node{}); !apierrors.IsNotFound(err) {
+					return false, h.Name + ": its Node is there", client.IgnoreNotFound(err)
+				}
 			}
-			if !apierrors.IsNotFound(err) {
-				return false, "", err
-			}
-			if err = s.Client.Get(ctx, client.ObjectKey{Name: h.Name}, &corev1.Node{}); !apierrors.IsNotFound(err) {
-				return false, h.Name + ": its Node is there", client.IgnoreNotFound(err)
-			}
-		}
-		return true, "", nil
-	})
+			return true, "", nil
+		})
 }

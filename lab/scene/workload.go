@@ -25,7 +25,8 @@ type Workload struct {
 	MaxUnavailable int
 }
 
-// Run makes a workload in the namespace default, and waits until all its pods run. It needs Options.Scheduler.
+// Run makes a workload in the namespace default, and waits until all its pods run. It needs
+// Options.Scheduler.
 func (s *Scene) Run(ctx context.Context, patience time.Duration, w Workload) error {
 	labels := map[string]string{"app": w.Name}
 	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: w.Name}
@@ -57,6 +58,7 @@ func (s *Scene) Run(ctx context.Context, patience time.Duration, w Workload) err
 			return false, "", err
 		}
 		ready := deployment.Status.ReadyReplicas
-		return ready == w.Replicas && budget.Status.CurrentHealthy == w.Replicas, fmt.Sprintf("%d of %d run", ready, w.Replicas), nil
+		return ready == w.Replicas && budget.Status.CurrentHealthy == w.Replicas,
+			fmt.Sprintf("%d of %d run", ready, w.Replicas), nil
 	})
 }

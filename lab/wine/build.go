@@ -14,19 +14,22 @@ import (
 
 // Program is one of this repository's programs, for Windows.
 type Program struct {
-	// Package is its folder, such as ./cmd/wicd, and Module the folder of the nested module that it belongs to; empty for the main one.
+	// Package is its folder, such as ./cmd/wicd, and Module the folder of the nested module that it
+	// belongs to; empty for the main one.
 	Package, Module string
 	// Flags are for the linker.
 	Flags string
 }
 
-// Build builds a program for Windows into a file. Go's build cache makes it quick from the second time on.
+// Build builds a program for Windows into a file. Go's build cache makes it quick from the second
+// time on.
 func Build(ctx context.Context, program Program, to string) error {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
 		return fmt.Errorf("finding the sources: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w "+program.Flags, "-o", to, program.Package)
+	cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags",
+		"-s -w "+program.Flags, "-o", to, program.Package)
 	cmd.Dir = filepath.Join(root, program.Module)
 	cmd.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0", "GOWORK=off")
 	if output, err := cmd.CombinedOutput(); err != nil {

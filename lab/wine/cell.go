@@ -23,14 +23,16 @@ import (
 
 // cell is what the processes of a host that is on live in.
 //
-// Its first process ends when its standard input does, thus also when the laboratory is killed, and takes the others along: where there are namespaces,
-// the kernel ends all processes of one with its first; elsewhere the first process ends Wine.
+// Its first process ends when its standard input does, thus also when the laboratory is killed, and
+// takes the others along: where there are namespaces, the kernel ends all processes of one with its
+// first; elsewhere the first process ends Wine.
 type cell struct {
 	template *Template
 	prefix   string
 	first    *exec.Cmd
 	hold     io.Closer
-	// said is what the first process wrote to its standard error; ended is closed when it has ended.
+	// said is what the first process wrote to its standard error; ended is closed when it has
+	// ended.
 	said  *tail
 	ended chan struct{}
 	// network is the network namespace, nil where there is none.
@@ -40,9 +42,11 @@ type cell struct {
 // namespaces of a cell: name, process table, mounts, network.
 const namespaces = syscall.CLONE_NEWUTS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET
 
-// isolatedScript is the first process where there are namespaces. Its arguments are the host's name, its address with prefix length, and its gateway,
-// which does not exist: whatever the host sends elsewhere goes nowhere. Names are resolved by files in the working directory, since Wine looks up the
-// host's own at each boot and would wait for a name server. wait also takes the exit codes of processes whose parents have ended.
+// isolatedScript is the first process where there are namespaces. Its arguments are the host's
+// name, its address with prefix length, and its gateway, which does not exist: whatever the host
+// sends elsewhere goes nowhere. Names are resolved by files in the working directory, since Wine
+// looks up the host's own at each boot and would wait for a name server. wait also takes the exit
+// codes of processes whose parents have ended.
 const isolatedScript = `set -e
 mount --make-rprivate /
 mount -t proc proc /proc
@@ -71,8 +75,9 @@ exec "$1" -k
 // patienceTrial bounds the trial of namespaces, which takes a few milliseconds.
 const patienceTrial = 20 * time.Second
 
-// canIsolate says whether the kernel lets us have namespaces, and whether the programs are there that furnish them. It tries all of what a first process
-// does: containers may grant some of it and not the rest.
+// canIsolate says whether the kernel lets us have namespaces, and whether the programs are there
+// that furnish them. It tries all of what a first process does: containers may grant some of it and
+// not the rest.
 func canIsolate(ctx context.Context) bool {
 	for _, program := range []string{"ip", "mount", "nsenter"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -90,7 +95,8 @@ func canIsolate(ctx context.Context) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patienceTrial)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-c", isolatedScript, "cell", "WIN-TRIAL", address.String(), gatewayOf(address).String())
+	cmd := exec.CommandContext(ctx, "sh", "-c", isolatedScript, "cell", "WIN-TRIAL", address.String(),
+		gatewayOf(address).String())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
 	cmd.Dir, cmd.WaitDelay = dir, time.Second
 	return cmd.Run() == nil // its standard input is empty, so it ends
@@ -108,7 +114,9 @@ func (t *Template) openCell(ctx context.Context, prefix, hostname string, addres
 			return nil, err
 		}
 		gateway := gatewayOf(address)
-		c.first = exec.Command("sh", "-c", isolatedScript, "cell", hostname, address.String(), gateway.String()) //nolint:noctx // the same
+		// the same
+		c.first = exec.Command("sh", "-c", isolatedScript, "cell", hostname, address.String(),
+			gateway.String()) //nolint:noctx
 		c.first.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
 	}
 	group(c.first)
@@ -148,10 +156,12 @@ func (t *Template) openCell(ctx context.Context, prefix, hostname string, addres
 	return nil, fmt.Errorf("starting the first process of a host: %w: %s", err, c.said)
 }
 
-// writeNames writes what the host resolves names by: its own name, and a name server that refuses at once.
+// writeNames writes what the host resolves names by: its own name, and a name server that refuses
+// at once.
 func writeNames(dir, hostname string, address netip.Addr) error {
 	for file, content := range map[string]string{
-		"hosts": fmt.Sprintf("127.0.0.1 localhost\n::1 localhost\n%s %s\n", address, hostname), "resolv.conf": "nameserver 127.0.0.1\n",
+		"hosts":       fmt.Sprintf("127.0.0.1 localhost\n::1 localhost\n%s %s\n", address, hostname),
+		"resolv.conf": "nameserver 127.0.0.1\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644); err != nil {
 			return fmt.Errorf("writing how the host resolves names: %w", err)
@@ -171,7 +181,8 @@ func (c *cell) openNetwork() (err error) {
 	return nil
 }
 
-// command prepares a program of this machine, Wine in most cases, to run in the cell, in a directory. When ctx ends it is killed, with what it started.
+// command prepares a program of this machine, Wine in most cases, to run in the cell, in a
+// directory. When ctx ends it is killed, with what it started.
 func (c *cell) command(ctx context.Context, dir string, program ...string) *exec.Cmd {
 	words := program
 	if c.template.isolated {
@@ -193,7 +204,8 @@ func (c *cell) command(ctx context.Context, dir string, program ...string) *exec
 // patienceSave is how long Wine has to write its registry when a host is switched off.
 const patienceSave = 10 * time.Second
 
-// save lets Wine write its registry and end; without that, what was changed in the last half minute is lost.
+// save lets Wine write its registry and end; without that, what was changed in the last half minute
+// is lost.
 func (c *cell) save() {
 	ctx, cancel := context.WithTimeout(context.Background(), patienceSave)
 	defer cancel()
@@ -220,7 +232,8 @@ func (c *cell) kill() {
 	}
 }
 
-// inNetwork runs work on a thread that is in the host's network. Sockets that it makes stay there; goroutines that it starts do not.
+// inNetwork runs work on a thread that is in the host's network. Sockets that it makes stay there;
+// goroutines that it starts do not.
 func (c *cell) inNetwork(work func() error) error {
 	if c.network == nil {
 		return work()

@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// A copy shares with the template, by hard links, the large files of C:\windows: some 900 with 690 MB, of which nobody writes any in place; a program
-// that replaces one makes a new file. That this is so is checked when a host closes. Everything else, the registry above all, is copied.
+// A copy shares with the template, by hard links, the large files of C:\windows: some 900 with 690
+// MB, of which nobody writes any in place; a program that replaces one makes a new file. That this
+// is so is checked when a host closes. Everything else, the registry above all, is copied.
 
 // shareFrom is the size from which a file is worth sharing.
 const shareFrom = 16 << 10
@@ -26,7 +27,8 @@ type stamp struct {
 }
 
 func shared(path string, info fs.FileInfo) bool {
-	return info.Mode().IsRegular() && info.Size() >= shareFrom && strings.HasPrefix(path, filepath.Join("drive_c", "windows")+string(filepath.Separator))
+	return info.Mode().IsRegular() && info.Size() >= shareFrom &&
+		strings.HasPrefix(path, filepath.Join("drive_c", "windows")+string(filepath.Separator))
 }
 
 // stamps lists the files of a template that copies share.
@@ -51,7 +53,8 @@ func stamps(prefix string) (map[string]stamp, error) {
 	return all, nil
 }
 
-// check says whether a shared file was written to. Such a template is good for nothing, and is taken away.
+// check says whether a shared file was written to. Such a template is good for nothing, and is
+// taken away.
 func (t *Template) check() error {
 	for path, was := range t.linked {
 		info, err := os.Lstat(filepath.Join(t.prefix, path))
@@ -62,7 +65,8 @@ func (t *Template) check() error {
 			return fmt.Errorf("checking the template: %w", err)
 		}
 		if info.Size() != was.size || !info.ModTime().Equal(was.modified) {
-			return errors.Join(fmt.Errorf("a host wrote to %s, which it shares with others; the template is removed", path), os.RemoveAll(t.prefix))
+			return errors.Join(fmt.Errorf("a host wrote to %s, which it shares with others; the template is removed",
+				path), os.RemoveAll(t.prefix))
 		}
 	}
 	return nil

@@ -36,7 +36,8 @@ func (e *HungError) Error() string {
 }
 func (e *HungError) Unwrap() error { return e.Cause }
 
-// Run runs a program to its end and gives its exit code. Cancelling ctx kills it, with what it started, and gives a *HungError.
+// Run runs a program to its end and gives its exit code. Cancelling ctx kills it, with what it
+// started, and gives a *HungError.
 func (m *Machine) Run(ctx context.Context, command Command) (exitCode int, err error) {
 	s := m.session()
 	if s == nil {
@@ -49,7 +50,8 @@ func (m *Machine) Run(ctx context.Context, command Command) (exitCode int, err e
 	cmd := s.cell.command(ctx, m.Path(dir), append([]string{m.template.wine, command.Program}, command.Arguments...)...)
 	cmd.Stdout, cmd.Stderr = command.Stdout, command.Stderr
 	if command.Stdin != nil {
-		// Not cmd.Stdin: the end of the program must not wait for the end of what it might have read.
+		// Not cmd.Stdin: the end of the program must not wait for the end of what it might have
+		// read.
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			return 0, fmt.Errorf("making a pipe: %w", err)
@@ -74,7 +76,8 @@ func (m *Machine) Run(ctx context.Context, command Command) (exitCode int, err e
 	return 0, nil
 }
 
-// Exec runs a command line through cmd.exe, as a user who logs in does, and gives the exit code, or -1 when it was killed.
+// Exec runs a command line through cmd.exe, as a user who logs in does, and gives the exit code, or
+// -1 when it was killed.
 func (m *Machine) Exec(ctx context.Context, account sshd.Account, command sshd.Command) int {
 	code, err := m.Run(ctx, Command{
 		Program: "cmd.exe", Arguments: []string{"/d", "/c", command.Line}, Dir: account.Home,

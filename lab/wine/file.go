@@ -14,8 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/sim/sshd"
 )
 
-// Path is where a path on drive C: lies on this machine. Letter case makes no difference to what exists; what does not exist is spelled as given. It checks
-// nothing: see OpenFile.
+// Path is where a path on drive C: lies on this machine. Letter case makes no difference to what
+// exists; what does not exist is spelled as given. It checks nothing: see OpenFile.
 func (m *Machine) Path(windows string) string {
 	path := filepath.Join(m.prefix, "drive_c")
 	for name := range strings.SplitSeq(strings.TrimLeft(windows[min(len(windows), len(`C:`)):], `\`), `\`) {
@@ -41,8 +41,9 @@ func spelled(dir, name string) string {
 	return name
 }
 
-// OpenFile opens a file by its Windows path, for SFTP: at any offset, and without a copy through Wine. A file that is made is its directory's to protect.
-// The exe of a running process can't be written to.
+// OpenFile opens a file by its Windows path, for SFTP: at any offset, and without a copy through
+// Wine. A file that is made is its directory's to protect. The exe of a running process can't be
+// written to.
 func (m *Machine) OpenFile(path string, flag int) (sshd.File, error) {
 	if m.session() == nil {
 		return nil, ErrOff

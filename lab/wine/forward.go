@@ -10,7 +10,8 @@ import (
 	"sync"
 )
 
-// forward lets programs on the host reach a server of this machine under the address that it has here. Only addresses of the loopback network make sense.
+// forward lets programs on the host reach a server of this machine under the address that it has
+// here. Only addresses of the loopback network make sense.
 type forward struct {
 	target   netip.AddrPort
 	listener net.Listener

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// group starts a command in a process group of its own, which ends as a whole when the command's context does.
+// group starts a command in a process group of its own, which ends as a whole when the command's
+// context does.
 func group(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock takes the lock that a file stands for, and waits while another process has it. It ends with release, or with the process.
+// lock takes the lock that a file stands for, and waits while another process has it. It ends with
+// release, or with the process.
 func lock(ctx context.Context, path string) (release func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -57,7 +58,8 @@ func claim(hosts string) (dir string, release func() error, err error) {
 		return "", nil, errors.Join(fmt.Errorf("locking the host's directory: %w", err), os.RemoveAll(dir))
 	}
 	if _, err = tryLock(file); err != nil {
-		return "", nil, errors.Join(fmt.Errorf("locking the host's directory: %w", err), file.Close(), os.RemoveAll(dir))
+		return "", nil, errors.Join(fmt.Errorf("locking the host's directory: %w", err), file.Close(),
+			os.RemoveAll(dir))
 	}
 	// Only a directory of this name counts as abandoned when its lock is free.
 	locked := filepath.Join(hosts, "host-"+filepath.Base(dir)[len("partial-"):])
@@ -67,7 +69,8 @@ func claim(hosts string) (dir string, release func() error, err error) {
 	return locked, func() error { return errors.Join(os.RemoveAll(locked), file.Close()) }, nil
 }
 
-// sweepAbandoned takes away what laboratories that were killed have left: processes, if the kernel has not ended them, and files.
+// sweepAbandoned takes away what laboratories that were killed have left: processes, if the kernel
+// has not ended them, and files.
 func sweepAbandoned(hosts string) {
 	locks, err := filepath.Glob(filepath.Join(hosts, "host-*", "lock"))
 	if err != nil {

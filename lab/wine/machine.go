@@ -24,7 +24,8 @@ const (
 	Home = `C:\users\` + User
 )
 
-// addressBits is the size of a host's network. Its gateway, which does not exist, has the last address but one, which no host has.
+// addressBits is the size of a host's network. Its gateway, which does not exist, has the last
+// address but one, which no host has.
 const addressBits = 16
 
 func gatewayOf(network netip.Prefix) netip.Addr {
@@ -37,9 +38,11 @@ func gatewayOf(network netip.Prefix) netip.Addr {
 type HostOptions struct {
 	// Hostname is the computer's name. Without namespaces the host has this machine's.
 	Hostname string
-	// Address is the host's own IPv4 address, in a network of which it is the only member. Without namespaces the host has this machine's.
+	// Address is the host's own IPv4 address, in a network of which it is the only member. Without
+	// namespaces the host has this machine's.
 	Address netip.Addr
-	// Reach are servers on this machine's loopback network that programs on the host reach under the same address.
+	// Reach are servers on this machine's loopback network that programs on the host reach under
+	// the same address.
 	Reach []netip.AddrPort
 }
 
@@ -74,7 +77,8 @@ func (t *Template) Start(ctx context.Context, options HostOptions) (*Machine, er
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{template: t, options: options, prefix: filepath.Join(dir, "prefix"), release: release, changed: make(chan struct{})}
+	m := &Machine{template: t, options: options, prefix: filepath.Join(dir, "prefix"), release: release,
+		changed: make(chan struct{})}
 	if err = m.install(); err == nil {
 		err = m.PowerOn(ctx)
 	}
@@ -84,10 +88,13 @@ func (t *Template) Start(ctx context.Context, options HostOptions) (*Machine, er
 	return m, nil
 }
 
-// StartAt makes a host for an SSH server at an address of 127.0.0.0/8, from which the host's own address is made.
-func (t *Template) StartAt(ctx context.Context, hostname string, server netip.Addr, reach []netip.AddrPort) (*Machine, error) {
+// StartAt makes a host for an SSH server at an address of 127.0.0.0/8, from which the host's own
+// address is made.
+func (t *Template) StartAt(ctx context.Context, hostname string, server netip.Addr, reach []netip.AddrPort) (*Machine,
+	error) {
 	b := server.As4()
-	return t.Start(ctx, HostOptions{Hostname: hostname, Address: netip.AddrFrom4([4]byte{10, 33, b[2], b[3]}), Reach: reach})
+	return t.Start(ctx, HostOptions{Hostname: hostname, Address: netip.AddrFrom4([4]byte{10, 33, b[2], b[3]}),
+		Reach: reach})
 }
 
 // install puts the system's files in place.
@@ -104,8 +111,9 @@ func (m *Machine) install() error {
 	return nil
 }
 
-// PowerOn turns the host on, and returns when it is up. One that is on is left alone. A boot that fails is tried once more, and counted: Wine's first
-// process ended at once, unexplained, in one boot of some 270.
+// PowerOn turns the host on, and returns when it is up. One that is on is left alone. A boot that
+// fails is tried once more, and counted: Wine's first process ended at once, unexplained, in one
+// boot of some 270.
 func (m *Machine) PowerOn(ctx context.Context) error {
 	m.turning.Lock()
 	defer m.turning.Unlock()
@@ -148,7 +156,8 @@ func (m *Machine) clear() {
 	}
 }
 
-// PowerOff turns the host off: nothing gets notice, but what is on its disk stays, the registry among it. One that is off is left alone.
+// PowerOff turns the host off: nothing gets notice, but what is on its disk stays, the registry
+// among it. One that is off is left alone.
 func (m *Machine) PowerOff() {
 	m.turning.Lock()
 	defer m.turning.Unlock()
@@ -173,7 +182,8 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	return m.turnOn(ctx)
 }
 
-// Close turns the host off for good and removes it. The error also says whether it wrote to files that hosts share. A repeated call does nothing.
+// Close turns the host off for good and removes it. The error also says whether it wrote to files
+// that hosts share. A repeated call does nothing.
 func (m *Machine) Close() error {
 	m.turning.Lock()
 	defer m.turning.Unlock()
@@ -216,7 +226,8 @@ func (m *Machine) session() *session {
 	}
 }
 
-// Boots counts how often the host was booted, and how many of these boots failed and were tried again.
+// Boots counts how often the host was booted, and how many of these boots failed and were tried
+// again.
 func (m *Machine) Boots() (tried, failed int) { return int(m.boots.Load()), int(m.failed.Load()) }
 
 // User is the host's administrator.

@@ -24,7 +24,8 @@ type native struct {
 
 func natives() []native {
 	return []native{
-		{"bcryptprimitives.dll", []string{"bcryptprimitives.c", "mend.c"}, []string{"-shared", "-ladvapi32", "-lntdll"}},
+		{"bcryptprimitives.dll", []string{"bcryptprimitives.c", "mend.c"},
+			[]string{"-shared", "-ladvapi32", "-lntdll"}},
 		{"computenetwork.dll", []string{"hns.c"}, []string{"-shared", "-lole32"}},
 		{"vmcompute.dll", []string{"hns.c"}, []string{"-shared", "-lole32"}},
 		{"WindowsPowerShell/v1.0/powershell.exe", []string{"powershell.c"}, nil},

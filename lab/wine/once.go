@@ -16,15 +16,17 @@ import (
 
 // Once is a Windows program of this machine to run on a host of its own.
 type Once struct {
-	// Path is the exe on this machine; TestData, if not empty, a directory that comes along as testdata in the working directory.
+	// Path is the exe on this machine; TestData, if not empty, a directory that comes along as
+	// testdata in the working directory.
 	Path, TestData string
 	Arguments      []string
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
 
-// RunOnce makes a host, runs the program on it to its end, removes the host, and gives the exit code. A program that ctx ends is killed and gives a
-// *HungError; what it wrote until then was written.
+// RunOnce makes a host, runs the program on it to its end, removes the host, and gives the exit
+// code. A program that ctx ends is killed and gives a *HungError; what it wrote until then was
+// written.
 func (t *Template) RunOnce(ctx context.Context, once Once) (exitCode int, err error) {
 	m, err := t.Start(ctx, HostOptions{Hostname: "WIN-ONCE", Address: netip.AddrFrom4([4]byte{10, 33, 0, 2})})
 	if err != nil {
@@ -39,9 +41,11 @@ func (t *Template) RunOnce(ctx context.Context, once Once) (exitCode int, err er
 		return 0, fmt.Errorf("copying the program to the host: %w", err)
 	}
 	if once.TestData != "" {
-		if err = os.CopyFS(m.Path(Home+`\testdata`), os.DirFS(once.TestData)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err = os.CopyFS(m.Path(Home+`\testdata`), os.DirFS(once.TestData)); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			return 0, fmt.Errorf("copying test data to the host: %w", err)
 		}
 	}
-	return m.Run(ctx, Command{Program: exe, Arguments: once.Arguments, Stdin: once.Stdin, Stdout: once.Stdout, Stderr: once.Stderr})
+	return m.Run(ctx, Command{Program: exe, Arguments: once.Arguments, Stdin: once.Stdin, Stdout: once.Stdout,
+		Stderr: once.Stderr})
 }

@@ -21,9 +21,11 @@ func realParts() []string {
 	return []string{payload.NameDaemon, payload.NameKubeLogRunner, payload.NameContainerd}
 }
 
-// playedParts are stand-ins that hosts run. The others lie on a host and are run by containers only, of which there are none.
+// playedParts are stand-ins that hosts run. The others lie on a host and are run by containers
+// only, of which there are none.
 func playedParts() []string {
-	return []string{payload.NameKubelet, payload.NameKubeProxy, payload.NameHybridOverlay, payload.NameWindowsExporter, payload.NameCSIProxy}
+	return []string{payload.NameKubelet, payload.NameKubeProxy, payload.NameHybridOverlay, payload.NameWindowsExporter,
+		payload.NameCSIProxy}
 }
 
 // Part is what one program of a payload is.
@@ -48,8 +50,9 @@ const (
 // standinVersion is what the stand-ins say that they are.
 const standinVersion = "v1.36.3"
 
-// WritePayload fills a directory with a payload for Wine hosts: the real daemon, containerd and kube-log-runner, cross-built as customers get them, and
-// Windows programs that stand in for the rest. version is the daemon's and the payload's.
+// WritePayload fills a directory with a payload for Wine hosts: the real daemon, containerd and
+// kube-log-runner, cross-built as customers get them, and Windows programs that stand in for the
+// rest. version is the daemon's and the payload's.
 func WritePayload(ctx context.Context, dir, version string, progress io.Writer) (parts []Part, err error) {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
@@ -69,11 +72,13 @@ func WritePayload(ctx context.Context, dir, version string, progress io.Writer) 
 			continue
 		}
 		path := filepath.Join(supplied, part.Name)
-		if err = errors.Join(os.Link(standin, path), os.WriteFile(path+".version", []byte(standinVersion), 0o600)); err != nil {
+		if err = errors.Join(os.Link(standin, path),
+			os.WriteFile(path+".version", []byte(standinVersion), 0o600)); err != nil {
 			return nil, fmt.Errorf("supplying %s: %w", part.Name, err)
 		}
 	}
-	cmd := exec.CommandContext(ctx, "go", "run", "./cmd/payload", "--out", dir, "--supplied", supplied, "--version", version)
+	cmd := exec.CommandContext(ctx, "go", "run", "./cmd/payload", "--out", dir, "--supplied", supplied, "--version",
+		version)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = root, progress, progress
 	group(cmd)
 	if err = cmd.Run(); err != nil {

@@ -12,13 +12,16 @@ import (
 )
 
 const (
-	// keptTemplates is how many templates stay: two branches of this repository may want one each. One has 700 MB.
+	// keptTemplates is how many templates stay: two branches of this repository may want one each.
+	// One has 700 MB.
 	keptTemplates = 2
-	// unusedFor is how long nobody must have prepared with a template for it to be taken away: hosts may still be made of it.
+	// unusedFor is how long nobody must have prepared with a template for it to be taken away:
+	// hosts may still be made of it.
 	unusedFor = 2 * time.Hour
 )
 
-// prune notes that a template is in use, and removes those that were used last but have not been for long, with what attempts to make one left behind.
+// prune notes that a template is in use, and removes those that were used last but have not been
+// for long, with what attempts to make one left behind.
 func prune(cache, used string, now time.Time) error {
 	if err := os.Chtimes(used, now, now); err != nil {
 		return fmt.Errorf("noting that the template is in use: %w", err)

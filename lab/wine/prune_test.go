@@ -14,8 +14,9 @@ func TestOldTemplatesAreRemoved(t *testing.T) {
 	t.Parallel()
 	cache, now := t.TempDir(), time.Now()
 	for name, age := range map[string]time.Duration{
-		"template-used": 40 * time.Hour, "template-recent": time.Hour, "template-old": 30 * time.Hour, "template-third": 90 * time.Minute,
-		"partial-dead": 3 * time.Hour, "partial-alive": time.Minute, "hosts": 50 * time.Hour,
+		"template-used": 40 * time.Hour, "template-recent": time.Hour, "template-old": 30 * time.Hour,
+		"template-third": 90 * time.Minute,
+		"partial-dead":   3 * time.Hour, "partial-alive": time.Minute, "hosts": 50 * time.Hour,
 	} {
 		path := filepath.Join(cache, name)
 		if err := os.Mkdir(path, 0o700); err != nil {
@@ -43,7 +44,8 @@ func TestOldTemplatesAreRemoved(t *testing.T) {
 			names = append(names, filepath.Base(path))
 		}
 	}
-	if want := []string{"hosts", "partial-alive", "template-recent", "template-third", "template-used"}; !slices.Equal(names, want) {
+	if want := []string{"hosts", "partial-alive", "template-recent", "template-third",
+		"template-used"}; !slices.Equal(names, want) {
 		t.Errorf("left are %q, want %q", names, want)
 	}
 	if _, err = os.Stat(filepath.Join(cache, "template-old.lock")); !os.IsNotExist(err) {

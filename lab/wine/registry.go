@@ -12,8 +12,8 @@ import (
 // machineGUID stands in the template where each host gets its own.
 const machineGUID = "00000000-7e3a-4d1e-8e00-77696e652d30"
 
-// settings make Wine say that it is Windows Server 2022, and say nothing of a desktop. Wine's own value Version=win10 is left out: it pins the kernel's
-// build number to that of a client Windows.
+// settings make Wine say that it is Windows Server 2022, and say nothing of a desktop. Wine's own
+// value Version=win10 is left out: it pins the kernel's build number to that of a client Windows.
 const settings = `REGEDIT4
 
 [HKEY_LOCAL_MACHINE\Software\Microsoft\Windows NT\CurrentVersion]
@@ -37,14 +37,16 @@ const settings = `REGEDIT4
 "ShowCrashDialog"=dword:00000000
 `
 
-// personalize gives the registry of a new host an identity of its own. Wine must not be running on it.
+// personalize gives the registry of a new host an identity of its own. Wine must not be running on
+// it.
 func personalize(file string) error {
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("reading the registry: %w", err)
 	}
 	if bytes.Count(content, []byte(machineGUID)) != 1 {
-		return fmt.Errorf("giving the host an identity: the registry of the template does not hold %s once", machineGUID)
+		return fmt.Errorf("giving the host an identity: the registry of the template does not hold %s once",
+			machineGUID)
 	}
 	content = bytes.Replace(content, []byte(machineGUID), []byte(newGUID()), 1)
 	if err = os.WriteFile(file, content, 0o600); err != nil {

@@ -24,7 +24,8 @@ type session struct {
 	// said is what the keeper wrote to its standard error, where Wine writes, too.
 	said     *tail
 	forwards []*forward
-	// down is closed when the host goes down, by order or by itself; over when the keeper has ended.
+	// down is closed when the host goes down, by order or by itself; over when the keeper has
+	// ended.
 	down, over chan struct{}
 	once       sync.Once
 }
@@ -35,7 +36,8 @@ const keeperPath = `C:\windows\keeper.exe`
 // patienceBoot is how long a boot may take. On two idle cores it takes half a second.
 const patienceBoot = 60 * time.Second
 
-// begin boots the host: the first Windows program of a session starts Wine's server and the services.
+// begin boots the host: the first Windows program of a session starts Wine's server and the
+// services.
 func (m *Machine) begin(ctx context.Context) (_ *session, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patienceBoot)
 	defer cancel()

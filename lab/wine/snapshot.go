@@ -16,15 +16,17 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine/remote"
 )
 
-// Snapshot renders what the host holds, as that of a simulated machine does: files with their content's digest and access, services, environment,
-// certificates, host name. C:\windows is Wine's and left out; what a service is doing is not, and neither are HNS networks.
+// Snapshot renders what the host holds, as that of a simulated machine does: files with their
+// content's digest and access, services, environment, certificates, host name. C:\windows is Wine's
+// and left out; what a service is doing is not, and neither are HNS networks.
 func (m *Machine) Snapshot(ctx context.Context) (sim.Snapshot, error) {
 	host, err := m.Windows()
 	if err != nil {
 		return nil, err
 	}
 	s := sim.Snapshot{}
-	for _, part := range []func(context.Context, *remote.Host, sim.Snapshot) error{m.snapshotFiles, snapshotServices, snapshotEnvironment, snapshotTrust, snapshotName} {
+	for _, part := range []func(context.Context, *remote.Host, sim.Snapshot) error{m.snapshotFiles, snapshotServices,
+		snapshotEnvironment, snapshotTrust, snapshotName} {
 		if err = part(ctx, host, s); err != nil {
 			return nil, fmt.Errorf("looking at the whole host: %w", err)
 		}
@@ -84,7 +86,8 @@ func snapshotServices(ctx context.Context, host *remote.Host, s sim.Snapshot) er
 		if err != nil {
 			return err
 		}
-		s["service "+strings.ToLower(name)] = fmt.Sprintf("%q command %q after %q environment %v recovery %v reset %v", c.Description, c.Command,
+		s["service "+strings.ToLower(name)] = fmt.Sprintf("%q command %q after %q environment %v recovery %v reset %v",
+			c.Description, c.Command,
 			c.Dependencies, c.Environment, c.Recovery, c.RecoveryReset)
 	}
 	return nil

@@ -25,7 +25,8 @@ func (m *Machine) Hostname() string {
 	return facts.Hostname
 }
 
-// Files is the host's file system as programs on it have it, whichever boot it is in. While the host is off every call fails.
+// Files is the host's file system as programs on it have it, whichever boot it is in. While the
+// host is off every call fails.
 func (m *Machine) Files() winos.Files { return files{m} }
 
 type files struct{ machine *Machine }

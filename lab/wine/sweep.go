@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// sweep kills every process whose environment names the prefix. Wine's processes leave their parents and groups, but all inherit that. It goes on until
-// a look finds none, for a few seconds at most.
+// sweep kills every process whose environment names the prefix. Wine's processes leave their
+// parents and groups, but all inherit that. It goes on until a look finds none, for a few seconds
+// at most.
 func sweep(prefix string) {
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
 		alive := processes(prefix)
@@ -53,13 +54,15 @@ func processes(prefix string) []int {
 	return found
 }
 
-// socketName is a file in a prefix in which Debian's wineserver keeps the name of its folder below /tmp.
+// socketName is a file in a prefix in which Debian's wineserver keeps the name of its folder below
+// /tmp.
 const socketName = "wineserver"
 
-// removeSocket removes what a wineserver leaves in the system's temporary folder: a folder of a name that it chose, or one named after the prefix's
-// device and inode.
+// removeSocket removes what a wineserver leaves in the system's temporary folder: a folder of a
+// name that it chose, or one named after the prefix's device and inode.
 func removeSocket(prefix string) {
-	if name, err := os.ReadFile(filepath.Join(prefix, socketName)); err == nil && strings.HasPrefix(string(name), "wine-") && !strings.ContainsRune(string(name), '/') {
+	if name, err := os.ReadFile(filepath.Join(prefix, socketName)); err == nil &&
+		strings.HasPrefix(string(name), "wine-") && !strings.ContainsRune(string(name), '/') {
 		_ = os.RemoveAll(filepath.Join("/tmp", string(name)))
 	}
 	info, err := os.Stat(prefix)

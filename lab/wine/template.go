@@ -19,7 +19,8 @@ import (
 
 // Options of Prepare.
 type Options struct {
-	// CacheDir keeps the template and the hosts. Empty means wmco-lab/wine in the user's cache directory.
+	// CacheDir keeps the template and the hosts. Empty means wmco-lab/wine in the user's cache
+	// directory.
 	CacheDir string
 	// Shared does without namespaces, also where the kernel lets us have them.
 	Shared bool
@@ -27,7 +28,8 @@ type Options struct {
 	Progress io.Writer
 }
 
-// Template is the prefix that hosts are copied from, and what they need beside it. It is good for any number of hosts, also of several processes.
+// Template is the prefix that hosts are copied from, and what they need beside it. It is good for
+// any number of hosts, also of several processes.
 type Template struct {
 	tools
 	// prefix is the template itself, hosts the directory for copies: on the same file system.
@@ -43,7 +45,9 @@ type Template struct {
 // templateRecipe is part of the template's name. Raise it when makeTemplate changes.
 const templateRecipe = "1"
 
-// Prepare makes what all hosts need: about fifteen seconds the first time, and one afterwards. It removes what was made for earlier versions of this repository. The error is a *MissingError where the machine lacks programs.
+// Prepare makes what all hosts need: about fifteen seconds the first time, and one afterwards. It
+// removes what was made for earlier versions of this repository. The error is a *MissingError where
+// the machine lacks programs.
 func Prepare(ctx context.Context, options Options) (*Template, error) {
 	if options.Progress == nil {
 		options.Progress = io.Discard
@@ -91,8 +95,8 @@ func Prepare(ctx context.Context, options Options) (*Template, error) {
 	return t, err
 }
 
-// Isolated says whether each host has a name, a network and a process table of its own. Without that there can be one host at a time, which has this
-// machine's.
+// Isolated says whether each host has a name, a network and a process table of its own. Without
+// that there can be one host at a time, which has this machine's.
 func (t *Template) Isolated() bool { return t.isolated }
 
 // Version is Wine's own, such as wine-8.0 (Debian 8.0~repack-4).
@@ -128,7 +132,8 @@ func (t *Template) key(ctx context.Context) (string, error) {
 	return "template-" + hex.EncodeToString(hash.Sum(nil))[:16], nil
 }
 
-// patienceTemplate bounds each step of making a template; the longest takes eight seconds on two busy cores.
+// patienceTemplate bounds each step of making a template; the longest takes eight seconds on two
+// busy cores.
 const patienceTemplate = 2 * time.Minute
 
 // make makes the template under another name and renames it when it is whole.
@@ -187,14 +192,15 @@ func environment(prefix string) []string {
 	return []string{
 		"WINEPREFIX=" + prefix, "WINEDEBUG=-all", "WINEDLLOVERRIDES=mscoree=;mshtml=;winemenubuilder.exe=",
 		"HOME=" + prefix, "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL=C.UTF-8",
-		// Go stops goroutines by suspending threads, from which Wine 8 does not always come back. Beside a compiler, three of 270 runs of a Go program stood still
-		// for good; with this it was one of 960.
+		// Go stops goroutines by suspending threads, from which Wine 8 does not always come back.
+		// Beside a compiler, three of 270 runs of a Go program stood still for good; with this it
+		// was one of 960.
 		"GODEBUG=asyncpreemptoff=1",
 	}
 }
 
-// tidy takes away what would lead out of the prefix: drives and folders that are links to this machine's files. It also keeps Wine from bringing copies
-// up to date, which it would do in place.
+// tidy takes away what would lead out of the prefix: drives and folders that are links to this
+// machine's files. It also keeps Wine from bringing copies up to date, which it would do in place.
 func tidy(prefix string) error {
 	devices, err := os.ReadDir(filepath.Join(prefix, "dosdevices"))
 	if err != nil {
@@ -208,12 +214,13 @@ func tidy(prefix string) error {
 			return fmt.Errorf("removing drive %s: %w", d.Name(), err)
 		}
 	}
-	err = filepath.WalkDir(filepath.Join(prefix, "drive_c", "users"), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.Type() != fs.ModeSymlink {
-			return err
-		}
-		return errors.Join(os.Remove(path), os.Mkdir(path, 0o755))
-	})
+	err = filepath.WalkDir(filepath.Join(prefix, "drive_c", "users"),
+		func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.Type() != fs.ModeSymlink {
+				return err
+			}
+			return errors.Join(os.Remove(path), os.Mkdir(path, 0o755))
+		})
 	if err != nil {
 		return fmt.Errorf("making folders of a user real: %w", err)
 	}

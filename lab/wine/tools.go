@@ -31,7 +31,8 @@ type MissingError struct {
 }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("this machine lacks %s; Debian has it in: %s", strings.Join(e.Programs, ", "), strings.Join(slices.Compact(slices.Clone(e.Packages)), " "))
+	return fmt.Sprintf("this machine lacks %s; Debian has it in: %s", strings.Join(e.Programs, ", "),
+		strings.Join(slices.Compact(slices.Clone(e.Packages)), " "))
 }
 
 // Check answers nil where Wine hosts can be made, and a *MissingError otherwise.

@@ -98,7 +98,8 @@ func TestAHostSaysThatItIsWindowsServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		facts, err := host.Facts(t.Context())
-		if err != nil || !facts.Server || facts.Build != 20348 || !strings.Contains(facts.ProductName, "Windows Server 2022") || !facts.Admin {
+		if err != nil || !facts.Server || facts.Build != 20348 ||
+			!strings.Contains(facts.ProductName, "Windows Server 2022") || !facts.Admin {
 			t.Errorf("facts %+v, %v", facts, err)
 		}
 		if template.Isolated() && (facts.Hostname != name || m.Hostname() != name) {
@@ -115,12 +116,14 @@ func TestProgramsRunInTheUsersHome(t *testing.T) {
 	t.Parallel()
 	m := start(t, prepare(t, wine.Options{}), wine.HostOptions{Hostname: "WIN-RUN"})
 	var out bytes.Buffer
-	code, err := m.Run(t.Context(), wine.Command{Program: "cmd.exe", Arguments: []string{"/c", "echo %CD%& exit 7"}, Stdout: &out, Stderr: &out})
+	code, err := m.Run(t.Context(), wine.Command{Program: "cmd.exe", Arguments: []string{"/c", "echo %CD%& exit 7"},
+		Stdout: &out, Stderr: &out})
 	if err != nil || code != 7 || !strings.EqualFold(strings.TrimSpace(out.String()), wine.Home) {
 		t.Errorf("exit code %d, %v, said %q", code, err, &out)
 	}
 	out.Reset()
-	if code, err = m.Run(t.Context(), wine.Command{Program: "powershell.exe", Arguments: []string{"-c", "exit 0"}, Stderr: &out}); err != nil || code != 97 {
+	if code, err = m.Run(t.Context(), wine.Command{Program: "powershell.exe", Arguments: []string{"-c", "exit 0"},
+		Stderr: &out}); err != nil || code != 97 {
 		t.Errorf("PowerShell ended with %d, %v: %s; want a failure that nobody overlooks", code, err, &out)
 	}
 }
@@ -135,9 +138,11 @@ func TestAHungProgramEndsWithItsTime(t *testing.T) {
 	in, w := io.Pipe()
 	defer w.Close()
 	// The inner one outlives a kill of the outer one only, which is what a hung child does.
-	_, err := m.Run(ctx, wine.Command{Program: "cmd.exe", Arguments: []string{"/c", "echo begun& cmd.exe /c pause"}, Stdin: in, Stdout: out})
+	_, err := m.Run(ctx, wine.Command{Program: "cmd.exe", Arguments: []string{"/c", "echo begun& cmd.exe /c pause"},
+		Stdin: in, Stdout: out})
 	var hung *wine.HungError
-	if !errors.As(err, &hung) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(out.said.String(), "begun") {
+	if !errors.As(err, &hung) || !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(out.said.String(), "begun") {
 		t.Errorf("%v, said %q", err, &out.said)
 	}
 	if took := time.Since(out.pulled); took > 10*time.Second {
@@ -227,7 +232,8 @@ func TestFilesAreWindowsFiles(t *testing.T) {
 	if err = f.Close(); err != nil {
 		t.Error(err)
 	}
-	if content, err := winos.ReadFile(m.Files(), `c:\USERS\administrator\mIXED.TXT`); err != nil || string(content) != "content" {
+	if content, err := winos.ReadFile(m.Files(), `c:\USERS\administrator\mIXED.TXT`); err != nil ||
+		string(content) != "content" {
 		t.Errorf("through Wine it is %q, %v", content, err)
 	}
 	if f, err = m.OpenFile(`c:\USERS\administrator\mIXED.TXT`, os.O_RDONLY); err != nil {
@@ -242,7 +248,8 @@ func TestFilesAreWindowsFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := sim.Diff(before, after); len(diff) != 1 || !strings.HasPrefix(diff[0], `+ file c:\users\administrator\mixed.txt: 7 bytes`) {
+	if diff := sim.Diff(before, after); len(diff) != 1 ||
+		!strings.HasPrefix(diff[0], `+ file c:\users\administrator\mixed.txt: 7 bytes`) {
 		t.Errorf("the snapshots differ in %q", diff)
 	}
 }
@@ -306,7 +313,9 @@ func TestThreeHostsAtOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range 3 {
 		group.Go(func() {
-			m, err := template.Start(t.Context(), wine.HostOptions{Hostname: fmt.Sprintf("WIN-%d", i), Address: netip.AddrFrom4([4]byte{10, 33, 0, byte(i + 2)})})
+			m, err := template.Start(t.Context(),
+				wine.HostOptions{Hostname: fmt.Sprintf("WIN-%d", i),
+					Address: netip.AddrFrom4([4]byte{10, 33, 0, byte(i + 2)})})
 			if err != nil {
 				t.Error(err)
 				return
@@ -384,7 +393,8 @@ func TestAHostWithoutNamespacesWorksToo(t *testing.T) {
 	t.Parallel()
 	m := start(t, prepare(t, wine.Options{Shared: true}), wine.HostOptions{})
 	var out bytes.Buffer
-	if code, err := m.Run(t.Context(), wine.Command{Program: "cmd.exe", Arguments: []string{"/c", "echo hello"}, Stdout: &out}); err != nil || code != 0 || !strings.HasPrefix(out.String(), "hello") {
+	if code, err := m.Run(t.Context(), wine.Command{Program: "cmd.exe", Arguments: []string{"/c", "echo hello"},
+		Stdout: &out}); err != nil || code != 0 || !strings.HasPrefix(out.String(), "hello") {
 		t.Errorf("exit code %d, %v, said %q", code, err, &out)
 	}
 	if err := m.Reboot(t.Context()); err != nil {

@@ -123,7 +123,8 @@ func TestA07_SpoofedRequestsAreNotApproved(t *testing.T) {
 	hosts := s.hosts(t, 2)
 	s.join(t, hosts...)
 	a, b := hosts[0].Name, hosts[1].Name
-	linux := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "linux-master", Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+	linux := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "linux-master",
+		Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
 	s.put(t, linux)
 	foreign := s.asker(t, "foreign")
 	bootstrap := s.account(t, contract.MachineConfigNamespace, contract.BootstrapServiceAccount)
@@ -132,38 +133,65 @@ func TestA07_SpoofedRequestsAreNotApproved(t *testing.T) {
 	instance := s.instance(t, hosts[0]).Name
 
 	spoofs := map[string]spoof{
-		"a kubelet's by a foreign service account":              {asking: kubeletClient(foreign, a), reason: "CSRRequesterWrong"},
-		"a kubelet's by the bootstrapper, of a Node that works": {asking: kubeletClient(bootstrap, a), reason: "CSRPhaseEarly"},
-		"a Linux node's":                         {asking: kubeletClient(bootstrap, linux.Name), reason: "CSRNameForeign"},
-		"a name that is a part of ours":          {asking: kubeletClient(bootstrap, a[:len(a)-1]), reason: "CSRNameForeign"},
-		"a name that ours is a part of":          {asking: kubeletClient(bootstrap, a+"0"), reason: "CSRNameForeign"},
-		"a kubelet's by another kubelet":         {asking: kubeletClient(kubelet, b)},
-		"a kubelet's for ten years":              {asking: kubeletClient(kubelet, a).but(func(a *asking) { a.life = tenYears }), reason: "CSRLifetimeLong"},
-		"a kubelet's that may serve":             {asking: kubeletClient(foreign, a).but(func(a *asking) { a.usage = certificatesv1.UsageServerAuth }), reason: "CSRUsagesWrong"},
-		"a kubelet's of another organization":    {asking: kubeletClient(kubelet, a).but(func(a *asking) { a.group = "system:masters" }), reason: "CSRSubjectWrong"},
-		"a kubelet's from the general signer":    {asking: kubeletClient(daemon, a).but(func(a *asking) { a.signer, a.life = certificatesv1.KubeAPIServerClientSignerName, twoWeeks }), reason: "CSRSignerWrong"},
-		"a kubelet's by the daemon":              {asking: kubeletClient(daemon, a)},
-		"a serving one with another node's name": {asking: kubeletServing(kubelet, a, a, b), reason: "CSRNameNotOfNode"},
+		"a kubelet's by a foreign service account": {asking: kubeletClient(foreign, a),
+			reason: "CSRRequesterWrong"},
+		"a kubelet's by the bootstrapper, of a Node that works": {asking: kubeletClient(bootstrap, a),
+			reason: "CSRPhaseEarly"},
+		"a Linux node's": {asking: kubeletClient(bootstrap, linux.Name),
+			reason: "CSRNameForeign"},
+		"a name that is a part of ours": {asking: kubeletClient(bootstrap, a[:len(a)-1]),
+			reason: "CSRNameForeign"},
+		"a name that ours is a part of":  {asking: kubeletClient(bootstrap, a+"0"), reason: "CSRNameForeign"},
+		"a kubelet's by another kubelet": {asking: kubeletClient(kubelet, b)},
+		"a kubelet's for ten years": {asking: kubeletClient(kubelet,
+			a).but(func(a *asking) { a.life = tenYears }), reason: "CSRLifetimeLong"},
+		"a kubelet's that may serve": {asking: kubeletClient(foreign,
+			a).but(func(a *asking) { a.usage = certificatesv1.UsageServerAuth }), reason: "CSRUsagesWrong"},
+		"a kubelet's of another organization": {asking: kubeletClient(kubelet,
+			a).but(func(a *asking) { a.group = "system:masters" }), reason: "CSRSubjectWrong"},
+		"a kubelet's from the general signer": {asking: kubeletClient(daemon,
+			a).but(func(a *asking) { a.signer, a.life = certificatesv1.KubeAPIServerClientSignerName, twoWeeks }),
+			reason: "CSRSignerWrong"},
+		"a kubelet's by the daemon": {asking: kubeletClient(daemon, a)},
+		"a serving one with another node's name": {asking: kubeletServing(kubelet, a, a, b),
+			reason: "CSRNameNotOfNode"},
 		"a serving one with another node's address": {
 			asking: kubeletServing(kubelet, a, a, hosts[1].Address().Addr().String()), reason: "CSRNameNotOfNode"},
-		"a serving one with the API server's name":     {asking: kubeletServing(kubelet, a, "kubernetes.default.svc"), reason: "CSRNameNotOfNode"},
-		"a serving one with the API server's address":  {asking: kubeletServing(kubelet, a, a, "172.30.0.1"), reason: "CSRNameNotOfNode"},
-		"a serving one by somebody else":               {asking: kubeletServing(foreign, a, a), reason: "CSRRequesterWrong"},
-		"a daemon's by another daemon":                 {asking: daemonClient(daemon, b), reason: "CSRRequesterWrong", denied: true},
-		"a daemon's by a foreign service account":      {asking: daemonClient(foreign, a), reason: "CSRRequesterWrong", denied: true},
-		"a daemon's by the bootstrapper":               {asking: daemonClient(bootstrap, a), reason: "CSRRequesterWrong", denied: true},
-		"a daemon's of a Linux node":                   {asking: daemonClient(daemon, linux.Name), reason: "CSRNameForeign"},
+		"a serving one with the API server's name": {asking: kubeletServing(kubelet, a, "kubernetes.default.svc"),
+			reason: "CSRNameNotOfNode"},
+		"a serving one with the API server's address": {asking: kubeletServing(kubelet, a, a, "172.30.0.1"),
+			reason: "CSRNameNotOfNode"},
+		"a serving one by somebody else": {asking: kubeletServing(foreign, a, a),
+			reason: "CSRRequesterWrong"},
+		"a daemon's by another daemon": {asking: daemonClient(daemon, b), reason: "CSRRequesterWrong",
+			denied: true},
+		"a daemon's by a foreign service account": {asking: daemonClient(foreign, a), reason: "CSRRequesterWrong",
+			denied: true},
+		"a daemon's by the bootstrapper": {asking: daemonClient(bootstrap, a),
+			reason: "CSRRequesterWrong", denied: true},
+		"a daemon's of a Linux node": {asking: daemonClient(daemon, linux.Name),
+			reason: "CSRNameForeign"},
 		"a daemon's for a name that ours is a part of": {asking: daemonClient(daemon, a+"0"), reason: "CSRNameForeign"},
 		"a daemon's of another organization": {
-			asking: daemonClient(daemon, a).but(func(a *asking) { a.group = contract.KubeletGroup }), reason: "CSRSubjectWrong", denied: true},
-		"a daemon's that rules":                     {asking: daemonClient(daemon, a).but(func(a *asking) { a.group = "system:masters" })},
-		"a daemon's with a name":                    {asking: daemonClient(daemon, a).but(func(x *asking) { x.names = []string{a} }), reason: "CSRNamesForbidden", denied: true},
-		"a daemon's for ten years":                  {asking: daemonClient(daemon, a).but(func(a *asking) { a.life = tenYears })},
-		"a daemon's without a lifetime":             {asking: daemonClient(daemon, a).but(func(a *asking) { a.life = 0 })},
-		"a daemon's that may serve":                 {asking: daemonClient(daemon, a).but(func(a *asking) { a.usage = certificatesv1.UsageServerAuth })},
-		"the operator's for ten years":              {asking: daemonClient(operator, a).but(func(a *asking) { a.life, a.instance = tenYears, instance }), reason: "CSRLifetimeLong", denied: true},
-		"the operator's, mixed up":                  {asking: daemonClient(operator, b).but(func(a *asking) { a.instance = instance }), reason: "CSRRequesterWrong", denied: true},
-		"the operator's, of a host that has joined": {asking: daemonClient(operator, a).but(func(a *asking) { a.instance = instance }), reason: "CSRPhaseEarly"},
+			asking: daemonClient(daemon, a).but(func(a *asking) { a.group = contract.KubeletGroup }),
+			reason: "CSRSubjectWrong", denied: true},
+		"a daemon's that rules": {asking: daemonClient(daemon,
+			a).but(func(a *asking) { a.group = "system:masters" })},
+		"a daemon's with a name": {asking: daemonClient(daemon,
+			a).but(func(x *asking) { x.names = []string{a} }), reason: "CSRNamesForbidden", denied: true},
+		"a daemon's for ten years": {asking: daemonClient(daemon,
+			a).but(func(a *asking) { a.life = tenYears })},
+		"a daemon's without a lifetime": {asking: daemonClient(daemon,
+			a).but(func(a *asking) { a.life = 0 })},
+		"a daemon's that may serve": {asking: daemonClient(daemon,
+			a).but(func(a *asking) { a.usage = certificatesv1.UsageServerAuth })},
+		"the operator's for ten years": {asking: daemonClient(operator,
+			a).but(func(a *asking) { a.life, a.instance = tenYears, instance }), reason: "CSRLifetimeLong",
+			denied: true},
+		"the operator's, mixed up": {asking: daemonClient(operator,
+			b).but(func(a *asking) { a.instance = instance }), reason: "CSRRequesterWrong", denied: true},
+		"the operator's, of a host that has joined": {asking: daemonClient(operator,
+			a).but(func(a *asking) { a.instance = instance }), reason: "CSRPhaseEarly"},
 	}
 	asked := map[string]spoof{}
 	for what, spoof := range spoofs {
@@ -181,7 +209,8 @@ func TestA07_SpoofedRequestsAreNotApproved(t *testing.T) {
 	for name, spoof := range asked {
 		s.looked(t, name, spoof.reason)
 	}
-	// What is right is approved all the same, so it was not the operator's absence that kept the others from it.
+	// What is right is approved all the same, so it was not the operator's absence that kept the
+	// others from it.
 	s.approved(t, "honest-kubelet", kubeletClient(kubelet, a), "WMCOApprove")
 	s.approved(t, "honest-serving", kubeletServing(kubelet, a, a, hosts[0].Address().Addr().String()), "WMCOApprove")
 	s.approved(t, "honest-daemon", daemonClient(daemon, a), "WICDAutoApproved")
@@ -233,19 +262,21 @@ func (s *stage) asker(t *testing.T, name string) *rest.Config {
 // looked waits until the operator has said what it thinks of a request, and sees that it is this.
 func (s *stage) looked(t *testing.T, request, reason string) {
 	t.Helper()
-	s.await(t, fmt.Sprintf("the operator to say %s about %s", reason, request), func(context.Context) (bool, string, error) {
-		log, err := os.ReadFile(s.Operator.Log)
-		if err != nil {
-			return false, "", err
-		}
-		said := ""
-		for line := range bytes.Lines(log) {
-			if bytes.Contains(line, []byte(`"certificate request `)) && bytes.Contains(line, []byte(`="`+request+`"`)) {
-				said = string(line)
+	s.await(t, fmt.Sprintf("the operator to say %s about %s", reason, request),
+		func(context.Context) (bool, string, error) {
+			log, err := os.ReadFile(s.Operator.Log)
+			if err != nil {
+				return false, "", err
 			}
-		}
-		return strings.Contains(said, `reason="`+reason+`"`), said, nil
-	})
+			said := ""
+			for line := range bytes.Lines(log) {
+				if bytes.Contains(line, []byte(`"certificate request `)) &&
+					bytes.Contains(line, []byte(`="`+request+`"`)) {
+					said = string(line)
+				}
+			}
+			return strings.Contains(said, `reason="`+reason+`"`), said, nil
+		})
 }
 
 // approved asks, and waits until the certificate is there.

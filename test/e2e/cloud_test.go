@@ -26,7 +26,8 @@ import (
 )
 
 const (
-	// platform of the scene with Machines: the one whose hosts are named by a metadata service and get their host key from user data.
+	// platform of the scene with Machines: the one whose hosts are named by a metadata service and
+	// get their host key from user data.
 	platform = configv1.AWSPlatformType
 	// cloudHosts is how many listed hosts that scene has.
 	cloudHosts = 8
@@ -35,13 +36,15 @@ const (
 // operatorCondition is the name that OLM gives to the object for this operator.
 const operatorCondition = "windows-machine-config-operator.v0.1.0"
 
-// theCloud is the second scene that tests share: it has Machines. It starts with the first test that wants it.
+// theCloud is the second scene that tests share: it has Machines. It starts with the first test
+// that wants it.
 var theCloud struct {
 	sync.Mutex
 	stage *stage
 }
 
-// cloudStage gives the scene with Machines. Its tests run one after the other, and each takes its Machines away at its end.
+// cloudStage gives the scene with Machines. Its tests run one after the other, and each takes its
+// Machines away at its end.
 func cloudStage(t *testing.T) *stage {
 	t.Helper()
 	theCloud.Lock()
@@ -61,17 +64,20 @@ func cloudStage(t *testing.T) *stage {
 	return theCloud.stage
 }
 
-// age makes the host key of the user data look as if it had been there for an hour: hosts are expected to have it that were made a minute later.
+// age makes the host key of the user data look as if it had been there for an hour: hosts are
+// expected to have it that were made a minute later.
 func (s *stage) age(t *testing.T) {
 	t.Helper()
 	secret := &corev1.Secret{}
 	s.await(t, "the host key of the user data to be published", func(ctx context.Context) (bool, string, error) {
-		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.HostKeySecret}, secret)
+		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.HostKeySecret},
+			secret)
 		return secret.Annotations[contract.HostKeyPublishedAnnotation] != "", "", client.IgnoreNotFound(err)
 	})
 	fingerprint, _, _ := strings.Cut(secret.Annotations[contract.HostKeyPublishedAnnotation], " ")
 	patch := client.MergeFrom(secret.DeepCopy())
-	secret.Annotations[contract.HostKeyPublishedAnnotation] = fingerprint + " " + time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+	secret.Annotations[contract.HostKeyPublishedAnnotation] = fingerprint + " " +
+		time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 	if err := s.Client.Patch(t.Context(), secret, patch); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +104,8 @@ func cloudOptions(hosts int) scene.Options {
 }
 
 // set makes a MachineSet that goes with the test.
-func (s *stage) set(t *testing.T, name string, replicas int32, edits ...func(*machinev1beta1.MachineSet)) *machinev1beta1.MachineSet {
+func (s *stage) set(t *testing.T, name string, replicas int32,
+	edits ...func(*machinev1beta1.MachineSet)) *machinev1beta1.MachineSet {
 	t.Helper()
 	if err := s.WaitUserData(t.Context(), soon); err != nil {
 		t.Fatal(err)
@@ -145,7 +152,8 @@ func (s *stage) machines(t *testing.T, set string) []machinev1beta1.Machine {
 	return slices.DeleteFunc(all, func(m machinev1beta1.Machine) bool { return !m.DeletionTimestamp.IsZero() })
 }
 
-// running waits until a set has its Machines, and all of them are Ready nodes that the cloud knows, too.
+// running waits until a set has its Machines, and all of them are Ready nodes that the cloud knows,
+// too.
 func (s *stage) running(t *testing.T, set string, count int) []machinev1beta1.Machine {
 	t.Helper()
 	if err := s.awaitRunning(t.Context(), soon, set, count); err != nil {
@@ -155,24 +163,29 @@ func (s *stage) running(t *testing.T, set string, count int) []machinev1beta1.Ma
 }
 
 func (s *stage) awaitRunning(ctx context.Context, patience time.Duration, set string, count int) error {
-	return s.Await(ctx, patience, fmt.Sprintf("%d machines of set %s to run", count, set), func(ctx context.Context) (bool, string, error) {
-		machines, err := s.Machines(ctx, set)
-		if err != nil {
-			return false, "", err
-		}
-		var behind []string
-		for _, m := range machines {
-			switch i, err := s.InstanceNamed(ctx, m.Name); {
-			case !m.DeletionTimestamp.IsZero():
-				behind = append(behind, m.Name+" leaves")
-			case err != nil:
-				behind = append(behind, m.Name+": "+ptr.Deref(m.Status.Phase, "no phase")+", no instance")
-			case i.Status.Reason != string(contract.ReasonNodeReady) || ptr.Deref(m.Status.Phase, "") != machinev1beta1.PhaseRunning:
-				behind = append(behind, fmt.Sprintf("%s: %s, %s %s %s", m.Name, ptr.Deref(m.Status.Phase, ""), i.Status.Phase, i.Status.Code, i.Status.Message))
+	return s.Await(ctx, patience, fmt.Sprintf("%d machines of set %s to run", count, set),
+		func(ctx context.Context) (bool, string, error) {
+			machines, err := s.Machines(ctx, set)
+			if err != nil {
+				return false, "", err
 			}
-		}
-		return len(machines) == count && len(behind) == 0, fmt.Sprintf("%d machines; ", len(machines)) + strings.Join(behind, "; "), nil
-	})
+			var behind []string
+			for _, m := range machines {
+				switch i, err := s.InstanceNamed(ctx, m.Name); {
+				case !m.DeletionTimestamp.IsZero():
+					behind = append(behind, m.Name+" leaves")
+				case err != nil:
+					behind = append(behind, m.Name+": "+ptr.Deref(m.Status.Phase, "no phase")+", no instance")
+				case i.Status.Reason != string(contract.ReasonNodeReady) ||
+					ptr.Deref(m.Status.Phase, "") != machinev1beta1.PhaseRunning:
+					behind = append(behind,
+						fmt.Sprintf("%s: %s, %s %s %s", m.Name, ptr.Deref(m.Status.Phase, ""), i.Status.Phase,
+							i.Status.Code, i.Status.Message))
+				}
+			}
+			return len(machines) == count &&
+				len(behind) == 0, fmt.Sprintf("%d machines; ", len(machines)) + strings.Join(behind, "; "), nil
+		})
 }
 
 // host of a Machine.
@@ -214,35 +227,37 @@ func (s *stage) named(t *testing.T, machine *machinev1beta1.Machine) *v1alpha1.W
 // reason waits until the instance of a Machine has a reason.
 func (s *stage) reason(t *testing.T, machine *machinev1beta1.Machine, want contract.Reason) {
 	t.Helper()
-	s.await(t, fmt.Sprintf("machine %s to have the reason %s", machine.Name, want), func(ctx context.Context) (bool, string, error) {
-		i, err := s.InstanceNamed(ctx, machine.Name)
-		if err != nil {
-			return false, "no instance", client.IgnoreNotFound(errors.Unwrap(err))
-		}
-		return i.Status.Reason == string(want), i.Status.Reason + " " + i.Status.Message, nil
-	})
+	s.await(t, fmt.Sprintf("machine %s to have the reason %s", machine.Name, want),
+		func(ctx context.Context) (bool, string, error) {
+			i, err := s.InstanceNamed(ctx, machine.Name)
+			if err != nil {
+				return false, "no instance", client.IgnoreNotFound(errors.Unwrap(err))
+			}
+			return i.Status.Reason == string(want), i.Status.Reason + " " + i.Status.Message, nil
+		})
 }
 
 // told waits for an event about a Machine whose note holds a text.
 func (s *stage) told(t *testing.T, machine *machinev1beta1.Machine, reason, text string) {
 	t.Helper()
-	s.await(t, fmt.Sprintf("an event %s about machine %s", reason, machine.Name), func(ctx context.Context) (bool, string, error) {
-		events := &corev1.EventList{}
-		if err := s.Client.List(ctx, events, client.InNamespace(machine.Namespace)); err != nil {
-			return false, "", err
-		}
-		said := []string{}
-		for _, e := range events.Items {
-			if e.InvolvedObject.Name != machine.Name {
-				continue
+	s.await(t, fmt.Sprintf("an event %s about machine %s", reason, machine.Name),
+		func(ctx context.Context) (bool, string, error) {
+			events := &corev1.EventList{}
+			if err := s.Client.List(ctx, events, client.InNamespace(machine.Namespace)); err != nil {
+				return false, "", err
 			}
-			if e.Reason == reason && strings.Contains(e.Message, text) {
-				return true, "", nil
+			said := []string{}
+			for _, e := range events.Items {
+				if e.InvolvedObject.Name != machine.Name {
+					continue
+				}
+				if e.Reason == reason && strings.Contains(e.Message, text) {
+					return true, "", nil
+				}
+				said = append(said, e.Reason+": "+e.Message)
 			}
-			said = append(said, e.Reason+": "+e.Message)
-		}
-		return false, strings.Join(said, "; "), nil
-	})
+			return false, strings.Join(said, "; "), nil
+		})
 }
 
 // nodeOf reads a Machine's Node.
@@ -264,7 +279,8 @@ func (s *stage) lone(t *testing.T, name string, edits ...func(*machinev1beta1.Ma
 	template := cloud.NewMachineSet(platform, name, 1).Spec.Template
 	machine := &machinev1beta1.Machine{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: contract.MachineAPINamespace, Name: name, Labels: template.Labels, Annotations: template.Annotations,
+			Namespace: contract.MachineAPINamespace, Name: name, Labels: template.Labels,
+			Annotations: template.Annotations,
 		},
 		Spec: template.Spec,
 	}

@@ -22,18 +22,21 @@ func TestA13_DriftIsRepairedWithoutTheOperator(t *testing.T) {
 	c := dayTwo(t)
 	authority := authority(t, "one that somebody removes")
 	c.put(t, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-authorities"}, Data: map[string]string{"bundle": string(authority)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-authorities"},
+		Data:       map[string]string{"bundle": string(authority)},
 	})
 	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) {
 		allAtOnce(spec)
 		spec.Trust.AdditionalCA = "windows-authorities"
 	})
-	lend(t, c, &configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}, func(o *configv1.Proxy) func(*configv1.Proxy) {
-		o.Spec.HTTPProxy, o.Spec.HTTPSProxy = "http://proxy.invalid:3128", "http://proxy.invalid:3128"
-		return func(o *configv1.Proxy) { o.Spec = configv1.ProxySpec{} }
-	})
+	lend(t, c, &configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}},
+		func(o *configv1.Proxy) func(*configv1.Proxy) {
+			o.Spec.HTTPProxy, o.Spec.HTTPSProxy = "http://proxy.invalid:3128", "http://proxy.invalid:3128"
+			return func(o *configv1.Proxy) { o.Spec = configv1.ProxySpec{} }
+		})
 	c.everywhere(t, "a proxy and an authority", func(h *fleet.Host) error {
-		return errors.Join(trustsOnce(t, h, string(authority)), proxied(t, h, map[string]string{"HTTPS_PROXY": "http://proxy.invalid:3128"}, ".svc"))
+		return errors.Join(trustsOnce(t, h, string(authority)),
+			proxied(t, h, map[string]string{"HTTPS_PROXY": "http://proxy.invalid:3128"}, ".svc"))
 	})
 	c.settled(t)
 	if err := c.Operator.Stop(); err != nil {
@@ -64,16 +67,19 @@ func TestA13_DriftIsRepairedWithoutTheOperator(t *testing.T) {
 		{"a file that is changed, and one that is deleted", func(t *testing.T, h *fleet.Host) {
 			t.Helper()
 			files := h.Machine.Host().Files
-			must(t, winos.WriteFile(files, contract.PathKubeletConfig, strings.NewReader("oops"), winos.AccessAdministrators))
+			must(t, winos.WriteFile(files, contract.PathKubeletConfig, strings.NewReader("oops"),
+				winos.AccessAdministrators))
 			must(t, files.Remove(contract.PathCNIConfig))
 		}},
-		{"a program that is changed, and one that is deleted, while they are not running", func(t *testing.T, h *fleet.Host) {
-			t.Helper()
-			host := h.Machine.Host()
-			must(t, host.Services.Stop(t.Context(), contract.ServiceExporter))
-			must(t, winos.WriteFile(host.Files, contract.PathWindowsExporter, strings.NewReader("MZ but another"), winos.AccessAdministrators))
-			must(t, host.Files.Remove(contract.PathContainerdShim))
-		}},
+		{"a program that is changed, and one that is deleted, while they are not running",
+			func(t *testing.T, h *fleet.Host) {
+				t.Helper()
+				host := h.Machine.Host()
+				must(t, host.Services.Stop(t.Context(), contract.ServiceExporter))
+				must(t, winos.WriteFile(host.Files, contract.PathWindowsExporter, strings.NewReader("MZ but another"),
+					winos.AccessAdministrators))
+				must(t, host.Files.Remove(contract.PathContainerdShim))
+			}},
 		{"a variable that is changed, and one that is removed", func(t *testing.T, h *fleet.Host) {
 			t.Helper()
 			environment := h.Machine.Host().Environment
@@ -118,7 +124,8 @@ func commandLineChanged(t *testing.T, h *fleet.Host) {
 	must(t, services.Apply(t.Context(), service.ServiceConfig))
 }
 
-// picture is what a host's managed services, their processes and files are like, without what differs from start to start.
+// picture is what a host's managed services, their processes and files are like, without what
+// differs from start to start.
 func picture(t *testing.T, h *fleet.Host) string {
 	t.Helper()
 	running := map[uint32]string{}
@@ -127,9 +134,11 @@ func picture(t *testing.T, h *fleet.Host) string {
 	}
 	var all []string
 	for name, s := range managed(t, h) {
-		all = append(all, fmt.Sprintf("%s %s %s %v, running %s", name, s.State, s.Command, s.Dependencies, running[s.PID]))
+		all = append(all, fmt.Sprintf("%s %s %s %v, running %s", name, s.State, s.Command, s.Dependencies,
+			running[s.PID]))
 	}
-	for _, path := range []string{contract.PathKubeletConfig, contract.PathCNIConfig, contract.PathWindowsExporter, contract.PathContainerdShim} {
+	for _, path := range []string{contract.PathKubeletConfig, contract.PathCNIConfig, contract.PathWindowsExporter,
+		contract.PathContainerdShim} {
 		content, err := winos.ReadFile(h.Machine.Host().Files, path)
 		all = append(all, fmt.Sprintf("%s %x %v", path, sha256.Sum256(content), err))
 	}

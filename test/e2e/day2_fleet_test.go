@@ -19,17 +19,19 @@ import (
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
-// What one change may cost the API server for one node: its daemon reads a ConfigMap, watches it, reads a Secret and writes its Node; where something is
-// not there at once it does so once more. The operator writes the Node, and the instance's status on the way and at the end. What pods feel has it also take a
-// place in the rollout budget, cordon, drain, prove and give the place back.
+// What one change may cost the API server for one node: its daemon reads a ConfigMap, watches it,
+// reads a Secret and writes its Node; where something is not there at once it does so once more.
+// The operator writes the Node, and the instance's status on the way and at the end. What pods feel
+// has it also take a place in the rollout budget, cordon, drain, prove and give the place back.
 const (
 	daemonRequests     = 8
 	operatorRequests   = 8
 	disruptionRequests = 10
 )
 
-// The time that a change takes, with hundreds of nodes, is measured by make bench-config; here are counts, which no busy machine changes. That no host sees
-// SSH or a reboot is asserted for every row of day 2.
+// The time that a change takes, with hundreds of nodes, is measured by make bench-config; here are
+// counts, which no busy machine changes. That no host sees SSH or a reboot is asserted for every
+// row of day 2.
 func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 	c := dayTwo(t)
 	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) {
@@ -41,7 +43,8 @@ func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 		Data:       map[string]string{"bundle": string(authority(t, "one"))},
 	}
 	c.put(t, authorities)
-	c.everywhere(t, "the first authority", func(h *fleet.Host) error { return trustsOnce(t, h, authorities.Data["bundle"]) })
+	c.everywhere(t, "the first authority",
+		func(h *fleet.Host) error { return trustsOnce(t, h, authorities.Data["bundle"]) })
 	base := c.settled(t)
 	for _, change := range []struct {
 		name string
@@ -53,32 +56,38 @@ func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 	}{
 		{name: "A21 kubelet's client CA", make: func(t *testing.T) {
 			t.Helper()
-			lend(t, c, &mcfgv1.ControllerConfig{ObjectMeta: metav1.ObjectMeta{Name: "machine-config-controller"}}, func(o *mcfgv1.ControllerConfig) func(*mcfgv1.ControllerConfig) {
-				old := o.Spec.KubeAPIServerServingCAData
-				o.Spec.KubeAPIServerServingCAData = append(authority(t, "next"), old...)
-				return func(o *mcfgv1.ControllerConfig) { o.Spec.KubeAPIServerServingCAData = old }
-			})
+			lend(t, c, &mcfgv1.ControllerConfig{ObjectMeta: metav1.ObjectMeta{Name: "machine-config-controller"}},
+				func(o *mcfgv1.ControllerConfig) func(*mcfgv1.ControllerConfig) {
+					old := o.Spec.KubeAPIServerServingCAData
+					o.Spec.KubeAPIServerServingCAData = append(authority(t, "next"), old...)
+					return func(o *mcfgv1.ControllerConfig) { o.Spec.KubeAPIServerServingCAData = old }
+				})
 		}},
 		{name: "A22 a mirror", make: func(t *testing.T) {
 			t.Helper()
-			c.put(t, &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "day2"}, Spec: configv1.ImageDigestMirrorSetSpec{
-				ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: "registry.invalid/team", Mirrors: []configv1.ImageMirror{"mirror.invalid/team"}}},
-			}})
+			c.put(t, &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "day2"},
+				Spec: configv1.ImageDigestMirrorSetSpec{
+					ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: "registry.invalid/team",
+						Mirrors: []configv1.ImageMirror{"mirror.invalid/team"}}},
+				}})
 		}},
 		{name: "A23 the pull secret", make: func(t *testing.T) {
 			t.Helper()
-			lend(t, c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}}, func(o *corev1.Secret) func(*corev1.Secret) {
+			lend(t, c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
+				Name: contract.PullSecret}}, func(o *corev1.Secret) func(*corev1.Secret) {
 				old := o.Data
-				o.Data = map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"registry.invalid":{"auth":"YTpi"}}}`)}
+				o.Data = map[string][]byte{
+					corev1.DockerConfigJsonKey: []byte(`{"auths":{"registry.invalid":{"auth":"YTpi"}}}`)}
 				return func(o *corev1.Secret) { o.Data = old }
 			})
 		}},
 		{name: "A24 the proxy", make: func(t *testing.T) {
 			t.Helper()
-			lend(t, c, &configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}, func(o *configv1.Proxy) func(*configv1.Proxy) {
-				o.Spec.HTTPProxy = "http://proxy.invalid:3128"
-				return func(o *configv1.Proxy) { o.Spec.HTTPProxy = "" }
-			})
+			lend(t, c, &configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}},
+				func(o *configv1.Proxy) func(*configv1.Proxy) {
+					o.Spec.HTTPProxy = "http://proxy.invalid:3128"
+					return func(o *configv1.Proxy) { o.Spec.HTTPProxy = "" }
+				})
 		}, felt: true},
 		{name: "A25 an authority", make: func(t *testing.T) {
 			t.Helper()
@@ -119,7 +128,8 @@ func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 	}
 }
 
-// requests counts what was asked of the API server since a moment, by host: by its daemon, and by the operator about its Node and instance.
+// requests counts what was asked of the API server since a moment, by host: by its daemon, and by
+// the operator about its Node and instance.
 func (c *crew) requests(t *testing.T, since time.Time) (daemon, operator map[string]int) {
 	t.Helper()
 	daemon, operator = map[string]int{}, map[string]int{}

@@ -16,7 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// logLimit is the size that a log may have in these tests, in bytes, and logFiles how many older files are kept.
+// logLimit is the size that a log may have in these tests, in bytes, and logFiles how many older
+// files are kept.
 const (
 	logLimit = 1 << 20
 	logFiles = 2
@@ -32,7 +33,8 @@ func TestA16_LimitsOfLogsHoldForEveryManagedService(t *testing.T) {
 		allAtOnce(spec)
 		size, files := resource.MustParse("1Mi"), int32(logFiles)
 		spec.Logging = v1alpha1.LoggingSpec{
-			MaxSize: &size, MaxFiles: &files, MaxAge: &metav1.Duration{Duration: 48 * time.Hour}, FlushInterval: &metav1.Duration{Duration: 7 * time.Second},
+			MaxSize: &size, MaxFiles: &files, MaxAge: &metav1.Duration{Duration: 48 * time.Hour},
+			FlushInterval: &metav1.Duration{Duration: 7 * time.Second},
 		}
 	})
 	runner := []string{"-log-file-size=1Mi", "-log-file-age=48h0m0s", "-flush-interval=7s"}
@@ -52,7 +54,8 @@ func TestA16_LimitsOfLogsHoldForEveryManagedService(t *testing.T) {
 		return nil
 	})
 	c.settled(t)
-	restarted(t, before, c.hosts, contract.ServiceKubelet, contract.ServiceHybridOverlay, contract.ServiceKubeProxy, contract.ServiceCSIProxy)
+	restarted(t, before, c.hosts, contract.ServiceKubelet, contract.ServiceHybridOverlay, contract.ServiceKubeProxy,
+		contract.ServiceCSIProxy)
 	h := c.hosts[0]
 	logs := logsOf(t, h)
 	for name := range managed(t, h) {
@@ -61,7 +64,8 @@ func TestA16_LimitsOfLogsHoldForEveryManagedService(t *testing.T) {
 		}
 	}
 	for name, path := range logs {
-		// The daemon shares its own log with nobody, and the stand-ins of those who rotate by themselves do not.
+		// The daemon shares its own log with nobody, and the stand-ins of those who rotate by
+		// themselves do not.
 		if rotating[name] != nil || name == contract.ServiceDaemon {
 			delete(logs, name)
 			continue

@@ -23,7 +23,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/registry"
 )
 
-// Every pull here goes from a host's hosts.toml through the resolver in that host's daemon to a real registry, over TLS.
+// Every pull here goes from a host's hosts.toml through the resolver in that host's daemon to a
+// real registry, over TLS.
 func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 	c := dayTwo(t)
 	before := pids(t, c.hosts...)
@@ -46,12 +47,16 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 		}
 	}
 
-	digests := &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "day2"}, Spec: configv1.ImageDigestMirrorSetSpec{
-		ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: source.Host + "/team", Mirrors: []configv1.ImageMirror{configv1.ImageMirror(copies.Host + "/copies/team")}}},
-	}}
-	tags := &configv1.ImageTagMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "day2"}, Spec: configv1.ImageTagMirrorSetSpec{
-		ImageTagMirrors: []configv1.ImageTagMirrors{{Source: source.Host + "/team", Mirrors: []configv1.ImageMirror{configv1.ImageMirror(copies.Host + "/copies/team")}}},
-	}}
+	digests := &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "day2"},
+		Spec: configv1.ImageDigestMirrorSetSpec{
+			ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: source.Host + "/team",
+				Mirrors: []configv1.ImageMirror{configv1.ImageMirror(copies.Host + "/copies/team")}}},
+		}}
+	tags := &configv1.ImageTagMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "day2"},
+		Spec: configv1.ImageTagMirrorSetSpec{
+			ImageTagMirrors: []configv1.ImageTagMirrors{{Source: source.Host + "/team",
+				Mirrors: []configv1.ImageMirror{configv1.ImageMirror(copies.Host + "/copies/team")}}},
+		}}
 	c.put(t, digests)
 	t.Run("created, for digests", func(t *testing.T) {
 		c.everywhere(t, "the mirror to be pulled from", from(copies, mirrored.Digest()))
@@ -59,12 +64,14 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 			if err := from(copies, "1")(h); err == nil {
 				t.Errorf("%s pulled a tag from a mirror for digests", h.Name)
 			}
-			must(t, pull(t.Context(), h, source.Host, "team/public", only.Digest())) // the source has what the mirror lacks
+			// the source has what the mirror lacks
+			must(t, pull(t.Context(), h, source.Host, "team/public", only.Digest()))
 		}
 	})
-	c.await(t, "an administrator to be told that the mirror lacks something", func(ctx context.Context) (bool, string, error) {
-		return c.told(ctx, herald.ReasonPassedOver, copies.Host)
-	})
+	c.await(t, "an administrator to be told that the mirror lacks something",
+		func(ctx context.Context) (bool, string, error) {
+			return c.told(ctx, herald.ReasonPassedOver, copies.Host)
+		})
 	c.put(t, tags)
 	t.Run("created, for tags", func(t *testing.T) {
 		c.everywhere(t, "a tag to be pulled from the mirror", from(copies, "1"))
@@ -77,7 +84,8 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 		})
 		c.everywhere(t, "the source to be left alone", func(h *fleet.Host) error {
 			source.Asked()
-			if err := pull(t.Context(), h, source.Host, "team/public", only.Digest()); err == nil || len(source.Asked()) > 0 {
+			if err := pull(t.Context(), h, source.Host, "team/public", only.Digest()); err == nil ||
+				len(source.Asked()) > 0 {
 				return fmt.Errorf("the source was asked: %w", err)
 			}
 			return nil
@@ -90,7 +98,8 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 		})
 		c.everywhere(t, "it to be counted", func(h *fleet.Host) error {
 			content, err := winos.ReadFile(h.Machine.Host().Files, contract.PathMetrics)
-			if err == nil && !strings.Contains(string(content), fmt.Sprintf("wicd_resolver_passed_over_total{registry=%q,reason=", dead.Host)) {
+			if err == nil && !strings.Contains(string(content),
+				fmt.Sprintf("wicd_resolver_passed_over_total{registry=%q,reason=", dead.Host)) {
 				err = fmt.Errorf("the metrics are %s", content)
 			}
 			return err
@@ -102,7 +111,8 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 		c.everywhere(t, "the source to be pulled from, and nothing else", func(h *fleet.Host) error {
 			copies.Asked()
 			err := pull(t.Context(), h, source.Host, "team/public", only.Digest())
-			if err == nil && (pull(t.Context(), h, source.Host, "team/app", mirrored.Digest()) == nil || len(copies.Asked()) > 0) {
+			if err == nil && (pull(t.Context(), h, source.Host, "team/app", mirrored.Digest()) == nil ||
+				len(copies.Asked()) > 0) {
 				err = errors.New("the mirror is still asked")
 			}
 			return err
@@ -121,9 +131,11 @@ func TestA23_TheNextPullUsesTheChangedPullSecret(t *testing.T) {
 	private.Push(t, image, "team/app", "1")
 	private.Lock("robot:first")
 	c.trustRegistries(t, ca, private)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
+		Name: contract.PullSecret}}
 	login := func(login string) []byte {
-		return fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, private.Host+"/team", base64.StdEncoding.EncodeToString([]byte(login)))
+		return fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, private.Host+"/team",
+			base64.StdEncoding.EncodeToString([]byte(login)))
 	}
 	lend(t, c, secret, func(o *corev1.Secret) func(*corev1.Secret) {
 		old := o.Data
@@ -138,12 +150,20 @@ func TestA23_TheNextPullUsesTheChangedPullSecret(t *testing.T) {
 			t.Errorf("%s pulled with credentials that are not right any more", h.Name)
 		}
 	}
-	edit(t, c, secret, func(o *corev1.Secret) { o.Data = map[string][]byte{corev1.DockerConfigJsonKey: login("robot:second")} })
+	edit(
+		t, c, secret, func(
+			o *corev1.Secret) {
+			o.Data = map[string][]byte{corev1.DockerConfigJsonKey: login("robot:second")}
+		})
 	c.everywhere(t, "a pull with the next credentials", pulls)
 	c.settled(t)
 	undisturbed(t, before, c.hosts...)
 	c.secrets(t, "robot:", base64.StdEncoding.EncodeToString([]byte("robot:second")))
-	edit(t, c, secret, func(o *corev1.Secret) { o.Data = map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{}}`)} })
+	edit(
+		t, c, secret, func(
+			o *corev1.Secret) {
+			o.Data = map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{}}`)}
+		})
 	c.everywhere(t, "pulls without credentials to be refused", func(h *fleet.Host) error {
 		if err := pulls(h); err == nil {
 			return errors.New("it was pulled")
@@ -160,7 +180,8 @@ func (c *crew) told(ctx context.Context, reason, named string) (bool, string, er
 	}
 	for _, h := range c.hosts {
 		if !slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
-			return e.Reason == reason && e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == h.Name && strings.Contains(e.Message, named)
+			return e.Reason == reason && e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == h.Name &&
+				strings.Contains(e.Message, named)
 		}) {
 			said := "nothing of this is said of " + h.Name
 			for _, e := range events.Items {
@@ -200,13 +221,17 @@ func TestA22_RegistriesThatAreBlockedAllowedOrInsecure(t *testing.T) {
 		}
 	}
 	c.everywhere(t, "a registry with a strange certificate to be pulled from", pulls)
-	edit(t, c, image, func(o *configv1.Image) { o.Spec.RegistrySources.BlockedRegistries = []string{strange.Host + "/team"} })
+	edit(t, c, image, func(o *configv1.Image) {
+		o.Spec.RegistrySources.BlockedRegistries = []string{strange.Host +
+			"/team"}
+	})
 	c.everywhere(t, "a blocked registry to be left alone", refused(strange))
 	c.await(t, "an administrator to be told of it", func(ctx context.Context) (bool, string, error) {
 		return c.told(ctx, herald.ReasonRefused, strange.Host)
 	})
 	edit(t, c, image, func(o *configv1.Image) {
-		o.Spec.RegistrySources.BlockedRegistries, o.Spec.RegistrySources.AllowedRegistries = nil, []string{strange.Host + "/team", other.Host + "/else"}
+		o.Spec.RegistrySources.BlockedRegistries, o.Spec.RegistrySources.AllowedRegistries = nil,
+			[]string{strange.Host + "/team", other.Host + "/else"}
 	})
 	c.everywhere(t, "an allowed registry to be pulled from again", pulls)
 	c.everywhere(t, "others to be left alone", refused(other))
@@ -229,7 +254,8 @@ func TestA22_RegistriesThatAreBlockedAllowedOrInsecure(t *testing.T) {
 // trustRegistries lets the cluster's nodes trust registries.
 func (c *crew) trustRegistries(t *testing.T, signer *registry.Authority, registries ...*registry.Registry) {
 	t.Helper()
-	authorities := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, GenerateName: "registries-"}, Data: map[string]string{}}
+	authorities := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
+		GenerateName: "registries-"}, Data: map[string]string{}}
 	for _, d := range registries {
 		authorities.Data[strings.Replace(d.Host, ":", "..", 1)] = string(signer.PEM)
 	}

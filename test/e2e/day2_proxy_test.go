@@ -15,7 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// proxyPassword is nowhere to be read but where an administrator wrote it, and on nodes where only administrators look.
+// proxyPassword is nowhere to be read but where an administrator wrote it, and on nodes where only
+// administrators look.
 const proxyPassword = "axolotl-7"
 
 func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
@@ -23,7 +24,8 @@ func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
 	c.lendSettings(t, allAtOnce)
 	c.settled(t)
 	before, ca := pids(t, c.hosts...), authority(t, "of the proxy")
-	c.put(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "proxy-ca"}, Data: map[string]string{contract.CABundleField: string(ca)}})
+	c.put(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "proxy-ca"},
+		Data: map[string]string{contract.CABundleField: string(ca)}})
 	trusted := func(times int) func(h *fleet.Host) error {
 		return func(h *fleet.Host) error {
 			if n := occurrences(roots(t, h), der(t, ca)); n != times {
@@ -35,11 +37,14 @@ func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
 	proxy := &configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
 	lend(t, c, proxy, func(o *configv1.Proxy) func(*configv1.Proxy) {
 		o.Spec.HTTPProxy = "http://someone:" + proxyPassword + "@proxy.invalid:3128"
-		o.Spec.HTTPSProxy, o.Spec.NoProxy, o.Spec.TrustedCA.Name = "http://proxy.invalid:3129", "inside.invalid", "proxy-ca"
+		o.Spec.HTTPSProxy, o.Spec.NoProxy, o.Spec.TrustedCA.Name = "http://proxy.invalid:3129", "inside.invalid",
+			"proxy-ca"
 		return func(o *configv1.Proxy) { o.Spec = configv1.ProxySpec{} }
 	})
-	want := map[string]string{"HTTP_PROXY": "http://someone:" + proxyPassword + "@proxy.invalid:3128", "HTTPS_PROXY": "http://proxy.invalid:3129"}
-	c.everywhere(t, "the proxy in the system and in every service", func(h *fleet.Host) error { return proxied(t, h, want, "inside.invalid") })
+	want := map[string]string{"HTTP_PROXY": "http://someone:" + proxyPassword + "@proxy.invalid:3128",
+		"HTTPS_PROXY": "http://proxy.invalid:3129"}
+	c.everywhere(t, "the proxy in the system and in every service",
+		func(h *fleet.Host) error { return proxied(t, h, want, "inside.invalid") })
 	c.everywhere(t, "its authority", trusted(1))
 	c.settled(t)
 	restarted(t, before, c.hosts, readers()...)
@@ -65,7 +70,8 @@ func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
 	restarted(t, before, c.hosts, readers()...)
 }
 
-// proxied says why a host's system, or the process of one of its managed services, does not have exactly these variables and a word in NO_PROXY.
+// proxied says why a host's system, or the process of one of its managed services, does not have
+// exactly these variables and a word in NO_PROXY.
 func proxied(t *testing.T, h *fleet.Host, want map[string]string, exception string) error {
 	t.Helper()
 	for name, value := range want {

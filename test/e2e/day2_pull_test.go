@@ -19,7 +19,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/registry"
 )
 
-// pull pulls an image as containerd on a host does: it follows hosts.toml to the resolver, and takes the manifest and all that it names.
+// pull pulls an image as containerd on a host does: it follows hosts.toml to the resolver, and
+// takes the manifest and all that it names.
 func pull(ctx context.Context, h *fleet.Host, host, repository, reference string) error {
 	token, err := resolverToken(h, host)
 	if err != nil {
@@ -37,7 +38,8 @@ func pull(ctx context.Context, h *fleet.Host, host, repository, reference string
 		},
 	}}
 	get := func(kind, reference string) ([]byte, error) {
-		url := fmt.Sprintf("http://127.0.0.1:%d/v2/%s/%s/%s?ns=%s", contract.MirrorPort, repository, kind, reference, host)
+		url := fmt.Sprintf("http://127.0.0.1:%d/v2/%s/%s/%s?ns=%s", contract.MirrorPort, repository, kind, reference,
+			host)
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 		if err != nil {
 			return nil, err
@@ -50,9 +52,11 @@ func pull(ctx context.Context, h *fleet.Host, host, repository, reference string
 		content, err := io.ReadAll(response.Body)
 		err = errors.Join(err, response.Body.Close())
 		if response.StatusCode != http.StatusOK {
-			err = errors.Join(err, fmt.Errorf("pulling %s/%s %s: %s: %.300s", host, repository, reference, response.Status, content))
+			err = errors.Join(err, fmt.Errorf("pulling %s/%s %s: %s: %.300s", host, repository, reference,
+				response.Status, content))
 		}
-		if digest := registry.Digest(content); err == nil && strings.HasPrefix(reference, "sha256:") && digest != reference {
+		if digest := registry.Digest(content); err == nil && strings.HasPrefix(reference, "sha256:") &&
+			digest != reference {
 			err = fmt.Errorf("%s is %s", reference, digest)
 		}
 		return content, err
@@ -79,7 +83,8 @@ func pull(ctx context.Context, h *fleet.Host, host, repository, reference string
 // hostsFile is what containerd on a host reads about a registry at an address with a port.
 func hostsFile(h *fleet.Host, name string) (string, error) {
 	host, port, _ := strings.Cut(name, ":")
-	content, err := winos.ReadFile(h.Machine.Host().Files, contract.DirRegistries+`\`+host+"_"+port+`_\`+mirror.HostsFile)
+	content, err := winos.ReadFile(h.Machine.Host().Files,
+		contract.DirRegistries+`\`+host+"_"+port+`_\`+mirror.HostsFile)
 	return string(content), err
 }
 

@@ -26,14 +26,16 @@ import (
 // crewHosts is how many hosts the rows of day 2 share. Some speak PowerShell.
 const crewHosts = 7
 
-// crew are hosts of the shared stage that joined once, for all rows of day 2: what those change is the cluster's, so no two rows may run at once (no test
-// here is parallel), and each row puts back what it changed.
+// crew are hosts of the shared stage that joined once, for all rows of day 2: what those change is
+// the cluster's, so no two rows may run at once (no test here is parallel), and each row puts back
+// what it changed.
 type crew struct {
 	*stage
 	hosts []*fleet.Host
 	// admin speaks of OpenShift's objects too.
 	admin client.Client
-	// version is what was desired when the present row began, and is again when it is over: the same content has the same version.
+	// version is what was desired when the present row began, and is again when it is over: the
+	// same content has the same version.
 	version string
 }
 
@@ -43,7 +45,8 @@ var joined struct {
 	crew *crew
 }
 
-// dayTwo gives the crew to a row. When the row is over, no host of the crew may have seen SSH or a reboot in between.
+// dayTwo gives the crew to a row. When the row is over, no host of the crew may have seen SSH or a
+// reboot in between.
 func dayTwo(t *testing.T) *crew {
 	t.Helper()
 	joined.Lock()
@@ -64,7 +67,8 @@ func dayTwo(t *testing.T) *crew {
 		before[h.Name] = c.contacts(t, h)
 	}
 	t.Cleanup(func() {
-		if _, err := c.settle(context.WithoutCancel(t.Context()), c.version); err != nil { // everything is put back by now
+		// everything is put back by now
+		if _, err := c.settle(context.WithoutCancel(t.Context()), c.version); err != nil {
 			t.Error(err)
 		}
 		for _, h := range c.hosts {
@@ -92,7 +96,8 @@ func (c *crew) contacts(t *testing.T, h *fleet.Host) string {
 // lookEvery is how often a host's state is looked at. Looking costs no request.
 const lookEvery = 25 * time.Millisecond
 
-// everywhere waits until something holds on every host of the crew. The error says why it does not yet.
+// everywhere waits until something holds on every host of the crew. The error says why it does not
+// yet.
 func (c *crew) everywhere(t *testing.T, what string, holds func(h *fleet.Host) error) {
 	t.Helper()
 	c.on(t, c.hosts, what, holds)
@@ -136,7 +141,8 @@ func (c *crew) state(h *fleet.Host) string {
 	return fmt.Sprintf("annotations %v; its daemon says: %s", node.Annotations, log[max(0, len(log)-3000):])
 }
 
-// settled waits until every host of the crew is Ready at the version that is desired now, and gives that.
+// settled waits until every host of the crew is Ready at the version that is desired now, and gives
+// that.
 func (c *crew) settled(t *testing.T) (version string) {
 	t.Helper()
 	version, err := c.settle(t.Context(), "")
@@ -144,32 +150,37 @@ func (c *crew) settled(t *testing.T) (version string) {
 	return version
 }
 
-// settle waits until every host of the crew is Ready at the version that is desired now, which must be the given one if that is not empty.
+// settle waits until every host of the crew is Ready at the version that is desired now, which must
+// be the given one if that is not empty.
 func (c *crew) settle(ctx context.Context, wanted string) (version string, err error) {
-	err = c.Await(ctx, soon, "the crew to be Ready at the desired version", func(ctx context.Context) (bool, string, error) {
-		config := &v1alpha1.WindowsMachineConfig{}
-		if err := c.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
-			return false, "", err
-		}
-		version = config.Status.DesiredVersion
-		if wanted != "" && version != wanted {
-			return false, fmt.Sprintf("%s is desired, not %s", version, wanted), nil
-		}
-		for _, h := range c.hosts {
-			i, err := c.Instance(ctx, h)
-			if err != nil {
+	err = c.Await(ctx, soon, "the crew to be Ready at the desired version",
+		func(ctx context.Context) (bool, string, error) {
+			config := &v1alpha1.WindowsMachineConfig{}
+			if err := c.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
 				return false, "", err
 			}
-			if s := i.Status; s.Version != version || s.Phase != v1alpha1.PhaseReady || s.Reason != string(contract.ReasonNodeReady) {
-				return false, fmt.Sprintf("%s: %s %s %s %s, want %s", h.Name, s.Phase, s.Version, s.Reason, s.Message, version), nil
+			version = config.Status.DesiredVersion
+			if wanted != "" && version != wanted {
+				return false, fmt.Sprintf("%s is desired, not %s", version, wanted), nil
 			}
-		}
-		return true, "", nil
-	})
+			for _, h := range c.hosts {
+				i, err := c.Instance(ctx, h)
+				if err != nil {
+					return false, "", err
+				}
+				if s := i.Status; s.Version != version || s.Phase != v1alpha1.PhaseReady ||
+					s.Reason != string(contract.ReasonNodeReady) {
+					return false, fmt.Sprintf("%s: %s %s %s %s, want %s", h.Name, s.Phase, s.Version, s.Reason,
+						s.Message, version), nil
+				}
+			}
+			return true, "", nil
+		})
 	return version, err
 }
 
-// lendSettings changes those of the shared stage. They are put back when the row is over; what that restarts, is restarted everywhere at once.
+// lendSettings changes those of the shared stage. They are put back when the row is over; what that
+// restarts, is restarted everywhere at once.
 func (c *crew) lendSettings(t *testing.T, edit func(spec *v1alpha1.WindowsMachineConfigSpec)) {
 	t.Helper()
 	spec := *options(0).Settings
@@ -192,7 +203,8 @@ func (c *crew) lendSettings(t *testing.T, edit func(spec *v1alpha1.WindowsMachin
 	})
 }
 
-// allAtOnce lets changes that restart services reach all nodes at once, and lets them be proven quickly.
+// allAtOnce lets changes that restart services reach all nodes at once, and lets them be proven
+// quickly.
 func allAtOnce(spec *v1alpha1.WindowsMachineConfigSpec) {
 	all := intstr.FromString("100%")
 	spec.Rollout.MaxUnavailable, spec.Rollout.SettleTime = &all, &metav1.Duration{Duration: time.Second}
@@ -300,7 +312,8 @@ func pids(t *testing.T, hosts ...*fleet.Host) map[string]uint32 {
 	return all
 }
 
-// restarted sees that just these services have another process, the daemon aside, and that each has one.
+// restarted sees that just these services have another process, the daemon aside, and that each has
+// one.
 func restarted(t *testing.T, before map[string]uint32, hosts []*fleet.Host, names ...string) {
 	t.Helper()
 	for _, h := range hosts {
@@ -319,19 +332,22 @@ func restarted(t *testing.T, before map[string]uint32, hosts []*fleet.Host, name
 // readers are all managed services: each reads its environment when it starts.
 func readers() []string {
 	return []string{
-		contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceHybridOverlay, contract.ServiceKubeProxy, contract.ServiceCSIProxy, contract.ServiceExporter,
+		contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceHybridOverlay, contract.ServiceKubeProxy,
+		contract.ServiceCSIProxy, contract.ServiceExporter,
 	}
 }
 
-// secrets sees that texts stand nowhere but where only administrators look: not in what the cluster shows, not in a command line, a log or the daemon's ledger,
-// and not in any file of a host that others may read.
+// secrets sees that texts stand nowhere but where only administrators look: not in what the cluster
+// shows, not in a command line, a log or the daemon's ledger, and not in any file of a host that
+// others may read.
 func (c *crew) secrets(t *testing.T, texts ...string) {
 	t.Helper()
 	told := c.said(t)
 	for _, h := range c.hosts {
 		told["the command lines of "+h.Name] = strings.Join(h.Machine.CommandLines(), "\n")
 		walk(t, h, `C:\`, func(path string, restricted bool) {
-			if !restricted || strings.HasPrefix(path, contract.DirLog) || path == contract.PathState || path == contract.PathMetrics {
+			if !restricted || strings.HasPrefix(path, contract.DirLog) || path == contract.PathState ||
+				path == contract.PathMetrics {
 				told[h.Name+" "+path] = string(hostFile(t, h, path))
 			}
 		})

@@ -28,26 +28,31 @@ func TestDayTwo_WhatIsWrongIsNamedAndHoldsNothingElseUp(t *testing.T) {
 		},
 	})
 	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "windows-authorities" })
-	c.put(t, &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "hostile"}, Spec: configv1.ImageDigestMirrorSetSpec{
-		ImageDigestMirrors: []configv1.ImageDigestMirrors{
-			{Source: "nul.example.com/team", Mirrors: []configv1.ImageMirror{"mirror.example.com/team"}},
-			{Source: "registry.invalid/self", Mirrors: []configv1.ImageMirror{"127.0.0.1:9184/self"}},
-			{Source: "registry.invalid/loop", Mirrors: []configv1.ImageMirror{"registry.invalid/loop", "registry.invalid:443/loop"}},
-			{Source: "registry.invalid/empty"},
-			{Source: "registry.invalid:5000/good", Mirrors: []configv1.ImageMirror{"mirror.invalid:5000/good"}},
-		},
-	}})
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}}
+	c.put(t, &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "hostile"},
+		Spec: configv1.ImageDigestMirrorSetSpec{
+			ImageDigestMirrors: []configv1.ImageDigestMirrors{
+				{Source: "nul.example.com/team", Mirrors: []configv1.ImageMirror{"mirror.example.com/team"}},
+				{Source: "registry.invalid/self", Mirrors: []configv1.ImageMirror{"127.0.0.1:9184/self"}},
+				{Source: "registry.invalid/loop",
+					Mirrors: []configv1.ImageMirror{"registry.invalid/loop", "registry.invalid:443/loop"}},
+				{Source: "registry.invalid/empty"},
+				{Source: "registry.invalid:5000/good", Mirrors: []configv1.ImageMirror{"mirror.invalid:5000/good"}},
+			},
+		}})
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
+		Name: contract.PullSecret}}
 	lend(t, c, secret, func(o *corev1.Secret) func(*corev1.Secret) {
 		old := o.Data
-		// The type of the Secret has the API server refuse what is no JSON at all. This is, and no pull secret.
+		// The type of the Secret has the API server refuse what is no JSON at all. This is, and no
+		// pull secret.
 		o.Data = map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":["hunter2"]}`)}
 		return func(o *corev1.Secret) { o.Data = old }
 	})
-	lend(t, c, &configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}, func(o *configv1.Proxy) func(*configv1.Proxy) {
-		o.Spec.HTTPProxy, o.Spec.HTTPSProxy = "http://%zz:hunter2@proxy.invalid", "socks5://proxy.invalid"
-		return func(o *configv1.Proxy) { o.Spec = configv1.ProxySpec{} }
-	})
+	lend(t, c, &configv1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}},
+		func(o *configv1.Proxy) func(*configv1.Proxy) {
+			o.Spec.HTTPProxy, o.Spec.HTTPSProxy = "http://%zz:hunter2@proxy.invalid", "socks5://proxy.invalid"
+			return func(o *configv1.Proxy) { o.Spec = configv1.ProxySpec{} }
+		})
 	for reason, names := range map[contract.Reason]string{
 		contract.ReasonCertificateRejected: "windows-authorities", contract.ReasonMirrorRejected: "hostile",
 		contract.ReasonPullSecretInvalid: contract.PullSecret, contract.ReasonProxyInvalid: "HTTP_PROXY",
@@ -79,7 +84,8 @@ func TestDayTwo_OfChangesInQuickSuccessionTheLastOneHolds(t *testing.T) {
 	rules := &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "quick"}}
 	source := func(n int) string { return fmt.Sprintf("registry%d.invalid:5000", n) }
 	set := func(n int) {
-		rules.Spec.ImageDigestMirrors = []configv1.ImageDigestMirrors{{Source: source(n), Mirrors: []configv1.ImageMirror{"mirror.invalid/x"}}}
+		rules.Spec.ImageDigestMirrors = []configv1.ImageDigestMirrors{{Source: source(n),
+			Mirrors: []configv1.ImageMirror{"mirror.invalid/x"}}}
 	}
 	set(0)
 	c.put(t, rules)
@@ -108,10 +114,13 @@ func TestDayTwo_AChangeWhileTheAPIServerIsAwayReachesEveryNodeAfterwards(t *test
 	before := pids(t, c.hosts...)
 	ours := authority(t, "written just before the outage")
 	c.put(t, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-authorities"}, Data: map[string]string{"bundle": string(ours)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "windows-authorities"},
+		Data:       map[string]string{"bundle": string(ours)},
 	})
 	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "windows-authorities" })
-	must(t, c.Cluster.PauseAPIServer()) // some hosts may have heard of it, and the operator and its daemons hang in the middle of what they say
+	// some hosts may have heard of it, and the operator and its daemons hang in the middle of what
+	// they say
+	must(t, c.Cluster.PauseAPIServer())
 	t.Cleanup(func() { _ = c.Cluster.ResumeAPIServer() })
 	pause(t, time.Second)
 	must(t, c.Cluster.ResumeAPIServer())

@@ -36,7 +36,8 @@ func TestA21_AnotherClientCAOfKubeletReachesEveryNodeWithoutARestart(t *testing.
 			if err != nil {
 				return err
 			}
-			if n := bytes.Count(content, bytes.TrimSpace(added)); n > 1 || (n == 1) != wanted || !bytes.Contains(content, bytes.TrimSpace(old)) {
+			if n := bytes.Count(content, bytes.TrimSpace(added)); n > 1 || (n == 1) != wanted ||
+				!bytes.Contains(content, bytes.TrimSpace(old)) {
 				return fmt.Errorf("the new CA is there %d times in %d bytes", n, len(content))
 			}
 			return nil
@@ -64,7 +65,8 @@ func TestA25_AuthoritiesAreInTheRootStoreOnceAndLeaveItAgain(t *testing.T) {
 	count := func(extra, wanted int) func(h *fleet.Host) error {
 		return func(h *fleet.Host) error {
 			all := roots(t, h)
-			if mine, his := occurrences(all, der(t, ours)), occurrences(all, der(t, theirs)); mine != wanted || his != 1 || len(all) != others[h.Name]+extra {
+			if mine, his := occurrences(all, der(t, ours)), occurrences(all, der(t, theirs)); mine != wanted ||
+				his != 1 || len(all) != others[h.Name]+extra {
 				return fmt.Errorf("ours is there %d times, theirs %d times, of %d", mine, his, len(all))
 			}
 			return nil
@@ -117,7 +119,8 @@ func TestA26_TheExporterServesTheKeyThatTheClusterMadeLast(t *testing.T) {
 		if shows(first)(h) == nil {
 			t.Errorf("%s still shows the first certificate", h.Name)
 		}
-		if info, err := h.Machine.Host().Files.Stat(contract.PathExporterKey); err != nil || info.Access != winos.AccessAdministrators {
+		if info, err := h.Machine.Host().Files.Stat(contract.PathExporterKey); err != nil ||
+			info.Access != winos.AccessAdministrators {
 			t.Errorf("%s: others may read the exporter's key: %v", h.Name, err)
 		}
 	}
@@ -126,7 +129,8 @@ func TestA26_TheExporterServesTheKeyThatTheClusterMadeLast(t *testing.T) {
 // dropExporterKey takes away what RotateExporterKey made.
 func (c *crew) dropExporterKey(t *testing.T) {
 	t.Helper()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.ExporterTLSSecret}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
+		Name: contract.ExporterTLSSecret}}
 	if err := c.admin.Delete(context.WithoutCancel(t.Context()), secret); err != nil {
 		t.Error(err)
 	}
@@ -134,8 +138,10 @@ func (c *crew) dropExporterKey(t *testing.T) {
 
 // handshake speaks TLS to the exporter of a host.
 func handshake(ctx context.Context, h *fleet.Host, pool *x509.CertPool) error {
-	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: openshift.ExporterServerName, MinVersion: tls.VersionTLS12}}
-	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(h.Machine.Address().String(), strconv.Itoa(contract.MetricsPort)))
+	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: openshift.ExporterServerName,
+		MinVersion: tls.VersionTLS12}}
+	conn, err := dialer.DialContext(ctx, "tcp",
+		net.JoinHostPort(h.Machine.Address().String(), strconv.Itoa(contract.MetricsPort)))
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ func TestA12_TheManifestIsRestored(t *testing.T) {
 	s := shared
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
-	key := client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + s.instance(t, hosts[0]).Status.Version}
+	key := client.ObjectKey{Namespace: contract.OperatorNamespace,
+		Name: contract.ServicesConfigMapPrefix + s.instance(t, hosts[0]).Status.Version}
 	first := &corev1.ConfigMap{}
 	if err := s.Client.Get(t.Context(), key, first); err != nil {
 		t.Fatal(err)
@@ -72,7 +73,9 @@ func TestA14_AServiceThatLeavesTheManifestLeavesTheNodes(t *testing.T) {
 			if err != nil {
 				return false, "", err
 			}
-			return i.Status.Version != old && i.Status.Reason == string(contract.ReasonNodeReady), i.Status.Version + " " + i.Status.Reason + " " + i.Status.Message, nil
+			return i.Status.Version != old &&
+					i.Status.Reason == string(contract.ReasonNodeReady),
+				i.Status.Version + " " + i.Status.Reason + " " + i.Status.Message, nil
 		})
 		names, err := h.Machine.Host().Services.List(t.Context())
 		if err != nil {
@@ -85,7 +88,8 @@ func TestA14_AServiceThatLeavesTheManifestLeavesTheNodes(t *testing.T) {
 		}
 	}
 	s.await(t, "the old manifest to go", func(ctx context.Context) (bool, string, error) {
-		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + old}, &corev1.ConfigMap{})
+		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace,
+			Name: contract.ServicesConfigMapPrefix + old}, &corev1.ConfigMap{})
 		return apierrors.IsNotFound(err), "", client.IgnoreNotFound(err)
 	})
 }
@@ -106,7 +110,9 @@ func TestASettingReachesNodesWithoutSSH(t *testing.T) {
 			if err != nil {
 				return false, "", err
 			}
-			return i.Status.Version != old && i.Status.Reason == string(contract.ReasonNodeReady), i.Status.Version + " " + i.Status.Reason + " " + i.Status.Message, nil
+			return i.Status.Version != old &&
+					i.Status.Reason == string(contract.ReasonNodeReady),
+				i.Status.Version + " " + i.Status.Reason + " " + i.Status.Message, nil
 		})
 		if c := h.Server.Counters(); c.Connections != 1 {
 			t.Errorf("%s: %d SSH connections, want the one of its join", h.Name, c.Connections)
@@ -137,13 +143,15 @@ func TestA15_TheVersionAnnotationComesBack(t *testing.T) {
 			}
 			s.await(t, "the annotation to come back", func(ctx context.Context) (bool, string, error) {
 				err := s.Client.Get(ctx, client.ObjectKeyFromObject(node), node)
-				return node.Annotations[contract.VersionAnnotation] == want, node.Annotations[contract.VersionAnnotation], err
+				return node.Annotations[contract.VersionAnnotation] == want,
+					node.Annotations[contract.VersionAnnotation], err
 			})
 			s.ready(t, hosts...)
 		})
 	}
 	again := &corev1.Pod{}
-	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), again); err != nil || again.UID != pod.UID || again.Status.Phase != corev1.PodRunning {
+	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), again); err != nil || again.UID != pod.UID ||
+		again.Status.Phase != corev1.PodRunning {
 		t.Errorf("the pod did not survive: %v", err)
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// intruder is how tests name themselves when they act with somebody else's credential, so that what they do is not held against its owner.
+// intruder is how tests name themselves when they act with somebody else's credential, so that what
+// they do is not held against its owner.
 const intruder = "intruder"
 
 // kubeletCredential is where kubelet keeps its certificate and key.

@@ -38,7 +38,8 @@ func TestA01_TheOperatorIsAvailableBeforeTheKeyIsAndSaysSo(t *testing.T) {
 		if c == nil {
 			return false, "no condition", nil
 		}
-		return c.Status == metav1.ConditionFalse && c.Reason == string(contract.ReasonPrivateKeyMissing) && strings.Contains(c.Message, "kubectl create secret"), c.Message, nil
+		return c.Status == metav1.ConditionFalse && c.Reason == string(contract.ReasonPrivateKeyMissing) &&
+			strings.Contains(c.Message, "kubectl create secret"), c.Message, nil
 	})
 	s.await(t, "the instance to say so, too", func(ctx context.Context) (bool, string, error) {
 		i, err := s.Instance(ctx, hosts[0])
@@ -80,12 +81,14 @@ func TestA02_EachEntryBecomesANode(t *testing.T) {
 	s.await(t, "the host listed by its DNS name", func(ctx context.Context) (bool, string, error) {
 		i := &v1alpha1.WindowsInstance{}
 		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: "localhost"}, i)
-		return i.Status.Phase == v1alpha1.PhaseReady && i.Status.NodeName == hosts[0].Name, i.Status.Message, client.IgnoreNotFound(err)
+		return i.Status.Phase == v1alpha1.PhaseReady &&
+			i.Status.NodeName == hosts[0].Name, i.Status.Message, client.IgnoreNotFound(err)
 	})
 	for i, h := range hosts {
 		c := h.Server.Counters()
 		if c.Connections != 1 || c.Commands > 4 || c.SFTPSessions > 1 {
-			t.Errorf("%s: %d connections, %d commands, %d SFTP sessions; want 1, at most 4, at most 1", h.Name, c.Connections, c.Commands, c.SFTPSessions)
+			t.Errorf("%s: %d connections, %d commands, %d SFTP sessions; want 1, at most 4, at most 1", h.Name,
+				c.Connections, c.Commands, c.SFTPSessions)
 		}
 		if i != 1 && c.PowerShellStarts != 0 {
 			t.Errorf("%s: %d PowerShell starts", h.Name, c.PowerShellStarts)
@@ -103,16 +106,19 @@ func TestA04_NodesAreWhole(t *testing.T) {
 			t.Errorf("%s is not schedulable", h.Name)
 		}
 		for key, want := range map[string]string{
-			contract.WorkerLabel: "", contract.OSIDLabel: "Windows", corev1.LabelOSStable: "windows", contract.BuildLabel: "10.0.20348", contract.BYOHLabel: "true",
+			contract.WorkerLabel: "", contract.OSIDLabel: "Windows", corev1.LabelOSStable: "windows",
+			contract.BuildLabel: "10.0.20348", contract.BYOHLabel: "true",
 		} {
 			if got, ok := node.Labels[key]; !ok || got != want {
 				t.Errorf("%s: label %s = %q, want %q", h.Name, key, got, want)
 			}
 		}
-		if len(node.Spec.Taints) == 0 || node.Spec.Taints[0].Key != "os" || node.Spec.Taints[0].Value != "Windows" || node.Spec.Taints[0].Effect != corev1.TaintEffectNoSchedule {
+		if len(node.Spec.Taints) == 0 || node.Spec.Taints[0].Key != "os" || node.Spec.Taints[0].Value != "Windows" ||
+			node.Spec.Taints[0].Effect != corev1.TaintEffectNoSchedule {
 			t.Errorf("%s: taints %v, want os=Windows:NoSchedule first", h.Name, node.Spec.Taints)
 		}
-		if node.Status.Allocatable.Cpu().IsZero() || node.Status.Allocatable.Memory().IsZero() || node.Status.Allocatable.Pods().IsZero() {
+		if node.Status.Allocatable.Cpu().IsZero() || node.Status.Allocatable.Memory().IsZero() ||
+			node.Status.Allocatable.Pods().IsZero() {
 			t.Errorf("%s: allocatable %v", h.Name, node.Status.Allocatable)
 		}
 		if node.Status.NodeInfo.KubeletVersion != "v1.36.3" {
@@ -124,7 +130,8 @@ func TestA04_NodesAreWhole(t *testing.T) {
 func TestA04_LinuxNodesCarryNoneOfOurMarks(t *testing.T) {
 	s := shared
 	hosts := s.hosts(t, 1)
-	linux := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "linux-worker", Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+	linux := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "linux-worker",
+		Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
 	if err := s.Client.Create(t.Context(), linux); err != nil {
 		t.Fatal(err)
 	}
@@ -157,8 +164,9 @@ func TestA05_AnnotationsOfTheContractAreRight(t *testing.T) {
 	keyType, hostKey, _ := strings.Cut(instance.Status.HostKey, " ")
 	for name, want := range map[string]string{
 		contract.VersionAnnotation: instance.Status.Version, contract.DesiredVersionAnnotation: instance.Status.Version,
-		contract.PublicKeyHashAnnotation: key.Hash, contract.HostKeyAnnotation: hostKey, contract.HostKeyTypeAnnotation: keyType,
-		contract.InstanceAnnotation: contract.OperatorNamespace + "/" + instance.Name,
+		contract.PublicKeyHashAnnotation: key.Hash, contract.HostKeyAnnotation: hostKey,
+		contract.HostKeyTypeAnnotation: keyType,
+		contract.InstanceAnnotation:    contract.OperatorNamespace + "/" + instance.Name,
 	} {
 		if got := node.Annotations[name]; got != want || want == "" {
 			t.Errorf("%s = %q, want %q", name, got, want)
@@ -166,7 +174,8 @@ func TestA05_AnnotationsOfTheContractAreRight(t *testing.T) {
 	}
 	manifest := &corev1.ConfigMap{}
 	name := contract.ServicesConfigMapPrefix + instance.Status.Version
-	if err = s.Client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name}, manifest); err != nil {
+	if err = s.Client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name},
+		manifest); err != nil {
 		t.Errorf("the version names no manifest: %v", err)
 	}
 }
@@ -176,7 +185,8 @@ func TestA06_ExpectedServicesRunAndNoOthers(t *testing.T) {
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
 	want := []string{
-		contract.ServiceContainerd, contract.ServiceCSIProxy, contract.ServiceHybridOverlay, contract.ServiceKubeProxy, contract.ServiceKubelet,
+		contract.ServiceContainerd, contract.ServiceCSIProxy, contract.ServiceHybridOverlay, contract.ServiceKubeProxy,
+		contract.ServiceKubelet,
 		contract.ServiceDaemon, contract.ServiceExporter,
 	}
 	services := hosts[0].Machine.Host().Services
@@ -222,14 +232,16 @@ func TestA07_AllRequestsOfOurNodesAreApprovedByUs(t *testing.T) {
 			}
 		}
 		return approvals[certificatesv1.KubeAPIServerClientKubeletSignerName] == "WMCOApprove" &&
-			approvals[certificatesv1.KubeletServingSignerName] == "WMCOApprove" &&
-			approvals[certificatesv1.KubeAPIServerClientSignerName] == "WICDAutoApproved", strings.Join(values(approvals), " "), nil
+				approvals[certificatesv1.KubeletServingSignerName] == "WMCOApprove" &&
+				approvals[certificatesv1.KubeAPIServerClientSignerName] == "WICDAutoApproved",
+			strings.Join(values(approvals), " "), nil
 	})
 }
 
 // about says whether a request is for a node's identity.
 func about(csr certificatesv1.CertificateSigningRequest, node string) bool {
-	return csr.Spec.Username == contract.KubeletUserPrefix+node || commonName(csr) == contract.KubeletUserPrefix+node || commonName(csr) == contract.DaemonUserPrefix+node
+	return csr.Spec.Username == contract.KubeletUserPrefix+node || commonName(csr) == contract.KubeletUserPrefix+node ||
+		commonName(csr) == contract.DaemonUserPrefix+node
 }
 
 func values(m map[string]string) (all []string) {

@@ -92,7 +92,8 @@ func TestA32_PodsGetTheirGracePeriod(t *testing.T) {
 	if took := time.Since(began); took < 4*time.Second {
 		t.Errorf("the host left after %s, and its pod has a grace period of 4 s", took)
 	}
-	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); client.IgnoreNotFound(err) != nil || err == nil {
+	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); client.IgnoreNotFound(err) != nil ||
+		err == nil {
 		t.Errorf("the pod is still there: %v", err)
 	}
 }
@@ -110,7 +111,8 @@ func TestA33_AHostThatIsGoneForGoodIsRemovedOnTheUsersWord(t *testing.T) {
 		if err != nil {
 			return false, "", err
 		}
-		return i.Status.Phase == v1alpha1.PhaseRemoving && i.Status.Reason == string(contract.ReasonUnreachable) && strings.Contains(i.Status.Fix, `"removalPolicy":"Force"`), i.Status.Reason + " " + i.Status.Fix, nil
+		return i.Status.Phase == v1alpha1.PhaseRemoving && i.Status.Reason == string(contract.ReasonUnreachable) &&
+			strings.Contains(i.Status.Fix, `"removalPolicy":"Force"`), i.Status.Reason + " " + i.Status.Fix, nil
 	})
 	if node := s.node(t, hosts[0]); !node.Spec.Unschedulable {
 		t.Error("pods may still be scheduled to a host that is to leave")

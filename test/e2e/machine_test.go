@@ -27,15 +27,18 @@ func TestA03_MachinesBecomeNodes(t *testing.T) {
 	for _, m := range s.running(t, "nodes", 2) {
 		node, instance, host := s.nodeOf(t, &m), s.named(t, &m), s.host(t, &m)
 		if node.Name != host.Name || instance.Status.NodeName != host.Name {
-			t.Errorf("%s: node %s, and its instance says %s; want %s", m.Name, node.Name, instance.Status.NodeName, host.Name)
+			t.Errorf("%s: node %s, and its instance says %s; want %s", m.Name, node.Name, instance.Status.NodeName,
+				host.Name)
 		}
 		if node.Spec.ProviderID != *m.Spec.ProviderID || instance.Spec.ProviderID != *m.Spec.ProviderID {
-			t.Errorf("%s: provider ID %s, of its node %s, of its instance %s", m.Name, *m.Spec.ProviderID, node.Spec.ProviderID, instance.Spec.ProviderID)
+			t.Errorf("%s: provider ID %s, of its node %s, of its instance %s", m.Name, *m.Spec.ProviderID,
+				node.Spec.ProviderID, instance.Spec.ProviderID)
 		}
 		if node.Spec.Unschedulable {
 			t.Errorf("%s is not schedulable", m.Name)
 		}
-		for key, want := range map[string]string{contract.WorkerLabel: "", contract.OSIDLabel: "Windows", corev1.LabelOSStable: "windows", contract.BuildLabel: "10.0.20348"} {
+		for key, want := range map[string]string{contract.WorkerLabel: "", contract.OSIDLabel: "Windows",
+			corev1.LabelOSStable: "windows", contract.BuildLabel: "10.0.20348"} {
 			if got, ok := node.Labels[key]; !ok || got != want {
 				t.Errorf("%s: label %s = %q, want %q", m.Name, key, got, want)
 			}
@@ -43,14 +46,18 @@ func TestA03_MachinesBecomeNodes(t *testing.T) {
 		if _, marked := node.Labels[contract.BYOHLabel]; marked {
 			t.Errorf("%s: the node of a machine has the label %s", m.Name, contract.BYOHLabel)
 		}
-		if first := node.Spec.Taints[0]; first.Key != contract.TaintKey || first.Value != contract.TaintValue || first.Effect != corev1.TaintEffectNoSchedule {
+		if first := node.Spec.Taints[0]; first.Key != contract.TaintKey || first.Value != contract.TaintValue ||
+			first.Effect != corev1.TaintEffectNoSchedule {
 			t.Errorf("%s: taints %v, want os=Windows:NoSchedule first", m.Name, node.Spec.Taints)
 		}
-		if source := instance.Spec.Source; source == nil || source.Kind != v1alpha1.SourceMachine || source.Name != m.Name || source.UID != m.UID {
+		if source := instance.Spec.Source; source == nil || source.Kind != v1alpha1.SourceMachine ||
+			source.Name != m.Name || source.UID != m.UID {
 			t.Errorf("%s: its instance was made from %+v", m.Name, source)
 		}
-		if c := host.Server.Counters(); c.Connections != 1 || c.Commands > 4 || c.SFTPSessions > 1 || c.PowerShellStarts != 0 {
-			t.Errorf("%s: %+v; want one connection, four commands, one SFTP session and no PowerShell at most", m.Name, c)
+		if c := host.Server.Counters(); c.Connections != 1 || c.Commands > 4 || c.SFTPSessions > 1 ||
+			c.PowerShellStarts != 0 {
+			t.Errorf("%s: %+v; want one connection, four commands, one SFTP session and no PowerShell at most", m.Name,
+				c)
 		}
 		s.told(t, &m, "MachineSetup", "")
 	}
@@ -104,7 +111,11 @@ func TestA03_MachinesThatAreNotOursAreLeftAlone(t *testing.T) {
 	s := cloudStage(t)
 	ignored := s.lone(t, "ignored", func(m *machinev1beta1.Machine) { m.Labels[contract.IgnoreLabel] = "true" })
 	linux := s.lone(t, "linux", func(m *machinev1beta1.Machine) { delete(m.Labels, contract.MachineOSLabel) })
-	silent := s.lone(t, "silent", func(m *machinev1beta1.Machine) { m.Annotations[cloud.FaultAnnotation] = string(cloud.FaultNoAddress) })
+	silent := s.lone(
+		t, "silent", func(
+			m *machinev1beta1.Machine) {
+			m.Annotations[cloud.FaultAnnotation] = string(cloud.FaultNoAddress)
+		})
 	s.set(t, "beside", 1)
 	s.running(t, "beside", 1) // whatever the operator would have done with the others, it had the time
 	for _, m := range []*machinev1beta1.Machine{ignored, linux, silent} {
@@ -148,8 +159,9 @@ func TestA05_NodesOfMachinesHaveTheAnnotationsOfTheContract(t *testing.T) {
 	keyType, hostKey, _ := strings.Cut(instance.Status.HostKey, " ")
 	for name, want := range map[string]string{
 		contract.VersionAnnotation: instance.Status.Version, contract.DesiredVersionAnnotation: instance.Status.Version,
-		contract.PublicKeyHashAnnotation: key.Hash, contract.HostKeyAnnotation: hostKey, contract.HostKeyTypeAnnotation: keyType,
-		contract.InstanceAnnotation: contract.OperatorNamespace + "/" + instance.Name,
+		contract.PublicKeyHashAnnotation: key.Hash, contract.HostKeyAnnotation: hostKey,
+		contract.HostKeyTypeAnnotation: keyType,
+		contract.InstanceAnnotation:    contract.OperatorNamespace + "/" + instance.Name,
 	} {
 		if got := node.Annotations[name]; got != want || want == "" {
 			t.Errorf("%s = %q, want %q", name, got, want)
@@ -172,13 +184,15 @@ func TestA07_RequestsOfMachinesAreApproved(t *testing.T) {
 		}
 		approvals := map[string]string{}
 		for _, csr := range list.Items {
-			if about(csr, name) && len(csr.Status.Conditions) > 0 && csr.CreationTimestamp.After(m.CreationTimestamp.Add(-time.Second)) {
+			if about(csr, name) && len(csr.Status.Conditions) > 0 &&
+				csr.CreationTimestamp.After(m.CreationTimestamp.Add(-time.Second)) {
 				approvals[csr.Spec.SignerName] = csr.Status.Conditions[0].Reason
 			}
 		}
 		return approvals[certificatesv1.KubeAPIServerClientKubeletSignerName] == "WMCOApprove" &&
-			approvals[certificatesv1.KubeletServingSignerName] == "WMCOApprove" &&
-			approvals[certificatesv1.KubeAPIServerClientSignerName] == "WICDAutoApproved", strings.Join(values(approvals), " "), nil
+				approvals[certificatesv1.KubeletServingSignerName] == "WMCOApprove" &&
+				approvals[certificatesv1.KubeAPIServerClientSignerName] == "WICDAutoApproved",
+			strings.Join(values(approvals), " "), nil
 	})
 }
 
@@ -194,7 +208,8 @@ func TestA09_AMachineShowsTheHostKeyOfItsUserDataAtFirst(t *testing.T) {
 	if c := s.host(t, &impostor).Server.Counters(); c.Authenticated != 0 {
 		t.Error("the operator logged in to a host that shows another key than it was made with")
 	}
-	// What it has pinned since is the host's own, which no workload can read from the metadata service.
+	// What it has pinned since is the host's own, which no workload can read from the metadata
+	// service.
 	setup, err := cloud.Evaluate(platform, s.userData(t, contract.MachineAPINamespace))
 	if err != nil || setup.HostKey == nil {
 		t.Fatalf("the user data brings no host key: %v", err)
@@ -213,7 +228,8 @@ func TestA09_AMachineShowsTheHostKeyOfItsUserDataAtFirst(t *testing.T) {
 	s.await(t, "the node to be back", func(ctx context.Context) (bool, string, error) {
 		again := &corev1.Node{}
 		err := s.Client.Get(ctx, client.ObjectKey{Name: node.Name}, again)
-		return err == nil && again.UID != node.UID && host.Server.Counters().Connections > before, "", client.IgnoreNotFound(err)
+		return err == nil && again.UID != node.UID &&
+			host.Server.Counters().Connections > before, "", client.IgnoreNotFound(err)
 	})
 	s.running(t, "honest", 1)
 }

@@ -26,7 +26,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// clusterAPI is the namespace of the other API for Machines, which has the user data where it exists.
+// clusterAPI is the namespace of the other API for Machines, which has the user data where it
+// exists.
 const clusterAPI = "openshift-cluster-api"
 
 // userData reads the script that Machines boot with.
@@ -38,7 +39,8 @@ func (s *stage) userData(t *testing.T, namespace string) string {
 func (s *stage) userDataSecret(t *testing.T, namespace string) *corev1.Secret {
 	t.Helper()
 	secret := &corev1.Secret{}
-	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: cloud.UserDataSecret}, secret); err != nil {
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: cloud.UserDataSecret},
+		secret); err != nil {
 		t.Fatal(err)
 	}
 	return secret
@@ -61,14 +63,16 @@ func (s *stage) letsIn(t *testing.T, namespace string, key *scene.Key) {
 	t.Helper()
 	s.await(t, "the user data of "+namespace+" to have the key", func(ctx context.Context) (bool, string, error) {
 		secret := &corev1.Secret{}
-		if err := s.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: cloud.UserDataSecret}, secret); err != nil {
+		if err := s.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: cloud.UserDataSecret},
+			secret); err != nil {
 			return false, "no secret", client.IgnoreNotFound(err)
 		}
 		setup, err := cloud.Evaluate(platform, string(secret.Data["userData"]))
 		if err != nil {
 			return false, err.Error(), nil //nolint:nilerr // it may be what a test put there
 		}
-		return len(setup.Keys) == 1 && bytes.Equal(setup.Keys[0].Marshal(), key.Public.Marshal()), fmt.Sprintf("%d keys", len(setup.Keys)), nil
+		return len(setup.Keys) == 1 && bytes.Equal(setup.Keys[0].Marshal(), key.Public.Marshal()),
+			fmt.Sprintf("%d keys", len(setup.Keys)), nil
 	})
 }
 
@@ -96,19 +100,24 @@ func TestA17_TheUserDataIsRestored(t *testing.T) {
 			t.Errorf("%s: it is another one now", namespace)
 		}
 		for what, edit := range map[string]func(*corev1.Secret){
-			"another script":  func(s *corev1.Secret) { s.Data["userData"] = []byte("<powershell>\n</powershell>") },
-			"nothing":         func(s *corev1.Secret) { s.Data = nil },
-			"something added": func(s *corev1.Secret) { s.Data["userData"] = append(s.Data["userData"], "\n# by hand"...) },
+			"another script": func(s *corev1.Secret) { s.Data["userData"] = []byte("<powershell>\n</powershell>") },
+			"nothing":        func(s *corev1.Secret) { s.Data = nil },
+			"something added": func(s *corev1.Secret) {
+				s.Data["userData"] = append(s.Data["userData"],
+					"\n# by hand"...)
+			},
 		} {
 			patch := client.MergeFrom(again.DeepCopy())
 			edit(again)
 			if err := s.Client.Patch(t.Context(), again, patch); err != nil {
 				t.Fatalf("%s: %s: %v", namespace, what, err)
 			}
-			s.await(t, namespace+": the user data to be back after "+what, func(ctx context.Context) (bool, string, error) {
-				err := s.Client.Get(ctx, client.ObjectKeyFromObject(again), again)
-				return string(again.Data["userData"]) == string(first.Data["userData"]), "", client.IgnoreNotFound(err)
-			})
+			s.await(t, namespace+": the user data to be back after "+what,
+				func(ctx context.Context) (bool, string, error) {
+					err := s.Client.Get(ctx, client.ObjectKeyFromObject(again), again)
+					return string(again.Data["userData"]) == string(first.Data["userData"]), "",
+						client.IgnoreNotFound(err)
+				})
 		}
 	}
 	pause(t, 3*time.Second)
@@ -118,12 +127,14 @@ func TestA17_TheUserDataIsRestored(t *testing.T) {
 func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 	s := cloudStage(t)
 	s.letsIn(t, contract.MachineAPINamespace, s.Key)
-	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: "somebodys"}}
+	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace,
+		Name: "somebodys"}}
 	s.put(t, owner)
 	for what, edit := range map[string]func(*corev1.Secret){
 		"managed by another": func(s *corev1.Secret) { s.Labels[contract.ManagedByLabel] = "somebody-else" },
 		"owned by another": func(s *corev1.Secret) {
-			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}}
+			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name,
+				UID: owner.UID}}
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -139,7 +150,8 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 				config := &v1alpha1.WindowsMachineConfig{}
 				err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
 				c := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionDegraded)
-				return c != nil && c.Status == metav1.ConditionTrue && c.Reason == string(contract.ReasonUserDataForeign), fmt.Sprint(c), err
+				return c != nil && c.Status == metav1.ConditionTrue &&
+					c.Reason == string(contract.ReasonUserDataForeign), fmt.Sprint(c), err
 			})
 			if got := s.userData(t, contract.MachineAPINamespace); got != theirs {
 				t.Errorf("it was overwritten: %.80q", got)
@@ -242,20 +254,24 @@ func (s *stage) settle(t *testing.T) {
 	if err := s.PutKey(ctx, s.Key); err != nil {
 		t.Error(err)
 	}
-	err := s.Await(ctx, soon, "the user data to have the scene's own key", func(ctx context.Context) (bool, string, error) {
-		secret := &corev1.Secret{}
-		if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: cloud.UserDataSecret}, secret); err != nil {
-			return false, "", client.IgnoreNotFound(err)
-		}
-		setup, err := cloud.Evaluate(platform, string(secret.Data["userData"]))
-		return err == nil && len(setup.Keys) == 1 && bytes.Equal(setup.Keys[0].Marshal(), s.Key.Public.Marshal()), "", nil
-	})
+	err := s.Await(ctx, soon, "the user data to have the scene's own key",
+		func(ctx context.Context) (bool, string, error) {
+			secret := &corev1.Secret{}
+			if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace,
+				Name: cloud.UserDataSecret}, secret); err != nil {
+				return false, "", client.IgnoreNotFound(err)
+			}
+			setup, err := cloud.Evaluate(platform, string(secret.Data["userData"]))
+			return err == nil && len(setup.Keys) == 1 &&
+				bytes.Equal(setup.Keys[0].Marshal(), s.Key.Public.Marshal()), "", nil
+		})
 	if err != nil {
 		t.Error(err)
 	}
 }
 
-// replaceKey writes the secret with another private key. The scene's own key stays the one that listed hosts know.
+// replaceKey writes the secret with another private key. The scene's own key stays the one that
+// listed hosts know.
 func (s *stage) replaceKey(t *testing.T, key *scene.Key) {
 	t.Helper()
 	if err := s.PutKey(t.Context(), key); err != nil {
@@ -275,16 +291,18 @@ func (s *stage) replacedBy(t *testing.T, set string, old []machinev1beta1.Machin
 	for _, m := range old {
 		gone[m.UID] = true
 	}
-	err := s.Await(t.Context(), 2*soon, "the machines of "+set+" to be replaced", func(ctx context.Context) (bool, string, error) {
-		machines, err := s.Machines(ctx, set)
-		left := []string{}
-		for _, m := range machines {
-			if gone[m.UID] {
-				left = append(left, m.Name)
+	err := s.Await(t.Context(), 2*soon, "the machines of "+set+" to be replaced",
+		func(ctx context.Context) (bool, string, error) {
+			machines, err := s.Machines(ctx, set)
+			left := []string{}
+			for _, m := range machines {
+				if gone[m.UID] {
+					left = append(left, m.Name)
+				}
 			}
-		}
-		return len(left) == 0 && len(machines) == count, fmt.Sprintf("%d machines, of them old: %s", len(machines), strings.Join(left, " ")), err
-	})
+			return len(left) == 0 && len(machines) == count,
+				fmt.Sprintf("%d machines, of them old: %s", len(machines), strings.Join(left, " ")), err
+		})
 	if err != nil {
 		t.Fatalf("%v; %s", err, s.Operator.Tail(3000))
 	}
@@ -294,21 +312,24 @@ func (s *stage) replacedBy(t *testing.T, set string, old []machinev1beta1.Machin
 // keyIs waits until the instance of a listed host says how the present key is taken.
 func (s *stage) keyIs(t *testing.T, h *fleet.Host, status metav1.ConditionStatus, reason contract.Reason) {
 	t.Helper()
-	s.await(t, fmt.Sprintf("%s to say that the key is authorized: %s", h.Name, status), func(ctx context.Context) (bool, string, error) {
-		i, err := s.Instance(ctx, h)
-		if err != nil {
-			return false, "", err
-		}
-		c := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
-		if c == nil {
-			return false, "it says nothing", nil
-		}
-		return c.Status == status && (reason == "" || c.Reason == string(reason)), fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message), nil
-	})
+	s.await(t, fmt.Sprintf("%s to say that the key is authorized: %s", h.Name, status),
+		func(ctx context.Context) (bool, string, error) {
+			i, err := s.Instance(ctx, h)
+			if err != nil {
+				return false, "", err
+			}
+			c := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
+			if c == nil {
+				return false, "it says nothing", nil
+			}
+			return c.Status == status && (reason == "" || c.Reason == string(reason)),
+				fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message), nil
+		})
 }
 
-// watchNodes counts, until the function that it gives is called, how many Windows nodes are unavailable at once: of Machines one at most, which is
-// the rollout budget's default, and of listed hosts none.
+// watchNodes counts, until the function that it gives is called, how many Windows nodes are
+// unavailable at once: of Machines one at most, which is the rollout budget's default, and of
+// listed hosts none.
 func (s *stage) watchNodes(t *testing.T, set string, count int, listed ...*fleet.Host) (end func(t *testing.T)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -324,7 +345,8 @@ func (s *stage) watchNodes(t *testing.T, set string, count int, listed ...*fleet
 			ofSet, up := 0, map[string]bool{}
 			for _, n := range nodes.Items {
 				up[n.Name] = isReady(&n) && !n.Spec.Unschedulable
-				if strings.HasPrefix(n.Annotations["machine.openshift.io/machine"], contract.MachineAPINamespace+"/"+set+"-") && up[n.Name] {
+				if strings.HasPrefix(n.Annotations["machine.openshift.io/machine"],
+					contract.MachineAPINamespace+"/"+set+"-") && up[n.Name] {
 					ofSet++
 				}
 			}
@@ -347,7 +369,8 @@ func (s *stage) watchNodes(t *testing.T, set string, count int, listed ...*fleet
 		cancel()
 		group.Wait()
 		if fewest < count-1 {
-			t.Errorf("only %d of %d nodes of machines were available at some time, and the budget allows one to be missing", fewest, count)
+			t.Errorf("only %d of %d nodes of machines were available at some time, and the budget allows one to be "+
+				"missing", fewest, count)
 		}
 		for name := range lost {
 			t.Errorf("node %s of a listed host was unavailable at some time", name)

@@ -28,16 +28,18 @@ func TestA19_AMachineThatRefusesTheKeyIsReplaced(t *testing.T) {
 	if len(bad) != 2 {
 		t.Fatalf("%d machines have the fault", len(bad))
 	}
-	err := s.Await(t.Context(), 2*soon, "the refusing machines to be replaced", func(ctx context.Context) (bool, string, error) {
-		machines, err := s.Machines(ctx, "refusing")
-		left := 0
-		for _, m := range machines {
-			if bad[m.UID] {
-				left++
+	err := s.Await(t.Context(), 2*soon, "the refusing machines to be replaced",
+		func(ctx context.Context) (bool, string, error) {
+			machines, err := s.Machines(ctx, "refusing")
+			left := 0
+			for _, m := range machines {
+				if bad[m.UID] {
+					left++
+				}
 			}
-		}
-		return left == 0 && len(machines) == 3, fmt.Sprintf("%d machines, %d of them refuse", len(machines), left), err
-	})
+			return left == 0 && len(machines) == 3, fmt.Sprintf("%d machines, %d of them refuse", len(machines), left),
+				err
+		})
 	if err != nil {
 		t.Fatal(errors.Join(err, errors.New(s.Operator.Tail(4000))))
 	}
@@ -46,7 +48,11 @@ func TestA19_AMachineThatRefusesTheKeyIsReplaced(t *testing.T) {
 
 func TestA19_AMachineWithoutOwnerIsNeverReplaced(t *testing.T) {
 	s := cloudStage(t)
-	m := s.lone(t, "orphan", func(m *machinev1beta1.Machine) { m.Annotations[cloud.FaultAnnotation] = string(cloud.FaultWrongKey) })
+	m := s.lone(
+		t, "orphan", func(
+			m *machinev1beta1.Machine) {
+			m.Annotations[cloud.FaultAnnotation] = string(cloud.FaultWrongKey)
+		})
 	s.reason(t, m, contract.ReasonKeyRefused)
 	s.refusedAgain(t, m)
 	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil || !m.DeletionTimestamp.IsZero() {
@@ -58,13 +64,14 @@ func TestA19_AMachineWithoutOwnerIsNeverReplaced(t *testing.T) {
 func (s *stage) refusedAgain(t *testing.T, m *machinev1beta1.Machine) {
 	t.Helper()
 	const often = 3
-	err := s.Await(t.Context(), 2*soon, "machine "+m.Name+" to be tried again", func(ctx context.Context) (bool, string, error) {
-		i, err := s.InstanceNamed(ctx, m.Name)
-		if err != nil {
-			return false, "no instance", client.IgnoreNotFound(errors.Unwrap(err))
-		}
-		return i.Status.Failures >= often, fmt.Sprintf("%d failures", i.Status.Failures), nil
-	})
+	err := s.Await(t.Context(), 2*soon, "machine "+m.Name+" to be tried again",
+		func(ctx context.Context) (bool, string, error) {
+			i, err := s.InstanceNamed(ctx, m.Name)
+			if err != nil {
+				return false, "no instance", client.IgnoreNotFound(errors.Unwrap(err))
+			}
+			return i.Status.Failures >= often, fmt.Sprintf("%d failures", i.Status.Failures), nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +92,8 @@ func TestA19_AnOwnerKeepsItsMinimum(t *testing.T) {
 	}
 	pause(t, 5*time.Second)
 	for _, m := range before {
-		if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(&m), &m); err != nil || !m.DeletionTimestamp.IsZero() {
+		if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(&m), &m); err != nil ||
+			!m.DeletionTimestamp.IsZero() {
 			t.Errorf("machine %s was taken from a set that must keep it: %v", m.Name, err)
 		}
 	}

@@ -54,7 +54,8 @@ func TestTwoMachinesHaveOneAddress(t *testing.T) {
 	s.same(t, "first", []machinev1beta1.Machine{first})
 }
 
-// Somebody takes the annotation for something else, again and again: that is one event, which is counted, and the node stays.
+// Somebody takes the annotation for something else, again and again: that is one event, which is
+// counted, and the node stays.
 func TestAMachinesAnnotationIsNotUnderstood(t *testing.T) {
 	s := cloudStage(t)
 	s.set(t, "mistaken", 1)
@@ -69,7 +70,8 @@ func TestAMachinesAnnotationIsNotUnderstood(t *testing.T) {
 		list := &eventsv1.EventList{}
 		err := s.Client.List(ctx, list, client.InNamespace(m.Namespace))
 		counted := func(e eventsv1.Event) bool {
-			return e.Regarding.Name == m.Name && e.Action == "Read"+string(contract.ReasonMachineAnnotationInvalid) && e.Series != nil && e.Series.Count > 1
+			return e.Regarding.Name == m.Name && e.Action == "Read"+string(contract.ReasonMachineAnnotationInvalid) &&
+				e.Series != nil && e.Series.Count > 1
 		}
 		return slices.ContainsFunc(list.Items, counted), "", err
 	})
@@ -81,33 +83,39 @@ func TestAMachineAnswersAsAnotherHost(t *testing.T) {
 	s.set(t, "genuine", 1)
 	genuine := s.running(t, "genuine", 1)[0]
 	i := s.named(t, &genuine)
-	linux := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "control-plane-0", Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+	linux := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "control-plane-0",
+		Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
 	s.put(t, linux)
 	tests := map[string]struct {
 		hostname, machineID string
 		reasons             []contract.Reason
 	}{
-		"a-copy":      {i.Status.Host.Hostname, i.Status.Host.MachineID, []contract.Reason{contract.ReasonHostDuplicate}},
-		"a-namesake":  {genuine.Status.NodeRef.Name, "", []contract.Reason{contract.ReasonHostDuplicate, contract.ReasonNodeForeign}},
+		"a-copy": {i.Status.Host.Hostname, i.Status.Host.MachineID,
+			[]contract.Reason{contract.ReasonHostDuplicate}},
+		"a-namesake": {genuine.Status.NodeRef.Name, "",
+			[]contract.Reason{contract.ReasonHostDuplicate, contract.ReasonNodeForeign}},
 		"a-pretender": {linux.Name, "", []contract.Reason{contract.ReasonNodeForeign}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			m := s.lone(t, name, func(m *machinev1beta1.Machine) {
-				m.Annotations[cloud.HostnameAnnotation], m.Annotations[cloud.MachineIDAnnotation] = test.hostname, test.machineID
+				m.Annotations[cloud.HostnameAnnotation], m.Annotations[cloud.MachineIDAnnotation] = test.hostname,
+					test.machineID
 			})
 			s.await(t, "it to be found out", func(ctx context.Context) (bool, string, error) {
 				i, err := s.InstanceNamed(ctx, m.Name)
 				if err != nil {
 					return false, "no instance", client.IgnoreNotFound(errors.Unwrap(err))
 				}
-				return slices.Contains(test.reasons, contract.Reason(i.Status.Reason)), i.Status.Reason + " " + i.Status.Message, nil
+				return slices.Contains(test.reasons, contract.Reason(i.Status.Reason)),
+					i.Status.Reason + " " + i.Status.Message, nil
 			})
 		})
 	}
 	s.same(t, "genuine", []machinev1beta1.Machine{genuine})
 	again := &corev1.Node{}
-	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(linux), again); err != nil || again.UID != linux.UID || again.Spec.Unschedulable {
+	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(linux), again); err != nil ||
+		again.UID != linux.UID || again.Spec.Unschedulable {
 		t.Errorf("the control plane's node is %+v, %v", again, err)
 	}
 	for key := range again.Annotations {
@@ -180,7 +188,8 @@ func TestThePrivateKeyIsMissingForAWhile(t *testing.T) {
 	s := cloudStage(t)
 	s.set(t, "patient", 1)
 	before := s.running(t, "patient", 1)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.PrivateKeySecret}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
+		Name: contract.PrivateKeySecret}}
 	t.Cleanup(func() { s.settle(t) })
 	for what, edit := range map[string]struct {
 		data   map[string][]byte
@@ -188,7 +197,8 @@ func TestThePrivateKeyIsMissingForAWhile(t *testing.T) {
 	}{
 		"no key in the secret": {map[string][]byte{"id_rsa": []byte("x")}, contract.ReasonPrivateKeyMissing},
 		"an empty key":         {map[string][]byte{contract.PrivateKeyField: nil}, contract.ReasonPrivateKeyInvalid},
-		"a key that is no key": {map[string][]byte{contract.PrivateKeyField: []byte("-----BEGIN NONSENSE-----")}, contract.ReasonPrivateKeyInvalid},
+		"a key that is no key": {map[string][]byte{contract.PrivateKeyField: []byte("-----BEGIN NONSENSE-----")},
+			contract.ReasonPrivateKeyInvalid},
 	} {
 		t.Run(what, func(t *testing.T) {
 			text := s.userData(t, contract.MachineAPINamespace)
@@ -239,6 +249,7 @@ func (s *stage) available(t *testing.T, status metav1.ConditionStatus, reason co
 		if c == nil {
 			return false, "no condition", nil
 		}
-		return c.Status == status && (reason == "" || c.Reason == string(reason)), string(c.Status) + " " + c.Reason + " " + c.Message, nil
+		return c.Status == status && (reason == "" || c.Reason == string(reason)),
+			string(c.Status) + " " + c.Reason + " " + c.Message, nil
 	})
 }

@@ -22,11 +22,13 @@ import (
 const (
 	// sharedHosts is how many hosts the shared scene has; each test takes fresh ones.
 	sharedHosts = 48
-	// soon is patience for what takes a second or two; it is long because CI machines are slow, and costs nothing when all is well.
+	// soon is patience for what takes a second or two; it is long because CI machines are slow, and
+	// costs nothing when all is well.
 	soon = 90 * time.Second
 )
 
-// stage is the scene that most tests share, because starting one costs seconds. Tests take hosts of their own from it.
+// stage is the scene that most tests share, because starting one costs seconds. Tests take hosts of
+// their own from it.
 type stage struct {
 	*scene.Scene
 	mu     sync.Mutex
@@ -64,7 +66,8 @@ func options(hosts int) scene.Options {
 	return scene.Options{
 		Operator: os.Getenv("WMCO_OPERATOR"), Progress: os.Stderr, Audit: true, Debug: true,
 		// What is 10 s so that real nodes have the time to show that they are well.
-		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: 20, SettleTime: &metav1.Duration{Duration: time.Second}}},
+		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: 20,
+			SettleTime: &metav1.Duration{Duration: time.Second}}},
 		Hosts: fleet.Options{Count: hosts, Edit: func(i int, o *sim.Options) {
 			if i%5 == 1 {
 				o.Shell = sim.ShellPowerShell

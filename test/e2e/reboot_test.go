@@ -22,7 +22,8 @@ func (v *trip) ask(t *testing.T, h *fleet.Host, annotation string) {
 	must(t, v.Client.Patch(t.Context(), node, merge(`{"metadata":{"annotations":{"`+annotation+`":""}}}`)))
 }
 
-// rebooted waits until a node ran another boot than before, has forgotten who asked for it, and holds no place.
+// rebooted waits until a node ran another boot than before, has forgotten who asked for it, and
+// holds no place.
 func (v *trip) rebooted(t *testing.T, h *fleet.Host, before string) {
 	t.Helper()
 	v.until(t, h.Name+" to have rebooted", func(ctx context.Context) (bool, string, error) {
@@ -35,13 +36,16 @@ func (v *trip) rebooted(t *testing.T, h *fleet.Host, before string) {
 			return false, "", err
 		}
 		asked := false
-		for _, annotation := range []string{contract.RebootAnnotation, contract.RebootRequestAnnotation, contract.RebootApprovedAnnotation} {
+		for _, annotation := range []string{contract.RebootAnnotation, contract.RebootRequestAnnotation,
+			contract.RebootApprovedAnnotation} {
 			_, there := node.Annotations[annotation]
 			asked = asked || there
 		}
 		boot := node.Annotations[contract.BootIDAnnotation]
-		done := boot != before && boot == bootID(t, h) && !asked && isReady(node) && i.Status.Reboot == nil && i.Status.Disruption == nil
-		return done, fmt.Sprintf("%s %s: %s; boot %s, asked: %v, %+v", i.Status.Phase, i.Status.Reason, i.Status.Message, boot, asked, i.Status.Reboot), nil
+		done := boot != before && boot == bootID(t, h) && !asked && isReady(node) && i.Status.Reboot == nil &&
+			i.Status.Disruption == nil
+		return done, fmt.Sprintf("%s %s: %s; boot %s, asked: %v, %+v", i.Status.Phase, i.Status.Reason,
+			i.Status.Message, boot, asked, i.Status.Reboot), nil
 	})
 }
 
@@ -73,7 +77,8 @@ func TestA30_AHostIsRebootedWhenAskedAndOnlyOurCordonIsLifted(t *testing.T) {
 		if bootID(t, h) == boots[h.Name] {
 			t.Errorf("%s was not rebooted", h.Name)
 		}
-		err := v.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "pod-on-" + h.Name}, &corev1.Pod{})
+		err := v.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "pod-on-" + h.Name},
+			&corev1.Pod{})
 		if client.IgnoreNotFound(err) != nil || err == nil {
 			t.Errorf("%s was not drained: %v", h.Name, err)
 		}
@@ -93,8 +98,10 @@ func TestA30_AHostThatDoesNotComeBackHoldsOnePlace(t *testing.T) {
 		}
 		node := &corev1.Node{}
 		err = v.Client.Get(ctx, client.ObjectKey{Name: away.Name}, node)
-		reported := i.Status.Phase == v1alpha1.PhaseRebooting && i.Status.Reason == string(contract.ReasonRebooting) && i.Status.Disruption != nil
-		return reported && !isReady(node), fmt.Sprintf("%s %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message), err
+		reported := i.Status.Phase == v1alpha1.PhaseRebooting && i.Status.Reason == string(contract.ReasonRebooting) &&
+			i.Status.Disruption != nil
+		return reported && !isReady(node), fmt.Sprintf("%s %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message),
+			err
 	})
 	v.ask(t, other, contract.RebootAnnotation)
 	v.rebooted(t, other, boots[other])
@@ -120,13 +127,16 @@ func TestA30_OnAWSTheMetadataRouteWorksAfterAReboot(t *testing.T) {
 	}
 	before, connections := bootID(t, h), h.Server.Counters().Connections
 	node := s.nodeOf(t, &m)
-	must(t, s.Client.Patch(t.Context(), node, merge(`{"metadata":{"annotations":{"`+contract.RebootRequestAnnotation+`":""}}}`)))
+	must(t, s.Client.Patch(t.Context(), node,
+		merge(`{"metadata":{"annotations":{"`+contract.RebootRequestAnnotation+`":""}}}`)))
 	// A boot takes routes of this kind away, as it does where a network card is reset.
 	s.await(t, "the node to be back, with its route", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(node), node)
 		_, asked := node.Annotations[contract.RebootRequestAnnotation]
-		done := !asked && isReady(node) && !node.Spec.Unschedulable && node.Annotations[contract.BootIDAnnotation] == bootID(t, h)
-		return done && h.Machine.Routes()[metadata], fmt.Sprintf("asked: %v, route: %v", asked, h.Machine.Routes()[metadata]), err
+		done := !asked && isReady(node) && !node.Spec.Unschedulable &&
+			node.Annotations[contract.BootIDAnnotation] == bootID(t, h)
+		return done && h.Machine.Routes()[metadata],
+			fmt.Sprintf("asked: %v, route: %v", asked, h.Machine.Routes()[metadata]), err
 	})
 	if bootID(t, h) == before {
 		t.Error("it was not rebooted")

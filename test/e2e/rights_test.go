@@ -42,56 +42,73 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 		} {
 			refused(t, what, daemon.Patch(t.Context(), other.DeepCopy(), merge(patch)))
 		}
-		refused(t, "its status", daemon.Status().Patch(t.Context(), other.DeepCopy(), merge(`{"status":{"conditions":null}}`)))
+		refused(t, "its status", daemon.Status().Patch(t.Context(), other.DeepCopy(),
+			merge(`{"status":{"conditions":null}}`)))
 		refused(t, "its deletion", daemon.Delete(t.Context(), other.DeepCopy()))
 	})
 	t.Run("it writes only the annotations of a daemon on its own Node", func(t *testing.T) {
 		for what, patch := range map[string]string{
-			"labels":                     `{"metadata":{"labels":{"a":"b"}}}`,
-			"a label less":               `{"metadata":{"labels":{"` + contract.OSIDLabel + `":null}}}`,
-			"taints":                     `{"spec":{"taints":null}}`,
-			"its place in the schedule":  `{"spec":{"unschedulable":true}}`,
-			"the desired version":        annotated(contract.DesiredVersionAnnotation, "0"),
-			"what it is to fetch":        annotated(contract.StageAnnotation, "0"),
-			"leave to reboot":            annotated(contract.RebootApprovedAnnotation, "0"),
-			"a wish for a reboot":        annotated(contract.RebootRequestAnnotation, "0"),
-			"the instance":               annotated(contract.InstanceAnnotation, "x/y"),
-			"the host key":               annotated(contract.HostKeyAnnotation, "x"),
-			"an annotation of its own":   annotated("example.com/x", "y"),
-			"an annotation less":         `{"metadata":{"annotations":{"` + contract.HybridSubnetAnnotation + `":null}}}`,
-			"one right and one wrong":    `{"metadata":{"annotations":{"` + contract.VersionAnnotation + `":"0","example.com/x":"y"}}}`,
+			"labels":                    `{"metadata":{"labels":{"a":"b"}}}`,
+			"a label less":              `{"metadata":{"labels":{"` + contract.OSIDLabel + `":null}}}`,
+			"taints":                    `{"spec":{"taints":null}}`,
+			"its place in the schedule": `{"spec":{"unschedulable":true}}`,
+			"the desired version":       annotated(contract.DesiredVersionAnnotation, "0"),
+			"what it is to fetch":       annotated(contract.StageAnnotation, "0"),
+			"leave to reboot":           annotated(contract.RebootApprovedAnnotation, "0"),
+			"a wish for a reboot":       annotated(contract.RebootRequestAnnotation, "0"),
+			"the instance":              annotated(contract.InstanceAnnotation, "x/y"),
+			"the host key":              annotated(contract.HostKeyAnnotation, "x"),
+			"an annotation of its own":  annotated("example.com/x", "y"),
+			"an annotation less": `{"metadata":{"annotations":{"` + contract.HybridSubnetAnnotation +
+				`":null}}}`,
+			"one right and one wrong": `{"metadata":{"annotations":{"` + contract.VersionAnnotation +
+				`":"0","example.com/x":"y"}}}`,
 			"finalizers":                 `{"metadata":{"finalizers":["example.com/x"]}}`,
 			"owners":                     `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"x","uid":"y"}]}}`,
 			"a provider that is another": `{"spec":{"providerID":"x://y"}}`,
 		} {
 			refused(t, what, daemon.Patch(t.Context(), mine.DeepCopy(), merge(patch)))
 		}
-		refused(t, "its status", daemon.Status().Patch(t.Context(), mine.DeepCopy(), merge(`{"status":{"conditions":null}}`)))
+		refused(t, "its status", daemon.Status().Patch(t.Context(), mine.DeepCopy(),
+			merge(`{"status":{"conditions":null}}`)))
 		refused(t, "an update in place of a patch", daemon.Update(t.Context(), mine.DeepCopy()))
 		refused(t, "its deletion", daemon.Delete(t.Context(), mine.DeepCopy()))
-		refused(t, "another Node in its place", daemon.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}}))
+		refused(t, "another Node in its place",
+			daemon.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}}))
 		for _, name := range []string{
-			contract.VersionAnnotation, contract.AppliedReasonAnnotation, contract.RebootAnnotation, contract.StagedAnnotation, contract.StagedBytesAnnotation,
-			contract.StageReasonAnnotation, contract.BootIDAnnotation, contract.RebootPendingAnnotation, contract.CertificateEndAnnotation,
+			contract.VersionAnnotation, contract.AppliedReasonAnnotation, contract.RebootAnnotation,
+			contract.StagedAnnotation, contract.StagedBytesAnnotation,
+			contract.StageReasonAnnotation, contract.BootIDAnnotation, contract.RebootPendingAnnotation,
+			contract.CertificateEndAnnotation,
 		} {
 			before := mine.Annotations[name]
-			if err := daemon.Patch(t.Context(), mine.DeepCopy(), merge(annotated(name, before+"x")), client.DryRunAll); err != nil {
+			if err := daemon.Patch(t.Context(), mine.DeepCopy(), merge(annotated(name, before+"x")),
+				client.DryRunAll); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	})
 	t.Run("it reads its manifest and no other ConfigMap", func(t *testing.T) {
-		manifest := client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + version}
+		manifest := client.ObjectKey{Namespace: contract.OperatorNamespace,
+			Name: contract.ServicesConfigMapPrefix + version}
 		list := &corev1.ConfigMapList{}
-		err := daemon.List(t.Context(), list, client.InNamespace(manifest.Namespace), client.MatchingFields{metav1.ObjectNameField: manifest.Name})
+		err := daemon.List(t.Context(), list, client.InNamespace(manifest.Namespace),
+			client.MatchingFields{metav1.ObjectNameField: manifest.Name})
 		if err != nil || len(list.Items) != 1 {
 			t.Errorf("its manifest: %d of them, %v", len(list.Items), err)
 		}
-		refused(t, contract.InstancesConfigMap, daemon.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.InstancesConfigMap}, &corev1.ConfigMap{}))
-		refused(t, "a ConfigMap of another namespace", daemon.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: "extension-apiserver-authentication"}, &corev1.ConfigMap{}))
-		refused(t, "the ConfigMaps of the namespace", daemon.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(contract.OperatorNamespace)))
+		refused(t, contract.InstancesConfigMap,
+			daemon.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace,
+				Name: contract.InstancesConfigMap}, &corev1.ConfigMap{}))
+		refused(t, "a ConfigMap of another namespace",
+			daemon.Get(t.Context(), client.ObjectKey{Namespace: "kube-system",
+				Name: "extension-apiserver-authentication"}, &corev1.ConfigMap{}))
+		refused(t, "the ConfigMaps of the namespace",
+			daemon.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(contract.OperatorNamespace)))
 		refused(t, "all ConfigMaps", daemon.List(t.Context(), &corev1.ConfigMapList{}))
-		refused(t, "writing its manifest", daemon.Patch(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: manifest.Namespace, Name: manifest.Name}}, merge(`{"metadata":{"labels":{"a":"b"}}}`)))
+		refused(t, "writing its manifest",
+			daemon.Patch(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: manifest.Namespace,
+				Name: manifest.Name}}, merge(`{"metadata":{"labels":{"a":"b"}}}`)))
 	})
 	t.Run("it reads no secret", func(t *testing.T) {
 		for _, key := range []client.ObjectKey{
@@ -100,16 +117,20 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 			{Namespace: contract.ConfigNamespace, Name: "pull-secret"},
 		} {
 			refused(t, key.String(), daemon.Get(t.Context(), key, &corev1.Secret{}))
-			refused(t, "the secrets of "+key.Namespace, daemon.List(t.Context(), &corev1.SecretList{}, client.InNamespace(key.Namespace)))
+			refused(t, "the secrets of "+key.Namespace,
+				daemon.List(t.Context(), &corev1.SecretList{}, client.InNamespace(key.Namespace)))
 		}
 		refused(t, "all secrets", daemon.List(t.Context(), &corev1.SecretList{}))
-		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapServiceAccount}}
-		refused(t, "a token of the bootstrapper", daemon.SubResource("token").Create(t.Context(), account, tokenRequest()))
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineConfigNamespace,
+			Name: contract.BootstrapServiceAccount}}
+		refused(t, "a token of the bootstrapper",
+			daemon.SubResource("token").Create(t.Context(), account, tokenRequest()))
 	})
 	t.Run("it touches nothing else", func(t *testing.T) {
 		refused(t, "pods", daemon.List(t.Context(), &corev1.PodList{}))
 		refused(t, "deleting a pod of its node", daemon.Delete(t.Context(), pod.DeepCopy()))
-		refused(t, "instances", daemon.List(t.Context(), &v1alpha1.WindowsInstanceList{}, client.InNamespace(contract.OperatorNamespace)))
+		refused(t, "instances", daemon.List(t.Context(), &v1alpha1.WindowsInstanceList{},
+			client.InNamespace(contract.OperatorNamespace)))
 		refused(t, "all requests", daemon.List(t.Context(), &certificatesv1.CertificateSigningRequestList{}))
 	})
 	t.Run("it approves no request, its own neither", func(t *testing.T) {
@@ -122,15 +143,18 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 		if err := daemon.Get(t.Context(), client.ObjectKey{Name: name}, csr); err != nil {
 			t.Fatal(err)
 		}
-		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Me"}}
+		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+			{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Me"}}
 		refused(t, "approving", daemon.SubResource("approval").Update(t.Context(), csr))
 		s.looked(t, name, "CSRRequesterWrong")
-		if err := s.Client.Get(t.Context(), client.ObjectKey{Name: name}, csr); err != nil || len(csr.Status.Certificate) > 0 {
+		if err := s.Client.Get(t.Context(), client.ObjectKey{Name: name}, csr); err != nil ||
+			len(csr.Status.Certificate) > 0 {
 			t.Errorf("the daemon of %s was given the certificate of %s, %v", hosts[0].Name, hosts[1].Name, err)
 		}
 	})
 	now := s.node(t, hosts[1])
-	if _, labelled := now.Labels["a"]; labelled || now.Annotations[contract.VersionAnnotation] != version || len(now.Spec.Taints) == 0 {
+	if _, labelled := now.Labels["a"]; labelled || now.Annotations[contract.VersionAnnotation] != version ||
+		len(now.Spec.Taints) == 0 {
 		t.Errorf("Node %s changed: %v %v %v", now.Name, now.Labels, now.Annotations, now.Spec.Taints)
 	}
 }
@@ -154,8 +178,9 @@ func tokenRequest() *authenticationv1.TokenRequest {
 	return &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{}}
 }
 
-// The container's root file system is read-only, and its user is not root. A test can't make the one, but can see that nothing is missed: the
-// process finds no directory that it may write to, and has written to none where everybody may.
+// The container's root file system is read-only, and its user is not root. A test can't make the
+// one, but can see that nothing is missed: the process finds no directory that it may write to, and
+// has written to none where everybody may.
 func TestA36_TheOperatorIsNotRootAndWritesNoFile(t *testing.T) {
 	s := shared
 	s.join(t, s.hosts(t, 1)...)
@@ -165,7 +190,8 @@ func TestA36_TheOperatorIsNotRootAndWritesNoFile(t *testing.T) {
 	}
 	if os.Geteuid() == 0 {
 		for field, want := range map[string]string{
-			"Uid": strings.Repeat("65532 ", 4), "Gid": strings.Repeat("65532 ", 4), "Groups": "", "CapEff": "0000000000000000", "CapPrm": "0000000000000000",
+			"Uid": strings.Repeat("65532 ", 4), "Gid": strings.Repeat("65532 ", 4), "Groups": "",
+			"CapEff": "0000000000000000", "CapPrm": "0000000000000000",
 		} {
 			if got := processStatus(t, pid, field); strings.TrimSpace(got) != strings.TrimSpace(want) {
 				t.Errorf("%s of the operator is %q, want %q", field, got, want)

@@ -25,7 +25,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// secretUser is a name that means nothing else, so that it is found where the operator tells it. On the host it is no secret.
+// secretUser is a name that means nothing else, so that it is found where the operator tells it. On
+// the host it is no secret.
 const secretUser = "quetzal"
 
 func TestA35_SecretsAreNowhereToBeRead(t *testing.T) {
@@ -35,7 +36,8 @@ func TestA35_SecretsAreNowhereToBeRead(t *testing.T) {
 	s := own(t, o)
 	hosts := s.hosts(t, 6)
 	broken, whole := hosts[:3], hosts[3:]
-	// One host joins only after its connection broke on the way and a service did not start, so that errors are told of every step.
+	// One host joins only after its connection broke on the way and a service did not start, so
+	// that errors are told of every step.
 	whole[0].Server.Change(func(o *sshd.Settings) { o.Faults = sshd.Faults{Drop: &sshd.Drop{After: 20000, Times: 1}} })
 	whole[1].Machine.FailService(contract.ServiceContainerd, true)
 	s.add(t, hosts...)
@@ -68,7 +70,10 @@ func TestA35_SecretsAreNowhereToBeRead(t *testing.T) {
 	}
 	for _, h := range hosts {
 		said["the command lines of "+h.Name] = strings.Join(h.Machine.CommandLines(), "\n")
-		walk(t, h, contract.DirLog, func(path string, _ bool) { said[path+" of "+h.Name] = string(hostFile(t, h, path)) })
+		walk(t, h, contract.DirLog, func(path string,
+			_ bool) {
+			said[path+" of "+h.Name] = string(hostFile(t, h, path))
+		})
 	}
 	if len(said) < 20 {
 		t.Errorf("only %d places were searched", len(said))
@@ -98,7 +103,8 @@ func (s *stage) secrets(t *testing.T, hosts ...*fleet.Host) map[string]string {
 	}
 	// These would be found where they are.
 	kubeconfig, err := os.ReadFile(filepath.Join(s.Dir, "operator.kubeconfig"))
-	if err != nil || !strings.HasPrefix(string(kubeconfig), kubeconfigStart) || !strings.Contains(string(kubeconfig), all["a bearer token"]) ||
+	if err != nil || !strings.HasPrefix(string(kubeconfig), kubeconfigStart) ||
+		!strings.Contains(string(kubeconfig), all["a bearer token"]) ||
 		!strings.Contains(base64.StdEncoding.EncodeToString(kubeconfig), all["an encoded kubeconfig"]) ||
 		!strings.Contains(base64.StdEncoding.EncodeToString(s.Key.PEM), all["an encoded SSH key"]) {
 		t.Fatalf("the operator's own kubeconfig has none of the marks that are searched for: %v", err)
@@ -118,7 +124,8 @@ func encoded(text string) string {
 	return base64.StdEncoding.EncodeToString([]byte(text[:len(text)/3*3]))
 }
 
-// body is a line from the middle of the private key in a PEM text, as it would stand in any encoding of it that keeps lines.
+// body is a line from the middle of the private key in a PEM text, as it would stand in any
+// encoding of it that keeps lines.
 func body(pem []byte) string {
 	_, key, _ := strings.Cut(string(pem), "PRIVATE KEY-----\n")
 	lines := strings.Split(key, "\n")
@@ -143,7 +150,8 @@ func (s *stage) said(t *testing.T) map[string]string {
 		}
 	}
 	for what, list := range map[string]client.ObjectList{
-		"events": &corev1.EventList{}, "nodes": &corev1.NodeList{}, "the status of the settings": &v1alpha1.WindowsMachineConfigList{}, "manifests": &corev1.ConfigMapList{},
+		"events": &corev1.EventList{}, "nodes": &corev1.NodeList{},
+		"the status of the settings": &v1alpha1.WindowsMachineConfigList{}, "manifests": &corev1.ConfigMapList{},
 	} {
 		said[what] = s.read(t, list)
 	}
@@ -167,7 +175,9 @@ func (s *stage) read(t *testing.T, list client.ObjectList) string {
 		t.Fatal(err)
 	}
 	if maps, ok := list.(*corev1.ConfigMapList); ok {
-		maps.Items = slices.DeleteFunc(maps.Items, func(c corev1.ConfigMap) bool { return c.Name == contract.InstancesConfigMap }) // the user's own words
+		// the user's own words
+		maps.Items = slices.DeleteFunc(maps.Items,
+			func(c corev1.ConfigMap) bool { return c.Name == contract.InstancesConfigMap })
 	}
 	return text(t, list)
 }
@@ -181,25 +191,29 @@ func text(t *testing.T, object any) string {
 	return string(content)
 }
 
-// privateFiles sees that every file of a host that holds a secret is for Administrators only, and that requests are gone.
+// privateFiles sees that every file of a host that holds a secret is for Administrators only, and
+// that requests are gone.
 func privateFiles(t *testing.T, h *fleet.Host) {
 	t.Helper()
 	private := map[string]bool{}
 	walk(t, h, `C:\`, func(path string, restricted bool) {
 		private[strings.ToLower(path)] = restricted
 		content := string(hostFile(t, h, path))
-		if secret := strings.Contains(content, "PRIVATE KEY-----") || strings.Contains(content, "eyJhbGciOi"); secret && !restricted {
+		if secret := strings.Contains(content, "PRIVATE KEY-----") || strings.Contains(content, "eyJhbGciOi"); secret &&
+			!restricted {
 			t.Errorf("%s: %s holds a secret and may be read by others", h.Name, path)
 		}
 		if strings.Contains(content, "eyJhbGciOi") {
 			t.Errorf("%s: %s holds a token", h.Name, path)
 		}
-		if strings.Contains(path, contract.ExchangeDir+`\`) && strings.Contains(path, ".json") { // a request or an answer, whole or in part
+		if strings.Contains(path, contract.ExchangeDir+`\`) &&
+			strings.Contains(path, ".json") { // a request or an answer, whole or in part
 			t.Errorf("%s: %s was left", h.Name, path)
 		}
 	})
 	for _, path := range []string{
-		contract.PathKubeconfig, contract.PathDaemonKubeconfig, contract.PathDaemonCertificate, contract.PathState, kubeletCredential,
+		contract.PathKubeconfig, contract.PathDaemonKubeconfig, contract.PathDaemonCertificate, contract.PathState,
+		kubeletCredential,
 		contract.DirKubeletPKI + `\kubelet-server-current.pem`,
 	} {
 		if restricted, there := private[strings.ToLower(path)]; !there || !restricted {
@@ -207,7 +221,8 @@ func privateFiles(t *testing.T, h *fleet.Host) {
 		}
 	}
 	// What kubelet and others write on real Windows has the rights of its directory.
-	for _, dir := range []string{contract.DirK, contract.DirDaemonCerts, contract.DirTLS, contract.DirCNIConfig, contract.DirKubeletPKI} {
+	for _, dir := range []string{contract.DirK, contract.DirDaemonCerts, contract.DirTLS, contract.DirCNIConfig,
+		contract.DirKubeletPKI} {
 		info, err := h.Machine.Host().Files.Stat(dir)
 		if err != nil || info.Access != winos.AccessAdministrators {
 			t.Errorf("%s: others may read what is written to %s: %v", h.Name, dir, err)
@@ -215,8 +230,8 @@ func privateFiles(t *testing.T, h *fleet.Host) {
 	}
 }
 
-// walk calls visit for each file below a directory of a host; restricted says whether it, or a directory that it lies in, is for Administrators
-// only.
+// walk calls visit for each file below a directory of a host; restricted says whether it, or a
+// directory that it lies in, is for Administrators only.
 func walk(t *testing.T, h *fleet.Host, dir string, visit func(path string, restricted bool)) {
 	t.Helper()
 	files := h.Machine.Host().Files
@@ -227,7 +242,8 @@ func walk(t *testing.T, h *fleet.Host, dir string, visit func(path string, restr
 			t.Fatalf("listing %s of %s: %v", dir, h.Name, err)
 		}
 		for _, e := range entries {
-			path, restricted := strings.TrimSuffix(dir, `\`)+`\`+e.Name, restricted || e.Access == winos.AccessAdministrators
+			path, restricted := strings.TrimSuffix(dir, `\`)+`\`+e.Name, restricted ||
+				e.Access == winos.AccessAdministrators
 			if e.Dir {
 				down(path, restricted)
 			} else {

@@ -16,7 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
-// silent starts a scene in which one daemon of three is dead and can't be started, while every kubelet is well.
+// silent starts a scene in which one daemon of three is dead and can't be started, while every
+// kubelet is well.
 func silent(t *testing.T, patience time.Duration) (s *stage, dead *fleet.Host, others []*fleet.Host) {
 	t.Helper()
 	o := options(3)
@@ -42,11 +43,13 @@ func (s *stage) revived(t *testing.T, h *fleet.Host) {
 		if err != nil {
 			return false, "", err
 		}
-		return daemon.State == winos.ServiceRunning, fmt.Sprintf("it is %v; %s %s: %s", daemon.State, i.Status.Phase, i.Status.Reason, i.Status.Message), nil
+		return daemon.State == winos.ServiceRunning,
+			fmt.Sprintf("it is %v; %s %s: %s", daemon.State, i.Status.Phase, i.Status.Reason, i.Status.Message), nil
 	})
 }
 
-// What an antivirus does to a daemon shows when it owes an answer: its host is walked into, once, and nobody else's.
+// What an antivirus does to a daemon shows when it owes an answer: its host is walked into, once,
+// and nobody else's.
 func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 	s, dead, others := silent(t, 10*time.Second)
 	admin, err := openshift.Client(s.Cluster.Admin())
@@ -56,15 +59,19 @@ func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 		before[h.Name] = h.Server.Counters().Connections
 	}
 	old := s.node(t, dead).Annotations[contract.VersionAnnotation]
-	must(t, admin.Create(t.Context(), &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "silent"}, Spec: configv1.ImageDigestMirrorSetSpec{
-		ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: "registry.invalid/silent", Mirrors: []configv1.ImageMirror{"mirror.invalid/silent"}}},
-	}}))
+	must(t, admin.Create(t.Context(), &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "silent"},
+		Spec: configv1.ImageDigestMirrorSetSpec{
+			ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: "registry.invalid/silent",
+				Mirrors: []configv1.ImageMirror{"mirror.invalid/silent"}}},
+		}}))
 	s.revived(t, dead)
 	s.await(t, "all nodes to follow", func(context.Context) (bool, string, error) {
 		for _, h := range append(others, dead) {
 			a := s.node(t, h).Annotations
-			if a[contract.VersionAnnotation] == old || a[contract.VersionAnnotation] != a[contract.DesiredVersionAnnotation] {
-				return false, fmt.Sprintf("%s is at %s and should be at %s", h.Name, a[contract.VersionAnnotation], a[contract.DesiredVersionAnnotation]), nil
+			if a[contract.VersionAnnotation] == old ||
+				a[contract.VersionAnnotation] != a[contract.DesiredVersionAnnotation] {
+				return false, fmt.Sprintf("%s is at %s and should be at %s", h.Name, a[contract.VersionAnnotation],
+					a[contract.DesiredVersionAnnotation]), nil
 			}
 		}
 		return true, "", nil
@@ -86,7 +93,8 @@ func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 // A daemon whose certificate has ended can't say so; but it said when it would.
 func TestADaemonWhoseCertificateHasEndedIsGivenAnother(t *testing.T) {
 	s, dead, _ := silent(t, time.Second)
-	ended := time.Now().Add(2 * time.Second).UTC().Format(time.RFC3339) // later than the host was walked into, which brought the one that it has
+	// later than the host was walked into, which brought the one that it has
+	ended := time.Now().Add(2 * time.Second).UTC().Format(time.RFC3339)
 	node := s.node(t, dead)
 	before := node.DeepCopy()
 	node.Annotations[contract.CertificateEndAnnotation] = ended

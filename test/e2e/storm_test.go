@@ -28,7 +28,8 @@ const stormLabel = "storm"
 func TestAStormOfForeignRequestsDelaysNobody(t *testing.T) {
 	const (
 		requests = 10_000
-		// few seconds is what ours may wait for their approval; times of requests are kept in whole seconds.
+		// few seconds is what ours may wait for their approval; times of requests are kept in whole
+		// seconds.
 		aWhile = 5 * time.Second
 	)
 	s := cloudStage(t)
@@ -88,7 +89,8 @@ func connections(hosts []*fleet.Host) (sum int64) {
 	return sum
 }
 
-// storm makes requests for nodes that nobody has and for identities that are none of ours, until the function that it gives has returned.
+// storm makes requests for nodes that nobody has and for identities that are none of ours, until
+// the function that it gives has returned.
 func (s *stage) storm(t *testing.T, count int) (end func()) {
 	t.Helper()
 	config := rest.CopyConfig(s.Cluster.Admin())
@@ -99,7 +101,8 @@ func (s *stage) storm(t *testing.T, count int) (end func()) {
 	}
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		if err := c.DeleteAllOf(ctx, &certificatesv1.CertificateSigningRequest{}, client.HasLabels{stormLabel}); err != nil {
+		if err := c.DeleteAllOf(ctx, &certificatesv1.CertificateSigningRequest{},
+			client.HasLabels{stormLabel}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -123,9 +126,11 @@ func (s *stage) storm(t *testing.T, count int) (end func()) {
 	}
 }
 
-// foreign request number i: a third each a kubelet's first, a kubelet's for serving, and something else entirely.
+// foreign request number i: a third each a kubelet's first, a kubelet's for serving, and something
+// else entirely.
 func foreign(i int, key *ecdsa.PrivateKey) *certificatesv1.CertificateSigningRequest {
-	csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("storm-%05d", i), Labels: map[string]string{stormLabel: "yes"}}}
+	csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("storm-%05d", i),
+		Labels: map[string]string{stormLabel: "yes"}}}
 	name := fmt.Sprintf("%sip-127-32-%d-%d.ec2.internal.example", contract.KubeletUserPrefix, i/200, i%200)
 	subject := pkix.Name{CommonName: name, Organization: []string{contract.KubeletGroup}}
 	csr.Spec.Usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
@@ -139,7 +144,8 @@ func foreign(i int, key *ecdsa.PrivateKey) *certificatesv1.CertificateSigningReq
 		csr.Spec.SignerName = certificatesv1.KubeAPIServerClientSignerName
 		subject = pkix.Name{CommonName: fmt.Sprintf("somebody-%d", i)}
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject, DNSNames: []string{"x.example.com"}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: subject, DNSNames: []string{"x.example.com"}}, key)
 	if err != nil {
 		panic(err) // the key is good
 	}

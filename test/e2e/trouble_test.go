@@ -21,7 +21,8 @@ import (
 
 func TestA08_EachTroubleHasItsReasonAndDelaysNobody(t *testing.T) {
 	faults := []fleet.Fault{
-		fleet.FaultAuth, fleet.FaultUnreachable, fleet.FaultHung, fleet.FaultHostKey, fleet.FaultBuild, fleet.FaultDisk, fleet.FaultClock, fleet.FaultHostname, fleet.FaultPort,
+		fleet.FaultAuth, fleet.FaultUnreachable, fleet.FaultHung, fleet.FaultHostKey, fleet.FaultBuild, fleet.FaultDisk,
+		fleet.FaultClock, fleet.FaultHostname, fleet.FaultPort,
 	}
 	o := options(len(faults) + 2)
 	o.Hosts.Faults = faults
@@ -41,13 +42,16 @@ func TestA08_EachTroubleHasItsReasonAndDelaysNobody(t *testing.T) {
 				return false, "", err
 			}
 			state := fmt.Sprintf("%s: %s %s %s", h.Fault, i.Status.Code, i.Status.Reason, i.Status.Message)
-			return i.Status.Reason == string(want) && i.Status.Code == fmt.Sprintf("W%d", want.Number()) && i.Status.Fix != "" && i.Status.NextAttemptTime != nil, state, nil
+			return i.Status.Reason == string(want) && i.Status.Code == fmt.Sprintf("W%d", want.Number()) &&
+				i.Status.Fix != "" && i.Status.NextAttemptTime != nil, state, nil
 		})
 	}
 	s.await(t, "the reason of the name that does not resolve", func(ctx context.Context) (bool, string, error) {
 		i := &v1alpha1.WindowsInstance{}
-		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: "does-not-resolve.invalid"}, i)
-		return i.Status.Reason == string(contract.ReasonAddressUnresolvable), i.Status.Reason + " " + i.Status.Message, err
+		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace,
+			Name: "does-not-resolve.invalid"}, i)
+		return i.Status.Reason == string(contract.ReasonAddressUnresolvable), i.Status.Reason + " " + i.Status.Message,
+			err
 	})
 	if took := time.Since(began); took > time.Minute {
 		t.Errorf("the reasons took %s, want a minute at most", took)
@@ -77,7 +81,8 @@ func TestA08_EachTroubleHasItsReasonAndDelaysNobody(t *testing.T) {
 	}
 }
 
-// retryNow does what a user does who has mended a host and does not want to wait: any change of the spec is tried at once.
+// retryNow does what a user does who has mended a host and does not want to wait: any change of the
+// spec is tried at once.
 func (s *stage) retryNow(t *testing.T, h *fleet.Host) {
 	t.Helper()
 	i := s.instance(t, h)
@@ -110,7 +115,8 @@ func TestA09_TheHostKeyOfTheFirstContactIsPinned(t *testing.T) {
 		if err != nil {
 			return false, "", err
 		}
-		return i.Status.Reason == string(contract.ReasonHostKeyMismatch) && i.Status.HostKey == pinned, i.Status.Reason + " " + i.Status.Message, nil
+		return i.Status.Reason == string(contract.ReasonHostKeyMismatch) &&
+			i.Status.HostKey == pinned, i.Status.Reason + " " + i.Status.Message, nil
 	})
 	// The user's word counts more than the pin.
 	i := s.instance(t, hosts[0])
@@ -128,7 +134,8 @@ func TestA09_TheHostKeyOfTheFirstContactIsPinned(t *testing.T) {
 func TestA10_BadEntriesHaveReasonsAndOthersProceed(t *testing.T) {
 	s := shared
 	hosts := s.hosts(t, 1)
-	s.addRaw(t, map[string]string{"10.99.0.1": "Administrator", "10.99.0.2": "username=", "not_a_name": "username=a", "300.1.1.1": "username=a"})
+	s.addRaw(t, map[string]string{"10.99.0.1": "Administrator", "10.99.0.2": "username=", "not_a_name": "username=a",
+		"300.1.1.1": "username=a"})
 	s.join(t, hosts...)
 	s.await(t, "the rejected entries to be listed", func(ctx context.Context) (bool, string, error) {
 		config := &v1alpha1.WindowsMachineConfig{}
@@ -139,7 +146,8 @@ func TestA10_BadEntriesHaveReasonsAndOthersProceed(t *testing.T) {
 		for _, r := range config.Status.RejectedEntries {
 			codes[r.Key] = r.Code
 		}
-		return codes["10.99.0.1"] == "W101" && codes["10.99.0.2"] == "W101" && codes["not_a_name"] == "W101" && codes["300.1.1.1"] == "W101", fmt.Sprint(codes), nil
+		return codes["10.99.0.1"] == "W101" && codes["10.99.0.2"] == "W101" && codes["not_a_name"] == "W101" &&
+			codes["300.1.1.1"] == "W101", fmt.Sprint(codes), nil
 	})
 	events := &corev1.EventList{}
 	s.await(t, "an event on the ConfigMap", func(ctx context.Context) (bool, string, error) {
@@ -147,7 +155,8 @@ func TestA10_BadEntriesHaveReasonsAndOthersProceed(t *testing.T) {
 			return false, "", err
 		}
 		for _, e := range events.Items {
-			if e.InvolvedObject.Name == contract.InstancesConfigMap && e.Reason == "InstanceSetupFailure" && strings.Contains(e.Message, "W101") {
+			if e.InvolvedObject.Name == contract.InstancesConfigMap && e.Reason == "InstanceSetupFailure" &&
+				strings.Contains(e.Message, "W101") {
 				return true, "", nil
 			}
 		}
@@ -186,14 +195,16 @@ func TestA10_OneHostUnderTwoNamesIsJoinedOnce(t *testing.T) {
 	// The same host, named directly by a user under its second address.
 	double := &v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "double"},
-		Spec:       v1alpha1.WindowsInstanceSpec{Address: hosts[0].Address().Addr().String(), Port: int32(hosts[0].Address().Port()), Username: "administrator"},
+		Spec: v1alpha1.WindowsInstanceSpec{Address: hosts[0].Address().Addr().String(),
+			Port: int32(hosts[0].Address().Port()), Username: "administrator"},
 	}
 	if err := s.Client.Create(t.Context(), double); err != nil {
 		t.Fatal(err)
 	}
 	s.await(t, "the double to be refused", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(double), double)
-		return double.Status.Reason == string(contract.ReasonHostDuplicate), double.Status.Reason + " " + double.Status.Message, err
+		return double.Status.Reason == string(contract.ReasonHostDuplicate),
+			double.Status.Reason + " " + double.Status.Message, err
 	})
 	// Removing the double must not touch the host that is in use.
 	if err := s.Client.Delete(t.Context(), double); err != nil {
@@ -207,7 +218,8 @@ func TestA10_OneHostUnderTwoNamesIsJoinedOnce(t *testing.T) {
 	if node := s.node(t, hosts[0]); node.Spec.Unschedulable {
 		t.Error("removing the double cordoned the node of the other")
 	}
-	if state, err := hosts[0].Machine.Host().Services.Get(t.Context(), contract.ServiceKubelet); err != nil || state.State != "Running" {
+	if state, err := hosts[0].Machine.Host().Services.Get(t.Context(), contract.ServiceKubelet); err != nil ||
+		state.State != "Running" {
 		t.Errorf("removing the double stopped kubelet: %v %v", state.State, err)
 	}
 }

@@ -45,7 +45,8 @@ var nextOperator struct {
 func newerOperator(t *testing.T) string {
 	t.Helper()
 	nextOperator.once.Do(func() {
-		nextOperator.path, nextOperator.err = scene.BuildOperator(context.WithoutCancel(t.Context()), shared.Dir, "0.2.0")
+		nextOperator.path, nextOperator.err = scene.BuildOperator(context.WithoutCancel(t.Context()), shared.Dir,
+			"0.2.0")
 	})
 	if nextOperator.err != nil {
 		t.Fatal(nextOperator.err)
@@ -53,7 +54,8 @@ func newerOperator(t *testing.T) string {
 	return nextOperator.path
 }
 
-// rolling are options of a scene whose nodes are taken to other versions: so many hosts, and so many unavailable at once.
+// rolling are options of a scene whose nodes are taken to other versions: so many hosts, and so
+// many unavailable at once.
 func rolling(hosts, budget int, edits ...func(*v1alpha1.RolloutSpec)) scene.Options {
 	o := options(hosts)
 	unavailable := intstr.FromInt(budget)
@@ -84,7 +86,8 @@ type trip struct {
 func depart(t *testing.T, o scene.Options, loads ...scene.Workload) *trip {
 	t.Helper()
 	s := own(t, o)
-	v := &trip{stage: s, hosts: s.hosts(t, o.Hosts.Count), budget: o.Settings.Rollout.MaxUnavailable.IntValue(), connections: map[string]int64{}, last: s.PayloadDir()}
+	v := &trip{stage: s, hosts: s.hosts(t, o.Hosts.Count), budget: o.Settings.Rollout.MaxUnavailable.IntValue(),
+		connections: map[string]int64{}, last: s.PayloadDir()}
 	s.join(t, v.hosts...)
 	for _, load := range loads {
 		must(t, s.Run(t.Context(), soon, load))
@@ -119,7 +122,8 @@ func (v *trip) tell(t *testing.T) {
 		t.Log(err)
 	}
 	for _, i := range list.Items {
-		t.Logf("%s: %s %s %s: %s; update %+v", i.Status.NodeName, i.Status.Phase, i.Status.Code, i.Status.Reason, i.Status.Message, i.Status.Update)
+		t.Logf("%s: %s %s %s: %s; update %+v", i.Status.NodeName, i.Status.Phase, i.Status.Code, i.Status.Reason,
+			i.Status.Message, i.Status.Update)
 	}
 }
 
@@ -177,7 +181,8 @@ func (v *trip) some(t *testing.T, what string, is func(n scene.Observed) bool) s
 	return found
 }
 
-// arrived waits until nodes are at another version than before, and serve. Without any, all are meant, and the operator must say so, too.
+// arrived waits until nodes are at another version than before, and serve. Without any, all are
+// meant, and the operator must say so, too.
 func (v *trip) arrived(t *testing.T, hosts ...*fleet.Host) (version string) {
 	t.Helper()
 	whole := len(hosts) == 0
@@ -248,7 +253,10 @@ func TestA28_ANewOperatorVersionReachesEveryNodeWhateverHappensToTheOperator(t *
 		{"told what to fetch", func(n scene.Observed) bool { return n.Annotations[contract.StageAnnotation] != "" }},
 		{"cordoned", func(n scene.Observed) bool { return n.Cordoned }},
 		{"told to switch", func(n scene.Observed) bool { return n.Desired != v.from }},
-		{"at its new version", func(n scene.Observed) bool { return n.Version != v.from && n.Version != "" && n.Order > 0 }},
+		{"at its new version", func(n scene.Observed) bool {
+			return n.Version != v.from && n.Version != "" &&
+				n.Order > 0
+		}},
 		{"back, and the next one cordoned", func(n scene.Observed) bool { return n.Cordoned && n.Order > 1 }},
 	} {
 		v.some(t, moment.what, moment.is)
@@ -272,7 +280,9 @@ func TestA28_ANewOperatorVersionReachesEveryNodeWhateverHappensToTheOperator(t *
 }
 
 func TestA28_ABlockingDisruptionBudgetDelaysItsNodeOnly(t *testing.T) {
-	v := depart(t, rolling(3, 1, func(r *v1alpha1.RolloutSpec) { r.DrainTimeout = &metav1.Duration{Duration: 3 * time.Second} }))
+	v := depart(
+		t, rolling(
+			3, 1, func(r *v1alpha1.RolloutSpec) { r.DrainTimeout = &metav1.Duration{Duration: 3 * time.Second} }))
 	blocked := v.hosts[0]
 	pod := v.pod(t, blocked, 1)
 	labelled := pod.DeepCopy()
@@ -281,10 +291,12 @@ func TestA28_ABlockingDisruptionBudgetDelaysItsNodeOnly(t *testing.T) {
 	none := intstr.FromInt(0)
 	budget := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "precious"},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &none, Selector: &metav1.LabelSelector{MatchLabels: labelled.Labels}},
+		Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &none,
+			Selector: &metav1.LabelSelector{MatchLabels: labelled.Labels}},
 	}
 	must(t, v.Client.Create(t.Context(), budget))
-	must(t, v.Upgrade(t.Context(), "", v.payload(t, scene.Change{Versions: map[string]string{kubeletExe: next, "containerd.exe": next}})))
+	must(t, v.Upgrade(t.Context(), "", v.payload(t,
+		scene.Change{Versions: map[string]string{kubeletExe: next, "containerd.exe": next}})))
 	v.arrived(t, v.hosts[1:]...)
 	v.until(t, "the blocked node to be reported, and to serve", func(ctx context.Context) (bool, string, error) {
 		i, err := v.Instance(ctx, blocked)
@@ -296,7 +308,8 @@ func TestA28_ABlockingDisruptionBudgetDelaysItsNodeOnly(t *testing.T) {
 			return false, "", err
 		}
 		serves := !node.Spec.Unschedulable && i.Status.Disruption == nil
-		return serves && i.Status.Reason == string(contract.ReasonDrainBlocked), fmt.Sprintf("%s: %s, serves: %v", i.Status.Reason, i.Status.Message, serves), nil
+		return serves && i.Status.Reason == string(contract.ReasonDrainBlocked),
+			fmt.Sprintf("%s: %s, serves: %v", i.Status.Reason, i.Status.Message, serves), nil
 	})
 	if i := v.instance(t, blocked); i.Status.Version != v.from || !strings.Contains(i.Status.Message, pod.Name) {
 		t.Errorf("%s is at %s: %s", blocked.Name, i.Status.Version, i.Status.Message)
@@ -304,7 +317,8 @@ func TestA28_ABlockingDisruptionBudgetDelaysItsNodeOnly(t *testing.T) {
 	v.well(t)
 	v.inService(t, v.hosts...)
 	again := &corev1.Pod{}
-	if err := v.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), again); err != nil || again.UID != pod.UID || again.DeletionTimestamp != nil {
+	if err := v.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), again); err != nil || again.UID != pod.UID ||
+		again.DeletionTimestamp != nil {
 		t.Errorf("the pod was ended against its budget: %v", err)
 	}
 }
@@ -327,7 +341,8 @@ func TestA29_OnlyWhatChangedIsSentWhileTheNodeServes(t *testing.T) {
 	v.arrived(t, v.hosts[:2]...)
 	v.until(t, "the full disk to be reported", func(ctx context.Context) (bool, string, error) {
 		i, err := v.Instance(ctx, full)
-		return err == nil && i.Status.Reason == string(contract.ReasonStaging) && strings.Contains(i.Status.Message, string(contract.ReasonDiskFull)), i.Status.Message, err
+		return err == nil && i.Status.Reason == string(contract.ReasonStaging) &&
+			strings.Contains(i.Status.Message, string(contract.ReasonDiskFull)), i.Status.Message, err
 	})
 	for _, n := range v.Nodes() {
 		if n.Node == full.Name && n.Absences > 0 {
@@ -356,13 +371,17 @@ func TestA29_OnlyWhatChangedIsSentWhileTheNodeServes(t *testing.T) {
 }
 
 func TestA29_AVersionThatFailsIsRolledBackReportedAndHalted(t *testing.T) {
-	v := depart(t, rolling(3, 1, func(r *v1alpha1.RolloutSpec) { r.ProofTimeout = &metav1.Duration{Duration: 15 * time.Second} }))
+	v := depart(
+		t, rolling(
+			3, 1, func(r *v1alpha1.RolloutSpec) { r.ProofTimeout = &metav1.Duration{Duration: 15 * time.Second} }))
 	for _, bad := range []struct {
 		name   string
 		change scene.Change
 	}{
-		{"kubelet ends at once", scene.Change{Versions: map[string]string{kubeletExe: "v1.36.5"}, Failing: []string{kubeletExe}}},
-		{"kubelet hangs", scene.Change{Versions: map[string]string{kubeletExe: "v1.36.6"}, Stuck: []string{kubeletExe}}},
+		{"kubelet ends at once", scene.Change{Versions: map[string]string{kubeletExe: "v1.36.5"},
+			Failing: []string{kubeletExe}}},
+		{"kubelet hangs", scene.Change{Versions: map[string]string{kubeletExe: "v1.36.6"},
+			Stuck: []string{kubeletExe}}},
 	} {
 		if !t.Run(bad.name, func(t *testing.T) { v.halts(t, bad.change) }) {
 			return
@@ -370,7 +389,8 @@ func TestA29_AVersionThatFailsIsRolledBackReportedAndHalted(t *testing.T) {
 	}
 	if t.Run("the user's word lets it go on", v.resumes) {
 		t.Run("a newer version is not held up", func(t *testing.T) {
-			must(t, v.Upgrade(t.Context(), "", v.payload(t, scene.Change{Versions: map[string]string{kubeletExe: "v1.36.7"}})))
+			must(t, v.Upgrade(t.Context(), "",
+				v.payload(t, scene.Change{Versions: map[string]string{kubeletExe: "v1.36.7"}})))
 			v.arrived(t)
 			v.well(t)
 			v.inService(t, v.hosts...)
@@ -386,11 +406,13 @@ func (v *trip) halts(t *testing.T, change scene.Change) {
 	var failed v1alpha1.RolloutFailure
 	v.until(t, "the rollout to be halted, and all nodes to serve", func(ctx context.Context) (bool, string, error) {
 		desired, status, err := v.rollout(ctx)
-		halted := status.Phase == v1alpha1.RolloutHalted && len(status.Failures) > 0 && status.Failures[0].Version == desired && desired != v.bad
+		halted := status.Phase == v1alpha1.RolloutHalted && len(status.Failures) > 0 &&
+			status.Failures[0].Version == desired && desired != v.bad
 		if halted {
 			failed = status.Failures[0]
 		}
-		return halted && v.allServe(v.from), fmt.Sprintf("%s %s: %s %+v", status.Phase, desired, status.Message, status.Failures), err
+		return halted && v.allServe(v.from),
+			fmt.Sprintf("%s %s: %s %+v", status.Phase, desired, status.Message, status.Failures), err
 	})
 	v.bad = failed.Version
 	if failed.Code != "W706" || failed.Message == "" {
@@ -409,8 +431,10 @@ func (v *trip) halts(t *testing.T, change scene.Change) {
 			return false, "", err
 		}
 		status := instance.Status
-		said := status.UpdateFailure != nil && status.UpdateFailure.Version == failed.Version && status.Reason == string(contract.ReasonUpdateFailed)
-		return said && status.Version == v.from, fmt.Sprintf("%+v at %q: %s", status.UpdateFailure, status.Version, status.Reason), nil
+		said := status.UpdateFailure != nil && status.UpdateFailure.Version == failed.Version &&
+			status.Reason == string(contract.ReasonUpdateFailed)
+		return said && status.Version == v.from,
+			fmt.Sprintf("%+v at %q: %s", status.UpdateFailure, status.Version, status.Reason), nil
 	})
 	v.well(t)
 	v.inService(t, v.hosts...)
@@ -428,7 +452,8 @@ func (v *trip) resumes(t *testing.T) {
 	v.annotate(t, "")
 	v.until(t, "all nodes to serve", func(ctx context.Context) (bool, string, error) {
 		_, status, err := v.rollout(ctx)
-		return v.allServe(v.from) && status.Phase == v1alpha1.RolloutHalted, fmt.Sprintf("%s: %s", status.Phase, status.Message), err
+		return v.allServe(v.from) && status.Phase == v1alpha1.RolloutHalted,
+			fmt.Sprintf("%s: %s", status.Phase, status.Message), err
 	})
 	v.well(t)
 }
@@ -441,7 +466,8 @@ func (v *trip) annotate(t *testing.T, version string) {
 		value = `"` + version + `"`
 	}
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
-	must(t, v.Client.Patch(t.Context(), config, merge(`{"metadata":{"annotations":{"`+contract.ResumeRolloutAnnotation+`":`+value+`}}}`)))
+	must(t, v.Client.Patch(t.Context(), config,
+		merge(`{"metadata":{"annotations":{"`+contract.ResumeRolloutAnnotation+`":`+value+`}}}`)))
 }
 
 // process is that of a service.
@@ -453,7 +479,8 @@ func process(t *testing.T, h *fleet.Host, service string) uint32 {
 }
 
 func (v *trip) allServe(version string) bool {
-	return !slices.ContainsFunc(v.Nodes(), func(n scene.Observed) bool { return !n.Serves || n.Version != version || n.Desired != version })
+	return !slices.ContainsFunc(v.Nodes(),
+		func(n scene.Observed) bool { return !n.Serves || n.Version != version || n.Desired != version })
 }
 
 func (v *trip) absences() (sum int) {
@@ -467,7 +494,8 @@ func TestA31_AKubernetesMinorVersionIsSkippedWithoutUninstalling(t *testing.T) {
 	o := rolling(2, 1)
 	base, old := filepath.Join(t.TempDir(), "base"), filepath.Join(t.TempDir(), "old")
 	must(t, scene.WritePayload(base))
-	must(t, scene.ChangePayload(old, base, scene.Change{Versions: map[string]string{kubeletExe: "v1.34.8", "kube-proxy.exe": "v1.34.8"}}))
+	must(t, scene.ChangePayload(old, base,
+		scene.Change{Versions: map[string]string{kubeletExe: "v1.34.8", "kube-proxy.exe": "v1.34.8"}}))
 	o.Payload = old
 	v := depart(t, o)
 	nodes, running := map[string]*corev1.Node{}, map[string]uint32{}
@@ -484,8 +512,10 @@ func TestA31_AKubernetesMinorVersionIsSkippedWithoutUninstalling(t *testing.T) {
 	v.inService(t, v.hosts...)
 	for _, h := range v.hosts {
 		node := v.node(t, h)
-		if node.UID != nodes[h.Name].UID || node.Status.NodeInfo.KubeletVersion != "v1.36.3" || node.Status.NodeInfo.BootID != nodes[h.Name].Status.NodeInfo.BootID {
-			t.Errorf("%s: kubelet %s, boot %s", h.Name, node.Status.NodeInfo.KubeletVersion, node.Status.NodeInfo.BootID)
+		if node.UID != nodes[h.Name].UID || node.Status.NodeInfo.KubeletVersion != "v1.36.3" ||
+			node.Status.NodeInfo.BootID != nodes[h.Name].Status.NodeInfo.BootID {
+			t.Errorf("%s: kubelet %s, boot %s", h.Name, node.Status.NodeInfo.KubeletVersion,
+				node.Status.NodeInfo.BootID)
 		}
 		if process(t, h, contract.ServiceContainerd) != running[h.Name] {
 			t.Errorf("%s: containerd, which is the same, was restarted", h.Name)
@@ -506,13 +536,15 @@ func TestA29_ANodeWhoseNewDaemonDoesNotComeUpGoesBackByItself(t *testing.T) {
 		desired, status, err := v.rollout(ctx)
 		failures = status.Failures
 		halted := status.Phase == v1alpha1.RolloutHalted && len(failures) > 0 && failures[0].Version == desired
-		return halted && desired != v.from && v.allServe(v.from), fmt.Sprintf("%s %s: %s %+v", status.Phase, desired, status.Message, failures), err
+		return halted && desired != v.from &&
+			v.allServe(v.from), fmt.Sprintf("%s %s: %s %+v", status.Phase, desired, status.Message, failures), err
 	})
 	if went := v.absences(); went > v.budget || went < len(failures) {
 		t.Errorf("%d nodes were taken out of service, and %d are said to have failed", went, len(failures))
 	}
 	for _, failed := range failures {
-		if failed.Code != "W706" || !strings.Contains(failed.Message, "went back by itself") || !strings.Contains(failed.Message, "new daemon") {
+		if failed.Code != "W706" || !strings.Contains(failed.Message, "went back by itself") ||
+			!strings.Contains(failed.Message, "new daemon") {
 			t.Errorf("it is reported as %+v", failed)
 		}
 	}
@@ -522,11 +554,13 @@ func TestA29_ANodeWhoseNewDaemonDoesNotComeUpGoesBackByItself(t *testing.T) {
 		if daemonOn(t, h) != programs[h.Name] {
 			t.Errorf("%s has another daemon", h.Name)
 		}
-		if _, err := h.Machine.Host().Services.Get(t.Context(), contract.ServiceGuard); !errors.Is(err, winos.ErrNotFound) {
+		if _, err := h.Machine.Host().Services.Get(t.Context(), contract.ServiceGuard); !errors.Is(err,
+			winos.ErrNotFound) {
 			t.Errorf("%s is still guarded, %v", h.Name, err)
 		}
 	}
-	must(t, v.Upgrade(t.Context(), "", v.payload(t, scene.Change{Versions: map[string]string{kubeletExe: next, daemonExe: "v1.36.5"}})))
+	must(t, v.Upgrade(t.Context(), "", v.payload(t,
+		scene.Change{Versions: map[string]string{kubeletExe: next, daemonExe: "v1.36.5"}})))
 	v.arrived(t)
 	v.well(t)
 	v.inService(t, v.hosts...)

@@ -53,7 +53,8 @@ func (s *stage) upgradeable(t *testing.T, status metav1.ConditionStatus, reason 
 		}
 		object := &unstructured.Unstructured{}
 		object.SetGroupVersionKind(openshift.OperatorCondition())
-		if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: operatorCondition}, object); err != nil {
+		if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: operatorCondition},
+			object); err != nil {
 			return false, "", err
 		}
 		var told struct {

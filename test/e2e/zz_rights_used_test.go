@@ -34,7 +34,8 @@ import (
 // operatorUser is who the operator is to the API server.
 const operatorUser = "system:serviceaccount:" + contract.OperatorNamespace + ":" + contract.OperatorServiceAccount
 
-// This file's name sorts last, so its test runs last: it looks back at what all others made the operator and the daemons do.
+// This file's name sorts last, so its test runs last: it looks back at what all others made the
+// operator and the daemons do.
 func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 	o := options(1)
 	o.Metrics, o.Arguments, o.Settings = true, []string{"--manifest-retention", "2s"}, nil
@@ -65,7 +66,8 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 		return
 	}
 	for _, right := range unused {
-		// A daemon watches for a manifest only when it was told of one that is not there, which the operator never does: internal/agent/tend tries it.
+		// A daemon watches for a manifest only when it was told of one that is not there, which the
+		// operator never does: internal/agent/tend tries it.
 		if right.daemon && right.resource == "configmaps" && right.verb == "watch" {
 			continue
 		}
@@ -92,10 +94,12 @@ func TestA35_NothingThatWasToldIsASecret(t *testing.T) {
 
 // partial says that this is not a run of all tests.
 func partial() bool {
-	return slices.ContainsFunc([]string{"test.run", "test.skip"}, func(name string) bool { return flag.Lookup(name).Value.String() != "" })
+	return slices.ContainsFunc([]string{"test.run", "test.skip"},
+		func(name string) bool { return flag.Lookup(name).Value.String() != "" })
 }
 
-// observed is a request of the operator or of a daemon, or the approval of a signer that is implied in one.
+// observed is a request of the operator or of a daemon, or the approval of a signer that is implied
+// in one.
 type observed struct {
 	cluster.Request
 	daemon bool
@@ -116,8 +120,10 @@ func observe(t *testing.T, s *stage) (all []observed) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Tests act as daemons, too, and are refused; but only the daemon itself says that it is one.
-		daemon := strings.HasPrefix(r.User, contract.DaemonUserPrefix) && strings.HasPrefix(r.UserAgent, contract.ServiceDaemon+"/")
+		// Tests act as daemons, too, and are refused; but only the daemon itself says that it is
+		// one.
+		daemon := strings.HasPrefix(r.User, contract.DaemonUserPrefix) &&
+			strings.HasPrefix(r.UserAgent, contract.ServiceDaemon+"/")
 		if !daemon && (r.User != operatorUser || strings.HasPrefix(r.UserAgent, intruder)) {
 			continue
 		}
@@ -125,10 +131,12 @@ func observe(t *testing.T, s *stage) (all []observed) {
 		switch {
 		case r.Subresource == "approval":
 			// Admission asks for this right, which no request shows.
-			implied := cluster.Request{User: r.User, Verb: "approve", Group: r.Group, Resource: "signers", Name: signers[r.Name]}
+			implied := cluster.Request{User: r.User, Verb: "approve", Group: r.Group, Resource: "signers",
+				Name: signers[r.Name]}
 			all = append(all, observed{Request: implied})
 		case strings.Contains(r.URI, "sendInitialEvents=true"):
-			// Where an API server doesn't stream what there is, the same watch is preceded by a list.
+			// Where an API server doesn't stream what there is, the same watch is preceded by a
+			// list.
 			r.Verb = "list"
 			all = append(all, observed{Request: r, daemon: daemon})
 		}
@@ -147,7 +155,8 @@ func (r right) String() string {
 	if r.daemon {
 		who = "daemon"
 	}
-	return fmt.Sprintf("%s: %s %s.%s %s in %s", who, r.verb, r.resource, cmp.Or(r.group, "core"), cmp.Or(r.name, "of any name"), cmp.Or(r.namespace, "the cluster"))
+	return fmt.Sprintf("%s: %s %s.%s %s in %s", who, r.verb, r.resource, cmp.Or(r.group, "core"),
+		cmp.Or(r.name, "of any name"), cmp.Or(r.namespace, "the cluster"))
 }
 
 func (r right) covers(o observed) bool {
@@ -183,7 +192,8 @@ func shipped(t *testing.T, s *stage) (all []right) {
 		case "windows-daemon-events":
 			all = append(all, spread(right{daemon: true, namespace: role.Namespace}, role.Rules)...)
 		case contract.ServicesReaderRole:
-			// One version is like another; and what belongs to a manifest is not read by a host that was given it when it joined.
+			// One version is like another; and what belongs to a manifest is not read by a host
+			// that was given it when it joined.
 			for _, r := range spread(right{daemon: true, namespace: role.Namespace}, role.Rules) {
 				if strings.HasPrefix(r.name, contract.ServicesConfigMapPrefix) {
 					r.name = ""
@@ -240,7 +250,8 @@ func (s *stage) scrape(t *testing.T) {
 	s.put(t, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "scraper"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "scraper"}},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault,
+			Name: "scraper"}},
 	})
 	for who, want := range map[string]struct {
 		token string
@@ -265,14 +276,16 @@ func (s *stage) scrape(t *testing.T) {
 // metrics are what the operator answers to a bearer of a token.
 func (s *stage) metrics(t *testing.T, token string) (code int, body string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.Operator.Metrics+"/metrics", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.Operator.Metrics+"/metrics",
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // nobody vouches for its certificate here
+	// nobody vouches for its certificate here
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec
 	defer transport.CloseIdleConnections()
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
@@ -291,7 +304,8 @@ func (s *stage) renewal(t *testing.T) {
 	services := h.Machine.Host().Services
 	before := hostFile(t, h, contract.PathDaemonCertificate)
 	h.Machine.SetClockOffset(10 * 24 * time.Hour)
-	if err := errors.Join(services.Stop(t.Context(), contract.ServiceDaemon), services.Start(t.Context(), contract.ServiceDaemon)); err != nil {
+	if err := errors.Join(services.Stop(t.Context(), contract.ServiceDaemon),
+		services.Start(t.Context(), contract.ServiceDaemon)); err != nil {
 		t.Fatal(err)
 	}
 	s.await(t, "the certificate to be another", func(context.Context) (bool, string, error) {
@@ -312,7 +326,8 @@ func (s *stage) renewal(t *testing.T) {
 	s.ready(t, h)
 }
 
-// retirement makes another version desired, and what somebody else did to the manifest is put right.
+// retirement makes another version desired, and what somebody else did to the manifest is put
+// right.
 func (s *stage) retirement(t *testing.T) {
 	h := s.Fleet.Hosts[0]
 	old := s.instance(t, h).Status.Version
@@ -329,7 +344,8 @@ func (s *stage) retirement(t *testing.T) {
 		return err == nil && i.Status.Version != old && i.Status.Reason == string(contract.ReasonNodeReady), "", err
 	})
 	s.await(t, "the old manifest to be retired", func(ctx context.Context) (bool, string, error) {
-		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + old}, &corev1.ConfigMap{})
+		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace,
+			Name: contract.ServicesConfigMapPrefix + old}, &corev1.ConfigMap{})
 		return apierrors.IsNotFound(err), "", client.IgnoreNotFound(err)
 	})
 	manifest := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
@@ -344,7 +360,8 @@ func (s *stage) retirement(t *testing.T) {
 	})
 }
 
-// fetches gives the operator another payload, which a daemon fetches from the operator, who looks up whose certificates to accept.
+// fetches gives the operator another payload, which a daemon fetches from the operator, who looks
+// up whose certificates to accept.
 func (s *stage) fetches(t *testing.T) {
 	h := s.Fleet.Hosts[0]
 	old, dir := s.instance(t, h).Status.Version, filepath.Join(s.Dir, "payload-next")
@@ -356,7 +373,8 @@ func (s *stage) fetches(t *testing.T) {
 	})
 }
 
-// repeatedEvent makes the operator refuse the same request twice, which is one event that is counted.
+// repeatedEvent makes the operator refuse the same request twice, which is one event that is
+// counted.
 func (s *stage) repeatedEvent(t *testing.T) {
 	h := s.Fleet.Hosts[0]
 	const name = "refused-twice"
@@ -367,14 +385,18 @@ func (s *stage) repeatedEvent(t *testing.T) {
 	// What is new about a Node has the requests for it looked at again.
 	node := s.node(t, h)
 	patch := client.MergeFrom(node.DeepCopy())
-	node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalDNS, Address: h.Name + ".example.com"})
+	node.Status.Addresses = append(node.Status.Addresses,
+		corev1.NodeAddress{Type: corev1.NodeExternalDNS, Address: h.Name + ".example.com"})
 	if err := s.Client.Status().Patch(t.Context(), node, patch); err != nil {
 		t.Fatal(err)
 	}
 	s.await(t, "the event to be counted", func(ctx context.Context) (bool, string, error) {
 		list := &eventsv1.EventList{}
 		err := s.Client.List(ctx, list, client.InNamespace(metav1.NamespaceDefault))
-		counted := func(e eventsv1.Event) bool { return e.Regarding.Name == name && e.Series != nil && e.Series.Count > 1 }
+		counted := func(e eventsv1.Event) bool {
+			return e.Regarding.Name == name && e.Series != nil &&
+				e.Series.Count > 1
+		}
 		return slices.ContainsFunc(list.Items, counted), "", err
 	})
 }
@@ -398,7 +420,8 @@ func (s *stage) daemonSetPod(t *testing.T) {
 	pod.NodeName = h.Name
 	s.put(t, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, Name: "agent-" + h.Name, Labels: labels,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set,
+				appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}},
 		Spec: pod,
 	})
 	s.drop(t, h)

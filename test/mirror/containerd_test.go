@@ -31,7 +31,8 @@ type containerd struct{ hosts docker.RegistryHosts }
 // newContainerd writes the files for the rules to a folder and has containerd's own code read them.
 func newContainerd(t *testing.T, rules mirror.Rules, known ...string) containerd {
 	t.Helper()
-	files, err := mirror.HostsFiles(rules, mirror.Endpoint{URL: "http://" + resolver, Token: "0123456789abcdef", Hosts: known})
+	files, err := mirror.HostsFiles(rules,
+		mirror.Endpoint{URL: "http://" + resolver, Token: "0123456789abcdef", Hosts: known})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,8 @@ func newContainerd(t *testing.T, rules mirror.Rules, known ...string) containerd
 	return containerd{config.ConfigureHosts(t.Context(), config.HostOptions{HostDir: config.HostDirFromRoot(root)})}
 }
 
-// places are where an image is asked for, one after the other, by what knows its digest and by what has only its tag.
+// places are where an image is asked for, one after the other, by what knows its digest and by what
+// has only its tag.
 func (c containerd) places(t *testing.T, image mirror.Reference) (digest, tag []string) {
 	t.Helper()
 	hosts, err := c.hosts(image.Host)
@@ -76,8 +78,9 @@ func (c containerd) places(t *testing.T, image mirror.Reference) (digest, tag []
 	return digest, tag
 }
 
-// TestContainerdGoesWhereItMay holds what containerd makes of the files against the rules: the resolver comes first wherever a rule
-// applies; what follows is allowed, and in order; and a whole registry's mirrors are there without the resolver.
+// TestContainerdGoesWhereItMay holds what containerd makes of the files against the rules: the
+// resolver comes first wherever a rule applies; what follows is allowed, and in order; and a whole
+// registry's mirrors are there without the resolver.
 func TestContainerdGoesWhereItMay(t *testing.T) {
 	t.Parallel()
 	g := newGenerator(t)
@@ -99,18 +102,23 @@ func TestContainerdGoesWhereItMay(t *testing.T) {
 			byTag := addresses(rules.Sources(image))
 			image.Kind = contract.PullByDigest
 			byDigest := addresses(rules.Sources(image))
-			if changed := !slices.Equal(byTag, byDigest) || len(byTag) != 1; changed && (digest[0] != resolver || tag[0] != resolver) {
+			if changed := !slices.Equal(byTag, byDigest) || len(byTag) != 1; changed &&
+				(digest[0] != resolver || tag[0] != resolver) {
 				t.Fatalf("%v is not asked of the resolver first, but of %v, %v\n%s", image, digest, tag, show(sets))
 			}
-			// A mirror that is Docker Hub as a whole can't be said to containerd, because of short names; one that is its library can.
+			// A mirror that is Docker Hub as a whole can't be said to containerd, because of short
+			// names; one that is its library can.
 			unsaid := func(place string) bool {
-				return place == resolver || image.Host != "docker.io" && strings.HasPrefix(place, "registry-1.docker.io/library/")
+				return place == resolver || image.Host != "docker.io" &&
+					strings.HasPrefix(place, "registry-1.docker.io/library/")
 			}
 			tag, digest = unique(slices.DeleteFunc(tag, unsaid)), unique(slices.DeleteFunc(digest, unsaid))
-			onlyTag := slices.DeleteFunc(slices.Clone(digest), func(place string) bool { return slices.Contains(byDigest, place) })
+			onlyTag := slices.DeleteFunc(slices.Clone(digest),
+				func(place string) bool { return slices.Contains(byDigest, place) })
 			both := slices.DeleteFunc(digest, func(place string) bool { return !slices.Contains(byDigest, place) })
 			if !inOrder(tag, byTag) || !inOrder(both, byDigest) || !inOrder(onlyTag, byTag) {
-				t.Fatalf("%v\nby tag    %v of %v\nby digest %v and %v of %v\n%s", image, tag, byTag, both, onlyTag, byDigest, show(sets))
+				t.Fatalf("%v\nby tag    %v of %v\nby digest %v and %v of %v\n%s", image, tag, byTag, both, onlyTag,
+					byDigest, show(sets))
 			}
 			direct += max(len(tag)-1, 0)
 		}
@@ -128,19 +136,32 @@ func TestContainerdWithoutTheResolver(t *testing.T) {
 		image       string
 		digest, tag string
 	}{
-		"a whole registry":                         {[]mirror.Set{tag("quay.io", "m.io/x", "n.io:5000")}, "quay.io/a/b", resolver + " m.io/x/a/b n.io:5000/a/b quay.io/a/b", resolver + " m.io/x/a/b n.io:5000/a/b quay.io/a/b"},
-		"a whole registry by digest":               {[]mirror.Set{digest("quay.io", "m.io/x")}, "quay.io/a/b", resolver + " m.io/x/a/b quay.io/a/b", resolver + " quay.io/a/b"},
-		"another repository has a mirror":          {[]mirror.Set{tag("quay.io/a", "m.io")}, "quay.io/c/b", resolver + " quay.io/c/b", resolver + " quay.io/c/b"},
-		"the source must not be contacted":         {[]mirror.Set{never(tag("quay.io", "m.io"))}, "quay.io/a", resolver + " m.io/a", resolver + " m.io/a"},
-		"another repository must not be":           {[]mirror.Set{never(tag("quay.io/a", "m.io"))}, "quay.io/c", resolver, resolver},
-		"Docker Hub":                               {[]mirror.Set{tag("docker.io", "m.io/hub")}, "nginx", resolver + " m.io/hub/library/nginx registry-1.docker.io/library/nginx", resolver + " m.io/hub/library/nginx registry-1.docker.io/library/nginx"},
-		"a wildcard":                               {[]mirror.Set{tag("*.example.com", "m.io")}, "a.example.com/b", resolver + " a.example.com/b", resolver + " a.example.com/b"},
-		"a wildcard that forbids":                  {[]mirror.Set{never(tag("*.example.com", "m.io"))}, "a.example.com/b", resolver, resolver},
-		"no rule":                                  {[]mirror.Set{tag("quay.io", "m.io")}, "ghcr.io/b", "ghcr.io/b", "ghcr.io/b"},
-		"Docker Hub without a rule":                {nil, "nginx", "registry-1.docker.io/library/nginx", "registry-1.docker.io/library/nginx"},
-		"the default port of a forbidden registry": {[]mirror.Set{never(tag("quay.io", "m.io"))}, "quay.io:443/a", resolver + " m.io/a", resolver + " m.io/a"},
-		"a name that starts with http":             {[]mirror.Set{tag("httpd.io", "https-cache.io/x")}, "httpd.io/a", resolver + " https-cache.io/x/a httpd.io/a", resolver + " https-cache.io/x/a httpd.io/a"},
-		"a mirror whose path ends in v2":           {[]mirror.Set{tag("quay.io", "m.io/x/v2")}, "quay.io/a", resolver + " m.io/x/v2/a quay.io/a", resolver + " m.io/x/v2/a quay.io/a"},
+		"a whole registry": {[]mirror.Set{tag("quay.io", "m.io/x", "n.io:5000")}, "quay.io/a/b",
+			resolver + " m.io/x/a/b n.io:5000/a/b quay.io/a/b", resolver + " m.io/x/a/b n.io:5000/a/b quay.io/a/b"},
+		"a whole registry by digest": {[]mirror.Set{digest("quay.io", "m.io/x")}, "quay.io/a/b",
+			resolver + " m.io/x/a/b quay.io/a/b", resolver + " quay.io/a/b"},
+		"another repository has a mirror": {[]mirror.Set{tag("quay.io/a", "m.io")}, "quay.io/c/b",
+			resolver + " quay.io/c/b", resolver + " quay.io/c/b"},
+		"the source must not be contacted": {[]mirror.Set{never(tag("quay.io", "m.io"))}, "quay.io/a",
+			resolver + " m.io/a", resolver + " m.io/a"},
+		"another repository must not be": {[]mirror.Set{never(tag("quay.io/a", "m.io"))}, "quay.io/c",
+			resolver, resolver},
+		"Docker Hub": {[]mirror.Set{tag("docker.io", "m.io/hub")}, "nginx",
+			resolver + " m.io/hub/library/nginx registry-1.docker.io/library/nginx",
+			resolver + " m.io/hub/library/nginx registry-1.docker.io/library/nginx"},
+		"a wildcard": {[]mirror.Set{tag("*.example.com", "m.io")}, "a.example.com/b",
+			resolver + " a.example.com/b", resolver + " a.example.com/b"},
+		"a wildcard that forbids": {[]mirror.Set{never(tag("*.example.com", "m.io"))},
+			"a.example.com/b", resolver, resolver},
+		"no rule": {[]mirror.Set{tag("quay.io", "m.io")}, "ghcr.io/b", "ghcr.io/b", "ghcr.io/b"},
+		"Docker Hub without a rule": {nil, "nginx", "registry-1.docker.io/library/nginx",
+			"registry-1.docker.io/library/nginx"},
+		"the default port of a forbidden registry": {[]mirror.Set{never(tag("quay.io", "m.io"))}, "quay.io:443/a",
+			resolver + " m.io/a", resolver + " m.io/a"},
+		"a name that starts with http": {[]mirror.Set{tag("httpd.io", "https-cache.io/x")}, "httpd.io/a",
+			resolver + " https-cache.io/x/a httpd.io/a", resolver + " https-cache.io/x/a httpd.io/a"},
+		"a mirror whose path ends in v2": {[]mirror.Set{tag("quay.io", "m.io/x/v2")}, "quay.io/a",
+			resolver + " m.io/x/v2/a quay.io/a", resolver + " m.io/x/v2/a quay.io/a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -164,10 +185,12 @@ func TestContainerdWithoutTheResolver(t *testing.T) {
 	}
 }
 
-// TestContainerdFindsTheFolder is most worth on Windows, where folders are named differently: go test -c, and run it there.
+// TestContainerdFindsTheFolder is most worth on Windows, where folders are named differently: go
+// test -c, and run it there.
 func TestContainerdFindsTheFolder(t *testing.T) {
 	t.Parallel()
-	names := []string{"quay.io", "quay.io:5000", "localhost:5000", "10.1.2.180", "10.1.2.1:80", "docker.io", "xn--bcher-kva.example:65535"}
+	names := []string{"quay.io", "quay.io:5000", "localhost:5000", "10.1.2.180", "10.1.2.1:80", "docker.io",
+		"xn--bcher-kva.example:65535"}
 	if runtime.GOOS == "windows" {
 		names = append(names, "[fd00::1]:5000", "[fd00::1]", "[::1]", "[1::]")
 	}

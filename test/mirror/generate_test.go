@@ -30,7 +30,8 @@ func (g generator) pick(all ...string) string { return all[g.IntN(len(all))] }
 
 func hosts() []string {
 	return []string{
-		"quay.io", "docker.io", "registry.redhat.io", "reg.example.com", "reg.a.example.com", "x.reg.a.example.com", "reg.a.example.com:5000", "reg.example.com:5000", "localhost:5000",
+		"quay.io", "docker.io", "registry.redhat.io", "reg.example.com", "reg.a.example.com", "x.reg.a.example.com",
+		"reg.a.example.com:5000", "reg.example.com:5000", "localhost:5000",
 		"10.1.2.3:5000", "10.1.2.3", "quay.io.example.com", "mirror.example.com",
 	}
 }
@@ -48,7 +49,8 @@ func (g generator) location(hosts ...string) string {
 	return strings.TrimSuffix(g.pick(hosts...)+"/"+g.path(), "/")
 }
 
-// objects are ImageDigestMirrorSets and ImageTagMirrorSets as the API server accepts them: no mirror twice in one list.
+// objects are ImageDigestMirrorSets and ImageTagMirrorSets as the API server accepts them: no
+// mirror twice in one list.
 func (g generator) objects() []mirror.Set {
 	var sources []string
 	for range 1 + g.IntN(6) {
@@ -61,11 +63,14 @@ func (g generator) objects() []mirror.Set {
 	var sets []mirror.Set
 	for range 1 + g.IntN(10) {
 		set := mirror.Set{
-			Object: "Set/" + g.pick("a", "b", "c"), Kind: contract.PullKind(g.pick("digest", "tag")), Source: g.pick(sources...),
-			Policy: mirror.Policy(g.pick("", "", string(mirror.AllowContactingSource), string(mirror.NeverContactSource))),
+			Object: "Set/" + g.pick("a", "b", "c"), Kind: contract.PullKind(g.pick("digest", "tag")),
+			Source: g.pick(sources...),
+			Policy: mirror.Policy(g.pick("", "", string(mirror.AllowContactingSource),
+				string(mirror.NeverContactSource))),
 		}
 		for range g.IntN(5) {
-			m := g.location("m.example.net", "n.example.net:5000", "o.example.net", "mirror.example.com", "quay.io", "docker.io")
+			m := g.location("m.example.net", "n.example.net:5000", "o.example.net", "mirror.example.com", "quay.io",
+				"docker.io")
 			if g.IntN(12) == 0 && !strings.HasPrefix(set.Source, "*") {
 				m = set.Source
 			}

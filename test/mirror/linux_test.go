@@ -27,8 +27,10 @@ type linux struct {
 	fallback bool
 }
 
-// newLinux writes the objects as OpenShift's machine-config-operator does for Linux nodes: one registry for each source, whose mirrors are for one kind
-// of pull each, and which is blocked if one object says that it must not be contacted. Entries that have no mirror but the source do not count.
+// newLinux writes the objects as OpenShift's machine-config-operator does for Linux nodes: one
+// registry for each source, whose mirrors are for one kind of pull each, and which is blocked if
+// one object says that it must not be contacted. Entries that have no mirror but the source do not
+// count.
 func newLinux(t *testing.T, sets []mirror.Set) linux {
 	t.Helper()
 	return newLinuxWith(t, sets, contract.RegistrySources{})
@@ -38,7 +40,8 @@ func newLinux(t *testing.T, sets []mirror.Set) linux {
 func newLinuxWith(t *testing.T, sets []mirror.Set, sources contract.RegistrySources) linux {
 	t.Helper()
 	registries := map[string]*sysregistriesv2.Registry{}
-	for kind, from := range map[contract.PullKind]string{contract.PullByDigest: sysregistriesv2.MirrorByDigestOnly, contract.PullByTag: sysregistriesv2.MirrorByTagOnly} {
+	for kind, from := range map[contract.PullKind]string{contract.PullByDigest: sysregistriesv2.MirrorByDigestOnly,
+		contract.PullByTag: sysregistriesv2.MirrorByTagOnly} {
 		lists := map[string][][]string{}
 		for _, set := range sets {
 			if set.Kind != kind || !slices.ContainsFunc(set.Mirrors, func(m string) bool { return m != set.Source }) {
@@ -59,7 +62,8 @@ func newLinuxWith(t *testing.T, sets []mirror.Set, sources contract.RegistrySour
 		}
 		for source, all := range lists {
 			for _, m := range mergeAsLinux(source, all) {
-				registries[source].Mirrors = append(registries[source].Mirrors, sysregistriesv2.Endpoint{Location: m, PullFromMirror: from})
+				registries[source].Mirrors = append(registries[source].Mirrors,
+					sysregistriesv2.Endpoint{Location: m, PullFromMirror: from})
 			}
 		}
 	}
@@ -74,7 +78,8 @@ func newLinuxWith(t *testing.T, sets []mirror.Set, sources contract.RegistrySour
 	}
 	dir := t.TempDir()
 	node := linux{
-		system:   &types.SystemContext{SystemRegistriesConfPath: filepath.Join(dir, "registries.conf"), SystemRegistriesConfDirPath: filepath.Join(dir, "none")},
+		system: &types.SystemContext{SystemRegistriesConfPath: filepath.Join(dir, "registries.conf"),
+			SystemRegistriesConfDirPath: filepath.Join(dir, "none")},
 		fallback: !sources.Restricted, policy: map[string]bool{},
 	}
 	for _, scope := range sources.Allowed {
@@ -92,7 +97,8 @@ func newLinuxWith(t *testing.T, sets []mirror.Set, sources contract.RegistrySour
 	return node
 }
 
-// setSources marks registries as the machine-config-operator's library does: each scope is an entry, and hands its mark on to entries and mirrors within it.
+// setSources marks registries as the machine-config-operator's library does: each scope is an
+// entry, and hands its mark on to entries and mirrors within it.
 func setSources(registries map[string]*sysregistriesv2.Registry, sources contract.RegistrySources) {
 	for _, scope := range slices.Concat(sources.Blocked, sources.Insecure) {
 		if registries[scope] != nil {
@@ -128,7 +134,8 @@ func isWithin(name, scope string) bool {
 	return name == scope || strings.HasSuffix(host, domain)
 }
 
-// allows asks as policy.json is asked: by the name that the user wrote, the most specific scope first.
+// allows asks as policy.json is asked: by the name that the user wrote, the most specific scope
+// first.
 func (l linux) allows(t *testing.T, named reference.Named) bool {
 	t.Helper()
 	identity, err := policyconfiguration.DockerReferenceIdentity(named)
@@ -143,9 +150,10 @@ func (l linux) allows(t *testing.T, named reference.Named) bool {
 	return l.fallback
 }
 
-// mergeAsLinux merges lists of mirrors by the same rule as the product, written another way: a relation, from which what has no predecessor is taken. Those
-// that lose their last predecessor together line up by name; if all have one, the first by name is taken. The source follows each list that
-// does not have it, and is not written if it comes out last.
+// mergeAsLinux merges lists of mirrors by the same rule as the product, written another way: a
+// relation, from which what has no predecessor is taken. Those that lose their last predecessor
+// together line up by name; if all have one, the first by name is taken. The source follows each
+// list that does not have it, and is not written if it comes out last.
 func mergeAsLinux(source string, lists [][]string) []string {
 	before := map[string]map[string]bool{}
 	for _, list := range lists {
@@ -203,8 +211,9 @@ type answer struct {
 	refused error
 }
 
-// sources asks as containers/image does before a pull: for the sources of the image, of which those in a blocked registry are passed over. (docker_client.go of
-// image/v5: newDockerClient refuses a blocked registry, for mirrors as for sources.)
+// sources asks as containers/image does before a pull: for the sources of the image, of which those
+// in a blocked registry are passed over. (docker_client.go of image/v5: newDockerClient refuses a
+// blocked registry, for mirrors as for sources.)
 func (l linux) sources(t *testing.T, name string, kind contract.PullKind) answer {
 	t.Helper()
 	named := parse(t, name, kind)
@@ -239,7 +248,8 @@ func (l linux) sources(t *testing.T, name string, kind contract.PullKind) answer
 	return a
 }
 
-// otherPort says whether a source, which is no wildcard, matches a name of another registry: one with a port.
+// otherPort says whether a source, which is no wildcard, matches a name of another registry: one
+// with a port.
 func otherPort(prefix, name string) bool {
 	source, _, _ := strings.Cut(prefix, "/")
 	host, _, _ := strings.Cut(name, "/")

@@ -16,7 +16,8 @@ func (g generator) registries(sets []mirror.Set) contract.RegistrySources {
 		set := sets[g.IntN(len(sets))]
 		switch g.IntN(4) {
 		case 0:
-			return g.pick("*.example.com", "*.a.example.com", "*.io", "*.net") // no domain of hosts with one letter, see TestDeviations
+			// no domain of hosts with one letter, see TestDeviations
+			return g.pick("*.example.com", "*.a.example.com", "*.io", "*.net")
 		case 1:
 			return set.Source
 		case 2:
@@ -61,8 +62,8 @@ func restricted(t *testing.T, sets []mirror.Set, raw contract.RegistrySources) m
 	return rules
 }
 
-// TestRegistrySourcesMeanWhatTheyMeanOnLinuxNodes compares which images are refused, where the others come from, and whose certificates don't matter, over a
-// generated table.
+// TestRegistrySourcesMeanWhatTheyMeanOnLinuxNodes compares which images are refused, where the
+// others come from, and whose certificates don't matter, over a generated table.
 func TestRegistrySourcesMeanWhatTheyMeanOnLinuxNodes(t *testing.T) {
 	t.Parallel()
 	g := newGenerator(t)
@@ -83,17 +84,21 @@ func TestRegistrySourcesMeanWhatTheyMeanOnLinuxNodes(t *testing.T) {
 				for _, p := range rules.Sources(image) {
 					got = append(got, p.Host+"/"+p.Repository)
 					linux, both := want.insecure[p.Host+"/"+p.Repository]
-					if ours := rules.Insecure(p.Host, p.Repository); both && ours != linux && !want.port && !isBelowMirror(raw, sets, p) {
-						t.Fatalf("%s by %s: %v insecure: Linux %t, Windows %t\n%+v\n%s", name, kind, p, linux, ours, raw, show(sets))
+					if ours := rules.Insecure(p.Host, p.Repository); both && ours != linux && !want.port &&
+						!isBelowMirror(raw, sets, p) {
+						t.Fatalf("%s by %s: %v insecure: Linux %t, Windows %t\n%+v\n%s", name, kind, p, linux, ours,
+							raw, show(sets))
 					}
 				}
 				deviation := compare(sets, parse(t, name, kind).Name(), want, got)
 				switch {
 				case deviation == "unexplained":
-					t.Fatalf("%s by %s\nLinux   %v %v (rule %s)\nWindows %v\n%+v\n%s", name, kind, want.places, want.refused, want.prefix, got, raw, show(sets))
+					t.Fatalf("%s by %s\nLinux   %v %v (rule %s)\nWindows %v\n%+v\n%s", name, kind, want.places,
+						want.refused, want.prefix, got, raw, show(sets))
 				case deviation == "" && len(got) == 0:
 					deviation = "refused by both"
-				case deviation == "" && len(want.insecure) > 0 && slices.Contains(slices.Collect(maps.Values(want.insecure)), true):
+				case deviation == "" && len(want.insecure) > 0 &&
+					slices.Contains(slices.Collect(maps.Values(want.insecure)), true):
 					deviation = "insecure for both"
 				}
 				counts[deviation]++
@@ -101,12 +106,14 @@ func TestRegistrySourcesMeanWhatTheyMeanOnLinuxNodes(t *testing.T) {
 		}
 	}
 	t.Logf("%v", counts)
-	if counts["refused by both"] < smallestResult/4 || counts["insecure for both"] < smallestResult/20 || counts[""] < smallestResult/4 {
+	if counts["refused by both"] < smallestResult/4 || counts["insecure for both"] < smallestResult/20 ||
+		counts[""] < smallestResult/4 {
 		t.Errorf("the table is too small to say much")
 	}
 }
 
-// isBelowMirror says whether an insecure namespace lies below a mirror, or shares its host: there the two differ, see TestSourceDeviations.
+// isBelowMirror says whether an insecure namespace lies below a mirror, or shares its host: there
+// the two differ, see TestSourceDeviations.
 func isBelowMirror(raw contract.RegistrySources, sets []mirror.Set, p mirror.Pull) bool {
 	name := p.Host + "/" + p.Repository
 	return slices.ContainsFunc(raw.Insecure, func(scope string) bool {
@@ -128,21 +135,27 @@ func TestSourceDeviations(t *testing.T) {
 		why            string
 	}{
 		"an insecure namespace below a mirror": {
-			mirrored, contract.RegistrySources{Insecure: []string{"m.io/a"}}, "quay.io/a/b", "m.io/a/b quay.io/a/b", "m.io/a/b! quay.io/a/b",
+			mirrored, contract.RegistrySources{Insecure: []string{"m.io/a"}}, "quay.io/a/b", "m.io/a/b quay.io/a/b",
+			"m.io/a/b! quay.io/a/b",
 			"Linux looks at what the mirror is called, not at where the image lies",
 		},
 		"the default port is no way around a block": {
-			nil, contract.RegistrySources{Blocked: []string{"quay.io:443"}}, "quay.io/a", "quay.io/a", "", "it is the same registry",
+			nil, contract.RegistrySources{Blocked: []string{"quay.io:443"}}, "quay.io/a", "quay.io/a", "",
+			"it is the same registry",
 		},
 		"the default port is no other registry for those that are allowed": {
-			nil, contract.RegistrySources{Allowed: []string{"quay.io"}, Restricted: true}, "quay.io:443/a", "", "quay.io:443/a", "it is the same registry",
+			nil, contract.RegistrySources{Allowed: []string{"quay.io"}, Restricted: true}, "quay.io:443/a", "",
+			"quay.io:443/a", "it is the same registry",
 		},
 		"what every pod needs is never refused": {
-			nil, contract.RegistrySources{Allowed: []string{"quay.io"}, Restricted: true, Always: []string{"mcr.microsoft.com/oss/kubernetes/pause"}},
-			"mcr.microsoft.com/oss/kubernetes/pause", "", "mcr.microsoft.com/oss/kubernetes/pause", "Linux nodes except the images of the release in the same way",
+			nil, contract.RegistrySources{Allowed: []string{"quay.io"}, Restricted: true,
+				Always: []string{"mcr.microsoft.com/oss/kubernetes/pause"}},
+			"mcr.microsoft.com/oss/kubernetes/pause", "", "mcr.microsoft.com/oss/kubernetes/pause",
+			"Linux nodes except the images of the release in the same way",
 		},
 		"nothing else of that registry is": {
-			nil, contract.RegistrySources{Allowed: []string{"quay.io"}, Restricted: true, Always: []string{"mcr.microsoft.com/oss/kubernetes/pause"}},
+			nil, contract.RegistrySources{Allowed: []string{"quay.io"}, Restricted: true,
+				Always: []string{"mcr.microsoft.com/oss/kubernetes/pause"}},
 			"mcr.microsoft.com/oss/kubernetes/pause-win", "", "", "only that repository is needed",
 		},
 	} {

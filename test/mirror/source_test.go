@@ -48,8 +48,8 @@ func windows(t *testing.T, sets []mirror.Set) func(name string, kind contract.Pu
 	}
 }
 
-// TestPullSourcesEqualThoseOfLinuxNodes compares over thousands of generated cases. What differs must be one of the deviations that TestDeviations
-// explains, and is counted.
+// TestPullSourcesEqualThoseOfLinuxNodes compares over thousands of generated cases. What differs
+// must be one of the deviations that TestDeviations explains, and is counted.
 func TestPullSourcesEqualThoseOfLinuxNodes(t *testing.T) {
 	t.Parallel()
 	g := newGenerator(t)
@@ -66,7 +66,8 @@ func TestPullSourcesEqualThoseOfLinuxNodes(t *testing.T) {
 				deviation := compare(sets, parse(t, name, kind).Name(), want, got)
 				counts[deviation]++
 				if deviation == "unexplained" {
-					t.Fatalf("%s by %s\nLinux   %v %v (rule %s)\nWindows %v\n%s", name, kind, want.places, want.refused, want.prefix, got, show(sets))
+					t.Fatalf("%s by %s\nLinux   %v %v (rule %s)\nWindows %v\n%s", name, kind, want.places, want.refused,
+						want.prefix, got, show(sets))
 				}
 				if deviation == "" && len(want.places) > 1 {
 					mirrored++
@@ -140,7 +141,8 @@ func contradictory(sets []mirror.Set, source string) bool {
 		}
 		merged := mergeAsLinux(source, append(lists, []string{"none.example"}))
 		for _, list := range lists {
-			if !slices.IsSortedFunc(list, func(a, b string) int { return at(merged, a, source) - at(merged, b, source) }) {
+			if !slices.IsSortedFunc(list,
+				func(a, b string) int { return at(merged, a, source) - at(merged, b, source) }) {
 				return true
 			}
 		}
@@ -163,8 +165,8 @@ func show(sets []mirror.Set) string {
 	return text.String()
 }
 
-// TestDeviations holds every difference between a Linux node and a Windows node that is known, with both results, so that a new version of either side
-// that changes one is noticed.
+// TestDeviations holds every difference between a Linux node and a Windows node that is known, with
+// both results, so that a new version of either side that changes one is noticed.
 func TestDeviations(t *testing.T) {
 	t.Parallel()
 	const refused = "refused"
@@ -176,11 +178,13 @@ func TestDeviations(t *testing.T) {
 		why            string
 	}{
 		"one place is tried once": {
-			[]mirror.Set{tag("quay.io/a", "quay.io/a", "m.io")}, "quay.io/a/b", "quay.io/a/b m.io/b quay.io/a/b", "quay.io/a/b m.io/b",
+			[]mirror.Set{tag("quay.io/a", "quay.io/a", "m.io")}, "quay.io/a/b", "quay.io/a/b m.io/b quay.io/a/b",
+			"quay.io/a/b m.io/b",
 			"asking the same registry again for the same changes nothing",
 		},
 		"contradicting orders do not bring the source forward": {
-			[]mirror.Set{tag("a.io", "b.io", "c.io"), tag("a.io", "c.io", "b.io")}, "a.io/x", "a.io/x b.io/x c.io/x a.io/x", "b.io/x c.io/x a.io/x",
+			[]mirror.Set{tag("a.io", "b.io", "c.io"), tag("a.io", "c.io", "b.io")}, "a.io/x",
+			"a.io/x b.io/x c.io/x a.io/x", "b.io/x c.io/x a.io/x",
 			"their order is unspecified, but that the source comes last is not",
 		},
 		"a source without a port is another registry than one with a port": {
@@ -188,7 +192,8 @@ func TestDeviations(t *testing.T) {
 			"the library calls its behaviour unintended",
 		},
 		"a source without a port is another registry than one with a port: never": {
-			[]mirror.Set{never(tag("quay.io", "m.io")), tag("ghcr.io", "quay.io:5000")}, "ghcr.io/a", "ghcr.io/a", "quay.io:5000/a ghcr.io/a",
+			[]mirror.Set{never(tag("quay.io", "m.io")), tag("ghcr.io", "quay.io:5000")}, "ghcr.io/a", "ghcr.io/a",
+			"quay.io:5000/a ghcr.io/a",
 			"never holds for the sources that say so and for no others",
 		},
 		"the default port is the same registry": {
@@ -200,8 +205,10 @@ func TestDeviations(t *testing.T) {
 			"the same registry must not be served worse for a port that changes nothing",
 		},
 		"a mirror that gives no name is passed over: port and path": {
-			[]mirror.Set{tag("*.example.com", "m.io/x", "n.io")}, "a.example.com:5000/b", refused, "n.io:5000/b a.example.com:5000/b",
-			"a wildcard matches a host without its port, which can't follow a path: one bad mirror must not stop the pull",
+			[]mirror.Set{tag("*.example.com", "m.io/x", "n.io")}, "a.example.com:5000/b", refused,
+			"n.io:5000/b a.example.com:5000/b",
+			"a wildcard matches a host without its port, which can't follow a path: one bad mirror must not stop " +
+				"the pull",
 		},
 		"a mirror that gives no full name is passed over: a registry for a repository": {
 			[]mirror.Set{tag("quay.io/a", "m.io", "n.io/x")}, "quay.io/a", refused, "n.io/x quay.io/a",
@@ -212,7 +219,8 @@ func TestDeviations(t *testing.T) {
 			"short names of Docker Hub are in its library",
 		},
 		"a host of one letter is more specific than a wildcard": {
-			[]mirror.Set{tag("*.example.com", "m.io"), tag("a.example.com", "n.io")}, "a.example.com/b", "m.io/b a.example.com/b", "n.io/b a.example.com/b",
+			[]mirror.Set{tag("*.example.com", "m.io"), tag("a.example.com", "n.io")}, "a.example.com/b",
+			"m.io/b a.example.com/b", "n.io/b a.example.com/b",
 			"the library compares lengths, and the two are equally long; it is right for longer names",
 		},
 		"a domain that repeats itself": {
@@ -263,7 +271,8 @@ func TestDeviations(t *testing.T) {
 	}
 }
 
-// TestLinuxNodesHaveNoNamesWithIPv6 explains why the table has none: there is nothing to compare with.
+// TestLinuxNodesHaveNoNamesWithIPv6 explains why the table has none: there is nothing to compare
+// with.
 func TestLinuxNodesHaveNoNamesWithIPv6(t *testing.T) {
 	t.Parallel()
 	const name = "[fd00::1]:5000/a:1.0"

@@ -31,12 +31,14 @@ import (
 // exporterPort is beside that of the node's own windows_exporter, which is a stand-in here.
 const exporterPort = contract.MetricsPort + 1
 
-// exports runs the real windows_exporter on a host until the test ends, with the flags about the daemon's file that nodes give it. Of its collectors this is
-// the only one that needs nothing which Wine lacks.
+// exports runs the real windows_exporter on a host until the test ends, with the flags about the
+// daemon's file that nodes give it. Of its collectors this is the only one that needs nothing which
+// Wine lacks.
 func (s *stage) exports(t *testing.T, h *fleet.Host) {
 	t.Helper()
 	exe := s.build(t, "windows_exporter.exe", func(ctx context.Context, to string) error {
-		return wine.Build(ctx, wine.Program{Module: "payload/exporter", Package: "github.com/prometheus-community/windows_exporter"}, to)
+		return wine.Build(ctx, wine.Program{Module: "payload/exporter",
+			Package: "github.com/prometheus-community/windows_exporter"}, to)
 	})
 	m, program := machine(h), place(t, h, exe)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -65,7 +67,8 @@ func scrape(ctx context.Context, h *fleet.Host) (map[string]*dto.MetricFamily, e
 			return machine(h).Dial(ctx, netip.MustParseAddrPort(address))
 		},
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", exporterPort), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		fmt.Sprintf("http://127.0.0.1:%d/metrics", exporterPort), http.NoBody)
 	if err != nil {
 		return nil, err
 	}
@@ -103,17 +106,18 @@ func (s *stage) counted(t *testing.T, h *fleet.Host, r registries) {
 		"windows_textfile_mtime_seconds":   {"file": path.Base(strings.ReplaceAll(contract.PathMetrics, `\`, "/"))},
 	}
 	var families map[string]*dto.MetricFamily
-	s.await(t, "windows_exporter to serve what the daemon counts", func(ctx context.Context) (_ bool, _ string, err error) {
-		if families, err = scrape(ctx, h); err != nil {
-			return false, err.Error(), nil //nolint:nilerr // it may not be up yet
-		}
-		for name, labels := range wanted {
-			if value(families[name], labels) == 0 {
-				return false, fmt.Sprintf("%s%v is %v", name, labels, families[name]), nil
+	s.await(t, "windows_exporter to serve what the daemon counts",
+		func(ctx context.Context) (_ bool, _ string, err error) {
+			if families, err = scrape(ctx, h); err != nil {
+				return false, err.Error(), nil //nolint:nilerr // it may not be up yet
 			}
-		}
-		return true, "", nil
-	})
+			for name, labels := range wanted {
+				if value(families[name], labels) == 0 {
+					return false, fmt.Sprintf("%s%v is %v", name, labels, families[name]), nil
+				}
+			}
+			return true, "", nil
+		})
 	var own []string
 	for name, family := range families {
 		if !strings.HasPrefix(name, "wicd_") {
@@ -121,7 +125,8 @@ func (s *stage) counted(t *testing.T, h *fleet.Host, r registries) {
 		}
 		own = append(own, name)
 		// The exporter makes a help of its own where there is none.
-		if family.GetType() != dto.MetricType_COUNTER || family.GetHelp() == "" || strings.Contains(family.GetHelp(), contract.DirMetrics) {
+		if family.GetType() != dto.MetricType_COUNTER || family.GetHelp() == "" ||
+			strings.Contains(family.GetHelp(), contract.DirMetrics) {
 			t.Errorf("%s is a %s with the help %q", name, family.GetType(), family.GetHelp())
 		}
 	}

@@ -43,9 +43,11 @@ func (s *stage) ctr(t *testing.T, h *fleet.Host, arguments ...string) string {
 func (s *stage) tryCtr(t *testing.T, h *fleet.Host, arguments ...string) (out, said string, code int) {
 	t.Helper()
 	exe := s.build(t, "ctr.exe", func(ctx context.Context, to string) error {
-		return wine.Build(ctx, wine.Program{Module: "payload/containerd", Package: "github.com/containerd/containerd/v2/cmd/ctr"}, to)
+		return wine.Build(ctx, wine.Program{Module: "payload/containerd",
+			Package: "github.com/containerd/containerd/v2/cmd/ctr"}, to)
 	})
-	return run(t, h, exe, append([]string{"--debug", "--timeout", callTime.String(), "--namespace", "k8s.io"}, arguments...)...)
+	return run(t, h, exe, append([]string{"--debug", "--timeout", callTime.String(), "--namespace", "k8s.io"},
+		arguments...)...)
 }
 
 // kubeletPulls asks containerd for an image as kubelet does.
@@ -70,15 +72,18 @@ func run(t *testing.T, h *fleet.Host, exe string, arguments ...string) (out, sai
 		case try == starts || !errors.Is(err, context.DeadlineExceeded):
 			t.Fatalf("%v; it wrote %.1000q and said: %s", err, out, said)
 		}
-		// On a machine that compiled all the while, one of a thousand ctr.exe did not end, with no word of its runtime either. A call that containerd does not answer
-		// ends by itself, and the test with it. Only a client that does not even keep its own time is started again: it is no part of what ships, and what it asks for
-		// may be asked again.
-		t.Logf("try %d: %s %v did not end within %s, and is started again; it wrote %.1000q and said: %s", try, path, arguments, clientTime, out, said)
+		// On a machine that compiled all the while, one of a thousand ctr.exe did not end, with no
+		// word of its runtime either. A call that containerd does not answer ends by itself, and
+		// the test with it. Only a client that does not even keep its own time is started again: it
+		// is no part of what ships, and what it asks for may be asked again.
+		t.Logf("try %d: %s %v did not end within %s, and is started again; it wrote %.1000q and said: %s", try, path,
+			arguments, clientTime, out, said)
 	}
 }
 
 const (
-	// callTime is how long containerd may take to answer ctr.exe. On an idle machine it takes a second.
+	// callTime is how long containerd may take to answer ctr.exe. On an idle machine it takes a
+	// second.
 	callTime = time.Minute
 	// clientTime is how long a client of containerd may take, which ends by itself after its calls.
 	clientTime = callTime + 15*time.Second
@@ -86,7 +91,8 @@ const (
 	starts = 3
 )
 
-func attempt(ctx context.Context, m *wine.Machine, path string, arguments []string) (out, said string, code int, err error) {
+func attempt(ctx context.Context, m *wine.Machine, path string, arguments []string) (out, said string, code int,
+	err error) {
 	ctx, cancel := context.WithTimeout(ctx, clientTime)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
@@ -94,7 +100,8 @@ func attempt(ctx context.Context, m *wine.Machine, path string, arguments []stri
 	return stdout.String(), stderr.String(), code, err
 }
 
-// place puts a program of this machine on a host, and gives its path there. It is no part of a payload, so it goes beside what is Windows' own.
+// place puts a program of this machine on a host, and gives its path there. It is no part of a
+// payload, so it goes beside what is Windows' own.
 func place(t *testing.T, h *fleet.Host, exe string) string {
 	t.Helper()
 	path := `C:\windows\` + filepath.Base(exe)

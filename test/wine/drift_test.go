@@ -16,15 +16,17 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine/remote"
 )
 
-// drift is something that somebody changes on a host behind the daemon's back, and how it is once mended.
+// drift is something that somebody changes on a host behind the daemon's back, and how it is once
+// mended.
 type drift struct {
 	name   string
 	spoil  func(ctx context.Context, host *remote.Host) error
 	mended func(ctx context.Context, host *remote.Host) (bool, string, error)
 }
 
-// The daemon mends all of it by itself, with no word from the operator, which does not run meanwhile. It looks after services every few seconds, and
-// after all the rest every few minutes, so that is spoilt first, all at once, and waited for last.
+// The daemon mends all of it by itself, with no word from the operator, which does not run
+// meanwhile. It looks after services every few seconds, and after all the rest every few minutes,
+// so that is spoilt first, all at once, and waited for last.
 func TestA13_DriftIsRepairedWithoutTheOperator(t *testing.T) {
 	s := shared
 	h := s.host(steady)
@@ -45,7 +47,8 @@ func TestA13_DriftIsRepairedWithoutTheOperator(t *testing.T) {
 		t.Run(d.name, func(t *testing.T) {
 			d.harm(t, host)
 			s.mends(t, host, d)
-			s.await(t, "all services to run", func(ctx context.Context) (bool, string, error) { return s.allRun(ctx, t, h) })
+			s.await(t, "all services to run",
+				func(ctx context.Context) (bool, string, error) { return s.allRun(ctx, t, h) })
 		})
 	}
 	for _, d := range slow {
@@ -77,23 +80,28 @@ func (s *stage) mends(t *testing.T, host *remote.Host, d drift) {
 func serviceDrifts(t *testing.T, host *remote.Host) []drift {
 	t.Helper()
 	return []drift{
-		serviceDrift(t, host, "the command line of a service", contract.ServiceCSIProxy, func(ctx context.Context, s winos.Service) error {
-			s.Command += " -v=9"
-			return host.Services.Apply(ctx, s.ServiceConfig)
-		}),
-		serviceDrift(t, host, "a service is stopped", contract.ServiceExporter, func(ctx context.Context, s winos.Service) error {
-			return host.Services.Stop(ctx, s.Name)
-		}),
-		serviceDrift(t, host, "a service is deleted", contract.ServiceCSIProxy, func(ctx context.Context, s winos.Service) error {
-			return errors.Join(host.Services.Stop(ctx, s.Name), host.Services.Delete(ctx, s.Name))
-		}),
-		serviceDrift(t, host, "the command line of a service with dependants", contract.ServiceHybridOverlay, func(ctx context.Context, s winos.Service) error {
-			s.Command += " --loglevel=6"
-			return host.Services.Apply(ctx, s.ServiceConfig)
-		}),
-		serviceDrift(t, host, "the real containerd and what depends on it are stopped", contract.ServiceContainerd, func(ctx context.Context, s winos.Service) error {
-			return host.Services.Stop(ctx, s.Name)
-		}),
+		serviceDrift(t, host, "the command line of a service", contract.ServiceCSIProxy,
+			func(ctx context.Context, s winos.Service) error {
+				s.Command += " -v=9"
+				return host.Services.Apply(ctx, s.ServiceConfig)
+			}),
+		serviceDrift(t, host, "a service is stopped", contract.ServiceExporter,
+			func(ctx context.Context, s winos.Service) error {
+				return host.Services.Stop(ctx, s.Name)
+			}),
+		serviceDrift(t, host, "a service is deleted", contract.ServiceCSIProxy,
+			func(ctx context.Context, s winos.Service) error {
+				return errors.Join(host.Services.Stop(ctx, s.Name), host.Services.Delete(ctx, s.Name))
+			}),
+		serviceDrift(t, host, "the command line of a service with dependants", contract.ServiceHybridOverlay,
+			func(ctx context.Context, s winos.Service) error {
+				s.Command += " --loglevel=6"
+				return host.Services.Apply(ctx, s.ServiceConfig)
+			}),
+		serviceDrift(t, host, "the real containerd and what depends on it are stopped", contract.ServiceContainerd,
+			func(ctx context.Context, s winos.Service) error {
+				return host.Services.Stop(ctx, s.Name)
+			}),
 	}
 }
 
@@ -107,8 +115,11 @@ func lasting(t *testing.T, host *remote.Host) []drift {
 		fileDrift(t, host, "a file is deleted", contract.PathCNIConfig, host.Files.Remove),
 		fileDrift(t, host, "a program is deleted", contract.DirCNI+`\win-bridge.exe`, host.Files.Remove),
 		{
-			name:  "an environment variable is removed",
-			spoil: func(ctx context.Context, host *remote.Host) error { return host.Environment.Unset(ctx, proxyVariable) },
+			name: "an environment variable is removed",
+			spoil: func(ctx context.Context,
+				host *remote.Host) error {
+				return host.Environment.Unset(ctx, proxyVariable)
+			},
 			mended: func(ctx context.Context, host *remote.Host) (bool, string, error) {
 				all, err := host.Environment.All(ctx)
 				return all[proxyVariable] == proxyOfCluster, all[proxyVariable], err
@@ -118,7 +129,8 @@ func lasting(t *testing.T, host *remote.Host) []drift {
 }
 
 // serviceDrift changes a service; mended is what it was, running.
-func serviceDrift(t *testing.T, host *remote.Host, name, service string, spoil func(ctx context.Context, s winos.Service) error) drift {
+func serviceDrift(t *testing.T, host *remote.Host, name, service string,
+	spoil func(ctx context.Context, s winos.Service) error) drift {
 	t.Helper()
 	before, err := host.Services.Get(t.Context(), service)
 	if err != nil {
@@ -132,7 +144,8 @@ func serviceDrift(t *testing.T, host *remote.Host, name, service string, spoil f
 			if errors.Is(err, winos.ErrNotFound) {
 				return false, "it is gone", nil
 			}
-			return now.State == winos.ServiceRunning && now.Command == before.Command && now.Description == before.Description, fmt.Sprintf("%+v", now), err
+			return now.State == winos.ServiceRunning && now.Command == before.Command &&
+				now.Description == before.Description, fmt.Sprintf("%+v", now), err
 		},
 	}
 }

@@ -24,7 +24,8 @@ func TestA02_HostsBecomeNodesAtOnce(t *testing.T) {
 	for _, h := range s.Fleet.Hosts {
 		c := h.Server.Counters()
 		if c.Connections != 1 || c.Commands > 4 || c.SFTPSessions > 1 || c.PowerShellStarts != 0 {
-			t.Errorf("%s: %d connections, %d commands, %d SFTP sessions, %d PowerShells; want 1, at most 4, at most 1, none", h.Name, c.Connections, c.Commands, c.SFTPSessions, c.PowerShellStarts)
+			t.Errorf("%s: %d connections, %d commands, %d SFTP sessions, %d PowerShells; want 1, at most 4, at "+
+				"most 1, none", h.Name, c.Connections, c.Commands, c.SFTPSessions, c.PowerShellStarts)
 		}
 	}
 }
@@ -37,15 +38,18 @@ func TestA04_ANodeIsWhatAWindowsNodeIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, want := range map[string]string{"kubernetes.io/os": "windows", "node.openshift.io/os_id": "Windows", contract.BuildLabel: "10.0.20348"} {
+	for key, want := range map[string]string{"kubernetes.io/os": "windows", "node.openshift.io/os_id": "Windows",
+		contract.BuildLabel: "10.0.20348"} {
 		if node.Labels[key] != want {
 			t.Errorf("label %s is %q, want %q", key, node.Labels[key], want)
 		}
 	}
-	if !strings.EqualFold(node.Name, facts.Hostname) || node.Status.NodeInfo.MachineID != facts.MachineID || node.Status.NodeInfo.BootID != facts.BootID {
+	if !strings.EqualFold(node.Name, facts.Hostname) || node.Status.NodeInfo.MachineID != facts.MachineID ||
+		node.Status.NodeInfo.BootID != facts.BootID {
 		t.Errorf("the node %s is %+v, the host %+v", node.Name, node.Status.NodeInfo, facts)
 	}
-	if first := node.Spec.Taints[0]; first.Key != "os" || first.Value != "Windows" || first.Effect != corev1.TaintEffectNoSchedule {
+	if first := node.Spec.Taints[0]; first.Key != "os" || first.Value != "Windows" ||
+		first.Effect != corev1.TaintEffectNoSchedule {
 		t.Errorf("the first taint is %v", first)
 	}
 	lease := &coordinationv1.Lease{}
@@ -60,7 +64,8 @@ func TestA04_ANodeIsWhatAWindowsNodeIs(t *testing.T) {
 	})
 }
 
-// The services are those of the manifest and the daemon's own; all run, under the service manager, and nothing else says that it is ours.
+// The services are those of the manifest and the daemon's own; all run, under the service manager,
+// and nothing else says that it is ours.
 func TestA06_AllExpectedServicesRunAndNoOthers(t *testing.T) {
 	s := shared
 	for _, h := range s.Fleet.Hosts {
@@ -68,7 +73,9 @@ func TestA06_AllExpectedServicesRunAndNoOthers(t *testing.T) {
 		for _, service := range s.manifest(t, h).Services {
 			want = append(want, service.Name)
 		}
-		for _, name := range []string{contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceHybridOverlay, contract.ServiceKubeProxy, contract.ServiceExporter, contract.ServiceCSIProxy} {
+		for _, name := range []string{contract.ServiceContainerd, contract.ServiceKubelet,
+			contract.ServiceHybridOverlay, contract.ServiceKubeProxy, contract.ServiceExporter,
+			contract.ServiceCSIProxy} {
 			if !slices.Contains(want, name) {
 				t.Errorf("%s: the manifest lacks %s", h.Name, name)
 			}
@@ -86,7 +93,8 @@ func TestA06_AllExpectedServicesRunAndNoOthers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			managed, expected := strings.HasPrefix(service.Description, contract.ManagedDescription), slices.Contains(want, name)
+			managed, expected := strings.HasPrefix(service.Description, contract.ManagedDescription),
+				slices.Contains(want, name)
 			if managed != expected {
 				t.Errorf("%s: service %s is described as %q; expected: %v", h.Name, name, service.Description, expected)
 			}
@@ -112,7 +120,8 @@ func TestA06_ContainerdIsTheRealOne(t *testing.T) {
 	if !strings.Contains(plugins, "io.containerd.grpc.v1") || !strings.Contains(plugins, "cri") {
 		t.Errorf("its plugins are:\n%s", plugins)
 	}
-	for _, service := range []string{"containerd", "kubelet", "kube-proxy", "wicd", "hybrid-overlay", "csi-proxy", "windows_exporter"} {
+	for _, service := range []string{"containerd", "kubelet", "kube-proxy", "wicd", "hybrid-overlay", "csi-proxy",
+		"windows_exporter"} {
 		dir := machine(s.host(steady)).Path(contract.DirLog + `\` + service)
 		entries, err := os.ReadDir(dir)
 		if err != nil || len(entries) == 0 {

@@ -34,15 +34,18 @@ import (
 )
 
 const (
-	// sharedHosts is how many hosts join at once, where there can be several. Tests use them by what they do to them: see role.
+	// sharedHosts is how many hosts join at once, where there can be several. Tests use them by
+	// what they do to them: see role.
 	sharedHosts = 3
-	// soon is patience for what takes a few seconds on an idle machine; CI machines are slow, and it costs nothing when all is well.
+	// soon is patience for what takes a few seconds on an idle machine; CI machines are slow, and
+	// it costs nothing when all is well.
 	soon = 3 * time.Minute
 	// version is the operator's, the daemon's and the payload's to begin with.
 	version = "0.1.0"
 )
 
-// role is what a host of the shared scene is for, so that no test meets what another did. One host has all roles where there can be only one.
+// role is what a host of the shared scene is for, so that no test meets what another did. One host
+// has all roles where there can be only one.
 type role int
 
 const (
@@ -54,7 +57,8 @@ const (
 	leaver
 )
 
-// proxyBefore is a variable that the leaver had before it became a node, and proxyOfCluster what the cluster makes of it.
+// proxyBefore is a variable that the leaver had before it became a node, and proxyOfCluster what
+// the cluster makes of it.
 const (
 	proxyVariable  = "HTTP_PROXY"
 	proxyBefore    = "http://before.example:3128"
@@ -123,14 +127,17 @@ func set(ctx context.Context) (s *stage, closeStage func() error, err error) {
 	count := sharedHosts
 	if !s.template.Isolated() {
 		count = 1
-		fmt.Fprintln(os.Stderr, "without namespaces, which take root, CAP_SYS_ADMIN and iproute2, there is one host, with this machine's name and network, for all tests")
+		fmt.Fprintln(os.Stderr, "without namespaces, which take root, CAP_SYS_ADMIN and iproute2, there is one "+
+			"host, with this machine's name and network, for all tests")
 	}
 	if _, err = wine.WritePayload(ctx, payload, version, io.Discard); err != nil {
 		return nil, closeStage, err
 	}
 	s.Scene, err = scene.Start(ctx, scene.Options{
-		Operator: os.Getenv("WMCO_OPERATOR"), Payload: payload, Progress: os.Stderr, Audit: true, Debug: true, Hosts: fleet.Options{Count: count},
-		Computer: func(ctx context.Context, hostname string, address netip.Addr, reach []netip.AddrPort) (fleet.Computer, error) {
+		Operator: os.Getenv("WMCO_OPERATOR"), Payload: payload, Progress: os.Stderr, Audit: true, Debug: true,
+		Hosts: fleet.Options{Count: count},
+		Computer: func(ctx context.Context, hostname string, address netip.Addr,
+			reach []netip.AddrPort) (fleet.Computer, error) {
 			return s.template.StartAt(ctx, hostname, address, reach)
 		},
 	})
@@ -153,7 +160,8 @@ func set(ctx context.Context) (s *stage, closeStage func() error, err error) {
 // prepare makes cluster and hosts what they are before anything joins.
 func (s *stage) prepare(ctx context.Context) (err error) {
 	scheme := runtime.NewScheme()
-	if err = errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cluster.AddToScheme(scheme)); err != nil {
+	if err = errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
+		cluster.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	if s.everything, err = client.New(s.Cluster.Admin(), client.Options{Scheme: scheme}); err != nil {
@@ -176,15 +184,17 @@ func (s *stage) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// setProxy gives the cluster a proxy, with an authority: clusters that have a proxy have authorities, at least those of their distribution. Without any, nodes
-// would wait for them, and keep what they trust.
+// setProxy gives the cluster a proxy, with an authority: clusters that have a proxy have
+// authorities, at least those of their distribution. Without any, nodes would wait for them, and
+// keep what they trust.
 func (s *stage) setProxy(ctx context.Context) error {
 	text, err := clustertest.Certificate("proxy")
 	if err != nil {
 		return err
 	}
 	bundle := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "proxy-ca"}, Data: map[string]string{contract.CABundleField: string(text)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "proxy-ca"},
+		Data:       map[string]string{contract.CABundleField: string(text)},
 	}
 	if err = s.everything.Create(ctx, bundle); err != nil {
 		return err
@@ -235,7 +245,8 @@ func (s *stage) tell(ctx context.Context) {
 		if host, err := machine(h).Windows(); err == nil {
 			names, _ := host.Services.List(ctx)
 			for _, name := range names {
-				if service, err := host.Services.Get(ctx, name); err == nil && strings.HasPrefix(service.Description, contract.ManagedDescription) {
+				if service, err := host.Services.Get(ctx, name); err == nil &&
+					strings.HasPrefix(service.Description, contract.ManagedDescription) {
 					fmt.Fprintf(os.Stderr, "service %s: %s, process %d\n", name, service.State, service.PID)
 				}
 			}
@@ -268,7 +279,8 @@ func (s *stage) manifest(t *testing.T, h *fleet.Host) contract.Manifest {
 func (s *stage) manifestOf(t *testing.T, version string) contract.Manifest {
 	t.Helper()
 	published := &corev1.ConfigMap{}
-	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + version}, published); err != nil {
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace,
+		Name: contract.ServicesConfigMapPrefix + version}, published); err != nil {
 		t.Fatal(err)
 	}
 	m, err := contract.ManifestFromConfigMap(published.Data)

@@ -24,21 +24,26 @@ import (
 
 // registries are those that a host of these tests pulls from.
 type registries struct {
-	// source is what image names say, copies a mirror, private one that wants credentials, liar a mirror that may give wrong bytes.
+	// source is what image names say, copies a mirror, private one that wants credentials, liar a
+	// mirror that may give wrong bytes.
 	source, copies, private, liar *registry.Registry
 	// dead is the name of a mirror that is not there.
 	dead string
 }
 
-// What pulls is containerd.exe itself: its client hands it the directory that its configuration names for pulls of kubelet, and waits. What it writes
-// for it, and answers on the other side of hosts.toml, is the daemon.
+// What pulls is containerd.exe itself: its client hands it the directory that its configuration
+// names for pulls of kubelet, and waits. What it writes for it, and answers on the other side of
+// hosts.toml, is the daemon.
 func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 	s := shared
 	h := s.host(puller)
 	ca := registry.NewAuthority(t, "registries")
-	r := registries{source: nearby(t, h, ca), copies: nearby(t, h, ca), private: nearby(t, h, ca).Lock("robot:secret"), liar: nearby(t, h, ca), dead: deadHost(t, ca)}
-	mirrored, tagged := r.copies.Push(t, registry.NewImage(t), "copy/app", "1"), r.copies.Push(t, registry.NewImage(t), "copy/tagged", "v2")
-	plain, guarded := r.source.Push(t, registry.NewImage(t), "team/plain", "1"), r.private.Push(t, registry.NewImage(t), "team/secret", "1")
+	r := registries{source: nearby(t, h, ca), copies: nearby(t, h, ca), private: nearby(t, h, ca).Lock("robot:secret"),
+		liar: nearby(t, h, ca), dead: deadHost(t, ca)}
+	mirrored, tagged := r.copies.Push(t, registry.NewImage(t), "copy/app", "1"),
+		r.copies.Push(t, registry.NewImage(t), "copy/tagged", "v2")
+	plain, guarded := r.source.Push(t, registry.NewImage(t), "team/plain", "1"),
+		r.private.Push(t, registry.NewImage(t), "team/secret", "1")
 	r.private.Push(t, registry.NewImage(t), "other/secret", "1")
 	s.exports(t, h)
 	s.useRegistries(t, r, string(ca.PEM))
@@ -72,8 +77,10 @@ func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 		}
 		t.Log(said)
 	})
-	t.Run("from another mirror, after one gave wrong bytes", func(t *testing.T) { s.pullsPastALie(t, h, r, "two", true) })
-	t.Run("from the only mirror, once it gives the right bytes", func(t *testing.T) { s.pullsPastALie(t, h, r, "one", false) })
+	t.Run("from another mirror, after one gave wrong bytes",
+		func(t *testing.T) { s.pullsPastALie(t, h, r, "two", true) })
+	t.Run("from the only mirror, once it gives the right bytes",
+		func(t *testing.T) { s.pullsPastALie(t, h, r, "one", false) })
 	t.Run("not where there are no credentials", func(t *testing.T) {
 		out, code := s.pull(t, h, r.private.Host+"/other/secret:1")
 		if asked := r.private.Asked(); code == 0 || len(asked) > 0 {
@@ -93,7 +100,8 @@ func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 func (s *stage) pull(t *testing.T, h *fleet.Host, reference string) (said string, code int) {
 	t.Helper()
 	// For all platforms it does not unpack, which it can't under Wine.
-	_, said, code = s.tryCtr(t, h, "images", "pull", "--all-platforms", "--hosts-dir", contract.DirRegistries, reference)
+	_, said, code = s.tryCtr(t, h, "images", "pull", "--all-platforms", "--hosts-dir", contract.DirRegistries,
+		reference)
 	return said, code
 }
 
@@ -114,8 +122,10 @@ func (s *stage) pulls(t *testing.T, h *fleet.Host, reference string, i registry.
 	}
 }
 
-// pullsPastALie lets a mirror give a layer with wrong bytes, which flow through: containerd finds out, and must not keep them for the next try. It pulls as a client
-// of its own does, and as kubelet does. another says that a second mirror has the right bytes all the while; otherwise the first mends its ways.
+// pullsPastALie lets a mirror give a layer with wrong bytes, which flow through: containerd finds
+// out, and must not keep them for the next try. It pulls as a client of its own does, and as
+// kubelet does. another says that a second mirror has the right bytes all the while; otherwise the
+// first mends its ways.
 func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, repository string, another bool) {
 	t.Helper()
 	for _, how := range []struct {
@@ -123,11 +133,13 @@ func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, reposit
 		pull func(reference string) (said string, code int)
 		well func(said string, code int) bool
 	}{
-		{"a client", func(reference string) (string, int) { return s.pull(t, h, reference) }, func(_ string, code int) bool { return code == 0 }},
+		{"a client", func(reference string) (string, int) { return s.pull(t, h, reference) },
+			func(_ string, code int) bool { return code == 0 }},
 		// Under Wine it can't unpack what it got whole.
-		{"kubelet", func(reference string) (string, int) { return s.kubeletPulls(t, h, reference) }, func(said string, _ int) bool {
-			return strings.Contains(said, "failed to extract layer")
-		}},
+		{"kubelet", func(reference string) (string, int) { return s.kubeletPulls(t, h, reference) },
+			func(said string, _ int) bool {
+				return strings.Contains(said, "failed to extract layer")
+			}},
 	} {
 		i := r.liar.Push(t, registry.NewImage(t), "copy/"+repository, "1")
 		r.copies.Push(t, i, "copy/two", "1")
@@ -139,7 +151,8 @@ func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, reposit
 		if !another {
 			r.liar.Lie("")
 		}
-		// containerd drops what it could not use a moment after the pull ended; kubelet waits for ten seconds.
+		// containerd drops what it could not use a moment after the pull ended; kubelet waits for
+		// ten seconds.
 		time.Sleep(5 * time.Second)
 		r.liar.Asked()
 		r.copies.Asked()
@@ -150,7 +163,8 @@ func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, reposit
 		if another {
 			brought = r.copies
 		}
-		if asked, path := brought.Asked(), "/v2/copy/"+repository+"/blobs/"+registry.Digest(i.Layer); !slices.Contains(asked, path) {
+		if asked, path := brought.Asked(),
+			"/v2/copy/"+repository+"/blobs/"+registry.Digest(i.Layer); !slices.Contains(asked, path) {
 			t.Errorf("%s: the one with the right bytes was not asked for %s, but for %q", how.by, path, asked)
 		}
 	}
@@ -196,7 +210,8 @@ func expect(t *testing.T, d *registry.Registry, i registry.Image, repository str
 // useRegistries writes what the cluster says about registries, and takes it back at the end.
 func (s *stage) useRegistries(t *testing.T, r registries, authority string) {
 	t.Helper()
-	authorities := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "registries"}, Data: map[string]string{}}
+	authorities := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
+		Name: "registries"}, Data: map[string]string{}}
 	for _, d := range []*registry.Registry{r.source, r.copies, r.private, r.liar} {
 		authorities.Data[strings.Replace(d.Host, ":", "..", 1)] = authority
 	}
@@ -206,16 +221,20 @@ func (s *stage) useRegistries(t *testing.T, r registries, authority string) {
 		}
 		return to
 	}
-	digests := &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "digests"}, Spec: configv1.ImageDigestMirrorSetSpec{
-		ImageDigestMirrors: []configv1.ImageDigestMirrors{
-			{Source: r.source.Host + "/team/app", Mirrors: mirrors(r.dead+"/x", r.copies.Host+"/copy/app")},
-			{Source: r.source.Host + "/team/one", Mirrors: mirrors(r.liar.Host + "/copy/one")},
-			{Source: r.source.Host + "/team/two", Mirrors: mirrors(r.liar.Host+"/copy/two", r.copies.Host+"/copy/two")},
-		},
-	}}
-	tags := &configv1.ImageTagMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "tags"}, Spec: configv1.ImageTagMirrorSetSpec{
-		ImageTagMirrors: []configv1.ImageTagMirrors{{Source: r.source.Host + "/team/tagged", Mirrors: mirrors(r.copies.Host + "/copy/tagged")}},
-	}}
+	digests := &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "digests"},
+		Spec: configv1.ImageDigestMirrorSetSpec{
+			ImageDigestMirrors: []configv1.ImageDigestMirrors{
+				{Source: r.source.Host + "/team/app", Mirrors: mirrors(r.dead+"/x", r.copies.Host+"/copy/app")},
+				{Source: r.source.Host + "/team/one", Mirrors: mirrors(r.liar.Host + "/copy/one")},
+				{Source: r.source.Host + "/team/two",
+					Mirrors: mirrors(r.liar.Host+"/copy/two", r.copies.Host+"/copy/two")},
+			},
+		}}
+	tags := &configv1.ImageTagMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "tags"},
+		Spec: configv1.ImageTagMirrorSetSpec{
+			ImageTagMirrors: []configv1.ImageTagMirrors{{Source: r.source.Host + "/team/tagged",
+				Mirrors: mirrors(r.copies.Host + "/copy/tagged")}},
+		}}
 	for _, object := range []client.Object{authorities, digests, tags} {
 		if err := s.everything.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
@@ -231,8 +250,10 @@ func (s *stage) useRegistries(t *testing.T, r registries, authority string) {
 		images.Spec.AdditionalTrustedCA.Name = authorities.Name
 		return func() { images.Spec.AdditionalTrustedCA.Name = "" }
 	})
-	login := fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, r.private.Host+"/team", base64.StdEncoding.EncodeToString([]byte("robot:secret")))
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: contract.PullSecret}}
+	login := fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, r.private.Host+"/team",
+		base64.StdEncoding.EncodeToString([]byte("robot:secret")))
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
+		Name: contract.PullSecret}}
 	lend(t, s, secret, func() func() {
 		old := secret.Data
 		secret.Data = map[string][]byte{corev1.DockerConfigJsonKey: login}
@@ -265,7 +286,8 @@ func lend(t *testing.T, s *stage, object client.Object, edit func() (undo func()
 func (s *stage) follows(t *testing.T, h *fleet.Host, r registries) {
 	t.Helper()
 	s.awaitSecrets(t, h, "mirrors, authorities and credentials of registries", func(c contract.Confidential) bool {
-		return len(c.Mirrors) == 4 && len(c.RegistryTrust) == 4 && strings.Contains(string(c.PullSecret), r.private.Host)
+		return len(c.Mirrors) == 4 && len(c.RegistryTrust) == 4 &&
+			strings.Contains(string(c.PullSecret), r.private.Host)
 	})
 }
 
@@ -275,7 +297,8 @@ func (s *stage) awaitSecrets(t *testing.T, h *fleet.Host, what string, right fun
 	s.await(t, h.Name+" to hold "+what, func(ctx context.Context) (bool, string, error) {
 		secret, version := &corev1.Secret{}, s.node(t, h).Annotations[contract.VersionAnnotation]
 		name := contract.ServicesConfigMapPrefix + version
-		if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name}, secret); err != nil {
+		if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name},
+			secret); err != nil {
 			return false, name, client.IgnoreNotFound(err)
 		}
 		data, err := contract.UnpackConfidential(secret.Data[contract.ConfidentialField])
@@ -283,6 +306,7 @@ func (s *stage) awaitSecrets(t *testing.T, h *fleet.Host, what string, right fun
 			return false, name, err
 		}
 		c, err := contract.ParseConfidential(data, s.manifestOf(t, version))
-		return err == nil && right(c), fmt.Sprintf("%s has %d rules, %d authorities", name, len(c.Mirrors), len(c.RegistryTrust)), err
+		return err == nil && right(c), fmt.Sprintf("%s has %d rules, %d authorities", name, len(c.Mirrors),
+			len(c.RegistryTrust)), err
 	})
 }

@@ -19,8 +19,8 @@ import (
 // marks are how secrets begin: private keys and bearer tokens.
 func marks() []string { return []string{"PRIVATE KEY-----", "eyJhbGciOi"} }
 
-// Wine keeps file rights as those of Linux, too: what Administrators may do, owner and group may, and everybody else nothing. So this also looks with Linux'
-// eyes.
+// Wine keeps file rights as those of Linux, too: what Administrators may do, owner and group may,
+// and everybody else nothing. So this also looks with Linux' eyes.
 func TestA35_NoSecretIsInAFileThatOthersMayRead(t *testing.T) {
 	s := shared
 	for _, h := range s.Fleet.Hosts {
@@ -63,7 +63,8 @@ func TestA35_NoSecretIsInAFileThatOthersMayRead(t *testing.T) {
 					}
 					secret++
 					if stat.Mode().Perm()&0o007 != 0 || info.Access != winos.AccessAdministrators {
-						t.Errorf("%s: %s holds a secret, has access %d and mode %v", h.Name, path, info.Access, stat.Mode())
+						t.Errorf("%s: %s holds a secret, has access %d and mode %v", h.Name, path, info.Access,
+							stat.Mode())
 					}
 				}
 			}
@@ -72,7 +73,8 @@ func TestA35_NoSecretIsInAFileThatOthersMayRead(t *testing.T) {
 		if secret < 3 {
 			t.Errorf("%s: only %d files with secrets were found", h.Name, secret)
 		}
-		for _, dir := range []string{contract.DirK, contract.DirKubeletPKI, contract.DirDaemonCerts, contract.DirSealed} {
+		for _, dir := range []string{contract.DirK, contract.DirKubeletPKI, contract.DirDaemonCerts,
+			contract.DirSealed} {
 			if info, err := host.Files.Stat(dir); err != nil || info.Access != winos.AccessAdministrators {
 				t.Errorf("%s: %s is %+v, %v", h.Name, dir, info, err)
 			}

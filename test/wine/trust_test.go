@@ -23,7 +23,8 @@ const additional = "additional-ca"
 // trust lets every node trust these authorities, too.
 func (s *stage) trust(t *testing.T, bundle string) {
 	t.Helper()
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: additional}, Data: map[string]string{"ca": bundle}}
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: additional},
+		Data: map[string]string{"ca": bundle}}
 	if err := s.Client.Create(t.Context(), object); err != nil {
 		if err = s.Client.Update(t.Context(), object); err != nil {
 			t.Fatal(err)
@@ -37,7 +38,8 @@ func TestA25_AnAuthorityIsTrustedExactlyOnceAndThenNotAtAll(t *testing.T) {
 	h := s.host(puller)
 	host := windows(t, h)
 	// What another test lent the cluster leaves the hosts a moment later.
-	s.awaitSecrets(t, h, "nothing of other tests", func(c contract.Confidential) bool { return len(c.Mirrors) == 0 && len(c.RegistryTrust) == 0 })
+	s.awaitSecrets(t, h, "nothing of other tests",
+		func(c contract.Confidential) bool { return len(c.Mirrors) == 0 && len(c.RegistryTrust) == 0 })
 	foreign, ours := authority(t, "foreign"), authority(t, "ours")
 	if err := host.Trust.Add(t.Context(), foreign.Bytes); err != nil {
 		t.Fatal(err)
@@ -48,15 +50,18 @@ func TestA25_AnAuthorityIsTrustedExactlyOnceAndThenNotAtAll(t *testing.T) {
 	}
 	text := string(pem.EncodeToMemory(ours))
 	s.trust(t, text+text) // named twice
-	s.await(t, "the authority to be trusted", func(ctx context.Context) (bool, string, error) { return trusted(ctx, host.Trust.List, ours.Bytes, 1) })
+	s.await(t, "the authority to be trusted",
+		func(ctx context.Context) (bool, string, error) { return trusted(ctx, host.Trust.List, ours.Bytes, 1) })
 	if err = host.Trust.Remove(t.Context(), ours.Bytes); err != nil {
 		t.Fatal(err)
 	}
-	s.await(t, "it to be trusted again after somebody removed it (A13)", func(ctx context.Context) (bool, string, error) {
-		return trusted(ctx, host.Trust.List, ours.Bytes, 1)
-	})
+	s.await(t, "it to be trusted again after somebody removed it (A13)",
+		func(ctx context.Context) (bool, string, error) {
+			return trusted(ctx, host.Trust.List, ours.Bytes, 1)
+		})
 	s.settings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "" })
-	s.await(t, "the authority to be gone", func(ctx context.Context) (bool, string, error) { return trusted(ctx, host.Trust.List, ours.Bytes, 0) })
+	s.await(t, "the authority to be gone",
+		func(ctx context.Context) (bool, string, error) { return trusted(ctx, host.Trust.List, ours.Bytes, 0) })
 	after, err := host.Trust.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +85,8 @@ func authority(t *testing.T, name string) *pem.Block {
 }
 
 // trusted says whether a certificate is in the root store so many times.
-func trusted(ctx context.Context, list func(context.Context) ([][]byte, error), der []byte, times int) (bool, string, error) {
+func trusted(ctx context.Context, list func(context.Context) ([][]byte, error), der []byte, times int) (bool, string,
+	error) {
 	all, err := list(ctx)
 	found := 0
 	for _, c := range all {

@@ -30,7 +30,8 @@ import (
 // nextVersion is what operator, daemon and payload become at the end.
 const nextVersion = "0.1.1"
 
-// A new daemon prints its version, as it is asked to before it takes over, and then ends at once as a service. The old one's guard puts the old one back.
+// A new daemon prints its version, as it is asked to before it takes over, and then ends at once as
+// a service. The old one's guard puts the old one back.
 func TestA29_ADaemonThatCrashesAsAServiceIsPutBackByItsGuard(t *testing.T) {
 	s := shared
 	const name = contract.ServiceDaemon + ".exe"
@@ -38,7 +39,8 @@ func TestA29_ADaemonThatCrashesAsAServiceIsPutBackByItsGuard(t *testing.T) {
 	if err := wine.Build(t.Context(), wine.Program{Package: "./test/wine/testdata/crashing"}, exe); err != nil {
 		t.Fatal(err)
 	}
-	change := scene.Change{Versions: map[string]string{name: version + "-crashing"}, Programs: map[string]string{name: exe}}
+	change := scene.Change{Versions: map[string]string{name: version + "-crashing"},
+		Programs: map[string]string{name: exe}}
 	if err := scene.ChangePayload(dir, s.PayloadDir(), change); err != nil {
 		t.Fatal(err)
 	}
@@ -53,10 +55,12 @@ func TestA29_ADaemonThatCrashesAsAServiceIsPutBackByItsGuard(t *testing.T) {
 	config := &v1alpha1.WindowsMachineConfig{}
 	s.await(t, "the rollout to be halted", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
-		return config.Status.Rollout.Phase == v1alpha1.RolloutHalted && len(config.Status.Rollout.Failures) > 0, config.Status.Rollout.Message, err
+		return config.Status.Rollout.Phase == v1alpha1.RolloutHalted &&
+			len(config.Status.Rollout.Failures) > 0, config.Status.Rollout.Message, err
 	})
 	t.Logf("halted after %.1f s: %+v", time.Since(began).Seconds(), config.Status.Rollout.Failures)
-	if why := config.Status.Rollout.Failures[0].Message; !strings.Contains(why, "went back by itself") || !strings.Contains(why, "the new daemon does not stay up") {
+	if why := config.Status.Rollout.Failures[0].Message; !strings.Contains(why, "went back by itself") ||
+		!strings.Contains(why, "the new daemon does not stay up") {
 		t.Errorf("it is said to have failed because %s", why)
 	}
 	for _, h := range s.Fleet.Hosts {
@@ -65,9 +69,11 @@ func TestA29_ADaemonThatCrashesAsAServiceIsPutBackByItsGuard(t *testing.T) {
 			has := node.Annotations
 			_, err := windows(t, h).Services.Get(ctx, contract.ServiceGuard)
 			unguarded := errors.Is(err, winos.ErrNotFound)
-			how := fmt.Sprintf("it has %s, wants %s; apply %q; cordoned: %v; guard: %v", has[contract.VersionAnnotation], has[contract.DesiredVersionAnnotation],
+			how := fmt.Sprintf("it has %s, wants %s; apply %q; cordoned: %v; guard: %v",
+				has[contract.VersionAnnotation], has[contract.DesiredVersionAnnotation],
 				has[contract.AppliedReasonAnnotation], node.Spec.Unschedulable, err)
-			return has[contract.VersionAnnotation] == was && has[contract.DesiredVersionAnnotation] == was && !node.Spec.Unschedulable && unguarded, how, nil
+			return has[contract.VersionAnnotation] == was && has[contract.DesiredVersionAnnotation] == was &&
+				!node.Spec.Unschedulable && unguarded, how, nil
 		})
 		if said := daemonVersion(t, h); !strings.Contains(said, version) || strings.Contains(said, "crashing") {
 			t.Errorf("%s: the daemon says that it is %q", h.Name, said)
@@ -80,8 +86,9 @@ func TestA29_ADaemonThatCrashesAsAServiceIsPutBackByItsGuard(t *testing.T) {
 	}
 }
 
-// A new release of the operator brings the same programs, but for the daemon: each daemon fetches the new one, puts it in place of itself while it runs, and
-// ends; what comes back is the new one. Nobody logs in. It is the last test, because it changes all hosts.
+// A new release of the operator brings the same programs, but for the daemon: each daemon fetches
+// the new one, puts it in place of itself while it runs, and ends; what comes back is the new one.
+// Nobody logs in. It is the last test, because it changes all hosts.
 func TestA29_TheDaemonExchangesItsOwnRunningProgramAndComesBackAsTheNewOne(t *testing.T) {
 	s := shared
 	dir := filepath.Join(s.dir, "payload-"+nextVersion)
@@ -108,9 +115,11 @@ func TestA29_TheDaemonExchangesItsOwnRunningProgramAndComesBackAsTheNewOne(t *te
 	for _, h := range s.Fleet.Hosts {
 		s.await(t, h.Name+" to hold the next version", func(context.Context) (bool, string, error) {
 			has := s.node(t, h).Annotations
-			how := fmt.Sprintf("it has %s, wants %s; stage %q, apply %q", has[contract.VersionAnnotation], has[contract.DesiredVersionAnnotation],
+			how := fmt.Sprintf("it has %s, wants %s; stage %q, apply %q", has[contract.VersionAnnotation],
+				has[contract.DesiredVersionAnnotation],
 				has[contract.StageReasonAnnotation], has[contract.AppliedReasonAnnotation])
-			return strings.HasPrefix(has[contract.VersionAnnotation], nextVersion+"-") && has[contract.VersionAnnotation] == has[contract.DesiredVersionAnnotation], how, nil
+			return strings.HasPrefix(has[contract.VersionAnnotation], nextVersion+"-") &&
+				has[contract.VersionAnnotation] == has[contract.DesiredVersionAnnotation], how, nil
 		})
 		t.Logf("%s held it after %.1f s", h.Name, time.Since(began).Seconds())
 	}
@@ -130,7 +139,8 @@ func TestA29_TheDaemonExchangesItsOwnRunningProgramAndComesBackAsTheNewOne(t *te
 		}
 		log, err := os.ReadFile(machine(h).Path(contract.DirLog + `\wicd\wicd.log`))
 		if err != nil || !bytes.Contains(log, []byte(`"started" version="`+nextVersion+`"`)) {
-			t.Errorf("%s: the daemon's log does not tell of its start, %v:\n%s", h.Name, err, log[max(0, len(log)-2000):])
+			t.Errorf("%s: the daemon's log does not tell of its start, %v:\n%s", h.Name, err,
+				log[max(0, len(log)-2000):])
 		}
 	}
 }
@@ -159,7 +169,8 @@ func daemonVersion(t *testing.T, h *fleet.Host) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out, said bytes.Buffer
-	code, err := machine(h).Run(ctx, wine.Command{Program: contract.PathDaemon, Arguments: []string{"version"}, Stdout: &out, Stderr: &said})
+	code, err := machine(h).Run(ctx, wine.Command{Program: contract.PathDaemon, Arguments: []string{"version"},
+		Stdout: &out, Stderr: &said})
 	if err != nil || code != 0 {
 		t.Fatalf("%s: the daemon ended with %d, %v: %s", h.Name, code, err, &said)
 	}
@@ -178,7 +189,8 @@ func (s *stage) sameProgram(t *testing.T, h *fleet.Host, dir string) {
 		t.Fatal(err)
 	}
 	for _, f := range made.Manifest().Files {
-		if f.Name == payload.NameDaemon && "sha256:"+strings.TrimPrefix(string(f.Digest), "sha256:") != registry.Digest(has) {
+		if f.Name == payload.NameDaemon &&
+			"sha256:"+strings.TrimPrefix(string(f.Digest), "sha256:") != registry.Digest(has) {
 			t.Errorf("%s: the daemon's file is %s, want %s", h.Name, registry.Digest(has), f.Digest)
 		}
 	}

@@ -1,6 +1,7 @@
 // Package annotate answers how the daemon says something on its own Node.
 //
-// Whoever tends, stages, or watches over reboots uses it. It changes annotations and nothing else, and reads nothing.
+// Whoever tends, stages, or watches over reboots uses it. It changes annotations and nothing else,
+// and reads nothing.
 package annotate
 
 import (
@@ -27,9 +28,11 @@ const maxText = 512
 // timeout bounds one write to the Node.
 const timeout = 15 * time.Second
 
-// Node sets annotations of a Node, and removes those whose value is nil. The watched object takes the change over, unless it has seen a newer one since
-// before. It answers with the annotations as they are then.
-func Node(ctx context.Context, client dynamic.Interface, watched *lookout.Object, before *unstructured.Unstructured, changes map[string]any) (map[string]string, error) {
+// Node sets annotations of a Node, and removes those whose value is nil. The watched object takes
+// the change over, unless it has seen a newer one since before. It answers with the annotations as
+// they are then.
+func Node(ctx context.Context, client dynamic.Interface, watched *lookout.Object, before *unstructured.Unstructured,
+	changes map[string]any) (map[string]string, error) {
 	name := before.GetName()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": changes}})
 	if err != nil {
@@ -38,7 +41,8 @@ func Node(ctx context.Context, client dynamic.Interface, watched *lookout.Object
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	nodes := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
-	updated, err := nodes.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.ServiceDaemon})
+	updated, err := nodes.Patch(ctx, name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: contract.ServiceDaemon})
 	if err != nil {
 		return nil, fmt.Errorf("annotating node %s: %w", name, err)
 	}

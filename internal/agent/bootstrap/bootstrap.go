@@ -1,6 +1,8 @@
-// Package bootstrap answers how a host gets from a payload in its store to a kubelet that registers its Node.
+// Package bootstrap answers how a host gets from a payload in its store to a kubelet that registers
+// its Node.
 //
-// It is the verb of that name. Every call finds out what already holds and leaves that alone, so it may die and be called again anywhere.
+// It is the verb of that name. Every call finds out what already holds and leaves that alone, so it
+// may die and be called again anywhere.
 package bootstrap
 
 import (
@@ -28,9 +30,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Run brings about what needs no Node: directories, files, credentials, environment, containerd and kubelet. It answers with the request for the
-// daemon's certificate. self is the path of the own exe, which the manifest may ask for.
-func Run(ctx context.Context, host winos.Host, self string, request contract.BootstrapRequest) (answer contract.BootstrapAnswer, err error) {
+// Run brings about what needs no Node: directories, files, credentials, environment, containerd and
+// kubelet. It answers with the request for the daemon's certificate. self is the path of the own
+// exe, which the manifest may ask for.
+func Run(ctx context.Context, host winos.Host, self string,
+	request contract.BootstrapRequest) (answer contract.BootstrapAnswer, err error) {
 	if err = request.Manifest.Validate(); err != nil {
 		return answer, err
 	}
@@ -40,9 +44,11 @@ func Run(ctx context.Context, host winos.Host, self string, request contract.Boo
 	}
 	answer.NodeName = told.name
 	if request.NodeName != answer.NodeName {
-		return answer, contract.NewProblem(contract.ReasonHostnameInvalid, "the host is named %.63q and should join as %.63q", answer.NodeName, request.NodeName)
+		return answer, contract.NewProblem(contract.ReasonHostnameInvalid,
+			"the host is named %.63q and should join as %.63q", answer.NodeName, request.NodeName)
 	}
-	// One owner at a time: a daemon of an earlier join would hold the host at its own manifest. Handover starts it again.
+	// One owner at a time: a daemon of an earlier join would hold the host at its own manifest.
+	// Handover starts it again.
 	if err = errors.Join(guard.Withdraw(ctx, host.Services), stopDaemon(ctx, host.Services)); err != nil {
 		return answer, err
 	}
@@ -67,15 +73,18 @@ func Run(ctx context.Context, host winos.Host, self string, request contract.Boo
 	if err != nil {
 		return answer, place.Problem(err)
 	}
-	if err = kubelet.LeaveCredential(host.Files, answer.NodeName, host.System.Now(), request.BootstrapKubeconfig); err != nil {
+	if err = kubelet.LeaveCredential(host.Files, answer.NodeName, host.System.Now(),
+		request.BootstrapKubeconfig); err != nil {
 		return answer, place.Problem(err)
 	}
 	excludeRuntime(ctx, host.System, request.Manifest)
-	report := keep.New(keep.Options{Host: host, Book: book}).Pass(ctx, keep.Request{Scope: target.Bootstrap, Confidential: confidential})
+	report := keep.New(keep.Options{Host: host, Book: book}).Pass(ctx,
+		keep.Request{Scope: target.Bootstrap, Confidential: confidential})
 	if problem := report.Problem(); problem != nil {
 		return answer, problem
 	}
-	// A kubelet whose certificate has expired takes up a new credential when it starts, and not before.
+	// A kubelet whose certificate has expired takes up a new credential when it starts, and not
+	// before.
 	if request.Register || expired {
 		if err = register(ctx, host.Services, report); err != nil {
 			return answer, err
@@ -91,8 +100,8 @@ type identified struct {
 	values map[contract.Fact]string
 }
 
-// who finds the name that this host's Node must have: the cloud's, if the manifest asks for that, else the host's own. It also checks that the host has the
-// address that it is to be known by.
+// who finds the name that this host's Node must have: the cloud's, if the manifest asks for that,
+// else the host's own. It also checks that the host has the address that it is to be known by.
 func who(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (identified, error) {
 	facts, err := host.System.Facts(ctx)
 	if err != nil {
@@ -113,9 +122,10 @@ func who(ctx context.Context, host winos.Host, request contract.BootstrapRequest
 	return told, fact.CheckNodeIP(ctx, host, request.NodeIP)
 }
 
-// confidentialPart is what belongs to the manifest: as it came with the request, or as the host knows it from before; nil when there is none, or it is
-// not known.
-func confidentialPart(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (*contract.Confidential, error) {
+// confidentialPart is what belongs to the manifest: as it came with the request, or as the host
+// knows it from before; nil when there is none, or it is not known.
+func confidentialPart(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (*contract.Confidential,
+	error) {
 	digest := request.Manifest.Confidential
 	if digest == "" {
 		return nil, nil
@@ -124,7 +134,8 @@ func confidentialPart(ctx context.Context, host winos.Host, request contract.Boo
 	if len(data) == 0 {
 		var err error
 		if data, err = sealed.Get(ctx, digest); err != nil {
-			logr.FromContextOrDiscard(ctx).Info("the manifest's confidential part is not known here", "detail", err.Error())
+			logr.FromContextOrDiscard(ctx).Info("the manifest's confidential part is not known here", "detail",
+				err.Error())
 			return nil, nil // the service reads it from the API server
 		}
 	}
@@ -165,7 +176,8 @@ func note(book *ledger.Book, request contract.BootstrapRequest, told identified)
 		{Path: contract.PathBootstrapCA, Content: string(request.BootstrapCA)},
 		{Path: contract.PathKubeletCA, Content: string(request.KubeletCA)},
 	} {
-		listed := slices.ContainsFunc(request.Manifest.Files, func(other contract.File) bool { return strings.EqualFold(other.Path, f.Path) })
+		listed := slices.ContainsFunc(request.Manifest.Files,
+			func(other contract.File) bool { return strings.EqualFold(other.Path, f.Path) })
 		if f.Content != "" && !listed {
 			book.Extra = append(book.Extra, f)
 		}
@@ -173,20 +185,22 @@ func note(book *ledger.Book, request contract.BootstrapRequest, told identified)
 	return book.Save()
 }
 
-// excludeRuntime keeps Windows Defender from scanning every file that containerd unpacks. A host works without, only slower, so a policy that
-// forbids it is no failure.
+// excludeRuntime keeps Windows Defender from scanning every file that containerd unpacks. A host
+// works without, only slower, so a policy that forbids it is no failure.
 func excludeRuntime(ctx context.Context, system winos.System, manifest contract.Manifest) {
 	for _, s := range manifest.Services {
 		if s.Name != contract.ServiceContainerd {
 			continue
 		}
-		if err := system.ExcludeFromDefender(ctx, contract.Executable(s.Command)); err != nil && !errors.Is(err, winos.ErrUnsupported) {
+		if err := system.ExcludeFromDefender(ctx, contract.Executable(s.Command)); err != nil &&
+			!errors.Is(err, winos.ErrUnsupported) {
 			logr.FromContextOrDiscard(ctx).Info("Windows Defender goes on scanning containerd", "detail", err.Error())
 		}
 	}
 }
 
-// register starts kubelet anew, unless this call has just done so: a kubelet registers its Node only when it starts.
+// register starts kubelet anew, unless this call has just done so: a kubelet registers its Node
+// only when it starts.
 func register(ctx context.Context, services winos.Services, report keep.Report) error {
 	started := slices.ContainsFunc(report.Steps, func(s plan.Step) bool {
 		return s.Kind == plan.StartService && s.Name == contract.ServiceKubelet

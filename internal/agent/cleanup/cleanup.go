@@ -1,8 +1,9 @@
 // Package cleanup answers how a host is given back as it was.
 //
-// It is the verb of that name. It goes by the ledger, and by what is recognisably ours where there is no ledger (any more). It goes on after a
-// failure, says what is left, and may be called again at any time. Logs stay, as promised; so do the images and the Windows feature
-// for containers, which others may use by now.
+// It is the verb of that name. It goes by the ledger, and by what is recognisably ours where there
+// is no ledger (any more). It goes on after a failure, says what is left, and may be called again
+// at any time. Logs stay, as promised; so do the images and the Windows feature for containers,
+// which others may use by now.
 package cleanup
 
 import (
@@ -32,15 +33,18 @@ type Where struct {
 	Self string
 }
 
-// Run takes everything of ours away and puts back what was. What could not be done is in the answer, not an error.
+// Run takes everything of ours away and puts back what was. What could not be done is in the
+// answer, not an error.
 func Run(ctx context.Context, host winos.Host, where Where) (contract.CleanupAnswer, error) {
 	book, err := open(host.Files)
 	if err != nil {
 		return contract.CleanupAnswer{}, err
 	}
-	c := &cleaning{host: host, book: book, where: where, log: logr.FromContextOrDiscard(ctx), answer: contract.CleanupAnswer{Removed: []string{}}}
+	c := &cleaning{host: host, book: book, where: where, log: logr.FromContextOrDiscard(ctx),
+		answer: contract.CleanupAnswer{Removed: []string{}}}
 	// From what acts by itself to what just lies there, and the ledger last.
-	for _, step := range []func(context.Context){c.services, c.networks, c.routes, c.environment, c.certificates, c.hostname, c.files, c.exchange} {
+	for _, step := range []func(context.Context){c.services, c.networks, c.routes, c.environment, c.certificates,
+		c.hostname, c.files, c.exchange} {
 		step(ctx)
 	}
 	return c.answer, nil
@@ -166,7 +170,8 @@ func (c *cleaning) save() {
 	}
 }
 
-// exchange removes what earlier calls left in the exchange directory. The answer of this call and the own program come later, or stay.
+// exchange removes what earlier calls left in the exchange directory. The answer of this call and
+// the own program come later, or stay.
 func (c *cleaning) exchange(context.Context) {
 	if c.where.Home == "" {
 		return

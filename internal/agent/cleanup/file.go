@@ -12,7 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// files removes what we wrote and the directories that we made. The ledger goes last, and only when nothing is left for which it would be needed.
+// files removes what we wrote and the directories that we made. The ledger goes last, and only when
+// nothing is left for which it would be needed.
 func (c *cleaning) files(context.Context) {
 	for _, path := range slices.Concat(c.book.Files, c.book.Aside) {
 		if !contract.Within(contract.DirK, path) {
@@ -27,7 +28,8 @@ func (c *cleaning) files(context.Context) {
 	c.root()
 }
 
-// kubeletKeys removes kubelet's keys and certificates; the rest of C:\var\lib\kubelet may hold the volumes of pods and stays.
+// kubeletKeys removes kubelet's keys and certificates; the rest of C:\var\lib\kubelet may hold the
+// volumes of pods and stays.
 func (c *cleaning) kubeletKeys() {
 	if c.book.Made(contract.DirKubeletPKI) {
 		c.removeAll(contract.DirKubeletPKI)
@@ -48,7 +50,8 @@ func (c *cleaning) kubeletKeys() {
 	}
 }
 
-// directories removes those that we made outside C:\k, the deepest first, as far as they are empty: logs stay, and so does what others put there.
+// directories removes those that we made outside C:\k, the deepest first, as far as they are empty:
+// logs stay, and so does what others put there.
 func (c *cleaning) directories() {
 	for _, dir := range slices.Backward(c.book.Directories) {
 		if strings.EqualFold(dir, contract.DirK) || contract.Within(contract.DirK, dir) {
@@ -74,7 +77,8 @@ func (c *cleaning) root() {
 	whole := c.book.Made(contract.DirK) || c.lostLedger(entries)
 	for _, e := range entries {
 		path := contract.DirK + `\` + e.Name
-		if !strings.EqualFold(path, contract.PathState) && !strings.EqualFold(path, contract.DirStore) && (whole || c.ours(path)) {
+		if !strings.EqualFold(path, contract.PathState) && !strings.EqualFold(path, contract.DirStore) &&
+			(whole || c.ours(path)) {
 			c.removeAll(path)
 		}
 	}
@@ -96,8 +100,8 @@ func (c *cleaning) root() {
 	}
 }
 
-// lostLedger says whether C:\k is recognisably ours although no ledger says so: nobody else makes such a store in it, and a call that was killed at
-// its very end leaves it empty.
+// lostLedger says whether C:\k is recognisably ours although no ledger says so: nobody else makes
+// such a store in it, and a call that was killed at its very end leaves it empty.
 func (c *cleaning) lostLedger(entries []winos.FileInfo) bool {
 	info, err := c.host.Files.Stat(contract.DirK)
 	return err == nil && info.Access == winos.AccessAdministrators && !c.book.Exists() &&
@@ -106,7 +110,8 @@ func (c *cleaning) lostLedger(entries []winos.FileInfo) bool {
 		}))
 }
 
-// ours says whether an entry of a C:\k that was there before is ours. Without a ledger nothing is: the names alone could be another's.
+// ours says whether an entry of a C:\k that was there before is ours. Without a ledger nothing is:
+// the names alone could be another's.
 func (c *cleaning) ours(path string) bool {
 	if !c.book.Exists() {
 		return false

@@ -11,8 +11,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// services stops and deletes ours: the guard first, because it would start the daemon again, the daemon next, because it would start the others again, then
-// the others, dependants before what they depend on.
+// services stops and deletes ours: the guard first, because it would start the daemon again, the
+// daemon next, because it would start the others again, then the others, dependants before what
+// they depend on.
 func (c *cleaning) services(ctx context.Context) {
 	ours := c.ourServices(ctx)
 	for _, name := range stopOrder(ours) {
@@ -25,7 +26,8 @@ func (c *cleaning) services(ctx context.Context) {
 			continue
 		}
 		if _, err := c.host.Services.Get(ctx, name); !errors.Is(err, winos.ErrNotFound) {
-			c.left("service %s is marked for deletion but still there; is it open in the Services console? %w", name, winos.ErrInUse)
+			c.left("service %s is marked for deletion but still there; is it open in the Services console? %w", name,
+				winos.ErrInUse)
 			continue
 		}
 		c.removed("service", name)
@@ -38,7 +40,8 @@ func (c *cleaning) services(ctx context.Context) {
 	c.save()
 }
 
-// ourServices are those that say so themselves, and those of the ledger whose description was changed but whose program is still one of ours.
+// ourServices are those that say so themselves, and those of the ledger whose description was
+// changed but whose program is still one of ours.
 func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 	names, err := c.host.Services.List(ctx)
 	if err != nil {

@@ -1,6 +1,8 @@
-// Package cli answers how the daemon's program is called: a command for each verb, and one for the service.
+// Package cli answers how the daemon's program is called: a command for each verb, and one for the
+// service.
 //
-// cmd/wicd gives it real Windows, the simulator a simulated machine; both get the same commands. It decides nothing itself.
+// cmd/wicd gives it real Windows, the simulator a simulated machine; both get the same commands. It
+// decides nothing itself.
 package cli
 
 import (
@@ -32,20 +34,24 @@ type Options struct {
 	// Stdin, Stdout and Stderr are the standard streams; nil ones are empty or discard.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Logger receives what verbs do; they are quiet if it is not set. The service logs to its own file.
+	// Logger receives what verbs do; they are quiet if it is not set. The service logs to its own
+	// file.
 	Logger logr.Logger
-	// RunService runs the service under the service manager, which stops it through the context that run gets; nil calls run directly.
+	// RunService runs the service under the service manager, which stops it through the context
+	// that run gets; nil calls run directly.
 	RunService func(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error
 	// Running reports SERVICE_RUNNING when there is no RunService; nil ignores it.
 	Running func()
-	// PlainRegistries are host:port of registries on loopback addresses that the mirror resolver may speak to without TLS. For tests.
+	// PlainRegistries are host:port of registries on loopback addresses that the mirror resolver
+	// may speak to without TLS. For tests.
 	PlainRegistries []string
 	// Pace of the service, and of the guard; their zero values are right for production.
 	Pace  tend.Pace
 	Guard guard.Pace
 }
 
-// New makes the command tree. Its errors end the program with a non-zero code; a verb that has left an answer is no error, whatever the answer says.
+// New makes the command tree. Its errors end the program with a non-zero code; a verb that has left
+// an answer is no error, whatever the answer says.
 func New(options Options) *cobra.Command {
 	options = withDefaults(options)
 	root := &cobra.Command{
@@ -79,8 +85,10 @@ the Node asks for, and keeps services, files and environment as the manifest say
 	root.SetOut(options.Stdout)
 	root.SetErr(options.Stderr)
 	var s service
-	root.PersistentFlags().StringVar(&s.kubeconfig, "kubeconfig", contract.PathDaemonKubeconfig, "kubeconfig `file` that names the API server; verbs need none")
-	root.PersistentFlags().StringVar(&s.namespace, "namespace", contract.OperatorNamespace, "`namespace` of the services manifests; verbs need none")
+	root.PersistentFlags().StringVar(&s.kubeconfig, "kubeconfig", contract.PathDaemonKubeconfig,
+		"kubeconfig `file` that names the API server; verbs need none")
+	root.PersistentFlags().StringVar(&s.namespace, "namespace", contract.OperatorNamespace,
+		"`namespace` of the services manifests; verbs need none")
 	root.AddCommand(verbs(options)...)
 	root.AddCommand(controllerCommand(options, &s), guardCommand(options), versionCommand(options))
 	return root

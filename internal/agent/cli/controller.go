@@ -30,7 +30,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// linkRetry is how long the host is tended without an API server before the kubeconfig and certificate, which could not be read, are tried again.
+// linkRetry is how long the host is tended without an API server before the kubeconfig and
+// certificate, which could not be read, are tried again.
 const linkRetry = time.Minute
 
 // service is what the controller command is told.
@@ -48,7 +49,8 @@ type service struct {
 
 func controllerCommand(o Options, s *service) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "controller", Short: "Keep this node as the cluster says; the service manager runs this", Args: cobra.NoArgs,
+		Use: "controller", Short: "Keep this node as the cluster says; the service manager runs this",
+		Args: cobra.NoArgs,
 		Long: `Keep this node as the cluster says, until stopped.
 
 It acts as system:wicd-node:<node>, with the certificate that handover stored and that it renews by itself.
@@ -71,12 +73,14 @@ While the API server can't be reached, it goes on with the last manifest that it
 	f.IntVar(&s.logMaxSizeMB, "log-file-max-size", 0, "begin a new log file at this many `MB`; 0 is 10")
 	f.StringVar(&s.caBundle, "ca-bundle", "", "`file` with further certificate authorities to trust; it need not exist")
 	f.StringVar(&s.certDir, "cert-dir", contract.DirDaemonCerts, "`directory` of the daemon's certificate")
-	f.DurationVar(&s.certDuration, "cert-duration", 0, "lifetime to ask for when renewing the certificate; 0 is that of the present one")
+	f.DurationVar(&s.certDuration, "cert-duration", 0, "lifetime to ask for when renewing the certificate; 0 is "+
+		"that of the present one")
 	f.BoolVar(&s.debug, "debug", false, "log more")
 	return cmd
 }
 
-// run is the service: it says at once that it runs, because the service manager waits for that and nothing else, and tends until ctx ends.
+// run is the service: it says at once that it runs, because the service manager waits for that and
+// nothing else, and tends until ctx ends.
 func (s *service) run(ctx context.Context, o Options, running func()) (err error) {
 	log, err := s.logger(o, "wicd.log")
 	if err != nil {
@@ -100,7 +104,8 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	}
 	running()
 	log.Info("started", "version", o.Version, "node", book.NodeName)
-	// An older daemon may have made fewer. What can't be made is missed, and said, where it is needed.
+	// An older daemon may have made fewer. What can't be made is missed, and said, where it is
+	// needed.
 	if err := errors.Join(book.Tidy(), layout.Ensure(o.Host.Files, book, layout.Directories()...)); err != nil {
 		log.Info("a directory is missing", "detail", err.Error())
 	}
@@ -110,20 +115,24 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	rotating.Go(func() { rotator.Run(ctx) })
 	defer rotating.Wait()
 	defer stop()
-	told := herald.New(herald.Options{NodeName: book.NodeName, Files: o.Host.Files, Clock: hostClock{system: o.Host.System}})
+	told := herald.New(herald.Options{NodeName: book.NodeName, Files: o.Host.Files,
+		Clock: hostClock{system: o.Host.System}})
 	rotating.Go(func() { told.Write(ctx) })
-	pulls := registry.New(registry.Options{Network: o.Host.Network, Vault: vault.New(o.Host), Herald: told, PlainLoopback: o.PlainRegistries})
+	pulls := registry.New(registry.Options{Network: o.Host.Network, Vault: vault.New(o.Host), Herald: told,
+		PlainLoopback: o.PlainRegistries})
 	defer pulls.Close()
 	program, err := ownProgram(ctx, o)
 	if err != nil {
 		return err
 	}
-	t := tending{service: s, options: o, book: book, registry: pulls, herald: told, program: program, follow: func(m contract.Manifest) {
-		log.follow(m.Daemon)
-		rotator.Follow(m, log.path)
-	}}
+	t := tending{service: s, options: o, book: book, registry: pulls, herald: told, program: program,
+		follow: func(m contract.Manifest) {
+			log.follow(m.Daemon)
+			rotator.Follow(m, log.path)
+		}}
 	for ctx.Err() == nil {
-		l, err := link.Open(link.Options{Files: o.Host.Files, Kubeconfig: s.kubeconfig, CABundle: s.caBundle, UserAgent: contract.ServiceDaemon + "/" + o.Version})
+		l, err := link.Open(link.Options{Files: o.Host.Files, Kubeconfig: s.kubeconfig, CABundle: s.caBundle,
+			UserAgent: contract.ServiceDaemon + "/" + o.Version})
 		if err != nil {
 			log.Error(err, "there is no way to the API server; the host is held at what was last known")
 			err = t.alone(ctx)
@@ -138,7 +147,8 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	return nil
 }
 
-// ownProgram is the digest of the exe that this process was started from, if that is the service's. Nobody exchanges it while this process has not begun to tend.
+// ownProgram is the digest of the exe that this process was started from, if that is the service's.
+// Nobody exchanges it while this process has not begun to tend.
 func ownProgram(ctx context.Context, o Options) (string, error) {
 	if !strings.EqualFold(o.Self, contract.PathDaemon) {
 		return "", nil
@@ -167,7 +177,8 @@ func (t *tending) with(ctx context.Context, l *link.Link) error {
 	defer l.Close()
 	ctx, stop := context.WithCancel(ctx)
 	renewer := &identity.Renewer{
-		Files: t.options.Host.Files, Client: l.Client, Lifetime: t.certDuration, Renewed: l.Reload, Clock: hostClock{system: t.options.Host.System},
+		Files: t.options.Host.Files, Client: l.Client, Lifetime: t.certDuration, Renewed: l.Reload,
+		Clock: hostClock{system: t.options.Host.System},
 	}
 	var renewing sync.WaitGroup
 	renewing.Go(func() { renewer.Run(ctx) })
@@ -196,7 +207,8 @@ func (t *tending) alone(ctx context.Context) error {
 
 func (t *tending) tender(l *link.Link) *tend.Tender {
 	options := tend.Options{
-		Host: t.options.Host, Book: t.book, NodeName: t.book.NodeName, Namespace: t.namespace, Registry: t.registry, Follow: t.follow, Pace: t.options.Pace,
+		Host: t.options.Host, Book: t.book, NodeName: t.book.NodeName, Namespace: t.namespace, Registry: t.registry,
+		Follow: t.follow, Pace: t.options.Pace,
 		Program: t.program,
 	}
 	if l != nil {
@@ -235,7 +247,8 @@ func (s *service) logger(o Options, name string) (*journal, error) {
 	out := o.Stderr
 	if s.logDir != "" {
 		j.path = strings.TrimRight(s.logDir, `\`) + `\` + name
-		w, err := logfile.Open(logfile.Options{Files: o.Host.Files, Path: j.path, Now: o.Host.System.Now, Size: j.limits.MaxSize})
+		w, err := logfile.Open(logfile.Options{Files: o.Host.Files, Path: j.path, Now: o.Host.System.Now,
+			Size: j.limits.MaxSize})
 		if err != nil {
 			return nil, err
 		}

@@ -21,10 +21,12 @@ func attempt(t *testing.T, r *rig, verb contract.Verb, request any) bool {
 	return r.Exec(t.Context(), sim.ExecRequest{CommandLine: line, Stdin: bytes.NewReader(content)}) == 0
 }
 
-// lasting are the places whose content differs from one join to the next: keys, process numbers, logs, and the exchange directory.
+// lasting are the places whose content differs from one join to the next: keys, process numbers,
+// logs, and the exchange directory.
 func lasting(r *rig) []string {
 	return []string{
-		r.Home(), contract.PathState, contract.DirDaemonCerts, contract.PathDaemonKubeconfig, contract.DirKubeletPKI, contract.PathBootstrapKubeconfig,
+		r.Home(), contract.PathState, contract.DirDaemonCerts, contract.PathDaemonKubeconfig, contract.DirKubeletPKI,
+		contract.PathBootstrapKubeconfig,
 		contract.DirLog + `\wicd`, contract.DirLog + `\kubelet`,
 	}
 }

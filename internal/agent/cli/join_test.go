@@ -21,7 +21,8 @@ func join(t *testing.T, r *rig) {
 		t.Fatal(found.Problems)
 	}
 	if len(found.Missing) > 0 {
-		got := must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), found.Missing)))
+		got := must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive,
+			send(t, r.Host().Files, r.Home(), found.Missing)))
 		if len(got.Missing) > 0 {
 			t.Fatalf("missing after receive: %v", got.Missing)
 		}
@@ -30,7 +31,8 @@ func join(t *testing.T, r *rig) {
 	if made.NodeName != "win-a" {
 		t.Fatalf("the host calls itself %q", made.NodeName)
 	}
-	if over := must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, r.handoverRequest(t, made.DaemonCSR))); !over.ServiceRunning {
+	if over := must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover,
+		r.handoverRequest(t, made.DaemonCSR))); !over.ServiceRunning {
 		t.Fatal("the daemon does not run")
 	}
 }
@@ -64,7 +66,8 @@ func TestAMachineJoins(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
 	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))
-	if found.Joined || found.Running || len(found.Missing) != len(wanted()) || found.Facts.Hostname != "win-a" || found.Facts.NodeIP != r.Address().String() {
+	if found.Joined || found.Running || len(found.Missing) != len(wanted()) || found.Facts.Hostname != "win-a" ||
+		found.Facts.NodeIP != r.Address().String() {
 		t.Errorf("preflight of a fresh machine: %+v", found)
 	}
 	join(t, r)
@@ -75,16 +78,19 @@ func TestAMachineJoins(t *testing.T) {
 		}
 	}
 	kubelet := service(t, r, "kubelet")
-	if !strings.HasSuffix(kubelet.Command, " --node-ip="+r.Address().String()) || kubelet.Environment["HTTP_PROXY"] == "" {
+	if !strings.HasSuffix(kubelet.Command, " --node-ip="+r.Address().String()) ||
+		kubelet.Environment["HTTP_PROXY"] == "" {
 		t.Errorf("kubelet: %q with %v", kubelet.Command, kubelet.Environment)
 	}
-	for _, secret := range []string{contract.PathDaemonCertificate, contract.PathDaemonKubeconfig, contract.PathState, contract.PathKubelet, contract.DirK, contract.DirDaemonCerts, contract.DirStore} {
+	for _, secret := range []string{contract.PathDaemonCertificate, contract.PathDaemonKubeconfig, contract.PathState,
+		contract.PathKubelet, contract.DirK, contract.DirDaemonCerts, contract.DirStore} {
 		info, err := r.Host().Files.Stat(secret)
 		if err != nil || info.Access != winos.AccessAdministrators {
 			t.Errorf("%s: %+v, %v", secret, info, err)
 		}
 	}
-	if found = must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r))); !found.Joined || !found.Running || len(found.Missing) > 0 || len(found.Problems) > 0 {
+	if found = must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight,
+		preflightRequest(r))); !found.Joined || !found.Running || len(found.Missing) > 0 || len(found.Problems) > 0 {
 		t.Errorf("preflight of a joined machine: %+v", found)
 	}
 	eventually(t, "deleting kubelet's bootstrap credential", func() bool {
@@ -162,7 +168,8 @@ func TestATruncatedStreamIsResumedWithTheRest(t *testing.T) {
 		t.Error("the stream was left behind")
 	}
 	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, files, r.Home(), answer.Result.Missing)))
-	if found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r))); len(found.Missing) > 0 {
+	if found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight,
+		preflightRequest(r))); len(found.Missing) > 0 {
 		t.Errorf("still missing: %v", found.Missing)
 	}
 }
@@ -173,7 +180,8 @@ func TestADamagedBlobIsFoundWhenItIsUsed(t *testing.T) {
 	files := r.Host().Files
 	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, files, r.Home(), wanted())))
 	damaged := blobOf(blobs()[contract.PathKubelet])
-	err := winos.WriteFile(files, contract.DirStore+`\`+damaged.Digest, strings.NewReader("MZ kubeleX"), winos.AccessAdministrators)
+	err := winos.WriteFile(files, contract.DirStore+`\`+damaged.Digest, strings.NewReader("MZ kubeleX"),
+		winos.AccessAdministrators)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,24 +200,29 @@ func TestTheHostMustHaveTheNameItJoinsAs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{Hostname: "OTHER"})
 	answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest())
-	if answer.Problem == nil || answer.Problem.Reason != contract.ReasonHostnameInvalid || answer.Result.NodeName != "other" {
+	if answer.Problem == nil || answer.Problem.Reason != contract.ReasonHostnameInvalid ||
+		answer.Result.NodeName != "other" {
 		t.Errorf("got %+v", answer)
 	}
 }
 
 func TestPrepareRenamesAndRebootsAndIsThenContent(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, sim.Options{Hostname: "WIN-OLD", Features: map[string]winos.FeatureState{"Containers": winos.FeatureAbsent}, Costs: sim.Costs{ShutdownDelay: 50 * time.Millisecond}})
+	r := newRig(t, sim.Options{Hostname: "WIN-OLD",
+		Features: map[string]winos.FeatureState{"Containers": winos.FeatureAbsent},
+		Costs:    sim.Costs{ShutdownDelay: 50 * time.Millisecond}})
 	boot, err := r.WaitBoot(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	request := contract.PreflightRequest{Hostname: "win-a", Time: time.Now()}
 	request.Daemon = r.digest
-	if found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, request)); len(found.NeedsPrepare) != 2 {
+	if found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight,
+		request)); len(found.NeedsPrepare) != 2 {
 		t.Errorf("needs %q", found.NeedsPrepare)
 	}
-	answer := must(t, call[contract.PrepareAnswer](t, r, contract.VerbPrepare, contract.PrepareRequest{Hostname: "win-a"}))
+	answer := must(t, call[contract.PrepareAnswer](t, r, contract.VerbPrepare,
+		contract.PrepareRequest{Hostname: "win-a"}))
 	if !answer.Rebooting || answer.BootID != boot.ID {
 		t.Fatalf("got %+v in boot %s", answer, boot.ID)
 	}
@@ -221,7 +234,8 @@ func TestPrepareRenamesAndRebootsAndIsThenContent(t *testing.T) {
 	if len(found.NeedsPrepare) > 0 || len(found.Problems) > 0 || found.Facts.Hostname != "win-a" {
 		t.Errorf("after the reboot: %+v", found)
 	}
-	if answer = must(t, call[contract.PrepareAnswer](t, r, contract.VerbPrepare, contract.PrepareRequest{Hostname: "win-a"})); answer.Rebooting {
+	if answer = must(t, call[contract.PrepareAnswer](t, r, contract.VerbPrepare,
+		contract.PrepareRequest{Hostname: "win-a"})); answer.Rebooting {
 		t.Error("it reboots again")
 	}
 	book, err := ledger.Open(r.Host().Files)
@@ -252,20 +266,23 @@ func TestTheDaemonSpeaksForItself(t *testing.T) {
 	r := newRig(t, sim.Options{})
 	run := func(arguments string) (string, int) {
 		var out bytes.Buffer
-		code := r.Exec(t.Context(), sim.ExecRequest{CommandLine: contract.ExchangeDir + `\` + contract.PlantedName(r.digest) + " " + arguments, Stdout: &out, Stderr: &out})
+		code := r.Exec(t.Context(), sim.ExecRequest{CommandLine: contract.ExchangeDir + `\` +
+			contract.PlantedName(r.digest) + " " + arguments, Stdout: &out, Stderr: &out})
 		return out.String(), code
 	}
 	if out, code := run("version"); code != 0 || out != "test\n" {
 		t.Errorf("version: %q, %d", out, code)
 	}
 	out, code := run("--help")
-	for _, verb := range []string{"preflight", "prepare", "receive", "bootstrap", "handover", "cleanup", "controller", "--kubeconfig", "--namespace"} {
+	for _, verb := range []string{"preflight", "prepare", "receive", "bootstrap", "handover", "cleanup", "controller",
+		"--kubeconfig", "--namespace"} {
 		if code != 0 || !strings.Contains(out, verb) {
 			t.Errorf("help does not tell of %s:\n%s", verb, out)
 		}
 	}
 	out, code = run("controller --help")
-	for _, flag := range []string{"--windows-service", "--log-dir", "--log-file-max-size", "--ca-bundle", "--cert-dir", "--cert-duration"} {
+	for _, flag := range []string{"--windows-service", "--log-dir", "--log-file-max-size", "--ca-bundle", "--cert-dir",
+		"--cert-duration"} {
 		if code != 0 || !strings.Contains(out, flag) {
 			t.Errorf("help of the service does not tell of %s:\n%s", flag, out)
 		}
@@ -273,7 +290,8 @@ func TestTheDaemonSpeaksForItself(t *testing.T) {
 	if out, code = run("preflight"); code != 0 || !strings.Contains(out, `"hostname":"win-a"`) {
 		t.Errorf("preflight for people: %q, %d", out, code)
 	}
-	for _, wrong := range []string{"nonsense", "preflight --exchange ..\\x", "preflight --exchange nothing-there", "preflight extra", "controller"} {
+	for _, wrong := range []string{"nonsense", "preflight --exchange ..\\x", "preflight --exchange nothing-there",
+		"preflight extra", "controller"} {
 		if out, code = run(wrong); code == 0 || out == "" {
 			t.Errorf("%s: %q, %d", wrong, out, code)
 		}

@@ -11,7 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/sim"
 )
 
-// kept are the logs that cleanup promises to keep, and the exchange directory, which the operator removes.
+// kept are the logs that cleanup promises to keep, and the exchange directory, which the operator
+// removes.
 func kept(r *rig) []string { return []string{contract.DirLog, r.Home()} }
 
 // cleanUp cleans and expects nothing to be left.
@@ -36,7 +37,8 @@ func TestA32_CleanupGivesTheHostBackAsItWas(t *testing.T) {
 			set(t, r, "NO_PROXY", ".corp")
 		}},
 		"a host with files in our directories": {func(t *testing.T, r *rig) {
-			for _, path := range []string{contract.DirTemp + `\user.txt`, contract.DirLog + `\app\app.log`, `C:\var\lib\cni\networks\theirs\10.0.0.1`} {
+			for _, path := range []string{contract.DirTemp + `\user.txt`, contract.DirLog + `\app\app.log`,
+				`C:\var\lib\cni\networks\theirs\10.0.0.1`} {
 				write(t, r, path, "theirs", winos.AccessInherit)
 			}
 		}},
@@ -110,7 +112,8 @@ func TestCleanupWithoutALedger(t *testing.T) {
 			cleanUp(t, r)
 			after := r.Snapshot()
 			for key := range after {
-				if strings.HasPrefix(key, "service ") || strings.HasPrefix(key, "network ") || strings.HasPrefix(strings.ToLower(key), `file c:\k`) {
+				if strings.HasPrefix(key, "service ") || strings.HasPrefix(key, "network ") ||
+					strings.HasPrefix(strings.ToLower(key), `file c:\k`) {
 					t.Errorf("%s is left", key)
 				}
 			}
@@ -141,7 +144,8 @@ func TestCleanupSaysWhatIsLeftAndFinishesLater(t *testing.T) {
 	write(t, r, contract.DirContainerd+`\busy.txt`, "x", winos.AccessInherit)
 	r.SetPathFault(contract.DirContainerd+`\busy.txt`, winos.ErrInUse)
 	answer := must(t, call[contract.CleanupAnswer](t, r, contract.VerbCleanup, contract.CleanupRequest{}))
-	if len(answer.Left) == 0 || !answer.RebootAdvised || !strings.Contains(answer.Left[0].Detail, "busy.txt") && !strings.Contains(answer.Left[0].Detail, contract.DirContainerd) {
+	if len(answer.Left) == 0 || !answer.RebootAdvised || !strings.Contains(answer.Left[0].Detail, "busy.txt") &&
+		!strings.Contains(answer.Left[0].Detail, contract.DirContainerd) {
 		t.Fatalf("got %+v", answer)
 	}
 	if slices.ContainsFunc(answer.Removed, func(s string) bool { return strings.HasSuffix(s, contract.DirK) }) {
@@ -164,7 +168,8 @@ func TestAnOrdinaryUsersDirectoryIsNotTrusted(t *testing.T) {
 	if len(found.Problems) != 1 || found.Problems[0].Reason != contract.ReasonConflictingSoftware {
 		t.Errorf("preflight: %v", found.Problems)
 	}
-	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()); answer.Problem == nil || answer.Problem.Reason != contract.ReasonConflictingSoftware {
+	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap,
+		bootstrapRequest()); answer.Problem == nil || answer.Problem.Reason != contract.ReasonConflictingSoftware {
 		t.Errorf("bootstrap: %v", answer.Problem)
 	}
 	cleanUp(t, r)

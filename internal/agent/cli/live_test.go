@@ -31,7 +31,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// world is a real control plane with the rights that we ship, a payload of stand-ins, and one machine.
+// world is a real control plane with the rights that we ship, a payload of stand-ins, and one
+// machine.
 type world struct {
 	*cluster.Cluster
 	*rig
@@ -59,7 +60,8 @@ func newWorld(t *testing.T) *world {
 	}
 	w.install(t)
 	w.render(t)
-	w.rig = newRig(t, sim.Options{Address: netip.MustParseAddr("127.0.0.1"), Programs: program.Standins(program.Options{LeaseInterval: time.Hour, StatusInterval: time.Hour})})
+	w.rig = newRig(t, sim.Options{Address: netip.MustParseAddr("127.0.0.1"),
+		Programs: program.Standins(program.Options{LeaseInterval: time.Hour, StatusInterval: time.Hour})})
 	return w
 }
 
@@ -67,7 +69,8 @@ func newWorld(t *testing.T) *world {
 func (w *world) install(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{contract.OperatorNamespace, contract.MachineConfigNamespace} {
-		if _, err := w.admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := w.admin.CoreV1().Namespaces().Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,9 +78,11 @@ func (w *world) install(t *testing.T) {
 		{"apply", "-f", "../../../config/rbac/daemon.yaml"},
 		{"apply", "-k", "../../../config/admission"},
 		{"create", "serviceaccount", contract.BootstrapServiceAccount, "-n", contract.MachineConfigNamespace},
-		{"create", "clusterrolebinding", "bootstrap", "--clusterrole=system:node-bootstrapper", "--serviceaccount=" + contract.MachineConfigNamespace + ":" + contract.BootstrapServiceAccount},
+		{"create", "clusterrolebinding", "bootstrap", "--clusterrole=system:node-bootstrapper",
+			"--serviceaccount=" + contract.MachineConfigNamespace + ":" + contract.BootstrapServiceAccount},
 	} {
-		out, err := exec.CommandContext(t.Context(), w.Binaries.Kubectl, append([]string{"--kubeconfig", w.Kubeconfig}, args...)...).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), w.Binaries.Kubectl,
+			append([]string{"--kubeconfig", w.Kubeconfig}, args...)...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("kubectl %v: %s", args, out)
 		}
@@ -96,10 +101,13 @@ func (w *world) render(t *testing.T) {
 	}
 	w.desired, err = blueprint.Render(blueprint.Input{
 		Facts: blueprint.Facts{
-			Platform: blueprint.PlatformNone, APIServer: w.URL, KubernetesVersion: "v1.36.3", NetworkType: blueprint.NetworkOVNKubernetes,
-			ServiceNetwork: netip.MustParsePrefix("172.30.0.0/16"), HybridOverlay: true, KubeletCA: string(w.CAPEM), BootstrapCA: string(w.CAPEM),
+			Platform: blueprint.PlatformNone, APIServer: w.URL, KubernetesVersion: "v1.36.3",
+			NetworkType:    blueprint.NetworkOVNKubernetes,
+			ServiceNetwork: netip.MustParsePrefix("172.30.0.0/16"), HybridOverlay: true, KubeletCA: string(w.CAPEM),
+			BootstrapCA: string(w.CAPEM),
 		},
-		Payload: made, Logging: blueprint.DefaultLogging(), OperatorVersion: "0.1.0", Salt: []byte("0123456789abcdef"), Now: time.Now(),
+		Payload: made, Logging: blueprint.DefaultLogging(), OperatorVersion: "0.1.0", Salt: []byte("0123456789abcdef"),
+		Now: time.Now(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -123,11 +131,14 @@ func (w *world) publish(t *testing.T, version string, m contract.Manifest, c con
 	}
 	name := contract.ServicesConfigMapPrefix + version
 	meta := metav1.ObjectMeta{Name: name}
-	_, err = w.admin.CoreV1().Secrets(contract.OperatorNamespace).Create(t.Context(), &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{contract.ConfidentialField: packed}}, metav1.CreateOptions{})
+	_, err = w.admin.CoreV1().Secrets(contract.OperatorNamespace).Create(t.Context(),
+		&corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{contract.ConfidentialField: packed}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.admin.CoreV1().ConfigMaps(contract.OperatorNamespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta, Data: data}, metav1.CreateOptions{})
+	_, err = w.admin.CoreV1().ConfigMaps(contract.OperatorNamespace).Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: meta, Data: data}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,8 +146,10 @@ func (w *world) publish(t *testing.T, version string, m contract.Manifest, c con
 	role := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: contract.ServicesReaderRole},
 		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"configmaps", "secrets"}, ResourceNames: w.published, Verbs: []string{"list", "watch"}},
-			{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{contract.PayloadSourceConfigMap}, Verbs: []string{"list", "watch"}},
+			{APIGroups: []string{""}, Resources: []string{"configmaps", "secrets"}, ResourceNames: w.published,
+				Verbs: []string{"list", "watch"}},
+			{APIGroups: []string{""}, Resources: []string{"configmaps"},
+				ResourceNames: []string{contract.PayloadSourceConfigMap}, Verbs: []string{"list", "watch"}},
 		},
 	}
 	roles := w.admin.RbacV1().Roles(contract.OperatorNamespace)
@@ -165,7 +178,8 @@ func (w *world) want(t *testing.T, m contract.Manifest, c contract.Confidential)
 	return version
 }
 
-// approve approves every certificate request until the test ends; which ones deserve it is tested elsewhere.
+// approve approves every certificate request until the test ends; which ones deserve it is tested
+// elsewhere.
 func (w *world) approve(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -190,8 +204,10 @@ func (w *world) approve(t *testing.T) {
 				if len(csr.Status.Conditions) > 0 {
 					continue
 				}
-				csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"}}
-				_, _ = requests.UpdateApproval(ctx, csr.Name, &csr, metav1.UpdateOptions{}) // tried again on the next tick
+				csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+					{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"}}
+				// tried again on the next tick
+				_, _ = requests.UpdateApproval(ctx, csr.Name, &csr, metav1.UpdateOptions{})
 			}
 		}
 	}()
@@ -234,7 +250,8 @@ func (w *world) node(t *testing.T) *corev1.Node {
 
 func (w *world) annotate(t *testing.T, annotations string) {
 	t.Helper()
-	_, err := w.admin.CoreV1().Nodes().Patch(t.Context(), "win-a", types.MergePatchType, []byte(`{"metadata":{"annotations":{`+annotations+`}}}`), metav1.PatchOptions{})
+	_, err := w.admin.CoreV1().Nodes().Patch(t.Context(), "win-a", types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{`+annotations+`}}}`), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +267,8 @@ func (w *world) join(t *testing.T) {
 			blobs = append(blobs, contract.Blob{Digest: f.Digest, Size: f.Size})
 		}
 	}
-	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, contract.PreflightRequest{Time: time.Now(), Blobs: blobs, Daemon: r.digest}))
+	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight,
+		contract.PreflightRequest{Time: time.Now(), Blobs: blobs, Daemon: r.digest}))
 	if len(found.Problems) > 0 {
 		t.Fatal(found.Problems)
 	}
@@ -262,22 +280,28 @@ func (w *world) join(t *testing.T) {
 	if err = payload.Pack(t.Context(), &stream, sources); err != nil {
 		t.Fatal(err)
 	}
-	if err = winos.WriteFile(r.Host().Files, r.Home()+`\`+contract.ExchangeDir+`\stream`, &stream, winos.AccessInherit); err != nil {
+	if err = winos.WriteFile(r.Host().Files, r.Home()+`\`+contract.ExchangeDir+`\stream`, &stream,
+		winos.AccessInherit); err != nil {
 		t.Fatal(err)
 	}
-	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, contract.ReceiveRequest{Stream: "stream", Blobs: found.Missing}))
-	_, kubeconfig, err := w.ServiceAccountConfig(t.Context(), contract.MachineConfigNamespace, contract.BootstrapServiceAccount, time.Hour)
+	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive,
+		contract.ReceiveRequest{Stream: "stream", Blobs: found.Missing}))
+	_, kubeconfig, err := w.ServiceAccountConfig(t.Context(), contract.MachineConfigNamespace,
+		contract.BootstrapServiceAccount, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, contract.BootstrapRequest{
-		NodeName: "win-a", Version: w.desired.Version, Manifest: w.desired.Manifest, BootstrapKubeconfig: kubeconfig, BootstrapCA: w.CAPEM, KubeletCA: w.CAPEM, Register: true,
+		NodeName: "win-a", Version: w.desired.Version, Manifest: w.desired.Manifest, BootstrapKubeconfig: kubeconfig,
+		BootstrapCA: w.CAPEM, KubeletCA: w.CAPEM, Register: true,
 	}))
 	eventually(t, "registering", func() bool { return w.node(t) != nil })
 	w.publish(t, w.desired.Version, w.desired.Manifest, w.desired.Confidential)
-	w.annotate(t, fmt.Sprintf("%q:%q,%q:%q", contract.DesiredVersionAnnotation, w.desired.Version, contract.HybridSubnetAnnotation, "10.132.1.0/24"))
+	w.annotate(t, fmt.Sprintf("%q:%q,%q:%q", contract.DesiredVersionAnnotation, w.desired.Version,
+		contract.HybridSubnetAnnotation, "10.132.1.0/24"))
 	over := must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, contract.HandoverRequest{
-		NodeName: "win-a", Version: w.desired.Version, Certificate: w.sign(t, made.DaemonCSR), APIServer: w.URL, CA: w.CAPEM, Namespace: contract.OperatorNamespace,
+		NodeName: "win-a", Version: w.desired.Version, Certificate: w.sign(t, made.DaemonCSR), APIServer: w.URL,
+		CA: w.CAPEM, Namespace: contract.OperatorNamespace,
 	}))
 	if !over.ServiceRunning {
 		t.Fatal("the daemon does not run")
@@ -300,7 +324,8 @@ func (w *world) holds(t *testing.T, version string) {
 		if node != nil {
 			last = node.Annotations
 		}
-		return node != nil && node.Annotations[contract.VersionAnnotation] == version && node.Annotations[contract.AppliedReasonAnnotation] == ""
+		return node != nil && node.Annotations[contract.VersionAnnotation] == version &&
+			node.Annotations[contract.AppliedReasonAnnotation] == ""
 	})
 }
 
@@ -325,7 +350,8 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 	w.join(t)
 	w.holds(t, w.desired.Version)
 	for _, s := range w.desired.Manifest.Services { // A06
-		if got := service(t, w.rig, s.Name); got.State != winos.ServiceRunning || !strings.HasPrefix(got.Description, contract.ManagedDescription) {
+		if got := service(t, w.rig, s.Name); got.State != winos.ServiceRunning ||
+			!strings.HasPrefix(got.Description, contract.ManagedDescription) {
 			t.Errorf("%s is %s, described as %q", s.Name, got.State, got.Description)
 		}
 	}
@@ -373,7 +399,8 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		less.Files = nil
 		for _, f := range w.desired.Manifest.Files {
 			if f.Path != contract.PathCSIProxy {
-				f.Services = slices.DeleteFunc(slices.Clone(f.Services), func(name string) bool { return name == contract.ServiceCSIProxy })
+				f.Services = slices.DeleteFunc(slices.Clone(f.Services),
+					func(name string) bool { return name == contract.ServiceCSIProxy })
 				less.Files = append(less.Files, f)
 			}
 		}
@@ -450,7 +477,8 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		}
 		before := len(w.requests(t, user))
 		c := w.desired.Confidential
-		c.Mirrors = []contract.MirrorRule{{Source: "quay.io/team", Kind: contract.PullByTag, Mirrors: []string{"mirror.example/team"}}}
+		c.Mirrors = []contract.MirrorRule{{Source: "quay.io/team", Kind: contract.PullByTag,
+			Mirrors: []string{"mirror.example/team"}}}
 		c.PullSecret = []byte(`{"auths":{"mirror.example":{"auth":"dTpodW50ZXIy"}}}`)
 		c.Trust = []string{string(w.ca.pem)}
 		latest := w.want(t, w.desired.Manifest, c)
@@ -466,7 +494,8 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 			}
 		}
 		hosts := read(t, w.rig, contract.DirRegistries+`\quay.io\hosts.toml`)
-		if !strings.Contains(hosts, "http://127.0.0.1:9184") || strings.Contains(hosts, "hunter2") || strings.Contains(hosts, "dTpodW50ZXIy") {
+		if !strings.Contains(hosts, "http://127.0.0.1:9184") || strings.Contains(hosts, "hunter2") ||
+			strings.Contains(hosts, "dTpodW50ZXIy") {
 			t.Errorf("hosts.toml is %s", hosts)
 		}
 		conn, err := w.Host().Network.Dial(t.Context(), netip.MustParseAddrPort("127.0.0.1:9184"))
@@ -474,7 +503,8 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = conn.Close()
-		for _, text := range []string{journal(t, w.rig), read(t, w.rig, contract.PathState), strings.Join(w.CommandLines(), "\n"), fmt.Sprint(w.node(t))} {
+		for _, text := range []string{journal(t, w.rig), read(t, w.rig, contract.PathState),
+			strings.Join(w.CommandLines(), "\n"), fmt.Sprint(w.node(t))} {
 			if strings.Contains(text, "hunter2") || strings.Contains(text, "dTpodW50ZXIy") {
 				t.Error("a secret shows")
 			}

@@ -34,8 +34,9 @@ func (m *mortal) step() (end func()) {
 
 func (m *mortal) host(h winos.Host) winos.Host {
 	return winos.Host{
-		Services: mortalServices{m, h.Services}, Files: mortalFiles{m, h.Files}, Environment: mortalEnvironment{m, h.Environment},
-		Trust: mortalTrust{m, h.Trust}, System: mortalSystem{h.System, m}, Network: mortalNetwork{m, h.Network},
+		Services: mortalServices{m, h.Services}, Files: mortalFiles{m, h.Files},
+		Environment: mortalEnvironment{m, h.Environment},
+		Trust:       mortalTrust{m, h.Trust}, System: mortalSystem{h.System, m}, Network: mortalNetwork{m, h.Network},
 		Routes: mortalRoutes{m, h.Routes}, Secrets: mortalSecrets{m, h.Secrets}, Logs: h.Logs,
 	}
 }

@@ -25,7 +25,8 @@ func inCloud(name string) contract.BootstrapRequest {
 	request := bootstrapRequest()
 	m := request.Manifest
 	m.Services[1].Command += " --hostname-override=CLOUD_NAME"
-	m.Services[1].HostVariables = append(m.Services[1].HostVariables, contract.HostVariable{Name: "CLOUD_NAME", Fact: contract.FactGCPHostname})
+	m.Services[1].HostVariables = append(m.Services[1].HostVariables,
+		contract.HostVariable{Name: "CLOUD_NAME", Fact: contract.FactGCPHostname})
 	request.Manifest, request.NodeName, request.Version = m, name, versionOf(m)
 	return request
 }
@@ -41,7 +42,9 @@ func TestANodeIsNamedByItsCloudWhereTheManifestSaysSo(t *testing.T) {
 		t.Errorf("preflight: %+v", found)
 	}
 	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), found.Missing)))
-	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, inCloud("win-a")); answer.Problem == nil || answer.Problem.Reason != contract.ReasonHostnameInvalid || answer.Result.NodeName != name {
+	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap,
+		inCloud("win-a")); answer.Problem == nil || answer.Problem.Reason != contract.ReasonHostnameInvalid ||
+		answer.Result.NodeName != name {
 		t.Errorf("by another name: %+v", answer)
 	}
 	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, inCloud(name)))
@@ -53,10 +56,12 @@ func TestANodeIsNamedByItsCloudWhereTheManifestSaysSo(t *testing.T) {
 		t.Errorf("the ledger says %q, %v, %v", book.NodeName, book.HostValues, err)
 	}
 	r.SetMetadata(nil, false)
-	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, inCloud(name)); answer.Problem == nil || answer.Problem.Reason != contract.ReasonMetadataUnavailable {
+	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, inCloud(name)); answer.Problem == nil ||
+		answer.Problem.Reason != contract.ReasonMetadataUnavailable {
 		t.Errorf("without the metadata service: %v", answer.Problem)
 	}
-	if found = must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, ask)); len(found.Problems) != 1 || found.Problems[0].Reason != contract.ReasonMetadataUnavailable {
+	if found = must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, ask)); len(found.Problems) != 1 ||
+		found.Problems[0].Reason != contract.ReasonMetadataUnavailable {
 		t.Errorf("preflight without the metadata service: %v", found.Problems)
 	}
 }
@@ -88,7 +93,8 @@ func TestANodeHasTheAddressThatItsInstanceNames(t *testing.T) {
 	}
 	request := bootstrapRequest()
 	request.NodeIP = "10.9.9.9"
-	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request); answer.Problem == nil || answer.Problem.Reason != contract.ReasonNodeIPMissing {
+	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request); answer.Problem == nil ||
+		answer.Problem.Reason != contract.ReasonNodeIPMissing {
 		t.Errorf("an address that it lacks: %v", answer.Problem)
 	}
 }

@@ -34,7 +34,8 @@ func TestTheDaemonsProgramTravelsOnce(t *testing.T) {
 	bootstrap.Manifest = withDaemon(firstDaemon)
 	bootstrap.Version = versionOf(bootstrap.Manifest)
 	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrap))
-	if over := must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, r.handoverRequest(t, made.DaemonCSR))); !over.ServiceRunning {
+	if over := must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover,
+		r.handoverRequest(t, made.DaemonCSR))); !over.ServiceRunning {
 		t.Fatal("the daemon does not run")
 	}
 	for _, path := range []string{contract.PathDaemon, contract.DirStore + `\` + digestOf(firstDaemon)} {
@@ -75,7 +76,8 @@ func TestAFileOfTheHostIsTakenIntoTheStoreOnlyWhenItIsWanted(t *testing.T) {
 		t.Error("the daemon is in the store")
 	}
 	entries, err := r.Host().Files.List(contract.DirStore)
-	if err != nil || slices.ContainsFunc(entries, func(e winos.FileInfo) bool { return strings.HasSuffix(e.Name, ".tmp") }) {
+	if err != nil || slices.ContainsFunc(entries,
+		func(e winos.FileInfo) bool { return strings.HasSuffix(e.Name, ".tmp") }) {
 		t.Errorf("the store has %v, %v", entries, err)
 	}
 }

@@ -32,7 +32,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/sim"
 )
 
-// rig is a simulated machine with the real daemon and small stand-ins, and what an operator would have.
+// rig is a simulated machine with the real daemon and small stand-ins, and what an operator would
+// have.
 type rig struct {
 	*sim.Machine
 	ca *authority
@@ -93,7 +94,8 @@ func (r *rig) plant(t *testing.T) {
 	}
 }
 
-// call runs a verb as a process of the machine, through the exchange directory, and gives its answer.
+// call runs a verb as a process of the machine, through the exchange directory, and gives its
+// answer.
 func call[Result any](t *testing.T, r *rig, verb contract.Verb, request any) contract.Answer[Result] {
 	t.Helper()
 	const id = "call-1"
@@ -103,7 +105,8 @@ func call[Result any](t *testing.T, r *rig, verb contract.Verb, request any) con
 		t.Fatal(err)
 	}
 	files := r.Host().Files
-	if err = winos.WriteFile(files, dir+contract.RequestName(id), bytes.NewReader(content), winos.AccessInherit); err != nil {
+	if err = winos.WriteFile(files, dir+contract.RequestName(id), bytes.NewReader(content),
+		winos.AccessInherit); err != nil {
 		t.Fatal(err)
 	}
 	var stderr bytes.Buffer
@@ -153,7 +156,8 @@ func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 		host = life.host(p.Host)
 	}
 	cmd := cli.New(cli.Options{
-		Host: host, Version: "test", HomeDir: p.Machine.Home(), Self: p.Args[0], Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr, Running: p.Running,
+		Host: host, Version: "test", HomeDir: p.Machine.Home(), Self: p.Args[0], Stdin: p.Stdin, Stdout: p.Stdout,
+		Stderr: p.Stderr, Running: p.Running,
 		Pace: tend.Pace{Glance: 20 * time.Millisecond, Waiting: 5 * time.Millisecond, Failing: 20 * time.Millisecond},
 	})
 	cmd.SetArgs(append([]string{}, p.Args[1:]...))
@@ -164,7 +168,8 @@ func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// kubelet does what matters here: with its bootstrap credential it gets a kubeconfig and a certificate.
+// kubelet does what matters here: with its bootstrap credential it gets a kubeconfig and a
+// certificate.
 func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 	r.kubelets.Add(1)
 	files := p.Host.Files
@@ -176,8 +181,10 @@ func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 		return 1
 	}
 	if !own || expired && first {
-		certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: selfSigned(contract.KubeletUserPrefix+"win-a", now)})
-		for path, content := range map[string][]byte{contract.DirKubeletPKI + `\kubelet-client-current.pem`: certificate, contract.PathKubeconfig: []byte("own")} {
+		certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: selfSigned(contract.KubeletUserPrefix+"win-a", now)})
+		for path, content := range map[string][]byte{contract.DirKubeletPKI +
+			`\kubelet-client-current.pem`: certificate, contract.PathKubeconfig: []byte("own")} {
 			if winos.WriteFile(files, path, bytes.NewReader(content), winos.AccessAdministrators) != nil {
 				return 1
 			}
@@ -191,7 +198,8 @@ func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 // overlay makes the network.
 func overlay(ctx context.Context, p *sim.Process) int {
 	_, err := p.Machine.CreateHNSNetwork(winos.HNSNetwork{
-		Name: contract.HybridOverlayNetwork, Subnet: netip.MustParsePrefix("10.132.1.0/24"), ManagementIP: p.Machine.Address(),
+		Name: contract.HybridOverlayNetwork, Subnet: netip.MustParsePrefix("10.132.1.0/24"),
+		ManagementIP: p.Machine.Address(),
 	})
 	if err != nil {
 		return 1
@@ -204,8 +212,9 @@ func overlay(ctx context.Context, p *sim.Process) int {
 // blobs are the payload: content by name.
 func blobs() map[string]string {
 	return map[string]string{
-		contract.PathKubelet: "MZ kubelet", contract.PathKubeLogRunner: "MZ runner", contract.PathContainerd: "MZ containerd",
-		contract.PathKubeProxy: "MZ proxy", contract.PathHybridOverlay: "MZ overlay",
+		contract.PathKubelet: "MZ kubelet", contract.PathKubeLogRunner: "MZ runner",
+		contract.PathContainerd: "MZ containerd",
+		contract.PathKubeProxy:  "MZ proxy", contract.PathHybridOverlay: "MZ overlay",
 	}
 }
 
@@ -230,14 +239,19 @@ func manifest() contract.Manifest {
 	m := contract.Manifest{
 		Services: []contract.Service{
 			{Name: "containerd", Command: contract.PathContainerd + ` --run-service`, Bootstrap: true},
-			{Name: "kubelet", Command: contract.PathKubeLogRunner + ` -log-file=C:\var\log\kubelet\kubelet.log ` + contract.PathKubelet + ` --node-ip=NODE_IP`,
-				Bootstrap: true, Priority: 1, Dependencies: []string{"containerd"}, HostVariables: []contract.HostVariable{{Name: "NODE_IP", Fact: contract.FactNodeIP}}},
-			{Name: "hybrid-overlay-node", Command: contract.PathHybridOverlay + ` --node NODE_NAME`, Priority: 2, Dependencies: []string{"kubelet"},
+			{Name: "kubelet", Command: contract.PathKubeLogRunner + ` -log-file=C:\var\log\kubelet\kubelet.log ` +
+				contract.PathKubelet + ` --node-ip=NODE_IP`,
+				Bootstrap: true, Priority: 1, Dependencies: []string{"containerd"},
+				HostVariables: []contract.HostVariable{{Name: "NODE_IP", Fact: contract.FactNodeIP}}},
+			{Name: "hybrid-overlay-node", Command: contract.PathHybridOverlay + ` --node NODE_NAME`, Priority: 2,
+				Dependencies:  []string{"kubelet"},
 				NodeVariables: []contract.NodeVariable{{Name: "NODE_NAME", JSONPath: "{.metadata.name}"}}},
-			{Name: "kube-proxy", Command: contract.PathKubeProxy + ` --config=` + contract.PathKubeProxyConfig, Priority: 3, Dependencies: []string{"hybrid-overlay-node"}},
+			{Name: "kube-proxy", Command: contract.PathKubeProxy + ` --config=` + contract.PathKubeProxyConfig,
+				Priority: 3, Dependencies: []string{"hybrid-overlay-node"}},
 		},
 		Files: []contract.File{
-			{Path: contract.PathKubeletConfig, Content: `{"kind":"KubeletConfiguration"}`, Services: []string{"kubelet"}},
+			{Path: contract.PathKubeletConfig, Content: `{"kind":"KubeletConfiguration"}`,
+				Services: []string{"kubelet"}},
 			{Path: contract.DirTLS + `\certs\ca.crt`, Content: "ca"},
 			{Path: contract.DirTemp + `\readme.txt`, Content: "ours"},
 			{Path: contract.PathKubeProxyConfig, Content: "sourceVip: SOURCE_VIP", Services: []string{"kube-proxy"},
@@ -247,12 +261,14 @@ func manifest() contract.Manifest {
 		WatchedEnvironmentVars: []string{"HTTP_PROXY", "NO_PROXY"},
 	}
 	users := map[string][]string{
-		contract.PathKubelet: {"kubelet"}, contract.PathKubeLogRunner: {"kubelet"}, contract.PathContainerd: {"containerd"},
-		contract.PathKubeProxy: {"kube-proxy"}, contract.PathHybridOverlay: {"hybrid-overlay-node"},
+		contract.PathKubelet: {"kubelet"}, contract.PathKubeLogRunner: {"kubelet"},
+		contract.PathContainerd: {"containerd"},
+		contract.PathKubeProxy:  {"kube-proxy"}, contract.PathHybridOverlay: {"hybrid-overlay-node"},
 	}
 	for _, path := range slices.Sorted(maps.Keys(blobs())) {
 		content := blobs()[path]
-		m.Files = append(m.Files, contract.File{Path: path, Digest: digestOf(content), Size: int64(len(content)), Services: users[path]})
+		m.Files = append(m.Files, contract.File{Path: path, Digest: digestOf(content), Size: int64(len(content)),
+			Services: users[path]})
 	}
 	return m
 }
@@ -282,14 +298,16 @@ func send(t *testing.T, files winos.Files, home string, missing []contract.Blob)
 
 func bootstrapRequest() contract.BootstrapRequest {
 	return contract.BootstrapRequest{
-		NodeName: "win-a", Version: versionOf(manifest()), Manifest: manifest(), BootstrapKubeconfig: []byte("secret"), BootstrapCA: []byte("boot ca"), KubeletCA: []byte("kubelet ca"),
+		NodeName: "win-a", Version: versionOf(manifest()), Manifest: manifest(), BootstrapKubeconfig: []byte("secret"),
+		BootstrapCA: []byte("boot ca"), KubeletCA: []byte("kubelet ca"),
 	}
 }
 
 func (r *rig) handoverRequest(t *testing.T, csr []byte) contract.HandoverRequest {
 	t.Helper()
 	return contract.HandoverRequest{
-		NodeName: "win-a", Version: versionOf(manifest()), Certificate: r.ca.sign(t, csr, r.Host().System.Now()), APIServer: "https://127.0.0.1:1", CA: r.ca.pem, Namespace: "wmco",
+		NodeName: "win-a", Version: versionOf(manifest()), Certificate: r.ca.sign(t, csr, r.Host().System.Now()),
+		APIServer: "https://127.0.0.1:1", CA: r.ca.pem, Namespace: "wmco",
 	}
 }
 
@@ -307,8 +325,9 @@ func newAuthority(t *testing.T) *authority {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test ca"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -332,7 +351,8 @@ func (a *authority) sign(t *testing.T, request []byte, now time.Time) []byte {
 		t.Fatal(err)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: csr.Subject, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(14 * 24 * time.Hour),
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: csr.Subject, NotBefore: now.Add(-time.Minute),
+		NotAfter:    now.Add(14 * 24 * time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, a.certificate, csr.PublicKey, a.key)
 	if err != nil {
@@ -346,7 +366,8 @@ func selfSigned(name string, now time.Time) []byte {
 	if err != nil {
 		return nil
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: now.Add(14 * 24 * time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotAfter: now.Add(14 * 24 * time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return nil

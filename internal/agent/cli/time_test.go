@@ -50,7 +50,8 @@ func journal(t *testing.T, r *rig) string {
 	return all.String()
 }
 
-// tended waits until the daemon has made a pass: it deletes kubelet's bootstrap credential when it is no longer needed.
+// tended waits until the daemon has made a pass: it deletes kubelet's bootstrap credential when it
+// is no longer needed.
 func tended(t *testing.T, r *rig) {
 	t.Helper()
 	eventually(t, "deleting kubelet's bootstrap credential", func() bool {
@@ -97,10 +98,14 @@ func TestAnExpiredIdentityIsSaidAndReplacedByTheWayIn(t *testing.T) {
 	old, kubelets := read(t, r, contract.PathDaemonCertificate), r.kubelets.Load()
 	r.SetClockOffset(15 * day)
 	restart(t, r, contract.ServiceDaemon)
-	eventually(t, "saying so", func() bool { return strings.Contains(journal(t, r), "the daemon's certificate has expired") })
+	eventually(t, "saying so", func() bool {
+		return strings.Contains(journal(t, r),
+			"the daemon's certificate has expired")
+	})
 	// The host is held at what was last known.
 	write(t, r, contract.PathKubeProxy, "MZ damaged", winos.AccessAdministrators)
-	eventually(t, "tending without an identity", func() bool { return read(t, r, contract.PathKubeProxy) == "MZ proxy" })
+	eventually(t, "tending without an identity",
+		func() bool { return read(t, r, contract.PathKubeProxy) == "MZ proxy" })
 	daemon := service(t, r, contract.ServiceDaemon).PID
 	join(t, r) // the operator walks the host in again
 	fresh := read(t, r, contract.PathDaemonCertificate)
@@ -110,8 +115,10 @@ func TestAnExpiredIdentityIsSaidAndReplacedByTheWayIn(t *testing.T) {
 	if service(t, r, contract.ServiceDaemon).PID == daemon {
 		t.Error("the daemon goes on with its expired certificate")
 	}
-	if kubelet := read(t, r, contract.DirKubeletPKI+`\kubelet-client-current.pem`); !expires(t, kubelet).After(r.Host().System.Now()) {
-		t.Errorf("kubelet's certificate expires at %s, and kubelet was started %d times", expires(t, kubelet), r.kubelets.Load()-kubelets)
+	if kubelet := read(t, r, contract.DirKubeletPKI+`\kubelet-client-current.pem`); !expires(t,
+		kubelet).After(r.Host().System.Now()) {
+		t.Errorf("kubelet's certificate expires at %s, and kubelet was started %d times", expires(t, kubelet),
+			r.kubelets.Load()-kubelets)
 	}
 	tended(t, r)
 	join(t, r)
@@ -125,7 +132,8 @@ func TestTheConfidentialPartComesWithBootstrap(t *testing.T) {
 	const proxy = "http://me:hunter2@proxy:3128"
 	r := newRig(t, sim.Options{})
 	c := contract.Confidential{
-		Salt: []byte("0123456789abcdef"), Environment: map[string]string{"HTTPS_PROXY": proxy}, Files: []contract.File{{Path: contract.PathExporterKey, Content: "the key"}},
+		Salt: []byte("0123456789abcdef"), Environment: map[string]string{"HTTPS_PROXY": proxy},
+		Files: []contract.File{{Path: contract.PathExporterKey, Content: "the key"}},
 	}
 	data, digest, err := c.Encode()
 	if err != nil {
@@ -140,7 +148,8 @@ func TestTheConfidentialPartComesWithBootstrap(t *testing.T) {
 
 	spoilt := request
 	spoilt.Confidential = append(bytes.Clone(data[:len(data)-1]), ' ', '}')
-	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, spoilt); answer.Problem == nil || answer.Problem.Reason != contract.ReasonManifestInvalid || strings.Contains(answer.Problem.Detail, "hunter2") {
+	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, spoilt); answer.Problem == nil ||
+		answer.Problem.Reason != contract.ReasonManifestInvalid || strings.Contains(answer.Problem.Detail, "hunter2") {
 		t.Fatalf("another confidential part: %v", answer.Problem)
 	}
 	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request))
@@ -159,7 +168,8 @@ func TestTheConfidentialPartComesWithBootstrap(t *testing.T) {
 		t.Errorf("the key is %q", got)
 	}
 	for key, what := range r.Snapshot() {
-		if strings.HasPrefix(key, "file ") && strings.Contains(key, "WICD-SEALED") && !strings.Contains(what, "administrators only") {
+		if strings.HasPrefix(key, "file ") && strings.Contains(key, "WICD-SEALED") &&
+			!strings.Contains(what, "administrators only") {
 			t.Errorf("%s: %s", key, what)
 		}
 	}

@@ -26,9 +26,10 @@ type shelf map[string]string
 // Blob is depot.Blobs.
 func (s shelf) Blob(digest string) (payload.Blob, bool) {
 	content, ok := s[digest]
-	return payload.Blob{Blob: contract.Blob{Digest: digest, Size: int64(len(content))}, Open: func() (io.ReadCloser, error) {
-		return book{strings.NewReader(content)}, nil
-	}}, ok
+	return payload.Blob{Blob: contract.Blob{Digest: digest, Size: int64(len(content))},
+		Open: func() (io.ReadCloser, error) {
+			return book{strings.NewReader(content)}, nil
+		}}, ok
 }
 
 // book is a blob that can be read from any place, as a file can.
@@ -62,7 +63,8 @@ func (w *world) depot(t *testing.T, blobs shelf) {
 	t.Cleanup(func() { cancel(); serving.Wait() })
 	_, err = w.admin.CoreV1().ConfigMaps(contract.OperatorNamespace).Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: contract.PayloadSourceConfigMap},
-		Data:       map[string]string{contract.PayloadSourceURLs: "https://127.0.0.1:1\nhttps://" + listener.Addr().String(), contract.PayloadSourceCA: string(d.Certificate())},
+		Data: map[string]string{contract.PayloadSourceURLs: "https://127.0.0.1:1\nhttps://" +
+			listener.Addr().String(), contract.PayloadSourceCA: string(d.Certificate())},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +84,8 @@ func replaced(m contract.Manifest, programs map[string]string) contract.Manifest
 	return m
 }
 
-// The daemon, the depot, the service manager, the API server with its policies: all but Windows is real here.
+// The daemon, the depot, the service manager, the API server with its policies: all but Windows is
+// real here.
 func TestA29_ANodeIsStagedSwitchedAndComesBackWithAnotherDaemon(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

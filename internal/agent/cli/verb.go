@@ -17,8 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// verbLimit ends a verb that hangs, so that it is not still at work when the operator calls the next. Enabling a Windows feature is the slowest
-// thing that a verb does.
+// verbLimit ends a verb that hangs, so that it is not still at work when the operator calls the
+// next. Enabling a Windows feature is the slowest thing that a verb does.
 const verbLimit = 20 * time.Minute
 
 func verbs(o Options) []*cobra.Command {
@@ -35,7 +35,8 @@ func verbs(o Options) []*cobra.Command {
 			func(ctx context.Context, r contract.ReceiveRequest) (contract.ReceiveAnswer, error) {
 				return receive.Run(ctx, o.Host, o.HomeDir, r)
 			}),
-		verb(o, contract.VerbBootstrap, "Write files, start containerd and kubelet, and ask for the daemon's certificate",
+		verb(o, contract.VerbBootstrap, "Write files, start containerd and kubelet, and ask for the daemon's "+
+			"certificate",
 			func(ctx context.Context, r contract.BootstrapRequest) (contract.BootstrapAnswer, error) {
 				return bootstrap.Run(ctx, o.Host, o.Self, r)
 			}),
@@ -51,7 +52,8 @@ func verbs(o Options) []*cobra.Command {
 }
 
 // verb makes the command of one verb.
-func verb[Request, Result any](o Options, name contract.Verb, short string, run func(context.Context, Request) (Result, error)) *cobra.Command {
+func verb[Request, Result any](o Options, name contract.Verb, short string,
+	run func(context.Context, Request) (Result, error)) *cobra.Command {
 	var id string
 	cmd := &cobra.Command{
 		Use: string(name), Short: short, Args: cobra.NoArgs,
@@ -69,6 +71,7 @@ func verb[Request, Result any](o Options, name contract.Verb, short string, run 
 			return exchange.Serve(logr.NewContext(ctx, o.Logger.WithValues("verb", name)), channel, run)
 		},
 	}
-	cmd.Flags().StringVar(&id, "exchange", "", "read the request from and leave the answer in the exchange directory, under this `id`")
+	cmd.Flags().StringVar(&id, "exchange", "", "read the request from and leave the answer in the exchange "+
+		"directory, under this `id`")
 	return cmd
 }

@@ -1,6 +1,8 @@
-// Package exchange answers how a verb gets its request and leaves its answer: through two files that SFTP carries, or through the standard streams.
+// Package exchange answers how a verb gets its request and leaves its answer: through two files
+// that SFTP carries, or through the standard streams.
 //
-// The command tree wraps every verb in it. It knows no verb, and keeps no request: those may hold credentials.
+// The command tree wraps every verb in it. It knows no verb, and keeps no request: those may hold
+// credentials.
 package exchange
 
 import (
@@ -18,15 +20,18 @@ import (
 
 // Channel is where one call's request comes from and its answer goes to.
 type Channel interface {
-	// Request reads the request, after which it is nowhere any more. A second call has nothing to read.
+	// Request reads the request, after which it is nowhere any more. A second call has nothing to
+	// read.
 	Request() ([]byte, error)
 	// Answer leaves the answer, replacing an earlier one.
 	Answer(content []byte) error
 }
 
-// Serve runs one call: it decodes the request, runs the verb, and leaves its answer. A verb's error becomes the answer's Problem, with whatever result
-// there is; Serve's own error says that there is no answer.
-func Serve[Request, Result any](ctx context.Context, c Channel, run func(ctx context.Context, request Request) (Result, error)) error {
+// Serve runs one call: it decodes the request, runs the verb, and leaves its answer. A verb's error
+// becomes the answer's Problem, with whatever result there is; Serve's own error says that there is
+// no answer.
+func Serve[Request, Result any](ctx context.Context, c Channel,
+	run func(ctx context.Context, request Request) (Result, error)) error {
 	content, err := c.Request()
 	if err != nil {
 		return fmt.Errorf("reading the request: %w", err)
@@ -86,7 +91,8 @@ func Path(home string) string {
 }
 
 func legalID(id string) bool {
-	return id != "" && len(id) <= 64 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""
+	return id != "" && len(id) <= 64 && strings.Trim(id,
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""
 }
 
 // Request reads the request's file and deletes it.
@@ -98,7 +104,8 @@ func (d *Dir) Request() ([]byte, error) {
 
 // Answer writes the answer's file, at once and only for Administrators.
 func (d *Dir) Answer(content []byte) error {
-	return winos.WriteFile(d.files, d.path+`\`+contract.AnswerName(d.id), bytes.NewReader(content), winos.AccessAdministrators)
+	return winos.WriteFile(d.files, d.path+`\`+contract.AnswerName(d.id), bytes.NewReader(content),
+		winos.AccessAdministrators)
 }
 
 // Streams is a Channel of the standard streams.

@@ -16,7 +16,8 @@ type request struct {
 	Name string `json:"name"`
 }
 
-func serve(t *testing.T, in string, run func(context.Context, request) (string, error)) (contract.Answer[string], error) {
+func serve(t *testing.T, in string, run func(context.Context, request) (string, error)) (contract.Answer[string],
+	error) {
 	t.Helper()
 	var out bytes.Buffer
 	err := exchange.Serve(t.Context(), exchange.Streams{In: strings.NewReader(in), Out: &out}, run)
@@ -39,11 +40,15 @@ func TestAnswers(t *testing.T) {
 		result  string
 		problem contract.Reason
 	}{
-		"a result":                           {in: `{"name":"x"}`, result: "x"},
-		"nothing asked":                      {in: " \n", result: ""},
-		"a problem beside a result":          {in: `{"name":"x"}`, err: contract.NewProblem(contract.ReasonDiskFull, "full"), result: "x", problem: contract.ReasonDiskFull},
-		"an error without a reason":          {in: `{"name":"x"}`, err: errors.New("oops"), result: "x", problem: contract.ReasonInternal},
-		"a wrapped problem keeps its reason": {in: `{}`, err: errors.Join(errors.New("a"), contract.NewProblem(contract.ReasonDiskFull, "full")), problem: contract.ReasonDiskFull},
+		"a result":      {in: `{"name":"x"}`, result: "x"},
+		"nothing asked": {in: " \n", result: ""},
+		"a problem beside a result": {in: `{"name":"x"}`,
+			err: contract.NewProblem(contract.ReasonDiskFull, "full"), result: "x", problem: contract.ReasonDiskFull},
+		"an error without a reason": {in: `{"name":"x"}`, err: errors.New("oops"), result: "x",
+			problem: contract.ReasonInternal},
+		"a wrapped problem keeps its reason": {in: `{}`,
+			err:     errors.Join(errors.New("a"), contract.NewProblem(contract.ReasonDiskFull, "full")),
+			problem: contract.ReasonDiskFull},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -51,7 +56,8 @@ func TestAnswers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if answer.Result != c.result || (answer.Problem == nil) != (c.problem == "") || answer.Problem != nil && answer.Problem.Reason != c.problem {
+			if answer.Result != c.result || (answer.Problem == nil) != (c.problem == "") || answer.Problem != nil &&
+				answer.Problem.Reason != c.problem {
 				t.Errorf("got %+v", answer)
 			}
 		})
@@ -73,7 +79,8 @@ func TestARequestThatIsNotUnderstoodHasNoAnswer(t *testing.T) {
 
 func TestIDsCanNotLeaveTheDirectory(t *testing.T) {
 	t.Parallel()
-	for id, legal := range map[string]bool{"a-1": true, "": false, `..\x`: false, "a/b": false, "a b": false, "a.b": false, strings.Repeat("a", 65): false} {
+	for id, legal := range map[string]bool{"a-1": true, "": false, `..\x`: false, "a/b": false, "a b": false,
+		"a.b": false, strings.Repeat("a", 65): false} {
 		if _, err := exchange.NewDir(nil, `C:\Users\x`, id); (err == nil) != legal {
 			t.Errorf("%q: %v", id, err)
 		}

@@ -1,7 +1,8 @@
-// Package fact answers what the daemon knows about its host and its Node when a manifest asks: host facts and JSONPaths.
+// Package fact answers what the daemon knows about its host and its Node when a manifest asks: host
+// facts and JSONPaths.
 //
-// The reconcile loop and bootstrap use it to fill in commands and files. Something that is not known yet is a Problem to wait for, never an
-// empty string.
+// The reconcile loop and bootstrap use it to fill in commands and files. Something that is not
+// known yet is a Problem to wait for, never an empty string.
 package fact
 
 import (
@@ -20,8 +21,9 @@ import (
 // Lookup gives a value, or the Problem that says what it waits for.
 type Lookup[K ~string] func(key K) (string, *contract.Problem)
 
-// Of gives the facts of a host, as far as told does not have them: the host is not asked for those. Each is found at most once, when it is first asked for,
-// so a Lookup serves one pass and is not for concurrent use.
+// Of gives the facts of a host, as far as told does not have them: the host is not asked for those.
+// Each is found at most once, when it is first asked for, so a Lookup serves one pass and is not
+// for concurrent use.
 func Of(ctx context.Context, host winos.Host, told map[contract.Fact]string) Lookup[contract.Fact] {
 	type answer struct {
 		value   string
@@ -98,7 +100,8 @@ func problem(f contract.Fact, err error) *contract.Problem {
 	case f == contract.FactNodeIP:
 		return contract.NewProblem(contract.ReasonNoDefaultRoute, "finding the node's address: %v", err)
 	case f.Network() && errors.Is(err, winos.ErrNotFound):
-		return contract.NewProblem(contract.ReasonNetworkPending, "network %s has no %s yet", contract.HybridOverlayNetwork, f)
+		return contract.NewProblem(contract.ReasonNetworkPending, "network %s has no %s yet",
+			contract.HybridOverlayNetwork, f)
 	case f.Network():
 		return contract.NewProblem(contract.ReasonNetworkPending, "finding %s: %v", f, err)
 	}
@@ -110,7 +113,8 @@ func ByCloud() []contract.Fact {
 	return []contract.Fact{contract.FactAWSHostname, contract.FactGCPHostname}
 }
 
-// CheckNodeIP says whether a host has the address that its Node is to have. An empty one is that of the default route, and always right.
+// CheckNodeIP says whether a host has the address that its Node is to have. An empty one is that of
+// the default route, and always right.
 func CheckNodeIP(ctx context.Context, host winos.Host, wanted string) error {
 	if wanted == "" {
 		return nil

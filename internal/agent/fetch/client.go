@@ -14,12 +14,14 @@ import (
 const (
 	dialTimeout = 10 * time.Second
 	keepAlive   = 30 * time.Second
-	// answerTimeout is how long a depot may take before it begins to answer: it says that it is busy rather than keeping anybody waiting.
+	// answerTimeout is how long a depot may take before it begins to answer: it says that it is
+	// busy rather than keeping anybody waiting.
 	answerTimeout = time.Minute
 )
 
-// NewClient makes a client for depots that show a certificate which chains to exactly these (PEM). It shows the certificate that it is given for each
-// connection, so a renewed one is taken over. It knows no proxy, because depots are within the cluster.
+// NewClient makes a client for depots that show a certificate which chains to exactly these (PEM).
+// It shows the certificate that it is given for each connection, so a renewed one is taken over. It
+// knows no proxy, because depots are within the cluster.
 func NewClient(ca []byte, certificate func() *tls.Certificate) (*http.Client, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
@@ -28,7 +30,10 @@ func NewClient(ca []byte, certificate func() *tls.Certificate) (*http.Client, er
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12, RootCAs: roots,
-			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate(), nil },
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				return certificate(),
+					nil
+			},
 		},
 		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext,
 		TLSHandshakeTimeout:   dialTimeout,

@@ -44,7 +44,8 @@ func (d *Depot) Open(ctx context.Context, digest string, offset int64) (io.ReadC
 
 func (d *Depot) ask(ctx context.Context, base, digest string, offset int64) (io.ReadCloser, error) {
 	ctx, stop := context.WithCancel(ctx)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+contract.DepotPath+digest, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		strings.TrimRight(base, "/")+contract.DepotPath+digest, nil)
 	if err != nil {
 		stop()
 		return nil, fmt.Errorf("asking depot %s: %w", base, err)
@@ -101,7 +102,8 @@ func check(response *http.Response, offset int64) error {
 		if offset > 0 && strings.HasPrefix(response.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", offset)) {
 			return nil
 		}
-		return fmt.Errorf("the depot sends range %.60q and %d was asked for", response.Header.Get("Content-Range"), offset)
+		return fmt.Errorf("the depot sends range %.60q and %d was asked for", response.Header.Get("Content-Range"),
+			offset)
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
 		if err != nil {

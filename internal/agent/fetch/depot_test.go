@@ -44,14 +44,16 @@ func TestADepotIsHeldToWhatWasAsked(t *testing.T) {
 		good   bool
 		busy   time.Duration
 	}{
-		"the whole":                       {status: http.StatusOK, good: true},
-		"the rest":                        {offset: 7, status: http.StatusPartialContent, header: "bytes 7-9/10", good: true},
-		"the whole instead of the rest":   {offset: 7, status: http.StatusOK},
-		"another part":                    {offset: 7, status: http.StatusPartialContent, header: "bytes 70-99/100"},
-		"a part instead of the whole":     {status: http.StatusPartialContent, header: "bytes 0-9/10"},
-		"busy":                            {status: http.StatusServiceUnavailable, header: "7", busy: 7 * time.Second},
-		"busy without a word":             {status: http.StatusServiceUnavailable, busy: time.Second},
-		"busy for ever":                   {status: http.StatusServiceUnavailable, header: "99999999", busy: 5 * time.Minute},
+		"the whole": {status: http.StatusOK, good: true},
+		"the rest": {offset: 7, status: http.StatusPartialContent, header: "bytes 7-9/10",
+			good: true},
+		"the whole instead of the rest": {offset: 7, status: http.StatusOK},
+		"another part":                  {offset: 7, status: http.StatusPartialContent, header: "bytes 70-99/100"},
+		"a part instead of the whole":   {status: http.StatusPartialContent, header: "bytes 0-9/10"},
+		"busy":                          {status: http.StatusServiceUnavailable, header: "7", busy: 7 * time.Second},
+		"busy without a word":           {status: http.StatusServiceUnavailable, busy: time.Second},
+		"busy for ever": {status: http.StatusServiceUnavailable, header: "99999999",
+			busy: 5 * time.Minute},
 		"busy in the past":                {status: http.StatusServiceUnavailable, header: "-5", busy: time.Second},
 		"not there":                       {status: http.StatusNotFound},
 		"a range that can't be satisfied": {offset: 7, status: http.StatusRequestedRangeNotSatisfiable},
@@ -64,7 +66,8 @@ func TestADepotIsHeldToWhatWasAsked(t *testing.T) {
 			if (err == nil) != c.good {
 				t.Fatalf("got %v", err)
 			}
-			if busy, ok := errors.AsType[*fetch.Busy](err); (ok || c.busy > 0) && (busy == nil || busy.After != c.busy) {
+			if busy, ok := errors.AsType[*fetch.Busy](err); (ok || c.busy > 0) &&
+				(busy == nil || busy.After != c.busy) {
 				t.Errorf("got %v", err)
 			}
 			if body == nil {

@@ -1,8 +1,8 @@
-// Package fetch answers how the daemon gets the blobs that its host lacks, while the node serves: it pulls them from a source into the store, and
-// touches nothing that runs.
+// Package fetch answers how the daemon gets the blobs that its host lacks, while the node serves:
+// it pulls them from a source into the store, and touches nothing that runs.
 //
-// Staging uses it. What arrived whole and right stays; a blob that was interrupted goes on where it stopped for as long as the daemon lives. It
-// knows no version and no Node.
+// Staging uses it. What arrived whole and right stays; a blob that was interrupted goes on where it
+// stopped for as long as the daemon lives. It knows no version and no Node.
 package fetch
 
 import (
@@ -21,16 +21,20 @@ import (
 )
 
 const (
-	// barren is how many attempts in a row may bring nothing before a blob is given up; the caller tries again later.
+	// barren is how many attempts in a row may bring nothing before a blob is given up; the caller
+	// tries again later.
 	barren = 5
-	// firstPause after an attempt that brought nothing; it doubles up to longestPause. A source that says when to come back is obeyed.
+	// firstPause after an attempt that brought nothing; it doubles up to longestPause. A source
+	// that says when to come back is obeyed.
 	firstPause   = time.Second
 	longestPause = time.Minute
 )
 
-// Source is where blobs come from: the operator's depot, or any other place that has them by digest.
+// Source is where blobs come from: the operator's depot, or any other place that has them by
+// digest.
 type Source interface {
-	// Open starts reading a blob at an offset in bytes. Its error may be a *Busy. A repeated call starts anew.
+	// Open starts reading a blob at an offset in bytes. Its error may be a *Busy. A repeated call
+	// starts anew.
 	Open(ctx context.Context, digest string, offset int64) (io.ReadCloser, error)
 }
 
@@ -63,8 +67,10 @@ func New(options Options) (*Fetcher, error) {
 	return &Fetcher{options}, nil
 }
 
-// Fetch brings the wanted blobs that the store lacks, one after the other, and says how many bytes that took. Before the first byte it makes sure that
-// there is room for all. Its errors are, or wrap, *contract.Problem with DiskFull, PayloadCorrupt or PayloadIncomplete; a repeated call goes on.
+// Fetch brings the wanted blobs that the store lacks, one after the other, and says how many bytes
+// that took. Before the first byte it makes sure that there is room for all. Its errors are, or
+// wrap, *contract.Problem with DiskFull, PayloadCorrupt or PayloadIncomplete; a repeated call goes
+// on.
 func (f *Fetcher) Fetch(ctx context.Context, want []contract.Blob) (received int64, err error) {
 	missing, err := f.Store.Missing(want)
 	if err != nil || len(missing) == 0 {
@@ -132,7 +138,8 @@ func (f *Fetcher) fill(ctx context.Context, blob contract.Blob, w *counted) erro
 			continue
 		}
 		if tries++; tries == barren {
-			return contract.NewProblem(contract.ReasonPayloadIncomplete, "%d attempts in a row brought nothing: %v", barren, err)
+			return contract.NewProblem(contract.ReasonPayloadIncomplete, "%d attempts in a row brought nothing: %v",
+				barren, err)
 		}
 		wait := pause
 		if busy, ok := errors.AsType[*Busy](err); ok {

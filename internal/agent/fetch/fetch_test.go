@@ -21,7 +21,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/sim"
 )
 
-// source has blobs, and does with each attempt what the script says; without one it sends everything.
+// source has blobs, and does with each attempt what the script says; without one it sends
+// everything.
 type source struct {
 	blobs  map[string][]byte
 	script []func(rest []byte) (io.Reader, error)
@@ -136,7 +137,8 @@ func TestOnlyWhatIsMissingIsFetched(t *testing.T) {
 func TestAnInterruptedBlobGoesOnWhereItStopped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, strings.Repeat("x", 1000))
-	r.source.script = []func([]byte) (io.Reader, error){part(400), refuse(errors.New("away")), refuse(&fetch.Busy{After: time.Minute}), part(0), part(300)}
+	r.source.script = []func([]byte) (io.Reader, error){part(400), refuse(errors.New("away")),
+		refuse(&fetch.Busy{After: time.Minute}), part(0), part(300)}
 	n, err := r.fetch(t)
 	if n != 1000 || err != nil || r.missing(t) != 0 {
 		t.Fatalf("got %d, %v", n, err)
@@ -156,7 +158,8 @@ func TestWhatNeverComesIsGivenUpAndLeavesNothing(t *testing.T) {
 		r.source.script = append(r.source.script, refuse(errors.New("away")))
 	}
 	_, err := r.fetch(t)
-	if p, ok := contract.AsProblem(err); !ok || p.Reason != contract.ReasonPayloadIncomplete || !strings.Contains(p.Detail, "away") {
+	if p, ok := contract.AsProblem(err); !ok || p.Reason != contract.ReasonPayloadIncomplete ||
+		!strings.Contains(p.Detail, "away") {
 		t.Errorf("got %v", err)
 	}
 	r.wantEmpty(t)
@@ -179,8 +182,11 @@ func (r *rig) wantEmpty(t *testing.T) {
 func TestWrongBytesAreNotKept(t *testing.T) {
 	t.Parallel()
 	for name, lie := range map[string]func([]byte) (io.Reader, error){
-		"others": func(rest []byte) (io.Reader, error) { return strings.NewReader(strings.Repeat("y", len(rest))), nil },
-		"more":   func(rest []byte) (io.Reader, error) { return strings.NewReader(string(rest) + "z"), nil },
+		"others": func(rest []byte) (io.Reader, error) {
+			return strings.NewReader(strings.Repeat("y", len(rest))),
+				nil
+		},
+		"more": func(rest []byte) (io.Reader, error) { return strings.NewReader(string(rest) + "z"), nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

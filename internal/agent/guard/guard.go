@@ -19,21 +19,25 @@ import (
 type Pace struct {
 	// Look lies between two looks at its service; 1 s if 0.
 	Look time.Duration
-	// Down is how long it may not be running, in all looks together; 1 min if 0. The service manager itself gives a program 30 s to begin.
+	// Down is how long it may not be running, in all looks together; 1 min if 0. The service
+	// manager itself gives a program 30 s to begin.
 	Down time.Duration
-	// Limit is how long it may run without dismissing the guard; 8 min if 0: longer than a daemon takes to see by itself that it must go back, and less than the
-	// operator gives a node by default.
+	// Limit is how long it may run without dismissing the guard; 8 min if 0: longer than a daemon
+	// takes to see by itself that it must go back, and less than the operator gives a node by
+	// default.
 	Limit time.Duration
 }
 
-// The first pause before a version is tried again that had to be left, and the longest: see tend.Pace.
+// The first pause before a version is tried again that had to be left, and the longest: see
+// tend.Pace.
 const (
 	refused      = time.Minute
 	refusedLimit = 20 * time.Minute
 )
 
-// grace is how many looks in a row a service that is stopped is left to the service manager. That waits for minutes when the daemon has failed often of late, such as
-// in an exchange before, or for ever when somebody took its settings away.
+// grace is how many looks in a row a service that is stopped is left to the service manager. That
+// waits for minutes when the daemon has failed often of late, such as in an exchange before, or for
+// ever when somebody took its settings away.
 const grace = 5
 
 // killLimit bounds how long the end of a killed process is waited for.
@@ -51,9 +55,11 @@ type Guard struct {
 	Pace Pace
 }
 
-// Run returns when there is nothing left to guard, or ctx has ended. It may be ended and run again at any time.
+// Run returns when there is nothing left to guard, or ctx has ended. It may be ended and run again
+// at any time.
 func (g Guard) Run(ctx context.Context) error {
-	for value, fallback := range map[*time.Duration]time.Duration{&g.Pace.Look: time.Second, &g.Pace.Down: time.Minute, &g.Pace.Limit: 8 * time.Minute} {
+	for value, fallback := range map[*time.Duration]time.Duration{&g.Pace.Look: time.Second, &g.Pace.Down: time.Minute,
+		&g.Pace.Limit: 8 * time.Minute} {
 		if *value == 0 {
 			*value = fallback
 		}
@@ -66,7 +72,8 @@ func (g Guard) Run(ctx context.Context) error {
 	log.Info("guarding", "program", own)
 	why := g.watch(ctx)
 	for why != "" && ctx.Err() == nil {
-		// What has begun is brought to its end: the daemon that is about to dismiss this guard may be the one that is stopped.
+		// What has begun is brought to its end: the daemon that is about to dismiss this guard may
+		// be the one that is stopped.
 		if err = g.act(context.WithoutCancel(ctx), own, why); err == nil {
 			break
 		}
@@ -84,7 +91,8 @@ func (g Guard) sleep(ctx context.Context) {
 	}
 }
 
-// watch answers why it is time to act, or nothing when there is no daemon any more. Looks are counted, not the clock, which jumps when a machine was asleep.
+// watch answers why it is time to act, or nothing when there is no daemon any more. Looks are
+// counted, not the clock, which jumps when a machine was asleep.
 func (g Guard) watch(ctx context.Context) (why string) {
 	var down, all time.Duration
 	idle := 0
@@ -134,8 +142,9 @@ const (
 	other turn = iota
 	// present: it belongs to the desired state.
 	present
-	// before: it belongs to the one that held before, and the new daemon has not dismissed its guard. It may have found that its version holds, and yet be unable
-	// to tell the operator, or to hear it.
+	// before: it belongs to the one that held before, and the new daemon has not dismissed its
+	// guard. It may have found that its version holds, and yet be unable to tell the operator, or
+	// to hear it.
 	before
 )
 
@@ -151,8 +160,9 @@ func turnOf(book *ledger.Book, own string) turn {
 	return other
 }
 
-// act goes back, unless there is no reason to any more. The new program is moved away first, so that the service manager starts no process of it. Repeated after a
-// crash, it goes on where it was.
+// act goes back, unless there is no reason to any more. The new program is moved away first, so
+// that the service manager starts no process of it. Repeated after a crash, it goes on where it
+// was.
 func (g Guard) act(ctx context.Context, own, why string) error {
 	book, err := ledger.Open(g.Host.Files)
 	if err != nil {
@@ -181,7 +191,8 @@ func (g Guard) act(ctx context.Context, own, why string) error {
 	return g.goBack(ctx, own, why, source)
 }
 
-// goBack ends what runs; when nothing is left, nobody else keeps the ledger. Without a source, the program is in its place.
+// goBack ends what runs; when nothing is left, nobody else keeps the ledger. Without a source, the
+// program is in its place.
 func (g Guard) goBack(ctx context.Context, own, why, source string) error {
 	log := logr.FromContextOrDiscard(ctx)
 	if err := g.stop(ctx); err != nil {
@@ -210,16 +221,19 @@ func (g Guard) goBack(ctx context.Context, own, why, source string) error {
 	return g.start(ctx)
 }
 
-// source is what can be renamed into the daemon's place: a copy, or, where the disk has no room for one, the own program; then the guard can't be started again.
+// source is what can be renamed into the daemon's place: a copy, or, where the disk has no room for
+// one, the own program; then the guard can't be started again.
 func (g Guard) source(ctx context.Context, own string) string {
 	if err := copyTo(ctx, g.Host.Files, g.Self, own); err != nil {
-		logr.FromContextOrDiscard(ctx).Info("no copy of the own program can be made; it is put back itself", "detail", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("no copy of the own program can be made; it is put back itself", "detail",
+			err.Error())
 		return g.Self
 	}
 	return spare
 }
 
-// note writes down that the host goes back, and what was refused. A full disk gets the room of the copy.
+// note writes down that the host goes back, and what was refused. A full disk gets the room of the
+// copy.
 func (g Guard) note(book *ledger.Book, own, why, source string) (string, error) {
 	book.AddAside(aside)
 	if turnOf(book, own) == before {
@@ -228,7 +242,8 @@ func (g Guard) note(book *ledger.Book, own, why, source string) (string, error) 
 			pause = min(max(2*last.Pause, refused), refusedLimit)
 		}
 		book.Back()
-		book.Refuse(failed, contract.NewProblem(contract.ReasonDaemonCallFailed, "%s", why), pause, time.Now().Add(pause))
+		book.Refuse(failed, contract.NewProblem(contract.ReasonDaemonCallFailed, "%s", why), pause,
+			time.Now().Add(pause))
 	}
 	err := book.Save()
 	if errors.Is(err, winos.ErrNoSpace) && source == spare {
@@ -237,7 +252,8 @@ func (g Guard) note(book *ledger.Book, own, why, source string) (string, error) 
 	return source, err
 }
 
-// leave puts the new program back where it was taken from, if it was: it has proven itself after all.
+// leave puts the new program back where it was taken from, if it was: it has proven itself after
+// all.
 func (g Guard) leave(ctx context.Context, have string) error {
 	if have != "" {
 		return nil

@@ -1,9 +1,10 @@
 // Package guard answers who goes back when a new daemon does not come up.
 //
-// A daemon that is about to be exchanged posts its own program as a service of another name. That one watches the new daemon from outside: when it is down for
-// long, or shows no sign of life in time, the guard puts the program back that ran before, notes in the ledger what was refused, and starts the service. It
-// survives crashes, hangs and reboots. The daemon that is in charge in the end dismisses it. It talks to no API server, and nobody else may go back
-// from outside.
+// A daemon that is about to be exchanged posts its own program as a service of another name. That
+// one watches the new daemon from outside: when it is down for long, or shows no sign of life in
+// time, the guard puts the program back that ran before, notes in the ledger what was refused, and
+// starts the service. It survives crashes, hangs and reboots. The daemon that is in charge in the
+// end dismisses it. It talks to no API server, and nobody else may go back from outside.
 package guard
 
 import (
@@ -22,7 +23,8 @@ import (
 // Verb is the command that the guard's service runs.
 const Verb = "guard"
 
-// Post has the daemon's program, whose digest is given, stand guard. A guard that is there already is replaced.
+// Post has the daemon's program, whose digest is given, stand guard. A guard that is there already
+// is replaced.
 func Post(ctx context.Context, host winos.Host, book *ledger.Book, digest string) error {
 	if err := Withdraw(ctx, host.Services); err != nil {
 		return err
@@ -40,7 +42,8 @@ func Post(ctx context.Context, host winos.Host, book *ledger.Book, digest string
 	}
 	delays, reset := target.DaemonRecovery()
 	err := host.Services.Apply(ctx, winos.ServiceConfig{
-		Name: contract.ServiceGuard, Description: target.Description(contract.ServiceGuard), Command: contract.PathGuard + " " + Verb + " --windows-service",
+		Name: contract.ServiceGuard, Description: target.Description(contract.ServiceGuard),
+		Command:  contract.PathGuard + " " + Verb + " --windows-service",
 		Recovery: delays, RecoveryReset: reset,
 	})
 	if err != nil {
@@ -70,8 +73,9 @@ func Dismiss(ctx context.Context, host winos.Host, book *ledger.Book) error {
 	return book.Save()
 }
 
-// Withdraw ends the guard's service and removes it, so that it acts no more: who does the daemon's work on the host in its stead calls it before anything else.
-// Repeating it changes nothing. A service of that name that is not ours is an error.
+// Withdraw ends the guard's service and removes it, so that it acts no more: who does the daemon's
+// work on the host in its stead calls it before anything else. Repeating it changes nothing. A
+// service of that name that is not ours is an error.
 func Withdraw(ctx context.Context, services winos.Services) error {
 	found, err := services.Get(ctx, contract.ServiceGuard)
 	if errors.Is(err, winos.ErrNotFound) {
@@ -81,7 +85,8 @@ func Withdraw(ctx context.Context, services winos.Services) error {
 		return fmt.Errorf("looking for the guard: %w", err)
 	}
 	if !target.Managed(found.Description) {
-		return contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours", contract.ServiceGuard)
+		return contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours",
+			contract.ServiceGuard)
 	}
 	if err = services.Stop(ctx, contract.ServiceGuard); err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return fmt.Errorf("stopping the guard: %w", err)

@@ -1,7 +1,8 @@
 // Package handover answers how the daemon becomes a service that lives by itself.
 //
-// It is the verb of that name, and the last of a join: afterwards nobody needs SSH any more. Every call leaves alone what already holds, and
-// a repeated one with a new certificate or program takes it over.
+// It is the verb of that name, and the last of a join: afterwards nobody needs SSH any more. Every
+// call leaves alone what already holds, and a repeated one with a new certificate or program takes
+// it over.
 package handover
 
 import (
@@ -31,12 +32,15 @@ import (
 const (
 	dirLog       = contract.DirLog + `\wicd`
 	pathCABundle = contract.DirK + `\ca-bundle.crt`
-	// lifetime is what the daemon asks for when it renews its certificate: the same as the operator asks for the first.
+	// lifetime is what the daemon asks for when it renews its certificate: the same as the operator
+	// asks for the first.
 	lifetime = 14 * 24 * time.Hour
 )
 
-// Run stores the daemon's certificate and kubeconfig, installs the program at self as the service, and starts it.
-func Run(ctx context.Context, host winos.Host, self string, request contract.HandoverRequest) (answer contract.HandoverAnswer, err error) {
+// Run stores the daemon's certificate and kubeconfig, installs the program at self as the service,
+// and starts it.
+func Run(ctx context.Context, host winos.Host, self string,
+	request contract.HandoverRequest) (answer contract.HandoverAnswer, err error) {
 	book, err := layout.Open(host.Files)
 	if err != nil {
 		return answer, err
@@ -52,7 +56,8 @@ func Run(ctx context.Context, host winos.Host, self string, request contract.Han
 	}
 	changed, err := credentials(host.Files, request)
 	if errors.Is(err, winos.ErrInUse) {
-		// A running service may be reading what it was given before. It is started again anyway, with what is new.
+		// A running service may be reading what it was given before. It is started again anyway,
+		// with what is new.
 		if err = host.Services.Stop(ctx, contract.ServiceDaemon); err != nil && !errors.Is(err, winos.ErrNotFound) {
 			return answer, problem("stopping", err)
 		}
@@ -76,8 +81,10 @@ func Run(ctx context.Context, host winos.Host, self string, request contract.Han
 	return answer, nil
 }
 
-// installed brings program and service up to date. A running one is left alone unless it has to be another, or its credentials have changed.
-func installed(ctx context.Context, host winos.Host, book *ledger.Book, self string, config winos.ServiceConfig, changed bool) error {
+// installed brings program and service up to date. A running one is left alone unless it has to be
+// another, or its credentials have changed.
+func installed(ctx context.Context, host winos.Host, book *ledger.Book, self string, config winos.ServiceConfig,
+	changed bool) error {
 	exe, err := differs(ctx, host.Files, self)
 	if err != nil {
 		return place.Problem(err)
@@ -101,14 +108,17 @@ func check(book *ledger.Book, request contract.HandoverRequest) error {
 	case request.NodeName == "" || book.NodeName == "":
 		return contract.NewProblem(contract.ReasonInternal, "handover comes after bootstrap, with the node's name")
 	case request.NodeName != book.NodeName:
-		return contract.NewProblem(contract.ReasonHostnameInvalid, "the host was bootstrapped as %.63q and is handed over as %.63q", book.NodeName, request.NodeName)
+		return contract.NewProblem(contract.ReasonHostnameInvalid,
+			"the host was bootstrapped as %.63q and is handed over as %.63q", book.NodeName, request.NodeName)
 	case request.APIServer == "" || len(request.CA) == 0 || request.Namespace == "":
-		return contract.NewProblem(contract.ReasonInternal, "the request lacks the API server's address, its CA, or the namespace of the manifests")
+		return contract.NewProblem(contract.ReasonInternal, "the request lacks the API server's address, its CA, "+
+			"or the namespace of the manifests")
 	}
 	return nil
 }
 
-// credentials writes the certificate and the kubeconfig. changed says whether a running daemon has others.
+// credentials writes the certificate and the kubeconfig. changed says whether a running daemon has
+// others.
 func credentials(files winos.Files, request contract.HandoverRequest) (changed bool, err error) {
 	changed, err = identity.Store(files, request.Certificate, request.NodeName)
 	if err != nil {
@@ -132,7 +142,8 @@ func credentials(files winos.Files, request contract.HandoverRequest) (changed b
 	return true, nil
 }
 
-// asProblem gives an error of writing its reason; a certificate that can't be the daemon's is nobody's fault but ours.
+// asProblem gives an error of writing its reason; a certificate that can't be the daemon's is
+// nobody's fault but ours.
 func asProblem(err error) *contract.Problem {
 	for _, known := range []error{winos.ErrNoSpace, winos.ErrInUse, winos.ErrDenied} {
 		if errors.Is(err, known) {
@@ -142,12 +153,14 @@ func asProblem(err error) *contract.Problem {
 	return contract.NewProblem(contract.ReasonInternal, "%v", err)
 }
 
-// kubeconfig refers to the certificate's file, so it stays right when the certificate is renewed; other programs that act as the daemon use it too.
+// kubeconfig refers to the certificate's file, so it stays right when the certificate is renewed;
+// other programs that act as the daemon use it too.
 func kubeconfig(request contract.HandoverRequest) ([]byte, error) {
 	const name = "wicd"
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: request.APIServer, CertificateAuthorityData: request.CA}
-	config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificate: contract.PathDaemonCertificate, ClientKey: contract.PathDaemonCertificate}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificate: contract.PathDaemonCertificate,
+		ClientKey: contract.PathDaemonCertificate}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: request.Namespace}
 	config.CurrentContext = name
 	content, err := clientcmd.Write(*config)
@@ -178,8 +191,10 @@ func stuck(state winos.ServiceState) bool {
 	return state == winos.ServiceStopPending || state == winos.ServicePaused
 }
 
-// install stops a service that runs with something older, and brings program and configuration up to date.
-func install(ctx context.Context, host winos.Host, book *ledger.Book, self string, config winos.ServiceConfig, exe bool) error {
+// install stops a service that runs with something older, and brings program and configuration up
+// to date.
+func install(ctx context.Context, host winos.Host, book *ledger.Book, self string, config winos.ServiceConfig,
+	exe bool) error {
 	if err := host.Services.Stop(ctx, config.Name); err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return problem("stopping", err)
 	}
@@ -224,7 +239,8 @@ func serviceConfig(request contract.HandoverRequest) winos.ServiceConfig {
 	}
 	delays, reset := target.DaemonRecovery()
 	return winos.ServiceConfig{
-		Name: contract.ServiceDaemon, Description: target.Description(contract.ServiceDaemon), Command: strings.Join(arguments, " "),
+		Name: contract.ServiceDaemon, Description: target.Description(contract.ServiceDaemon),
+		Command:  strings.Join(arguments, " "),
 		Recovery: delays, RecoveryReset: reset,
 	}
 }

@@ -24,7 +24,8 @@ import (
 
 // Reasons of events.
 const (
-	// ReasonPassedOver says that an image came from a later place than the first, and why from none before.
+	// ReasonPassedOver says that an image came from a later place than the first, and why from none
+	// before.
 	ReasonPassedOver = "MirrorPassedOver"
 	// ReasonUnavailable says that no place had an image, or none to the end.
 	ReasonUnavailable = "ImageUnavailable"
@@ -34,10 +35,12 @@ const (
 
 // How events follow each other.
 const (
-	// gather is how long is waited for what comes along with the first news: an image has several parts.
+	// gather is how long is waited for what comes along with the first news: an image has several
+	// parts.
 	gather = 2 * time.Second
-	// again is after what time the same is said once more if it still happens: often enough that its event never expires (the API server keeps one for an
-	// hour), and that the count tells something.
+	// again is after what time the same is said once more if it still happens: often enough that
+	// its event never expires (the API server keeps one for an hour), and that the count tells
+	// something.
 	again = 20 * time.Minute
 	// round is how often a look is taken without news, and after a failure.
 	round = time.Minute
@@ -52,14 +55,16 @@ type telling struct {
 	at, last time.Time
 }
 
-// subject is what one event is about: an image that can't be had, or the places that were passed over for whatever images for the same reasons.
+// subject is what one event is about: an image that can't be had, or the places that were passed
+// over for whatever images for the same reasons.
 type subject struct {
 	key    string
 	latest resolver.Report
 	count  int
 }
 
-// Run makes events until ctx ends. Those that could not be made are made later, as far as the resolver still knows of them.
+// Run makes events until ctx ends. Those that could not be made are made later, as far as the
+// resolver still knows of them.
 func (h *Herald) Run(ctx context.Context, client dynamic.Interface) {
 	log := logr.FromContextOrDiscard(ctx)
 	timer := h.Clock.NewTimer(round)
@@ -158,7 +163,8 @@ func keyOf(r resolver.Report) string {
 	return "places " + strings.Join(slices.Compact(places), ", ")
 }
 
-// reasonOf gives an event's reason and type. A mirror that merely lacks an image does what mirrors may do.
+// reasonOf gives an event's reason and type. A mirror that merely lacks an image does what mirrors
+// may do.
 func reasonOf(r resolver.Report) (reason, kind string) {
 	switch {
 	case r.Refused != "":
@@ -175,13 +181,18 @@ func (h *Herald) create(ctx context.Context, client dynamic.Interface, s subject
 	reason, kind := reasonOf(s.latest)
 	h.serial = max(h.serial+1, now.UnixNano()) // Windows' clock may stand still between two events
 	event := &corev1.Event{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s.%x", h.NodeName, h.serial)},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault,
+			Name: fmt.Sprintf("%s.%x", h.NodeName, h.serial)},
 		// As kubelet does: the name stands for the UID, by which kubectl describe finds it.
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: h.NodeName, UID: types.UID(h.NodeName)},
-		Reason:         reason, Type: kind, Message: s.latest.Message(),
-		Source: corev1.EventSource{Component: contract.ServiceDaemon, Host: h.NodeName}, ReportingController: contract.ServiceDaemon, ReportingInstance: h.NodeName,
-		FirstTimestamp: metav1.NewTime(s.latest.First), LastTimestamp: metav1.NewTime(s.latest.Last), Count: int32(min(s.count, 1<<30)), //nolint:gosec // bounded
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: h.NodeName,
+			UID: types.UID(h.NodeName)},
+		Reason: reason, Type: kind, Message: s.latest.Message(),
+		Source:              corev1.EventSource{Component: contract.ServiceDaemon, Host: h.NodeName},
+		ReportingController: contract.ServiceDaemon, ReportingInstance: h.NodeName,
+		// bounded
+		FirstTimestamp: metav1.NewTime(s.latest.First), LastTimestamp: metav1.NewTime(s.latest.Last),
+		Count: int32(min(s.count, 1<<30)), //nolint:gosec
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(event)
 	if err != nil {
@@ -189,7 +200,8 @@ func (h *Herald) create(ctx context.Context, client dynamic.Interface, s subject
 	}
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
-	events := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).Namespace(metav1.NamespaceDefault)
+	events := client.Resource(schema.GroupVersionResource{Version: "v1",
+		Resource: "events"}).Namespace(metav1.NamespaceDefault)
 	if _, err = events.Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating an event: %w", err)
 	}

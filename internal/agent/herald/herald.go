@@ -14,7 +14,8 @@ import (
 type Source interface {
 	// Reports are the latest pulls for which places were passed over, the newest first.
 	Reports() []resolver.Report
-	// Counters are what happened at each registry since the start, by host, and how many requests ended without their bytes.
+	// Counters are what happened at each registry since the start, by host, and how many requests
+	// ended without their bytes.
 	Counters() (byHost []resolver.Counter, failures int64)
 }
 
@@ -41,7 +42,8 @@ type Herald struct {
 
 // New makes a Herald, which has nothing to tell before Hear.
 func New(o Options) *Herald {
-	return &Herald{Options: o, news: make(chan struct{}, 1), told: map[string]telling{}, budget: budget{left: burst, since: o.Clock.Now()}}
+	return &Herald{Options: o, news: make(chan struct{}, 1), told: map[string]telling{},
+		budget: budget{left: burst, since: o.Clock.Now()}}
 }
 
 // Hear says what is told of from now on. A nil Herald hears nothing.
@@ -72,7 +74,8 @@ func (h *Herald) listen() Source {
 	return h.source
 }
 
-// budget bounds the events of one node: a mirror that is down is a few, and whoever pulls thousands of names that don't exist must not fill the API server.
+// budget bounds the events of one node: a mirror that is down is a few, and whoever pulls thousands
+// of names that don't exist must not fill the API server.
 type budget struct {
 	left  int
 	since time.Time

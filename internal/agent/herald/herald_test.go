@@ -49,7 +49,8 @@ func (p *pulls) Counters() ([]resolver.Counter, int64) {
 func (p *pulls) happen(image, served, refused string, attempts ...resolver.Attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := resolver.Report{Image: image, Served: served, Refused: refused, Attempts: attempts, First: time.Now(), Last: time.Now(), Count: 1}
+	r := resolver.Report{Image: image, Served: served, Refused: refused, Attempts: attempts, First: time.Now(),
+		Last: time.Now(), Count: 1}
 	for i, old := range p.reports {
 		if old.Image == image {
 			r.First, r.Count = old.First, old.Count+1
@@ -89,8 +90,10 @@ func inBubble(t *testing.T, test func(t *testing.T, s *stage)) {
 		if err = m.Host().Files.MkdirAll(contract.DirMetrics, winos.AccessAdministrators); err != nil {
 			t.Fatal(err)
 		}
-		s := &stage{pulls: &pulls{}, machine: m, Herald: herald.New(herald.Options{NodeName: "win-a", Files: m.Host().Files, Clock: clock.RealClock{}})}
-		s.api = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{{Version: "v1", Resource: "events"}: "EventList"})
+		s := &stage{pulls: &pulls{}, machine: m,
+			Herald: herald.New(herald.Options{NodeName: "win-a", Files: m.Host().Files, Clock: clock.RealClock{}})}
+		s.api = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+			map[schema.GroupVersionResource]string{{Version: "v1", Resource: "events"}: "EventList"})
 		s.api.PrependReactor("create", "events", func(action clientgotesting.Action) (bool, runtime.Object, error) {
 			s.lock.Lock()
 			defer s.lock.Unlock()
@@ -145,12 +148,16 @@ func TestWhatAnEventSays(t *testing.T) {
 		attempts               []resolver.Attempt
 		reason, kind, message  string
 	}{
-		"a mirror is down": {"quay.io/a", "quay.io/a", "", []resolver.Attempt{down("m.io")}, "MirrorPassedOver", "Warning", "Passed over: m.io/x: Unreachable (connection refused)"},
+		"a mirror is down": {"quay.io/a", "quay.io/a", "", []resolver.Attempt{down("m.io")}, "MirrorPassedOver",
+			"Warning", "Passed over: m.io/x: Unreachable (connection refused)"},
 		"a mirror lacks an image": {
-			"quay.io/a", "quay.io/a", "", []resolver.Attempt{{Source: "m.io/a", Reason: resolver.ReasonNotFound}}, "MirrorPassedOver", "Normal", "NotFound",
+			"quay.io/a", "quay.io/a", "", []resolver.Attempt{{Source: "m.io/a", Reason: resolver.ReasonNotFound}},
+			"MirrorPassedOver", "Normal", "NotFound",
 		},
-		"nobody has it":      {"quay.io/a:1", "", "", []resolver.Attempt{down("m.io"), down("quay.io")}, "ImageUnavailable", "Warning", "Can't pull quay.io/a:1"},
-		"the cluster blocks": {"quay.io/a:1", "", "the cluster blocks this registry", nil, "ImageRefused", "Warning", "Refused: the cluster blocks"},
+		"nobody has it": {"quay.io/a:1", "", "", []resolver.Attempt{down("m.io"), down("quay.io")},
+			"ImageUnavailable", "Warning", "Can't pull quay.io/a:1"},
+		"the cluster blocks": {"quay.io/a:1", "", "the cluster blocks this registry", nil, "ImageRefused", "Warning",
+			"Refused: the cluster blocks"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -162,11 +169,14 @@ func TestWhatAnEventSays(t *testing.T) {
 					t.Fatalf("%d events", len(all))
 				}
 				e := all[0]
-				if e.Reason != c.reason || e.Type != c.kind || !strings.Contains(e.Message, c.message) || len(e.Message) > 1024 {
+				if e.Reason != c.reason || e.Type != c.kind || !strings.Contains(e.Message, c.message) ||
+					len(e.Message) > 1024 {
 					t.Errorf("%s %s %s", e.Type, e.Reason, e.Message)
 				}
-				if o := e.InvolvedObject; o.Kind != "Node" || o.Name != "win-a" || o.UID != "win-a" || e.Namespace != "default" ||
-					e.Source.Component != contract.ServiceDaemon || e.Source.Host != "win-a" || !strings.HasPrefix(e.Name, "win-a.") {
+				if o := e.InvolvedObject; o.Kind != "Node" || o.Name != "win-a" || o.UID != "win-a" ||
+					e.Namespace != "default" ||
+					e.Source.Component != contract.ServiceDaemon || e.Source.Host != "win-a" ||
+					!strings.HasPrefix(e.Name, "win-a.") {
 					t.Errorf("%+v", e)
 				}
 			})
@@ -243,7 +253,8 @@ func TestCountersAreInAFileThatTheExporterReads(t *testing.T) {
 		}
 		s.mu.Lock()
 		s.failures = 2
-		s.counters = []resolver.Counter{{Host: "m.io:5000", Served: 3, Bytes: 400, Passed: map[resolver.Reason]int64{resolver.ReasonSlow: 5, resolver.ReasonDenied: 1}}}
+		s.counters = []resolver.Counter{{Host: "m.io:5000", Served: 3, Bytes: 400,
+			Passed: map[resolver.Reason]int64{resolver.ReasonSlow: 5, resolver.ReasonDenied: 1}}}
 		s.mu.Unlock()
 		want := `# HELP wicd_resolver_failures_total Requests of containerd that no registry answered to the end, or that the cluster refuses.
 # TYPE wicd_resolver_failures_total counter

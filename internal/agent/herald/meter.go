@@ -20,8 +20,9 @@ import (
 // writeEvery is how often counters are looked at: once between two scrapes.
 const writeEvery = 15 * time.Second
 
-// Write keeps the file of counters until ctx ends: written when something changed, and not there while there is no resolver. A file that can't be written,
-// because the exporter is just reading it, is written the next time.
+// Write keeps the file of counters until ctx ends: written when something changed, and not there
+// while there is no resolver. A file that can't be written, because the exporter is just reading
+// it, is written the next time.
 func (h *Herald) Write(ctx context.Context) {
 	written := []byte("unknown") // an earlier process may have left one
 	ticker := h.Clock.NewTicker(writeEvery)
@@ -67,7 +68,8 @@ func (h *Herald) meter() []byte {
 		return nil
 	}
 	all, failures := source.Counters()
-	head("wicd_resolver_failures_total", "Requests of containerd that no registry answered to the end, or that the cluster refuses.")
+	head("wicd_resolver_failures_total", "Requests of containerd that no registry answered to the end, or that the "+
+		"cluster refuses.")
 	fmt.Fprintf(&b, "wicd_resolver_failures_total %d\n", failures)
 	head("wicd_resolver_served_total", "Requests of containerd that a registry answered.")
 	for _, c := range all {
@@ -80,7 +82,8 @@ func (h *Herald) meter() []byte {
 	head("wicd_resolver_passed_over_total", "How often a registry was passed over for the next, and why.")
 	for _, c := range all {
 		for _, reason := range slices.Sorted(maps.Keys(c.Passed)) {
-			fmt.Fprintf(&b, "wicd_resolver_passed_over_total{registry=%s,reason=%s} %d\n", label(c.Host), label(string(reason)), c.Passed[reason])
+			fmt.Fprintf(&b, "wicd_resolver_passed_over_total{registry=%s,reason=%s} %d\n", label(c.Host),
+				label(string(reason)), c.Passed[reason])
 		}
 	}
 	return b.Bytes()

@@ -1,6 +1,8 @@
-// Package identity answers who this daemon is to the API server: its key, its certificate, and the certificate's renewal.
+// Package identity answers who this daemon is to the API server: its key, its certificate, and the
+// certificate's renewal.
 //
-// Bootstrap makes the key, handover stores the first certificate, the service renews it. Keys are made on the host and never leave it.
+// Bootstrap makes the key, handover stores the first certificate, the service renews it. Keys are
+// made on the host and never leave it.
 package identity
 
 import (
@@ -22,7 +24,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// pathPendingKey holds a key whose certificate has been asked for, but is not there yet: a crash must not make a second key.
+// pathPendingKey holds a key whose certificate has been asked for, but is not there yet: a crash
+// must not make a second key.
 const pathPendingKey = contract.DirDaemonCerts + `\wicd-client-pending.key`
 
 // PEM block types.
@@ -32,7 +35,8 @@ const (
 	blockRequest     = "CERTIFICATE REQUEST"
 )
 
-// PendingKey is the key that a certificate is to be asked for: the one of an earlier call, or a new one. The directory must exist.
+// PendingKey is the key that a certificate is to be asked for: the one of an earlier call, or a new
+// one. The directory must exist.
 func PendingKey(files winos.Files) (*ecdsa.PrivateKey, error) {
 	content, err := winos.ReadFile(files, pathPendingKey)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -70,7 +74,8 @@ func Request(key *ecdsa.PrivateKey, node string) ([]byte, error) {
 		return nil, errors.New("a daemon's certificate needs the name of its node")
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject:            pkix.Name{CommonName: contract.DaemonUserPrefix + node, Organization: []string{contract.DaemonGroup}},
+		Subject: pkix.Name{CommonName: contract.DaemonUserPrefix + node,
+			Organization: []string{contract.DaemonGroup}},
 		SignatureAlgorithm: x509.ECDSAWithSHA256,
 	}, key)
 	if err != nil {
@@ -79,8 +84,9 @@ func Request(key *ecdsa.PrivateKey, node string) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: blockRequest, Bytes: der}), nil
 }
 
-// Store makes certificate (PEM) the daemon's. It must be for the pending key, or for the key of the certificate that is stored already, and for the daemon of
-// node. The pair goes into one file, at once; then the pending key is forgotten. changed is false when that certificate was there before.
+// Store makes certificate (PEM) the daemon's. It must be for the pending key, or for the key of the
+// certificate that is stored already, and for the daemon of node. The pair goes into one file, at
+// once; then the pending key is forgotten. changed is false when that certificate was there before.
 func Store(files winos.Files, certificate []byte, node string) (changed bool, err error) {
 	key, current, err := keyFor(files, certificate)
 	if err != nil {
@@ -99,7 +105,8 @@ func Store(files winos.Files, certificate []byte, node string) (changed bool, er
 		return false, err
 	}
 	if !bytes.Equal(current, content) {
-		if err = winos.WriteFile(files, contract.PathDaemonCertificate, bytes.NewReader(content), winos.AccessAdministrators); err != nil {
+		if err = winos.WriteFile(files, contract.PathDaemonCertificate, bytes.NewReader(content),
+			winos.AccessAdministrators); err != nil {
 			return false, fmt.Errorf("writing the daemon's certificate: %w", err)
 		}
 		changed = true
@@ -134,7 +141,8 @@ func check(leaf *x509.Certificate, node string) error {
 		return fmt.Errorf("the certificate is for %q, not %q", leaf.Subject.CommonName, want)
 	}
 	if !slices.Equal(leaf.Subject.Organization, []string{contract.DaemonGroup}) {
-		return fmt.Errorf("the certificate is for the groups %q, not %q", leaf.Subject.Organization, contract.DaemonGroup)
+		return fmt.Errorf("the certificate is for the groups %q, not %q", leaf.Subject.Organization,
+			contract.DaemonGroup)
 	}
 	return nil
 }

@@ -122,7 +122,8 @@ func TestTheRequestIsThatOfADaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if csr.Subject.String() != "CN=system:wicd-node:win-a,O=system:wicd-nodes" || len(csr.DNSNames)+len(csr.IPAddresses)+len(csr.URIs)+len(csr.EmailAddresses) > 0 {
+	if csr.Subject.String() != "CN=system:wicd-node:win-a,O=system:wicd-nodes" ||
+		len(csr.DNSNames)+len(csr.IPAddresses)+len(csr.URIs)+len(csr.EmailAddresses) > 0 {
 		t.Errorf("request for %s", csr.Subject)
 	}
 	if _, err = identity.Request(key, ""); err == nil {
@@ -201,7 +202,8 @@ func TestADamagedPendingKeyIsReplaced(t *testing.T) {
 	t.Parallel()
 	f, done := files(t)
 	defer done()
-	if err := winos.WriteFile(f, contract.DirDaemonCerts+`\wicd-client-pending.key`, strings.NewReader("?"), winos.AccessAdministrators); err != nil {
+	if err := winos.WriteFile(f, contract.DirDaemonCerts+`\wicd-client-pending.key`, strings.NewReader("?"),
+		winos.AccessAdministrators); err != nil {
 		t.Fatal(err)
 	}
 	enroll(t, f, "win-a")
@@ -211,7 +213,8 @@ func TestRenewalIsAtAboutTwoThirds(t *testing.T) {
 	t.Parallel()
 	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	leaf := &x509.Certificate{NotBefore: from, NotAfter: from.Add(100 * time.Hour)}
-	for spread, want := range map[float64]time.Duration{0: 70 * time.Hour, 0.5: 65 * time.Hour, 0.9999: 60 * time.Hour} {
+	for spread, want := range map[float64]time.Duration{0: 70 * time.Hour, 0.5: 65 * time.Hour,
+		0.9999: 60 * time.Hour} {
 		if got := identity.RenewalTime(leaf, spread).Sub(from).Round(time.Hour); got != want {
 			t.Errorf("spread %v: after %s, want %s", spread, got, want)
 		}
@@ -225,7 +228,8 @@ type signer struct {
 
 	mu   sync.Mutex
 	made []*unstructured.Unstructured
-	// deny says which request, counted from 0, is denied; down is for how many more calls nobody answers, and asked how many there were.
+	// deny says which request, counted from 0, is denied; down is for how many more calls nobody
+	// answers, and asked how many there were.
 	deny, down, asked int
 	// behind is by how much the cluster's clock is behind the host's.
 	behind time.Duration
@@ -259,7 +263,8 @@ func (s *signer) set(deny, down int) {
 
 func newSigner(t *testing.T) *signer {
 	t.Helper()
-	s := &signer{t: t, deny: -1, api: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{requests(): "CertificateSigningRequestList"})}
+	s := &signer{t: t, deny: -1, api: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{requests(): "CertificateSigningRequestList"})}
 	s.api.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -277,13 +282,15 @@ func newSigner(t *testing.T) *signer {
 }
 
 func requests() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"}
+	return schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1",
+		Resource: "certificatesigningrequests"}
 }
 
 func (s *signer) create(object *unstructured.Unstructured) {
 	s.made = append(s.made, object.DeepCopy())
 	if s.deny == len(s.made)-1 {
-		_ = unstructured.SetNestedSlice(object.Object, []any{map[string]any{"type": "Denied", "reason": "Test", "message": "no"}}, "status", "conditions")
+		_ = unstructured.SetNestedSlice(object.Object,
+			[]any{map[string]any{"type": "Denied", "reason": "Test", "message": "no"}}, "status", "conditions")
 		return
 	}
 	encoded, _, _ := unstructured.NestedString(object.Object, "spec", "request")
@@ -291,7 +298,8 @@ func (s *signer) create(object *unstructured.Unstructured) {
 	if err != nil {
 		s.t.Error(err)
 	}
-	_ = unstructured.SetNestedField(object.Object, base64.StdEncoding.EncodeToString(signAt(s.t, request, time.Now().Add(-s.behind))), "status", "certificate")
+	_ = unstructured.SetNestedField(object.Object,
+		base64.StdEncoding.EncodeToString(signAt(s.t, request, time.Now().Add(-s.behind))), "status", "certificate")
 }
 
 // renewing runs a Renewer in a bubble until test returns.
@@ -357,7 +365,8 @@ func TestTheCertificateIsRenewedInTimeAgainAndAgain(t *testing.T) {
 			t.Error("the key is the old one")
 		}
 		spec := s.created()[0].Object["spec"].(map[string]any)
-		if spec["signerName"] != "kubernetes.io/kube-apiserver-client" || spec["expirationSeconds"] != int64(life.Seconds()) {
+		if spec["signerName"] != "kubernetes.io/kube-apiserver-client" ||
+			spec["expirationSeconds"] != int64(life.Seconds()) {
 			t.Errorf("asked for %v", spec)
 		}
 		pass(life * 71 / 100)
@@ -436,7 +445,8 @@ func TestTwoRequestsForOneKeyDiffer(t *testing.T) {
 		}
 		requests = append(requests, request)
 	}
-	// The operator names its object after the request: one that was denied is in nobody's way at the next attempt.
+	// The operator names its object after the request: one that was denied is in nobody's way at
+	// the next attempt.
 	if bytes.Equal(requests[0], requests[1]) {
 		t.Error("the second request has the name of the first, denied or not")
 	}

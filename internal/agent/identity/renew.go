@@ -25,8 +25,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Renewal is at renewAt of a certificate's life, earlier by up to renewJitter of it, so that nodes that joined together don't renew together. The
-// rest of the life is for a host that is off, or an operator that does not approve.
+// Renewal is at renewAt of a certificate's life, earlier by up to renewJitter of it, so that nodes
+// that joined together don't renew together. The rest of the life is for a host that is off, or an
+// operator that does not approve.
 const (
 	renewAt     = 0.70
 	renewJitter = 0.10
@@ -36,9 +37,11 @@ const (
 const (
 	firstLook   = time.Second
 	slowestLook = time.Minute
-	// patience is how long one request is waited for. kube-controller-manager forgets pending requests after a day and denied ones after an hour.
+	// patience is how long one request is waited for. kube-controller-manager forgets pending
+	// requests after a day and denied ones after an hour.
 	patience = time.Hour
-	// pause lies between attempts that failed, and rest at least between renewals: a host whose clock is days ahead would renew without end.
+	// pause lies between attempts that failed, and rest at least between renewals: a host whose
+	// clock is days ahead would renew without end.
 	pause = 10 * time.Minute
 	rest  = time.Hour
 )
@@ -52,7 +55,8 @@ type Renewer struct {
 	// Renewed is called after a new certificate has been stored.
 	Renewed func() error
 	Clock   clock.Clock
-	// Spread is a number in [0,1) that says how early within the jitter this daemon renews; random if nil.
+	// Spread is a number in [0,1) that says how early within the jitter this daemon renews; random
+	// if nil.
 	Spread func() float64
 }
 
@@ -62,7 +66,8 @@ func RenewalTime(leaf *x509.Certificate, spread float64) time.Time {
 	return leaf.NotBefore.Add(time.Duration(float64(life) * (renewAt - spread*renewJitter)))
 }
 
-// Run renews whenever it is time, until ctx ends. What fails is logged and tried again; the present certificate serves on meanwhile.
+// Run renews whenever it is time, until ctx ends. What fails is logged and tried again; the present
+// certificate serves on meanwhile.
 func (r *Renewer) Run(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	spread := rand.Float64
@@ -82,14 +87,17 @@ func (r *Renewer) Run(ctx context.Context) {
 			continue
 		}
 		if !r.Clock.Now().Before(pair.Leaf.NotAfter) {
-			// Nobody takes it any more, not even for its renewal. The operator gives another one when it walks the host in again.
-			log.Info("the daemon's certificate has expired; the host is held at what was last known until the operator comes over SSH", "expired", pair.Leaf.NotAfter)
+			// Nobody takes it any more, not even for its renewal. The operator gives another one
+			// when it walks the host in again.
+			log.Info("the daemon's certificate has expired; the host is held at what was last known until the "+
+				"operator comes over SSH", "expired", pair.Leaf.NotAfter)
 			r.wait(ctx, pause)
 			continue
 		}
 		if err = r.renew(ctx, pair.Leaf); err != nil {
 			if ctx.Err() == nil {
-				log.Info("the daemon's certificate was not renewed", "detail", err.Error(), "expires", pair.Leaf.NotAfter)
+				log.Info("the daemon's certificate was not renewed", "detail", err.Error(), "expires",
+					pair.Leaf.NotAfter)
 			}
 			r.wait(ctx, pause)
 			continue
@@ -108,8 +116,8 @@ func (r *Renewer) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// renew asks for a certificate for a new key and stores it. The key of an attempt that was cut short is used again, so that a request that is
-// already there is found.
+// renew asks for a certificate for a new key and stores it. The key of an attempt that was cut
+// short is used again, so that a request that is already there is found.
 func (r *Renewer) renew(ctx context.Context, leaf *x509.Certificate) error {
 	node, err := Node(leaf)
 	if err != nil {
@@ -151,7 +159,8 @@ func requestName(key *ecdsa.PrivateKey, node string) (string, error) {
 }
 
 func (r *Renewer) requests() dynamic.ResourceInterface {
-	return r.Client.Resource(schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"})
+	return r.Client.Resource(schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1",
+		Resource: "certificatesigningrequests"})
 }
 
 func (r *Renewer) submit(ctx context.Context, key *ecdsa.PrivateKey, node, name string, leaf *x509.Certificate) error {
@@ -196,14 +205,16 @@ func (r *Renewer) signed(ctx context.Context, name string) ([]byte, error) {
 		}
 		for _, c := range csr.Status.Conditions {
 			if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
-				return nil, contract.NewProblem(contract.ReasonCertificateDenied, "certificate request %s: %s: %s", name, c.Reason, c.Message)
+				return nil, contract.NewProblem(contract.ReasonCertificateDenied, "certificate request %s: %s: %s",
+					name, c.Reason, c.Message)
 			}
 		}
 		if len(csr.Status.Certificate) > 0 {
 			return csr.Status.Certificate, nil
 		}
 		if r.Clock.Now().After(deadline) {
-			return nil, contract.NewProblem(contract.ReasonCertificatePending, "certificate request %s was not signed within %s", name, patience)
+			return nil, contract.NewProblem(contract.ReasonCertificatePending,
+				"certificate request %s was not signed within %s", name, patience)
 		}
 		r.wait(ctx, look)
 		if ctx.Err() != nil {

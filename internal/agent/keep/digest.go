@@ -10,8 +10,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
 
-// digestLife is how long a digest is trusted while size and time of the file don't change. The payload is some 300 MB, so reading it once an hour costs
-// nothing that anybody notices, and finds what hides from size and time.
+// digestLife is how long a digest is trusted while size and time of the file don't change. The
+// payload is some 300 MB, so reading it once an hour costs nothing that anybody notices, and finds
+// what hides from size and time.
 const digestLife = time.Hour
 
 // digests knows the digests of files without reading them all the time.
@@ -57,7 +58,8 @@ func (d *digests) of(ctx context.Context, path string) (string, winos.Access, er
 	return digest, info.Access, nil
 }
 
-// glance is the digest of a file that looks as it did when it was read, not too long ago; changed otherwise.
+// glance is the digest of a file that looks as it did when it was read, not too long ago; changed
+// otherwise.
 func (d *digests) glance(path string) (digest string, access winos.Access) {
 	s, ok := d.known[path]
 	if !ok || d.now().Sub(s.at) > digestLife {
@@ -67,7 +69,8 @@ func (d *digests) glance(path string) (digest string, access winos.Access) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && s.digest == "":
 		return "", 0
-	case err != nil || s.digest == "" || info.Dir != s.info.Dir || info.Size != s.info.Size || !info.ModTime.Equal(s.info.ModTime):
+	case err != nil || s.digest == "" || info.Dir != s.info.Dir || info.Size != s.info.Size ||
+		!info.ModTime.Equal(s.info.ModTime):
 		return changed, 0
 	}
 	return s.digest, info.Access

@@ -1,7 +1,9 @@
-// Package keep answers how this host is brought to, and held at, what it must be: it looks, plans, and takes the steps.
+// Package keep answers how this host is brought to, and held at, what it must be: it looks, plans,
+// and takes the steps.
 //
-// Bootstrap makes one pass with it; the service makes one whenever something changed. Every step may be repeated, and is written into
-// the ledger before it is taken, so a pass that dies anywhere is finished by the next. It talks to no API server and knows no schedule.
+// Bootstrap makes one pass with it; the service makes one whenever something changed. Every step
+// may be repeated, and is written into the ledger before it is taken, so a pass that dies anywhere
+// is finished by the next. It talks to no API server and knows no schedule.
 package keep
 
 import (
@@ -24,9 +26,11 @@ import (
 
 // Registry is what containerd is sent to for its pulls.
 type Registry interface {
-	// Follow takes over what the cluster says about pulls, and gives the files by which containerd finds its way. Repeating it changes nothing. With
-	// a problem, there are no files, and containerd is left to what it was told before.
-	Follow(ctx context.Context, c contract.Confidential, environment map[string]string) ([]contract.File, *contract.Problem)
+	// Follow takes over what the cluster says about pulls, and gives the files by which containerd
+	// finds its way. Repeating it changes nothing. With a problem, there are no files, and
+	// containerd is left to what it was told before.
+	Follow(ctx context.Context, c contract.Confidential, environment map[string]string) ([]contract.File,
+		*contract.Problem)
 }
 
 // Options of a Keeper.
@@ -67,14 +71,15 @@ func New(o Options) *Keeper {
 // Request says what to bring about.
 type Request struct {
 	Scope target.Scope
-	// Confidential belongs to the ledger's manifest; nil while it is not known, or when there is none.
+	// Confidential belongs to the ledger's manifest; nil while it is not known, or when there is
+	// none.
 	Confidential *contract.Confidential
 	// Node is the Node in its unstructured form, or nil while it is not known.
 	Node map[string]any
 	// Thorough reads every file again, instead of trusting those whose size and time are as before.
 	Thorough bool
-	// Whole takes all steps or, if something can't be prepared, none, and stops at the first that fails. Otherwise a step that fails keeps only
-	// those from being taken that need it.
+	// Whole takes all steps or, if something can't be prepared, none, and stops at the first that
+	// fails. Otherwise a step that fails keeps only those from being taken that need it.
 	Whole bool
 }
 
@@ -84,8 +89,9 @@ type Report struct {
 	Steps []plan.Step
 	// Waiting is what is not known yet, Failed what could not be done, in order of importance.
 	Waiting, Failed []*contract.Problem
-	// Broken are those of Failed because of which programs may not run as they should: steps on files, variables and services. The others are about
-	// what stands beside, such as certificates and mirrors.
+	// Broken are those of Failed because of which programs may not run as they should: steps on
+	// files, variables and services. The others are about what stands beside, such as certificates
+	// and mirrors.
 	Broken []*contract.Problem
 	// Changed says that a step on files, variables or services was taken, or tried.
 	Changed bool
@@ -94,7 +100,8 @@ type Report struct {
 // Holds says whether everything is as it must be.
 func (r Report) Holds() bool { return len(r.Waiting)+len(r.Failed) == 0 }
 
-// sort tells what will come by itself from what will not: a value that can't be used is a failure, not something to wait for.
+// sort tells what will come by itself from what will not: a value that can't be used is a failure,
+// not something to wait for.
 func (r *Report) sort(unknown []*contract.Problem) {
 	for _, p := range unknown {
 		switch p.Reason {
@@ -116,7 +123,8 @@ func (r Report) Problem() *contract.Problem {
 	return nil
 }
 
-// Pass looks at the host, plans, and takes the steps. The ledger's manifest, which must be valid, says what is wanted.
+// Pass looks at the host, plans, and takes the steps. The ledger's manifest, which must be valid,
+// says what is wanted.
 func (k *Keeper) Pass(ctx context.Context, request Request) Report {
 	var report Report
 	want := k.resolve(ctx, request, &report)
@@ -141,8 +149,9 @@ func (k *Keeper) Pass(ctx context.Context, request Request) Report {
 	report.sort(todo.Waiting)
 	report.failed(todo.Conflicts...)
 	run := &run{
-		Keeper: k, want: want, have: have, whole: request.Whole, broken: map[string]bool{}, aside: map[string]string{}, report: &report,
-		log: logr.FromContextOrDiscard(ctx),
+		Keeper: k, want: want, have: have, whole: request.Whole, broken: map[string]bool{}, aside: map[string]string{},
+		report: &report,
+		log:    logr.FromContextOrDiscard(ctx),
 	}
 	run.take(ctx, todo.Steps)
 	if err = place.Sweep(k.host.Files, k.book); err != nil {
@@ -171,7 +180,8 @@ func (k *Keeper) resolve(ctx context.Context, request Request, report *Report) t
 		Node:    fact.FromNode(request.Node, k.book.NodeValues), Host: facts,
 	}
 	if k.registry != nil && request.Scope == target.Everything && request.Confidential != nil {
-		files, problem := k.registry.Follow(ctx, *request.Confidential, contract.Environment(k.book.Manifest, *request.Confidential))
+		files, problem := k.registry.Follow(ctx, *request.Confidential,
+			contract.Environment(k.book.Manifest, *request.Confidential))
 		if problem != nil {
 			report.failed(problem)
 		}
@@ -182,7 +192,8 @@ func (k *Keeper) resolve(ctx context.Context, request Request, report *Report) t
 	return want
 }
 
-// remember keeps what the cloud told about the machine. It is written with the next change of the ledger.
+// remember keeps what the cloud told about the machine. It is written with the next change of the
+// ledger.
 func (k *Keeper) remember(facts fact.Lookup[contract.Fact]) {
 	for _, f := range fact.ByCloud() {
 		if !target.AsksFor(k.book.Manifest, f) || k.book.HostValues[f] != "" {
@@ -202,13 +213,15 @@ func (k *Keeper) routes(ctx context.Context) (problems []*contract.Problem) {
 	for _, to := range k.last.Routes {
 		added, err := k.host.Routes.Ensure(ctx, to)
 		if err != nil {
-			problems = append(problems, contract.NewProblem(contract.ReasonRouteFailed, "adding a route to %s: %v", to, err))
+			problems = append(problems, contract.NewProblem(contract.ReasonRouteFailed, "adding a route to %s: %v", to,
+				err))
 		}
 		if !added {
 			continue
 		}
 		logr.FromContextOrDiscard(ctx).Info("added a route", "to", to)
-		// Noted afterwards, unlike all else: one that was there before is nobody's business, and one of ours ends with the next boot anyway.
+		// Noted afterwards, unlike all else: one that was there before is nobody's business, and
+		// one of ours ends with the next boot anyway.
 		k.book.AddRoute(to.String())
 		if err = k.book.Save(); err != nil {
 			problems = append(problems, place.Problem(err))
@@ -225,11 +238,12 @@ func asProblem(reason contract.Reason, err error) *contract.Problem {
 	return contract.NewProblem(reason, "%v", err)
 }
 
-// Proof is how long a service that was started anew must run until it counts as one that starts: programs that refuse their configuration end within
-// a second.
+// Proof is how long a service that was started anew must run until it counts as one that starts:
+// programs that refuse their configuration end within a second.
 const Proof = 2 * time.Second
 
-// Ended names the services of the last pass that we started since a point in time, by the host's clock, and that have ended since.
+// Ended names the services of the last pass that we started since a point in time, by the host's
+// clock, and that have ended since.
 func (k *Keeper) Ended(ctx context.Context, since time.Time) (names []string) {
 	for _, s := range k.last.Services {
 		known := k.lives.of[s.Name]

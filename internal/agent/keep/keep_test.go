@@ -50,9 +50,11 @@ func (h *host) want(t *testing.T, runtime, kubelet string) {
 	h.book.Manifest = contract.Manifest{
 		Services: []contract.Service{
 			{Name: "containerd", Command: contract.PathContainerd, Bootstrap: true},
-			{Name: "kubelet", Command: contract.PathKubelet, Bootstrap: true, Priority: 1, Dependencies: []string{"containerd"}},
+			{Name: "kubelet", Command: contract.PathKubelet, Bootstrap: true, Priority: 1,
+				Dependencies: []string{"containerd"}},
 		},
-		Files: []contract.File{h.program(t, contract.PathContainerd, "MZ runtime "+runtime, "containerd"), h.program(t, contract.PathKubelet, "MZ kubelet "+kubelet, "kubelet")},
+		Files: []contract.File{h.program(t, contract.PathContainerd, "MZ runtime "+runtime, "containerd"),
+			h.program(t, contract.PathKubelet, "MZ kubelet "+kubelet, "kubelet")},
 	}
 	if err := h.book.Manifest.Validate(); err != nil {
 		t.Fatal(err)
@@ -67,7 +69,8 @@ func (h *host) program(t *testing.T, path, content, service string) contract.Fil
 	if err := files.MkdirAll(contract.DirStore, winos.AccessAdministrators); err != nil {
 		t.Fatal(err)
 	}
-	if err := winos.WriteFile(files, contract.DirStore+`\`+digest, strings.NewReader(content), winos.AccessAdministrators); err != nil {
+	if err := winos.WriteFile(files, contract.DirStore+`\`+digest, strings.NewReader(content),
+		winos.AccessAdministrators); err != nil {
 		t.Fatal(err)
 	}
 	return contract.File{Path: path, Digest: digest, Size: int64(len(content)), Services: []string{service}}
@@ -170,7 +173,8 @@ func TestAFailureKeepsBackOnlyWhatNeedsIt(t *testing.T) {
 	if r = h.pass(t, k); !r.Holds() {
 		t.Errorf("with the blob: %+v", r)
 	}
-	if h.get(t, "containerd").PID == runtime || h.get(t, "kubelet").PID == kubelet || h.read(t, contract.PathContainerd) != "MZ runtime two" {
+	if h.get(t, "containerd").PID == runtime || h.get(t, "kubelet").PID == kubelet ||
+		h.read(t, contract.PathContainerd) != "MZ runtime two" {
 		t.Error("the new version does not run")
 	}
 }
@@ -181,7 +185,8 @@ func TestAServiceThatDoesNotStartIsNamed(t *testing.T) {
 	h.FailService("containerd", true)
 	k := h.keeper()
 	r := h.pass(t, k)
-	if p := r.Problem(); p == nil || p.Reason != contract.ReasonServiceFailed || !strings.Contains(p.Detail, "containerd") {
+	if p := r.Problem(); p == nil || p.Reason != contract.ReasonServiceFailed ||
+		!strings.Contains(p.Detail, "containerd") {
 		t.Errorf("got %v", p)
 	}
 	if len(r.Failed) != 1 {
@@ -221,7 +226,8 @@ func TestWhoeverKeepsChangingThingsIsReported(t *testing.T) {
 		if right := h.read(t, `C:\k\x.conf`) == "right"; right != (n < 3) {
 			t.Errorf("pass %d: put right: %v", n, right)
 		}
-		if err := winos.WriteFile(h.Host().Files, `C:\k\x.conf`, strings.NewReader(strings.Repeat("w", n+1)), winos.AccessInherit); err != nil {
+		if err := winos.WriteFile(h.Host().Files, `C:\k\x.conf`, strings.NewReader(strings.Repeat("w", n+1)),
+			winos.AccessInherit); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -303,9 +309,11 @@ func TestA26_CertificateAndKeyAreReplacedTogether(t *testing.T) {
 	}
 	h.book.Manifest.Files = append(h.book.Manifest.Files, contract.File{Path: `C:\k\x.conf`, Content: "x"})
 	book.Manifest = h.book.Manifest
-	report := keep.New(keep.Options{Host: host, Book: book}).Pass(t.Context(), keep.Request{Scope: target.Everything, Confidential: &contract.Confidential{
-		Files: []contract.File{{Path: contract.PathExporterCertificate, Content: "certificate"}, {Path: contract.PathExporterKey, Content: "key"}},
-	}})
+	report := keep.New(keep.Options{Host: host, Book: book}).Pass(t.Context(),
+		keep.Request{Scope: target.Everything, Confidential: &contract.Confidential{
+			Files: []contract.File{{Path: contract.PathExporterCertificate, Content: "certificate"},
+				{Path: contract.PathExporterKey, Content: "key"}},
+		}})
 	if !report.Holds() {
 		t.Fatal(report.Problem())
 	}
@@ -322,7 +330,8 @@ func TestAStoreThatCanNotBeReadKeepsNothingElseBack(t *testing.T) {
 	host.Trust = locked{host.Trust}
 	k := keep.New(keep.Options{Host: host, Book: h.book})
 	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{0x30, 0x00}}))
-	r := k.Pass(t.Context(), keep.Request{Scope: target.Everything, Confidential: &contract.Confidential{Trust: []string{text}}})
+	r := k.Pass(t.Context(), keep.Request{Scope: target.Everything,
+		Confidential: &contract.Confidential{Trust: []string{text}}})
 	if p := r.Problem(); p == nil || p.Reason != contract.ReasonTrustFailed || len(r.Broken) > 0 {
 		t.Errorf("%v, broken %v", p, r.Broken)
 	}

@@ -9,9 +9,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A service that ends maxEnds times within endsWindow does not stay up: the service manager's own restarts come after 10, 30 and 60 s, so a service
-// that crashes at once reaches this within two minutes, and one that crashes once a day never does. From then on we start it less and less often, beside
-// what the service manager does.
+// A service that ends maxEnds times within endsWindow does not stay up: the service manager's own
+// restarts come after 10, 30 and 60 s, so a service that crashes at once reaches this within two
+// minutes, and one that crashes once a day never does. From then on we start it less and less
+// often, beside what the service manager does.
 const (
 	maxEnds    = 3
 	endsWindow = 5 * time.Minute
@@ -27,17 +28,20 @@ type lives struct {
 
 // life is what is known of one service.
 type life struct {
-	// up says that it was seen running, or started; pid is its process then, 0 if it was gone again when we looked.
+	// up says that it was seen running, or started; pid is its process then, 0 if it was gone again
+	// when we looked.
 	up   bool
 	pid  uint32
 	ends []time.Time
-	// with is what it was last started with, started when, and rest how long the next start then waits.
+	// with is what it was last started with, started when, and rest how long the next start then
+	// waits.
 	with    string
 	started time.Time
 	rest    time.Duration
 }
 
-// saw notes how a service is; one that was up and is not, or has another process now, has ended by itself meanwhile.
+// saw notes how a service is; one that was up and is not, or has another process now, has ended by
+// itself meanwhile.
 func (l *lives) saw(name string, s winos.Service) {
 	if l.ended(name, s) {
 		l.of[name].ends = append(l.of[name].ends, l.now())
@@ -73,13 +77,15 @@ func (l *lives) stopped(name string) {
 	}
 }
 
-// held says whether a service that does not stay up is to be left alone for now. With other inputs it is worth a try at once.
+// held says whether a service that does not stay up is to be left alone for now. With other inputs
+// it is worth a try at once.
 func (l *lives) held(name, with string) bool {
 	known := l.of[name]
 	return known != nil && known.with == with && within(l.now().Sub(known.started), known.rest)
 }
 
-// within says whether time that has passed lies within a pause. A clock that was set back ends every pause.
+// within says whether time that has passed lies within a pause. A clock that was set back ends
+// every pause.
 func within(passed, pause time.Duration) bool { return passed >= 0 && passed < pause }
 
 func (l *lives) is(name string, up bool, pid uint32) {
@@ -94,7 +100,8 @@ func (l *lives) problems() (all []*contract.Problem) {
 	for name, known := range l.of {
 		known.ends = slices.DeleteFunc(known.ends, func(at time.Time) bool { return l.now().Sub(at) > endsWindow })
 		if len(known.ends) >= maxEnds {
-			all = append(all, contract.NewProblem(contract.ReasonServiceFailed, "service %s ended by itself %d times or more within %s", name, maxEnds, endsWindow))
+			all = append(all, contract.NewProblem(contract.ReasonServiceFailed,
+				"service %s ended by itself %d times or more within %s", name, maxEnds, endsWindow))
 		}
 	}
 	slices.SortFunc(all, func(a, b *contract.Problem) int { return cmp.Compare(a.Detail, b.Detail) })

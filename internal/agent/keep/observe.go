@@ -32,8 +32,10 @@ func (k *Keeper) observe(ctx context.Context, want target.Target) (plan.Observed
 	return have, nil
 }
 
-// Glance says whether something of the last pass's target is visibly no longer so. It asks for the states of services, the sizes and times of files,
-// the environment, certificates and routes; it reads no file and starts nothing. What a pass could not do, waits for, or holds back does not count.
+// Glance says whether something of the last pass's target is visibly no longer so. It asks for the
+// states of services, the sizes and times of files, the environment, certificates and routes; it
+// reads no file and starts nothing. What a pass could not do, waits for, or holds back does not
+// count.
 func (k *Keeper) Glance(ctx context.Context) bool {
 	have, err := k.look(ctx, k.last, func(path string) (string, winos.Access, error) {
 		digest, access := k.digests.glance(path)
@@ -55,7 +57,8 @@ func (k *Keeper) Glance(ctx context.Context) bool {
 }
 
 // look asks the host for what the target and the ledger name. digest says what a file holds.
-func (k *Keeper) look(ctx context.Context, want target.Target, digest func(path string) (string, winos.Access, error)) (plan.Observed, error) {
+func (k *Keeper) look(ctx context.Context, want target.Target,
+	digest func(path string) (string, winos.Access, error)) (plan.Observed, error) {
 	have := plan.Observed{Services: map[string]winos.Service{}, Sane: maps.Clone(k.sane), Digests: map[string]string{},
 		Unreadable: map[string]*contract.Problem{}, Held: k.held}
 	var err error
@@ -106,7 +109,8 @@ func (k *Keeper) private(have *plan.Observed) {
 	}
 }
 
-// roots are the fingerprints in the root store, as far as anybody wants to know; nil with an error. One store that can't be read keeps nothing else back.
+// roots are the fingerprints in the root store, as far as anybody wants to know; nil with an error.
+// One store that can't be read keeps nothing else back.
 func (k *Keeper) roots(ctx context.Context, want target.Target) (map[string]bool, error) {
 	found := map[string]bool{}
 	if len(want.Roots)+len(k.book.Certificates) == 0 {
@@ -145,7 +149,8 @@ func (k *Keeper) services(ctx context.Context, want target.Target, into map[stri
 	return nil
 }
 
-// held says whether a step is to be left for now, because somebody undoes it or because a service does not stay up.
+// held says whether a step is to be left for now, because somebody undoes it or because a service
+// does not stay up.
 func (k *Keeper) held(step plan.Step) bool {
 	if step.Kind == plan.StartService {
 		return k.lives.held(step.Name, step.Want)

@@ -12,9 +12,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A step that is taken maxRepeats times within repeatsWindow, each time to the same end, is undone by somebody: a group policy or another tool, which
-// act every few minutes at the most. A person who tries things out rarely gets there. Then it is said, and the step is taken less and less
-// often, so that two programs do not fight all day; a fight that is over is noticed at the latest after lastPause.
+// A step that is taken maxRepeats times within repeatsWindow, each time to the same end, is undone
+// by somebody: a group policy or another tool, which act every few minutes at the most. A person
+// who tries things out rarely gets there. Then it is said, and the step is taken less and less
+// often, so that two programs do not fight all day; a fight that is over is noticed at the latest
+// after lastPause.
 const (
 	maxRepeats    = 3
 	repeatsWindow = 15 * time.Minute
@@ -52,7 +54,8 @@ func (r *repeats) took(step plan.Step) {
 		return
 	}
 	about := subject{step.Kind, step.Name}
-	maps.DeleteFunc(r.of, func(other subject, _ *fight) bool { // it was we who undid it, because something else is wanted now
+	// it was we who undid it, because something else is wanted now
+	maps.DeleteFunc(r.of, func(other subject, _ *fight) bool {
 		return strings.EqualFold(other.name, step.Name) && slices.Contains(undoes(step.Kind), other.kind)
 	})
 	f := r.of[about]
@@ -107,7 +110,8 @@ func (r *repeats) problems() (all []*contract.Problem) {
 			f.times = slices.DeleteFunc(f.times, func(at time.Time) bool { return r.now().Sub(at) > repeatsWindow })
 			continue
 		}
-		all = append(all, contract.NewProblem(contract.ReasonForeignInterference, "%s is undone every time: %d times since %s; it is put right less often now",
+		all = append(all, contract.NewProblem(contract.ReasonForeignInterference,
+			"%s is undone every time: %d times since %s; it is put right less often now",
 			subjectText(about), len(f.times), f.times[0].UTC().Format(time.RFC3339)))
 	}
 	slices.SortFunc(all, func(a, b *contract.Problem) int { return cmp.Compare(a.Detail, b.Detail) })
@@ -119,7 +123,8 @@ func subjectText(about subject) string {
 	case plan.Restrict:
 		return fmt.Sprintf("restricting %s to Administrators", about.name)
 	case plan.AddRoot, plan.RemoveRoot:
-		return fmt.Sprintf("%s of the certificate with SHA-256 %.16s", map[plan.Kind]string{plan.AddRoot: "adding", plan.RemoveRoot: "removing"}[about.kind], about.name)
+		return fmt.Sprintf("%s of the certificate with SHA-256 %.16s",
+			map[plan.Kind]string{plan.AddRoot: "adding", plan.RemoveRoot: "removing"}[about.kind], about.name)
 	case plan.SetVariable, plan.UnsetVariable, plan.PutBack:
 		return "the value of environment variable " + about.name
 	case plan.SetService, plan.RemoveService:

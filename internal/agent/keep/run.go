@@ -18,8 +18,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// run is one pass while it takes its steps, in three movements: what needs room on the disk is prepared beside what is there; the ledger learns all
-// that is about to happen, in one write; then it happens, in steps that need no more room. So a full disk is noticed before anything has changed.
+// run is one pass while it takes its steps, in three movements: what needs room on the disk is
+// prepared beside what is there; the ledger learns all that is about to happen, in one write; then
+// it happens, in steps that need no more room. So a full disk is noticed before anything has
+// changed.
 type run struct {
 	*Keeper
 	want target.Target
@@ -65,7 +67,8 @@ func (r *run) forgetStaged() {
 	})
 }
 
-// stage prepares the content of files. It drops the steps of files that can't be prepared; ok is false if then nothing is to be done at all.
+// stage prepares the content of files. It drops the steps of files that can't be prepared; ok is
+// false if then nothing is to be done at all.
 func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, ok bool) {
 	writes := slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return s.Kind != plan.WriteFile })
 	if len(writes) == 0 {
@@ -116,14 +119,16 @@ func (r *run) stageFile(ctx context.Context, f target.File) (err error) {
 			return err
 		}
 	}
-	err = errors.Join(place.Stage(ctx, r.host.Files, f.Path, place.Blob{Digest: f.Digest, Content: content, Access: f.Access}), content.Close())
+	err = errors.Join(place.Stage(ctx, r.host.Files, f.Path,
+		place.Blob{Digest: f.Digest, Content: content, Access: f.Access}), content.Close())
 	if errors.Is(err, place.ErrDigest) {
 		return errors.Join(err, r.store.Drop(f.Digest))
 	}
 	return err
 }
 
-// declare writes down what is about to happen. If that fails, only what leaves no trace is done: services that are down are started.
+// declare writes down what is about to happen. If that fails, only what leaves no trace is done:
+// services that are down are started.
 func (r *run) declare(steps []plan.Step) (left []plan.Step, ok bool) {
 	var err error
 	for _, s := range steps {
@@ -160,7 +165,8 @@ func (r *run) declare(steps []plan.Step) (left []plan.Step, ok bool) {
 
 func (r *run) declareFile(path string) error {
 	r.book.AddFile(path)
-	// From here on, a process that reads this file may get the new content, so what the ledger says about it counts no longer.
+	// From here on, a process that reads this file may get the new content, so what the ledger says
+	// about it counts no longer.
 	for _, name := range r.file(path).Services {
 		if _, ours := r.book.Services[name]; ours {
 			r.book.SetService(name, ledger.Start{})
@@ -189,7 +195,8 @@ func (r *run) touch(name string) {
 	r.book.TouchVariable(name, before)
 }
 
-// step takes one step, unless what it needs is broken, and notes the outcome; ok is false if it failed.
+// step takes one step, unless what it needs is broken, and notes the outcome; ok is false if it
+// failed.
 func (r *run) step(ctx context.Context, step plan.Step) (ok bool) {
 	beside := false
 	switch step.Kind {
@@ -204,7 +211,8 @@ func (r *run) step(ctx context.Context, step plan.Step) (ok bool) {
 	reason, err := r.do(ctx, step)
 	if err != nil {
 		problem := asProblem(reason, err)
-		r.log.Info("a step failed", "step", step.Kind, "name", step.Name, "reason", problem.Reason, "detail", problem.Detail)
+		r.log.Info("a step failed", "step", step.Kind, "name", step.Name, "reason", problem.Reason, "detail",
+			problem.Detail)
 		r.fail(problem, !beside)
 		return beside
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// do takes a step. What it takes away is crossed off the ledger when the pass ends: until then taking it away again does no harm.
+// do takes a step. What it takes away is crossed off the ledger when the pass ends: until then
+// taking it away again does no harm.
 func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 	switch step.Kind {
 	case plan.Restrict:
@@ -102,8 +103,8 @@ func (r *run) unsetVariable(ctx context.Context, name string) error {
 	return nil
 }
 
-// PutBack gives a variable of ours, named in lower case, the value that it had before us, and forgets it. A variable that is not ours is
-// left alone.
+// PutBack gives a variable of ours, named in lower case, the value that it had before us, and
+// forgets it. A variable that is not ours is left alone.
 func PutBack(ctx context.Context, host winos.Host, book *ledger.Book, key string) error {
 	v, ours := book.Environment[key]
 	if !ours {
@@ -142,7 +143,8 @@ func (r *run) removeFile(path string) error {
 	}
 	r.book.RemoveFile(path)
 	dir := layout.Parent(path)
-	standing := slices.ContainsFunc(layout.Directories(), func(d string) bool { return strings.EqualFold(d, dir) || contract.Within(dir, d) })
+	standing := slices.ContainsFunc(layout.Directories(),
+		func(d string) bool { return strings.EqualFold(d, dir) || contract.Within(dir, d) })
 	if contract.Within(contract.DirK, dir) && r.book.Made(dir) && !standing {
 		if entries, err := r.host.Files.List(dir); err == nil && len(entries) == 0 && r.host.Files.Remove(dir) == nil {
 			r.book.RemoveDirectory(dir)
@@ -151,8 +153,9 @@ func (r *run) removeFile(path string) error {
 	return nil
 }
 
-// note writes with what a service is about to be started, and which process does not have that yet. A ledger that can't be written is no reason to
-// leave a service down: without the note it is started once more than needed.
+// note writes with what a service is about to be started, and which process does not have that yet.
+// A ledger that can't be written is no reason to leave a service down: without the note it is
+// started once more than needed.
 func (r *run) note(name string) {
 	r.book.SetService(name, ledger.Start{Inputs: r.service(name).Inputs, NotPID: r.have.Services[name].PID})
 	if err := r.book.Save(); err != nil {

@@ -1,6 +1,7 @@
 // Package kubelet answers whether kubelet still needs its bootstrap credential.
 //
-// Bootstrap writes the credential while it is needed, the service deletes it once it is not. It never reads kubelet's key.
+// Bootstrap writes the credential while it is needed, the service deletes it once it is not. It
+// never reads kubelet's key.
 package kubelet
 
 import (
@@ -24,11 +25,13 @@ type Identity int
 
 // Identities.
 const (
-	// None means no kubeconfig, no client certificate, or an expired one: kubelet asks for one with its bootstrap credential.
+	// None means no kubeconfig, no client certificate, or an expired one: kubelet asks for one with
+	// its bootstrap credential.
 	None Identity = iota
 	// Own means a valid certificate of this node.
 	Own
-	// Foreign means a valid certificate of another node: the host was renamed. kubelet would go on using it.
+	// Foreign means a valid certificate of another node: the host was renamed. kubelet would go on
+	// using it.
 	Foreign
 )
 
@@ -55,7 +58,8 @@ func Of(files winos.Files, node string, now time.Time) (Identity, error) {
 	return Own, nil
 }
 
-// Expired says whether kubelet has a certificate that is no longer valid. A running kubelet with such a one does not look for another credential.
+// Expired says whether kubelet has a certificate that is no longer valid. A running kubelet with
+// such a one does not look for another credential.
 func Expired(files winos.Files, now time.Time) (bool, error) {
 	content, err := winos.ReadFile(files, pathCertificate)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,8 +85,8 @@ func certificate(content []byte) *x509.Certificate {
 	return nil
 }
 
-// LeaveCredential writes kubelet's bootstrap credential if kubelet has no identity of its own, and deletes it otherwise. Repeating it changes
-// nothing.
+// LeaveCredential writes kubelet's bootstrap credential if kubelet has no identity of its own, and
+// deletes it otherwise. Repeating it changes nothing.
 func LeaveCredential(files winos.Files, node string, now time.Time, kubeconfig []byte) error {
 	identity, err := Of(files, node, now)
 	if err != nil {
@@ -95,7 +99,8 @@ func LeaveCredential(files winos.Files, node string, now time.Time, kubeconfig [
 	if len(kubeconfig) == 0 {
 		return nil
 	}
-	err = winos.WriteFile(files, contract.PathBootstrapKubeconfig, bytes.NewReader(kubeconfig), winos.AccessAdministrators)
+	err = winos.WriteFile(files, contract.PathBootstrapKubeconfig, bytes.NewReader(kubeconfig),
+		winos.AccessAdministrators)
 	if err != nil {
 		return fmt.Errorf("writing kubelet's bootstrap credential: %w", err)
 	}
@@ -108,7 +113,8 @@ func LeaveCredential(files winos.Files, node string, now time.Time, kubeconfig [
 	return nil
 }
 
-// DropCredential deletes kubelet's bootstrap credential once kubelet has an identity of its own. Repeating it changes nothing.
+// DropCredential deletes kubelet's bootstrap credential once kubelet has an identity of its own.
+// Repeating it changes nothing.
 func DropCredential(files winos.Files, node string, now time.Time) (dropped bool, err error) {
 	there, err := winos.Exists(files, contract.PathBootstrapKubeconfig)
 	if err != nil || !there {

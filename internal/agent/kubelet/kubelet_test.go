@@ -40,13 +40,17 @@ func TestTheBootstrapCredentialIsThereExactlyWhileItIsNeeded(t *testing.T) {
 		want                    kubelet.Identity
 		credential, kept        bool
 	}{
-		"a kubelet that never ran":            {"", "", kubelet.None, true, false},
-		"a kubeconfig without a certificate":  {"x", "", kubelet.None, true, true},
-		"a certificate that can't be read":    {"x", "nonsense", kubelet.None, true, true},
-		"a certificate without a kubeconfig":  {"", certificate(t, "system:node:win-a", now.Add(time.Hour)), kubelet.None, true, false},
-		"an expired certificate":              {"x", certificate(t, "system:node:win-a", now.Add(-time.Second)), kubelet.None, true, true},
-		"a certificate of another name":       {"x", certificate(t, "system:node:win-b", now.Add(time.Hour)), kubelet.Foreign, true, false},
-		"a valid certificate of its own name": {"x", certificate(t, "system:node:win-a", now.Add(time.Hour)), kubelet.Own, false, true},
+		"a kubelet that never ran":           {"", "", kubelet.None, true, false},
+		"a kubeconfig without a certificate": {"x", "", kubelet.None, true, true},
+		"a certificate that can't be read":   {"x", "nonsense", kubelet.None, true, true},
+		"a certificate without a kubeconfig": {"", certificate(t, "system:node:win-a", now.Add(time.Hour)),
+			kubelet.None, true, false},
+		"an expired certificate": {"x", certificate(t, "system:node:win-a", now.Add(-time.Second)),
+			kubelet.None, true, true},
+		"a certificate of another name": {"x", certificate(t, "system:node:win-b", now.Add(time.Hour)),
+			kubelet.Foreign, true, false},
+		"a valid certificate of its own name": {"x", certificate(t, "system:node:win-a", now.Add(time.Hour)),
+			kubelet.Own, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -56,7 +60,8 @@ func TestTheBootstrapCredentialIsThereExactlyWhileItIsNeeded(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = m.Close() })
 			files := m.Host().Files
-			for path, content := range map[string]string{contract.PathKubeconfig: c.kubeconfig, contract.DirKubeletPKI + `\kubelet-client-current.pem`: c.certificate} {
+			for path, content := range map[string]string{contract.PathKubeconfig: c.kubeconfig,
+				contract.DirKubeletPKI + `\kubelet-client-current.pem`: c.certificate} {
 				if content == "" {
 					continue
 				}
@@ -85,10 +90,12 @@ func TestTheBootstrapCredentialIsThereExactlyWhileItIsNeeded(t *testing.T) {
 			if there, _ := winos.Exists(files, contract.PathKubeconfig); there != c.kept {
 				t.Errorf("kubeconfig is there: %v", there)
 			}
-			if err = winos.WriteFile(files, contract.PathBootstrapKubeconfig, strings.NewReader("secret"), winos.AccessInherit); err != nil {
+			if err = winos.WriteFile(files, contract.PathBootstrapKubeconfig, strings.NewReader("secret"),
+				winos.AccessInherit); err != nil {
 				t.Fatal(err)
 			}
-			if dropped, err := kubelet.DropCredential(files, "win-a", now); err != nil || dropped != (c.want == kubelet.Own) {
+			if dropped, err := kubelet.DropCredential(files, "win-a", now); err != nil ||
+				dropped != (c.want == kubelet.Own) {
 				t.Errorf("dropped %v, %v", dropped, err)
 			}
 		})

@@ -1,6 +1,7 @@
 // Package layout answers where our directories lie, who may open them, and which of them we made.
 //
-// Every verb that changes the host goes through it before it writes anything. It never removes what others made.
+// Every verb that changes the host goes through it before it writes anything. It never removes what
+// others made.
 package layout
 
 import (
@@ -18,18 +19,23 @@ import (
 // Directories are those that users know, and our own.
 func Directories() []string {
 	dirs := []string{
-		contract.DirCNI, contract.DirCNIConfig, contract.DirContainerd, contract.DirRegistries, contract.DirManifests, contract.DirTLS,
-		contract.DirDaemonCerts, contract.DirStore, contract.DirSealed, contract.DirAuthorities, contract.DirMetrics, contract.DirLog, contract.DirTemp,
+		contract.DirCNI, contract.DirCNIConfig, contract.DirContainerd, contract.DirRegistries, contract.DirManifests,
+		contract.DirTLS,
+		contract.DirDaemonCerts, contract.DirStore, contract.DirSealed, contract.DirAuthorities, contract.DirMetrics,
+		contract.DirLog, contract.DirTemp,
 	}
-	for _, log := range []string{"kubelet", "csi-proxy", "kube-proxy", "wicd", "hybrid-overlay", "containerd", "windows_exporter"} {
+	for _, log := range []string{"kubelet", "csi-proxy", "kube-proxy", "wicd", "hybrid-overlay", "containerd",
+		"windows_exporter"} {
 		dirs = append(dirs, contract.DirLog+`\`+log)
 	}
-	// kubelet and the CNI plugins would make these; when we do, cleanup knows whether they were there before.
+	// kubelet and the CNI plugins would make these; when we do, cleanup knows whether they were
+	// there before.
 	return append(dirs, contract.DirKubeletPKI, DirCNIState)
 }
 
-// Private lists what must be for Administrators only, whoever wrote it: the directories of ours that hold keys or are read by services, and files
-// that neither a manifest nor its confidential part lists. What does not exist need not.
+// Private lists what must be for Administrators only, whoever wrote it: the directories of ours
+// that hold keys or are read by services, and files that neither a manifest nor its confidential
+// part lists. What does not exist need not.
 func Private(book *ledger.Book) []string {
 	paths := []string{contract.DirK}
 	for _, dir := range Directories() {
@@ -37,16 +43,18 @@ func Private(book *ledger.Book) []string {
 			paths = append(paths, dir)
 		}
 	}
-	return append(paths, contract.PathState, contract.PathDaemon, contract.PathGuard, contract.PathDaemonKubeconfig, contract.PathDaemonCertificate, contract.PathKubeconfig,
+	return append(paths, contract.PathState, contract.PathDaemon, contract.PathGuard, contract.PathDaemonKubeconfig,
+		contract.PathDaemonCertificate, contract.PathKubeconfig,
 		contract.PathBootstrapKubeconfig)
 }
 
 // DirCNIState is where CNI plugins remember which addresses they gave out.
 const DirCNIState = `C:\var\lib\cni`
 
-// Access is who may open what we write at this path: below C:\k, and where kubelet keeps its keys, only Administrators and SYSTEM;
-// elsewhere as the parent directory says, because log collectors in pods read below C:\var\log. kubelet knows no file rights on Windows, so
-// its keys have those of their directory.
+// Access is who may open what we write at this path: below C:\k, and where kubelet keeps its keys,
+// only Administrators and SYSTEM; elsewhere as the parent directory says, because log collectors in
+// pods read below C:\var\log. kubelet knows no file rights on Windows, so its keys have those of
+// their directory.
 func Access(path string) winos.Access {
 	for _, private := range []string{contract.DirK, contract.DirKubeletPKI} {
 		if strings.EqualFold(path, private) || contract.Within(private, path) {
@@ -58,8 +66,9 @@ func Access(path string) winos.Access {
 
 // Open makes C:\k if it is not there and opens the ledger in it.
 //
-// A directory C:\k that others may write into is not trusted: an ordinary user could have made it, with a ledger in it. It is used
-// only when it is empty, after making it anew; otherwise the answer is a Problem.
+// A directory C:\k that others may write into is not trusted: an ordinary user could have made it,
+// with a ledger in it. It is used only when it is empty, after making it anew; otherwise the answer
+// is a Problem.
 func Open(files winos.Files) (*ledger.Book, error) {
 	state, err := look(files)
 	if err != nil {
@@ -70,7 +79,8 @@ func Open(files winos.Files) (*ledger.Book, error) {
 		return nil, conflict()
 	case open:
 		if err = files.Remove(contract.DirK); err != nil {
-			return nil, fmt.Errorf("removing the empty directory %s, which others may write into: %w", contract.DirK, err)
+			return nil, fmt.Errorf("removing the empty directory %s, which others may write into: %w", contract.DirK,
+				err)
 		}
 		fallthrough
 	case absent:
@@ -100,14 +110,16 @@ func Conflict(files winos.Files) (*contract.Problem, error) {
 	return conflict(), nil
 }
 
-// Trusted says whether nobody but Administrators could have written what lies in C:\k, its ledger included. It changes nothing.
+// Trusted says whether nobody but Administrators could have written what lies in C:\k, its ledger
+// included. It changes nothing.
 func Trusted(files winos.Files) (bool, error) {
 	state, err := look(files)
 	return state != foreign, err
 }
 
 func conflict() *contract.Problem {
-	return contract.NewProblem(contract.ReasonConflictingSoftware, "%s exists, is not empty and may be opened by others than Administrators; rename or remove it", contract.DirK)
+	return contract.NewProblem(contract.ReasonConflictingSoftware,
+		"%s exists, is not empty and may be opened by others than Administrators; rename or remove it", contract.DirK)
 }
 
 type condition int
@@ -151,7 +163,8 @@ func look(files winos.Files) (condition, error) {
 	return foreign, nil
 }
 
-// Ensure makes directories and their parents, and notes those that were not there before it makes them.
+// Ensure makes directories and their parents, and notes those that were not there before it makes
+// them.
 func Ensure(files winos.Files, book *ledger.Book, dirs ...string) error {
 	var missing []string
 	for _, dir := range dirs {

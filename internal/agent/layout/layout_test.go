@@ -35,11 +35,12 @@ func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
 	}{
 		"not there":              {-1, nil, want{true, true}},
 		"empty, left by a crash": {winos.AccessAdministrators, nil, want{true, true}},
-		"with a first ledger that was not renamed": {winos.AccessAdministrators, []string{"wicd-state.json.tmp"}, want{true, true}},
-		"empty, but anybody's":                     {winos.AccessInherit, nil, want{true, true}},
-		"with a file, and anybody's":               {winos.AccessInherit, []string{"x"}, want{false, false}},
-		"with a forged ledger":                     {winos.AccessInherit, []string{"wicd-state.json"}, want{false, false}},
-		"with a file, but only administrators'":    {winos.AccessAdministrators, []string{"x"}, want{true, false}},
+		"with a first ledger that was not renamed": {winos.AccessAdministrators, []string{"wicd-state.json.tmp"},
+			want{true, true}},
+		"empty, but anybody's":                  {winos.AccessInherit, nil, want{true, true}},
+		"with a file, and anybody's":            {winos.AccessInherit, []string{"x"}, want{false, false}},
+		"with a forged ledger":                  {winos.AccessInherit, []string{"wicd-state.json"}, want{false, false}},
+		"with a file, but only administrators'": {winos.AccessAdministrators, []string{"x"}, want{true, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -50,7 +51,8 @@ func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
 				}
 			}
 			for _, name := range c.content {
-				if err := winos.WriteFile(f, contract.DirK+`\`+name, strings.NewReader("{}"), winos.AccessInherit); err != nil {
+				if err := winos.WriteFile(f, contract.DirK+`\`+name, strings.NewReader("{}"),
+					winos.AccessInherit); err != nil {
 					t.Fatal(err)
 				}
 			}

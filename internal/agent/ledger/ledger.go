@@ -1,7 +1,9 @@
-// Package ledger answers what we did to this host and what was there before, and remembers the last desired state that was known.
+// Package ledger answers what we did to this host and what was there before, and remembers the last
+// desired state that was known.
 //
-// Verbs and the reconcile loop write each line before they do what it says, so that after a crash nothing of ours is unknown and cleanup is
-// exact. It decides nothing and touches no more of the host than its own file.
+// Verbs and the reconcile loop write each line before they do what it says, so that after a crash
+// nothing of ours is unknown and cleanup is exact. It decides nothing and touches no more of the
+// host than its own file.
 package ledger
 
 import (
@@ -25,22 +27,29 @@ type Ledger struct {
 	NodeName string `json:"nodeName,omitempty"`
 	// NodeIP is the node's address as its instance says; empty for that of the default route.
 	NodeIP string `json:"nodeIP,omitempty"`
-	// Version and Manifest are the desired state that the host is brought to, or held at. Confidential parts are in the vault.
+	// Version and Manifest are the desired state that the host is brought to, or held at.
+	// Confidential parts are in the vault.
 	Version  string            `json:"version,omitempty"`
 	Manifest contract.Manifest `json:"manifest"`
-	// Partial says that the manifest says more than the daemon knew that wrote it down: another one has to read it again.
+	// Partial says that the manifest says more than the daemon knew that wrote it down: another one
+	// has to read it again.
 	Partial bool `json:"partial,omitempty"`
-	// Refused is the desired state that could not be had last, and is not to be tried again too soon, by whichever daemon.
+	// Refused is the desired state that could not be had last, and is not to be tried again too
+	// soon, by whichever daemon.
 	Refused *Refusal `json:"refused,omitempty"`
-	// Proven says that this desired state has held completely. Until then the host goes back to Before when it can't be had.
+	// Proven says that this desired state has held completely. Until then the host goes back to
+	// Before when it can't be had.
 	Proven bool `json:"proven,omitempty"`
-	// Before is the last desired state that held, other than the present one. Its payload and confidential part stay on the host.
+	// Before is the last desired state that held, other than the present one. Its payload and
+	// confidential part stay on the host.
 	Before *Revision `json:"before,omitempty"`
 	// Extra are managed files that no manifest lists, because they come with bootstrap: CA bundles.
 	Extra []contract.File `json:"extra,omitempty"`
-	// NodeValues are the values that JSONPaths of the manifest had on the Node, so that services start without the API server.
+	// NodeValues are the values that JSONPaths of the manifest had on the Node, so that services
+	// start without the API server.
 	NodeValues map[string]string `json:"nodeValues,omitempty"`
-	// HostValues are facts that the cloud told. They stay the same for the life of a machine, and the cloud can't always be asked.
+	// HostValues are facts that the cloud told. They stay the same for the life of a machine, and
+	// the cloud can't always be asked.
 	HostValues map[contract.Fact]string `json:"hostValues,omitempty"`
 
 	// HostnameBefore and HostnameSet are there when prepare renamed the host.
@@ -58,7 +67,8 @@ type Ledger struct {
 	Files []string `json:"files,omitempty"`
 	// Staged are managed files whose next content lies beside them. After a crash it is of no use.
 	Staged []string `json:"staged,omitempty"`
-	// Aside are running programs that were moved out of the way of a new version; they are removed when nothing runs them any more.
+	// Aside are running programs that were moved out of the way of a new version; they are removed
+	// when nothing runs them any more.
 	Aside []string `json:"aside,omitempty"`
 	// Services are the services that we installed.
 	Services map[string]Start `json:"services,omitempty"`
@@ -92,14 +102,17 @@ type Variable struct {
 
 // Start tells with what a service runs.
 type Start struct {
-	// Inputs is the digest of command, environment and files for which the service was last started by us.
+	// Inputs is the digest of command, environment and files for which the service was last started
+	// by us.
 	Inputs string `json:"inputs,omitempty"`
-	// NotPID is the process that ran when Inputs was written, right before the restart. Any other process has been started since then, so it has
-	// these inputs. That is how one line, written ahead, tells a restart that happened from one that a crash prevented.
+	// NotPID is the process that ran when Inputs was written, right before the restart. Any other
+	// process has been started since then, so it has these inputs. That is how one line, written
+	// ahead, tells a restart that happened from one that a crash prevented.
 	NotPID uint32 `json:"notPID,omitempty"`
 }
 
-// Book is the ledger in its file. It is not for concurrent use: one process and one goroutine at a time keep it.
+// Book is the ledger in its file. It is not for concurrent use: one process and one goroutine at a
+// time keep it.
 type Book struct {
 	Ledger
 	files winos.Files
@@ -107,8 +120,9 @@ type Book struct {
 	written []byte
 }
 
-// Open reads the ledger; a host without one has an empty ledger. A file that can't be understood is kept beside it as evidence, and the
-// ledger starts anew: losing what was before is better than never working again.
+// Open reads the ledger; a host without one has an empty ledger. A file that can't be understood is
+// kept beside it as evidence, and the ledger starts anew: losing what was before is better than
+// never working again.
 func Open(files winos.Files) (*Book, error) {
 	b := &Book{files: files}
 	content, err := winos.ReadFile(files, contract.PathState)
@@ -144,7 +158,8 @@ func (b *Book) Save() error {
 	if bytes.Equal(content, b.written) {
 		return nil
 	}
-	if err = winos.WriteFile(b.files, contract.PathState, bytes.NewReader(content), winos.AccessAdministrators); err != nil {
+	if err = winos.WriteFile(b.files, contract.PathState, bytes.NewReader(content),
+		winos.AccessAdministrators); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
 	b.written = content
@@ -182,11 +197,13 @@ func (l *Ledger) Back() {
 	l.Before, l.Proven = nil, true
 }
 
-// Refuse notes why a version could not be had, in words that the operator knows; the present one is where the host is held.
+// Refuse notes why a version could not be had, in words that the operator knows; the present one is
+// where the host is held.
 func (l *Ledger) Refuse(version string, why *contract.Problem, pause time.Duration, until time.Time) {
 	l.Refused = &Refusal{
 		Version: version, Pause: pause, Until: until,
-		Problem: contract.NewProblem(why.Reason, "version %s: %s; the host is held at %s", version, why.Detail, l.Version),
+		Problem: contract.NewProblem(why.Reason, "version %s: %s; the host is held at %s", version, why.Detail,
+			l.Version),
 	}
 }
 
@@ -232,7 +249,8 @@ func (l *Ledger) RemoveDirectory(dir string) {
 	l.Directories = slices.DeleteFunc(l.Directories, func(d string) bool { return strings.EqualFold(d, dir) })
 }
 
-// TouchVariable notes the value of a system variable before our first change of it; later changes of ours don't count.
+// TouchVariable notes the value of a system variable before our first change of it; later changes
+// of ours don't count.
 func (l *Ledger) TouchVariable(name string, before *string) {
 	if l.Environment == nil {
 		l.Environment = map[string]Variable{}

@@ -78,13 +78,15 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 func TestADamagedLedgerIsKeptAsEvidence(t *testing.T) {
 	t.Parallel()
 	f := files(t)
-	if err := winos.WriteFile(f, contract.PathState, strings.NewReader(`{"nodeName": 7`), winos.AccessAdministrators); err != nil {
+	if err := winos.WriteFile(f, contract.PathState, strings.NewReader(`{"nodeName": 7`),
+		winos.AccessAdministrators); err != nil {
 		t.Fatal(err)
 	}
 	if book := open(t, f); book.Exists() || book.NodeName != "" {
 		t.Errorf("got %+v", book.Ledger)
 	}
-	if content, err := winos.ReadFile(f, contract.PathState+".bad"); err != nil || !strings.Contains(string(content), "7") {
+	if content, err := winos.ReadFile(f, contract.PathState+".bad"); err != nil ||
+		!strings.Contains(string(content), "7") {
 		t.Errorf("%q, %v", content, err)
 	}
 }

@@ -1,7 +1,9 @@
-// Package link answers how the daemon talks to the API server: with which address and trust, and as whom.
+// Package link answers how the daemon talks to the API server: with which address and trust, and as
+// whom.
 //
-// The service opens one link. Everything it needs is read through winos.Files, never from the process's own file system or environment, so that it
-// works the same in a simulated machine. A new certificate is taken over without a restart.
+// The service opens one link. Everything it needs is read through winos.Files, never from the
+// process's own file system or environment, so that it works the same in a simulated machine. A new
+// certificate is taken over without a restart.
 package link
 
 import (
@@ -39,7 +41,8 @@ type Link struct {
 // Options say where things are.
 type Options struct {
 	Files winos.Files
-	// Kubeconfig is the path of the daemon's kubeconfig. Only the server's address and CA are taken from it; the certificate is the daemon's own.
+	// Kubeconfig is the path of the daemon's kubeconfig. Only the server's address and CA are taken
+	// from it; the certificate is the daemon's own.
 	Kubeconfig string
 	// CABundle is the path of further trusted CAs, or empty. The file need not exist.
 	CABundle string
@@ -66,7 +69,8 @@ func Open(options Options) (*Link, error) {
 	if err = addBundle(roots, options.Files, options.CABundle); err != nil {
 		return nil, err
 	}
-	l := &Link{files: options.Files, dialer: connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext)}
+	l := &Link{files: options.Files, dialer: connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout,
+		KeepAlive: keepAlive}).DialContext)}
 	if err = l.Reload(); err != nil {
 		return nil, err
 	}
@@ -79,7 +83,8 @@ func Open(options Options) (*Link, error) {
 			},
 		},
 		DialContext: l.dialer.DialContext,
-		// The internal API server is always reached directly, whatever proxy the system environment names.
+		// The internal API server is always reached directly, whatever proxy the system environment
+		// names.
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
 	})
 	// A client of one's own does not name itself: only those that client-go makes do.
@@ -94,8 +99,9 @@ func Open(options Options) (*Link, error) {
 // Certificate is the certificate that is shown to the API server.
 func (l *Link) Certificate() *tls.Certificate { return l.pair.Load() }
 
-// Reload takes the certificate from its file again and closes the connections that were made with another: the API server looks at a
-// connection's certificate with each request, so one that stays open would end with the old one.
+// Reload takes the certificate from its file again and closes the connections that were made with
+// another: the API server looks at a connection's certificate with each request, so one that stays
+// open would end with the old one.
 func (l *Link) Reload() error {
 	pair, err := identity.Load(l.files)
 	if err != nil {

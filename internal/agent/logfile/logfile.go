@@ -1,6 +1,8 @@
-// Package logfile answers where the daemon's log lines go: to one file of bounded size, with a few older ones beside it.
+// Package logfile answers where the daemon's log lines go: to one file of bounded size, with a few
+// older ones beside it.
 //
-// The service writes its log through it. It is no logger: it takes lines, and never fails the caller.
+// The service writes its log through it. It is no logger: it takes lines, and never fails the
+// caller.
 package logfile
 
 import (
@@ -45,7 +47,8 @@ type Writer struct {
 	size   int64
 }
 
-// Open begins a new file, keeping what is there beside it, such as wicd-20260102-150405.log beside wicd.log.
+// Open begins a new file, keeping what is there beside it, such as wicd-20260102-150405.log beside
+// wicd.log.
 func Open(o Options) (*Writer, error) {
 	w := &Writer{files: o.Files, path: o.Path, now: o.Now}
 	w.Limit(contract.Log{MaxSize: o.Size})
@@ -54,7 +57,8 @@ func Open(o Options) (*Writer, error) {
 	return w, w.begin()
 }
 
-// Limit changes the limits; what is 0 of size and count takes its default, because the daemon's log must never fill the disk.
+// Limit changes the limits; what is 0 of size and count takes its default, because the daemon's log
+// must never fill the disk.
 func (w *Writer) Limit(limits contract.Log) {
 	if limits.MaxSize <= 0 {
 		limits.MaxSize = DefaultSize
@@ -68,7 +72,8 @@ func (w *Writer) Limit(limits contract.Log) {
 	w.limits = limits
 }
 
-// Write writes a line. A file that can't be written to loses it: the daemon goes on without its log rather than not at all.
+// Write writes a line. A file that can't be written to loses it: the daemon goes on without its log
+// rather than not at all.
 func (w *Writer) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +106,8 @@ func (w *Writer) end() error {
 	return err
 }
 
-// begin moves the file of before aside and makes a new one. While somebody reads the old one, it can't be moved: then the log goes on in a file beside it.
+// begin moves the file of before aside and makes a new one. While somebody reads the old one, it
+// can't be moved: then the log goes on in a file beside it.
 func (w *Writer) begin() error {
 	aside, err := rotate.Aside(w.files, w.path, w.now())
 	if err != nil {

@@ -1,7 +1,9 @@
-// Package lookout answers how one named object of the API server is now, and tells who wants to know when it has changed.
+// Package lookout answers how one named object of the API server is now, and tells who wants to
+// know when it has changed.
 //
-// The service watches its own Node with it, and a manifest that is still to come. An informer would do the same for any number of objects; this one holds one,
-// sends nothing while idle, and ends at once when it is told to. It writes nothing.
+// The service watches its own Node with it, and a manifest that is still to come. An informer would
+// do the same for any number of objects; this one holds one, sends nothing while idle, and ends at
+// once when it is told to. It writes nothing.
 package lookout
 
 import (
@@ -23,15 +25,17 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Pauses between attempts to watch, and the lifetime of one watch. An attempt that fails costs the API server one request, so a fleet that lost its API
-// server asks at most twice a minute and node. A watch that ends by itself is opened again where it ended.
+// Pauses between attempts to watch, and the lifetime of one watch. An attempt that fails costs the
+// API server one request, so a fleet that lost its API server asks at most twice a minute and node.
+// A watch that ends by itself is opened again where it ended.
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 30 * time.Second
 	watchLife  = 5 * time.Minute // to twice as much, as for every client of Kubernetes
 )
 
-// Object is one named object that is watched. It is safe for concurrent use; a nil one is never known.
+// Object is one named object that is watched. It is safe for concurrent use; a nil one is never
+// known.
 type Object struct {
 	client dynamic.ResourceInterface
 	name   string
@@ -55,7 +59,8 @@ func (w *Object) Wake(channel chan<- struct{}) {
 	w.wake = append(w.wake, channel)
 }
 
-// Get is the object as it was last seen, not to be changed; nil when there is none, or known is false: none was seen yet.
+// Get is the object as it was last seen, not to be changed; nil when there is none, or known is
+// false: none was seen yet.
 func (w *Object) Get() (object *unstructured.Unstructured, known bool) {
 	if w == nil {
 		return nil, false
@@ -65,7 +70,8 @@ func (w *Object) Get() (object *unstructured.Unstructured, known bool) {
 	return w.object, w.known
 }
 
-// Replace takes the state that a write of ours led to, unless the watch has brought a newer one than before meanwhile.
+// Replace takes the state that a write of ours led to, unless the watch has brought a newer one
+// than before meanwhile.
 func (w *Object) Replace(before, after *unstructured.Unstructured) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,7 +103,8 @@ func (w *Object) saw(object *unstructured.Unstructured) {
 	}
 }
 
-// older says whether one state of an object precedes another. Versions of one object are numbers that grow; anything else is not older.
+// older says whether one state of an object precedes another. Versions of one object are numbers
+// that grow; anything else is not older.
 func older(one, other *unstructured.Unstructured) bool {
 	if other == nil || one.GetUID() != other.GetUID() {
 		return false
@@ -136,14 +143,16 @@ func only(name string) string {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 }
 
-// One reads one object, nil if there is none, and gives the version of the world in which that was so. Daemons may list what has a name, and get
-// nothing.
-func One(ctx context.Context, client dynamic.ResourceInterface, name string) (found *unstructured.Unstructured, version string, err error) {
+// One reads one object, nil if there is none, and gives the version of the world in which that was
+// so. Daemons may list what has a name, and get nothing.
+func One(ctx context.Context, client dynamic.ResourceInterface, name string) (found *unstructured.Unstructured,
+	version string, err error) {
 	return read(ctx, client, name, "")
 }
 
-// Named reads one object whose name stands for its content, nil if there is none. Any state in which it is there will do, so the API server answers from its
-// cache if it can, without asking etcd which one is the newest: hundreds of daemons read the same one at the same time.
+// Named reads one object whose name stands for its content, nil if there is none. Any state in
+// which it is there will do, so the API server answers from its cache if it can, without asking
+// etcd which one is the newest: hundreds of daemons read the same one at the same time.
 func Named(ctx context.Context, client dynamic.ResourceInterface, name string) (*unstructured.Unstructured, error) {
 	found, _, err := read(ctx, client, name, "0")
 	if found == nil && err == nil {
@@ -152,8 +161,10 @@ func Named(ctx context.Context, client dynamic.ResourceInterface, name string) (
 	return found, err
 }
 
-// read reads one object, as it is now or, with version 0, at any time that the API server has in its cache.
-func read(ctx context.Context, client dynamic.ResourceInterface, name, at string) (found *unstructured.Unstructured, version string, err error) {
+// read reads one object, as it is now or, with version 0, at any time that the API server has in
+// its cache.
+func read(ctx context.Context, client dynamic.ResourceInterface, name, at string) (found *unstructured.Unstructured,
+	version string, err error) {
 	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: only(name), ResourceVersion: at})
 	if err != nil {
 		return nil, "", fmt.Errorf("reading %s: %w", name, err)
@@ -181,11 +192,13 @@ func (w *Object) listAndWatch(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// watchFrom follows the object from a version of the world, and gives the version that it came to when the watch ended by itself.
+// watchFrom follows the object from a version of the world, and gives the version that it came to
+// when the watch ended by itself.
 func (w *Object) watchFrom(ctx context.Context, version string) (string, error) {
 	life := watchLife + rand.N(watchLife)
 	events, err := w.client.Watch(ctx, metav1.ListOptions{
-		FieldSelector: only(w.name), ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To(int64(life.Seconds())),
+		FieldSelector: only(w.name), ResourceVersion: version, AllowWatchBookmarks: true,
+		TimeoutSeconds: ptr.To(int64(life.Seconds())),
 	})
 	if err != nil {
 		return "", fmt.Errorf("watching %s: %w", w.name, err)

@@ -1,7 +1,8 @@
 // Package metadata answers what the cloud that a machine runs in calls it.
 //
-// Facts are found with it on AWS and Google's cloud, where a Node has the name that the cloud knows. It asks the service at 169.254.169.254, which
-// only the machine itself reaches, past any proxy. What comes back is not trusted: it is short, and a name, or it is refused.
+// Facts are found with it on AWS and Google's cloud, where a Node has the name that the cloud
+// knows. It asks the service at 169.254.169.254, which only the machine itself reaches, past any
+// proxy. What comes back is not trusted: it is short, and a name, or it is refused.
 package metadata
 
 import (
@@ -24,7 +25,8 @@ import (
 // Address is where metadata services listen, in every cloud.
 func Address() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 169, 254}) }
 
-// Limits. The service is on the same machine or its hypervisor and answers in milliseconds; a host's name has at most 253 characters.
+// Limits. The service is on the same machine or its hypervisor and answers in milliseconds; a
+// host's name has at most 253 characters.
 const (
 	patience  = 3 * time.Second
 	maxAnswer = 1 << 10
@@ -40,24 +42,30 @@ func New(network winos.Network) *Service {
 	return &Service{client: &http.Client{
 		Timeout: patience,
 		Transport: &http.Transport{
-			// Nothing is sent to anywhere else, whatever a redirect says, and no proxy is asked: Proxy is nil.
-			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return network.Dial(ctx, port) },
+			// Nothing is sent to anywhere else, whatever a redirect says, and no proxy is asked:
+			// Proxy is nil.
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+				error) {
+				return network.Dial(ctx, port)
+			},
 			DisableKeepAlives: true,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// AWSHostname is the machine's private DNS name, by version 2 of the service: its first word, in lower case. Its errors are *contract.Problem with
-// ReasonMetadataUnavailable or ReasonHostnameInvalid.
-// Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html.
+// AWSHostname is the machine's private DNS name, by version 2 of the service: its first word, in
+// lower case. Its errors are *contract.Problem with ReasonMetadataUnavailable or
+// ReasonHostnameInvalid. Source:
+// https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html.
 func (s *Service) AWSHostname(ctx context.Context) (string, error) {
 	token, err := s.ask(ctx, http.MethodPut, "/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", "60")
 	if err != nil {
 		return "", err
 	}
 	if token.text == "" || strings.ContainsFunc(token.text, func(r rune) bool { return r <= ' ' || '~' < r }) {
-		return "", contract.NewProblem(contract.ReasonMetadataUnavailable, "the metadata service gives a token that is none")
+		return "", contract.NewProblem(contract.ReasonMetadataUnavailable,
+			"the metadata service gives a token that is none")
 	}
 	name, err := s.ask(ctx, http.MethodGet, "/latest/meta-data/local-hostname", "X-aws-ec2-metadata-token", token.text)
 	if err != nil {
@@ -68,9 +76,10 @@ func (s *Service) AWSHostname(ctx context.Context) (string, error) {
 	return checked(first)
 }
 
-// GCPHostname is the name that the cloud gave the machine, in lower case; one that is too long for a Node is cut before its first dot, or else after
-// 63 characters. Its errors are *contract.Problem with ReasonMetadataUnavailable or ReasonHostnameInvalid.
-// Source: https://cloud.google.com/compute/docs/metadata/querying-metadata.
+// GCPHostname is the name that the cloud gave the machine, in lower case; one that is too long for
+// a Node is cut before its first dot, or else after 63 characters. Its errors are *contract.Problem
+// with ReasonMetadataUnavailable or ReasonHostnameInvalid. Source:
+// https://cloud.google.com/compute/docs/metadata/querying-metadata.
 func (s *Service) GCPHostname(ctx context.Context) (string, error) {
 	const flavor = "Metadata-Flavor"
 	answer, err := s.ask(ctx, http.MethodGet, "/computeMetadata/v1/instance/hostname", flavor, "Google")
@@ -78,7 +87,8 @@ func (s *Service) GCPHostname(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if answer.header.Get(flavor) != "Google" {
-		return "", contract.NewProblem(contract.ReasonMetadataUnavailable, "what answers in place of the metadata service is not Google's")
+		return "", contract.NewProblem(contract.ReasonMetadataUnavailable,
+			"what answers in place of the metadata service is not Google's")
 	}
 	name := strings.TrimSpace(answer.text)
 	if len(name) > maxLabel {
@@ -94,7 +104,8 @@ func (s *Service) GCPHostname(ctx context.Context) (string, error) {
 func checked(name string) (string, error) {
 	name = strings.ToLower(name)
 	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
-		return "", contract.NewProblem(contract.ReasonHostnameInvalid, "the metadata service calls the machine %.80q: %s", name, strings.Join(wrong, "; "))
+		return "", contract.NewProblem(contract.ReasonHostnameInvalid,
+			"the metadata service calls the machine %.80q: %s", name, strings.Join(wrong, "; "))
 	}
 	return name, nil
 }
@@ -107,12 +118,14 @@ type answer struct {
 // ask sends one request with one header.
 func (s *Service) ask(ctx context.Context, method, path, header, value string) (answer, error) {
 	fail := func(err error) (answer, error) {
-		// An URL's error repeats the URL, which is said already; the header's value is nowhere in it.
+		// An URL's error repeats the URL, which is said already; the header's value is nowhere in
+		// it.
 		var inner interface{ Unwrap() error }
 		if errors.As(err, &inner) {
 			err = inner.Unwrap()
 		}
-		return answer{}, contract.NewProblem(contract.ReasonMetadataUnavailable, "asking the metadata service for %s: %v", path, err)
+		return answer{}, contract.NewProblem(contract.ReasonMetadataUnavailable,
+			"asking the metadata service for %s: %v", path, err)
 	}
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+Address().String()+path, http.NoBody)
 	if err != nil {

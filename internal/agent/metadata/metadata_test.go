@@ -63,23 +63,31 @@ func TestNamesByTheCloud(t *testing.T) {
 		want    string
 		reason  contract.Reason
 	}{
-		"AWS":                                  {aws("ip-10-0-1-2.eu-west-1.compute.internal"), asAWS, "ip-10-0-1-2.eu-west-1.compute.internal", ""},
-		"AWS with several domains":             {aws("IP-10-0-1-2.one.example ip-10-0-1-2.two.example"), asAWS, "ip-10-0-1-2.one.example", ""},
-		"AWS with a name that is none":         {aws(`x" --privileged`), asAWS, "", contract.ReasonHostnameInvalid},
-		"AWS with an empty name":               {aws(""), asAWS, "", contract.ReasonHostnameInvalid},
-		"AWS that answers without end":         {aws(strings.Repeat("a.", 4000)), asAWS, "", contract.ReasonMetadataUnavailable},
-		"AWS with the service switched off":    {text(http.StatusForbidden, "no"), asAWS, "", contract.ReasonMetadataUnavailable},
-		"AWS with a token over two lines":      {text(http.StatusOK, "a\r\nX-Evil: 1"), asAWS, "", contract.ReasonMetadataUnavailable},
-		"something that redirects":             {http.RedirectHandler("http://169.254.169.254/latest/api/token", http.StatusFound), asAWS, "", contract.ReasonMetadataUnavailable},
-		"no cloud at all":                      {nil, asAWS, "", contract.ReasonMetadataUnavailable},
-		"GCP":                                  {gcp("win-1.c.project.internal", "Google"), asGCP, "win-1.c.project.internal", ""},
-		"GCP with 63 characters":               {gcp(long, "Google"), asGCP, long, ""},
-		"GCP with a long name with a dot":      {gcp("win-1."+long, "Google"), asGCP, "win-1", ""},
-		"GCP with a long name without one":     {gcp(long+"bbb", "Google"), asGCP, long, ""},
-		"GCP with a long first part":           {gcp(long+"bbb.x", "Google"), asGCP, long, ""},
-		"GCP cut at a hyphen":                  {gcp(long[:62]+"-bbb", "Google"), asGCP, long[:62], ""},
-		"GCP that somebody else answers for":   {gcp("win-1", ""), asGCP, "", contract.ReasonMetadataUnavailable},
-		"GCP with an error":                    {text(http.StatusNotFound, "x"), asGCP, "", contract.ReasonMetadataUnavailable},
+		"AWS": {aws("ip-10-0-1-2.eu-west-1.compute.internal"), asAWS,
+			"ip-10-0-1-2.eu-west-1.compute.internal", ""},
+		"AWS with several domains": {aws("IP-10-0-1-2.one.example ip-10-0-1-2.two.example"), asAWS,
+			"ip-10-0-1-2.one.example", ""},
+		"AWS with a name that is none": {aws(`x" --privileged`), asAWS, "", contract.ReasonHostnameInvalid},
+		"AWS with an empty name":       {aws(""), asAWS, "", contract.ReasonHostnameInvalid},
+		"AWS that answers without end": {aws(strings.Repeat("a.", 4000)), asAWS, "",
+			contract.ReasonMetadataUnavailable},
+		"AWS with the service switched off": {text(http.StatusForbidden, "no"), asAWS, "",
+			contract.ReasonMetadataUnavailable},
+		"AWS with a token over two lines": {text(http.StatusOK, "a\r\nX-Evil: 1"), asAWS, "",
+			contract.ReasonMetadataUnavailable},
+		"something that redirects": {http.RedirectHandler("http://169.254.169.254/latest/api/token",
+			http.StatusFound), asAWS, "", contract.ReasonMetadataUnavailable},
+		"no cloud at all": {nil, asAWS, "", contract.ReasonMetadataUnavailable},
+		"GCP": {gcp("win-1.c.project.internal", "Google"), asGCP,
+			"win-1.c.project.internal", ""},
+		"GCP with 63 characters":             {gcp(long, "Google"), asGCP, long, ""},
+		"GCP with a long name with a dot":    {gcp("win-1."+long, "Google"), asGCP, "win-1", ""},
+		"GCP with a long name without one":   {gcp(long+"bbb", "Google"), asGCP, long, ""},
+		"GCP with a long first part":         {gcp(long+"bbb.x", "Google"), asGCP, long, ""},
+		"GCP cut at a hyphen":                {gcp(long[:62]+"-bbb", "Google"), asGCP, long[:62], ""},
+		"GCP that somebody else answers for": {gcp("win-1", ""), asGCP, "", contract.ReasonMetadataUnavailable},
+		"GCP with an error": {text(http.StatusNotFound, "x"), asGCP, "",
+			contract.ReasonMetadataUnavailable},
 		"GCP with a name that a shell follows": {gcp("$(calc)", "Google"), asGCP, "", contract.ReasonHostnameInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +119,10 @@ func TestNamesByTheCloud(t *testing.T) {
 func TestAMetadataServiceThatNeverAnswersIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m, err := sim.New(sim.Options{Metadata: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })})
+		m, err := sim.New(sim.Options{Metadata: http.HandlerFunc(func(_ http.ResponseWriter,
+			r *http.Request) {
+			<-r.Context().Done()
+		})})
 		if err != nil {
 			t.Fatal(err)
 		}

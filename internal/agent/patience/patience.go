@@ -1,6 +1,7 @@
 // Package patience answers how long the daemon waits for a service that neither starts nor stops.
 //
-// The command tree wraps the service manager in it, so that no verb and no pass of the reconcile loop hangs for ever on one broken program.
+// The command tree wraps the service manager in it, so that no verb and no pass of the reconcile
+// loop hangs for ever on one broken program.
 package patience
 
 import (
@@ -11,14 +12,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
 
-// Limits. kubelet with many pods and containerd with many images start within half a minute on slow disks; the service manager itself gives a service
-// 30 s to begin to start. A stop includes the dependants'.
+// Limits. kubelet with many pods and containerd with many images start within half a minute on slow
+// disks; the service manager itself gives a service 30 s to begin to start. A stop includes the
+// dependants'.
 const (
 	startLimit = 2 * time.Minute
 	stopLimit  = time.Minute
 )
 
-// Services is a service manager whose starts and stops end in time. A start that takes too long is winos.ErrStartFailed, a stop winos.ErrInUse.
+// Services is a service manager whose starts and stops end in time. A start that takes too long is
+// winos.ErrStartFailed, a stop winos.ErrInUse.
 func Services(services winos.Services) winos.Services { return limited{services} }
 
 type limited struct{ winos.Services }

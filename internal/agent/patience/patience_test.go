@@ -33,7 +33,8 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 		}
 		began := time.Now()
 		m.HangStart("x", true)
-		if err = services.Start(t.Context(), "x"); !errors.Is(err, winos.ErrStartFailed) || time.Since(began) != 2*time.Minute {
+		if err = services.Start(t.Context(), "x"); !errors.Is(err, winos.ErrStartFailed) ||
+			time.Since(began) != 2*time.Minute {
 			t.Errorf("start: %v after %s", err, time.Since(began))
 		}
 		m.HangStart("x", false)

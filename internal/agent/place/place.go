@@ -1,7 +1,8 @@
-// Package place answers how a file comes to hold exactly what it should, also while a running program has it open.
+// Package place answers how a file comes to hold exactly what it should, also while a running
+// program has it open.
 //
-// The reconcile loop and handover use it. It writes beside the file, verifies, and renames; it never writes in place and never
-// stops a service.
+// The reconcile loop and handover use it. It writes beside the file, verifies, and renames; it
+// never writes in place and never stops a service.
 package place
 
 import (
@@ -22,8 +23,9 @@ import (
 // ErrDigest says that content does not have the digest that it should have.
 var ErrDigest = errors.New("content has another digest")
 
-// Write makes path hold content, whose SHA-256 must be digest; otherwise it is ErrDigest and path is as it was. The exe of a running program is
-// moved aside, which Windows allows, and noted in the ledger for Sweep. Other errors are those of winos.Files and of content.
+// Write makes path hold content, whose SHA-256 must be digest; otherwise it is ErrDigest and path
+// is as it was. The exe of a running program is moved aside, which Windows allows, and noted in the
+// ledger for Sweep. Other errors are those of winos.Files and of content.
 func Write(ctx context.Context, files winos.Files, book *ledger.Book, path, digest string, content io.Reader) error {
 	if err := Stage(ctx, files, path, Blob{Digest: digest, Content: content, Access: layout.Access(path)}); err != nil {
 		return err
@@ -50,8 +52,8 @@ type Blob struct {
 	Access  winos.Access
 }
 
-// Stage leaves content beside path and verifies it; path itself stays as it is until Commit. Content that is another than it should be is ErrDigest.
-// After an error nothing is left.
+// Stage leaves content beside path and verifies it; path itself stays as it is until Commit.
+// Content that is another than it should be is ErrDigest. After an error nothing is left.
 func Stage(ctx context.Context, files winos.Files, path string, blob Blob) error {
 	w, err := files.Create(temporary(path), blob.Access)
 	if err != nil {
@@ -77,8 +79,8 @@ func Stage(ctx context.Context, files winos.Files, path string, blob Blob) error
 // Unstage takes away what Stage left. Repeating it changes nothing.
 func Unstage(files winos.Files, path string) error { return files.Remove(temporary(path)) }
 
-// Commit gives what was staged its name, at once. The exe of a running program is moved to aside first. It is a matter of one or two renames, which
-// need no room on the disk.
+// Commit gives what was staged its name, at once. The exe of a running program is moved to aside
+// first. It is a matter of one or two renames, which need no room on the disk.
 func Commit(files winos.Files, path, aside string) error {
 	err := files.Rename(temporary(path), path)
 	if !errors.Is(err, winos.ErrInUse) {
@@ -110,7 +112,8 @@ func Aside(files winos.Files, path string) (string, error) {
 	}
 }
 
-// Sweep removes programs that were moved aside and that nothing runs any more. Those that still run stay for the next time.
+// Sweep removes programs that were moved aside and that nothing runs any more. Those that still run
+// stay for the next time.
 func Sweep(files winos.Files, book *ledger.Book) error {
 	var all []error
 	book.Aside = slices.DeleteFunc(book.Aside, func(path string) bool {

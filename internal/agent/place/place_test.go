@@ -53,7 +53,8 @@ func TestContentWithAnotherDigestNeverArrives(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err = place.Write(ended, files, book, path, digestOf("better"), strings.NewReader("better")); !errors.Is(err, context.Canceled) {
+	if err = place.Write(ended, files, book, path, digestOf("better"), strings.NewReader("better")); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if got, err := place.Digest(t.Context(), files, path); err != nil || got != digestOf("good") {
@@ -75,7 +76,8 @@ func TestARunningProgramIsMovedAsideAndSweptLater(t *testing.T) {
 	const path = `C:\k\x.exe`
 	write := func(content string) {
 		t.Helper()
-		if err := place.Write(t.Context(), files, book, path, digestOf(content), strings.NewReader(content)); err != nil {
+		if err := place.Write(t.Context(), files, book, path, digestOf(content),
+			strings.NewReader(content)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,10 +1,13 @@
 // Package plan answers which steps, in which order, turn a host as it is into a host as it must be.
 //
-// The reconcile loop and bootstrap carry the steps out. It is pure: a difference of two descriptions.
+// The reconcile loop and bootstrap carry the steps out. It is pure: a difference of two
+// descriptions.
 //
-// The order is: rights that somebody loosened, certificates and the environment, then files (programs in use are moved aside, so that services run on
-// meanwhile), then all stops in reverse order of the starts, then services that left the manifest go, then configurations and starts, and at last what
-// else left. A service is thus down only for its own restart, and what is new is there before anything old is taken away.
+// The order is: rights that somebody loosened, certificates and the environment, then files
+// (programs in use are moved aside, so that services run on meanwhile), then all stops in reverse
+// order of the starts, then services that left the manifest go, then configurations and starts, and
+// at last what else left. A service is thus down only for its own restart, and what is new is there
+// before anything old is taken away.
 package plan
 
 import (
@@ -47,7 +50,8 @@ type Step struct {
 	Name string
 	// Why says in a few words what is not as it should be.
 	Why string
-	// Want tells two steps of one kind and name apart: it is a digest of what is to be there, or empty where nothing can differ.
+	// Want tells two steps of one kind and name apart: it is a digest of what is to be there, or
+	// empty where nothing can differ.
 	Want string
 }
 
@@ -55,9 +59,11 @@ type Step struct {
 type Observed struct {
 	// Services that exist, among those that the target or the ledger names.
 	Services map[string]winos.Service
-	// Sane are the processes that ran when their service's configuration was last seen as it should be, by service.
+	// Sane are the processes that ran when their service's configuration was last seen as it should
+	// be, by service.
 	Sane map[string]uint32
-	// Digests of the files that exist, by path, among those that the target names. What is known to have changed has any other digest.
+	// Digests of the files that exist, by path, among those that the target names. What is known to
+	// have changed has any other digest.
 	Digests map[string]string
 	// Unreadable are files that can't be read; nothing is planned for them.
 	Unreadable map[string]*contract.Problem
@@ -65,16 +71,19 @@ type Observed struct {
 	Loose []string
 	// Environment is the system's.
 	Environment map[string]string
-	// Roots are the fingerprints of the certificates in the root store; nil when they could not be read.
+	// Roots are the fingerprints of the certificates in the root store; nil when they could not be
+	// read.
 	Roots map[string]bool
-	// Held says that a step is not to be taken now, because somebody undoes it every time. Nil holds nothing.
+	// Held says that a step is not to be taken now, because somebody undoes it every time. Nil
+	// holds nothing.
 	Held func(Step) bool
 }
 
 // Plan is the steps, and what keeps others from being taken.
 type Plan struct {
 	Steps []Step
-	// Waiting are things that are not known yet; Conflicts are things of others that are in the way.
+	// Waiting are things that are not known yet; Conflicts are things of others that are in the
+	// way.
 	Waiting, Conflicts []*contract.Problem
 }
 
@@ -124,7 +133,8 @@ func (p *planner) rights() {
 	}
 }
 
-// newRoots are certificates that the store lacks. One that is there already, whoever put it there, stays as it is.
+// newRoots are certificates that the store lacks. One that is there already, whoever put it there,
+// stays as it is.
 func (p *planner) newRoots() {
 	if p.have.Roots == nil {
 		return
@@ -148,8 +158,9 @@ func (p *planner) obsoleteRoots() {
 	}
 }
 
-// obsoleteServices are those that we installed and that the target lacks. What somebody else made under the same name since is not ours. Their order
-// does not matter: a stop takes running dependants along.
+// obsoleteServices are those that we installed and that the target lacks. What somebody else made
+// under the same name since is not ours. Their order does not matter: a stop takes running
+// dependants along.
 func (p *planner) obsoleteServices() {
 	wanted := map[string]bool{contract.ServiceGuard: true} // the daemon dismisses it when it is time
 	for _, s := range p.want.Services {
@@ -175,7 +186,8 @@ func (p *planner) environment() {
 	for _, name := range slices.Sorted(maps.Keys(p.want.Environment)) {
 		wanted[strings.ToLower(name)] = true
 		if value, ok := have[strings.ToLower(name)]; !ok || value != p.want.Environment[name] {
-			p.step(Step{Kind: SetVariable, Name: name, Why: "has another value", Want: digest(p.want.Environment[name])})
+			p.step(Step{Kind: SetVariable, Name: name, Why: "has another value",
+				Want: digest(p.want.Environment[name])})
 		}
 	}
 	if p.want.ConfidentialUnknown {
@@ -245,7 +257,8 @@ func (p *planner) services() {
 		needsBlocked := slices.ContainsFunc(s.Dependencies, func(d string) bool { return blocked[d] })
 		switch {
 		case exists && !ours && !target.Managed(current.Description):
-			p.Conflicts = append(p.Conflicts, contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours", s.Name))
+			p.Conflicts = append(p.Conflicts,
+				contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours", s.Name))
 			blocked[s.Name] = true
 		case s.Waiting != nil:
 			p.wait(s.Waiting)
@@ -278,8 +291,9 @@ func (p *planner) services() {
 	}
 }
 
-// stops plans which services go down, because their inputs changed, because they hang in a state that is neither up nor down, or because they depend
-// on one that does. Services that wait go down with what they depend on, and come back when what they wait for is known.
+// stops plans which services go down, because their inputs changed, because they hang in a state
+// that is neither up nor down, or because they depend on one that does. Services that wait go down
+// with what they depend on, and come back when what they wait for is known.
 func (p *planner) stops(usable []target.Service) map[string]bool {
 	down := map[string]bool{}
 	why := map[string]string{}
@@ -311,20 +325,22 @@ func (p *planner) stops(usable []target.Service) map[string]bool {
 	return down
 }
 
-// stale says whether a service's process was started before its present inputs were there. A file that has to be written counts, even with the
-// content that the ledger knows: the process may have read what stood there meanwhile.
+// stale says whether a service's process was started before its present inputs were there. A file
+// that has to be written counts, even with the content that the ledger knows: the process may have
+// read what stood there meanwhile.
 func (p *planner) stale(s target.Service, current winos.Service) bool {
 	start := p.was.Services[s.Name]
 	if start.Inputs != s.Inputs || (current.PID != 0 && current.PID == start.NotPID) {
 		return true
 	}
 	return slices.ContainsFunc(p.want.Files, func(f target.File) bool {
-		return f.Waiting == nil && !p.unwritten[f.Path] && p.have.Digests[f.Path] != f.Digest && slices.Contains(f.Services, s.Name)
+		return f.Waiting == nil && !p.unwritten[f.Path] && p.have.Digests[f.Path] != f.Digest &&
+			slices.Contains(f.Services, s.Name)
 	})
 }
 
-// astray says whether somebody changed what a service's process is started with, and may have started it since. A process that ran before the change
-// has nothing of it.
+// astray says whether somebody changed what a service's process is started with, and may have
+// started it since. A process that ran before the change has nothing of it.
 func (p *planner) astray(s target.Service, current winos.Service) bool {
 	if current.Command == s.Command && maps.Equal(current.Environment, s.Environment) {
 		return false

@@ -16,12 +16,14 @@ import (
 func wanted() target.Target {
 	service := func(name, inputs string, dependencies ...string) target.Service {
 		return target.Service{Inputs: inputs, ServiceConfig: winos.ServiceConfig{
-			Name: name, Description: target.Description(name), Command: `C:\k\` + name + `.exe`, Dependencies: dependencies,
+			Name: name, Description: target.Description(name), Command: `C:\k\` + name + `.exe`,
+			Dependencies: dependencies,
 		}}
 	}
 	return target.Target{
-		Scope:       target.Everything,
-		Services:    []target.Service{service("runtime", "r"), service("kubelet", "k", "runtime"), service("proxy", "p", "kubelet")},
+		Scope: target.Everything,
+		Services: []target.Service{service("runtime", "r"), service("kubelet", "k", "runtime"),
+			service("proxy", "p", "kubelet")},
 		Files:       []target.File{{Path: `C:\k\kubelet.conf`, Digest: "conf", Services: []string{"kubelet"}}},
 		Environment: map[string]string{"HTTP_PROXY": "x"},
 		Watched:     []string{"HTTP_PROXY", "NO_PROXY"},
@@ -30,10 +32,13 @@ func wanted() target.Target {
 
 // holding is a host on which all of that holds.
 func holding() (plan.Observed, ledger.Ledger) {
-	have := plan.Observed{Services: map[string]winos.Service{}, Digests: map[string]string{`C:\k\kubelet.conf`: "conf"}, Environment: map[string]string{"Http_Proxy": "x", "Path": "y"}}
-	was := ledger.Ledger{Services: map[string]ledger.Start{}, Files: []string{`C:\K\kubelet.conf`}, Environment: map[string]ledger.Variable{"http_proxy": {Name: "HTTP_PROXY"}}}
+	have := plan.Observed{Services: map[string]winos.Service{}, Digests: map[string]string{`C:\k\kubelet.conf`: "conf"},
+		Environment: map[string]string{"Http_Proxy": "x", "Path": "y"}}
+	was := ledger.Ledger{Services: map[string]ledger.Start{}, Files: []string{`C:\K\kubelet.conf`},
+		Environment: map[string]ledger.Variable{"http_proxy": {Name: "HTTP_PROXY"}}}
 	for i, s := range wanted().Services {
-		have.Services[s.Name] = winos.Service{ServiceConfig: s.ServiceConfig, State: winos.ServiceRunning, PID: uint32(100 + i)}
+		have.Services[s.Name] = winos.Service{ServiceConfig: s.ServiceConfig, State: winos.ServiceRunning,
+			PID: uint32(100 + i)}
 		was.Services[s.Name] = ledger.Start{Inputs: s.Inputs, NotPID: 7}
 	}
 	return have, was
@@ -62,7 +67,8 @@ func TestSteps(t *testing.T) {
 		"everything on a fresh host": {
 			func(w *world) { w.have, w.was = plan.Observed{}, ledger.Ledger{} },
 			[]string{
-				"SetVariable HTTP_PROXY", `WriteFile C:\k\kubelet.conf`, "SetService runtime", "StartService runtime", "SetService kubelet", "StartService kubelet",
+				"SetVariable HTTP_PROXY", `WriteFile C:\k\kubelet.conf`, "SetService runtime", "StartService runtime",
+				"SetService kubelet", "StartService kubelet",
 				"SetService proxy", "StartService proxy",
 			},
 		},
@@ -102,14 +108,16 @@ func TestSteps(t *testing.T) {
 		},
 		"a changed file is written, and who reads it restarted": {
 			func(w *world) { w.have.Digests[`C:\k\kubelet.conf`] = "other" },
-			[]string{`WriteFile C:\k\kubelet.conf`, "StopService proxy", "StopService kubelet", "StartService kubelet", "StartService proxy"},
+			[]string{`WriteFile C:\k\kubelet.conf`, "StopService proxy", "StopService kubelet", "StartService kubelet",
+				"StartService proxy"},
 		},
 		"a service that left the manifest goes after what it may depend on has stopped": {
 			func(w *world) {
 				w.want.Services = w.want.Services[:2]
 				w.want.Files[0].Digest = "new"
 			},
-			[]string{`WriteFile C:\k\kubelet.conf`, "StopService kubelet", "RemoveService proxy", "StartService kubelet"},
+			[]string{`WriteFile C:\k\kubelet.conf`, "StopService kubelet", "RemoveService proxy",
+				"StartService kubelet"},
 		},
 		"bootstrap takes no service away": {
 			func(w *world) { w.want.Scope, w.want.Services = target.Bootstrap, w.want.Services[:2] },
@@ -143,7 +151,8 @@ func TestSteps(t *testing.T) {
 				w.have.Digests[`C:\k\kubelet.conf`] = "other"
 			},
 			[]string{
-				`Restrict C:\k`, "AddRoot ours", `WriteFile C:\k\kubelet.conf`, "StopService proxy", "StopService kubelet", "StartService kubelet", "StartService proxy",
+				`Restrict C:\k`, "AddRoot ours", `WriteFile C:\k\kubelet.conf`, "StopService proxy",
+				"StopService kubelet", "StartService kubelet", "StartService proxy",
 				`RemoveFile C:\k\old.conf`, "RemoveRoot " + target.Fingerprint([]byte{3}),
 			},
 		},
@@ -166,7 +175,8 @@ func TestSteps(t *testing.T) {
 		"while the resolver can't listen its files stay, and others go": {
 			func(w *world) {
 				w.want.RegistryUnknown = true
-				w.was.Files = append(w.was.Files, `C:\k\containerd\registries\quay.io\hosts.toml`, `C:\k\containerd\authorities\a.crt`, `C:\k\old.conf`)
+				w.was.Files = append(w.was.Files, `C:\k\containerd\registries\quay.io\hosts.toml`,
+					`C:\k\containerd\authorities\a.crt`, `C:\k\old.conf`)
 			},
 			[]string{`RemoveFile C:\k\old.conf`},
 		},
@@ -180,7 +190,8 @@ func TestSteps(t *testing.T) {
 		"a file that can't be read restarts nobody": {
 			func(w *world) {
 				delete(w.have.Digests, `C:\k\kubelet.conf`)
-				w.have.Unreadable = map[string]*contract.Problem{`C:\k\kubelet.conf`: contract.NewProblem(contract.ReasonFileFailed, "x")}
+				w.have.Unreadable = map[string]*contract.Problem{
+					`C:\k\kubelet.conf`: contract.NewProblem(contract.ReasonFileFailed, "x")}
 			},
 			nil,
 		},

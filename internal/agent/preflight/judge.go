@@ -16,19 +16,21 @@ import (
 
 const gib = 1 << 30
 
-// Disk space. Each missing blob is stored and then copied to its place, so it counts twice. On top come the first images: a Windows Server Core
-// layer is about 2 GiB compressed and 5 GiB unpacked, and both exist while it is pulled; with logs and a second, smaller image that makes 10 GiB.
-// A host that has joined has its images already; 1 GiB lets it take a new payload.
+// Disk space. Each missing blob is stored and then copied to its place, so it counts twice. On top
+// come the first images: a Windows Server Core layer is about 2 GiB compressed and 5 GiB unpacked,
+// and both exist while it is pulled; with logs and a second, smaller image that makes 10 GiB. A
+// host that has joined has its images already; 1 GiB lets it take a new payload.
 const (
 	headroom       = 10 * gib
 	headroomJoined = 1 * gib
 )
 
-// maxSkew is how far the clocks may differ. Kubernetes dates certificates back by five minutes, so a host that is behind by less can use
-// them; two minutes leaves room for a clock that drifts on.
+// maxSkew is how far the clocks may differ. Kubernetes dates certificates back by five minutes, so
+// a host that is behind by less can use them; two minutes leaves room for a clock that drifts on.
 const maxSkew = 2 * time.Minute
 
-// supportedBuilds are the long-term releases of Windows Server that container images of the same build exist for.
+// supportedBuilds are the long-term releases of Windows Server that container images of the same
+// build exist for.
 func supportedBuilds() map[int]string {
 	return map[int]string{17763: "Windows Server 2019", 20348: "Windows Server 2022", 26100: "Windows Server 2025"}
 }
@@ -40,7 +42,8 @@ type findings struct {
 	daemon   string
 	nodeIP   string
 	routeErr error
-	// addressProblem says that the host lacks the address that was asked for; nameProblem that it is not known what its Node is called.
+	// addressProblem says that the host lacks the address that was asked for; nameProblem that it
+	// is not known what its Node is called.
 	addressProblem, nameProblem *contract.Problem
 	nodeName                    string
 	feature                     winos.FeatureState
@@ -51,7 +54,8 @@ type findings struct {
 	missing                     []contract.Blob
 }
 
-// toSend is what is missing and has to travel: the own program is here already, and bootstrap puts it into the store.
+// toSend is what is missing and has to travel: the own program is here already, and bootstrap puts
+// it into the store.
 func (f findings) toSend() (blobs []contract.Blob) {
 	for _, b := range f.missing {
 		if b.Digest != f.daemon {
@@ -69,7 +73,8 @@ func (f findings) joined() bool {
 // ourNames are the names of services that a manifest may install.
 func ourNames() []string {
 	return []string{
-		contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceExporter, contract.ServiceHybridOverlay, contract.ServiceCSIProxy,
+		contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceExporter, contract.ServiceHybridOverlay,
+		contract.ServiceCSIProxy,
 		contract.ServiceKubeProxy, contract.ServiceCloudNode, contract.ServiceDaemon, contract.ServiceGuard,
 	}
 }
@@ -80,10 +85,12 @@ func foreignNames() []string { return []string{"docker"} }
 // judge lists what keeps the host from becoming a node, the most fundamental first.
 func judge(f findings, request contract.PreflightRequest) (problems []contract.Problem) {
 	if !f.facts.Admin {
-		return []contract.Problem{*contract.NewProblem(contract.ReasonNotAdministrator, "the user may log in but has no administrators' rights")}
+		return []contract.Problem{*contract.NewProblem(contract.ReasonNotAdministrator,
+			"the user may log in but has no administrators' rights")}
 	}
 	for _, check := range []func(findings, contract.PreflightRequest) []*contract.Problem{
-		daemonDiffers, buildUnsupported, featureUnknown, diskFull, clockSkewed, hostnameInvalid, routeMissing, addressMissing, nameUnknown, conflicting, portsInUse,
+		daemonDiffers, buildUnsupported, featureUnknown, diskFull, clockSkewed, hostnameInvalid, routeMissing,
+		addressMissing, nameUnknown, conflicting, portsInUse,
 	} {
 		for _, p := range check(f, request) {
 			problems = append(problems, *p)
@@ -96,7 +103,8 @@ func daemonDiffers(f findings, request contract.PreflightRequest) []*contract.Pr
 	if f.daemon == request.Daemon {
 		return nil
 	}
-	return one(contract.ReasonPayloadCorrupt, "the daemon's program on the host has digest %.16s and was sent with %.16s", f.daemon, request.Daemon)
+	return one(contract.ReasonPayloadCorrupt, "the daemon's program on the host has digest %.16s and was sent with "+
+		"%.16s", f.daemon, request.Daemon)
 }
 
 func buildUnsupported(f findings, _ contract.PreflightRequest) []*contract.Problem {
@@ -104,7 +112,8 @@ func buildUnsupported(f findings, _ contract.PreflightRequest) []*contract.Probl
 		return nil
 	}
 	if !f.facts.Server {
-		return one(contract.ReasonBuildUnsupported, "%s (build %d) is not a server edition", f.facts.ProductName, f.facts.Build)
+		return one(contract.ReasonBuildUnsupported, "%s (build %d) is not a server edition", f.facts.ProductName,
+			f.facts.Build)
 	}
 	return one(contract.ReasonBuildUnsupported, "%s has build %d", f.facts.ProductName, f.facts.Build)
 }
@@ -127,7 +136,8 @@ func diskFull(f findings, _ contract.PreflightRequest) []*contract.Problem {
 	if f.facts.DiskFree >= need {
 		return nil
 	}
-	return one(contract.ReasonDiskFull, "%.1f GiB are free on the system drive and %.1f GiB are needed", float64(f.facts.DiskFree)/gib, float64(need)/gib)
+	return one(contract.ReasonDiskFull, "%.1f GiB are free on the system drive and %.1f GiB are needed",
+		float64(f.facts.DiskFree)/gib, float64(need)/gib)
 }
 
 func clockSkewed(f findings, request contract.PreflightRequest) []*contract.Problem {
@@ -142,7 +152,8 @@ func clockSkewed(f findings, request contract.PreflightRequest) []*contract.Prob
 	if skew < 0 {
 		direction = "behind"
 	}
-	return one(contract.ReasonClockSkewed, "the host's clock is %s %s the cluster's", skew.Abs().Round(time.Second), direction)
+	return one(contract.ReasonClockSkewed, "the host's clock is %s %s the cluster's", skew.Abs().Round(time.Second),
+		direction)
 }
 
 func hostnameInvalid(f findings, request contract.PreflightRequest) []*contract.Problem {
@@ -189,14 +200,16 @@ func conflicting(f findings, _ contract.PreflightRequest) (problems []*contract.
 	}
 	for _, name := range append(ourNames(), foreignNames()...) {
 		if s, exists := f.services[name]; exists && !target.Managed(s.Description) {
-			problems = append(problems, one(contract.ReasonConflictingSoftware, "service %s exists and was not installed by this operator", name)...)
+			problems = append(problems, one(contract.ReasonConflictingSoftware,
+				"service %s exists and was not installed by this operator", name)...)
 		}
 	}
 	return problems
 }
 
 func portsInUse(f findings, _ contract.PreflightRequest) (problems []*contract.Problem) {
-	users := map[int]string{contract.KubeletPort: contract.ServiceKubelet, contract.MetricsPort: contract.ServiceExporter}
+	users := map[int]string{contract.KubeletPort: contract.ServiceKubelet,
+		contract.MetricsPort: contract.ServiceExporter}
 	for _, port := range []int{contract.KubeletPort, contract.MetricsPort} {
 		program, used := f.listening[port]
 		own := f.services[users[port]]
@@ -206,7 +219,8 @@ func portsInUse(f findings, _ contract.PreflightRequest) (problems []*contract.P
 		if program == "" {
 			program = "another program"
 		}
-		problems = append(problems, contract.NewProblem(contract.ReasonPortInUse, "%s listens on TCP port %d", program, port))
+		problems = append(problems, contract.NewProblem(contract.ReasonPortInUse, "%s listens on TCP port %d", program,
+			port))
 	}
 	return slices.Clip(problems)
 }

@@ -1,6 +1,7 @@
 // Package preflight answers whether a host can become a node, and what it lacks.
 //
-// It is the verb of that name: the first that the operator calls. It looks, judges, and changes nothing.
+// It is the verb of that name: the first that the operator calls. It looks, judges, and changes
+// nothing.
 package preflight
 
 import (
@@ -18,15 +19,18 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Run looks at the host and judges. self is the path of the own exe. A host that is not fit is no error; what can't be looked at is.
-func Run(ctx context.Context, host winos.Host, self string, request contract.PreflightRequest) (contract.PreflightAnswer, error) {
+// Run looks at the host and judges. self is the path of the own exe. A host that is not fit is no
+// error; what can't be looked at is.
+func Run(ctx context.Context, host winos.Host, self string,
+	request contract.PreflightRequest) (contract.PreflightAnswer, error) {
 	found, err := look(ctx, host, self, request)
 	if err != nil {
 		return contract.PreflightAnswer{}, err
 	}
 	return contract.PreflightAnswer{
 		Facts: contract.HostFacts{
-			Hostname: strings.ToLower(found.facts.Hostname), MachineID: found.facts.MachineID, BootID: found.facts.BootID,
+			Hostname: strings.ToLower(found.facts.Hostname), MachineID: found.facts.MachineID,
+			BootID:      found.facts.BootID,
 			ProductName: found.facts.ProductName, Build: found.facts.Build, UBR: found.facts.UBR, Time: found.now,
 			DiskFree: found.facts.DiskFree, Memory: found.facts.Memory, NodeIP: found.nodeIP, NodeName: found.nodeName,
 		},
@@ -39,7 +43,8 @@ func Run(ctx context.Context, host winos.Host, self string, request contract.Pre
 }
 
 // look gathers what the judgement needs.
-func look(ctx context.Context, host winos.Host, self string, request contract.PreflightRequest) (found findings, err error) {
+func look(ctx context.Context, host winos.Host, self string, request contract.PreflightRequest) (found findings,
+	err error) {
 	found.now = host.System.Now()
 	if found.facts, err = host.System.Facts(ctx); err != nil {
 		return found, fmt.Errorf("reading the host's facts: %w", err)
@@ -81,8 +86,10 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 	return found, err
 }
 
-// nodeName is what the Node will be called. Of a host that will be renamed first it is the new name.
-func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request contract.PreflightRequest) (string, *contract.Problem) {
+// nodeName is what the Node will be called. Of a host that will be renamed first it is the new
+// name.
+func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request contract.PreflightRequest) (string,
+	*contract.Problem) {
 	switch request.NodeName {
 	case "", contract.FactHostname:
 		if request.Hostname != "" {

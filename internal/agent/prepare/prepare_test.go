@@ -21,12 +21,14 @@ func TestNeeds(t *testing.T) {
 		hostname string
 		want     []string
 	}{
-		"nothing":                    {winos.FeatureEnabled, "", nil},
-		"the name that it has":       {winos.FeatureEnabled, "win-a", nil},
-		"another name":               {winos.FeatureEnabled, "win-b", []string{"rename the host from WIN-A to win-b"}},
-		"the feature":                {winos.FeatureAbsent, "", []string{"switch on the Windows feature Containers"}},
-		"a reboot for the feature":   {winos.FeaturePending, "", []string{"reboot to finish the Windows feature Containers"}},
-		"the feature and a new name": {winos.FeatureAbsent, "b", []string{"rename the host from WIN-A to b", "switch on the Windows feature Containers"}},
+		"nothing":              {winos.FeatureEnabled, "", nil},
+		"the name that it has": {winos.FeatureEnabled, "win-a", nil},
+		"another name":         {winos.FeatureEnabled, "win-b", []string{"rename the host from WIN-A to win-b"}},
+		"the feature":          {winos.FeatureAbsent, "", []string{"switch on the Windows feature Containers"}},
+		"a reboot for the feature": {winos.FeaturePending, "",
+			[]string{"reboot to finish the Windows feature Containers"}},
+		"the feature and a new name": {winos.FeatureAbsent, "b",
+			[]string{"rename the host from WIN-A to b", "switch on the Windows feature Containers"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,6 +1,7 @@
 // Package receive answers how the payload gets from the exchange directory into the store.
 //
-// It is the verb of that name. What arrives whole is kept even when the rest is damaged, so that only the rest is sent again.
+// It is the verb of that name. What arrives whole is kept even when the rest is damaged, so that
+// only the rest is sent again.
 package receive
 
 import (
@@ -19,8 +20,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Run unpacks the stream and deletes it, whatever became of it. The answer lists what is in the store and what is missing, also beside a Problem.
-func Run(ctx context.Context, host winos.Host, home string, request contract.ReceiveRequest) (answer contract.ReceiveAnswer, err error) {
+// Run unpacks the stream and deletes it, whatever became of it. The answer lists what is in the
+// store and what is missing, also beside a Problem.
+func Run(ctx context.Context, host winos.Host, home string,
+	request contract.ReceiveRequest) (answer contract.ReceiveAnswer, err error) {
 	if !legalName(request.Stream) {
 		return answer, contract.NewProblem(contract.ReasonInternal, "%.40q can't name a stream", request.Stream)
 	}
@@ -51,7 +54,8 @@ func Run(ctx context.Context, host winos.Host, home string, request contract.Rec
 		return answer, nil
 	}
 	if unpackErr == nil {
-		unpackErr = contract.NewProblem(contract.ReasonPayloadIncomplete, "%d of %d blobs are missing", len(answer.Missing), len(request.Blobs))
+		unpackErr = contract.NewProblem(contract.ReasonPayloadIncomplete, "%d of %d blobs are missing",
+			len(answer.Missing), len(request.Blobs))
 	}
 	return answer, place.Problem(unpackErr)
 }
@@ -73,5 +77,6 @@ func unpack(ctx context.Context, files winos.Files, path string, want []contract
 
 // legalName keeps the stream within the exchange directory.
 func legalName(name string) bool {
-	return name != "" && !strings.Contains(name, "..") && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.") == "" && name[0] != '.'
+	return name != "" && !strings.Contains(name, "..") &&
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.") == "" && name[0] != '.'
 }

@@ -1,8 +1,10 @@
-// Package registry answers how containerd on this host gets the images that the cluster's rules, credentials and authorities are about: through the mirror
-// resolver, which it runs on the host's loopback, and by the files that send containerd there.
+// Package registry answers how containerd on this host gets the images that the cluster's rules,
+// credentials and authorities are about: through the mirror resolver, which it runs on the host's
+// loopback, and by the files that send containerd there.
 //
-// The service has one; bootstrap has none, because nothing is pulled before there is a Node. It goes on serving while the API server is away. It writes no
-// file itself: the reconcile loop does, so that they are kept like all others.
+// The service has one; bootstrap has none, because nothing is pulled before there is a Node. It
+// goes on serving while the API server is away. It writes no file itself: the reconcile loop does,
+// so that they are kept like all others.
 package registry
 
 import (
@@ -38,7 +40,8 @@ type Options struct {
 	Vault *vault.Vault
 	// Herald tells administrators what happened to pulls. Optional.
 	Herald *herald.Herald
-	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS. For tests.
+	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS.
+	// For tests.
 	PlainLoopback []string
 }
 
@@ -83,10 +86,13 @@ func (s *Service) Close() {
 	s.serving = nil
 }
 
-// Follow takes over what the cluster says about pulls, and gives the files by which containerd finds its way; environment has the proxy's variables. New
-// rules are at work before anybody is sent to them. With a problem, there are no files (nil), and containerd is to be left as it is. Repeating it
-// changes nothing, but for making up for a resolver that could not listen, or does no longer.
-func (s *Service) Follow(ctx context.Context, c contract.Confidential, environment map[string]string) ([]contract.File, *contract.Problem) {
+// Follow takes over what the cluster says about pulls, and gives the files by which containerd
+// finds its way; environment has the proxy's variables. New rules are at work before anybody is
+// sent to them. With a problem, there are no files (nil), and containerd is to be left as it is.
+// Repeating it changes nothing, but for making up for a resolver that could not listen, or does no
+// longer.
+func (s *Service) Follow(ctx context.Context, c contract.Confidential, environment map[string]string) ([]contract.File,
+	*contract.Problem) {
 	if len(c.Mirrors)+len(c.PullSecret)+len(c.RegistryTrust) == 0 && c.Registries == nil {
 		if s.serving != nil {
 			s.serving.stop()
@@ -113,10 +119,12 @@ func (s *Service) Follow(ctx context.Context, c contract.Confidential, environme
 	}
 	if now := digest(c, environment); now != s.followed {
 		s.resolver.Update(resolver.Config{
-			Rules: rules, PullSecret: secret, Roots: roots(ctx, c.Trust), RegistryTrust: c.RegistryTrust, Proxy: proxy(environment),
+			Rules: rules, PullSecret: secret, Roots: roots(ctx, c.Trust), RegistryTrust: c.RegistryTrust,
+			Proxy: proxy(environment),
 		})
 		s.followed = now
-		logr.FromContextOrDiscard(ctx).Info("the mirror resolver follows", "rules", len(c.Mirrors), "registriesWithCredentials", len(secret.Hosts()), "registriesWithAuthorities", len(c.RegistryTrust))
+		logr.FromContextOrDiscard(ctx).Info("the mirror resolver follows", "rules", len(c.Mirrors),
+			"registriesWithCredentials", len(secret.Hosts()), "registriesWithAuthorities", len(c.RegistryTrust))
 	}
 	files, err := s.files(rules, secret, c.RegistryTrust)
 	if err != nil {
@@ -139,7 +147,8 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 		}
 		s.token = token
 		s.resolver, err = resolver.New(resolver.Options{
-			Token: token, PlainLoopback: s.PlainLoopback, OnReport: func(resolver.Report) { s.Herald.Wake() }, // the resolver itself logs it
+			// the resolver itself logs it
+			Token: token, PlainLoopback: s.PlainLoopback, OnReport: func(resolver.Report) { s.Herald.Wake() },
 		})
 		if err != nil {
 			return asProblem(contract.ReasonInternal, err)
@@ -149,7 +158,8 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 	}
 	listener, err := s.Network.Listen(ctx, contract.MirrorPort)
 	if errors.Is(err, winos.ErrInUse) {
-		return contract.NewProblem(contract.ReasonPortInUse, "another program listens on TCP port %d of the loopback, which the mirror resolver needs%s", contract.MirrorPort, s.who(ctx))
+		return contract.NewProblem(contract.ReasonPortInUse, "another program listens on TCP port %d of the "+
+			"loopback, which the mirror resolver needs%s", contract.MirrorPort, s.who(ctx))
 	}
 	if err != nil {
 		return asProblem(contract.ReasonInternal, err)
@@ -176,7 +186,8 @@ func (s *Service) who(ctx context.Context) string {
 }
 
 // files are what containerd reads, the authorities before the files that name them.
-func (s *Service) files(rules mirror.Rules, secret mirror.PullSecret, trust map[string]string) ([]contract.File, error) {
+func (s *Service) files(rules mirror.Rules, secret mirror.PullSecret, trust map[string]string) ([]contract.File,
+	error) {
 	files := []contract.File{}
 	endpoint := mirror.Endpoint{
 		URL: "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(contract.MirrorPort)), Token: s.token,
@@ -207,11 +218,13 @@ func (s *Service) files(rules mirror.Rules, secret mirror.PullSecret, trust map[
 	return files, nil
 }
 
-// roots are the machine's own authorities and the cluster's. The cluster's are in the machine's store as well, sooner or later.
+// roots are the machine's own authorities and the cluster's. The cluster's are in the machine's
+// store as well, sooner or later.
 func roots(ctx context.Context, trust []string) *x509.CertPool {
 	pool, err := x509.SystemCertPool()
 	if err != nil {
-		logr.FromContextOrDiscard(ctx).Info("the machine's authorities can't be read; only the cluster's count for pulls", "detail", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("the machine's authorities can't be read; only the cluster's count for "+
+			"pulls", "detail", err.Error())
 		pool = x509.NewCertPool()
 	}
 	for _, text := range trust {
@@ -220,7 +233,8 @@ func roots(ctx context.Context, trust []string) *x509.CertPool {
 	return pool
 }
 
-// proxy follows the variables that programs on the node have. The daemon's own are those of its start.
+// proxy follows the variables that programs on the node have. The daemon's own are those of its
+// start.
 func proxy(environment map[string]string) func(*http.Request) (*url.URL, error) {
 	get := func(name string) string {
 		for other, value := range environment {
@@ -230,14 +244,16 @@ func proxy(environment map[string]string) func(*http.Request) (*url.URL, error) 
 		}
 		return ""
 	}
-	choose := (&httpproxy.Config{HTTPProxy: get("HTTP_PROXY"), HTTPSProxy: get("HTTPS_PROXY"), NoProxy: get("NO_PROXY")}).ProxyFunc()
+	choose := (&httpproxy.Config{HTTPProxy: get("HTTP_PROXY"), HTTPSProxy: get("HTTPS_PROXY"),
+		NoProxy: get("NO_PROXY")}).ProxyFunc()
 	return func(r *http.Request) (*url.URL, error) { return choose(r.URL) }
 }
 
 // digest of everything that the resolver is told.
 func digest(c contract.Confidential, environment map[string]string) string {
 	sum := sha256.New()
-	_ = json.NewEncoder(sum).Encode([]any{c.Mirrors, c.Registries, c.PullSecret, c.RegistryTrust, c.Trust, environment}) // none of it can't be written
+	// none of it can't be written
+	_ = json.NewEncoder(sum).Encode([]any{c.Mirrors, c.Registries, c.PullSecret, c.RegistryTrust, c.Trust, environment})
 	return hex.EncodeToString(sum.Sum(nil))
 }
 

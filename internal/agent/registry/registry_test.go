@@ -37,7 +37,8 @@ func newHost(t *testing.T, plain ...string) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{m, registry.New(registry.Options{Network: m.Host().Network, Vault: vault.New(m.Host()), PlainLoopback: plain})}
+	h := &host{m, registry.New(registry.Options{Network: m.Host().Network, Vault: vault.New(m.Host()),
+		PlainLoopback: plain})}
 	t.Cleanup(func() {
 		h.service.Close()
 		if err := m.Close(); err != nil {
@@ -59,9 +60,10 @@ func (h *host) follow(t *testing.T, c contract.Confidential) []contract.File {
 // ask asks the resolver as containerd does, with the token that the files tell it.
 func (h *host) ask(t *testing.T, files []contract.File, path string) (status int, body string) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-		return h.Host().Network.Dial(ctx, netip.MustParseAddrPort(address))
-	}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return h.Host().Network.Dial(ctx, netip.MustParseAddrPort(address))
+		}}}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:9184"+path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +85,8 @@ func (h *host) ask(t *testing.T, files []contract.File, path string) (status int
 func token(files []contract.File) string {
 	for _, f := range files {
 		if _, after, ok := strings.Cut(f.Content, mirror.TokenHeader); ok {
-			for word := range strings.FieldsFuncSeq(after, func(r rune) bool { return strings.ContainsRune("[]\"' =\n", r) }) {
+			for word := range strings.FieldsFuncSeq(after,
+				func(r rune) bool { return strings.ContainsRune("[]\"' =\n", r) }) {
 				return word
 			}
 		}
@@ -130,18 +133,21 @@ func TestContainerdIsSentToTheResolverAndGetsTheMirrorsImage(t *testing.T) {
 	t.Parallel()
 	address := serveImage(t, "copy/app")
 	h := newHost(t, address)
-	files := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team", address+"/copy")}})
+	files := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team",
+		address+"/copy")}})
 	if got := paths(files); !strings.HasPrefix(got, contract.DirRegistries+`\quay.example\hosts.toml`) {
 		t.Errorf("the files are %s", got)
 	}
-	if status, body := h.ask(t, files, "/v2/team/app/manifests/v1?ns=quay.example"); status != http.StatusOK || body != manifest {
+	if status, body := h.ask(t, files, "/v2/team/app/manifests/v1?ns=quay.example"); status != http.StatusOK ||
+		body != manifest {
 		t.Errorf("%d %s", status, body)
 	}
 	word := token(files)
 	for i := range files {
 		files[i].Content = strings.ReplaceAll(files[i].Content, word, "guessed-guessed-guessed")
 	}
-	if status, _ := h.ask(t, files, "/v2/team/app/manifests/v1?ns=quay.example"); status != http.StatusUnauthorized && status != http.StatusForbidden {
+	if status, _ := h.ask(t, files, "/v2/team/app/manifests/v1?ns=quay.example"); status != http.StatusUnauthorized &&
+		status != http.StatusForbidden {
 		t.Errorf("without the node's token: %d", status)
 	}
 }
@@ -150,8 +156,10 @@ func TestNewRulesAreAtWorkAtOnceAndTheTokenStays(t *testing.T) {
 	t.Parallel()
 	address := serveImage(t, "copy/app")
 	h := newHost(t, address)
-	before := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team", "nowhere.example/x")}})
-	after := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team", address+"/copy")}})
+	before := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team",
+		"nowhere.example/x")}})
+	after := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team",
+		address+"/copy")}})
 	if token(before) != token(after) || token(after) == "" {
 		t.Error("the token changed, so containerd would be refused until its files are new")
 	}
@@ -169,7 +177,8 @@ func TestNewRulesAreAtWorkAtOnceAndTheTokenStays(t *testing.T) {
 			t.Fatal("it listens although there is nothing to resolve")
 		}
 	}
-	again := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team", address+"/copy")}})
+	again := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team",
+		address+"/copy")}})
 	if status, body := h.ask(t, again, "/v2/team/app/manifests/v1?ns=quay.example"); status != http.StatusOK {
 		t.Errorf("with rules again: %d %s", status, body)
 	}
@@ -181,7 +190,8 @@ func TestAPortThatIsTakenHasItsReasonAndIsTakenLater(t *testing.T) {
 	h.SetForeignPort(contract.MirrorPort, "other.exe")
 	c := contract.Confidential{PullSecret: []byte(`{"auths":{"quay.example":{"auth":"dTpw"}}}`)}
 	files, problem := h.service.Follow(t.Context(), c, nil)
-	if problem == nil || problem.Reason != contract.ReasonPortInUse || !strings.Contains(problem.Detail, "other.exe") || files != nil {
+	if problem == nil || problem.Reason != contract.ReasonPortInUse || !strings.Contains(problem.Detail, "other.exe") ||
+		files != nil {
 		t.Fatalf("%v, %v", files, problem)
 	}
 	h.SetForeignPort(contract.MirrorPort, "")
@@ -194,9 +204,11 @@ func TestAuthoritiesOfARegistryAreFilesNamedByContent(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	one, two := authority(t), authority(t)
-	files := h.follow(t, contract.Confidential{RegistryTrust: map[string]string{"a.example": one, "b.example:5000": one, "c.example": two}})
+	files := h.follow(t, contract.Confidential{RegistryTrust: map[string]string{"a.example": one, "b.example:5000": one,
+		"c.example": two}})
 	got := paths(files)
-	if strings.Count(got, contract.DirAuthorities) != 2 || strings.Index(got, contract.DirRegistries) < strings.LastIndex(got, contract.DirAuthorities) {
+	if strings.Count(got, contract.DirAuthorities) != 2 ||
+		strings.Index(got, contract.DirRegistries) < strings.LastIndex(got, contract.DirAuthorities) {
 		t.Errorf("the files are %s", got)
 	}
 	for _, dir := range []string{"a.example", "b.example_5000_", "c.example"} {
@@ -212,8 +224,10 @@ func TestWhatCanNotBeFollowedHasAReasonWithoutTheSecret(t *testing.T) {
 		what contract.Confidential
 		want contract.Reason
 	}{
-		"a pull secret that is no JSON": {contract.Confidential{PullSecret: []byte("hunter2")}, contract.ReasonPullSecretInvalid},
-		"a rule that climbs out":        {contract.Confidential{Mirrors: []contract.MirrorRule{rule(`..\..\hunter2`, "m.example")}}, contract.ReasonManifestInvalid},
+		"a pull secret that is no JSON": {contract.Confidential{PullSecret: []byte("hunter2")},
+			contract.ReasonPullSecretInvalid},
+		"a rule that climbs out": {contract.Confidential{Mirrors: []contract.MirrorRule{rule(`..\..\hunter2`,
+			"m.example")}}, contract.ReasonManifestInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -238,11 +252,13 @@ func TestTheClustersProxyCountsForPulls(t *testing.T) {
 	t.Cleanup(proxy.Close)
 	h := newHost(t)
 	c := contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team", "m.example/copy")}}
-	files, problem := h.service.Follow(t.Context(), c, map[string]string{"https_proxy": proxy.URL, "NO_PROXY": "quay.example"})
+	files, problem := h.service.Follow(t.Context(), c,
+		map[string]string{"https_proxy": proxy.URL, "NO_PROXY": "quay.example"})
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	if status, _ := h.ask(t, files, "/v2/team/app/manifests/v1?ns=quay.example"); status == http.StatusOK || status == 0 {
+	if status, _ := h.ask(t, files, "/v2/team/app/manifests/v1?ns=quay.example"); status == http.StatusOK ||
+		status == 0 {
 		t.Errorf("status %d", status)
 	}
 	select {
@@ -262,7 +278,8 @@ func authority(t *testing.T) string {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "registry ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "registry ca"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)

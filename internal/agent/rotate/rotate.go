@@ -1,8 +1,10 @@
 // Package rotate answers how logs on this host stay within their limits, whoever writes them.
 //
-// The service runs one Rotator for the logs of all managed services. Programs that move a full log aside by themselves are left to that, and only what
-// is too old or too many is removed; for the others the content is copied aside and the file emptied in place, because on Windows nobody can rename
-// a file that a program holds open. The names of logs never change, and older files lie beside them, where kubelet's log endpoint finds both.
+// The service runs one Rotator for the logs of all managed services. Programs that move a full log
+// aside by themselves are left to that, and only what is too old or too many is removed; for the
+// others the content is copied aside and the file emptied in place, because on Windows nobody can
+// rename a file that a program holds open. The names of logs never change, and older files lie
+// beside them, where kubelet's log endpoint finds both.
 package rotate
 
 import (
@@ -23,8 +25,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Pauses between looks: at sizes, which costs a question for each log, and for older files, which costs a listing of each directory. At 10 s between looks a
-// program that writes 10 MB/s passes its limit by the default size.
+// Pauses between looks: at sizes, which costs a question for each log, and for older files, which
+// costs a listing of each directory. At 10 s between looks a program that writes 10 MB/s passes its
+// limit by the default size.
 const (
 	sizePause = 10 * time.Second
 	agePause  = 10 * time.Minute
@@ -56,7 +59,8 @@ func New(o Options) *Rotator {
 	return &Rotator{Options: o}
 }
 
-// Follow takes over the logs and limits of a manifest. own is the daemon's own log, which it rotates itself.
+// Follow takes over the logs and limits of a manifest. own is the daemon's own log, which it
+// rotates itself.
 func (r *Rotator) Follow(m contract.Manifest, own string) {
 	var logs []contract.Log
 	for _, s := range m.Services {
@@ -138,7 +142,8 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) (moved bool, err err
 	return true, r.Logs.Empty(l.Path)
 }
 
-// copyAside copies what is in a log, and what comes meanwhile. What is written between its end and the emptying is lost; that is a moment.
+// copyAside copies what is in a log, and what comes meanwhile. What is written between its end and
+// the emptying is lost; that is a moment.
 func (r *Rotator) copyAside(ctx context.Context, from, to string) (err error) {
 	in, err := r.Files.Open(from)
 	if err != nil {
@@ -158,7 +163,8 @@ func (r *Rotator) copyAside(ctx context.Context, from, to string) (err error) {
 	return errors.Join(err, out.Close())
 }
 
-// Aside is a name for what is in a log until now. It is the form in which kube-log-runner names older logs, too.
+// Aside is a name for what is in a log until now. It is the form in which kube-log-runner names
+// older logs, too.
 func Aside(files winos.Files, path string, now time.Time) (string, error) {
 	stem, extension := split(path)
 	for n := 1; ; n++ {
@@ -181,7 +187,8 @@ func split(path string) (stem, extension string) {
 	return path, ""
 }
 
-// Prune removes older files of a log that are too old or too many. One that can't be removed, because somebody reads it, keeps no other back.
+// Prune removes older files of a log that are too old or too many. One that can't be removed,
+// because somebody reads it, keeps no other back.
 func Prune(files winos.Files, l contract.Log, now time.Time) error {
 	if l.MaxAgeSeconds <= 0 && l.MaxFiles <= 0 {
 		return nil

@@ -53,7 +53,8 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 
 func follow(r *rig, log contract.Log) {
 	log.Path = dir + `\containerd.log`
-	r.rotator.Follow(contract.Manifest{Services: []contract.Service{{Name: "containerd", Log: &log}, {Name: "quiet"}}}, "")
+	r.rotator.Follow(contract.Manifest{Services: []contract.Service{{Name: "containerd", Log: &log}, {Name: "quiet"}}},
+		"")
 }
 
 func (r *rig) line(t *testing.T, text string) {
@@ -96,7 +97,8 @@ func TestA16_AFullLogMovesAsideAndItsProgramGoesOn(t *testing.T) {
 		r.rotator.Turn(t.Context())
 		r.line(t, "after")
 		names := r.names(t)
-		if len(names) != 2 || !strings.HasPrefix(names[0], "containerd-2") || !strings.HasSuffix(names[0], ".log") || names[1] != "containerd.log" {
+		if len(names) != 2 || !strings.HasPrefix(names[0], "containerd-2") || !strings.HasSuffix(names[0], ".log") ||
+			names[1] != "containerd.log" {
 			t.Fatalf("the files are %v", names)
 		}
 		if got := r.read(t, names[0]); got != strings.Repeat("a", 98)+"\nb\n" {
@@ -131,7 +133,8 @@ func TestA16_OlderLogsAreLimitedByNumberAndAge(t *testing.T) {
 func TestALogThatItsProgramRotatesIsOnlyPruned(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		files := r.Host().Files
-		for _, name := range []string{"containerd-20260102-150405.log", "containerd-20260102-150406.log", "containerd-20260102-150407.log", "other-20260102-150405.log", "containerdx.log"} {
+		for _, name := range []string{"containerd-20260102-150405.log", "containerd-20260102-150406.log",
+			"containerd-20260102-150407.log", "other-20260102-150405.log", "containerdx.log"} {
 			time.Sleep(time.Second)
 			if err := winos.WriteFile(files, dir+`\`+name, strings.NewReader("x"), winos.AccessInherit); err != nil {
 				t.Fatal(err)
@@ -140,7 +143,8 @@ func TestALogThatItsProgramRotatesIsOnlyPruned(t *testing.T) {
 		r.line(t, strings.Repeat("a", 1000))
 		follow(r, contract.Log{Rotates: true, MaxSize: 10, MaxFiles: 1})
 		r.rotator.Turn(t.Context())
-		want := []string{"containerd-20260102-150407.log", "containerd.log", "containerdx.log", "other-20260102-150405.log"}
+		want := []string{"containerd-20260102-150407.log", "containerd.log", "containerdx.log",
+			"other-20260102-150405.log"}
 		if names := r.names(t); !slices.Equal(names, want) {
 			t.Errorf("the files are %v", names)
 		}
@@ -178,14 +182,16 @@ func TestALogThatNobodyMayTouchKeepsNoOtherBack(t *testing.T) {
 		if err := files.MkdirAll(contract.DirLog+`\kubelet`, winos.AccessInherit); err != nil {
 			t.Fatal(err)
 		}
-		if err := winos.WriteFile(files, other, strings.NewReader(strings.Repeat("x", 200)), winos.AccessInherit); err != nil {
+		if err := winos.WriteFile(files, other, strings.NewReader(strings.Repeat("x", 200)),
+			winos.AccessInherit); err != nil {
 			t.Fatal(err)
 		}
 		r.line(t, strings.Repeat("a", 200))
 		r.SetPathFault(other, winos.ErrDenied)
 		r.rotator.Follow(contract.Manifest{
-			Services: []contract.Service{{Log: &contract.Log{Path: other, MaxSize: 100}}, {Log: &contract.Log{Path: dir + `\containerd.log`, MaxSize: 100}}},
-			Daemon:   &contract.DaemonSettings{Log: &contract.Log{MaxSize: 1, MaxFiles: 1}},
+			Services: []contract.Service{{Log: &contract.Log{Path: other, MaxSize: 100}},
+				{Log: &contract.Log{Path: dir + `\containerd.log`, MaxSize: 100}}},
+			Daemon: &contract.DaemonSettings{Log: &contract.Log{MaxSize: 1, MaxFiles: 1}},
 		}, contract.DirLog+`\wicd\wicd.log`)
 		r.rotator.Turn(t.Context())
 		if names := r.names(t); len(names) != 2 {

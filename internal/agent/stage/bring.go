@@ -26,7 +26,8 @@ const headroom = 1 << 30
 // readTimeout bounds one read of a ConfigMap.
 const readTimeout = 15 * time.Second
 
-// stage fetches the payload of a version and says so on the Node, or why not. Without a version nothing is left to be said.
+// stage fetches the payload of a version and says so on the Node, or why not. Without a version
+// nothing is left to be said.
 func (s *Stager) stage(ctx context.Context, version string) error {
 	if version == "" {
 		return s.say(ctx, map[string]any{contract.StageReasonAnnotation: nil})
@@ -52,7 +53,8 @@ func (s *Stager) stage(ctx context.Context, version string) error {
 	return s.say(ctx, changes)
 }
 
-// progressPace is how often a fetch that takes long says how far it is. The operator takes a daemon for dead that says nothing for several times as long.
+// progressPace is how often a fetch that takes long says how far it is. The operator takes a daemon
+// for dead that says nothing for several times as long.
 const progressPace = time.Minute
 
 // progress says now and then on the Node how much is here, until it is stopped.
@@ -71,7 +73,8 @@ func (s *Stager) progress(ctx context.Context, blobs []contract.Blob) (stop func
 			}
 			missing, err := s.store.Missing(blobs)
 			if err == nil {
-				text := annotate.Text(contract.NewProblem(contract.ReasonStaging, "%d of %d programs are still to come", len(missing), len(blobs)))
+				text := annotate.Text(contract.NewProblem(contract.ReasonStaging, "%d of %d programs are still to come",
+					len(missing), len(blobs)))
 				err = s.say(ctx, map[string]any{contract.StageReasonAnnotation: text})
 			}
 			if err != nil && ctx.Err() == nil {
@@ -85,7 +88,8 @@ func (s *Stager) progress(ctx context.Context, blobs []contract.Blob) (stop func
 	}
 }
 
-// said says whether the Node knows already that a version is staged: a daemon before this one counted what came for it.
+// said says whether the Node knows already that a version is staged: a daemon before this one
+// counted what came for it.
 func (s *Stager) said(version string) bool {
 	node, _ := s.Node.Get()
 	return node != nil && node.GetAnnotations()[contract.StagedAnnotation] == version
@@ -109,7 +113,8 @@ func (s *Stager) say(ctx context.Context, changes map[string]any) error {
 	return err
 }
 
-// payload lists the blobs of a version. It understands those of releases that say more than this one knows.
+// payload lists the blobs of a version. It understands those of releases that say more than this
+// one knows.
 func (s *Stager) payload(ctx context.Context, version string) ([]contract.Blob, error) {
 	s.mu.Lock()
 	known, blobs := s.manifest == version, s.blobs
@@ -122,10 +127,12 @@ func (s *Stager) payload(ctx context.Context, version string) ([]contract.Blob, 
 		return nil, err
 	}
 	if data == nil {
-		return nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no ConfigMap %s%s", contract.ServicesConfigMapPrefix, version)
+		return nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no ConfigMap %s%s",
+			contract.ServicesConfigMapPrefix, version)
 	}
 	if !contract.IsVersionOfData(version, data) {
-		return nil, contract.NewProblem(contract.ReasonManifestInvalid, "ConfigMap %s%s does not hold what its name stands for", contract.ServicesConfigMapPrefix, version)
+		return nil, contract.NewProblem(contract.ReasonManifestInvalid,
+			"ConfigMap %s%s does not hold what its name stands for", contract.ServicesConfigMapPrefix, version)
 	}
 	files, err := contract.FilesFromConfigMap(data)
 	if err != nil {
@@ -159,7 +166,8 @@ func (s *Stager) read(ctx context.Context, name string) (map[string]string, erro
 	return data, nil
 }
 
-// fetch brings the blobs that are missing, and says how many bytes came for this version since it was first asked for.
+// fetch brings the blobs that are missing, and says how many bytes came for this version since it
+// was first asked for.
 func (s *Stager) fetch(ctx context.Context, version string, blobs []contract.Blob) (bytes int64, err error) {
 	missing, err := s.store.Missing(blobs)
 	if err != nil || len(missing) == 0 {
@@ -174,7 +182,8 @@ func (s *Stager) fetch(ctx context.Context, version string, blobs []contract.Blo
 	for _, b := range missing {
 		reserve += b.Size
 	}
-	fetcher, err := fetch.New(fetch.Options{Source: source, Store: s.store, Free: s.free, Reserve: reserve, Clock: s.Clock})
+	fetcher, err := fetch.New(fetch.Options{Source: source, Store: s.store, Free: s.free, Reserve: reserve,
+		Clock: s.Clock})
 	if err != nil {
 		return 0, err
 	}
@@ -205,11 +214,13 @@ func (s *Stager) source(ctx context.Context) (fetch.Source, error) {
 	}
 	urls := strings.Fields(data[contract.PayloadSourceURLs])
 	if len(urls) == 0 {
-		return nil, contract.NewProblem(contract.ReasonPayloadIncomplete, "ConfigMap %s names no payload source", contract.PayloadSourceConfigMap)
+		return nil, contract.NewProblem(contract.ReasonPayloadIncomplete, "ConfigMap %s names no payload source",
+			contract.PayloadSourceConfigMap)
 	}
 	ca := []byte(data[contract.PayloadSourceCA])
 	if !x509.NewCertPool().AppendCertsFromPEM(ca) {
-		return nil, contract.NewProblem(contract.ReasonPayloadIncomplete, "ConfigMap %s has no certificate", contract.PayloadSourceConfigMap)
+		return nil, contract.NewProblem(contract.ReasonPayloadIncomplete, "ConfigMap %s has no certificate",
+			contract.PayloadSourceConfigMap)
 	}
 	source, err := s.Source(urls, ca)
 	if err != nil {

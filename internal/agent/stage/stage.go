@@ -1,7 +1,9 @@
-// Package stage answers how payload comes to this host while the node serves: what the Node's next version needs, and what the present one turns out to lack.
+// Package stage answers how payload comes to this host while the node serves: what the Node's next
+// version needs, and what the present one turns out to lack.
 //
-// The service runs it beside the tending, which it never keeps waiting. It fetches into the store, says on the Node what is there, and touches nothing
-// that runs. What arrived whole stays, so a daemon that is killed goes on with the next blob.
+// The service runs it beside the tending, which it never keeps waiting. It fetches into the store,
+// says on the Node what is there, and touches nothing that runs. What arrived whole stays, so a
+// daemon that is killed goes on with the next blob.
 package stage
 
 import (
@@ -40,7 +42,8 @@ type Options struct {
 	Node *lookout.Object
 	// Namespace is where manifests and the ConfigMap that names the sources are.
 	Namespace string
-	// Source makes a source of the addresses and the certificates (PEM) that the operator published.
+	// Source makes a source of the addresses and the certificates (PEM) that the operator
+	// published.
 	Source func(urls []string, ca []byte) (fetch.Source, error)
 	// Fetched is called when an attempt for what Need asked for is over. It must not block.
 	Fetched func()
@@ -79,8 +82,9 @@ func New(options Options) *Stager {
 	return s
 }
 
-// Need has the blobs of a version fetched, before anything else. over says that this was tried since it was first asked for, and problem why in vain; it goes
-// on trying until Content is called. It must be called only while something is missing, and may be called again and again.
+// Need has the blobs of a version fetched, before anything else. over says that this was tried
+// since it was first asked for, and problem why in vain; it goes on trying until Content is called.
+// It must be called only while something is missing, and may be called again and again.
 func (s *Stager) Need(version string, blobs []contract.Blob) (over bool, problem *contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +107,8 @@ func (s *Stager) Content() {
 	}
 }
 
-// Keeps says which blobs must stay in the store, by digest; known is false while that can't be said.
+// Keeps says which blobs must stay in the store, by digest; known is false while that can't be
+// said.
 func (s *Stager) Keeps() (digests map[string]bool, known bool) {
 	node, seen := s.Node.Get()
 	version := ""
@@ -208,8 +213,9 @@ func (s *Stager) begin(ctx context.Context, t task) *errand {
 	return e
 }
 
-// await returns when the errand is over, when something was seen, or after wait, if that is not negative.
-func (s *Stager) await(ctx context.Context, e *errand, wait time.Duration) (err error, over bool) { //nolint:revive // the error is the errand's
+// await returns when the errand is over, when something was seen, or after wait, if that is not
+// negative. the error is the errand's
+func (s *Stager) await(ctx context.Context, e *errand, wait time.Duration) (err error, over bool) { //nolint:revive
 	var done <-chan outcome
 	if e != nil {
 		done = e.done
@@ -244,7 +250,8 @@ func (s *Stager) wanted(tried task) (want task, open bool) {
 	return want, open || want.stage != tried.stage || unsaid(node, want.stage)
 }
 
-// unsaid says whether the Node does not say (yet) what it is to say about a version once that is staged.
+// unsaid says whether the Node does not say (yet) what it is to say about a version once that is
+// staged.
 func unsaid(node *unstructured.Unstructured, version string) bool {
 	a := node.GetAnnotations()
 	_, status := a[contract.StageReasonAnnotation]

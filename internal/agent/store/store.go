@@ -1,7 +1,8 @@
 // Package store answers which blobs of the payload lie on this host, and hands them out.
 //
-// Receive fills it, preflight asks what is missing, and the reconcile loop and handover copy from it. Blobs lie under C:\k\store, each named
-// by its SHA-256. A name is trusted for what to send; content is verified when it is written and whenever it is used.
+// Receive fills it, preflight asks what is missing, and the reconcile loop and handover copy from
+// it. Blobs lie under C:\k\store, each named by its SHA-256. A name is trusted for what to send;
+// content is verified when it is written and whenever it is used.
 package store
 
 import (
@@ -68,7 +69,8 @@ func (s *Store) Open(digest string) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// Drop removes a blob that turned out to be damaged, so that it counts as missing. Repeating it changes nothing.
+// Drop removes a blob that turned out to be damaged, so that it counts as missing. Repeating it
+// changes nothing.
 func (s *Store) Drop(digest string) error {
 	if err := checkDigest(digest); err != nil {
 		return err
@@ -79,7 +81,8 @@ func (s *Store) Drop(digest string) error {
 	return nil
 }
 
-// Adopt makes a file of the host a blob, if its content is wanted and missing: what is here already need not travel. A file that does not exist is none.
+// Adopt makes a file of the host a blob, if its content is wanted and missing: what is here already
+// need not travel. A file that does not exist is none.
 func (s *Store) Adopt(ctx context.Context, file string, wanted []contract.Blob) error {
 	missing, err := s.Missing(wanted)
 	if err != nil || len(missing) == 0 {
@@ -149,8 +152,8 @@ func (s *Store) read(ctx context.Context, file string, into io.Writer) (err erro
 	return context.Cause(ctx)
 }
 
-// Sweep removes blobs that nobody names and that were written before a point in time, and what an interrupted transfer left before it. A blob that
-// can't be removed keeps no other back.
+// Sweep removes blobs that nobody names and that were written before a point in time, and what an
+// interrupted transfer left before it. A blob that can't be removed keeps no other back.
 func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err error) {
 	entries, err := s.files.List(contract.DirStore)
 	if errors.Is(err, fs.ErrNotExist) {

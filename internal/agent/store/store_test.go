@@ -80,7 +80,8 @@ func TestMissingGoesByNameAndSize(t *testing.T) {
 func TestOnlyADigestBecomesAPath(t *testing.T) {
 	t.Parallel()
 	s, _ := newStore(t)
-	for _, digest := range []string{"", "abc", strings.Repeat("A", 64), `..\..\Windows\System32\drivers\etc\hosts`, strings.Repeat("a", 63) + `\`} {
+	for _, digest := range []string{"", "abc", strings.Repeat("A", 64), `..\..\Windows\System32\drivers\etc\hosts`,
+		strings.Repeat("a", 63) + `\`} {
 		if _, err := s.Create(contract.Blob{Digest: digest}); err == nil {
 			t.Errorf("create took %q", digest)
 		}

@@ -1,6 +1,8 @@
-// Package target answers what must hold on this host right now: the manifest with every variable filled in, and what has to wait for which fact.
+// Package target answers what must hold on this host right now: the manifest with every variable
+// filled in, and what has to wait for which fact.
 //
-// The reconcile loop and bootstrap compute it before they look at the host. It is pure but for the lookups that it is handed.
+// The reconcile loop and bootstrap compute it before they look at the host. It is pure but for the
+// lookups that it is handed.
 package target
 
 import (
@@ -45,7 +47,8 @@ type Target struct {
 	Roots map[string][]byte
 	// Routes are single addresses that are reached where the default route leads.
 	Routes []netip.Addr
-	// ConfidentialUnknown says that part of what is wanted is not known: nothing is taken away then. RegistryUnknown says so of the files for containerd.
+	// ConfidentialUnknown says that part of what is wanted is not known: nothing is taken away
+	// then. RegistryUnknown says so of the files for containerd.
 	ConfidentialUnknown, RegistryUnknown bool
 	// Problems are about what is wanted itself.
 	Problems []*contract.Problem
@@ -54,7 +57,8 @@ type Target struct {
 // Service is one Windows service.
 type Service struct {
 	winos.ServiceConfig
-	// Inputs is the digest of everything that a running process has read: it must be restarted when this changes.
+	// Inputs is the digest of everything that a running process has read: it must be restarted when
+	// this changes.
 	Inputs string
 	// Waiting is set while a value is not known: the service is left as it is.
 	Waiting *contract.Problem
@@ -78,7 +82,8 @@ func Recovery() (delays []time.Duration, reset time.Duration) {
 	return []time.Duration{10 * time.Second, 30 * time.Second, 60 * time.Second, 120 * time.Second}, 300 * time.Second
 }
 
-// DaemonRecovery is the same for the daemon, which also ends to be started from another exe: there, and back if need be, without a long pause.
+// DaemonRecovery is the same for the daemon, which also ends to be started from another exe: there,
+// and back if need be, without a long pause.
 func DaemonRecovery() (delays []time.Duration, reset time.Duration) {
 	delays, reset = Recovery()
 	return append([]time.Duration{time.Second, time.Second}, delays...), reset
@@ -99,7 +104,8 @@ type Input struct {
 	Extra []contract.File
 	// Confidential belongs to the manifest; nil while it is not known, or when there is none.
 	Confidential *contract.Confidential
-	// Registry are files by which containerd finds images; nil while they are not known. Nothing lies in between: an empty list is none.
+	// Registry are files by which containerd finds images; nil while they are not known. Nothing
+	// lies in between: an empty list is none.
 	Registry []contract.File
 	// Touched says whether we changed a system variable, named in lower case, at some time.
 	Touched func(name string) bool
@@ -152,13 +158,15 @@ func Resolve(in Input) Target {
 	return t
 }
 
-// roots takes the certificates out of PEM texts. The operator publishes only what parses; anything else is said and left out.
+// roots takes the certificates out of PEM texts. The operator publishes only what parses; anything
+// else is said and left out.
 func (t *Target) roots(trust []string) {
 	t.Roots = map[string][]byte{}
 	for i, text := range trust {
 		block, _ := pem.Decode([]byte(text))
 		if block == nil || block.Type != "CERTIFICATE" {
-			t.Problems = append(t.Problems, contract.NewProblem(contract.ReasonTrustFailed, "authority %d of the manifest's is no certificate", i+1))
+			t.Problems = append(t.Problems, contract.NewProblem(contract.ReasonTrustFailed, "authority %d of the "+
+				"manifest's is no certificate", i+1))
 			continue
 		}
 		t.Roots[Fingerprint(block.Bytes)] = block.Bytes
@@ -199,11 +207,13 @@ func resolveFile(f contract.File, in Input) File {
 func resolveService(s contract.Service, t Target, in Input) Service {
 	delays, reset := Recovery()
 	resolved := Service{ServiceConfig: winos.ServiceConfig{
-		Name: s.Name, Description: Description(s.Name), Dependencies: s.Dependencies, Environment: serviceEnvironment(t, in), Recovery: delays, RecoveryReset: reset,
+		Name: s.Name, Description: Description(s.Name), Dependencies: s.Dependencies,
+		Environment: serviceEnvironment(t, in), Recovery: delays, RecoveryReset: reset,
 	}}
 	values, problem := look(s.NodeVariables, s.HostVariables, in)
 	if t.ConfidentialUnknown && in.Manifest.ConfidentialEnvironment != "" {
-		problem = contract.NewProblem(contract.ReasonSealBroken, "the confidential environment of services is not known")
+		problem = contract.NewProblem(contract.ReasonSealBroken,
+			"the confidential environment of services is not known")
 	}
 	resolved.Waiting = problem
 	resolved.Command = substitute(s.Command, values)
@@ -223,8 +233,9 @@ func resolveService(s contract.Service, t Target, in Input) Service {
 	return resolved
 }
 
-// serviceEnvironment is what a service's own process gets beside the system's environment: the same variables, because the service manager hands on the
-// system's as they were at boot. For the same reason one that was withdrawn is overridden, by an empty value, which all programs take for none.
+// serviceEnvironment is what a service's own process gets beside the system's environment: the same
+// variables, because the service manager hands on the system's as they were at boot. For the same
+// reason one that was withdrawn is overridden, by an empty value, which all programs take for none.
 func serviceEnvironment(t Target, in Input) map[string]string {
 	all := maps.Clone(t.Environment)
 	has := func(name string) bool {
@@ -272,21 +283,23 @@ func look(node []contract.NodeVariable, host []contract.HostVariable, in Input) 
 			return nil, problem
 		}
 		if !plain(value) {
-			return nil, contract.NewProblem(contract.ReasonManifestInvalid, "the Node's %s is %q, which may not stand in a command or file", v.JSONPath, value)
+			return nil, contract.NewProblem(contract.ReasonManifestInvalid,
+				"the Node's %s is %q, which may not stand in a command or file", v.JSONPath, value)
 		}
 		values[v.Name] = value
 	}
 	return values, nil
 }
 
-// plain says whether a value of the Node may be put into a command line or a configuration file as it is. Others than we write to the Node,
-// so what could end a word, a string or a line is refused.
+// plain says whether a value of the Node may be put into a command line or a configuration file as
+// it is. Others than we write to the Node, so what could end a word, a string or a line is refused.
 func plain(value string) bool {
-	return value != "" && strings.Trim(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/,=@+-[]") == ""
+	return value != "" && strings.Trim(value,
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/,=@+-[]") == ""
 }
 
-// substitute replaces the names of variables in one pass, longer names first, so that no value is searched for names again and no name
-// wins over a longer one that begins like it.
+// substitute replaces the names of variables in one pass, longer names first, so that no value is
+// searched for names again and no name wins over a longer one that begins like it.
 func substitute(text string, values map[string]string) string {
 	names := make([]string, 0, len(values))
 	for name := range values {

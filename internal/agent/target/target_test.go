@@ -17,23 +17,29 @@ func input() target.Input {
 	return target.Input{
 		Manifest: contract.Manifest{
 			Services: []contract.Service{
-				{Name: "kubelet", Command: `C:\k\kubelet.exe --ip=IP --host=IP_NAME`, Bootstrap: true, HostVariables: []contract.HostVariable{
-					{Name: "IP", Fact: contract.FactNodeIP}, {Name: "IP_NAME", Fact: contract.FactHostname},
-				}},
-				{Name: "overlay", Command: `C:\k\overlay.exe --node NODE`, Priority: 2, Dependencies: []string{"kubelet"}, NodeVariables: []contract.NodeVariable{{Name: "NODE", JSONPath: "{.metadata.name}"}}},
+				{Name: "kubelet", Command: `C:\k\kubelet.exe --ip=IP --host=IP_NAME`, Bootstrap: true,
+					HostVariables: []contract.HostVariable{
+						{Name: "IP", Fact: contract.FactNodeIP}, {Name: "IP_NAME", Fact: contract.FactHostname},
+					}},
+				{Name: "overlay", Command: `C:\k\overlay.exe --node NODE`, Priority: 2,
+					Dependencies:  []string{"kubelet"},
+					NodeVariables: []contract.NodeVariable{{Name: "NODE", JSONPath: "{.metadata.name}"}}},
 				{Name: "proxy", Command: `C:\k\proxy.exe`, Priority: 3, Dependencies: []string{"overlay"}},
 			},
 			Files: []contract.File{
 				{Path: `C:\k\kubelet.conf`, Content: "x", Services: []string{"kubelet"}},
-				{Path: `C:\k\proxy.conf`, Content: "vip VIP", Services: []string{"proxy"}, HostVariables: []contract.HostVariable{{Name: "VIP", Fact: contract.FactSourceVIP}}},
+				{Path: `C:\k\proxy.conf`, Content: "vip VIP", Services: []string{"proxy"},
+					HostVariables: []contract.HostVariable{{Name: "VIP", Fact: contract.FactSourceVIP}}},
 				{Path: `C:\var\log\notes`, Content: "y"},
 			},
 			EnvironmentVars: map[string]string{"A": "1"},
 		},
 		Scope: target.Everything,
-		Node:  fact.FromNode(map[string]any{"metadata": map[string]any{"name": "win-a", "annotations": map[string]any{"evil": "a b"}}}, nil),
+		Node: fact.FromNode(map[string]any{"metadata": map[string]any{"name": "win-a",
+			"annotations": map[string]any{"evil": "a b"}}}, nil),
 		Host: func(f contract.Fact) (string, *contract.Problem) {
-			value, ok := map[contract.Fact]string{contract.FactNodeIP: "10.0.0.5", contract.FactHostname: "IP", contract.FactSourceVIP: "10.132.0.2"}[f]
+			value, ok := map[contract.Fact]string{contract.FactNodeIP: "10.0.0.5", contract.FactHostname: "IP",
+				contract.FactSourceVIP: "10.132.0.2"}[f]
 			if !ok {
 				return "", contract.NewProblem(contract.ReasonNetworkPending, "no %s", f)
 			}
@@ -63,7 +69,8 @@ func TestVariablesAreFilledIn(t *testing.T) {
 	if got.Files[0].Access != winos.AccessAdministrators || got.Files[2].Access != winos.AccessInherit {
 		t.Error("access is not by directory")
 	}
-	if got.Services[0].Environment["A"] != "1" || !target.Managed(got.Services[0].Description) || len(got.Services[0].Recovery) != 4 {
+	if got.Services[0].Environment["A"] != "1" || !target.Managed(got.Services[0].Description) ||
+		len(got.Services[0].Recovery) != 4 {
 		t.Errorf("service: %+v", got.Services[0])
 	}
 }
@@ -96,7 +103,8 @@ func TestWhatIsNotKnownIsWaitedFor(t *testing.T) {
 		t.Errorf("what depends on it waits for %v", got.Services[2].Waiting)
 	}
 	in.Node = fact.FromNode(nil, map[string]string{"{.metadata.name}": "win-a"})
-	if got = target.Resolve(in); got.Services[1].Waiting != nil || !strings.HasSuffix(got.Services[1].Command, "--node win-a") {
+	if got = target.Resolve(in); got.Services[1].Waiting != nil ||
+		!strings.HasSuffix(got.Services[1].Command, "--node win-a") {
 		t.Errorf("with a remembered value: %+v", got.Services[1])
 	}
 }
@@ -150,10 +158,12 @@ func TestWhatIsConfidentialIsPartOfTheTarget(t *testing.T) {
 		t.Error(diff)
 	}
 	// What we set once and do not any more may be in the service manager's own environment still.
-	if diff := cmp.Diff(map[string]string{"A": "1", "Https_Proxy": "secret", "HTTP_PROXY": ""}, got.Services[0].Environment); diff != "" {
+	if diff := cmp.Diff(map[string]string{"A": "1", "Https_Proxy": "secret", "HTTP_PROXY": ""},
+		got.Services[0].Environment); diff != "" {
 		t.Error(diff)
 	}
-	if len(got.Roots) != 1 || string(got.Roots[target.Fingerprint(der)]) != string(der) || len(got.Problems) != 1 || strings.Contains(got.Problems[0].Detail, "no certificate at all") {
+	if len(got.Roots) != 1 || string(got.Roots[target.Fingerprint(der)]) != string(der) || len(got.Problems) != 1 ||
+		strings.Contains(got.Problems[0].Detail, "no certificate at all") {
 		t.Errorf("roots %v, problems %v", got.Roots, got.Problems)
 	}
 	for _, f := range got.Files[len(got.Files)-2:] {
@@ -191,7 +201,8 @@ func TestAWSAsksForTheRouteToItsMetadata(t *testing.T) {
 	if got := target.Resolve(in); len(got.Routes) != 0 {
 		t.Errorf("routes %v", got.Routes)
 	}
-	in.Manifest.Services[0].HostVariables = append(in.Manifest.Services[0].HostVariables, contract.HostVariable{Name: "N", Fact: contract.FactAWSHostname})
+	in.Manifest.Services[0].HostVariables = append(in.Manifest.Services[0].HostVariables,
+		contract.HostVariable{Name: "N", Fact: contract.FactAWSHostname})
 	if got := target.Resolve(in); len(got.Routes) != 1 || got.Routes[0].String() != "169.254.169.254" {
 		t.Errorf("routes %v", got.Routes)
 	}

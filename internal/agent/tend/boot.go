@@ -14,13 +14,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// signPause lies between two looks at whether Windows waits for a reboot. A look reads a few values of the registry.
+// signPause lies between two looks at whether Windows waits for a reboot. A look reads a few values
+// of the registry.
 const signPause = 10 * time.Minute
 
 // signRenames is the sign that files are put in their places by the next boot.
 const signRenames = "PendingFileRename"
 
-// watchBoot says on the Node which boot this is, whether Windows waits for another, and how long this daemon can speak at all, and reboots when the operator says so, until ctx ends. It waits for
+// watchBoot says on the Node which boot this is, whether Windows waits for another, and how long
+// this daemon can speak at all, and reboots when the operator says so, until ctx ends. It waits for
 // nothing that tending does.
 func (t *Tender) watchBoot(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
@@ -88,7 +90,8 @@ func (b *boot) refresh(ctx context.Context) (err error) {
 	return err
 }
 
-// reboot reboots the host if the operator has approved of the end of this very boot. It asks once for each approval.
+// reboot reboots the host if the operator has approved of the end of this very boot. It asks once
+// for each approval.
 func (b *boot) reboot(ctx context.Context, node *unstructured.Unstructured) error {
 	if b.facts.BootID == "" || node.GetAnnotations()[contract.RebootApprovedAnnotation] != b.facts.BootID {
 		b.asked = false
@@ -98,7 +101,8 @@ func (b *boot) reboot(ctx context.Context, node *unstructured.Unstructured) erro
 		return nil
 	}
 	logr.FromContextOrDiscard(ctx).Info("rebooting, as the operator has approved", "boot", b.facts.BootID)
-	if err := b.Host.System.Reboot(ctx, "The Windows Machine Config Operator has drained this node for a reboot."); err != nil {
+	if err := b.Host.System.Reboot(
+		ctx, "The Windows Machine Config Operator has drained this node for a reboot."); err != nil {
 		return err
 	}
 	b.asked = true
@@ -130,10 +134,12 @@ func (b *boot) say(ctx context.Context, node *unstructured.Unstructured) error {
 	return err
 }
 
-// signs names the signs that Windows waits for a reboot, separated by commas. Files of ours are none: what is in use of them is replaced without a reboot.
+// signs names the signs that Windows waits for a reboot, separated by commas. Files of ours are
+// none: what is in use of them is replaced without a reboot.
 func signs(facts winos.Facts) string {
 	signs := slices.Clone(facts.RebootSigns)
-	if slices.ContainsFunc(facts.ReplacedAtBoot, func(path string) bool { return !contract.Within(contract.DirK, path) }) {
+	if slices.ContainsFunc(facts.ReplacedAtBoot,
+		func(path string) bool { return !contract.Within(contract.DirK, path) }) {
 		signs = append(signs, signRenames)
 	}
 	return strings.Join(signs, ",")

@@ -66,10 +66,12 @@ func TestARebootThatWindowsWaitsForIsSaidAndTakenBack(t *testing.T) {
 		replaced []string
 		want     string
 	}{
-		"servicing":             {signs: []string{winos.SignServicing}, want: "ComponentBasedServicing"},
-		"an update and files":   {signs: []string{winos.SignUpdate}, replaced: []string{`C:\Windows\System32\a.dll`}, want: "WindowsUpdate,PendingFileRename"},
-		"files of ours":         {replaced: []string{contract.PathKubelet}},
-		"files of ours, others": {replaced: []string{contract.PathKubelet, `C:\Program Files\x.exe`}, want: "PendingFileRename"},
+		"servicing": {signs: []string{winos.SignServicing}, want: "ComponentBasedServicing"},
+		"an update and files": {signs: []string{winos.SignUpdate}, replaced: []string{`C:\Windows\System32\a.dll`},
+			want: "WindowsUpdate,PendingFileRename"},
+		"files of ours": {replaced: []string{contract.PathKubelet}},
+		"files of ours, others": {replaced: []string{contract.PathKubelet, `C:\Program Files\x.exe`},
+			want: "PendingFileRename"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
@@ -79,7 +81,8 @@ func TestARebootThatWindowsWaitsForIsSaidAndTakenBack(t *testing.T) {
 				}
 				r.SetRebootSigns(c.signs, c.replaced...)
 				pass(11 * time.Minute)
-				if said, there := r.annotations(t)[contract.RebootPendingAnnotation]; said != c.want || there != (c.want != "") {
+				if said, there := r.annotations(t)[contract.RebootPendingAnnotation]; said != c.want ||
+					there != (c.want != "") {
 					t.Errorf("the Node says %q, want %q", said, c.want)
 				}
 				r.SetRebootSigns(nil)
@@ -100,7 +103,8 @@ func TestTheNodeSaysWhenTheDaemonsCertificateEnds(t *testing.T) {
 		holds(t, r)
 		says := func(end time.Time) {
 			t.Helper()
-			if got, want := r.annotations(t)[contract.CertificateEndAnnotation], end.UTC().Format(time.RFC3339); got != want {
+			if got, want := r.annotations(t)[contract.CertificateEndAnnotation],
+				end.UTC().Format(time.RFC3339); got != want {
 				t.Errorf("the Node says %q, want %q", got, want)
 			}
 		}

@@ -18,10 +18,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// wish is a desired state that the Node asks for and that the host is not brought to (yet). It is complete and checked.
+// wish is a desired state that the Node asks for and that the host is not brought to (yet). It is
+// complete and checked.
 type wish struct {
 	ledger.Revision
-	// data is the confidential part as it was published, and confidential what it says; both are nil when there is none.
+	// data is the confidential part as it was published, and confidential what it says; both are
+	// nil when there is none.
 	data         []byte
 	confidential *contract.Confidential
 }
@@ -29,8 +31,8 @@ type wish struct {
 // readTimeout bounds one read of a Secret; nothing is tended meanwhile.
 const readTimeout = 15 * time.Second
 
-// choose finds what the Node asks for: nil when that is the present desired state, or when it can't be had, in which case the problem says why. A bad or
-// missing one changes nothing on the host.
+// choose finds what the Node asks for: nil when that is the present desired state, or when it can't
+// be had, in which case the problem says why. A bad or missing one changes nothing on the host.
 func (t *Tender) choose(ctx context.Context, node *unstructured.Unstructured) (*wish, *contract.Problem) {
 	if node == nil {
 		return nil, nil
@@ -66,9 +68,11 @@ func (t *Tender) choose(ctx context.Context, node *unstructured.Unstructured) (*
 	return w, nil
 }
 
-// revisionOf gives the manifest of a version: from the ledger, or as soon as the watch has seen it; nil until then.
+// revisionOf gives the manifest of a version: from the ledger, or as soon as the watch has seen it;
+// nil until then.
 func (t *Tender) revisionOf(ctx context.Context, version string) (*ledger.Revision, *contract.Problem) {
-	if before := t.Book.Before; before != nil && before.Version == version && contract.IsVersionOf(version, before.Manifest) {
+	if before := t.Book.Before; before != nil && before.Version == version &&
+		contract.IsVersionOf(version, before.Manifest) {
 		return before, nil
 	}
 	object, problem := t.published(ctx, version)
@@ -83,7 +87,8 @@ func (t *Tender) revisionOf(ctx context.Context, version string) (*ledger.Revisi
 	return revision, nil
 }
 
-// revisionIn reads a manifest. Of one that this daemon does not understand and that brings another daemon, it gives the files: the other one reads the rest.
+// revisionIn reads a manifest. Of one that this daemon does not understand and that brings another
+// daemon, it gives the files: the other one reads the rest.
 func (t *Tender) revisionIn(object *unstructured.Unstructured, version string) (*ledger.Revision, error) {
 	data, _, err := unstructured.NestedStringMap(object.Object, "data")
 	if err != nil {
@@ -92,7 +97,8 @@ func (t *Tender) revisionIn(object *unstructured.Unstructured, version string) (
 	manifest, err := contract.ManifestFromConfigMap(data)
 	named := contract.IsVersionOfData(version, data)
 	if err != nil && named {
-		if files, ferr := contract.FilesFromConfigMap(data); ferr == nil && t.exchanges(contract.Manifest{Files: files}) {
+		if files, ferr := contract.FilesFromConfigMap(data); ferr == nil &&
+			t.exchanges(contract.Manifest{Files: files}) {
 			return &ledger.Revision{Version: version, Manifest: contract.Manifest{Files: files}, Partial: true}, nil
 		}
 	}
@@ -102,23 +108,27 @@ func (t *Tender) revisionIn(object *unstructured.Unstructured, version string) (
 	if !named {
 		return nil, contract.NewProblem(contract.ReasonManifestInvalid, "it does not hold what its name stands for")
 	}
-	return &ledger.Revision{Version: version, Manifest: manifest, Partial: !contract.IsVersionOf(version, manifest)}, nil
+	return &ledger.Revision{Version: version, Manifest: manifest, Partial: !contract.IsVersionOf(version, manifest)},
+		nil
 }
 
-// published gives the ConfigMap of a version. It is read once, because it is published before anybody is told of it; one that is not there is watched
-// for. Nothing and no problem means that the watch has yet to see.
+// published gives the ConfigMap of a version. It is read once, because it is published before
+// anybody is told of it; one that is not there is watched for. Nothing and no problem means that
+// the watch has yet to see.
 func (t *Tender) published(ctx context.Context, version string) (*unstructured.Unstructured, *contract.Problem) {
 	if t.manifestVersion == version {
 		object, known := t.manifest.Get()
 		if object == nil && known {
-			return nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no ConfigMap %s%s", contract.ServicesConfigMapPrefix, version)
+			return nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no ConfigMap %s%s",
+				contract.ServicesConfigMapPrefix, version)
 		}
 		return object, nil
 	}
 	return t.ask(func() (*unstructured.Unstructured, *contract.Problem) {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		object, err := lookout.Named(ctx, t.Client.Resource(configMaps).Namespace(t.Namespace), contract.ServicesConfigMapPrefix+version)
+		object, err := lookout.Named(ctx, t.Client.Resource(configMaps).Namespace(t.Namespace),
+			contract.ServicesConfigMapPrefix+version)
 		if err != nil {
 			return nil, contract.NewProblem(contract.ReasonAPICallFailed, "%v", err)
 		}
@@ -126,8 +136,10 @@ func (t *Tender) published(ctx context.Context, version string) (*unstructured.U
 	}, func() { t.follow(ctx, version) })
 }
 
-// ask reads an object, less and less often while that fails; the problem of the last attempt stands meanwhile. missing is called when it is not there.
-func (t *Tender) ask(read func() (*unstructured.Unstructured, *contract.Problem), missing func()) (*unstructured.Unstructured, *contract.Problem) {
+// ask reads an object, less and less often while that fails; the problem of the last attempt stands
+// meanwhile. missing is called when it is not there.
+func (t *Tender) ask(read func() (*unstructured.Unstructured, *contract.Problem),
+	missing func()) (*unstructured.Unstructured, *contract.Problem) {
 	if t.unread != nil && t.Clock.Now().Before(t.readAgain) {
 		return nil, t.unread
 	}
@@ -144,8 +156,10 @@ func (t *Tender) ask(read func() (*unstructured.Unstructured, *contract.Problem)
 	return object, nil
 }
 
-// confidentialOf gives the confidential part of a manifest: from the vault, or from the Secret of that version.
-func (t *Tender) confidentialOf(ctx context.Context, of ledger.Revision) ([]byte, *contract.Confidential, *contract.Problem) {
+// confidentialOf gives the confidential part of a manifest: from the vault, or from the Secret of
+// that version.
+func (t *Tender) confidentialOf(ctx context.Context, of ledger.Revision) ([]byte, *contract.Confidential,
+	*contract.Problem) {
 	if of.Manifest.Confidential == "" {
 		return nil, nil, nil
 	}
@@ -180,10 +194,12 @@ func (t *Tender) secret(ctx context.Context, version string) (*unstructured.Unst
 }
 
 // unpack reads the confidential part of a manifest out of its Secret.
-func unpack(object *unstructured.Unstructured, m contract.Manifest) ([]byte, *contract.Confidential, *contract.Problem) {
+func unpack(object *unstructured.Unstructured, m contract.Manifest) ([]byte, *contract.Confidential,
+	*contract.Problem) {
 	var secret corev1.Secret
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &secret); err != nil {
-		return nil, nil, contract.NewProblem(contract.ReasonManifestInvalid, "Secret %s is not understood", object.GetName())
+		return nil, nil, contract.NewProblem(contract.ReasonManifestInvalid, "Secret %s is not understood",
+			object.GetName())
 	}
 	data, err := contract.UnpackConfidential(secret.Data[contract.ConfidentialField])
 	if err != nil {
@@ -196,7 +212,8 @@ func unpack(object *unstructured.Unstructured, m contract.Manifest) ([]byte, *co
 	return data, &c, nil
 }
 
-// sealed gives the confidential part of a manifest from the vault; nil when it is not there, or not what it should be.
+// sealed gives the confidential part of a manifest from the vault; nil when it is not there, or not
+// what it should be.
 func (t *Tender) sealed(ctx context.Context, m contract.Manifest) ([]byte, *contract.Confidential) {
 	if m.Confidential == "" {
 		return nil, nil
@@ -245,10 +262,12 @@ func (t *Tender) follow(ctx context.Context, version string) {
 	t.unfollow()
 	ctx, t.stopManifest = context.WithCancel(ctx)
 	t.manifestVersion = version
-	t.manifest = t.watch(ctx, t.Client.Resource(configMaps).Namespace(t.Namespace), contract.ServicesConfigMapPrefix+version)
+	t.manifest = t.watch(ctx, t.Client.Resource(configMaps).Namespace(t.Namespace),
+		contract.ServicesConfigMapPrefix+version)
 }
 
-// unfollow ends the watch: a manifest that is known never changes, because its name stands for its content.
+// unfollow ends the watch: a manifest that is known never changes, because its name stands for its
+// content.
 func (t *Tender) unfollow() {
 	t.stopManifest()
 	t.stopManifest, t.manifestVersion, t.manifest = func() {}, "", nil

@@ -32,8 +32,9 @@ func authority(t *testing.T, name string) (der []byte, text string) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(1000 * time.Hour),
+		IsCA:     true, BasicConstraintsValid: true,
 	}
 	der, err = x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -82,7 +83,8 @@ func TestA24_AProxyReachesTheSystemAndEveryServiceAndLeavesAgain(t *testing.T) {
 			return m
 		}
 		kubelet := r.pid(t, "kubelet")
-		two := r.want(t, watched(manifest()), contract.Confidential{Environment: map[string]string{"HTTPS_PROXY": secretProxy}})
+		two := r.want(t, watched(manifest()),
+			contract.Confidential{Environment: map[string]string{"HTTPS_PROXY": secretProxy}})
 		pass(10 * time.Second)
 		r.says(t, two, "")
 		if value, _ := r.variable(t, "HTTPS_PROXY"); value != secretProxy {
@@ -90,7 +92,8 @@ func TestA24_AProxyReachesTheSystemAndEveryServiceAndLeavesAgain(t *testing.T) {
 		}
 		for _, s := range manifest().Services {
 			got, err := r.Host().Services.Get(t.Context(), s.Name)
-			if err != nil || got.Environment["HTTPS_PROXY"] != secretProxy || got.Environment["HTTP_PROXY"] != "http://proxy" || got.State != winos.ServiceRunning {
+			if err != nil || got.Environment["HTTPS_PROXY"] != secretProxy ||
+				got.Environment["HTTP_PROXY"] != "http://proxy" || got.State != winos.ServiceRunning {
 				t.Errorf("%s: %+v, %v", s.Name, got, err)
 			}
 		}
@@ -173,7 +176,8 @@ func TestA21A26_CertificatesAreReplacedWithoutARestart(t *testing.T) {
 			m := manifest()
 			m.Files = append(m.Files, contract.File{Path: contract.PathKubeletCA, Content: "ca " + version})
 			return m, contract.Confidential{Files: []contract.File{
-				{Path: contract.PathExporterCertificate, Content: "certificate " + version}, {Path: contract.PathExporterKey, Content: "key " + version},
+				{Path: contract.PathExporterCertificate, Content: "certificate " + version},
+				{Path: contract.PathExporterKey, Content: "key " + version},
 			}}
 		}
 		before := map[string]uint32{}
@@ -185,7 +189,8 @@ func TestA21A26_CertificatesAreReplacedWithoutARestart(t *testing.T) {
 			now := r.want(t, m, c)
 			pass(2 * time.Second)
 			r.says(t, now, "")
-			for path, want := range map[string]string{contract.PathKubeletCA: "ca ", contract.PathExporterCertificate: "certificate ", contract.PathExporterKey: "key "} {
+			for path, want := range map[string]string{contract.PathKubeletCA: "ca ",
+				contract.PathExporterCertificate: "certificate ", contract.PathExporterKey: "key "} {
 				if got := r.read(t, path); got != want+version {
 					t.Errorf("%s is %q", path, got)
 				}
@@ -205,7 +210,8 @@ func TestA21A26_CertificatesAreReplacedWithoutARestart(t *testing.T) {
 func rules(sources ...string) contract.Confidential {
 	var c contract.Confidential
 	for _, s := range sources {
-		c.Mirrors = append(c.Mirrors, contract.MirrorRule{Source: s, Kind: contract.PullByTag, Mirrors: []string{"m.example/" + s}})
+		c.Mirrors = append(c.Mirrors, contract.MirrorRule{Source: s, Kind: contract.PullByTag,
+			Mirrors: []string{"m.example/" + s}})
 	}
 	return c
 }
@@ -248,7 +254,8 @@ func TestA22_MirrorsFollowWithoutARestart(t *testing.T) {
 		four := r.want(t, manifest(), contract.Confidential{})
 		pass(2 * time.Second)
 		r.says(t, four, "")
-		if there, err := winos.Exists(r.Host().Files, contract.DirRegistries); err != nil || !there || hosts("b.example") != "absent" {
+		if there, err := winos.Exists(r.Host().Files, contract.DirRegistries); err != nil || !there ||
+			hosts("b.example") != "absent" {
 			t.Errorf("without rules: %v, %v", there, err)
 		}
 		if r.pid(t, "containerd") != runtime {
@@ -269,12 +276,15 @@ func TestASecretThatIsNotWhatTheManifestNamesChangesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				holds(t, r)
-				version := r.publishBoth(t, another("two"), contract.Confidential{Environment: map[string]string{"NO_PROXY": "x"}})
+				version := r.publishBoth(t, another("two"),
+					contract.Confidential{Environment: map[string]string{"NO_PROXY": "x"}})
 				spoil(t, r, version)
 				r.annotate(t, contract.DesiredVersionAnnotation, version)
 				pass(10 * time.Second)
 				a := r.annotations(t)
-				if a[contract.VersionAnnotation] != one() || !strings.HasPrefix(a[contract.AppliedReasonAnnotation], "Manifest") || strings.Contains(a[contract.AppliedReasonAnnotation], "hunter2") {
+				if a[contract.VersionAnnotation] != one() ||
+					!strings.HasPrefix(a[contract.AppliedReasonAnnotation], "Manifest") ||
+					strings.Contains(a[contract.AppliedReasonAnnotation], "hunter2") {
 					t.Errorf("the Node says %v", a)
 				}
 				r.serving(t, "{}")
@@ -289,7 +299,8 @@ func TestASecretThatIsNotWhatTheManifestNamesChangesNothing(t *testing.T) {
 // swapSecret replaces the Secret of a version by one of another.
 func (r *rig) swapSecret(t *testing.T, version string) {
 	t.Helper()
-	other := r.publishBoth(t, another("other"), contract.Confidential{Environment: map[string]string{"NO_PROXY": "hunter2"}})
+	other := r.publishBoth(t, another("other"),
+		contract.Confidential{Environment: map[string]string{"NO_PROXY": "hunter2"}})
 	from, err := r.api.Tracker().Get(secrets, namespace, contract.ServicesSecretPrefix+other)
 	if err != nil {
 		t.Fatal(err)
@@ -333,7 +344,8 @@ func TestWhatCanNotBeUnsealedIsReadAgainAndNothingIsTakenAwayMeanwhile(t *testin
 		pass(3 * time.Minute)
 		whole := func(when string) {
 			t.Helper()
-			if value, _ := r.variable(t, "HTTPS_PROXY"); value != secretProxy || r.times(t, der) != 1 || r.read(t, contract.PathExporterKey) != "key" || r.read(t, hostsFile("a.example")) == "absent" {
+			if value, _ := r.variable(t, "HTTPS_PROXY"); value != secretProxy || r.times(t, der) != 1 ||
+				r.read(t, contract.PathExporterKey) != "key" || r.read(t, hostsFile("a.example")) == "absent" {
 				t.Errorf("%s, something was taken away", when)
 			}
 			for _, s := range manifest().Services {
@@ -432,12 +444,14 @@ func TestARestartWithAStrangersCommandIsNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Command += " --theirs"
-		if err = errors.Join(services.Apply(t.Context(), s.ServiceConfig), services.Stop(t.Context(), "kube-proxy"), services.Start(t.Context(), "kube-proxy")); err != nil {
+		if err = errors.Join(services.Apply(t.Context(), s.ServiceConfig), services.Stop(t.Context(), "kube-proxy"),
+			services.Start(t.Context(), "kube-proxy")); err != nil {
 			t.Fatal(err)
 		}
 		theirs := r.pid(t, "kube-proxy")
 		pass(11 * time.Second)
-		if now, err := services.Get(t.Context(), "kube-proxy"); err != nil || now.Command != contract.PathKubeProxy || now.PID == theirs || now.State != winos.ServiceRunning {
+		if now, err := services.Get(t.Context(), "kube-proxy"); err != nil || now.Command != contract.PathKubeProxy ||
+			now.PID == theirs || now.State != winos.ServiceRunning {
 			t.Errorf("it is %+v, %v; their process is %d", now, err, theirs)
 		}
 	})
@@ -446,7 +460,8 @@ func TestARestartWithAStrangersCommandIsNoticed(t *testing.T) {
 func TestA35_RightsThatSomebodyLoosenedAreRestored(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
-		paths := []string{contract.DirK, contract.DirDaemonCerts, contract.DirKubeletPKI, contract.DirRegistries, contract.PathState, contract.PathKubeletConfig, contract.PathKubelet}
+		paths := []string{contract.DirK, contract.DirDaemonCerts, contract.DirKubeletPKI, contract.DirRegistries,
+			contract.PathState, contract.PathKubeletConfig, contract.PathKubelet}
 		kubelet := r.pid(t, "kubelet")
 		for _, path := range paths {
 			if err := r.SetAccess(path, winos.AccessInherit); err != nil {
@@ -501,15 +516,18 @@ func TestPayloadThatNobodyNeedsIsRemovedAndOneStepBackStays(t *testing.T) {
 		next("MZ proxy 3")
 		pass(time.Hour + 3*time.Minute)
 		if !stored("staged") || stored("MZ proxy") {
-			t.Errorf("what was sent ahead is there: %v, and what is two steps back: %v", stored("staged"), stored("MZ proxy"))
+			t.Errorf("what was sent ahead is there: %v, and what is two steps back: %v", stored("staged"),
+				stored("MZ proxy"))
 		}
 		day(2)
 		if stored("staged") || !stored("MZ proxy 2") || !stored("MZ proxy 3") || !stored("MZ kubelet") {
-			t.Errorf("stored: staged %v, 2 %v, 3 %v, kubelet %v", stored("staged"), stored("MZ proxy 2"), stored("MZ proxy 3"), stored("MZ kubelet"))
+			t.Errorf("stored: staged %v, 2 %v, 3 %v, kubelet %v", stored("staged"), stored("MZ proxy 2"),
+				stored("MZ proxy 3"), stored("MZ kubelet"))
 		}
 		r.annotate(t, contract.DesiredVersionAnnotation, one())
 		pass(time.Minute)
-		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status, "PayloadIncomplete") {
+		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status,
+			"PayloadIncomplete") {
 			t.Errorf("the status is %q", status)
 		}
 		if got := r.read(t, contract.PathKubeProxy); got != "MZ proxy 3" {
@@ -536,7 +554,8 @@ func TestTheRouteToTheMetadataServiceIsKept(t *testing.T) {
 		}
 		pass(time.Minute)
 		r.says(t, versionOf(m), "")
-		if s, err := r.Host().Services.Get(t.Context(), "kubelet"); err != nil || !strings.HasSuffix(s.Command, "--hostname-override=win-a.internal") {
+		if s, err := r.Host().Services.Get(t.Context(), "kubelet"); err != nil ||
+			!strings.HasSuffix(s.Command, "--hostname-override=win-a.internal") {
 			t.Errorf("kubelet: %q, %v", s.Command, err)
 		}
 		r.LoseRoutes()

@@ -23,7 +23,8 @@ func rich(t *testing.T, r *rig, authority string) (contract.Manifest, contract.C
 			m.Files[i].Digest, m.Files[i].Size = digestOf("MZ proxy 2"), int64(len("MZ proxy 2"))
 		}
 	}
-	m.Files = append(m.Files, contract.File{Path: contract.PathCSIProxy, Digest: digestOf("MZ csi"), Size: int64(len("MZ csi")), Services: []string{"csi-proxy"}})
+	m.Files = append(m.Files, contract.File{Path: contract.PathCSIProxy, Digest: digestOf("MZ csi"),
+		Size: int64(len("MZ csi")), Services: []string{"csi-proxy"}})
 	m.Services = append(m.Services, contract.Service{Name: "csi-proxy", Command: contract.PathCSIProxy, Priority: 2})
 	m.Services[2].Command += " --loglevel=5"
 	m.EnvironmentVars = map[string]string{"NO_PROXY": "localhost"}
@@ -31,14 +32,17 @@ func rich(t *testing.T, r *rig, authority string) (contract.Manifest, contract.C
 	c := rules("a.example", "b.example")
 	c.Trust = []string{authority}
 	c.Environment = map[string]string{"HTTPS_PROXY": secretProxy}
-	c.Files = []contract.File{{Path: contract.PathExporterCertificate, Content: "certificate"}, {Path: contract.PathExporterKey, Content: "key"}}
+	c.Files = []contract.File{{Path: contract.PathExporterCertificate, Content: "certificate"},
+		{Path: contract.PathExporterKey, Content: "key"}}
 	return m, c
 }
 
-// own are the places whose content differs from one run to the next: process numbers, and what is encrypted.
+// own are the places whose content differs from one run to the next: process numbers, and what is
+// encrypted.
 func own() []string { return []string{contract.PathState, contract.DirSealed, contract.DirDaemonCerts} }
 
-// undisturbed says what comes of a change when nobody dies, and of how many changes of the machine it consists.
+// undisturbed says what comes of a change when nobody dies, and of how many changes of the machine
+// it consists.
 func undisturbed(t *testing.T, picky bool, authority string) (want sim.Snapshot, changes int64) {
 	t.Helper()
 	t.Run("nobody dies", func(t *testing.T) {
@@ -91,10 +95,13 @@ func TestADaemonKilledAtAnyStepOfAnApplyFinishesIt(t *testing.T) {
 						}
 						r.noLitter(t)
 						a := r.annotations(t)
-						if !picky && (a[contract.VersionAnnotation] != version || a[contract.AppliedReasonAnnotation] != "") {
+						if !picky && (a[contract.VersionAnnotation] != version ||
+							a[contract.AppliedReasonAnnotation] != "") {
 							t.Errorf("the Node says %v", a)
 						}
-						if picky && (a[contract.VersionAnnotation] != one() || !strings.HasPrefix(a[contract.AppliedReasonAnnotation], "ServiceFailed: version "+version)) {
+						if picky && (a[contract.VersionAnnotation] != one() ||
+							!strings.HasPrefix(a[contract.AppliedReasonAnnotation],
+								"ServiceFailed: version "+version)) {
 							t.Errorf("the Node says %v", a)
 						}
 					})
@@ -125,7 +132,8 @@ func TestADiskThatFillsUpAtAnyStepOfAnApplyLeavesTheNodeServing(t *testing.T) {
 					}
 				}
 				a := r.annotations(t)
-				if a[contract.VersionAnnotation] != version && !strings.HasPrefix(a[contract.AppliedReasonAnnotation], "DiskFull") {
+				if a[contract.VersionAnnotation] != version &&
+					!strings.HasPrefix(a[contract.AppliedReasonAnnotation], "DiskFull") {
 					t.Errorf("the Node says %v", a)
 				}
 				r.SetDiskFree(1 << 30)

@@ -73,8 +73,9 @@ func (r *rig) supplied(t *testing.T, contents ...string) {
 	}
 	_, ca := authority(t, "depot")
 	object := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": contract.PayloadSourceConfigMap, "namespace": namespace},
-		"data": map[string]any{contract.PayloadSourceURLs: "https://10.0.0.1:9183\n", contract.PayloadSourceCA: ca},
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": contract.PayloadSourceConfigMap, "namespace": namespace},
+		"data":     map[string]any{contract.PayloadSourceURLs: "https://10.0.0.1:9183\n", contract.PayloadSourceCA: ca},
 	}}
 	if err := r.api.Tracker().Create(configMaps, object, namespace); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A manifest that brings another daemon is the other one's to carry out, which knows all that is in it:
+// A manifest that brings another daemon is the other one's to carry out, which knows all that is in
+// it:
 //
 //	old: rehearse ── does not run here: refused, nothing has changed
 //	     note in the ledger what is on trial ── post a guard ── exchange the exe ── end, with an error: the service manager starts the new one
@@ -27,7 +28,8 @@ import (
 //	             └─ does not come up, or hangs: the guard puts the old exe back and notes it in the ledger
 //	old: holds what held, and dismisses the guard; the ledger says what was refused, and until when
 //
-// A daemon that dies anywhere is started again by the service manager, whichever it then is, and goes on from the ledger.
+// A daemon that dies anywhere is started again by the service manager, whichever it then is, and
+// goes on from the ledger.
 
 // rehearsal is where another daemon's exe is tried, under its own name.
 const rehearsal = contract.DirStore + `\` + contract.ServiceDaemon + ".exe"
@@ -48,7 +50,8 @@ func (t *Tender) exchangedBy(report keep.Report) bool {
 	})
 }
 
-// rehearse makes sure that the daemon of a manifest, if it is another one, runs on this host at all.
+// rehearse makes sure that the daemon of a manifest, if it is another one, runs on this host at
+// all.
 func (t *Tender) rehearse(ctx context.Context, m contract.Manifest) *contract.Problem {
 	program, _ := m.DaemonProgram()
 	if !t.exchanges(m) || t.tried == program.Digest {
@@ -100,7 +103,8 @@ func (t *Tender) copyTo(path string, write func(content place.Blob) error, diges
 	return err
 }
 
-// exchange puts the daemon of the ledger's manifest in place of this one; this process is to end then.
+// exchange puts the daemon of the ledger's manifest in place of this one; this process is to end
+// then.
 func (t *Tender) exchange(ctx context.Context, node *unstructured.Unstructured) keep.Report {
 	program, _ := t.Book.Manifest.DaemonProgram()
 	problem := t.rehearse(ctx, t.Book.Manifest)
@@ -112,7 +116,8 @@ func (t *Tender) exchange(ctx context.Context, node *unstructured.Unstructured) 
 			return place.Write(ctx, t.Host.Files, t.Book, contract.PathDaemon, content.Digest, content.Content)
 		}, program.Digest)
 		if err == nil {
-			logr.FromContextOrDiscard(ctx).Info("the daemon's program is exchanged; the new one goes on", "version", t.Book.Version)
+			logr.FromContextOrDiscard(ctx).Info("the daemon's program is exchanged; the new one goes on", "version",
+				t.Book.Version)
 			t.exchanged = true
 			return keep.Report{}
 		}
@@ -125,7 +130,8 @@ func (t *Tender) exchange(ctx context.Context, node *unstructured.Unstructured) 
 	return t.back(ctx, node, problem, false)
 }
 
-// postGuard has this daemon's program stand by while another one shows what it can do. Where nothing has held before there is nothing to go back to.
+// postGuard has this daemon's program stand by while another one shows what it can do. Where
+// nothing has held before there is nothing to go back to.
 func (t *Tender) postGuard(ctx context.Context) *contract.Problem {
 	if t.Book.Before == nil {
 		return nil
@@ -136,11 +142,13 @@ func (t *Tender) postGuard(ctx context.Context) *contract.Problem {
 	return nil
 }
 
-// guardedLife is how long a daemon that has proven nothing yet must have lived until it is trusted to go back by itself, or when it is told to.
+// guardedLife is how long a daemon that has proven nothing yet must have lived until it is trusted
+// to go back by itself, or when it is told to.
 const guardedLife = time.Minute
 
-// relieve dismisses the guard once this daemon can be told to go back, which takes that it hears the API server, and either what it was to prove holds, or it has
-// lived for a while. It comes before the version is on the Node: nobody takes that back.
+// relieve dismisses the guard once this daemon can be told to go back, which takes that it hears
+// the API server, and either what it was to prove holds, or it has lived for a while. It comes
+// before the version is on the Node: nobody takes that back.
 func (t *Tender) relieve(ctx context.Context, node *unstructured.Unstructured) {
 	if !guard.Posted(t.Book) || node == nil || !t.Book.Proven && t.Clock.Since(t.since) < guardedLife {
 		return
@@ -150,7 +158,8 @@ func (t *Tender) relieve(ctx context.Context, node *unstructured.Unstructured) {
 	}
 }
 
-// doubtLimit is how long a daemon waits to read a manifest of which another one could note only part. Nothing is done meanwhile; the services run.
+// doubtLimit is how long a daemon waits to read a manifest of which another one could note only
+// part. Nothing is done meanwhile; the services run.
 const doubtLimit = 5 * time.Minute
 
 // doubt finds out whether the ledger's desired state is all known to this daemon.
@@ -196,7 +205,8 @@ func (t *Tender) despair(ctx context.Context, node *unstructured.Unstructured, p
 		return
 	}
 	if problem == nil {
-		problem = contract.NewProblem(contract.ReasonManifestMissing, "the manifest could not be read within %s", doubtLimit)
+		problem = contract.NewProblem(contract.ReasonManifestMissing, "the manifest could not be read within %s",
+			doubtLimit)
 	}
 	report = t.back(ctx, node, problem, true)
 	if !t.exchanged {

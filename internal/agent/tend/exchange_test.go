@@ -88,7 +88,8 @@ func TestAnotherDaemonTakesOverAndProvesItself(t *testing.T) {
 }
 
 func TestADaemonThatDoesNotRunHereIsRefusedBeforeAnythingChanges(t *testing.T) {
-	for name, exe := range map[string]string{"it ends with an error": "MZ broken", "it hangs": "MZ hangs", "it is no program": "not MZ"} {
+	for name, exe := range map[string]string{"it ends with an error": "MZ broken", "it hangs": "MZ hangs",
+		"it is no program": "not MZ"} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				settled(t, r)
@@ -119,10 +120,12 @@ func TestTheOldDaemonComesBackWithWhatHeld(t *testing.T) {
 		r.annotate(t, contract.DesiredVersionAnnotation, version)
 		pass(30 * time.Second)
 		r.says(t, versionOf(first()), contract.ReasonServiceFailed)
-		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.Contains(status, version) || !strings.Contains(status, "held at "+versionOf(first())) {
+		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.Contains(status, version) ||
+			!strings.Contains(status, "held at "+versionOf(first())) {
 			t.Errorf("the Node says %q", status)
 		}
-		if got := r.read(t, contract.PathDaemon); got != oldDaemon || r.exchanged.Load() != 2 || *r.running.Load() != digestOf(oldDaemon) {
+		if got := r.read(t, contract.PathDaemon); got != oldDaemon || r.exchanged.Load() != 2 ||
+			*r.running.Load() != digestOf(oldDaemon) {
 			t.Errorf("the program is %q after %d exchanges", got, r.exchanged.Load())
 		}
 		for _, line := range sim.Diff(before, r.Snapshot(), own()...) {
@@ -196,7 +199,8 @@ func TestADaemonKilledAtAnyStepOfItsExchangeIsFollowedByTheRightOne(t *testing.T
 	}
 }
 
-// released is a version of a release that knows more than this one, or means something that this one can't do.
+// released is a version of a release that knows more than this one, or means something that this
+// one can't do.
 func (r *rig) released(t *testing.T, m contract.Manifest, services func(string) string) (version string) {
 	t.Helper()
 	data, err := m.Data()
@@ -216,7 +220,8 @@ func TestWhatAnotherReleaseSaysMoreIsIgnored(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				settled(t, r)
 				version := r.released(t, withDaemon(another("two"), exe), func(services string) string {
-					return strings.Replace(services, `{"name":"kubelet"`, `{"memory":{"limit":"8Gi"},"name":"kubelet"`, 1)
+					return strings.Replace(services, `{"name":"kubelet"`, `{"memory":{"limit":"8Gi"},"name":"kubelet"`,
+						1)
 				})
 				r.annotate(t, contract.DesiredVersionAnnotation, version)
 				pass(time.Minute)
@@ -245,7 +250,8 @@ func TestWhatOnlyAnotherDaemonUnderstandsIsLeftToIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		settled(t, r)
 		version := r.released(t, withDaemon(another("two"), newDaemon), func(services string) string {
-			return strings.Replace(services, `{"name":"kubelet"`, `{"hostVariablesInCommand":[{"name":"X","fact":"moon"}],"priority":"first","name":"kubelet"`, 1)
+			return strings.Replace(services, `{"name":"kubelet"`,
+				`{"hostVariablesInCommand":[{"name":"X","fact":"moon"}],"priority":"first","name":"kubelet"`, 1)
 		})
 		r.annotate(t, contract.DesiredVersionAnnotation, version)
 		pass(time.Minute)
@@ -254,7 +260,8 @@ func TestWhatOnlyAnotherDaemonUnderstandsIsLeftToIt(t *testing.T) {
 		}
 		r.serving(t, "{}")
 		r.says(t, versionOf(first()), contract.ReasonManifestInvalid)
-		// This one, in truth, understands no more than the old one: it gives up, and everything is as it was.
+		// This one, in truth, understands no more than the old one: it gives up, and everything is
+		// as it was.
 		pass(4*time.Minute + 30*time.Second)
 		if got := r.read(t, contract.PathDaemon); got != oldDaemon {
 			t.Errorf("the program is %q", got)

@@ -58,7 +58,8 @@ func (r *rig) controller(ctx context.Context, p *sim.Process) int {
 	p.Running()
 	host.Services = patience.Services(host.Services)
 	err = tend.New(tend.Options{
-		Host: host, Book: book, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls, Pace: r.pace, Program: digestOf(exe),
+		Host: host, Book: book, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls,
+		Pace: r.pace, Program: digestOf(exe),
 	}).Run(ctx)
 	if errors.Is(err, tend.ErrExchanged) {
 		return 1
@@ -80,7 +81,8 @@ func (r *rig) stand(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// mortals is what a process sees of the machine: the first one since there is somebody mortal is that one.
+// mortals is what a process sees of the machine: the first one since there is somebody mortal is
+// that one.
 func (r *rig) mortals(p *sim.Process) winos.Host {
 	m := r.mortal
 	if m == nil || m.kill != nil {
@@ -90,7 +92,8 @@ func (r *rig) mortals(p *sim.Process) winos.Host {
 	return m.host(p.Host)
 }
 
-// installed has the service manager run the old daemon, which holds the first version, and offers it another with this exe.
+// installed has the service manager run the old daemon, which holds the first version, and offers
+// it another with this exe.
 func installed(t *testing.T, r *rig, exe string) (version string) {
 	t.Helper()
 	settled(t, r)
@@ -98,7 +101,8 @@ func installed(t *testing.T, r *rig, exe string) (version string) {
 	delays, reset := target.DaemonRecovery()
 	services := r.Host().Services
 	err := services.Apply(t.Context(), winos.ServiceConfig{
-		Name: contract.ServiceDaemon, Description: target.Description(contract.ServiceDaemon), Command: contract.PathDaemon + " controller",
+		Name: contract.ServiceDaemon, Description: target.Description(contract.ServiceDaemon),
+		Command:  contract.PathDaemon + " controller",
 		Recovery: delays, RecoveryReset: reset,
 	})
 	if err != nil {
@@ -149,23 +153,26 @@ func TestADaemonThatDoesNotComeUpIsPutBackByItsGuard(t *testing.T) {
 		"it ends soon after its start": {exe: "MZ crashes soon", after: 5 * time.Minute},
 		"it never says that it runs":   {exe: "MZ never runs", after: 4 * time.Minute},
 		"it hangs":                     {exe: "MZ is stuck", after: 10 * time.Minute},
-		"it hangs and can't be stopped": {exe: "MZ is stuck", after: 12 * time.Minute, spoil: func(_ *testing.T, r *rig) {
-			r.HangStop(contract.ServiceDaemon, true)
-		}},
+		"it hangs and can't be stopped": {exe: "MZ is stuck", after: 12 * time.Minute,
+			spoil: func(_ *testing.T, r *rig) {
+				r.HangStop(contract.ServiceDaemon, true)
+			}},
 		"it is deaf to the API server": {exe: "MZ is deaf", after: 10 * time.Minute},
-		"it ends at once, and the service manager restarts nothing": {exe: "MZ crashes", after: 2 * time.Minute, spoil: func(t *testing.T, r *rig) {
-			service, err := r.Host().Services.Get(t.Context(), contract.ServiceDaemon)
-			if err != nil {
-				t.Fatal(err)
-			}
-			service.Recovery = nil
-			if err = r.Host().Services.Apply(t.Context(), service.ServiceConfig); err != nil {
-				t.Fatal(err)
-			}
-		}},
-		"it ends at once, and the disk is full": {exe: "MZ crashes" + strings.Repeat("x", 64<<10), after: 2 * time.Minute, spoil: func(_ *testing.T, r *rig) {
-			time.AfterFunc(30*time.Second, func() { r.SetDiskFree(0) })
-		}},
+		"it ends at once, and the service manager restarts nothing": {exe: "MZ crashes", after: 2 * time.Minute,
+			spoil: func(t *testing.T, r *rig) {
+				service, err := r.Host().Services.Get(t.Context(), contract.ServiceDaemon)
+				if err != nil {
+					t.Fatal(err)
+				}
+				service.Recovery = nil
+				if err = r.Host().Services.Apply(t.Context(), service.ServiceConfig); err != nil {
+					t.Fatal(err)
+				}
+			}},
+		"it ends at once, and the disk is full": {exe: "MZ crashes" + strings.Repeat("x", 64<<10),
+			after: 2 * time.Minute, spoil: func(_ *testing.T, r *rig) {
+				time.AfterFunc(30*time.Second, func() { r.SetDiskFree(0) })
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
@@ -187,7 +194,8 @@ func TestADaemonThatDoesNotComeUpIsPutBackByItsGuard(t *testing.T) {
 					}
 				}
 				r.says(t, versionOf(first()), contract.ReasonDaemonCallFailed)
-				if !strings.Contains(said, "version "+version+": the new daemon ") || !strings.HasSuffix(said, "; the host is held at "+versionOf(first())) {
+				if !strings.Contains(said, "version "+version+": the new daemon ") ||
+					!strings.HasSuffix(said, "; the host is held at "+versionOf(first())) {
 					t.Errorf("the Node says %q", said)
 				}
 				// The operator hears it, and goes back.
@@ -225,7 +233,8 @@ func TestADaemonThatComesUpDismissesItsGuard(t *testing.T) {
 }
 
 func TestADaemonThatTheServiceManagerIsSlowToStartComesUpAllTheSame(t *testing.T) {
-	for name, recovery := range map[string][]time.Duration{"it restarts nothing": nil, "it waits for minutes": {10 * time.Minute}} {
+	for name, recovery := range map[string][]time.Duration{"it restarts nothing": nil,
+		"it waits for minutes": {10 * time.Minute}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				version := installed(t, r, newDaemon)

@@ -4,7 +4,10 @@ import "k8s.io/apimachinery/pkg/runtime/schema"
 
 // Kinds of the objects that are watched or read.
 var (
-	nodes      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}      //nolint:gochecknoglobals // a constant that Go can't express
-	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"} //nolint:gochecknoglobals // a constant that Go can't express
-	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}    //nolint:gochecknoglobals // a constant that Go can't express
+	// a constant that Go can't express
+	nodes = schema.GroupVersionResource{Version: "v1", Resource: "nodes"} //nolint:gochecknoglobals
+	// a constant that Go can't express
+	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"} //nolint:gochecknoglobals
+	// a constant that Go can't express
+	secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"} //nolint:gochecknoglobals
 )

@@ -13,7 +13,8 @@ import (
 // errDead is what a process gets that was killed: nothing.
 var errDead = errors.New("the process was killed")
 
-// mortal is a process that may be killed before one of its changes of the machine. Its zero value counts them, and lives on.
+// mortal is a process that may be killed before one of its changes of the machine. Its zero value
+// counts them, and lives on.
 type mortal struct {
 	// at is the number of the change, from 1.
 	at int64

@@ -12,7 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// publish says on the Node what holds, if the Node does not say so already. It answers after which time it wants to be called again, or 0.
+// publish says on the Node what holds, if the Node does not say so already. It answers after which
+// time it wants to be called again, or 0.
 func (t *Tender) publish(ctx context.Context, node *unstructured.Unstructured, report keep.Report) time.Duration {
 	if node == nil {
 		return 0

@@ -49,7 +49,8 @@ var (
 type rig struct {
 	*sim.Machine
 	api *fake.FakeDynamicClient
-	// crashing makes kube-proxy end right after its start, broken before it has begun. picky has it refuse, and touchy end soon, with the settings "two".
+	// crashing makes kube-proxy end right after its start, broken before it has begun. picky has it
+	// refuse, and touchy end soon, with the settings "two".
 	crashing, broken, picky, touchy atomic.Bool
 	// starts of kube-proxy, and its environment at the last.
 	starts      atomic.Int64
@@ -66,7 +67,8 @@ type rig struct {
 	done         chan struct{}
 	// pace of the daemon.
 	pace tend.Pace
-	// depot, if set, has payload. exchanged counts how often the daemon gave way to another exe, and running is the digest of the present one.
+	// depot, if set, has payload. exchanged counts how often the daemon gave way to another exe,
+	// and running is the digest of the present one.
 	depot     *depot
 	exchanged atomic.Int64
 	running   atomic.Pointer[string]
@@ -80,7 +82,8 @@ type pulls struct {
 }
 
 // Follow is keep.Registry: a file for each source.
-func (p *pulls) Follow(_ context.Context, c contract.Confidential, _ map[string]string) ([]contract.File, *contract.Problem) {
+func (p *pulls) Follow(_ context.Context, c contract.Confidential, _ map[string]string) ([]contract.File,
+	*contract.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.problem != nil {
@@ -114,15 +117,21 @@ func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{stop: func() {}}
 		var err error
-		r.Machine, err = sim.New(sim.Options{Hostname: "WIN-A", Programs: map[string]sim.Program{"kube-proxy.exe": r.proxy, "windows-instance-config-daemon.exe": r.daemon}})
+		r.Machine, err = sim.New(sim.Options{Hostname: "WIN-A",
+			Programs: map[string]sim.Program{"kube-proxy.exe": r.proxy,
+				"windows-instance-config-daemon.exe": r.daemon}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.api = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{nodes: "NodeList", configMaps: "ConfigMapList", secrets: "SecretList"})
+		r.api = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+			map[schema.GroupVersionResource]string{nodes: "NodeList", configMaps: "ConfigMapList",
+				secrets: "SecretList"})
 		for _, content := range payload() {
 			r.write(t, contract.DirStore+`\`+digestOf(content), content)
 		}
-		_, err = bootstrap.Run(t.Context(), r.Host(), contract.PathDaemon, contract.BootstrapRequest{NodeName: nodeName, Version: one(), Manifest: manifest(), BootstrapKubeconfig: []byte("secret")})
+		_, err = bootstrap.Run(t.Context(), r.Host(), contract.PathDaemon,
+			contract.BootstrapRequest{NodeName: nodeName, Version: one(), Manifest: manifest(),
+				BootstrapKubeconfig: []byte("secret")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +187,8 @@ func (r *rig) tend(t *testing.T, client dynamic.Interface) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.serve(ctx, tend.Options{Host: host, Book: book, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls, Pace: r.pace, CertificateEnd: end})
+		r.serve(ctx, tend.Options{Host: host, Book: book, Client: client, NodeName: nodeName, Namespace: namespace,
+			Registry: &r.pulls, Pace: r.pace, CertificateEnd: end})
 	}()
 	r.stop, r.done = cancel, done
 }
@@ -217,7 +227,8 @@ func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 	return version(ctx, p)
 }
 
-// version is it when it is only asked for its version. One that is broken ends with an error, one that hangs does not end.
+// version is it when it is only asked for its version. One that is broken ends with an error, one
+// that hangs does not end.
 func version(ctx context.Context, p *sim.Process) int {
 	content, err := winos.ReadFile(p.Host.Files, p.Args[0])
 	switch {
@@ -241,7 +252,8 @@ func (r *rig) halt() {
 // overlay makes the network, as hybrid-overlay-node does.
 func (r *rig) overlay(t *testing.T) {
 	t.Helper()
-	_, err := r.CreateHNSNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork, Subnet: netip.MustParsePrefix("10.132.1.0/24"), ManagementIP: r.Address()})
+	_, err := r.CreateHNSNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork,
+		Subnet: netip.MustParsePrefix("10.132.1.0/24"), ManagementIP: r.Address()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +264,8 @@ func (r *rig) node(t *testing.T, desired string) {
 	t.Helper()
 	node := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Node",
-		"metadata": map[string]any{"name": nodeName, "annotations": map[string]any{contract.DesiredVersionAnnotation: desired}},
+		"metadata": map[string]any{"name": nodeName,
+			"annotations": map[string]any{contract.DesiredVersionAnnotation: desired}},
 	}}
 	if err := r.api.Tracker().Create(nodes, node, ""); err != nil {
 		t.Fatal(err)
@@ -333,8 +346,9 @@ func (r *rig) publishBoth(t *testing.T, m contract.Manifest, c contract.Confiden
 		t.Fatal(err)
 	}
 	secret := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": contract.ServicesSecretPrefix + versionOf(m), "namespace": namespace},
-		"data": map[string]any{contract.ConfidentialField: base64.StdEncoding.EncodeToString(packed)},
+		"apiVersion": "v1", "kind": "Secret",
+		"metadata": map[string]any{"name": contract.ServicesSecretPrefix + versionOf(m), "namespace": namespace},
+		"data":     map[string]any{contract.ConfidentialField: base64.StdEncoding.EncodeToString(packed)},
 	}}
 	if err = r.api.Tracker().Create(secrets, secret, namespace); err != nil {
 		t.Fatal(err)
@@ -348,7 +362,8 @@ func (r *rig) says(t *testing.T, version string, status contract.Reason) {
 	a := r.annotations(t)
 	said, _, _ := strings.Cut(a[contract.AppliedReasonAnnotation], ":")
 	if a[contract.VersionAnnotation] != version || said != string(status) {
-		t.Errorf("want version %s and status %q; the Node says %s and %q", version, status, a[contract.VersionAnnotation], a[contract.AppliedReasonAnnotation])
+		t.Errorf("want version %s and status %q; the Node says %s and %q", version, status,
+			a[contract.VersionAnnotation], a[contract.AppliedReasonAnnotation])
 	}
 }
 
@@ -359,7 +374,9 @@ func (r *rig) publishData(t *testing.T, version string, data map[string]string) 
 		values[key] = value
 	}
 	object := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": contract.ServicesConfigMapPrefix + version, "namespace": namespace}, "data": values,
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": contract.ServicesConfigMapPrefix + version, "namespace": namespace},
+		"data":     values,
 	}}
 	_ = r.api.Tracker().Delete(configMaps, namespace, object.GetName())
 	if err := r.api.Tracker().Create(configMaps, object, namespace); err != nil {
@@ -403,7 +420,8 @@ func (r *rig) write(t *testing.T, path, content string) {
 }
 
 func payload() map[string]string {
-	return map[string]string{contract.PathContainerd: "MZ containerd", contract.PathKubelet: "MZ kubelet", contract.PathHybridOverlay: "MZ overlay", contract.PathKubeProxy: "MZ proxy"}
+	return map[string]string{contract.PathContainerd: "MZ containerd", contract.PathKubelet: "MZ kubelet",
+		contract.PathHybridOverlay: "MZ overlay", contract.PathKubeProxy: "MZ proxy"}
 }
 
 func digestOf(content string) string {
@@ -416,20 +434,27 @@ func manifest() contract.Manifest {
 	m := contract.Manifest{
 		Services: []contract.Service{
 			{Name: "containerd", Command: contract.PathContainerd, Bootstrap: true},
-			{Name: "kubelet", Command: contract.PathKubelet, Bootstrap: true, Priority: 1, Dependencies: []string{"containerd"}},
-			{Name: "hybrid-overlay-node", Command: contract.PathHybridOverlay + " --node NODE_NAME", NodeVariables: name, Priority: 2, Dependencies: []string{"kubelet"}},
-			{Name: "kube-proxy", Command: contract.PathKubeProxy, Priority: 3, Dependencies: []string{"hybrid-overlay-node"}},
+			{Name: "kubelet", Command: contract.PathKubelet, Bootstrap: true, Priority: 1,
+				Dependencies: []string{"containerd"}},
+			{Name: "hybrid-overlay-node", Command: contract.PathHybridOverlay + " --node NODE_NAME",
+				NodeVariables: name, Priority: 2, Dependencies: []string{"kubelet"}},
+			{Name: "kube-proxy", Command: contract.PathKubeProxy, Priority: 3,
+				Dependencies: []string{"hybrid-overlay-node"}},
 		},
 		Files: []contract.File{
 			{Path: contract.PathKubeletConfig, Content: "{}", Services: []string{"kubelet"}},
-			{Path: contract.PathKubeProxyConfig, Content: "vip: SOURCE_VIP", Services: []string{"kube-proxy"}, HostVariables: []contract.HostVariable{{Name: "SOURCE_VIP", Fact: contract.FactSourceVIP}}},
+			{Path: contract.PathKubeProxyConfig, Content: "vip: SOURCE_VIP", Services: []string{"kube-proxy"},
+				HostVariables: []contract.HostVariable{{Name: "SOURCE_VIP", Fact: contract.FactSourceVIP}}},
 		},
-		EnvironmentVars: map[string]string{"HTTP_PROXY": "http://proxy"}, WatchedEnvironmentVars: []string{"HTTP_PROXY"},
+		EnvironmentVars:        map[string]string{"HTTP_PROXY": "http://proxy"},
+		WatchedEnvironmentVars: []string{"HTTP_PROXY"},
 	}
-	users := map[string][]string{contract.PathContainerd: {"containerd"}, contract.PathKubelet: {"kubelet"}, contract.PathHybridOverlay: {"hybrid-overlay-node"}, contract.PathKubeProxy: {"kube-proxy"}}
+	users := map[string][]string{contract.PathContainerd: {"containerd"}, contract.PathKubelet: {"kubelet"},
+		contract.PathHybridOverlay: {"hybrid-overlay-node"}, contract.PathKubeProxy: {"kube-proxy"}}
 	for _, path := range slices.Sorted(maps.Keys(payload())) {
 		content := payload()[path]
-		m.Files = append(m.Files, contract.File{Path: path, Digest: digestOf(content), Size: int64(len(content)), Services: users[path]})
+		m.Files = append(m.Files, contract.File{Path: path, Digest: digestOf(content), Size: int64(len(content)),
+			Services: users[path]})
 	}
 	return m
 }
@@ -437,7 +462,9 @@ func manifest() contract.Manifest {
 // aws answers as Amazon's metadata service does.
 func aws(name string) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("PUT /latest/api/token", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "token") })
-	mux.HandleFunc("GET /latest/meta-data/local-hostname", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
+	mux.HandleFunc("PUT /latest/api/token",
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "token") })
+	mux.HandleFunc("GET /latest/meta-data/local-hostname",
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
 	return mux
 }

@@ -74,11 +74,13 @@ func TestStagingIsTriedUntilItSucceedsAndSaysWhyNot(t *testing.T) {
 	}{
 		"the depot is away": {
 			spoil: func(_ *testing.T, r *rig) { r.depot.set(func() { r.depot.away = true }) },
-			mend:  func(_ *testing.T, r *rig) { r.depot.set(func() { r.depot.away = false }) }, want: contract.ReasonPayloadIncomplete,
+			mend:  func(_ *testing.T, r *rig) { r.depot.set(func() { r.depot.away = false }) },
+			want:  contract.ReasonPayloadIncomplete,
 		},
 		"the depot sends what is damaged": {
 			spoil: func(_ *testing.T, r *rig) { r.depot.set(func() { r.depot.spoiled = true }) },
-			mend:  func(_ *testing.T, r *rig) { r.depot.set(func() { r.depot.spoiled = false }) }, want: contract.ReasonPayloadCorrupt,
+			mend:  func(_ *testing.T, r *rig) { r.depot.set(func() { r.depot.spoiled = false }) },
+			want:  contract.ReasonPayloadCorrupt,
 		},
 		"the disk is full": {
 			spoil: func(_ *testing.T, r *rig) { r.SetDiskFree(1 << 29) },
@@ -90,11 +92,13 @@ func TestStagingIsTriedUntilItSucceedsAndSaysWhyNot(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			mend: func(t *testing.T, r *rig) { d := r.depot; r.supplied(t); r.depot = d }, want: contract.ReasonPayloadIncomplete,
+			mend: func(t *testing.T, r *rig) { d := r.depot; r.supplied(t); r.depot = d },
+			want: contract.ReasonPayloadIncomplete,
 		},
 		"the manifest is not there": {
 			spoil: func(t *testing.T, r *rig) {
-				if err := r.api.Tracker().Delete(configMaps, namespace, contract.ServicesConfigMapPrefix+versionOf(next())); err != nil {
+				if err := r.api.Tracker().Delete(configMaps, namespace,
+					contract.ServicesConfigMapPrefix+versionOf(next())); err != nil {
 					t.Fatal(err)
 				}
 			},
@@ -116,7 +120,8 @@ func TestStagingIsTriedUntilItSucceedsAndSaysWhyNot(t *testing.T) {
 				r.says(t, one(), "")
 				c.mend(t, r)
 				pass(5 * time.Minute)
-				if a := r.annotations(t); a[contract.StagedAnnotation] != version || a[contract.StageReasonAnnotation] != "" {
+				if a := r.annotations(t); a[contract.StagedAnnotation] != version ||
+					a[contract.StageReasonAnnotation] != "" {
 					t.Errorf("the Node says %v", a)
 				}
 				if !r.has(t, newProxy) || !r.has(t, newKubelet) {
@@ -280,7 +285,8 @@ func TestADesiredVersionThatChangesWhileItsPayloadComesIsLeft(t *testing.T) {
 }
 
 func TestDamagedPayloadIsFetchedAgain(t *testing.T) {
-	for name, stagedBefore := range map[string]bool{"of the version that holds": false, "of a version that was staged": true} {
+	for name, stagedBefore := range map[string]bool{"of the version that holds": false,
+		"of a version that was staged": true} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				r.supplied(t, newProxy, newKubelet, "MZ proxy")

@@ -7,8 +7,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// lacks says what of a desired state's payload is not on the host and is being fetched; nil when nothing is, or when it can't be had. Then the state is tried
-// anyway: what is in its place already needs no blob, and otherwise nothing changes.
+// lacks says what of a desired state's payload is not on the host and is being fetched; nil when
+// nothing is, or when it can't be had. Then the state is tried anyway: what is in its place already
+// needs no blob, and otherwise nothing changes.
 func (t *Tender) lacks(w *wish) *contract.Problem {
 	if t.stager == nil {
 		return nil
@@ -20,12 +21,14 @@ func (t *Tender) lacks(w *wish) *contract.Problem {
 	}
 	var coming *contract.Problem
 	if over, problem := t.stager.Need(w.Version, blobs); !over || problem == nil {
-		coming = contract.NewProblem(contract.ReasonPayloadIncomplete, "version %s: %d of %d blobs are not on the host yet", w.Version, missing, len(blobs))
+		coming = contract.NewProblem(contract.ReasonPayloadIncomplete,
+			"version %s: %d of %d blobs are not on the host yet", w.Version, missing, len(blobs))
 	}
 	return coming
 }
 
-// missing counts the blobs that are not on the host. A store that can't be looked at is for the pass to say.
+// missing counts the blobs that are not on the host. A store that can't be looked at is for the
+// pass to say.
 func (t *Tender) missing(blobs []contract.Blob) int {
 	missing, err := t.store.Missing(blobs)
 	if err != nil {
@@ -53,7 +56,8 @@ func (t *Tender) supply(w *wish, report keep.Report) {
 	_, _ = t.stager.Need(version, blobs) // what comes of it is asked when it is over
 }
 
-// supplied says whether fetching came to an end since it was last asked. What was refused for want of payload is worth another try then.
+// supplied says whether fetching came to an end since it was last asked. What was refused for want
+// of payload is worth another try then.
 func (t *Tender) supplied(w *wish) bool {
 	if !t.arrived.Swap(false) {
 		return false

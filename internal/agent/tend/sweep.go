@@ -7,15 +7,16 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// What nobody needs any more is looked for at most every sweepPause. A blob that no manifest names may be of one that is still to come: it stays for
-// stagedLife after it was written.
+// What nobody needs any more is looked for at most every sweepPause. A blob that no manifest names
+// may be of one that is still to come: it stays for stagedLife after it was written.
 const (
 	sweepPause = time.Hour
 	stagedLife = 24 * time.Hour
 )
 
-// sweep removes blobs and confidential parts that neither the present desired state nor the one before names, nor one that is being staged. The one before
-// stays, so that the host can go back to it without the operator; so what it came after goes when two newer ones have been proven.
+// sweep removes blobs and confidential parts that neither the present desired state nor the one
+// before names, nor one that is being staged. The one before stays, so that the host can go back to
+// it without the operator; so what it came after goes when two newer ones have been proven.
 func (t *Tender) sweep(ctx context.Context) {
 	now := t.Clock.Now()
 	if t.wished != nil || !t.Book.Proven || !t.swept.IsZero() && now.Sub(t.swept) < sweepPause {

@@ -1,8 +1,10 @@
-// Package tend answers when the daemon acts: it watches its own Node, reads the desired state that the Node asks for, has the host brought to it or back
-// to what held before, and says on the Node what holds.
+// Package tend answers when the daemon acts: it watches its own Node, reads the desired state that
+// the Node asks for, has the host brought to it or back to what held before, and says on the Node
+// what holds.
 //
-// The service runs it for as long as the host is a node. While nothing changes it sends nothing: one watch stands open, and every few seconds it
-// looks at its services and files. Without the API server it goes on with the last desired state that it knew.
+// The service runs it for as long as the host is a node. While nothing changes it sends nothing:
+// one watch stands open, and every few seconds it looks at its services and files. Without the API
+// server it goes on with the last desired state that it knew.
 package tend
 
 import (
@@ -39,23 +41,28 @@ type Pace struct {
 	Glance time.Duration
 	// Resync lies between full passes while everything holds, give or take a fifth; 2 min if 0.
 	Resync time.Duration
-	// Waiting is the first pause after a pass that waits for a fact that no event announces, such as the overlay network; it grows to
-	// WaitingLimit. 1 s and 15 s if 0.
+	// Waiting is the first pause after a pass that waits for a fact that no event announces, such
+	// as the overlay network; it grows to WaitingLimit. 1 s and 15 s if 0.
 	Waiting, WaitingLimit time.Duration
-	// Failing is the first pause after a pass that failed; it doubles up to FailingLimit. 5 s and 1 min if 0.
+	// Failing is the first pause after a pass that failed; it doubles up to FailingLimit. 5 s and 1
+	// min if 0.
 	Failing, FailingLimit time.Duration
-	// Refused is the first pause before a desired state is tried again that had to be left; it doubles up to RefusedLimit. 1 min and 20 min if 0.
+	// Refused is the first pause before a desired state is tried again that had to be left; it
+	// doubles up to RefusedLimit. 1 min and 20 min if 0.
 	Refused, RefusedLimit time.Duration
 	// Status is the shortest time between two writes of the apply-status annotation; 5 s if 0.
 	Status time.Duration
-	// Settle is how long something is awaited before the Node says so; 3 s if 0. Most waits of a join are over by then.
+	// Settle is how long something is awaited before the Node says so; 3 s if 0. Most waits of a
+	// join are over by then.
 	Settle time.Duration
 }
 
 func (p Pace) withDefaults() Pace {
 	for value, fallback := range map[*time.Duration]time.Duration{
-		&p.Glance: 10 * time.Second, &p.Resync: 2 * time.Minute, &p.Waiting: time.Second, &p.WaitingLimit: 15 * time.Second,
-		&p.Failing: 5 * time.Second, &p.FailingLimit: time.Minute, &p.Status: 5 * time.Second, &p.Settle: 3 * time.Second,
+		&p.Glance: 10 * time.Second, &p.Resync: 2 * time.Minute, &p.Waiting: time.Second,
+		&p.WaitingLimit: 15 * time.Second,
+		&p.Failing:      5 * time.Second, &p.FailingLimit: time.Minute, &p.Status: 5 * time.Second,
+		&p.Settle:  3 * time.Second,
 		&p.Refused: time.Minute, &p.RefusedLimit: 20 * time.Minute,
 	} {
 		if *value == 0 {
@@ -70,19 +77,24 @@ type Options struct {
 	Host winos.Host
 	// Book is the host's ledger; nobody else writes it meanwhile.
 	Book *ledger.Book
-	// Client speaks to the API server as this node's daemon. Without one, the host is held at what was last known.
+	// Client speaks to the API server as this node's daemon. Without one, the host is held at what
+	// was last known.
 	Client dynamic.Interface
 	// NodeName is the own Node, Namespace where the manifests are.
 	NodeName, Namespace string
 	// Registry serves containerd. Without one, its files are left as they are.
 	Registry keep.Registry
-	// Program is the digest of the exe that this process runs, if it is the one at contract.PathDaemon; otherwise empty, and the daemon is not exchanged.
+	// Program is the digest of the exe that this process runs, if it is the one at
+	// contract.PathDaemon; otherwise empty, and the daemon is not exchanged.
 	Program string
-	// CertificateEnd tells when the certificate ends with which Client speaks; nil when there is nothing to tell.
+	// CertificateEnd tells when the certificate ends with which Client speaks; nil when there is
+	// nothing to tell.
 	CertificateEnd func() time.Time
-	// Source makes a source of payload of the addresses and certificates (PEM) that the operator published. Without it, nothing is fetched.
+	// Source makes a source of payload of the addresses and certificates (PEM) that the operator
+	// published. Without it, nothing is fetched.
 	Source func(urls []string, ca []byte) (fetch.Source, error)
-	// Follow, if set, is told each manifest that the host is brought to, and the present one at the start.
+	// Follow, if set, is told each manifest that the host is brought to, and the present one at the
+	// start.
 	Follow func(contract.Manifest)
 	Pace   Pace
 	// Clock for pauses; the real one if nil.
@@ -97,24 +109,28 @@ type Tender struct {
 	store  *store.Store
 	node   *lookout.Object
 	stager *stage.Stager
-	// confidential belongs to the ledger's manifest; nil while it is not known, or when there is none.
+	// confidential belongs to the ledger's manifest; nil while it is not known, or when there is
+	// none.
 	confidential *contract.Confidential
 	// last is what present found out.
 	last identified
-	// wished is what the Node asks for and the host is not brought to; refused is what could not be had.
+	// wished is what the Node asks for and the host is not brought to; refused is what could not be
+	// had.
 	wished  *wish
 	refused *refusal
-	// attempting says that the ledger's desired state is still to be tried as a whole; began is when that began, and proofDue when what was started by
-	// it has run long enough.
+	// attempting says that the ledger's desired state is still to be tried as a whole; began is
+	// when that began, and proofDue when what was started by it has run long enough.
 	attempting      bool
 	began, proofDue time.Time
-	// exchanged says that another exe lies where this process was started from: it is to end, so that the service manager starts that one. tried is the
-	// digest of an exe that was seen to run on this host.
+	// exchanged says that another exe lies where this process was started from: it is to end, so
+	// that the service manager starts that one. tried is the digest of an exe that was seen to run
+	// on this host.
 	exchanged bool
 	tried     string
 	// since is when this daemon began to tend.
 	since time.Time
-	// unsure says that the ledger's desired state is not (wholly) known, since unsureSince, and has to be read again.
+	// unsure says that the ledger's desired state is not (wholly) known, since unsureSince, and has
+	// to be read again.
 	unsure      bool
 	unsureSince time.Time
 	// arrived says that fetching what was lacking has come to an end.
@@ -127,7 +143,8 @@ type Tender struct {
 	reading   time.Duration
 	// swept is when what nobody needs was last removed.
 	swept time.Time
-	// manifest is the watch of the ConfigMap of a version that the Node asks for, until that is known.
+	// manifest is the watch of the ConfigMap of a version that the Node asks for, until that is
+	// known.
 	manifest        *lookout.Object
 	manifestVersion string
 	stopManifest    context.CancelFunc
@@ -141,7 +158,8 @@ type Tender struct {
 	waitsSince time.Time
 	// saidAt is when the apply-status annotation was last written.
 	saidAt time.Time
-	// next is when to look again, fullPass when a full pass is due although nothing seems to have changed.
+	// next is when to look again, fullPass when a full pass is due although nothing seems to have
+	// changed.
 	next, fullPass time.Time
 	watches        sync.WaitGroup
 }
@@ -153,7 +171,8 @@ func New(options Options) *Tender {
 		options.Clock = clock.RealClock{}
 	}
 	return &Tender{
-		Options: options, vault: vault.New(options.Host), store: store.New(options.Host.Files), wake: make(chan struct{}, 1), stopManifest: func() {},
+		Options: options, vault: vault.New(options.Host), store: store.New(options.Host.Files),
+		wake: make(chan struct{}, 1), stopManifest: func() {},
 		keeper:     keep.New(keep.Options{Host: options.Host, Book: options.Book, Registry: options.Registry}),
 		attempting: !options.Book.Proven && options.Book.Before != nil, refused: refusalOf(options.Book.Refused),
 	}
@@ -162,8 +181,8 @@ func New(options Options) *Tender {
 // ErrExchanged says that the daemon's own program has been exchanged.
 var ErrExchanged = errors.New("the daemon's program was exchanged for another")
 
-// Run tends until ctx ends, and returns when its watches have ended too. It returns ErrExchanged when this process must end, so that another program takes
-// over, and nil otherwise.
+// Run tends until ctx ends, and returns when its watches have ended too. It returns ErrExchanged
+// when this process must end, so that another program takes over, and nil otherwise.
 func (t *Tender) Run(ctx context.Context) error {
 	logr.FromContextOrDiscard(ctx).Info("tending", "node", t.NodeName, "version", t.Book.Version)
 	t.since = t.Clock.Now()
@@ -225,7 +244,8 @@ func (t *Tender) watch(ctx context.Context, client dynamic.ResourceInterface, na
 	return w
 }
 
-// inputs are what a pass depends on, beside the host. Most events on a Node (heartbeats, images) change none of them.
+// inputs are what a pass depends on, beside the host. Most events on a Node (heartbeats, images)
+// change none of them.
 type inputs struct {
 	exists                   bool
 	desired, version, status string
@@ -236,12 +256,15 @@ type inputs struct {
 }
 
 func (i inputs) equal(other inputs) bool {
-	return i.exists == other.exists && i.desired == other.desired && i.version == other.version && i.status == other.status &&
-		i.manifest == other.manifest && i.wished == other.wished && i.confidential == other.confidential && i.problem == other.problem &&
+	return i.exists == other.exists && i.desired == other.desired && i.version == other.version &&
+		i.status == other.status &&
+		i.manifest == other.manifest && i.wished == other.wished && i.confidential == other.confidential &&
+		i.problem == other.problem &&
 		maps.Equal(i.values, other.values)
 }
 
-// act makes a pass if there is reason to, and sets when to look next. due says that the time for looking has come; otherwise something was seen.
+// act makes a pass if there is reason to, and sets when to look next. due says that the time for
+// looking has come; otherwise something was seen.
 func (t *Tender) act(ctx context.Context, due bool) {
 	node, _ := t.node.Get()
 	w, problem := t.choose(ctx, node)
@@ -253,7 +276,8 @@ func (t *Tender) act(ctx context.Context, due bool) {
 	changed := !now.equal(t.seen) || t.supplied(w)
 	resting := t.failing+t.waiting+t.unsaid == 0
 	switch {
-	case changed, t.attempting, t.wants(w), due && !resting, due && !t.proofDue.IsZero(), due && !t.Clock.Now().Before(t.fullPass), due && t.keeper.Glance(ctx):
+	case changed, t.attempting, t.wants(w), due && !resting, due && !t.proofDue.IsZero(), due &&
+		!t.Clock.Now().Before(t.fullPass), due && t.keeper.Glance(ctx):
 	case due:
 		t.next = t.Clock.Now().Add(t.Pace.Glance)
 		return
@@ -274,7 +298,8 @@ func (t *Tender) act(ctx context.Context, due bool) {
 	t.next = t.Clock.Now().Add(pause)
 }
 
-// identified is what a manifest of the ledger's is, as far as it takes the encoding of all of it to know.
+// identified is what a manifest of the ledger's is, as far as it takes the encoding of all of it to
+// know.
 type identified struct {
 	version, digest string
 	// named says that the version is its name.
@@ -284,16 +309,19 @@ type identified struct {
 // present identifies the ledger's desired state. What is known is forgotten when that changes.
 func (t *Tender) present() identified {
 	if t.last.digest == "" || t.last.version != t.Book.Version {
-		t.last = identified{version: t.Book.Version, digest: t.Book.Manifest.Digest(), named: contract.IsVersionOf(t.Book.Version, t.Book.Manifest)}
+		t.last = identified{version: t.Book.Version, digest: t.Book.Manifest.Digest(),
+			named: contract.IsVersionOf(t.Book.Version, t.Book.Manifest)}
 	}
 	return t.last
 }
 
-func (t *Tender) inputs(ctx context.Context, node *unstructured.Unstructured, w *wish, problem *contract.Problem) inputs {
+func (t *Tender) inputs(ctx context.Context, node *unstructured.Unstructured, w *wish,
+	problem *contract.Problem) inputs {
 	now := inputs{manifest: t.present().digest, confidential: t.confidential != nil, values: t.remember(ctx, node)}
 	if node != nil {
 		a := node.GetAnnotations()
-		now.exists, now.desired, now.version, now.status = true, a[contract.DesiredVersionAnnotation], a[contract.VersionAnnotation], a[contract.AppliedReasonAnnotation]
+		now.exists, now.desired, now.version, now.status = true, a[contract.DesiredVersionAnnotation],
+			a[contract.VersionAnnotation], a[contract.AppliedReasonAnnotation]
 	}
 	if w != nil {
 		now.wished = w.Version
@@ -324,7 +352,8 @@ func (t *Tender) pass(ctx context.Context, node *unstructured.Unstructured, w *w
 }
 
 // report says what came of a pass, and answers when to look again.
-func (t *Tender) report(ctx context.Context, node *unstructured.Unstructured, report keep.Report, problem *contract.Problem, changed bool) time.Duration {
+func (t *Tender) report(ctx context.Context, node *unstructured.Unstructured, report keep.Report,
+	problem *contract.Problem, changed bool) time.Duration {
 	if ctx.Err() != nil {
 		return t.Pace.Glance
 	}
@@ -369,7 +398,8 @@ func (t *Tender) desires(node *unstructured.Unstructured) string {
 	return node.GetAnnotations()[contract.DesiredVersionAnnotation]
 }
 
-// pace chooses the next pause: short and growing while something is awaited or fails, and starting anew when there is news.
+// pace chooses the next pause: short and growing while something is awaited or fails, and starting
+// anew when there is news.
 func (t *Tender) pace(report keep.Report, changed bool) time.Duration {
 	if changed {
 		t.failing, t.waiting = 0, 0
@@ -403,7 +433,8 @@ func jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
 
-// remember keeps the Node's values that the manifest asks for, so that services start without the API server.
+// remember keeps the Node's values that the manifest asks for, so that services start without the
+// API server.
 func (t *Tender) remember(ctx context.Context, node *unstructured.Unstructured) map[string]string {
 	paths := target.Paths(t.Book.Manifest)
 	values := make(map[string]string, len(paths))

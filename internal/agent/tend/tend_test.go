@@ -35,7 +35,8 @@ func TestEverythingComesUpAndTheNodeSaysSo(t *testing.T) {
 				t.Errorf("%s is %s", s.Name, state)
 			}
 		}
-		if s, err := r.Host().Services.Get(t.Context(), "hybrid-overlay-node"); err != nil || !strings.HasSuffix(s.Command, "--node win-a") {
+		if s, err := r.Host().Services.Get(t.Context(), "hybrid-overlay-node"); err != nil ||
+			!strings.HasSuffix(s.Command, "--node win-a") {
 			t.Errorf("command %q, %v", s.Command, err)
 		}
 		if got := r.read(t, contract.PathKubeProxyConfig); got != "vip: 10.132.1.2" {
@@ -50,7 +51,8 @@ func TestALateServiceWaitsForTheNetworkAndSaysSo(t *testing.T) {
 		r.node(t, one())
 		r.tend(t, r.api)
 		pass(20 * time.Second)
-		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status, "NetworkPending: ") {
+		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status,
+			"NetworkPending: ") {
 			t.Errorf("status %q", status)
 		}
 		if state := r.state(t, "hybrid-overlay-node"); state != winos.ServiceRunning {
@@ -62,7 +64,8 @@ func TestALateServiceWaitsForTheNetworkAndSaysSo(t *testing.T) {
 		r.overlay(t)
 		pass(20 * time.Second)
 		a := r.annotations(t)
-		if _, said := a[contract.AppliedReasonAnnotation]; said || a[contract.VersionAnnotation] != one() || r.state(t, "kube-proxy") != winos.ServiceRunning {
+		if _, said := a[contract.AppliedReasonAnnotation]; said || a[contract.VersionAnnotation] != one() ||
+			r.state(t, "kube-proxy") != winos.ServiceRunning {
 			t.Errorf("with the network: %v, kube-proxy %s", a, r.state(t, "kube-proxy"))
 		}
 	})
@@ -83,7 +86,8 @@ func TestA13_DriftIsRepaired(t *testing.T) {
 		},
 		"a service deleted by hand": {
 			func(t *testing.T, r *rig) error {
-				return errors.Join(r.Host().Services.Stop(t.Context(), "kube-proxy"), r.Host().Services.Delete(t.Context(), "kube-proxy"))
+				return errors.Join(r.Host().Services.Stop(t.Context(), "kube-proxy"),
+					r.Host().Services.Delete(t.Context(), "kube-proxy"))
 			},
 			func(t *testing.T, r *rig) bool { return r.state(t, "kube-proxy") == winos.ServiceRunning },
 		},
@@ -95,7 +99,8 @@ func TestA13_DriftIsRepaired(t *testing.T) {
 			},
 			func(t *testing.T, r *rig) bool {
 				s, err := r.Host().Services.Get(t.Context(), "kubelet")
-				return err == nil && s.Command == contract.PathKubelet && r.state(t, "kube-proxy") == winos.ServiceRunning
+				return err == nil && s.Command == contract.PathKubelet &&
+					r.state(t, "kube-proxy") == winos.ServiceRunning
 			},
 		},
 		"a file changed": {
@@ -105,15 +110,18 @@ func TestA13_DriftIsRepaired(t *testing.T) {
 		"a file deleted": {
 			func(t *testing.T, r *rig) error { return r.Host().Files.Remove(contract.PathKubeProxyConfig) },
 			func(t *testing.T, r *rig) bool {
-				return r.read(t, contract.PathKubeProxyConfig) == "vip: 10.132.1.2" && r.state(t, "kube-proxy") == winos.ServiceRunning
+				return r.read(t, contract.PathKubeProxyConfig) == "vip: 10.132.1.2" &&
+					r.state(t, "kube-proxy") == winos.ServiceRunning
 			},
 		},
 		"a program deleted": {
 			func(t *testing.T, r *rig) error {
-				return errors.Join(r.Host().Services.Stop(t.Context(), "kube-proxy"), r.Host().Files.Remove(contract.PathKubeProxy))
+				return errors.Join(r.Host().Services.Stop(t.Context(), "kube-proxy"),
+					r.Host().Files.Remove(contract.PathKubeProxy))
 			},
 			func(t *testing.T, r *rig) bool {
-				return r.read(t, contract.PathKubeProxy) == "MZ proxy" && r.state(t, "kube-proxy") == winos.ServiceRunning
+				return r.read(t, contract.PathKubeProxy) == "MZ proxy" &&
+					r.state(t, "kube-proxy") == winos.ServiceRunning
 			},
 		},
 		"an environment variable removed": {
@@ -138,7 +146,8 @@ func TestA13_DriftIsRepaired(t *testing.T) {
 					t.Error("it was not repaired within 11 s")
 				}
 				pass(20 * time.Second)
-				if a := r.annotations(t); a[contract.VersionAnnotation] != one() || a[contract.AppliedReasonAnnotation] != "" {
+				if a := r.annotations(t); a[contract.VersionAnnotation] != one() ||
+					a[contract.AppliedReasonAnnotation] != "" {
 					t.Errorf("the Node says %v", a)
 				}
 			})
@@ -230,7 +239,8 @@ func TestABadManifestChangesNothingAndIsReported(t *testing.T) {
 		if state := r.state(t, "kube-proxy"); state != winos.ServiceRunning {
 			t.Errorf("kube-proxy is %s", state)
 		}
-		if v := r.annotations(t)[contract.VersionAnnotation]; v != one() || r.read(t, contract.PathKubeletConfig) != "{}" {
+		if v := r.annotations(t)[contract.VersionAnnotation]; v != one() ||
+			r.read(t, contract.PathKubeletConfig) != "{}" {
 			t.Errorf("version %q", v)
 		}
 		r.publish(t, next)
@@ -245,7 +255,8 @@ func TestWithoutTheAPIServerServicesStartAfterAReboot(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
 		r.halt()
-		if err := errors.Join(r.Host().Services.Stop(t.Context(), "containerd"), r.Host().Services.Delete(t.Context(), "hybrid-overlay-node")); err != nil {
+		if err := errors.Join(r.Host().Services.Stop(t.Context(), "containerd"),
+			r.Host().Services.Delete(t.Context(), "hybrid-overlay-node")); err != nil {
 			t.Fatal(err)
 		}
 		r.tend(t, nil)
@@ -263,7 +274,10 @@ func TestTheAPIServerAwayForAMinuteLosesNothing(t *testing.T) {
 		away := errors.New("connection refused")
 		var down atomic.Bool
 		down.Store(true)
-		r.api.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return down.Load(), nil, away })
+		r.api.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return down.Load(),
+				nil, away
+		})
 		r.publish(t, manifest())
 		r.node(t, one())
 		r.overlay(t)
@@ -288,12 +302,14 @@ func TestAServiceThatDoesNotStayUpIsReported(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(2 * time.Minute)
-		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status, "ServiceFailed: ") || !strings.Contains(status, "kube-proxy") {
+		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status,
+			"ServiceFailed: ") || !strings.Contains(status, "kube-proxy") {
 			t.Errorf("status %q", status)
 		}
 		r.crashing.Store(false)
 		pass(10 * time.Minute)
-		if a := r.annotations(t); a[contract.AppliedReasonAnnotation] != "" || r.state(t, "kube-proxy") != winos.ServiceRunning {
+		if a := r.annotations(t); a[contract.AppliedReasonAnnotation] != "" ||
+			r.state(t, "kube-proxy") != winos.ServiceRunning {
 			t.Errorf("mended: %v", a)
 		}
 	})
@@ -338,10 +354,12 @@ func TestWhatTheNodeSaysIsNotPutIntoACommandUnchecked(t *testing.T) {
 		r.annotate(t, "evil", `x" --privileged`)
 		r.tend(t, r.api)
 		pass(10 * time.Second)
-		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status, "ManifestInvalid: ") {
+		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status,
+			"ManifestInvalid: ") {
 			t.Errorf("status %q", status)
 		}
-		if s, err := r.Host().Services.Get(t.Context(), "hybrid-overlay-node"); err == nil && strings.Contains(s.Command, "privileged") {
+		if s, err := r.Host().Services.Get(t.Context(), "hybrid-overlay-node"); err == nil &&
+			strings.Contains(s.Command, "privileged") {
 			t.Errorf("the command is %q", s.Command)
 		}
 	})

@@ -24,7 +24,8 @@ import (
 //	                └── done ── on proof ── a service ended ─────┘
 //	                               └── everything holds ── proven
 //
-// The ledger knows at every moment which one is tried and which one held before, so a daemon that dies anywhere goes on from there.
+// The ledger knows at every moment which one is tried and which one held before, so a daemon that
+// dies anywhere goes on from there.
 
 // refusal is a desired state that could not be had.
 type refusal struct {
@@ -47,7 +48,8 @@ func (t *Tender) wants(w *wish) bool {
 	return w != nil && (t.refused == nil || t.refused.version != w.Version || !t.Clock.Now().Before(t.refused.until))
 }
 
-// try brings the host to another desired state, or leaves it at, or brings it back to, the one that held.
+// try brings the host to another desired state, or leaves it at, or brings it back to, the one that
+// held.
 func (t *Tender) try(ctx context.Context, node *unstructured.Unstructured, w *wish, thorough bool) keep.Report {
 	log := logr.FromContextOrDiscard(ctx)
 	if problem := t.rehearse(ctx, w.Manifest); problem != nil {
@@ -113,15 +115,18 @@ func started(report keep.Report) bool {
 }
 
 // back brings the host back to the desired state that held before the present one.
-func (t *Tender) back(ctx context.Context, node *unstructured.Unstructured, why *contract.Problem, changed bool) keep.Report {
+func (t *Tender) back(ctx context.Context, node *unstructured.Unstructured, why *contract.Problem,
+	changed bool) keep.Report {
 	failed := t.Book.Version
 	t.last = identified{}
-	logr.FromContextOrDiscard(ctx).Info("going back to what held", "failed", failed, "reason", why.Reason, "detail", why.Detail, "version", t.Book.Before.Version)
+	logr.FromContextOrDiscard(ctx).Info("going back to what held", "failed", failed, "reason", why.Reason, "detail",
+		why.Detail, "version", t.Book.Before.Version)
 	t.Book.Back()
 	_, t.confidential = t.sealed(ctx, t.Book.Manifest)
 	t.proofDue, t.unsure, t.attempting = time.Time{}, false, false
 	t.follows()
-	// If it can't be noted, the other one is still on trial in the file: at worst it is tried, and left, once more.
+	// If it can't be noted, the other one is still on trial in the file: at worst it is tried, and
+	// left, once more.
 	t.refuse(ctx, failed, why, changed || t.exchanges(t.Book.Manifest))
 	// Something newer may be wanted by now: then there is no need to go back first.
 	latest, _ := t.node.Get()
@@ -131,8 +136,8 @@ func (t *Tender) back(ctx context.Context, node *unstructured.Unstructured, why 
 	return t.hold(ctx, node, false)
 }
 
-// refuse remembers that a desired state could not be had, in the ledger too: who tries it again may be another process. One that changed something on the host
-// is tried again after longer.
+// refuse remembers that a desired state could not be had, in the ledger too: who tries it again may
+// be another process. One that changed something on the host is tried again after longer.
 func (t *Tender) refuse(ctx context.Context, version string, why *contract.Problem, changed bool) {
 	first, limit := t.Pace.Failing, t.Pace.FailingLimit
 	if changed {
@@ -158,13 +163,15 @@ func (t *Tender) pardon(ctx context.Context) {
 	}
 }
 
-// overcame says that the host has what was refused before. While that is on trial the refusal stands, so that the next pause is longer if it has to be left again.
-// It may remain unproven for as long as something fails that failed before, too.
+// overcame says that the host has what was refused before. While that is on trial the refusal
+// stands, so that the next pause is longer if it has to be left again. It may remain unproven for
+// as long as something fails that failed before, too.
 func (t *Tender) overcame() bool {
 	return t.refused.version == t.Book.Version && (t.Book.Proven || !t.Clock.Now().Before(t.proofDue))
 }
 
-// unproven looks whether what was started for a new desired state still runs. It answers the problem if not.
+// unproven looks whether what was started for a new desired state still runs. It answers the
+// problem if not.
 func (t *Tender) unproven(ctx context.Context) *contract.Problem {
 	if t.Book.Proven || t.Book.Before == nil || t.proofDue.IsZero() {
 		return nil
@@ -173,10 +180,12 @@ func (t *Tender) unproven(ctx context.Context) *contract.Problem {
 	if len(ended) == 0 {
 		return nil
 	}
-	return contract.NewProblem(contract.ReasonServiceFailed, "service %s ended right after its start", strings.Join(ended, ", "))
+	return contract.NewProblem(contract.ReasonServiceFailed, "service %s ended right after its start",
+		strings.Join(ended, ", "))
 }
 
-// settle marks the present desired state as one that holds, as soon as it does; it answers how long its proof still takes.
+// settle marks the present desired state as one that holds, as soon as it does; it answers how long
+// its proof still takes.
 func (t *Tender) settle(ctx context.Context, report keep.Report) time.Duration {
 	if t.Book.Proven || !report.Holds() {
 		return 0

@@ -30,7 +30,8 @@ func another(text string) contract.Manifest {
 	return m
 }
 
-// serving checks that everything runs with the settings of a manifest: its files, and no service down.
+// serving checks that everything runs with the settings of a manifest: its files, and no service
+// down.
 func (r *rig) serving(t *testing.T, text string) {
 	t.Helper()
 	if got := r.read(t, contract.PathKubeletConfig); got != text {
@@ -48,7 +49,8 @@ func (r *rig) serving(t *testing.T, text string) {
 func (r *rig) noLitter(t *testing.T) {
 	t.Helper()
 	for key := range r.Snapshot() {
-		if name := strings.ToLower(key); strings.HasPrefix(name, `file c:\k\`) && (strings.HasSuffix(name, ".tmp") || strings.Contains(name, ".old-")) {
+		if name := strings.ToLower(key); strings.HasPrefix(name, `file c:\k\`) &&
+			(strings.HasSuffix(name, ".tmp") || strings.Contains(name, ".old-")) {
 			t.Errorf("%s is left", key)
 		}
 	}
@@ -132,7 +134,8 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 				r.annotate(t, contract.DesiredVersionAnnotation, two)
 				pass(4 * time.Minute)
 				r.says(t, one(), c.reason)
-				if status := r.annotations(t)[contract.AppliedReasonAnnotation]; name != "a full disk" && !strings.Contains(status, two) {
+				if status := r.annotations(t)[contract.AppliedReasonAnnotation]; name != "a full disk" &&
+					!strings.Contains(status, two) {
 					t.Errorf("the status does not name the version: %q", status)
 				}
 				c.mend(t, r)
@@ -144,7 +147,8 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 	}
 }
 
-// Each attempt restarts what pods feel, so they become rare; and whoever looks at the Node in the middle of one reads why.
+// Each attempt restarts what pods feel, so they become rare; and whoever looks at the Node in the
+// middle of one reads why.
 func TestADesiredStateThatIsLeftAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 	for name, again := range map[string]func(t *testing.T, r *rig){
 		"all by one daemon":             func(*testing.T, *rig) {},
@@ -226,7 +230,9 @@ func TestWhileADesiredStateCanNotBePreparedNothingChanges(t *testing.T) {
 				}
 				r.serving(t, "{}")
 				for key, was := range snapshot {
-					if now := r.Snapshot()[key]; now != was && !strings.Contains(strings.ToLower(key), "wicd-state.json") && !strings.Contains(key, digestOf("whole")) {
+					if now := r.Snapshot()[key]; now != was &&
+						!strings.Contains(strings.ToLower(key), "wicd-state.json") &&
+						!strings.Contains(key, digestOf("whole")) {
 						t.Errorf("%s changed from %s to %s", key, was, now)
 					}
 				}
@@ -273,7 +279,9 @@ func TestAnAdministratorWhoTakesAChangeBackIsFollowedAtOnce(t *testing.T) {
 }
 
 func TestTwoDesiredStatesInQuickSuccession(t *testing.T) {
-	for name, gap := range map[string]time.Duration{"at once": 0, "while the first is under way": 500 * time.Millisecond, "during the proof of the first": 1500 * time.Millisecond} {
+	for name, gap := range map[string]time.Duration{"at once": 0,
+		"while the first is under way":  500 * time.Millisecond,
+		"during the proof of the first": 1500 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				holds(t, r)
@@ -319,7 +327,8 @@ func TestWhatFailedBeforeDoesNotKeepAChangeBack(t *testing.T) {
 		r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, another("two")))
 		pass(10 * time.Second)
 		if got := r.read(t, contract.PathKubeletConfig); got != "two" {
-			t.Errorf("kubelet's configuration is %q: the change waits for something that it has nothing to do with", got)
+			t.Errorf("kubelet's configuration is %q: the change waits for something that it has nothing to do with",
+				got)
 		}
 		r.broken.Store(false)
 		pass(5 * time.Minute)
@@ -367,8 +376,9 @@ func TestAfterARebootWithoutTheAPIServerTheLastDesiredStateHolds(t *testing.T) {
 		holds(t, r)
 		c := contract.Confidential{
 			Environment: map[string]string{"HTTPS_PROXY": "http://me:hunter2@proxy"},
-			Mirrors:     []contract.MirrorRule{{Source: "quay.io", Kind: contract.PullByTag, Mirrors: []string{"m.example"}}},
-			Files:       []contract.File{{Path: contract.PathExporterKey, Content: "key"}},
+			Mirrors: []contract.MirrorRule{{Source: "quay.io", Kind: contract.PullByTag,
+				Mirrors: []string{"m.example"}}},
+			Files: []contract.File{{Path: contract.PathExporterKey, Content: "key"}},
 		}
 		two := r.want(t, another("two"), c)
 		pass(30 * time.Second)
@@ -376,14 +386,17 @@ func TestAfterARebootWithoutTheAPIServerTheLastDesiredStateHolds(t *testing.T) {
 		r.halt()
 		reboot(t, r)
 		// Somebody was at it in the meantime.
-		if err := errors.Join(r.Host().Files.Remove(contract.PathExporterKey), r.Host().Files.Remove(hostsFile("quay.io")), r.Host().Environment.Unset(t.Context(), "HTTPS_PROXY")); err != nil {
+		if err := errors.Join(r.Host().Files.Remove(contract.PathExporterKey),
+			r.Host().Files.Remove(hostsFile("quay.io")),
+			r.Host().Environment.Unset(t.Context(), "HTTPS_PROXY")); err != nil {
 			t.Fatal(err)
 		}
 		r.tend(t, nil)
 		pass(time.Minute)
 		r.serving(t, "two")
 		all, err := r.Host().Environment.All(t.Context())
-		if err != nil || all["HTTPS_PROXY"] != c.Environment["HTTPS_PROXY"] || r.read(t, contract.PathExporterKey) != "key" || r.read(t, hostsFile("quay.io")) != "m.example" {
+		if err != nil || all["HTTPS_PROXY"] != c.Environment["HTTPS_PROXY"] ||
+			r.read(t, contract.PathExporterKey) != "key" || r.read(t, hostsFile("quay.io")) != "m.example" {
 			t.Errorf("the confidential part does not hold: %v, %v", all, err)
 		}
 	})

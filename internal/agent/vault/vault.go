@@ -1,7 +1,8 @@
 // Package vault answers what this host keeps encrypted for itself, and gives it back.
 //
-// The service and bootstrap keep the confidential parts of manifests in it, so that they hold while the API server is away, and the token by which the
-// mirror resolver knows containerd. What lies in it only this machine can decrypt, and only Administrators may open. It decides nothing.
+// The service and bootstrap keep the confidential parts of manifests in it, so that they hold while
+// the API server is away, and the token by which the mirror resolver knows containerd. What lies in
+// it only this machine can decrypt, and only Administrators may open. It decides nothing.
 package vault
 
 import (
@@ -36,7 +37,8 @@ type Vault struct {
 // New gives the vault of a host. Its directory need not exist.
 func New(host winos.Host) *Vault { return &Vault{files: host.Files, secrets: host.Secrets} }
 
-// Keep seals the confidential part that has this digest. Keeping what is there already changes nothing. Errors are those of winos.Files.
+// Keep seals the confidential part that has this digest. Keeping what is there already changes
+// nothing. Errors are those of winos.Files.
 func (v *Vault) Keep(ctx context.Context, digest string, data []byte) error {
 	if err := checkDigest(digest); err != nil {
 		return err
@@ -47,8 +49,9 @@ func (v *Vault) Keep(ctx context.Context, digest string, data []byte) error {
 	return v.write(ctx, digest, data, confidential+digest)
 }
 
-// Get gives the confidential part that has this digest, as it was kept; the caller checks that it is what it should be. What is not there is
-// fs.ErrNotExist; what can't be decrypted (any more) is winos.ErrNotSealedHere.
+// Get gives the confidential part that has this digest, as it was kept; the caller checks that it
+// is what it should be. What is not there is fs.ErrNotExist; what can't be decrypted (any more) is
+// winos.ErrNotSealedHere.
 func (v *Vault) Get(ctx context.Context, digest string) ([]byte, error) {
 	if err := checkDigest(digest); err != nil {
 		return nil, err
@@ -56,7 +59,8 @@ func (v *Vault) Get(ctx context.Context, digest string) ([]byte, error) {
 	return v.read(ctx, digest, confidential+digest)
 }
 
-// Token gives a secret word that nobody else knows: the one of before, or a new one if there is none that can be read.
+// Token gives a secret word that nobody else knows: the one of before, or a new one if there is
+// none that can be read.
 func (v *Vault) Token(ctx context.Context) (string, error) {
 	word, err := v.read(ctx, tokenFile, token)
 	if err == nil && len(word) > 0 {

@@ -5,20 +5,23 @@ import (
 	"strings"
 )
 
-// Security descriptors of files and directories that only Administrators (BA) and SYSTEM (SY) may touch: P switches inheritance off, FA is
-// full access, OICI lets what is made in a directory have the same. The owner is named because an owner may always change the list, and a
-// file would otherwise belong to the user who happened to be logged in. Syntax:
+// Security descriptors of files and directories that only Administrators (BA) and SYSTEM (SY) may
+// touch: P switches inheritance off, FA is full access, OICI lets what is made in a directory have
+// the same. The owner is named because an owner may always change the list, and a file would
+// otherwise belong to the user who happened to be logged in. Syntax:
 // https://learn.microsoft.com/en-us/windows/win32/secauthz/security-descriptor-string-format.
 const (
 	administratorsFile      = "O:BAD:P(A;;FA;;;BA)(A;;FA;;;SY)"
 	administratorsDirectory = "O:BAD:P(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)"
 )
 
-// administrators are the group Administrators and the account SYSTEM, in short form and as identifiers.
+// administrators are the group Administrators and the account SYSTEM, in short form and as
+// identifiers.
 func administrators() []string { return []string{"BA", "S-1-5-32-544", "SY", "S-1-5-18"} }
 
-// accessOf reads a security descriptor in text form. It answers AccessAdministrators only for one that surely lets nobody in but those who
-// are trusted, and that has nothing from the directory above.
+// accessOf reads a security descriptor in text form. It answers AccessAdministrators only for one
+// that surely lets nobody in but those who are trusted, and that has nothing from the directory
+// above.
 func accessOf(sddl string, trusted []string) Access {
 	if !slices.Contains(trusted, section(sddl, "O:")) {
 		return AccessInherit

@@ -9,12 +9,15 @@ func TestAccessIsAdministratorsOnlyWhenNobodyElseGetsIn(t *testing.T) {
 		sddl string
 		want Access
 	}{
-		"what our files are made with":           {administratorsFile, AccessAdministrators},
-		"what our directories are made with":     {administratorsDirectory, AccessAdministrators},
-		"as Windows writes it back":              {"O:BAG:S-1-5-21-1-2-3-513D:PAI(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)", AccessAdministrators},
-		"identifiers in full":                    {"O:S-1-5-32-544D:P(A;;FA;;;S-1-5-32-544)(A;;0x1f01ff;;;S-1-5-18)", AccessAdministrators},
-		"SYSTEM owns it":                         {"O:SYD:P(A;;FA;;;SY)", AccessAdministrators},
-		"our own account, an administrator's":    {"O:" + me + "D:(A;OICI;FA;;;SY)(A;OICI;FA;;;" + me + ")", AccessAdministrators},
+		"what our files are made with":       {administratorsFile, AccessAdministrators},
+		"what our directories are made with": {administratorsDirectory, AccessAdministrators},
+		"as Windows writes it back": {"O:BAG:S-1-5-21-1-2-3-513D:PAI(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)",
+			AccessAdministrators},
+		"identifiers in full": {"O:S-1-5-32-544D:P(A;;FA;;;S-1-5-32-544)(A;;0x1f01ff;;;S-1-5-18)",
+			AccessAdministrators},
+		"SYSTEM owns it": {"O:SYD:P(A;;FA;;;SY)", AccessAdministrators},
+		"our own account, an administrator's": {"O:" + me + "D:(A;OICI;FA;;;SY)(A;OICI;FA;;;" + me + ")",
+			AccessAdministrators},
 		"denials let nobody in":                  {"O:BAD:P(D;;FA;;;WD)(A;;FA;;;BA)", AccessAdministrators},
 		"an audit list behind it":                {"O:BAD:P(A;;FA;;;BA)S:AI(AU;SAFA;FA;;;WD)", AccessAdministrators},
 		"users may read":                         {"O:BAD:P(A;;FA;;;BA)(A;;FR;;;BU)", AccessInherit},
@@ -39,7 +42,8 @@ func TestAccessIsAdministratorsOnlyWhenNobodyElseGetsIn(t *testing.T) {
 
 func TestAnOrdinaryAccountIsNotTrusted(t *testing.T) {
 	t.Parallel()
-	if got := accessOf("O:S-1-5-21-1-2-3-1001D:P(A;;FA;;;S-1-5-21-1-2-3-1001)", administrators()); got != AccessInherit {
+	if got := accessOf("O:S-1-5-21-1-2-3-1001D:P(A;;FA;;;S-1-5-21-1-2-3-1001)",
+		administrators()); got != AccessInherit {
 		t.Errorf("got %v", got)
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"unicode/utf16"
 )
 
-// encodeEnvironment turns variables into the lines NAME=value of a REG_MULTI_SZ, sorted by name, so that equal variables give equal lines.
+// encodeEnvironment turns variables into the lines NAME=value of a REG_MULTI_SZ, sorted by name, so
+// that equal variables give equal lines.
 func encodeEnvironment(variables map[string]string) ([]string, error) {
 	names := slices.SortedFunc(maps.Keys(variables), func(a, b string) int {
 		return strings.Compare(strings.ToUpper(a), strings.ToUpper(b))
@@ -26,7 +27,8 @@ func encodeEnvironment(variables map[string]string) ([]string, error) {
 	return lines, nil
 }
 
-// decodeEnvironment is the other way round. Lines that are no variable are left out; of variables given twice the last one holds.
+// decodeEnvironment is the other way round. Lines that are no variable are left out; of variables
+// given twice the last one holds.
 func decodeEnvironment(lines []string) map[string]string {
 	variables := map[string]string{}
 	for _, line := range lines {
@@ -46,7 +48,8 @@ func decodeEnvironment(lines []string) map[string]string {
 // longestVariable is the limit of Windows for one variable, in UTF-16 units.
 const longestVariable = 32767
 
-// checkVariable says whether Windows can keep an environment variable. The error doesn't show the value, which may be secret.
+// checkVariable says whether Windows can keep an environment variable. The error doesn't show the
+// value, which may be secret.
 func checkVariable(name, value string) error {
 	switch {
 	case name == "":
@@ -61,8 +64,9 @@ func checkVariable(name, value string) error {
 	return nil
 }
 
-// encodeStrings makes a list of strings as Windows wants it: each ended by NUL, and one more NUL. An empty list is two NULs, which to
-// ChangeServiceConfig means "none", while a null pointer would mean "leave it".
+// encodeStrings makes a list of strings as Windows wants it: each ended by NUL, and one more NUL.
+// An empty list is two NULs, which to ChangeServiceConfig means "none", while a null pointer would
+// mean "leave it".
 func encodeStrings(list []string) []uint16 {
 	var block []uint16
 	for _, s := range list {

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/windows/registry"
 )
 
-// Group policy "Process Exclusions" of Windows Defender: a switch, and beside it a key with one value for each exe, named by its path, "0".
-// Source: https://learn.microsoft.com/en-us/windows/client-management/mdm/policy-csp-defender#excludedprocesses.
+// Group policy "Process Exclusions" of Windows Defender: a switch, and beside it a key with one
+// value for each exe, named by its path, "0". Source:
+// https://learn.microsoft.com/en-us/windows/client-management/mdm/policy-csp-defender#excludedprocesses.
 const (
 	exclusionsKey    = `SOFTWARE\Policies\Microsoft\Windows Defender\Exclusions`
 	exclusionsSwitch = "Exclusions_Processes"
@@ -18,7 +19,8 @@ const (
 	defenderService  = "WinDefend"
 )
 
-// ExcludeFromDefender writes the local policy, which Defender watches; the other ways in are PowerShell and WMI.
+// ExcludeFromDefender writes the local policy, which Defender watches; the other ways in are
+// PowerShell and WMI.
 func (system) ExcludeFromDefender(ctx context.Context, exe string) error {
 	if err := errors.Join(ctx.Err(), CheckPath(exe)); err != nil {
 		return err
@@ -50,7 +52,8 @@ func (system) ExcludeFromDefender(ctx context.Context, exe string) error {
 }
 
 func setPolicy(path string, set func(registry.Key) error) error {
-	key, _, err := registry.CreateKey(registry.LOCAL_MACHINE, path, registry.QUERY_VALUE|registry.SET_VALUE|registry.WOW64_64KEY)
+	key, _, err := registry.CreateKey(registry.LOCAL_MACHINE, path,
+		registry.QUERY_VALUE|registry.SET_VALUE|registry.WOW64_64KEY)
 	if err != nil {
 		return fail(err, "opening the policy of Windows Defender")
 	}

@@ -47,8 +47,9 @@ func (environment) All(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// Set keeps the kind of an existing value: Windows replaces %NAME% in a REG_EXPAND_SZ only. A new one is a REG_SZ, because the percent signs
-// in a proxy's URL are meant as they are. Setting what is set already changes and broadcasts nothing.
+// Set keeps the kind of an existing value: Windows replaces %NAME% in a REG_EXPAND_SZ only. A new
+// one is a REG_SZ, because the percent signs in a proxy's URL are meant as they are. Setting what
+// is set already changes and broadcasts nothing.
 func (environment) Set(ctx context.Context, name, value string) error {
 	if err := errors.Join(ctx.Err(), checkVariable(name, value)); err != nil {
 		return err
@@ -92,8 +93,9 @@ func (environment) Unset(ctx context.Context, name string) error {
 	return broadcastEnvironment(ctx)
 }
 
-// broadcastEnvironment tells all top-level windows of our window station that the environment changed, so that what they start has the new one. The
-// value is in the registry by then, so an answer that doesn't come, or no windows at all, is no failure; only the end of ctx is one.
+// broadcastEnvironment tells all top-level windows of our window station that the environment
+// changed, so that what they start has the new one. The value is in the registry by then, so an
+// answer that doesn't come, or no windows at all, is no failure; only the end of ctx is one.
 // Source: https://learn.microsoft.com/en-us/windows/win32/winmsg/wm-settingchange.
 func broadcastEnvironment(ctx context.Context) error {
 	const (

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// fail says what was being done when Windows answered err, with the error that callers test for when there is one. nil stays nil.
+// fail says what was being done when Windows answered err, with the error that callers test for
+// when there is one. nil stays nil.
 func fail(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -19,8 +20,8 @@ func fail(err error, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// interruptible runs a call into Windows that knows nothing of contexts. When ctx ends first, the call goes on by itself and its result
-// is lost; it must own what it uses.
+// interruptible runs a call into Windows that knows nothing of contexts. When ctx ends first, the
+// call goes on by itself and its result is lost; it must own what it uses.
 func interruptible[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	type answer struct {
 		value T

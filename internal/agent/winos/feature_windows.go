@@ -30,7 +30,8 @@ func (s system) Feature(ctx context.Context, name string) (FeatureState, error) 
 	return state, fail(err, "looking at Windows feature %s", name)
 }
 
-// EnableFeature enables what the feature needs as well. When ctx ends, DISM is asked to cancel, and is left to it.
+// EnableFeature enables what the feature needs as well. When ctx ends, DISM is asked to cancel, and
+// is left to it.
 func (s system) EnableFeature(ctx context.Context, name string) error {
 	_, err := s.inSession(ctx, func(d dism, session uintptr) (FeatureState, error) {
 		text, err := windows.UTF16PtrFromString(name)
@@ -43,7 +44,8 @@ func (s system) EnableFeature(ctx context.Context, name string) error {
 		}
 		defer release()
 		const limitAccess, enableAll = 0, 1
-		hr, _, _ := d.enableFeature.Call(session, uintptr(unsafe.Pointer(text)), 0, 0, limitAccess, 0, 0, enableAll, uintptr(cancel), 0, 0)
+		hr, _, _ := d.enableFeature.Call(session, uintptr(unsafe.Pointer(text)), 0, 0, limitAccess, 0, 0, enableAll,
+			uintptr(cancel), 0, 0)
 		return "", hresult(hr) // 3010 (a reboot is needed) is a success, and Feature then answers Pending
 	})
 	return fail(err, "enabling Windows feature %s", name)
@@ -77,7 +79,8 @@ type dism struct {
 func loadDISM() (dism, error) {
 	var d dism
 	for name, target := range map[string]**windows.LazyProc{
-		"DismInitialize": &d.initialize, "DismShutdown": &d.shutdown, "DismOpenSession": &d.openSession, "DismCloseSession": &d.closeSession,
+		"DismInitialize": &d.initialize, "DismShutdown": &d.shutdown, "DismOpenSession": &d.openSession,
+		"DismCloseSession":   &d.closeSession,
 		"DismGetFeatureInfo": &d.getFeatureInfo, "DismEnableFeature": &d.enableFeature, "DismDelete": &d.free,
 	} {
 		found, err := function("dismapi.dll", name)
@@ -89,8 +92,10 @@ func loadDISM() (dism, error) {
 	return d, nil
 }
 
-// inSession runs work in a DISM session on the running Windows. One caller at a time gets in: a process initialises DISM as a whole.
-func (s system) inSession(ctx context.Context, work func(d dism, session uintptr) (FeatureState, error)) (FeatureState, error) {
+// inSession runs work in a DISM session on the running Windows. One caller at a time gets in: a
+// process initialises DISM as a whole.
+func (s system) inSession(ctx context.Context, work func(d dism, session uintptr) (FeatureState, error)) (FeatureState,
+	error) {
 	d, err := loadDISM()
 	if err != nil {
 		return "", err

@@ -28,15 +28,16 @@ func (files) Open(path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := windows.CreateFile(name, windows.GENERIC_READ, shareAll, nil, windows.OPEN_EXISTING, windows.FILE_ATTRIBUTE_NORMAL, 0)
+	h, err := windows.CreateFile(name, windows.GENERIC_READ, shareAll, nil, windows.OPEN_EXISTING,
+		windows.FILE_ATTRIBUTE_NORMAL, 0)
 	if err != nil {
 		return nil, fail(err, "%s", doing)
 	}
 	return &openFile{file: os.NewFile(uintptr(h), path), path: path}, nil
 }
 
-// Create makes a file for Administrators new, under its final security descriptor: truncating an existing one would keep that one's owner
-// and rights, and the handles that others may have on it.
+// Create makes a file for Administrators new, under its final security descriptor: truncating an
+// existing one would keep that one's owner and rights, and the handles that others may have on it.
 func (f files) Create(path string, access Access) (io.WriteCloser, error) {
 	doing := "creating " + path
 	name, err := systemPath(path)
@@ -55,7 +56,8 @@ func (f files) Create(path string, access Access) (io.WriteCloser, error) {
 		return nil, fail(err, "%s", doing)
 	}
 	// Others may read along, but neither write nor delete.
-	h, err := windows.CreateFile(name, windows.GENERIC_WRITE, windows.FILE_SHARE_READ, security, disposition, windows.FILE_ATTRIBUTE_NORMAL, 0)
+	h, err := windows.CreateFile(name, windows.GENERIC_WRITE, windows.FILE_SHARE_READ, security, disposition,
+		windows.FILE_ATTRIBUTE_NORMAL, 0)
 	if err != nil {
 		return nil, fail(reason(name, err), "%s", doing)
 	}
@@ -91,7 +93,8 @@ func (files) Rename(from, to string) error {
 	return fail(reason(target, err), "%s", doing)
 }
 
-// Remove also takes away files that are marked read-only. A link or junction is removed, not what it points to.
+// Remove also takes away files that are marked read-only. A link or junction is removed, not what
+// it points to.
 func (files) Remove(path string) error {
 	doing := "removing " + path
 	name, err := systemPath(path)
@@ -122,7 +125,8 @@ func (files) Stat(path string) (FileInfo, error) {
 		return FileInfo{}, err
 	}
 	var data windows.Win32FileAttributeData
-	if err := windows.GetFileAttributesEx(name, windows.GetFileExInfoStandard, (*byte)(unsafe.Pointer(&data))); err != nil {
+	if err := windows.GetFileAttributesEx(name, windows.GetFileExInfoStandard,
+		(*byte)(unsafe.Pointer(&data))); err != nil {
 		return FileInfo{}, fail(err, "%s", doing)
 	}
 	us, err := trusted()
@@ -221,7 +225,8 @@ func (files) MkdirAll(path string, access Access) error {
 	return nil
 }
 
-// openFile is a file being read or written. Its errors are normalised, and closing after writing flushes.
+// openFile is a file being read or written. Its errors are normalised, and closing after writing
+// flushes.
 type openFile struct {
 	file    *os.File
 	path    string
@@ -258,10 +263,12 @@ func systemPath(path string) (*uint16, error) {
 	return name, fail(err, "path %s", path)
 }
 
-// verbatim is the form of a checked path in which Windows neither limits the length to 260 nor changes anything.
+// verbatim is the form of a checked path in which Windows neither limits the length to 260 nor
+// changes anything.
 func verbatim(path string) string { return `\\?\` + path }
 
-// securityOf gives what a new file or directory is created with: nil to inherit, or the security descriptor sddl.
+// securityOf gives what a new file or directory is created with: nil to inherit, or the security
+// descriptor sddl.
 func securityOf(access Access, sddl string) (*windows.SecurityAttributes, error) {
 	if access != AccessAdministrators {
 		return nil, nil
@@ -288,8 +295,8 @@ func accessOn(path string, trusted []string) (Access, error) {
 	return accessOf(descriptor.String(), trusted), nil
 }
 
-// trusted are the administrators, and the account that we run as if it is one of them: Wine keeps rights as its host does, and gives them to
-// that account where it was told of the group.
+// trusted are the administrators, and the account that we run as if it is one of them: Wine keeps
+// rights as its host does, and gives them to that account where it was told of the group.
 func trusted() ([]string, error) {
 	var facts Facts
 	if err := readAdmin(&facts); err != nil || !facts.Admin {
@@ -302,8 +309,9 @@ func trusted() ([]string, error) {
 	return append(administrators(), user.User.Sid.String()), nil
 }
 
-// reason finds out what "access denied" on a file means. Windows also says it of deleting or replacing the exe of a running process; opening that
-// for writing is then a sharing violation, which tells the two apart.
+// reason finds out what "access denied" on a file means. Windows also says it of deleting or
+// replacing the exe of a running process; opening that for writing is then a sharing violation,
+// which tells the two apart.
 func reason(target *uint16, err error) error {
 	if !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return err
@@ -319,7 +327,8 @@ func reason(target *uint16, err error) error {
 	return err
 }
 
-// isDirectory tells directories from files and from links and junctions, which RemoveAll must not follow.
+// isDirectory tells directories from files and from links and junctions, which RemoveAll must not
+// follow.
 func isDirectory(attributes uint32) bool {
 	return attributes&windows.FILE_ATTRIBUTE_DIRECTORY != 0 && attributes&windows.FILE_ATTRIBUTE_REPARSE_POINT == 0
 }

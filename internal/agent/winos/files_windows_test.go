@@ -24,7 +24,8 @@ func TestReadOnlyFilesAreRemovedToo(t *testing.T) {
 func TestTheRootOfTheSystemDriveIsADirectory(t *testing.T) {
 	files := winos.New().Files
 	all, err := files.List(`C:\`)
-	if err != nil || !slices.ContainsFunc(all, func(i winos.FileInfo) bool { return strings.EqualFold(i.Name, "Windows") && i.Dir }) {
+	if err != nil || !slices.ContainsFunc(all,
+		func(i winos.FileInfo) bool { return strings.EqualFold(i.Name, "Windows") && i.Dir }) {
 		t.Errorf("List = %+v, %v", all, err)
 	}
 	if info, err := files.Stat(`C:\`); err != nil || !info.Dir {

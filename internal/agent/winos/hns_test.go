@@ -8,7 +8,8 @@ import (
 func TestAnHNSNetworkIsDescribedByItsFirstIPv4Subnet(t *testing.T) {
 	t.Parallel()
 	got := describeHNS("id", "name", []string{"", "fd00::/64", "10.132.1.0/24", "10.132.2.0/24"}, "10.0.0.5")
-	want := HNSNetwork{ID: "id", Name: "name", Subnet: netip.MustParsePrefix("10.132.1.0/24"), ManagementIP: netip.MustParseAddr("10.0.0.5")}
+	want := HNSNetwork{ID: "id", Name: "name", Subnet: netip.MustParsePrefix("10.132.1.0/24"),
+		ManagementIP: netip.MustParseAddr("10.0.0.5")}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

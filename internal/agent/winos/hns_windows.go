@@ -36,7 +36,8 @@ func (network) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) 
 	return found, failHNS(err, "looking at HNS network %s", name)
 }
 
-// EnsureEndpoint takes an endpoint of that name on this network as it is, and attaches it if the host lacks its address.
+// EnsureEndpoint takes an endpoint of that name on this network as it is, and attaches it if the
+// host lacks its address.
 func (network) EnsureEndpoint(ctx context.Context, network, endpoint string) (netip.Addr, error) {
 	ip, err := withHNS(ctx, func() (netip.Addr, error) {
 		on, err := hcn.GetNetworkByName(network)
@@ -66,7 +67,8 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string) (ne
 	return ip, failHNS(err, "making HNS endpoint %s on network %s", endpoint, network)
 }
 
-// endpointOn finds an endpoint by name on one network; nil if there is none. Names are not unique in HNS.
+// endpointOn finds an endpoint by name on one network; nil if there is none. Names are not unique
+// in HNS.
 func endpointOn(networkID, name string) (*hcsshim.HNSEndpoint, error) {
 	all, err := hcsshim.HNSListEndpointRequest()
 	if err != nil {
@@ -80,7 +82,8 @@ func endpointOn(networkID, name string) (*hcsshim.HNSEndpoint, error) {
 	return nil, nil
 }
 
-// hasAddress says whether one of the host's interfaces has an address, which is what attaching an endpoint is for.
+// hasAddress says whether one of the host's interfaces has an address, which is what attaching an
+// endpoint is for.
 func hasAddress(cards map[uint32]card, ip netip.Addr) bool {
 	for _, c := range cards {
 		if slices.ContainsFunc(c.addresses, func(a address) bool { return a.Prefix.Addr() == ip }) {
@@ -118,8 +121,9 @@ func (network) RemoveHNSNetwork(ctx context.Context, name string) error {
 
 // withHNS runs work where there is HNS. Its calls know nothing of contexts and may take seconds.
 //
-// The host network service is reached through two DLLs. The newer one (computenetwork, hcn) serves networks and what is in them. Attaching an
-// endpoint to the host, and a network's management address, exist in the older one only (vmcompute, HNS version 1), which sees the same objects.
+// The host network service is reached through two DLLs. The newer one (computenetwork, hcn) serves
+// networks and what is in them. Attaching an endpoint to the host, and a network's management
+// address, exist in the older one only (vmcompute, HNS version 1), which sees the same objects.
 func withHNS[T any](ctx context.Context, work func() (T, error)) (T, error) {
 	for dll, name := range map[string]string{"computenetwork.dll": "HcnEnumerateNetworks", "vmcompute.dll": "HNSCall"} {
 		if _, err := function(dll, name); err != nil {
@@ -135,7 +139,8 @@ func failHNS(err error, format string, args ...any) error {
 		err = fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
 	// hcsshim's errors don't unwrap; those of its newer half tell their code on request.
-	for _, code := range []windows.Errno{windows.RPC_S_SERVER_UNAVAILABLE, windows.EPT_S_NOT_REGISTERED, windows.ERROR_SERVICE_NOT_ACTIVE,
+	for _, code := range []windows.Errno{windows.RPC_S_SERVER_UNAVAILABLE, windows.EPT_S_NOT_REGISTERED,
+		windows.ERROR_SERVICE_NOT_ACTIVE,
 		windows.ERROR_SERVICE_DOES_NOT_EXIST, windows.ERROR_SERVICE_DISABLED} {
 		if hcn.CheckErrorWithCode(err, hcn.ErrorCode(code)) {
 			err = fmt.Errorf("%w: %w", ErrUnsupported, err)

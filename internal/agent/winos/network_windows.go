@@ -36,12 +36,14 @@ func (network) NodeIP(ctx context.Context) (netip.Addr, error) {
 	}
 	ip, ok := addressFor(way.NextHop, cards[way.Interface].addresses)
 	if !ok {
-		return netip.Addr{}, fmt.Errorf("finding an IPv4 address on interface %d, which has the default route: %w", way.Interface, ErrNotFound)
+		return netip.Addr{}, fmt.Errorf("finding an IPv4 address on interface %d, which has the default route: %w",
+			way.Interface, ErrNotFound)
 	}
 	return ip, nil
 }
 
-// routes reads the IPv4 routing table: https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-getipforwardtable2.
+// routes reads the IPv4 routing table:
+// https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-getipforwardtable2.
 // Routes of interfaces that are not there (any more) are left out.
 func routes(cards map[uint32]card) ([]route, error) {
 	var raw *windows.MibIpForwardTable2
@@ -58,7 +60,8 @@ func routes(cards map[uint32]card) ([]route, error) {
 			continue
 		}
 		table = append(table, route{
-			Destination:     netip.PrefixFrom(addressIn(&row.DestinationPrefix.Prefix), int(row.DestinationPrefix.PrefixLength)),
+			Destination: netip.PrefixFrom(addressIn(&row.DestinationPrefix.Prefix),
+				int(row.DestinationPrefix.PrefixLength)),
 			NextHop:         addressIn(&row.NextHop),
 			Interface:       row.InterfaceIndex,
 			Metric:          row.Metric,
@@ -161,7 +164,8 @@ func tcpListeners(family uintptr) ([]byte, error) {
 	for {
 		buffer := make([]byte, size)
 		// The result is the error code itself.
-		result, _, _ := getExtendedTCPTable.Call(uintptr(unsafe.Pointer(&buffer[0])), uintptr(unsafe.Pointer(&size)), 0, family, ownerPIDListener, 0)
+		result, _, _ := getExtendedTCPTable.Call(uintptr(unsafe.Pointer(&buffer[0])), uintptr(unsafe.Pointer(&size)), 0,
+			family, ownerPIDListener, 0)
 		switch windows.Errno(result) {
 		case windows.ERROR_SUCCESS:
 			return buffer, nil

@@ -13,12 +13,14 @@ const (
 	longestPath      = 32767
 )
 
-// CheckPath says whether path is an absolute path that every Windows Server accepts: a drive letter, backslashes, and names without
-// reserved characters, reserved device names, or a dot or space at their end. A drive's root is C:\; no other path ends with a backslash.
-// The error wraps ErrInvalidName and names what is wrong.
+// CheckPath says whether path is an absolute path that every Windows Server accepts: a drive
+// letter, backslashes, and names without reserved characters, reserved device names, or a dot or
+// space at their end. A drive's root is C:\; no other path ends with a backslash. The error wraps
+// ErrInvalidName and names what is wrong.
 //
-// It is our own check, done before the operating system is asked, for two reasons: paths in verbatim form (\\?\) skip much of Windows'
-// own checking, and Wine, on which part of the tests run, accepts names that Windows refuses. The rules are those of
+// It is our own check, done before the operating system is asked, for two reasons: paths in
+// verbatim form (\\?\) skip much of Windows' own checking, and Wine, on which part of the tests
+// run, accepts names that Windows refuses. The rules are those of
 // https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file.
 func CheckPath(path string) error {
 	wrong := func(why string) error { return fmt.Errorf("path %q: %w: %s", path, ErrInvalidName, why) }
@@ -76,7 +78,8 @@ func isDevice(name string) bool {
 	if !ok {
 		digit, ok = strings.CutPrefix(base, "LPT")
 	}
-	// The superscript digits count as digits here. Windows no longer lists 0, but older ones reserved it.
+	// The superscript digits count as digits here. Windows no longer lists 0, but older ones
+	// reserved it.
 	return ok && utf8.RuneCountInString(digit) == 1 && strings.Contains("0123456789¹²³", digit)
 }
 
@@ -91,7 +94,8 @@ func units(s string) int {
 	return n
 }
 
-// parents lists the directories above a checked path, the drive's root first, and the path itself last.
+// parents lists the directories above a checked path, the drive's root first, and the path itself
+// last.
 func parents(path string) []string {
 	all := []string{path[:3]}
 	for i := 3; i < len(path); i++ {

@@ -2,11 +2,13 @@ package winos
 
 import "encoding/binary"
 
-// tableForm says where things are in a table of TCP listeners: a count of rows, then rows of a fixed length.
+// tableForm says where things are in a table of TCP listeners: a count of rows, then rows of a
+// fixed length.
 type tableForm struct{ row, port, pid int }
 
 // tcp4 and tcp6 are the forms of the tables that GetExtendedTcpTable gives for IPv4 and IPv6:
-// https://learn.microsoft.com/en-us/windows/win32/api/tcpmib/ns-tcpmib-mib_tcprow_owner_pid and …/ns-tcpmib-mib_tcp6row_owner_pid.
+// https://learn.microsoft.com/en-us/windows/win32/api/tcpmib/ns-tcpmib-mib_tcprow_owner_pid and
+// …/ns-tcpmib-mib_tcp6row_owner_pid.
 func tcp4() tableForm { return tableForm{row: 24, port: 8, pid: 20} }
 func tcp6() tableForm { return tableForm{row: 56, port: 20, pid: 52} }
 
@@ -34,7 +36,8 @@ func listeners(table []byte, form tableForm) []listener {
 	return all
 }
 
-// programs names the program of each port. names holds what is known of processes; a port whose process is not known gets the empty name.
+// programs names the program of each port. names holds what is known of processes; a port whose
+// process is not known gets the empty name.
 func programs(all []listener, names map[uint32]string) map[int]string {
 	ports := map[int]string{}
 	for _, l := range all {

@@ -12,8 +12,9 @@ import (
 // process is one process that can be waited for. Its zero value stands for one that has ended.
 type process struct{ handle windows.Handle }
 
-// process opens the process of a service, if it has one of its own. One that can't be opened because it is gone, or because Windows protects
-// it, counts as ended: there is no way to wait for it.
+// process opens the process of a service, if it has one of its own. One that can't be opened
+// because it is gone, or because Windows protects it, counts as ended: there is no way to wait for
+// it.
 func (h serviceHandle) process(status serviceStatus) (process, error) {
 	if status.ProcessId == 0 || status.shared {
 		return process{}, nil
@@ -25,7 +26,8 @@ func (h serviceHandle) process(status serviceStatus) (process, error) {
 	return process{handle: opened}, fail(err, "opening the process of service %s", h.name)
 }
 
-// processGone says whether there surely is no such process (any more). 0 is no process, and not gone either.
+// processGone says whether there surely is no such process (any more). 0 is no process, and not
+// gone either.
 func processGone(pid uint32) bool {
 	if pid == 0 {
 		return false
@@ -54,7 +56,8 @@ func (p process) ended() bool {
 	return err == nil && event == windows.WAIT_OBJECT_0
 }
 
-// wait returns when the process has ended. A wait for a handle can't be interrupted, so it is cut into slices.
+// wait returns when the process has ended. A wait for a handle can't be interrupted, so it is cut
+// into slices.
 func (p process) wait(ctx context.Context) error {
 	const slice = 50 * time.Millisecond
 	for p.handle != 0 {
@@ -69,7 +72,8 @@ func (p process) wait(ctx context.Context) error {
 	return nil
 }
 
-// processNames names the exe of every process that runs. A snapshot has the names of protected processes too, which can't be opened.
+// processNames names the exe of every process that runs. A snapshot has the names of protected
+// processes too, which can't be opened.
 func processNames() (map[uint32]string, error) {
 	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
 	if err != nil {

@@ -34,7 +34,8 @@ func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error
 	startup.Cb = uint32(unsafe.Sizeof(startup))
 	var info windows.ProcessInformation
 	const inheritHandles = false
-	err = windows.CreateProcess(name, line, nil, nil, inheritHandles, windows.CREATE_NO_WINDOW, nil, nil, &startup, &info)
+	err = windows.CreateProcess(name, line, nil, nil, inheritHandles, windows.CREATE_NO_WINDOW, nil, nil, &startup,
+		&info)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrStartFailed, fail(err, "starting %s", exe))
 	}
@@ -56,7 +57,8 @@ func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error
 	return int(int32(code)), nil
 }
 
-// Kill is Programs. A process that ends by itself at that moment can't be terminated any more, which is no error.
+// Kill is Programs. A process that ends by itself at that moment can't be terminated any more,
+// which is no error.
 func (launcher) Kill(ctx context.Context, pid uint32) error {
 	if err := ctx.Err(); err != nil {
 		return err

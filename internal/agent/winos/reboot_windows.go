@@ -40,7 +40,8 @@ func (system) Reboot(ctx context.Context, why string) error {
 // Source: https://learn.microsoft.com/en-us/windows/win32/shutdown/how-to-shut-down-the-system.
 func allowShutdown() error {
 	var token windows.Token
-	err := windows.OpenProcessToken(windows.CurrentProcess(), windows.TOKEN_ADJUST_PRIVILEGES|windows.TOKEN_QUERY, &token)
+	err := windows.OpenProcessToken(windows.CurrentProcess(), windows.TOKEN_ADJUST_PRIVILEGES|windows.TOKEN_QUERY,
+		&token)
 	if err != nil {
 		return fail(err, "opening the token of our process")
 	}

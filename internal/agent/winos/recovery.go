@@ -7,23 +7,27 @@ import (
 	"time"
 )
 
-// actionRestart is the kind of recovery action that is ours (SC_ACTION_TYPE): https://learn.microsoft.com/en-us/windows/win32/api/winsvc/ns-winsvc-sc_action.
+// actionRestart is the kind of recovery action that is ours (SC_ACTION_TYPE):
+// https://learn.microsoft.com/en-us/windows/win32/api/winsvc/ns-winsvc-sc_action.
 const actionRestart = 1
 
-// recoveryAction is one SC_ACTION. Its delay is in milliseconds, while the reset period beside it is in seconds.
+// recoveryAction is one SC_ACTION. Its delay is in milliseconds, while the reset period beside it
+// is in seconds.
 type recoveryAction struct {
 	Kind  uint32
 	Delay uint32
 }
 
-// recovery is what the service manager keeps about a service that ends unexpectedly (SERVICE_FAILURE_ACTIONS).
+// recovery is what the service manager keeps about a service that ends unexpectedly
+// (SERVICE_FAILURE_ACTIONS).
 type recovery struct {
 	Reset   uint32 // seconds
 	Actions []recoveryAction
 }
 
-// encodeRecovery turns delays before restarts into actions. A part of a millisecond or of a second counts as a whole one. Without restarts
-// there is no reset period: Windows deletes it together with the actions.
+// encodeRecovery turns delays before restarts into actions. A part of a millisecond or of a second
+// counts as a whole one. Without restarts there is no reset period: Windows deletes it together
+// with the actions.
 func encodeRecovery(delays []time.Duration, reset time.Duration) (recovery, error) {
 	seconds, err := whole(reset, time.Second)
 	if err != nil {
@@ -43,7 +47,8 @@ func encodeRecovery(delays []time.Duration, reset time.Duration) (recovery, erro
 	return encoded, nil
 }
 
-// decodeRecovery is the other way round. The list ends at the first action that is not a restart: what comes after it never happens.
+// decodeRecovery is the other way round. The list ends at the first action that is not a restart:
+// what comes after it never happens.
 func decodeRecovery(encoded recovery) (delays []time.Duration, reset time.Duration) {
 	for _, action := range encoded.Actions {
 		if action.Kind != actionRestart {
@@ -67,8 +72,8 @@ func whole(d, unit time.Duration) (uint32, error) {
 	return uint32(n), nil
 }
 
-// The registry value FailureActions of a service: a SERVICE_FAILURE_ACTIONS with 32-bit pointers, that of the actions being their offset, and
-// the actions behind it.
+// The registry value FailureActions of a service: a SERVICE_FAILURE_ACTIONS with 32-bit pointers,
+// that of the actions being their offset, and the actions behind it.
 const failureActionsHead = 20
 
 // bytes is the registry's form.

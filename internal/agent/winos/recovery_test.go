@@ -16,12 +16,14 @@ func TestRecoveryDelaysAreMillisecondsAndTheResetSeconds(t *testing.T) {
 		reset  time.Duration
 		want   recovery
 	}{
-		"none":                         {nil, 0, recovery{}},
-		"the contract's":               {[]time.Duration{10 * time.Second, 120 * time.Second}, 300 * time.Second, recovery{300, []recoveryAction{{1, 10_000}, {1, 120_000}}}},
-		"a reset without restarts":     {nil, time.Minute, recovery{}},
-		"at once":                      {[]time.Duration{0}, 0, recovery{0, []recoveryAction{{1, 0}}}},
-		"parts of units count as one":  {[]time.Duration{1}, time.Millisecond, recovery{1, []recoveryAction{{1, 1}}}},
-		"milliseconds are not rounded": {[]time.Duration{1500 * time.Millisecond}, time.Second, recovery{1, []recoveryAction{{1, 1500}}}},
+		"none": {nil, 0, recovery{}},
+		"the contract's": {[]time.Duration{10 * time.Second, 120 * time.Second}, 300 * time.Second,
+			recovery{300, []recoveryAction{{1, 10_000}, {1, 120_000}}}},
+		"a reset without restarts":    {nil, time.Minute, recovery{}},
+		"at once":                     {[]time.Duration{0}, 0, recovery{0, []recoveryAction{{1, 0}}}},
+		"parts of units count as one": {[]time.Duration{1}, time.Millisecond, recovery{1, []recoveryAction{{1, 1}}}},
+		"milliseconds are not rounded": {[]time.Duration{1500 * time.Millisecond}, time.Second,
+			recovery{1, []recoveryAction{{1, 1500}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -17,9 +17,11 @@ type route struct {
 	Connected bool
 }
 
-// defaultRoute chooses the IPv4 default route that Windows uses: of those whose interface is connected the one with the smallest sum of
-// metrics, and among equals that of the lowest interface index.
-// Source: https://learn.microsoft.com/en-us/windows/win32/api/netioapi/ns-netioapi-mib_ipforward_row2 (member Metric).
+// defaultRoute chooses the IPv4 default route that Windows uses: of those whose interface is
+// connected the one with the smallest sum of metrics, and among equals that of the lowest interface
+// index. Source:
+// https://learn.microsoft.com/en-us/windows/win32/api/netioapi/ns-netioapi-mib_ipforward_row2
+// (member Metric).
 func defaultRoute(table []route) (route, bool) {
 	candidates := slices.DeleteFunc(slices.Clone(table), func(r route) bool {
 		return r.Destination != netip.PrefixFrom(netip.IPv4Unspecified(), 0) || !r.Connected
@@ -41,8 +43,9 @@ type address struct {
 	Usable bool
 }
 
-// addressFor chooses which of an interface's addresses the node is known by: the one in the network of the next hop, or else the first
-// that is not link-local. The order of addresses is the interface's own.
+// addressFor chooses which of an interface's addresses the node is known by: the one in the network
+// of the next hop, or else the first that is not link-local. The order of addresses is the
+// interface's own.
 func addressFor(nextHop netip.Addr, addresses []address) (netip.Addr, bool) {
 	var first netip.Addr
 	for _, a := range addresses {
@@ -60,8 +63,9 @@ func addressFor(nextHop netip.Addr, addresses []address) (netip.Addr, bool) {
 	return first, first.IsValid()
 }
 
-// detour is the route by which packets to one address go where the default route goes. has says that the table has such a route already, whatever
-// its next hop; without a default route there is none.
+// detour is the route by which packets to one address go where the default route goes. has says
+// that the table has such a route already, whatever its next hop; without a default route there is
+// none.
 func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 	way, ok := defaultRoute(table)
 	if !ok {

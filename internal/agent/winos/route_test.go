@@ -13,10 +13,13 @@ func TestTheDefaultRouteIsTheConnectedOneWithTheSmallestMetrics(t *testing.T) {
 		want  uint32
 		found bool
 	}{
-		"an empty table":           {nil, 0, false},
-		"no default route":         {[]route{{Destination: netip.MustParsePrefix("10.0.0.0/8"), Interface: 1, Connected: true}}, 0, false},
-		"half of the addresses":    {[]route{{Destination: netip.MustParsePrefix("0.0.0.0/1"), Interface: 1, Connected: true}}, 0, false},
-		"the only one":             {[]route{{Destination: everything, NextHop: gateway, Interface: 7, Connected: true}}, 7, true},
+		"an empty table": {nil, 0, false},
+		"no default route": {[]route{{Destination: netip.MustParsePrefix("10.0.0.0/8"), Interface: 1,
+			Connected: true}}, 0, false},
+		"half of the addresses": {[]route{{Destination: netip.MustParsePrefix("0.0.0.0/1"), Interface: 1,
+			Connected: true}}, 0, false},
+		"the only one": {[]route{{Destination: everything, NextHop: gateway, Interface: 7,
+			Connected: true}}, 7, true},
 		"the only one has no link": {[]route{{Destination: everything, NextHop: gateway, Interface: 7}}, 0, false},
 		"the sum counts": {[]route{
 			{Destination: everything, Interface: 1, Metric: 0, InterfaceMetric: 50, Connected: true},
@@ -54,14 +57,18 @@ func TestTheNodeIsKnownByTheAddressBesideItsGateway(t *testing.T) {
 		addresses []address
 		want      string
 	}{
-		"no address":                         {"10.0.0.1", nil, ""},
-		"one":                                {"10.0.0.1", []address{usable("10.0.0.5/24")}, "10.0.0.5"},
-		"the one in the gateway's network":   {"10.0.0.1", []address{usable("192.168.0.5/24"), usable("10.0.0.5/24")}, "10.0.0.5"},
-		"a gateway in nobody's network":      {"172.16.0.1", []address{usable("192.168.0.5/24"), usable("10.0.0.5/24")}, "192.168.0.5"},
-		"a route without a gateway":          {"0.0.0.0", []address{usable("10.0.0.5/24")}, "10.0.0.5"},
-		"link-local is none":                 {"10.0.0.1", []address{usable("169.254.1.2/16")}, ""},
-		"a duplicate is none":                {"10.0.0.1", []address{{Prefix: netip.MustParsePrefix("10.0.0.5/24")}, usable("10.0.0.6/24")}, "10.0.0.6"},
-		"IPv6 is none":                       {"10.0.0.1", []address{usable("fd00::5/64"), usable("10.0.0.6/24")}, "10.0.0.6"},
+		"no address": {"10.0.0.1", nil, ""},
+		"one":        {"10.0.0.1", []address{usable("10.0.0.5/24")}, "10.0.0.5"},
+		"the one in the gateway's network": {"10.0.0.1", []address{usable("192.168.0.5/24"), usable("10.0.0.5/24")},
+			"10.0.0.5"},
+		"a gateway in nobody's network": {"172.16.0.1", []address{usable("192.168.0.5/24"), usable("10.0.0.5/24")},
+			"192.168.0.5"},
+		"a route without a gateway": {"0.0.0.0", []address{usable("10.0.0.5/24")}, "10.0.0.5"},
+		"link-local is none":        {"10.0.0.1", []address{usable("169.254.1.2/16")}, ""},
+		"a duplicate is none": {"10.0.0.1",
+			[]address{{Prefix: netip.MustParsePrefix("10.0.0.5/24")}, usable("10.0.0.6/24")}, "10.0.0.6"},
+		"IPv6 is none": {"10.0.0.1", []address{usable("fd00::5/64"), usable("10.0.0.6/24")},
+			"10.0.0.6"},
 		"an address that could not be read":  {"10.0.0.1", []address{{Usable: true}}, ""},
 		"a single address without a network": {"10.0.0.1", []address{usable("10.0.0.5/32")}, "10.0.0.5"},
 	} {
@@ -84,12 +91,16 @@ func TestADetourLeadsWhereTheDefaultRouteLeads(t *testing.T) {
 		table   []route
 		has, ok bool
 	}{
-		"no default route":              {nil, false, false},
-		"a default route alone":         {[]route{way}, false, true},
-		"the route is there":            {[]route{way, {Destination: single, NextHop: gateway, Interface: 7, Connected: true}}, true, true},
-		"it is there, by another hop":   {[]route{way, {Destination: single, Interface: 7, Connected: true}}, true, true},
-		"it is on another interface":    {[]route{way, {Destination: single, NextHop: gateway, Interface: 4, Connected: true}}, false, true},
-		"a whole network has one":       {[]route{way, {Destination: netip.MustParsePrefix("169.254.0.0/16"), Interface: 7, Connected: true}}, false, true},
+		"no default route":      {nil, false, false},
+		"a default route alone": {[]route{way}, false, true},
+		"the route is there": {[]route{way,
+			{Destination: single, NextHop: gateway, Interface: 7, Connected: true}}, true, true},
+		"it is there, by another hop": {[]route{way, {Destination: single, Interface: 7, Connected: true}}, true,
+			true},
+		"it is on another interface": {[]route{way,
+			{Destination: single, NextHop: gateway, Interface: 4, Connected: true}}, false, true},
+		"a whole network has one": {[]route{way,
+			{Destination: netip.MustParsePrefix("169.254.0.0/16"), Interface: 7, Connected: true}}, false, true},
 		"its interface has no link now": {[]route{way, {Destination: single, Interface: 7}}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {

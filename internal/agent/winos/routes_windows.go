@@ -36,8 +36,9 @@ func (routing) Addresses(ctx context.Context) ([]netip.Addr, error) {
 	return all, nil
 }
 
-// Ensure adds a row by https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-createipforwardentry2. Such rows live until
-// the next boot, or until their interface goes.
+// Ensure adds a row by
+// https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-createipforwardentry2.
+// Such rows live until the next boot, or until their interface goes.
 func (routing) Ensure(ctx context.Context, to netip.Addr) (added bool, err error) {
 	if err := errors.Join(ctx.Err(), check4(to)); err != nil {
 		return false, err
@@ -104,7 +105,8 @@ func (routing) Remove(ctx context.Context, to netip.Addr) error {
 			continue
 		}
 		result, _, _ := remove.Call(uintptr(unsafe.Pointer(row)))
-		if code := windows.Errno(result); code != windows.ERROR_SUCCESS && code != windows.ERROR_NOT_FOUND && code != windows.ERROR_FILE_NOT_FOUND {
+		if code := windows.Errno(result); code != windows.ERROR_SUCCESS && code != windows.ERROR_NOT_FOUND &&
+			code != windows.ERROR_FILE_NOT_FOUND {
 			failed = append(failed, fail(code, "removing the route to %s", to))
 		}
 	}

@@ -17,8 +17,10 @@ type secrets struct{}
 
 var _ Secrets = secrets{}
 
-// Seal uses the machine's own key: a service and an administrator over SSH have to read what the other sealed. Anybody on the machine could have it
-// unsealed, were there not the file rights around it. Source: https://learn.microsoft.com/en-us/windows/win32/api/dpapi/nf-dpapi-cryptprotectdata.
+// Seal uses the machine's own key: a service and an administrator over SSH have to read what the
+// other sealed. Anybody on the machine could have it unsealed, were there not the file rights
+// around it. Source:
+// https://learn.microsoft.com/en-us/windows/win32/api/dpapi/nf-dpapi-cryptprotectdata.
 func (secrets) Seal(ctx context.Context, plain []byte, purpose string) ([]byte, error) {
 	const flags = windows.CRYPTPROTECT_LOCAL_MACHINE | windows.CRYPTPROTECT_UI_FORBIDDEN
 	// What is empty is sealed as well, and Windows refuses to: hence the byte in front.
@@ -47,7 +49,8 @@ func (secrets) Unseal(ctx context.Context, sealed []byte, purpose string) ([]byt
 }
 
 // protect runs one of the two calls, whose result is in memory of Windows.
-func protect(ctx context.Context, input []byte, purpose string, call func(in, entropy, out *windows.DataBlob) error) ([]byte, error) {
+func protect(ctx context.Context, input []byte, purpose string,
+	call func(in, entropy, out *windows.DataBlob) error) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -74,8 +77,9 @@ func blobOf(b []byte) windows.DataBlob {
 	return windows.DataBlob{Size: uint32(len(b)), Data: unsafe.SliceData(b)}
 }
 
-// Restrict replaces owner and list of a file or directory. Windows passes the new list of a directory on to what has its rights from there.
-// Source: https://learn.microsoft.com/en-us/windows/win32/api/aclapi/nf-aclapi-setnamedsecurityinfow.
+// Restrict replaces owner and list of a file or directory. Windows passes the new list of a
+// directory on to what has its rights from there. Source:
+// https://learn.microsoft.com/en-us/windows/win32/api/aclapi/nf-aclapi-setnamedsecurityinfow.
 func (secrets) Restrict(path string) error {
 	doing := "restricting " + path
 	info, err := files{}.Stat(path)
@@ -102,7 +106,8 @@ func (secrets) Restrict(path string) error {
 		return fail(err, "%s", doing)
 	}
 	const parts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION | windows.PROTECTED_DACL_SECURITY_INFORMATION
-	err = windows.SetNamedSecurityInfo(verbatim(strings.TrimSuffix(path, `\`)), windows.SE_FILE_OBJECT, parts, owner, nil, list, nil)
+	err = windows.SetNamedSecurityInfo(verbatim(strings.TrimSuffix(path, `\`)), windows.SE_FILE_OBJECT, parts, owner,
+		nil, list, nil)
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_INVALID_OWNER) {
 		// Somebody locked us out, too: administrators may take what is theirs.
 		err = asOwner(func() error {
@@ -116,7 +121,8 @@ func (secrets) Restrict(path string) error {
 	return fail(err, "%s", doing)
 }
 
-// kept looks whether the new rights hold. Wine takes the change and forgets it; it heeds one that is made through a handle.
+// kept looks whether the new rights hold. Wine takes the change and forgets it; it heeds one that
+// is made through a handle.
 func kept(path string, descriptor *windows.SECURITY_DESCRIPTOR) error {
 	info, err := files{}.Stat(path)
 	if err != nil || info.Access == AccessAdministrators {
@@ -126,12 +132,14 @@ func kept(path string, descriptor *windows.SECURITY_DESCRIPTOR) error {
 	if err != nil {
 		return err
 	}
-	h, err := windows.CreateFile(name, windows.WRITE_DAC|windows.WRITE_OWNER, shareAll, nil, windows.OPEN_EXISTING, windows.FILE_FLAG_BACKUP_SEMANTICS, 0)
+	h, err := windows.CreateFile(name, windows.WRITE_DAC|windows.WRITE_OWNER, shareAll, nil, windows.OPEN_EXISTING,
+		windows.FILE_FLAG_BACKUP_SEMANTICS, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = windows.CloseHandle(h) }()
-	if err = windows.SetKernelObjectSecurity(h, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION, descriptor); err != nil {
+	if err = windows.SetKernelObjectSecurity(h, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION,
+		descriptor); err != nil {
 		return err
 	}
 	if info, err = (files{}).Stat(path); err == nil && info.Access != AccessAdministrators {
@@ -140,8 +148,8 @@ func kept(path string, descriptor *windows.SECURITY_DESCRIPTOR) error {
 	return err
 }
 
-// asOwner runs work with the privileges that let administrators take over and restore what belongs to others. They are ours anyway, but off by
-// default; only this thread has them on.
+// asOwner runs work with the privileges that let administrators take over and restore what belongs
+// to others. They are ours anyway, but off by default; only this thread has them on.
 func asOwner(work func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -150,7 +158,8 @@ func asOwner(work func() error) error {
 	}
 	defer func() { _ = windows.RevertToSelf() }()
 	var token windows.Token
-	if err := windows.OpenThreadToken(windows.CurrentThread(), windows.TOKEN_ADJUST_PRIVILEGES|windows.TOKEN_QUERY, true, &token); err != nil {
+	if err := windows.OpenThreadToken(windows.CurrentThread(), windows.TOKEN_ADJUST_PRIVILEGES|windows.TOKEN_QUERY,
+		true, &token); err != nil {
 		return err
 	}
 	defer func() { _ = token.Close() }()

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// How often the service manager is asked while a service starts or stops, and how long one may show no progress at all. Microsoft's
-// samples ask every tenth of the hint that the service gives, but at least every 10 s; asking is cheap (a local call), and a join waits for it.
+// How often the service manager is asked while a service starts or stops, and how long one may show
+// no progress at all. Microsoft's samples ask every tenth of the hint that the service gives, but
+// at least every 10 s; asking is cheap (a local call), and a join waits for it.
 const (
 	quickestLook = 10 * time.Millisecond
 	slowestLook  = 250 * time.Millisecond
@@ -33,7 +34,8 @@ func serviceState(code uint32) ServiceState {
 	return ServiceState(fmt.Sprintf("Unknown(%d)", code))
 }
 
-// checkServiceName says whether the service manager takes a name. It also keeps names from leaving the services' key of the registry.
+// checkServiceName says whether the service manager takes a name. It also keeps names from leaving
+// the services' key of the registry.
 func checkServiceName(name string) error {
 	const longest = 256
 	if name == "" || units(name) > longest || strings.ContainsAny(name, "/\\\x00") {
@@ -61,14 +63,16 @@ func checkServiceConfig(config ServiceConfig) error {
 	return nil
 }
 
-// patience decides when to look again at a service that is starting or stopping, and when it has stood still for too long.
+// patience decides when to look again at a service that is starting or stopping, and when it has
+// stood still for too long.
 type patience struct {
 	seen       bool
 	checkpoint uint32
 	since      time.Time // when the checkpoint last changed
 }
 
-// next takes what the service manager says now: the service's checkpoint and the time it asks for until the next one.
+// next takes what the service manager says now: the service's checkpoint and the time it asks for
+// until the next one.
 func (p *patience) next(now time.Time, checkpoint uint32, hint time.Duration) (wait time.Duration, stalled bool) {
 	if !p.seen || checkpoint != p.checkpoint {
 		p.seen, p.checkpoint, p.since = true, checkpoint, now
@@ -78,8 +82,9 @@ func (p *patience) next(now time.Time, checkpoint uint32, hint time.Duration) (w
 	return min(max(hint/10, quickestLook), slowestLook), stalled
 }
 
-// dependants lists the services that need name, directly or through others, each before those that it needs: the order in which to stop
-// them. needs says what each service that may have to be stopped depends on. Names are compared without case; a circle is walked once.
+// dependants lists the services that need name, directly or through others, each before those that
+// it needs: the order in which to stop them. needs says what each service that may have to be
+// stopped depends on. Names are compared without case; a circle is walked once.
 func dependants(needs map[string][]string, name string) []string {
 	neededBy := map[string][]string{}
 	for service, dependencies := range needs {

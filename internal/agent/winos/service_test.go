@@ -14,11 +14,15 @@ func TestDependantsStopBeforeWhatTheyNeed(t *testing.T) {
 		needs map[string][]string
 		want  []string
 	}{
-		"nobody needs it":             {map[string][]string{"containerd": nil, "sshd": nil}, nil},
-		"a chain":                     {map[string][]string{"kubelet": {"containerd"}, "hybrid": {"kubelet"}, "proxy": {"hybrid"}}, []string{"proxy", "hybrid", "kubelet"}},
-		"names differ in case":        {map[string][]string{"Kubelet": {"CONTAINERD"}, "hybrid": {"kubeLET"}}, []string{"hybrid", "Kubelet"}},
-		"two ways to one":             {map[string][]string{"a": {"containerd"}, "b": {"containerd"}, "c": {"a", "b"}}, []string{"c", "a", "b"}},
-		"a circle is walked once":     {map[string][]string{"containerd": {"b"}, "a": {"containerd"}, "b": {"a"}}, []string{"b", "a"}},
+		"nobody needs it": {map[string][]string{"containerd": nil, "sshd": nil}, nil},
+		"a chain": {map[string][]string{"kubelet": {"containerd"}, "hybrid": {"kubelet"},
+			"proxy": {"hybrid"}}, []string{"proxy", "hybrid", "kubelet"}},
+		"names differ in case": {map[string][]string{"Kubelet": {"CONTAINERD"}, "hybrid": {"kubeLET"}},
+			[]string{"hybrid", "Kubelet"}},
+		"two ways to one": {map[string][]string{"a": {"containerd"}, "b": {"containerd"}, "c": {"a", "b"}},
+			[]string{"c", "a", "b"}},
+		"a circle is walked once": {map[string][]string{"containerd": {"b"}, "a": {"containerd"}, "b": {"a"}},
+			[]string{"b", "a"}},
 		"it needs itself":             {map[string][]string{"containerd": {"containerd"}}, nil},
 		"others depend on each other": {map[string][]string{"x": {"y"}, "y": nil}, nil},
 	} {
@@ -42,16 +46,20 @@ func TestPatienceEndsWhenNothingMovesForLongerThanTheServiceAskedFor(t *testing.
 		stalled    bool
 	}
 	for name, looks := range map[string][]look{
-		"no hint":                    {{0, 0, 0, quickestLook, false}, {longestStall, 0, 0, quickestLook, false}, {longestStall + 1, 0, 0, quickestLook, true}},
-		"a tenth of the hint":        {{0, 1, time.Second, 100 * time.Millisecond, false}},
-		"a long hint":                {{0, 1, time.Hour, slowestLook, false}, {2 * time.Hour, 1, time.Hour, slowestLook, false}, {2*time.Hour + 1, 1, time.Hour, slowestLook, true}},
-		"progress starts time again": {{0, 1, 0, quickestLook, false}, {longestStall, 2, 0, quickestLook, false}, {2 * longestStall, 2, 0, quickestLook, false}, {2*longestStall + 1, 2, 0, quickestLook, true}},
+		"no hint": {{0, 0, 0, quickestLook, false}, {longestStall, 0, 0, quickestLook, false},
+			{longestStall + 1, 0, 0, quickestLook, true}},
+		"a tenth of the hint": {{0, 1, time.Second, 100 * time.Millisecond, false}},
+		"a long hint": {{0, 1, time.Hour, slowestLook, false},
+			{2 * time.Hour, 1, time.Hour, slowestLook, false}, {2*time.Hour + 1, 1, time.Hour, slowestLook, true}},
+		"progress starts time again": {{0, 1, 0, quickestLook, false}, {longestStall, 2, 0, quickestLook, false},
+			{2 * longestStall, 2, 0, quickestLook, false}, {2*longestStall + 1, 2, 0, quickestLook, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var p patience
 			for i, l := range looks {
-				if wait, stalled := p.next(start.Add(l.after), l.checkpoint, l.hint); wait != l.wait || stalled != l.stalled {
+				if wait, stalled := p.next(start.Add(l.after), l.checkpoint, l.hint); wait != l.wait ||
+					stalled != l.stalled {
 					t.Errorf("look %d: %v, %t; want %v, %t", i, wait, stalled, l.wait, l.stalled)
 				}
 			}
@@ -89,7 +97,8 @@ func TestServicesThatCannotBeAreRefused(t *testing.T) {
 
 func TestStatesOfTheServiceManagerHaveNames(t *testing.T) {
 	t.Parallel()
-	want := []ServiceState{"Unknown(0)", ServiceStopped, ServiceStartPending, ServiceStopPending, ServiceRunning, ServiceStartPending, ServicePaused, ServicePaused, "Unknown(8)"}
+	want := []ServiceState{"Unknown(0)", ServiceStopped, ServiceStartPending, ServiceStopPending, ServiceRunning,
+		ServiceStartPending, ServicePaused, ServicePaused, "Unknown(8)"}
 	for code, state := range want {
 		if got := serviceState(uint32(code)); got != state {
 			t.Errorf("state %d is %s, want %s", code, got, state)

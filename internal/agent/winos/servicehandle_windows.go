@@ -65,7 +65,8 @@ func createService(config ServiceConfig, access uint32) (serviceHandle, error) {
 		return serviceHandle{}, fail(err, "creating service %s", config.Name)
 	}
 	// The account is LocalSystem when none is named.
-	h, err := windows.CreateService(scm.Handle, name, name, access, windows.SERVICE_WIN32_OWN_PROCESS, windows.SERVICE_AUTO_START,
+	h, err := windows.CreateService(scm.Handle, name, name, access, windows.SERVICE_WIN32_OWN_PROCESS,
+		windows.SERVICE_AUTO_START,
 		windows.SERVICE_ERROR_NORMAL, command, nil, nil, &encodeStrings(config.Dependencies)[0], nil, nil)
 	return serviceHandle{name: config.Name, handle: h}, fail(err, "creating service %s", config.Name)
 }
@@ -86,7 +87,8 @@ type serviceStatus struct {
 func (h serviceHandle) status() (serviceStatus, error) {
 	var raw windows.SERVICE_STATUS_PROCESS
 	var needed uint32
-	err := windows.QueryServiceStatusEx(h.handle, windows.SC_STATUS_PROCESS_INFO, (*byte)(unsafe.Pointer(&raw)), uint32(unsafe.Sizeof(raw)), &needed)
+	err := windows.QueryServiceStatusEx(h.handle, windows.SC_STATUS_PROCESS_INFO, (*byte)(unsafe.Pointer(&raw)),
+		uint32(unsafe.Sizeof(raw)), &needed)
 	if err != nil {
 		return serviceStatus{}, fail(err, "querying service %s", h.name)
 	}
@@ -116,7 +118,8 @@ type serviceConfig struct {
 	account      string
 }
 
-// config asks QueryServiceConfig itself: mgr.Service.Config also reads levels of QueryServiceConfig2 that Wine lacks.
+// config asks QueryServiceConfig itself: mgr.Service.Config also reads levels of
+// QueryServiceConfig2 that Wine lacks.
 func (h serviceHandle) config() (serviceConfig, error) {
 	size := uint32(1024)
 	for {
@@ -156,7 +159,8 @@ func tail(buffer []byte, p *uint16) []uint16 {
 	return unsafe.Slice(p, (uintptr(len(buffer))-offset)/unsafe.Sizeof(*p))
 }
 
-// config2 reads one level of QueryServiceConfig2. Wine lacks most levels (ERROR_INVALID_LEVEL), Windows none.
+// config2 reads one level of QueryServiceConfig2. Wine lacks most levels (ERROR_INVALID_LEVEL),
+// Windows none.
 func (h serviceHandle) config2(level uint32) ([]byte, error) {
 	size := uint32(1024)
 	for {
@@ -207,7 +211,8 @@ func (h serviceHandle) applyConfig(want ServiceConfig) error {
 		return err
 	}
 	sameAccount := have.account == "" || strings.EqualFold(have.account, localSystem)
-	if have.kind == windows.SERVICE_WIN32_OWN_PROCESS && have.start == windows.SERVICE_AUTO_START && have.command == want.Command &&
+	if have.kind == windows.SERVICE_WIN32_OWN_PROCESS && have.start == windows.SERVICE_AUTO_START &&
+		have.command == want.Command &&
 		slices.Equal(have.dependencies, want.Dependencies) && sameAccount {
 		return nil
 	}
@@ -219,7 +224,8 @@ func (h serviceHandle) applyConfig(want ServiceConfig) error {
 	if !sameAccount {
 		account, password = windows.StringToUTF16Ptr(localSystem), windows.StringToUTF16Ptr("")
 	}
-	err = windows.ChangeServiceConfig(h.handle, windows.SERVICE_WIN32_OWN_PROCESS, windows.SERVICE_AUTO_START, windows.SERVICE_NO_CHANGE, command,
+	err = windows.ChangeServiceConfig(h.handle, windows.SERVICE_WIN32_OWN_PROCESS, windows.SERVICE_AUTO_START,
+		windows.SERVICE_NO_CHANGE, command,
 		nil, nil, &encodeStrings(want.Dependencies)[0], account, password, nil)
 	return fail(err, "configuring service %s", h.name)
 }
@@ -248,7 +254,8 @@ func (h serviceHandle) applyRecovery(want recovery) error {
 	for i, action := range want.Actions {
 		actions[i] = windows.SC_ACTION{Type: action.Kind, Delay: action.Delay}
 	}
-	raw := windows.SERVICE_FAILURE_ACTIONS{ResetPeriod: want.Reset, ActionsCount: uint32(len(want.Actions)), Actions: &actions[0]}
+	raw := windows.SERVICE_FAILURE_ACTIONS{ResetPeriod: want.Reset, ActionsCount: uint32(len(want.Actions)),
+		Actions: &actions[0]}
 	err = windows.ChangeServiceConfig2(h.handle, windows.SERVICE_CONFIG_FAILURE_ACTIONS, (*byte)(unsafe.Pointer(&raw)))
 	if err != nil {
 		return fail(err, "setting the recovery actions of service %s", h.name)
@@ -261,15 +268,16 @@ func (h serviceHandle) applyRecovery(want recovery) error {
 
 const failureActionsValue = "FailureActions"
 
-// keepRecovery keeps what was set where Windows' service manager keeps it. Wine's takes recovery actions, but neither keeps nor tells them; a
-// caller that compares would set them for ever.
+// keepRecovery keeps what was set where Windows' service manager keeps it. Wine's takes recovery
+// actions, but neither keeps nor tells them; a caller that compares would set them for ever.
 func (h serviceHandle) keepRecovery(want recovery) error {
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, serviceKey(h.name), registry.SET_VALUE)
 	if err != nil {
 		return fail(err, "opening the registry key of service %s", h.name)
 	}
 	defer closeKey(key)
-	return fail(key.SetBinaryValue(failureActionsValue, want.bytes()), "keeping the recovery actions of service %s", h.name)
+	return fail(key.SetBinaryValue(failureActionsValue, want.bytes()), "keeping the recovery actions of service %s",
+		h.name)
 }
 
 func (h serviceHandle) keptRecovery() (recovery, error) {
@@ -288,8 +296,9 @@ func (h serviceHandle) keptRecovery() (recovery, error) {
 	return recoveryOf(raw), fail(err, "reading the recovery actions of service %s", h.name)
 }
 
-// applyFailureFlag makes the recovery actions hold also for a service that reports its own end with an error code, not only for one
-// whose process crashes (FailureActionsOnNonCrashFailures). Where the level is unknown (Wine) there is nothing to set.
+// applyFailureFlag makes the recovery actions hold also for a service that reports its own end with
+// an error code, not only for one whose process crashes (FailureActionsOnNonCrashFailures). Where
+// the level is unknown (Wine) there is nothing to set.
 func (h serviceHandle) applyFailureFlag(want bool) error {
 	var raw windows.SERVICE_FAILURE_ACTIONS_FLAG
 	if want {
@@ -306,12 +315,14 @@ func (h serviceHandle) applyFailureFlag(want bool) error {
 	if (have.FailureActionsOnNonCrashFailures != 0) == want {
 		return nil
 	}
-	err = windows.ChangeServiceConfig2(h.handle, windows.SERVICE_CONFIG_FAILURE_ACTIONS_FLAG, (*byte)(unsafe.Pointer(&raw)))
+	err = windows.ChangeServiceConfig2(h.handle, windows.SERVICE_CONFIG_FAILURE_ACTIONS_FLAG,
+		(*byte)(unsafe.Pointer(&raw)))
 	return fail(err, "setting the recovery flag of service %s", h.name)
 }
 
-// startService blocks until the process of the service has connected to the service manager, for up to 30 s; it has its own handle, so that
-// ctx can end the wait. asked is false when the service manager is too busy to be asked now.
+// startService blocks until the process of the service has connected to the service manager, for up
+// to 30 s; it has its own handle, so that ctx can end the wait. asked is false when the service
+// manager is too busy to be asked now.
 func startService(ctx context.Context, name string) (asked bool, err error) {
 	_, err = interruptible(ctx, func() (serviceHandle, error) {
 		h, err := openService(name, windows.SERVICE_START)
@@ -323,7 +334,9 @@ func startService(ctx context.Context, name string) (asked bool, err error) {
 	})
 	switch {
 	case errors.Is(err, windows.ERROR_SERVICE_DATABASE_LOCKED), errors.Is(err, windows.ERROR_INTERNAL_ERROR):
-		return false, nil // the service manager is busy, or has a trouble of its own: it is asked again for as long as it may take
+		// the service manager is busy, or has a trouble of its own: it is asked again for as long
+		// as it may take
+		return false, nil
 	case errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING):
 		return true, nil // somebody was quicker
 	case errors.Is(err, windows.ERROR_FILE_NOT_FOUND), errors.Is(err, windows.ERROR_PATH_NOT_FOUND):
@@ -350,7 +363,8 @@ func controlService(ctx context.Context, name string, control svc.Cmd) error {
 	return fail(err, "sending control %d to service %s", control, name)
 }
 
-// serviceKey is where the service manager keeps a service; the value Environment in it is a list of NAME=value for the service's process.
+// serviceKey is where the service manager keeps a service; the value Environment in it is a list of
+// NAME=value for the service's process.
 func serviceKey(name string) string { return `SYSTEM\CurrentControlSet\Services\` + name }
 
 const serviceEnvironmentValue = "Environment"

@@ -13,12 +13,14 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// services is the service manager of this machine. It holds no handle between calls: a handle that stays open keeps a deleted service alive.
+// services is the service manager of this machine. It holds no handle between calls: a handle that
+// stays open keeps a deleted service alive.
 type services struct{}
 
 var _ Services = services{}
 
-// longestDelete bounds how long Delete waits for others to let go of a service. A service console that is open somewhere holds it for ever.
+// longestDelete bounds how long Delete waits for others to let go of a service. A service console
+// that is open somewhere holds it for ever.
 const longestDelete = 30 * time.Second
 
 func (services) List(ctx context.Context) ([]string, error) {
@@ -78,7 +80,8 @@ func (services) Get(ctx context.Context, name string) (Service, error) {
 	return service, nil
 }
 
-// Apply reads first and writes only what differs. A creation that ends halfway is completed by the next Apply.
+// Apply reads first and writes only what differs. A creation that ends halfway is completed by the
+// next Apply.
 func (services) Apply(ctx context.Context, config ServiceConfig) error {
 	if err := errors.Join(ctx.Err(), checkServiceConfig(config)); err != nil {
 		return err
@@ -115,8 +118,8 @@ func (services) Apply(ctx context.Context, config ServiceConfig) error {
 	return nil
 }
 
-// Start also starts what the service needs, as Windows would by itself: so the error names the one that failed, and it works under Wine, which
-// leaves them stopped.
+// Start also starts what the service needs, as Windows would by itself: so the error names the one
+// that failed, and it works under Wine, which leaves them stopped.
 func (s services) Start(ctx context.Context, name string) error { return s.start(ctx, name, nil) }
 
 // start knows the services that wait for this one to be started.
@@ -157,7 +160,8 @@ func (s services) start(ctx context.Context, name string, waiting []string) erro
 		}
 		pause, stalled := wait.next(time.Now(), status.CheckPoint, status.hint)
 		if stalled {
-			return fmt.Errorf("starting service %s: %w: it stands still as %s", name, ErrStartFailed, serviceState(uint32(status.State)))
+			return fmt.Errorf("starting service %s: %w: it stands still as %s", name, ErrStartFailed,
+				serviceState(uint32(status.State)))
 		}
 		if err := sleep(ctx, pause); err != nil {
 			return fmt.Errorf("waiting for service %s to run: %w", name, err)
@@ -165,7 +169,8 @@ func (s services) start(ctx context.Context, name string, waiting []string) erro
 	}
 }
 
-// startNeeded starts what a service depends on. Windows lets nobody make a circle of dependencies, Wine does.
+// startNeeded starts what a service depends on. Windows lets nobody make a circle of dependencies,
+// Wine does.
 func (s services) startNeeded(ctx context.Context, h serviceHandle, waiting []string) error {
 	if slices.ContainsFunc(waiting, func(other string) bool { return strings.EqualFold(other, h.name) }) {
 		return fmt.Errorf("starting service %s: %w: it needs itself", h.name, ErrStartFailed)
@@ -180,8 +185,10 @@ func (s services) startNeeded(ctx context.Context, h serviceHandle, waiting []st
 			continue
 		}
 		if err := s.start(ctx, needed, waiting); err != nil {
-			// What became of the other service is told, not wrapped: ErrNotFound, say, is not about this one.
-			return fmt.Errorf("starting service %s, which needs %s: %w: %v", h.name, needed, ErrStartFailed, err) //nolint:errorlint // see above
+			// What became of the other service is told, not wrapped: ErrNotFound, say, is not about
+			// this one. see above
+			return fmt.Errorf("starting service %s, which needs %s: %w: %v", h.name, needed, ErrStartFailed,
+				err) //nolint:errorlint
 		}
 	}
 	return nil
@@ -204,9 +211,11 @@ func (s services) Stop(ctx context.Context, name string) error {
 	return s.stopOne(ctx, name)
 }
 
-// stopOne stops a service whose dependants have stopped, and waits for the end of its process, until which its exe is in use.
+// stopOne stops a service whose dependants have stopped, and waits for the end of its process,
+// until which its exe is in use.
 func (s services) stopOne(ctx context.Context, name string) error {
-	h, err := openService(name, windows.SERVICE_QUERY_STATUS|windows.SERVICE_QUERY_CONFIG|windows.SERVICE_ENUMERATE_DEPENDENTS)
+	h, err := openService(
+		name, windows.SERVICE_QUERY_STATUS|windows.SERVICE_QUERY_CONFIG|windows.SERVICE_ENUMERATE_DEPENDENTS)
 	if err != nil {
 		return err
 	}
@@ -231,7 +240,8 @@ func (s services) stopOne(ctx context.Context, name string) error {
 		}
 		pause, stalled := wait.next(time.Now(), status.CheckPoint, status.hint)
 		if stalled {
-			return fmt.Errorf("stopping service %s: %w: it stands still as %s", name, ErrInUse, serviceState(uint32(status.State)))
+			return fmt.Errorf("stopping service %s: %w: it stands still as %s", name, ErrInUse,
+				serviceState(uint32(status.State)))
 		}
 		if err := sleep(ctx, pause); err != nil {
 			return fmt.Errorf("waiting for service %s to stop: %w: %w", name, ErrInUse, err)
@@ -299,7 +309,8 @@ func (services) Delete(ctx context.Context, name string) error {
 			return err
 		}
 		if err := sleep(ctx, slowestLook); err != nil {
-			return fmt.Errorf("deleting service %s: %w: it is marked for deletion, and somebody holds it: %w", name, ErrInUse, err)
+			return fmt.Errorf("deleting service %s: %w: it is marked for deletion, and somebody holds it: %w", name,
+				ErrInUse, err)
 		}
 	}
 }
@@ -316,13 +327,15 @@ func deleteService(name string) error {
 		return err
 	}
 	if status.State != svc.Stopped {
-		return fmt.Errorf("deleting service %s: %w: its state is %s", name, ErrInUse, serviceState(uint32(status.State)))
+		return fmt.Errorf("deleting service %s: %w: its state is %s", name, ErrInUse,
+			serviceState(uint32(status.State)))
 	}
 	return fail(windows.DeleteService(h.handle), "deleting service %s", name)
 }
 
-// activeServices says what each service that isn't stopped depends on. EnumDependentServices answers the same question for one service, but
-// not under Wine; reading all configurations takes some 10 ms.
+// activeServices says what each service that isn't stopped depends on. EnumDependentServices
+// answers the same question for one service, but not under Wine; reading all configurations takes
+// some 10 ms.
 func activeServices(ctx context.Context) (map[string][]string, error) {
 	scm, err := connect(windows.SC_MANAGER_CONNECT | windows.SC_MANAGER_ENUMERATE_SERVICE)
 	if err != nil {
@@ -338,8 +351,9 @@ func activeServices(ctx context.Context) (map[string][]string, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		// One that can't be read is deleted by now, or protected, or broken, and is no reason not to stop another. Should it need the service
-		// after all, Windows refuses the stop, and askToStop goes another way.
+		// One that can't be read is deleted by now, or protected, or broken, and is no reason not
+		// to stop another. Should it need the service after all, Windows refuses the stop, and
+		// askToStop goes another way.
 		if config, active, err := activeConfig(name); err == nil && active {
 			needs[name] = slices.DeleteFunc(config.dependencies, func(s string) bool {
 				return strings.HasPrefix(s, loadOrderGroup)

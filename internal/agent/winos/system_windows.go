@@ -55,7 +55,8 @@ func (system) Facts(ctx context.Context) (Facts, error) {
 }
 
 // readHostname gives the name of this boot: a name that was set since then doesn't show yet.
-// Source: https://learn.microsoft.com/en-us/windows/win32/api/sysinfoapi/nf-sysinfoapi-getcomputernameexw.
+// Source:
+// https://learn.microsoft.com/en-us/windows/win32/api/sysinfoapi/nf-sysinfoapi-getcomputernameexw.
 func readHostname(facts *Facts) (err error) {
 	facts.Hostname, err = computerName(windows.ComputerNamePhysicalDnsHostname)
 	return err
@@ -87,8 +88,10 @@ func readVersion(facts *Facts) error {
 	if found.ProductType, err = text(productKey, "ProductType"); err != nil {
 		return err
 	}
-	// Neither is needed: the kernel knows the build too, and a Windows that was never updated has no UBR.
-	if found.CurrentBuildNumber, err = text(versionKey, "CurrentBuildNumber"); err != nil && !errors.Is(err, ErrNotFound) {
+	// Neither is needed: the kernel knows the build too, and a Windows that was never updated has
+	// no UBR.
+	if found.CurrentBuildNumber, err = text(versionKey, "CurrentBuildNumber"); err != nil &&
+		!errors.Is(err, ErrNotFound) {
 		return err
 	}
 	if found.UBR, err = number(versionKey, "UBR"); err != nil && !errors.Is(err, ErrNotFound) {
@@ -107,8 +110,11 @@ func readBoot(facts *Facts) (err error) {
 		TimeZoneID, _                       uint32
 		BootTimeBias, SleepTimeBias         uint64
 	}
-	// Source: https://learn.microsoft.com/en-us/windows/win32/api/winternl/nf-winternl-ntquerysysteminformation (SystemTimeOfDayInformation).
-	err = windows.NtQuerySystemInformation(windows.SystemTimeOfDayInformation, unsafe.Pointer(&times), uint32(unsafe.Sizeof(times)), nil)
+	// Source:
+	// https://learn.microsoft.com/en-us/windows/win32/api/winternl/nf-winternl-ntquerysysteminformation
+	// (SystemTimeOfDayInformation).
+	err = windows.NtQuerySystemInformation(windows.SystemTimeOfDayInformation, unsafe.Pointer(&times),
+		uint32(unsafe.Sizeof(times)), nil)
 	if err != nil && sequence == 0 {
 		return fail(err, "reading the time of the boot")
 	}
@@ -116,13 +122,15 @@ func readBoot(facts *Facts) (err error) {
 	return err
 }
 
-// bootSequence reads KUSER_SHARED_DATA.BootId, "incremented for each boot attempt by the OS loader", from the page that the kernel shares
-// with every process. ReadProcessMemory on ourselves answers with an error where a pointer would crash.
-// Source: https://learn.microsoft.com/en-us/windows-hardware/drivers/ddi/ntddk/ns-ntddk-kuser_shared_data.
+// bootSequence reads KUSER_SHARED_DATA.BootId, "incremented for each boot attempt by the OS
+// loader", from the page that the kernel shares with every process. ReadProcessMemory on ourselves
+// answers with an error where a pointer would crash. Source:
+// https://learn.microsoft.com/en-us/windows-hardware/drivers/ddi/ntddk/ns-ntddk-kuser_shared_data.
 func bootSequence() (uint32, error) {
 	const page, offset = 0x7ffe0000, 0x2c4
 	var sequence uint32
-	err := windows.ReadProcessMemory(windows.CurrentProcess(), page+offset, (*byte)(unsafe.Pointer(&sequence)), unsafe.Sizeof(sequence), nil)
+	err := windows.ReadProcessMemory(windows.CurrentProcess(), page+offset, (*byte)(unsafe.Pointer(&sequence)),
+		unsafe.Sizeof(sequence), nil)
 	return sequence, fail(err, "reading the number of the boot")
 }
 
@@ -131,13 +139,15 @@ func readAdmin(facts *Facts) error {
 	if err != nil {
 		return fail(err, "naming the group Administrators")
 	}
-	// A token of 0 stands for the caller's. Without elevation the group is there for denying only, and the answer is no.
+	// A token of 0 stands for the caller's. Without elevation the group is there for denying only,
+	// and the answer is no.
 	facts.Admin, err = windows.Token(0).IsMember(administrators)
 	return fail(err, "looking for administrators' rights")
 }
 
 func readMemory(facts *Facts) error {
-	// MEMORYSTATUSEX: https://learn.microsoft.com/en-us/windows/win32/api/sysinfoapi/ns-sysinfoapi-memorystatusex.
+	// MEMORYSTATUSEX:
+	// https://learn.microsoft.com/en-us/windows/win32/api/sysinfoapi/ns-sysinfoapi-memorystatusex.
 	var status struct {
 		Length, Load         uint32
 		TotalPhys, AvailPhys uint64
@@ -172,8 +182,9 @@ func readDisk(facts *Facts) error {
 	return nil
 }
 
-// readReboot looks for the signs of a reboot that Windows itself waits for: servicing, updates, and a new computer name. A fourth that one often reads of,
-// PendingFileRenameOperations, is told apart: any installer or browser update sets it.
+// readReboot looks for the signs of a reboot that Windows itself waits for: servicing, updates, and
+// a new computer name. A fourth that one often reads of, PendingFileRenameOperations, is told
+// apart: any installer or browser update sets it.
 func readReboot(facts *Facts) error {
 	for _, sign := range []struct{ name, path string }{{SignServicing, servicingKey}, {SignUpdate, updateKey}} {
 		there, err := keyExists(sign.path)
@@ -224,7 +235,8 @@ func (system) SetHostname(ctx context.Context, name string) error {
 		return err
 	}
 	// The NetBIOS name follows by itself.
-	if ok, _, err := setComputerNameEx.Call(windows.ComputerNamePhysicalDnsHostname, uintptr(unsafe.Pointer(text))); ok == 0 {
+	if ok, _, err := setComputerNameEx.Call(windows.ComputerNamePhysicalDnsHostname,
+		uintptr(unsafe.Pointer(text))); ok == 0 {
 		return fail(err, "setting the host name")
 	}
 	return nil

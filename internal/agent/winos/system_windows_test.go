@@ -84,7 +84,10 @@ func TestTheNodesAddressIsOneOfTheMachines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(addresses, func(a net.Addr) bool { return strings.HasPrefix(a.String(), ip.String()+"/") }) {
+	if !slices.ContainsFunc(addresses, func(a net.Addr) bool {
+		return strings.HasPrefix(a.String(),
+			ip.String()+"/")
+	}) {
 		t.Errorf("%v is none of %v", ip, addresses)
 	}
 }

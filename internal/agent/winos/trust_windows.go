@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// trust is the store ROOT of this machine (LocalMachine), which shows the machine's own certificates together with those that group policy and
-// Windows Update bring.
+// trust is the store ROOT of this machine (LocalMachine), which shows the machine's own
+// certificates together with those that group policy and Windows Update bring.
 type trust struct{}
 
 var _ Trust = trust{}
@@ -34,7 +34,8 @@ func (trust) List(ctx context.Context) ([][]byte, error) {
 	return all, err
 }
 
-// Add compares contents itself: to CryptoAPI another certificate of the same issuer and serial number is "the same" one, and would keep ours out.
+// Add compares contents itself: to CryptoAPI another certificate of the same issuer and serial
+// number is "the same" one, and would keep ours out.
 func (trust) Add(ctx context.Context, der []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -80,7 +81,8 @@ func (trust) Remove(ctx context.Context, der []byte) error {
 		var failed []error
 		for _, certificate := range have {
 			// Deleting also frees the context, whether it succeeds or not.
-			failed = append(failed, fail(windows.CertDeleteCertificateFromStore(certificate), "removing a root certificate"))
+			failed = append(failed, fail(windows.CertDeleteCertificateFromStore(certificate),
+				"removing a root certificate"))
 		}
 		if len(have) > 0 {
 			commit(store)
@@ -93,8 +95,9 @@ func (trust) Remove(ctx context.Context, der []byte) error {
 	return expect(der, false)
 }
 
-// commit has changes written. Windows writes them at once, but Wine only when told. What comes of it is for expect to find out.
-// Source: https://learn.microsoft.com/en-us/windows/win32/api/wincrypt/nf-wincrypt-certcontrolstore.
+// commit has changes written. Windows writes them at once, but Wine only when told. What comes of
+// it is for expect to find out. Source:
+// https://learn.microsoft.com/en-us/windows/win32/api/wincrypt/nf-wincrypt-certcontrolstore.
 func commit(store windows.Handle) {
 	const toStorage = 3 // CERT_STORE_CTRL_COMMIT
 	if certControlStore, err := function("crypt32.dll", "CertControlStore"); err == nil {
@@ -102,8 +105,8 @@ func commit(store windows.Handle) {
 	}
 }
 
-// expect opens the store anew and checks that a certificate is there, or isn't: what can't be changed, such as what group policy brings, would
-// otherwise go unnoticed.
+// expect opens the store anew and checks that a certificate is there, or isn't: what can't be
+// changed, such as what group policy brings, would otherwise go unnoticed.
 func expect(der []byte, there bool) error {
 	return inStore(windows.CERT_STORE_READONLY_FLAG, func(store windows.Handle) error {
 		have, err := matches(store, der)
@@ -121,7 +124,8 @@ func inStore(flags uint32, work func(windows.Handle) error) error {
 	if err != nil {
 		return fail(err, "opening the root certificate store")
 	}
-	store, err := windows.CertOpenStore(windows.CERT_STORE_PROV_SYSTEM_W, 0, 0, windows.CERT_SYSTEM_STORE_LOCAL_MACHINE|flags,
+	store, err := windows.CertOpenStore(windows.CERT_STORE_PROV_SYSTEM_W, 0, 0,
+		windows.CERT_SYSTEM_STORE_LOCAL_MACHINE|flags,
 		uintptr(unsafe.Pointer(name)))
 	if err != nil {
 		return fail(err, "opening the root certificate store")
@@ -148,7 +152,8 @@ func eachCertificate(store windows.Handle, visit func(*windows.CertContext) erro
 	}
 }
 
-// matches gives contexts, which the caller must free, of all certificates with exactly this content.
+// matches gives contexts, which the caller must free, of all certificates with exactly this
+// content.
 func matches(store windows.Handle, der []byte) ([]*windows.CertContext, error) {
 	var all []*windows.CertContext
 	err := eachCertificate(store, func(certificate *windows.CertContext) error {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// version is what the registry says under HKLM\SOFTWARE\Microsoft\Windows NT\CurrentVersion and in ProductOptions, as text and number.
+// version is what the registry says under HKLM\SOFTWARE\Microsoft\Windows NT\CurrentVersion and in
+// ProductOptions, as text and number.
 type version struct {
 	CurrentBuildNumber string
 	UBR                uint64
@@ -14,8 +15,8 @@ type version struct {
 	ProductType        string
 }
 
-// describe fills in the facts about Windows' version. kernelBuild is what RtlGetVersion says, 0 if unknown; it wins over the registry, which
-// programs and people can edit.
+// describe fills in the facts about Windows' version. kernelBuild is what RtlGetVersion says, 0 if
+// unknown; it wins over the registry, which programs and people can edit.
 func (v version) describe(facts *Facts, kernelBuild int) error {
 	facts.ProductName = v.ProductName
 	facts.UBR = int(v.UBR)
@@ -39,9 +40,11 @@ func isServer(productType string) bool {
 
 // bootID names a boot.
 //
-// sequence is the number that the boot loader counts up with every boot (KUSER_SHARED_DATA.BootId): it doesn't depend on the clock, which
-// time synchronisation often corrects in the first minutes of a virtual machine and which would look like a reboot that never was.
-// Where there is none (Wine; Windows always has one), the moment of the boot has to do, less all corrections of the clock since.
+// sequence is the number that the boot loader counts up with every boot (KUSER_SHARED_DATA.BootId):
+// it doesn't depend on the clock, which time synchronisation often corrects in the first minutes of
+// a virtual machine and which would look like a reboot that never was. Where there is none (Wine;
+// Windows always has one), the moment of the boot has to do, less all corrections of the clock
+// since.
 func bootID(sequence uint32, bootTime, clockCorrections int64) (string, error) {
 	if sequence != 0 {
 		return "boot-" + strconv.FormatUint(uint64(sequence), 10), nil

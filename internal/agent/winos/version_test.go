@@ -8,7 +8,8 @@ import (
 
 func TestTheVersionOfWindowsIsDescribed(t *testing.T) {
 	t.Parallel()
-	server := version{CurrentBuildNumber: "20348", UBR: 2700, ProductName: "Windows Server 2022 Datacenter", ProductType: "ServerNT"}
+	server := version{CurrentBuildNumber: "20348", UBR: 2700, ProductName: "Windows Server 2022 Datacenter",
+		ProductType: "ServerNT"}
 	for name, test := range map[string]struct {
 		registry version
 		kernel   int
@@ -16,12 +17,16 @@ func TestTheVersionOfWindowsIsDescribed(t *testing.T) {
 		err      error
 	}{
 		"a server": {server, 20348, Facts{Build: 20348, UBR: 2700, ProductName: server.ProductName, Server: true}, nil},
-		"the kernel knows better than the registry": {server, 26100, Facts{Build: 26100, UBR: 2700, ProductName: server.ProductName, Server: true}, nil},
-		"the registry alone":                        {server, 0, Facts{Build: 20348, UBR: 2700, ProductName: server.ProductName, Server: true}, nil},
-		"a domain controller is a server":           {version{CurrentBuildNumber: "17763", ProductType: "LanmanNT"}, 17763, Facts{Build: 17763, Server: true}, nil},
-		"a client":                                  {version{CurrentBuildNumber: "22631", ProductType: "WinNT"}, 22631, Facts{Build: 22631}, nil},
-		"no build anywhere":                         {version{}, 0, Facts{}, ErrNotFound},
-		"a build that is no number":                 {version{CurrentBuildNumber: "x"}, 0, Facts{}, ErrNotFound},
+		"the kernel knows better than the registry": {server, 26100,
+			Facts{Build: 26100, UBR: 2700, ProductName: server.ProductName, Server: true}, nil},
+		"the registry alone": {server, 0,
+			Facts{Build: 20348, UBR: 2700, ProductName: server.ProductName, Server: true}, nil},
+		"a domain controller is a server": {version{CurrentBuildNumber: "17763", ProductType: "LanmanNT"}, 17763,
+			Facts{Build: 17763, Server: true}, nil},
+		"a client": {version{CurrentBuildNumber: "22631", ProductType: "WinNT"}, 22631,
+			Facts{Build: 22631}, nil},
+		"no build anywhere":         {version{}, 0, Facts{}, ErrNotFound},
+		"a build that is no number": {version{CurrentBuildNumber: "x"}, 0, Facts{}, ErrNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -67,7 +72,8 @@ func TestABootKeepsItsNameWhenTheClockIsSet(t *testing.T) {
 func TestStatesOfFeaturesAreThoseThatMatter(t *testing.T) {
 	t.Parallel()
 	want := []FeatureState{
-		FeatureAbsent, FeatureAbsent, FeatureAbsent, FeatureAbsent, FeatureEnabled, FeaturePending, FeatureEnabled, FeatureAbsent, FeatureAbsent,
+		FeatureAbsent, FeatureAbsent, FeatureAbsent, FeatureAbsent, FeatureEnabled, FeaturePending, FeatureEnabled,
+		FeatureAbsent, FeatureAbsent,
 	}
 	for code, state := range want {
 		if got := featureState(uint32(code)); got != state {

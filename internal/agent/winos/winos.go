@@ -1,8 +1,9 @@
-// Package winos answers what the daemon may do to the Windows machine that it runs on, as small interfaces, with the Windows API behind
-// them on Windows.
+// Package winos answers what the daemon may do to the Windows machine that it runs on, as small
+// interfaces, with the Windows API behind them on Windows.
 //
-// The daemon's verbs and reconcile loop use it; the simulated machine implements the same interfaces and passes the same suite
-// (winostest). It holds no decision, and nothing in it starts a process but Programs, which is for trying out the daemon's own successor.
+// The daemon's verbs and reconcile loop use it; the simulated machine implements the same
+// interfaces and passes the same suite (winostest). It holds no decision, and nothing in it starts
+// a process but Programs, which is for trying out the daemon's own successor.
 package winos
 
 import (
@@ -18,7 +19,8 @@ import (
 // Errors that implementations normalise to; callers test with errors.Is.
 var (
 	ErrNotFound = errors.New("not found")
-	// ErrInUse says that a file is open without sharing, such as the exe of a running process, or a service is still stopping.
+	// ErrInUse says that a file is open without sharing, such as the exe of a running process, or a
+	// service is still stopping.
 	ErrInUse = errors.New("in use")
 	// ErrInvalidName says that Windows does not allow a path or name.
 	ErrInvalidName = errors.New("invalid name")
@@ -26,7 +28,8 @@ var (
 	// ErrStartFailed says that a service's process ended or reported an error while it started.
 	ErrStartFailed = errors.New("service did not start")
 	ErrDenied      = errors.New("access denied")
-	// ErrNotSealedHere says that something was sealed by another machine or for another purpose, or is damaged.
+	// ErrNotSealedHere says that something was sealed by another machine or for another purpose, or
+	// is damaged.
 	ErrNotSealedHere = errors.New("not sealed by this machine, or damaged")
 	// ErrUnsupported says that this system lacks the facility (no HNS, for example).
 	ErrUnsupported = errors.New("unsupported on this system")
@@ -55,7 +58,8 @@ type ServiceConfig struct {
 	Dependencies []string
 	// Environment of the service's process, beside the system's.
 	Environment map[string]string
-	// Recovery lists the delays before restarts after the first, second, … unexpected end; RecoveryReset the time after which the count starts anew.
+	// Recovery lists the delays before restarts after the first, second, … unexpected end;
+	// RecoveryReset the time after which the count starts anew.
 	Recovery      []time.Duration
 	RecoveryReset time.Duration
 }
@@ -86,11 +90,14 @@ type Services interface {
 	List(ctx context.Context) ([]string, error)
 	// Get answers ErrNotFound for a service that does not exist.
 	Get(ctx context.Context, name string) (Service, error)
-	// Apply creates a service or changes its configuration, and never starts or stops it. Repeating it changes nothing.
+	// Apply creates a service or changes its configuration, and never starts or stops it. Repeating
+	// it changes nothing.
 	Apply(ctx context.Context, config ServiceConfig) error
-	// Start returns when the service runs; one that runs already is left alone. Its dependencies are started by the service manager.
+	// Start returns when the service runs; one that runs already is left alone. Its dependencies
+	// are started by the service manager.
 	Start(ctx context.Context, name string) error
-	// Stop stops the running dependants, then the service, and returns when their processes have ended. A stopped service is left alone.
+	// Stop stops the running dependants, then the service, and returns when their processes have
+	// ended. A stopped service is left alone.
 	Stop(ctx context.Context, name string) error
 	// Delete removes a stopped service. Deleting what does not exist is fine.
 	Delete(ctx context.Context, name string) error
@@ -116,13 +123,15 @@ type FileInfo struct {
 	Access  Access
 }
 
-// Files is the file system. Paths are absolute, with a drive letter and backslashes. Errors wrap fs.ErrNotExist, ErrInUse, ErrInvalidName,
-// ErrNoSpace or ErrDenied.
+// Files is the file system. Paths are absolute, with a drive letter and backslashes. Errors wrap
+// fs.ErrNotExist, ErrInUse, ErrInvalidName, ErrNoSpace or ErrDenied.
 type Files interface {
 	Open(path string) (io.ReadCloser, error)
-	// Create makes or truncates a file; Close reports what writing could not, after flushing to disk.
+	// Create makes or truncates a file; Close reports what writing could not, after flushing to
+	// disk.
 	Create(path string, access Access) (io.WriteCloser, error)
-	// Rename replaces an existing file at to; ErrInUse when that is the exe of a running process. (Moving a running exe away is allowed.)
+	// Rename replaces an existing file at to; ErrInUse when that is the exe of a running process.
+	// (Moving a running exe away is allowed.)
 	Rename(from, to string) error
 	// Remove deletes a file or an empty directory. Removing what does not exist is fine.
 	Remove(path string) error
@@ -145,7 +154,8 @@ type Environment interface {
 type Trust interface {
 	// List gives the DER of each certificate, including those that do not parse.
 	List(ctx context.Context) ([][]byte, error)
-	// Add and Remove work on exactly one certificate, by its content. Repeating them changes nothing.
+	// Add and Remove work on exactly one certificate, by its content. Repeating them changes
+	// nothing.
 	Add(ctx context.Context, der []byte) error
 	Remove(ctx context.Context, der []byte) error
 }
@@ -182,8 +192,9 @@ type Facts struct {
 	RebootPending bool
 	// RebootSigns are the reasons of Windows' own parts for that, sorted; a new host name is none.
 	RebootSigns []string
-	// ReplacedAtBoot are files that the next boot puts in their places, because they are in use. What it only deletes is not meant: installers and updates leave
-	// such behind all the time, on some machines at every boot, and nothing waits for it.
+	// ReplacedAtBoot are files that the next boot puts in their places, because they are in use.
+	// What it only deletes is not meant: installers and updates leave such behind all the time, on
+	// some machines at every boot, and nothing waits for it.
 	ReplacedAtBoot []string
 }
 
@@ -204,7 +215,8 @@ type System interface {
 	EnableFeature(ctx context.Context, name string) error
 	// Reboot asks for a restart and returns before it happens.
 	Reboot(ctx context.Context, why string) error
-	// ExcludeFromDefender lets Windows Defender skip the process of an exe, where Defender is there. Repeating it changes nothing.
+	// ExcludeFromDefender lets Windows Defender skip the process of an exe, where Defender is
+	// there. Repeating it changes nothing.
 	ExcludeFromDefender(ctx context.Context, exe string) error
 }
 
@@ -219,15 +231,19 @@ type HNSNetwork struct {
 type Network interface {
 	// NodeIP is the IPv4 address of the interface that holds the default route.
 	NodeIP(ctx context.Context) (netip.Addr, error)
-	// Listening lists the TCP ports that are listened on and the name of the program, as far as it is known.
+	// Listening lists the TCP ports that are listened on and the name of the program, as far as it
+	// is known.
 	Listening(ctx context.Context) (map[int]string, error)
 	// HNSNetwork answers ErrNotFound while there is none of that name.
 	HNSNetwork(ctx context.Context, name string) (HNSNetwork, error)
-	// EnsureEndpoint makes an HNS endpoint on a network, attaches it to the host's compartment, and gives its IPv4 address.
+	// EnsureEndpoint makes an HNS endpoint on a network, attaches it to the host's compartment, and
+	// gives its IPv4 address.
 	EnsureEndpoint(ctx context.Context, network, endpoint string) (netip.Addr, error)
-	// RemoveHNSNetwork removes the network of that name with its endpoints. Removing what does not exist is fine.
+	// RemoveHNSNetwork removes the network of that name with its endpoints. Removing what does not
+	// exist is fine.
 	RemoveHNSNetwork(ctx context.Context, name string) error
-	// Listen listens on a TCP port of the loopback address, until it is closed. A port that somebody listens on is ErrInUse.
+	// Listen listens on a TCP port of the loopback address, until it is closed. A port that
+	// somebody listens on is ErrInUse.
 	Listen(ctx context.Context, port int) (net.Listener, error)
 	// Dial connects to a TCP port of an address from this machine, past any proxy.
 	Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error)
@@ -235,10 +251,12 @@ type Network interface {
 
 // Routes is the routing table of IPv4, as far as single addresses go.
 type Routes interface {
-	// Addresses lists the IPv4 addresses of the machine's interfaces, without those that Windows does not use yet.
+	// Addresses lists the IPv4 addresses of the machine's interfaces, without those that Windows
+	// does not use yet.
 	Addresses(ctx context.Context) ([]netip.Addr, error)
-	// Ensure has packets for one address leave the way that the default route takes, unless they do already. Such a route does not outlive a
-	// reboot, and network changes may take it away. added says whether it was missing. ErrNotFound means that there is no default route.
+	// Ensure has packets for one address leave the way that the default route takes, unless they do
+	// already. Such a route does not outlive a reboot, and network changes may take it away. added
+	// says whether it was missing. ErrNotFound means that there is no default route.
 	Ensure(ctx context.Context, to netip.Addr) (added bool, err error)
 	// Remove takes the routes to exactly one address away. Removing what does not exist is fine.
 	Remove(ctx context.Context, to netip.Addr) error
@@ -246,28 +264,33 @@ type Routes interface {
 
 // Secrets keeps what others must not read.
 type Secrets interface {
-	// Seal encrypts so that only this machine can decrypt, and only for the same purpose, which is no secret. Two seals of one text differ.
+	// Seal encrypts so that only this machine can decrypt, and only for the same purpose, which is
+	// no secret. Two seals of one text differ.
 	Seal(ctx context.Context, plain []byte, purpose string) (sealed []byte, err error)
 	// Unseal answers ErrNotSealedHere for what this machine did not seal for this purpose.
 	Unseal(ctx context.Context, sealed []byte, purpose string) (plain []byte, err error)
-	// Restrict gives a file or directory that exists the rights of AccessAdministrators, whatever it had. What lies in a directory keeps its own rights,
-	// except those that it has from there. Repeating it changes nothing.
+	// Restrict gives a file or directory that exists the rights of AccessAdministrators, whatever
+	// it had. What lies in a directory keeps its own rights, except those that it has from there.
+	// Repeating it changes nothing.
 	Restrict(path string) error
 }
 
 // Logs are files that other programs hold open.
 type Logs interface {
-	// Empty cuts a file to nothing in place, also while a program has it open to write; one that appends goes on at the new end. ErrInUse when that
-	// program lets nobody else write, fs.ErrNotExist when there is no such file.
+	// Empty cuts a file to nothing in place, also while a program has it open to write; one that
+	// appends goes on at the new end. ErrInUse when that program lets nobody else write,
+	// fs.ErrNotExist when there is no such file.
 	Empty(path string) error
 }
 
 // Programs are exes on the machine, and their processes.
 type Programs interface {
-	// Run starts an exe with arguments that need no quotes, without a window or standard streams, and gives its exit code when it has ended. When ctx
-	// ends first, the process is killed. ErrStartFailed says that Windows does not start it.
+	// Run starts an exe with arguments that need no quotes, without a window or standard streams,
+	// and gives its exit code when it has ended. When ctx ends first, the process is killed.
+	// ErrStartFailed says that Windows does not start it.
 	Run(ctx context.Context, exe string, args ...string) (exitCode int, err error)
-	// Kill ends a process without asking it, and returns when it has ended. One that is gone is fine.
+	// Kill ends a process without asking it, and returns when it has ended. One that is gone is
+	// fine.
 	Kill(ctx context.Context, pid uint32) error
 }
 
@@ -309,7 +332,8 @@ func Exists(files Files, path string) (bool, error) {
 	return err == nil, err
 }
 
-// RemoveAll removes a directory and everything in it. Removing what does not exist is fine; it goes on after an error.
+// RemoveAll removes a directory and everything in it. Removing what does not exist is fine; it goes
+// on after an error.
 func RemoveAll(files Files, path string) error {
 	info, err := files.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -20,12 +20,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/winos/winostest/order"
 )
 
-// TestConformance changes the machine that it runs on, and takes it back: services, variables, certificates and files whose names begin
-// with wmcotest. It needs an administrator's rights. The machine is not restarted, and keeps its host name and features.
+// TestConformance changes the machine that it runs on, and takes it back: services, variables,
+// certificates and files whose names begin with wmcotest. It needs an administrator's rights. The
+// machine is not restarted, and keeps its host name and features.
 func TestConformance(t *testing.T) {
 	winostest.Run(t, func(t *testing.T) winostest.Fixture {
 		t.Helper()
-		fixture := winostest.Fixture{Host: winos.New(), Scratch: newDir(t), InstallService: installService, Listen: listen, AppendAs: appendAs}
+		fixture := winostest.Fixture{Host: winos.New(), Scratch: newDir(t), InstallService: installService,
+			Listen: listen, AppendAs: appendAs}
 		if onWine() {
 			fixture.Cannot = wineCannot()
 			fixture.CreateNetwork = createNetwork
@@ -34,24 +36,28 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// createNetwork makes an HNS network in the stand-in of the lab's Wine hosts. On Windows it would take over a network card.
+// createNetwork makes an HNS network in the stand-in of the lab's Wine hosts. On Windows it would
+// take over a network card.
 func createNetwork(t *testing.T, name string, subnet netip.Prefix) {
 	t.Helper()
-	subnets := []hcsshim.Subnet{{AddressPrefix: subnet.String(), GatewayAddress: subnet.Masked().Addr().Next().String()}}
+	subnets := []hcsshim.Subnet{{AddressPrefix: subnet.String(),
+		GatewayAddress: subnet.Masked().Addr().Next().String()}}
 	if _, err := (&hcsshim.HNSNetwork{Name: name, Type: "Overlay", Subnets: subnets}).Create(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// wineCannot says what Wine 8 can't do. It has no host network service either, but the lab's hosts have a stand-in.
+// wineCannot says what Wine 8 can't do. It has no host network service either, but the lab's hosts
+// have a stand-in.
 func wineCannot() map[winostest.Ability]string {
 	cannot := map[winostest.Ability]string{
-		winostest.CircularRefused:    "its service manager takes circles",
-		winostest.Recovery:           "its service manager takes recovery actions and never acts on them",
-		winostest.ServiceEnvironment: "its service manager ignores a service's own variables, and knows the system's as they were at boot",
-		winostest.CaseInsensitive:    "a rename that only changes case does nothing",
-		winostest.Features:           "it has no DISM API",
-		winostest.Routing:            "its IP helper has no functions that change routes",
+		winostest.CircularRefused: "its service manager takes circles",
+		winostest.Recovery:        "its service manager takes recovery actions and never acts on them",
+		winostest.ServiceEnvironment: "its service manager ignores a service's own variables, and knows the " +
+			"system's as they were at boot",
+		winostest.CaseInsensitive: "a rename that only changes case does nothing",
+		winostest.Features:        "it has no DISM API",
+		winostest.Routing:         "its IP helper has no functions that change routes",
 	}
 	if windows.NewLazySystemDLL("vmcompute.dll").Load() != nil {
 		cannot[winostest.HNS] = "it has no host network service, and this is none of the lab's hosts"

@@ -40,7 +40,8 @@ func Apply(ctx context.Context, c client.Client, objects ...client.Object) error
 			return fmt.Errorf("writing %s: %w", what, err)
 		}
 		want.SetResourceVersion(object.GetResourceVersion())
-		if err = c.Status().Update(ctx, want); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsMethodNotSupported(err) {
+		if err = c.Status().Update(ctx, want); err != nil && !apierrors.IsNotFound(err) &&
+			!apierrors.IsMethodNotSupported(err) {
 			return fmt.Errorf("writing the status of %s: %w", what, err)
 		}
 	}

@@ -36,7 +36,8 @@ providers:
 type Options struct {
 	// Platform is None when empty.
 	Platform configv1.PlatformType
-	// APIServer is the internal URL of the API server; https://api-int.lab.example.com:6443 when empty.
+	// APIServer is the internal URL of the API server; https://api-int.lab.example.com:6443 when
+	// empty.
 	APIServer string
 	// ServiceNetwork is 172.30.0.0/16 when empty.
 	ServiceNetwork string
@@ -46,7 +47,8 @@ type Options struct {
 	KubeletCA, RootCA []byte
 }
 
-// Objects are everything that facts are read from: apply them with Apply, because some have a status of their own.
+// Objects are everything that facts are read from: apply them with Apply, because some have a
+// status of their own.
 func Objects(o Options) ([]client.Object, error) {
 	o = o.withDefaults()
 	for _, ca := range []*[]byte{&o.KubeletCA, &o.RootCA} {
@@ -70,8 +72,10 @@ func Objects(o Options) ([]client.Object, error) {
 			Spec:       machineconfigurationv1.MachineConfigSpec{Config: runtime.RawExtension{Raw: ign}},
 		},
 		&corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapTokenSecret},
-			Data:       map[string][]byte{corev1.ServiceAccountRootCAKey: o.RootCA, corev1.ServiceAccountTokenKey: []byte("not to be read")},
+			ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineConfigNamespace,
+				Name: contract.BootstrapTokenSecret},
+			Data: map[string][]byte{corev1.ServiceAccountRootCAKey: o.RootCA,
+				corev1.ServiceAccountTokenKey: []byte("not to be read")},
 		},
 	}, nil
 }
@@ -95,9 +99,11 @@ func infrastructure(o Options) *configv1.Infrastructure {
 		ObjectMeta: metav1.ObjectMeta{Name: "cluster"},
 		Spec:       configv1.InfrastructureSpec{PlatformSpec: configv1.PlatformSpec{Type: o.Platform}},
 		Status: configv1.InfrastructureStatus{
-			InfrastructureName: "lab", APIServerURL: o.APIServer, APIServerInternalURL: o.APIServer, PlatformStatus: platform,
-			ControlPlaneTopology: configv1.HighlyAvailableTopologyMode, InfrastructureTopology: configv1.HighlyAvailableTopologyMode,
-			CPUPartitioning: configv1.CPUPartitioningNone,
+			InfrastructureName: "lab", APIServerURL: o.APIServer, APIServerInternalURL: o.APIServer,
+			PlatformStatus:         platform,
+			ControlPlaneTopology:   configv1.HighlyAvailableTopologyMode,
+			InfrastructureTopology: configv1.HighlyAvailableTopologyMode,
+			CPUPartitioning:        configv1.CPUPartitioningNone,
 		},
 	}
 }
@@ -113,7 +119,8 @@ func network(o Options) *configv1.Network {
 }
 
 func operatorNetwork(o Options) *operatorv1.Network {
-	overlay := &operatorv1.HybridOverlayConfig{HybridClusterNetwork: []operatorv1.ClusterNetworkEntry{{CIDR: "10.132.0.0/14", HostPrefix: 23}}}
+	overlay := &operatorv1.HybridOverlayConfig{
+		HybridClusterNetwork: []operatorv1.ClusterNetworkEntry{{CIDR: "10.132.0.0/14", HostPrefix: 23}}}
 	if o.VXLANPort != 0 {
 		overlay.HybridOverlayVXLANPort = &o.VXLANPort
 	}
@@ -124,7 +131,8 @@ func operatorNetwork(o Options) *operatorv1.Network {
 			ServiceNetwork: []string{o.ServiceNetwork},
 			ClusterNetwork: []operatorv1.ClusterNetworkEntry{{CIDR: "10.128.0.0/14", HostPrefix: 23}},
 			DefaultNetwork: operatorv1.DefaultNetworkDefinition{
-				Type: operatorv1.NetworkTypeOVNKubernetes, OVNKubernetesConfig: &operatorv1.OVNKubernetesConfig{HybridOverlayConfig: overlay},
+				Type:                operatorv1.NetworkTypeOVNKubernetes,
+				OVNKubernetesConfig: &operatorv1.OVNKubernetesConfig{HybridOverlayConfig: overlay},
 			},
 		},
 	}
@@ -139,13 +147,15 @@ func controllerConfig(o Options) *machineconfigurationv1.ControllerConfig {
 		Spec: machineconfigurationv1.ControllerConfigSpec{
 			KubeAPIServerServingCAData: o.KubeletCA, RootCAData: o.RootCA, ClusterDNSIP: "172.30.0.10",
 			Images: map[string]string{}, IPFamilies: machineconfigurationv1.IPFamiliesIPv4, Infra: infra, DNS: dns,
-			ReleaseImage: "quay.io/openshift-release-dev/ocp-release:lab", BaseOSContainerImage: "quay.io/openshift-release-dev/ocp-v4.0-art-dev:lab",
+			ReleaseImage:         "quay.io/openshift-release-dev/ocp-release:lab",
+			BaseOSContainerImage: "quay.io/openshift-release-dev/ocp-v4.0-art-dev:lab",
 		},
 	}
 }
 
 func workerPool() *machineconfigurationv1.MachineConfigPool {
-	configuration := machineconfigurationv1.MachineConfigPoolStatusConfiguration{ObjectReference: corev1.ObjectReference{Name: RenderedWorker}}
+	configuration := machineconfigurationv1.MachineConfigPoolStatusConfiguration{
+		ObjectReference: corev1.ObjectReference{Name: RenderedWorker}}
 	role := map[string]string{machineconfigurationv1.MachineConfigRoleLabelKey: "worker"}
 	return &machineconfigurationv1.MachineConfigPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "worker"},
@@ -188,6 +198,7 @@ WantedBy=multi-user.target
 	return json.Marshal(map[string]any{
 		"ignition": map[string]any{"version": "3.4.0"},
 		"storage":  map[string]any{"files": files},
-		"systemd":  map[string]any{"units": []any{map[string]any{"name": "kubelet.service", "enabled": true, "contents": unit}}},
+		"systemd": map[string]any{"units": []any{map[string]any{"name": "kubelet.service", "enabled": true,
+			"contents": unit}}},
 	})
 }

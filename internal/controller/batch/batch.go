@@ -1,6 +1,8 @@
-// Package batch answers when a controller looks that looks at everything at once: when the first of many news is a moment old.
+// Package batch answers when a controller looks that looks at everything at once: when the first of
+// many news is a moment old.
 //
-// A change that concerns hundreds of nodes is hundreds of events within seconds. Controllers whose one object stands for the whole fleet would read all of it for each.
+// A change that concerns hundreds of nodes is hundreds of events within seconds. Controllers whose
+// one object stands for the whole fleet would read all of it for each.
 package batch
 
 import (
@@ -14,10 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// moment is how long news are gathered: short for whoever reads a status, and long for an API server.
+// moment is how long news are gathered: short for whoever reads a status, and long for an API
+// server.
 const moment = time.Second
 
-// News asks for one look at all news that come within a moment. look names what is reconciled, whichever object the news are of.
+// News asks for one look at all news that come within a moment. look names what is reconciled,
+// whichever object the news are of.
 func News(look handler.MapFunc) handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	later := func(ctx context.Context, object client.Object, q queue) {

@@ -41,14 +41,16 @@ import (
 // strangers is how many pending requests of other machines lie there before ours come.
 const strangers = 300
 
-// stage is a cluster with what we ship, and the controller at work under the operator's own account.
+// stage is a cluster with what we ship, and the controller at work under the operator's own
+// account.
 type stage struct {
 	t     *testing.T
 	lab   *cluster.Cluster
 	admin client.Client
 }
 
-// The whole way of a host's certificates, and of those who try to get one, with the real API server, its authorizers and the real signer.
+// The whole way of a host's certificates, and of those who try to get one, with the real API
+// server, its authorizers and the real signer.
 func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -63,13 +65,16 @@ func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	first := s.submit(bootstrap, "first", asKubelet(nodeName, certificatesv1.KubeAPIServerClientKubeletSignerName))
 	kubelet := s.identity(s.signed("first", "WMCOApprove"), first)
 	s.register(kubelet, nodeName, nodeAddress)
-	s.submit(kubelet, "serving-early", asKubelet(nodeName, certificatesv1.KubeletServingSignerName, nodeName, nodeAddress))
+	s.submit(kubelet, "serving-early", asKubelet(nodeName, certificatesv1.KubeletServingSignerName, nodeName,
+		nodeAddress))
 	s.adopt(nodeName, "a")
 	s.signed("serving-early", "WMCOApprove") // it waited for the adoption, and nobody asked again
 
-	s.submit(kubelet, "serving-spoofed", asKubelet(nodeName, certificatesv1.KubeletServingSignerName, nodeName, "172.30.0.1"))
+	s.submit(kubelet, "serving-spoofed", asKubelet(nodeName, certificatesv1.KubeletServingSignerName, nodeName,
+		"172.30.0.1"))
 	s.refused("serving-spoofed", "CSRNameNotOfNode")
-	mallory, err := s.lab.UserConfig("mallory", "system:masters") // admission keeps kubelets from asking for other names, but not administrators
+	// admission keeps kubelets from asking for other names, but not administrators
+	mallory, err := s.lab.UserConfig("mallory", "system:masters")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,17 +97,20 @@ func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	s.strangersAreLeftAlone()
 }
 
-// storm is how many pending requests of other machines are there, and spoofed how many that claim a node of ours.
+// storm is how many pending requests of other machines are there, and spoofed how many that claim a
+// node of ours.
 const (
 	storm   = 2_000
 	spoofed = 200
-	// patience is how long ours may wait meanwhile until they are approved; how long signing takes is the cluster's. On a machine that is busy
-	// with other things it may be some times what it takes in calm.
+	// patience is how long ours may wait meanwhile until they are approved; how long signing takes
+	// is the cluster's. On a machine that is busy with other things it may be some times what it
+	// takes in calm.
 	patience = 5 * time.Second
 	times    = 4
 )
 
-// However many requests others have pending, those there before and those that keep coming, ours are answered in time.
+// However many requests others have pending, those there before and those that keep coming, ours
+// are answered in time.
 func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -113,7 +121,8 @@ func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	foreign, spoof := kubeletClient(s.t, "", "linux-0"), kubeletClient(s.t, "", "win-serving")
 	s.flood(s.admin, foreign, "before", storm/2)
 	s.startController()
-	bootstrap, operator := s.account(contract.MachineConfigNamespace, contract.BootstrapServiceAccount), s.account(contract.OperatorNamespace, contract.OperatorServiceAccount)
+	bootstrap, operator := s.account(contract.MachineConfigNamespace, contract.BootstrapServiceAccount),
+		s.account(contract.OperatorNamespace, contract.OperatorServiceAccount)
 	ours := func(when string) (slowest time.Duration) {
 		for n := range 4 {
 			kubelet, daemon := fmt.Sprintf("ours-%s-kubelet-%d", when, n), fmt.Sprintf("ours-%s-daemon-%d", when, n)
@@ -129,7 +138,8 @@ func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	ours("first") // with all that was there before in the queue
 	calm := ours("calm")
 	var group sync.WaitGroup
-	thief, err := client.New(bootstrap, client.Options{Scheme: testScheme(t)}) // every host that joins has this identity for a while
+	// every host that joins has this identity for a while
+	thief, err := client.New(bootstrap, client.Options{Scheme: testScheme(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +147,8 @@ func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	group.Go(func() { s.flood(thief, spoof, "spoofed", spoofed) })
 	stormy := ours("stormy")
 	group.Wait()
-	t.Logf("the slowest of ours took %s in calm and %s in the storm", calm.Round(time.Millisecond), stormy.Round(time.Millisecond))
+	t.Logf("the slowest of ours took %s in calm and %s in the storm", calm.Round(time.Millisecond),
+		stormy.Round(time.Millisecond))
 	if stormy > max(patience, times*calm) {
 		t.Errorf("ours waited %s", stormy)
 	}
@@ -212,18 +223,22 @@ func newStage(t *testing.T) *stage {
 	}
 	for _, args := range [][]string{
 		{"apply", "--server-side", "-k", filepath.Join(root, "config", "lab")},
-		{"wait", "--for=condition=Established", "--timeout=30s", "crd", "windowsinstances.windowsmachineconfig.openshift.io"},
+		{"wait", "--for=condition=Established", "--timeout=30s", "crd",
+			"windowsinstances.windowsmachineconfig.openshift.io"},
 	} {
-		output, err := exec.CommandContext(t.Context(), lab.Binaries.Kubectl, append([]string{"--kubeconfig", lab.Kubeconfig}, args...)...).CombinedOutput()
+		output, err := exec.CommandContext(t.Context(), lab.Binaries.Kubectl,
+			append([]string{"--kubeconfig", lab.Kubeconfig}, args...)...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("kubectl %v: %v\n%s", args, err, output)
 		}
 	}
 	s.create(
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapServiceAccount}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineConfigNamespace,
+			Name: contract.BootstrapServiceAccount}},
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "node-bootstrapper"},
-			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapServiceAccount}}},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: contract.MachineConfigNamespace,
+				Name: contract.BootstrapServiceAccount}}},
 	)
 	return s
 }
@@ -275,13 +290,18 @@ func (s *stage) startController() {
 	mgr, err := ctrl.NewManager(s.account(contract.OperatorNamespace, contract.OperatorServiceAccount), ctrl.Options{
 		Scheme: testScheme(s.t), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
 		Controller: config.Controller{SkipNameValidation: new(true)}, // for go test -count
-		Cache:      cache.Options{ByObject: map[client.Object]cache.ByObject{&v1alpha1.WindowsInstance{}: {Namespaces: map[string]cache.Config{namespace: {}}}}},
+		Cache: cache.Options{
+			ByObject: map[client.Object]cache.ByObject{
+				&v1alpha1.WindowsInstance{}: {Namespaces: map[string]cache.Config{namespace: {}}}}},
 	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	err = Setup(mgr, Options{Namespace: namespace, OperatorUser: OperatorUser(namespace),
-		ServiceNetwork: func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("172.30.0.0/16"), nil }})
+		ServiceNetwork: func(context.Context) (netip.Prefix, error) {
+			return netip.MustParsePrefix("172.30.0.0/16"),
+				nil
+		}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -318,14 +338,19 @@ func asKubelet(node, signer string, names ...string) asking {
 	if signer == certificatesv1.KubeletServingSignerName {
 		usage = certificatesv1.UsageServerAuth
 	}
-	return asking{subject: pkix.Name{CommonName: contract.KubeletUserPrefix + node, Organization: []string{contract.KubeletGroup}}, names: names,
-		spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, usage}}}
+	return asking{subject: pkix.Name{CommonName: contract.KubeletUserPrefix + node,
+		Organization: []string{contract.KubeletGroup}}, names: names,
+		spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer,
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, usage}}}
 }
 
 func asDaemon(node, instance string) asking {
-	return asking{subject: pkix.Name{CommonName: contract.DaemonUserPrefix + node, Organization: []string{contract.DaemonGroup}}, about: instance,
-		spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeAPIServerClientSignerName, ExpirationSeconds: new(int32(14 * 24 * 3600)),
-			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}}}
+	return asking{subject: pkix.Name{CommonName: contract.DaemonUserPrefix + node,
+		Organization: []string{contract.DaemonGroup}}, about: instance,
+		spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeAPIServerClientSignerName,
+			ExpirationSeconds: new(int32(14 * 24 * 3600)),
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature,
+				certificatesv1.UsageClientAuth}}}
 }
 
 // submit makes a key and asks for its certificate.
@@ -396,7 +421,8 @@ func (s *stage) register(kubelet *rest.Config, name, address string) {
 func (s *stage) adopt(name, instance string) {
 	s.t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":"`+namespace+"/"+instance+`"}}}`))
+	patch := client.RawPatch("application/merge-patch+json",
+		[]byte(`{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":"`+namespace+"/"+instance+`"}}}`))
 	if err := s.admin.Patch(s.t.Context(), n, patch); err != nil {
 		s.t.Fatal(err)
 	}
@@ -417,7 +443,8 @@ func (s *stage) denied(name, reason string) {
 	s.decided(name, certificatesv1.CertificateDenied, reason)
 }
 
-func (s *stage) decided(name string, kind certificatesv1.RequestConditionType, reason string) *certificatesv1.CertificateSigningRequest {
+func (s *stage) decided(name string, kind certificatesv1.RequestConditionType,
+	reason string) *certificatesv1.CertificateSigningRequest {
 	s.t.Helper()
 	csr := &certificatesv1.CertificateSigningRequest{}
 	s.until(func(ctx context.Context) bool {
@@ -429,7 +456,8 @@ func (s *stage) decided(name string, kind certificatesv1.RequestConditionType, r
 	return csr
 }
 
-// refused waits until it was said, at the request and at the instance, why a request stays pending, and sees that it does.
+// refused waits until it was said, at the request and at the instance, why a request stays pending,
+// and sees that it does.
 func (s *stage) refused(name, reason string) {
 	s.t.Helper()
 	s.until(func(ctx context.Context) bool {
@@ -440,12 +468,14 @@ func (s *stage) refused(name, reason string) {
 		var atRequest, atInstance bool
 		for _, e := range list.Items {
 			atRequest = atRequest || e.Reason == reason && e.Regarding.Name == name
-			atInstance = atInstance || e.Reason == reason && e.Regarding.Kind == "WindowsInstance" && strings.Contains(e.Note, name)
+			atInstance = atInstance || e.Reason == reason && e.Regarding.Kind == "WindowsInstance" &&
+				strings.Contains(e.Note, name)
 		}
 		return atRequest && atInstance
 	}, name+" is refused")
 	csr := &certificatesv1.CertificateSigningRequest{}
-	if err := s.admin.Get(s.t.Context(), client.ObjectKey{Name: name}, csr); err != nil || len(csr.Status.Conditions) > 0 {
+	if err := s.admin.Get(s.t.Context(), client.ObjectKey{Name: name}, csr); err != nil ||
+		len(csr.Status.Conditions) > 0 {
 		s.t.Errorf("%s: %+v, %v", name, csr.Status.Conditions, err)
 	}
 }
@@ -459,7 +489,8 @@ func (s *stage) until(done func(ctx context.Context) bool, what string) {
 	}
 }
 
-// strangersAreLeftAlone reads in the audit log that the controller asked nothing about other machines.
+// strangersAreLeftAlone reads in the audit log that the controller asked nothing about other
+// machines.
 func (s *stage) strangersAreLeftAlone() {
 	s.t.Helper()
 	list := &certificatesv1.CertificateSigningRequestList{}

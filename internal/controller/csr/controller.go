@@ -17,8 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// recheck is when a request that waits is looked at again though nothing was heard of. Its instance and Node are watched, so this is a net
-// under a net; kubelet waits for an answer for much longer.
+// recheck is when a request that waits is looked at again though nothing was heard of. Its instance
+// and Node are watched, so this is a net under a net; kubelet waits for an answer for much longer.
 const recheck = time.Minute
 
 // Reconciler decides about pending requests, one at a time.
@@ -49,10 +49,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return r.act(ctx, csr, decision)
 }
 
-// decide asks the policy, by the cache first. Requests that are none of ours, that are wrong by themselves or that must wait cost the API
-// server nothing, so whoever sends thousands of them keeps nobody else's waiting. When the cache is behind, its news bring a request that
-// waits up again. Everything else is decided by what the API server holds: a cache that lags could make a finished join look like one under way.
-func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, claim policy.CSRClaim) (policy.CSRDecision, error) {
+// decide asks the policy, by the cache first. Requests that are none of ours, that are wrong by
+// themselves or that must wait cost the API server nothing, so whoever sends thousands of them
+// keeps nobody else's waiting. When the cache is behind, its news bring a request that waits up
+// again. Everything else is decided by what the API server holds: a cache that lags could make a
+// finished join look like one under way.
+func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
+	claim policy.CSRClaim) (policy.CSRDecision, error) {
 	in, err := r.gather(ctx, r.client, csr, claim)
 	if err != nil {
 		return policy.CSRDecision{}, err
@@ -71,8 +74,10 @@ func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.Certificate
 }
 
 // act writes a decision down.
-func (r *Reconciler) act(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, decision policy.CSRDecision) (ctrl.Result, error) {
-	log := logf.FromContext(ctx).WithValues("verdict", decision.Verdict, "reason", decision.Reason, "detail", decision.Message)
+func (r *Reconciler) act(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
+	decision policy.CSRDecision) (ctrl.Result, error) {
+	log := logf.FromContext(ctx).WithValues("verdict", decision.Verdict, "reason", decision.Reason, "detail",
+		decision.Message)
 	switch decision.Verdict {
 	case policy.CSRApprove, policy.CSRDeny:
 		err := r.condition(ctx, csr, decision)
@@ -98,7 +103,8 @@ func (r *Reconciler) act(ctx context.Context, csr *certificatesv1.CertificateSig
 }
 
 // condition approves or denies a request.
-func (r *Reconciler) condition(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, decision policy.CSRDecision) error {
+func (r *Reconciler) condition(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
+	decision policy.CSRDecision) error {
 	kind := certificatesv1.CertificateApproved
 	if decision.Verdict == policy.CSRDeny {
 		kind = certificatesv1.CertificateDenied

@@ -37,13 +37,15 @@ func newWorld(t *testing.T, objects ...client.Object) world {
 	return newStaleWorld(t, interceptor.Funcs{}, objects, nil)
 }
 
-// newStaleWorld makes one in which the API server holds some objects in another state than the cache.
+// newStaleWorld makes one in which the API server holds some objects in another state than the
+// cache.
 func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Object, newer []client.Object) world {
 	t.Helper()
 	build := func(objects []client.Object) *fake.ClientBuilder {
 		b := fake.NewClientBuilder().WithScheme(testScheme(t)).WithInterceptorFuncs(funcs)
 		for _, o := range objects { // the fake writes into what it is given, and parallel tests share it
-			b = b.WithObjects(o.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy has its original's type
+			// a copy has its original's type
+			b = b.WithObjects(o.DeepCopyObject().(client.Object)) //nolint:forcetypeassert
 		}
 		for _, i := range indexes() {
 			b = b.WithIndex(i.object, i.field, i.values)
@@ -57,7 +59,8 @@ func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Objec
 	}
 	w := world{said: events.NewFakeRecorder(64), asked: new(int)}
 	live := interceptor.NewClient(source, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			*w.asked++
 			return c.Get(ctx, key, o, opts...)
 		},
@@ -65,8 +68,12 @@ func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Objec
 			return errors.New("listing past the cache")
 		},
 	})
-	w.Reconciler = newReconciler(cached, live, w.said, Options{Namespace: namespace, OperatorUser: OperatorUser(namespace),
-		ServiceNetwork: func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("172.30.0.0/16"), nil }})
+	w.Reconciler = newReconciler(cached, live, w.said,
+		Options{Namespace: namespace, OperatorUser: OperatorUser(namespace),
+			ServiceNetwork: func(context.Context) (netip.Prefix, error) {
+				return netip.MustParsePrefix("172.30.0.0/16"),
+					nil
+			}})
 	return w
 }
 
@@ -128,11 +135,14 @@ func TestA07_DecisionsAreWrittenDown(t *testing.T) {
 			condition: "Approved WMCOApprove", said: []string{"Normal WMCOApprove"}},
 		"a forged request for a daemon is denied, and said at the request and at the instance": {
 			csr: forged, objects: []client.Object{joining},
-			condition: "Denied CSRRequesterWrong", said: []string{"Warning CSRRequesterWrong", "Warning CSRRequesterWrong"}},
+			condition: "Denied CSRRequesterWrong",
+			said:      []string{"Warning CSRRequesterWrong", "Warning CSRRequesterWrong"}},
 		"a kubelet's request that breaks a rule stays pending, and that is said": {
-			csr: greedy, objects: []client.Object{joining}, said: []string{"Warning CSRLifetimeLong", "Warning CSRLifetimeLong"}},
+			csr: greedy, objects: []client.Object{joining},
+			said: []string{"Warning CSRLifetimeLong", "Warning CSRLifetimeLong"}},
 		"a request that comes early waits in silence": {
-			csr: kubeletClient(t, "csr", nodeName), objects: []client.Object{instance("a", nodeName, nodeAddress, v1alpha1.PhaseDelivering)}, waits: true},
+			csr:     kubeletClient(t, "csr", nodeName),
+			objects: []client.Object{instance("a", nodeName, nodeAddress, v1alpha1.PhaseDelivering)}, waits: true},
 		"a serving request waits for the Node": {
 			csr: kubeletServing(t, "csr", nodeName, nodeAddress), objects: []client.Object{ready}, waits: true},
 		"another machine's request is left alone": {
@@ -148,9 +158,10 @@ func TestA07_DecisionsAreWrittenDown(t *testing.T) {
 			objects: []client.Object{ready, serving, instance("b", "win-b", nodeAddress, v1alpha1.PhaseReady)},
 			said:    []string{"Warning CSRNameNotOfNode", "Warning CSRNameNotOfNode"}},
 		"a second entry for the same host, which gets no node, does not stand in the way": {
-			csr:     kubeletServing(t, "csr", nodeName, nodeAddress),
-			objects: []client.Object{ready, serving, instance("again", "", nodeAddress, v1alpha1.PhasePreflight)}, condition: "Approved WMCOApprove",
-			said: []string{"Normal WMCOApprove"}},
+			csr:       kubeletServing(t, "csr", nodeName, nodeAddress),
+			objects:   []client.Object{ready, serving, instance("again", "", nodeAddress, v1alpha1.PhasePreflight)},
+			condition: "Approved WMCOApprove",
+			said:      []string{"Normal WMCOApprove"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +194,8 @@ func moved(i *v1alpha1.WindowsInstance, to string) *v1alpha1.WindowsInstance {
 func TestTenThousandForeignRequestsCostNoQuestionToTheAPIServer(t *testing.T) {
 	t.Parallel()
 	foreign := kubeletClient(t, "", "linux-0")
-	objects := []client.Object{instance("a", nodeName, nodeAddress, v1alpha1.PhaseBootstrapping), kubeletClient(t, "ours", nodeName)}
+	objects := []client.Object{instance("a", nodeName, nodeAddress, v1alpha1.PhaseBootstrapping),
+		kubeletClient(t, "ours", nodeName)}
 	for i := range 10_000 {
 		one := foreign.DeepCopy()
 		one.Name = fmt.Sprintf("foreign-%d", i)
@@ -191,7 +203,8 @@ func TestTenThousandForeignRequestsCostNoQuestionToTheAPIServer(t *testing.T) {
 	}
 	w := newWorld(t, objects...)
 	for i := range 10_000 {
-		result, err := w.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: fmt.Sprintf("foreign-%d", i)}})
+		result, err := w.Reconcile(t.Context(),
+			ctrl.Request{NamespacedName: client.ObjectKey{Name: fmt.Sprintf("foreign-%d", i)}})
 		if err != nil || result != (ctrl.Result{}) {
 			t.Fatalf("request %d: %v, %v", i, result, err)
 		}
@@ -206,7 +219,8 @@ func TestTenThousandForeignRequestsCostNoQuestionToTheAPIServer(t *testing.T) {
 
 func TestWhoCannotBeApprovedCostsNoQuestionToTheAPIServer(t *testing.T) {
 	t.Parallel()
-	ready, serving := instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady), node(nodeName, "a", corev1.ConditionTrue, nodeAddress)
+	ready, serving := instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady),
+		node(nodeName, "a", corev1.ConditionTrue, nodeAddress)
 	greedy := kubeletClient(t, "csr", nodeName)
 	greedy.Spec.ExpirationSeconds = new(int32(10 * 365 * 24 * 3600))
 	for name, test := range map[string]struct {
@@ -253,9 +267,11 @@ func TestTheCacheDoesNotDecide(t *testing.T) {
 func TestADecisionThatComesTooLateIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	resource := schema.GroupResource{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}
-	w := newStaleWorld(t, interceptor.Funcs{SubResourceUpdate: func(context.Context, client.Client, string, client.Object, ...client.SubResourceUpdateOption) error {
+	w := newStaleWorld(t, interceptor.Funcs{SubResourceUpdate: func(context.Context, client.Client, string,
+		client.Object, ...client.SubResourceUpdateOption) error {
 		return apierrors.NewConflict(resource, "csr", errors.New("changed"))
-	}}, []client.Object{instance("a", nodeName, nodeAddress, v1alpha1.PhaseBootstrapping), kubeletClient(t, "csr", nodeName)}, nil)
+	}}, []client.Object{instance("a", nodeName, nodeAddress, v1alpha1.PhaseBootstrapping),
+		kubeletClient(t, "csr", nodeName)}, nil)
 	condition, result := w.decide(t, "csr")
 	if condition != "" || result.RequeueAfter == 0 || len(w.heard()) != 0 {
 		t.Errorf("decided %q, comes back after %s", condition, result.RequeueAfter)
@@ -264,9 +280,13 @@ func TestADecisionThatComesTooLateIsMadeAnew(t *testing.T) {
 
 func TestAFailureToReadIsNoDecision(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady), node(nodeName, "a", corev1.ConditionTrue, nodeAddress),
+	w := newWorld(t, instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady),
+		node(nodeName, "a", corev1.ConditionTrue, nodeAddress),
 		kubeletServing(t, "csr", nodeName, nodeAddress))
-	w.options.ServiceNetwork = func(context.Context) (netip.Prefix, error) { return netip.Prefix{}, errors.New("no network") }
+	w.options.ServiceNetwork = func(context.Context) (netip.Prefix, error) {
+		return netip.Prefix{},
+			errors.New("no network")
+	}
 	if _, err := w.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "csr"}}); err == nil {
 		t.Error("no error")
 	}
@@ -274,7 +294,8 @@ func TestAFailureToReadIsNoDecision(t *testing.T) {
 
 func TestARequestThatIsGoneIsForgotten(t *testing.T) {
 	t.Parallel()
-	if _, err := newWorld(t).Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "csr"}}); err != nil {
+	if _, err := newWorld(t).Reconcile(t.Context(),
+		ctrl.Request{NamespacedName: client.ObjectKey{Name: "csr"}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -283,7 +304,8 @@ func TestNewsWakeTheRequestsThatTheyConcern(t *testing.T) {
 	t.Parallel()
 	ours := instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady)
 	stale := node("old", "", corev1.ConditionFalse, nodeAddress)
-	w := newWorld(t, ours, kubeletServing(t, "serving", nodeName, nodeAddress), kubeletClient(t, "client", nodeName), kubeletClient(t, "foreign", "linux-0"))
+	w := newWorld(t, ours, kubeletServing(t, "serving", nodeName, nodeAddress), kubeletClient(t, "client", nodeName),
+		kubeletClient(t, "foreign", "linux-0"))
 	names := func(requests []ctrl.Request) string {
 		var all []string
 		for _, r := range requests {
@@ -326,7 +348,8 @@ func TestOnlyNewsThatMatterWakeAnything(t *testing.T) {
 	}
 	decided := kubeletClient(t, "csr", nodeName)
 	decided.Status.Certificate = []byte("x")
-	if claiming().Create(event.CreateEvent{Object: decided}) || !claiming().Create(event.CreateEvent{Object: kubeletClient(t, "csr", nodeName)}) {
+	if claiming().Create(event.CreateEvent{Object: decided}) ||
+		!claiming().Create(event.CreateEvent{Object: kubeletClient(t, "csr", nodeName)}) {
 		t.Error("pending requests, and only those, are looked at")
 	}
 	if claiming().Delete(event.DeleteEvent{Object: kubeletClient(t, "csr", nodeName)}) {

@@ -45,7 +45,8 @@ func requestText(t *testing.T, user, group string, dns []string, addresses ...st
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: user, Organization: []string{group}}, DNSNames: dns}
+	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: user, Organization: []string{group}},
+		DNSNames: dns}
 	for _, address := range addresses {
 		template.IPAddresses = append(template.IPAddresses, net.ParseIP(address))
 	}
@@ -73,10 +74,12 @@ func kubeletClient(t *testing.T, name, node string) *certificatesv1.CertificateS
 func kubeletServing(t *testing.T, name, node string, addresses ...string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	csr := kubeletClient(t, name, node)
-	csr.Spec.Request = requestText(t, contract.KubeletUserPrefix+node, contract.KubeletGroup, []string{node}, addresses...)
+	csr.Spec.Request = requestText(t, contract.KubeletUserPrefix+node, contract.KubeletGroup, []string{node},
+		addresses...)
 	csr.Spec.SignerName = certificatesv1.KubeletServingSignerName
 	csr.Spec.Usages[1] = certificatesv1.UsageServerAuth
-	csr.Spec.Username, csr.Spec.Groups = contract.KubeletUserPrefix+node, []string{contract.KubeletGroup, "system:authenticated"}
+	csr.Spec.Username, csr.Spec.Groups = contract.KubeletUserPrefix+node,
+		[]string{contract.KubeletGroup, "system:authenticated"}
 	return csr
 }
 
@@ -103,11 +106,13 @@ func instance(name, node, address string, phase v1alpha1.Phase) *v1alpha1.Window
 // node is an adopted Node.
 func node(name, instance string, ready corev1.ConditionStatus, addresses ...string) *corev1.Node {
 	n := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{contract.InstanceAnnotation: namespace + "/" + instance}},
-		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}},
+		ObjectMeta: metav1.ObjectMeta{Name: name,
+			Annotations: map[string]string{contract.InstanceAnnotation: namespace + "/" + instance}},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}},
 	}
 	for _, address := range addresses {
-		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
+		n.Status.Addresses = append(n.Status.Addresses,
+			corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
 	}
 	return n
 }

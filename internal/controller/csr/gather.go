@@ -14,8 +14,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// gather collects what a decision about a claim depends on. Which instances a claim is about, and who else has its addresses, only the
-// indexes of the cache tell; the instances and the Node themselves are read through reader.
+// gather collects what a decision about a claim depends on. Which instances a claim is about, and
+// who else has its addresses, only the indexes of the cache tell; the instances and the Node
+// themselves are read through reader.
 //
 //	request ── claims node ──▶ instances (index, cache) ── none ──▶ nothing is asked
 //	                                │ some
@@ -26,7 +27,8 @@ func (r *Reconciler) gather(
 ) (policy.CSRInput, error) {
 	in := policy.CSRInput{CSR: csr, OperatorUser: r.options.OperatorUser}
 	list := &v1alpha1.WindowsInstanceList{}
-	err := r.client.List(ctx, list, client.InNamespace(r.options.Namespace), client.MatchingFields{instancesByNode: claim.NodeName})
+	err := r.client.List(ctx, list, client.InNamespace(r.options.Namespace),
+		client.MatchingFields{instancesByNode: claim.NodeName})
 	if err != nil || len(list.Items) == 0 {
 		return in, wrap("listing instances", err)
 	}
@@ -56,7 +58,8 @@ func (r *Reconciler) gather(
 }
 
 // gatherAddresses adds who else has the names and addresses of a serving request.
-func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, claim policy.CSRClaim) (policy.CSRInput, error) {
+func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, claim policy.CSRClaim) (policy.CSRInput,
+	error) {
 	var err error
 	if in.ServiceNetwork, err = r.options.ServiceNetwork(ctx); err != nil {
 		return in, fmt.Errorf("reading the service network: %w", err)
@@ -73,7 +76,8 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 			}
 		}
 		instances := &v1alpha1.WindowsInstanceList{}
-		err = r.client.List(ctx, instances, client.InNamespace(r.options.Namespace), client.MatchingFields{instancesByAddress: address})
+		err = r.client.List(ctx, instances, client.InNamespace(r.options.Namespace),
+			client.MatchingFields{instancesByAddress: address})
 		if err != nil {
 			return in, fmt.Errorf("listing instances: %w", err)
 		}

@@ -9,11 +9,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Indexes of the cache. With them, a request of somebody else's costs one look-up, whatever the number of nodes and instances.
+// Indexes of the cache. With them, a request of somebody else's costs one look-up, whatever the
+// number of nodes and instances.
 const (
 	// requestsAbout finds pending requests by the node and by each address that they claim.
 	requestsAbout = "csr.about"
-	// instancesByNode finds instances by their node name, instancesByAddress those that have a node by their addresses.
+	// instancesByNode finds instances by their node name, instancesByAddress those that have a node
+	// by their addresses.
 	instancesByNode    = "csr.node"
 	instancesByAddress = "csr.address"
 	// nodesByAddress finds Nodes by the names and addresses in their status.
@@ -28,17 +30,18 @@ type index struct {
 
 func indexes() []index {
 	return []index{
-		{object: &certificatesv1.CertificateSigningRequest{}, field: requestsAbout, values: func(o client.Object) []string {
-			csr, ok := o.(*certificatesv1.CertificateSigningRequest)
-			if !ok {
-				return nil
-			}
-			claim, ours := policy.ClaimOf(csr)
-			if !ours {
-				return nil
-			}
-			return append(claim.SANs(), nodeKey(claim.NodeName))
-		}},
+		{object: &certificatesv1.CertificateSigningRequest{}, field: requestsAbout,
+			values: func(o client.Object) []string {
+				csr, ok := o.(*certificatesv1.CertificateSigningRequest)
+				if !ok {
+					return nil
+				}
+				claim, ours := policy.ClaimOf(csr)
+				if !ours {
+					return nil
+				}
+				return append(claim.SANs(), nodeKey(claim.NodeName))
+			}},
 		{object: &v1alpha1.WindowsInstance{}, field: instancesByNode, values: func(o client.Object) []string {
 			if instance, ok := o.(*v1alpha1.WindowsInstance); ok && instance.Status.NodeName != "" {
 				return []string{instance.Status.NodeName}
@@ -60,7 +63,8 @@ func indexes() []index {
 	}
 }
 
-// nodeKey tells a node's name from an address in requestsAbout: no address contains a slash. A request that puts one there is looked at once more.
+// nodeKey tells a node's name from an address in requestsAbout: no address contains a slash. A
+// request that puts one there is looked at once more.
 func nodeKey(name string) string { return "node/" + name }
 
 func addressesOfInstance(instance *v1alpha1.WindowsInstance) []string {

@@ -24,8 +24,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// workers is how many requests may be waiting for the API server at once. A decision takes it three short answers, and a whole fleet
-// that joins at once makes three requests for each host; nothing here waits for anything else.
+// workers is how many requests may be waiting for the API server at once. A decision takes it three
+// short answers, and a whole fleet that joins at once makes three requests for each host; nothing
+// here waits for anything else.
 const workers = 8
 
 // Options of the controller. All are required.
@@ -34,7 +35,8 @@ type Options struct {
 	Namespace string
 	// OperatorUser is the user name under which the operator submits the daemons' first requests.
 	OperatorUser string
-	// ServiceNetwork tells the prefix of the cluster's service addresses. It is asked for serving certificates only.
+	// ServiceNetwork tells the prefix of the cluster's service addresses. It is asked for serving
+	// certificates only.
 	ServiceNetwork func(ctx context.Context) (netip.Prefix, error)
 }
 
@@ -53,10 +55,12 @@ func Setup(mgr ctrl.Manager, options Options) error {
 			return fmt.Errorf("indexing for the csr controller: %w", err)
 		}
 	}
-	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(contract.OperatorServiceAccount), options)
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(contract.OperatorServiceAccount),
+		options)
 	err := ctrl.NewControllerManagedBy(mgr).Named("csr").
 		For(&certificatesv1.CertificateSigningRequest{}, builder.WithPredicates(claiming())).
-		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(r.aboutInstance), builder.WithPredicates(instanceNews())).
+		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(r.aboutInstance),
+			builder.WithPredicates(instanceNews())).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.aboutNode), builder.WithPredicates(nodeNews())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
@@ -66,7 +70,8 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	return nil
 }
 
-func newReconciler(cached client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Reconciler {
+func newReconciler(cached client.Client, live client.Reader, recorder events.EventRecorder,
+	options Options) *Reconciler {
 	return &Reconciler{client: cached, live: live, events: recorder, options: options}
 }
 
@@ -109,7 +114,8 @@ type nodeState struct {
 }
 
 func newsOf(node *corev1.Node) nodeState {
-	state := nodeState{owner: node.Annotations[contract.InstanceAnnotation], os: node.Labels[corev1.LabelOSStable], addresses: node.Status.Addresses}
+	state := nodeState{owner: node.Annotations[contract.InstanceAnnotation], os: node.Labels[corev1.LabelOSStable],
+		addresses: node.Status.Addresses}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			state.ready = c.Status
@@ -127,7 +133,8 @@ func (r *Reconciler) aboutInstance(ctx context.Context, object client.Object) []
 	return r.about(ctx, append(addressesOfInstance(instance), nodeKey(instance.Status.NodeName)))
 }
 
-// aboutNode finds the pending requests that a Node has to do with: those for it, and those for an address that it had or has.
+// aboutNode finds the pending requests that a Node has to do with: those for it, and those for an
+// address that it had or has.
 func (r *Reconciler) aboutNode(ctx context.Context, object client.Object) []reconcile.Request {
 	node, ok := object.(*corev1.Node)
 	if !ok {

@@ -46,7 +46,8 @@ func (w *walk) across(ctx context.Context, care lifecycle.Care) (ctrl.Result, er
 	return w.along(ctx, to)
 }
 
-// aim sets out for the desired version, or turns to a newer one where the node is. What it gives back has no version while none is published.
+// aim sets out for the desired version, or turns to a newer one where the node is. What it gives
+// back has no version while none is published.
 func (w *walk) aim(ctx context.Context, care lifecycle.Care) (desired struct{ Version, KubeletVersion string }) {
 	status := &w.instance.Status
 	now, _, err := w.walker.Desired.Current(ctx)
@@ -85,13 +86,15 @@ func (w *walk) move(ctx context.Context, care lifecycle.Care) (ctrl.Result, erro
 		return ctrl.Result{}, err
 	}
 	w.life.told = w.now()
-	follows := lifecycle.Follows(care.Node, care.Update.Version) // in the words that its Node's event brings again, which are then no news
+	// in the words that its Node's event brings again, which are then no news
+	follows := lifecycle.Follows(care.Node, care.Update.Version)
 	w.report(ctx, follows)
 	return w.await(ctx, care.Node, follows, promptly)
 }
 
 // crossing is what a step works with.
-func (w *walk) crossing(ctx context.Context, node *corev1.Node, purpose v1alpha1.DisruptionPurpose) (*lifecycle.Crossing, error) {
+func (w *walk) crossing(ctx context.Context, node *corev1.Node,
+	purpose v1alpha1.DisruptionPurpose) (*lifecycle.Crossing, error) {
 	config, err := w.config(ctx)
 	if err != nil {
 		return nil, err
@@ -100,13 +103,17 @@ func (w *walk) crossing(ctx context.Context, node *corev1.Node, purpose v1alpha1
 	for _, one := range []struct {
 		wanted *metav1.Duration
 		bound  *time.Duration
-	}{{config.Spec.Rollout.DrainTimeout, &bounds.Drain}, {config.Spec.Rollout.SettleTime, &bounds.Settle}, {config.Spec.Rollout.ProofTimeout, &bounds.Proof}} {
+	}{{config.Spec.Rollout.DrainTimeout, &bounds.Drain}, {config.Spec.Rollout.SettleTime, &bounds.Settle},
+		{config.Spec.Rollout.ProofTimeout, &bounds.Proof}} {
 		if one.wanted != nil {
 			*one.bound = one.wanted.Duration
 		}
 	}
 	return &lifecycle.Crossing{
-		Node: node, Bounds: bounds, Claim: func(ctx context.Context) lifecycle.Outcome { return w.takePlace(ctx, node, purpose) },
+		Node: node, Bounds: bounds, Claim: func(ctx context.Context) lifecycle.Outcome {
+			return w.takePlace(ctx, node,
+				purpose)
+		},
 	}, nil
 }
 
@@ -122,9 +129,11 @@ func (w *walk) takePlace(ctx context.Context, node *corev1.Node, purpose v1alpha
 		last = lifecycle.Wait(0, reasonOf(update.Code), "%s", update.Message)
 	} else if reboot := status.Reboot; reboot != nil {
 		what, next = "node "+node.Name+" is to be rebooted and waits", reboot.NextTime
-		last = lifecycle.Wait(0, contract.ReasonRebooting, "node %s was rebooted just now, and a reboot is still asked for", node.Name)
+		last = lifecycle.Wait(0, contract.ReasonRebooting, "node %s was rebooted just now, and a reboot is still "+
+			"asked for", node.Name)
 		if reboot.Tries > 0 {
-			last = lifecycle.Wait(0, contract.ReasonDrainBlocked, "node %s could not be drained for a reboot", node.Name)
+			last = lifecycle.Wait(0, contract.ReasonDrainBlocked, "node %s could not be drained for a reboot",
+				node.Name)
 		}
 	}
 	if next != nil {
@@ -147,7 +156,8 @@ func (w *walk) takePlace(ctx context.Context, node *corev1.Node, purpose v1alpha
 	case verdict.Reason != "":
 		return lifecycle.Wait(budgetRetry, verdict.Reason, "%s: %s", what, verdict.Why)
 	}
-	logf.FromContext(ctx).V(1).Info("node waits for its turn", "node", node.Name, "purpose", purpose, "why", verdict.Why)
+	logf.FromContext(ctx).V(1).Info("node waits for its turn", "node", node.Name, "purpose", purpose, "why",
+		verdict.Why)
 	return lifecycle.Wait(budgetRetry, contract.ReasonVersionPending, "%s for the rollout budget", what)
 }
 
@@ -195,8 +205,9 @@ func (w *walk) at(step v1alpha1.Step) {
 	}
 }
 
-// turnBack is for a step that failed. A node that was not switched yet goes back into service and is tried again later, so that others go on. One that
-// was has the previous version put back, if there is one that held; else it stays where it is, and goes on trying.
+// turnBack is for a step that failed. A node that was not switched yet goes back into service and
+// is tried again later, so that others go on. One that was has the previous version put back, if
+// there is one that held; else it stays where it is, and goes on trying.
 func (w *walk) turnBack(ctx context.Context, to way, problem *contract.Problem) (ctrl.Result, error) {
 	status := &w.instance.Status
 	update := status.Update
@@ -210,13 +221,16 @@ func (w *walk) turnBack(ctx context.Context, to way, problem *contract.Problem) 
 		w.report(ctx, lifecycle.Wait(budgetRetry, problem.Reason, "%s", problem.Detail))
 		return w.result(ctx, budgetRetry)
 	}
-	logf.FromContext(ctx).Info("going back", "version", update.Version, "from", update.From, "reason", problem.Reason, "detail", problem.Detail)
+	logf.FromContext(ctx).Info("going back", "version", update.Version, "from", update.From, "reason", problem.Reason,
+		"detail", problem.Detail)
 	w.tellBack(ctx, to.purpose, problem)
 	update.Step, update.Since, update.ReadySince = v1alpha1.StepGoingBack, microless(w.now()), nil
 	status.DesiredVersion = update.From
-	// Whoever decides next must know of it before the place is given back: that is what keeps a second node from being taken there.
+	// Whoever decides next must know of it before the place is given back: that is what keeps a
+	// second node from being taken there.
 	if update.SwitchTime != nil { // the version was tried
-		status.UpdateFailure = &v1alpha1.UpdateFailure{Version: update.Version, Code: update.Code, Message: update.Message, Time: microless(w.now())}
+		status.UpdateFailure = &v1alpha1.UpdateFailure{Version: update.Version, Code: update.Code,
+			Message: update.Message, Time: microless(w.now())}
 	}
 	if err := w.save(ctx); err != nil {
 		return ctrl.Result{}, err
@@ -228,7 +242,8 @@ func (w *walk) turnBack(ctx context.Context, to way, problem *contract.Problem) 
 func (w *walk) goBack(ctx context.Context, to way) (ctrl.Result, error) {
 	outcome := w.walker.GoBack(ctx, w.instance, to.Crossing)
 	if !outcome.IsDone() {
-		if overdue := string(contract.ReasonNotBack); outcome.Problem.Reason == contract.ReasonNotBack && w.instance.Status.Reason != overdue {
+		if overdue := string(contract.ReasonNotBack); outcome.Problem.Reason == contract.ReasonNotBack &&
+			w.instance.Status.Reason != overdue {
 			w.tellBack(ctx, to.purpose, outcome.Problem)
 		}
 		w.report(ctx, outcome)
@@ -236,11 +251,13 @@ func (w *walk) goBack(ctx context.Context, to way) (ctrl.Result, error) {
 	}
 	update := w.instance.Status.Update
 	w.ended(to.purpose, "GoneBack")
-	return w.rest(ctx, to, contract.NewProblem(contract.ReasonUpdateFailed, "node %s is back at version %s, because at %s: %s",
+	return w.rest(ctx, to, contract.NewProblem(contract.ReasonUpdateFailed,
+		"node %s is back at version %s, because at %s: %s",
 		to.Node.Name, update.From, update.Version, update.Message))
 }
 
-// proven ends the way: the node is well at its version. One that is to be rebooted, too, goes on with that in its place, so that it is drained once.
+// proven ends the way: the node is well at its version. One that is to be rebooted, too, goes on
+// with that in its place, so that it is drained once.
 func (w *walk) proven(ctx context.Context, to way) (ctrl.Result, error) {
 	status := &w.instance.Status
 	reboots := w.wantsReboot(ctx, lifecycle.Care{Node: to.Node}) && w.mayRebootNow()
@@ -265,14 +282,16 @@ func (w *walk) proven(ctx context.Context, to way) (ctrl.Result, error) {
 	return w.result(ctx, 0)
 }
 
-// skew says whether the operator may rely on what the node's daemon says. One that is too far away is walked into over SSH.
+// skew says whether the operator may rely on what the node's daemon says. One that is too far away
+// is walked into over SSH.
 func (w *walk) skew(ctx context.Context) {
 	if why := w.walker.Skew(ctx, w.instance); why != "" {
 		w.condition(v1alpha1.ConditionSkewSupported, metav1.ConditionFalse, contract.ReasonSkewUnsupported, why)
 		return
 	}
 	if meta.FindStatusCondition(w.instance.Status.Conditions, v1alpha1.ConditionSkewSupported) != nil {
-		w.condition(v1alpha1.ConditionSkewSupported, metav1.ConditionTrue, skewSupported, "the node's release is one that this operator knows")
+		w.condition(v1alpha1.ConditionSkewSupported, metav1.ConditionTrue, skewSupported,
+			"the node's release is one that this operator knows")
 	}
 }
 

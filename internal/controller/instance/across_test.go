@@ -91,7 +91,9 @@ func (r *rig) passes(t *testing.T, n int, d time.Duration) {
 // pod puts a pod on a host's node.
 func (r *rig) pod(t *testing.T, n int, name string) {
 	t.Helper()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: r.machine(n).Facts().Hostname}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec:   corev1.PodSpec{NodeName: r.machine(n).Facts().Hostname},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	if _, err := r.pods.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -111,12 +113,14 @@ func (r *rig) evicts(blocked *bool) {
 		if !ok {
 			return false, nil, nil
 		}
-		return true, nil, r.pods.Tracker().Delete(schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "default", eviction.Name)
+		return true, nil, r.pods.Tracker().Delete(schema.GroupVersionResource{Version: "v1", Resource: "pods"},
+			"default", eviction.Name)
 	})
 }
 
 // is checks where a host is: phase, step ("" for none), reason.
-func (r *rig) is(t *testing.T, n int, phase v1alpha1.Phase, step v1alpha1.Step, reason contract.Reason) *v1alpha1.WindowsInstance {
+func (r *rig) is(t *testing.T, n int, phase v1alpha1.Phase, step v1alpha1.Step,
+	reason contract.Reason) *v1alpha1.WindowsInstance {
 	t.Helper()
 	i := r.get(t, n)
 	at := v1alpha1.Step("")
@@ -127,7 +131,8 @@ func (r *rig) is(t *testing.T, n int, phase v1alpha1.Phase, step v1alpha1.Step, 
 		at = i.Status.Reboot.Step
 	}
 	if i.Status.Phase != phase || at != step || i.Status.Reason != string(reason) {
-		t.Fatalf("host %d is in %s, %s, %s (%s), want %s, %s, %s", n, i.Status.Phase, at, i.Status.Reason, i.Status.Message, phase, step, reason)
+		t.Fatalf("host %d is in %s, %s, %s (%s), want %s, %s, %s", n, i.Status.Phase, at, i.Status.Reason,
+			i.Status.Message, phase, step, reason)
 	}
 	return i
 }
@@ -142,19 +147,23 @@ func TestANodeGoesToAnotherVersionStepByStepWithoutSSH(t *testing.T) {
 
 	r.reconcile(t, 1)
 	r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging, contract.ReasonStaging)
-	if n := r.node(t, 1); n.Annotations[contract.StageAnnotation] != second || n.Annotations[contract.DesiredVersionAnnotation] != first || n.Spec.Unschedulable {
+	if n := r.node(t, 1); n.Annotations[contract.StageAnnotation] != second ||
+		n.Annotations[contract.DesiredVersionAnnotation] != first || n.Spec.Unschedulable {
 		t.Fatalf("while it is staged the node is %v", n.Annotations)
 	}
 	r.says(t, 1, contract.StageReasonAnnotation, "DiskFull: no room")
 	r.passes(t, 1, time.Hour)
-	if i := r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging, contract.ReasonStaging); !strings.Contains(i.Status.Message, "no room") {
+	if i := r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging,
+		contract.ReasonStaging); !strings.Contains(i.Status.Message, "no room") {
 		t.Errorf("it says %s", i.Status.Message)
 	}
 
 	r.says(t, 1, contract.StagedAnnotation, second)
 	r.reconcile(t, 1)
 	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
-	if n := r.node(t, 1); !n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "true" || n.Annotations[contract.CordonedAnnotation] != "true" || n.Annotations[contract.DesiredVersionAnnotation] != first {
+	if n := r.node(t, 1); !n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "true" ||
+		n.Annotations[contract.CordonedAnnotation] != "true" ||
+		n.Annotations[contract.DesiredVersionAnnotation] != first {
 		t.Fatalf("while it is drained the node is %v %v", n.Annotations, n.Labels)
 	}
 	r.restart(t)
@@ -178,10 +187,12 @@ func TestANodeGoesToAnotherVersionStepByStepWithoutSSH(t *testing.T) {
 	r.passes(t, 1, 2*time.Second)
 	i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	n := r.node(t, 1)
-	if i.Status.Version != second || i.Status.DesiredVersion != second || i.Status.Disruption != nil || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
+	if i.Status.Version != second || i.Status.DesiredVersion != second || i.Status.Disruption != nil ||
+		condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 		t.Errorf("status %+v", i.Status)
 	}
-	if n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "" || n.Annotations[contract.CordonedAnnotation] != "" {
+	if n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "" ||
+		n.Annotations[contract.CordonedAnnotation] != "" {
 		t.Errorf("the node is %v %v, unschedulable %v", n.Annotations, n.Labels, n.Spec.Unschedulable)
 	}
 	if r.machine(1).Dials() != dials {
@@ -238,7 +249,8 @@ func TestAVersionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 	for name, fails := range map[string]func(t *testing.T, r *rig){
 		"the daemon went back by itself": func(t *testing.T, r *rig) {
 			t.Helper()
-			r.says(t, 1, contract.AppliedReasonAnnotation, "ServiceFailed: version "+second+": kubelet ended right after its start; the host is held at "+first)
+			r.says(t, 1, contract.AppliedReasonAnnotation, "ServiceFailed: version "+second+": kubelet ended right "+
+				"after its start; the host is held at "+first)
 			r.reconcile(t, 1)
 		},
 		"the daemon never says that it holds": func(t *testing.T, r *rig) {
@@ -274,7 +286,8 @@ func TestAVersionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 			r.isReady(t, 1, true)
 			r.reconcile(t, 1)
 			i = r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
-			if n := r.node(t, 1); i.Status.Disruption != nil || n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "" || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
+			if n := r.node(t, 1); i.Status.Disruption != nil || n.Spec.Unschedulable ||
+				n.Labels[contract.UpgradingLabel] != "" || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 				t.Fatalf("back in service: %+v, %v", i.Status, n.Spec.Unschedulable)
 			}
 			r.reconcile(t, 2)
@@ -301,13 +314,15 @@ func TestAVersionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 	}
 }
 
-// A node that does not get back serves nobody, whether it has a place in the budget or not: it keeps its place, and says what to do.
+// A node that does not get back serves nobody, whether it has a place in the budget or not: it
+// keeps its place, and says what to do.
 func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.FailureThreshold = 5 })
 	r.switched(t, 1)
-	r.says(t, 1, contract.AppliedReasonAnnotation, "ServiceFailed: version "+second+": kubelet ended right after its start; the host is held at "+first)
+	r.says(t, 1, contract.AppliedReasonAnnotation, "ServiceFailed: version "+second+": kubelet ended right after "+
+		"its start; the host is held at "+first)
 	r.reconcile(t, 1)
 	r.passes(t, 1, 9*time.Minute)
 	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
@@ -317,7 +332,8 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 	r.restart(t)
 	r.passes(t, 1, time.Hour)
 	i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonNotBack)
-	if i.Status.Disruption == nil || i.Status.Fix == "" || i.Status.Code != "W714" || !strings.Contains(i.Status.Message, "antivirus") || !strings.Contains(i.Status.Message, "since 2026-") {
+	if i.Status.Disruption == nil || i.Status.Fix == "" || i.Status.Code != "W714" ||
+		!strings.Contains(i.Status.Message, "antivirus") || !strings.Contains(i.Status.Message, "since 2026-") {
 		t.Errorf("status %+v", i.Status)
 	}
 	about := 0
@@ -391,7 +407,8 @@ func TestADrainThatIsBlockedDelaysThatNodeOnly(t *testing.T) {
 	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending)
 	r.passes(t, 1, 11*time.Minute)
 	i := r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
-	if n := r.node(t, 1); n.Spec.Unschedulable || i.Status.Disruption != nil || i.Status.Update.NextTime == nil || !strings.Contains(i.Status.Message, "default/web") {
+	if n := r.node(t, 1); n.Spec.Unschedulable || i.Status.Disruption != nil || i.Status.Update.NextTime == nil ||
+		!strings.Contains(i.Status.Message, "default/web") {
 		t.Fatalf("it keeps its place: %+v", i.Status)
 	}
 	r.reconcile(t, 2)
@@ -441,7 +458,8 @@ func TestANewerVersionInMidwayIsGoneOnTo(t *testing.T) {
 	r.version = third
 	r.reconcile(t, 1)
 	i := r.get(t, 1)
-	if i.Status.Update == nil || i.Status.Update.Version != third || i.Status.Update.From != first || i.Status.Disruption == nil || !r.node(t, 1).Spec.Unschedulable {
+	if i.Status.Update == nil || i.Status.Update.Version != third || i.Status.Update.From != first ||
+		i.Status.Disruption == nil || !r.node(t, 1).Spec.Unschedulable {
 		t.Fatalf("status %+v", i.Status.Update)
 	}
 	r.says(t, 1, contract.StagedAnnotation, third)
@@ -492,7 +510,8 @@ func TestANodeThatIsDeletedWhileItIsDrainedJoinsAgain(t *testing.T) {
 	r.reconcile(t, 1)
 	r.register(t, 1, second)
 	r.reconcile(t, 1)
-	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.Disruption != nil || i.Status.Update != nil {
+	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.Disruption != nil ||
+		i.Status.Update != nil {
 		t.Errorf("status %+v", i.Status)
 	}
 }
@@ -506,10 +525,12 @@ func TestAPauseInMidwayGivesThePlaceBackAndGoesOnAfterwards(t *testing.T) {
 	r.reconcile(t, 2)
 	r.says(t, 2, contract.StagedAnnotation, second)
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending) // the other is down all the same
+	// the other is down all the same
+	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending)
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
 	r.reconcile(t, 1)
-	if i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending); i.Status.Disruption == nil {
+	if i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching,
+		contract.ReasonVersionPending); i.Status.Disruption == nil {
 		t.Error("it goes on without a place")
 	}
 }
@@ -558,30 +579,35 @@ func TestAStepThatCanNotBeNotedIsNotTaken(t *testing.T) {
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
 		t.Fatal("a write that failed is no error")
 	}
-	if told := r.node(t, 1).Annotations[contract.DesiredVersionAnnotation]; told != first || r.get(t, 1).Status.DesiredVersion != first {
+	if told := r.node(t, 1).Annotations[contract.DesiredVersionAnnotation]; told != first ||
+		r.get(t, 1).Status.DesiredVersion != first {
 		t.Errorf("the node was told to have %s, and the status does not know", told)
 	}
 	r.saving, r.broken["status"] = nil, nil
 	r.reconcile(t, 1)
-	if told := r.node(t, 1).Annotations[contract.DesiredVersionAnnotation]; told != second || r.get(t, 1).Status.DesiredVersion != second {
+	if told := r.node(t, 1).Annotations[contract.DesiredVersionAnnotation]; told != second ||
+		r.get(t, 1).Status.DesiredVersion != second {
 		t.Errorf("it did not go on: %s", told)
 	}
 }
 
-// Services that are only started anew leave the pods where they are, and cost a node two writes of its status.
+// Services that are only started anew leave the pods where they are, and cost a node two writes of
+// its status.
 func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 	t.Parallel()
 	const proxied = "1.0.0-cccccccccc"
 	r := staged(t, 1, 2)
 	r.pod(t, 1, "stays")
-	manifest := contract.Manifest{Services: []contract.Service{{Name: "kubelet", Command: `C:\k\kubelet.exe`, Disruptive: true, Bootstrap: true}}}
+	manifest := contract.Manifest{Services: []contract.Service{{Name: "kubelet", Command: `C:\k\kubelet.exe`,
+		Disruptive: true, Bootstrap: true}}}
 	r.publish(t, first, manifest)
 	manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "http://p:1"}
 	r.version, r.manifest, r.statusWrites = proxied, manifest, 0
 	r.reconcile(t, 1)
 	r.reconcile(t, 2)
 	node, one := r.node(t, 1), r.get(t, 1)
-	if node.Annotations[contract.DesiredVersionAnnotation] != proxied || node.Spec.Unschedulable || one.Status.Disruption == nil || one.Status.Update.Drains {
+	if node.Annotations[contract.DesiredVersionAnnotation] != proxied || node.Spec.Unschedulable ||
+		one.Status.Disruption == nil || one.Status.Update.Drains {
 		t.Errorf("annotations %v, cordoned %v, status %+v", node.Annotations, node.Spec.Unschedulable, one.Status)
 	}
 	if told := r.node(t, 2).Annotations[contract.DesiredVersionAnnotation]; told != first {
@@ -594,7 +620,8 @@ func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 	r.says(t, 1, contract.VersionAnnotation, proxied)
 	r.passes(t, 1, time.Second)
 	r.passes(t, 1, defaultSettleTime+time.Second)
-	if one = r.get(t, 1); one.Status.Phase != v1alpha1.PhaseReady || one.Status.Version != proxied || one.Status.Disruption != nil || r.statusWrites != writes+1 {
+	if one = r.get(t, 1); one.Status.Phase != v1alpha1.PhaseReady || one.Status.Version != proxied ||
+		one.Status.Disruption != nil || r.statusWrites != writes+1 {
 		t.Errorf("%d more writes of the status: %+v", r.statusWrites-writes, one.Status)
 	}
 	if _, labelled := r.node(t, 1).Labels[contract.UpgradingLabel]; labelled {

@@ -28,7 +28,8 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 			t.Error(stopErr)
 		}
 	})
-	if _, err = labcluster.InstallCRDs(t.Context(), lab.Admin(), labcluster.CRDOptions{Paths: []string{filepath.Join("..", "..", "..", "config", "crd")}}); err != nil {
+	if _, err = labcluster.InstallCRDs(t.Context(), lab.Admin(),
+		labcluster.CRDOptions{Paths: []string{filepath.Join("..", "..", "..", "config", "crd")}}); err != nil {
 		t.Fatal(err)
 	}
 	scheme := runtime.NewScheme()
@@ -42,7 +43,8 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 		t.Fatal(err)
 	}
 	present := &v1alpha1.WindowsInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "10.0.0.1"}, Spec: v1alpha1.WindowsInstanceSpec{Address: "10.0.0.1", Username: "a"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "10.0.0.1"},
+		Spec:       v1alpha1.WindowsInstanceSpec{Address: "10.0.0.1", Username: "a"},
 	}
 	for _, o := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, present} {
 		if err = api.Create(t.Context(), o); err != nil {

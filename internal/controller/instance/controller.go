@@ -27,7 +27,8 @@ import (
 )
 
 const (
-	// defaultDrainTimeout stands where no WindowsMachineConfig says otherwise; it is the CRD's default, too.
+	// defaultDrainTimeout stands where no WindowsMachineConfig says otherwise; it is the CRD's
+	// default, too.
 	defaultDrainTimeout = 10 * time.Minute
 	// budgetRetry is a safety net for a node that may not be disturbed yet: its turn is an event.
 	budgetRetry = time.Minute
@@ -51,7 +52,8 @@ type Reconciler struct {
 
 	mu    sync.Mutex
 	lives map[types.UID]*life
-	// led is since when it is known again what instances had claimed before a restart, and they are looked after.
+	// led is since when it is known again what instances had claimed before a restart, and they are
+	// looked after.
 	led time.Time
 	// notes bound how many statuses are written at once that only say that a node has followed.
 	notes *semaphore.Weighted
@@ -87,7 +89,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{RequeueAfter: staleRetry}, nil // the cache has the newer object soon
 	}
 	if errors.Is(err, errGone) {
-		logf.FromContext(ctx).Info("instance vanished without leaving; its host was not cleaned", "address", instance.Spec.Address)
+		logf.FromContext(ctx).Info("instance vanished without leaving; its host was not cleaned", "address",
+			instance.Spec.Address)
 		r.end(life)
 		return ctrl.Result{}, nil
 	}
@@ -111,7 +114,8 @@ func (w *walk) step(ctx context.Context) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(w.instance, contract.InstanceFinalizer) {
 		with := w.saved.DeepCopy()
 		controllerutil.AddFinalizer(with, contract.InstanceFinalizer)
-		if err := w.client.Patch(ctx, with, client.MergeFromWithOptions(w.saved, client.MergeFromWithOptimisticLock{})); err != nil {
+		if err := w.client.Patch(ctx, with,
+			client.MergeFromWithOptions(w.saved, client.MergeFromWithOptimisticLock{})); err != nil {
 			return ctrl.Result{}, fmt.Errorf("adding the finalizer: %w", vanished(err))
 		}
 		w.instance, w.saved = with, with.DeepCopy()
@@ -131,10 +135,12 @@ func (w *walk) proceed(ctx context.Context) (ctrl.Result, error) {
 	switch {
 	case w.instance.Spec.Paused:
 		w.stand()
-		status.SilentSince = nil // whoever works at a host may have ended its daemon, and has the time to start it again
+		// whoever works at a host may have ended its daemon, and has the time to start it again
+		status.SilentSince = nil
 		w.report(ctx, lifecycle.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
 		return w.result(ctx, pausedRetry)
-	case status.Phase == v1alpha1.PhaseReady, status.Phase == v1alpha1.PhaseUpdating, status.Phase == v1alpha1.PhaseRebooting:
+	case status.Phase == v1alpha1.PhaseReady, status.Phase == v1alpha1.PhaseUpdating,
+		status.Phase == v1alpha1.PhaseRebooting:
 		return w.keep(ctx)
 	case changed:
 		status.NextAttemptTime = nil // the user has changed something: try at once
@@ -158,7 +164,8 @@ func atOnce(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// untilNextAttempt is how long a failed attempt still has to wait; when it is over, the time is cleared.
+// untilNextAttempt is how long a failed attempt still has to wait; when it is over, the time is
+// cleared.
 func (w *walk) untilNextAttempt() time.Duration {
 	status := &w.instance.Status
 	if next := status.NextAttemptTime; next != nil {
@@ -190,7 +197,8 @@ func (w *walk) join(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 	if !verdict.Allowed {
-		w.instance.Status.Phase = v1alpha1.PhaseReady // its node serves, and it is looked after as one that waits for its turn
+		// its node serves, and it is looked after as one that waits for its turn
+		w.instance.Status.Phase = v1alpha1.PhaseReady
 		w.report(ctx, w.waiting(ctx, verdict))
 		return w.result(ctx, budgetRetry)
 	}
@@ -223,12 +231,14 @@ func (w *walk) join(ctx context.Context) (ctrl.Result, error) {
 // waiting is how a host is that may not be walked into yet.
 func (w *walk) waiting(ctx context.Context, verdict policy.Verdict) lifecycle.Outcome {
 	if _, silent, err := w.walker.Silent(ctx, w.instance); err == nil && silent != nil {
-		return lifecycle.Wait(budgetRetry, silent.Reason, "%s; its host waits for the rollout budget: %s", silent.Detail, verdict.Why)
+		return lifecycle.Wait(budgetRetry, silent.Reason, "%s; its host waits for the rollout budget: %s",
+			silent.Detail, verdict.Why)
 	}
 	return lifecycle.Wait(budgetRetry, contract.ReasonVersionPending, "waits for the rollout budget: %s", verdict.Why)
 }
 
-// wellMeanwhile says that attempts to walk into a host failed, and that its node needs none any more. It is then looked after again.
+// wellMeanwhile says that attempts to walk into a host failed, and that its node needs none any
+// more. It is then looked after again.
 func (w *walk) wellMeanwhile(ctx context.Context) (bool, error) {
 	status := &w.instance.Status
 	if status.Failures == 0 || status.Disruption != nil {
@@ -258,11 +268,13 @@ func (w *walk) failed(ctx context.Context, outcome lifecycle.Outcome) (ctrl.Resu
 	w.report(ctx, outcome)
 	w.tellFailure(ctx, outcome.Problem)
 	w.meters.failures.WithLabelValues(string(status.Phase), string(outcome.Problem.Reason)).Inc()
-	logf.FromContext(ctx).Info("attempt failed", "phase", status.Phase, "reason", outcome.Problem.Reason, "detail", outcome.Problem.Detail, "failures", status.Failures, "retryIn", wait.String())
+	logf.FromContext(ctx).Info("attempt failed", "phase", status.Phase, "reason", outcome.Problem.Reason, "detail",
+		outcome.Problem.Detail, "failures", status.Failures, "retryIn", wait.String())
 	return w.result(ctx, wait)
 }
 
-// keep looks after a host that has joined. In the steady state it reads the Node from the cache and writes nothing.
+// keep looks after a host that has joined. In the steady state it reads the Node from the cache and
+// writes nothing.
 func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 	care, err := w.walker.Keep(ctx, w.instance)
 	if err != nil {
@@ -279,7 +291,8 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 	}
 	switch {
 	case care.Rejoin != nil:
-		if waits := w.instance.Status.Reason == string(contract.ReasonDaemonSilent); !waits { // which it may do for long
+		// which it may do for long
+		if waits := w.instance.Status.Reason == string(contract.ReasonDaemonSilent); !waits {
 			logf.FromContext(ctx).Info("joining again", "reason", care.Rejoin.Reason, "detail", care.Rejoin.Detail)
 		}
 		if err := w.giveUp(ctx); err != nil {
@@ -304,7 +317,8 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 	return w.await(ctx, care.Node, care.Outcome, promptly)
 }
 
-// giveUp ends every way that a host is on which is to be walked into. What its node was not told yet, by the API server's own word, it is not to have.
+// giveUp ends every way that a host is on which is to be walked into. What its node was not told
+// yet, by the API server's own word, it is not to have.
 func (w *walk) giveUp(ctx context.Context) error {
 	status := &w.instance.Status
 	if status.Update != nil {

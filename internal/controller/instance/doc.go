@@ -1,8 +1,8 @@
-// Package instance walks every WindowsInstance through its life: it decides which phase comes next, runs it, and writes down what came of
-// it as phase, conditions, reason and fix, event and metric.
+// Package instance walks every WindowsInstance through its life: it decides which phase comes next,
+// runs it, and writes down what came of it as phase, conditions, reason and fix, event and metric.
 //
-// The operator runs it. It is the only writer of a WindowsInstance's status and of our marks on Nodes. What a phase does is the lifecycle's
-// business.
+// The operator runs it. It is the only writer of a WindowsInstance's status and of our marks on
+// Nodes. What a phase does is the lifecycle's business.
 package instance
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch;patch,namespace=openshift-windows-machine-config-operator

@@ -12,7 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Event reasons that users of the contract know; they appear on the source of an instance and on the instance itself.
+// Event reasons that users of the contract know; they appear on the source of an instance and on
+// the instance itself.
 const (
 	eventSetup        = "InstanceSetup"
 	eventSetupFailure = "InstanceSetupFailure"
@@ -38,13 +39,15 @@ const maxNote = 1000
 // tellSetup says that a host became a node.
 func (w *walk) tellSetup(ctx context.Context) {
 	w.tell(ctx, corev1.EventTypeNormal, eventSetup, "Join",
-		fmt.Sprintf("%s is node %s at version %s", w.instance.Spec.Address, w.instance.Status.NodeName, w.instance.Status.Version))
+		fmt.Sprintf("%s is node %s at version %s", w.instance.Spec.Address, w.instance.Status.NodeName,
+			w.instance.Status.Version))
 }
 
-// tellFailure says that an attempt failed. The reason is part of the action, because events that differ in their note only are counted
-// as one, and only the first one's note is kept.
+// tellFailure says that an attempt failed. The reason is part of the action, because events that
+// differ in their note only are counted as one, and only the first one's note is kept.
 func (w *walk) tellFailure(ctx context.Context, p *contract.Problem) {
-	w.tell(ctx, corev1.EventTypeWarning, eventSetupFailure, string(w.instance.Status.Phase)+string(p.Reason), fmt.Sprintf("%v. %s", p, p.Reason.Fix()))
+	w.tell(ctx, corev1.EventTypeWarning, eventSetupFailure, string(w.instance.Status.Phase)+string(p.Reason),
+		fmt.Sprintf("%v. %s", p, p.Reason.Fix()))
 }
 
 // tellTeardown says that a host was given back.
@@ -62,11 +65,13 @@ func (w *walk) tellTeardown(ctx context.Context) {
 // tellTurn says that a node has its turn to be disturbed.
 func (w *walk) tellTurn(ctx context.Context, purpose v1alpha1.DisruptionPurpose) {
 	if purpose == v1alpha1.DisruptionReboot {
-		w.tell(ctx, corev1.EventTypeNormal, eventRebootStarted, string(purpose), fmt.Sprintf("node %s has its turn to be rebooted", w.instance.Status.NodeName))
+		w.tell(ctx, corev1.EventTypeNormal, eventRebootStarted, string(purpose),
+			fmt.Sprintf("node %s has its turn to be rebooted", w.instance.Status.NodeName))
 		return
 	}
 	if update := w.instance.Status.Update; update != nil && update.Drains {
-		w.tell(ctx, corev1.EventTypeNormal, eventUpdateStarted, string(purpose), fmt.Sprintf("node %s has its turn to go to version %s", w.instance.Status.NodeName, update.Version))
+		w.tell(ctx, corev1.EventTypeNormal, eventUpdateStarted, string(purpose),
+			fmt.Sprintf("node %s has its turn to go to version %s", w.instance.Status.NodeName, update.Version))
 	}
 }
 
@@ -85,7 +90,8 @@ func (w *walk) tellBack(ctx context.Context, purpose v1alpha1.DisruptionPurpose,
 	if purpose == v1alpha1.DisruptionReboot {
 		reason = eventRebootFailed
 	}
-	w.tell(ctx, corev1.EventTypeWarning, reason, string(purpose)+string(p.Reason), fmt.Sprintf("%v. %s", p, p.Reason.Fix()))
+	w.tell(ctx, corev1.EventTypeWarning, reason, string(purpose)+string(p.Reason),
+		fmt.Sprintf("%v. %s", p, p.Reason.Fix()))
 }
 
 // tell says something at the instance, and at the entry or Machine that it was made from.
@@ -118,19 +124,22 @@ func (w *walk) machine() *corev1.ObjectReference {
 		return nil
 	}
 	return &corev1.ObjectReference{
-		APIVersion: contract.MachineAPIVersion, Kind: string(source.Kind), Namespace: contract.MachineAPINamespace, Name: source.Name, UID: source.UID,
+		APIVersion: contract.MachineAPIVersion, Kind: string(source.Kind), Namespace: contract.MachineAPINamespace,
+		Name: source.Name, UID: source.UID,
 	}
 }
 
-// entry is the part of windows-instances that the instance was made from; nil for one that was made otherwise. With the UID, kubectl
-// describe finds events about it; the ConfigMap may be gone, and with it the UID.
+// entry is the part of windows-instances that the instance was made from; nil for one that was made
+// otherwise. With the UID, kubectl describe finds events about it; the ConfigMap may be gone, and
+// with it the UID.
 func (w *walk) entry(ctx context.Context) *corev1.ObjectReference {
 	source := w.instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceConfigMap {
 		return nil
 	}
 	entry := &corev1.ObjectReference{
-		APIVersion: "v1", Kind: "ConfigMap", Namespace: w.instance.Namespace, Name: contract.InstancesConfigMap, FieldPath: "data{" + source.Name + "}",
+		APIVersion: "v1", Kind: "ConfigMap", Namespace: w.instance.Namespace, Name: contract.InstancesConfigMap,
+		FieldPath: "data{" + source.Name + "}",
 	}
 	list := &corev1.ConfigMap{}
 	if err := w.client.Get(ctx, types.NamespacedName{Namespace: entry.Namespace, Name: entry.Name}, list); err == nil {

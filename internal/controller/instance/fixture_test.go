@@ -66,7 +66,8 @@ type rig struct {
 	noKey    error
 	key      lifecycle.Key
 	events   []told
-	// statusWrites counts patches of instances' status; broken fails writes ("status", "finalizer") and reads of settings ("settings").
+	// statusWrites counts patches of instances' status; broken fails writes ("status", "finalizer")
+	// and reads of settings ("settings").
 	statusWrites int
 	// nodePatches counts those of Nodes.
 	nodePatches int
@@ -74,7 +75,8 @@ type rig struct {
 	// stale is an instance, and staleNode a Node, as a cache that lags behind shows it.
 	stale     *v1alpha1.WindowsInstance
 	staleNode *corev1.Node
-	// saving runs before a status is written; slow instead of dialling; quiet says that events are not kept.
+	// saving runs before a status is written; slow instead of dialling; quiet says that events are
+	// not kept.
 	saving func()
 	slow   func(ctx context.Context) error
 	quiet  bool
@@ -82,18 +84,21 @@ type rig struct {
 }
 
 func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
-	return blueprint.Desired{Version: r.version, Manifest: r.manifest, KubeletVersion: r.kubelet}, blueprint.Facts{APIServer: "https://api:6443"}, nil
+	return blueprint.Desired{Version: r.version, Manifest: r.manifest, KubeletVersion: r.kubelet},
+		blueprint.Facts{APIServer: "https://api:6443"}, nil
 }
 func (r *rig) PrivateKey(context.Context) (lifecycle.Key, error) {
 	return r.key, r.noKey
 }
 func (r *rig) BootstrapToken(context.Context) (string, error) { return "token", nil }
 func (r *rig) Manifest() payload.Manifest {
-	return payload.Manifest{Files: []payload.File{{Name: contract.ServiceDaemon + ".exe", Digest: strings.Repeat("d", 64), Size: 6}}}
+	return payload.Manifest{Files: []payload.File{{Name: contract.ServiceDaemon + ".exe",
+		Digest: strings.Repeat("d", 64), Size: 6}}}
 }
 func (r *rig) Select(wanted []contract.Blob) (selected []payload.Blob, err error) {
 	for _, b := range wanted {
-		selected = append(selected, payload.Blob{Blob: b, Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewBufferString("daemon")), nil }})
+		selected = append(selected, payload.Blob{Blob: b,
+			Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewBufferString("daemon")), nil }})
 	}
 	return selected, nil
 }
@@ -116,7 +121,8 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{machines: map[string]*hosttest.Machine{}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), version: first, broken: map[string]error{}}
+	r := &rig{machines: map[string]*hosttest.Machine{}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		version: first, broken: map[string]error{}}
 	r.key = lifecycle.Key{PEM: []byte("pem"), Hash: "hash"}
 	for n, name := range []string{"win-a", "win-b", "win-c"} {
 		address := fmt.Sprintf("10.0.0.%d", n+1)
@@ -124,14 +130,17 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		r.machines[address].Change(func(f *contract.HostFacts) { f.NodeIP = address })
 	}
 	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&v1alpha1.WindowsInstance{}, &v1alpha1.WindowsMachineConfig{}, &corev1.Node{}).WithInterceptorFuncs(r.faults()).Build()
+		WithStatusSubresource(&v1alpha1.WindowsInstance{}, &v1alpha1.WindowsMachineConfig{},
+			&corev1.Node{}).WithInterceptorFuncs(r.faults()).Build()
 	r.pods = kubefake.NewClientset()
-	r.pods.PrependReactor("list", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) { // which the fake does not do: by node
+	// which the fake does not do: by node
+	r.pods.PrependReactor("list", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
 		list, ok := a.(kubetesting.ListAction)
 		if !ok {
 			return false, nil, nil
 		}
-		all, err := r.pods.Tracker().List(corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithKind("Pod"), "")
+		all, err := r.pods.Tracker().List(corev1.SchemeGroupVersion.WithResource("pods"),
+			corev1.SchemeGroupVersion.WithKind("Pod"), "")
 		pods, ok := all.(*corev1.PodList)
 		if err != nil || !ok {
 			return true, nil, err
@@ -164,12 +173,14 @@ func (r *rig) restartWith(t *testing.T, live client.Reader) {
 		trials: lifecycle.NewSlots(trials, func(id types.UID) { r.wake(id) }), notes: semaphore.NewWeighted(noters),
 		lives: map[types.UID]*life{}, woken: make(chan event.GenericEvent, 100),
 	}
-	if r.gate, err = rollout.New(rollout.Options{Cached: r.api, Live: live, Namespace: namespace, Now: now}); err != nil {
+	if r.gate, err = rollout.New(rollout.Options{Cached: r.api, Live: live, Namespace: namespace,
+		Now: now}); err != nil {
 		t.Fatal(err)
 	}
 	r.walker, err = lifecycle.New(lifecycle.Options{
 		Client: r.api, Pods: r.pods, Dialer: r, Payload: r, Desired: r, Keys: r, Tokens: r,
-		Slots: lifecycle.NewSlots(defaultJoins, r.wake), Claims: lifecycle.NewClaims(), Now: now, Namespace: namespace, Led: r.leads,
+		Slots: lifecycle.NewSlots(defaultJoins, r.wake), Claims: lifecycle.NewClaims(), Now: now, Namespace: namespace,
+		Led: r.leads,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +189,8 @@ func (r *rig) restartWith(t *testing.T, live client.Reader) {
 
 func (r *rig) faults() interceptor.Funcs {
 	return interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			options ...client.GetOption) error {
 			if _, ok := o.(*v1alpha1.WindowsMachineConfig); ok && r.broken["settings"] != nil {
 				return r.broken["settings"]
 			}
@@ -192,7 +204,8 @@ func (r *rig) faults() interceptor.Funcs {
 			}
 			return c.Get(ctx, key, o, options...)
 		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch,
+			options ...client.PatchOption) error {
 			if _, ok := o.(*v1alpha1.WindowsInstance); ok && r.broken["finalizer"] != nil {
 				return r.broken["finalizer"]
 			}
@@ -203,7 +216,8 @@ func (r *rig) faults() interceptor.Funcs {
 			}
 			return c.Patch(ctx, o, patch, options...)
 		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch,
+			options ...client.SubResourcePatchOption) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -225,9 +239,11 @@ func (r *rig) faults() interceptor.Funcs {
 func listed(n int) []client.Object {
 	address := fmt.Sprintf("10.0.0.%d", n)
 	return []client.Object{&v1alpha1.WindowsInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: address, UID: types.UID("uid-" + address), Generation: 1},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: address, UID: types.UID("uid-" + address),
+			Generation: 1},
 		Spec: v1alpha1.WindowsInstanceSpec{
-			Address: address, Username: "a", Port: 22, Source: &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: address},
+			Address: address, Username: "a", Port: 22,
+			Source: &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: address},
 		},
 	}}
 }
@@ -296,7 +312,8 @@ func (r *rig) register(t *testing.T, n int, version string) {
 	name := r.machine(n).Facts().Hostname
 	node := &corev1.Node{}
 	if err := r.api.Get(t.Context(), types.NamespacedName{Name: name}, node); err != nil {
-		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uuid.NewUUID(), Labels: map[string]string{corev1.LabelOSStable: "windows"}}}
+		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uuid.NewUUID(),
+			Labels: map[string]string{corev1.LabelOSStable: "windows"}}}
 		if err = r.api.Create(t.Context(), node); err != nil {
 			t.Fatal(err)
 		}
@@ -308,7 +325,8 @@ func (r *rig) register(t *testing.T, n int, version string) {
 		}
 	}
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: key(n).Name}}
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue,
+		Reason: "KubeletReady"}}
 	if err := r.api.Status().Update(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +357,8 @@ func (r *rig) join(t *testing.T, n int) {
 	r.reconcile(t, n)
 	r.register(t, n, r.version)
 	r.reconcile(t, n)
-	if i := r.get(t, n); i.Status.Phase != v1alpha1.PhaseReady || !meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady) {
+	if i := r.get(t, n); i.Status.Phase != v1alpha1.PhaseReady ||
+		!meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady) {
 		t.Fatalf("the host did not join: %s %s %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
 	}
 }
@@ -351,7 +370,8 @@ func (r *rig) publish(t *testing.T, version string, manifest contract.Manifest) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.ServicesConfigMapPrefix + version}, Data: data}
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
+		Name: contract.ServicesConfigMapPrefix + version}, Data: data}
 	if err = r.api.Create(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}

@@ -21,24 +21,29 @@ import (
 
 func TestAHostJoinsAndIsThenLeftAlone(t *testing.T) {
 	t.Parallel()
-	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.InstancesConfigMap, UID: "list"}}
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.InstancesConfigMap,
+		UID: "list"}}
 	r := newRig(t, append(listed(1), list)...)
 	r.join(t, 1)
 	i := r.get(t, 1)
-	if !controllerutil.ContainsFinalizer(i, contract.InstanceFinalizer) || i.Status.ObservedGeneration != 1 || i.Status.JoinedTime == nil || i.Status.Version != first {
+	if !controllerutil.ContainsFinalizer(i, contract.InstanceFinalizer) || i.Status.ObservedGeneration != 1 ||
+		i.Status.JoinedTime == nil || i.Status.Version != first {
 		t.Errorf("the instance is %+v", i)
 	}
-	if condition(i, v1alpha1.ConditionProgressing) != "False NodeReady" || condition(i, v1alpha1.ConditionReachable) != "True Connected" ||
+	if condition(i, v1alpha1.ConditionProgressing) != "False NodeReady" ||
+		condition(i, v1alpha1.ConditionReachable) != "True Connected" ||
 		condition(i, v1alpha1.ConditionPreflightPassed) != "True Passed" {
 		t.Errorf("conditions %+v", i.Status.Conditions)
 	}
-	if len(i.Status.Phases) != 8 || slices.ContainsFunc(i.Status.Phases, func(p v1alpha1.PhaseTime) bool { return p.Milliseconds == nil }) {
+	if len(i.Status.Phases) != 8 || slices.ContainsFunc(i.Status.Phases,
+		func(p v1alpha1.PhaseTime) bool { return p.Milliseconds == nil }) {
 		t.Errorf("phases %+v", i.Status.Phases)
 	}
 	if len(r.events) != 2 || r.events[0].reason != eventSetup || r.events[1].reason != eventSetup {
 		t.Fatalf("events %+v", r.events)
 	}
-	if about, ok := r.events[1].regarding.(*corev1.ObjectReference); !ok || about.UID != "list" || about.FieldPath != "data{10.0.0.1}" || r.events[1].related == nil {
+	if about, ok := r.events[1].regarding.(*corev1.ObjectReference); !ok || about.UID != "list" ||
+		about.FieldPath != "data{10.0.0.1}" || r.events[1].related == nil {
 		t.Errorf("the list's event is about %+v", r.events[1].regarding)
 	}
 	before := r.statusWrites
@@ -50,7 +55,8 @@ func TestAHostJoinsAndIsThenLeftAlone(t *testing.T) {
 	r.restart(t)
 	r.reconcile(t, 1)
 	if r.statusWrites != before || r.machine(1).Dials() != 1 || len(r.events) != 2 {
-		t.Errorf("in the steady state: %d writes, %d connections, events %+v", r.statusWrites-before, r.machine(1).Dials()-1, r.events)
+		t.Errorf("in the steady state: %d writes, %d connections, events %+v", r.statusWrites-before,
+			r.machine(1).Dials()-1, r.events)
 	}
 }
 
@@ -58,14 +64,17 @@ func TestFailuresAreCountedAndBackedOff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
-	want := []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 300 * time.Second, 300 * time.Second}
+	want := []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second,
+		160 * time.Second, 300 * time.Second, 300 * time.Second}
 	for n, wait := range want {
 		result := r.reconcile(t, 1)
 		i := r.get(t, 1)
-		if result.RequeueAfter != wait || i.Status.Failures != int32(n+1) || i.Status.Reason != string(contract.ReasonUnreachable) || i.Status.Code != "W201" {
+		if result.RequeueAfter != wait || i.Status.Failures != int32(n+1) ||
+			i.Status.Reason != string(contract.ReasonUnreachable) || i.Status.Code != "W201" {
 			t.Fatalf("failure %d: again after %s, status %+v", n+1, result.RequeueAfter, i.Status)
 		}
-		if condition(i, v1alpha1.ConditionReachable) != "False Unreachable" || condition(i, v1alpha1.ConditionReady) != "False Unreachable" {
+		if condition(i, v1alpha1.ConditionReachable) != "False Unreachable" ||
+			condition(i, v1alpha1.ConditionReady) != "False Unreachable" {
 			t.Errorf("conditions %+v", i.Status.Conditions)
 		}
 		if phases := i.Status.Phases; len(phases) != 1 || !phases[0].StartTime.Equal(&metav1.MicroTime{Time: r.clock}) {
@@ -74,12 +83,14 @@ func TestFailuresAreCountedAndBackedOff(t *testing.T) {
 		// Whatever wakes it before its time does nothing.
 		r.clock = r.clock.Add(wait - time.Second)
 		writes, dials := r.statusWrites, r.machine(1).Dials()
-		if result = r.reconcile(t, 1); result.RequeueAfter != time.Second || r.statusWrites != writes || r.machine(1).Dials() != dials {
+		if result = r.reconcile(t, 1); result.RequeueAfter != time.Second || r.statusWrites != writes ||
+			r.machine(1).Dials() != dials {
 			t.Fatalf("tried before its time: %v", result)
 		}
 		r.clock = r.clock.Add(time.Second)
 	}
-	if len(r.events) != 2*len(want) || r.events[0].reason != eventSetupFailure || !strings.Contains(r.events[0].note, "W201") {
+	if len(r.events) != 2*len(want) || r.events[0].reason != eventSetupFailure ||
+		!strings.Contains(r.events[0].note, "W201") {
 		t.Errorf("events %+v", r.events)
 	}
 	r.machine(1).Fail(hosttest.Dialling, nil)
@@ -115,7 +126,8 @@ func TestAChangeByTheUserIsTriedAtOnce(t *testing.T) {
 func TestAReasonStaysOnShowUntilItsPhaseIsPassed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
-	unfit := contract.PreflightAnswer{Facts: r.machine(1).Facts(), Problems: []contract.Problem{{Reason: contract.ReasonDiskFull, Detail: "1 GiB free"}}}
+	unfit := contract.PreflightAnswer{Facts: r.machine(1).Facts(),
+		Problems: []contract.Problem{{Reason: contract.ReasonDiskFull, Detail: "1 GiB free"}}}
 	r.machine(1).Answer(contract.VerbPreflight, unfit)
 	r.reconcile(t, 1)
 	var shown []string
@@ -123,13 +135,15 @@ func TestAReasonStaysOnShowUntilItsPhaseIsPassed(t *testing.T) {
 	r.clock = r.clock.Add(time.Minute)
 	r.reconcile(t, 1)
 	r.saving = nil
-	if len(shown) == 0 || slices.ContainsFunc(shown, func(reason string) bool { return reason != string(contract.ReasonDiskFull) }) {
+	if len(shown) == 0 || slices.ContainsFunc(shown,
+		func(reason string) bool { return reason != string(contract.ReasonDiskFull) }) {
 		t.Errorf("while it was tried again it said %v", shown)
 	}
 	r.machine(1).Answer(contract.VerbPreflight, nil)
 	r.clock = r.clock.Add(time.Minute)
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonNodePending) || i.Status.Phase != v1alpha1.PhaseAdopting || condition(i, v1alpha1.ConditionPreflightPassed) != "True Passed" {
+	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonNodePending) ||
+		i.Status.Phase != v1alpha1.PhaseAdopting || condition(i, v1alpha1.ConditionPreflightPassed) != "True Passed" {
 		t.Errorf("status %+v", i.Status)
 	}
 }
@@ -199,7 +213,8 @@ func TestAFailureThatCouldNotBeSavedIsBackedOffAllTheSame(t *testing.T) {
 		t.Fatal("the status could not be saved, and nobody says so")
 	}
 	r.saving, r.broken = nil, map[string]error{}
-	if result := r.reconcile(t, 1); result.RequeueAfter != 5*time.Second || r.machine(1).Dials() != 1 || r.get(t, 1).Status.Failures != 1 {
+	if result := r.reconcile(t, 1); result.RequeueAfter != 5*time.Second || r.machine(1).Dials() != 1 ||
+		r.get(t, 1).Status.Failures != 1 {
 		t.Errorf("again after %s, %d connections", result.RequeueAfter, r.machine(1).Dials())
 	}
 }
@@ -213,7 +228,9 @@ func TestPausedMeansHandsOff(t *testing.T) {
 	if r.machine(1).Open() != 0 || r.walker.Slots.Held() != 0 {
 		t.Errorf("a paused host keeps %d connections and %d slots", r.machine(1).Open(), r.walker.Slots.Held())
 	}
-	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonPaused) || condition(i, v1alpha1.ConditionReady) != "False Paused" || condition(i, v1alpha1.ConditionProgressing) != "False Paused" {
+	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonPaused) ||
+		condition(i, v1alpha1.ConditionReady) != "False Paused" ||
+		condition(i, v1alpha1.ConditionProgressing) != "False Paused" {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
@@ -223,7 +240,9 @@ func TestPausedMeansHandsOff(t *testing.T) {
 	r.edit(t, 2, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
 	r.reconcile(t, 2)
 	i := r.get(t, 2)
-	if condition(i, v1alpha1.ConditionReady) != "True NodeReady" || condition(i, v1alpha1.ConditionProgressing) != "False Paused" || i.Status.Reason != string(contract.ReasonPaused) {
+	if condition(i, v1alpha1.ConditionReady) != "True NodeReady" ||
+		condition(i, v1alpha1.ConditionProgressing) != "False Paused" ||
+		i.Status.Reason != string(contract.ReasonPaused) {
 		t.Errorf("a paused node that serves is shown as %+v", i.Status)
 	}
 	r.version = second
@@ -240,7 +259,8 @@ func TestASlotThatIsFreeWakesWhoWaitsForIt(t *testing.T) {
 	r.walker.Slots.SetLimit(1)
 	r.reconcile(t, 1)
 	r.reconcile(t, 2)
-	if i := r.get(t, 2); i.Status.Reason != string(contract.ReasonWaitingForSlot) || i.Status.Phase != v1alpha1.PhaseConnecting {
+	if i := r.get(t, 2); i.Status.Reason != string(contract.ReasonWaitingForSlot) ||
+		i.Status.Phase != v1alpha1.PhaseConnecting {
 		t.Fatalf("status %+v", i.Status)
 	}
 	r.machine(1).Break()
@@ -264,7 +284,8 @@ func TestAHostThatVanishedFromTheClusterJoinsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseAdopting || condition(i, v1alpha1.ConditionReady) != "False NodePending" {
+	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseAdopting ||
+		condition(i, v1alpha1.ConditionReady) != "False NodePending" {
 		t.Errorf("status %+v", i.Status)
 	}
 	asked := contract.BootstrapRequest{}

@@ -14,15 +14,17 @@ import (
 )
 
 const (
-	// trials is how many hosts are asked at once whether they let a new key in. A handshake takes a host a second or so, and the fleet
-	// has time: nothing waits for the answer.
+	// trials is how many hosts are asked at once whether they let a new key in. A handshake takes a
+	// host a second or so, and the fleet has time: nothing waits for the answer.
 	trials = 16
-	// trialRetry is a safety net for a host whose turn to be asked has not come: its turn is an event.
+	// trialRetry is a safety net for a host whose turn to be asked has not come: its turn is an
+	// event.
 	trialRetry = time.Minute
 )
 
-// tryKey finds out whether the present private key lets us in where another one last did. It asks the host once for each key, and again
-// after ever longer waits if that was no yes. wait is when to come again; 0 when there is nothing to find out.
+// tryKey finds out whether the present private key lets us in where another one last did. It asks
+// the host once for each key, and again after ever longer waits if that was no yes. wait is when to
+// come again; 0 when there is nothing to find out.
 func (w *walk) tryKey(ctx context.Context) (wait time.Duration) {
 	key, err := w.walker.Keys.PrivateKey(ctx)
 	if err != nil {
@@ -31,7 +33,8 @@ func (w *walk) tryKey(ctx context.Context) (wait time.Duration) {
 	status := &w.instance.Status
 	if status.PublicKeyHash == key.Hash {
 		status.KeyTrial = nil
-		w.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted, "the present private key let us in")
+		w.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
+			"the present private key let us in")
 		return 0
 	}
 	if trial := status.KeyTrial; trial != nil && trial.PublicKeyHash == key.Hash && trial.NextTime != nil {
@@ -48,7 +51,8 @@ func (w *walk) tryKey(ctx context.Context) (wait time.Duration) {
 	outcome := w.walker.TryKey(work, w.instance, key)
 	if outcome.IsDone() {
 		logf.FromContext(ctx).Info("host lets the new key in", "publicKeyHash", key.Hash)
-		w.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted, "the present private key let us in")
+		w.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
+			"the present private key let us in")
 		return 0
 	}
 	if work.Err() != nil || status.KeyTrial == nil {
@@ -71,17 +75,20 @@ func (w *walk) notLetIn(ctx context.Context, problem *contract.Problem) time.Dur
 		state, reason = metav1.ConditionFalse, contract.ReasonKeyNotAuthorized
 	}
 	w.condition(v1alpha1.ConditionKeyAuthorized, state, reason, problem.Detail+". "+reason.Fix())
-	logf.FromContext(ctx).Info("host does not let the new key in", "reason", problem.Reason, "detail", problem.Detail, "failures", trial.Failures, "retryIn", wait.String())
+	logf.FromContext(ctx).Info("host does not let the new key in", "reason", problem.Reason, "detail", problem.Detail,
+		"failures", trial.Failures, "retryIn", wait.String())
 	return wait
 }
 
-// sayKey puts a key that a joined host refuses on show, where nothing else is to be said of it. Its node serves on.
+// sayKey puts a key that a joined host refuses on show, where nothing else is to be said of it. Its
+// node serves on.
 func (w *walk) sayKey(outcome lifecycle.Outcome) {
 	trial := w.instance.Status.KeyTrial
 	if !outcome.IsDone() || trial == nil || trial.Refusals == 0 {
 		return
 	}
-	w.say(contract.ReasonKeyNotAuthorized, "the host lets in an earlier private key, and not the present one", contract.ReasonKeyNotAuthorized.Fix())
+	w.say(contract.ReasonKeyNotAuthorized, "the host lets in an earlier private key, and not the present one",
+		contract.ReasonKeyNotAuthorized.Fix())
 }
 
 // soonest of two waits, of which 0 is none.

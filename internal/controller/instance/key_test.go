@@ -41,7 +41,8 @@ func (r *rig) shown(t *testing.T, n int) string {
 func TestANewKeyThatIsLetInIsTriedOnceAndShown(t *testing.T) {
 	t.Parallel()
 	r := joined(t)
-	if i := r.get(t, 1); i.Status.PublicKeyHash != "hash of a" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" || r.shown(t, 1) != "hash of a" {
+	if i := r.get(t, 1); i.Status.PublicKeyHash != "hash of a" ||
+		condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" || r.shown(t, 1) != "hash of a" {
 		t.Fatalf("status %+v; the Node shows %q", i.Status, r.shown(t, 1))
 	}
 	r.machine(1).Authorize("a", "b")
@@ -50,7 +51,8 @@ func TestANewKeyThatIsLetInIsTriedOnceAndShown(t *testing.T) {
 		r.reconcile(t, 1)
 	}
 	i := r.get(t, 1)
-	if i.Status.PublicKeyHash != "hash of b" || i.Status.KeyTrial != nil || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" || r.shown(t, 1) != "hash of b" {
+	if i.Status.PublicKeyHash != "hash of b" || i.Status.KeyTrial != nil ||
+		condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" || r.shown(t, 1) != "hash of b" {
 		t.Errorf("status %+v; the Node shows %q", i.Status, r.shown(t, 1))
 	}
 	if r.machine(1).Dials() != 2 || r.machine(1).Open() != 0 || len(r.machine(1).Calls()) != 3 {
@@ -80,13 +82,16 @@ func TestARefusedKeyIsReportedAndTheNodeServesOn(t *testing.T) {
 		r.clock = r.clock.Add(wait)
 	}
 	i := r.get(t, 1)
-	if i.Status.Phase != v1alpha1.PhaseReady || condition(i, v1alpha1.ConditionReady) != "True NodeReady" || condition(i, v1alpha1.ConditionProgressing) != "False NodeReady" || i.Status.Failures != 0 {
+	if i.Status.Phase != v1alpha1.PhaseReady || condition(i, v1alpha1.ConditionReady) != "True NodeReady" ||
+		condition(i, v1alpha1.ConditionProgressing) != "False NodeReady" || i.Status.Failures != 0 {
 		t.Errorf("the node that serves is shown as %+v", i.Status)
 	}
-	if condition(i, v1alpha1.ConditionKeyAuthorized) != "False KeyNotAuthorized" || i.Status.Code != "W208" || !strings.Contains(i.Status.Fix, "authorized_keys") {
+	if condition(i, v1alpha1.ConditionKeyAuthorized) != "False KeyNotAuthorized" || i.Status.Code != "W208" ||
+		!strings.Contains(i.Status.Fix, "authorized_keys") {
 		t.Errorf("the key is shown as %+v", i.Status)
 	}
-	if trial := i.Status.KeyTrial; i.Status.PublicKeyHash != "hash of a" || trial == nil || trial.PublicKeyHash != "hash of b" || trial.Refusals != 10 || r.shown(t, 1) != "hash of a" {
+	if trial := i.Status.KeyTrial; i.Status.PublicKeyHash != "hash of a" || trial == nil ||
+		trial.PublicKeyHash != "hash of b" || trial.Refusals != 10 || r.shown(t, 1) != "hash of a" {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.reconcile(t, 1)
@@ -94,7 +99,8 @@ func TestARefusedKeyIsReportedAndTheNodeServesOn(t *testing.T) {
 	r.machine(1).Authorize("b")
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Labels = map[string]string{"a": "b"} })
 	r.reconcile(t, 1) // the user has changed something, so nobody waits for the half hour to pass
-	if i = r.get(t, 1); r.machine(1).Dials() != before+1 || i.Status.PublicKeyHash != "hash of b" || i.Status.Code != "W705" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
+	if i = r.get(t, 1); r.machine(1).Dials() != before+1 || i.Status.PublicKeyHash != "hash of b" ||
+		i.Status.Code != "W705" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
 		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-before, i.Status)
 	}
 }
@@ -108,7 +114,8 @@ func TestAKeyThatComesBackIsKnown(t *testing.T) {
 	r.rotate("a")
 	dials := r.machine(1).Dials()
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); r.machine(1).Dials() != dials || i.Status.KeyTrial != nil || i.Status.PublicKeyHash != "hash of a" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
+	if i := r.get(t, 1); r.machine(1).Dials() != dials || i.Status.KeyTrial != nil ||
+		i.Status.PublicKeyHash != "hash of a" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
 		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-dials, i.Status)
 	}
 	r.rotate("b") // what was found out about it may not hold any more: it is asked anew
@@ -125,7 +132,9 @@ func TestAHostThatCanNotBeAskedRefusesNothing(t *testing.T) {
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
 	r.reconcile(t, 1)
 	i := r.get(t, 1)
-	if condition(i, v1alpha1.ConditionKeyAuthorized) != "Unknown Unreachable" || condition(i, v1alpha1.ConditionReady) != "True NodeReady" || i.Status.Code != "W705" || i.Status.KeyTrial.Refusals != 0 {
+	if condition(i, v1alpha1.ConditionKeyAuthorized) != "Unknown Unreachable" ||
+		condition(i, v1alpha1.ConditionReady) != "True NodeReady" || i.Status.Code != "W705" ||
+		i.Status.KeyTrial.Refusals != 0 {
 		t.Errorf("status %+v", i.Status)
 	}
 }
@@ -136,7 +145,8 @@ func TestWithoutAKeyNobodyIsAsked(t *testing.T) {
 	r.rotate("b")
 	r.noKey = contract.NewProblem(contract.ReasonPrivateKeyMissing, "none")
 	dials := r.machine(1).Dials()
-	if result := r.reconcile(t, 1); result.RequeueAfter != 0 || r.machine(1).Dials() != dials || r.get(t, 1).Status.KeyTrial != nil {
+	if result := r.reconcile(t, 1); result.RequeueAfter != 0 || r.machine(1).Dials() != dials ||
+		r.get(t, 1).Status.KeyTrial != nil {
 		t.Errorf("asked %d times, status %+v", r.machine(1).Dials()-dials, r.get(t, 1).Status)
 	}
 }
@@ -172,7 +182,8 @@ func TestAHostOnItsWayInTellsHowItTakesTheKey(t *testing.T) {
 	}
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	trial := r.get(t, 1).Status.KeyTrial
-	if trial == nil || trial.Refusals != 3 || trial.PublicKeyHash != "hash of b" || !trial.RefusedSince.Time.Equal(start) {
+	if trial == nil || trial.Refusals != 3 || trial.PublicKeyHash != "hash of b" ||
+		!trial.RefusedSince.Time.Equal(start) {
 		t.Fatalf("trial %+v", trial)
 	}
 	r.rotate("c") // starts anew

@@ -30,7 +30,8 @@ func (w *walk) leave(ctx context.Context) (ctrl.Result, error) {
 		return w.release(ctx)
 	case w.instance.Spec.Paused && removal != v1alpha1.RemovalForce && removal != v1alpha1.RemovalDiscard:
 		w.stand()
-		w.report(ctx, lifecycle.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true, and the instance is to be removed"))
+		w.report(ctx, lifecycle.Wait(pausedRetry, contract.ReasonPaused,
+			"spec.paused is true, and the instance is to be removed"))
 		return w.result(ctx, pausedRetry)
 	case status.Phase != v1alpha1.PhaseRemoving:
 		if err := w.turn(ctx); err != nil {
@@ -70,7 +71,8 @@ func (w *walk) give(ctx context.Context, drainTimeout time.Duration) lifecycle.O
 // turn ends the way in and begins the way out.
 func (w *walk) turn(ctx context.Context) error {
 	w.stand()
-	w.instance.Status.Failures, w.instance.Status.NextAttemptTime, w.instance.Status.Update, w.instance.Status.Reboot = 0, nil, nil, nil
+	w.instance.Status.Failures, w.instance.Status.NextAttemptTime, w.instance.Status.Update,
+		w.instance.Status.Reboot = 0, nil, nil, nil
 	w.life.failedIn = ""
 	w.enter(v1alpha1.PhaseRemoving, true)
 	w.report(ctx, lifecycle.Wait(0, contract.ReasonInProgress, "leaving"))
@@ -89,7 +91,8 @@ func (r *Reconciler) drainTimeout(ctx context.Context) (time.Duration, error) {
 	return config.Spec.Rollout.DrainTimeout.Duration, nil
 }
 
-// release lets the instance go: its status, and with it the pinned host key, is forgotten. Finalizers of others stay.
+// release lets the instance go: its status, and with it the pinned host key, is forgotten.
+// Finalizers of others stay.
 func (w *walk) release(ctx context.Context) (ctrl.Result, error) {
 	without := w.saved.DeepCopy()
 	controllerutil.RemoveFinalizer(without, contract.InstanceFinalizer)
@@ -103,6 +106,7 @@ func (w *walk) release(ctx context.Context) (ctrl.Result, error) {
 	w.passed(v1alpha1.PhaseRemoving)
 	w.tellTeardown(ctx)
 	w.end(w.life)
-	logf.FromContext(ctx).Info("instance removed", "address", w.instance.Spec.Address, "node", w.instance.Status.NodeName, "policy", w.instance.Spec.RemovalPolicy)
+	logf.FromContext(ctx).Info("instance removed", "address", w.instance.Spec.Address, "node",
+		w.instance.Status.NodeName, "policy", w.instance.Spec.RemovalPolicy)
 	return ctrl.Result{}, nil
 }

@@ -47,7 +47,8 @@ func TestAnInstanceLeavesOnceEvenIfTheCacheLagsBehind(t *testing.T) {
 	r.reconcile(t, 1)
 	r.stale = nil
 	if r.machine(1).Dials() != 2 || r.cleanups(1) != 1 || len(r.events) != told || r.held(1) != 0 {
-		t.Errorf("it left twice: %d connections, cleaned %d times, events %+v", r.machine(1).Dials(), r.cleanups(1), r.events)
+		t.Errorf("it left twice: %d connections, cleaned %d times, events %+v", r.machine(1).Dials(), r.cleanups(1),
+			r.events)
 	}
 	r.reconcile(t, 1)
 	if len(r.lives) != 0 {
@@ -68,7 +69,9 @@ func TestARemovalThatFailsNamesTheWayOut(t *testing.T) {
 		t.Errorf("again after %s", result.RequeueAfter)
 	}
 	i := r.get(t, 1)
-	if i.Status.Phase != v1alpha1.PhaseRemoving || i.Status.Failures != 1 || !strings.Contains(i.Status.Fix, `"removalPolicy":"Force"`) || condition(i, v1alpha1.ConditionReady) != "False Unreachable" {
+	if i.Status.Phase != v1alpha1.PhaseRemoving || i.Status.Failures != 1 ||
+		!strings.Contains(i.Status.Fix, `"removalPolicy":"Force"`) ||
+		condition(i, v1alpha1.ConditionReady) != "False Unreachable" {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.reconcile(t, 1)
@@ -136,7 +139,8 @@ func TestAFinalizerThatCouldNotBeRemovedDoesNotCleanTheHostAgain(t *testing.T) {
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
 		t.Error("nobody says that the instance can't be let go")
 	}
-	r.broken["finalizer"] = apierrors.NewConflict(schema.GroupResource{Resource: "windowsinstances"}, "10.0.0.1", errors.New("newer"))
+	r.broken["finalizer"] = apierrors.NewConflict(schema.GroupResource{Resource: "windowsinstances"}, "10.0.0.1",
+		errors.New("newer"))
 	if result := r.reconcile(t, 1); result.RequeueAfter != staleRetry {
 		t.Errorf("again after %s", result.RequeueAfter)
 	}
@@ -188,7 +192,8 @@ func TestAnInstanceMadeAnewUnderItsNameStartsAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.join(t, 1) // its own claim does not stand in its way
-	if owner, _ := r.walker.Claims.Owner("win-a"); owner.UID != "another" || len(r.lives) != 1 || r.walker.Slots.Held() != 0 {
+	if owner, _ := r.walker.Claims.Owner("win-a"); owner.UID != "another" || len(r.lives) != 1 ||
+		r.walker.Slots.Held() != 0 {
 		t.Errorf("claimed by %+v, lives %v", owner, r.lives)
 	}
 }

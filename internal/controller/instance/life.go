@@ -15,28 +15,33 @@ import (
 	"github.com/windows-nodes/wmco/internal/lifecycle"
 )
 
-// life is what is kept of an instance between reconciles. The leader is the only writer of a status, so what it knows is truer than a
-// cache that may lag behind; after a restart the API server has it. One worker at a time has an instance's key, and with it its life.
+// life is what is kept of an instance between reconciles. The leader is the only writer of a
+// status, so what it knows is truer than a cache that may lag behind; after a restart the API
+// server has it. One worker at a time has an instance's key, and with it its life.
 type life struct {
 	uid   types.UID
 	key   types.NamespacedName
 	visit lifecycle.Visit
-	// status is what is known; saved is what the API server has of it. They differ while it does not answer.
+	// status is what is known; saved is what the API server has of it. They differ while it does
+	// not answer.
 	status, saved *v1alpha1.WindowsInstanceStatus
 	// told is when its node was last told of a version.
 	told time.Time
-	// called says that the instance was woken because there is a free place in the rollout budget. Reconciler.mu guards it.
+	// called says that the instance was woken because there is a free place in the rollout budget.
+	// Reconciler.mu guards it.
 	called bool
 	// interrupt ends what is under way at the host; nil while nothing is. Reconciler.mu guards it.
 	interrupt context.CancelCauseFunc
-	// failedIn is the phase in which the last attempt failed. Its reason stays on show until an attempt gets past that phase.
+	// failedIn is the phase in which the last attempt failed. Its reason stays on show until an
+	// attempt gets past that phase.
 	failedIn v1alpha1.Phase
-	// left says that the host was given back and only the finalizer stands; gone that the instance is no more, although the cache may
-	// still show it.
+	// left says that the host was given back and only the finalizer stands; gone that the instance
+	// is no more, although the cache may still show it.
 	left, gone bool
 }
 
-// recall claims, once after a start, what every instance had claimed before: otherwise a second entry of the same host could be faster.
+// recall claims, once after a start, what every instance had claimed before: otherwise a second
+// entry of the same host could be faster.
 func (r *Reconciler) recall(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,7 +88,8 @@ func (r *Reconciler) life(instance *v1alpha1.WindowsInstance) *life {
 	return r.begin(instance)
 }
 
-// forget drops every instance of a name but the present one. One that lost its finalizer by force is still at work here.
+// forget drops every instance of a name but the present one. One that lost its finalizer by force
+// is still at work here.
 func (r *Reconciler) forget(key types.NamespacedName, present types.UID) {
 	var past []*life
 	r.mu.Lock()
@@ -113,7 +119,8 @@ func (r *Reconciler) end(one *life) {
 // errLeaving ends a phase of a host that is told to leave.
 var errLeaving = errors.New("the instance is told to leave")
 
-// interruptible gives the context of work at the host, which ends when the instance is told to leave. ended says that the work is over.
+// interruptible gives the context of work at the host, which ends when the instance is told to
+// leave. ended says that the work is over.
 func (r *Reconciler) interruptible(ctx context.Context, one *life) (work context.Context, ended func()) {
 	work, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()
@@ -127,8 +134,9 @@ func (r *Reconciler) interruptible(ctx context.Context, one *life) (work context
 	}
 }
 
-// interrupt ends what is under way at the host of an instance that is told to leave: nobody should wait for a transfer to a host that is
-// being destroyed. The reconcile that follows takes the host out.
+// interrupt ends what is under way at the host of an instance that is told to leave: nobody should
+// wait for a transfer to a host that is being destroyed. The reconcile that follows takes the host
+// out.
 func (r *Reconciler) interrupt(_ context.Context, instance client.Object) []reconcile.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -41,7 +41,8 @@ func (c *cloudIs) set(now lifecycle.Origin) {
 func ofMachine(t *testing.T) (*rig, *cloudIs) {
 	t.Helper()
 	objects := listed(1)
-	objects[0].(*v1alpha1.WindowsInstance).Spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "m", UID: "uid-m"}
+	objects[0].(*v1alpha1.WindowsInstance).Spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "m",
+		UID: "uid-m"}
 	r := newRig(t, objects...)
 	cloud := &cloudIs{now: lifecycle.Origin{Exists: true, Drains: true}}
 	r.walker.Origins = cloud
@@ -67,12 +68,14 @@ func TestAMachineIsToldWhatBecameOfItsHost(t *testing.T) {
 	for _, e := range r.events {
 		if about, ok := e.regarding.(*corev1.ObjectReference); ok {
 			said = append(said, about.Kind+" "+about.Namespace+"/"+about.Name+" "+string(about.UID)+" "+e.reason)
-			if e.reason == eventMachineSetupFailure && (!strings.Contains(e.note, "W202") || !strings.Contains(e.note, "authorized_keys")) {
+			if e.reason == eventMachineSetupFailure &&
+				(!strings.Contains(e.note, "W202") || !strings.Contains(e.note, "authorized_keys")) {
 				t.Errorf("a failure without code or fix: %s", e.note)
 			}
 		}
 	}
-	if want := []string{"Machine openshift-machine-api/m uid-m MachineSetupFailure", "Machine openshift-machine-api/m uid-m MachineSetup"}; !slices.Equal(said, want) {
+	if want := []string{"Machine openshift-machine-api/m uid-m MachineSetupFailure",
+		"Machine openshift-machine-api/m uid-m MachineSetup"}; !slices.Equal(said, want) {
 		t.Errorf("said %q", said)
 	}
 }

@@ -18,7 +18,8 @@ func (r *rig) follows(t *testing.T, n int) {
 	r.says(t, n, contract.VersionAnnotation, mirrored)
 }
 
-// crowded is a host whose node has followed while the operator writes down as much of others as it may at a time.
+// crowded is a host whose node has followed while the operator writes down as much of others as it
+// may at a time.
 func crowded(t *testing.T) *rig {
 	t.Helper()
 	r := staged(t, 1)
@@ -50,7 +51,8 @@ func TestA27_ThatNodesFollowedIsWrittenByFewAtATime(t *testing.T) {
 	writes = r.statusWrites
 	r.notes.Release(noters)
 	r.passes(t, 1, later)
-	if i := r.get(t, 1); i.Status.Version != mirrored || condition(i, "Ready") != "True NodeReady" || i.Status.Reason != string(contract.ReasonNodeReady) {
+	if i := r.get(t, 1); i.Status.Version != mirrored || condition(i, "Ready") != "True NodeReady" ||
+		i.Status.Reason != string(contract.ReasonNodeReady) {
 		t.Errorf("%d more writes, status %+v", r.statusWrites-writes, i.Status)
 	}
 }
@@ -66,7 +68,8 @@ func TestA27_WhatWasNotWrittenYetIsFoundOutByTheNextOperator(t *testing.T) {
 	patches := r.nodePatches
 	r.restart(t)
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.DesiredVersion != mirrored || i.Status.Version != mirrored || r.nodePatches != patches {
+	if i := r.get(t, 1); i.Status.DesiredVersion != mirrored || i.Status.Version != mirrored ||
+		r.nodePatches != patches {
 		t.Errorf("%d writes of the Node, status %+v", r.nodePatches-patches, i.Status)
 	}
 }

@@ -27,22 +27,24 @@ func (s shelf) clone() shelf {
 	return shelf{instances: maps.Clone(s.instances), nodes: maps.Clone(s.nodes), config: s.config}
 }
 
-// plane is an API server of few objects, fast enough for hundreds of schedules: locks are respected, and statuses are written apart. It remembers
-// the past, which caches still show.
+// plane is an API server of few objects, fast enough for hundreds of schedules: locks are
+// respected, and statuses are written apart. It remembers the past, which caches still show.
 type plane struct {
 	client.WithWatch
 	now  shelf
 	past []shelf
 	// writes counts, and is the resource version of whatever is written.
 	writes int
-	// lag is how many writes a cache is behind, at most as many as there were since the operator began.
+	// lag is how many writes a cache is behind, at most as many as there were since the operator
+	// began.
 	lag func() int
 	// before and after see each write of the operator, and may have it fail.
 	before, after func(old, wanted client.Object) error
 }
 
 func newShelf() shelf {
-	return shelf{instances: map[string]*v1alpha1.WindowsInstance{}, nodes: map[string]*corev1.Node{}, config: &v1alpha1.WindowsMachineConfig{}}
+	return shelf{instances: map[string]*v1alpha1.WindowsInstance{}, nodes: map[string]*corev1.Node{},
+		config: &v1alpha1.WindowsMachineConfig{}}
 }
 
 // store replaces an object.

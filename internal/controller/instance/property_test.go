@@ -41,7 +41,8 @@ var errKilled = errors.New("the operator is killed")
 // machineOf is what is really the case at one host.
 type machineOf struct {
 	pods int
-	// blocked says that a disruption budget holds its pods; bad that no version but the first becomes well here; down that it is off.
+	// blocked says that a disruption budget holds its pods; bad that no version but the first
+	// becomes well here; down that it is off.
 	blocked, bad, down bool
 	// toward is the version that its daemon works at.
 	toward string
@@ -55,13 +56,15 @@ type fleet struct {
 	rig  *rig
 	p    *plane
 	host map[string]*machineOf
-	// killed is set when a write was the operator's last; budgets are those of the last moments, because settings are read through a cache.
+	// killed is set when a write was the operator's last; budgets are those of the last moments,
+	// because settings are read through a cache.
 	killed    bool
 	budgets   []intstr.IntOrString
 	resumed   string
 	threshold int
 	journal   []string
-	// disturbed counts claims that cost something; peak is how many were in the operator's hands at once; both counts updates that went on with a reboot.
+	// disturbed counts claims that cost something; peak is how many were in the operator's hands at
+	// once; both counts updates that went on with a reboot.
 	disturbed, peak, wentBack, reboots, both int
 	calm                                     bool
 }
@@ -74,14 +77,16 @@ func (f *fleet) violated(format string, args ...any) {
 	f.t.Errorf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(f.journal[max(0, len(f.journal)-25):], "\n"))
 }
 
-// serves is the observer's word: pods run there and go on. It is written down without a look at the policy's.
+// serves is the observer's word: pods run there and go on. It is written down without a look at the
+// policy's.
 func (f *fleet) serves(name string) bool {
 	n, i := f.p.now.nodes[name], f.p.now.instances[name]
 	if n == nil || i == nil {
 		return false
 	}
 	a := n.Annotations
-	return n.Status.Conditions[0].Status == corev1.ConditionTrue && !n.Spec.Unschedulable && i.Status.Disruption == nil &&
+	return n.Status.Conditions[0].Status == corev1.ConditionTrue && !n.Spec.Unschedulable &&
+		i.Status.Disruption == nil &&
 		a[contract.VersionAnnotation] == a[contract.DesiredVersionAnnotation]
 }
 
@@ -89,7 +94,8 @@ func (f *fleet) serves(name string) bool {
 func (f *fleet) onlyCordoned(name string) bool {
 	n, i := f.p.now.nodes[name], f.p.now.instances[name]
 	a := n.Annotations
-	return n.Status.Conditions[0].Status == corev1.ConditionTrue && n.Spec.Unschedulable && a[contract.CordonedAnnotation] == "" &&
+	return n.Status.Conditions[0].Status == corev1.ConditionTrue && n.Spec.Unschedulable &&
+		a[contract.CordonedAnnotation] == "" &&
 		i.Status.Disruption == nil && a[contract.VersionAnnotation] == a[contract.DesiredVersionAnnotation]
 }
 
@@ -117,7 +123,8 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		if ok && was.Status.Disruption == nil && now.Status.Disruption != nil {
 			f.claims(now)
 		}
-		if ok && was.Status.Update != nil && was.Status.Disruption != nil && now.Status.Disruption != nil && was.Status.Disruption.Purpose != now.Status.Disruption.Purpose {
+		if ok && was.Status.Update != nil && was.Status.Disruption != nil && now.Status.Disruption != nil &&
+			was.Status.Disruption.Purpose != now.Status.Disruption.Purpose {
 			f.goesOn(was, now)
 		}
 		if ok && was.Status.UpdateFailure == nil && now.Status.UpdateFailure != nil {
@@ -133,13 +140,16 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		}
 		place := f.p.now.instances[now.Name].Status.Disruption != nil
 		for what, is := range map[string]bool{
-			"cordoned":                  !was.Spec.Unschedulable && now.Spec.Unschedulable,
-			"told to go to a version":   was.Annotations[contract.DesiredVersionAnnotation] != now.Annotations[contract.DesiredVersionAnnotation],
-			"allowed to reboot":         now.Annotations[contract.RebootApprovedAnnotation] != "" && was.Annotations[contract.RebootApprovedAnnotation] == "",
-			"uncordoned for a stranger": was.Spec.Unschedulable && !now.Spec.Unschedulable && was.Annotations[contract.CordonedAnnotation] == "",
+			"cordoned":                !was.Spec.Unschedulable && now.Spec.Unschedulable,
+			"told to go to a version": was.Annotations[contract.DesiredVersionAnnotation] != now.Annotations[contract.DesiredVersionAnnotation],
+			"allowed to reboot": now.Annotations[contract.RebootApprovedAnnotation] != "" &&
+				was.Annotations[contract.RebootApprovedAnnotation] == "",
+			"uncordoned for a stranger": was.Spec.Unschedulable && !now.Spec.Unschedulable &&
+				was.Annotations[contract.CordonedAnnotation] == "",
 		} {
 			if is && !place || is && what == "uncordoned for a stranger" {
-				f.note("was %+v, is %+v, status %+v", was.Annotations, now.Annotations, f.p.now.instances[now.Name].Status)
+				f.note("was %+v, is %+v, status %+v", was.Annotations, now.Annotations,
+					f.p.now.instances[now.Name].Status)
 				f.violated("%s is %s without a place in the budget, or against an administrator", now.Name, what)
 			}
 		}
@@ -169,7 +179,8 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 		}
 	}
 	f.peak = max(f.peak, hands)
-	if update := i.Status.Update; update != nil && i.Status.Disruption.Purpose == v1alpha1.DisruptionUpdate && update.SwitchTime == nil && update.Step != v1alpha1.StepGoingBack {
+	if update := i.Status.Update; update != nil && i.Status.Disruption.Purpose == v1alpha1.DisruptionUpdate &&
+		update.SwitchTime == nil && update.Step != v1alpha1.StepGoingBack {
 		f.halts(name, update.Version)
 	}
 	if !f.serves(name) && !f.onlyCordoned(name) {
@@ -182,11 +193,13 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	}
 }
 
-// goesOn is the observer at the moment at which an update, whose place the node keeps, turns into a reboot.
+// goesOn is the observer at the moment at which an update, whose place the node keeps, turns into a
+// reboot.
 func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 	f.both++
 	n := f.p.now.nodes[now.Status.NodeName]
-	if was.Status.Update.Step != v1alpha1.StepProving || now.Status.Update != nil || now.Status.Version != was.Status.Update.Version || now.Status.Reboots >= maxReboots {
+	if was.Status.Update.Step != v1alpha1.StepProving || now.Status.Update != nil ||
+		now.Status.Version != was.Status.Update.Version || now.Status.Reboots >= maxReboots {
 		f.violated("%s is to be rebooted in the midst of its update: %+v", n.Name, was.Status.Update)
 	}
 }
@@ -207,7 +220,8 @@ func (f *fleet) halts(name, version string) {
 // newFleet has hosts that are nodes at the first version.
 func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	t.Helper()
-	f := &fleet{t: t, r: rand.New(rand.NewPCG(seed, 7)), host: map[string]*machineOf{}, threshold: 1} //nolint:gosec // a schedule, no secret
+	// a schedule, no secret
+	f := &fleet{t: t, r: rand.New(rand.NewPCG(seed, 7)), host: map[string]*machineOf{}, threshold: 1} //nolint:gosec
 	f.p = &plane{now: newShelf()}
 	f.p.lag = func() int {
 		if f.calm {
@@ -223,7 +237,8 @@ func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 		}
 		return nil
 	}
-	f.rig = &rig{api: f.p, machines: map[string]*hosttest.Machine{}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), version: "1.0.0-0000000000", quiet: true}
+	f.rig = &rig{api: f.p, machines: map[string]*hosttest.Machine{}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		version: "1.0.0-0000000000", quiet: true}
 	f.rig.key = lifecycle.Key{PEM: []byte("pem"), Hash: "hash"}
 	f.rig.slow = hosttestUnreachable
 	f.rig.pods = pods
@@ -242,16 +257,21 @@ func (f *fleet) add(name string) {
 	f.host[name] = &machineOf{pods: 1, boot: 1}
 	joined := metav1.NewTime(f.rig.clock)
 	f.p.store(&corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name), Labels: map[string]string{corev1.LabelOSStable: "windows"}, Annotations: map[string]string{
-			contract.VersionAnnotation: f.rig.version, contract.DesiredVersionAnnotation: f.rig.version, contract.BootIDAnnotation: "1", contract.InstanceAnnotation: namespace + "/" + name,
-		}},
-		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: joined}}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name),
+			Labels: map[string]string{corev1.LabelOSStable: "windows"}, Annotations: map[string]string{
+				contract.VersionAnnotation: f.rig.version, contract.DesiredVersionAnnotation: f.rig.version,
+				contract.BootIDAnnotation: "1", contract.InstanceAnnotation: namespace + "/" + name,
+			}},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady,
+			Status: corev1.ConditionTrue, LastTransitionTime: joined}}},
 	})
 	f.p.store(&v1alpha1.WindowsInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Generation: 1, Finalizers: []string{contract.InstanceFinalizer}, CreationTimestamp: joined},
-		Spec:       v1alpha1.WindowsInstanceSpec{Address: name, Username: "a", Port: 22},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Generation: 1,
+			Finalizers: []string{contract.InstanceFinalizer}, CreationTimestamp: joined},
+		Spec: v1alpha1.WindowsInstanceSpec{Address: name, Username: "a", Port: 22},
 		Status: v1alpha1.WindowsInstanceStatus{
-			Phase: v1alpha1.PhaseReady, NodeName: name, NodeUID: "node-" + name, PublicKeyHash: "hash", HostKey: "ssh-ed25519 AAAA", Version: f.rig.version,
+			Phase: v1alpha1.PhaseReady, NodeName: name, NodeUID: "node-" + name, PublicKeyHash: "hash",
+			HostKey: "ssh-ed25519 AAAA", Version: f.rig.version,
 			DesiredVersion: f.rig.version, JoinedTime: &joined, ObservedGeneration: 1,
 		},
 	})
@@ -279,7 +299,9 @@ func (f *fleet) listPods(a kubetesting.Action) (bool, runtime.Object, error) {
 			continue
 		}
 		for n := range h.pods {
-			pods.Items = append(pods.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("%s-%d", name, n)}, Spec: corev1.PodSpec{NodeName: name}})
+			pods.Items = append(pods.Items,
+				corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("%s-%d", name, n)},
+					Spec: corev1.PodSpec{NodeName: name}})
 		}
 	}
 	return true, pods, nil
@@ -312,7 +334,8 @@ func (f *fleet) tend(name string) {
 	say := func(ready corev1.ConditionStatus, values map[string]string) {
 		f.p.change(name, func(n *corev1.Node) {
 			if n.Status.Conditions[0].Status != ready {
-				n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = ready, metav1.NewTime(f.rig.clock)
+				n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = ready,
+					metav1.NewTime(f.rig.clock)
 			}
 			for key, value := range values {
 				if n.Annotations[key] = value; value == "" {
@@ -336,9 +359,11 @@ func (f *fleet) tend(name string) {
 		h.toward = desired
 		say(corev1.ConditionUnknown, map[string]string{contract.AppliedReasonAnnotation: ""})
 	case a[contract.VersionAnnotation] != desired && !holds:
-		say(corev1.ConditionTrue, map[string]string{contract.AppliedReasonAnnotation: "ServiceFailed: version " + desired + ": kubelet ended; the host is held at another"})
+		say(corev1.ConditionTrue, map[string]string{contract.AppliedReasonAnnotation: "ServiceFailed: version " +
+			desired + ": kubelet ended; the host is held at another"})
 	case a[contract.VersionAnnotation] != desired:
-		say(corev1.ConditionTrue, map[string]string{contract.VersionAnnotation: desired, contract.AppliedReasonAnnotation: ""})
+		say(corev1.ConditionTrue, map[string]string{contract.VersionAnnotation: desired,
+			contract.AppliedReasonAnnotation: ""})
 	case n.Status.Conditions[0].Status != corev1.ConditionTrue:
 		say(corev1.ConditionTrue, nil)
 	case a[contract.StageAnnotation] != a[contract.StagedAnnotation]:
@@ -379,7 +404,9 @@ func (f *fleet) happen(version *int) {
 		h.bad = !h.bad && f.r.IntN(4) == 0
 	case 10:
 		if rare {
-			all := []intstr.IntOrString{intstr.FromInt32(0), intstr.FromInt32(1), intstr.FromInt32(2), intstr.FromString("0%"), intstr.FromString("50%"), intstr.FromString("100%"), intstr.FromString("nonsense"), intstr.FromString("400%"), intstr.FromInt32(-3)}
+			all := []intstr.IntOrString{intstr.FromInt32(0), intstr.FromInt32(1), intstr.FromInt32(2),
+				intstr.FromString("0%"), intstr.FromString("50%"), intstr.FromString("100%"),
+				intstr.FromString("nonsense"), intstr.FromString("400%"), intstr.FromInt32(-3)}
 			b := all[f.r.IntN(len(all))]
 			f.budget(b)
 			f.note("budget %s", b.String())
@@ -411,7 +438,8 @@ func (f *fleet) pause(name string, paused bool) {
 
 // look has an instance looked at; an operator that dies at it is followed by another.
 func (f *fleet) look(name string) {
-	_, err := f.rig.Reconcile(f.t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
+	_, err := f.rig.Reconcile(f.t.Context(),
+		ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
 	if f.killed {
 		f.note("the operator is killed at %s", name)
 		f.restart()
@@ -445,22 +473,27 @@ func (f *fleet) heal() {
 			f.tend(name)
 			f.look(name)
 			i, node := f.p.now.instances[name], f.p.now.nodes[name]
-			rest = rest && i.Status.Version == f.rig.version && i.Status.Update == nil && i.Status.Reboot == nil && i.Status.Disruption == nil &&
-				node.Labels[contract.UpgradingLabel] == "" && node.Annotations[contract.CordonedAnnotation] == "" && !node.Spec.Unschedulable && i.Status.Phase == v1alpha1.PhaseReady
+			rest = rest && i.Status.Version == f.rig.version && i.Status.Update == nil && i.Status.Reboot == nil &&
+				i.Status.Disruption == nil &&
+				node.Labels[contract.UpgradingLabel] == "" && node.Annotations[contract.CordonedAnnotation] == "" &&
+				!node.Spec.Unschedulable && i.Status.Phase == v1alpha1.PhaseReady
 		}
 		if rest {
 			return
 		}
 	}
 	for name, i := range f.p.now.instances {
-		f.note("%s: %s %s %+v %+v, %v", name, i.Status.Phase, i.Status.Message, i.Status.Update, i.Status.Reboot, f.p.now.nodes[name].Annotations)
+		f.note("%s: %s %s %+v %+v, %v", name, i.Status.Phase, i.Status.Message, i.Status.Update, i.Status.Reboot,
+			f.p.now.nodes[name].Annotations)
 	}
 	f.violated("it does not come to rest")
 }
 
-// Whatever happens in whatever order — caches lag behind, operators are killed at any write, nodes go down, drains block, versions don't hold, budgets
-// change — no node that serves is disturbed when as many as the budget allows serve nobody, no second node is taken to a version that failed, nobody's
-// cordon is lifted, and in the end every node is well. The observer goes by the API server only.
+// Whatever happens in whatever order — caches lag behind, operators are killed at any write, nodes
+// go down, drains block, versions don't hold, budgets change — no node that serves is disturbed
+// when as many as the budget allows serve nobody, no second node is taken to a version that failed,
+// nobody's cordon is lifted, and in the end every node is well. The observer goes by the API server
+// only.
 func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 	t.Parallel()
 	first := rand.Uint64()
@@ -493,9 +526,11 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 		if t.Failed() {
 			t.Fatalf("seed %d", first+schedule)
 		}
-		disturbed, peak, back, reboots, both = disturbed+f.disturbed, max(peak, f.peak), back+f.wentBack, reboots+f.reboots, both+f.both
+		disturbed, peak, back, reboots, both = disturbed+f.disturbed, max(peak, f.peak), back+f.wentBack,
+			reboots+f.reboots, both+f.both
 	}
-	t.Logf("first seed %d: in %d schedules %d nodes were disturbed, %d at most at once; %d went back, %d were rebooted, %d of them in the place of an update", first, schedules, disturbed, peak, back, reboots, both)
+	t.Logf("first seed %d: in %d schedules %d nodes were disturbed, %d at most at once; %d went back, %d were "+
+		"rebooted, %d of them in the place of an update", first, schedules, disturbed, peak, back, reboots, both)
 	if disturbed < 5*schedules || back == 0 || reboots == 0 || both == 0 || peak < 2 {
 		t.Errorf("too little happened for this to show anything")
 	}

@@ -18,11 +18,13 @@ import (
 const (
 	// maxReboots is how often in a row a host is rebooted that goes on asking for it.
 	maxReboots = 3
-	// rebootAgain is when to look whether a reboot is still asked for; that it is asked for anew is an event.
+	// rebootAgain is when to look whether a reboot is still asked for; that it is asked for anew is
+	// an event.
 	rebootAgain = time.Minute
 )
 
-// wantsReboot says whether a node that is well, or is not Ready, should be rebooted. One that was rebooted several times in a row and still asks is left alone.
+// wantsReboot says whether a node that is well, or is not Ready, should be rebooted. One that was
+// rebooted several times in a row and still asks is left alone.
 func (w *walk) wantsReboot(ctx context.Context, care lifecycle.Care) bool {
 	status := &w.instance.Status
 	if care.Node == nil || care.Outcome.Problem != nil && care.Outcome.Problem.Reason == contract.ReasonNodeForeign {
@@ -38,7 +40,8 @@ func (w *walk) wantsReboot(ctx context.Context, care lifecycle.Care) bool {
 		return false
 	}
 	if status.Reboot == nil {
-		status.Reboot = &v1alpha1.Reboot{Reason: why, Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, Since: microless(w.now())}}
+		status.Reboot = &v1alpha1.Reboot{Reason: why,
+			Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, Since: microless(w.now())}}
 		if status.Reboots > 0 { // it has just been rebooted, and may need a moment to say that it is content
 			next := microless(w.now().Add(policy.DisruptBackoff(status.Reboots, w.jitter())))
 			status.Reboot.NextTime = &next
@@ -48,8 +51,8 @@ func (w *walk) wantsReboot(ctx context.Context, care lifecycle.Care) bool {
 	return true
 }
 
-// rebootsFirst says that a node is to be rebooted although another version is desired: its rollout is halted, and whoever asks for a reboot now need not wait until
-// somebody knows why.
+// rebootsFirst says that a node is to be rebooted although another version is desired: its rollout
+// is halted, and whoever asks for a reboot now need not wait until somebody knows why.
 func (w *walk) rebootsFirst(ctx context.Context, care lifecycle.Care) bool {
 	if care.Update == nil || care.Updating {
 		return false
@@ -69,13 +72,15 @@ func (w *walk) rebootsFirst(ctx context.Context, care lifecycle.Care) bool {
 	return policy.Halted(care.Update.Version, config, all) != "" && w.wantsReboot(ctx, care)
 }
 
-// mayRebootNow says that the reboot that is wanted has neither to wait for its next try nor been tried too often.
+// mayRebootNow says that the reboot that is wanted has neither to wait for its next try nor been
+// tried too often.
 func (w *walk) mayRebootNow() bool {
 	status := &w.instance.Status
 	return status.Reboots < maxReboots && (status.Reboot.NextTime == nil || !status.Reboot.NextTime.After(w.now()))
 }
 
-// rebootToo goes on with a reboot in the place that a node has taken for its update. Both are in one write, so the place is never free meanwhile.
+// rebootToo goes on with a reboot in the place that a node has taken for its update. Both are in
+// one write, so the place is never free meanwhile.
 func (w *walk) rebootToo(ctx context.Context, node *corev1.Node) (ctrl.Result, error) {
 	w.instance.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: microless(w.now())}
 	w.claimed(v1alpha1.DisruptionReboot)
@@ -92,10 +97,13 @@ func (w *walk) reboot(ctx context.Context, care lifecycle.Care) (ctrl.Result, er
 		return ctrl.Result{}, err
 	}
 	if !underWay(status.Reboot.Step) && status.Reboots >= maxReboots {
-		w.report(ctx, lifecycle.Wait(0, contract.ReasonRebootFutile, "node %s was rebooted %d times in a row, and a reboot is still asked for (%s)", care.Node.Name, status.Reboots, status.Reboot.Reason))
+		w.report(ctx, lifecycle.Wait(0, contract.ReasonRebootFutile,
+			"node %s was rebooted %d times in a row, and a reboot is still asked for (%s)", care.Node.Name,
+			status.Reboots, status.Reboot.Reason))
 		return w.result(ctx, 0)
 	}
-	through := way{Crossing: crossing, purpose: v1alpha1.DisruptionReboot, legs: w.walker.Through(), failed: w.rebootFailed, arrived: w.rebooted}
+	through := way{Crossing: crossing, purpose: v1alpha1.DisruptionReboot, legs: w.walker.Through(),
+		failed: w.rebootFailed, arrived: w.rebooted}
 	through.at = func(step v1alpha1.Step) {
 		if reboot := status.Reboot; step == v1alpha1.StepSwitching && reboot.BootID == "" {
 			reboot.BootID = care.Node.Annotations[contract.BootIDAnnotation] // that it must end
@@ -107,8 +115,8 @@ func (w *walk) reboot(ctx context.Context, care lifecycle.Care) (ctrl.Result, er
 	return w.along(ctx, through)
 }
 
-// rebootFailed is for a node that could not be drained, which goes back into service, and for a host that does not come back, which keeps its place and is
-// waited for.
+// rebootFailed is for a node that could not be drained, which goes back into service, and for a
+// host that does not come back, which keeps its place and is waited for.
 func (w *walk) rebootFailed(ctx context.Context, through way, problem *contract.Problem) (ctrl.Result, error) {
 	status := &w.instance.Status
 	if status.Reboot.Step != v1alpha1.StepDraining {

@@ -63,7 +63,8 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 				return
 			}
 			i := r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepDraining, contract.ReasonDraining)
-			if n := r.node(t, 1); i.Status.Disruption.Purpose != v1alpha1.DisruptionReboot || !n.Spec.Unschedulable || n.Annotations[contract.RebootApprovedAnnotation] != "" {
+			if n := r.node(t, 1); i.Status.Disruption.Purpose != v1alpha1.DisruptionReboot || !n.Spec.Unschedulable ||
+				n.Annotations[contract.RebootApprovedAnnotation] != "" {
 				t.Fatalf("while it is drained: %+v, %v", i.Status.Disruption, n.Annotations)
 			}
 			r.reconcile(t, 1)
@@ -72,7 +73,8 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 				t.Fatalf("the daemon is told %v", n.Annotations)
 			}
 			if test.pending {
-				r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootPendingAnnotation) }) // Windows is content
+				// Windows is content
+				r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootPendingAnnotation) })
 			}
 			r.boots(t, 1, "boot-2")
 			i = r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
@@ -82,7 +84,8 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 					t.Errorf("%s is still there", gone)
 				}
 			}
-			if i.Status.Disruption != nil || n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "" || r.machine(1).Dials() != dials {
+			if i.Status.Disruption != nil || n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "" ||
+				r.machine(1).Dials() != dials {
 				t.Errorf("status %+v, %v", i.Status, n.Labels)
 			}
 			r.passes(t, 1, time.Hour)
@@ -95,7 +98,8 @@ func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
 	r.switched(t, 1)
-	r.says(t, 1, contract.AppliedReasonAnnotation, "ServiceFailed: version "+second+": kubelet ended right after its start; the host is held at "+first)
+	r.says(t, 1, contract.AppliedReasonAnnotation, "ServiceFailed: version "+second+": kubelet ended right after "+
+		"its start; the host is held at "+first)
 	r.reconcile(t, 1)
 	r.changes(t, 1, func(n *corev1.Node) {
 		n.Annotations[contract.VersionAnnotation] = first
@@ -115,7 +119,8 @@ func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
 	r.reconcile(t, 2)
 	i := r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
 	n := r.node(t, 2)
-	if _, asked := n.Annotations[contract.RebootRequestAnnotation]; asked || i.Status.Disruption != nil || i.Status.DesiredVersion != first || n.Spec.Unschedulable {
+	if _, asked := n.Annotations[contract.RebootRequestAnnotation]; asked || i.Status.Disruption != nil ||
+		i.Status.DesiredVersion != first || n.Spec.Unschedulable {
 		t.Errorf("annotations %v, status %+v", n.Annotations, i.Status)
 	}
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
@@ -140,7 +145,8 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 	r.arrives(t, 1, second)
 	i := r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 	n := r.node(t, 1)
-	if !n.Spec.Unschedulable || n.Annotations[contract.RebootApprovedAnnotation] != "boot-1" || i.Status.Disruption == nil || i.Status.Disruption.Purpose != v1alpha1.DisruptionReboot ||
+	if !n.Spec.Unschedulable || n.Annotations[contract.RebootApprovedAnnotation] != "boot-1" ||
+		i.Status.Disruption == nil || i.Status.Disruption.Purpose != v1alpha1.DisruptionReboot ||
 		i.Status.Version != second || i.Status.Update != nil {
 		t.Fatalf("after its update it is %+v, %v", i.Status, n.Annotations)
 	}
@@ -150,20 +156,27 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending)
 	r.boots(t, 1, "boot-2")
 	i = r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-	if n = r.node(t, 1); n.Spec.Unschedulable || i.Status.Disruption != nil || i.Status.Reboots != 1 || n.Annotations[contract.RebootRequestAnnotation] != "" {
+	if n = r.node(t, 1); n.Spec.Unschedulable || i.Status.Disruption != nil || i.Status.Reboots != 1 ||
+		n.Annotations[contract.RebootRequestAnnotation] != "" {
 		t.Errorf("at the end it is %+v, %v", i.Status, n.Annotations)
 	}
 	r.reconcile(t, 2)
 	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
 }
 
-// One that has been rebooted too often, or whose drain for a reboot was blocked just now, goes back into service with its update.
+// One that has been rebooted too often, or whose drain for a reboot was blocked just now, goes back
+// into service with its update.
 func TestAnUpdateDoesNotGoOnWithARebootThatHasToWait(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]func(r *rig, status *v1alpha1.WindowsInstanceStatus){
-		"because there were three in a row": func(_ *rig, status *v1alpha1.WindowsInstanceStatus) { status.Reboots = maxReboots },
+		"because there were three in a row": func(_ *rig,
+			status *v1alpha1.WindowsInstanceStatus) {
+			status.Reboots = maxReboots
+		},
 		"for its next try": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
-			status.Reboot = &v1alpha1.Reboot{Reason: v1alpha1.RebootRequested, Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, Tries: 1, NextTime: new(microless(r.clock.Add(time.Hour)))}}
+			status.Reboot = &v1alpha1.Reboot{Reason: v1alpha1.RebootRequested,
+				Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, Tries: 1,
+					NextTime: new(microless(r.clock.Add(time.Hour)))}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +191,8 @@ func TestAnUpdateDoesNotGoOnWithARebootThatHasToWait(t *testing.T) {
 			r.restart(t)
 			r.says(t, 1, contract.RebootRequestAnnotation, "")
 			r.arrives(t, 1, second)
-			if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Version != second || i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
+			if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Version != second ||
+				i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
 				t.Errorf("it is %+v", i.Status)
 			}
 		})
@@ -231,7 +245,8 @@ func TestALoopOfRebootsIsStopped(t *testing.T) {
 	}
 	r.passes(t, 1, time.Hour)
 	i := r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootFutile)
-	if i.Status.Disruption != nil || !strings.Contains(i.Status.Message, "3 times") || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
+	if i.Status.Disruption != nil || !strings.Contains(i.Status.Message, "3 times") ||
+		condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootPendingAnnotation) })
@@ -245,7 +260,8 @@ func TestNothingBeginsOutsideOfAWindow(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
-		c.Spec.Rollout.Windows = []v1alpha1.RolloutWindow{{Start: "0 22 * * *", Duration: metav1.Duration{Duration: time.Hour}}}
+		c.Spec.Rollout.Windows = []v1alpha1.RolloutWindow{{Start: "0 22 * * *",
+			Duration: metav1.Duration{Duration: time.Hour}}}
 	})
 	for _, n := range []int{1, 2} {
 		r.reconcile(t, n)
@@ -277,7 +293,8 @@ func TestAReleaseThatIsTooFarAwayIsAConditionAndNoCrash(t *testing.T) {
 	r.version = "1.3.0-dddddddddd"
 	dials := r.machine(1).Dials()
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); condition(i, v1alpha1.ConditionSkewSupported) != "False SkewUnsupported" || r.machine(1).Dials() == dials {
+	if i := r.get(t, 1); condition(i, v1alpha1.ConditionSkewSupported) != "False SkewUnsupported" ||
+		r.machine(1).Dials() == dials {
 		t.Errorf("%s, %d connections", condition(i, v1alpha1.ConditionSkewSupported), r.machine(1).Dials()-dials)
 	}
 	r.sign(t)
@@ -285,12 +302,14 @@ func TestAReleaseThatIsTooFarAwayIsAConditionAndNoCrash(t *testing.T) {
 	r.register(t, 1, r.version)
 	r.reconcile(t, 1)
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); condition(i, v1alpha1.ConditionSkewSupported) != "True Supported" || i.Status.Version != r.version {
+	if i := r.get(t, 1); condition(i, v1alpha1.ConditionSkewSupported) != "True Supported" ||
+		i.Status.Version != r.version {
 		t.Errorf("%s, %+v", condition(i, v1alpha1.ConditionSkewSupported), i.Status)
 	}
 }
 
-// Skipping minor versions of Kubernetes is an update like any other: kubelet is another file of the payload.
+// Skipping minor versions of Kubernetes is an update like any other: kubelet is another file of the
+// payload.
 func TestAKubeletThatIsMinorVersionsNewerIsProven(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)

@@ -12,8 +12,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
-// mayWalk decides whether a host may walk the way in. One whose node serves needs a place in the rollout budget, also when an attempt
-// failed, and so does one whose pods are well while its daemon is silent; and a host that can't be reached meanwhile keeps no place from others.
+// mayWalk decides whether a host may walk the way in. One whose node serves needs a place in the
+// rollout budget, also when an attempt failed, and so does one whose pods are well while its daemon
+// is silent; and a host that can't be reached meanwhile keeps no place from others.
 func (w *walk) mayWalk(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
 	if w.instance.Status.Disruption != nil {
@@ -29,14 +30,16 @@ func (w *walk) mayWalk(ctx context.Context) (policy.Verdict, error) {
 	return w.mayDisrupt(ctx, node, v1alpha1.DisruptionUpdate)
 }
 
-// mayDisrupt asks for a place in the rollout budget. The place is in the instance's status before anything is done with it, so whoever
-// decides next, here or after a restart, sees it.
-func (w *walk) mayDisrupt(ctx context.Context, node *corev1.Node, purpose v1alpha1.DisruptionPurpose) (policy.Verdict, error) {
+// mayDisrupt asks for a place in the rollout budget. The place is in the instance's status before
+// anything is done with it, so whoever decides next, here or after a restart, sees it.
+func (w *walk) mayDisrupt(ctx context.Context, node *corev1.Node, purpose v1alpha1.DisruptionPurpose) (policy.Verdict,
+	error) {
 	if w.instance.Status.Disruption != nil {
 		return policy.Verdict{Allowed: true, Why: "it has its place already"}, nil
 	}
 	version := ""
-	if update := w.instance.Status.Update; update != nil && purpose == v1alpha1.DisruptionUpdate && update.SwitchTime == nil && update.Step != v1alpha1.StepGoingBack {
+	if update := w.instance.Status.Update; update != nil && purpose == v1alpha1.DisruptionUpdate &&
+		update.SwitchTime == nil && update.Step != v1alpha1.StepGoingBack {
 		version = update.Version
 	}
 	var verdict policy.Verdict
@@ -59,7 +62,8 @@ func (w *walk) mayDisrupt(ctx context.Context, node *corev1.Node, purpose v1alph
 	return verdict, err
 }
 
-// claim writes the place down. Unlike all else, what could not be written now must not be written later.
+// claim writes the place down. Unlike all else, what could not be written now must not be written
+// later.
 func (w *walk) claim(ctx context.Context, purpose v1alpha1.DisruptionPurpose) error {
 	before := w.instance.Status.DeepCopy()
 	w.instance.Status.Disruption = &v1alpha1.Disruption{Purpose: purpose, Since: microless(w.now())}
@@ -77,7 +81,8 @@ func (w *walk) waits() string { return string(w.instance.UID) }
 // order is the instance's among those who wait.
 func (w *walk) order(node *corev1.Node) rollout.Order {
 	ready, _ := lifecycle.NodeReady(node)
-	order := rollout.Order{Down: !ready, Failures: w.instance.Status.Failures, Since: w.instance.CreationTimestamp.Time, Name: w.instance.Name}
+	order := rollout.Order{Down: !ready, Failures: w.instance.Status.Failures, Since: w.instance.CreationTimestamp.Time,
+		Name: w.instance.Name}
 	if update := w.instance.Status.Update; update != nil {
 		order.Failures += update.Tries
 	}
@@ -97,7 +102,8 @@ func (w *walk) wakes() func() {
 	}
 }
 
-// itsTurn says whether the instance was woken because a place is free. The cache may not show that yet.
+// itsTurn says whether the instance was woken because a place is free. The cache may not show that
+// yet.
 func (w *walk) itsTurn() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +112,8 @@ func (w *walk) itsTurn() bool {
 	return called
 }
 
-// arrived gives back the place in the rollout budget, if the instance had one. It is free once the status is saved.
+// arrived gives back the place in the rollout budget, if the instance had one. It is free once the
+// status is saved.
 func (w *walk) arrived() {
 	w.instance.Status.Disruption = nil
 	w.gate.Leave(w.waits())

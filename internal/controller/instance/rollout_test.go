@@ -39,7 +39,8 @@ func TestAHostThatWaitsForItsUpdateStaysReady(t *testing.T) {
 		t.Fatalf("the first one is in %s; %d connections to the second one", one.Status.Phase, r.machine(2).Dials())
 	}
 	if two.Status.Phase != v1alpha1.PhaseReady || condition(two, v1alpha1.ConditionReady) != "True NodeReady" ||
-		condition(two, v1alpha1.ConditionProgressing) != "True VersionPending" || two.Status.Reason != string(contract.ReasonVersionPending) {
+		condition(two, v1alpha1.ConditionProgressing) != "True VersionPending" ||
+		two.Status.Reason != string(contract.ReasonVersionPending) {
 		t.Errorf("the one that waits is shown as %+v", two.Status)
 	}
 	if condition(one, v1alpha1.ConditionReady) != "False VersionPending" {
@@ -79,7 +80,8 @@ func TestAHostThatFailsBeforeItsNodeIsDisturbedHoldsNobodyUp(t *testing.T) {
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
 	r.reconcile(t, 1)
 	i := r.get(t, 1)
-	if i.Status.Reason != string(contract.ReasonUnreachable) || i.Status.Failures != 1 || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
+	if i.Status.Reason != string(contract.ReasonUnreachable) || i.Status.Failures != 1 ||
+		condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 		t.Errorf("a node that serves while its update fails is shown as %+v", i.Status)
 	}
 	r.reconcile(t, 2)
@@ -129,7 +131,8 @@ func TestTheBudgetHoldsAcrossARestart(t *testing.T) {
 	r.restart(t)
 	r.reconcile(t, 1)
 	r.reconcile(t, 2)
-	if one, two := r.get(t, 1), r.get(t, 2); one.Status.Phase != v1alpha1.PhaseConfirming || two.Status.Phase != v1alpha1.PhaseReady {
+	if one, two := r.get(t, 1), r.get(t, 2); one.Status.Phase != v1alpha1.PhaseConfirming ||
+		two.Status.Phase != v1alpha1.PhaseReady {
 		t.Errorf("one is in %s, two in %s", one.Status.Phase, two.Status.Phase)
 	}
 }
@@ -138,13 +141,15 @@ func TestTheBudgetIsTheUsers(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
 	budget := intstr.FromString("100%")
-	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}, Spec: v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxUnavailable: &budget}}}
+	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
+		Spec: v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxUnavailable: &budget}}}
 	if err := r.api.Create(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
 	r.reconcile(t, 1)
 	r.reconcile(t, 2)
-	if one, two := r.get(t, 1), r.get(t, 2); one.Status.Phase != v1alpha1.PhaseConfirming || two.Status.Phase != v1alpha1.PhaseConfirming {
+	if one, two := r.get(t, 1), r.get(t, 2); one.Status.Phase != v1alpha1.PhaseConfirming ||
+		two.Status.Phase != v1alpha1.PhaseConfirming {
 		t.Errorf("one is in %s, two in %s", one.Status.Phase, two.Status.Phase)
 	}
 }
@@ -163,7 +168,8 @@ func TestAVersionThatNeverComesUpCanBeLeft(t *testing.T) {
 	r.reconcile(t, 1)
 	r.reconcile(t, 1)
 	node := &corev1.Node{}
-	if err := r.api.Get(t.Context(), types.NamespacedName{Name: "win-a"}, node); err != nil || node.Annotations[contract.DesiredVersionAnnotation] != third {
+	if err := r.api.Get(t.Context(), types.NamespacedName{Name: "win-a"}, node); err != nil ||
+		node.Annotations[contract.DesiredVersionAnnotation] != third {
 		t.Errorf("the node should have %q, %v", node.Annotations[contract.DesiredVersionAnnotation], err)
 	}
 }
@@ -177,7 +183,8 @@ func TestAnUpdateThatIsTakenBackLeavesNoTrace(t *testing.T) {
 	r.version = first
 	r.reconcile(t, 2)
 	i := r.get(t, 2)
-	if i.Status.Reason != string(contract.ReasonNodeReady) || i.Status.Failures != 0 || condition(i, v1alpha1.ConditionProgressing) != "False NodeReady" {
+	if i.Status.Reason != string(contract.ReasonNodeReady) || i.Status.Failures != 0 ||
+		condition(i, v1alpha1.ConditionProgressing) != "False NodeReady" {
 		t.Errorf("status %+v", i.Status)
 	}
 }

@@ -29,14 +29,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
-// workers is how many hosts may be in a remote call at once. A worker mostly waits for the network; joins are bounded by slots.
+// workers is how many hosts may be in a remote call at once. A worker mostly waits for the network;
+// joins are bounded by slots.
 const workers = 256
 
-// wakes is how many waiting hosts may be woken before the controller takes notice; a wake that finds no room is lost, and slotRetry stands in.
+// wakes is how many waiting hosts may be woken before the controller takes notice; a wake that
+// finds no room is lost, and slotRetry stands in.
 const wakes = 8192
 
-// Setup adds the controller to a manager. options.Slots and options.Claims are made here. gate lets nodes be disturbed one after the other;
-// changed delivers whenever options.Desired answers otherwise than before.
+// Setup adds the controller to a manager. options.Slots and options.Claims are made here. gate lets
+// nodes be disturbed one after the other; changed delivers whenever options.Desired answers
+// otherwise than before.
 func Setup(mgr ctrl.Manager, options lifecycle.Options, gate *rollout.Gate, changed <-chan event.GenericEvent) error {
 	meters, err := newMeters(metrics.Registry)
 	if err != nil {
@@ -56,14 +59,18 @@ func Setup(mgr ctrl.Manager, options lifecycle.Options, gate *rollout.Gate, chan
 	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("instance").
 		For(&v1alpha1.WindowsInstance{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(r.interrupt), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(r.interrupt),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeNews())).
 		Watches(&certificatesv1.CertificateSigningRequest{}, handler.EnqueueRequestsFromMapFunc(ofCertificate)).
-		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(named(contract.PrivateKeySecret))).
+		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.all),
+			builder.WithPredicates(named(contract.PrivateKeySecret))).
 		Watches(&v1alpha1.WindowsMachineConfig{}, handler.EnqueueRequestsFromMapFunc(r.limit),
-			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{},
+				predicate.AnnotationChangedPredicate{}))).
 		WatchesRawSource(source.Channel(changed, handler.EnqueueRequestsFromMapFunc(r.all))).
-		WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{}, source.WithBufferSize[client.Object, reconcile.Request](wakes))).
+		WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{},
+			source.WithBufferSize[client.Object, reconcile.Request](wakes))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 	if err != nil {
@@ -72,7 +79,8 @@ func Setup(mgr ctrl.Manager, options lifecycle.Options, gate *rollout.Gate, chan
 	return nil
 }
 
-// defaultJoins is the default of spec.rollout.maxConcurrentJoins, for when there is no WindowsMachineConfig.
+// defaultJoins is the default of spec.rollout.maxConcurrentJoins, for when there is no
+// WindowsMachineConfig.
 const defaultJoins = 10
 
 // wake has a waiting instance reconciled.
@@ -122,7 +130,8 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Reque
 	return requests
 }
 
-// limit follows maxConcurrentJoins; who may go on is woken by the slots. Settings that were deleted are the defaults.
+// limit follows maxConcurrentJoins; who may go on is woken by the slots. Settings that were deleted
+// are the defaults.
 func (r *Reconciler) limit(ctx context.Context, object client.Object) []reconcile.Request {
 	config, err := r.config(ctx)
 	if err != nil {
@@ -153,7 +162,8 @@ func digest(node *corev1.Node) []any {
 		}
 	}
 	ready, message := lifecycle.NodeReady(node)
-	return []any{node.UID, node.Labels, ours, node.Spec.Taints, node.Spec.Unschedulable, ready, message, node.Status.NodeInfo.KubeletVersion, node.Status.Addresses}
+	return []any{node.UID, node.Labels, ours, node.Spec.Taints, node.Spec.Unschedulable, ready, message,
+		node.Status.NodeInfo.KubeletVersion, node.Status.Addresses}
 }
 
 // named lets one object through.

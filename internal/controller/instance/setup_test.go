@@ -55,7 +55,8 @@ func TestALowerLimitTakesNoSlotAway(t *testing.T) {
 	r.register(t, 2, "")
 	r.reconcile(t, 1)
 	r.reconcile(t, 2)
-	if one, two := r.get(t, 1), r.get(t, 2); one.Status.Phase != v1alpha1.PhaseHandingOver || two.Status.Phase != v1alpha1.PhaseHandingOver {
+	if one, two := r.get(t, 1), r.get(t, 2); one.Status.Phase != v1alpha1.PhaseHandingOver ||
+		two.Status.Phase != v1alpha1.PhaseHandingOver {
 		t.Errorf("one is in %s, two in %s", one.Status.Phase, two.Status.Phase)
 	}
 }
@@ -64,19 +65,24 @@ func TestOnlyNewsOfANodeThatConcernUsWakeItsInstance(t *testing.T) {
 	t.Parallel()
 	base := func() *corev1.Node {
 		return &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: "win-a", Annotations: map[string]string{contract.VersionAnnotation: "1"}},
-			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+			ObjectMeta: metav1.ObjectMeta{Name: "win-a",
+				Annotations: map[string]string{contract.VersionAnnotation: "1"}},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady,
+				Status: corev1.ConditionTrue}}},
 		}
 	}
 	for name, test := range map[string]struct {
 		change func(*corev1.Node)
 		wakes  bool
 	}{
-		"a heartbeat":              {func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = metav1.Now() }, false},
-		"an image":                 {func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{SizeBytes: 1}} }, false},
-		"an annotation of others":  {func(n *corev1.Node) { n.Annotations["example.com/x"] = "y" }, false},
-		"the version":              {func(n *corev1.Node) { n.Annotations[contract.VersionAnnotation] = "2" }, true},
-		"kubelet falls silent":     {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, true},
+		"a heartbeat": {func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = metav1.Now() },
+			false},
+		"an image": {func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{SizeBytes: 1}} },
+			false},
+		"an annotation of others": {func(n *corev1.Node) { n.Annotations["example.com/x"] = "y" }, false},
+		"the version":             {func(n *corev1.Node) { n.Annotations[contract.VersionAnnotation] = "2" }, true},
+		"kubelet falls silent": {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown },
+			true},
 		"somebody cordons":         {func(n *corev1.Node) { n.Spec.Unschedulable = true }, true},
 		"a label is gone or comes": {func(n *corev1.Node) { n.Labels = map[string]string{"a": "b"} }, true},
 		"another Node of the name": {func(n *corev1.Node) { n.UID = "another" }, true},
@@ -94,7 +100,8 @@ func TestOnlyNewsOfANodeThatConcernUsWakeItsInstance(t *testing.T) {
 
 func TestACertificateRequestWakesItsInstance(t *testing.T) {
 	t.Parallel()
-	csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{contract.InstanceAnnotation: "ns/10.0.0.1"}}}
+	csr := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{contract.InstanceAnnotation: "ns/10.0.0.1"}}}
 	if requests := ofCertificate(t.Context(), csr); len(requests) != 1 || requests[0].NamespacedName != key(1) {
 		t.Errorf("wakes %v", requests)
 	}
@@ -106,7 +113,8 @@ func TestACertificateRequestWakesItsInstance(t *testing.T) {
 func TestThePrivateKeyIsReadFromItsSecret(t *testing.T) {
 	t.Parallel()
 	secret := func(data map[string][]byte) *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.PrivateKeySecret}, Data: data}
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.PrivateKeySecret},
+			Data: data}
 	}
 	for name, test := range map[string]struct {
 		secret *corev1.Secret
@@ -115,8 +123,9 @@ func TestThePrivateKeyIsReadFromItsSecret(t *testing.T) {
 		"no secret":      {nil, contract.ReasonPrivateKeyMissing},
 		"no field":       {secret(nil), contract.ReasonPrivateKeyMissing},
 		"an empty field": {secret(map[string][]byte{contract.PrivateKeyField: {}}), contract.ReasonPrivateKeyInvalid},
-		"no key":         {secret(map[string][]byte{contract.PrivateKeyField: []byte("junk")}), contract.ReasonPrivateKeyInvalid},
-		"a key":          {secret(map[string][]byte{contract.PrivateKeyField: []byte("pem")}), ""},
+		"no key": {secret(map[string][]byte{contract.PrivateKeyField: []byte("junk")}),
+			contract.ReasonPrivateKeyInvalid},
+		"a key": {secret(map[string][]byte{contract.PrivateKeyField: []byte("pem")}), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -134,7 +143,8 @@ func TestThePrivateKeyIsReadFromItsSecret(t *testing.T) {
 			}}
 			key, err := keys.PrivateKey(t.Context())
 			problem, _ := contract.AsProblem(err)
-			if test.reason == "" && (err != nil || key.Hash != "hash") || test.reason != "" && (problem == nil || problem.Reason != test.reason) {
+			if test.reason == "" && (err != nil || key.Hash != "hash") || test.reason != "" &&
+				(problem == nil || problem.Reason != test.reason) {
 				t.Errorf("key %+v, %v", key, err)
 			}
 		})

@@ -13,7 +13,8 @@ import (
 // mirrored is a version that daemons go to at once, without a place in the budget.
 const mirrored = "1.0.0-eeeeeeeeee"
 
-// mute are hosts that have joined, have owed nothing for long, and are told of a version that pods don't feel.
+// mute are hosts that have joined, have owed nothing for long, and are told of a version that pods
+// don't feel.
 func mute(t *testing.T, hosts ...int) *rig {
 	t.Helper()
 	r := staged(t, hosts...)
@@ -23,7 +24,8 @@ func mute(t *testing.T, hosts ...int) *rig {
 	for _, n := range hosts {
 		r.says(t, n, contract.AppliedReasonAnnotation, "FileFailed: something of before")
 		r.reconcile(t, n)
-		if a := r.node(t, n).Annotations; a[contract.DesiredVersionAnnotation] != mirrored || a[contract.AppliedReasonAnnotation] != "" {
+		if a := r.node(t, n).Annotations; a[contract.DesiredVersionAnnotation] != mirrored ||
+			a[contract.AppliedReasonAnnotation] != "" {
 			t.Fatalf("host %d was told: %v", n, a)
 		}
 	}
@@ -42,7 +44,8 @@ func (r *rig) rescued(t *testing.T, n int) {
 	r.reconcile(t, n)
 	r.reconcile(t, n)
 	i := r.is(t, n, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-	if i.Status.SilentSince != nil || i.Status.Disruption != nil || i.Status.DesiredVersion != r.version || r.node(t, n).Spec.Unschedulable {
+	if i.Status.SilentSince != nil || i.Status.Disruption != nil || i.Status.DesiredVersion != r.version ||
+		r.node(t, n).Spec.Unschedulable {
 		t.Fatalf("after its rescue the status is %+v", i.Status)
 	}
 }
@@ -78,7 +81,11 @@ func TestADaemonThatDoesNotAnswerIsRescuedOverSSH(t *testing.T) {
 func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]func(t *testing.T, r *rig){
-		"it has the version": func(t *testing.T, r *rig) { t.Helper(); r.says(t, 1, contract.VersionAnnotation, mirrored) },
+		"it has the version": func(t *testing.T,
+			r *rig) {
+			t.Helper()
+			r.says(t, 1, contract.VersionAnnotation, mirrored)
+		},
 		"it says why not": func(t *testing.T, r *rig) {
 			t.Helper()
 			r.says(t, 1, contract.AppliedReasonAnnotation, "FileFailed: x")
@@ -109,7 +116,8 @@ func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 	}
 }
 
-// looksInTime makes sure that nobody walks into a host, which was dialled so often, within four minutes, but within six.
+// looksInTime makes sure that nobody walks into a host, which was dialled so often, within four
+// minutes, but within six.
 func (r *rig) looksInTime(t *testing.T, i, dials int) {
 	t.Helper()
 	r.passes(t, i, 4*time.Minute)
@@ -166,7 +174,9 @@ func TestSilentDaemonsAreRescuedWithinTheBudget(t *testing.T) {
 	for range 3 {
 		r.passes(t, 2, time.Minute)
 	}
-	if i := r.is(t, 2, v1alpha1.PhaseReady, "", contract.ReasonDaemonSilent); r.machine(2).Dials() != dials || i.Status.Disruption != nil || i.Status.Code != "W713" || !strings.Contains(i.Status.Message, "waits for the rollout budget") {
+	if i := r.is(t, 2, v1alpha1.PhaseReady, "", contract.ReasonDaemonSilent); r.machine(2).Dials() != dials ||
+		i.Status.Disruption != nil || i.Status.Code != "W713" ||
+		!strings.Contains(i.Status.Message, "waits for the rollout budget") {
 		t.Fatalf("%d connections, status %+v", r.machine(2).Dials()-dials, i.Status)
 	}
 	r.rescued(t, 1)
@@ -194,7 +204,8 @@ func TestADaemonWhoseCertificateEndedIsRescuedOverSSH(t *testing.T) {
 	r.passes(t, 1, 2*time.Minute)
 	for n := range 3 { // a host that can't be reached goes on serving, keeps no place, and is tried less and less often
 		i := r.is(t, 1, v1alpha1.PhaseConnecting, "", contract.ReasonUnreachable)
-		if r.machine(1).Dials() != dials+n+1 || i.Status.Disruption != nil || i.Status.Failures != int32(n+1) || condition(i, v1alpha1.ConditionReady) != "True NodeReady" || r.node(t, 1).Spec.Unschedulable {
+		if r.machine(1).Dials() != dials+n+1 || i.Status.Disruption != nil || i.Status.Failures != int32(n+1) ||
+			condition(i, v1alpha1.ConditionReady) != "True NodeReady" || r.node(t, 1).Spec.Unschedulable {
 			t.Fatalf("failure %d: %d connections, status %+v", n+1, r.machine(1).Dials()-dials, i.Status)
 		}
 		r.passes(t, 1, i.Status.NextAttemptTime.Sub(r.clock))
@@ -202,7 +213,8 @@ func TestADaemonWhoseCertificateEndedIsRescuedOverSSH(t *testing.T) {
 	r.machine(1).Fail(hosttest.Dialling, nil)
 	r.passes(t, 1, time.Minute)
 	r.rescued(t, 1)
-	r.says(t, 1, contract.CertificateEndAnnotation, r.clock.Add(-6*time.Minute).Format(time.RFC3339)) // its word of before, or a lie
+	// its word of before, or a lie
+	r.says(t, 1, contract.CertificateEndAnnotation, r.clock.Add(-6*time.Minute).Format(time.RFC3339))
 	last := r.machine(1).Dials()
 	r.passes(t, 1, 7*time.Minute)
 	if r.machine(1).Dials() != last {
@@ -220,7 +232,8 @@ func TestADaemonThatComesBackByItselfIsNotRescued(t *testing.T) {
 	r.says(t, 1, contract.VersionAnnotation, mirrored)
 	dials := r.machine(1).Dials()
 	r.passes(t, 1, time.Minute)
-	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); r.machine(1).Dials() != dials || i.Status.Failures != 0 || i.Status.SilentSince != nil {
+	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); r.machine(1).Dials() != dials ||
+		i.Status.Failures != 0 || i.Status.SilentSince != nil {
 		t.Errorf("%d connections, status %+v", r.machine(1).Dials()-dials, i.Status)
 	}
 }
@@ -250,7 +263,8 @@ func TestADaemonThatDiesAgainAfterItsRescueIsTriedAnew(t *testing.T) {
 	r.is(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonVersionPending)
 	dials := r.machine(1).Dials()
 	r.passes(t, 1, 6*time.Minute)
-	if i := r.is(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonDaemonSilent); i.Status.Failures != 1 || i.Status.NextAttemptTime == nil || i.Status.Disruption != nil {
+	if i := r.is(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonDaemonSilent); i.Status.Failures != 1 ||
+		i.Status.NextAttemptTime == nil || i.Status.Disruption != nil {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.passes(t, 1, 10*time.Second)

@@ -33,7 +33,8 @@ func (w *walk) enter(phase v1alpha1.Phase, first bool) {
 	if w.life.failedIn == "" {
 		w.say(contract.ReasonInProgress, "", "")
 	}
-	w.condition(v1alpha1.ConditionProgressing, metav1.ConditionTrue, contract.ReasonInProgress, "in phase "+string(phase))
+	w.condition(v1alpha1.ConditionProgressing, metav1.ConditionTrue, contract.ReasonInProgress,
+		"in phase "+string(phase))
 }
 
 // running says whether a phase has begun and not ended.
@@ -53,9 +54,11 @@ func (w *walk) passed(phase v1alpha1.Phase) {
 	switch phase {
 	case v1alpha1.PhaseConnecting:
 		w.condition(v1alpha1.ConditionReachable, metav1.ConditionTrue, "Connected", "the host let us in")
-		w.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted, "the present private key let us in")
+		w.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
+			"the present private key let us in")
 	case v1alpha1.PhasePreflight:
-		w.condition(v1alpha1.ConditionPreflightPassed, metav1.ConditionTrue, "Passed", "the host meets every requirement")
+		w.condition(v1alpha1.ConditionPreflightPassed, metav1.ConditionTrue, "Passed",
+			"the host meets every requirement")
 	}
 }
 
@@ -87,14 +90,15 @@ func (w *walk) ready(ctx context.Context) {
 	w.tellSetup(ctx)
 }
 
-// report turns an outcome into reason, code, fix and conditions, in this one place. Ready tells of the node, whatever is under way: a host
-// that waits for its update, or fails at it, serves on.
+// report turns an outcome into reason, code, fix and conditions, in this one place. Ready tells of
+// the node, whatever is under way: a host that waits for its update, or fails at it, serves on.
 func (w *walk) report(ctx context.Context, outcome lifecycle.Outcome) {
 	status := &w.instance.Status
 	if outcome.IsDone() {
 		w.say(contract.ReasonNodeReady, "", "")
 		w.serves(status.Version)
-		w.condition(v1alpha1.ConditionProgressing, metav1.ConditionFalse, contract.ReasonNodeReady, "nothing is under way")
+		w.condition(v1alpha1.ConditionProgressing, metav1.ConditionFalse, contract.ReasonNodeReady,
+			"nothing is under way")
 		return
 	}
 	p := outcome.Problem
@@ -124,14 +128,16 @@ func (w *walk) report(ctx context.Context, outcome lifecycle.Outcome) {
 }
 
 func (w *walk) serves(version string) {
-	w.condition(v1alpha1.ConditionReady, metav1.ConditionTrue, contract.ReasonNodeReady, "node "+w.instance.Status.NodeName+" is Ready at version "+version)
+	w.condition(v1alpha1.ConditionReady, metav1.ConditionTrue, contract.ReasonNodeReady,
+		"node "+w.instance.Status.NodeName+" is Ready at version "+version)
 }
 
 // fix is what the user can do; for a removal that fails, the way out is always named.
 func (w *walk) fix(reason contract.Reason, failed bool) string {
 	fix := reason.Fix()
 	if failed && w.instance.Status.Phase == v1alpha1.PhaseRemoving && reason != contract.ReasonCleanupFailed {
-		fix += fmt.Sprintf(" If the host is gone for good: kubectl -n %s patch wininst %s --type merge -p '{\"spec\":{\"removalPolicy\":\"Force\"}}'.",
+		fix += fmt.Sprintf(" If the host is gone for good: kubectl -n %s patch wininst %s --type merge -p "+
+			"'{\"spec\":{\"removalPolicy\":\"Force\"}}'.",
 			w.instance.Namespace, w.instance.Name)
 	}
 	return fix
@@ -139,12 +145,14 @@ func (w *walk) fix(reason contract.Reason, failed bool) string {
 
 func (w *walk) say(reason contract.Reason, message, fix string) {
 	status := &w.instance.Status
-	status.Reason, status.Code, status.Message, status.Fix = string(reason), fmt.Sprintf("W%d", reason.Number()), message, fix
+	status.Reason, status.Code, status.Message, status.Fix = string(reason), fmt.Sprintf("W%d", reason.Number()),
+		message, fix
 }
 
 func (w *walk) condition(kind string, state metav1.ConditionStatus, reason contract.Reason, message string) {
 	meta.SetStatusCondition(&w.instance.Status.Conditions, metav1.Condition{
-		Type: kind, Status: state, Reason: string(reason), Message: shorten(message), ObservedGeneration: w.instance.Generation,
+		Type: kind, Status: state, Reason: string(reason), Message: shorten(message),
+		ObservedGeneration: w.instance.Generation,
 		LastTransitionTime: microless(w.now()),
 	})
 }
@@ -157,21 +165,25 @@ func (w *walk) result(ctx context.Context, after time.Duration) (ctrl.Result, er
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// promptly is how long a daemon that was told of a version may take until the instance says that it is awaited. Nearly all are there by then, and a change that
-// concerns hundreds of nodes costs each of them one write of its status instead of two.
+// promptly is how long a daemon that was told of a version may take until the instance says that it
+// is awaited. Nearly all are there by then, and a change that concerns hundreds of nodes costs each
+// of them one write of its status instead of two.
 const promptly = 15 * time.Second
 
-// What comes of a version that hundreds of nodes were told at once is written down by few at a time, and by the others a little later: while nodes have yet to
-// hear and to answer, that goes first. It is so for as long as lately, after a node was told.
+// What comes of a version that hundreds of nodes were told at once is written down by few at a
+// time, and by the others a little later: while nodes have yet to hear and to answer, that goes
+// first. It is so for as long as lately, after a node was told.
 const (
 	noters = 4
 	lately = time.Minute
 	later  = time.Second
 )
 
-// await saves what was reported of an outcome, and says when to come again. For the quiet time after a daemon was told of a version it keeps to itself that the node
-// has yet to follow, to be Ready again or to stay so, if the daemon says nothing against it.
-func (w *walk) await(ctx context.Context, node *corev1.Node, outcome lifecycle.Outcome, quiet time.Duration) (ctrl.Result, error) {
+// await saves what was reported of an outcome, and says when to come again. For the quiet time
+// after a daemon was told of a version it keeps to itself that the node has yet to follow, to be
+// Ready again or to stay so, if the daemon says nothing against it.
+func (w *walk) await(ctx context.Context, node *corev1.Node, outcome lifecycle.Outcome,
+	quiet time.Duration) (ctrl.Result, error) {
 	since := w.now().Sub(w.life.told)
 	if quiet == 0 || since >= max(quiet, lately) || node.Annotations[contract.AppliedReasonAnnotation] != "" {
 		return w.result(ctx, outcome.After)
@@ -203,18 +215,20 @@ func patient(reason contract.Reason) bool {
 	return false
 }
 
-// urgent says that somebody waits for what is to be written: for a place in the rollout budget, or for a node that serves or does not.
+// urgent says that somebody waits for what is to be written: for a place in the rollout budget, or
+// for a node that serves or does not.
 func (w *walk) urgent() bool {
 	of := func(status *v1alpha1.WindowsInstanceStatus) [4]bool {
 		return [4]bool{
-			status.Disruption != nil, status.Update != nil, status.Reboot != nil, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady),
+			status.Disruption != nil, status.Update != nil, status.Reboot != nil,
+			meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady),
 		}
 	}
 	return of(&w.saved.Status) != of(&w.instance.Status)
 }
 
-// save writes the status where it differs from what the API server has. What can't be written now is kept and written later: a pinned host
-// key or a reboot that was asked for must not be lost.
+// save writes the status where it differs from what the API server has. What can't be written now
+// is kept and written later: a pinned host key or a reboot that was asked for must not be lost.
 func (w *walk) save(ctx context.Context) error {
 	w.life.status = w.instance.Status.DeepCopy()
 	if equality.Semantic.DeepEqual(w.saved.Status, w.instance.Status) {
@@ -231,7 +245,8 @@ func (w *walk) save(ctx context.Context) error {
 	ready := func(status v1alpha1.WindowsInstanceStatus) bool {
 		return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
 	}
-	placeIsFree := w.saved.Status.Disruption != nil && w.instance.Status.Disruption == nil || !ready(w.saved.Status) && ready(w.instance.Status)
+	placeIsFree := w.saved.Status.Disruption != nil && w.instance.Status.Disruption == nil || !ready(w.saved.Status) &&
+		ready(w.instance.Status)
 	w.life.saved = w.life.status.DeepCopy()
 	w.saved.Status = *w.life.status.DeepCopy()
 	w.instance.ResourceVersion, w.saved.ResourceVersion = patched.ResourceVersion, patched.ResourceVersion
@@ -241,8 +256,9 @@ func (w *walk) save(ctx context.Context) error {
 	return nil
 }
 
-// statusPatch replaces the status, of this very instance only: one that took the name meanwhile has another UID. A merge patch could not say
-// that, because the API server overlooks what a patch of a status says about anything else.
+// statusPatch replaces the status, of this very instance only: one that took the name meanwhile has
+// another UID. A merge patch could not say that, because the API server overlooks what a patch of a
+// status says about anything else.
 func statusPatch(instance *v1alpha1.WindowsInstance) (client.Patch, error) {
 	type operation struct {
 		Op    string `json:"op"`
@@ -261,5 +277,6 @@ const maxMessage = 32768
 
 func shorten(message string) string { return message[:min(len(message), maxMessage)] }
 
-// microless is a time as the API server keeps it: in whole seconds. Comparing with what was read must find no difference.
+// microless is a time as the API server keeps it: in whole seconds. Comparing with what was read
+// must find no difference.
 func microless(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }

@@ -14,22 +14,28 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// way is what a node goes that takes a place in the rollout budget: to another version, or through a reboot.
+// way is what a node goes that takes a place in the rollout budget: to another version, or through
+// a reboot.
 type way struct {
 	*lifecycle.Crossing
 	purpose v1alpha1.DisruptionPurpose
 	legs    []lifecycle.Leg
-	// at notes in the status, beside the step that begins, what must be known before anything is done.
+	// at notes in the status, beside the step that begins, what must be known before anything is
+	// done.
 	at func(step v1alpha1.Step)
 	// failed is for a leg that failed, arrived for the end of the last one.
 	failed  func(ctx context.Context, to way, problem *contract.Problem) (ctrl.Result, error)
 	arrived func(ctx context.Context, to way) (ctrl.Result, error)
 }
 
-// along walks the legs from the present step on, until one waits or fails. What a leg does is noted before it does it.
+// along walks the legs from the present step on, until one waits or fails. What a leg does is noted
+// before it does it.
 func (w *walk) along(ctx context.Context, to way) (ctrl.Result, error) {
 	status := &w.instance.Status
-	present := slices.IndexFunc(to.legs, func(leg lifecycle.Leg) bool { return leg.Name == progress(status, to.purpose).Step })
+	present := slices.IndexFunc(to.legs, func(leg lifecycle.Leg) bool {
+		return leg.Name == progress(status,
+			to.purpose).Step
+	})
 	for _, leg := range to.legs[max(0, present):] {
 		if here := progress(status, to.purpose); here.Step != leg.Name {
 			here.Step, here.Since = leg.Name, microless(w.now())
@@ -56,7 +62,8 @@ func (w *walk) along(ctx context.Context, to way) (ctrl.Result, error) {
 	return to.arrived(ctx, to)
 }
 
-// noted says that the API server has what whoever takes over must know before a step is taken. What else changed in the status is written when it is reported.
+// noted says that the API server has what whoever takes over must know before a step is taken. What
+// else changed in the status is written when it is reported.
 func (w *walk) noted(purpose v1alpha1.DisruptionPurpose) bool {
 	type essence struct {
 		step          v1alpha1.Step
@@ -78,7 +85,8 @@ func (w *walk) noted(purpose v1alpha1.DisruptionPurpose) bool {
 	return of(&w.instance.Status) == of(&w.saved.Status)
 }
 
-// quiet is how long nothing is said of a node whose services are only started anew: until it is time to wonder.
+// quiet is how long nothing is said of a node whose services are only started anew: until it is
+// time to wonder.
 func (to way) quiet(status *v1alpha1.WindowsInstanceStatus) time.Duration {
 	if update := status.Update; to.purpose != v1alpha1.DisruptionUpdate || update == nil || update.Drains {
 		return 0
@@ -86,8 +94,8 @@ func (to way) quiet(status *v1alpha1.WindowsInstanceStatus) time.Duration {
 	return promptly + to.Bounds.Settle
 }
 
-// resume has a node that lost its place to a pause take one again, before it goes on. One that was not touched yet but for its pods waits for it in service.
-// on says that it may go on.
+// resume has a node that lost its place to a pause take one again, before it goes on. One that was
+// not touched yet but for its pods waits for it in service. on says that it may go on.
 func (w *walk) resume(ctx context.Context, to way) (result ctrl.Result, on bool, err error) {
 	status := &w.instance.Status
 	here := progress(status, to.purpose)
@@ -99,7 +107,8 @@ func (w *walk) resume(ctx context.Context, to way) (result ctrl.Result, on bool,
 			result, err = w.result(ctx, outcome.After)
 			return result, false, err
 		}
-		here.Step, here.Since, status.DrainTime, status.Phase = v1alpha1.StepWaiting, microless(w.now()), nil, v1alpha1.PhaseReady
+		here.Step, here.Since, status.DrainTime, status.Phase = v1alpha1.StepWaiting, microless(w.now()), nil,
+			v1alpha1.PhaseReady
 		return ctrl.Result{}, true, nil
 	}
 	if outcome := to.Claim(ctx); !outcome.IsDone() {

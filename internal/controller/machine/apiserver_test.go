@@ -38,7 +38,8 @@ import (
 
 const namespace = contract.OperatorNamespace
 
-// stage is a real API server with what we ship, and the controllers at work under the operator's own account.
+// stage is a real API server with what we ship, and the controllers at work under the operator's
+// own account.
 type stage struct {
 	t       *testing.T
 	lab     *cluster.Cluster
@@ -50,7 +51,8 @@ type stage struct {
 func testScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
+		AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	return scheme
@@ -69,7 +71,8 @@ func newStage(t *testing.T) *stage {
 	})
 	s := &stage{t: t, lab: lab, changed: make(chan event.GenericEvent, 1)}
 	s.admin = s.connect(lab.Admin())
-	for _, name := range []string{contract.MachineConfigNamespace, contract.MachineAPINamespace, contract.ConfigNamespace} {
+	for _, name := range []string{contract.MachineConfigNamespace, contract.MachineAPINamespace,
+		contract.ConfigNamespace} {
 		s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	root, err := cluster.ModuleRoot()
@@ -78,9 +81,11 @@ func newStage(t *testing.T) *stage {
 	}
 	for _, args := range [][]string{
 		{"apply", "--server-side", "-k", filepath.Join(root, "config", "lab")},
-		{"wait", "--for=condition=Established", "--timeout=30s", "crd", "windowsinstances.windowsmachineconfig.openshift.io"},
+		{"wait", "--for=condition=Established", "--timeout=30s", "crd",
+			"windowsinstances.windowsmachineconfig.openshift.io"},
 	} {
-		output, err := exec.CommandContext(t.Context(), lab.Binaries.Kubectl, append([]string{"--kubeconfig", lab.Kubeconfig}, args...)...).CombinedOutput()
+		output, err := exec.CommandContext(t.Context(), lab.Binaries.Kubectl,
+			append([]string{"--kubeconfig", lab.Kubeconfig}, args...)...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("kubectl %v: %v\n%s", args, err, output)
 		}
@@ -108,10 +113,12 @@ func (s *stage) start() {
 		Scheme: testScheme(s.t), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
 		Controller: config.Controller{SkipNameValidation: new(true)}, // for go test -count
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&v1alpha1.WindowsInstance{}:      {Namespaces: map[string]cache.Config{namespace: {}}},
-			&v1alpha1.WindowsMachineConfig{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, contract.MachineConfigObject)},
+			&v1alpha1.WindowsInstance{}: {Namespaces: map[string]cache.Config{namespace: {}}},
+			&v1alpha1.WindowsMachineConfig{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField,
+				contract.MachineConfigObject)},
 			&corev1.Secret{}: {Namespaces: map[string]cache.Config{
-				namespace: {FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, contract.PrivateKeySecret)},
+				namespace: {FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField,
+					contract.PrivateKeySecret)},
 			}},
 		}},
 	})
@@ -119,13 +126,15 @@ func (s *stage) start() {
 		s.t.Fatal(err)
 	}
 	s.view = NewView(mgr.GetAPIReader())
-	gate, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Sets: s.view, Namespace: namespace})
+	gate, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Sets: s.view,
+		Namespace: namespace})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	parse := func(pem []byte) (string, error) { return "hash of " + string(pem), nil }
 	options, err := Options{
-		Namespace: namespace, Changed: s.changed, Platform: func(context.Context) (string, error) { return "azure", nil }, View: s.view, Gate: gate,
+		Namespace: namespace, Changed: s.changed,
+		Platform: func(context.Context) (string, error) { return "azure", nil }, View: s.view, Gate: gate,
 		Keys:     instance.SecretKey{Reader: mgr.GetClient(), Namespace: namespace, Parse: parse},
 		LiveKeys: instance.SecretKey{Reader: mgr.GetAPIReader(), Namespace: namespace, Live: true, Parse: parse},
 	}.withDefaults()
@@ -154,7 +163,8 @@ func (s *stage) installMachineAPI() {
 		s.t.Fatal(err)
 	}
 	_, err = cluster.InstallCRDs(s.t.Context(), s.lab.Admin(), cluster.CRDOptions{
-		Paths: dirs, Names: []string{"machines.machine.openshift.io", "machinesets.machine.openshift.io"}, Filter: cluster.OpenShiftDefault,
+		Paths: dirs, Names: []string{"machines.machine.openshift.io", "machinesets.machine.openshift.io"},
+		Filter: cluster.OpenShiftDefault,
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -173,7 +183,8 @@ func (s *stage) create(objects ...client.Object) {
 // machine makes a Machine whose host is there.
 func (s *stage) machine(name, address string) *machinev1beta1.Machine {
 	s.t.Helper()
-	m := &machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: name, Labels: windows()}}
+	m := &machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: name,
+		Labels: windows()}}
 	s.create(m)
 	s.status(m, func(m *machinev1beta1.Machine) {
 		m.Status.Phase = ptr.To(machinev1beta1.PhaseProvisioned)
@@ -213,13 +224,15 @@ func (s *stage) until(name, what string, is func(*v1alpha1.WindowsInstance) bool
 func (s *stage) untilGone(name string) {
 	s.t.Helper()
 	s.wait(name+" is gone", func(ctx context.Context) bool {
-		return apierrors.IsNotFound(s.admin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &v1alpha1.WindowsInstance{}))
+		return apierrors.IsNotFound(s.admin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name},
+			&v1alpha1.WindowsInstance{}))
 	})
 }
 
 func (s *stage) wait(what string, done func(ctx context.Context) bool) {
 	s.t.Helper()
-	err := wait.PollUntilContextTimeout(s.t.Context(), 20*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) { return done(ctx), nil })
+	err := wait.PollUntilContextTimeout(s.t.Context(), 20*time.Millisecond, 30*time.Second, true,
+		func(ctx context.Context) (bool, error) { return done(ctx), nil })
 	if err != nil {
 		s.t.Fatalf("waiting until %s: %v", what, err)
 	}
@@ -267,7 +280,8 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.start() // without the Machine API
-	gone := &v1alpha1.WindowsInstance{Spec: v1alpha1.WindowsInstanceSpec{Source: &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "a", UID: "u"}}}
+	gone := &v1alpha1.WindowsInstance{
+		Spec: v1alpha1.WindowsInstanceSpec{Source: &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "a", UID: "u"}}}
 	if origin, err := s.view.Origin(t.Context(), gone); err != nil || origin.Exists {
 		t.Errorf("without a Machine API a Machine is %+v, %v", origin, err)
 	}
@@ -275,7 +289,8 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 
 	a := s.machine("a", "10.0.0.1")
 	i := s.until("a", "the Machine is an instance", func(*v1alpha1.WindowsInstance) bool { return true })
-	if want := (v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "a", UID: a.UID}); i.Spec.Address != "10.0.0.1" || i.Spec.Username != "capi" || *i.Spec.Source != want {
+	if want := (v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "a", UID: a.UID}); i.Spec.Address != "10.0.0.1" ||
+		i.Spec.Username != "capi" || *i.Spec.Source != want {
 		t.Errorf("the instance is %+v", i.Spec)
 	}
 	s.edit(a, func(m *machinev1beta1.Machine) { m.Spec.ProviderID = ptr.To("azure:///a") })
@@ -300,7 +315,8 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	if err := s.admin.Delete(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	left := s.until("a", "it leaves with its Machine", func(i *v1alpha1.WindowsInstance) bool { return !i.DeletionTimestamp.IsZero() })
+	left := s.until("a", "it leaves with its Machine",
+		func(i *v1alpha1.WindowsInstance) bool { return !i.DeletionTimestamp.IsZero() })
 	if left.Spec.RemovalPolicy != v1alpha1.RemovalDiscard {
 		t.Errorf("it leaves by %s", left.Spec.RemovalPolicy)
 	}
@@ -309,21 +325,28 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	}
 	again := s.machine("a", "10.0.0.1") // another one of the same name
 	s.release("a")
-	s.until("a", "the next Machine of the name is an instance", func(i *v1alpha1.WindowsInstance) bool { return i.Spec.Source.UID == again.UID })
+	s.until("a", "the next Machine of the name is an instance",
+		func(i *v1alpha1.WindowsInstance) bool { return i.Spec.Source.UID == again.UID })
 	s.until("twin", "the address is free", func(*v1alpha1.WindowsInstance) bool { return true })
 
 	s.held("a")
 	s.edit(again, func(m *machinev1beta1.Machine) { delete(m.Labels, contract.MachineOSLabel) })
-	left = s.until("a", "it leaves when its Machine is ours no more", func(i *v1alpha1.WindowsInstance) bool { return !i.DeletionTimestamp.IsZero() })
+	left = s.until("a", "it leaves when its Machine is ours no more",
+		func(i *v1alpha1.WindowsInstance) bool { return !i.DeletionTimestamp.IsZero() })
 	if left.Spec.RemovalPolicy != v1alpha1.RemovalClean {
 		t.Errorf("it leaves by %s, though its host stays", left.Spec.RemovalPolicy)
 	}
 	if err := s.admin.Delete(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}
-	// The cleaning that waits for a host that is destroyed meanwhile would wait for ever; some event brings the end.
+	// The cleaning that waits for a host that is destroyed meanwhile would wait for ever; some
+	// event brings the end.
 	s.machine("b", "10.0.0.3")
-	s.until("a", "its host is given up", func(i *v1alpha1.WindowsInstance) bool { return i.Spec.RemovalPolicy == v1alpha1.RemovalDiscard })
+	s.until(
+		"a", "its host is given up", func(
+			i *v1alpha1.WindowsInstance) bool {
+			return i.Spec.RemovalPolicy == v1alpha1.RemovalDiscard
+		})
 	s.release("a")
 	s.untilGone("a")
 	s.nothingIsForbidden()

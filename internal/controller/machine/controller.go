@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// nameRetry is how often names are looked up that had no address: DNS tells nobody when that changes.
+	// nameRetry is how often names are looked up that had no address: DNS tells nobody when that
+	// changes.
 	nameRetry = 30 * time.Second
 	// staleRetry is for a cache that lags behind what the API server says.
 	staleRetry = time.Second
@@ -28,7 +29,8 @@ const (
 
 // Reconciler keeps the instances of Machines.
 type Reconciler struct {
-	// client reads instances through the manager's cache and writes; machines reads Machines and sets through their own; live reads past both.
+	// client reads instances through the manager's cache and writes; machines reads Machines and
+	// sets through their own; live reads past both.
 	client   client.Client
 	machines client.Reader
 	live     client.Reader
@@ -41,7 +43,8 @@ type Reconciler struct {
 // Reconcile projects all Machines.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	list := &machinev1beta1.MachineList{}
-	if err := r.machines.List(ctx, list, client.InNamespace(contract.MachineAPINamespace), client.MatchingLabels(windows())); err != nil {
+	if err := r.machines.List(ctx, list, client.InNamespace(contract.MachineAPINamespace),
+		client.MatchingLabels(windows())); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing Machines: %w", err)
 	}
 	instances := &v1alpha1.WindowsInstanceList{}
@@ -77,7 +80,8 @@ func (r *Reconciler) carryOut(ctx context.Context, machines []inventory.Machine,
 		all = append(all, r.create(ctx, entry))
 	}
 	for _, u := range p.update {
-		all = append(all, r.change(ctx, &u.instance, func(i *v1alpha1.WindowsInstance) { i.Spec = projected(i.Spec, u.entry) }))
+		all = append(all, r.change(ctx, &u.instance,
+			func(i *v1alpha1.WindowsInstance) { i.Spec = projected(i.Spec, u.entry) }))
 	}
 	for i := range p.pause {
 		all = append(all, r.change(ctx, &p.pause[i], pause))
@@ -127,7 +131,8 @@ func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) error {
 	return nil
 }
 
-func (r *Reconciler) change(ctx context.Context, instance *v1alpha1.WindowsInstance, change func(*v1alpha1.WindowsInstance)) error {
+func (r *Reconciler) change(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	change func(*v1alpha1.WindowsInstance)) error {
 	wanted := instance.DeepCopy()
 	change(wanted)
 	err := r.client.Patch(ctx, wanted, client.MergeFromWithOptions(instance, client.MergeFromWithOptimisticLock{}))
@@ -140,7 +145,8 @@ func (r *Reconciler) change(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return nil
 }
 
-// discard lets an instance go whose host is destroyed with its Machine. The user's word Force stands.
+// discard lets an instance go whose host is destroyed with its Machine. The user's word Force
+// stands.
 func (r *Reconciler) discard(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if instance.Spec.RemovalPolicy != v1alpha1.RemovalForce && instance.Spec.RemovalPolicy != v1alpha1.RemovalDiscard {
 		patch := client.MergeFrom(instance.DeepCopy())
@@ -163,11 +169,13 @@ func (r *Reconciler) remove(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return nil
 }
 
-// lost asks the API server what became of the Machine of an instance. One that is gone took its host with it; one that lost its label is
-// no business of ours any more, and its host is given back clean. known is false when the cache is behind and there is nothing to do yet.
+// lost asks the API server what became of the Machine of an instance. One that is gone took its
+// host with it; one that lost its label is no business of ours any more, and its host is given back
+// clean. known is false when the cache is behind and there is nothing to do yet.
 func (r *Reconciler) lost(ctx context.Context, instance *v1alpha1.WindowsInstance) (known bool, err error) {
 	machine := &machinev1beta1.Machine{}
-	err = r.live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: instance.Spec.Source.Name}, machine)
+	err = r.live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: instance.Spec.Source.Name},
+		machine)
 	switch {
 	case client.IgnoreNotFound(err) != nil:
 		return true, fmt.Errorf("reading Machine %s: %w", instance.Spec.Source.Name, err)

@@ -1,8 +1,10 @@
-// Package machine projects Machines of the Machine API that run Windows onto WindowsInstances, one instance for each Machine whose host can be
-// reached, and deletes Machines whose hosts don't let us in, so that their sets make others.
+// Package machine projects Machines of the Machine API that run Windows onto WindowsInstances, one
+// instance for each Machine whose host can be reached, and deletes Machines whose hosts don't let
+// us in, so that their sets make others.
 //
-// The operator runs it; without the Machine API it rests, and begins by itself when that appears. It writes only what Machines tell of an
-// instance's spec, creates and deletes the instances that have a Machine as their source, and never touches a host. What Machines come to is the
+// The operator runs it; without the Machine API it rests, and begins by itself when that appears.
+// It writes only what Machines tell of an instance's spec, creates and deletes the instances that
+// have a Machine as their source, and never touches a host. What Machines come to is the
 // inventory's business, and whether one may be deleted the policy's.
 package machine
 

@@ -17,13 +17,15 @@ import (
 const (
 	// eventSetupFailure is said of a Machine that does not become a node.
 	eventSetupFailure = "MachineSetupFailure"
-	// eventDeleted, eventDeletionFailed and eventDeletionRestricted are said of one that makes room for another, or should and does not.
+	// eventDeleted, eventDeletionFailed and eventDeletionRestricted are said of one that makes room
+	// for another, or should and does not.
 	eventDeleted            = "MachineDeleted"
 	eventDeletionFailed     = "MachineDeletionFailed"
 	eventDeletionRestricted = "MachineDeletionRestricted"
 )
 
-// told is what was last said about each Machine, so that it is said once, and again only when it is another trouble.
+// told is what was last said about each Machine, so that it is said once, and again only when it is
+// another trouble.
 type told struct {
 	mu    sync.Mutex
 	notes map[types.UID]string
@@ -52,8 +54,10 @@ func (r *Reconciler) tellRejected(machines []inventory.Machine, rejected map[str
 	fresh := r.told.news(notes)
 	for _, m := range machines {
 		if fresh[m.UID] {
-			// Events that differ in their note only are counted as one, and the first one's note is kept: the reason is the action, too.
-			r.events.Eventf(reference(m), nil, corev1.EventTypeWarning, eventSetupFailure, "Read"+string(rejected[m.Name].Reason), "%s", notes[m.UID])
+			// Events that differ in their note only are counted as one, and the first one's note is
+			// kept: the reason is the action, too.
+			r.events.Eventf(reference(m), nil, corev1.EventTypeWarning, eventSetupFailure,
+				"Read"+string(rejected[m.Name].Reason), "%s", notes[m.UID])
 		}
 	}
 }
@@ -62,12 +66,14 @@ func (r *Reconciler) tellRejected(machines []inventory.Machine, rejected map[str
 func (r *replacer) tellDeleted(due dueMachine) {
 	reason := contract.ReasonMachineReplaced
 	r.events.Eventf(reference(due.machine), nil, corev1.EventTypeNormal, eventDeleted, "Replace"+string(due.cause),
-		"its host does not let the present private key in; its MachineSet makes another (W%d %s)", reason.Number(), reason)
+		"its host does not let the present private key in; its MachineSet makes another (W%d %s)", reason.Number(),
+		reason)
 }
 
 // tellFailed says that a Machine could not be deleted.
 func (r *replacer) tellFailed(due dueMachine, err error) {
-	r.events.Eventf(reference(due.machine), nil, corev1.EventTypeWarning, eventDeletionFailed, "Replace"+string(due.cause), "%.900v", err)
+	r.events.Eventf(reference(due.machine), nil, corev1.EventTypeWarning, eventDeletionFailed,
+		"Replace"+string(due.cause), "%.900v", err)
 }
 
 // tellRestricted says, once for each reason, why Machines that should make room do not.
@@ -85,13 +91,15 @@ func (r *replacer) tellRestricted(due []dueMachine, decisions map[string]policy.
 			continue
 		}
 		problem := contract.NewProblem(decision.Reason, "%.500s", decision.Message)
-		r.events.Eventf(reference(d.machine), nil, corev1.EventTypeWarning, eventDeletionRestricted, "Replace"+string(decision.Reason), "%v. %.400s", problem, decision.Reason.Fix())
+		r.events.Eventf(reference(d.machine), nil, corev1.EventTypeWarning, eventDeletionRestricted,
+			"Replace"+string(decision.Reason), "%v. %.400s", problem, decision.Reason.Fix())
 	}
 }
 
 // reference names a Machine in an event.
 func reference(m inventory.Machine) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
-		APIVersion: machinev1beta1.GroupVersion.String(), Kind: "Machine", Namespace: m.Namespace, Name: m.Name, UID: m.UID,
+		APIVersion: machinev1beta1.GroupVersion.String(), Kind: "Machine", Namespace: m.Namespace, Name: m.Name,
+		UID: m.UID,
 	}
 }

@@ -9,11 +9,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// maxFutile is how many Machines of a set are replaced before one that came instead must have let us in. Where the template of hosts holds
-// another key, as on platforms that have no user data, replacing them again and again would help nobody.
+// maxFutile is how many Machines of a set are replaced before one that came instead must have let
+// us in. Where the template of hosts holds another key, as on platforms that have no user data,
+// replacing them again and again would help nobody.
 const maxFutile = 3
 
-// futility counts, by set, Machines that were replaced and have not been followed by one that lets us in.
+// futility counts, by set, Machines that were replaced and have not been followed by one that lets
+// us in.
 type futility struct {
 	mu   sync.Mutex
 	sets map[types.UID]attempt
@@ -43,7 +45,8 @@ func (f *futility) replaced(m inventory.Machine, hash string, now time.Time) {
 	f.sets[m.Owner.UID] = tried
 }
 
-// fruitful notes that a Machine lets the present key in. It counts when it came after another was deleted.
+// fruitful notes that a Machine lets the present key in. It counts when it came after another was
+// deleted.
 func (f *futility) fruitful(m inventory.Machine) {
 	if m.Owner == nil {
 		return

@@ -25,7 +25,8 @@ func windows() labels.Set { return labels.Set{contract.MachineOSLabel: contract.
 // isServed says whether the cluster has the Machine API.
 func isServed(mapper meta.RESTMapper) (bool, error) {
 	for _, kind := range []string{"Machine", "MachineSet"} {
-		_, err := mapper.RESTMapping(machinev1beta1.GroupVersion.WithKind(kind).GroupKind(), machinev1beta1.GroupVersion.Version)
+		_, err := mapper.RESTMapping(machinev1beta1.GroupVersion.WithKind(kind).GroupKind(),
+			machinev1beta1.GroupVersion.Version)
 		if meta.IsNoMatchError(err) {
 			return false, nil
 		}
@@ -36,11 +37,13 @@ func isServed(mapper meta.RESTMapper) (bool, error) {
 	return true, nil
 }
 
-// cached says what is kept of the Machine API: the Machines that run Windows and the sets, without what only clouds read.
+// cached says what is kept of the Machine API: the Machines that run Windows and the sets, without
+// what only clouds read.
 func cached() map[client.Object]ctrlcache.ByObject {
 	inNamespace := map[string]ctrlcache.Config{contract.MachineAPINamespace: {}}
 	return map[client.Object]ctrlcache.ByObject{
-		&machinev1beta1.Machine{}:    {Namespaces: inNamespace, Label: labels.SelectorFromSet(windows()), Transform: slim},
+		&machinev1beta1.Machine{}: {Namespaces: inNamespace, Label: labels.SelectorFromSet(windows()),
+			Transform: slim},
 		&machinev1beta1.MachineSet{}: {Namespaces: inNamespace, Transform: slim},
 	}
 }
@@ -51,7 +54,8 @@ var _ cache.TransformFunc = slim
 func slim(object any) (any, error) {
 	switch o := object.(type) {
 	case *machinev1beta1.Machine:
-		o.ManagedFields, o.Spec.ProviderSpec, o.Status.ProviderStatus, o.Status.LastOperation, o.Status.Conditions = nil, machinev1beta1.ProviderSpec{}, nil, nil, nil
+		o.ManagedFields, o.Spec.ProviderSpec, o.Status.ProviderStatus, o.Status.LastOperation,
+			o.Status.Conditions = nil, machinev1beta1.ProviderSpec{}, nil, nil, nil
 	case *machinev1beta1.MachineSet:
 		o.ManagedFields, o.Spec.Template.Spec, o.Status.Conditions = nil, machinev1beta1.MachineSpec{}, nil
 	}
@@ -62,13 +66,15 @@ func slim(object any) (any, error) {
 func fromOpenShift(m *machinev1beta1.Machine) inventory.Machine {
 	machine := inventory.Machine{
 		Name: m.Name, Namespace: m.Namespace, UID: m.UID, CreatedAt: m.CreationTimestamp.Time,
-		Deleting: !m.DeletionTimestamp.IsZero(), Ignored: m.Labels[contract.IgnoreLabel] == "true", Port: m.Annotations[contract.SSHPortAnnotation],
+		Deleting: !m.DeletionTimestamp.IsZero(), Ignored: m.Labels[contract.IgnoreLabel] == "true",
+		Port: m.Annotations[contract.SSHPortAnnotation],
 	}
 	if m.Status.Phase != nil {
 		machine.Phase = inventory.MachinePhase(*m.Status.Phase)
 	}
 	for _, a := range m.Status.Addresses {
-		machine.Addresses = append(machine.Addresses, inventory.Address{Type: inventory.AddressType(a.Type), Value: a.Address})
+		machine.Addresses = append(machine.Addresses,
+			inventory.Address{Type: inventory.AddressType(a.Type), Value: a.Address})
 	}
 	if m.Spec.ProviderID != nil {
 		machine.ProviderID = *m.Spec.ProviderID

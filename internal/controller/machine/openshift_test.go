@@ -24,26 +24,36 @@ func TestAMachineIsReadWhateverItLacks(t *testing.T) {
 		"everything": {
 			machinev1beta1.Machine{
 				ObjectMeta: metav1.ObjectMeta{
-					Name: "a", Namespace: "ns", UID: "uid", CreationTimestamp: now, DeletionTimestamp: &now, Labels: map[string]string{contract.IgnoreLabel: "true"},
-					Annotations:     map[string]string{contract.SSHPortAnnotation: "2222"},
-					OwnerReferences: []metav1.OwnerReference{{Kind: "X", Name: "x"}, {Kind: "MachineSet", Name: "set", UID: "set-uid", Controller: ptr.To(true)}},
+					Name: "a", Namespace: "ns", UID: "uid", CreationTimestamp: now, DeletionTimestamp: &now,
+					Labels:      map[string]string{contract.IgnoreLabel: "true"},
+					Annotations: map[string]string{contract.SSHPortAnnotation: "2222"},
+					OwnerReferences: []metav1.OwnerReference{{Kind: "X", Name: "x"},
+						{Kind: "MachineSet", Name: "set", UID: "set-uid", Controller: ptr.To(true)}},
 				},
 				Spec: machinev1beta1.MachineSpec{ProviderID: ptr.To("cloud://a")},
 				Status: machinev1beta1.MachineStatus{
-					Phase: ptr.To("Running"), NodeRef: &corev1.ObjectReference{Name: "node"}, AuthoritativeAPI: machinev1beta1.MachineAuthorityClusterAPI,
-					Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}},
+					Phase: ptr.To("Running"), NodeRef: &corev1.ObjectReference{Name: "node"},
+					AuthoritativeAPI: machinev1beta1.MachineAuthorityClusterAPI,
+					Addresses:        []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}},
 				},
 			},
 			inventory.Machine{
-				Name: "a", Namespace: "ns", UID: "uid", CreatedAt: now.Time, Phase: inventory.MachineRunning, Deleting: true, Ignored: true, Port: "2222",
+				Name: "a", Namespace: "ns", UID: "uid", CreatedAt: now.Time, Phase: inventory.MachineRunning,
+				Deleting: true, Ignored: true, Port: "2222",
 				Addresses:  []inventory.Address{{Type: inventory.AddressInternalIP, Value: "10.0.0.1"}},
-				ProviderID: "cloud://a", NodeRef: "node", Governed: "ClusterAPI", Owner: &inventory.Owner{Kind: "MachineSet", Name: "set", UID: "set-uid"},
+				ProviderID: "cloud://a", NodeRef: "node", Governed: "ClusterAPI",
+				Owner: &inventory.Owner{Kind: "MachineSet", Name: "set", UID: "set-uid"},
 			},
 		},
 		"an owner that is none": {
-			machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "MachineSet", Name: "set"}}}}, inventory.Machine{},
+			machinev1beta1.Machine{
+				ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "MachineSet",
+					Name: "set"}}}}, inventory.Machine{},
 		},
-		"governed by its own API": {machinev1beta1.Machine{Status: machinev1beta1.MachineStatus{AuthoritativeAPI: machinev1beta1.MachineAuthorityMachineAPI}}, inventory.Machine{}},
+		"governed by its own API": {
+			machinev1beta1.Machine{
+				Status: machinev1beta1.MachineStatus{AuthoritativeAPI: machinev1beta1.MachineAuthorityMachineAPI}},
+			inventory.Machine{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

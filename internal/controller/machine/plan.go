@@ -18,11 +18,13 @@ type plan struct {
 	update []update
 	// discard are instances whose host is destroyed with its Machine.
 	discard []v1alpha1.WindowsInstance
-	// lost are instances whose Machine is not among the Machines: it is gone, or is none of ours any more.
+	// lost are instances whose Machine is not among the Machines: it is gone, or is none of ours
+	// any more.
 	lost []v1alpha1.WindowsInstance
 	// pause and resume follow the label with which users keep us away from a Machine.
 	pause, resume []v1alpha1.WindowsInstance
-	// waits says by Machine why there is no instance of it yet; rejected, why there will be none unless somebody mends it.
+	// waits says by Machine why there is no instance of it yet; rejected, why there will be none
+	// unless somebody mends it.
 	waits    map[string]string
 	rejected map[string]*contract.Problem
 }
@@ -41,9 +43,11 @@ type view struct {
 	resolves map[string]bool
 }
 
-// decide compares Machines and instances. An instance is removed only when its Machine goes, not when the Machine can't be read.
+// decide compares Machines and instances. An instance is removed only when its Machine goes, not
+// when the Machine can't be read.
 func decide(v view) plan {
-	d := &decision{view: v, named: map[string]*v1alpha1.WindowsInstance{}, plan: plan{waits: map[string]string{}, rejected: map[string]*contract.Problem{}}}
+	d := &decision{view: v, named: map[string]*v1alpha1.WindowsInstance{},
+		plan: plan{waits: map[string]string{}, rejected: map[string]*contract.Problem{}}}
 	d.addresses = map[string]string{}
 	for i := range v.instances {
 		d.named[v.instances[i].Name] = &v.instances[i]
@@ -116,7 +120,8 @@ func (d *decision) project(m inventory.Machine, instance *v1alpha1.WindowsInstan
 	case reading.Entry == nil:
 		d.waits[m.Name] = reading.Wait
 	case instance != nil && !mine:
-		d.rejected[m.Name] = contract.NewProblem(contract.ReasonMachineNameTaken, "WindowsInstance %s exists and was not made from the Machine of that name", instance.Name)
+		d.rejected[m.Name] = contract.NewProblem(contract.ReasonMachineNameTaken,
+			"WindowsInstance %s exists and was not made from the Machine of that name", instance.Name)
 	case mine && !instance.DeletionTimestamp.IsZero():
 		d.waits[m.Name] = "its instance leaves, and is made anew afterwards"
 	default:
@@ -124,8 +129,9 @@ func (d *decision) project(m inventory.Machine, instance *v1alpha1.WindowsInstan
 	}
 }
 
-// place makes or changes the instance of an entry, unless another one has its address. Who has an instance keeps it, whatever is older:
-// it may be a node already. Machines that have none come in the order in which they were made.
+// place makes or changes the instance of an entry, unless another one has its address. Who has an
+// instance keeps it, whatever is older: it may be a node already. Machines that have none come in
+// the order in which they were made.
 func (d *decision) place(entry inventory.Entry, instance *v1alpha1.WindowsInstance) {
 	holder := d.addresses[strings.ToLower(entry.Address)]
 	other := d.named[holder]
@@ -134,7 +140,8 @@ func (d *decision) place(entry inventory.Entry, instance *v1alpha1.WindowsInstan
 	case moved && holder != "" && other != nil && !other.DeletionTimestamp.IsZero():
 		d.waits[entry.Name] = "instance " + holder + " has its address and leaves"
 	case moved && holder != "":
-		d.rejected[entry.Name] = contract.NewProblem(contract.ReasonAddressDuplicate, "Machine %s has the address %s, which instance %s has already", entry.Name, entry.Address, holder)
+		d.rejected[entry.Name] = contract.NewProblem(contract.ReasonAddressDuplicate,
+			"Machine %s has the address %s, which instance %s has already", entry.Name, entry.Address, holder)
 	case instance == nil:
 		d.create = append(d.create, entry)
 		d.take(entry.Address, entry.Name)
@@ -152,7 +159,8 @@ func ofMachine(instance *v1alpha1.WindowsInstance) bool {
 // projected is a spec with everything that the Machine tells, and nothing else, changed.
 func projected(spec v1alpha1.WindowsInstanceSpec, entry inventory.Entry) v1alpha1.WindowsInstanceSpec {
 	spec.Address, spec.Port, spec.Username = entry.Address, entry.Port, entry.User
-	spec.Hostname, spec.ProviderID, spec.Addresses = entry.Machine.Hostname, entry.Machine.ProviderID, entry.Machine.Addresses
+	spec.Hostname, spec.ProviderID, spec.Addresses = entry.Machine.Hostname, entry.Machine.ProviderID,
+		entry.Machine.Addresses
 	spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: entry.Name, UID: entry.Machine.UID}
 	return spec
 }

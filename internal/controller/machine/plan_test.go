@@ -17,8 +17,10 @@ import (
 // running is a Machine with a host, as old as the number says.
 func running(name string, age int, edit func(*inventory.Machine)) inventory.Machine {
 	m := inventory.Machine{
-		Name: name, Namespace: contract.MachineAPINamespace, UID: types.UID("uid-" + name), CreatedAt: time.Unix(int64(age), 0), Phase: inventory.MachineRunning,
-		Addresses: []inventory.Address{{Type: inventory.AddressInternalIP, Value: "10.0.0.1"}}, ProviderID: "cloud://" + name,
+		Name: name, Namespace: contract.MachineAPINamespace, UID: types.UID("uid-" + name),
+		CreatedAt: time.Unix(int64(age), 0), Phase: inventory.MachineRunning,
+		Addresses:  []inventory.Address{{Type: inventory.AddressInternalIP, Value: "10.0.0.1"}},
+		ProviderID: "cloud://" + name,
 	}
 	if edit != nil {
 		edit(&m)
@@ -29,7 +31,8 @@ func running(name string, age int, edit func(*inventory.Machine)) inventory.Mach
 // made is the instance that a Machine of running was projected onto.
 func made(name string, edit func(*v1alpha1.WindowsInstance)) v1alpha1.WindowsInstance {
 	reading := inventory.ReadMachine(running(name, 0, nil), "aws", nil)
-	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: projected(v1alpha1.WindowsInstanceSpec{RemovalPolicy: v1alpha1.RemovalClean}, *reading.Entry)}
+	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: projected(v1alpha1.WindowsInstanceSpec{RemovalPolicy: v1alpha1.RemovalClean}, *reading.Entry)}
 	if edit != nil {
 		edit(&i)
 	}
@@ -60,7 +63,8 @@ func shorten(p plan) steps {
 	for _, u := range p.update {
 		s.Update = append(s.Update, u.instance.Name)
 	}
-	for list, names := range map[*[]string][]v1alpha1.WindowsInstance{&s.Discard: p.discard, &s.Lost: p.lost, &s.Pause: p.pause, &s.Resume: p.resume} {
+	for list, names := range map[*[]string][]v1alpha1.WindowsInstance{&s.Discard: p.discard, &s.Lost: p.lost,
+		&s.Pause: p.pause, &s.Resume: p.resume} {
 		for _, i := range names {
 			*list = append(*list, i.Name)
 		}
@@ -91,51 +95,73 @@ func TestInstancesFollowMachines(t *testing.T) {
 		instances instances
 		want      steps
 	}{
-		"a host that was made while nobody looked":      {one(nil), nil, steps{Create: []string{"a"}}},
-		"nothing changed":                               {one(nil), has(nil), steps{}},
-		"a host that is being made":                     {one(func(m *inventory.Machine) { m.Phase = "Provisioning" }), nil, steps{Waits: []string{"a"}}},
-		"a node whose Machine failed stays":             {one(func(m *inventory.Machine) { m.Phase = inventory.MachineFailed }), has(nil), steps{Waits: []string{"a"}}},
-		"a node whose Machine has no address now stays": {one(func(m *inventory.Machine) { m.Addresses = nil }), has(nil), steps{Waits: []string{"a"}}},
+		"a host that was made while nobody looked": {one(nil), nil, steps{Create: []string{"a"}}},
+		"nothing changed":                          {one(nil), has(nil), steps{}},
+		"a host that is being made": {one(func(m *inventory.Machine) { m.Phase = "Provisioning" }),
+			nil, steps{Waits: []string{"a"}}},
+		"a node whose Machine failed stays": {
+			one(func(m *inventory.Machine) { m.Phase = inventory.MachineFailed }), has(nil),
+			steps{Waits: []string{"a"}}},
+		"a node whose Machine has no address now stays": {one(func(m *inventory.Machine) { m.Addresses = nil }),
+			has(nil), steps{Waits: []string{"a"}}},
 		"a node whose Machine can't be read stays": {
-			one(func(m *inventory.Machine) { m.Port = "x" }), has(nil), steps{Rejected: map[string]contract.Reason{"a": contract.ReasonMachineAnnotationInvalid}},
+			one(func(m *inventory.Machine) { m.Port = "x" }), has(nil),
+			steps{Rejected: map[string]contract.Reason{"a": contract.ReasonMachineAnnotationInvalid}},
 		},
-		"another address":                      {one(at("10.0.0.2")), has(nil), steps{Update: []string{"a"}}},
-		"the cloud's name comes later":         {one(nil), has(func(i *v1alpha1.WindowsInstance) { i.Spec.ProviderID = "" }), steps{Update: []string{"a"}}},
-		"what the user set in it is the users": {one(nil), has(func(i *v1alpha1.WindowsInstance) { i.Spec.Paused, i.Spec.HostKey = true, "k k" }), steps{}},
+		"another address": {one(at("10.0.0.2")), has(nil), steps{Update: []string{"a"}}},
+		"the cloud's name comes later": {one(nil),
+			has(func(i *v1alpha1.WindowsInstance) { i.Spec.ProviderID = "" }), steps{Update: []string{"a"}}},
+		"what the user set in it is the users": {one(nil),
+			has(func(i *v1alpha1.WindowsInstance) { i.Spec.Paused, i.Spec.HostKey = true, "k k" }), steps{}},
 
-		"the Machine is being deleted":                   {one(deleting), has(nil), steps{Discard: []string{"a"}, Waits: []string{"a"}}},
-		"… and never had an instance":                    {one(deleting), nil, steps{}},
-		"… and its instance leaves that way":             {one(deleting), has(func(i *v1alpha1.WindowsInstance) { leaving(i); i.Spec.RemovalPolicy = v1alpha1.RemovalDiscard }), steps{Waits: []string{"a"}}},
-		"… while its instance is being cleaned":          {one(deleting), has(leaving), steps{Discard: []string{"a"}, Waits: []string{"a"}}},
-		"… while its instance is removed by force":       {one(deleting), has(func(i *v1alpha1.WindowsInstance) { leaving(i); i.Spec.RemovalPolicy = v1alpha1.RemovalForce }), steps{Waits: []string{"a"}}},
+		"the Machine is being deleted": {one(deleting), has(nil),
+			steps{Discard: []string{"a"}, Waits: []string{"a"}}},
+		"… and never had an instance": {one(deleting), nil, steps{}},
+		"… and its instance leaves that way": {one(deleting),
+			has(func(i *v1alpha1.WindowsInstance) { leaving(i); i.Spec.RemovalPolicy = v1alpha1.RemovalDiscard }),
+			steps{Waits: []string{"a"}}},
+		"… while its instance is being cleaned": {one(deleting), has(leaving),
+			steps{Discard: []string{"a"}, Waits: []string{"a"}}},
+		"… while its instance is removed by force": {one(deleting),
+			has(func(i *v1alpha1.WindowsInstance) { leaving(i); i.Spec.RemovalPolicy = v1alpha1.RemovalForce }),
+			steps{Waits: []string{"a"}}},
 		"… and the one of its name is somebody's own":    {one(deleting), has(byHand), steps{}},
 		"the Machine is gone":                            {nil, has(nil), steps{Lost: []string{"a"}}},
 		"… and its instance leaves":                      {nil, has(leaving), steps{Lost: []string{"a"}}},
 		"an instance of no Machine is nobody's business": {nil, has(byHand), steps{}},
-		"another Machine took the name":                  {one(func(m *inventory.Machine) { m.UID = "other" }), has(nil), steps{Discard: []string{"a"}, Waits: []string{"a"}}},
-		"a user removes the instance of a Machine":       {one(nil), has(leaving), steps{Waits: []string{"a"}}},
+		"another Machine took the name": {one(func(m *inventory.Machine) { m.UID = "other" }),
+			has(nil), steps{Discard: []string{"a"}, Waits: []string{"a"}}},
+		"a user removes the instance of a Machine": {one(nil), has(leaving), steps{Waits: []string{"a"}}},
 
-		"an ignored Machine":        {one(ignored), nil, steps{Waits: []string{"a"}}},
-		"a node that is ignored":    {one(ignored), has(nil), steps{Pause: []string{"a"}, Waits: []string{"a"}}},
-		"… and is paused":           {one(ignored), has(pause), steps{Waits: []string{"a"}}},
-		"… and is ignored no more":  {one(nil), has(pause), steps{Resume: []string{"a"}}},
-		"… and leaves":              {one(func(m *inventory.Machine) { m.Ignored, m.Deleting = true, true }), has(pause), steps{Discard: []string{"a"}, Waits: []string{"a"}}},
-		"a pause of the user stays": {one(nil), has(func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true }), steps{}},
+		"an ignored Machine":       {one(ignored), nil, steps{Waits: []string{"a"}}},
+		"a node that is ignored":   {one(ignored), has(nil), steps{Pause: []string{"a"}, Waits: []string{"a"}}},
+		"… and is paused":          {one(ignored), has(pause), steps{Waits: []string{"a"}}},
+		"… and is ignored no more": {one(nil), has(pause), steps{Resume: []string{"a"}}},
+		"… and leaves": {one(func(m *inventory.Machine) { m.Ignored, m.Deleting = true, true }),
+			has(pause), steps{Discard: []string{"a"}, Waits: []string{"a"}}},
+		"a pause of the user stays": {one(nil), has(func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true }),
+			steps{}},
 
 		"an instance of somebody else has the name": {
-			one(at("10.0.0.7")), has(byHand), steps{Rejected: map[string]contract.Reason{"a": contract.ReasonMachineNameTaken}},
+			one(at("10.0.0.7")), has(byHand),
+			steps{Rejected: map[string]contract.Reason{"a": contract.ReasonMachineNameTaken}},
 		},
 		"an instance of somebody else has the address": {
-			one(nil), instances{made("b", byHand)}, steps{Rejected: map[string]contract.Reason{"a": contract.ReasonAddressDuplicate}},
+			one(nil), instances{made("b", byHand)},
+			steps{Rejected: map[string]contract.Reason{"a": contract.ReasonAddressDuplicate}},
 		},
-		"the address is being given up": {one(nil), instances{made("b", func(i *v1alpha1.WindowsInstance) { byHand(i); leaving(i) })}, steps{Waits: []string{"a"}}},
+		"the address is being given up": {one(nil),
+			instances{made("b", func(i *v1alpha1.WindowsInstance) { byHand(i); leaving(i) })},
+			steps{Waits: []string{"a"}}},
 		"a Machine moves to the address of another": {
-			machines{running("a", 1, nil), running("b", 2, nil)}, instances{made("a", nil), made("b", func(i *v1alpha1.WindowsInstance) { i.Spec.Address = "10.0.0.2" })},
+			machines{running("a", 1, nil), running("b", 2, nil)},
+			instances{made("a", nil), made("b", func(i *v1alpha1.WindowsInstance) { i.Spec.Address = "10.0.0.2" })},
 			steps{Rejected: map[string]contract.Reason{"b": contract.ReasonAddressDuplicate}},
 		},
 		"of two with one address the older wins": {
 			machines{running("b", 2, nil), running("a", 3, nil), running("c", 1, nil)}, nil,
-			steps{Create: []string{"c"}, Rejected: map[string]contract.Reason{"a": contract.ReasonAddressDuplicate, "b": contract.ReasonAddressDuplicate}},
+			steps{Create: []string{"c"}, Rejected: map[string]contract.Reason{"a": contract.ReasonAddressDuplicate,
+				"b": contract.ReasonAddressDuplicate}},
 		},
 		"… but who is a node already stays one": {
 			machines{running("a", 2, nil), running("b", 1, nil)}, instances{made("a", nil)},
@@ -154,7 +180,9 @@ func TestInstancesFollowMachines(t *testing.T) {
 
 func TestNothingIsMadeBeforeThePlatformIsKnown(t *testing.T) {
 	t.Parallel()
-	v := view{machines: []inventory.Machine{running("a", 1, nil), running("b", 1, func(m *inventory.Machine) { m.Deleting = true })}, instances: []v1alpha1.WindowsInstance{made("b", nil)}}
+	v := view{machines: []inventory.Machine{running("a", 1, nil),
+		running("b", 1, func(m *inventory.Machine) { m.Deleting = true })},
+		instances: []v1alpha1.WindowsInstance{made("b", nil)}}
 	if got := shorten(decide(v)); len(got.Create) != 0 || len(got.Discard) != 1 {
 		t.Errorf("plan %+v", got)
 	}

@@ -24,13 +24,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
-// recheck is how often Machines that should make room are looked at again though nothing was heard of; time alone makes some of them due.
+// recheck is how often Machines that should make room are looked at again though nothing was heard
+// of; time alone makes some of them due.
 const recheck = 15 * time.Second
 
-// replacer deletes Machines whose hosts do not let the present key in, one decision at a time, so that their sets make others. All that it
-// goes by is in the API server; only how often that was in vain is remembered here.
+// replacer deletes Machines whose hosts do not let the present key in, one decision at a time, so
+// that their sets make others. All that it goes by is in the API server; only how often that was in
+// vain is remembered here.
 type replacer struct {
-	// client reads instances through the manager's cache and deletes; machines reads Machines through their own; live reads past both.
+	// client reads instances through the manager's cache and deletes; machines reads Machines
+	// through their own; live reads past both.
 	client   client.Client
 	machines client.Reader
 	live     client.Reader
@@ -76,7 +79,8 @@ func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 	return ctrl.Result{RequeueAfter: recheck}, nil
 }
 
-// keyHash reads the present key; ok is false while there is no usable one, and then nothing can be said about any host.
+// keyHash reads the present key; ok is false while there is no usable one, and then nothing can be
+// said about any host.
 func (r *replacer) keyHash(ctx context.Context, keys lifecycle.Keys) (hash string, ok bool, err error) {
 	key, err := keys.PrivateKey(ctx)
 	if _, unusable := contract.AsProblem(err); unusable {
@@ -93,11 +97,13 @@ type dueMachine struct {
 	node string
 }
 
-// due lists the Machines that should make room, those that never were nodes first, then by their age. after is when time alone makes the next
-// one due, 0 for never. What became of those that came instead of others is noted on the way.
+// due lists the Machines that should make room, those that never were nodes first, then by their
+// age. after is when time alone makes the next one due, 0 for never. What became of those that came
+// instead of others is noted on the way.
 func (r *replacer) due(ctx context.Context, hash string) (due []dueMachine, after time.Duration, err error) {
 	list, instances := &machinev1beta1.MachineList{}, &v1alpha1.WindowsInstanceList{}
-	if err := r.machines.List(ctx, list, client.InNamespace(contract.MachineAPINamespace), client.MatchingLabels(windows())); err != nil {
+	if err := r.machines.List(ctx, list, client.InNamespace(contract.MachineAPINamespace),
+		client.MatchingLabels(windows())); err != nil {
 		return nil, 0, fmt.Errorf("listing Machines: %w", err)
 	}
 	if err := r.client.List(ctx, instances, client.InNamespace(r.options.Namespace)); err != nil {
@@ -125,7 +131,8 @@ func (r *replacer) due(ctx context.Context, hash string) (due []dueMachine, afte
 		}
 	}
 	slices.SortFunc(due, func(a, b dueMachine) int {
-		return cmp.Or(strings.Compare(string(b.cause), string(a.cause)), a.machine.CreatedAt.Compare(b.machine.CreatedAt), strings.Compare(a.machine.Name, b.machine.Name))
+		return cmp.Or(strings.Compare(string(b.cause), string(a.cause)),
+			a.machine.CreatedAt.Compare(b.machine.CreatedAt), strings.Compare(a.machine.Name, b.machine.Name))
 	})
 	return due, after, nil
 }
@@ -158,16 +165,18 @@ func (r *replacer) question(due dueMachine, hash string, decision *policy.Replac
 		return decision.Action == policy.ActReplace
 	}
 	q := rollout.Question{
-		Name:  "Machine " + due.machine.Name,
-		Node:  due.node,
-		Order: rollout.Order{Down: due.cause == policy.CauseKeyRefused, Since: due.machine.CreatedAt, Name: due.machine.Name},
+		Name: "Machine " + due.machine.Name,
+		Node: due.node,
+		Order: rollout.Order{Down: due.cause == policy.CauseKeyRefused, Since: due.machine.CreatedAt,
+			Name: due.machine.Name},
 		Decide: func(look rollout.Look) bool {
 			seen = look
 			return decide(due.machine)
 		},
 		Act: func(ctx context.Context) error {
 			now := &machinev1beta1.Machine{}
-			if err := r.live.Get(ctx, client.ObjectKey{Namespace: due.machine.Namespace, Name: due.machine.Name}, now); err != nil {
+			if err := r.live.Get(ctx, client.ObjectKey{Namespace: due.machine.Namespace, Name: due.machine.Name},
+				now); err != nil {
 				return wrap("reading Machine "+due.machine.Name, client.IgnoreNotFound(err))
 			}
 			if now.UID != due.machine.UID || !decide(fromOpenShift(now)) {
@@ -195,7 +204,10 @@ func (r *replacer) candidate(m inventory.Machine, seen rollout.Look, hash string
 	c.Node, c.Paused = instance.Status.NodeName, instance.Spec.Paused
 	if m.Owner != nil && m.Owner.Kind == ownerKind {
 		c.Set = m.Owner.UID
-		c.Due = seen.Fleet.Count(c.Set, func(host string) bool { return seen.Instances[host] != nil && why(seen.Instances[host]) != "" })
+		c.Due = seen.Fleet.Count(c.Set, func(host string) bool {
+			return seen.Instances[host] != nil &&
+				why(seen.Instances[host]) != ""
+		})
 		c.Futile = r.futility.futile(m.Owner.UID, hash)
 	}
 	c.Unready = r.options.UserData != nil && !r.options.UserData(hash)

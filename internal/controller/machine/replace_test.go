@@ -78,9 +78,12 @@ func (l lagging) List(ctx context.Context, list client.ObjectList, o ...client.L
 
 func newYard(t *testing.T, replicas int) *yard {
 	t.Helper()
-	y := &yard{t: t, cached: &keyIs{hash: "a"}, live: &keyIs{hash: "a"}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), stale: map[string]*machinev1beta1.Machine{}}
-	y.api = fake.NewClientBuilder().WithScheme(testScheme(t)).WithStatusSubresource(&v1alpha1.WindowsInstance{}, &machinev1beta1.Machine{}).
-		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+	y := &yard{t: t, cached: &keyIs{hash: "a"}, live: &keyIs{hash: "a"},
+		clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), stale: map[string]*machinev1beta1.Machine{}}
+	y.api = fake.NewClientBuilder().WithScheme(testScheme(t)).WithStatusSubresource(&v1alpha1.WindowsInstance{},
+		&machinev1beta1.Machine{}).
+		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object,
+			options ...client.DeleteOption) error {
 			if _, is := o.(*machinev1beta1.Machine); !is || y.byCloud {
 				return c.Delete(ctx, o, options...)
 			}
@@ -88,12 +91,14 @@ func newYard(t *testing.T, replicas int) *yard {
 				return y.denied
 			}
 			asked := (&client.DeleteOptions{}).ApplyOptions(options)
-			if asked.Preconditions == nil || asked.Preconditions.ResourceVersion == nil || *asked.Preconditions.UID != o.GetUID() {
+			if asked.Preconditions == nil || asked.Preconditions.ResourceVersion == nil ||
+				*asked.Preconditions.UID != o.GetUID() {
 				t.Error("a Machine is deleted that nobody looked at")
 			}
 			return c.Delete(ctx, o, options...)
 		}}).Build()
-	set := &machinev1beta1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: "set", UID: "set"}, Spec: machinev1beta1.MachineSetSpec{Replicas: ptr.To(int32(replicas))}}
+	set := &machinev1beta1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace,
+		Name: "set", UID: "set"}, Spec: machinev1beta1.MachineSetSpec{Replicas: ptr.To(int32(replicas))}}
 	y.create(set)
 	for n := range replicas {
 		y.machine(fmt.Sprintf("m%d", n), true)
@@ -113,7 +118,8 @@ func (y *yard) restart() {
 	}
 	y.replacer = &replacer{
 		client: y.api, machines: reader, live: y.api, gate: gate, events: y, told: &told{}, futility: newFutility(),
-		options: Options{Namespace: namespace, Keys: y.cached, LiveKeys: y.live, Patience: DefaultPatience, Now: func() time.Time { return y.clock }},
+		options: Options{Namespace: namespace, Keys: y.cached, LiveKeys: y.live, Patience: DefaultPatience,
+			Now: func() time.Time { return y.clock }},
 	}
 }
 
@@ -130,12 +136,15 @@ func (y *yard) create(objects ...client.Object) {
 func (y *yard) machine(name string, joined bool) {
 	y.t.Helper()
 	y.create(&machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{
-		Namespace: contract.MachineAPINamespace, Name: name, UID: types.UID("uid-" + name), Labels: windows(), CreationTimestamp: metav1.NewTime(y.clock),
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: contract.MachineAPIVersion, Kind: ownerKind, Name: "set", UID: "set", Controller: ptr.To(true)}},
+		Namespace: contract.MachineAPINamespace, Name: name, UID: types.UID("uid-" + name), Labels: windows(),
+		CreationTimestamp: metav1.NewTime(y.clock),
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: contract.MachineAPIVersion, Kind: ownerKind,
+			Name: "set", UID: "set", Controller: ptr.To(true)}},
 	}})
 	i := &v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec:       v1alpha1.WindowsInstanceSpec{Source: &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: name, UID: types.UID("uid-" + name)}},
+		Spec: v1alpha1.WindowsInstanceSpec{Source: &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: name,
+			UID: types.UID("uid-" + name)}},
 	}
 	y.create(i)
 	if !joined {
@@ -148,7 +157,8 @@ func (y *yard) machine(name string, joined bool) {
 	}
 	y.create(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{contract.OSIDLabel: contract.OSIDWindows}},
-		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady,
+			Status: corev1.ConditionTrue}}},
 	})
 }
 
@@ -198,7 +208,8 @@ func (y *yard) gone(name string) {
 	y.byCloud = true
 	defer func() { y.byCloud = false }()
 	for _, o := range []client.Object{
-		&machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: name}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		&machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: name}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		&v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}},
 	} {
 		if err := client.IgnoreNotFound(y.api.Delete(y.t.Context(), o)); err != nil {
@@ -238,10 +249,14 @@ func TestA18_MachinesWithAnEarlierKeyAreReplacedOneByOne(t *testing.T) {
 	y.machine("n1", true)
 	y.reconcile()
 	y.want("m2", "n1")
-	if !slices.ContainsFunc(y.said, func(s string) bool { return strings.HasPrefix(s, "m0 "+eventDeleted) && strings.Contains(s, "W820") }) {
+	if !slices.ContainsFunc(y.said, func(s string) bool {
+		return strings.HasPrefix(s, "m0 "+eventDeleted) &&
+			strings.Contains(s, "W820")
+	}) {
 		t.Errorf("said %q", y.said)
 	}
-	restricted := slices.DeleteFunc(slices.Clone(y.said), func(s string) bool { return !strings.HasPrefix(s, "m2 "+eventDeletionRestricted) })
+	restricted := slices.DeleteFunc(slices.Clone(y.said),
+		func(s string) bool { return !strings.HasPrefix(s, "m2 "+eventDeletionRestricted) })
 	if len(restricted) != 2 || !strings.Contains(restricted[0], "W822") { // once by each operator
 		t.Errorf("said %q", restricted)
 	}
@@ -317,7 +332,8 @@ func (y *yard) scale(replicas int32) {
 func (y *yard) changeSet(change func(*machinev1beta1.MachineSet)) {
 	y.t.Helper()
 	set := &machinev1beta1.MachineSet{}
-	if err := y.api.Get(y.t.Context(), types.NamespacedName{Namespace: contract.MachineAPINamespace, Name: "set"}, set); err != nil {
+	if err := y.api.Get(y.t.Context(), types.NamespacedName{Namespace: contract.MachineAPINamespace, Name: "set"},
+		set); err != nil {
 		y.t.Fatal(err)
 	}
 	change(set)
@@ -329,7 +345,8 @@ func (y *yard) changeSet(change func(*machinev1beta1.MachineSet)) {
 func (y *yard) changeMachine(name string, change func(*machinev1beta1.Machine)) {
 	y.t.Helper()
 	m := &machinev1beta1.Machine{}
-	if err := y.api.Get(y.t.Context(), types.NamespacedName{Namespace: contract.MachineAPINamespace, Name: name}, m); err != nil {
+	if err := y.api.Get(y.t.Context(), types.NamespacedName{Namespace: contract.MachineAPINamespace, Name: name},
+		m); err != nil {
 		y.t.Fatal(err)
 	}
 	change(m)
@@ -344,9 +361,13 @@ func TestWhatKeepsAMachineFromBeingReplacedIsSaidOnce(t *testing.T) {
 		change func(*yard)
 		says   string
 	}{
-		"nobody makes another": {func(y *yard) { y.changeMachine("m0", func(m *machinev1beta1.Machine) { m.OwnerReferences = nil }) }, "W823"},
+		"nobody makes another": {func(y *yard) {
+			y.changeMachine("m0",
+				func(m *machinev1beta1.Machine) { m.OwnerReferences = nil })
+		}, "W823"},
 		"its owner makes no others": {func(y *yard) {
-			y.changeMachine("m0", func(m *machinev1beta1.Machine) { m.OwnerReferences[0].Kind = "ControlPlaneMachineSet" })
+			y.changeMachine(
+				"m0", func(m *machinev1beta1.Machine) { m.OwnerReferences[0].Kind = "ControlPlaneMachineSet" })
 		}, "W823"},
 		"another set has taken the name": {func(y *yard) {
 			y.changeMachine("m0", func(m *machinev1beta1.Machine) { m.OwnerReferences[0].UID = "past" })
@@ -360,7 +381,8 @@ func TestWhatKeepsAMachineFromBeingReplacedIsSaidOnce(t *testing.T) {
 				s.Annotations = map[string]string{contract.MinAvailableAnnotation: "100%"}
 			})
 		}, "W822"},
-		"its successors would be the same": {func(y *yard) { y.options.UserData = func(string) bool { return false } }, "W827"},
+		"its successors would be the same": {func(y *yard) { y.options.UserData = func(string) bool { return false } },
+			"W827"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -372,7 +394,8 @@ func TestWhatKeepsAMachineFromBeingReplacedIsSaidOnce(t *testing.T) {
 				y.reconcile()
 			}
 			y.want("m0", "m1")
-			if len(y.said) != 1 || !strings.HasPrefix(y.said[0], "m0 "+eventDeletionRestricted) || !strings.Contains(y.said[0], test.says) {
+			if len(y.said) != 1 || !strings.HasPrefix(y.said[0], "m0 "+eventDeletionRestricted) ||
+				!strings.Contains(y.said[0], test.says) {
 				t.Errorf("said %q, want %s", y.said, test.says)
 			}
 		})
@@ -382,7 +405,8 @@ func TestWhatKeepsAMachineFromBeingReplacedIsSaidOnce(t *testing.T) {
 func (y *yard) governed(name string) {
 	y.t.Helper()
 	m := &machinev1beta1.Machine{}
-	if err := y.api.Get(y.t.Context(), types.NamespacedName{Namespace: contract.MachineAPINamespace, Name: name}, m); err != nil {
+	if err := y.api.Get(y.t.Context(), types.NamespacedName{Namespace: contract.MachineAPINamespace, Name: name},
+		m); err != nil {
 		y.t.Fatal(err)
 	}
 	m.Status.AuthoritativeAPI = machinev1beta1.MachineAuthorityClusterAPI
@@ -397,7 +421,8 @@ func TestAMachineThatChangedMeanwhileIsNotDeleted(t *testing.T) {
 	y.rotate("b")
 	y.refuses("m0")
 	old := &machinev1beta1.Machine{}
-	if err := y.api.Get(t.Context(), types.NamespacedName{Namespace: contract.MachineAPINamespace, Name: "m0"}, old); err != nil {
+	if err := y.api.Get(t.Context(), types.NamespacedName{Namespace: contract.MachineAPINamespace, Name: "m0"},
+		old); err != nil {
 		t.Fatal(err)
 	}
 	y.changeMachine("m0", func(m *machinev1beta1.Machine) { m.Labels[contract.IgnoreLabel] = "true" })
@@ -415,7 +440,8 @@ func TestADeletionThatIsRefusedIsSaid(t *testing.T) {
 	if _, err := y.Reconcile(t.Context(), ctrl.Request{}); err == nil {
 		t.Error("it is not tried again")
 	}
-	if len(y.said) != 1 || !strings.HasPrefix(y.said[0], "m0 "+eventDeletionFailed) || !strings.Contains(y.said[0], "a policy says no") {
+	if len(y.said) != 1 || !strings.HasPrefix(y.said[0], "m0 "+eventDeletionFailed) ||
+		!strings.Contains(y.said[0], "a policy says no") {
 		t.Errorf("said %q", y.said)
 	}
 	y.denied = nil

@@ -12,14 +12,16 @@ import (
 )
 
 const (
-	// lookups is how many names are looked up at once, and lookupTime how long all of them together may take.
+	// lookups is how many names are looked up at once, and lookupTime how long all of them together
+	// may take.
 	lookups    = 32
 	lookupTime = 5 * time.Second
 )
 
 // resolver looks up the names of Machines that tell no IPv4 address.
 type resolver struct {
-	// lookup is net.Resolver.LookupNetIP for IPv4, or a stand-in of it; it says whether a name has an address.
+	// lookup is net.Resolver.LookupNetIP for IPv4, or a stand-in of it; it says whether a name has
+	// an address.
 	lookup func(ctx context.Context, name string) bool
 }
 
@@ -30,8 +32,8 @@ func newResolver() *resolver {
 	}}
 }
 
-// resolve answers which of the names that Machines are to be reached by have an IPv4 address. A name whose answer does not come in time
-// has none for now.
+// resolve answers which of the names that Machines are to be reached by have an IPv4 address. A
+// name whose answer does not come in time has none for now.
 func (r *resolver) resolve(ctx context.Context, machines []inventory.Machine) map[string]bool {
 	resolves := map[string]bool{}
 	for _, m := range machines {

@@ -13,8 +13,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
-// DefaultPatience is how long a host that has never let us in may refuse the key before its Machine is replaced: the user data of a Windows
-// host takes some minutes, and sshd may answer before it is done.
+// DefaultPatience is how long a host that has never let us in may refuse the key before its Machine
+// is replaced: the user data of a Windows host takes some minutes, and sshd may answer before it is
+// done.
 const DefaultPatience = 5 * time.Minute
 
 // Options of the controllers. All are required but those that say otherwise.
@@ -31,16 +32,19 @@ type Options struct {
 	Gate *rollout.Gate
 	// Keys reads the private key through the cache, LiveKeys past it.
 	Keys, LiveKeys lifecycle.Keys
-	// UserData says whether what Machines are made from holds a key, by its hash; nil takes it to do so.
+	// UserData says whether what Machines are made from holds a key, by its hash; nil takes it to
+	// do so.
 	UserData func(keyHash string) bool
-	// Patience is how long a host that has never let us in may refuse the key; DefaultPatience when 0.
+	// Patience is how long a host that has never let us in may refuse the key; DefaultPatience when
+	// 0.
 	Patience time.Duration
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Namespace == "" || o.Platform == nil || o.Changed == nil || o.View == nil || o.Gate == nil || o.Keys == nil || o.LiveKeys == nil {
+	if o.Namespace == "" || o.Platform == nil || o.Changed == nil || o.View == nil || o.Gate == nil || o.Keys == nil ||
+		o.LiveKeys == nil {
 		return o, errors.New("setting up the machine controllers: an option is missing")
 	}
 	if o.Patience == 0 {
@@ -52,7 +56,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Setup adds to a manager what begins the controllers as soon as the cluster has the Machine API, at the start or later.
+// Setup adds to a manager what begins the controllers as soon as the cluster has the Machine API,
+// at the start or later.
 func Setup(mgr ctrl.Manager, options Options) error {
 	options, err := options.withDefaults()
 	if err != nil {

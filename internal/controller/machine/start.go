@@ -22,7 +22,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/batch"
 )
 
-// apiRetry is how often a cluster without the Machine API is asked whether it has it now: one cheap question.
+// apiRetry is how often a cluster without the Machine API is asked whether it has it now: one cheap
+// question.
 const apiRetry = time.Minute
 
 // starter waits for the Machine API. It runs where the controllers would.
@@ -55,8 +56,9 @@ func (s *starter) Start(ctx context.Context) error {
 	}
 }
 
-// begin adds the Machines' cache and the controllers to the manager, which starts them at once. The cache is one of their own: the
-// manager's is made before it is known whether the cluster has such a kind, and would watch it in all namespaces.
+// begin adds the Machines' cache and the controllers to the manager, which starts them at once. The
+// cache is one of their own: the manager's is made before it is known whether the cluster has such
+// a kind, and would watch it in all namespaces.
 func (s *starter) begin() error {
 	machines, err := cache.New(s.mgr.GetConfig(), cache.Options{
 		HTTPClient: s.mgr.GetHTTPClient(), Scheme: s.mgr.GetScheme(), Mapper: s.mgr.GetRESTMapper(), ByObject: cached(),
@@ -81,27 +83,35 @@ func (s *starter) begin() error {
 // project adds the controller that makes instances of Machines.
 func (s *starter) project(machines cache.Cache) error {
 	r := &Reconciler{
-		client: s.mgr.GetClient(), machines: machines, live: s.mgr.GetAPIReader(), events: s.mgr.GetEventRecorder(contract.OperatorServiceAccount),
+		client: s.mgr.GetClient(), machines: machines, live: s.mgr.GetAPIReader(),
+		events:  s.mgr.GetEventRecorder(contract.OperatorServiceAccount),
 		options: s.options, resolver: newResolver(), told: &told{},
 	}
 	return ctrl.NewControllerManagedBy(s.mgr).Named("machine").
-		WatchesRawSource(source.Kind(machines, &machinev1beta1.Machine{}, handler.TypedEnqueueRequestsFromMapFunc(all[*machinev1beta1.Machine]), machineNews())).
-		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(all[client.Object]), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesRawSource(source.Channel(s.options.Changed, handler.TypedEnqueueRequestsFromMapFunc(all[client.Object]))).
+		WatchesRawSource(source.Kind(machines, &machinev1beta1.Machine{},
+			handler.TypedEnqueueRequestsFromMapFunc(all[*machinev1beta1.Machine]), machineNews())).
+		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(all[client.Object]),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Channel(s.options.Changed,
+			handler.TypedEnqueueRequestsFromMapFunc(all[client.Object]))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
 		Complete(r)
 }
 
-// replace adds the controller that deletes Machines whose hosts do not let us in. It has one worker: decisions are taken one after the other.
+// replace adds the controller that deletes Machines whose hosts do not let us in. It has one
+// worker: decisions are taken one after the other.
 func (s *starter) replace(machines cache.Cache) error {
 	r := &replacer{
 		client: s.mgr.GetClient(), machines: machines, live: s.mgr.GetAPIReader(), gate: s.options.Gate,
-		events: s.mgr.GetEventRecorder(contract.OperatorServiceAccount), options: s.options, told: &told{}, futility: newFutility(),
+		events: s.mgr.GetEventRecorder(contract.OperatorServiceAccount), options: s.options, told: &told{},
+		futility: newFutility(),
 	}
 	look, news := handler.EnqueueRequestsFromMapFunc(all[client.Object]), batch.News(all[client.Object])
 	return ctrl.NewControllerManagedBy(s.mgr).Named("replace").
-		WatchesRawSource(source.Kind(machines, &machinev1beta1.Machine{}, handler.TypedEnqueueRequestsFromMapFunc(all[*machinev1beta1.Machine]), machineNews())).
-		WatchesRawSource(source.Kind(machines, &machinev1beta1.MachineSet{}, handler.TypedEnqueueRequestsFromMapFunc(all[*machinev1beta1.MachineSet]), setNews())).
+		WatchesRawSource(source.Kind(machines, &machinev1beta1.Machine{},
+			handler.TypedEnqueueRequestsFromMapFunc(all[*machinev1beta1.Machine]), machineNews())).
+		WatchesRawSource(source.Kind(machines, &machinev1beta1.MachineSet{},
+			handler.TypedEnqueueRequestsFromMapFunc(all[*machinev1beta1.MachineSet]), setNews())).
 		Watches(&v1alpha1.WindowsInstance{}, news, builder.WithPredicates(trialNews())).
 		Watches(&corev1.Node{}, news, builder.WithPredicates(memberNews())).
 		Watches(&corev1.Secret{}, look, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {

@@ -20,7 +20,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
-// excludeDrain on a Machine has whoever removes it leave its Node undrained. It is the user's word, and ours to follow, too.
+// excludeDrain on a Machine has whoever removes it leave its Node undrained. It is the user's word,
+// and ours to follow, too.
 const excludeDrain = "machine.openshift.io/exclude-node-draining"
 
 // View tells what became of Machines and which sets make them, also before there is a Machine API.
@@ -42,13 +43,15 @@ var (
 	_ rollout.Sets      = (*View)(nil)
 )
 
-// Origin looks into the cache first. What is not there is looked for past it: a Machine may have lost the label by which the cache knows it.
+// Origin looks into the cache first. What is not there is looked for past it: a Machine may have
+// lost the label by which the cache knows it.
 func (v *View) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (lifecycle.Origin, error) {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceMachine {
 		return lifecycle.Origin{}, nil
 	}
-	key, machine := client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: source.Name}, &machinev1beta1.Machine{}
+	key, machine := client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: source.Name},
+		&machinev1beta1.Machine{}
 	if cached := v.cached.Load(); cached != nil {
 		if err := (*cached).Get(ctx, key, machine); err == nil && machine.UID == source.UID {
 			return origin(machine), nil
@@ -88,7 +91,8 @@ func (v *View) Sets(ctx context.Context, live bool) ([]policy.Set, error) {
 	if err := reader.List(ctx, sets, client.InNamespace(contract.MachineAPINamespace)); err != nil {
 		return nil, fmt.Errorf("listing MachineSets: %w", err)
 	}
-	if err := reader.List(ctx, machines, client.InNamespace(contract.MachineAPINamespace), client.MatchingLabels(windows())); err != nil {
+	if err := reader.List(ctx, machines, client.InNamespace(contract.MachineAPINamespace),
+		client.MatchingLabels(windows())); err != nil {
 		return nil, fmt.Errorf("listing Machines: %w", err)
 	}
 	hosts := map[types.UID][]policy.SetHost{}
@@ -112,7 +116,8 @@ const ownerKind = "MachineSet"
 
 // setOf reads a MachineSet. One that names no number has one Machine.
 func setOf(set *machinev1beta1.MachineSet, hosts []policy.SetHost) policy.Set {
-	result := policy.Set{UID: set.UID, Name: "MachineSet " + set.Name, Replicas: 1, Leaving: !set.DeletionTimestamp.IsZero(), Hosts: hosts}
+	result := policy.Set{UID: set.UID, Name: "MachineSet " + set.Name, Replicas: 1,
+		Leaving: !set.DeletionTimestamp.IsZero(), Hosts: hosts}
 	if set.Spec.Replicas != nil {
 		result.Replicas = int(*set.Spec.Replicas)
 	}

@@ -21,7 +21,8 @@ import (
 	labcluster "github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// The steps follow each other on one API server, because starting one takes longer than all of them.
+// The steps follow each other on one API server, because starting one takes longer than all of
+// them.
 func TestA12_TheServicesManifestIsPublishedKeptAndRetired(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, true)
@@ -37,7 +38,8 @@ func TestA12_TheServicesManifestIsPublishedKeptAndRetired(t *testing.T) {
 		p.restored(t, desired, before)
 	})
 	t.Run("a foreign one is replaced", func(t *testing.T) { aForeignOneIsReplaced(t, p, desired) })
-	t.Run("its Secret is restored when it is deleted or foreign", func(t *testing.T) { theSecretIsRestored(t, p, desired) })
+	t.Run("its Secret is restored when it is deleted or foreign",
+		func(t *testing.T) { theSecretIsRestored(t, p, desired) })
 	t.Run("daemons may read it and nothing else", func(t *testing.T) { daemonsMayReadIt(t, p, desired) })
 	t.Run("a status update does nothing", func(t *testing.T) { aStatusUpdateDoesNothing(t, p) })
 	t.Run("a stale version is removed when no node uses it", func(t *testing.T) { aStaleOneIsRemoved(t, p, desired) })
@@ -65,7 +67,8 @@ func itExists(t *testing.T, p *plane, desired blueprint.Desired) {
 	}
 }
 
-// aForeignOneIsReplaced puts other content under the same name, which is a race against the operator that may need some tries to win.
+// aForeignOneIsReplaced puts other content under the same name, which is a race against the
+// operator that may need some tries to win.
 func aForeignOneIsReplaced(t *testing.T, p *plane, desired blueprint.Desired) {
 	t.Helper()
 	yes := true
@@ -102,7 +105,8 @@ func aForeignOneIsReplaced(t *testing.T, p *plane, desired blueprint.Desired) {
 func theSecretIsRestored(t *testing.T, p *plane, desired blueprint.Desired) {
 	t.Helper()
 	key := client.ObjectKey{Namespace: contract.OperatorNamespace, Name: desired.SecretName()}
-	for name, foreign := range map[string]map[string][]byte{"deleted": nil, "foreign": {"confidential": []byte("junk")}} {
+	for name, foreign := range map[string]map[string][]byte{"deleted": nil,
+		"foreign": {"confidential": []byte("junk")}} {
 		before := &corev1.Secret{}
 		if err := p.admin.Get(t.Context(), key, before); err != nil {
 			t.Fatal(err)
@@ -113,7 +117,8 @@ func theSecretIsRestored(t *testing.T, p *plane, desired blueprint.Desired) {
 			}
 		} else {
 			eventually(t, "planting a foreign Secret", func(ctx context.Context) (bool, error) {
-				planted := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Data: foreign, Immutable: new(true)}
+				planted := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
+					Data: foreign, Immutable: new(true)}
 				if err := p.admin.Delete(ctx, planted.DeepCopy()); client.IgnoreNotFound(err) != nil {
 					return false, err
 				}
@@ -124,15 +129,17 @@ func theSecretIsRestored(t *testing.T, p *plane, desired blueprint.Desired) {
 				return err == nil, err
 			})
 		}
-		eventually(t, "waiting for the Secret to be restored after it was "+name, func(ctx context.Context) (bool, error) {
-			now := &corev1.Secret{}
-			if err := p.admin.Get(ctx, key, now); err != nil {
-				return false, client.IgnoreNotFound(err)
-			}
-			data, bad := contract.UnpackConfidential(now.Data[contract.ConfidentialField])
-			_, foreign := contract.ParseConfidential(data, desired.Manifest)
-			return bad == nil && foreign == nil && now.UID != before.UID && now.Immutable != nil && *now.Immutable, nil
-		})
+		eventually(t, "waiting for the Secret to be restored after it was "+name,
+			func(ctx context.Context) (bool, error) {
+				now := &corev1.Secret{}
+				if err := p.admin.Get(ctx, key, now); err != nil {
+					return false, client.IgnoreNotFound(err)
+				}
+				data, bad := contract.UnpackConfidential(now.Data[contract.ConfidentialField])
+				_, foreign := contract.ParseConfidential(data, desired.Manifest)
+				return bad == nil && foreign == nil && now.UID != before.UID && now.Immutable != nil &&
+					*now.Immutable, nil
+			})
 	}
 	if again := p.current(t, ""); again.Version != desired.Version {
 		t.Errorf("the version changed to %s", again.Version)
@@ -143,7 +150,8 @@ func daemonsMayReadIt(t *testing.T, p *plane, desired blueprint.Desired) {
 	t.Helper()
 	daemon := p.daemon(t)
 	read := func(name string) error {
-		return daemon.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(contract.OperatorNamespace), client.MatchingFields{metav1.ObjectNameField: name})
+		return daemon.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(contract.OperatorNamespace),
+			client.MatchingFields{metav1.ObjectNameField: name})
 	}
 	if err := read(desired.ConfigMapName()); err != nil {
 		t.Errorf("reading it: %v", err)
@@ -156,30 +164,36 @@ func daemonsMayReadIt(t *testing.T, p *plane, desired blueprint.Desired) {
 		watched.Stop()
 	}
 	inside := func(name string) error {
-		return daemon.List(t.Context(), &corev1.SecretList{}, client.InNamespace(contract.OperatorNamespace), client.MatchingFields{metav1.ObjectNameField: name})
+		return daemon.List(t.Context(), &corev1.SecretList{}, client.InNamespace(contract.OperatorNamespace),
+			client.MatchingFields{metav1.ObjectNameField: name})
 	}
 	if err = inside(desired.SecretName()); err != nil {
 		t.Errorf("reading its Secret: %v", err)
 	}
-	p.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.PrivateKeySecret}})
+	p.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
+		Name: contract.PrivateKeySecret}})
 	for what, attempt := range map[string]error{
-		"the private key":       inside(contract.PrivateKeySecret),
-		"another version":       inside("windows-services-0.0.1-0123456789"),
-		"all Secrets":           daemon.List(t.Context(), &corev1.SecretList{}, client.InNamespace(contract.OperatorNamespace)),
+		"the private key": inside(contract.PrivateKeySecret),
+		"another version": inside("windows-services-0.0.1-0123456789"),
+		"all Secrets": daemon.List(t.Context(), &corev1.SecretList{},
+			client.InNamespace(contract.OperatorNamespace)),
 		"the cluster's secrets": daemon.List(t.Context(), &corev1.SecretList{}),
 		"the Secret outside of a list": daemon.Get(t.Context(),
 			client.ObjectKey{Namespace: contract.OperatorNamespace, Name: desired.SecretName()}, &corev1.Secret{}),
-		"a wider role": daemon.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesReaderRole}, &rbacv1.Role{}),
+		"a wider role": daemon.Get(t.Context(),
+			client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesReaderRole}, &rbacv1.Role{}),
 	} {
 		if !apierrors.IsForbidden(attempt) {
 			t.Errorf("%s: %v", what, attempt)
 		}
 	}
-	p.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.InstancesConfigMap}})
+	p.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
+		Name: contract.InstancesConfigMap}})
 	if err = read(contract.InstancesConfigMap); !apierrors.IsForbidden(err) {
 		t.Errorf("reading another: %v", err)
 	}
-	if err = daemon.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(contract.OperatorNamespace)); !apierrors.IsForbidden(err) {
+	if err = daemon.List(t.Context(), &corev1.ConfigMapList{},
+		client.InNamespace(contract.OperatorNamespace)); !apierrors.IsForbidden(err) {
 		t.Errorf("listing all: %v", err)
 	}
 }
@@ -187,7 +201,8 @@ func daemonsMayReadIt(t *testing.T, p *plane, desired blueprint.Desired) {
 // restingPolls is how many polls in a row must find nothing new: about half a second.
 const restingPolls = 25
 
-// aStatusUpdateDoesNothing changes what is no input, then what is one, and sees that only the second was looked at: each look reads the bootstrap secret.
+// aStatusUpdateDoesNothing changes what is no input, then what is one, and sees that only the
+// second was looked at: each look reads the bootstrap secret.
 func aStatusUpdateDoesNothing(t *testing.T, p *plane) {
 	t.Helper()
 	looks := func() int {
@@ -252,7 +267,8 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 		slices.Sort(wanted)
 		return func(ctx context.Context) (bool, error) {
 			role := &rbacv1.Role{}
-			if err := p.admin.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesReaderRole}, role); err != nil {
+			if err := p.admin.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace,
+				Name: contract.ServicesReaderRole}, role); err != nil {
 				return false, err
 			}
 			return slices.Equal(role.Rules[0].ResourceNames, wanted), nil
@@ -276,23 +292,27 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 	gone(second)
 	eventually(t, "waiting for the role to follow", reads(first.ConfigMapName()))
 
-	// And to the second again: the first is used by the node only. It stays until the node has moved on, however long ago it stopped being current.
+	// And to the second again: the first is used by the node only. It stays until the node has
+	// moved on, however long ago it stopped being current.
 	config.Spec.Logging.Debug = true
 	if err := p.admin.Update(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
 	p.current(t, first.Version)
 	eventually(t, "waiting for both to be readable", reads(first.ConfigMapName(), second.ConfigMapName()))
-	bystander := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + "1.0.0"}}
+	bystander := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
+		Name: contract.ServicesConfigMapPrefix + "1.0.0"}}
 	p.create(t, bystander)
-	eventually(t, "waiting for one that nobody uses to go, which shows that the grace is over", func(ctx context.Context) (bool, error) {
-		return p.manifest(ctx, t, bystander.Name) == nil, nil
-	})
+	eventually(t, "waiting for one that nobody uses to go, which shows that the grace is over",
+		func(ctx context.Context) (bool, error) {
+			return p.manifest(ctx, t, bystander.Name) == nil, nil
+		})
 	if p.manifest(t.Context(), t, first.ConfigMapName()) == nil {
 		t.Fatal("the one that the node uses is gone")
 	}
 	moved := node.DeepCopy()
-	moved.Annotations = map[string]string{contract.VersionAnnotation: second.Version, contract.DesiredVersionAnnotation: second.Version}
+	moved.Annotations = map[string]string{contract.VersionAnnotation: second.Version,
+		contract.DesiredVersionAnnotation: second.Version}
 	if err := p.admin.Patch(t.Context(), moved, client.MergeFrom(node)); err != nil {
 		t.Fatal(err)
 	}

@@ -19,10 +19,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// CacheByObject says how the manager must cache what is watched here, so that the named rights are enough: inputs, and in the operator's namespace all
-// ConfigMaps and Secrets. The caller adds it to its own, which must have no ConfigMaps and no Secrets: a manager has one cache for each type.
+// CacheByObject says how the manager must cache what is watched here, so that the named rights are
+// enough: inputs, and in the operator's namespace all ConfigMaps and Secrets. The caller adds it to
+// its own, which must have no ConfigMaps and no Secrets: a manager has one cache for each type.
 func CacheByObject(namespace string, inputs []cluster.Input) map[client.Object]cache.ByObject {
-	configMaps, secrets := cache.ByObject{Namespaces: map[string]cache.Config{}}, cache.ByObject{Namespaces: map[string]cache.Config{}}
+	configMaps, secrets := cache.ByObject{Namespaces: map[string]cache.Config{}},
+		cache.ByObject{Namespaces: map[string]cache.Config{}}
 	all := map[client.Object]cache.ByObject{
 		&corev1.ConfigMap{}: configMaps,
 		&corev1.Secret{}:    secrets,
@@ -50,8 +52,9 @@ func named(name string) fields.Selector {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name)
 }
 
-// NewCache is a manager's cache that does not mind kinds of objects that the cluster lacks: an ordinary one would end the operator at its start, and
-// nobody would be told which kind it is. It is for the manager's option NewCache.
+// NewCache is a manager's cache that does not mind kinds of objects that the cluster lacks: an
+// ordinary one would end the operator at its start, and nobody would be told which kind it is. It
+// is for the manager's option NewCache.
 func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	served := maps.Clone(options.ByObject)
 	for object := range options.ByObject {

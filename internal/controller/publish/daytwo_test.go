@@ -19,7 +19,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
-// Each step is what an administrator does, followed by what is published of it. The steps follow each other on one API server.
+// Each step is what an administrator does, followed by what is published of it. The steps follow
+// each other on one API server.
 func TestDayTwoIsFollowedByWatches(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, true)
@@ -42,17 +43,21 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 	}{
 		{"A22 a mirror is made", func(t *testing.T, p *plane) {
 			t.Helper()
-			p.create(t, &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: configv1.ImageDigestMirrorSetSpec{
-				ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: "quay.io/a", Mirrors: []configv1.ImageMirror{"m.example/x"}}},
-			}})
+			p.create(t, &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "m"},
+				Spec: configv1.ImageDigestMirrorSetSpec{
+					ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: "quay.io/a",
+						Mirrors: []configv1.ImageMirror{"m.example/x"}}},
+				}})
 		}, func(d blueprint.Desired) bool {
 			return len(d.Confidential.Mirrors) == 1 && d.Confidential.Mirrors[0].Mirrors[0] == "m.example/x"
 		}},
 		{"A22 and one by tag", func(t *testing.T, p *plane) {
 			t.Helper()
-			p.create(t, &configv1.ImageTagMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: configv1.ImageTagMirrorSetSpec{
-				ImageTagMirrors: []configv1.ImageTagMirrors{{Source: "quay.io/a", Mirrors: []configv1.ImageMirror{"m.example/x"}}},
-			}})
+			p.create(t, &configv1.ImageTagMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "m"},
+				Spec: configv1.ImageTagMirrorSetSpec{
+					ImageTagMirrors: []configv1.ImageTagMirrors{{Source: "quay.io/a",
+						Mirrors: []configv1.ImageMirror{"m.example/x"}}},
+				}})
 		}, func(d blueprint.Desired) bool { return len(d.Confidential.Mirrors) == 2 }},
 		{"A22 the first one goes", func(t *testing.T, p *plane) {
 			t.Helper()
@@ -63,7 +68,8 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 		{"A23 the pull secret changes", func(t *testing.T, p *plane) {
 			t.Helper()
 			change(t, p, contract.ConfigNamespace, contract.PullSecret, func(s *corev1.Secret) {
-				s.Data = map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"new.example":{"auth":"YTpi"}}}`)}
+				s.Data = map[string][]byte{
+					corev1.DockerConfigJsonKey: []byte(`{"auths":{"new.example":{"auth":"YTpi"}}}`)}
 			})
 		}, func(d blueprint.Desired) bool {
 			return strings.Contains(string(d.Confidential.PullSecret), "new.example")
@@ -71,12 +77,15 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 		{"A24 a proxy is set", func(t *testing.T, p *plane) {
 			t.Helper()
 			change(t, p, "", "cluster", func(o *configv1.Proxy) {
-				o.Spec.HTTPProxy, o.Spec.HTTPSProxy, o.Spec.NoProxy = "http://p:3128", "http://me:hunter2@p:3128", "user.example"
+				o.Spec.HTTPProxy, o.Spec.HTTPSProxy, o.Spec.NoProxy = "http://p:3128", "http://me:hunter2@p:3128",
+					"user.example"
 			})
 		}, func(d blueprint.Desired) bool {
 			env := d.Manifest.EnvironmentVars
-			return env["HTTP_PROXY"] == "http://p:3128" && d.Confidential.Environment["HTTPS_PROXY"] == "http://me:hunter2@p:3128" &&
-				strings.Contains(env["NO_PROXY"], "user.example") && strings.Contains(env["NO_PROXY"], ".cluster.local") && env["HTTPS_PROXY"] == ""
+			return env["HTTP_PROXY"] == "http://p:3128" &&
+				d.Confidential.Environment["HTTPS_PROXY"] == "http://me:hunter2@p:3128" &&
+				strings.Contains(env["NO_PROXY"], "user.example") &&
+				strings.Contains(env["NO_PROXY"], ".cluster.local") && env["HTTPS_PROXY"] == ""
 		}},
 		{"A25 with authorities", func(t *testing.T, p *plane) {
 			t.Helper()
@@ -92,11 +101,13 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 		}},
 		{"A25 and Windows nodes have theirs, named before they are there", func(t *testing.T, p *plane) {
 			t.Helper()
-			p.create(t, &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}, Spec: v1alpha1.WindowsMachineConfigSpec{
-				Trust: v1alpha1.TrustSpec{AdditionalCA: "more"},
-			}})
+			p.create(t, &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "cluster"},
+				Spec: v1alpha1.WindowsMachineConfigSpec{
+					Trust: v1alpha1.TrustSpec{AdditionalCA: "more"},
+				}})
 		}, func(d blueprint.Desired) bool {
-			return len(d.Confidential.Trust) == 2 && len(d.Rejected) == 1 && d.Rejected[0].Reason == contract.ReasonTrustSourceMissing
+			return len(d.Confidential.Trust) == 2 && len(d.Rejected) == 1 &&
+				d.Rejected[0].Reason == contract.ReasonTrustSourceMissing
 		}},
 		{"A25 now they are there", func(t *testing.T, p *plane) {
 			t.Helper()
@@ -106,7 +117,8 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 			t.Helper()
 			change(t, p, "", "cluster", func(o *configv1.Proxy) { o.Spec = configv1.ProxySpec{} })
 		}, func(d blueprint.Desired) bool {
-			return len(d.Manifest.EnvironmentVars)+len(d.Confidential.Environment) == 0 && len(d.Confidential.Trust) == 2
+			return len(d.Manifest.EnvironmentVars)+len(d.Confidential.Environment) == 0 &&
+				len(d.Confidential.Trust) == 2
 		}},
 		{"kubelet's configuration is refused", func(t *testing.T, p *plane) {
 			t.Helper()
@@ -114,7 +126,8 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 				o.Spec.Kubelet.Config = &runtime.RawExtension{Raw: []byte(`{"maxPods":60,"port":1}`)}
 			})
 		}, func(d blueprint.Desired) bool {
-			return len(d.KubeletFragment) == 0 && len(d.Rejected) == 1 && d.Rejected[0].Reason == contract.ReasonKubeletConfigRefused
+			return len(d.KubeletFragment) == 0 && len(d.Rejected) == 1 &&
+				d.Rejected[0].Reason == contract.ReasonKubeletConfigRefused
 		}},
 		{"kubelet's configuration is mended", func(t *testing.T, p *plane) {
 			t.Helper()
@@ -148,7 +161,8 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 			t.Fatal(err)
 		}
 		after := p.current(t, before.Version)
-		if after.Confidential.Files[0].Content != string(certificate) || len(blueprint.Restarts(before.Manifest, after.Manifest)) > 0 {
+		if after.Confidential.Files[0].Content != string(certificate) ||
+			len(blueprint.Restarts(before.Manifest, after.Manifest)) > 0 {
 			t.Error("the key is not the new one, or a restart is asked for")
 		}
 		for key, text := range p.manifest(t.Context(), t, after.ConfigMapName()).Data {
@@ -191,5 +205,6 @@ func bundle(t *testing.T, namespace, name, key string) *corev1.ConfigMap {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{key: string(pem)}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Data: map[string]string{key: string(pem)}}
 }

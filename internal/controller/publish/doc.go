@@ -1,15 +1,20 @@
-// Package publish answers where nodes find what they must look like: it renders the desired state from the facts of the cluster, publishes it as the
-// ConfigMap windows-services-<version>, with what must not be public in the Secret of that name, and takes away the versions that nobody uses any more.
+// Package publish answers where nodes find what they must look like: it renders the desired state
+// from the facts of the cluster, publishes it as the ConfigMap windows-services-<version>, with
+// what must not be public in the Secret of that name, and takes away the versions that nobody uses
+// any more.
 //
-// The operator runs it; the lifecycle and the controller of the settings read the result from Source. It never touches a Node, and moves none to another
-// version. Two controllers share the work, so that every object has one writer:
+// The operator runs it; the lifecycle and the controller of the settings read the result from
+// Source. It never touches a Node, and moves none to another version. Two controllers share the
+// work, so that every object has one writer:
 //
 //	publish  facts, settings → Secret and ConfigMap of the current version, Role windows-services-reader, ConfigMap trusted-ca
 //	retire   Nodes, instances → ConfigMaps of other versions: marked when nothing uses them, deleted after a while, and then their Secrets
 //
-// A version is named by the digest of its content, so its objects never change: new content is new objects, published before any node is told of them.
+// A version is named by the digest of its content, so its objects never change: new content is new
+// objects, published before any node is told of them.
 //
-// The rights to Secrets can't be bound to names, because versions are not known beforehand, and because who lets others read something must be allowed to read it.
+// The rights to Secrets can't be bound to names, because versions are not known beforehand, and
+// because who lets others read something must be allowed to read it.
 package publish
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch;create;update;patch;delete,namespace=openshift-windows-machine-config-operator

@@ -21,10 +21,12 @@ type recorder struct{ events events.EventRecorder }
 
 func (r recorder) published(c client.Object, how verdict) {
 	if how == create {
-		r.events.Eventf(c, nil, corev1.EventTypeNormal, reasonPublished, "Publish", "A part of the desired state of nodes is published.")
+		r.events.Eventf(c, nil, corev1.EventTypeNormal, reasonPublished, "Publish",
+			"A part of the desired state of nodes is published.")
 		return
 	}
-	r.events.Eventf(c, nil, corev1.EventTypeWarning, reasonReplaced, "Publish", "The content was not what the name says; it is published again.")
+	r.events.Eventf(c, nil, corev1.EventTypeWarning, reasonReplaced, "Publish",
+		"The content was not what the name says; it is published again.")
 }
 
 func (r recorder) retired(c client.Object, why string) {

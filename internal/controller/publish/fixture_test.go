@@ -55,8 +55,9 @@ func (s *factsStub) answer(change func(*factsStub)) {
 func goodFacts() blueprint.Facts {
 	return blueprint.Facts{
 		Platform: blueprint.PlatformNone, APIServer: "https://api-int.example.com:6443", KubernetesVersion: "v1.36.3",
-		NetworkType: blueprint.NetworkOVNKubernetes, ServiceNetwork: netip.MustParsePrefix("172.30.0.0/16"), HybridOverlay: true,
-		KubeletCA: pem, BootstrapCA: pem,
+		NetworkType: blueprint.NetworkOVNKubernetes, ServiceNetwork: netip.MustParsePrefix("172.30.0.0/16"),
+		HybridOverlay: true,
+		KubeletCA:     pem, BootstrapCA: pem,
 	}
 }
 
@@ -64,11 +65,13 @@ func goodFacts() blueprint.Facts {
 func smallPayload() payload.Manifest {
 	var m payload.Manifest
 	for _, path := range []string{
-		contract.PathKubelet, contract.PathKubeLogRunner, contract.PathContainerd, contract.PathContainerdShim, contract.PathDaemon,
+		contract.PathKubelet, contract.PathKubeLogRunner, contract.PathContainerd, contract.PathContainerdShim,
+		contract.PathDaemon,
 	} {
 		name := path[strings.LastIndex(path, `\`)+1:]
 		sum := sha256.Sum256([]byte(name))
-		m.Files = append(m.Files, payload.File{Name: name, Version: "v1.36.3", Size: 10, Digest: hex.EncodeToString(sum[:]), Path: path})
+		m.Files = append(m.Files, payload.File{Name: name, Version: "v1.36.3", Size: 10,
+			Digest: hex.EncodeToString(sum[:]), Path: path})
 	}
 	return m
 }

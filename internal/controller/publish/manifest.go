@@ -41,7 +41,8 @@ const (
 
 // state is what is there under the name of something that must be there.
 type state struct {
-	// deleting: somebody's finalizer holds it. same: it holds what it must. immutable and labelled: it is marked as it must be.
+	// deleting: somebody's finalizer holds it. same: it holds what it must. immutable and labelled:
+	// it is marked as it must be.
 	deleting, same, immutable, labelled bool
 }
 
@@ -65,7 +66,8 @@ func judge(found *state) verdict {
 
 func manifestState(found, want *corev1.ConfigMap) *state {
 	return &state{
-		deleting: !found.DeletionTimestamp.IsZero(), same: maps.Equal(found.Data, want.Data) && len(found.BinaryData) == 0,
+		deleting: !found.DeletionTimestamp.IsZero(), same: maps.Equal(found.Data, want.Data) &&
+			len(found.BinaryData) == 0,
 		immutable: isTrue(found.Immutable), labelled: found.Labels[managedByLabel] == want.Labels[managedByLabel],
 	}
 }
@@ -81,7 +83,8 @@ func manifestObject(namespace string, desired blueprint.Desired) (*corev1.Config
 	immutable := true
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: desired.ConfigMapName(), Labels: map[string]string{managedByLabel: contract.OperatorServiceAccount},
+			Namespace: namespace, Name: desired.ConfigMapName(),
+			Labels: map[string]string{managedByLabel: contract.OperatorServiceAccount},
 		},
 		Immutable: &immutable,
 		Data:      data,
@@ -105,7 +108,8 @@ func (p *publisher) publishManifest(ctx context.Context, desired blueprint.Desir
 }
 
 // write carries a verdict out. It answers after what time to come back, if it can't be done now.
-func (p *publisher) write(ctx context.Context, decision verdict, found, want client.Object) (again time.Duration, err error) {
+func (p *publisher) write(ctx context.Context, decision verdict, found, want client.Object) (again time.Duration,
+	err error) {
 	log := logf.FromContext(ctx).WithValues("object", want.GetName(), "type", fmt.Sprintf("%T", want))
 	switch decision {
 	case keep:

@@ -23,16 +23,19 @@ type PayloadSource struct {
 	CA []byte
 }
 
-// publishSource keeps the ConfigMap that tells daemons where depots are. It changes with every start of the operator, whose depot has another certificate then,
-// so it is no part of a version: a daemon that a depot is a stranger to reads it again.
+// publishSource keeps the ConfigMap that tells daemons where depots are. It changes with every
+// start of the operator, whose depot has another certificate then, so it is no part of a version: a
+// daemon that a depot is a stranger to reads it again.
 func (p *publisher) publishSource(ctx context.Context) error {
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: contract.PayloadSourceConfigMap}}
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace,
+		Name: contract.PayloadSourceConfigMap}}
 	err := p.client.Get(ctx, client.ObjectKeyFromObject(object), object)
 	exists := err == nil
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading ConfigMap %s: %w", contract.PayloadSourceConfigMap, err)
 	}
-	want := map[string]string{contract.PayloadSourceURLs: strings.Join(p.PayloadSource.URLs, "\n"), contract.PayloadSourceCA: string(p.PayloadSource.CA)}
+	want := map[string]string{contract.PayloadSourceURLs: strings.Join(p.PayloadSource.URLs, "\n"),
+		contract.PayloadSourceCA: string(p.PayloadSource.CA)}
 	ours := object.Labels[managedByLabel] == contract.OperatorServiceAccount
 	switch {
 	case len(p.PayloadSource.URLs) == 0:
@@ -47,7 +50,8 @@ func (p *publisher) publishSource(ctx context.Context) error {
 		return nil
 	default:
 		changed := object.DeepCopy()
-		changed.Labels, changed.Data, changed.BinaryData = map[string]string{managedByLabel: contract.OperatorServiceAccount}, want, nil
+		changed.Labels, changed.Data, changed.BinaryData = map[string]string{
+			managedByLabel: contract.OperatorServiceAccount}, want, nil
 		err = p.client.Update(ctx, changed)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
@@ -56,6 +60,7 @@ func (p *publisher) publishSource(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("keeping ConfigMap %s: %w", contract.PayloadSourceConfigMap, err)
 	}
-	logf.FromContext(ctx).Info("daemons are told where the payload is", "configMap", contract.PayloadSourceConfigMap, "urls", p.PayloadSource.URLs)
+	logf.FromContext(ctx).Info("daemons are told where the payload is", "configMap", contract.PayloadSourceConfigMap,
+		"urls", p.PayloadSource.URLs)
 	return nil
 }

@@ -15,7 +15,8 @@ import (
 func (w *world) source(t *testing.T) *corev1.ConfigMap {
 	t.Helper()
 	c := &corev1.ConfigMap{}
-	err := w.client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.PayloadSourceConfigMap}, c)
+	err := w.client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace,
+		Name: contract.PayloadSourceConfigMap}, c)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -28,17 +29,20 @@ func (w *world) source(t *testing.T) *corev1.ConfigMap {
 // mayRead says whether daemons may list a ConfigMap.
 func mayRead(role rbacv1.Role, name string) bool {
 	return slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
-		return slices.Contains(r.Resources, "configmaps") && slices.Contains(r.ResourceNames, name) && slices.Contains(r.Verbs, "list")
+		return slices.Contains(r.Resources, "configmaps") && slices.Contains(r.ResourceNames, name) &&
+			slices.Contains(r.Verbs, "list")
 	})
 }
 
 func TestDaemonsAreToldWhereThePayloadIs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.publisher.PayloadSource = PayloadSource{URLs: []string{"https://10.0.0.1:9183", "https://172.30.0.9:9183"}, CA: []byte(pem)}
+	w.publisher.PayloadSource = PayloadSource{URLs: []string{"https://10.0.0.1:9183", "https://172.30.0.9:9183"},
+		CA: []byte(pem)}
 	w.publish(t)
 	c := w.source(t)
-	if c == nil || c.Data[contract.PayloadSourceURLs] != "https://10.0.0.1:9183\nhttps://172.30.0.9:9183" || c.Data[contract.PayloadSourceCA] != pem {
+	if c == nil || c.Data[contract.PayloadSourceURLs] != "https://10.0.0.1:9183\nhttps://172.30.0.9:9183" ||
+		c.Data[contract.PayloadSourceCA] != pem {
 		t.Fatalf("they are told %+v", c)
 	}
 	if !mayRead(w.role(t), c.Name) {
@@ -66,7 +70,8 @@ func TestDaemonsAreToldWhereThePayloadIs(t *testing.T) {
 	} {
 		harm()
 		w.publish(t)
-		if c = w.source(t); c == nil || c.Data[contract.PayloadSourceCA] != string(w.publisher.PayloadSource.CA) || c.Data[contract.PayloadSourceURLs] != "https://10.0.0.1:9183\nhttps://172.30.0.9:9183" {
+		if c = w.source(t); c == nil || c.Data[contract.PayloadSourceCA] != string(w.publisher.PayloadSource.CA) ||
+			c.Data[contract.PayloadSourceURLs] != "https://10.0.0.1:9183\nhttps://172.30.0.9:9183" {
 			t.Errorf("%s stays: %+v", name, c)
 		}
 	}

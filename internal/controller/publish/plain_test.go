@@ -28,7 +28,8 @@ func TestAClusterThatIsNotOpenShiftIsToldSoAndTheOperatorGoesOn(t *testing.T) {
 		if problem.Reason != contract.ReasonClusterFactsIncomplete {
 			t.Errorf("reason %s", problem.Reason)
 		}
-		if !strings.Contains(problem.Detail, "not OpenShift") && !strings.Contains(problem.Detail, contract.BootstrapTokenSecret) {
+		if !strings.Contains(problem.Detail, "not OpenShift") &&
+			!strings.Contains(problem.Detail, contract.BootstrapTokenSecret) {
 			t.Errorf("detail %q", problem.Detail)
 		}
 	}

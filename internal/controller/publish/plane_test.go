@@ -41,7 +41,8 @@ import (
 
 const operatorUser = "system:serviceaccount:" + contract.OperatorNamespace + ":" + contract.OperatorServiceAccount
 
-// plane is a real API server that looks like OpenShift, with the two controllers at work under the rights that their packages ask for.
+// plane is a real API server that looks like OpenShift, with the two controllers at work under the
+// rights that their packages ask for.
 type plane struct {
 	lab    *labcluster.Cluster
 	admin  client.Client
@@ -70,11 +71,13 @@ func startPlane(t *testing.T, withOpenShift bool) *plane {
 		}
 	})
 	if withOpenShift {
-		if err = openshift.Install(t.Context(), lab.Admin(), openshift.Options{APIServer: lab.URL, CA: lab.CAPEM}); err != nil {
+		if err = openshift.Install(t.Context(), lab.Admin(),
+			openshift.Options{APIServer: lab.URL, CA: lab.CAPEM}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err = labcluster.InstallCRDs(t.Context(), lab.Admin(), labcluster.CRDOptions{Paths: []string{filepath.Join("..", "..", "..", "config", "crd")}}); err != nil {
+	if _, err = labcluster.InstallCRDs(t.Context(), lab.Admin(),
+		labcluster.CRDOptions{Paths: []string{filepath.Join("..", "..", "..", "config", "crd")}}); err != nil {
 		t.Fatal(err)
 	}
 	admin, err := client.New(lab.Admin(), client.Options{Scheme: scheme(t)})
@@ -83,7 +86,8 @@ func startPlane(t *testing.T, withOpenShift bool) *plane {
 	}
 	p := &plane{lab: lab, admin: admin}
 	p.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.OperatorNamespace}})
-	p.create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.OperatorServiceAccount}})
+	p.create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
+		Name: contract.OperatorServiceAccount}})
 	p.create(t, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.ServicesReaderRole},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: contract.ServicesReaderRole},
@@ -128,20 +132,24 @@ func rights(t *testing.T, paths ...string) (objects []client.Object) {
 			}
 			namespace := strings.Join(values["namespace"], "")
 			rules[namespace] = append(rules[namespace], rbacv1.PolicyRule{
-				APIGroups: values["groups"], Resources: values["resources"], ResourceNames: values["resourceNames"], Verbs: values["verbs"],
+				APIGroups: values["groups"], Resources: values["resources"], ResourceNames: values["resourceNames"],
+				Verbs: values["verbs"],
 			})
 		}
 	}
-	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: contract.OperatorNamespace, Name: contract.OperatorServiceAccount}}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: contract.OperatorNamespace,
+		Name: contract.OperatorServiceAccount}}
 	for namespace, all := range rules {
 		name := metav1.ObjectMeta{Namespace: namespace, Name: "operator"}
 		if namespace == "" {
 			ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name.Name}
-			objects = append(objects, &rbacv1.ClusterRole{ObjectMeta: name, Rules: all}, &rbacv1.ClusterRoleBinding{ObjectMeta: name, RoleRef: ref, Subjects: subjects})
+			objects = append(objects, &rbacv1.ClusterRole{ObjectMeta: name, Rules: all},
+				&rbacv1.ClusterRoleBinding{ObjectMeta: name, RoleRef: ref, Subjects: subjects})
 			continue
 		}
 		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name.Name}
-		objects = append(objects, &rbacv1.Role{ObjectMeta: name, Rules: all}, &rbacv1.RoleBinding{ObjectMeta: name, RoleRef: ref, Subjects: subjects})
+		objects = append(objects, &rbacv1.Role{ObjectMeta: name, Rules: all},
+			&rbacv1.RoleBinding{ObjectMeta: name, RoleRef: ref, Subjects: subjects})
 	}
 	return objects
 }
@@ -150,10 +158,12 @@ func rights(t *testing.T, paths ...string) (objects []client.Object) {
 func standIn() payload.Manifest {
 	var m payload.Manifest
 	for i, path := range []string{
-		contract.PathKubelet, contract.PathKubeLogRunner, contract.PathContainerd, contract.PathContainerdShim, contract.PathDaemon,
+		contract.PathKubelet, contract.PathKubeLogRunner, contract.PathContainerd, contract.PathContainerdShim,
+		contract.PathDaemon,
 	} {
 		m.Files = append(m.Files, payload.File{
-			Name: path[strings.LastIndex(path, `\`)+1:], Version: "v1.36.3", Size: 10, Digest: strings.Repeat(string("abcdef"[i]), 64), Path: path,
+			Name: path[strings.LastIndex(path, `\`)+1:], Version: "v1.36.3", Size: 10,
+			Digest: strings.Repeat(string("abcdef"[i]), 64), Path: path,
 		})
 	}
 	return m
@@ -162,7 +172,8 @@ func standIn() payload.Manifest {
 // run starts the controllers as the operator; they end with the test.
 func (p *plane) run(t *testing.T, grace time.Duration) {
 	t.Helper()
-	config, _, err := p.lab.ServiceAccountConfig(t.Context(), contract.OperatorNamespace, contract.OperatorServiceAccount, time.Hour)
+	config, _, err := p.lab.ServiceAccountConfig(t.Context(), contract.OperatorNamespace,
+		contract.OperatorServiceAccount, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

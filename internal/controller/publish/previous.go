@@ -16,9 +16,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// previous is what was published last: by this process, or else what an earlier one left. It always has a salt: that of before, so that the same content has the
-// same version after a restart, or a new one where there is none.
-func (p *publisher) previous(ctx context.Context, status v1alpha1.WindowsMachineConfigStatus) (blueprint.Desired, error) {
+// previous is what was published last: by this process, or else what an earlier one left. It always
+// has a salt: that of before, so that the same content has the same version after a restart, or a
+// new one where there is none.
+func (p *publisher) previous(ctx context.Context, status v1alpha1.WindowsMachineConfigStatus) (blueprint.Desired,
+	error) {
 	if last, ok := p.source.Published(); ok {
 		return last, nil
 	}
@@ -38,7 +40,8 @@ func (p *publisher) previous(ctx context.Context, status v1alpha1.WindowsMachine
 	return left, nil
 }
 
-// left is the version that an earlier process published last, or else the newest that is there. It has neither features nor refusals.
+// left is the version that an earlier process published last, or else the newest that is there. It
+// has neither features nor refusals.
 func (p *publisher) left(ctx context.Context, version string) (blueprint.Desired, error) {
 	secrets, configMaps := &corev1.SecretList{}, &corev1.ConfigMapList{}
 	if err := p.client.List(ctx, secrets, client.InNamespace(p.Namespace)); err != nil {

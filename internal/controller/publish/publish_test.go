@@ -19,7 +19,8 @@ import (
 func (w *world) role(t *testing.T) rbacv1.Role {
 	t.Helper()
 	var role rbacv1.Role
-	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesReaderRole}, &role); err != nil {
+	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace,
+		Name: contract.ServicesReaderRole}, &role); err != nil {
 		t.Fatal(err)
 	}
 	return role
@@ -46,7 +47,8 @@ func TestTheManifestIsPublishedForTheDaemons(t *testing.T) {
 		t.Fatalf("the role has the rules %v", rules)
 	}
 	for i, verbs := range [][]string{{"list", "watch"}, {"list"}} {
-		if rule := rules[i]; len(rule.Resources) != 1 || !slices.Equal(rule.ResourceNames, []string{c.Name}) || !slices.Equal(rule.Verbs, verbs) {
+		if rule := rules[i]; len(rule.Resources) != 1 || !slices.Equal(rule.ResourceNames, []string{c.Name}) ||
+			!slices.Equal(rule.Verbs, verbs) {
 			t.Errorf("the role has the rules %v", rules)
 		}
 	}
@@ -103,7 +105,8 @@ func TestWhatIsThereIsRestored(t *testing.T) {
 		"when it was replaced by a mutable one": {
 			func(t *testing.T, w *world, c *corev1.ConfigMap) {
 				t.Helper()
-				swap(t, w, configMap(c.Name, func(n *corev1.ConfigMap) { n.Data = map[string]string{"services": "[]", "files": "[]"} }))
+				swap(t, w, configMap(c.Name,
+					func(n *corev1.ConfigMap) { n.Data = map[string]string{"services": "[]", "files": "[]"} }))
 			}, []string{"update"},
 		},
 		"when it was replaced by an immutable one": {
@@ -155,7 +158,8 @@ func TestWhatIsThereIsRestored(t *testing.T) {
 
 func swap(t *testing.T, w *world, c *corev1.ConfigMap) {
 	t.Helper()
-	if err := errors.Join(w.client.Delete(t.Context(), configMap(c.Name, nil)), w.client.Create(t.Context(), c)); err != nil {
+	if err := errors.Join(w.client.Delete(t.Context(), configMap(c.Name, nil)),
+		w.client.Create(t.Context(), c)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -166,7 +170,8 @@ func TestARoleThatWasWidenedIsNarrowedAgain(t *testing.T) {
 	w.publish(t)
 	role := w.role(t)
 	want := role.DeepCopy().Rules
-	role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"*"}})
+	role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"},
+		Verbs: []string{"*"}})
 	if err := w.client.Update(t.Context(), &role); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +199,8 @@ func TestAChangeMakesANewVersionAndKeepsTheOldOneReadable(t *testing.T) {
 	if first.Version == second.Version {
 		t.Fatal("the version is the same")
 	}
-	if got := w.role(t).Rules[0].ResourceNames; len(got) != 2 || !slices.Contains(got, first.ConfigMapName()) || !slices.Contains(got, second.ConfigMapName()) {
+	if got := w.role(t).Rules[0].ResourceNames; len(got) != 2 || !slices.Contains(got, first.ConfigMapName()) ||
+		!slices.Contains(got, second.ConfigMapName()) {
 		t.Errorf("the role names %v", got)
 	}
 }
@@ -205,7 +211,8 @@ func TestProblemsAreToldAndTheManifestStays(t *testing.T) {
 	w.publish(t)
 	desired := w.current(t)
 	w.facts.answer(func(s *factsStub) {
-		s.err = errors.Join(contract.NewProblem(contract.ReasonNetworkUnsupported, "no hybrid overlay"), contract.NewProblem(contract.ReasonClusterFactsIncomplete, "no CA"))
+		s.err = errors.Join(contract.NewProblem(contract.ReasonNetworkUnsupported, "no hybrid overlay"),
+			contract.NewProblem(contract.ReasonClusterFactsIncomplete, "no CA"))
 	})
 	if err := w.client.Delete(t.Context(), configMap(desired.ConfigMapName(), nil)); err != nil {
 		t.Fatal(err)

@@ -17,14 +17,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// How often facts that no watch tells of (the bootstrap secret, the server's version) are read again: while all is well, and while a problem waits for
-// somebody to mend it.
+// How often facts that no watch tells of (the bootstrap secret, the server's version) are read
+// again: while all is well, and while a problem waits for somebody to mend it.
 const (
 	resync  = 10 * time.Minute
 	recheck = 20 * time.Second
 )
 
-// publisher keeps ConfigMap and Secret of the current version, and the Role that lets the daemons read them.
+// publisher keeps ConfigMap and Secret of the current version, and the Role that lets the daemons
+// read them.
 type publisher struct {
 	Options
 	client client.Client
@@ -35,9 +36,11 @@ type publisher struct {
 
 var _ reconcile.Reconciler = (*publisher)(nil)
 
-// Reconcile renders, publishes, and then tells the source. A repeated call writes nothing unless something changed.
+// Reconcile renders, publishes, and then tells the source. A repeated call writes nothing unless
+// something changed.
 func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	if err := p.publishSource(ctx); err != nil { // first, because nodes that have joined may need it whatever the facts are
+	// first, because nodes that have joined may need it whatever the facts are
+	if err := p.publishSource(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
 	desired, facts, err := p.render(ctx)
@@ -56,7 +59,8 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	p.meters.problems(nil)
 	p.meters.refusals(desired.Rejected)
 	if !published || before.Version != desired.Version {
-		logf.FromContext(ctx).Info("desired version is current", "version", desired.Version, "kubelet", desired.KubeletVersion, "off", desired.Off)
+		logf.FromContext(ctx).Info("desired version is current", "version", desired.Version, "kubelet",
+			desired.KubeletVersion, "off", desired.Off)
 	}
 	for _, problem := range desired.Rejected {
 		logf.FromContext(ctx).V(1).Info("a setting is not followed", "reason", problem.Reason, "detail", problem.Detail)
@@ -91,7 +95,8 @@ func (p *publisher) render(ctx context.Context) (blueprint.Desired, blueprint.Fa
 	return desired, facts, nil
 }
 
-// wait shows the problems. What was published last stays published: nodes that have joined go on with it.
+// wait shows the problems. What was published last stays published: nodes that have joined go on
+// with it.
 func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) (ctrl.Result, error) {
 	p.source.fail(problems)
 	p.meters.problems(problems)
@@ -112,8 +117,9 @@ func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) (ctr
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// publish makes Secret, ConfigMap and the readers' Role as they must be, in this order: what a node is told to read is there and may be read. It answers after
-// what time to come back, if it can't be done now.
+// publish makes Secret, ConfigMap and the readers' Role as they must be, in this order: what a node
+// is told to read is there and may be read. It answers after what time to come back, if it can't be
+// done now.
 func (p *publisher) publish(ctx context.Context, desired blueprint.Desired) (again time.Duration, err error) {
 	if again, err = p.publishSecret(ctx, desired); err != nil || again > 0 {
 		return again, err

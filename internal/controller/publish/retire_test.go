@@ -65,20 +65,28 @@ func TestAnUnusedVersionGoesAfterItsGrace(t *testing.T) {
 func TestAVersionInUseStays(t *testing.T) {
 	t.Parallel()
 	for name, user := range map[string]func(version string) client.Object{
-		"because a node runs it":          func(v string) client.Object { return node("win-1", v, "other") },
-		"because a node is to run it":     func(v string) client.Object { return node("win-1", "other", v) },
-		"because a host comes in with it": func(v string) client.Object { return instance(v1alpha1.WindowsInstanceStatus{DesiredVersion: v}) },
+		"because a node runs it":      func(v string) client.Object { return node("win-1", v, "other") },
+		"because a node is to run it": func(v string) client.Object { return node("win-1", "other", v) },
+		"because a host comes in with it": func(
+			v string) client.Object {
+			return instance(v1alpha1.WindowsInstanceStatus{DesiredVersion: v})
+		},
 		"because a node fetches its payload": func(v string) client.Object {
 			n := node("win-1", "other", "other")
 			n.Annotations[contract.StageAnnotation] = v
 			return n
 		},
 		"because a node may go back to it": func(v string) client.Object {
-			return instance(v1alpha1.WindowsInstanceStatus{Version: "other", DesiredVersion: "other", Update: &v1alpha1.Update{
-				Version: "other", From: v, Progress: v1alpha1.Progress{Step: v1alpha1.StepProving, Since: metav1.Now()},
-			}})
+			return instance(v1alpha1.WindowsInstanceStatus{Version: "other", DesiredVersion: "other",
+				Update: &v1alpha1.Update{
+					Version: "other", From: v,
+					Progress: v1alpha1.Progress{Step: v1alpha1.StepProving, Since: metav1.Now()},
+				}})
 		},
-		"because a host's node has gone lost": func(v string) client.Object { return instance(v1alpha1.WindowsInstanceStatus{Version: v}) },
+		"because a host's node has gone lost": func(
+			v string) client.Object {
+			return instance(v1alpha1.WindowsInstanceStatus{Version: v})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -112,12 +120,14 @@ func TestAVersionInUseStays(t *testing.T) {
 }
 
 func instance(status v1alpha1.WindowsInstanceStatus) *v1alpha1.WindowsInstance {
-	return &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "win-1"}, Status: status}
+	return &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
+		Name: "win-1"}, Status: status}
 }
 
 func TestAForgedVersionGoesAtOnceEvenWhenInUse(t *testing.T) {
 	t.Parallel()
-	forged := configMap("windows-services-0.0.9-0123456789", func(c *corev1.ConfigMap) { c.Data = map[string]string{"services": "[]", "files": "[]"} })
+	forged := configMap("windows-services-0.0.9-0123456789",
+		func(c *corev1.ConfigMap) { c.Data = map[string]string{"services": "[]", "files": "[]"} })
 	w := newWorld(t, forged, node("win-1", "0.0.9-0123456789", "0.0.9-0123456789"))
 	w.publish(t)
 	if names := w.role(t).Rules[0].ResourceNames; len(names) != 1 {
@@ -156,10 +166,12 @@ func TestNothingIsRetiredBeforeSomethingIsPublished(t *testing.T) {
 func TestAMarkFromTheFutureOrOfRubbishIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for name, mark := range map[string]string{"future": now.Add(time.Hour).Format(time.RFC3339), "rubbish": "yesterday", "none": ""} {
+	for name, mark := range map[string]string{"future": now.Add(time.Hour).Format(time.RFC3339), "rubbish": "yesterday",
+		"none": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := configMap("windows-services-1.0.0", func(c *corev1.ConfigMap) { c.Annotations = map[string]string{unusedAnnotation: mark} })
+			c := configMap("windows-services-1.0.0",
+				func(c *corev1.ConfigMap) { c.Annotations = map[string]string{unusedAnnotation: mark} })
 			if f := sentence(c, false, false, now, time.Hour); !f.mark || f.left != time.Hour {
 				t.Errorf("got %+v", f)
 			}

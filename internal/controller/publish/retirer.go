@@ -30,8 +30,9 @@ type retirer struct {
 
 var _ reconcile.Reconciler = (*retirer)(nil)
 
-// Reconcile looks at all versions but the current one. The time since when a version is unused stands in its annotations, so that a restart of the
-// operator does not begin anew. A repeated call writes nothing unless something changed.
+// Reconcile looks at all versions but the current one. The time since when a version is unused
+// stands in its annotations, so that a restart of the operator does not begin anew. A repeated call
+// writes nothing unless something changed.
 func (r *retirer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	current, ok := r.source.Published()
 	if !ok {
@@ -75,7 +76,8 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// used are the versions that a Node runs or is to run, whose payload it fetches, that it may go back to, or that a host on its way in was given.
+// used are the versions that a Node runs or is to run, whose payload it fetches, that it may go
+// back to, or that a host on its way in was given.
 func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	nodes := &corev1.NodeList{}
@@ -101,7 +103,8 @@ func (r *retirer) used(ctx context.Context) (map[string]bool, error) {
 
 // fate is what becomes of a version.
 type fate struct {
-	// remove it now, with the reason for it; or mark it as unused from now on, or unmark it; or leave it as it is.
+	// remove it now, with the reason for it; or mark it as unused from now on, or unmark it; or
+	// leave it as it is.
 	remove, mark, unmark bool
 	why                  string
 	// left of the grace, after which to look again.

@@ -18,17 +18,20 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// publishRole lets the daemons read the published manifests and their Secrets by name, and no other ConfigMap or Secret. The operator may grant it because it
-// has the same rights in its namespace; an admission policy keeps it from granting more.
+// publishRole lets the daemons read the published manifests and their Secrets by name, and no other
+// ConfigMap or Secret. The operator may grant it because it has the same rights in its namespace;
+// an admission policy keeps it from granting more.
 func (p *publisher) publishRole(ctx context.Context, desired blueprint.Desired) error {
 	configMaps, secrets, err := p.readable(ctx, desired)
 	if err != nil {
 		return err
 	}
 	rule := func(resource string, names []string, verbs ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}
+		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: names,
+			Verbs: verbs}
 	}
-	// A manifest that is not there, or not what it should be, is watched for; a Secret is there before its manifest.
+	// A manifest that is not there, or not what it should be, is watched for; a Secret is there
+	// before its manifest.
 	want := []rbacv1.PolicyRule{rule("configmaps", configMaps, "list", "watch"), rule("secrets", secrets, "list")}
 	if len(p.PayloadSource.URLs) > 0 {
 		want = append(want, rule("configmaps", []string{contract.PayloadSourceConfigMap}, "list"))
@@ -49,12 +52,13 @@ func (p *publisher) publishRole(ctx context.Context, desired blueprint.Desired) 
 	if err != nil {
 		return fmt.Errorf("keeping Role %s: %w", contract.ServicesReaderRole, err)
 	}
-	logf.FromContext(ctx).Info("daemons may read the services manifests", "role", contract.ServicesReaderRole, "configMaps", configMaps, "secrets", secrets)
+	logf.FromContext(ctx).Info("daemons may read the services manifests", "role", contract.ServicesReaderRole,
+		"configMaps", configMaps, "secrets", secrets)
 	return nil
 }
 
-// readable are the names of the manifests and of the Secrets that daemons may read, each sorted: the current ones, and older ones that are still there and are
-// what their names say.
+// readable are the names of the manifests and of the Secrets that daemons may read, each sorted:
+// the current ones, and older ones that are still there and are what their names say.
 func (p *publisher) readable(ctx context.Context, desired blueprint.Desired) (configMaps, secrets []string, err error) {
 	list, inside := &corev1.ConfigMapList{}, &corev1.SecretList{}
 	if err = p.client.List(ctx, list, client.InNamespace(p.Namespace)); err != nil {
@@ -67,7 +71,8 @@ func (p *publisher) readable(ctx context.Context, desired blueprint.Desired) (co
 	manifests := map[string]contract.Manifest{}
 	for i := range list.Items {
 		c := &list.Items[i]
-		if !strings.HasPrefix(c.Name, contract.ServicesConfigMapPrefix) || !contentName(c.Name) || !c.DeletionTimestamp.IsZero() {
+		if !strings.HasPrefix(c.Name, contract.ServicesConfigMapPrefix) || !contentName(c.Name) ||
+			!c.DeletionTimestamp.IsZero() {
 			continue
 		}
 		if manifest, genuine := read(c); genuine {

@@ -30,9 +30,11 @@ func (p *publisher) publishSecret(ctx context.Context, desired blueprint.Desired
 	immutable := true
 	want := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Namespace, Name: desired.SecretName(), Labels: map[string]string{managedByLabel: contract.OperatorServiceAccount},
+			Namespace: p.Namespace, Name: desired.SecretName(),
+			Labels: map[string]string{managedByLabel: contract.OperatorServiceAccount},
 		},
-		Immutable: &immutable, Type: corev1.SecretTypeOpaque, Data: map[string][]byte{contract.ConfidentialField: packed},
+		Immutable: &immutable, Type: corev1.SecretTypeOpaque,
+		Data: map[string][]byte{contract.ConfidentialField: packed},
 	}
 	found := &corev1.Secret{}
 	err = p.client.Get(ctx, client.ObjectKeyFromObject(want), found)
@@ -50,8 +52,10 @@ func secretState(found *corev1.Secret, data []byte) *state {
 	have, _ := unpacked(found)
 	marked := isTrue(found.Immutable) && found.Labels[managedByLabel] == contract.OperatorServiceAccount
 	return &state{
-		deleting: !found.DeletionTimestamp.IsZero(), same: marked && bytes.Equal(have, data) && found.Type == corev1.SecretTypeOpaque,
-		immutable: true, labelled: true, // what differs is replaced: for that alone the operator needs no right to change Secrets
+		deleting: !found.DeletionTimestamp.IsZero(), same: marked && bytes.Equal(have, data) &&
+			found.Type == corev1.SecretTypeOpaque,
+		// what differs is replaced: for that alone the operator needs no right to change Secrets
+		immutable: true, labelled: true,
 	}
 }
 
@@ -74,16 +78,19 @@ func belongs(s *corev1.Secret, manifest contract.Manifest) bool {
 	return err == nil
 }
 
-// retireSecrets removes the Secrets whose manifests are gone, and those that are not what their manifests mean. A Secret is published before its manifest, so one
-// without is given the same time as an unused version.
-func (r *retirer) retireSecrets(ctx context.Context, current blueprint.Desired, manifests map[string]contract.Manifest) (next time.Duration, err error) {
+// retireSecrets removes the Secrets whose manifests are gone, and those that are not what their
+// manifests mean. A Secret is published before its manifest, so one without is given the same time
+// as an unused version.
+func (r *retirer) retireSecrets(ctx context.Context, current blueprint.Desired,
+	manifests map[string]contract.Manifest) (next time.Duration, err error) {
 	list := &corev1.SecretList{}
 	if err = r.client.List(ctx, list, client.InNamespace(r.namespace)); err != nil {
 		return 0, fmt.Errorf("listing Secrets: %w", err)
 	}
 	for i := range list.Items {
 		s := &list.Items[i]
-		if !strings.HasPrefix(s.Name, contract.ServicesSecretPrefix) || s.Name == current.SecretName() || !s.DeletionTimestamp.IsZero() {
+		if !strings.HasPrefix(s.Name, contract.ServicesSecretPrefix) || s.Name == current.SecretName() ||
+			!s.DeletionTimestamp.IsZero() {
 			continue
 		}
 		manifest, has := manifests[s.Name]

@@ -39,7 +39,8 @@ func (w *world) pulls(text string) {
 }
 
 func secret(name string, change func(*corev1.Secret)) *corev1.Secret {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: name}, Type: corev1.SecretTypeOpaque}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: name},
+		Type: corev1.SecretTypeOpaque}
 	if change != nil {
 		change(s)
 	}
@@ -55,11 +56,13 @@ func TestWhatIsNotPublicIsPublishedInASecretBeforeItsManifest(t *testing.T) {
 	w.publish(t)
 	desired := w.current(t)
 	name := "windows-services-" + desired.Version
-	if want := []string{"create " + name, "create " + name, "create windows-services-reader"}; !slices.Equal(*w.writes, want) {
+	if want := []string{"create " + name, "create " + name, "create windows-services-reader"}; !slices.Equal(*w.writes,
+		want) {
 		t.Errorf("writes: %v", *w.writes)
 	}
 	s, ok := w.inside(t)[name]
-	if !ok || s.Immutable == nil || !*s.Immutable || s.Type != corev1.SecretTypeOpaque || s.Labels[managedByLabel] != contract.OperatorServiceAccount {
+	if !ok || s.Immutable == nil || !*s.Immutable || s.Type != corev1.SecretTypeOpaque ||
+		s.Labels[managedByLabel] != contract.OperatorServiceAccount {
 		t.Fatalf("the Secret is %+v", s)
 	}
 	manifest, err := contract.ManifestFromConfigMap(w.manifests(t)[name].Data)
@@ -85,7 +88,10 @@ func TestASecretIsRestored(t *testing.T) {
 		"when it was deleted": func(*testing.T, client.Client, *corev1.Secret) {},
 		"when it was replaced by another": func(t *testing.T, c client.Client, s *corev1.Secret) {
 			t.Helper()
-			put(t, c, secret(s.Name, func(n *corev1.Secret) { n.Data, n.Immutable, n.Labels = map[string][]byte{"a": {1}}, &yes, s.Labels }))
+			put(t, c, secret(s.Name, func(n *corev1.Secret) {
+				n.Data, n.Immutable,
+					n.Labels = map[string][]byte{"a": {1}}, &yes, s.Labels
+			}))
 		},
 		"when it was replaced by one of another type": func(t *testing.T, c client.Client, s *corev1.Secret) {
 			t.Helper()
@@ -96,7 +102,8 @@ func TestASecretIsRestored(t *testing.T) {
 		"when more was put into it": func(t *testing.T, c client.Client, s *corev1.Secret) {
 			t.Helper()
 			put(t, c, secret(s.Name, func(n *corev1.Secret) {
-				n.Data, n.Immutable, n.Labels = map[string][]byte{"a": {1}, contract.ConfidentialField: s.Data[contract.ConfidentialField]}, &yes, s.Labels
+				n.Data, n.Immutable, n.Labels = map[string][]byte{"a": {1},
+					contract.ConfidentialField: s.Data[contract.ConfidentialField]}, &yes, s.Labels
 			}))
 		},
 		"when only the mark of immutability is gone": func(t *testing.T, c client.Client, s *corev1.Secret) {
@@ -117,7 +124,8 @@ func TestASecretIsRestored(t *testing.T) {
 			spoil(t, w.client, &want)
 			w.publish(t)
 			got := w.inside(t)[desired.SecretName()]
-			if !bytes.Equal(got.Data[contract.ConfidentialField], want.Data[contract.ConfidentialField]) || len(got.Data) != 1 || got.Immutable == nil || !*got.Immutable ||
+			if !bytes.Equal(got.Data[contract.ConfidentialField], want.Data[contract.ConfidentialField]) ||
+				len(got.Data) != 1 || got.Immutable == nil || !*got.Immutable ||
 				got.Type != want.Type {
 				t.Errorf("it is %+v", got)
 			}
@@ -159,9 +167,11 @@ func TestAnotherOperatorRendersTheSameVersion(t *testing.T) {
 	}
 	for _, version := range []string{first.Version, second.Version} {
 		before := restart(v1alpha1.WindowsMachineConfigStatus{
-			DesiredVersion: version, Kubelet: v1alpha1.KubeletStatus{AcceptedConfig: &runtime.RawExtension{Raw: []byte(`{"maxPods":9}`)}},
+			DesiredVersion: version, Kubelet: v1alpha1.KubeletStatus{
+				AcceptedConfig: &runtime.RawExtension{Raw: []byte(`{"maxPods":9}`)}},
 		})
-		if before.Version != version || !bytes.Equal(before.Confidential.Salt, first.Confidential.Salt) || string(before.KubeletFragment) != `{"maxPods":9}` {
+		if before.Version != version || !bytes.Equal(before.Confidential.Salt, first.Confidential.Salt) ||
+			string(before.KubeletFragment) != `{"maxPods":9}` {
 			t.Errorf("of version %s it finds %s", version, before.Version)
 		}
 	}
@@ -188,9 +198,11 @@ func TestAnotherOperatorRendersTheSameVersion(t *testing.T) {
 
 func TestDaemonsReadOnlyWhatBelongsToAManifest(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, secret("windows-services-0.0.9-0123456789", nil), secret("windows-services-reader", nil), secret("cloud-private-key", nil))
+	w := newWorld(t, secret("windows-services-0.0.9-0123456789", nil), secret("windows-services-reader", nil),
+		secret("cloud-private-key", nil))
 	old := w.old(t)
-	forged := secret(old.SecretName(), func(s *corev1.Secret) { s.Data = map[string][]byte{contract.ConfidentialField: []byte("junk")} })
+	forged := secret(
+		old.SecretName(), func(s *corev1.Secret) { s.Data = map[string][]byte{contract.ConfidentialField: []byte("junk")} })
 	if err := errors.Join(w.client.Delete(t.Context(), secret(old.SecretName(), nil)), w.client.Create(t.Context(), forged)); err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// DefaultGrace is how long a version stays after the last node left it. It covers a host that is on its way in with that version and has no Node yet.
+// DefaultGrace is how long a version stays after the last node left it. It covers a host that is on
+// its way in with that version and has no Node yet.
 const DefaultGrace = time.Hour
 
 // bound ends a reconciliation that waits for an API server or a cache that does not answer.
@@ -91,7 +92,8 @@ func Setup(mgr ctrl.Manager, options Options) (*Source, error) {
 		return nil, fmt.Errorf("setting up the publish controller: %w", err)
 	}
 	r := &retirer{
-		client: mgr.GetClient(), source: result, tell: recorder, meters: meters, namespace: options.Namespace, grace: options.Grace, now: options.Now,
+		client: mgr.GetClient(), source: result, tell: recorder, meters: meters, namespace: options.Namespace,
+		grace: options.Grace, now: options.Now,
 	}
 	if err = r.setup(mgr); err != nil {
 		return nil, fmt.Errorf("setting up the retire controller: %w", err)
@@ -114,7 +116,8 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 	first := make(chan event.GenericEvent, 1)
 	first <- event.GenericEvent{Object: &v1alpha1.WindowsMachineConfig{}}
 	b := ctrl.NewControllerManagedBy(mgr).Named("publish").WithOptions(settings()).
-		Watches(&v1alpha1.WindowsMachineConfig{}, enqueue, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.WindowsMachineConfig{}, enqueue,
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(publishedOrSource(p.Namespace))).
 		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(published(p.Namespace))).
 		Watches(&rbacv1.Role{}, enqueue, builder.WithPredicates(object(p.Namespace, contract.ServicesReaderRole))).
@@ -126,8 +129,10 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 			return err
 		}
 		if !served {
-			// A watch would end the operator. The facts name the missing kind as a problem, and are read again every now and then.
-			mgr.GetLogger().Info("cluster lacks a kind of object that facts are read from", "type", fmt.Sprintf("%T", input.Object))
+			// A watch would end the operator. The facts name the missing kind as a problem, and are
+			// read again every now and then.
+			mgr.GetLogger().Info("cluster lacks a kind of object that facts are read from", "type",
+				fmt.Sprintf("%T", input.Object))
 			continue
 		}
 		b = b.Watches(input.Object, enqueue, builder.WithPredicates(contentChanged(input)))
@@ -146,7 +151,8 @@ func (r *retirer) setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// contentChanged lets an input through when it appears, goes, or what we read of it changes. Status updates of others are none of our business.
+// contentChanged lets an input through when it appears, goes, or what we read of it changes. Status
+// updates of others are none of our business.
 func contentChanged(input cluster.Input) predicate.Predicate {
 	matters := func(o client.Object) bool { return input.Content(o) != "" }
 	return predicate.And(object(input.Object.GetNamespace(), input.Object.GetName()), predicate.Funcs{
@@ -187,7 +193,8 @@ func instanceMoved() predicate.Predicate {
 	}
 }
 
-// versionsChanged lets a Node through when the versions that it names change, and when it appears or goes.
+// versionsChanged lets a Node through when the versions that it names change, and when it appears
+// or goes.
 func versionsChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		for _, key := range versionAnnotations() {
@@ -204,7 +211,8 @@ func versionAnnotations() []string {
 	return []string{contract.VersionAnnotation, contract.DesiredVersionAnnotation, contract.StageAnnotation}
 }
 
-// versionsOf are the versions that an instance needs: those that it has and gets, and the one that it goes back to if it does not become well.
+// versionsOf are the versions that an instance needs: those that it has and gets, and the one that
+// it goes back to if it does not become well.
 func versionsOf(status v1alpha1.WindowsInstanceStatus) []string {
 	versions := []string{status.Version, status.DesiredVersion, "", ""}
 	if update := status.Update; update != nil {

@@ -25,8 +25,9 @@ type Source struct {
 	subscribers []chan event.GenericEvent
 }
 
-// Current is the desired state whose manifest is published and may be read by the daemons, with the facts that it was rendered from. While there is none, or
-// the facts no longer allow one, the error joins the problems. The caller must not change what it gets.
+// Current is the desired state whose manifest is published and may be read by the daemons, with the
+// facts that it was rendered from. While there is none, or the facts no longer allow one, the error
+// joins the problems. The caller must not change what it gets.
 func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -38,20 +39,23 @@ func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, e
 		return blueprint.Desired{}, blueprint.Facts{}, errors.Join(all...)
 	}
 	if !s.published {
-		return blueprint.Desired{}, blueprint.Facts{}, contract.NewProblem(contract.ReasonManifestMissing, "no services manifest is published yet")
+		return blueprint.Desired{}, blueprint.Facts{},
+			contract.NewProblem(contract.ReasonManifestMissing, "no services manifest is published yet")
 	}
 	return s.desired, s.facts, nil
 }
 
-// Problems are what keeps hosts from joining, as far as it lies with the cluster, its network, its version or the payload.
+// Problems are what keeps hosts from joining, as far as it lies with the cluster, its network, its
+// version or the payload.
 func (s *Source) Problems() []*contract.Problem {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Clone(s.problems)
 }
 
-// Changed gives a channel for one controller, to be called before the manager starts. It gets an event, about the WindowsMachineConfig, whenever Current,
-// Problems or Published answer otherwise than before; events that nobody took are joined into one.
+// Changed gives a channel for one controller, to be called before the manager starts. It gets an
+// event, about the WindowsMachineConfig, whenever Current, Problems or Published answer otherwise
+// than before; events that nobody took are joined into one.
 func (s *Source) Changed() <-chan event.GenericEvent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +64,8 @@ func (s *Source) Changed() <-chan event.GenericEvent {
 	return changed
 }
 
-// Published is what was published last, whether or not there are problems now. The caller must not change what it gets.
+// Published is what was published last, whether or not there are problems now. The caller must not
+// change what it gets.
 func (s *Source) Published() (desired blueprint.Desired, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -71,7 +76,8 @@ func (s *Source) set(desired blueprint.Desired, facts blueprint.Facts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	changed := !s.published || len(s.problems) > 0 || s.desired.Version != desired.Version ||
-		!bytes.Equal(s.desired.KubeletFragment, desired.KubeletFragment) || !slices.EqualFunc(s.desired.Rejected, desired.Rejected, same)
+		!bytes.Equal(s.desired.KubeletFragment, desired.KubeletFragment) ||
+		!slices.EqualFunc(s.desired.Rejected, desired.Rejected, same)
 	s.published, s.desired, s.facts, s.problems = true, desired, facts, nil
 	if changed {
 		s.tell()

@@ -13,9 +13,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// keepTrustedCA keeps the ConfigMap into which the cluster puts the authorities of its proxy, while nodes need them. What stands in it is the cluster's alone.
+// keepTrustedCA keeps the ConfigMap into which the cluster puts the authorities of its proxy, while
+// nodes need them. What stands in it is the cluster's alone.
 func (p *publisher) keepTrustedCA(ctx context.Context, wanted bool) error {
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: contract.TrustedCAConfigMap}}
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace,
+		Name: contract.TrustedCAConfigMap}}
 	err := p.client.Get(ctx, client.ObjectKeyFromObject(object), object)
 	exists := err == nil
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -45,6 +47,7 @@ func (p *publisher) keepTrustedCA(ctx context.Context, wanted bool) error {
 	if err != nil {
 		return fmt.Errorf("keeping ConfigMap %s: %w", contract.TrustedCAConfigMap, err)
 	}
-	logf.FromContext(ctx).Info("the ConfigMap for the proxy's authorities follows", "configMap", contract.TrustedCAConfigMap, "wanted", wanted)
+	logf.FromContext(ctx).Info("the ConfigMap for the proxy's authorities follows", "configMap",
+		contract.TrustedCAConfigMap, "wanted", wanted)
 	return nil
 }

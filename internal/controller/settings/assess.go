@@ -25,8 +25,9 @@ type Facts struct {
 	Rejected  []inventory.Rejected
 	// DesiredVersion is empty while nothing is published.
 	DesiredVersion string
-	// Refused is what settings ask for and nodes don't get. Kubelet is the part of kubelet's configuration that is in force, or nil. Both are known once
-	// something is published in this process: until then what the status says of them stays.
+	// Refused is what settings ask for and nodes don't get. Kubelet is the part of kubelet's
+	// configuration that is in force, or nil. Both are known once something is published in this
+	// process: until then what the status says of them stays.
 	Refused    []*contract.Problem
 	Kubelet    []byte
 	Known      bool
@@ -40,10 +41,12 @@ type Facts struct {
 const (
 	// reasonAsExpected: nothing is missing or failing.
 	reasonAsExpected = "AsExpected"
-	// reasonSafe and reasonNotSafe: whether a host is on its way somewhere, or a prerequisite is missing. OLM's users know these words.
+	// reasonSafe and reasonNotSafe: whether a host is on its way somewhere, or a prerequisite is
+	// missing. OLM's users know these words.
 	reasonSafe    = "upgradeIsSafe"
 	reasonNotSafe = "upgradeIsNotSafe"
-	// reasonHosts: an attempt on a host failed. reasonEntries: no host fails, but an entry is not understood.
+	// reasonHosts: an attempt on a host failed. reasonEntries: no host fails, but an entry is not
+	// understood.
 	reasonHosts   = "HostsFailing"
 	reasonEntries = "EntriesRejected"
 	// reasonSettings: no host fails and no entry is refused, but a setting is not followed.
@@ -63,17 +66,21 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	status.RejectedEntries = nil
 	for _, r := range f.Rejected[:min(maxRejected, len(f.Rejected))] {
 		status.RejectedEntries = append(status.RejectedEntries, v1alpha1.RejectedEntry{
-			Key: r.Key, Code: fmt.Sprintf("W%d", r.Problem.Reason.Number()), Message: r.Problem.Detail + ". " + r.Problem.Reason.Fix(),
+			Key: r.Key, Code: fmt.Sprintf("W%d", r.Problem.Reason.Number()),
+			Message: r.Problem.Detail + ". " + r.Problem.Reason.Fix(),
 		})
 	}
 	accepted(status, f)
 	rollout(status, f)
 	if status.Rollout.Phase == v1alpha1.RolloutHalted {
-		f.Troubles = append(slices.Clone(f.Troubles), contract.NewProblem(contract.ReasonRolloutHalted, "%d nodes failed at version %s", len(status.Rollout.Failures), status.Rollout.Version))
+		f.Troubles = append(slices.Clone(f.Troubles),
+			contract.NewProblem(contract.ReasonRolloutHalted, "%d nodes failed at version %s",
+				len(status.Rollout.Failures), status.Rollout.Version))
 	}
 	busy, failing := count(&status.Instances, f.Instances)
 	available(status, f)
-	set(status, f, v1alpha1.ConditionUpgradeable, len(busy) == 0 && len(f.Lacks) == 0, reasonSafe, reasonNotSafe, upgradeMessage(busy, f.Lacks))
+	set(status, f, v1alpha1.ConditionUpgradeable, len(busy) == 0 &&
+		len(f.Lacks) == 0, reasonSafe, reasonNotSafe, upgradeMessage(busy, f.Lacks))
 	why := reasonHosts
 	switch {
 	case len(failing) == 0 && len(f.Rejected) > 0:
@@ -84,7 +91,8 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 		why = string(f.Troubles[0].Reason)
 	}
 	degraded := len(failing)+len(f.Rejected)+len(status.RejectedSettings)+len(f.Troubles) > 0
-	set(status, f, v1alpha1.ConditionDegraded, degraded, why, reasonAsExpected, degradedMessage(failing, f, len(status.RejectedSettings)))
+	set(status, f, v1alpha1.ConditionDegraded, degraded, why, reasonAsExpected,
+		degradedMessage(failing, f, len(status.RejectedSettings)))
 }
 
 // accepted says what of the settings is in force.
@@ -106,7 +114,8 @@ func accepted(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 		}
 	}
 	if len(words) == 0 {
-		set(status, f, v1alpha1.ConditionAccepted, true, reasonAsExpected, "", "nodes get everything that the settings ask for")
+		set(status, f, v1alpha1.ConditionAccepted, true, reasonAsExpected, "",
+			"nodes get everything that the settings ask for")
 		return
 	}
 	message := strings.Join(words, "; ")
@@ -118,7 +127,8 @@ func accepted(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 
 func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if len(f.Lacks) == 0 {
-		set(status, f, v1alpha1.ConditionAvailable, true, reasonAsExpected, "", "everything that hosts need to join is there")
+		set(status, f, v1alpha1.ConditionAvailable, true, reasonAsExpected, "",
+			"everything that hosts need to join is there")
 		return
 	}
 	words := make([]string, len(f.Lacks))
@@ -185,7 +195,8 @@ func degradedMessage(failing []string, f Facts, settings int) string {
 		words = append(words, fmt.Sprintf("%d hosts fail: %s (see kubectl get wininst)", len(failing), some(failing)))
 	}
 	if len(f.Rejected) > 0 {
-		words = append(words, fmt.Sprintf("%d entries of %s are not understood (see status.rejectedEntries)", len(f.Rejected), contract.InstancesConfigMap))
+		words = append(words, fmt.Sprintf("%d entries of %s are not understood (see status.rejectedEntries)",
+			len(f.Rejected), contract.InstancesConfigMap))
 	}
 	if settings > 0 {
 		words = append(words, fmt.Sprintf("%d settings are not followed (see status.rejectedSettings)", settings))
@@ -206,8 +217,10 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func set(status *v1alpha1.WindowsMachineConfigStatus, f Facts, kind string, state bool, whenTrue, whenFalse, message string) {
-	condition := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: whenFalse, Message: message, ObservedGeneration: f.Generation}
+func set(status *v1alpha1.WindowsMachineConfigStatus, f Facts, kind string, state bool, whenTrue, whenFalse,
+	message string) {
+	condition := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: whenFalse, Message: message,
+		ObservedGeneration: f.Generation}
 	if state {
 		condition.Status, condition.Reason = metav1.ConditionTrue, whenTrue
 	}

@@ -21,9 +21,11 @@ func host(name string, words ...string) v1alpha1.WindowsInstance {
 	for _, word := range words {
 		switch word {
 		case "ready":
-			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "R"})
+			meta.SetStatusCondition(&i.Status.Conditions,
+				metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "R"})
 		case "progressing":
-			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue, Reason: "R"})
+			meta.SetStatusCondition(&i.Status.Conditions,
+				metav1.Condition{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue, Reason: "R"})
 		case "failing":
 			i.Status.Failures = 3
 		case "leaving":
@@ -45,32 +47,50 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 		conditions [3]string
 		says       string // somewhere in the messages
 	}{
-		"nothing is there": {settings.Facts{}, v1alpha1.InstanceCounts{}, [3]string{"True AsExpected", "True upgradeIsSafe", "False AsExpected"}, "no host fails"},
+		"nothing is there": {settings.Facts{}, v1alpha1.InstanceCounts{},
+			[3]string{"True AsExpected", "True upgradeIsSafe", "False AsExpected"}, "no host fails"},
 		"all is well": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready"), host("b", "ready")}},
-			v1alpha1.InstanceCounts{Total: 2, Ready: 2}, [3]string{"True AsExpected", "True upgradeIsSafe", "False AsExpected"}, "no host is on its way"},
+			v1alpha1.InstanceCounts{Total: 2, Ready: 2},
+			[3]string{"True AsExpected", "True upgradeIsSafe", "False AsExpected"}, "no host is on its way"},
 		"a host is new": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready"), host("b")}},
-			v1alpha1.InstanceCounts{Total: 2, Ready: 1, Joining: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "1 hosts are on their way: b"},
+			v1alpha1.InstanceCounts{Total: 2, Ready: 1, Joining: 1},
+			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "1 hosts are on their way: b"},
 		"a host joins": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "progressing")}},
-			v1alpha1.InstanceCounts{Total: 1, Joining: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "a"},
+			v1alpha1.InstanceCounts{Total: 1, Joining: 1},
+			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "a"},
 		"a host fails": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "failing", "progressing")}},
-			v1alpha1.InstanceCounts{Total: 1, Failing: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "1 hosts fail: a"},
-		"a node waits for its update": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready", "progressing")}},
-			v1alpha1.InstanceCounts{Total: 1, Ready: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "on their way: a"},
-		"a node serves while its update fails": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready", "progressing", "failing")}},
-			v1alpha1.InstanceCounts{Total: 1, Ready: 1, Failing: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "1 hosts fail: a"},
+			v1alpha1.InstanceCounts{Total: 1, Failing: 1},
+			[3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "1 hosts fail: a"},
+		"a node waits for its update": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready",
+			"progressing")}},
+			v1alpha1.InstanceCounts{Total: 1, Ready: 1},
+			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "on their way: a"},
+		"a node serves while its update fails": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready",
+			"progressing", "failing")}},
+			v1alpha1.InstanceCounts{Total: 1, Ready: 1, Failing: 1},
+			[3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "1 hosts fail: a"},
 		"a host leaves": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "leaving", "ready")}},
-			v1alpha1.InstanceCounts{Total: 1, Leaving: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "a"},
+			v1alpha1.InstanceCounts{Total: 1, Leaving: 1},
+			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "a"},
 		"a host can't leave": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "leaving", "failing")}},
-			v1alpha1.InstanceCounts{Total: 1, Leaving: 1, Failing: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "a"},
+			v1alpha1.InstanceCounts{Total: 1, Leaving: 1, Failing: 1},
+			[3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "a"},
 		"prerequisites are missing": {settings.Facts{Lacks: []*contract.Problem{problem, other}},
-			v1alpha1.InstanceCounts{}, [3]string{"False PrivateKeyMissing", "False upgradeIsNotSafe", "False AsExpected"}, "no overlay"},
+			v1alpha1.InstanceCounts{}, [3]string{"False PrivateKeyMissing", "False upgradeIsNotSafe",
+				"False AsExpected"}, "no overlay"},
 		"an entry is not understood": {settings.Facts{Rejected: []inventory.Rejected{{Key: "x", Problem: problem}}},
-			v1alpha1.InstanceCounts{}, [3]string{"True AsExpected", "True upgradeIsSafe", "True EntriesRejected"}, "1 entries of windows-instances are not understood"},
-		"user data can't be written": {settings.Facts{Troubles: []*contract.Problem{contract.NewProblem(contract.ReasonUserDataForeign, "secret x is managed by y")}},
-			v1alpha1.InstanceCounts{}, [3]string{"True AsExpected", "True upgradeIsSafe", "True UserDataForeign"}, "secret x is managed by y (W917 UserDataForeign). Delete the secret"},
+			v1alpha1.InstanceCounts{}, [3]string{"True AsExpected", "True upgradeIsSafe", "True EntriesRejected"},
+			"1 entries of windows-instances are not understood"},
+		"user data can't be written": {
+			settings.Facts{Troubles: []*contract.Problem{contract.NewProblem(contract.ReasonUserDataForeign,
+				"secret x is managed by y")}},
+			v1alpha1.InstanceCounts{}, [3]string{"True AsExpected", "True upgradeIsSafe", "True UserDataForeign"},
+			"secret x is managed by y (W917 UserDataForeign). Delete the secret"},
 		"a host fails and an entry is not understood": {
-			settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "failing")}, Rejected: []inventory.Rejected{{Key: "x", Problem: problem}}},
-			v1alpha1.InstanceCounts{Total: 1, Failing: 1}, [3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "; 1 entries"},
+			settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "failing")},
+				Rejected: []inventory.Rejected{{Key: "x", Problem: problem}}},
+			v1alpha1.InstanceCounts{Total: 1, Failing: 1},
+			[3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "; 1 entries"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,9 +101,11 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 				t.Error(diff)
 			}
 			said := ""
-			for n, kind := range []string{v1alpha1.ConditionAvailable, v1alpha1.ConditionUpgradeable, v1alpha1.ConditionDegraded} {
+			for n, kind := range []string{v1alpha1.ConditionAvailable, v1alpha1.ConditionUpgradeable,
+				v1alpha1.ConditionDegraded} {
 				c := meta.FindStatusCondition(status.Conditions, kind)
-				if c == nil || string(c.Status)+" "+c.Reason != test.conditions[n] || c.ObservedGeneration != 7 || c.Message == "" {
+				if c == nil || string(c.Status)+" "+c.Reason != test.conditions[n] || c.ObservedGeneration != 7 ||
+					c.Message == "" {
 					t.Errorf("%s is %+v, want %s", kind, c, test.conditions[n])
 					continue
 				}
@@ -105,7 +127,8 @@ func TestMessagesStayShortForAWholeFleet(t *testing.T) {
 	for n := range 500 {
 		name := fmt.Sprintf("host-%03d", n)
 		facts.Instances = append(facts.Instances, host(name, "failing"))
-		facts.Rejected = append(facts.Rejected, inventory.Rejected{Key: name, Problem: contract.NewProblem(contract.ReasonEntryMalformed, "no")})
+		facts.Rejected = append(facts.Rejected,
+			inventory.Rejected{Key: name, Problem: contract.NewProblem(contract.ReasonEntryMalformed, "no")})
 	}
 	status := &v1alpha1.WindowsMachineConfigStatus{}
 	settings.Assess(status, facts)

@@ -36,7 +36,8 @@ type Options struct {
 	Namespace string
 	Keys      lifecycle.Keys
 	Desired   Desired
-	// OperatorCondition is the name of the object in which OLM wants to be told whether the operator may be upgraded, or empty without OLM.
+	// OperatorCondition is the name of the object in which OLM wants to be told whether the
+	// operator may be upgraded, or empty without OLM.
 	OperatorCondition string
 	// Events tells what goes wrong with it; the manager's recorder when nil.
 	Events events.EventRecorder
@@ -65,7 +66,8 @@ type Desired interface {
 type Reconciler struct {
 	Options
 	client client.Client
-	// live reads past the cache: the operator may get its OperatorCondition, and neither list nor watch any.
+	// live reads past the cache: the operator may get its OperatorCondition, and neither list nor
+	// watch any.
 	live client.Reader
 	// meters may be nil.
 	meters *meters
@@ -87,10 +89,13 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	}
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
 	b := ctrl.NewControllerManagedBy(mgr).Named("settings").
-		For(&v1alpha1.WindowsMachineConfig{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		For(&v1alpha1.WindowsMachineConfig{},
+			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{},
+				predicate.AnnotationChangedPredicate{}))).
 		Watches(&v1alpha1.WindowsInstance{}, batch.News(one), builder.WithPredicates(counted())).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(inNamespace(options.Namespace))).
-		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(inNamespace(options.Namespace), named(contract.PrivateKeySecret))).
+		Watches(&corev1.Secret{}, enqueue,
+			builder.WithPredicates(inNamespace(options.Namespace), named(contract.PrivateKeySecret))).
 		WatchesRawSource(source.Channel(options.Desired.Changed(), enqueue)).
 		WatchesRawSource(source.Channel(start(), handler.TypedEnqueueRequestsFromMapFunc(one)))
 	if options.UserData != nil {

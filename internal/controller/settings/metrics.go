@@ -40,10 +40,12 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 
 // show follows the status.
 func (m *meters) show(r v1alpha1.RolloutStatus) {
-	for state, count := range map[string]int32{"total": r.Total, "updated": r.Updated, "staged": r.Staged, "unavailable": r.Unavailable} {
+	for state, count := range map[string]int32{"total": r.Total, "updated": r.Updated, "staged": r.Staged,
+		"unavailable": r.Unavailable} {
 		m.nodes.WithLabelValues(state).Set(float64(count))
 	}
-	for _, phase := range []v1alpha1.RolloutPhase{v1alpha1.RolloutIdle, v1alpha1.RolloutProgressing, v1alpha1.RolloutWaiting, v1alpha1.RolloutHalted} {
+	for _, phase := range []v1alpha1.RolloutPhase{v1alpha1.RolloutIdle, v1alpha1.RolloutProgressing,
+		v1alpha1.RolloutWaiting, v1alpha1.RolloutHalted} {
 		m.phases.WithLabelValues(string(phase)).Set(float64(count1(r.Phase == phase)))
 	}
 	m.failed.Set(float64(len(r.Failures)))

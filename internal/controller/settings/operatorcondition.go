@@ -21,7 +21,8 @@ import (
 // eventOperatorCondition: OLM could not be told whether an upgrade is safe.
 const eventOperatorCondition = "OperatorConditionError"
 
-// lookAgain is how often the OperatorCondition is read when nothing else happens, since it can't be watched.
+// lookAgain is how often the OperatorCondition is read when nothing else happens, since it can't be
+// watched.
 const lookAgain = 10 * time.Minute
 
 // again is when to look without a cause.
@@ -37,8 +38,9 @@ func operatorConditionKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "operators.coreos.com", Version: "v2", Kind: "OperatorCondition"}
 }
 
-// tellOLM copies the condition Upgradeable into the OperatorCondition that OLM made for this operator, if it differs there. OLM gives the operator the right to
-// that one object. Whatever else is in it stays.
+// tellOLM copies the condition Upgradeable into the OperatorCondition that OLM made for this
+// operator, if it differs there. OLM gives the operator the right to that one object. Whatever else
+// is in it stays.
 func (r *Reconciler) tellOLM(ctx context.Context, status v1alpha1.WindowsMachineConfigStatus) error {
 	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUpgradeable)
 	if r.OperatorCondition == "" || condition == nil {
@@ -56,13 +58,15 @@ func (r *Reconciler) tellOLM(ctx context.Context, status v1alpha1.WindowsMachine
 		return fmt.Errorf("telling OLM whether an upgrade is safe: %w", err) // it is read again
 	}
 	if err != nil {
-		r.Events.Eventf(object, nil, corev1.EventTypeWarning, eventOperatorCondition, "Tell", "OLM could not be told whether an upgrade is safe: %v", err)
+		r.Events.Eventf(object, nil, corev1.EventTypeWarning, eventOperatorCondition, "Tell",
+			"OLM could not be told whether an upgrade is safe: %v", err)
 		return fmt.Errorf("telling OLM whether an upgrade is safe: %w", err)
 	}
 	return nil
 }
 
-func (r *Reconciler) saveCondition(ctx context.Context, object *unstructured.Unstructured, condition metav1.Condition) error {
+func (r *Reconciler) saveCondition(ctx context.Context, object *unstructured.Unstructured,
+	condition metav1.Condition) error {
 	var known struct {
 		Spec struct {
 			Conditions []metav1.Condition `json:"conditions"`
@@ -71,7 +75,8 @@ func (r *Reconciler) saveCondition(ctx context.Context, object *unstructured.Uns
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &known); err != nil {
 		return fmt.Errorf("reading OperatorCondition %s: %w", r.OperatorCondition, err)
 	}
-	said := metav1.Condition{Type: condition.Type, Status: condition.Status, Reason: condition.Reason, Message: condition.Message}
+	said := metav1.Condition{Type: condition.Type, Status: condition.Status, Reason: condition.Reason,
+		Message: condition.Message}
 	if !meta.SetStatusCondition(&known.Spec.Conditions, said) {
 		return nil
 	}
@@ -89,6 +94,7 @@ func (r *Reconciler) saveCondition(ctx context.Context, object *unstructured.Uns
 	if err := r.client.Update(ctx, object); err != nil {
 		return fmt.Errorf("saving OperatorCondition %s: %w", r.OperatorCondition, err)
 	}
-	logf.FromContext(ctx).Info("OLM is told whether an upgrade is safe", "upgradeable", condition.Status, "reason", condition.Reason)
+	logf.FromContext(ctx).Info("OLM is told whether an upgrade is safe", "upgradeable", condition.Status, "reason",
+		condition.Reason)
 	return nil
 }

@@ -23,7 +23,8 @@ func operatorCondition() *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"deployments": []any{"operator"},
 		"conditions": []any{map[string]any{
-			"type": "Other", "status": "True", "reason": "Theirs", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+			"type": "Other", "status": "True", "reason": "Theirs", "message": "",
+			"lastTransitionTime": "2026-01-01T00:00:00Z",
 		}},
 	}}}
 	o.SetGroupVersionKind(operatorConditionKind())
@@ -61,7 +62,8 @@ func TestA20_OLMIsToldWhetherAnUpgradeIsSafe(t *testing.T) {
 	r.OperatorCondition = "wmco.v1"
 	check := func(status metav1.ConditionStatus, reason string) {
 		t.Helper()
-		if c := meta.FindStatusCondition(said(t, r), v1alpha1.ConditionUpgradeable); c == nil || c.Status != status || c.Reason != reason || c.LastTransitionTime.IsZero() {
+		if c := meta.FindStatusCondition(said(t, r), v1alpha1.ConditionUpgradeable); c == nil || c.Status != status ||
+			c.Reason != reason || c.LastTransitionTime.IsZero() {
 			t.Errorf("it says %+v, want %s %s", c, status, reason)
 		}
 	}
@@ -101,7 +103,8 @@ type unreadable struct {
 	err error
 }
 
-func (u unreadable) Get(ctx context.Context, key types.NamespacedName, o client.Object, opts ...client.GetOption) error {
+func (u unreadable) Get(ctx context.Context, key types.NamespacedName, o client.Object,
+	opts ...client.GetOption) error {
 	if _, ok := o.(*unstructured.Unstructured); ok {
 		return u.err
 	}

@@ -16,7 +16,8 @@ import (
 // maxFailures is how many failures the status lists.
 const maxFailures = 20
 
-// rollout says how far the desired version has come. What nodes failed at stays known when their instances go.
+// rollout says how far the desired version has come. What nodes failed at stays known when their
+// instances go.
 func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if f.DesiredVersion == "" || f.Config == nil {
 		return // what was said last is the best that is known
@@ -53,9 +54,11 @@ func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 		r.Phase = v1alpha1.RolloutHalted
 		r.Message = halted + ". " + contract.ReasonRolloutHalted.Fix()
 	case moving > 0:
-		r.Phase, r.Message = v1alpha1.RolloutProgressing, fmt.Sprintf("%d of %d nodes are at the version, %d are on their way, %d wait", r.Updated, r.Total, moving, waiting)
+		r.Phase, r.Message = v1alpha1.RolloutProgressing, fmt.Sprintf("%d of %d nodes are at the version, %d are "+
+			"on their way, %d wait", r.Updated, r.Total, moving, waiting)
 	default:
-		r.Phase, r.Message = v1alpha1.RolloutWaiting, fmt.Sprintf("%d of %d nodes are at the version; %s", r.Updated, r.Total, waitsFor(f, r))
+		r.Phase, r.Message = v1alpha1.RolloutWaiting,
+			fmt.Sprintf("%d of %d nodes are at the version; %s", r.Updated, r.Total, waitsFor(f, r))
 	}
 	status.Rollout = r
 }
@@ -80,10 +83,12 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus) string {
 	if spec.MaxUnavailable != nil {
 		budget = spec.MaxUnavailable.String()
 	}
-	return fmt.Sprintf("the others wait for the rollout budget: %d nodes are unavailable, and spec.rollout.maxUnavailable is %s", r.Unavailable, budget)
+	return fmt.Sprintf("the others wait for the rollout budget: %d nodes are unavailable, and "+
+		"spec.rollout.maxUnavailable is %s", r.Unavailable, budget)
 }
 
-// way is where a host that has joined is on its way to a version. It is what the status follows from, so that changes of anything else are no news.
+// way is where a host that has joined is on its way to a version. It is what the status follows
+// from, so that changes of anything else are no news.
 type way struct {
 	version, failed                      string
 	updated, staged, moving, unavailable bool
@@ -91,7 +96,8 @@ type way struct {
 
 func progress(i *v1alpha1.WindowsInstance, version string) way {
 	s := &i.Status
-	p := way{version: s.DesiredVersion, unavailable: s.Disruption != nil || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)}
+	p := way{version: s.DesiredVersion, unavailable: s.Disruption != nil ||
+		!meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)}
 	p.updated = s.Update == nil && s.DesiredVersion == version && s.Version == version
 	p.moving = s.Disruption != nil || s.Update == nil && !p.updated
 	if s.Update != nil {
@@ -105,7 +111,8 @@ func progress(i *v1alpha1.WindowsInstance, version string) way {
 	return p
 }
 
-// failures joins what is known of before with what instances say, the newest of each node, and the newest of all.
+// failures joins what is known of before with what instances say, the newest of each node, and the
+// newest of all.
 func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailure {
 	byNode := map[string]v1alpha1.RolloutFailure{}
 	for _, one := range before {
@@ -116,7 +123,8 @@ func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailu
 	for i := range f.Instances {
 		if failed := f.Instances[i].Status.UpdateFailure; failed != nil && failed.Version == f.DesiredVersion {
 			node := f.Instances[i].Status.NodeName
-			byNode[node] = v1alpha1.RolloutFailure{Node: node, Version: failed.Version, Code: failed.Code, Message: failed.Message, Time: failed.Time}
+			byNode[node] = v1alpha1.RolloutFailure{Node: node, Version: failed.Version, Code: failed.Code,
+				Message: failed.Message, Time: failed.Time}
 		}
 	}
 	var all []v1alpha1.RolloutFailure

@@ -24,18 +24,23 @@ func joined(name string, words ...string) v1alpha1.WindowsInstance {
 	for _, word := range words {
 		switch word {
 		case "staging":
-			i.Status.Version, i.Status.DesiredVersion, i.Status.Update = "1", "1", &v1alpha1.Update{Version: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging}}
+			i.Status.Version, i.Status.DesiredVersion, i.Status.Update = "1", "1",
+				&v1alpha1.Update{Version: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging}}
 		case "waiting":
-			i.Status.Version, i.Status.DesiredVersion, i.Status.Update = "1", "1", &v1alpha1.Update{Version: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}
+			i.Status.Version, i.Status.DesiredVersion, i.Status.Update = "1", "1",
+				&v1alpha1.Update{Version: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}
 		case "switching":
-			i.Status.Version, i.Status.Update = "1", &v1alpha1.Update{Version: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching}}
+			i.Status.Version, i.Status.Update = "1",
+				&v1alpha1.Update{Version: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching}}
 			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
 		case "failed":
-			i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Version: "2", Code: "W706", Message: "kubelet is not well", Time: now}
+			i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Version: "2", Code: "W706", Message: "kubelet is not well",
+				Time: now}
 		case "leaving":
 			i.DeletionTimestamp = &now
 		case "down":
-			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "R"})
+			meta.SetStatusCondition(&i.Status.Conditions,
+				metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "R"})
 		}
 	}
 	return i
@@ -54,35 +59,59 @@ func TestHowFarARolloutIs(t *testing.T) {
 		says     string
 	}{
 		"nobody has joined": {phase: v1alpha1.RolloutIdle, says: "all 0"},
-		"all are there":     {hosts: []v1alpha1.WindowsInstance{joined("a"), joined("b", "down")}, phase: v1alpha1.RolloutIdle, counts: [4]int32{2, 2, 2, 1}, says: "all 2"},
-		"one is on its way and one waits": {hosts: []v1alpha1.WindowsInstance{joined("a"), joined("b", "switching"), joined("c", "waiting")},
-			phase: v1alpha1.RolloutProgressing, counts: [4]int32{3, 1, 3, 1}, says: "1 of 3 nodes are at the version, 1 are on their way, 1 wait"},
-		"one is staged":      {hosts: []v1alpha1.WindowsInstance{joined("a", "staging"), joined("b", "leaving")}, phase: v1alpha1.RolloutProgressing, counts: [4]int32{1, 0, 0, 0}, says: "0 of 1"},
-		"the budget is zero": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting")}, config: config(func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0)) }), phase: v1alpha1.RolloutWaiting, counts: [4]int32{1, 0, 1, 0}, says: "maxUnavailable is 0"},
-		"the budget is nonsense": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting")}, config: config(func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromString("many")) }),
+		"all are there": {hosts: []v1alpha1.WindowsInstance{joined("a"), joined("b", "down")},
+			phase: v1alpha1.RolloutIdle, counts: [4]int32{2, 2, 2, 1}, says: "all 2"},
+		"one is on its way and one waits": {hosts: []v1alpha1.WindowsInstance{joined("a"), joined("b", "switching"),
+			joined("c", "waiting")},
+			phase: v1alpha1.RolloutProgressing, counts: [4]int32{3, 1, 3, 1},
+			says: "1 of 3 nodes are at the version, 1 are on their way, 1 wait"},
+		"one is staged": {hosts: []v1alpha1.WindowsInstance{joined("a", "staging"), joined("b", "leaving")},
+			phase: v1alpha1.RolloutProgressing, counts: [4]int32{1, 0, 0, 0}, says: "0 of 1"},
+		"the budget is zero": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting")},
+			config: config(
+				func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0)) }),
+			phase: v1alpha1.RolloutWaiting, counts: [4]int32{1, 0, 1, 0}, says: "maxUnavailable is 0"},
+		"the budget is nonsense": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting")},
+			config: config(
+				func(
+					c *v1alpha1.WindowsMachineConfig) {
+					c.Spec.Rollout.MaxUnavailable = new(intstr.FromString("many"))
+				}),
 			phase: v1alpha1.RolloutWaiting, counts: [4]int32{1, 0, 1, 0}, says: "neither a number nor a percentage"},
-		"it is not the time": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting")}, config: config(func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.Windows = night }),
-			phase: v1alpha1.RolloutWaiting, counts: [4]int32{1, 0, 1, 0}, says: "the next one opens at 1970-01-01T22:00:00Z"},
+		"it is not the time": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting")},
+			config: config(func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.Windows = night }),
+			phase:  v1alpha1.RolloutWaiting, counts: [4]int32{1, 0, 1, 0},
+			says: "the next one opens at 1970-01-01T22:00:00Z"},
 		"a node failed": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting", "failed"), joined("b", "waiting")},
-			phase: v1alpha1.RolloutHalted, counts: [4]int32{2, 0, 2, 0}, failures: 1, says: "1 nodes failed at version 2 (a)"},
-		"a node failed and may": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting", "failed"), joined("b", "switching")}, config: config(func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.FailureThreshold = 2 }),
+			phase: v1alpha1.RolloutHalted, counts: [4]int32{2, 0, 2, 0}, failures: 1,
+			says: "1 nodes failed at version 2 (a)"},
+		"a node failed and may": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting", "failed"),
+			joined(
+				"b", "switching")}, config: config(
+			func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.FailureThreshold = 2 }),
 			phase: v1alpha1.RolloutProgressing, counts: [4]int32{2, 0, 2, 1}, failures: 1},
-		"the user has it go on": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting", "failed")}, config: config(func(c *v1alpha1.WindowsMachineConfig) {
-			c.Annotations = map[string]string{contract.ResumeRolloutAnnotation: "2"}
-		}), phase: v1alpha1.RolloutWaiting, counts: [4]int32{1, 0, 1, 0}, failures: 1},
-		"the node that failed is gone": {hosts: []v1alpha1.WindowsInstance{joined("b", "waiting")}, config: config(func(c *v1alpha1.WindowsMachineConfig) {
-			c.Status.Rollout.Failures = []v1alpha1.RolloutFailure{{Node: "gone", Version: "2"}, {Node: "gone", Version: "1"}}
-		}), phase: v1alpha1.RolloutHalted, counts: [4]int32{1, 0, 1, 0}, failures: 1, says: "(gone)"},
+		"the user has it go on": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting", "failed")},
+			config: config(func(c *v1alpha1.WindowsMachineConfig) {
+				c.Annotations = map[string]string{contract.ResumeRolloutAnnotation: "2"}
+			}), phase: v1alpha1.RolloutWaiting, counts: [4]int32{1, 0, 1, 0}, failures: 1},
+		"the node that failed is gone": {hosts: []v1alpha1.WindowsInstance{joined("b", "waiting")},
+			config: config(func(c *v1alpha1.WindowsMachineConfig) {
+				c.Status.Rollout.Failures = []v1alpha1.RolloutFailure{{Node: "gone", Version: "2"},
+					{Node: "gone", Version: "1"}}
+			}), phase: v1alpha1.RolloutHalted, counts: [4]int32{1, 0, 1, 0}, failures: 1, says: "(gone)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			status := test.config.Status
-			settings.Assess(&status, settings.Facts{DesiredVersion: "2", Instances: test.hosts, Config: &test.config, Now: time.Unix(3600, 0)})
+			settings.Assess(&status, settings.Facts{DesiredVersion: "2", Instances: test.hosts, Config: &test.config,
+				Now: time.Unix(3600, 0)})
 			r := status.Rollout
-			if r.Phase != test.phase || [4]int32{r.Total, r.Updated, r.Staged, r.Unavailable} != test.counts || len(r.Failures) != test.failures || !strings.Contains(r.Message, test.says) || r.Version != "2" {
+			if r.Phase != test.phase || [4]int32{r.Total, r.Updated, r.Staged, r.Unavailable} != test.counts ||
+				len(r.Failures) != test.failures || !strings.Contains(r.Message, test.says) || r.Version != "2" {
 				t.Errorf("rollout %+v", r)
 			}
-			if halted := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionDegraded); halted != (test.phase == v1alpha1.RolloutHalted) {
+			if halted := meta.IsStatusConditionTrue(status.Conditions,
+				v1alpha1.ConditionDegraded); halted != (test.phase == v1alpha1.RolloutHalted) {
 				t.Errorf("conditions %+v", status.Conditions)
 			}
 		})
@@ -101,14 +130,16 @@ func TestBoundsThatAreNotUnderstoodAreRejected(t *testing.T) {
 		spec     v1alpha1.RolloutSpec
 		problems int
 	}{
-		"the defaults":            {v1alpha1.RolloutSpec{}, 0},
-		"everything":              {v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromString("100%"))}, 0},
-		"nothing":                 {v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromString("0%"))}, 0},
-		"more than there is":      {v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromString("150%"))}, 1},
-		"less than nothing":       {v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromInt32(-1))}, 1},
-		"a word":                  {v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromString("half"))}, 1},
-		"a window that is not":    {v1alpha1.RolloutSpec{Windows: []v1alpha1.RolloutWindow{{Start: "* * *", Duration: metav1.Duration{Duration: time.Hour}}}}, 1},
-		"a window without an end": {v1alpha1.RolloutSpec{Windows: []v1alpha1.RolloutWindow{{Start: "0 1 * * *"}, {Start: "0 1 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}, 1},
+		"the defaults":       {v1alpha1.RolloutSpec{}, 0},
+		"everything":         {v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromString("100%"))}, 0},
+		"nothing":            {v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromString("0%"))}, 0},
+		"more than there is": {v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromString("150%"))}, 1},
+		"less than nothing":  {v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromInt32(-1))}, 1},
+		"a word":             {v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromString("half"))}, 1},
+		"a window that is not": {v1alpha1.RolloutSpec{Windows: []v1alpha1.RolloutWindow{{Start: "* * *",
+			Duration: metav1.Duration{Duration: time.Hour}}}}, 1},
+		"a window without an end": {v1alpha1.RolloutSpec{Windows: []v1alpha1.RolloutWindow{{Start: "0 1 * * *"},
+			{Start: "0 1 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -118,7 +149,8 @@ func TestBoundsThatAreNotUnderstoodAreRejected(t *testing.T) {
 			}
 			status := v1alpha1.WindowsMachineConfigStatus{}
 			settings.Assess(&status, settings.Facts{Known: true, Refused: problems})
-			if accepted := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionAccepted); accepted != (test.problems == 0) {
+			if accepted := meta.IsStatusConditionTrue(status.Conditions,
+				v1alpha1.ConditionAccepted); accepted != (test.problems == 0) {
 				t.Errorf("conditions %+v", status.Conditions)
 			}
 			if test.problems > 0 && policy.Closed(test.spec, time.Unix(0, 0)) == "" {

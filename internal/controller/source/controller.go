@@ -34,7 +34,8 @@ type Reconciler struct {
 
 // Setup adds the controller to a manager. namespace is the operator's.
 func Setup(mgr ctrl.Manager, namespace string) error {
-	r := &Reconciler{client: mgr.GetClient(), events: mgr.GetEventRecorder(contract.OperatorServiceAccount), namespace: namespace, told: &told{}}
+	r := &Reconciler{client: mgr.GetClient(), events: mgr.GetEventRecorder(contract.OperatorServiceAccount),
+		namespace: namespace, told: &told{}}
 	list := types.NamespacedName{Namespace: namespace, Name: contract.InstancesConfigMap}
 	one := func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: list}}
@@ -42,7 +43,8 @@ func Setup(mgr ctrl.Manager, namespace string) error {
 	isList := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == list })
 	err := ctrl.NewControllerManagedBy(mgr).Named("source").
 		For(&corev1.ConfigMap{}, builder.WithPredicates(isList)).
-		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(one), builder.WithPredicates(comesOrGoes())).
+		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(one),
+			builder.WithPredicates(comesOrGoes())).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the source controller: %w", err)
@@ -50,14 +52,16 @@ func Setup(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// comesOrGoes lets through what changes the projection: instances made, deleted, or with another spec.
+// comesOrGoes lets through what changes the projection: instances made, deleted, or with another
+// spec.
 func comesOrGoes() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration()
 	}}
 }
 
-// Reconcile projects the whole list. An absent ConfigMap is an empty one: every instance made from it is removed.
+// Reconcile projects the whole list. An absent ConfigMap is an empty one: every instance made from
+// it is removed.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, list)
@@ -88,7 +92,8 @@ func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p pla
 	}
 	for i := range p.remove {
 		instance := &p.remove[i]
-		if err := r.client.Delete(ctx, instance, client.Preconditions{UID: &instance.UID}); client.IgnoreNotFound(err) != nil {
+		if err := r.client.Delete(ctx, instance,
+			client.Preconditions{UID: &instance.UID}); client.IgnoreNotFound(err) != nil {
 			all = append(all, fmt.Errorf("deleting instance %s: %w", instance.Name, err))
 			continue
 		}

@@ -54,10 +54,12 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		return errors.Join(r.broken[verb], r.broken[verb+" "+o.GetName()])
 	}
 	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			options ...client.GetOption) error {
 			return errors.Join(r.broken["get"], c.Get(ctx, key, o, options...))
 		},
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+			options ...client.ListOption) error {
 			return errors.Join(r.broken["list"], c.List(ctx, list, options...))
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
@@ -66,7 +68,8 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 			}
 			return c.Create(ctx, o, options...)
 		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch,
+			options ...client.PatchOption) error {
 			if err := fault("patch", o); err != nil {
 				return err
 			}
@@ -84,7 +87,8 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 }
 
 func list(data map[string]string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.InstancesConfigMap, UID: "list"}, Data: data}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.InstancesConfigMap,
+		UID: "list"}, Data: data}
 }
 
 // set writes the list.
@@ -131,7 +135,8 @@ func TestInstancesFollowTheList(t *testing.T) {
 	r.reconcile(t)
 	r.want(t, "10.0.0.1=a:22", "Host.example=b:22")
 	made := &v1alpha1.WindowsInstance{}
-	if err := r.api.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "host.example"}, made); err != nil {
+	if err := r.api.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "host.example"},
+		made); err != nil {
 		t.Fatal(err)
 	}
 	if s := made.Spec.Source; s == nil || s.Kind != v1alpha1.SourceConfigMap || s.Name != "Host.example" {
@@ -200,12 +205,14 @@ func TestARejectionIsSaidOnceForEachEntry(t *testing.T) {
 		r.reconcile(t)
 	}
 	slices.Sort(r.heard)
-	if len(r.heard) != 2 || !strings.HasPrefix(r.heard[0], "data{10.0.0.1} InstanceSetupFailure ") || !strings.HasPrefix(r.heard[1], "data{10.0.0.2} ") ||
+	if len(r.heard) != 2 || !strings.HasPrefix(r.heard[0], "data{10.0.0.1} InstanceSetupFailure ") ||
+		!strings.HasPrefix(r.heard[1], "data{10.0.0.2} ") ||
 		!strings.Contains(r.heard[0], "W101") {
 		t.Fatalf("events %q", r.heard)
 	}
 	r.want(t, "10.0.0.3=c:22")
-	r.set(t, map[string]string{"10.0.0.1": "username=", "10.0.0.3": "username=c"}) // another trouble; the other entry is gone
+	// another trouble; the other entry is gone
+	r.set(t, map[string]string{"10.0.0.1": "username=", "10.0.0.3": "username=c"})
 	r.reconcile(t)
 	r.reconcile(t)
 	if len(r.heard) != 3 {
@@ -225,7 +232,8 @@ func TestARejectionIsSaidOnceForEachEntry(t *testing.T) {
 
 func TestOneInstanceThatCanNotBeWrittenStopsNoOther(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=a", "10.0.0.3": "username=a"}))
+	r := newRig(t, list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=a",
+		"10.0.0.3": "username=a"}))
 	r.reconcile(t)
 	down := apierrors.NewServiceUnavailable("away")
 	r.broken["create 10.0.0.4"], r.broken["patch 10.0.0.1"], r.broken["delete 10.0.0.2"] = down, down, down
@@ -266,10 +274,12 @@ func TestACacheThatLagsBehindIsNoError(t *testing.T) {
 	r.reconcile(t)
 }
 
-// A source that a user writes by hand hands the instance over to the list: it goes when the list has no such entry.
+// A source that a user writes by hand hands the instance over to the list: it goes when the list
+// has no such entry.
 func TestAnInstanceWithASourceMadeUpIsTheLists(t *testing.T) {
 	t.Parallel()
-	made, own := projected("10.0.0.9", nil), projected("10.0.0.8", func(i *v1alpha1.WindowsInstance) { i.Spec.Source = nil })
+	made, own := projected("10.0.0.9", nil),
+		projected("10.0.0.8", func(i *v1alpha1.WindowsInstance) { i.Spec.Source = nil })
 	machine := projected("10.0.0.7", func(i *v1alpha1.WindowsInstance) { i.Spec.Source.Kind = v1alpha1.SourceMachine })
 	for _, i := range []*v1alpha1.WindowsInstance{&made, &own, &machine} {
 		i.Namespace = namespace
@@ -289,7 +299,8 @@ func TestOnlyWhatChangesTheProjectionIsLookedAt(t *testing.T) {
 	if comesOrGoes().Update(event.UpdateEvent{ObjectOld: &old, ObjectNew: &status}) {
 		t.Error("a status wakes it")
 	}
-	if !comesOrGoes().Update(event.UpdateEvent{ObjectOld: &old, ObjectNew: &spec}) || !comesOrGoes().Delete(event.DeleteEvent{Object: &old}) {
+	if !comesOrGoes().Update(event.UpdateEvent{ObjectOld: &old, ObjectNew: &spec}) ||
+		!comesOrGoes().Delete(event.DeleteEvent{Object: &old}) {
 		t.Error("a changed or deleted instance does not wake it")
 	}
 }

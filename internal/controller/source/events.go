@@ -13,7 +13,8 @@ import (
 // eventRejected is the contract's reason for an entry that does not become a node.
 const eventRejected = "InstanceSetupFailure"
 
-// told is what was last said about each entry of a list, so that it is said once, and again only when it is another list or trouble.
+// told is what was last said about each entry of a list, so that it is said once, and again only
+// when it is another list or trouble.
 type told struct {
 	mu    sync.Mutex
 	list  types.UID
@@ -34,8 +35,9 @@ func (t *told) news(list types.UID, notes map[string]string) map[string]string {
 	return fresh
 }
 
-// tellRejected says at the list which entries are not understood. Each event is about its entry: events about the same object with the
-// same reason are counted as one, and only the first one's note is kept.
+// tellRejected says at the list which entries are not understood. Each event is about its entry:
+// events about the same object with the same reason are counted as one, and only the first one's
+// note is kept.
 func (r *Reconciler) tellRejected(list *corev1.ConfigMap, rejected []inventory.Rejected) {
 	if list.UID == "" {
 		return // there is none to say it at
@@ -46,7 +48,8 @@ func (r *Reconciler) tellRejected(list *corev1.ConfigMap, rejected []inventory.R
 	}
 	for key, note := range r.told.news(list.UID, notes) {
 		entry := &corev1.ObjectReference{
-			APIVersion: "v1", Kind: "ConfigMap", Namespace: list.Namespace, Name: list.Name, UID: list.UID, FieldPath: "data{" + key + "}",
+			APIVersion: "v1", Kind: "ConfigMap", Namespace: list.Namespace, Name: list.Name, UID: list.UID,
+			FieldPath: "data{" + key + "}",
 		}
 		r.events.Eventf(entry, nil, corev1.EventTypeWarning, eventRejected, "Read", "%s", note)
 	}

@@ -23,7 +23,8 @@ type update struct {
 	entry    inventory.Entry
 }
 
-// decide compares entries and instances. An instance is removed only when its entry is gone, not when its entry can't be read.
+// decide compares entries and instances. An instance is removed only when its entry is gone, not
+// when its entry can't be read.
 func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances []v1alpha1.WindowsInstance) plan {
 	p := plan{rejected: rejected}
 	named, taken := map[string]v1alpha1.WindowsInstance{}, map[string]string{}
@@ -41,13 +42,17 @@ func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances 
 		instance, found := named[entry.Name]
 		switch {
 		case !found && taken[entry.Name] != "":
-			p.rejected = append(p.rejected, inventory.Rejected{Key: entry.Address, Name: entry.Name, Problem: contract.NewProblem(
-				contract.ReasonAddressDuplicate, "WindowsInstance %s has the address %s already", taken[entry.Name], entry.Address)})
+			p.rejected = append(p.rejected,
+				inventory.Rejected{Key: entry.Address, Name: entry.Name, Problem: contract.NewProblem(
+					contract.ReasonAddressDuplicate, "WindowsInstance %s has the address %s already", taken[entry.Name],
+					entry.Address)})
 		case !found:
 			p.create = append(p.create, entry)
 		case !ours(instance):
-			p.rejected = append(p.rejected, inventory.Rejected{Key: entry.Address, Name: entry.Name, Problem: contract.NewProblem(
-				contract.ReasonAddressDuplicate, "WindowsInstance %s exists and was not made from windows-instances", entry.Name)})
+			p.rejected = append(p.rejected,
+				inventory.Rejected{Key: entry.Address, Name: entry.Name, Problem: contract.NewProblem(
+					contract.ReasonAddressDuplicate,
+					"WindowsInstance %s exists and was not made from windows-instances", entry.Name)})
 		case !instance.DeletionTimestamp.IsZero():
 			p.later = append(p.later, entry.Name)
 		case !strings.EqualFold(instance.Spec.Address, entry.Address):
@@ -69,7 +74,8 @@ func ours(instance v1alpha1.WindowsInstance) bool {
 	return instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceConfigMap
 }
 
-// differs says whether the entry asks for something else. A host key that the entry does not set is the user's own in the instance.
+// differs says whether the entry asks for something else. A host key that the entry does not set is
+// the user's own in the instance.
 func differs(instance v1alpha1.WindowsInstance, entry inventory.Entry) bool {
 	return instance.Spec.Username != entry.User || instance.Spec.Port != entry.Port ||
 		entry.HostKey != "" && instance.Spec.HostKey != entry.HostKey

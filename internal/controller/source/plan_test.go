@@ -15,7 +15,8 @@ func projected(name string, edit func(*v1alpha1.WindowsInstance)) v1alpha1.Windo
 	i := v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.WindowsInstanceSpec{
-			Address: name, Username: "a", Port: 22, Source: &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: name},
+			Address: name, Username: "a", Port: 22,
+			Source: &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: name},
 		},
 	}
 	if edit != nil {
@@ -26,7 +27,8 @@ func projected(name string, edit func(*v1alpha1.WindowsInstance)) v1alpha1.Windo
 
 func TestInstancesFollowEntries(t *testing.T) {
 	t.Parallel()
-	bad := []inventory.Rejected{{Key: "h", Name: "h", Problem: contract.NewProblem(contract.ReasonEntryMalformed, "no")}}
+	bad := []inventory.Rejected{{Key: "h", Name: "h",
+		Problem: contract.NewProblem(contract.ReasonEntryMalformed, "no")}}
 	type steps struct{ Create, Update, Remove, Later, Rejected int }
 	for name, test := range map[string]struct {
 		entries   []inventory.Entry
@@ -34,25 +36,36 @@ func TestInstancesFollowEntries(t *testing.T) {
 		instances []v1alpha1.WindowsInstance
 		want      steps
 	}{
-		"a new entry":     {[]inventory.Entry{{Name: "h", Address: "h", User: "a", Port: 22}}, nil, nil, steps{Create: 1}},
-		"nothing changed": {[]inventory.Entry{{Name: "h", Address: "h", User: "a", Port: 22}}, nil, []v1alpha1.WindowsInstance{projected("h", nil)}, steps{}},
-		"another user":    {[]inventory.Entry{{Name: "h", Address: "h", User: "b", Port: 22}}, nil, []v1alpha1.WindowsInstance{projected("h", nil)}, steps{Update: 1}},
-		"somebody else has the address": {[]inventory.Entry{{Name: "h", Address: "H", User: "a", Port: 22}}, nil, []v1alpha1.WindowsInstance{projected("win-abc", func(i *v1alpha1.WindowsInstance) {
-			i.Spec.Address, i.Spec.Source = "h", &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "win-abc"}
-		})}, steps{Rejected: 1}},
+		"a new entry": {[]inventory.Entry{{Name: "h", Address: "h", User: "a", Port: 22}}, nil, nil,
+			steps{Create: 1}},
+		"nothing changed": {[]inventory.Entry{{Name: "h", Address: "h", User: "a", Port: 22}}, nil,
+			[]v1alpha1.WindowsInstance{projected("h", nil)}, steps{}},
+		"another user": {[]inventory.Entry{{Name: "h", Address: "h", User: "b", Port: 22}}, nil,
+			[]v1alpha1.WindowsInstance{projected("h", nil)}, steps{Update: 1}},
+		"somebody else has the address": {[]inventory.Entry{{Name: "h", Address: "H", User: "a", Port: 22}}, nil,
+			[]v1alpha1.WindowsInstance{projected("win-abc", func(i *v1alpha1.WindowsInstance) {
+				i.Spec.Address, i.Spec.Source = "h", &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "win-abc"}
+			})}, steps{Rejected: 1}},
 		"the entry is gone": {nil, nil, []v1alpha1.WindowsInstance{projected("h", nil)}, steps{Remove: 1}},
-		"the entry can't be read any more, so its node stays": {nil, bad, []v1alpha1.WindowsInstance{projected("h", nil)}, steps{Rejected: 1}},
-		"an instance of a user is none of ours":               {nil, nil, []v1alpha1.WindowsInstance{projected("h", func(i *v1alpha1.WindowsInstance) { i.Spec.Source = nil })}, steps{}},
+		"the entry can't be read any more, so its node stays": {nil, bad,
+			[]v1alpha1.WindowsInstance{projected("h", nil)}, steps{Rejected: 1}},
+		"an instance of a user is none of ours": {nil, nil,
+			[]v1alpha1.WindowsInstance{projected("h", func(i *v1alpha1.WindowsInstance) { i.Spec.Source = nil })},
+			steps{}},
 		"an entry meets an instance of a user": {[]inventory.Entry{{Name: "h", Address: "h", User: "a", Port: 22}}, nil,
-			[]v1alpha1.WindowsInstance{projected("h", func(i *v1alpha1.WindowsInstance) { i.Spec.Source = nil })}, steps{Rejected: 1}},
-		"an entry is back while its instance still leaves": {[]inventory.Entry{{Name: "h", Address: "h", User: "a", Port: 22}}, nil,
+			[]v1alpha1.WindowsInstance{projected("h", func(i *v1alpha1.WindowsInstance) { i.Spec.Source = nil })},
+			steps{Rejected: 1}},
+		"an entry is back while its instance still leaves": {[]inventory.Entry{{Name: "h", Address: "h", User: "a",
+			Port: 22}}, nil,
 			[]v1alpha1.WindowsInstance{projected("h", func(i *v1alpha1.WindowsInstance) {
 				i.DeletionTimestamp = &metav1.Time{}
 				now := metav1.Now()
 				i.DeletionTimestamp = &now
 			})}, steps{Later: 1}},
-		"a host key that the user set by hand stays": {[]inventory.Entry{{Name: "h", Address: "h", User: "a", Port: 22}}, nil,
-			[]v1alpha1.WindowsInstance{projected("h", func(i *v1alpha1.WindowsInstance) { i.Spec.HostKey = "ssh-ed25519 AAAA" })}, steps{}},
+		"a host key that the user set by hand stays": {[]inventory.Entry{{Name: "h", Address: "h", User: "a",
+			Port: 22}}, nil,
+			[]v1alpha1.WindowsInstance{projected("h",
+				func(i *v1alpha1.WindowsInstance) { i.Spec.HostKey = "ssh-ed25519 AAAA" })}, steps{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

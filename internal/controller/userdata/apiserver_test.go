@@ -48,7 +48,8 @@ func TestA17_UserDataIsWrittenKeptAndFollowsTheKey(t *testing.T) {
 
 	for _, where := range []string{machineAPI, clusterAPI} {
 		written := s.eventually(where, script, "marks", func(secret *corev1.Secret) bool {
-			return secret.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount && secret.Annotations[contract.PublicKeyHashAnnotation] == "hash-of-"+first[len(first)-8:]
+			return secret.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount &&
+				secret.Annotations[contract.PublicKeyHashAnnotation] == "hash-of-"+first[len(first)-8:]
 		})
 		s.change(where, script, func(secret *corev1.Secret) {
 			secret.Data[contract.UserDataField] = []byte("<powershell>exit</powershell>")
@@ -56,12 +57,14 @@ func TestA17_UserDataIsWrittenKeptAndFollowsTheKey(t *testing.T) {
 			delete(secret.Labels, contract.ManagedByLabel)
 		})
 		s.eventually(where, script, "the script back, and what somebody added", func(secret *corev1.Secret) bool {
-			return string(secret.Data[contract.UserDataField]) == string(written.Data[contract.UserDataField]) && string(secret.Data["disableTemplating"]) == "true" &&
+			return string(secret.Data[contract.UserDataField]) == string(written.Data[contract.UserDataField]) &&
+				string(secret.Data["disableTemplating"]) == "true" &&
 				secret.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount
 		})
 		s.remove(written)
 		s.eventually(where, script, "a new one", func(secret *corev1.Secret) bool {
-			return secret.UID != written.UID && string(secret.Data[contract.UserDataField]) == string(written.Data[contract.UserDataField])
+			return secret.UID != written.UID &&
+				string(secret.Data[contract.UserDataField]) == string(written.Data[contract.UserDataField])
 		})
 	}
 
@@ -88,16 +91,19 @@ func TestA17_UserDataIsWrittenKeptAndFollowsTheKey(t *testing.T) {
 // holds waits until the state says whether Machines are made with a key.
 func (s *stage) holds(line string, want bool) {
 	s.t.Helper()
-	s.until("the state to know which key Machines are made with", func() bool { return s.state.Holds("hash-of-"+line[len(line)-8:]) == want })
+	s.until("the state to know which key Machines are made with",
+		func() bool { return s.state.Holds("hash-of-"+line[len(line)-8:]) == want })
 }
 
-// stays says that a secret is the very same for as long as the controller would have needed to change it; nil that it is not there.
+// stays says that a secret is the very same for as long as the controller would have needed to
+// change it; nil that it is not there.
 func (s *stage) stays(where string, want *corev1.Secret) {
 	s.t.Helper()
 	const long = 300 * time.Millisecond
 	for end := time.After(long); ; {
 		got, err := s.read(where, script)
-		if want == nil && !apierrors.IsNotFound(err) || want != nil && (err != nil || got.ResourceVersion != want.ResourceVersion) {
+		if want == nil && !apierrors.IsNotFound(err) || want != nil &&
+			(err != nil || got.ResourceVersion != want.ResourceVersion) {
 			s.t.Fatalf("%s of %s changed: %v %v", script, where, got.Annotations, err)
 		}
 		select {
@@ -108,14 +114,16 @@ func (s *stage) stays(where string, want *corev1.Secret) {
 	}
 }
 
-// usedItsRights says that the controller was refused only where it could not know, and asked for nothing but what it needs.
+// usedItsRights says that the controller was refused only where it could not know, and asked for
+// nothing but what it needs.
 func (s *stage) usedItsRights() {
 	s.t.Helper()
 	for r, err := range cluster.Requests(s.lab.AuditLog) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if !strings.HasSuffix(r.User, ":"+contract.OperatorServiceAccount) || r.Resource != "secrets" || r.Namespace == namespace {
+		if !strings.HasSuffix(r.User, ":"+contract.OperatorServiceAccount) || r.Resource != "secrets" ||
+			r.Namespace == namespace {
 			continue
 		}
 		if r.Code == http.StatusForbidden && (r.Namespace != clusterAPI || r.Verb != "get") {
@@ -131,7 +139,8 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	mine := func(change func(secret *corev1.Secret)) *corev1.Secret {
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: machineAPI, Name: script}, Data: map[string][]byte{contract.UserDataField: []byte("mine")}}
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: machineAPI, Name: script},
+			Data: map[string][]byte{contract.UserDataField: []byte("mine")}}
 		change(secret)
 		return secret
 	}
@@ -140,9 +149,13 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 	s.create(mine(func(secret *corev1.Secret) { secret.Labels = map[string]string{contract.ManagedByLabel: "Helm"} }))
 	s.start()
 	for name, change := range map[string]func(secret *corev1.Secret){
-		"a label says so": func(secret *corev1.Secret) { secret.Labels = map[string]string{contract.ManagedByLabel: "Helm"} },
+		"a label says so": func(
+			secret *corev1.Secret) {
+			secret.Labels = map[string]string{contract.ManagedByLabel: "Helm"}
+		},
 		"an owner says so": func(secret *corev1.Secret) {
-			secret.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: machineAPI, UID: s.uid()}}
+			secret.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: machineAPI,
+				UID: s.uid()}}
 		},
 		"it is immutable":       func(secret *corev1.Secret) { secret.Immutable = new(true) },
 		"it is of its own type": func(secret *corev1.Secret) { secret.Type = "example.com/own" },
@@ -150,7 +163,8 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s.remove(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: machineAPI, Name: script}})
 			// The operator may be faster, which is its good right.
-			for err := s.admin.Create(t.Context(), mine(change)); err != nil; err = s.admin.Create(t.Context(), mine(change)) {
+			for err := s.admin.Create(t.Context(), mine(change)); err != nil; err = s.admin.Create(t.Context(),
+				mine(change)) {
 				if !apierrors.IsAlreadyExists(err) {
 					t.Fatal(err)
 				}
@@ -158,13 +172,16 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 			}
 			s.problems(contract.ReasonUserDataForeign)
 			s.holds(line, false)
-			if secret, err := s.read(machineAPI, script); err != nil || string(secret.Data[contract.UserDataField]) != "mine" {
+			if secret, err := s.read(machineAPI, script); err != nil ||
+				string(secret.Data[contract.UserDataField]) != "mine" {
 				t.Errorf("it was overwritten: %v", err)
 			}
-			s.eventually(namespace, contract.HostKeySecret, "no machine to be expected to have it", func(secret *corev1.Secret) bool {
-				return secret.Annotations[contract.HostKeyPublishedAnnotation] == ""
-			})
-			if secret, err := s.read(machineAPI, script); err != nil || string(secret.Data[contract.UserDataField]) != "mine" {
+			s.eventually(namespace, contract.HostKeySecret, "no machine to be expected to have it",
+				func(secret *corev1.Secret) bool {
+					return secret.Annotations[contract.HostKeyPublishedAnnotation] == ""
+				})
+			if secret, err := s.read(machineAPI, script); err != nil ||
+				string(secret.Data[contract.UserDataField]) != "mine" {
 				t.Errorf("it was overwritten: %v", err)
 			}
 		})
@@ -175,7 +192,8 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range events.Items {
-			if e.Reason == string(contract.ReasonUserDataForeign) && e.Regarding.Kind == "WindowsMachineConfig" && strings.Contains(e.Note, "W917") {
+			if e.Reason == string(contract.ReasonUserDataForeign) && e.Regarding.Kind == "WindowsMachineConfig" &&
+				strings.Contains(e.Note, "W917") {
 				return true
 			}
 		}
@@ -225,9 +243,10 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	s.key(newLine(t))
 	s.set(func() { s.now = time.Now().Add(-time.Hour) }) // as if the key had been there for an hour
 	s.start()
-	secret := s.eventually(namespace, contract.HostKeySecret, "since when it is published", func(secret *corev1.Secret) bool {
-		return secret.Annotations[contract.HostKeyPublishedAnnotation] != "" && *secret.Immutable
-	})
+	secret := s.eventually(namespace, contract.HostKeySecret, "since when it is published",
+		func(secret *corev1.Secret) bool {
+			return secret.Annotations[contract.HostKeyPublishedAnnotation] != "" && *secret.Immutable
+		})
 	line, err := userdata.HostKeyLine(secret.Data[contract.HostKeyField])
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +259,8 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 		i.Status.HostKey = key
 		return i
 	}
-	byoh := &v1alpha1.WindowsInstance{Spec: v1alpha1.WindowsInstanceSpec{Source: &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: "fresh"}}}
+	byoh := &v1alpha1.WindowsInstance{
+		Spec: v1alpha1.WindowsInstanceSpec{Source: &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: "fresh"}}}
 	s.expects("a Machine that has it", instance(fresh), line)
 	s.expects("a Machine whose pin is still the shared key", pinned(instance(fresh), line), line)
 	s.expects("a Machine whose own key is pinned", pinned(instance(fresh), "ecdsa-sha2-nistp256 AAAA"), "")
@@ -254,7 +274,8 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	gone.Spec.Source.Name = "gone"
 	s.expects("a Machine that is gone", gone, "")
 	for platform, want := range map[blueprint.Platform]string{
-		blueprint.PlatformVSphere: "", blueprint.PlatformNutanix: "", blueprint.PlatformNone: "", blueprint.PlatformGCP: line, blueprint.PlatformAzure: line,
+		blueprint.PlatformVSphere: "", blueprint.PlatformNutanix: "", blueprint.PlatformNone: "",
+		blueprint.PlatformGCP: line, blueprint.PlatformAzure: line,
 	} {
 		s.set(func() { s.platform = platform })
 		s.expects("a Machine on "+string(platform), instance(fresh), want)
@@ -282,7 +303,8 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 
 	// What is no key is not used, and said.
 	s.remove(again)
-	rubbish := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.HostKeySecret}, Data: map[string][]byte{contract.HostKeyField: []byte("rubbish")}}
+	rubbish := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.HostKeySecret},
+		Data: map[string][]byte{contract.HostKeyField: []byte("rubbish")}}
 	for s.admin.Create(t.Context(), rubbish.DeepCopy()) != nil {
 		s.remove(rubbish.DeepCopy())
 	}
@@ -295,7 +317,8 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	s.problems()
 }
 
-// expects waits until first contact expects a key of an instance: what the cache tells comes a little later.
+// expects waits until first contact expects a key of an instance: what the cache tells comes a
+// little later.
 func (s *stage) expects(who string, i *v1alpha1.WindowsInstance, want string) {
 	s.t.Helper()
 	var got string
@@ -311,9 +334,11 @@ func (s *stage) expects(who string, i *v1alpha1.WindowsInstance, want string) {
 // machine makes a Machine that is given the user data of a secret.
 func (s *stage) machine(name, secret string) *unstructured.Unstructured {
 	s.t.Helper()
-	m := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"providerSpec": map[string]any{"value": map[string]any{
-		"kind": "AWSMachineProviderConfig", "apiVersion": "machine.openshift.io/v1beta1", "userDataSecret": map[string]any{"name": secret},
-	}}}}}
+	m := &unstructured.Unstructured{
+		Object: map[string]any{"spec": map[string]any{"providerSpec": map[string]any{"value": map[string]any{
+			"kind": "AWSMachineProviderConfig", "apiVersion": "machine.openshift.io/v1beta1",
+			"userDataSecret": map[string]any{"name": secret},
+		}}}}}
 	m.SetGroupVersionKind(schema.GroupVersionKind{Group: "machine.openshift.io", Version: "v1beta1", Kind: "Machine"})
 	m.SetNamespace(machineAPI)
 	m.SetName(name)

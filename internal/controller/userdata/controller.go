@@ -17,20 +17,24 @@ import (
 )
 
 const (
-	// resync is how often all is looked at again though nothing told of a change: the cluster's platform may have become known.
+	// resync is how often all is looked at again though nothing told of a change: the cluster's
+	// platform may have become known.
 	resync = 10 * time.Minute
-	// defaultRecheck is how often a namespace is looked for that is not there, or a problem that somebody may have mended.
+	// defaultRecheck is how often a namespace is looked for that is not there, or a problem that
+	// somebody may have mended.
 	defaultRecheck = 20 * time.Second
 )
 
-// namespaces are where clouds take user data from. Those of the first decide which host key machines have.
+// namespaces are where clouds take user data from. Those of the first decide which host key
+// machines have.
 func namespaces() []string {
 	return []string{contract.MachineAPINamespace, contract.ClusterAPINamespace}
 }
 
 type reconciler struct {
 	Options
-	// client reads Secrets of the operator's namespace through the cache and writes; live reads past it.
+	// client reads Secrets of the operator's namespace through the cache and writes; live reads
+	// past it.
 	client  client.Client
 	live    client.Reader
 	events  events.EventRecorder
@@ -40,7 +44,8 @@ type reconciler struct {
 
 var _ reconcile.Reconciler = (*reconciler)(nil)
 
-// Reconcile writes what is missing or differs. While there is no usable key, or nobody knows the platform, it leaves everything as it is.
+// Reconcile writes what is missing or differs. While there is no usable key, or nobody knows the
+// platform, it leaves everything as it is.
 func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	key, err := r.PublicKey(ctx)
 	if problem, ok := contract.AsProblem(err); ok {
@@ -52,7 +57,8 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	platform, err := r.Platform(ctx)
 	if problem, ok := contract.AsProblem(err); ok {
-		logf.FromContext(ctx).V(1).Info("user data waits for the cluster's platform", "reason", problem.Reason, "detail", problem.Detail)
+		logf.FromContext(ctx).V(1).Info("user data waits for the cluster's platform", "reason", problem.Reason,
+			"detail", problem.Detail)
 		return ctrl.Result{RequeueAfter: r.recheck}, nil
 	}
 	if err != nil {
@@ -80,7 +86,8 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 }
 
 // publish keeps the secrets of all namespaces, and does in each what it can.
-func (r *reconciler) publish(ctx context.Context, want wanted, shared *hostKey, problems []*contract.Problem) (ctrl.Result, error) {
+func (r *reconciler) publish(ctx context.Context, want wanted, shared *hostKey,
+	problems []*contract.Problem) (ctrl.Result, error) {
 	result := ctrl.Result{RequeueAfter: resync}
 	for _, namespace := range namespaces() {
 		found, err := r.keep(ctx, namespace, want)
@@ -94,7 +101,8 @@ func (r *reconciler) publish(ctx context.Context, want wanted, shared *hostKey, 
 			problems = append(problems, found.problem)
 			result.RequeueAfter = min(result.RequeueAfter, r.recheck)
 		case found.absent:
-			logf.FromContext(ctx).V(1).Info("no user data is needed in a namespace that is not there", "namespace", namespace)
+			logf.FromContext(ctx).V(1).Info("no user data is needed in a namespace that is not there", "namespace",
+				namespace)
 			result.RequeueAfter = min(result.RequeueAfter, r.recheck)
 		}
 		if namespace == contract.MachineAPINamespace {

@@ -1,16 +1,19 @@
-// Package userdata answers where new machines find what lets us in: it keeps the secret windows-user-data in the namespaces from which clouds take it, and
-// the SSH host key with which machines can be known before anybody has reached them.
+// Package userdata answers where new machines find what lets us in: it keeps the secret
+// windows-user-data in the namespaces from which clouds take it, and the SSH host key with which
+// machines can be known before anybody has reached them.
 //
-// The operator runs it; lifecycle asks FirstContact which host key a machine shows at first. It writes these secrets and nothing else: a change of the
-// script by itself touches no Machine.
+// The operator runs it; lifecycle asks FirstContact which host key a machine shows at first. It
+// writes these secrets and nothing else: a change of the script by itself touches no Machine.
 //
 //	cloud-private-key ──▶ public key ─┐
 //	windows-ssh-host-key ─────────────┼─▶ windows-user-data in openshift-machine-api, and in openshift-cluster-api where that exists
 //	platform ─────────────────────────┘
 //
-// Those namespaces may be missing, and with them the rights in them, so what is there does not go through the manager's cache, which would wait for them:
-// it is read live, and a watch of the one name tells when to look. The rights in openshift-cluster-api are in config/cluster-api. Secrets of the operator's
-// own namespace are in the manager's cache; package publish asks for the rights to list, watch and create them.
+// Those namespaces may be missing, and with them the rights in them, so what is there does not go
+// through the manager's cache, which would wait for them: it is read live, and a watch of the one
+// name tells when to look. The rights in openshift-cluster-api are in config/cluster-api. Secrets
+// of the operator's own namespace are in the manager's cache; package publish asks for the rights
+// to list, watch and create them.
 package userdata
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=openshift-machine-api

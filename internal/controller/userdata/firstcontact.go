@@ -18,8 +18,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// margin is how much later than the key's publication a Machine must have been made to be expected to have it. It covers what is between the two
-// times: the caches of the machine controller, and clocks that differ. A Machine made meanwhile is trusted at first contact, like a host of the user's own.
+// margin is how much later than the key's publication a Machine must have been made to be expected
+// to have it. It covers what is between the two times: the caches of the machine controller, and
+// clocks that differ. A Machine made meanwhile is trusted at first contact, like a host of the
+// user's own.
 const margin = time.Minute
 
 // FirstContact tells which host key a machine shows that nobody has reached yet. It is lifecycle's.
@@ -32,8 +34,9 @@ type FirstContact struct {
 	Platform func(ctx context.Context) (blueprint.Platform, error)
 }
 
-// SharedHostKey answers the host key, "<type> <base64>", that the user data gave the host of an instance; empty when the host was not made from our user
-// data, or nothing says that it was. It reads again with every call.
+// SharedHostKey answers the host key, "<type> <base64>", that the user data gave the host of an
+// instance; empty when the host was not made from our user data, or nothing says that it was. It
+// reads again with every call.
 func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error) {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceMachine {
@@ -67,10 +70,12 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 	return key.line, nil
 }
 
-// madeFromOurs is when the Machine of an instance was made; the zero time when it is gone, or was given other user data than ours.
+// madeFromOurs is when the Machine of an instance was made; the zero time when it is gone, or was
+// given other user data than ours.
 func (f FirstContact) madeFromOurs(ctx context.Context, source *v1alpha1.Source) (time.Time, error) {
 	machine := &unstructured.Unstructured{}
-	machine.SetGroupVersionKind(schema.GroupVersionKind{Group: "machine.openshift.io", Version: "v1beta1", Kind: "Machine"})
+	machine.SetGroupVersionKind(schema.GroupVersionKind{Group: "machine.openshift.io", Version: "v1beta1",
+		Kind: "Machine"})
 	err := f.Live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: source.Name}, machine)
 	if apierrors.IsNotFound(err) {
 		return time.Time{}, nil

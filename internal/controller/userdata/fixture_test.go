@@ -35,7 +35,8 @@ import (
 
 const namespace = contract.OperatorNamespace
 
-// stage is a real API server with what we ship, and the controller at work under the operator's own account.
+// stage is a real API server with what we ship, and the controller at work under the operator's own
+// account.
 type stage struct {
 	t     *testing.T
 	lab   *cluster.Cluster
@@ -72,7 +73,8 @@ func newStage(t *testing.T) *stage {
 	if s.admin, err = client.New(lab.Admin(), client.Options{Scheme: testScheme(t)}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{contract.MachineConfigNamespace, contract.MachineAPINamespace, contract.ConfigNamespace} {
+	for _, name := range []string{contract.MachineConfigNamespace, contract.MachineAPINamespace,
+		contract.ConfigNamespace} {
 		s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	s.apply("lab")
@@ -80,7 +82,9 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = cluster.InstallCRDs(t.Context(), lab.Admin(), cluster.CRDOptions{Paths: dirs, Names: []string{"machines.machine.openshift.io"}, Filter: cluster.OpenShiftDefault})
+	_, err = cluster.InstallCRDs(t.Context(), lab.Admin(),
+		cluster.CRDOptions{Paths: dirs, Names: []string{"machines.machine.openshift.io"},
+			Filter: cluster.OpenShiftDefault})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +98,8 @@ func (s *stage) apply(part string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	args := []string{"--kubeconfig", s.lab.Kubeconfig, "apply", "--server-side", "-k", filepath.Join(root, "config", part)}
+	args := []string{"--kubeconfig", s.lab.Kubeconfig, "apply", "--server-side", "-k",
+		filepath.Join(root, "config", part)}
 	if output, err := exec.CommandContext(s.t.Context(), s.lab.Binaries.Kubectl, args...).CombinedOutput(); err != nil {
 		s.t.Fatalf("kubectl %v: %v\n%s", args, err, output)
 	}
@@ -110,7 +115,9 @@ func (s *stage) start() (stop func()) {
 	mgr, err := ctrl.NewManager(account, ctrl.Options{
 		Scheme: testScheme(s.t), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
 		Controller: config.Controller{SkipNameValidation: new(true)},
-		Cache:      cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {}}}}},
+		Cache: cache.Options{
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {}}}}},
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -192,15 +199,16 @@ func (s *stage) remove(o client.Object) {
 // change changes a secret as an administrator does.
 func (s *stage) change(where, name string, change func(secret *corev1.Secret)) {
 	s.t.Helper()
-	err := wait.PollUntilContextTimeout(s.t.Context(), 10*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
-		secret, err := s.read(where, name)
-		if err != nil {
-			return false, err
-		}
-		change(secret)
-		err = s.admin.Update(ctx, secret)
-		return err == nil, ignore(err, apierrors.IsConflict)
-	})
+	err := wait.PollUntilContextTimeout(s.t.Context(), 10*time.Millisecond, 10*time.Second, true,
+		func(ctx context.Context) (bool, error) {
+			secret, err := s.read(where, name)
+			if err != nil {
+				return false, err
+			}
+			change(secret)
+			err = s.admin.Update(ctx, secret)
+			return err == nil, ignore(err, apierrors.IsConflict)
+		})
 	if err != nil {
 		s.t.Fatalf("changing %s of %s: %v", name, where, err)
 	}
@@ -228,7 +236,8 @@ func (s *stage) key(line string) {
 		s.create(secret)
 		return
 	}
-	s.change(namespace, contract.PrivateKeySecret, func(secret *corev1.Secret) { secret.Data = map[string][]byte{contract.PrivateKeyField: []byte(line)} })
+	s.change(namespace, contract.PrivateKeySecret,
+		func(secret *corev1.Secret) { secret.Data = map[string][]byte{contract.PrivateKeyField: []byte(line)} })
 }
 
 func newLine(t *testing.T) string {
@@ -248,14 +257,15 @@ func newLine(t *testing.T) string {
 func (s *stage) eventually(where, name, what string, holds func(secret *corev1.Secret) bool) *corev1.Secret {
 	s.t.Helper()
 	var last *corev1.Secret
-	err := wait.PollUntilContextTimeout(s.t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
-		secret, err := s.read(where, name)
-		if err != nil {
-			return false, ignore(err, apierrors.IsNotFound)
-		}
-		last = secret
-		return holds(secret), nil
-	})
+	err := wait.PollUntilContextTimeout(s.t.Context(), 10*time.Millisecond, 20*time.Second, true,
+		func(context.Context) (bool, error) {
+			secret, err := s.read(where, name)
+			if err != nil {
+				return false, ignore(err, apierrors.IsNotFound)
+			}
+			last = secret
+			return holds(secret), nil
+		})
 	if err != nil {
 		s.t.Fatalf("%s of %s: waited in vain: %s: %v\n%v", name, where, what, err, last)
 	}
@@ -274,18 +284,19 @@ func authorizes(line string) func(secret *corev1.Secret) bool {
 func (s *stage) problems(want ...contract.Reason) {
 	s.t.Helper()
 	var got []*contract.Problem
-	err := wait.PollUntilContextTimeout(s.t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
-		got = s.state.Problems()
-		if len(got) != len(want) {
-			return false, nil
-		}
-		for i, p := range got {
-			if p.Reason != want[i] {
+	err := wait.PollUntilContextTimeout(s.t.Context(), 10*time.Millisecond, 20*time.Second, true,
+		func(context.Context) (bool, error) {
+			got = s.state.Problems()
+			if len(got) != len(want) {
 				return false, nil
 			}
-		}
-		return true, nil
-	})
+			for i, p := range got {
+				if p.Reason != want[i] {
+					return false, nil
+				}
+			}
+			return true, nil
+		})
 	if err != nil {
 		s.t.Fatalf("problems are %v, want %v", got, want)
 	}

@@ -19,14 +19,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// hostKey is the shared host key: its PEM, its public part as "<type> <base64>", and the secret that holds it.
+// hostKey is the shared host key: its PEM, its public part as "<type> <base64>", and the secret
+// that holds it.
 type hostKey struct {
 	pem    []byte
 	line   string
 	secret *corev1.Secret
 }
 
-// readHostKey reads the secret. It is nil when there is none; what it holds instead of a host key is a *contract.Problem.
+// readHostKey reads the secret. It is nil when there is none; what it holds instead of a host key
+// is a *contract.Problem.
 func readHostKey(ctx context.Context, cached client.Reader, namespace string) (*hostKey, error) {
 	secret := &corev1.Secret{}
 	err := cached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: contract.HostKeySecret}, secret)
@@ -38,12 +40,14 @@ func readHostKey(ctx context.Context, cached client.Reader, namespace string) (*
 	}
 	key := &hostKey{pem: secret.Data[contract.HostKeyField], secret: secret}
 	if key.line, err = userdata.HostKeyLine(key.pem); err != nil {
-		return nil, contract.NewProblem(contract.ReasonHostKeySecretInvalid, "secret %s/%s: %v", namespace, contract.HostKeySecret, err)
+		return nil, contract.NewProblem(contract.ReasonHostKeySecretInvalid, "secret %s/%s: %v", namespace,
+			contract.HostKeySecret, err)
 	}
 	return key, nil
 }
 
-// hostKey gives the shared host key, and makes it when there is none. A cache that has yet to see it makes the creation fail, which is tried again.
+// hostKey gives the shared host key, and makes it when there is none. A cache that has yet to see
+// it makes the creation fail, which is tried again.
 func (r *reconciler) hostKey(ctx context.Context) (*hostKey, error) {
 	key, err := readHostKey(ctx, r.client, r.Namespace)
 	if key != nil || err != nil {
@@ -56,7 +60,8 @@ func (r *reconciler) hostKey(ctx context.Context) (*hostKey, error) {
 	immutable := true
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: r.Namespace, Name: contract.HostKeySecret, Labels: map[string]string{contract.ManagedByLabel: contract.OperatorServiceAccount},
+			Namespace: r.Namespace, Name: contract.HostKeySecret,
+			Labels: map[string]string{contract.ManagedByLabel: contract.OperatorServiceAccount},
 		},
 		Immutable: &immutable, Type: corev1.SecretTypeOpaque, Data: map[string][]byte{contract.HostKeyField: made},
 	}
@@ -97,7 +102,8 @@ func (k *hostKey) publishedSince() (time.Time, bool) {
 	return since, err == nil && print == fingerprint(k.line)
 }
 
-// mark notes at the secret since when machines are given the key, or that they are not given it any more.
+// mark notes at the secret since when machines are given the key, or that they are not given it any
+// more.
 func (r *reconciler) mark(ctx context.Context, key *hostKey, published bool) error {
 	if _, was := key.publishedSince(); was == published {
 		return nil
@@ -105,7 +111,8 @@ func (r *reconciler) mark(ctx context.Context, key *hostKey, published bool) err
 	secret := key.secret.DeepCopy()
 	delete(secret.Annotations, contract.HostKeyPublishedAnnotation)
 	if published {
-		metav1.SetMetaDataAnnotation(&secret.ObjectMeta, contract.HostKeyPublishedAnnotation, fingerprint(key.line)+" "+r.Now().UTC().Format(time.RFC3339))
+		metav1.SetMetaDataAnnotation(&secret.ObjectMeta, contract.HostKeyPublishedAnnotation,
+			fingerprint(key.line)+" "+r.Now().UTC().Format(time.RFC3339))
 	}
 	if err := r.client.Update(ctx, secret); err != nil {
 		return fmt.Errorf("marking secret %s: %w", contract.HostKeySecret, err)

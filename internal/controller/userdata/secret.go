@@ -16,7 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// settling is how long to wait for a write of somebody else to be over: one that ours met, or a deletion.
+// settling is how long to wait for a write of somebody else to be over: one that ours met, or a
+// deletion.
 const settling = 2 * time.Second
 
 // standing is how the secret of one namespace is after a look at it.
@@ -35,12 +36,14 @@ type wanted struct{ script, publicKeyHash string }
 
 // secret is windows-user-data in one namespace.
 func (w wanted) secret(namespace string) *corev1.Secret {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.UserDataSecret}, Type: corev1.SecretTypeOpaque}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.UserDataSecret},
+		Type: corev1.SecretTypeOpaque}
 	w.into(s)
 	return s
 }
 
-// into changes what is ours in a secret. Further keys are left alone: machine controllers know some that users may set.
+// into changes what is ours in a secret. Further keys are left alone: machine controllers know some
+// that users may set.
 func (w wanted) into(s *corev1.Secret) {
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
@@ -52,12 +55,13 @@ func (w wanted) into(s *corev1.Secret) {
 
 // in says whether a secret is as it must be.
 func (w wanted) in(s *corev1.Secret) bool {
-	return bytes.Equal(s.Data[contract.UserDataField], []byte(w.script)) && s.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount &&
+	return bytes.Equal(s.Data[contract.UserDataField], []byte(w.script)) &&
+		s.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount &&
 		s.Annotations[contract.PublicKeyHashAnnotation] == w.publicKeyHash
 }
 
-// foreign says why a secret that differs is not ours to change; empty when it is. One without any mark is: the name is the operator's, and an earlier
-// operator may have left it.
+// foreign says why a secret that differs is not ours to change; empty when it is. One without any
+// mark is: the name is the operator's, and an earlier operator may have left it.
 func foreign(s *corev1.Secret) string {
 	manager := s.Labels[contract.ManagedByLabel]
 	switch {
@@ -96,7 +100,8 @@ func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (s
 	case want.in(found):
 		return standing{holds: true}, nil
 	case why != "":
-		return standing{problem: contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s %s", namespace, contract.UserDataSecret, why)}, nil
+		return standing{problem: contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s %s", namespace,
+			contract.UserDataSecret, why)}, nil
 	}
 	want.into(found)
 	return wrote(ctx, namespace, r.client.Update(ctx, found))
@@ -123,7 +128,8 @@ func wrote(ctx context.Context, namespace string, err error) (standing, error) {
 	return standing{}, fmt.Errorf("writing secret %s of %s: %w", contract.UserDataSecret, namespace, err)
 }
 
-// absent says that a namespace is not there. In one that isn't nobody has rights, so that must be known first; whoever may not know it goes on.
+// absent says that a namespace is not there. In one that isn't nobody has rights, so that must be
+// known first; whoever may not know it goes on.
 func (r *reconciler) absent(ctx context.Context, namespace string) (bool, error) {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
@@ -140,7 +146,8 @@ func (r *reconciler) absent(ctx context.Context, namespace string) (bool, error)
 }
 
 func refused(namespace string) standing {
-	return standing{problem: contract.NewProblem(contract.ReasonUserDataForbidden, "secret %s/%s may not be read and written", namespace, contract.UserDataSecret)}
+	return standing{problem: contract.NewProblem(contract.ReasonUserDataForbidden,
+		"secret %s/%s may not be read and written", namespace, contract.UserDataSecret)}
 }
 
 // said is a problem for a log or an event.

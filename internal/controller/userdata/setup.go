@@ -60,13 +60,15 @@ func Setup(mgr ctrl.Manager, options Options) (*State, error) {
 		options.recheck = defaultRecheck
 	}
 	r := &reconciler{
-		Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder(contract.OperatorServiceAccount),
+		Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(),
+		events:  mgr.GetEventRecorder(contract.OperatorServiceAccount),
 		watcher: newWatcher(mgr, options.Secrets), state: newState(),
 	}
 	first := make(chan event.GenericEvent, 1)
 	first <- event.GenericEvent{Object: &corev1.Secret{}}
 	keys := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		return o.GetNamespace() == options.Namespace && (o.GetName() == contract.PrivateKeySecret || o.GetName() == contract.HostKeySecret)
+		return o.GetNamespace() == options.Namespace &&
+			(o.GetName() == contract.PrivateKeySecret || o.GetName() == contract.HostKeySecret)
 	})
 	one := handler.TypedEnqueueRequestsFromMapFunc(all)
 	err := ctrl.NewControllerManagedBy(mgr).Named("userdata").

@@ -22,15 +22,16 @@ type State struct {
 
 func newState() *State { return &State{changed: make(chan event.GenericEvent, 1)} }
 
-// Problems are what is wrong with the secrets of user data. A key that is missing or can't be used is none of them: others say that.
+// Problems are what is wrong with the secrets of user data. A key that is missing or can't be used
+// is none of them: others say that.
 func (s *State) Problems() []*contract.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.problems)
 }
 
-// Holds says whether Machines of the Machine API that are made now authorise a key, by its hash. While somebody else's user data is there, or none, it
-// is no.
+// Holds says whether Machines of the Machine API that are made now authorise a key, by its hash.
+// While somebody else's user data is there, or none, it is no.
 func (s *State) Holds(publicKeyHash string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +63,8 @@ func (s *State) set(problems []*contract.Problem) (fresh []*contract.Problem) {
 	s.problems = problems
 	if differs {
 		select {
-		case s.changed <- event.GenericEvent{Object: &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}}:
+		case s.changed <- event.GenericEvent{
+			Object: &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}}:
 		default: // one is waiting there already
 		}
 	}

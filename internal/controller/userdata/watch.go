@@ -18,7 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// watcher tells of every change of the secret windows-user-data, in each namespace from when it was first seen that we may read it there.
+// watcher tells of every change of the secret windows-user-data, in each namespace from when it was
+// first seen that we may read it there.
 type watcher struct {
 	mgr     ctrl.Manager
 	secrets kubernetes.Interface
@@ -50,20 +51,24 @@ func (w *watcher) begin(ctx context.Context, namespace string) {
 	w.begun[namespace] = true
 }
 
-// watch works until ctx ends. The informer itself tries again when the API server is away or refuses.
+// watch works until ctx ends. The informer itself tries again when the API server is away or
+// refuses.
 func (w *watcher) watch(ctx context.Context, namespace string) {
 	one := fields.OneTermEqualSelector(metav1.ObjectNameField, contract.UserDataSecret)
 	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.NewListWatchFromClient(w.secrets.CoreV1().RESTClient(), string(corev1.ResourceSecrets), namespace, one),
-		ObjectType:    &corev1.Secret{},
+		ListerWatcher: cache.NewListWatchFromClient(w.secrets.CoreV1().RESTClient(), string(corev1.ResourceSecrets),
+			namespace, one),
+		ObjectType: &corev1.Secret{},
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { w.tell() }, UpdateFunc: func(any, any) { w.tell() }, DeleteFunc: func(any) { w.tell() },
+			AddFunc: func(any) { w.tell() }, UpdateFunc: func(any, any) { w.tell() },
+			DeleteFunc: func(any) { w.tell() },
 		},
 		// What is kept is which objects there are, and no secret.
 		Transform: func(object any) (any, error) {
 			if secret, ok := object.(*corev1.Secret); ok {
 				return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-					Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID, ResourceVersion: secret.ResourceVersion, Annotations: maps.Clone(secret.Annotations),
+					Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID,
+					ResourceVersion: secret.ResourceVersion, Annotations: maps.Clone(secret.Annotations),
 				}}, nil
 			}
 			return object, nil
@@ -75,7 +80,8 @@ func (w *watcher) watch(ctx context.Context, namespace string) {
 // tell has the controller look. Events that nobody took are joined into one.
 func (w *watcher) tell() {
 	select {
-	case w.changed <- event.GenericEvent{Object: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: contract.UserDataSecret}}}:
+	case w.changed <- event.GenericEvent{
+		Object: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: contract.UserDataSecret}}}:
 	default:
 	}
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/host"
 )
 
-// Machine is one host and the way to it. A new one is a healthy Windows Server that needs nothing: it lets everybody in, and each verb
-// answers as it does where all is well. It may be used from several goroutines.
+// Machine is one host and the way to it. A new one is a healthy Windows Server that needs nothing:
+// it lets everybody in, and each verb answers as it does where all is well. It may be used from
+// several goroutines.
 type Machine struct {
 	mu      sync.Mutex
 	facts   contract.HostFacts
@@ -47,9 +48,11 @@ const (
 func New(name string) *Machine {
 	return &Machine{
 		facts: contract.HostFacts{
-			Hostname: name, MachineID: "machine-" + name, BootID: "boot-1", ProductName: "Windows Server 2022 Datacenter", Build: 20348, UBR: 2340, NodeIP: "10.0.0.1",
+			Hostname: name, MachineID: "machine-" + name, BootID: "boot-1",
+			ProductName: "Windows Server 2022 Datacenter", Build: 20348, UBR: 2340, NodeIP: "10.0.0.1",
 		},
-		hostKey: "ssh-ed25519 AAAA" + name, faults: map[string]error{}, answers: map[contract.Verb]any{}, open: map[*conn]bool{},
+		hostKey: "ssh-ed25519 AAAA" + name, faults: map[string]error{}, answers: map[contract.Verb]any{},
+		open: map[*conn]bool{},
 		last: map[contract.Verb]json.RawMessage{},
 	}
 }
@@ -61,7 +64,8 @@ func (m *Machine) Fail(step string, err error) {
 	m.faults[step] = err
 }
 
-// Answer has a verb give this result, or this *contract.Problem, from now on; nil is the healthy answer again.
+// Answer has a verb give this result, or this *contract.Problem, from now on; nil is the healthy
+// answer again.
 func (m *Machine) Answer(verb contract.Verb, answer any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,7 +86,8 @@ func (m *Machine) Facts() contract.HostFacts {
 	return m.facts
 }
 
-// Prove has the machine prove these host keys from now on, and show another one than before if shown is not empty.
+// Prove has the machine prove these host keys from now on, and show another one than before if
+// shown is not empty.
 func (m *Machine) Prove(shown string, proven ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -155,7 +160,8 @@ func (m *Machine) Request(verb contract.Verb, into any) (bool, error) {
 	return true, json.Unmarshal(text, into)
 }
 
-// Dial opens a connection, and refuses another host key than the expected one as a real host's dialer does.
+// Dial opens a connection, and refuses another host key than the expected one as a real host's
+// dialer does.
 func (m *Machine) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -192,7 +198,8 @@ func (m *Machine) answer(verb contract.Verb, request json.RawMessage) (any, erro
 	case contract.VerbBootstrap:
 		asked := contract.BootstrapRequest{}
 		err := json.Unmarshal(request, &asked)
-		return contract.BootstrapAnswer{NodeName: asked.NodeName, DaemonCSR: []byte("request of " + asked.NodeName)}, err
+		return contract.BootstrapAnswer{NodeName: asked.NodeName, DaemonCSR: []byte("request of " + asked.NodeName)},
+			err
 	case contract.VerbHandover:
 		return contract.HandoverAnswer{ServiceRunning: true}, nil
 	case contract.VerbCleanup:

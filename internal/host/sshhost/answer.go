@@ -17,9 +17,11 @@ var errAnswerTooLong = errors.New("the answer is longer than any honest one")
 // maxDetail bounds in bytes the detail of a problem that a host reports.
 const maxDetail = 1 << 10
 
-// decodeAnswer reads a host's answer into answer, a pointer to a contract.Answer, which stays as it was when there is an error. The
-// planted daemon is of our own version, so whatever it would not write is refused: unknown fields, anything after the end, no result.
-// Problems in the answer end up in conditions and logs; their reasons are known ones and their details short and printable afterwards.
+// decodeAnswer reads a host's answer into answer, a pointer to a contract.Answer, which stays as it
+// was when there is an error. The planted daemon is of our own version, so whatever it would not
+// write is refused: unknown fields, anything after the end, no result. Problems in the answer end
+// up in conditions and logs; their reasons are known ones and their details short and printable
+// afterwards.
 func decodeAnswer(raw []byte, answer any) error {
 	var envelope struct {
 		Problem *contract.Problem `json:"problem"`
@@ -44,7 +46,8 @@ func decodeAnswer(raw []byte, answer any) error {
 	return nil
 }
 
-// strict decodes one JSON value that has no unknown fields and nothing after it. Its errors quote little of what was read.
+// strict decodes one JSON value that has no unknown fields and nothing after it. Its errors quote
+// little of what was read.
 func strict(raw []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()

@@ -15,11 +15,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/host"
 )
 
-// bareServer is an SSH server that lets everybody in and then does to SFTP what a simulated Windows host never would. It ends with the
-// connection.
-func bareServer(tb testing.TB, subsystem func(channel ssh.Channel, request *ssh.Request)) func(context.Context, string, string) (net.Conn, error) {
+// bareServer is an SSH server that lets everybody in and then does to SFTP what a simulated Windows
+// host never would. It ends with the connection.
+func bareServer(tb testing.TB, subsystem func(channel ssh.Channel, request *ssh.Request)) func(context.Context, string,
+	string) (net.Conn, error) {
 	tb.Helper()
-	config := &ssh.ServerConfig{PublicKeyCallback: func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) { return nil, nil }}
+	config := &ssh.ServerConfig{PublicKeyCallback: func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions,
+		error) {
+		return nil, nil
+	}}
 	config.AddHostKey(newHostKey(tb))
 	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -65,8 +69,10 @@ func TestHostWithoutUsableSFTPIsNamed(t *testing.T) {
 		subsystem func(channel ssh.Channel, request *ssh.Request)
 		want      contract.Reason
 	}{
-		"it is switched off":         {func(_ ssh.Channel, r *ssh.Request) { _ = r.Reply(false, nil) }, contract.ReasonNoSFTP},
-		"its program does not start": {func(c ssh.Channel, r *ssh.Request) { begin(c, r); _ = c.Close() }, contract.ReasonNoSFTP},
+		"it is switched off": {func(_ ssh.Channel, r *ssh.Request) { _ = r.Reply(false, nil) },
+			contract.ReasonNoSFTP},
+		"its program does not start": {func(c ssh.Channel, r *ssh.Request) { begin(c, r); _ = c.Close() },
+			contract.ReasonNoSFTP},
 		"a greeting stands in its way": {func(c ssh.Channel, r *ssh.Request) {
 			begin(c, r)
 			_, _ = io.WriteString(c, strings.Repeat("Welcome! ", 100))
@@ -77,7 +83,8 @@ func TestHostWithoutUsableSFTPIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dialer := New(Options{Network: bareServer(t, c.subsystem), SetupTimeout: 500 * time.Millisecond})
-			conn, err := dialer.Dial(t.Context(), host.Target{Address: "192.0.2.1", User: "a", PrivateKey: pemOf(t, key)})
+			conn, err := dialer.Dial(t.Context(),
+				host.Target{Address: "192.0.2.1", User: "a", PrivateKey: pemOf(t, key)})
 			if err != nil {
 				t.Fatal(err)
 			}

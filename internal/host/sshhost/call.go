@@ -20,14 +20,17 @@ import (
 )
 
 const (
-	// maxAnswer is the longest answer in bytes that is read. The longest honest one lists a few hundred paths.
+	// maxAnswer is the longest answer in bytes that is read. The longest honest one lists a few
+	// hundred paths.
 	maxAnswer = 1 << 20
-	// endingGrace is how long a command that is given up may take to end, and how long cleaning up behind it may take.
+	// endingGrace is how long a command that is given up may take to end, and how long cleaning up
+	// behind it may take.
 	endingGrace = 5 * time.Second
 )
 
-// CallTimeout is the time that one call of a verb may take. Verbs that copy hundreds of megabytes through a virus scanner, or switch on
-// a Windows feature, take minutes on a slow disk; those that only look take seconds.
+// CallTimeout is the time that one call of a verb may take. Verbs that copy hundreds of megabytes
+// through a virus scanner, or switch on a Windows feature, take minutes on a slow disk; those that
+// only look take seconds.
 func CallTimeout(verb contract.Verb) time.Duration {
 	switch verb {
 	case contract.VerbPreflight:
@@ -42,7 +45,8 @@ func CallTimeout(verb contract.Verb) time.Duration {
 	return 5 * time.Minute
 }
 
-// Call is host.Conn. Everything that keeps an answer from coming while the connection lives is a *contract.Problem DaemonCallFailed.
+// Call is host.Conn. Everything that keeps an answer from coming while the connection lives is a
+// *contract.Problem DaemonCallFailed.
 func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any) error {
 	doing := "calling " + string(verb)
 	if c.planted == "" {
@@ -58,19 +62,21 @@ func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any
 	defer cancel()
 	raw, err := c.exchange(bounded, doing, verb, body)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: no answer within %s", doing, c.address, limit)
+		return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: no answer within %s", doing, c.address,
+			limit)
 	}
 	if err != nil {
 		return err
 	}
 	if err = decodeAnswer(raw, answer); err != nil {
-		return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: reading the answer: %v", doing, c.address, err)
+		return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: reading the answer: %v", doing,
+			c.address, err)
 	}
 	return nil
 }
 
-// exchange writes the request, runs the daemon, and gives the answer as it came. Request and answer are gone from the host afterwards,
-// as far as the connection still allows.
+// exchange writes the request, runs the daemon, and gives the answer as it came. Request and answer
+// are gone from the host afterwards, as far as the connection still allows.
 func (c *conn) exchange(ctx context.Context, doing string, verb contract.Verb, body []byte) (raw []byte, err error) {
 	files, err := c.session(ctx)
 	if err != nil {
@@ -120,8 +126,9 @@ func (c *conn) commandLine(verb contract.Verb, id string) string {
 	return strings.Join([]string{contract.ExchangeDir + `\` + c.planted, string(verb), "--exchange", id}, " ")
 }
 
-// forget removes the request, if the daemon did not, and the answer. It has a little time of its own, because what it removes may be
-// secret also when ctx has ended. What stays behind is removed by the next connection; it does not make an answer that came worthless.
+// forget removes the request, if the daemon did not, and the answer. It has a little time of its
+// own, because what it removes may be secret also when ctx has ended. What stays behind is removed
+// by the next connection; it does not make an answer that came worthless.
 func (c *conn) forget(ctx context.Context, files *sftp.Client, id string) {
 	if c.Err() != nil {
 		return
@@ -136,11 +143,13 @@ func (c *conn) forget(ctx context.Context, files *sftp.Client, id string) {
 		return errors.Join(<-done, err)
 	})
 	if err != nil {
-		log.Info("request or answer stays on the host until the next connection", "address", c.address, "cause", err.Error())
+		log.Info("request or answer stays on the host until the next connection", "address", c.address, "cause",
+			err.Error())
 	}
 }
 
-// run runs a command line and waits for its end. body is the request, which must not come back in an error.
+// run runs a command line and waits for its end. body is the request, which must not come back in
+// an error.
 func (c *conn) run(ctx context.Context, doing, line string, body []byte) error {
 	var session *ssh.Session
 	err := c.during(ctx, doing, func() error {
@@ -167,7 +176,8 @@ func (c *conn) run(ctx context.Context, doing, line string, body []byte) error {
 	return c.outcome(ctx, doing, err, said, body)
 }
 
-// abandon ends a command that takes too long: by closing its session, or else by giving up the connection.
+// abandon ends a command that takes too long: by closing its session, or else by giving up the
+// connection.
 func (c *conn) abandon(session *ssh.Session, ended <-chan struct{}) {
 	closing := make(chan struct{})
 	if !c.start(func() { _ = session.Close(); close(closing) }) {
@@ -200,7 +210,8 @@ func (c *conn) outcome(ctx context.Context, doing string, err error, said *tail,
 		}
 		return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s", detail)
 	}
-	// What is left is a host that refuses the command, a session that broke, or all of the connection.
+	// What is left is a host that refuses the command, a session that broke, or all of the
+	// connection.
 	if isBreak(err) || c.wire.broken() != nil || c.Err() != nil {
 		return c.explain(ctx, doing, err)
 	}
@@ -210,8 +221,8 @@ func (c *conn) outcome(ctx context.Context, doing string, err error, said *tail,
 	return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: the host does not run it", doing, c.address)
 }
 
-// vanished tells a command that was killed from a connection that is about to break, as in a reboot: the host is asked for a sign of
-// life.
+// vanished tells a command that was killed from a connection that is about to break, as in a
+// reboot: the host is asked for a sign of life.
 func (c *conn) vanished(ctx context.Context, doing string) error {
 	ctx, cancel := context.WithTimeout(ctx, endingGrace)
 	defer cancel()

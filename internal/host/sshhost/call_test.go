@@ -43,10 +43,12 @@ func TestCallBringsRequestAndAnswer(t *testing.T) {
 			})
 			conn := r.planted(t)
 			var answer contract.Answer[contract.PrepareAnswer]
-			if err := conn.Call(t.Context(), contract.VerbPrepare, contract.PrepareRequest{Hostname: "win-ä"}, &answer); err != nil {
+			if err := conn.Call(t.Context(), contract.VerbPrepare, contract.PrepareRequest{Hostname: "win-ä"},
+				&answer); err != nil {
 				t.Fatal(err)
 			}
-			want := contract.Answer[contract.PrepareAnswer]{Result: contract.PrepareAnswer{Rebooting: true, BootID: "7"}}
+			want := contract.Answer[contract.PrepareAnswer]{Result: contract.PrepareAnswer{Rebooting: true,
+				BootID: "7"}}
 			if diff := cmp.Diff(want, answer); diff != "" {
 				t.Errorf("the answer differs:\n%s", diff)
 			}
@@ -67,7 +69,8 @@ func TestManyCallsTakeOneConnectionAndOneSFTPSession(t *testing.T) {
 		return 0
 	})
 	conn := r.planted(t)
-	for _, verb := range []contract.Verb{contract.VerbPreflight, contract.VerbReceive, contract.VerbBootstrap, contract.VerbHandover} {
+	for _, verb := range []contract.Verb{contract.VerbPreflight, contract.VerbReceive, contract.VerbBootstrap,
+		contract.VerbHandover} {
 		if err := conn.Call(t.Context(), verb, struct{}{}, new(contract.Answer[struct{}])); err != nil {
 			t.Fatal(err)
 		}
@@ -86,14 +89,16 @@ func TestCallGivesTheVerbsOwnProblem(t *testing.T) {
 	r := newRig(t)
 	r.does(func(_ context.Context, c *call) int {
 		c.take(t)
-		c.answer(t, `{"problem":{"reason":"DiskFull","detail":"drive C: has\n\u0007 no room"},"result":{"facts":{"hostname":"a"},"problems":[{"reason":"Made Up!","detail":"x"}]}}`)
+		c.answer(
+			t, `{"problem":{"reason":"DiskFull","detail":"drive C: has\n\u0007 no room"},"result":{"facts":{"hostname":"a"},"problems":[{"reason":"Made Up!","detail":"x"}]}}`)
 		return 0
 	})
 	var answer contract.Answer[contract.PreflightAnswer]
 	if err := r.planted(t).Call(t.Context(), contract.VerbPreflight, contract.PreflightRequest{}, &answer); err != nil {
 		t.Fatal(err)
 	}
-	if answer.Problem == nil || answer.Problem.Reason != contract.ReasonDiskFull || answer.Problem.Detail != "drive C: has no room" || answer.Result.Facts.Hostname != "a" {
+	if answer.Problem == nil || answer.Problem.Reason != contract.ReasonDiskFull ||
+		answer.Problem.Detail != "drive C: has no room" || answer.Result.Facts.Hostname != "a" {
 		t.Errorf("answered %+v", answer)
 	}
 	if got := answer.Result.Problems[0]; got.Reason != contract.ReasonDaemonCallFailed || got.Detail != "Made Up!: x" {
@@ -153,7 +158,8 @@ func TestCallSaysWhyThereIsNoAnswer(t *testing.T) {
 			conn := r.planted(t)
 			answer := contract.Answer[contract.PrepareAnswer]{Result: contract.PrepareAnswer{BootID: "as it was"}}
 			err := conn.Call(t.Context(), contract.VerbBootstrap, secretive, &answer)
-			wantReason(t, err, contract.ReasonDaemonCallFailed, token, token[40:], "BootstrapKubeconfig", "YXBpVmVyc2lvbjog")
+			wantReason(t, err, contract.ReasonDaemonCallFailed, token, token[40:], "BootstrapKubeconfig",
+				"YXBpVmVyc2lvbjog")
 			if err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v does not say %q", err, c.says)
 			}
@@ -163,7 +169,8 @@ func TestCallSaysWhyThereIsNoAnswer(t *testing.T) {
 			if answer.Result.BootID != "as it was" || answer.Problem != nil {
 				t.Errorf("the answer was touched: %+v", answer)
 			}
-			// The request is gone although the daemon may never have read it, and the connection can be used.
+			// The request is gone although the daemon may never have read it, and the connection
+			// can be used.
 			if got := r.exchange(t); !slices.Equal(got, []string{contract.PlantedName(r.daemon.Digest)}) {
 				t.Errorf("the exchange directory holds %v", got)
 			}
@@ -178,7 +185,8 @@ func TestCallOfADaemonThatDoesNotStart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	conn := r.planted(t)
-	if err := r.machine.Host().Files.Remove(r.machine.Home() + `\.wmco\` + contract.PlantedName(r.daemon.Digest)); err != nil {
+	if err := r.machine.Host().Files.Remove(r.machine.Home() + `\.wmco\` +
+		contract.PlantedName(r.daemon.Digest)); err != nil {
 		t.Fatal(err)
 	}
 	err := conn.Call(t.Context(), contract.VerbPreflight, struct{}{}, new(contract.Answer[int]))
@@ -192,7 +200,8 @@ func TestCallNeedsAPlantedDaemonAndAProperRequest(t *testing.T) {
 		t.Error("a daemon is called that was not planted")
 	}
 	conn := r.planted(t)
-	if err := conn.Call(t.Context(), contract.VerbPreflight, map[string]any{"x": func() {}}, new(contract.Answer[int])); err == nil {
+	if err := conn.Call(t.Context(), contract.VerbPreflight, map[string]any{"x": func() {}},
+		new(contract.Answer[int])); err == nil {
 		t.Error("a request that can't be encoded is sent")
 	}
 	r.does(func(_ context.Context, c *call) int { c.answer(t, `{"result":1}`); return 0 })
@@ -270,10 +279,13 @@ const rebooting = "the host reboots"
 func TestCallEndsWhenTheConnectionDoes(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(tb testing.TB, r *rig, c io.Closer){
-		"the network cuts it":   func(_ testing.TB, r *rig, _ io.Closer) { r.Cut() },
-		rebooting:               reboot,
-		"its owner closes it":   shut,
-		"the host falls silent": func(_ testing.TB, r *rig, _ io.Closer) { r.Change(func(s *sshd.Settings) { s.Faults.Frozen = true }) },
+		"the network cuts it": func(_ testing.TB, r *rig, _ io.Closer) { r.Cut() },
+		rebooting:             reboot,
+		"its owner closes it": shut,
+		"the host falls silent": func(_ testing.TB, r *rig,
+			_ io.Closer) {
+			r.Change(func(s *sshd.Settings) { s.Faults.Frozen = true })
+		},
 	}
 	for name, end := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -287,9 +299,11 @@ func TestCallEndsWhenTheConnectionDoes(t *testing.T) {
 			<-started
 			end(t, r, conn)
 			err := <-done
-			if problem, is := contract.AsProblem(err); name == rebooting && is && problem.Reason == contract.ReasonDaemonCallFailed {
-				// A host that goes down kills the command first and its SSH server a moment later, and may answer in between: what is
-				// seen then is a killed command. The connection still ends.
+			if problem, is := contract.AsProblem(err); name == rebooting && is &&
+				problem.Reason == contract.ReasonDaemonCallFailed {
+				// A host that goes down kills the command first and its SSH server a moment later,
+				// and may answer in between: what is seen then is a killed command. The connection
+				// still ends.
 				wantReason(t, err, contract.ReasonDaemonCallFailed, token)
 			} else {
 				wantReason(t, err, contract.ReasonConnectionLost, token)
@@ -347,17 +361,21 @@ func TestIdleConnectionNoticesADeadHost(t *testing.T) {
 
 func TestEveryVerbHasItsTime(t *testing.T) {
 	t.Parallel()
-	for _, verb := range []contract.Verb{contract.VerbPreflight, contract.VerbPrepare, contract.VerbReceive, contract.VerbBootstrap, contract.VerbHandover, contract.VerbCleanup, "new"} {
+	for _, verb := range []contract.Verb{contract.VerbPreflight, contract.VerbPrepare, contract.VerbReceive,
+		contract.VerbBootstrap, contract.VerbHandover, contract.VerbCleanup, "new"} {
 		if limit := CallTimeout(verb); limit < time.Minute || limit > 30*time.Minute {
 			t.Errorf("%s may take %s", verb, limit)
 		}
 	}
 }
 
-// FuzzDecodeAnswer feeds what a hostile host may say: no panic, no half answer, no text that is unfit to be shown.
+// FuzzDecodeAnswer feeds what a hostile host may say: no panic, no half answer, no text that is
+// unfit to be shown.
 func FuzzDecodeAnswer(f *testing.F) {
 	f.Add([]byte(`{"result":{"facts":{"hostname":"a","build":20348},"missing":[{"sha256":"00","size":1}]}}`))
-	f.Add([]byte(`{"problem":{"reason":"DiskFull","detail":"x"},"result":{"problems":[{"reason":"x","detail":"\u0000"}]}}`))
+	f.Add(
+		[]byte(
+			`{"problem":{"reason":"DiskFull","detail":"x"},"result":{"problems":[{"reason":"x","detail":"\u0000"}]}}`))
 	f.Add([]byte(`{"result":null}`))
 	f.Add([]byte(`{"result":{}}{}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -21,8 +21,8 @@ import (
 //
 //	dialled ──▶ usable ──▶ lost: by the peer, by silence, by a context that ended in the middle of SFTP, or by Close
 //
-// SFTP has no way to give up a single request, so giving up means closing the connection, which ends every wait at once. Whoever
-// loses the connection first says why.
+// SFTP has no way to give up a single request, so giving up means closing the connection, which
+// ends every wait at once. Whoever loses the connection first says why.
 type conn struct {
 	client  *ssh.Client
 	wire    *wire
@@ -59,7 +59,8 @@ var (
 )
 
 func newConn(client *ssh.Client, announced *announcement, w *wire, address, hostKey string, o Options) *conn {
-	c := &conn{client: client, announced: announced, wire: w, address: address, hostKey: hostKey, options: o, gone: make(chan struct{})}
+	c := &conn{client: client, announced: announced, wire: w, address: address, hostKey: hostKey, options: o,
+		gone: make(chan struct{})}
 	c.start(func() {
 		err := client.Wait()
 		if broken := w.broken(); broken != nil {
@@ -71,7 +72,8 @@ func newConn(client *ssh.Client, announced *announcement, w *wire, address, host
 	return c
 }
 
-// start runs work in a goroutine that Close waits for. It answers false when the connection is gone.
+// start runs work in a goroutine that Close waits for. It answers false when the connection is
+// gone.
 func (c *conn) start(work func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +97,8 @@ func (c *conn) Err() error {
 	}
 }
 
-// Close is host.Conn. It returns when nothing of the connection runs any more; a repeated call does nothing.
+// Close is host.Conn. It returns when nothing of the connection runs any more; a repeated call does
+// nothing.
 func (c *conn) Close() error {
 	c.lose(errClosed)
 	c.work.Wait()
@@ -130,7 +133,8 @@ func (c *conn) lostWhile(doing string) *contract.Problem {
 	return contract.NewProblem(contract.ReasonConnectionLost, "%s on %s: %v", doing, c.address, cause)
 }
 
-// during does work that only the end of the connection can interrupt. When ctx ends first, the connection is given up.
+// during does work that only the end of the connection can interrupt. When ctx ends first, the
+// connection is given up.
 func (c *conn) during(ctx context.Context, doing string, work func() error) error {
 	if err := c.Err(); err != nil {
 		return c.lostWhile(doing)
@@ -146,7 +150,8 @@ func (c *conn) during(ctx context.Context, doing string, work func() error) erro
 	return nil
 }
 
-// explain says what an error of the SSH or SFTP library means: that ctx ended, that the connection broke, or what the host answered.
+// explain says what an error of the SSH or SFTP library means: that ctx ended, that the connection
+// broke, or what the host answered.
 func (c *conn) explain(ctx context.Context, doing string, err error) error {
 	// The libraries may know that something broke before whoever watches the connection does.
 	if broken := c.wire.broken(); broken != nil {
@@ -158,7 +163,8 @@ func (c *conn) explain(ctx context.Context, doing string, err error) error {
 	case <-c.gone:
 	default:
 		if isStatus(err) {
-			return contract.NewProblem(contract.ReasonFileFailed, "%s on %s: %s", doing, c.address, printable(err.Error(), maxWords))
+			return contract.NewProblem(contract.ReasonFileFailed, "%s on %s: %s", doing, c.address,
+				printable(err.Error(), maxWords))
 		}
 		return fmt.Errorf("%s: %w", doing, err)
 	}
@@ -173,7 +179,8 @@ func (c *conn) explain(ctx context.Context, doing string, err error) error {
 func isBreak(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, sftp.ErrSSHFxConnectionLost) || errors.Is(err, sftp.ErrSSHFxNoConnection) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, net.ErrClosed)
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
+		errors.Is(err, net.ErrClosed)
 }
 
 // isStatus says whether an error is how the host's SFTP server says no.
@@ -185,8 +192,8 @@ func isStatus(err error) bool {
 // missedKeepalives is how many intervals of silence make a peer dead.
 const missedKeepalives = 4
 
-// keepAlive asks for a sign of life when nothing is heard, and gives the connection up when none comes. Whatever the host sends
-// counts, so that a busy line is never mistaken for a dead one.
+// keepAlive asks for a sign of life when nothing is heard, and gives the connection up when none
+// comes. Whatever the host sends counts, so that a busy line is never mistaken for a dead one.
 func (c *conn) keepAlive() {
 	interval := c.options.KeepaliveInterval
 	ticker := time.NewTicker(interval)

@@ -19,13 +19,15 @@ import (
 type Options struct {
 	// ConnectTimeout bounds the TCP connection. Default 10 s.
 	ConnectTimeout time.Duration
-	// HandshakeTimeout bounds everything from the first byte to being logged in. Default 20 s: a busy Windows host takes a few seconds
-	// to start the process that checks a key.
+	// HandshakeTimeout bounds everything from the first byte to being logged in. Default 20 s: a
+	// busy Windows host takes a few seconds to start the process that checks a key.
 	HandshakeTimeout time.Duration
-	// SetupTimeout bounds the start of the SFTP session, and each small step over it outside of a call. Default 30 s.
+	// SetupTimeout bounds the start of the SFTP session, and each small step over it outside of a
+	// call. Default 30 s.
 	SetupTimeout time.Duration
-	// KeepaliveInterval is how long nothing may be heard before the host is asked for a sign of life; after four such intervals it counts
-	// as gone. Default 15 s, so a dead host is noticed within a minute.
+	// KeepaliveInterval is how long nothing may be heard before the host is asked for a sign of
+	// life; after four such intervals it counts as gone. Default 15 s, so a dead host is noticed
+	// within a minute.
 	KeepaliveInterval time.Duration
 	// CallTimeout bounds one call of a verb, with all that belongs to it. Default: CallTimeout.
 	CallTimeout func(verb contract.Verb) time.Duration
@@ -50,7 +52,8 @@ func New(o Options) *Dialer {
 		o.CallTimeout = CallTimeout
 	}
 	if o.Network == nil {
-		keepalive := net.KeepAliveConfig{Enable: true, Idle: o.KeepaliveInterval, Interval: o.KeepaliveInterval, Count: missedKeepalives}
+		keepalive := net.KeepAliveConfig{Enable: true, Idle: o.KeepaliveInterval, Interval: o.KeepaliveInterval,
+			Count: missedKeepalives}
 		o.Network = (&net.Dialer{KeepAliveConfig: keepalive}).DialContext
 	}
 	return &Dialer{options: o}
@@ -63,8 +66,9 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// Dial is host.Dialer. Beside 2xx reasons its *contract.Problem may say PrivateKeyInvalid, and AddressUnresolvable for a name that DNS
-// does not know. When ctx is cancelled the error is that of ctx; when its deadline passes it is both.
+// Dial is host.Dialer. Beside 2xx reasons its *contract.Problem may say PrivateKeyInvalid, and
+// AddressUnresolvable for a name that DNS does not know. When ctx is cancelled the error is that of
+// ctx; when its deadline passes it is both.
 func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
 	port := target.Port
 	if port == 0 {
@@ -77,7 +81,8 @@ func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error
 	}
 	check, err := newHostKeyCheck(target.HostKey)
 	if err != nil {
-		return nil, contract.NewProblem(contract.ReasonHostKeyMismatch, "the host key expected of %s can't be read: %v", address, err)
+		return nil, contract.NewProblem(contract.ReasonHostKeyMismatch, "the host key expected of %s can't be read: %v",
+			address, err)
 	}
 	w, err := d.connect(ctx, address)
 	if err != nil {
@@ -106,10 +111,12 @@ func (d *Dialer) connect(ctx context.Context, address string) (*wire, error) {
 	_, lookup := errors.AsType[*net.DNSError](err)
 	_, family := errors.AsType[*net.AddrError](err)
 	if (lookup || family) && ctx.Err() == nil {
-		return nil, contract.NewProblem(contract.ReasonAddressUnresolvable, "connecting to %s: the name has no IPv4 address", address)
+		return nil, contract.NewProblem(contract.ReasonAddressUnresolvable,
+			"connecting to %s: the name has no IPv4 address", address)
 	}
 	if bounded.Err() != nil {
-		return nil, interrupted(ctx, contract.NewProblem(contract.ReasonUnreachable, "connecting to %s: no answer in time", address))
+		return nil, interrupted(ctx, contract.NewProblem(contract.ReasonUnreachable,
+			"connecting to %s: no answer in time", address))
 	}
 	return nil, contract.NewProblem(contract.ReasonUnreachable, "connecting to %s: %v", address, rootCause(err))
 }
@@ -142,7 +149,8 @@ func (d *Dialer) handshake(
 	return nil, nil, interrupted(ctx, classifyHandshake(err, address, check))
 }
 
-// classifyHandshake says why a handshake failed, by how far it came and whether the error is one of the wire or of the protocol.
+// classifyHandshake says why a handshake failed, by how far it came and whether the error is one of
+// the wire or of the protocol.
 func classifyHandshake(err error, address string, check *hostKeyCheck) *contract.Problem {
 	if check.differs() {
 		return contract.NewProblem(contract.ReasonHostKeyMismatch, "%s shows host key %s and %s is expected",
@@ -152,21 +160,27 @@ func classifyHandshake(err error, address string, check *hostKeyCheck) *contract
 	seen, broken, silent := check.seen(), isBreak(err), isTimeout(err)
 	switch {
 	case noCommon && check.expected != nil && negotiation.What == "host key":
-		return contract.NewProblem(contract.ReasonHostKeyMismatch, "%s has no host key of type %s, which is expected", address, check.expected.Type())
+		return contract.NewProblem(contract.ReasonHostKeyMismatch, "%s has no host key of type %s, which is expected",
+			address, check.expected.Type())
 	case noCommon:
-		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: no %s in common", address, negotiation.What)
+		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: no %s in common", address,
+			negotiation.What)
 	case seen == nil && silent:
-		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: it accepts connections and does not speak SSH in time", address)
+		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: it accepts connections and does not "+
+			"speak SSH in time", address)
 	case seen == nil && broken:
-		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: it ended the connection before it showed a host key", address)
+		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: it ended the connection before it "+
+			"showed a host key", address)
 	case seen == nil:
 		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: what answers does not speak SSH", address)
 	case silent:
-		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: it does not answer in time whether the key is accepted", address)
+		return contract.NewProblem(contract.ReasonNotSSH, "logging in to %s: it does not answer in time whether "+
+			"the key is accepted", address)
 	case broken:
 		return contract.NewProblem(contract.ReasonConnectionLost, "logging in to %s: %v", address, rootCause(err))
 	}
-	return contract.NewProblem(contract.ReasonKeyRefused, "%s does not let the user log in with the private key", address)
+	return contract.NewProblem(contract.ReasonKeyRefused, "%s does not let the user log in with the private key",
+		address)
 }
 
 func isTimeout(err error) bool {
@@ -174,8 +188,8 @@ func isTimeout(err error) bool {
 	return is && timeout.Timeout()
 }
 
-// interrupted is the error of work that its context ended: a deadline that passed says something about the host, so the problem is in
-// it, too; a cancellation does not.
+// interrupted is the error of work that its context ended: a deadline that passed says something
+// about the host, so the problem is in it, too; a cancellation does not.
 func interrupted(ctx context.Context, problem *contract.Problem) error {
 	switch {
 	case ctx.Err() == nil:

@@ -24,7 +24,8 @@ import (
 
 // hasty are timeouts that a test can wait for.
 func hasty(o *Options) {
-	o.ConnectTimeout, o.HandshakeTimeout, o.SetupTimeout = 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond
+	o.ConnectTimeout, o.HandshakeTimeout, o.SetupTimeout = 300*time.Millisecond, 300*time.Millisecond,
+		300*time.Millisecond
 }
 
 func newHostKey(tb testing.TB) ssh.Signer {
@@ -51,20 +52,39 @@ func TestDialSaysWhyItFailed(t *testing.T) {
 		"a closed port is unreachable": {func(_ testing.TB, r *rig, _ *host.Target) {
 			r.Change(func(s *sshd.Settings) { s.Faults.Closed = true })
 		}, contract.ReasonUnreachable},
-		"a name that DNS does not know":                  {func(_ testing.TB, _ *rig, target *host.Target) { target.Address = "no-such-host.invalid" }, contract.ReasonAddressUnresolvable},
-		"an IPv6 address is none that Windows nodes use": {func(_ testing.TB, _ *rig, target *host.Target) { target.Address = "::1" }, contract.ReasonAddressUnresolvable},
-		"a host that accepts and never speaks":           {func(_ testing.TB, r *rig, _ *host.Target) { r.Change(func(s *sshd.Settings) { s.Faults.Hung = true }) }, contract.ReasonNotSSH},
+		"a name that DNS does not know": {func(_ testing.TB, _ *rig,
+			target *host.Target) {
+			target.Address = "no-such-host.invalid"
+		}, contract.ReasonAddressUnresolvable},
+		"an IPv6 address is none that Windows nodes use": {func(_ testing.TB, _ *rig,
+			target *host.Target) {
+			target.Address = "::1"
+		}, contract.ReasonAddressUnresolvable},
+		"a host that accepts and never speaks": {func(_ testing.TB, r *rig,
+			_ *host.Target) {
+			r.Change(func(s *sshd.Settings) { s.Faults.Hung = true })
+		}, contract.ReasonNotSSH},
 		"a host that refuses every key": {func(_ testing.TB, r *rig, _ *host.Target) {
 			r.Change(func(s *sshd.Settings) { s.Faults.RefuseKeys = true })
 		}, contract.ReasonKeyRefused},
-		"a user that the host does not know":        {func(_ testing.TB, _ *rig, target *host.Target) { target.User = "nobody" }, contract.ReasonKeyRefused},
-		"another host key than expected":            {expectOther, contract.ReasonHostKeyMismatch},
-		"a host key of another type than expected":  {expectECDSA, contract.ReasonHostKeyMismatch},
-		"an expected host key that can't be read":   {func(_ testing.TB, _ *rig, target *host.Target) { target.HostKey = "ssh-ed25519 rubbish" }, contract.ReasonHostKeyMismatch},
+		"a user that the host does not know": {func(_ testing.TB, _ *rig,
+			target *host.Target) {
+			target.User = "nobody"
+		}, contract.ReasonKeyRefused},
+		"another host key than expected":           {expectOther, contract.ReasonHostKeyMismatch},
+		"a host key of another type than expected": {expectECDSA, contract.ReasonHostKeyMismatch},
+		"an expected host key that can't be read": {func(_ testing.TB, _ *rig,
+			target *host.Target) {
+			target.HostKey = "ssh-ed25519 rubbish"
+		}, contract.ReasonHostKeyMismatch},
 		"two expected host keys are not understood": {expectTwo, contract.ReasonHostKeyMismatch},
-		"a private key that is none":                {func(_ testing.TB, _ *rig, target *host.Target) { target.PrivateKey = []byte("rubbish") }, contract.ReasonPrivateKeyInvalid},
-		"a connection cut before the host key":      {func(_ testing.TB, r *rig, _ *host.Target) { drop(r, 500) }, contract.ReasonNotSSH},
-		"a connection cut after the host key":       {dropWhileLoggingIn, contract.ReasonConnectionLost},
+		"a private key that is none": {func(_ testing.TB, _ *rig,
+			target *host.Target) {
+			target.PrivateKey = []byte("rubbish")
+		}, contract.ReasonPrivateKeyInvalid},
+		"a connection cut before the host key": {func(_ testing.TB, r *rig, _ *host.Target) { drop(r, 500) },
+			contract.ReasonNotSSH},
+		"a connection cut after the host key": {dropWhileLoggingIn, contract.ReasonConnectionLost},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +106,8 @@ func TestDialSaysWhyItFailed(t *testing.T) {
 	}
 }
 
-// dropWhileLoggingIn cuts the connection shortly before a login is complete. Nothing must come after that, so the host does not announce its keys.
+// dropWhileLoggingIn cuts the connection shortly before a login is complete. Nothing must come
+// after that, so the host does not announce its keys.
 func dropWhileLoggingIn(tb testing.TB, r *rig, _ *host.Target) {
 	tb.Helper()
 	r.Change(func(s *sshd.Settings) { s.Faults.HostKeys = sshd.HostKeysSilent })
@@ -129,7 +150,10 @@ func expectECDSA(tb testing.TB, r *rig, target *host.Target) {
 func TestDialKnowsWhatIsNotSSH(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(c net.Conn){
-		"a web server":           func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n") },
+		"a web server": func(c net.Conn) {
+			_, _ = io.WriteString(c, "HTTP/1.1 400 Bad "+
+				"Request\r\nConnection: close\r\n\r\n")
+		},
 		"a server that hangs up": func(net.Conn) {},
 		"a server that never ends its line": func(c net.Conn) {
 			for {
@@ -138,7 +162,10 @@ func TestDialKnowsWhatIsNotSSH(t *testing.T) {
 				}
 			}
 		},
-		"a server of noise after its name": func(c net.Conn) { _, _ = io.WriteString(c, "SSH-2.0-x\r\n"+strings.Repeat("\x00\x00\x10\x00", 5000)) },
+		"a server of noise after its name": func(c net.Conn) {
+			_,
+				_ = io.WriteString(c, "SSH-2.0-x\r\n"+strings.Repeat("\x00\x00\x10\x00", 5000))
+		},
 	}
 	for name, serve := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +211,8 @@ func TestDialReportsTheHostKeyAndHoldsToIt(t *testing.T) {
 	r.Change(func(s *sshd.Settings) { s.HostKey = newHostKey(t) })
 	_, err = New(Options{}).Dial(t.Context(), target)
 	wantReason(t, err, contract.ReasonHostKeyMismatch)
-	if fingerprint := ssh.FingerprintSHA256(r.Settings().HostKey.PublicKey()); !strings.Contains(err.Error(), fingerprint) {
+	if fingerprint := ssh.FingerprintSHA256(r.Settings().HostKey.PublicKey()); !strings.Contains(err.Error(),
+		fingerprint) {
 		t.Errorf("%v does not name the key that was shown, %s", err, fingerprint)
 	}
 }
@@ -234,10 +262,14 @@ func TestDialGivesUpInTime(t *testing.T) {
 		want    contract.Reason
 		took    time.Duration
 	}{
-		"nothing answers at all":                                {network: swallow, want: contract.ReasonUnreachable, took: 10 * time.Second},
-		"nothing is ever said":                                  {network: silence, want: contract.ReasonNotSSH, took: 20 * time.Second},
-		"the caller's deadline comes first and nothing answers": {network: swallow, timeout: time.Second, want: contract.ReasonUnreachable, took: time.Second},
-		"the caller's deadline comes first and nothing is said": {network: silence, timeout: time.Second, want: contract.ReasonNotSSH, took: time.Second},
+		"nothing answers at all": {network: swallow, want: contract.ReasonUnreachable,
+			took: 10 * time.Second},
+		"nothing is ever said": {network: silence, want: contract.ReasonNotSSH,
+			took: 20 * time.Second},
+		"the caller's deadline comes first and nothing answers": {network: swallow, timeout: time.Second,
+			want: contract.ReasonUnreachable, took: time.Second},
+		"the caller's deadline comes first and nothing is said": {network: silence, timeout: time.Second,
+			want: contract.ReasonNotSSH, took: time.Second},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +282,8 @@ func TestDialGivesUpInTime(t *testing.T) {
 					defer cancel()
 				}
 				began := time.Now()
-				_, err := New(Options{Network: c.network}).Dial(ctx, host.Target{Address: "192.0.2.1", User: "a", PrivateKey: key})
+				_, err := New(Options{Network: c.network}).Dial(ctx,
+					host.Target{Address: "192.0.2.1", User: "a", PrivateKey: key})
 				wantReason(t, err, c.want)
 				if took := time.Since(began); took != c.took {
 					t.Errorf("took %s, want %s", took, c.took)
@@ -280,13 +313,15 @@ func silence(context.Context, string, string) (net.Conn, error) {
 func TestDialEndsWhenItsContextIsCancelled(t *testing.T) {
 	t.Parallel()
 	key := newRig(t).key
-	for name, network := range map[string]func(context.Context, string, string) (net.Conn, error){"connecting": swallow, "logging in": silence} {
+	for name, network := range map[string]func(context.Context, string, string) (net.Conn, error){"connecting": swallow,
+		"logging in": silence} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(time.Second, cancel)
-				_, err := New(Options{Network: network}).Dial(ctx, host.Target{Address: "192.0.2.1", User: "a", PrivateKey: key})
+				_, err := New(Options{Network: network}).Dial(ctx,
+					host.Target{Address: "192.0.2.1", User: "a", PrivateKey: key})
 				if _, is := contract.AsProblem(err); is || !errors.Is(err, context.Canceled) {
 					t.Errorf("answered %v, want the cancellation and no problem of the host", err)
 				}
@@ -301,7 +336,8 @@ func TestErrorsHoldNoKey(t *testing.T) {
 	target := r.target()
 	for _, text := range []string{fmt.Sprint(New(Options{})), fmt.Sprintf("%+v", r.dial(t))} {
 		for line := range strings.Lines(string(target.PrivateKey)) {
-			if line = strings.TrimSpace(line); len(line) > 20 && !strings.HasPrefix(line, "---") && strings.Contains(text, line) {
+			if line = strings.TrimSpace(line); len(line) > 20 && !strings.HasPrefix(line, "---") &&
+				strings.Contains(text, line) {
 				t.Error("the private key shows")
 			}
 		}

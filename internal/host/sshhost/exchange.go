@@ -23,8 +23,9 @@ const posixRename = "posix-rename@openssh.com"
 
 // session gives the SFTP session, opening it the first time, with the exchange directory in order.
 //
-// Opening also takes away what earlier connections left when they broke: requests, which may hold credentials, answers, and parts of
-// daemons. A host has one owner at a time, so nothing of that can be in use.
+// Opening also takes away what earlier connections left when they broke: requests, which may hold
+// credentials, answers, and parts of daemons. A host has one owner at a time, so nothing of that
+// can be in use.
 func (c *conn) session(ctx context.Context) (*sftp.Client, error) {
 	if c.files != nil && c.tidied {
 		return c.files, nil
@@ -47,7 +48,8 @@ func (c *conn) session(ctx context.Context) (*sftp.Client, error) {
 func (c *conn) open(ctx context.Context) error {
 	var refused bool
 	err := c.during(ctx, "starting SFTP", func() error {
-		// 64 writes of 32 KiB on their way fill the 2 MiB window that SSH servers give a channel; larger packets would gain nothing.
+		// 64 writes of 32 KiB on their way fill the 2 MiB window that SSH servers give a channel;
+		// larger packets would gain nothing.
 		files, err := sftp.NewClient(c.client, sftp.UseConcurrentWrites(true))
 		if err == nil {
 			c.files = files
@@ -88,8 +90,8 @@ func tidy(files *sftp.Client) error {
 	return nil
 }
 
-// isLeftover says whether a file is a request or an answer of some call, whole or in part, or part of a planted daemon. Parts of streams
-// are kept: they are resumed.
+// isLeftover says whether a file is a request or an answer of some call, whole or in part, or part
+// of a planted daemon. Parts of streams are kept: they are resumed.
 func isLeftover(name string) bool {
 	whole := strings.TrimSuffix(name, partSuffix)
 	return strings.HasSuffix(whole, contract.RequestName("")) || strings.HasSuffix(whole, contract.AnswerName("")) ||
@@ -101,10 +103,12 @@ func isPlanted(name string) bool {
 	return strings.HasPrefix(name, "wicd-") && strings.HasSuffix(name, ".exe")
 }
 
-// inExchange is the path of a file in the exchange directory, relative to the user's home, where SFTP starts.
+// inExchange is the path of a file in the exchange directory, relative to the user's home, where
+// SFTP starts.
 func inExchange(name string) string { return contract.ExchangeDir + "/" + name }
 
-// isPlainName says whether a name stays in the exchange directory and means the same to SFTP, Windows and any shell.
+// isPlainName says whether a name stays in the exchange directory and means the same to SFTP,
+// Windows and any shell.
 func isPlainName(name string) bool {
 	if name == "" || len(name) > 128 || strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".") {
 		return false
@@ -126,8 +130,8 @@ func remove(files *sftp.Client, name string) error {
 	return err
 }
 
-// put leaves content under a name: written to a temporary name with many writes on their way at once, and renamed when all of it is
-// there. content's own errors come back as they are.
+// put leaves content under a name: written to a temporary name with many writes on their way at
+// once, and renamed when all of it is there. content's own errors come back as they are.
 func put(files *sftp.Client, name string, content io.Reader, from start) (sent int64, err error) {
 	part := inExchange(name + partSuffix)
 	f, at, err := from(files, part, content)
@@ -135,8 +139,8 @@ func put(files *sftp.Client, name string, content io.Reader, from start) (sent i
 		return 0, err
 	}
 	if _, err = f.Seek(at, io.SeekStart); err == nil {
-		// The number 0 stands for as many writes at once as the session allows; ReadFrom would ask a stream for its size and, not
-		// learning it, write one packet per round trip.
+		// The number 0 stands for as many writes at once as the session allows; ReadFrom would ask
+		// a stream for its size and, not learning it, write one packet per round trip.
 		sent, err = f.ReadFromWithConcurrency(content, 0)
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
@@ -161,12 +165,12 @@ func afresh(files *sftp.Client, part string, _ io.Reader) (*sftp.File, int64, er
 	return f, 0, nil
 }
 
-// resumeMargin is how much of the end of a broken transfer is sent again, in bytes: writes that were on their way together may have
-// arrived in any order.
+// resumeMargin is how much of the end of a broken transfer is sent again, in bytes: writes that
+// were on their way together may have arrived in any order.
 const resumeMargin = 4 << 20
 
-// resumed goes on where a broken transfer ended, for content that the receiver verifies: should it differ from what was sent before, or
-// the file have a hole, that is found there.
+// resumed goes on where a broken transfer ended, for content that the receiver verifies: should it
+// differ from what was sent before, or the file have a hole, that is found there.
 func resumed(files *sftp.Client, part string, content io.Reader) (*sftp.File, int64, error) {
 	info, err := files.Stat(part)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() <= resumeMargin {
@@ -182,7 +186,8 @@ func resumed(files *sftp.Client, part string, content io.Reader) (*sftp.File, in
 	}
 	skipped, err := io.CopyN(io.Discard, content, at)
 	if errors.Is(err, io.EOF) {
-		// The content of today is shorter. What is there beyond its end must go, and nothing is left to send.
+		// The content of today is shorter. What is there beyond its end must go, and nothing is
+		// left to send.
 		at, err = skipped, f.Truncate(skipped)
 	} else if err == nil {
 		err = f.Truncate(at)
@@ -212,7 +217,8 @@ func fetch(files *sftp.Client, name string, limit int64) (content []byte, err er
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	var buffer bytes.Buffer
-	// The limited reader hides that a file can copy itself at once, and however much it says it has.
+	// The limited reader hides that a file can copy itself at once, and however much it says it
+	// has.
 	if _, err = io.Copy(&buffer, io.LimitReader(f, limit+1)); err != nil {
 		return nil, err
 	}

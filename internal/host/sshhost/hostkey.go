@@ -12,8 +12,8 @@ import (
 // errHostKeyDiffers ends a handshake in which the host shows another key than expected.
 var errHostKeyDiffers = errors.New("the host key differs")
 
-// hostKeyCheck is what is expected of a host's key and what was seen. The callback runs in goroutines of the SSH library, again with
-// every change of session keys.
+// hostKeyCheck is what is expected of a host's key and what was seen. The callback runs in
+// goroutines of the SSH library, again with every change of session keys.
 type hostKeyCheck struct {
 	// expected is nil when any key is accepted.
 	expected ssh.PublicKey
@@ -61,12 +61,13 @@ func different(a, b ssh.PublicKey) bool {
 	return a != nil && b != nil && !bytes.Equal(a.Marshal(), b.Marshal())
 }
 
-// algorithms are the host key algorithms to offer, best first: those of the expected key only, so that a host with several keys shows
-// that one. Certificates and SHA-1 are not among them.
+// algorithms are the host key algorithms to offer, best first: those of the expected key only, so
+// that a host with several keys shows that one. Certificates and SHA-1 are not among them.
 func (h *hostKeyCheck) algorithms() []string {
 	rsa := []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
 	if h.expected == nil {
-		return append([]string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521}, rsa...)
+		return append([]string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521},
+			rsa...)
 	}
 	if h.expected.Type() == ssh.KeyAlgoRSA {
 		return rsa

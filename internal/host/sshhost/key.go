@@ -30,8 +30,9 @@ type PublicKey struct {
 	Bits int
 }
 
-// ParseKey looks at a private key in PEM or OpenSSH format. One that can't be used, because it is empty, encrypted, weak or of another
-// kind, is a *contract.Problem PrivateKeyInvalid that says why and holds nothing of the key.
+// ParseKey looks at a private key in PEM or OpenSSH format. One that can't be used, because it is
+// empty, encrypted, weak or of another kind, is a *contract.Problem PrivateKeyInvalid that says why
+// and holds nothing of the key.
 func ParseKey(pem []byte) (PublicKey, error) {
 	signer, bits, err := parseSigner(pem)
 	if err != nil {

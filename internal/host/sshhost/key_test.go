@@ -48,7 +48,8 @@ func smallRSA(tb testing.TB) []byte {
 			Version       int
 			N, E, D, P, Q *big.Int
 			Dp, Dq, Qinv  *big.Int
-		}{0, n, e, d, p, q, new(big.Int).Mod(d, new(big.Int).Sub(p, one)), new(big.Int).Mod(d, new(big.Int).Sub(q, one)), new(big.Int).ModInverse(q, p)}
+		}{0, n, e, d, p, q, new(big.Int).Mod(d, new(big.Int).Sub(p, one)),
+			new(big.Int).Mod(d, new(big.Int).Sub(q, one)), new(big.Int).ModInverse(q, p)}
 		return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: must(asn1.Marshal(key))(tb)})
 	}
 }
@@ -83,12 +84,15 @@ func TestParseKeyTakesGoodKeys(t *testing.T) {
 		kind string
 		bits int
 	}{
-		"Ed25519 in OpenSSH's format":  {pemOf(t, ed), "ssh-ed25519", 256},
-		"Ed25519 in PKCS#8":            {pkcs8, "ssh-ed25519", 256},
-		"ECDSA in SEC 1":               {pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: must(x509.MarshalECPrivateKey(ec))(t)}), "ecdsa-sha2-nistp521", 521},
-		"RSA in PKCS#1":                {pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rs)}), "ssh-rsa", 3072},
-		"RSA in OpenSSH's format":      {pemOf(t, rs), "ssh-rsa", 3072},
-		"lines that end as on Windows": {[]byte("\r\n" + strings.ReplaceAll(string(pemOf(t, ed)), "\n", "\r\n") + "\r\n"), "ssh-ed25519", 256},
+		"Ed25519 in OpenSSH's format": {pemOf(t, ed), "ssh-ed25519", 256},
+		"Ed25519 in PKCS#8":           {pkcs8, "ssh-ed25519", 256},
+		"ECDSA in SEC 1": {pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY",
+			Bytes: must(x509.MarshalECPrivateKey(ec))(t)}), "ecdsa-sha2-nistp521", 521},
+		"RSA in PKCS#1": {pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+			Bytes: x509.MarshalPKCS1PrivateKey(rs)}), "ssh-rsa", 3072},
+		"RSA in OpenSSH's format": {pemOf(t, rs), "ssh-rsa", 3072},
+		"lines that end as on Windows": {[]byte("\r\n" + strings.ReplaceAll(string(pemOf(t, ed)), "\n", "\r\n") +
+			"\r\n"), "ssh-ed25519", 256},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +117,8 @@ func TestParseKeyTakesGoodKeys(t *testing.T) {
 	}
 }
 
-// The line was written down with ssh-keygen -y and its hash with sha256sum, so that nothing of ours computes what it is compared with.
+// The line was written down with ssh-keygen -y and its hash with sha256sum, so that nothing of ours
+// computes what it is compared with.
 func TestParseKeyHashesTheLineWithoutItsNewline(t *testing.T) {
 	t.Parallel()
 	key := ed25519.NewKeyFromSeed([]byte{
@@ -143,27 +148,30 @@ func TestParseKeyRefuses(t *testing.T) {
 	}
 	good := pemOf(t, ed)
 	encrypted := pem.EncodeToMemory(must(ssh.MarshalPrivateKeyWithPassphrase(ed, "", []byte("secret")))(t))
-	old := &pem.Block{Type: "RSA PRIVATE KEY", Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-128-CBC,00"}, Bytes: []byte("whatever")}
+	old := &pem.Block{Type: "RSA PRIVATE KEY",
+		Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-128-CBC,00"}, Bytes: []byte("whatever")}
 	p224 := must(ecdsa.GenerateKey(elliptic.P224(), rand.Reader))(t)
 	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: must(x509.MarshalPKIXPublicKey(ed.Public()))(t)})
 	cases := map[string]struct {
 		pem  []byte
 		says string
 	}{
-		"nothing":                       {nil, "empty"},
-		"white space":                   {[]byte(" \r\n\t"), "empty"},
-		"words":                         {[]byte("my key is under the mat"), "not in PEM"},
-		"a public key line":             {[]byte("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ"), "not in PEM"},
-		"a public key":                  {public, "public key"},
-		"a certificate":                 {pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}), "can't be read"},
-		"PuTTY's format":                {[]byte("PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none\n"), "PuTTY"},
-		"a key with a passphrase":       {encrypted, "encrypted"},
-		"an old key with a passphrase":  {pem.EncodeToMemory(old), "encrypted"},
-		"half a key":                    {good[:len(good)/2], "can't be read"},
-		"a key with damage in it":       {[]byte(strings.Replace(string(good), "A", "!", 3)), "can't be read"},
-		"RSA of 1024 bits":              {smallRSA(t), "less than 2048"},
-		"DSA":                           {dsaKey(t), "neither"},
-		"a curve that SSH does not use": {pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: must(x509.MarshalECPrivateKey(p224))(t)}), "SSH does not use"},
+		"nothing":           {nil, "empty"},
+		"white space":       {[]byte(" \r\n\t"), "empty"},
+		"words":             {[]byte("my key is under the mat"), "not in PEM"},
+		"a public key line": {[]byte("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ"), "not in PEM"},
+		"a public key":      {public, "public key"},
+		"a certificate": {pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}),
+			"can't be read"},
+		"PuTTY's format":               {[]byte("PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none\n"), "PuTTY"},
+		"a key with a passphrase":      {encrypted, "encrypted"},
+		"an old key with a passphrase": {pem.EncodeToMemory(old), "encrypted"},
+		"half a key":                   {good[:len(good)/2], "can't be read"},
+		"a key with damage in it":      {[]byte(strings.Replace(string(good), "A", "!", 3)), "can't be read"},
+		"RSA of 1024 bits":             {smallRSA(t), "less than 2048"},
+		"DSA":                          {dsaKey(t), "neither"},
+		"a curve that SSH does not use": {pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY",
+			Bytes: must(x509.MarshalECPrivateKey(p224))(t)}), "SSH does not use"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -12,8 +12,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// The requests by which an OpenSSH server announces its host keys after a login, and proves that it has them: see the file PROTOCOL of OpenSSH,
-// section "hostkey update and rotation". Windows' server has had them from the beginning.
+// The requests by which an OpenSSH server announces its host keys after a login, and proves that it
+// has them: see the file PROTOCOL of OpenSSH, section "hostkey update and rotation". Windows'
+// server has had them from the beginning.
 const (
 	requestAnnounce = "hostkeys-00@openssh.com"
 	requestProve    = "hostkeys-prove-00@openssh.com"
@@ -22,7 +23,8 @@ const (
 // maxHostKeys is how many announced keys are looked at. A host has one for each type.
 const maxHostKeys = 16
 
-// announcement is the list of host keys that the peer sent, if it did. OpenSSH sends it once, before it answers anything else.
+// announcement is the list of host keys that the peer sent, if it did. OpenSSH sends it once,
+// before it answers anything else.
 type announcement struct {
 	flush chan chan struct{}
 
@@ -30,7 +32,8 @@ type announcement struct {
 	payload []byte
 }
 
-// listen takes announcements out of the peer's requests and passes on the rest, until there are no more.
+// listen takes announcements out of the peer's requests and passes on the rest, until there are no
+// more.
 func listen(requests <-chan *ssh.Request) (*announcement, <-chan *ssh.Request) {
 	a, rest := &announcement{flush: make(chan chan struct{})}, make(chan *ssh.Request)
 	go func() {
@@ -75,7 +78,8 @@ func (a *announcement) take(r *ssh.Request, rest chan<- *ssh.Request) {
 	}
 }
 
-// keys are the announced keys of types that we know, best first and each once. The others are passed over, as OpenSSH's own client does.
+// keys are the announced keys of types that we know, best first and each once. The others are
+// passed over, as OpenSSH's own client does.
 func (a *announcement) keys() []ssh.PublicKey {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -90,7 +94,8 @@ func (a *announcement) keys() []ssh.PublicKey {
 		}
 		rest = next.Rest
 		key, err := ssh.ParsePublicKey(next.Key)
-		if err == nil && rank(key) >= 0 && !slices.ContainsFunc(keys, func(k ssh.PublicKey) bool { return !different(k, key) }) {
+		if err == nil && rank(key) >= 0 &&
+			!slices.ContainsFunc(keys, func(k ssh.PublicKey) bool { return !different(k, key) }) {
 			keys = append(keys, key)
 		}
 	}
@@ -100,17 +105,20 @@ func (a *announcement) keys() []ssh.PublicKey {
 
 // rank orders types of host keys, the best first; less than zero is one that is not used.
 func rank(key ssh.PublicKey) int {
-	return slices.Index([]string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSA}, key.Type())
+	return slices.Index([]string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
+		ssh.KeyAlgoRSA}, key.Type())
 }
 
-// ProveHostKeys is host.Prover. Keys that the host announces and does not prove are a *contract.Problem HostKeyUnproven: then somebody announces what is
-// not his. A key that it can prove with SHA-1 only is passed over.
+// ProveHostKeys is host.Prover. Keys that the host announces and does not prove are a
+// *contract.Problem HostKeyUnproven: then somebody announces what is not his. A key that it can
+// prove with SHA-1 only is passed over.
 func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
 	defer cancel()
 	var proven []string
 	err := c.during(ctx, "asking for host keys", func() error {
-		// The answer to anything comes after the announcement, so that a host that has not announced by then never will.
+		// The answer to anything comes after the announcement, so that a host that has not
+		// announced by then never will.
 		if _, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil); err != nil {
 			return err
 		}
@@ -143,7 +151,8 @@ func (c *conn) hear() error {
 	}
 }
 
-// prove has the host sign each key that it did not show. The one that it showed is proven by the handshake.
+// prove has the host sign each key that it did not show. The one that it showed is proven by the
+// handshake.
 func (c *conn) prove(keys []ssh.PublicKey) (proven []string, err error) {
 	var asked []ssh.PublicKey
 	var request []byte
@@ -174,7 +183,8 @@ func (c *conn) prove(keys []ssh.PublicKey) (proven []string, err error) {
 	return proven, nil
 }
 
-// verify checks an answer, which has one signature for each key that was asked about, in their order.
+// verify checks an answer, which has one signature for each key that was asked about, in their
+// order.
 func (c *conn) verify(asked []ssh.PublicKey, answer []byte) (map[string]bool, error) {
 	proven := map[string]bool{}
 	for _, key := range asked {
@@ -203,5 +213,6 @@ func (c *conn) verify(asked []ssh.PublicKey, answer []byte) (map[string]bool, er
 }
 
 func (c *conn) unproven(why string) error {
-	return contract.NewProblem(contract.ReasonHostKeyUnproven, "%s announces host keys and does not prove that it has them: %s", c.address, why)
+	return contract.NewProblem(contract.ReasonHostKeyUnproven,
+		"%s announces host keys and does not prove that it has them: %s", c.address, why)
 }

@@ -74,7 +74,8 @@ func TestAHostProvesItsHostKeysTheBestFirst(t *testing.T) {
 	}
 }
 
-// What the proof is for: the key of the first contact is one that others have, too, and from the second on the host's own key counts.
+// What the proof is for: the key of the first contact is one that others have, too, and from the
+// second on the host's own key counts.
 func TestTheNextConnectionHoldsToTheHostsOwnKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -96,7 +97,8 @@ func TestTheNextConnectionHoldsToTheHostsOwnKey(t *testing.T) {
 	if err = conn.Close(); err != nil {
 		t.Error(err)
 	}
-	// An impostor has the shared key, which any machine can read in its user data, and another own key.
+	// An impostor has the shared key, which any machine can read in its user data, and another own
+	// key.
 	r.Change(func(s *sshd.Settings) { s.FurtherHostKeys = further(t) })
 	_, err = New(Options{}).Dial(t.Context(), target)
 	wantReason(t, err, contract.ReasonHostKeyMismatch)
@@ -135,7 +137,8 @@ func TestAHostThatHasOneHostKeyProvesThatOne(t *testing.T) {
 
 func TestHostKeysThatAreNotProvenAreNotBelieved(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]sshd.HostKeysFault{"refused": sshd.HostKeysUnproven, "signed by another key": sshd.HostKeysForged} {
+	for name, fault := range map[string]sshd.HostKeysFault{"refused": sshd.HostKeysUnproven,
+		"signed by another key": sshd.HostKeysForged} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
@@ -201,7 +204,8 @@ func TestAnAnnouncementIsReadWithoutTrust(t *testing.T) {
 	}
 }
 
-// FuzzAnnouncement feeds what a hostile host may announce: no panic, no more keys than are looked at, none twice.
+// FuzzAnnouncement feeds what a hostile host may announce: no panic, no more keys than are looked
+// at, none twice.
 func FuzzAnnouncement(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(ssh.Marshal(struct{ Text []byte }{newHostKey(f).PublicKey().Marshal()}))

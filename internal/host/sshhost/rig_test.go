@@ -66,7 +66,8 @@ func (c *call) take(tb testing.TB) string {
 // answer writes an answer.
 func (c *call) answer(tb testing.TB, content string) {
 	tb.Helper()
-	if err := winos.WriteFile(c.Host.Files, c.answerPath(), strings.NewReader(content), winos.AccessInherit); err != nil {
+	if err := winos.WriteFile(c.Host.Files, c.answerPath(), strings.NewReader(content),
+		winos.AccessInherit); err != nil {
 		tb.Errorf("writing the answer: %v", err)
 	}
 }
@@ -98,7 +99,8 @@ func newRig(tb testing.TB, change ...func(o *sim.Options)) *rig {
 		}
 	})
 	// The test's own context ends before its clean-up; the server ends in it.
-	r.Server, err = sshd.Start(context.WithoutCancel(tb.Context()), sshd.Options{Machine: simhost.Of(r.machine), Listen: netip.MustParseAddrPort("127.0.0.1:0")})
+	r.Server, err = sshd.Start(context.WithoutCancel(tb.Context()),
+		sshd.Options{Machine: simhost.Of(r.machine), Listen: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -126,7 +128,8 @@ func (r *rig) program(ctx context.Context, p *sim.Process) int {
 
 // target is how to get into the host.
 func (r *rig) target() host.Target {
-	return host.Target{Address: r.Address().Addr().String(), Port: int(r.Address().Port()), User: r.machine.User(), PrivateKey: r.key}
+	return host.Target{Address: r.Address().Addr().String(), Port: int(r.Address().Port()), User: r.machine.User(),
+		PrivateKey: r.key}
 }
 
 // dial connects with short times, so that tests of dead hosts end soon.
@@ -179,7 +182,8 @@ func (r *rig) place(tb testing.TB, name, content string) {
 	if err := files.MkdirAll(r.machine.Home()+`\.wmco`, winos.AccessInherit); err != nil {
 		tb.Fatal(err)
 	}
-	if err := winos.WriteFile(files, r.machine.Home()+`\.wmco\`+name, strings.NewReader(content), winos.AccessInherit); err != nil {
+	if err := winos.WriteFile(files, r.machine.Home()+`\.wmco\`+name, strings.NewReader(content),
+		winos.AccessInherit); err != nil {
 		tb.Fatal(err)
 	}
 }

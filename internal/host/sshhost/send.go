@@ -44,7 +44,8 @@ func (c *conn) Plant(ctx context.Context, daemon host.Blob) (sent int64, err err
 	return sent, nil
 }
 
-// findPlanted looks for a planted daemon of this name and size, and removes others. One that can't be removed, because it runs, stays.
+// findPlanted looks for a planted daemon of this name and size, and removes others. One that can't
+// be removed, because it runs, stays.
 func findPlanted(files *sftp.Client, name string, size int64) (present bool, err error) {
 	entries, err := files.ReadDir(contract.ExchangeDir)
 	if err != nil {
@@ -84,8 +85,9 @@ func (c *conn) Unplant(ctx context.Context) error {
 	return err
 }
 
-// Send is host.Conn. What an earlier connection left of the same name, when it broke, is continued, so content must be such that its
-// receiver verifies it, and should be the same bytes when it is sent again.
+// Send is host.Conn. What an earlier connection left of the same name, when it broke, is continued,
+// so content must be such that its receiver verifies it, and should be the same bytes when it is
+// sent again.
 func (c *conn) Send(ctx context.Context, name string, content io.Reader) (sent int64, err error) {
 	doing := "sending " + name
 	if !isPlainName(name) {
@@ -96,8 +98,9 @@ func (c *conn) Send(ctx context.Context, name string, content io.Reader) (sent i
 
 // stream puts content into a file of the exchange directory.
 //
-// A pipe stands between content and SFTP, so that the end of the connection is noticed also while content has nothing to give. content
-// is closed at the end if it can be, which ends whoever writes to it.
+// A pipe stands between content and SFTP, so that the end of the connection is noticed also while
+// content has nothing to give. content is closed at the end if it can be, which ends whoever writes
+// to it.
 func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader, from start) (sent int64, err error) {
 	reader, writer := io.Pipe()
 	feeding := make(chan struct{})

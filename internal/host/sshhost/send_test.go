@@ -28,7 +28,8 @@ func TestPlantSendsTheDaemonOnceAndNoOtherOneStays(t *testing.T) {
 			t.Fatalf("sent %d bytes, want %d: %v", sent, want, err)
 		}
 	}
-	if got := r.exchange(t); !slices.Equal(got, []string{"something-else.txt", name}) && !slices.Equal(got, []string{name, "something-else.txt"}) {
+	if got := r.exchange(t); !slices.Equal(got, []string{"something-else.txt", name}) &&
+		!slices.Equal(got, []string{name, "something-else.txt"}) {
 		t.Errorf("the exchange directory holds %v", got)
 	}
 	if got := string(r.content(t, name)); got != "MZ the daemon of version one" {
@@ -99,7 +100,8 @@ func TestSendKeepsToTheExchangeDirectory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	conn := r.dial(t)
-	for _, name := range []string{"", ".", "..", "../x", `..\x`, "a/b", `C:\x`, "a:b", "nul ", "a b", "x.", strings.Repeat("x", 200), "é"} {
+	for _, name := range []string{"", ".", "..", "../x", `..\x`, "a/b", `C:\x`, "a:b", "nul ", "a b", "x.",
+		strings.Repeat("x", 200), "é"} {
 		if _, err := conn.Send(t.Context(), name, strings.NewReader("x")); err == nil {
 			t.Errorf("%q is a name", name)
 		}
@@ -124,9 +126,10 @@ func TestSendClosesItsContent(t *testing.T) {
 		name   string
 		want   error
 	}{
-		"when all is sent":            {strings.NewReader("x"), "x", nil},
-		"when the content breaks":     {io.MultiReader(strings.NewReader("x"), iotest.ErrReader(sad)), "x", sad},
-		"when it ends like a network": {io.MultiReader(strings.NewReader("x"), iotest.ErrReader(io.ErrUnexpectedEOF)), "x", io.ErrUnexpectedEOF},
+		"when all is sent":        {strings.NewReader("x"), "x", nil},
+		"when the content breaks": {io.MultiReader(strings.NewReader("x"), iotest.ErrReader(sad)), "x", sad},
+		"when it ends like a network": {io.MultiReader(strings.NewReader("x"), iotest.ErrReader(io.ErrUnexpectedEOF)),
+			"x", io.ErrUnexpectedEOF},
 	}
 	for name, c := range cases {
 		content := closable{c.reader, make(chan struct{})}
@@ -148,7 +151,8 @@ func TestSendClosesItsContent(t *testing.T) {
 	}
 }
 
-// A connection that breaks in the middle is noticed, what arrived stays, and the next connection sends the rest.
+// A connection that breaks in the middle is noticed, what arrived stays, and the next connection
+// sends the rest.
 func TestSendResumesWhatBroke(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -173,7 +177,8 @@ func TestSendResumesWhatBroke(t *testing.T) {
 	}
 }
 
-// What is resumed may have become shorter meanwhile, or be something else; then the end must still be right.
+// What is resumed may have become shorter meanwhile, or be something else; then the end must still
+// be right.
 func TestSendResumesWithOtherContent(t *testing.T) {
 	t.Parallel()
 	old := noise(12 << 20)
@@ -181,8 +186,9 @@ func TestSendResumesWithOtherContent(t *testing.T) {
 		"a little shorter":        {old[:11<<20], old[:11<<20]},
 		"shorter than what stays": {old[:1<<20], old[:1<<20]},
 		"empty":                   {nil, nil},
-		"other and much longer":   {bytes.Repeat([]byte("y"), 16<<20), append(bytes.Clone(old[:8<<20]), bytes.Repeat([]byte("y"), 8<<20)...)},
-		"just where it broke":     {old[:8<<20], old[:8<<20]},
+		"other and much longer": {bytes.Repeat([]byte("y"), 16<<20),
+			append(bytes.Clone(old[:8<<20]), bytes.Repeat([]byte("y"), 8<<20)...)},
+		"just where it broke": {old[:8<<20], old[:8<<20]},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -269,7 +275,8 @@ func TestSendSaysThatTheDiskIsFull(t *testing.T) {
 func TestWhatBrokenConnectionsLeftIsTidiedUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	for _, name := range []string{"00.req.json", "00.ans.json", "01.req.json.part", "01.ans.json.part", "wicd-00.exe.part", "payload.tar.zst.part", "notes.json"} {
+	for _, name := range []string{"00.req.json", "00.ans.json", "01.req.json.part", "01.ans.json.part",
+		"wicd-00.exe.part", "payload.tar.zst.part", "notes.json"} {
 		r.place(t, name, "left")
 	}
 	if _, err := r.dial(t).Send(t.Context(), "x", strings.NewReader("x")); err != nil {

@@ -12,8 +12,8 @@ import (
 const (
 	// maxWords bounds in bytes what a host's own words take in an error.
 	maxWords = 512
-	// minSecret is the shortest run of characters, in bytes, that is taken for a secret when it is part of one. Words and paths are
-	// shorter or have characters that secrets lack.
+	// minSecret is the shortest run of characters, in bytes, that is taken for a secret when it is
+	// part of one. Words and paths are shorter or have characters that secrets lack.
 	minSecret = 16
 )
 
@@ -41,9 +41,11 @@ func (t *tail) String() string {
 	return string(t.kept)
 }
 
-// printable makes a host's words fit for an error of one line: no control characters, no invalid UTF-8, not long.
+// printable makes a host's words fit for an error of one line: no control characters, no invalid
+// UTF-8, not long.
 func printable(text string, limit int) string {
-	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 }), " ")
+	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"),
+		func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 }), " ")
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) <= limit {
 		return text
@@ -55,8 +57,9 @@ func printable(text string, limit int) string {
 	return text[:cut] + "…"
 }
 
-// redact makes a host's words printable and takes out of them what stands in the secret parts of the request: those of type []byte,
-// which hold kubeconfigs and certificates, as they travel and as they are.
+// redact makes a host's words printable and takes out of them what stands in the secret parts of
+// the request: those of type []byte, which hold kubeconfigs and certificates, as they travel and as
+// they are.
 func redact(words string, request []byte) string {
 	secrets := secretParts(request)
 	var out strings.Builder
@@ -73,9 +76,11 @@ func redact(words string, request []byte) string {
 	return printable(out.String(), maxWords)
 }
 
-// secretRun is the length of the run of characters of tokens, keys and base64 that text begins with.
+// secretRun is the length of the run of characters of tokens, keys and base64 that text begins
+// with.
 func secretRun(text string) int {
-	return len(text) - len(strings.TrimLeft(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/=_-"))
+	return len(text) - len(strings.TrimLeft(text,
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/=_-"))
 }
 
 // leaks says whether any piece of run of minSecret bytes stands in a secret.

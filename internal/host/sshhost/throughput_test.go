@@ -12,8 +12,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/sim/sshd"
 )
 
-// BenchmarkSend is one stream over lines of different lengths, server and client in one process. What counts is that the distance costs
-// little: one packet per round trip would be 1.5 MiB/s at 20 ms.
+// BenchmarkSend is one stream over lines of different lengths, server and client in one process.
+// What counts is that the distance costs little: one packet per round trip would be 1.5 MiB/s at 20
+// ms.
 func BenchmarkSend(b *testing.B) {
 	content := noise(64 << 20)
 	for _, trip := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond} {
@@ -23,7 +24,8 @@ func BenchmarkSend(b *testing.B) {
 			conn := r.dial(b)
 			b.SetBytes(int64(len(content)))
 			for b.Loop() {
-				if _, err := conn.Send(b.Context(), "payload.tar.zst", io.MultiReader(bytes.NewReader(content))); err != nil {
+				if _, err := conn.Send(b.Context(), "payload.tar.zst",
+					io.MultiReader(bytes.NewReader(content))); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -31,7 +33,8 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
-// BenchmarkCall is one call of a daemon that does nothing, over lines of different lengths: how many round trips a call takes.
+// BenchmarkCall is one call of a daemon that does nothing, over lines of different lengths: how
+// many round trips a call takes.
 func BenchmarkCall(b *testing.B) {
 	for _, trip := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond} {
 		b.Run(fmt.Sprintf("trip=%s", trip), func(b *testing.B) {
@@ -40,7 +43,8 @@ func BenchmarkCall(b *testing.B) {
 			r.Change(func(s *sshd.Settings) { s.Latency = trip / 2 })
 			conn := r.planted(b)
 			for b.Loop() {
-				if err := conn.Call(b.Context(), contract.VerbPreflight, struct{}{}, new(contract.Answer[int])); err != nil {
+				if err := conn.Call(b.Context(), contract.VerbPreflight, struct{}{},
+					new(contract.Answer[int])); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// wire is a TCP connection that remembers when it last heard something, and its first error. The error tells a connection that broke
-// from a peer that said no, without reading the words of either.
+// wire is a TCP connection that remembers when it last heard something, and its first error. The
+// error tells a connection that broke from a peer that said no, without reading the words of
+// either.
 type wire struct {
 	net.Conn
 	began time.Time

@@ -38,7 +38,8 @@ func TestOnlyWhoHasTheTokenIsAnswered(t *testing.T) {
 	} {
 		for _, path := range []string{"/v2/", "/v2/a/manifests/latest?ns=" + source, "/", "/metrics"} {
 			a := plainly(t, g, http.MethodGet, path, header)
-			if a.status != http.StatusForbidden || a.header.Get("WWW-Authenticate") != "" || strings.Contains(string(a.content), "token") {
+			if a.status != http.StatusForbidden || a.header.Get("WWW-Authenticate") != "" ||
+				strings.Contains(string(a.content), "token") {
 				t.Errorf("%s, %s: %v %v", name, path, a, a.header)
 			}
 		}
@@ -85,10 +86,11 @@ func TestOnlyPullsAreAnswered(t *testing.T) {
 		"a blob by tag":                 {"GET", "/v2/a/blobs/latest?ns=" + source, 400},
 		"a digest in capitals":          {"GET", "/v2/a/manifests/" + strings.ToUpper(known) + "?ns=" + source, 400},
 		"a short digest":                {"GET", "/v2/a/manifests/sha256:abc?ns=" + source, 400},
-		"another algorithm":             {"GET", "/v2/a/manifests/md5:" + strings.Repeat("a", 32) + "?ns=" + source, 400},
-		"a tag with a slash":            {"GET", "/v2/a/manifests/x/?ns=" + source, 404},
-		"a manifest":                    {"GET", "/v2/a/manifests/latest?ns=" + source, 200},
-		"of a registry in capitals":     {"GET", "/v2/a/manifests/latest?ns=" + strings.ToUpper(source), 200},
+		"another algorithm": {"GET", "/v2/a/manifests/md5:" + strings.Repeat("a", 32) + "?ns=" + source,
+			400},
+		"a tag with a slash":        {"GET", "/v2/a/manifests/x/?ns=" + source, 404},
+		"a manifest":                {"GET", "/v2/a/manifests/latest?ns=" + source, 200},
+		"of a registry in capitals": {"GET", "/v2/a/manifests/latest?ns=" + strings.ToUpper(source), 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,7 +138,8 @@ func TestOnlyLoopbackIsServed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Serve(t.Context(), listener); err == nil || !strings.Contains(err.Error(), "is no loopback address") {
+		if err := r.Serve(t.Context(), listener); err == nil ||
+			!strings.Contains(err.Error(), "is no loopback address") {
 			t.Errorf("%s: %v", address, err)
 		}
 		if _, err := listener.Accept(); !errors.Is(err, net.ErrClosed) {

@@ -21,7 +21,8 @@ const (
 	codeUnavailable     code = "UNAVAILABLE"
 )
 
-// refuse answers with an error as the distribution API writes it. The message must repeat nothing that is not known to be harmless.
+// refuse answers with an error as the distribution API writes it. The message must repeat nothing
+// that is not known to be harmless.
 func refuse(w http.ResponseWriter, status int, c code, message string) {
 	type one struct {
 		Code    code   `json:"code"`
@@ -53,8 +54,8 @@ func refuseTarget(w http.ResponseWriter, err error) {
 	}
 }
 
-// refuseNowhere answers when every place was passed over. 404 only if all say so; 403 only if all refuse, or are not there; else 502, after which containerd
-// does not at once try the same again.
+// refuseNowhere answers when every place was passed over. 404 only if all say so; 403 only if all
+// refuse, or are not there; else 502, after which containerd does not at once try the same again.
 func refuseNowhere(w http.ResponseWriter, t target, r Report) {
 	missing, denied := true, true
 	for _, a := range r.Attempts {

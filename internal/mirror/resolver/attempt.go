@@ -37,10 +37,12 @@ type reply struct {
 
 func (r *reply) close() { _ = r.body.Close() }
 
-// hops bounds redirects. Registries redirect once; a content network behind them once or twice more.
+// hops bounds redirects. Registries redirect once; a content network behind them once or twice
+// more.
 const hops = 5
 
-// ask sends a question and waits for the first byte of the answer. Its error is a fault, or the context's if that ended.
+// ask sends a question and waits for the first byte of the answer. Its error is a fault, or the
+// context's if that ended.
 func (s *state) ask(ctx context.Context, q question) (*reply, error) {
 	limited, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(q.patience, func() { cancel(errSlow) })
@@ -64,7 +66,8 @@ func (s *state) ask(ctx context.Context, q question) (*reply, error) {
 	return nil, f
 }
 
-// send asks with the credentials for the place, and once more with new ones if those that were remembered are refused.
+// send asks with the credentials for the place, and once more with new ones if those that were
+// remembered are refused.
 func (s *state) send(ctx context.Context, q question) (*reply, error) {
 	for {
 		header, fresh, err := s.keys.header(ctx, q.at, s.way(q.at))
@@ -100,7 +103,8 @@ func replyOf(response *http.Response, q question) (*reply, error) {
 		discard(response)
 		return nil, faultf(ReasonWrongContent, "content is encoded")
 	}
-	r := &reply{method: q.method, status: response.StatusCode, header: response.Header, length: response.ContentLength, body: &body{inner: response.Body}}
+	r := &reply{method: q.method, status: response.StatusCode, header: response.Header, length: response.ContentLength,
+		body: &body{inner: response.Body}}
 	if q.method == http.MethodHead {
 		r.length = headLength(response.Header)
 	}
@@ -116,7 +120,8 @@ func headLength(h http.Header) int64 {
 	return n
 }
 
-// follow sends a request and follows its redirects. Only an address of the same scheme, host and port gets the Authorization header again.
+// follow sends a request and follows its redirects. Only an address of the same scheme, host and
+// port gets the Authorization header again.
 func (s *state) follow(ctx context.Context, q question, authorization string) (*http.Response, error) {
 	address := &url.URL{Scheme: "https", Host: q.at.Address(), Path: q.path}
 	if s.road.isPlain(address.Host) {
@@ -172,7 +177,8 @@ func discard(response *http.Response) {
 	_ = response.Body.Close()
 }
 
-// body is what an answer brings. Every read of it may take so long and no longer; time in which nobody reads does not count.
+// body is what an answer brings. Every read of it may take so long and no longer; time in which
+// nobody reads does not count.
 type body struct {
 	inner  io.ReadCloser
 	first  []byte // read ahead
@@ -235,7 +241,8 @@ func (b *body) Close() error {
 	return b.inner.Close()
 }
 
-// span is a range of bytes: from the first to the last, both counted from 0; last is -1 if it goes to the end.
+// span is a range of bytes: from the first to the last, both counted from 0; last is -1 if it goes
+// to the end.
 type span struct{ first, last int64 }
 
 // everything is the span of no range.
@@ -254,8 +261,9 @@ func (s span) ask(h http.Header) {
 	h.Set("Range", text)
 }
 
-// parseSpan reads a Range header with one range from a position on. Everything else, which containerd never asks for, is no range: the specification of
-// HTTP lets a server answer with the whole.
+// parseSpan reads a Range header with one range from a position on. Everything else, which
+// containerd never asks for, is no range: the specification of HTTP lets a server answer with the
+// whole.
 func parseSpan(header string) (s span, ranged bool) {
 	text, ok := strings.CutPrefix(header, "bytes=")
 	first, last, dash := strings.Cut(text, "-")

@@ -20,7 +20,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// keyring makes Authorization headers: it asks each registry once how it wants to be convinced, and each token server once for a token.
+// keyring makes Authorization headers: it asks each registry once how it wants to be convinced, and
+// each token server once for a token.
 type keyring struct {
 	secret     mirror.PullSecret
 	road       *road
@@ -31,7 +32,8 @@ type keyring struct {
 	flights    singleflight.Group
 }
 
-// challenged is a registry that was asked how it wants to be convinced. What one said whose certificate was not checked is not believed where it must be.
+// challenged is a registry that was asked how it wants to be convinced. What one said whose
+// certificate was not checked is not believed where it must be.
 type challenged struct {
 	host string
 	lax  bool
@@ -42,8 +44,9 @@ func askedOf(at mirror.Pull, way http.RoundTripper) challenged {
 	return challenged{at.Host, lax}
 }
 
-// How long answers are believed. A token lives as long as its server says, 60 s if that says nothing (the token specification's default), and is
-// given up a little earlier than it ends. How a registry authenticates hardly ever changes; a 401 makes us ask again anyway.
+// How long answers are believed. A token lives as long as its server says, 60 s if that says
+// nothing (the token specification's default), and is given up a little earlier than it ends. How a
+// registry authenticates hardly ever changes; a 401 makes us ask again anyway.
 const (
 	challengeLife = 10 * time.Minute
 	tokenLife     = 60 * time.Second
@@ -55,11 +58,14 @@ const grants = 1024
 
 func newKeyring(secret mirror.PullSecret, way *road, o Options) *keyring {
 	return &keyring{secret: secret, road: way, patience: o.Patience, now: o.Now,
-		challenges: newMemory[challenged, transport.Challenge](hosts, o.Now), tokens: newMemory[mirror.Pull, string](grants, o.Now)}
+		challenges: newMemory[challenged, transport.Challenge](hosts, o.Now),
+		tokens:     newMemory[mirror.Pull, string](grants, o.Now)}
 }
 
-// header is what to send as Authorization, or nothing. Fresh says that nothing of it was remembered, so that asking again would not help.
-func (k *keyring) header(ctx context.Context, at mirror.Pull, way http.RoundTripper) (header string, fresh bool, err error) {
+// header is what to send as Authorization, or nothing. Fresh says that nothing of it was
+// remembered, so that asking again would not help.
+func (k *keyring) header(ctx context.Context, at mirror.Pull, way http.RoundTripper) (header string, fresh bool,
+	err error) {
 	at.Source = false
 	credential, _ := k.secret.For(at.Host, at.Repository)
 	if credential.RegistryToken != "" {
@@ -79,7 +85,8 @@ func (k *keyring) header(ctx context.Context, at mirror.Pull, way http.RoundTrip
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(credential.Username+":"+credential.Password)), fresh, nil
 }
 
-// forget drops what is remembered about a place, because the header made of it was refused. A newer token, which another request has got meanwhile, stays.
+// forget drops what is remembered about a place, because the header made of it was refused. A newer
+// token, which another request has got meanwhile, stays.
 func (k *keyring) forget(at mirror.Pull, refused string) {
 	at.Source = false
 	for _, lax := range []bool{false, true} {
@@ -90,28 +97,31 @@ func (k *keyring) forget(at mirror.Pull, refused string) {
 	}
 }
 
-func (k *keyring) challenge(ctx context.Context, at mirror.Pull, way http.RoundTripper) (transport.Challenge, bool, error) {
+func (k *keyring) challenge(ctx context.Context, at mirror.Pull, way http.RoundTripper) (transport.Challenge, bool,
+	error) {
 	asked := askedOf(at, way)
 	if known, ok := k.challenges.get(asked); ok {
 		return known, false, nil
 	}
-	found, err := once(ctx, k, fmt.Sprintf("ping %s %t", asked.host, asked.lax), func(ctx context.Context) (transport.Challenge, error) {
-		registry, err := k.registry(at)
-		if err != nil {
-			return transport.Challenge{}, err
-		}
-		seen := &witness{road: way}
-		challenge, err := transport.Ping(ctx, registry, seen)
-		if err != nil {
-			return transport.Challenge{}, faultOf(ctx, cmp.Or(seen.seen(), err))
-		}
-		k.challenges.put(asked, *challenge, challengeLife)
-		return *challenge, nil
-	})
+	found, err := once(ctx, k, fmt.Sprintf("ping %s %t", asked.host, asked.lax),
+		func(ctx context.Context) (transport.Challenge, error) {
+			registry, err := k.registry(at)
+			if err != nil {
+				return transport.Challenge{}, err
+			}
+			seen := &witness{road: way}
+			challenge, err := transport.Ping(ctx, registry, seen)
+			if err != nil {
+				return transport.Challenge{}, faultOf(ctx, cmp.Or(seen.seen(), err))
+			}
+			k.challenges.put(asked, *challenge, challengeLife)
+			return *challenge, nil
+		})
 	return found, true, err
 }
 
-func (k *keyring) token(ctx context.Context, at mirror.Pull, way http.RoundTripper, challenge transport.Challenge, credential mirror.Credential) (string, bool, error) {
+func (k *keyring) token(ctx context.Context, at mirror.Pull, way http.RoundTripper, challenge transport.Challenge,
+	credential mirror.Credential) (string, bool, error) {
 	if known, ok := k.tokens.get(at); ok {
 		return known, false, nil
 	}
@@ -121,7 +131,8 @@ func (k *keyring) token(ctx context.Context, at mirror.Pull, way http.RoundTripp
 			return "", err
 		}
 		scope := "repository:" + at.Repository + ":pull"
-		token, err := transport.Exchange(ctx, registry, authenticator(credential), settled{way}, []string{scope}, &challenge)
+		token, err := transport.Exchange(ctx, registry, authenticator(credential), settled{way}, []string{scope},
+			&challenge)
 		if err != nil {
 			return "", tokenFault(ctx, err)
 		}
@@ -156,10 +167,12 @@ func authenticator(c mirror.Credential) authn.Authenticator {
 	if c == (mirror.Credential{}) {
 		return authn.Anonymous
 	}
-	return authn.FromConfig(authn.AuthConfig{Username: c.Username, Password: c.Password, IdentityToken: c.IdentityToken})
+	return authn.FromConfig(authn.AuthConfig{Username: c.Username, Password: c.Password,
+		IdentityToken: c.IdentityToken})
 }
 
-// once does something for all who want it at the same time. It goes on when the first of them goes away, so it has a time limit of its own.
+// once does something for all who want it at the same time. It goes on when the first of them goes
+// away, so it has a time limit of its own.
 func once[T any](ctx context.Context, k *keyring, what string, do func(context.Context) (T, error)) (T, error) {
 	var none T
 	results := k.flights.DoChan(what, func() (any, error) {
@@ -178,8 +191,8 @@ func once[T any](ctx context.Context, k *keyring, what string, do func(context.C
 	}
 }
 
-// witness remembers why https failed. Ping tries plain http as well at addresses that it takes for private, where it is refused, and that is then the only
-// thing that it talks about.
+// witness remembers why https failed. Ping tries plain http as well at addresses that it takes for
+// private, where it is refused, and that is then the only thing that it talks about.
 type witness struct {
 	road http.RoundTripper
 	mu   sync.Mutex
@@ -202,7 +215,8 @@ func (w *witness) seen() error {
 	return w.err
 }
 
-// settled lets nothing through but the first request's host: a token server that redirects would be handed the credential in the body or the header.
+// settled lets nothing through but the first request's host: a token server that redirects would be
+// handed the credential in the body or the header.
 type settled struct{ road http.RoundTripper }
 
 func (s settled) RoundTrip(request *http.Request) (*http.Response, error) {

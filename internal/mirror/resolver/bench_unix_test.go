@@ -42,7 +42,9 @@ func newGiant() *giantBlob {
 		_, _ = h.Write(g.block)
 	}
 	g.digest = "sha256:" + hex.EncodeToString(h.Sum(nil))
-	g.manifest = fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"layers":[{"mediaType":"l","digest":%q,"size":%d}]}`, manifestType, g.digest, giant)
+	g.manifest = fmt.Appendf(
+		nil, `{"schemaVersion":2,"mediaType":%q,"layers":[{"mediaType":"l","digest":%q,"size":%d}]}`, manifestType,
+		g.digest, giant)
 	return g
 }
 
@@ -63,9 +65,10 @@ func (g *giantBlob) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// BenchmarkLayer passes 1 GiB from a registry on loopback to a client that does what containerd does (hash and write) or only reads, directly and through the
-// resolver by turns, so that whatever else the machine does meets both. Registry, resolver and client share its processors. A ratio is the throughput
-// through the resolver to the direct one of the same round.
+// BenchmarkLayer passes 1 GiB from a registry on loopback to a client that does what containerd
+// does (hash and write) or only reads, directly and through the resolver by turns, so that whatever
+// else the machine does meets both. Registry, resolver and client share its processors. A ratio is
+// the throughput through the resolver to the direct one of the same round.
 func BenchmarkLayer(b *testing.B) {
 	blob := newGiant()
 	for _, scheme := range []string{"https", "http"} {
@@ -82,13 +85,17 @@ func benchLayer(b *testing.B, blob *giantBlob, scheme, client string) {
 	stop, peak := watchMemory()
 	all := byTurns(b, direct, through, fetch)
 	stop()
-	ratios, added := spread(all, func(r round) float64 { return r.direct.took.Seconds() / r.through.took.Seconds() }), spread(all, round.later)
+	ratios, added := spread(all, func(r round) float64 { return r.direct.took.Seconds() / r.through.took.Seconds() }),
+		spread(all, round.later)
 	b.ReportMetric(ratios.least, "ratio-min")
 	b.ReportMetric(ratios.median, "ratio-median")
 	b.ReportMetric(ratios.most, "ratio-max")
-	b.ReportMetric(spread(all, func(r round) float64 { return r.direct.processors.Seconds() }).median, "cpu-s/GiB-direct")
-	b.ReportMetric(spread(all, func(r round) float64 { return r.through.processors.Seconds() }).median, "cpu-s/GiB-resolver")
-	b.ReportMetric(spread(all, func(r round) float64 { return giant / 1e6 / r.direct.took.Seconds() }).median, "MB/s-direct")
+	b.ReportMetric(spread(all, func(r round) float64 { return r.direct.processors.Seconds() }).median,
+		"cpu-s/GiB-direct")
+	b.ReportMetric(spread(all, func(r round) float64 { return r.through.processors.Seconds() }).median,
+		"cpu-s/GiB-resolver")
+	b.ReportMetric(spread(all, func(r round) float64 { return giant / 1e6 / r.direct.took.Seconds() }).median,
+		"MB/s-direct")
 	b.ReportMetric(added.median, "ms-later-first-byte")
 	b.ReportMetric(float64(peak.Load())/(1<<20), "MiB-peak-heap")
 	b.ReportMetric(0, "ns/op")
@@ -101,8 +108,9 @@ type way struct {
 	before  func()
 }
 
-// waysTo are the direct way to a registry, and the one through a resolver in front of it. As containerd does, the client asks for the manifest before; and each pull is so much later
-// than the last one that nobody doubts what that one brought.
+// waysTo are the direct way to a registry, and the one through a resolver in front of it. As
+// containerd does, the client asks for the manifest before; and each pull is so much later than the
+// last one that nobody doubts what that one brought.
 func waysTo(b *testing.B, registry http.Handler, scheme, path, manifest string) (way, way) {
 	b.Helper()
 	server, o := httptest.NewUnstartedServer(registry), calm()
@@ -139,7 +147,8 @@ type round struct{ direct, through cost }
 // later is how many milliseconds later the first byte came through the resolver.
 func (r round) later() float64 { return (r.through.first - r.direct.first).Seconds() * 1000 }
 
-// byTurns fetches by both ways once to make connections, and then as often as the benchmark says. Another way comes first each time.
+// byTurns fetches by both ways once to make connections, and then as often as the benchmark says.
+// Another way comes first each time.
 func byTurns(b *testing.B, direct, through way, fetch func(way) cost) []round {
 	b.Helper()
 	fetch(direct)
@@ -262,8 +271,8 @@ func watchMemory() (stop func(), peak *atomic.Uint64) {
 	return func() { close(done); <-ended }, peak
 }
 
-// BenchmarkFirstByte measures what the resolver adds to the first byte: of a manifest and of a blob that are checked before they are passed on, and of a layer
-// that flows through.
+// BenchmarkFirstByte measures what the resolver adds to the first byte: of a manifest and of a blob
+// that are checked before they are passed on, and of a layer that flows through.
 func BenchmarkFirstByte(b *testing.B) {
 	for _, answer := range []struct {
 		name string
@@ -283,7 +292,8 @@ func BenchmarkFirstByte(b *testing.B) {
 				_, _ = io.Copy(io.Discard, body)
 				return cost{first: first}
 			})
-			b.ReportMetric(spread(all, func(r round) float64 { return r.direct.first.Seconds() * 1000 }).median, "ms-direct")
+			b.ReportMetric(spread(all, func(r round) float64 { return r.direct.first.Seconds() * 1000 }).median,
+				"ms-direct")
 			b.ReportMetric(spread(all, round.later).median, "ms-later")
 			b.ReportMetric(0, "ns/op")
 		})

@@ -11,8 +11,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// maxHeld is up to which size a blob is read and checked as a whole before its first byte goes to containerd, so that a wrong or broken one costs nothing
-// but another place. It takes less memory than a stream.
+// maxHeld is up to which size a blob is read and checked as a whole before its first byte goes to
+// containerd, so that a wrong or broken one costs nothing but another place. It takes less memory
+// than a stream.
 const maxHeld = 1 << 20
 
 // blob answers a request for a blob.
@@ -109,7 +110,8 @@ type flow struct {
 // isSmall says whether the answer is read whole before it is passed on.
 func (f *flow) isSmall() bool { return f.sized && f.size <= maxHeld && !f.ranged }
 
-// isWhole says whether the answer can be checked against the digest, because all of it comes through here.
+// isWhole says whether the answer can be checked against the digest, because all of it comes
+// through here.
 func (f *flow) isWhole() bool {
 	return f.part.first == 0 && (f.part.last < 0 || f.sized && f.part.last >= f.size-1)
 }
@@ -122,8 +124,8 @@ func (f *flow) end() (int64, bool) {
 	return f.size, f.sized
 }
 
-// take checks what a place says of its answer against what is known, learns the size if that is not known yet, and skips what comes before the wanted
-// position, if the place knows no ranges.
+// take checks what a place says of its answer against what is known, learns the size if that is not
+// known yet, and skips what comes before the wanted position, if the place knows no ranges.
 func (f *flow) take(r *reply, position int64) error {
 	if r.status == http.StatusPartialContent {
 		return f.takePart(r, position)
@@ -181,7 +183,8 @@ func (f *flow) head(w http.ResponseWriter, status int) {
 }
 
 // run passes the answer on.
-func (f *flow) run(ctx context.Context, cancel context.CancelFunc, w http.ResponseWriter, first *reply, at mirror.Pull) error {
+func (f *flow) run(ctx context.Context, cancel context.CancelFunc, w http.ResponseWriter, first *reply,
+	at mirror.Pull) error {
 	release, err := f.pull.slot(ctx)
 	if err != nil {
 		first.close()

@@ -34,7 +34,8 @@ func wantsBasic(user string) func(w http.ResponseWriter, r *http.Request) bool {
 	}
 }
 
-// tokens is a token server on the registry's own address. Every token is good for one repository and for some requests.
+// tokens is a token server on the registry's own address. Every token is good for one repository
+// and for some requests.
 type tokens struct {
 	user    string // who gets one; empty: everybody
 	refresh string // identity token that gets one
@@ -57,7 +58,8 @@ func (s *tokens) wanted(u *upstream) func(w http.ResponseWriter, r *http.Request
 		}
 		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		repository, _, _ := strings.Cut(given, "#")
-		if left, ok := s.left[given]; ok && strings.HasPrefix(r.URL.Path, "/v2/"+repository+"/") && (s.uses == 0 || left > 0) {
+		if left, ok := s.left[given]; ok && strings.HasPrefix(r.URL.Path, "/v2/"+repository+"/") &&
+			(s.uses == 0 || left > 0) {
 			s.left[given]--
 			return true
 		}
@@ -94,11 +96,17 @@ func TestCredentialsOpenRegistries(t *testing.T) {
 		keys func(host string) map[string]any
 		want bool
 	}{
-		"user and password": {func(*upstream) func(http.ResponseWriter, *http.Request) bool { return wantsBasic("u:p") },
+		"user and password": {func(*upstream) func(http.ResponseWriter,
+			*http.Request) bool {
+			return wantsBasic("u:p")
+		},
 			func(host string) map[string]any {
 				return map[string]any{host: map[string]string{"username": "u", "password": "p"}}
 			}, true},
-		"of the repository before that of the host": {func(*upstream) func(http.ResponseWriter, *http.Request) bool { return wantsBasic("u:p") },
+		"of the repository before that of the host": {func(*upstream) func(http.ResponseWriter,
+			*http.Request) bool {
+			return wantsBasic("u:p")
+		},
 			func(host string) map[string]any {
 				return map[string]any{host: user("no:no"), host + "/m/a": user("u:p"), host + "/m/a/b": user("no:no")}
 			}, true},
@@ -173,14 +181,24 @@ func TestOneTokenIsFetchedForManyLayers(t *testing.T) {
 	}
 }
 
-// TestACredentialGoesNowhereElse follows a credential and a token through redirects, and looks for them everywhere.
+// TestACredentialGoesNowhereElse follows a credential and a token through redirects, and looks for
+// them everywhere.
 func TestACredentialGoesNowhereElse(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 3<<20)
 	for name, where := range map[string]func(u, store *upstream, r *http.Request) string{
-		"to a store":                    func(_, store *upstream, r *http.Request) string { return store.URL + r.URL.Path + "?signature=s3cr3t" },
-		"to a store with a user":        func(_, store *upstream, r *http.Request) string { return "https://x:y@" + store.host + r.URL.Path },
-		"to a store by way of the host": func(u, store *upstream, r *http.Request) string { return redirectTwice(u, store, r) },
+		"to a store": func(_, store *upstream,
+			r *http.Request) string {
+			return store.URL + r.URL.Path + "?signature=s3cr3t"
+		},
+		"to a store with a user": func(_, store *upstream,
+			r *http.Request) string {
+			return "https://x:y@" + store.host + r.URL.Path
+		},
+		"to a store by way of the host": func(u, store *upstream,
+			r *http.Request) string {
+			return redirectTwice(u, store, r)
+		},
 	} {
 		for kind, auth := range map[string]func(u *upstream) func(w http.ResponseWriter, r *http.Request) bool{
 			"basic": func(*upstream) func(http.ResponseWriter, *http.Request) bool { return wantsBasic("u:p") },
@@ -201,7 +219,8 @@ func TestACredentialGoesNowhereElse(t *testing.T) {
 				conf.PullSecret = secret(t, map[string]string{u.host: "u:p"})
 				g := newRig(t, calm(), conf)
 				for _, method := range []string{http.MethodHead, http.MethodGet} {
-					if a := g.ask(t, method, source, "a/blobs/"+digestOf(m.layer)); a.status != http.StatusOK || method == http.MethodGet && !a.isRight(m.layer) {
+					if a := g.ask(t, method, source, "a/blobs/"+digestOf(m.layer)); a.status != http.StatusOK ||
+						method == http.MethodGet && !a.isRight(m.layer) {
 						t.Fatal(a, g.Reports())
 					}
 				}
@@ -209,7 +228,8 @@ func TestACredentialGoesNowhereElse(t *testing.T) {
 					t.Errorf("the store was asked %d times", len(store.seen()))
 				}
 				for _, r := range store.seen() {
-					if r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" || r.Header.Get("X-Wmco-Resolver-Token") != "" {
+					if r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" ||
+						r.Header.Get("X-Wmco-Resolver-Token") != "" {
 						t.Errorf("%v", r.Header)
 					}
 				}
@@ -240,7 +260,8 @@ func TestARedirectToTheSourceIsRefusedWhenItMustNeverBeContacted(t *testing.T) {
 	}
 }
 
-// TestATokenServerDoesNotRedirect keeps an identity token, which is sent in a body, from being passed on by a 307.
+// TestATokenServerDoesNotRedirect keeps an identity token, which is sent in a body, from being
+// passed on by a 307.
 func TestATokenServerDoesNotRedirect(t *testing.T) {
 	t.Parallel()
 	thief, u := newUpstream(t), newUpstream(t, newImage(1, 10))
@@ -253,7 +274,8 @@ func TestATokenServerDoesNotRedirect(t *testing.T) {
 		}
 		return false
 	}
-	for name, entry := range map[string]map[string]string{"identity token": {"identitytoken": "identity"}, "user": user("u:p")} {
+	for name, entry := range map[string]map[string]string{"identity token": {"identitytoken": "identity"},
+		"user": user("u:p")} {
 		conf := config(t, source+" tag "+u.host+"/m never")
 		conf.PullSecret = parseSecret(t, map[string]any{u.host: entry})
 		g := newRig(t, calm(), conf)
@@ -269,7 +291,8 @@ func TestATokenServerDoesNotRedirect(t *testing.T) {
 	}
 }
 
-// TestNothingSecretIsSaid lets everything fail that has a secret in it, and reads all that was said about it.
+// TestNothingSecretIsSaid lets everything fail that has a secret in it, and reads all that was said
+// about it.
 func TestNothingSecretIsSaid(t *testing.T) {
 	t.Parallel()
 	secrets := []string{"sup3rs3cret", basic("u:sup3rs3cret"), "s1gn3d", token}
@@ -306,11 +329,13 @@ func TestNothingSecretIsSaid(t *testing.T) {
 		}
 		g := newRig(t, calm(), conf)
 		recorder := httptest.NewRecorder()
-		request := httptest.NewRequestWithContext(logr.NewContext(t.Context(), logger), http.MethodGet, "/v2/a/manifests/latest?ns="+source, nil)
+		request := httptest.NewRequestWithContext(logr.NewContext(t.Context(), logger), http.MethodGet,
+			"/v2/a/manifests/latest?ns="+source, nil)
 		request.Header.Set("X-Wmco-Resolver-Token", token)
 		g.ServeHTTP(recorder, request)
 		r := g.report(t)
-		_, _ = fmt.Fprintf(&said, "%s %s %+v %v %d %v", recorder.Body, r.Message(), r, recorder.Header(), recorder.Code, conf)
+		_, _ = fmt.Fprintf(&said, "%s %s %+v %v %d %v", recorder.Body, r.Message(), r, recorder.Header(), recorder.Code,
+			conf)
 		if recorder.Code < 400 {
 			t.Error(name, recorder.Code)
 		}
@@ -357,7 +382,8 @@ func TestCertificatesAreChecked(t *testing.T) {
 	}
 	trusted := c.Roots
 	c.Roots = nil
-	if a := pull(c); a.status != http.StatusBadGateway || !strings.Contains(string(a.content), "Untrusted (certificate signed by unknown authority)") {
+	if a := pull(c); a.status != http.StatusBadGateway ||
+		!strings.Contains(string(a.content), "Untrusted (certificate signed by unknown authority)") {
 		t.Fatal(a)
 	}
 	c.RegistryTrust = map[string]string{"127.0.0.1": pem(u), "other.test:5000": pem(u)}
@@ -372,14 +398,16 @@ func TestCertificatesAreChecked(t *testing.T) {
 	_, port, _ := strings.Cut(u.host, ":")
 	c = config(t, source+" digest localhost:"+port+"/m never")
 	c.Roots = trusted
-	if a := pull(c); a.status != http.StatusBadGateway || !strings.Contains(string(a.content), "Untrusted (certificate is for another name)") {
+	if a := pull(c); a.status != http.StatusBadGateway ||
+		!strings.Contains(string(a.content), "Untrusted (certificate is for another name)") {
 		t.Fatal(a)
 	}
 	// Plain http is not spoken.
 	plain := httptest.NewServer(u)
 	defer plain.Close()
 	c = config(t, source+" digest "+strings.TrimPrefix(plain.URL, "http://")+"/m never")
-	if a := pull(c); a.status != http.StatusBadGateway || !strings.Contains(string(a.content), "Untrusted (it does not speak TLS)") {
+	if a := pull(c); a.status != http.StatusBadGateway || !strings.Contains(string(a.content), "Untrusted (it does "+
+		"not speak TLS)") {
 		t.Fatal(a)
 	}
 }
@@ -391,7 +419,8 @@ func TestRequestsTakeTheProxy(t *testing.T) {
 	var asked atomic.Int64
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
-		if r.Method != http.MethodConnect || r.Host != "mirror.test:443" || r.Header.Get("Proxy-Authorization") != basic("pu:pp") {
+		if r.Method != http.MethodConnect || r.Host != "mirror.test:443" ||
+			r.Header.Get("Proxy-Authorization") != basic("pu:pp") {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
@@ -405,10 +434,12 @@ func TestRequestsTakeTheProxy(t *testing.T) {
 	}
 	g := newRig(t, calm(), c)
 	a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer))
-	if asked.Load() != 2 || !strings.Contains(string(a.content), "example.com/m/a: Unreachable (the proxy says status 400)") {
+	if asked.Load() != 2 || !strings.Contains(string(a.content),
+		"example.com/m/a: Unreachable (the proxy says status 400)") {
 		t.Error(asked.Load(), a)
 	}
-	if a.status != http.StatusBadGateway || !strings.Contains(string(a.content), "mirror.test/m/a: Untrusted (certificate is for another name)") {
+	if a.status != http.StatusBadGateway || !strings.Contains(string(a.content), "mirror.test/m/a: Untrusted "+
+		"(certificate is for another name)") {
 		t.Fatal(asked.Load(), a)
 	}
 }

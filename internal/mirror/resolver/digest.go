@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// digest is algorithm:hex, and legal: the algorithm is one that can be checked, the hex is of its length and in lower case.
+// digest is algorithm:hex, and legal: the algorithm is one that can be checked, the hex is of its
+// length and in lower case.
 type digest string
 
 func parseDigest(text string) (digest, bool) {

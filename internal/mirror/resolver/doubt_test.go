@@ -19,7 +19,8 @@ func (g *rig) named(t *testing.T, m image) {
 	}
 }
 
-// between is a node that knows an image's manifest, and two mirrors of it, the first of which gives wrong bytes.
+// between is a node that knows an image's manifest, and two mirrors of it, the first of which gives
+// wrong bytes.
 func between(t *testing.T) (g *rig, m image, liar, other *upstream) {
 	t.Helper()
 	m = newImage(4, 5<<20)
@@ -46,7 +47,8 @@ func TestA22_WhoAsksAgainForALayerGetsItFromAnotherMirror(t *testing.T) {
 	}
 }
 
-// hasty is a client that asks again as soon as it has the last byte, before whoever wrote that goes on.
+// hasty is a client that asks again as soon as it has the last byte, before whoever wrote that goes
+// on.
 type hasty struct {
 	*httptest.ResponseRecorder
 	left     int
@@ -74,7 +76,8 @@ func TestA22_WhoAsksAgainAtOnceGetsItFromAnotherMirrorToo(t *testing.T) {
 			t.Error(a)
 		}
 	}}
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v2/"+path+"?ns="+url.QueryEscape(source), http.NoBody)
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v2/"+path+"?ns="+url.QueryEscape(source),
+		http.NoBody)
 	request.RemoteAddr = "127.0.0.1:1"
 	request.Header.Set(mirror.TokenHeader, token)
 	g.ServeHTTP(h, request)
@@ -106,7 +109,8 @@ func TestA22_WrongBytesNeverLookCompleteTwice(t *testing.T) {
 	}
 }
 
-// Who asks again for another reason, such as a full disk, gets it from the same mirror, and never from the source while a mirror is left.
+// Who asks again for another reason, such as a full disk, gets it from the same mirror, and never
+// from the source while a mirror is left.
 func TestA22_WhoAsksAgainForWhatWasRightGetsIt(t *testing.T) {
 	t.Parallel()
 	m := newImage(4, 5<<20)

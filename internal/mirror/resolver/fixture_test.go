@@ -48,9 +48,11 @@ type image struct {
 
 func newImage(seed uint64, layerSize int) image {
 	m := image{layer: noise(seed, layerSize), config: fmt.Appendf(nil, `{"os":"windows","seed":%d}`, seed)}
-	m.manifest = fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":"c","digest":%q,"size":%d},"layers":[{"mediaType":"l","digest":%q,"size":%d}]}`,
+	m.manifest = fmt.Appendf(
+		nil, `{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":"c","digest":%q,"size":%d},"layers":[{"mediaType":"l","digest":%q,"size":%d}]}`,
 		manifestType, digestOf(m.config), len(m.config), digestOf(m.layer), len(m.layer))
-	m.index = fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"manifests":[{"mediaType":%q,"digest":%q,"size":%d}]}`,
+	m.index = fmt.Appendf(
+		nil, `{"schemaVersion":2,"mediaType":%q,"manifests":[{"mediaType":%q,"digest":%q,"size":%d}]}`,
 		indexType, manifestType, digestOf(m.manifest), len(m.manifest))
 	return m
 }
@@ -200,7 +202,8 @@ type rig struct {
 
 // calm has time limits that no busy machine meets by accident.
 func calm() resolver.Options {
-	return resolver.Options{Token: token, Connect: 20 * time.Second, FirstByte: 20 * time.Second, Patience: 20 * time.Second, Stall: 20 * time.Second}
+	return resolver.Options{Token: token, Connect: 20 * time.Second, FirstByte: 20 * time.Second,
+		Patience: 20 * time.Second, Stall: 20 * time.Second}
 }
 
 // quick has time limits that a test can wait for.
@@ -378,5 +381,6 @@ func dial(to string) (net.Conn, error) { return net.Dial("tcp", to) }
 
 // pem is an upstream's certificate.
 func pem(u *upstream) string {
-	return "-----BEGIN CERTIFICATE-----\n" + base64.StdEncoding.EncodeToString(u.Certificate().Raw) + "\n-----END CERTIFICATE-----"
+	return "-----BEGIN CERTIFICATE-----\n" + base64.StdEncoding.EncodeToString(u.Certificate().Raw) +
+		"\n-----END CERTIFICATE-----"
 }

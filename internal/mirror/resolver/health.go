@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// How long a dead host is left alone: long enough that the layers of one image don't each wait for it, short enough that it is back in its place soon after
-// it has recovered. Every failure in a row doubles the pause.
+// How long a dead host is left alone: long enough that the layers of one image don't each wait for
+// it, short enough that it is back in its place soon after it has recovered. Every failure in a row
+// doubles the pause.
 const (
 	firstPause = 15 * time.Second
 	longPause  = 2 * time.Minute
@@ -15,8 +16,8 @@ const (
 // hosts bounds what is remembered about hosts. A cluster has tens; containerd may name any.
 const hosts = 256
 
-// health remembers which hosts did not answer. It knows three states: well (nothing remembered), dead (until a moment), and trying again (one request at a
-// time is let through after that moment).
+// health remembers which hosts did not answer. It knows three states: well (nothing remembered),
+// dead (until a moment), and trying again (one request at a time is let through after that moment).
 type health struct {
 	mu   sync.Mutex
 	now  func() time.Time
@@ -34,7 +35,8 @@ func newHealth(now func() time.Time) *health {
 	return &health{now: now, dead: map[string]*death{}}
 }
 
-// admits says whether host is worth a request now, and if not, why it was found dead. Who was admitted must report the outcome by well, failed or unknown.
+// admits says whether host is worth a request now, and if not, why it was found dead. Who was
+// admitted must report the outcome by well, failed or unknown.
 func (h *health) admits(host string) (Reason, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,7 +68,8 @@ func (h *health) failed(host string, reason Reason) {
 		d = &death{pause: firstPause / 2}
 		h.dead[host] = d
 	}
-	// Requests that were under way together say nothing new: only one that was sent after the pause makes it longer.
+	// Requests that were under way together say nothing new: only one that was sent after the pause
+	// makes it longer.
 	if now := h.now(); !ok || !now.Before(d.until) {
 		d.pause = min(2*d.pause, longPause)
 		d.until = now.Add(d.pause)
@@ -74,7 +77,8 @@ func (h *health) failed(host string, reason Reason) {
 	d.reason, d.trying = reason, false
 }
 
-// unknown notes that a request ended without telling anything about host, because the client went away.
+// unknown notes that a request ended without telling anything about host, because the client went
+// away.
 func (h *health) unknown(host string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

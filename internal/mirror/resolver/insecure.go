@@ -8,8 +8,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// laxRoad is the way to one registry that the cluster calls insecure: any certificate will do, and if it can't be reached by TLS, it may speak plain http, as on
-// Linux nodes. Whoever it sends us on to is checked like everybody else.
+// laxRoad is the way to one registry that the cluster calls insecure: any certificate will do, and
+// if it can't be reached by TLS, it may speak plain http, as on Linux nodes. Whoever it sends us on
+// to is checked like everybody else.
 type laxRoad struct {
 	*road
 	host string // as in addresses, in lower case
@@ -26,7 +27,8 @@ func (s *state) way(at mirror.Pull) http.RoundTripper {
 	return s.road
 }
 
-// RoundTrip implements http.RoundTripper. Requests to the registry have no body, so they can be sent twice.
+// RoundTrip implements http.RoundTripper. Requests to the registry have no body, so they can be
+// sent twice.
 func (l laxRoad) RoundTrip(request *http.Request) (*http.Response, error) {
 	if strings.ToLower(request.URL.Host) != l.host || request.Body != nil && request.Body != http.NoBody {
 		return l.road.RoundTrip(request)

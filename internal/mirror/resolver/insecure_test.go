@@ -46,9 +46,10 @@ func TestAnInsecureRegistryMayHaveAnyCertificateOrNone(t *testing.T) {
 	}{
 		"a certificate that nobody signed": {u.host, "a", contract.RegistrySources{Insecure: []string{u.host}}, true},
 		"http without TLS":                 {plain, "a", contract.RegistrySources{Insecure: []string{plain}}, true},
-		"one repository":                   {u.host, "lab/a", contract.RegistrySources{Insecure: []string{u.host + "/lab"}}, true},
-		"not another repository":           {u.host, "a", contract.RegistrySources{Insecure: []string{u.host + "/lab"}}, false},
-		"not another registry":             {plain, "a", contract.RegistrySources{Insecure: []string{u.host}}, false},
+		"one repository": {u.host, "lab/a",
+			contract.RegistrySources{Insecure: []string{u.host + "/lab"}}, true},
+		"not another repository": {u.host, "a", contract.RegistrySources{Insecure: []string{u.host + "/lab"}}, false},
+		"not another registry":   {plain, "a", contract.RegistrySources{Insecure: []string{u.host}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,7 +85,8 @@ func TestWhatAnInsecureRegistrySaysIsNotBelievedOfItsOtherRepositories(t *testin
 		t.Fatalf("%v", a)
 	}
 	seen := len(got)
-	if a := g.ask(t, http.MethodGet, u.host, "a/blobs/"+digestOf(m.layer)); a.status != http.StatusBadGateway || len(got) != seen {
+	if a := g.ask(t, http.MethodGet, u.host, "a/blobs/"+digestOf(m.layer)); a.status != http.StatusBadGateway ||
+		len(got) != seen {
 		t.Errorf("%v, %v", a, got)
 	}
 }
@@ -116,7 +118,10 @@ func TestAnImageThatTheClusterRefusesIsAskedForNowhere(t *testing.T) {
 	t.Parallel()
 	m := newImage(4, 1000)
 	for name, s := range map[string]func(host string) contract.RegistrySources{
-		"blocked": func(host string) contract.RegistrySources { return contract.RegistrySources{Blocked: []string{host}} },
+		"blocked": func(
+			host string) contract.RegistrySources {
+			return contract.RegistrySources{Blocked: []string{host}}
+		},
 		"not allowed": func(string) contract.RegistrySources {
 			return contract.RegistrySources{Restricted: true, Allowed: []string{"other.io"}}
 		},
@@ -128,7 +133,8 @@ func TestAnImageThatTheClusterRefusesIsAskedForNowhere(t *testing.T) {
 			c.Roots = roots(t)
 			g := newRig(t, calm(), c)
 			a := g.ask(t, http.MethodGet, u.host, "a/manifests/latest")
-			if a.status != http.StatusForbidden || !strings.Contains(string(a.content), "of the Image object cluster") || len(u.seen()) > 0 {
+			if a.status != http.StatusForbidden ||
+				!strings.Contains(string(a.content), "of the Image object cluster") || len(u.seen()) > 0 {
 				t.Errorf("%v; it was asked %d times", a, len(u.seen()))
 			}
 			if r := g.report(t); r.Refused == "" || !r.IsFailure() || !strings.Contains(r.Message(), "Refused: ") {

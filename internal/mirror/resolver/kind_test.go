@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// pulls asks for everything that containerd asks for: the reference with HEAD, then what it found by digest, parents before children.
+// pulls asks for everything that containerd asks for: the reference with HEAD, then what it found
+// by digest, parents before children.
 func (g *rig) pulls(t *testing.T, m image, reference string) bool {
 	t.Helper()
 	head := g.ask(t, http.MethodHead, source, "a/manifests/"+reference)
@@ -31,7 +32,8 @@ func TestEachKindOfPullHasItsOwnMirrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			byDigest, byTag := newUpstream(t, m), newUpstream(t, m)
-			g := newRig(t, calm(), config(t, source+" digest "+byDigest.host+"/d never", source+" tag "+byTag.host+"/t"))
+			g := newRig(t, calm(), config(t, source+" digest "+byDigest.host+"/d never",
+				source+" tag "+byTag.host+"/t"))
 			if !g.pulls(t, m, reference) {
 				t.Fatal("the pull failed")
 			}

@@ -7,13 +7,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// liars remembers who gave wrong bytes for a digest. For a while it is asked for that digest when nobody else is left, so that the next attempt of containerd
-// does not end as the first one did. When several had a hand in wrong bytes, each is only a suspect. Whoever gave wrong bytes for one digest is a suspect for all others of
-// that repository too: what of a large layer is wrong shows at its end only, and then containerd has most of it. Suspects are asked after all others.
+// liars remembers who gave wrong bytes for a digest. For a while it is asked for that digest when
+// nobody else is left, so that the next attempt of containerd does not end as the first one did.
+// When several had a hand in wrong bytes, each is only a suspect. Whoever gave wrong bytes for one
+// digest is a suspect for all others of that repository too: what of a large layer is wrong shows
+// at its end only, and then containerd has most of it. Suspects are asked after all others.
 //
-// Small contents are checked before they go out. What flows through is checked by containerd, which hashes all that it stores; it says nothing if that does not agree, but
-// asks again. So whoever asks again for a digest that came through whole makes those who brought it doubtful: other mirrors go first, and this time all of it is
-// hashed here as well, to find out who it is.
+// Small contents are checked before they go out. What flows through is checked by containerd, which
+// hashes all that it stores; it says nothing if that does not agree, but asks again. So whoever
+// asks again for a digest that came through whole makes those who brought it doubtful: other
+// mirrors go first, and this time all of it is hashed here as well, to find out who it is.
 type liars struct {
 	known   *memory[lie, guilt]
 	brought *memory[digest, []mirror.Pull]
@@ -33,7 +36,8 @@ const (
 	proven   guilt = "proven"
 )
 
-// lieLife is shorter than kubelet's longest pause between two attempts to pull (five minutes), so that a repaired mirror is asked by the next of them.
+// lieLife is shorter than kubelet's longest pause between two attempts to pull (five minutes), so
+// that a repaired mirror is asked by the next of them.
 const (
 	lieLife = 4 * time.Minute
 	lieRoom = 1024
@@ -95,7 +99,8 @@ func (l *liars) guilt(at mirror.Pull, d digest) guilt {
 	return innocent
 }
 
-// doubtfulLater lets other mirrors go before those who are doubtful, but not the source, which may be out of reach.
+// doubtfulLater lets other mirrors go before those who are doubtful, but not the source, which may
+// be out of reach.
 func (l *liars) doubtfulLater(line []mirror.Pull, d digest) []mirror.Pull {
 	rank := func(at mirror.Pull) int {
 		switch {

@@ -7,13 +7,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// lineage remembers of which pull a digest is part. containerd asks for a tag once, and from then on by the digests that it found: nothing in those requests
-// says that the pull is one by tag, for which other mirrors may be meant. So the resolver reads the manifests that it hands out, and remembers what
-// they name, below what named them:
+// lineage remembers of which pull a digest is part. containerd asks for a tag once, and from then
+// on by the digests that it found: nothing in those requests says that the pull is one by tag, for
+// which other mirrors may be meant. So the resolver reads the manifests that it hands out, and
+// remembers what they name, below what named them:
 //
 //	HEAD tag ─► manifest (tag) ─► manifest, config, layers …
 //
-// A pull by digest begins with a HEAD of that digest, which makes that tree one of digests again. The latest word counts.
+// A pull by digest begins with a HEAD of that digest, which makes that tree one of digests again.
+// The latest word counts.
 type lineage struct {
 	known *memory[place, kin]
 }
@@ -30,13 +32,15 @@ type kin struct {
 	size   int64  // as the parent says; 0 if nobody said
 }
 
-// A manifest names tens of digests, a node pulls tens of images at a time; an entry takes about 300 bytes. What is forgotten is only looked for in more places.
+// A manifest names tens of digests, a node pulls tens of images at a time; an entry takes about 300
+// bytes. What is forgotten is only looked for in more places.
 const (
 	lineageRoom = 8192
 	lineageLife = 6 * time.Hour
 )
 
-// generations is how deep manifests lie within each other: index, manifest, layer, and one for luck.
+// generations is how deep manifests lie within each other: index, manifest, layer, and one for
+// luck.
 const generations = 4
 
 func newLineage(now func() time.Time) *lineage {
@@ -70,7 +74,8 @@ func (l *lineage) size(t target) int64 {
 	return found.size
 }
 
-// doubt forgets the size. What a manifest says about something else is no more than that: a wrong one must not keep the next attempt from what all places have.
+// doubt forgets the size. What a manifest says about something else is no more than that: a wrong
+// one must not keep the next attempt from what all places have.
 func (l *lineage) doubt(t target) {
 	at := place{t.registry, t.repository, t.digest}
 	if found, ok := l.known.get(at); ok && found.size > 0 {
@@ -80,7 +85,8 @@ func (l *lineage) doubt(t target) {
 
 // begin notes that a pull of this kind begins with a digest.
 func (l *lineage) begin(t target, d digest, kind contract.PullKind) {
-	l.known.change(place{t.registry, t.repository, d}, lineageLife, func(old kin) kin { return kin{kind: kind, size: old.size} })
+	l.known.change(place{t.registry, t.repository, d}, lineageLife,
+		func(old kin) kin { return kin{kind: kind, size: old.size} })
 }
 
 // descriptors are those parts of any manifest or index that lead further.
@@ -106,7 +112,8 @@ func (l *lineage) children(t target, parent digest, kind contract.PullKind, cont
 	for _, group := range [][]descriptor{{all.Config}, all.Layers, all.Manifests, all.Blobs} {
 		for _, one := range group {
 			if d, ok := parseDigest(one.Digest); ok && one.Size >= 0 && d != parent {
-				l.known.put(place{t.registry, t.repository, d}, kin{kind: kind, parent: parent, size: one.Size}, lineageLife)
+				l.known.put(place{t.registry, t.repository, d}, kin{kind: kind, parent: parent, size: one.Size},
+					lineageLife)
 			}
 		}
 	}

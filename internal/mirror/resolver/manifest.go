@@ -61,13 +61,15 @@ func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 	return write(w, f.content)
 }
 
-// headed takes a HEAD at its word, if it says everything that containerd wants to hear; else it reads the manifest.
+// headed takes a HEAD at its word, if it says everything that containerd wants to hear; else it
+// reads the manifest.
 func (p *pull) headed(ctx context.Context, at mirror.Pull, r *reply) (found, error) {
 	f := found{mediaType: mediaType(r.header), size: r.length}
 	named := r.header.Get("Docker-Content-Digest")
 	d, legal := parseDigest(named)
 	switch {
-	case named != "" && !legal, legal && p.target.digest != "" && sameAlgorithm(d, p.target.digest) && d != p.target.digest:
+	case named != "" && !legal, legal && p.target.digest != "" && sameAlgorithm(d, p.target.digest) &&
+		d != p.target.digest:
 		return found{}, faultf(ReasonWrongContent, "it has another digest")
 	case p.target.digest != "":
 		f.digest = p.target.digest
@@ -135,7 +137,8 @@ func (p *pull) readWhole(ctx context.Context, r *reply, limit int64) ([]byte, er
 		return nil, err
 	}
 	defer release()
-	content := bytes.NewBuffer(make([]byte, 0, max(r.length, 0)+bytes.MinRead)) // as much as it will be: growing takes time and memory
+	// as much as it will be: growing takes time and memory
+	content := bytes.NewBuffer(make([]byte, 0, max(r.length, 0)+bytes.MinRead))
 	_, err = content.ReadFrom(io.LimitReader(r.body, limit+1))
 	var f *fault
 	switch {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// memory holds the most recently used values for a while, and never more than it has room for. It is safe for concurrent use.
+// memory holds the most recently used values for a while, and never more than it has room for. It
+// is safe for concurrent use.
 type memory[K comparable, V any] struct {
 	mu    sync.Mutex
 	room  int

@@ -163,14 +163,17 @@ func TestAMessageFitsIntoAnEvent(t *testing.T) {
 	t.Parallel()
 	r := Report{Image: "registry.test/a:b"}
 	for i := range 100 {
-		r.Attempts = append(r.Attempts, Attempt{Source: fmt.Sprintf("mirror-%d.test/a", i), Reason: ReasonUntrusted, Detail: "certificate signed by unknown authority"})
+		r.Attempts = append(r.Attempts, Attempt{Source: fmt.Sprintf("mirror-%d.test/a", i), Reason: ReasonUntrusted,
+			Detail: "certificate signed by unknown authority"})
 	}
 	text := r.Message()
-	if len(text) > 1000 || text[:40] != "Can't pull registry.test/a:b. Passed ove" || text[len(text)-8:] != "more" && text[len(text)-5:] != " more" {
+	if len(text) > 1000 || text[:40] != "Can't pull registry.test/a:b. Passed ove" || text[len(text)-8:] != "more" &&
+		text[len(text)-5:] != " more" {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
 	r.Attempts, r.Served = r.Attempts[:1], "mirror-1.test/a"
-	if want := "Pulled registry.test/a:b from mirror-1.test/a. Passed over: mirror-0.test/a: Untrusted (certificate signed by unknown authority)"; r.Message() != want {
+	if want := "Pulled registry.test/a:b from mirror-1.test/a. Passed over: mirror-0.test/a: Untrusted " +
+		"(certificate signed by unknown authority)"; r.Message() != want {
 		t.Error(r.Message())
 	}
 }

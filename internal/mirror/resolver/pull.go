@@ -31,9 +31,13 @@ type pull struct {
 
 // line is the order in which places are asked.
 type line struct {
-	now   []mirror.Pull
-	later []mirror.Pull // who failed in a way that may pass, or was not asked because it is dead or a suspect; asked when nobody else is left
-	last  []mirror.Pull // who gave wrong bytes for this very digest; asked when not even one of those is left, as the trouble may have been on the way
+	now []mirror.Pull
+	// who failed in a way that may pass, or was not asked because it is dead or a suspect; asked
+	// when nobody else is left
+	later []mirror.Pull
+	// who gave wrong bytes for this very digest; asked when not even one of those is left, as the
+	// trouble may have been on the way
+	last []mirror.Pull
 }
 
 // setbacks bounds how often one request starts over in the middle of its bytes.
@@ -59,8 +63,9 @@ func newPull(r *Resolver, s *state, t target, request *http.Request) *pull {
 	return p
 }
 
-// places asks the rules. A digest of which it is not known how it came to be asked for may be part of either kind of pull: then those for digests come first.
-// The rules see to it that a source that must never be contacted is in neither.
+// places asks the rules. A digest of which it is not known how it came to be asked for may be part
+// of either kind of pull: then those for digests come first. The rules see to it that a source that
+// must never be contacted is in neither.
 func places(r *Resolver, s *state, t target, method string) (contract.PullKind, []mirror.Pull) {
 	of := func(kind contract.PullKind) []mirror.Pull {
 		return s.rules.Sources(mirror.Reference{Host: t.registry, Repository: t.repository, Kind: kind})
@@ -101,9 +106,11 @@ func accepted(request *http.Request) []string {
 	return accept
 }
 
-// next asks one place after the other for a span of the target, until one gives an answer that check has nothing against. Without an answer it says why not:
-// errNowhere when nobody has it, or the context's error.
-func (p *pull) next(ctx context.Context, method string, s span, check func(mirror.Pull, *reply) error) (*reply, mirror.Pull, error) {
+// next asks one place after the other for a span of the target, until one gives an answer that
+// check has nothing against. Without an answer it says why not: errNowhere when nobody has it, or
+// the context's error.
+func (p *pull) next(ctx context.Context, method string, s span, check func(mirror.Pull, *reply) error) (*reply,
+	mirror.Pull, error) {
 	for {
 		at, patience, ok := p.turn()
 		if !ok {
@@ -133,8 +140,9 @@ func (p *pull) next(ctx context.Context, method string, s span, check func(mirro
 
 var errNowhere = errors.New("no place has it")
 
-// question is what a place is asked. Mirrors are asked for the manifest of a tag even when only its digest is wanted: nobody else can say whether they tell the
-// truth. The source is believed; it may count how often manifests are fetched.
+// question is what a place is asked. Mirrors are asked for the manifest of a tag even when only its
+// digest is wanted: nobody else can say whether they tell the truth. The source is believed; it may
+// count how often manifests are fetched.
 func (p *pull) question(method string, at mirror.Pull, s span, patience time.Duration) question {
 	if method == http.MethodHead && p.target.tag != "" && !at.Source {
 		method = http.MethodGet
@@ -143,7 +151,8 @@ func (p *pull) question(method string, at mirror.Pull, s span, patience time.Dur
 		patience: patience, stall: p.resolver.options.Stall, forbidden: p.forbidden}
 }
 
-// turn is whose turn it is, and how long to wait for it. As long as there is somebody else to ask, nobody is waited for long.
+// turn is whose turn it is, and how long to wait for it. As long as there is somebody else to ask,
+// nobody is waited for long.
 func (p *pull) turn() (at mirror.Pull, patience time.Duration, ok bool) {
 	for len(p.line.now) > 0 {
 		at, p.line.now = p.line.now[0], p.line.now[1:]
@@ -184,7 +193,8 @@ func (p *pull) failed(at mirror.Pull, f *fault, took, patience time.Duration) {
 	} else {
 		p.state.health.well(at.Host)
 	}
-	if f.reason == ReasonSlow && patience < p.resolver.options.Patience || f.reason == ReasonBrokenOff && p.setbacks() == 0 {
+	if f.reason == ReasonSlow && patience < p.resolver.options.Patience || f.reason == ReasonBrokenOff &&
+		p.setbacks() == 0 {
 		p.line.later = append(p.line.later, at)
 	}
 	p.note(at, f, took)
@@ -209,7 +219,8 @@ func (p *pull) setbacks() int {
 }
 
 func (p *pull) note(at mirror.Pull, f *fault, took time.Duration) {
-	p.attempts = append(p.attempts, Attempt{Source: at.Host + "/" + at.Repository, Reason: f.reason, Detail: f.detail, Took: took})
+	p.attempts = append(p.attempts, Attempt{Source: at.Host + "/" + at.Repository, Reason: f.reason, Detail: f.detail,
+		Took: took})
 	p.resolver.book.passed(at.Host, f.reason)
 }
 

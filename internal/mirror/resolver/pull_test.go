@@ -131,20 +131,34 @@ func TestAMirrorThatFailsIsPassedOver(t *testing.T) {
 		reason                 resolver.Reason
 		manifestOnly, blobOnly bool
 	}{
-		"says 401":                 {fault: func(*upstream) faultFunc { return status(401) }, reason: resolver.ReasonDenied},
-		"says 403":                 {fault: func(*upstream) faultFunc { return status(403) }, reason: resolver.ReasonDenied},
-		"lacks it":                 {fault: func(*upstream) faultFunc { return status(404) }, reason: resolver.ReasonNotFound},
-		"wants fewer pulls":        {fault: func(*upstream) faultFunc { return status(429) }, reason: resolver.ReasonTooMany},
-		"says 500":                 {fault: func(*upstream) faultFunc { return status(500) }, reason: resolver.ReasonFailing},
-		"says 503":                 {fault: func(*upstream) faultFunc { return status(503) }, reason: resolver.ReasonFailing},
-		"says 204":                 {fault: func(*upstream) faultFunc { return status(204) }, reason: resolver.ReasonFailing},
-		"is silent":                {fault: func(*upstream) faultFunc { return silent }, reason: resolver.ReasonSlow},
-		"stalls after its headers": {fault: func(u *upstream) faultFunc { return stall(u, 0) }, reason: resolver.ReasonSlow},
+		"says 401": {fault: func(*upstream) faultFunc { return status(401) },
+			reason: resolver.ReasonDenied},
+		"says 403": {fault: func(*upstream) faultFunc { return status(403) },
+			reason: resolver.ReasonDenied},
+		"lacks it": {fault: func(*upstream) faultFunc { return status(404) },
+			reason: resolver.ReasonNotFound},
+		"wants fewer pulls": {fault: func(*upstream) faultFunc { return status(429) },
+			reason: resolver.ReasonTooMany},
+		"says 500": {fault: func(*upstream) faultFunc { return status(500) },
+			reason: resolver.ReasonFailing},
+		"says 503": {fault: func(*upstream) faultFunc { return status(503) },
+			reason: resolver.ReasonFailing},
+		"says 204": {fault: func(*upstream) faultFunc { return status(204) },
+			reason: resolver.ReasonFailing},
+		"is silent": {fault: func(*upstream) faultFunc { return silent }, reason: resolver.ReasonSlow},
+		"stalls after its headers": {fault: func(u *upstream) faultFunc { return stall(u, 0) },
+			reason: resolver.ReasonSlow},
 		"breaks off at once": {fault: func(*upstream) faultFunc {
 			return func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }
 		}, reason: resolver.ReasonUnreachable},
-		"gives another page":    {fault: func(*upstream) faultFunc { return body([]byte("<html>login</html>"), "Content-Type", "text/html") }, reason: resolver.ReasonWrongContent},
-		"gives encoded content": {fault: func(*upstream) faultFunc { return body([]byte("xx"), "Content-Encoding", "gzip") }, reason: resolver.ReasonWrongContent},
+		"gives another page": {fault: func(*upstream) faultFunc {
+			return body([]byte("<html>login</html>"),
+				"Content-Type", "text/html")
+		}, reason: resolver.ReasonWrongContent},
+		"gives encoded content": {fault: func(*upstream) faultFunc {
+			return body([]byte("xx"), "Content-Encoding",
+				"gzip")
+		}, reason: resolver.ReasonWrongContent},
 		"redirects to plain http": {fault: func(*upstream) faultFunc {
 			return func(w http.ResponseWriter, r *http.Request) bool {
 				http.Redirect(w, r, "http://127.0.0.1:1/x", http.StatusTemporaryRedirect)
@@ -200,7 +214,9 @@ func TestAMirrorThatFailsIsPassedOver(t *testing.T) {
 				for _, method := range []string{http.MethodGet, http.MethodHead} {
 					a := g.ask(t, method, source, "team/app/"+what.path)
 					if method == http.MethodHead {
-						if a.status != http.StatusOK || a.header.Get("Docker-Content-Digest") != digestOf(what.content) || a.header.Get("Content-Length") != strconv.Itoa(len(what.content)) {
+						if a.status != http.StatusOK ||
+							a.header.Get("Docker-Content-Digest") != digestOf(what.content) ||
+							a.header.Get("Content-Length") != strconv.Itoa(len(what.content)) {
 							t.Errorf("HEAD: %v %v", a, a.header)
 						}
 						continue
@@ -210,8 +226,10 @@ func TestAMirrorThatFailsIsPassedOver(t *testing.T) {
 					}
 					g.report(t)
 					reports := g.Reports()
-					if len(reports) != 1 || reports[0].IsFailure() || len(reports[0].Attempts) == 0 || reports[0].Attempts[0].Reason != f.reason ||
-						reports[0].Attempts[0].Source != bad.host+"/m/team/app" || reports[0].Served != good.host+"/n/team/app" {
+					if len(reports) != 1 || reports[0].IsFailure() || len(reports[0].Attempts) == 0 ||
+						reports[0].Attempts[0].Reason != f.reason ||
+						reports[0].Attempts[0].Source != bad.host+"/m/team/app" ||
+						reports[0].Served != good.host+"/n/team/app" {
 						t.Fatalf("reports: %+v", reports)
 					}
 				}
@@ -310,7 +328,8 @@ func TestALargeLayerGoesOnFromAnotherPlaceWhenOneDies(t *testing.T) {
 				}
 				g.report(t)
 				r := g.Reports()
-				if len(r) != 1 || r[0].Attempts[0].Reason != resolver.ReasonBrokenOff || r[0].Served != good.host+"/n/a" {
+				if len(r) != 1 || r[0].Attempts[0].Reason != resolver.ReasonBrokenOff ||
+					r[0].Served != good.host+"/n/a" {
 					t.Errorf("%+v", r)
 				}
 			})
@@ -337,11 +356,17 @@ func TestWrongBytesAreNeverPassedOffAsComplete(t *testing.T) {
 	m := newImage(4, 5<<20)
 	path := "a/blobs/" + digestOf(m.layer)
 	for name, fault := range map[string]func(u *upstream) faultFunc{
-		"one bit is wrong":  changed,
-		"another blob":      func(*upstream) faultFunc { return body(noise(99, 5<<20)) },
-		"a longer one":      func(*upstream) faultFunc { return body(append(append([]byte(nil), m.layer...), 1, 2, 3)) },
-		"a shorter one":     func(*upstream) faultFunc { return body(m.layer[:len(m.layer)-1]) },
-		"of unknown length": func(*upstream) faultFunc { return body(noise(98, 3<<20), "Transfer-Encoding", "chunked") },
+		"one bit is wrong": changed,
+		"another blob":     func(*upstream) faultFunc { return body(noise(99, 5<<20)) },
+		"a longer one": func(*upstream) faultFunc {
+			return body(append(append([]byte(nil), m.layer...), 1, 2,
+				3))
+		},
+		"a shorter one": func(*upstream) faultFunc { return body(m.layer[:len(m.layer)-1]) },
+		"of unknown length": func(*upstream) faultFunc {
+			return body(noise(98, 3<<20), "Transfer-Encoding",
+				"chunked")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -382,14 +407,16 @@ func TestAManifestThatNamesAWrongSizeDoesNotLockALayerForGood(t *testing.T) {
 	t.Parallel()
 	m := newImage(4, 5<<20)
 	u := newUpstream(t, m)
-	wrong := fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":"c","digest":%q,"size":1},"layers":[{"mediaType":"l","digest":%q,"size":2}]}`,
+	wrong := fmt.Appendf(
+		nil, `{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":"c","digest":%q,"size":1},"layers":[{"mediaType":"l","digest":%q,"size":2}]}`,
 		manifestType, digestOf(m.config), digestOf(m.layer))
 	u.manifests[digestOf(wrong)] = wrong
 	g := newRig(t, calm(), config(t, source+" digest "+u.host+"/m never"))
 	if a := g.ask(t, http.MethodGet, source, "a/manifests/"+digestOf(wrong)); !a.isRight(wrong) {
 		t.Fatal(a)
 	}
-	if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); a.status != http.StatusBadGateway || !strings.Contains(string(a.content), "it has 5242880 bytes instead of 2") {
+	if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); a.status != http.StatusBadGateway ||
+		!strings.Contains(string(a.content), "it has 5242880 bytes instead of 2") {
 		t.Fatal(a)
 	}
 	if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
@@ -466,7 +493,8 @@ func TestPartsOfABlob(t *testing.T) {
 			if a.status != c.status || a.err != nil || string(a.content) != string(m.layer[c.first:c.end]) {
 				t.Fatalf("%v", a)
 			}
-			if want := fmt.Sprintf("bytes %d-%d/%d", c.first, c.end-1, len(m.layer)); c.status == 206 && a.header.Get("Content-Range") != want {
+			if want := fmt.Sprintf("bytes %d-%d/%d", c.first, c.end-1, len(m.layer)); c.status == 206 &&
+				a.header.Get("Content-Range") != want {
 				t.Errorf("range %q, want %q", a.header.Get("Content-Range"), want)
 			}
 		})
@@ -515,13 +543,15 @@ func TestWhenNobodyHasItTheAnswerSaysWhoWasAskedAndWhy(t *testing.T) {
 			if a.status != c.want {
 				t.Fatal(a)
 			}
-			for _, want := range []string{`{"errors":[{"code":`, one.host + "/m/a: ", two.host + "/n/a: ", fmt.Sprintf("status %d", c.second)} {
+			for _, want := range []string{`{"errors":[{"code":`, one.host + "/m/a: ", two.host + "/n/a: ",
+				fmt.Sprintf("status %d", c.second)} {
 				if !strings.Contains(string(a.content), want) {
 					t.Errorf("no %q in %s", want, a.content)
 				}
 			}
 			r := g.report(t)
-			if !r.IsFailure() || r.Image != source+"/a:v1" || len(r.Attempts) != 2 || !strings.HasPrefix(r.Message(), "Can't pull "+source+"/a:v1. Passed over: ") {
+			if !r.IsFailure() || r.Image != source+"/a:v1" || len(r.Attempts) != 2 ||
+				!strings.HasPrefix(r.Message(), "Can't pull "+source+"/a:v1. Passed over: ") {
 				t.Errorf("%+v: %s", r, r.Message())
 			}
 		})

@@ -111,7 +111,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// TestUnderRandomFaultsBytesAreRightOrThereIsAnError pulls in worlds in which one place is right and everything else goes wrong at random.
+// TestUnderRandomFaultsBytesAreRightOrThereIsAnError pulls in worlds in which one place is right
+// and everything else goes wrong at random.
 func TestUnderRandomFaultsBytesAreRightOrThereIsAnError(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(24) {
@@ -143,8 +144,9 @@ func (w *world) first(t *testing.T) {
 	}
 }
 
-// pull asks for everything, in a random order, and again if it fails: as one place is right, it must come right within as many attempts as there are places
-// that can lie about a layer, and one more. Once for each layer nobody but the client may find out that it is wrong.
+// pull asks for everything, in a random order, and again if it fails: as one place is right, it
+// must come right within as many attempts as there are places that can lie about a layer, and one
+// more. Once for each layer nobody but the client may find out that it is wrong.
 func (w *world) pull(t *testing.T, seed uint64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 2))
@@ -152,7 +154,8 @@ func (w *world) pull(t *testing.T, seed uint64) {
 		path    string
 		content []byte
 	}{
-		{"manifests", w.image.index}, {"manifests", w.image.manifest}, {"blobs", w.image.config}, {"blobs", w.image.layer},
+		{"manifests", w.image.index}, {"manifests", w.image.manifest}, {"blobs", w.image.config},
+		{"blobs", w.image.layer},
 	}
 	r.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
 	for _, part := range parts {
@@ -175,7 +178,8 @@ func (w *world) pull(t *testing.T, seed uint64) {
 	}
 }
 
-// once asks for something, or for a part of it. It says whether the answer looks complete, and whether it is right.
+// once asks for something, or for a part of it. It says whether the answer looks complete, and
+// whether it is right.
 func (w *world) once(t *testing.T, r *rand.Rand, path string, content []byte) (looks, right bool) {
 	t.Helper()
 	var headers []string
@@ -209,7 +213,8 @@ func (w *world) check(t *testing.T) {
 	for _, u := range w.mirrors {
 		for _, r := range u.seen() {
 			given := r.Header.Get("Authorization")
-			if r.Header.Get("X-Wmco-Resolver-Token") != "" || strings.HasPrefix(given, "Basic ") && given != basic(w.users[u.host]) {
+			if r.Header.Get("X-Wmco-Resolver-Token") != "" || strings.HasPrefix(given, "Basic ") &&
+				given != basic(w.users[u.host]) {
 				t.Errorf("%s got %s", u.host, given)
 			}
 		}

@@ -15,14 +15,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// Reason says in one word why a source was passed over. It is a label of counters and a word in messages.
+// Reason says in one word why a source was passed over. It is a label of counters and a word in
+// messages.
 type Reason string
 
 // Why sources are passed over.
 const (
-	ReasonUnknownHost  Reason = "UnknownHost"  // the name does not resolve
-	ReasonUnreachable  Reason = "Unreachable"  // refused, no route, broken off before an answer
-	ReasonUntrusted    Reason = "Untrusted"    // the certificate is not signed by an authority we trust, is expired, or is for another name
+	ReasonUnknownHost Reason = "UnknownHost" // the name does not resolve
+	ReasonUnreachable Reason = "Unreachable" // refused, no route, broken off before an answer
+	// the certificate is not signed by an authority we trust, is expired, or is for another name
+	ReasonUntrusted    Reason = "Untrusted"
 	ReasonSlow         Reason = "Slow"         // no first byte, or no next byte, in time
 	ReasonDenied       Reason = "Denied"       // 401 or 403, of the registry or of its token server
 	ReasonNotFound     Reason = "NotFound"     // 404
@@ -30,11 +32,13 @@ const (
 	ReasonFailing      Reason = "Failing"      // another status than the expected one
 	ReasonWrongContent Reason = "WrongContent" // not what the digest, the size or the range says
 	ReasonBrokenOff    Reason = "BrokenOff"    // died after the first bytes
-	ReasonForbidden    Reason = "Forbidden"    // it pointed to where we don't go: plain http, or a registry that must never be contacted
-	ReasonDead         Reason = "Dead"         // not asked, because it did not answer a short while ago
+	// it pointed to where we don't go: plain http, or a registry that must never be contacted
+	ReasonForbidden Reason = "Forbidden"
+	ReasonDead      Reason = "Dead" // not asked, because it did not answer a short while ago
 )
 
-// fault is why one attempt failed. Its text is our own: texts of clients and servers can hold addresses with signatures, or tokens.
+// fault is why one attempt failed. Its text is our own: texts of clients and servers can hold
+// addresses with signatures, or tokens.
 type fault struct {
 	reason Reason
 	detail string
@@ -74,7 +78,8 @@ func statusFault(status int) *fault {
 	return faultf(reason, "status %d", status)
 }
 
-// Reasons to give up that this package has itself; they come back as the cause of a cancelled context or from our own transport.
+// Reasons to give up that this package has itself; they come back as the cause of a cancelled
+// context or from our own transport.
 var (
 	errSlow      = errors.New("no byte in time")
 	errPlain     = errors.New("plain http is refused")
@@ -124,7 +129,8 @@ func distrust(err error) *fault {
 		return faultf(ReasonUntrusted, "certificate has expired or is not yet valid")
 	case errors.As(err, &cert), errors.As(err, &invalid):
 		return faultf(ReasonUntrusted, "certificate is not valid")
-	case errors.As(err, &record), strings.HasSuffix(err.Error(), "server gave HTTP response to HTTPS client"): // net/http has no type for it
+	// net/http has no type for it
+	case errors.As(err, &record), strings.HasSuffix(err.Error(), "server gave HTTP response to HTTPS client"):
 		return faultf(ReasonUntrusted, "it does not speak TLS")
 	}
 	return nil

@@ -24,11 +24,13 @@ func (a Attempt) String() string {
 
 // Report is one pull for which places were passed over. It holds nothing secret.
 type Report struct {
-	// Image is what was asked for: registry/repository with a tag or digest. The digest is that of a manifest or a layer.
+	// Image is what was asked for: registry/repository with a tag or digest. The digest is that of
+	// a manifest or a layer.
 	Image string `json:"image"`
 	// Served is the place that had it in the end; empty if none had, or if it broke off there.
 	Served string `json:"served,omitempty"`
-	// Attempts are the places that were passed over, in the order in which they were asked; empty if there was none to ask.
+	// Attempts are the places that were passed over, in the order in which they were asked; empty
+	// if there was none to ask.
 	Attempts []Attempt `json:"attempts"`
 	// Refused says why the cluster refuses the image; empty if it does not.
 	Refused string `json:"refused,omitempty"`
@@ -77,9 +79,10 @@ func (r Report) Message() string {
 
 // same says whether two reports differ in nothing but times and digits of what was pulled.
 func (r Report) same(other Report) bool {
-	return r.Served == other.Served && r.Refused == other.Refused && slices.EqualFunc(r.Attempts, other.Attempts, func(a, b Attempt) bool {
-		return a.Source == b.Source && a.Reason == b.Reason
-	})
+	return r.Served == other.Served && r.Refused == other.Refused &&
+		slices.EqualFunc(r.Attempts, other.Attempts, func(a, b Attempt) bool {
+			return a.Source == b.Source && a.Reason == b.Reason
+		})
 }
 
 // Counter is what happened at one registry since the daemon started.
@@ -106,12 +109,14 @@ const (
 	maxCounters = 256
 )
 
-// others is where registries are counted for which there is no more room. No registry can have this name.
+// others is where registries are counted for which there is no more room. No registry can have this
+// name.
 const others = "(others)"
 
 func newBook(now func() time.Time) *book { return &book{now: now, counters: map[string]*Counter{}} }
 
-// add files a report. News says that the last one about this image was another, or that there was none.
+// add files a report. News says that the last one about this image was another, or that there was
+// none.
 func (b *book) add(r Report) (filed Report, news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,7 +125,10 @@ func (b *book) add(r Report) (filed Report, news bool) {
 	}
 	r.First, r.Last, r.Count = b.now(), b.now(), 1
 	news = true
-	if i := slices.IndexFunc(b.reports, func(old Report) bool { return old.Image == r.Image && old.IsFailure() == r.IsFailure() }); i >= 0 {
+	if i := slices.IndexFunc(b.reports, func(old Report) bool {
+		return old.Image == r.Image &&
+			old.IsFailure() == r.IsFailure()
+	}); i >= 0 {
 		old := b.reports[i]
 		news = !old.same(r)
 		r.First, r.Count = old.First, old.Count+1

@@ -17,25 +17,31 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// Options are what does not change while the daemon runs. Durations and numbers that are 0 take the default.
+// Options are what does not change while the daemon runs. Durations and numbers that are 0 take the
+// default.
 type Options struct {
-	// Token is what every request must carry in mirror.TokenHeader. It must have at least 16 characters.
+	// Token is what every request must carry in mirror.TokenHeader. It must have at least 16
+	// characters.
 	Token string
-	// Connect is how long a connection and its TLS handshake may take, each. Default 5 s: time for the first SYN and two more.
+	// Connect is how long a connection and its TLS handshake may take, each. Default 5 s: time for
+	// the first SYN and two more.
 	Connect time.Duration
-	// FirstByte is how long a place may take for its first byte (authentication and redirects included) as long as there is another one to ask. Default 15 s.
+	// FirstByte is how long a place may take for its first byte (authentication and redirects
+	// included) as long as there is another one to ask. Default 15 s.
 	FirstByte time.Duration
-	// Patience is how long if there is no other, which is time for a mirror that must first fetch a large layer itself. Default 2 min. Containerd
-	// gives up after five minutes without a byte.
+	// Patience is how long if there is no other, which is time for a mirror that must first fetch a
+	// large layer itself. Default 2 min. Containerd gives up after five minutes without a byte.
 	Patience time.Duration
 	// Stall is how long any later byte may take. Default 30 s.
 	Stall time.Duration
-	// Streams is how many bodies are read at a time; further ones wait. Each takes 2 MiB of memory. Default 32.
+	// Streams is how many bodies are read at a time; further ones wait. Each takes 2 MiB of memory.
+	// Default 32.
 	Streams int
-	// OnReport is told of a pull for which places were passed over, when that is news: not again for each layer or attempt that ends the same way. It
-	// must return at once. Optional.
+	// OnReport is told of a pull for which places were passed over, when that is news: not again
+	// for each layer or attempt that ends the same way. It must return at once. Optional.
 	OnReport func(Report)
-	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS. For tests; nothing else is ever spoken to without TLS.
+	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS.
+	// For tests; nothing else is ever spoken to without TLS.
 	PlainLoopback []string
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -46,7 +52,8 @@ func (o Options) defaults() Options {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&o.Connect, 5 * time.Second}, {&o.FirstByte, 15 * time.Second}, {&o.Patience, 2 * time.Minute}, {&o.Stall, 30 * time.Second},
+		{&o.Connect, 5 * time.Second}, {&o.FirstByte, 15 * time.Second}, {&o.Patience, 2 * time.Minute},
+		{&o.Stall, 30 * time.Second},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value
@@ -96,8 +103,9 @@ func New(o Options) (*Resolver, error) {
 	}, nil
 }
 
-// Update puts a configuration in the place of the one before, at once and as a whole. Requests that are under way end with the one that they began with.
-// What was remembered about dead hosts and tokens goes with the old one; repeating a call costs that and nothing else.
+// Update puts a configuration in the place of the one before, at once and as a whole. Requests that
+// are under way end with the one that they began with. What was remembered about dead hosts and
+// tokens goes with the old one; repeating a call costs that and nothing else.
 func (r *Resolver) Update(c Config) {
 	fresh := newState(r.options, c)
 	r.mu.Lock()
@@ -123,11 +131,13 @@ func (r *Resolver) acquire() (*state, bool) {
 // Reports are the latest pulls for which places were passed over, the newest first, at most 64.
 func (r *Resolver) Reports() []Report { return r.book.latest() }
 
-// Counters are what happened at each registry since the start, by host, and how many requests of containerd ended without their bytes.
+// Counters are what happened at each registry since the start, by host, and how many requests of
+// containerd ended without their bytes.
 func (r *Resolver) Counters() (byHost []Counter, failures int64) { return r.book.counts() }
 
-// Serve answers on a listener, which must be of a loopback address, until ctx ends; then it gives requests that are under way a moment. The listener is
-// closed in any case. It logs to the logger of ctx. It returns nil when ctx ended.
+// Serve answers on a listener, which must be of a loopback address, until ctx ends; then it gives
+// requests that are under way a moment. The listener is closed in any case. It logs to the logger
+// of ctx. It returns nil when ctx ended.
 func (r *Resolver) Serve(ctx context.Context, listener net.Listener) error {
 	defer listener.Close()
 	if address, ok := listener.Addr().(*net.TCPAddr); !ok || !address.IP.IsLoopback() {
@@ -139,7 +149,8 @@ func (r *Resolver) Serve(ctx context.Context, listener net.Listener) error {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
 		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
-		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(logr.FromContextOrDiscard(ctx).WithName("resolver")), slog.LevelInfo),
+		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(logr.FromContextOrDiscard(ctx).WithName("resolver")),
+			slog.LevelInfo),
 	}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -155,7 +166,8 @@ func (r *Resolver) Serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// grace is what is left to requests when the daemon stops: enough for a manifest. Containerd goes on with a layer where it was.
+// grace is what is left to requests when the daemon stops: enough for a manifest. Containerd goes
+// on with a layer where it was.
 const grace = 2 * time.Second
 
 func (r *Resolver) shutdown(ctx context.Context, server *http.Server) {
@@ -226,7 +238,8 @@ func (p *pull) close(ctx context.Context, w http.ResponseWriter, err error) {
 	case err == nil && len(p.attempts) == 0:
 		return
 	case errors.Is(err, errUnread):
-		logr.FromContextOrDiscard(ctx).WithName("resolver").V(1).Info("the client takes no more", "image", p.target.name())
+		logr.FromContextOrDiscard(ctx).WithName("resolver").V(1).Info("the client takes no more", "image",
+			p.target.name())
 		panic(http.ErrAbortHandler)
 	}
 	report := Report{Image: p.target.registry + "/" + p.target.repository, Attempts: p.attempts, Refused: p.refused}
@@ -236,7 +249,8 @@ func (p *pull) close(ctx context.Context, w http.ResponseWriter, err error) {
 		report.Image = p.target.name()
 	}
 	filed, news := p.resolver.book.add(report)
-	log := logr.FromContextOrDiscard(ctx).WithName("resolver").WithValues("image", p.target.name(), "attempts", attemptTexts(p.attempts), "count", filed.Count)
+	log := logr.FromContextOrDiscard(ctx).WithName("resolver").WithValues("image", p.target.name(), "attempts",
+		attemptTexts(p.attempts), "count", filed.Count)
 	if news {
 		p.resolver.options.OnReport(filed)
 	} else {
@@ -269,7 +283,8 @@ var (
 	errUnread = errors.New("the client takes no more")
 )
 
-// knows says whether the request carries the token. The time that it takes tells nothing about the token: digests are compared, and always whole.
+// knows says whether the request carries the token. The time that it takes tells nothing about the
+// token: digests are compared, and always whole.
 func (r *Resolver) knows(request *http.Request) bool {
 	values := request.Header[mirror.TokenHeader]
 	if len(values) != 1 {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestConnectionsAreUsedAgain counts handshakes: what answers properly is not left for a new connection.
+// TestConnectionsAreUsedAgain counts handshakes: what answers properly is not left for a new
+// connection.
 func TestConnectionsAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 3<<20)

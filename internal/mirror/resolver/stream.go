@@ -16,9 +16,10 @@ import (
 //
 //	place ─► read (hash) ─► chunk ─► write ─► containerd
 //
-// containerd hashes what it stores, so what a manifest named that went through here is hashed only if there is doubt (see liars): it would be more than half of what
-// a stream takes of the processors. What is hashed is held back by its last chunk until all of it agrees with the digest. Chunks go round, so a stream takes
-// the same memory whatever flows through it.
+// containerd hashes what it stores, so what a manifest named that went through here is hashed only
+// if there is doubt (see liars): it would be more than half of what a stream takes of the
+// processors. What is hashed is held back by its last chunk until all of it agrees with the digest.
+// Chunks go round, so a stream takes the same memory whatever flows through it.
 type stream struct {
 	flow     *flow
 	source   *reply
@@ -33,7 +34,8 @@ type stream struct {
 	full     chan *chunk
 }
 
-// Chunks are so large that passing them on takes no time worth mentioning: on two processors 512 KiB pass 3 % more than 256 KiB, and 7 % more than 64 KiB.
+// Chunks are so large that passing them on takes no time worth mentioning: on two processors 512
+// KiB pass 3 % more than 256 KiB, and 7 % more than 64 KiB.
 const (
 	chunkSize = 512 << 10
 	chunks    = 4
@@ -54,8 +56,9 @@ func newStream(f *flow, first *reply, at mirror.Pull) *stream {
 	return s
 }
 
-// run passes everything on. It returns nil if the answer is complete and, as far as it was hashed, right; errBroken or errUnread if it must be broken off, or the context's error.
-// Cancel stops whatever the stream still reads.
+// run passes everything on. It returns nil if the answer is complete and, as far as it was hashed,
+// right; errBroken or errUnread if it must be broken off, or the context's error. Cancel stops
+// whatever the stream still reads.
 func (s *stream) run(ctx context.Context, cancel context.CancelFunc, w http.ResponseWriter) error {
 	read := make(chan error, 1)
 	go func() {
@@ -127,7 +130,8 @@ func (s *stream) finish(ctx context.Context, w http.ResponseWriter, held []byte,
 	return write(w, held)
 }
 
-// clientStall is how long containerd may leave bytes unread. It writes them to disk, which can be busy.
+// clientStall is how long containerd may leave bytes unread. It writes them to disk, which can be
+// busy.
 const clientStall = 5 * time.Minute
 
 // write gives bytes to the client, which has a time to take them. It says errUnread if it does not.
@@ -214,7 +218,8 @@ func (s *stream) read(ctx context.Context) error {
 	}
 }
 
-// fill reads until the chunk is full, but passes the very first bytes on as they are. It says io.EOF at the end of the answer, and there only.
+// fill reads until the chunk is full, but passes the very first bytes on as they are. It says
+// io.EOF at the end of the answer, and there only.
 func (s *stream) fill(c *chunk) (int, error) {
 	room := c.space[:]
 	if s.bounded {

@@ -76,7 +76,8 @@ func parseTarget(u *url.URL) (target, error) {
 	return t, nil
 }
 
-// parsePath reads <repository>/<manifests|blobs>/<reference>. A repository may itself be called "blobs", so it is the last but one part that counts.
+// parsePath reads <repository>/<manifests|blobs>/<reference>. A repository may itself be called
+// "blobs", so it is the last but one part that counts.
 func parsePath(path string) (target, error) {
 	rest, reference, _ := cutLast(path)
 	repository, kind, ok := cutLast(rest)
@@ -109,7 +110,8 @@ func cutLast(path string) (before, last string, ok bool) {
 // maxName bounds registry and repository together, as the distribution API and containerd do.
 const maxName = 255
 
-// isRepository knows the grammar of the distribution API: parts of lower-case letters and digits, joined by single separators.
+// isRepository knows the grammar of the distribution API: parts of lower-case letters and digits,
+// joined by single separators.
 func isRepository(name string) bool {
 	if name == "" || len(name) > maxName {
 		return false
@@ -144,7 +146,8 @@ func isRepositoryPart(part string) bool {
 	return true
 }
 
-// isTag knows the grammar of tags: up to 128 word characters, dots and dashes; neither of the latter first.
+// isTag knows the grammar of tags: up to 128 word characters, dots and dashes; neither of the
+// latter first.
 func isTag(tag string) bool {
 	if tag == "" || len(tag) > 128 || tag[0] == '.' || tag[0] == '-' {
 		return false
@@ -157,7 +160,8 @@ func isTag(tag string) bool {
 	return true
 }
 
-// isRegistry says whether host is a host name, an IPv4 address, or an IPv6 address in brackets, with or without a port.
+// isRegistry says whether host is a host name, an IPv4 address, or an IPv6 address in brackets,
+// with or without a port.
 func isRegistry(host string) bool {
 	if host == "" || len(host) > maxName {
 		return false

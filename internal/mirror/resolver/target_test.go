@@ -13,11 +13,13 @@ func TestParseTarget(t *testing.T) {
 	for text, want := range map[string]target{
 		"/v2/":                           {endpoint: ping},
 		"/v2/a/manifests/latest?ns=q.io": {manifests, "q.io", "a", "latest", ""},
-		"/v2/a/b__c/d.e-f---g/manifests/V1._-?ns=q.io:5000":          {manifests, "q.io:5000", "a/b__c/d.e-f---g", "V1._-", ""},
+		"/v2/a/b__c/d.e-f---g/manifests/V1._-?ns=q.io:5000": {manifests, "q.io:5000", "a/b__c/d.e-f---g",
+			"V1._-", ""},
 		"/v2/a/blobs/" + string(known) + "?ns=[::1]:80":              {blobs, "[::1]:80", "a", "", known},
 		"/v2/a/blobs/" + string(long) + "?ns=localhost":              {blobs, "localhost", "a", "", long},
 		"/v2/blobs/manifests/blobs/" + string(known) + "?ns=1.2.3.4": {blobs, "1.2.3.4", "blobs/manifests", "", known},
-		"/v2/manifests/manifests/manifests?ns=[2001:db8::1]":         {manifests, "[2001:db8::1]", "manifests", "manifests", ""},
+		"/v2/manifests/manifests/manifests?ns=[2001:db8::1]": {manifests, "[2001:db8::1]", "manifests",
+			"manifests", ""},
 	} {
 		u, err := url.Parse(text)
 		if err != nil {
@@ -29,10 +31,13 @@ func TestParseTarget(t *testing.T) {
 	}
 }
 
-// FuzzParseTarget looks for a request that is taken although a registry would read it as something else.
+// FuzzParseTarget looks for a request that is taken although a registry would read it as something
+// else.
 func FuzzParseTarget(f *testing.F) {
-	for _, seed := range []string{"/v2/", "/v2/a/manifests/latest?ns=q.io", "/v2/a/b/blobs/sha256:" + strings.Repeat("a", 64) + "?ns=[::1]:5000", "/v2/%2e%2e/manifests/x?ns=a.b",
-		"/v2/a//manifests/x?ns=a:1", "/v2/a/manifests/sha256:?ns=-", "/v2/a/manifests/..?ns=a&ns=b", "/v2/a_b/manifests/a?ns=%00"} {
+	for _, seed := range []string{"/v2/", "/v2/a/manifests/latest?ns=q.io",
+		"/v2/a/b/blobs/sha256:" + strings.Repeat("a", 64) + "?ns=[::1]:5000", "/v2/%2e%2e/manifests/x?ns=a.b",
+		"/v2/a//manifests/x?ns=a:1", "/v2/a/manifests/sha256:?ns=-", "/v2/a/manifests/..?ns=a&ns=b",
+		"/v2/a_b/manifests/a?ns=%00"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -50,13 +55,15 @@ func FuzzParseTarget(f *testing.F) {
 		// What goes upstream must mean there what it means here.
 		path := got.path(got.repository)
 		again, err := url.ParseRequestURI(path + "?ns=" + got.registry)
-		if err != nil || again.Path != path || again.RawPath != "" || strings.Contains(path, "..") || strings.Contains(path, "//") {
+		if err != nil || again.Path != path || again.RawPath != "" || strings.Contains(path, "..") ||
+			strings.Contains(path, "//") {
 			t.Fatalf("%q became %q (%v)", text, path, err)
 		}
 		if same, err := parseTarget(again); err != nil || same != got {
 			t.Fatalf("%q became %+v, and that %+v (%v)", text, got, same, err)
 		}
-		if to := (&url.URL{Scheme: "https", Host: got.registry}); to.Hostname() == "" || strings.ContainsAny(got.registry, "/@?#% ") {
+		if to := (&url.URL{Scheme: "https", Host: got.registry}); to.Hostname() == "" ||
+			strings.ContainsAny(got.registry, "/@?#% ") {
 			t.Fatalf("%q has registry %q", text, got.registry)
 		}
 	})
@@ -64,7 +71,8 @@ func FuzzParseTarget(f *testing.F) {
 
 // FuzzContentRange looks for a range that contradicts itself and is taken.
 func FuzzContentRange(f *testing.F) {
-	for _, seed := range []string{"bytes 0-1/2", "bytes 5-9/*", "bytes 9-5/10", "bytes */10", "bytes 0-18446744073709551615/1", "bytes -1-2/3"} {
+	for _, seed := range []string{"bytes 0-1/2", "bytes 5-9/*", "bytes 9-5/10", "bytes */10",
+		"bytes 0-18446744073709551615/1", "bytes -1-2/3"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// road is the one way out: https, certificates checked, through the cluster's proxy. Everything that leaves the resolver takes it, requests to token servers
-// and redirected ones included.
+// road is the one way out: https, certificates checked, through the cluster's proxy. Everything
+// that leaves the resolver takes it, requests to token servers and redirected ones included.
 type road struct {
 	plain   []string // host:port of registries on loopback that speak no TLS
 	common  *http.Transport
@@ -62,7 +62,8 @@ func newTransport(o Options, c Config, roots *x509.CertPool) *http.Transport {
 			}
 			return nil
 		},
-		// No HTTP/2: its flow control costs throughput on big layers, and one broken connection would break all of them.
+		// No HTTP/2: its flow control costs throughput on big layers, and one broken connection
+		// would break all of them.
 	}
 }
 
@@ -88,7 +89,8 @@ func (r *road) permits(u *url.URL) bool {
 	return (u.Scheme == "https") != r.isPlain(u.Host) && (u.Scheme == "https" || u.Scheme == "http")
 }
 
-// isPlain says whether a registry was declared to speak plain http. It is believed of this machine's own addresses only.
+// isPlain says whether a registry was declared to speak plain http. It is believed of this
+// machine's own addresses only.
 func (r *road) isPlain(host string) bool {
 	return slices.Contains(r.plain, host) && isLoopback((&url.URL{Host: host}).Hostname())
 }

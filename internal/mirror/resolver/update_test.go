@@ -11,7 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// TestAnUpdateInTheMiddleOfALayer holds a layer up in its middle, changes everything, and lets it go on.
+// TestAnUpdateInTheMiddleOfALayer holds a layer up in its middle, changes everything, and lets it
+// go on.
 func TestAnUpdateInTheMiddleOfALayer(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 4<<20)
@@ -22,7 +23,8 @@ func TestAnUpdateInTheMiddleOfALayer(t *testing.T) {
 		return true
 	})
 	g := newRig(t, calm(), config(t, source+" digest "+before.host+"/m never"))
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.url+"/v2/a/blobs/"+digestOf(m.layer)+"?ns="+source, nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		g.url+"/v2/a/blobs/"+digestOf(m.layer)+"?ns="+source, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,13 +66,15 @@ func (g *gate) Write(p []byte) (int, error) {
 	return g.ResponseWriter.Write(p)
 }
 
-// TestUpdatesWhileManyPull changes the rules all the time. Both sets of rules are good, so nothing may fail.
+// TestUpdatesWhileManyPull changes the rules all the time. Both sets of rules are good, so nothing
+// may fail.
 func TestUpdatesWhileManyPull(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 2<<20)
 	one, two := newUpstream(t, m), newUpstream(t, m)
 	g := newRig(t, calm(), config(t, source+" digest "+one.host+"/m never"))
-	configs := []resolver.Config{config(t, source+" digest "+two.host+"/m never"), config(t, source+" digest "+one.host+"/m never")}
+	configs := []resolver.Config{config(t, source+" digest "+two.host+"/m never"),
+		config(t, source+" digest "+one.host+"/m never")}
 	ctx, stop := context.WithCancel(t.Context())
 	var updates, pulls sync.WaitGroup
 	updates.Go(func() {

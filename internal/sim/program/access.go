@@ -73,9 +73,10 @@ type access struct {
 	dialer    *connrotation.Dialer
 }
 
-// connect makes a client of its own transport, so that it can be given another certificate and leaves nothing open. A nil certificate takes
-// the config's own credentials for good.
-func connect(config *rest.Config, name string, now func() time.Time, certificate func() *tls.Certificate) (*access, error) {
+// connect makes a client of its own transport, so that it can be given another certificate and
+// leaves nothing open. A nil certificate takes the config's own credentials for good.
+func connect(config *rest.Config, name string, now func() time.Time, certificate func() *tls.Certificate) (*access,
+	error) {
 	security, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("preparing TLS: %w", err)

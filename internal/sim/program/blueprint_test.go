@@ -18,7 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/sim/program"
 )
 
-// TestStandinsTakeEverythingThatIsPublished starts each service of each platform with the files and the command line that blueprint renders.
+// TestStandinsTakeEverythingThatIsPublished starts each service of each platform with the files and
+// the command line that blueprint renders.
 func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 	t.Parallel()
 	golden, err := filepath.Glob("../../blueprint/testdata/*.yaml")
@@ -44,9 +45,11 @@ func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 			}
 			certificate, key := keyPair(t)
 			for path, content := range map[string]string{
-				contract.PathKubeletCA: certificate, contract.PathBootstrapCA: certificate, contract.PathKubeconfig: kubeconfig,
+				contract.PathKubeletCA: certificate, contract.PathBootstrapCA: certificate,
+				contract.PathKubeconfig:          kubeconfig,
 				contract.PathBootstrapKubeconfig: kubeconfig, // nobody answers there: kubelet waits
-				contract.PathDaemonKubeconfig:    kubeconfig, `C:\k\tls\certs\tls.crt`: certificate, `C:\k\tls\certs\tls.key`: key,
+				contract.PathDaemonKubeconfig:    kubeconfig, `C:\k\tls\certs\tls.crt`: certificate,
+				`C:\k\tls\certs\tls.key`: key,
 			} {
 				b.write(t, path, content)
 			}
@@ -54,7 +57,8 @@ func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 				b.start(t, s.Name, fill(s.Command, s.NodeVariables, s.HostVariables))
 			}
 			for _, s := range rendered.Manifest.Services {
-				if is, err := b.Host().Services.Get(t.Context(), s.Name); err != nil || is.State != winos.ServiceRunning {
+				if is, err := b.Host().Services.Get(t.Context(), s.Name); err != nil ||
+					is.State != winos.ServiceRunning {
 					t.Errorf("%s did not stay: %v, %v", s.Name, is.State, err)
 				}
 			}

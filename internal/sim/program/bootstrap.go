@@ -26,11 +26,12 @@ import (
 )
 
 const (
-	// serverPatience and approvalPatience are how long kubelet waits for the API server, and for its certificate, before it gives up and leaves it to the
-	// service manager to start it again.
+	// serverPatience and approvalPatience are how long kubelet waits for the API server, and for
+	// its certificate, before it gives up and leaves it to the service manager to start it again.
 	serverPatience   = time.Minute
 	approvalPatience = time.Hour
-	// pendingKey keeps the key of a request that is under way, so that a kubelet that starts again goes on with the same request.
+	// pendingKey keeps the key of a request that is under way, so that a kubelet that starts again
+	// goes on with the same request.
 	pendingKey = `\kubelet-client.key.tmp`
 	clientPair = `\kubelet-client-current.pem`
 	serverPair = `\kubelet-server-current.pem`
@@ -41,8 +42,9 @@ func (k *kubelet) subject() pkix.Name {
 	return pkix.Name{CommonName: contract.KubeletUserPrefix + k.node, Organization: []string{contract.KubeletGroup}}
 }
 
-// bootstrap makes sure that there is a kubeconfig with a valid client certificate: it does nothing if there is, and otherwise asks for a certificate
-// with the credentials of the bootstrap kubeconfig.
+// bootstrap makes sure that there is a kubeconfig with a valid client certificate: it does nothing
+// if there is, and otherwise asks for a certificate with the credentials of the bootstrap
+// kubeconfig.
 func (k *kubelet) bootstrap(ctx context.Context) error {
 	if k.hasValidIdentity() {
 		return nil
@@ -138,7 +140,8 @@ func requestName(key crypto.Signer, subject pkix.Name) string {
 	return "node-csr-" + hex.EncodeToString(digest[:])
 }
 
-// writeKubeconfig writes the kubeconfig as kubelet does: with the place of its certificate, not the certificate, which will change.
+// writeKubeconfig writes the kubeconfig as kubelet does: with the place of its certificate, not the
+// certificate, which will change.
 func (k *kubelet) writeKubeconfig(from *rest.Config) error {
 	content, err := clientcmd.Write(clientcmdapi.Config{
 		Clusters: map[string]*clientcmdapi.Cluster{"default-cluster": {
@@ -147,11 +150,13 @@ func (k *kubelet) writeKubeconfig(from *rest.Config) error {
 		AuthInfos: map[string]*clientcmdapi.AuthInfo{"default-auth": {
 			ClientCertificate: k.identity.path, ClientKey: k.identity.path,
 		}},
-		Contexts:       map[string]*clientcmdapi.Context{"default-context": {Cluster: "default-cluster", AuthInfo: "default-auth", Namespace: "default"}},
+		Contexts: map[string]*clientcmdapi.Context{"default-context": {Cluster: "default-cluster",
+			AuthInfo: "default-auth", Namespace: "default"}},
 		CurrentContext: "default-context",
 	})
 	if err != nil {
 		return err
 	}
-	return winos.WriteFile(k.Host.Files, k.flags.kubeconfig, strings.NewReader(string(content)), winos.AccessAdministrators)
+	return winos.WriteFile(k.Host.Files, k.flags.kubeconfig, strings.NewReader(string(content)),
+		winos.AccessAdministrators)
 }

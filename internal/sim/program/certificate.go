@@ -41,7 +41,8 @@ func (p *pair) update(chain, key []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := winos.WriteFile(p.files, p.path, bytes.NewReader(slices.Concat(chain, key)), winos.AccessAdministrators); err != nil {
+	if err := winos.WriteFile(p.files, p.path, bytes.NewReader(slices.Concat(chain, key)),
+		winos.AccessAdministrators); err != nil {
 		return fmt.Errorf("storing a certificate: %w", err)
 	}
 	p.mu.Lock()
@@ -51,7 +52,8 @@ func (p *pair) update(chain, key []byte) error {
 	return nil
 }
 
-// followed is the certificate and key that a kubeconfig names, which another program replaces now and then.
+// followed is the certificate and key that a kubeconfig names, which another program replaces now
+// and then.
 type followed struct {
 	files      winos.Files
 	kubeconfig string

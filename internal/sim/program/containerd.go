@@ -10,7 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/sim"
 )
 
-// containerd checks what the real one reads before it serves. Its pipe does not exist: kubelet's stand-in asks the service manager instead.
+// containerd checks what the real one reads before it serves. Its pipe does not exist: kubelet's
+// stand-in asks the service manager instead.
 func containerd(ctx context.Context, p *sim.Process) int {
 	flags := newFlags("containerd")
 	config := flags.String("config", `C:\Program Files\containerd\config.toml`, "")

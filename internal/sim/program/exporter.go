@@ -23,14 +23,17 @@ import (
 // collectors are those of windows_exporter, as far as they say something about a node.
 func collectors() []string {
 	return []string{
-		"cache", "container", "cpu", "cpu_info", "cs", "diskdrive", "filetime", "hyperv", "license", "logical_disk", "memory", "mscluster", "net",
-		"os", "pagefile", "performancecounter", "physical_disk", "printer", "process", "scheduled_task", "service", "smb", "smbclient", "system",
+		"cache", "container", "cpu", "cpu_info", "cs", "diskdrive", "filetime", "hyperv", "license", "logical_disk",
+		"memory", "mscluster", "net",
+		"os", "pagefile", "performancecounter", "physical_disk", "printer", "process", "scheduled_task", "service",
+		"smb", "smbclient", "system",
 		"tcp", "terminal_services", "textfile", "thermalzone", "time", "udp", "update", "vmware",
 	}
 }
 
-// exporter checks its flags and TLS configuration. With one it serves, over TLS and with the key pair that its files hold at each connection, as the
-// exporter toolkit does; there are no metrics to serve.
+// exporter checks its flags and TLS configuration. With one it serves, over TLS and with the key
+// pair that its files hold at each connection, as the exporter toolkit does; there are no metrics
+// to serve.
 func exporter(ctx context.Context, p *sim.Process) int {
 	flags := newFlags("windows_exporter")
 	enabled := flags.String("collectors.enabled", "", "")
@@ -38,7 +41,8 @@ func exporter(ctx context.Context, p *sim.Process) int {
 	listen := flags.String("web.listen-address", ":"+strconv.Itoa(contract.MetricsPort), "")
 	logFile := flags.String("log.file", "", "")
 	level := flags.String("log.level", "info", "")
-	tolerate(flags, "web.disable-exporter-metrics config.file.insecure-skip-verify", "collector.textfile.directories config.file log.format telemetry.path scrape.timeout-margin process.priority")
+	tolerate(flags, "web.disable-exporter-metrics config.file.insecure-skip-verify",
+		"collector.textfile.directories config.file log.format telemetry.path scrape.timeout-margin process.priority")
 	if err := parse(flags, p.Args[1:]); err != nil {
 		return refuse(p, err)
 	}
@@ -96,7 +100,8 @@ func serveTLS(listener net.Listener, keyPair func() (*tls.Certificate, error)) (
 	}
 }
 
-// readWebConfig reads the TLS configuration, loads the key pair that it names, and gives what loads it anew; nil without a configuration.
+// readWebConfig reads the TLS configuration, loads the key pair that it names, and gives what loads
+// it anew; nil without a configuration.
 func readWebConfig(files winos.Files, path string) (keyPair func() (*tls.Certificate, error), err error) {
 	if path == "" {
 		return nil, nil

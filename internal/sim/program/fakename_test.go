@@ -8,25 +8,26 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// nameRequests makes client-go's fake give a request its name and identity, as the API server does, and keep only the newest request, because it knows
-// no field selectors.
+// nameRequests makes client-go's fake give a request its name and identity, as the API server does,
+// and keep only the newest request, because it knows no field selectors.
 func nameRequests(client *fake.Clientset) {
 	last := ""
-	client.PrependReactor("create", "certificatesigningrequests", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		create, ok := action.(clienttesting.CreateAction)
-		if !ok {
-			return false, nil, nil
-		}
-		if request, ok := create.GetObject().(*certificatesv1.CertificateSigningRequest); ok {
-			request.UID = uuid.NewUUID()
-			request.Name = request.GenerateName + string(request.UID)
-			if last != "" {
-				if err := client.Tracker().Delete(create.GetResource(), "", last); err != nil {
-					return true, nil, err
-				}
+	client.PrependReactor("create", "certificatesigningrequests",
+		func(action clienttesting.Action) (bool, runtime.Object, error) {
+			create, ok := action.(clienttesting.CreateAction)
+			if !ok {
+				return false, nil, nil
 			}
-			last = request.Name
-		}
-		return false, nil, nil
-	})
+			if request, ok := create.GetObject().(*certificatesv1.CertificateSigningRequest); ok {
+				request.UID = uuid.NewUUID()
+				request.Name = request.GenerateName + string(request.UID)
+				if last != "" {
+					if err := client.Tracker().Delete(create.GetResource(), "", last); err != nil {
+						return true, nil, err
+					}
+				}
+				last = request.Name
+			}
+			return false, nil, nil
+		})
 }

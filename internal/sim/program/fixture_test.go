@@ -52,7 +52,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// startLab starts the control plane for the first test that asks for it, and gives an administrator's client.
+// startLab starts the control plane for the first test that asks for it, and gives an
+// administrator's client.
 func startLab(t *testing.T) (*cluster.Cluster, kubernetes.Interface) {
 	t.Helper()
 	lab.once.Do(func() {
@@ -89,7 +90,8 @@ func prepareLab(admin kubernetes.Interface) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-kubelets"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
 		Subjects: []rbacv1.Subject{{
-			Kind: rbacv1.ServiceAccountKind, Namespace: contract.MachineConfigNamespace, Name: contract.BootstrapServiceAccount,
+			Kind: rbacv1.ServiceAccountKind, Namespace: contract.MachineConfigNamespace,
+			Name: contract.BootstrapServiceAccount,
 		}},
 	}, metav1.CreateOptions{})
 	return err
@@ -126,7 +128,8 @@ func newBox(t *testing.T, name string, options program.Options) box {
 	})
 	b := box{Machine: m, node: name}
 	for _, exe := range []string{
-		contract.PathKubelet, contract.PathKubeProxy, contract.PathHybridOverlay, contract.PathCSIProxy, contract.PathWindowsExporter,
+		contract.PathKubelet, contract.PathKubeProxy, contract.PathHybridOverlay, contract.PathCSIProxy,
+		contract.PathWindowsExporter,
 		contract.PathAzureNodeManager, contract.PathContainerd, contract.PathKubeLogRunner,
 	} {
 		b.write(t, exe, "MZ\n"+exe+"\n1.36.3\n")
@@ -135,7 +138,8 @@ func newBox(t *testing.T, name string, options program.Options) box {
 	b.write(t, contract.PathContainerdConfig, containerdConfig)
 	ca, _ := keyPair(t)
 	b.write(t, contract.PathKubeletCA, ca)
-	for _, dir := range []string{"kubelet", "kube-proxy", "containerd", "hybrid-overlay", "windows_exporter", "csi-proxy"} {
+	for _, dir := range []string{"kubelet", "kube-proxy", "containerd", "hybrid-overlay", "windows_exporter",
+		"csi-proxy"} {
 		if err := m.Host().Files.MkdirAll(contract.DirLog+`\`+dir, winos.AccessInherit); err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +205,8 @@ const (
 // unique makes a node's name that no earlier run of a test in this process had.
 func unique(name string) string { return name + "-" + strings.ToLower(rand.Text()[:6]) }
 
-// join brings the machine to the point where its kubelet has registered, and approves its requests as long as the test lasts.
+// join brings the machine to the point where its kubelet has registered, and approves its requests
+// as long as the test lasts.
 func join(t *testing.T, name string, options program.Options) (box, kubernetes.Interface) {
 	t.Helper()
 	c, admin := startLab(t)
@@ -210,7 +215,8 @@ func join(t *testing.T, name string, options program.Options) (box, kubernetes.I
 
 func joinOn(t *testing.T, c *cluster.Cluster, admin kubernetes.Interface, name string, options program.Options) box {
 	t.Helper()
-	_, kubeconfig, err := c.ServiceAccountConfig(t.Context(), contract.MachineConfigNamespace, contract.BootstrapServiceAccount, time.Hour)
+	_, kubeconfig, err := c.ServiceAccountConfig(t.Context(), contract.MachineConfigNamespace,
+		contract.BootstrapServiceAccount, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +235,8 @@ func joinOn(t *testing.T, c *cluster.Cluster, admin kubernetes.Interface, name s
 // makeReady does what the hybrid overlay and the daemon do for a node's network.
 func (b box) makeReady(t *testing.T, admin kubernetes.Interface) {
 	t.Helper()
-	_, err := b.CreateHNSNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork, Subnet: netip.MustParsePrefix("10.132.0.0/24")})
+	_, err := b.CreateHNSNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork,
+		Subnet: netip.MustParsePrefix("10.132.0.0/24")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,8 @@ func parse(flags *pflag.FlagSet, args []string) error {
 	return nil
 }
 
-// doubleDashes lets pflag read the flags of programs that use Go's own package, where one dash is as good as two.
+// doubleDashes lets pflag read the flags of programs that use Go's own package, where one dash is
+// as good as two.
 func doubleDashes(args []string) []string {
 	doubled := make([]string, 0, len(args))
 	for _, arg := range args {

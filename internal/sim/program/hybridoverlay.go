@@ -22,8 +22,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/sim"
 )
 
-// overlay is one run of the hybrid overlay's stand-in. It waits for the subnet that the cluster gives its Node, makes the HNS network on its machine, and
-// tells the cluster the network's gateway. It uses kubelet's certificate, where the real one asks for its own with it.
+// overlay is one run of the hybrid overlay's stand-in. It waits for the subnet that the cluster
+// gives its Node, makes the HNS network on its machine, and tells the cluster the network's
+// gateway. It uses kubelet's certificate, where the real one asks for its own with it.
 type overlay struct {
 	*sim.Process
 	node   string
@@ -38,7 +39,8 @@ func hybridOverlay(ctx context.Context, p *sim.Process) int {
 	ca := flags.String("k8s-cacert", "", "")
 	logFile := flags.String("logfile", "", "")
 	certDir := flags.String("cert-dir", "", "")
-	tolerate(flags, "windows-service", "cert-duration k8s-apiserver hybrid-overlay-vxlan-port loglevel k8s-kubeconfig k8s-token logfile-maxsize logfile-maxbackups logfile-maxage")
+	tolerate(flags, "windows-service", "cert-duration k8s-apiserver hybrid-overlay-vxlan-port loglevel "+
+		"k8s-kubeconfig k8s-token logfile-maxsize logfile-maxbackups logfile-maxage")
 	if err := parse(flags, p.Args[1:]); err != nil {
 		return refuse(p, err)
 	}
@@ -156,7 +158,8 @@ func (o *overlay) ensureNetwork(ctx context.Context, subnet netip.Prefix) error 
 	if err != nil {
 		return fmt.Errorf("finding the address of the network card: %w", err)
 	}
-	made, err := o.MakeNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork, Subnet: subnet, ManagementIP: address})
+	made, err := o.MakeNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork, Subnet: subnet,
+		ManagementIP: address})
 	if err != nil {
 		return fmt.Errorf("creating the HNS network: %w", err)
 	}

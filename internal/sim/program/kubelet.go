@@ -31,7 +31,8 @@ type kubelet struct {
 	identity *pair
 	server   *access
 	log      logr.Logger
-	// overdue has something when the Node was silent for so long that the cluster may have given it up.
+	// overdue has something when the Node was silent for so long that the cluster may have given it
+	// up.
 	overdue chan struct{}
 }
 
@@ -73,7 +74,8 @@ func newKubelet(ctx context.Context, p *sim.Process, o Options) (*kubelet, error
 			return nil, fmt.Errorf("finding the node's address: %w", err)
 		}
 	}
-	k := &kubelet{Process: p, options: o, flags: flags, config: config, node: strings.ToLower(strings.TrimSpace(name)), ip: ip, overdue: make(chan struct{}, 1)}
+	k := &kubelet{Process: p, options: o, flags: flags, config: config, node: strings.ToLower(strings.TrimSpace(name)),
+		ip: ip, overdue: make(chan struct{}, 1)}
 	k.identity = &pair{files: p.Host.Files, path: flags.certDir + clientPair, replaced: func() {}}
 	return k, nil
 }
@@ -123,7 +125,8 @@ func (k *kubelet) tend(ctx context.Context, registered registration) error {
 // expiryPatience is how long kubelet goes on after its client certificate expired.
 const expiryPatience = 5 * time.Minute
 
-// heedExpiry ends kubelet when its certificate could not be renewed, so that it bootstraps anew if it still can.
+// heedExpiry ends kubelet when its certificate could not be renewed, so that it bootstraps anew if
+// it still can.
 func (k *kubelet) heedExpiry(ctx context.Context) error {
 	ticker := time.NewTicker(time.Minute)
 	defer ticker.Stop()

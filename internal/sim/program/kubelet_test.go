@@ -38,15 +38,19 @@ func TestKubeletRegistersItsNode(t *testing.T) {
 			t.Errorf("label %s is %q, want %q", key, node.Labels[key], want)
 		}
 	}
-	if first := node.Spec.Taints[0]; first.Key != "os" || first.Value != "Windows" || first.Effect != corev1.TaintEffectNoSchedule {
+	if first := node.Spec.Taints[0]; first.Key != "os" || first.Value != "Windows" ||
+		first.Effect != corev1.TaintEffectNoSchedule {
 		t.Errorf("the first taint is %v", first)
 	}
 	info := node.Status.NodeInfo
-	if info.KubeletVersion != "v1.36.3" || info.ContainerRuntimeVersion != "containerd://1.36.3" || info.OperatingSystem != "windows" ||
-		info.KernelVersion != "10.0.20348.2700" || !strings.Contains(info.OSImage, "Windows Server") || info.BootID == "" {
+	if info.KubeletVersion != "v1.36.3" || info.ContainerRuntimeVersion != "containerd://1.36.3" ||
+		info.OperatingSystem != "windows" ||
+		info.KernelVersion != "10.0.20348.2700" || !strings.Contains(info.OSImage, "Windows Server") ||
+		info.BootID == "" {
 		t.Errorf("node info is %+v", info)
 	}
-	wantAddresses := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}, {Type: corev1.NodeHostName, Address: b.node}}
+	wantAddresses := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"},
+		{Type: corev1.NodeHostName, Address: b.node}}
 	if diff := cmp.Diff(wantAddresses, node.Status.Addresses); diff != "" {
 		t.Errorf("addresses differ: %s", diff)
 	}
@@ -57,8 +61,10 @@ func TestKubeletRegistersItsNode(t *testing.T) {
 		t.Errorf("capacity is %d pods", pods)
 	}
 	eventually(t, "a lease", func() error {
-		lease, err := admin.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), b.node, metav1.GetOptions{})
-		if err == nil && (*lease.Spec.LeaseDurationSeconds != 40 || *lease.Spec.HolderIdentity != b.node || lease.OwnerReferences[0].UID != node.UID) {
+		lease, err := admin.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), b.node,
+			metav1.GetOptions{})
+		if err == nil && (*lease.Spec.LeaseDurationSeconds != 40 || *lease.Spec.HolderIdentity != b.node ||
+			lease.OwnerReferences[0].UID != node.UID) {
 			err = fmt.Errorf("it is %+v", lease)
 		}
 		return err
@@ -117,7 +123,8 @@ func TestCertificateRequestsAreThoseOfKubelet(t *testing.T) {
 	if len(first.DNSNames)+len(first.IPAddresses) != 0 {
 		t.Errorf("the client's request names %v %v", first.DNSNames, first.IPAddresses)
 	}
-	if !slices.Equal(second.DNSNames, []string{b.node}) || len(second.IPAddresses) != 1 || second.IPAddresses[0].String() != "127.0.0.1" {
+	if !slices.Equal(second.DNSNames, []string{b.node}) || len(second.IPAddresses) != 1 ||
+		second.IPAddresses[0].String() != "127.0.0.1" {
 		t.Errorf("the server's request names %v %v", second.DNSNames, second.IPAddresses)
 	}
 	for _, path := range []string{servingPair, `C:\var\lib\kubelet\pki\kubelet-client-current.pem`, `C:\k\kubeconfig`} {
@@ -198,7 +205,8 @@ func TestKubeletComesBackAfterAReboot(t *testing.T) {
 func TestKubeletWithoutAnyCredentialEnds(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, "nothing", program.Options{})
-	output, code := b.exec(t, `C:\k\kubelet.exe --config=C:\k\kubelet.conf --bootstrap-kubeconfig=C:\k\bootstrap-kubeconfig --kubeconfig=C:\k\kubeconfig`)
+	output, code := b.exec(
+		t, `C:\k\kubelet.exe --config=C:\k\kubelet.conf --bootstrap-kubeconfig=C:\k\bootstrap-kubeconfig --kubeconfig=C:\k\kubeconfig`)
 	if code != 1 || !strings.Contains(output, "bootstrapping") {
 		t.Errorf("exit code %d, %s", code, output)
 	}
@@ -207,7 +215,8 @@ func TestKubeletWithoutAnyCredentialEnds(t *testing.T) {
 func TestADeniedRequestEndsKubeletAndIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	c, admin := startLab(t)
-	_, kubeconfig, err := c.ServiceAccountConfig(t.Context(), contract.MachineConfigNamespace, contract.BootstrapServiceAccount, time.Hour)
+	_, kubeconfig, err := c.ServiceAccountConfig(t.Context(), contract.MachineConfigNamespace,
+		contract.BootstrapServiceAccount, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,16 +250,19 @@ func TestADeniedRequestEndsKubeletAndIsNotRepeated(t *testing.T) {
 func deny(t *testing.T, admin kubernetes.Interface, r certificatesv1.CertificateSigningRequest) error {
 	t.Helper()
 	r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: "Test", Message: "denied by the test",
+		Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: "Test",
+		Message: "denied by the test",
 	})
-	_, err := admin.CertificatesV1().CertificateSigningRequests().UpdateApproval(t.Context(), r.Name, &r, metav1.UpdateOptions{})
+	_, err := admin.CertificatesV1().CertificateSigningRequests().UpdateApproval(t.Context(), r.Name, &r,
+		metav1.UpdateOptions{})
 	return err
 }
 
 func TestAKubeletThatIsStoppedGoesOnWithTheSameRequest(t *testing.T) {
 	t.Parallel()
 	c, admin := startLab(t)
-	_, kubeconfig, err := c.ServiceAccountConfig(t.Context(), contract.MachineConfigNamespace, contract.BootstrapServiceAccount, time.Hour)
+	_, kubeconfig, err := c.ServiceAccountConfig(t.Context(), contract.MachineConfigNamespace,
+		contract.BootstrapServiceAccount, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +272,8 @@ func TestAKubeletThatIsStoppedGoesOnWithTheSameRequest(t *testing.T) {
 	for range 2 {
 		b.start(t, contract.ServiceKubelet, kubeletCommand)
 		eventually(t, "a request", func() error {
-			if len(requestsOf(t, admin, node)) == 0 || !strings.Contains(b.read(t, `C:\var\log\kubelet\kubelet.log`), "waiting for client certificate") {
+			if len(requestsOf(t, admin, node)) == 0 ||
+				!strings.Contains(b.read(t, `C:\var\log\kubelet\kubelet.log`), "waiting for client certificate") {
 				return errWait
 			}
 			return nil
@@ -284,7 +297,8 @@ func TestPodsRunAndEndWithTheirGracePeriod(t *testing.T) {
 		longest  time.Duration
 	}{
 		"pods-whole-grace": {grace: 2, shortest: 1900 * time.Millisecond, longest: 6 * time.Second},
-		"pods-fast-stop":   {grace: 30, stop: 500 * time.Millisecond, shortest: 400 * time.Millisecond, longest: 5 * time.Second},
+		"pods-fast-stop": {grace: 30, stop: 500 * time.Millisecond, shortest: 400 * time.Millisecond,
+			longest: 5 * time.Second},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -305,7 +319,8 @@ func TestPodsRunAndEndWithTheirGracePeriod(t *testing.T) {
 			b.makeReady(t, admin)
 			eventually(t, "a running pod", func() error {
 				pod, err := pods.Get(t.Context(), b.node, metav1.GetOptions{})
-				if err == nil && (pod.Status.Phase != corev1.PodRunning || !pod.Status.ContainerStatuses[0].Ready || pod.Status.PodIP != "10.132.0.10") {
+				if err == nil && (pod.Status.Phase != corev1.PodRunning || !pod.Status.ContainerStatuses[0].Ready ||
+					pod.Status.PodIP != "10.132.0.10") {
 					err = fmt.Errorf("it is %+v", pod.Status)
 				}
 				return err
@@ -327,7 +342,8 @@ func TestPodsRunAndEndWithTheirGracePeriod(t *testing.T) {
 	}
 }
 
-// allowPods makes the service account that admission gives to pods, which a controller makes on real clusters.
+// allowPods makes the service account that admission gives to pods, which a controller makes on
+// real clusters.
 func allowPods(t *testing.T, admin kubernetes.Interface) {
 	t.Helper()
 	_, err := admin.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(t.Context(),

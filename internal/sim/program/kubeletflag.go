@@ -18,7 +18,8 @@ type kubeletFlags struct {
 	hostname, cloudProvider                          string
 }
 
-// Flags of kubelet 1.36 that mean nothing to a stand-in, from cmd/kubelet/app/options. Taints come from the configuration file here.
+// Flags of kubelet 1.36 that mean nothing to a stand-in, from cmd/kubelet/app/options. Taints come
+// from the configuration file here.
 const (
 	kubeletSwitches = `anonymous-auth authentication-token-webhook cgroups-per-qos contention-profiling cpu-cfs-quota enable-controller-attach-detach
 		enable-debugging-handlers enable-server exit-on-lock-contention experimental-allocatable-ignore-eviction fail-cgroupv1 fail-swap-on
@@ -76,7 +77,8 @@ func underscores(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 }
 
-// parseLabels refuses the labels that a kubelet may not give its own Node, before the API server does.
+// parseLabels refuses the labels that a kubelet may not give its own Node, before the API server
+// does.
 func parseLabels(text string) (map[string]string, error) {
 	set := labels.Set{}
 	if text != "" {

@@ -17,7 +17,8 @@ import (
 func kubeProxy(ctx context.Context, p *sim.Process) int {
 	flags := newFlags("kube-proxy")
 	config := flags.String("config", "", "")
-	tolerate(flags, "windows-service", "v vmodule hostname-override kubeconfig cluster-cidr proxy-mode feature-gates logging-format")
+	tolerate(flags, "windows-service", "v vmodule hostname-override kubeconfig cluster-cidr proxy-mode "+
+		"feature-gates logging-format")
 	if err := parse(flags, p.Args[1:]); err != nil {
 		return refuse(p, err)
 	}
@@ -39,7 +40,8 @@ func checkKubeProxyConfig(files winos.Files, path string) error {
 	if err := yaml.UnmarshalStrict(content, &config); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if config.APIVersion != kubeproxyconfigv1alpha1.SchemeGroupVersion.String() || config.Kind != "KubeProxyConfiguration" {
+	if config.APIVersion != kubeproxyconfigv1alpha1.SchemeGroupVersion.String() ||
+		config.Kind != "KubeProxyConfiguration" {
 		return fmt.Errorf("%s: no kind %q is registered for version %q", path, config.Kind, config.APIVersion)
 	}
 	if config.Mode != "kernelspace" {

@@ -17,14 +17,15 @@ const (
 	leaseSeconds = 40
 	// leaseJitter spreads the renewals of many kubelets.
 	leaseJitter = 0.04
-	// silence is after how many intervals without a renewal the cluster may have marked the Node as unknown, so that its status must be told again. A
-	// lease lasts four.
+	// silence is after how many intervals without a renewal the cluster may have marked the Node as
+	// unknown, so that its status must be told again. A lease lasts four.
 	silence = 2
 	// leaseRetry follows a renewal that failed.
 	leaseRetry = time.Second
 )
 
-// renewLease says that the node lives, until ctx ends: one update each time, no read, as long as nobody else writes the lease.
+// renewLease says that the node lives, until ctx ends: one update each time, no read, as long as
+// nobody else writes the lease.
 func (k *kubelet) renewLease(ctx context.Context, node types.UID) error {
 	var lease *coordinationv1.Lease
 	renewed := time.Now()
@@ -53,8 +54,10 @@ func (k *kubelet) renewLease(ctx context.Context, node types.UID) error {
 	}
 }
 
-// renewOnce renews the lease as it was last seen; without one it looks for it, and makes it if need be.
-func (k *kubelet) renewOnce(ctx context.Context, lease *coordinationv1.Lease, node types.UID) (*coordinationv1.Lease, error) {
+// renewOnce renews the lease as it was last seen; without one it looks for it, and makes it if need
+// be.
+func (k *kubelet) renewOnce(ctx context.Context, lease *coordinationv1.Lease, node types.UID) (*coordinationv1.Lease,
+	error) {
 	leases := k.server.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	if lease == nil {
 		found, err := leases.Get(ctx, k.node, metav1.GetOptions{})

@@ -14,7 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/sim"
 )
 
-// withLog gives a context whose logger writes lines into a program's own log, as far as a reader can tell the way klog does.
+// withLog gives a context whose logger writes lines into a program's own log, as far as a reader
+// can tell the way klog does.
 func withLog(ctx context.Context, w io.Writer, now func() time.Time) (context.Context, logr.Logger) {
 	var mu sync.Mutex
 	log := funcr.New(func(prefix, args string) {
@@ -28,7 +29,8 @@ func withLog(ctx context.Context, w io.Writer, now func() time.Time) (context.Co
 	return klog.NewContext(ctx, log), log
 }
 
-// openLog opens a program's log file to append to it. Its directory must exist, as for the real programs.
+// openLog opens a program's log file to append to it. Its directory must exist, as for the real
+// programs.
 func openLog(p *sim.Process, path string) (io.WriteCloser, error) {
 	log, err := p.AppendTo(path)
 	if err != nil {

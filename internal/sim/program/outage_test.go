@@ -36,7 +36,8 @@ func TestKubeletReportsItsStatusAgainAfterAnOutageOfTheAPIServer(t *testing.T) {
 	reports := func() int {
 		n := 0
 		for r, err := range cluster.Requests(c.AuditLog) {
-			if err == nil && r.User == contract.KubeletUserPrefix+"outage" && r.Verb == "patch" && r.Resource == "nodes" && r.Subresource == "status" {
+			if err == nil && r.User == contract.KubeletUserPrefix+"outage" && r.Verb == "patch" &&
+				r.Resource == "nodes" && r.Subresource == "status" {
 				n++
 			}
 		}

@@ -19,7 +19,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// podLoop plays the containers of the pods that are bound to this Node: one watch, one queue, one worker.
+// podLoop plays the containers of the pods that are bound to this Node: one watch, one queue, one
+// worker.
 //
 //	bound ─▶ Running (as soon as the Node is ready) ─▶ asked to end ─▶ grace period over ─▶ deleted
 type podLoop struct {
@@ -36,7 +37,8 @@ type podLoop struct {
 func newPodLoop(k *kubelet) *podLoop {
 	return &podLoop{
 		kubelet: k, stopping: map[types.UID]time.Time{}, networks: addresses{taken: map[types.UID]string{}},
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 10*time.Second)),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 10*time.Second)),
 	}
 }
 
@@ -191,6 +193,7 @@ func (l *podLoop) start(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil {
 		return fmt.Errorf("writing the pod's status: %w", err)
 	}
-	_, err = l.server.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = l.server.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	return err
 }

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// running is the status of a pod whose containers all run and are ready. Its init containers have ended well.
+// running is the status of a pod whose containers all run and are ready. Its init containers have
+// ended well.
 func (l *podLoop) running(pod *corev1.Pod, ip string) corev1.PodStatus {
 	now := metav1.NewTime(l.Host.System.Now())
 	status := corev1.PodStatus{
@@ -23,13 +24,16 @@ func (l *podLoop) running(pod *corev1.Pod, ip string) corev1.PodStatus {
 		status.StartTime = pod.Status.StartTime
 	}
 	for _, condition := range []corev1.PodConditionType{
-		corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled,
+		corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady,
+		corev1.PodScheduled,
 	} {
-		status.Conditions = append(status.Conditions, corev1.PodCondition{Type: condition, Status: corev1.ConditionTrue, LastTransitionTime: now})
+		status.Conditions = append(status.Conditions,
+			corev1.PodCondition{Type: condition, Status: corev1.ConditionTrue, LastTransitionTime: now})
 	}
 	for _, c := range pod.Spec.InitContainers {
 		done := containerStatus(pod, c)
-		done.State.Terminated = &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now, ContainerID: done.ContainerID}
+		done.State.Terminated = &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now,
+			ContainerID: done.ContainerID}
 		status.InitContainerStatuses = append(status.InitContainerStatuses, done)
 	}
 	for _, c := range pod.Spec.Containers {
@@ -53,7 +57,8 @@ type addresses struct {
 	taken map[types.UID]string
 }
 
-// firstPodAddress leaves room for the network's own address, the gateway, the host and the endpoint of kube-proxy.
+// firstPodAddress leaves room for the network's own address, the gateway, the host and the endpoint
+// of kube-proxy.
 const firstPodAddress = 10
 
 func (a addresses) take(pod types.UID, subnet netip.Prefix) string {

@@ -23,7 +23,8 @@ import (
 const (
 	// cores is how many processors a simulated machine has.
 	cores = "4"
-	// evictionMemory is kubelet's default threshold on Windows, which allocatable memory leaves out.
+	// evictionMemory is kubelet's default threshold on Windows, which allocatable memory leaves
+	// out.
 	evictionMemory = "500Mi"
 	// attachDetach says that the controller manager attaches this Node's volumes.
 	attachDetach = "volumes.kubernetes.io/controller-managed-attach-detach"
@@ -43,7 +44,8 @@ type registration struct {
 	conditions []corev1.NodeCondition
 }
 
-// register makes the Node, or brings up to date what kubelet owns of one that exists. It tries until that works.
+// register makes the Node, or brings up to date what kubelet owns of one that exists. It tries
+// until that works.
 func (k *kubelet) register(ctx context.Context) (registration, error) {
 	node, err := k.initialNode(ctx)
 	if err != nil {
@@ -92,10 +94,12 @@ func (k *kubelet) tryRegister(ctx context.Context, node *corev1.Node) (*corev1.N
 	return nodes.PatchStatus(ctx, k.node, patch)
 }
 
-// staleLabels gives those of the default labels that the existing Node has otherwise. --node-labels counts for new Nodes only.
+// staleLabels gives those of the default labels that the existing Node has otherwise. --node-labels
+// counts for new Nodes only.
 func (k *kubelet) staleLabels(existing, wanted *corev1.Node) map[string]string {
 	stale := map[string]string{}
-	for _, key := range []string{corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable, contract.BuildLabel} {
+	for _, key := range []string{corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable,
+		contract.BuildLabel} {
 		if existing.Labels[key] != wanted.Labels[key] {
 			stale[key] = wanted.Labels[key]
 		}
@@ -116,29 +120,33 @@ func (k *kubelet) initialNode(ctx context.Context) (*corev1.Node, error) {
 	}
 	maps.Copy(labels, k.flags.labels)
 	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: k.node, Labels: labels, Annotations: map[string]string{attachDetach: "true"}},
-		Spec:       corev1.NodeSpec{Taints: append([]corev1.Taint(nil), k.config.RegisterWithTaints...)},
+		ObjectMeta: metav1.ObjectMeta{Name: k.node, Labels: labels,
+			Annotations: map[string]string{attachDetach: "true"}},
+		Spec: corev1.NodeSpec{Taints: append([]corev1.Taint(nil), k.config.RegisterWithTaints...)},
 		Status: corev1.NodeStatus{
 			Addresses: []corev1.NodeAddress{
 				{Type: corev1.NodeInternalIP, Address: k.ip.String()},
 				{Type: corev1.NodeHostName, Address: k.node},
 			},
-			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: contract.KubeletPort}},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{
+				KubeletEndpoint: corev1.DaemonEndpoint{Port: contract.KubeletPort}},
 			NodeInfo: corev1.NodeSystemInfo{
-				MachineID:               facts.MachineID,
-				SystemUUID:              facts.MachineID,
-				BootID:                  facts.BootID,
-				KernelVersion:           fmt.Sprintf("10.0.%d.%d", facts.Build, facts.UBR),
-				OSImage:                 facts.ProductName,
-				ContainerRuntimeVersion: "containerd://" + strings.TrimPrefix(versionOf(k.Host.Files, contract.PathContainerd), "v"),
-				KubeletVersion:          versionOf(k.Host.Files, k.Args[0]),
-				OperatingSystem:         "windows",
-				Architecture:            "amd64",
+				MachineID:     facts.MachineID,
+				SystemUUID:    facts.MachineID,
+				BootID:        facts.BootID,
+				KernelVersion: fmt.Sprintf("10.0.%d.%d", facts.Build, facts.UBR),
+				OSImage:       facts.ProductName,
+				ContainerRuntimeVersion: "containerd://" +
+					strings.TrimPrefix(versionOf(k.Host.Files, contract.PathContainerd), "v"),
+				KubeletVersion:  versionOf(k.Host.Files, k.Args[0]),
+				OperatingSystem: "windows",
+				Architecture:    "amd64",
 			},
 		},
 	}
 	if k.flags.cloudProvider == "external" {
-		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: uninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule})
+		node.Spec.Taints = append(node.Spec.Taints,
+			corev1.Taint{Key: uninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule})
 	}
 	node.Status.Capacity = k.capacity(facts)
 	node.Status.Allocatable = k.allocatable(node.Status.Capacity)

@@ -27,20 +27,23 @@ type wish struct {
 
 // clientWish is the identity of kubelet.
 func (k *kubelet) clientWish() wish {
-	return wish{store: k.identity, signer: certificatesv1.KubeAPIServerClientKubeletSignerName, purpose: certificatesv1.UsageClientAuth}
+	return wish{store: k.identity, signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
+		purpose: certificatesv1.UsageClientAuth}
 }
 
 // servingWish is what kubelet would serve its API with.
 func (k *kubelet) servingWish() wish {
 	return wish{
-		store:  &pair{files: k.Host.Files, path: k.flags.certDir + serverPair, replaced: func() { k.log.Info("got serving certificate") }},
+		store: &pair{files: k.Host.Files, path: k.flags.certDir + serverPair,
+			replaced: func() { k.log.Info("got serving certificate") }},
 		signer: certificatesv1.KubeletServingSignerName, purpose: certificatesv1.UsageServerAuth,
 		names: []string{k.node}, addresses: []net.IP{k.ip.AsSlice()},
 	}
 }
 
 const (
-	// Certificates are replaced between these parts of their lifetime, as kubelet does, so that those of many nodes don't fall together.
+	// Certificates are replaced between these parts of their lifetime, as kubelet does, so that
+	// those of many nodes don't fall together.
 	earliestRotation, latestRotation = 0.7, 0.9
 	// One request is given up after a while, and the next one follows.
 	requestPatience             = 15 * time.Minute
@@ -48,7 +51,8 @@ const (
 	rotationBackoff             = 2
 )
 
-// keepCertificate gets a certificate, and replaces it in time, until ctx ends. (client-go's manager does the same, but does not end with its context.)
+// keepCertificate gets a certificate, and replaces it in time, until ctx ends. (client-go's manager
+// does the same, but does not end with its context.)
 func (k *kubelet) keepCertificate(ctx context.Context, w wish) error {
 	retry := firstRotation
 	for {
@@ -70,7 +74,8 @@ func (k *kubelet) keepCertificate(ctx context.Context, w wish) error {
 	}
 }
 
-// untilRotation is how long the present certificate is left alone; 0 if there is none, or if it lacks a name.
+// untilRotation is how long the present certificate is left alone; 0 if there is none, or if it
+// lacks a name.
 func (k *kubelet) untilRotation(w wish) time.Duration {
 	current := w.store.get()
 	if current == nil || !w.covered(current.Leaf) {

@@ -39,7 +39,8 @@ func newAuthority(t *testing.T) authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return authority{key: key, root: &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}}}
+	return authority{key: key, root: &x509.Certificate{SerialNumber: big.NewInt(1),
+		Subject: pkix.Name{CommonName: "ca"}}}
 }
 
 func (a authority) sign(t *testing.T, template *x509.Certificate, public crypto.PublicKey) []byte {
@@ -52,7 +53,8 @@ func (a authority) sign(t *testing.T, template *x509.Certificate, public crypto.
 }
 
 // serve approves and signs every request, and counts them.
-func (a authority) serve(ctx context.Context, t *testing.T, client *fake.Clientset, lifetime time.Duration) *atomic.Int64 {
+func (a authority) serve(ctx context.Context, t *testing.T, client *fake.Clientset,
+	lifetime time.Duration) *atomic.Int64 {
 	t.Helper()
 	requests := client.CertificatesV1().CertificateSigningRequests()
 	events, err := requests.Watch(ctx, metav1.ListOptions{})
@@ -78,8 +80,9 @@ func (a authority) serve(ctx context.Context, t *testing.T, client *fake.Clients
 				{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue},
 			}
 			request.Status.Certificate = a.sign(t, &x509.Certificate{
-				SerialNumber: big.NewInt(signed.Add(1)), Subject: parsed.Subject, DNSNames: parsed.DNSNames, IPAddresses: parsed.IPAddresses,
-				NotBefore: time.Now(), NotAfter: time.Now().Add(lifetime),
+				SerialNumber: big.NewInt(signed.Add(1)), Subject: parsed.Subject, DNSNames: parsed.DNSNames,
+				IPAddresses: parsed.IPAddresses,
+				NotBefore:   time.Now(), NotAfter: time.Now().Add(lifetime),
 			}, parsed.PublicKey)
 			if _, err := requests.UpdateStatus(ctx, request, metav1.UpdateOptions{}); err != nil && ctx.Err() == nil {
 				t.Error(err)
@@ -161,22 +164,26 @@ func TestACertificateThatLacksANameIsReplacedAtOnce(t *testing.T) {
 		addresses []net.IP
 		replaced  bool
 	}{
-		"all names are there":       {names: []string{"node", "other"}, addresses: []net.IP{net.IPv4(10, 0, 0, 1)}},
-		"the name is missing":       {names: []string{"other"}, addresses: []net.IP{net.IPv4(10, 0, 0, 1)}, replaced: true},
-		"another address was given": {names: []string{"node"}, addresses: []net.IP{net.IPv4(10, 0, 0, 2)}, replaced: true},
+		"all names are there": {names: []string{"node", "other"}, addresses: []net.IP{net.IPv4(10, 0, 0, 1)}},
+		"the name is missing": {names: []string{"other"}, addresses: []net.IP{net.IPv4(10, 0, 0, 1)},
+			replaced: true},
+		"another address was given": {names: []string{"node"}, addresses: []net.IP{net.IPv4(10, 0, 0, 2)},
+			replaced: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			chain := ca.sign(t, &x509.Certificate{
-				SerialNumber: big.NewInt(1), DNSNames: test.names, IPAddresses: test.addresses, NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour),
+				SerialNumber: big.NewInt(1), DNSNames: test.names, IPAddresses: test.addresses, NotBefore: time.Now(),
+				NotAfter: time.Now().Add(time.Hour),
 			}, key.(crypto.Signer).Public())
 			parsed, err := parsePair(chain, keyPEM)
 			if err != nil {
 				t.Fatal(err)
 			}
 			k := &kubelet{Process: &sim.Process{Host: m.Host()}}
-			w := wish{store: &pair{current: parsed}, names: []string{"node"}, addresses: []net.IP{netip.MustParseAddr("10.0.0.1").AsSlice()}}
+			w := wish{store: &pair{current: parsed}, names: []string{"node"},
+				addresses: []net.IP{netip.MustParseAddr("10.0.0.1").AsSlice()}}
 			if got := k.untilRotation(w) <= 0; got != test.replaced {
 				t.Errorf("replaced: %v, want %v", got, test.replaced)
 			}

@@ -6,8 +6,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/sim"
 )
 
-// idle is a service that has nothing more to do than to be there until it is stopped: it writes a first line to its log and listens on a port, unless
-// that is 0.
+// idle is a service that has nothing more to do than to be there until it is stopped: it writes a
+// first line to its log and listens on a port, unless that is 0.
 type idle struct {
 	name string
 	// logFile is where it logs; its standard error output if empty.

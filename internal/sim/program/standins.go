@@ -12,9 +12,11 @@ type Options struct {
 	LeaseInterval time.Duration
 	// StatusInterval is how often kubelet reports a Node's status that has not changed; 5 min if 0.
 	StatusInterval time.Duration
-	// Poll is how often kubelet looks at the container runtime and the network of its machine, in memory; 250 ms if 0.
+	// Poll is how often kubelet looks at the container runtime and the network of its machine, in
+	// memory; 250 ms if 0.
 	Poll time.Duration
-	// PodStop is how long a container goes on after it was asked to end, at most its grace period; the whole grace period if 0.
+	// PodStop is how long a container goes on after it was asked to end, at most its grace period;
+	// the whole grace period if 0.
 	PodStop time.Duration
 }
 

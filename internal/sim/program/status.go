@@ -18,7 +18,8 @@ import (
 // statusRetry follows a report that failed.
 const statusRetry = time.Second
 
-// reportStatus reports the Node's conditions when they change and now and then, and tells the pods when the Node gets ready.
+// reportStatus reports the Node's conditions when they change and now and then, and tells the pods
+// when the Node gets ready.
 func (k *kubelet) reportStatus(ctx context.Context, registered registration, pods *podLoop) error {
 	ticker := time.NewTicker(k.options.Poll)
 	defer ticker.Stop()
@@ -118,10 +119,14 @@ type conditions struct {
 // set takes over what is known, and says whether that is new.
 func (c *conditions) set(problem string, now time.Time) bool {
 	wanted := []corev1.NodeCondition{
-		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
-		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"},
-		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
+		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory",
+			Message: "kubelet has sufficient memory available"},
+		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure",
+			Message: "kubelet has no disk pressure"},
+		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID",
+			Message: "kubelet has sufficient PID available"},
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+			Message: "kubelet is posting ready status"},
 	}
 	if problem != "" {
 		ready := &wanted[len(wanted)-1]

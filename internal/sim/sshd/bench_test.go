@@ -33,7 +33,8 @@ func BenchmarkUpload(b *testing.B) {
 			var clients []*sftp.Client
 			for range hosts {
 				m := newMachine(b)
-				s, err := sshd.Start(b.Context(), sshd.Options{Machine: nullMachine{m}, Listen: netip.MustParseAddrPort("127.0.0.1:0")})
+				s, err := sshd.Start(b.Context(),
+					sshd.Options{Machine: nullMachine{m}, Listen: netip.MustParseAddrPort("127.0.0.1:0")})
 				if err != nil {
 					b.Fatal(err)
 				}

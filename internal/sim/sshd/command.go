@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// powerShellStarts is how many PowerShell processes a command line starts: one when it is the shell, and one for each place in the line
-// that names it.
+// powerShellStarts is how many PowerShell processes a command line starts: one when it is the
+// shell, and one for each place in the line that names it.
 func powerShellStarts(shell, line string) int64 {
 	starts := int64(0)
-	for _, word := range append([]string{shell}, strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\"'&|;(", r) })...) {
+	for _, word := range append([]string{shell},
+		strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\"'&|;(", r) })...) {
 		base := strings.ToLower(path.Base(strings.ReplaceAll(word, `\`, "/")))
 		if name := strings.TrimSuffix(base, ".exe"); name == "powershell" || name == "pwsh" {
 			starts++

@@ -14,7 +14,8 @@ import (
 const (
 	// banner is what OpenSSH of Windows Server 2022 and 2025 says first.
 	banner = "SSH-2.0-OpenSSH_for_Windows_9.5"
-	// loginGrace, maxSessions and maxTries are OpenSSH's defaults for LoginGraceTime, MaxSessions and MaxAuthTries.
+	// loginGrace, maxSessions and maxTries are OpenSSH's defaults for LoginGraceTime, MaxSessions
+	// and MaxAuthTries.
 	loginGrace  = 120 * time.Second
 	maxSessions = 10
 	maxTries    = 6
@@ -81,7 +82,8 @@ func (s *Server) account(login string) (Account, bool) {
 	return s.machine.Account(user)
 }
 
-// answer answers global requests. All but the one for proof of host keys are refused, keepalives, too, as OpenSSH does; the answer is what counts.
+// answer answers global requests. All but the one for proof of host keys are refused, keepalives,
+// too, as OpenSSH does; the answer is what counts.
 func (s *Server) answer(conn *ssh.ServerConn, requests <-chan *ssh.Request) {
 	for r := range requests {
 		ok, payload := false, []byte(nil)

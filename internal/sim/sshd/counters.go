@@ -4,12 +4,14 @@ import "sync/atomic"
 
 // Counters are what a server has counted since it started or was reset.
 type Counters struct {
-	// Connections is how many TCP connections were accepted, and Authenticated how many of them logged in.
+	// Connections is how many TCP connections were accepted, and Authenticated how many of them
+	// logged in.
 	Connections   int64 `json:"connections"`
 	Authenticated int64 `json:"authenticated"`
 	// Commands is how many exec requests ran.
 	Commands int64 `json:"commands"`
-	// PowerShellStarts is how often a PowerShell process started: as the default shell of a command, or because a command names it.
+	// PowerShellStarts is how often a PowerShell process started: as the default shell of a
+	// command, or because a command names it.
 	PowerShellStarts int64 `json:"powershellStarts"`
 	SFTPSessions     int64 `json:"sftpSessions"`
 	// BytesIn and BytesOut are bytes on the wire, seen from the host.
@@ -37,7 +39,8 @@ func (c *counters) read() Counters {
 }
 
 func (c *counters) reset() {
-	for _, n := range []*atomic.Int64{&c.connections, &c.authenticated, &c.commands, &c.powershell, &c.sessions, &c.in, &c.out} {
+	for _, n := range []*atomic.Int64{&c.connections, &c.authenticated, &c.commands, &c.powershell, &c.sessions, &c.in,
+		&c.out} {
 		n.Store(0)
 	}
 }

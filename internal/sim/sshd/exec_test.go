@@ -27,21 +27,29 @@ func TestExec(t *testing.T) {
 			output: `line=.wmco\wicd-0.exe "preflight"  %PATH% stdin=in`, want: sshd.Counters{Commands: 1},
 		},
 		"an exit code of more than eight bits arrives whole": {
-			line: "x", exec: func(context.Context, sshd.Command) int { return 0xC0000005 }, code: 0xC0000005, want: sshd.Counters{Commands: 1},
+			line: "x", exec: func(context.Context, sshd.Command) int { return 0xC0000005 }, code: 0xC0000005,
+			want: sshd.Counters{Commands: 1},
 		},
 		"stderr arrives": {
-			line: "x", exec: func(_ context.Context, c sshd.Command) int { _, _ = fmt.Fprint(c.Stderr, "oops"); return 3 },
+			line: "x", exec: func(_ context.Context, c sshd.Command) int {
+				_,
+					_ = fmt.Fprint(c.Stderr, "oops")
+				return 3
+			},
 			output: "oops", code: 3, want: sshd.Counters{Commands: 1},
 		},
 		"PowerShell as default shell counts as a start": {
-			shell: "powershell.exe", line: "x", exec: echo, output: "line=x stdin=", want: sshd.Counters{Commands: 1, PowerShellStarts: 1},
+			shell: "powershell.exe", line: "x", exec: echo, output: "line=x stdin=",
+			want: sshd.Counters{Commands: 1, PowerShellStarts: 1},
 		},
 		"each PowerShell that a command names counts": {
-			line: `cmd /c "C:\Windows\System32\WindowsPowerShell\v1.0\PowerShell.exe -c x"&pwsh -c y`, exec: func(context.Context, sshd.Command) int { return 0 },
+			line: `cmd /c "C:\Windows\System32\WindowsPowerShell\v1.0\PowerShell.exe -c x"&pwsh -c y`,
+			exec: func(context.Context, sshd.Command) int { return 0 },
 			want: sshd.Counters{Commands: 1, PowerShellStarts: 2},
 		},
 		"a program whose name has PowerShell in it is not PowerShell": {
-			line: `powershell-tools.exe`, exec: func(context.Context, sshd.Command) int { return 0 }, want: sshd.Counters{Commands: 1},
+			line: `powershell-tools.exe`, exec: func(context.Context, sshd.Command) int { return 0 },
+			want: sshd.Counters{Commands: 1},
 		},
 	}
 	for name, test := range tests {
@@ -107,7 +115,10 @@ func TestACommandIsKilledWithItsSession(t *testing.T) {
 
 func TestACommandThatTheMachineKilledHasNoExitCode(t *testing.T) {
 	t.Parallel()
-	h := startHost(t, func(m *diskMachine, _ *sshd.Settings) { m.exec = func(context.Context, sshd.Command) int { return -1 } })
+	h := startHost(t, func(m *diskMachine,
+		_ *sshd.Settings) {
+		m.exec = func(context.Context, sshd.Command) int { return -1 }
+	})
 	session, err := h.dial(t).NewSession()
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,8 @@ func (h *handle) ReadAt(p []byte, offset int64) (int, error) {
 // WriteAt writes, damaged when a fault says so.
 func (h *handle) WriteAt(p []byte, offset int64) (int, error) {
 	settings := h.network.settings()
-	if c := settings.Faults.Corrupt; c != nil && c.At >= offset && c.At < offset+int64(len(p)) && spend(settings.corruptions) {
+	if c := settings.Faults.Corrupt; c != nil && c.At >= offset && c.At < offset+int64(len(p)) &&
+		spend(settings.corruptions) {
 		p = bytes.Clone(p)
 		p[c.At-offset] ^= 0x01
 	}

@@ -8,17 +8,20 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// The requests by which OpenSSH tells a client that logged in which host keys it has, and proves it: see its file PROTOCOL.
+// The requests by which OpenSSH tells a client that logged in which host keys it has, and proves
+// it: see its file PROTOCOL.
 const (
 	requestAnnounce = "hostkeys-00@openssh.com"
 	requestProve    = "hostkeys-prove-00@openssh.com"
 )
 
-// hostKeys are all keys, each type once: HostKey, and those of the further ones that have another type.
+// hostKeys are all keys, each type once: HostKey, and those of the further ones that have another
+// type.
 func (s *Settings) hostKeys() []ssh.Signer {
 	all := []ssh.Signer{s.HostKey}
 	for _, key := range s.FurtherHostKeys {
-		if !slices.ContainsFunc(all, func(other ssh.Signer) bool { return other.PublicKey().Type() == key.PublicKey().Type() }) {
+		if !slices.ContainsFunc(
+			all, func(other ssh.Signer) bool { return other.PublicKey().Type() == key.PublicKey().Type() }) {
 			all = append(all, key)
 		}
 	}
@@ -43,7 +46,8 @@ func (s *Server) announce(conn *ssh.ServerConn) {
 	_, _, _ = conn.SendRequest(requestAnnounce, false, payload)
 }
 
-// prove signs what a client must see signed by each key that it names. OpenSSH refuses all of them when one is not its own.
+// prove signs what a client must see signed by each key that it names. OpenSSH refuses all of them
+// when one is not its own.
 func (s *Server) prove(conn *ssh.ServerConn, payload []byte) (signatures []byte, ok bool) {
 	settings := s.network.settings()
 	if settings.Faults.HostKeys == HostKeysUnproven {
@@ -59,7 +63,10 @@ func (s *Server) prove(conn *ssh.ServerConn, payload []byte) (signatures []byte,
 		}
 		payload = asked.Rest
 		all := settings.hostKeys()
-		at := slices.IndexFunc(all, func(key ssh.Signer) bool { return bytes.Equal(key.PublicKey().Marshal(), asked.Key) })
+		at := slices.IndexFunc(all, func(key ssh.Signer) bool {
+			return bytes.Equal(key.PublicKey().Marshal(),
+				asked.Key)
+		})
 		if at < 0 {
 			return nil, false
 		}

@@ -26,7 +26,8 @@ func (h *host) peer(tb testing.TB, algorithms ...string) peer {
 		tb.Fatal(err)
 	}
 	conn, channels, requests, err := ssh.NewClientConn(tcp, "", &ssh.ClientConfig{
-		User: "Administrator", Auth: []ssh.AuthMethod{ssh.PublicKeys(h.key)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), HostKeyAlgorithms: algorithms,
+		User: "Administrator", Auth: []ssh.AuthMethod{ssh.PublicKeys(h.key)},
+		HostKeyCallback: ssh.InsecureIgnoreHostKey(), HostKeyAlgorithms: algorithms,
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -121,7 +122,8 @@ func TestAHostProvesItsKeysForThisSessionOnly(t *testing.T) {
 		if err = ssh.Unmarshal(signatures[i], &signature); err != nil {
 			t.Fatal(err)
 		}
-		if err = key.Verify(join([]byte("hostkeys-prove-00@openssh.com"), p.SessionID(), blob), &signature); err != nil {
+		if err = key.Verify(join([]byte("hostkeys-prove-00@openssh.com"), p.SessionID(), blob),
+			&signature); err != nil {
 			t.Errorf("key %d: %v", i, err)
 		}
 		if key.Verify(join([]byte("hostkeys-prove-00@openssh.com"), h.peer(t).SessionID(), blob), &signature) == nil {
@@ -136,8 +138,9 @@ func TestAHostProvesNoKeyButItsOwn(t *testing.T) {
 	p := h.peer(t)
 	own := p.announced(t)[0]
 	for name, payload := range map[string][]byte{
-		"another's": join(newKey(t).PublicKey().Marshal()), "another's beside its own": join(own, newKey(t).PublicKey().Marshal()),
-		"no key": join([]byte("rubbish")), "cut off": join(own)[:20],
+		"another's":                join(newKey(t).PublicKey().Marshal()),
+		"another's beside its own": join(own, newKey(t).PublicKey().Marshal()),
+		"no key":                   join([]byte("rubbish")), "cut off": join(own)[:20],
 	} {
 		if ok, _, err := p.SendRequest("hostkeys-prove-00@openssh.com", true, payload); ok || err != nil {
 			t.Errorf("%s: proven %v, %v", name, ok, err)

@@ -13,7 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/agent/winos"
 )
 
-// AuthorizedKeysPath is the file with the keys of all administrators. It is read anew for each key that a client offers.
+// AuthorizedKeysPath is the file with the keys of all administrators. It is read anew for each key
+// that a client offers.
 const AuthorizedKeysPath = `C:\ProgramData\ssh\administrators_authorized_keys`
 
 // NewHostKey makes an Ed25519 host key.
@@ -56,7 +57,8 @@ func Authorize(files winos.Files, keys ...ssh.PublicKey) error {
 	return nil
 }
 
-// authorized says whether a key is among the administrators'. Lines that are no keys are skipped, as sshd does.
+// authorized says whether a key is among the administrators'. Lines that are no keys are skipped,
+// as sshd does.
 func authorized(files winos.Files, key ssh.PublicKey) bool {
 	content, err := winos.ReadFile(files, AuthorizedKeysPath)
 	if err != nil {

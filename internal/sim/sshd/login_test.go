@@ -20,15 +20,17 @@ func TestLogin(t *testing.T) {
 		edit    func(tb testing.TB, h *host)
 		refused bool
 	}{
-		"the administrator gets in":                             {user: "Administrator"},
-		"letter case of the user does not matter":               {user: "aDMINISTRATOR"},
-		"the host's name may stand before the user":             {user: `win-a\administrator`},
-		"a dot stands for the host's name":                      {user: `.\Administrator`},
-		"another host's user does not exist":                    {user: `OTHER\Administrator`, refused: true},
-		"an unknown user is refused":                            {user: "root", refused: true},
-		"a user name with a newline is another user":            {user: "Administrator\n", refused: true},
-		"the host can refuse all keys":                          {user: "Administrator", refused: true, edit: refuseKeys},
-		"a key that is no longer authorised is refused":         {user: "Administrator", refused: true, edit: authorizeOther},
+		"the administrator gets in":                  {user: "Administrator"},
+		"letter case of the user does not matter":    {user: "aDMINISTRATOR"},
+		"the host's name may stand before the user":  {user: `win-a\administrator`},
+		"a dot stands for the host's name":           {user: `.\Administrator`},
+		"another host's user does not exist":         {user: `OTHER\Administrator`, refused: true},
+		"an unknown user is refused":                 {user: "root", refused: true},
+		"a user name with a newline is another user": {user: "Administrator\n", refused: true},
+		"the host can refuse all keys": {user: "Administrator", refused: true,
+			edit: refuseKeys},
+		"a key that is no longer authorised is refused": {user: "Administrator", refused: true,
+			edit: authorizeOther},
 		"a key that was authorised again gets in":               {user: "Administrator", edit: authorizeAgain},
 		"lines of the keys' file that are no keys are harmless": {user: "Administrator", edit: spoilKeys},
 	}
@@ -163,7 +165,8 @@ func TestARebootCutsConnectionsAndRefusesNewOnesUntilTheMachineIsUp(t *testing.T
 			}
 			return errors.Is(err, syscall.ECONNREFUSED)
 		})
-		h.Change(func(s *sshd.Settings) { s.Latency = time.Millisecond }) // settings can be changed while the machine is off
+		// settings can be changed while the machine is off
+		h.Change(func(s *sshd.Settings) { s.Latency = time.Millisecond })
 		if _, err := net.Dial("tcp", h.Address().String()); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Fatalf("got %v while the machine is off, want a refused connection", err)
 		}
@@ -190,7 +193,8 @@ func TestAnAddressInUseIsAnError(t *testing.T) {
 
 func TestEachHostHasItsOwnLoopbackAddress(t *testing.T) {
 	t.Parallel()
-	s, err := sshd.Start(t.Context(), sshd.Options{Machine: newMachine(t), Listen: netip.MustParseAddrPort("127.9.8.7:0")})
+	s, err := sshd.Start(t.Context(), sshd.Options{Machine: newMachine(t),
+		Listen: netip.MustParseAddrPort("127.9.8.7:0")})
 	if err != nil {
 		t.Fatal(err)
 	}

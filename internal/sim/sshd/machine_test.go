@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// diskMachine is a machine whose C: is a directory of the test, so that the server is tested against another implementation than the
-// simulated Windows machine, as a Wine prefix will be.
+// diskMachine is a machine whose C: is a directory of the test, so that the server is tested
+// against another implementation than the simulated Windows machine, as a Wine prefix will be.
 type diskMachine struct {
 	root  string
 	shell string
@@ -195,7 +195,8 @@ func startHost(tb testing.TB, edit func(m *diskMachine, s *sshd.Settings)) *host
 	if edit != nil {
 		edit(m, &settings)
 	}
-	server, err := sshd.Start(tb.Context(), sshd.Options{Machine: m, Listen: netip.MustParseAddrPort("127.0.0.1:0"), Settings: settings})
+	server, err := sshd.Start(tb.Context(),
+		sshd.Options{Machine: m, Listen: netip.MustParseAddrPort("127.0.0.1:0"), Settings: settings})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -24,7 +24,8 @@ type snapshot struct {
 }
 
 func newSnapshot(s Settings) *snapshot {
-	next := &snapshot{Settings: s, replaced: make(chan struct{}), drops: new(atomic.Int64), corruptions: new(atomic.Int64)}
+	next := &snapshot{Settings: s, replaced: make(chan struct{}), drops: new(atomic.Int64),
+		corruptions: new(atomic.Int64)}
 	if d := s.Faults.Drop; d != nil {
 		next.drops.Store(allowance(d.Times))
 	}

@@ -33,7 +33,8 @@ func TestLatencyDelaysEachRoundTripByTwice(t *testing.T) {
 
 func TestLatencyDoesNotLimitThroughput(t *testing.T) {
 	t.Parallel()
-	// With one 32 KiB chunk for each round trip of 100 ms, 4 MiB would take 12.8 s. In a pipeline they take a few round trips.
+	// With one 32 KiB chunk for each round trip of 100 ms, 4 MiB would take 12.8 s. In a pipeline
+	// they take a few round trips.
 	h := startHost(t, func(_ *diskMachine, s *sshd.Settings) { s.Latency = 50 * time.Millisecond })
 	client := h.sftp(t, sftp.UseConcurrentWrites(true))
 	content := pattern(4 << 20)
@@ -185,7 +186,8 @@ func TestARefusedLoginIsToldOverASlowNetwork(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	_, _, _, err = ssh.NewClientConn(conn, "x", &ssh.ClientConfig{
-		User: "Administrator", Auth: []ssh.AuthMethod{ssh.PublicKeys(h.key)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
+		User: "Administrator", Auth: []ssh.AuthMethod{ssh.PublicKeys(h.key)},
+		HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 	})
 	if err == nil {
 		t.Fatal("let in")

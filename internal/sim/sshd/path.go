@@ -2,8 +2,9 @@ package sshd
 
 import "strings"
 
-// windowsPath turns a path of SFTP into one of Windows. SFTP paths are as OpenSSH for Windows shows them, /C:/Users/Administrator; a client may also write
-// C:/x or C:\x, which arrives here behind the home directory and means the same. The root / is no directory of Windows and gives "".
+// windowsPath turns a path of SFTP into one of Windows. SFTP paths are as OpenSSH for Windows shows
+// them, /C:/Users/Administrator; a client may also write C:/x or C:\x, which arrives here behind
+// the home directory and means the same. The root / is no directory of Windows and gives "".
 func windowsPath(p string) string {
 	var parts []string
 	for part := range strings.FieldsFuncSeq(p, func(r rune) bool { return r == '/' || r == '\\' }) {

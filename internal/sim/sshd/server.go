@@ -17,9 +17,11 @@ import (
 type Options struct {
 	// Machine stands behind the server. Required.
 	Machine Machine
-	// Listen is the address and port, usually one of 127.0.0.0/8. Port 0 takes a free one and keeps it for good. Required.
+	// Listen is the address and port, usually one of 127.0.0.0/8. Port 0 takes a free one and keeps
+	// it for good. Required.
 	Listen netip.AddrPort
-	// Settings to begin with. A nil HostKey makes an Ed25519 key, and nil FurtherHostKeys an ECDSA key.
+	// Settings to begin with. A nil HostKey makes an Ed25519 key, and nil FurtherHostKeys an ECDSA
+	// key.
 	Settings Settings
 }
 
@@ -37,11 +39,12 @@ type Server struct {
 	wires map[*wire]struct{}
 }
 
-// relistenDelay is how long to wait before trying again to get the server's port back, which another program may hold for a moment as
-// its own end of a connection.
+// relistenDelay is how long to wait before trying again to get the server's port back, which
+// another program may hold for a moment as its own end of a connection.
 const relistenDelay = 20 * time.Millisecond
 
-// Start waits until the machine is up, listens, and serves until ctx is cancelled or Close is called.
+// Start waits until the machine is up, listens, and serves until ctx is cancelled or Close is
+// called.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Settings.HostKey == nil {
 		key, err := NewHostKey()
@@ -104,7 +107,8 @@ func (s *Server) HostKey() string {
 // Settings are those of now.
 func (s *Server) Settings() Settings { return s.network.settings().Settings }
 
-// Change changes the settings. They hold when it returns, for open connections too wherever a setting does not say otherwise.
+// Change changes the settings. They hold when it returns, for open connections too wherever a
+// setting does not say otherwise.
 func (s *Server) Change(edit func(settings *Settings)) {
 	s.mu.Lock()
 	previous := s.network.settings()
@@ -134,7 +138,8 @@ func (s *Server) Counters() Counters { return s.network.counters.read() }
 // ResetCounters starts counting anew.
 func (s *Server) ResetCounters() { s.network.counters.reset() }
 
-// Close cuts everything off and returns when nothing of the server runs any more. A repeated call does nothing.
+// Close cuts everything off and returns when nothing of the server runs any more. A repeated call
+// does nothing.
 func (s *Server) Close() {
 	s.stop()
 	<-s.ended

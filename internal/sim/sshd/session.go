@@ -15,7 +15,8 @@ type session struct {
 	work    sync.WaitGroup
 }
 
-// serve answers the session's requests until the client closes it or the connection ends. What runs in it ends with it.
+// serve answers the session's requests until the client closes it or the connection ends. What runs
+// in it ends with it.
 func (s *session) serve(ctx context.Context, requests <-chan *ssh.Request) {
 	ctx, cancel := context.WithCancel(ctx)
 	for r := range requests {
@@ -64,7 +65,8 @@ func (s *session) command(ctx context.Context, line string) {
 		<-ctx.Done()
 		return
 	}
-	code := s.server.machine.Exec(ctx, s.account, Command{Line: line, Stdin: s.channel, Stdout: s.channel, Stderr: s.channel.Stderr()})
+	code := s.server.machine.Exec(ctx, s.account,
+		Command{Line: line, Stdin: s.channel, Stdout: s.channel, Stderr: s.channel.Stderr()})
 	if code < 0 || ctx.Err() != nil {
 		_ = s.channel.Close() // killed: there is no code to tell
 		return

@@ -8,14 +8,18 @@ import (
 
 // Settings are what can be changed while the server runs. The zero value is a perfect host.
 type Settings struct {
-	// HostKey is shown to new connections. Another one is what a reinstalled host, or another machine, would show. Never nil in a running server.
+	// HostKey is shown to new connections. Another one is what a reinstalled host, or another
+	// machine, would show. Never nil in a running server.
 	HostKey ssh.Signer
-	// FurtherHostKeys are shown to clients that know no type of key but theirs, and announced to those that logged in. One of HostKey's type is not used.
-	// Nil makes an ECDSA key, which every Windows host has; an empty slice is a host that has HostKey only.
+	// FurtherHostKeys are shown to clients that know no type of key but theirs, and announced to
+	// those that logged in. One of HostKey's type is not used. Nil makes an ECDSA key, which every
+	// Windows host has; an empty slice is a host that has HostKey only.
 	FurtherHostKeys []ssh.Signer
-	// Latency is the delay of every byte on its way, in each direction. It does not limit throughput.
+	// Latency is the delay of every byte on its way, in each direction. It does not limit
+	// throughput.
 	Latency time.Duration
-	// Bandwidth in bytes per second, for all connections together and for each direction by itself; 0 is unlimited.
+	// Bandwidth in bytes per second, for all connections together and for each direction by itself;
+	// 0 is unlimited.
 	Bandwidth int64
 	// Faults are what goes wrong.
 	Faults Faults
@@ -29,7 +33,8 @@ type Faults struct {
 	Closed bool
 	// Hung accepts TCP connections and never says a word. Open connections stay.
 	Hung bool
-	// Frozen stops all bytes of all connections, without an end: a cable pulled, a virtual machine paused.
+	// Frozen stops all bytes of all connections, without an end: a cable pulled, a virtual machine
+	// paused.
 	Frozen bool
 	// HangExec lets no command come to its end.
 	HangExec bool
@@ -50,7 +55,8 @@ const (
 	HostKeysSilent HostKeysFault = "silent"
 	// HostKeysUnproven announces keys and refuses to prove them.
 	HostKeysUnproven HostKeysFault = "unproven"
-	// HostKeysForged proves keys with signatures by another key, as one does who announces somebody else's.
+	// HostKeysForged proves keys with signatures by another key, as one does who announces somebody
+	// else's.
 	HostKeysForged HostKeysFault = "forged"
 	// HostKeysGarbled announces bytes that are no keys.
 	HostKeysGarbled HostKeysFault = "garbled"

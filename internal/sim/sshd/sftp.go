@@ -24,12 +24,14 @@ func (s *session) files() {
 	}
 	server := sftp.NewRequestServer(s.channel, sftp.Handlers{FileGet: f, FilePut: f, FileCmd: f, FileList: f},
 		sftp.WithStartDirectory(f.home),
-		sftp.WithRSAllocator()) // without it the garbage of fifty uploads costs two thirds of the speed (measured 2026-11)
+		// without it the garbage of fifty uploads costs two thirds of the speed (measured 2026-11)
+		sftp.WithRSAllocator())
 	_ = server.Serve()
 	s.exit(0)
 }
 
-// face is the file system as SFTP shows it. Its errors carry nothing but SFTP's codes, as OpenSSH's do.
+// face is the file system as SFTP shows it. Its errors carry nothing but SFTP's codes, as OpenSSH's
+// do.
 type face struct {
 	machine Machine
 	files   winos.Files
@@ -37,8 +39,9 @@ type face struct {
 	home    string
 }
 
-// translate gives the code that OpenSSH for Windows answers with. What it has no code for (sharing violations, a full disk, names that Windows
-// does not allow) all come out as a plain failure there.
+// translate gives the code that OpenSSH for Windows answers with. What it has no code for (sharing
+// violations, a full disk, names that Windows does not allow) all come out as a plain failure
+// there.
 func translate(err error) error {
 	switch {
 	case err == nil, errors.Is(err, io.EOF):
@@ -53,7 +56,8 @@ func translate(err error) error {
 	return sftp.ErrSSHFxFailure
 }
 
-// occupied gives the code for an operation that Windows denies on the exe of a running process, where others violate its sharing.
+// occupied gives the code for an operation that Windows denies on the exe of a running process,
+// where others violate its sharing.
 func occupied(err error) error {
 	if errors.Is(err, winos.ErrInUse) {
 		return sftp.ErrSSHFxPermissionDenied

@@ -58,15 +58,18 @@ func TestPathsAreThoseOfOpenSSHForWindows(t *testing.T) {
 	}
 	put(t, client, "note.txt", []byte("hello"))
 	for _, path := range []string{
-		"note.txt", "./note.txt", "../Administrator/note.txt", "/C:/Users/Administrator/note.txt", "/c:/Users/Administrator/note.txt",
-		"C:/Users/Administrator/note.txt", `C:\Users\Administrator\note.txt`, `..\Administrator\note.txt`, "/Users/Administrator/note.txt",
+		"note.txt", "./note.txt", "../Administrator/note.txt", "/C:/Users/Administrator/note.txt",
+		"/c:/Users/Administrator/note.txt",
+		"C:/Users/Administrator/note.txt", `C:\Users\Administrator\note.txt`, `..\Administrator\note.txt`,
+		"/Users/Administrator/note.txt",
 	} {
 		if got := string(get(t, client, path)); got != "hello" {
 			t.Errorf("%s holds %q", path, got)
 		}
 	}
 	for path, want := range map[string]string{
-		".": "/C:/Users/Administrator", "x/../y": "/C:/Users/Administrator/y", "/": "/", "/c:/": "/C:", `C:\k`: "/C:/k", "/C:/../../x": "/C:/x",
+		".": "/C:/Users/Administrator", "x/../y": "/C:/Users/Administrator/y", "/": "/", "/c:/": "/C:", `C:\k`: "/C:/k",
+		"/C:/../../x": "/C:/x",
 	} {
 		if got, err := client.RealPath(path); err != nil || got != want {
 			t.Errorf("the real path of %q is %q, %v; want %q", path, got, err, want)
@@ -186,20 +189,31 @@ func TestErrorsAreThoseOfOpenSSHForWindows(t *testing.T) {
 			_, err = f.Write([]byte("x"))
 			return errors.Join(err, f.Close())
 		}, failure},
-		"renaming onto what exists":              {func(c *sftp.Client) error { return c.Rename("other", "there") }, failure},
-		"renaming what does not exist":           {func(c *sftp.Client) error { return c.Rename("absent", "new") }, noSuchFile},
-		"replacing a running exe":                {func(c *sftp.Client) error { return c.PosixRename("other", "running.exe") }, permissionDenied},
-		"removing what does not exist":           {func(c *sftp.Client) error { return c.Remove("absent") }, noSuchFile},
-		"removing a running exe":                 {func(c *sftp.Client) error { return c.Remove("running.exe") }, permissionDenied},
-		"removing a directory that is not empty": {func(c *sftp.Client) error { return c.RemoveDirectory("dir") }, failure},
-		"removing a file as a directory":         {func(c *sftp.Client) error { return c.RemoveDirectory("there") }, failure},
-		"making a directory that exists":         {func(c *sftp.Client) error { return c.Mkdir("dir") }, failure},
-		"making a directory below nothing":       {func(c *sftp.Client) error { return c.Mkdir("absent/x") }, noSuchFile},
-		"listing what does not exist":            {func(c *sftp.Client) error { _, err := c.ReadDir("absent"); return err }, noSuchFile},
-		"looking at what does not exist":         {func(c *sftp.Client) error { _, err := c.Lstat("absent"); return err }, noSuchFile},
-		"making a symbolic link":                 {func(c *sftp.Client) error { return c.Symlink("there", "link") }, unsupported},
-		"making a hard link":                     {func(c *sftp.Client) error { return c.Link("there", "link") }, unsupported},
-		"reading a link":                         {func(c *sftp.Client) error { _, err := c.ReadLink("there"); return err }, unsupported},
+		"renaming onto what exists": {func(c *sftp.Client) error { return c.Rename("other", "there") },
+			failure},
+		"renaming what does not exist": {func(c *sftp.Client) error { return c.Rename("absent", "new") },
+			noSuchFile},
+		"replacing a running exe": {func(c *sftp.Client) error {
+			return c.PosixRename("other",
+				"running.exe")
+		}, permissionDenied},
+		"removing what does not exist": {func(c *sftp.Client) error { return c.Remove("absent") },
+			noSuchFile},
+		"removing a running exe": {func(c *sftp.Client) error { return c.Remove("running.exe") },
+			permissionDenied},
+		"removing a directory that is not empty": {func(c *sftp.Client) error { return c.RemoveDirectory("dir") },
+			failure},
+		"removing a file as a directory":   {func(c *sftp.Client) error { return c.RemoveDirectory("there") }, failure},
+		"making a directory that exists":   {func(c *sftp.Client) error { return c.Mkdir("dir") }, failure},
+		"making a directory below nothing": {func(c *sftp.Client) error { return c.Mkdir("absent/x") }, noSuchFile},
+		"listing what does not exist": {func(c *sftp.Client) error { _, err := c.ReadDir("absent"); return err },
+			noSuchFile},
+		"looking at what does not exist": {func(c *sftp.Client) error { _, err := c.Lstat("absent"); return err },
+			noSuchFile},
+		"making a symbolic link": {func(c *sftp.Client) error { return c.Symlink("there", "link") }, unsupported},
+		"making a hard link":     {func(c *sftp.Client) error { return c.Link("there", "link") }, unsupported},
+		"reading a link": {func(c *sftp.Client) error { _, err := c.ReadLink("there"); return err },
+			unsupported},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -256,7 +270,10 @@ func TestPosixRenameReplaces(t *testing.T) {
 
 func TestOneByteOfAWriteIsCorrupted(t *testing.T) {
 	t.Parallel()
-	h := startHost(t, func(_ *diskMachine, s *sshd.Settings) { s.Faults.Corrupt = &sshd.Corrupt{At: 100_000, Times: 1} })
+	h := startHost(t, func(_ *diskMachine,
+		s *sshd.Settings) {
+		s.Faults.Corrupt = &sshd.Corrupt{At: 100_000, Times: 1}
+	})
 	client := h.sftp(t, sftp.UseConcurrentWrites(true))
 	content := pattern(300_000)
 	put(t, client, "short", content[:100_000])

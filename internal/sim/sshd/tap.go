@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// tap is the place where a connection's bytes enter and leave the host: they are counted here, stopped, and cut off.
+// tap is the place where a connection's bytes enter and leave the host: they are counted here,
+// stopped, and cut off.
 type tap struct {
 	net.Conn
 	network *network
@@ -94,7 +95,8 @@ func (t *tap) pass(size int) int {
 // Close ends the connection in good order.
 func (t *tap) Close() error { return t.leave(func() {}) }
 
-// cut ends the connection with a reset: what is on its way is lost. An ended connection is left alone.
+// cut ends the connection with a reset: what is on its way is lost. An ended connection is left
+// alone.
 func (t *tap) cut() {
 	_ = t.leave(func() {
 		if c, ok := t.Conn.(*net.TCPConn); ok {

@@ -12,7 +12,8 @@ import (
 //	client ── delay line in ──▶ tap ──▶ SSH
 //	client ◀── delay line out ── tap ◀── SSH
 //
-// As long as the network is perfect, reads and writes go straight through; the delay lines start when first needed and stay.
+// As long as the network is perfect, reads and writes go straight through; the delay lines start
+// when first needed and stay.
 type wire struct {
 	*tap
 	mu        sync.Mutex
@@ -32,10 +33,12 @@ type parcel struct {
 }
 
 const (
-	// parcelSize is a little more than the largest SSH packet of SFTP's 32 KiB chunks, so that one write is one parcel.
+	// parcelSize is a little more than the largest SSH packet of SFTP's 32 KiB chunks, so that one
+	// write is one parcel.
 	parcelSize = 40 << 10
-	// lineLength is how many parcels may be on their way. SSH's own window (2 MiB per channel) is smaller than this many full ones, so the
-	// line limits nothing; it bounds memory against a peer that floods.
+	// lineLength is how many parcels may be on their way. SSH's own window (2 MiB per channel) is
+	// smaller than this many full ones, so the line limits nothing; it bounds memory against a peer
+	// that floods.
 	lineLength = 1024
 )
 

@@ -13,7 +13,8 @@ func (r *runner) evaluate(s statement) value {
 	}
 	if len(s) > 0 && s[0].is("Join-Path") {
 		named, positional := r.arguments(s[1:])
-		return value{text: strings.TrimSuffix(first(named, positional, 0, "path"), `\`) + `\` + strings.TrimPrefix(first(named, positional, 1, "childpath"), `\`)}
+		return value{text: strings.TrimSuffix(first(named, positional, 0, "path"), `\`) + `\` +
+			strings.TrimPrefix(first(named, positional, 1, "childpath"), `\`)}
 	}
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

@@ -29,7 +29,8 @@ type token struct {
 	spaced bool
 }
 
-// tokenize takes a script apart. Its error is what PowerShell would say: strings, comments and brackets that don't end.
+// tokenize takes a script apart. Its error is what PowerShell would say: strings, comments and
+// brackets that don't end.
 func tokenize(script string) ([]token, error) {
 	l := &lexer{rest: []rune(strings.ReplaceAll(script, "\r\n", "\n")), line: 1}
 	for len(l.rest) > 0 {
@@ -126,7 +127,8 @@ func (l *lexer) separate(r rune) {
 	if n := len(l.open); n > 0 && !strings.HasSuffix(l.open[n-1].text, "{") {
 		return
 	}
-	if n := len(l.tokens); r == '\n' && n > 0 && l.tokens[n-1].kind == word && strings.Contains("|,=+", l.tokens[n-1].text) {
+	if n := len(l.tokens); r == '\n' && n > 0 && l.tokens[n-1].kind == word &&
+		strings.Contains("|,=+", l.tokens[n-1].text) {
 		return
 	}
 	l.add(end, "")

@@ -17,13 +17,15 @@ type World struct {
 	Ports []int
 }
 
-// Run says what a script leaves, with these variables of the environment. Its error is one of syntax, by which PowerShell runs nothing of it.
+// Run says what a script leaves, with these variables of the environment. Its error is one of
+// syntax, by which PowerShell runs nothing of it.
 func Run(script string, environment map[string]string) (World, error) {
 	body, err := parse(script)
 	if err != nil {
 		return World{}, fmt.Errorf("reading the script: %w", err)
 	}
-	r := &runner{variables: map[string]value{}, functions: map[string]function{}, world: World{Files: map[string]string{}}}
+	r := &runner{variables: map[string]value{}, functions: map[string]function{},
+		world: World{Files: map[string]string{}}}
 	for name, v := range environment {
 		r.variables["env:"+strings.ToLower(name)] = value{text: v}
 	}
@@ -55,7 +57,8 @@ type runner struct {
 	steps     int
 }
 
-// longest is how many statements a script may run: some hundred are usual, and only functions that call themselves need more.
+// longest is how many statements a script may run: some hundred are usual, and only functions that
+// call themselves need more.
 const longest = 10_000
 
 func (r *runner) run(body []statement) error {
@@ -125,7 +128,8 @@ func (r *runner) control(s statement) error {
 	return nil
 }
 
-// command runs one command of a pipeline: a method, a block, a function of the script, or a command that is known.
+// command runs one command of a pipeline: a method, a block, a function of the script, or a command
+// that is known.
 func (r *runner) command(s statement) error {
 	if len(s) == 0 {
 		return nil
@@ -168,7 +172,8 @@ func (r *runner) call(f function, named map[string]value, positional []value) er
 	return err
 }
 
-// arguments are a command's, by lower-case parameter and by position. A table with an @ before its name gives many at once.
+// arguments are a command's, by lower-case parameter and by position. A table with an @ before its
+// name gives many at once.
 func (r *runner) arguments(s statement) (named map[string]value, positional []value) {
 	named = map[string]value{}
 	for i := 0; i < len(s); i++ {

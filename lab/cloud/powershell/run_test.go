@@ -22,22 +22,28 @@ func TestWhatAScriptLeaves(t *testing.T) {
 			files:  map[string]string{`c:\a.txt`: "one\r\n"},
 		},
 		"text by way of variables": {
-			script: "$dir = Join-Path $env:ProgramData 'ssh'\n$text = \"it's `$5 for ${Name}\"\n$Name = 'x'\n[IO.File]::WriteAllText((Join-Path $dir 'k'), ($text + [Environment]::NewLine))",
-			files:  map[string]string{`c:\programdata\ssh\k`: "it's $5 for \r\n"},
+			script: "$dir = Join-Path $env:ProgramData 'ssh'\n$text = \"it's `$5 for ${Name}\"\n$Name = " +
+				"'x'\n[IO.File]::WriteAllText((Join-Path $dir 'k'), ($text + [Environment]::NewLine))",
+			files: map[string]string{`c:\programdata\ssh\k`: "it's $5 for \r\n"},
 		},
 		"by way of functions and blocks": {
-			script: "function Put([string] $Path, [string] $Text) {\n  if (-not (Test-Path $Path)) { [IO.File]::WriteAllText($Path + '.new', $Text) }\n  Move-Item -LiteralPath ($Path + '.new') -Destination $Path -Force\n}\n" +
-				"function Step($Name, $Block) { try { & $Block | Out-Null } catch { Set-Content 'C:\\failed' $Name } }\n" +
+			script: "function Put([string] $Path, [string] $Text) {\n  if (-not (Test-Path $Path)) { " +
+				"[IO.File]::WriteAllText($Path + '.new', $Text) }\n  Move-Item -LiteralPath ($Path + '.new') " +
+				"-Destination $Path -Force\n}\n" +
+				"function Step($Name, $Block) { try { & $Block | Out-Null } catch { Set-Content 'C:\\failed' $Name " +
+				"} }\n" +
 				"Step 'first' {\n  Put 'C:\\b' 'two'\n}",
 			files: map[string]string{`c:\b`: "two"},
 		},
 		"encoded text": {
-			script: `$x = 'aGVsbG8='` + "\n" + `[IO.File]::WriteAllText('C:\c', [Text.Encoding]::ASCII.GetString([Convert]::FromBase64String($x)))`,
-			files:  map[string]string{`c:\c`: "hello"},
+			script: `$x = 'aGVsbG8='` + "\n" +
+				`[IO.File]::WriteAllText('C:\c', [Text.Encoding]::ASCII.GetString([Convert]::FromBase64String($x)))`,
+			files: map[string]string{`c:\c`: "hello"},
 		},
 		"here-strings": {
-			script: "$a = @'\n$not a variable\n'@\n$b = 'v'\n$c = @\"\n<$b>\n\"@\nSet-Content 'C:/a' $a; Set-Content 'C:/b' $c",
-			files:  map[string]string{`c:\a`: "$not a variable\r\n", `c:\b`: "<v>\r\n"},
+			script: "$a = @'\n$not a variable\n'@\n$b = 'v'\n$c = @\"\n<$b>\n\"@\nSet-Content 'C:/a' $a; " +
+				"Set-Content 'C:/b' $c",
+			files: map[string]string{`c:\a`: "$not a variable\r\n", `c:\b`: "<v>\r\n"},
 		},
 		"what was removed is gone": {
 			script: "Set-Content C:\\x\\key_1 a\nSet-Content C:\\x\\more b\nRemove-Item -Path 'C:\\x\\key_*' -Force",
@@ -45,8 +51,10 @@ func TestWhatAScriptLeaves(t *testing.T) {
 		},
 		"firewall rules": {
 			script: "$rule = @{\n  Direction = 'Inbound'; Action = 'Allow'\n  Protocol = 'TCP'; LocalPort = $Port\n}\n" +
-				"function Open([int] $Port) { $rule = @{ Direction = 'Inbound'; Action = 'Allow'; Protocol = 'TCP'; LocalPort = $Port }; New-NetFirewallRule -Name x @rule }\n" +
-				"Open 22\nOpen 10250\nNew-NetFirewallRule -Direction Inbound -Action Block -Protocol TCP -LocalPort 23\n" +
+				"function Open([int] $Port) { $rule = @{ Direction = 'Inbound'; Action = 'Allow'; Protocol = " +
+				"'TCP'; LocalPort = $Port }; New-NetFirewallRule -Name x @rule }\n" +
+				"Open 22\nOpen 10250\nNew-NetFirewallRule -Direction Inbound -Action Block -Protocol TCP " +
+				"-LocalPort 23\n" +
 				"New-NetFirewallRule -Direction Inbound -Action Allow -Protocol TCP -LocalPort 22",
 			ports: []int{22, 10250},
 		},

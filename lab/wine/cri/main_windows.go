@@ -34,7 +34,10 @@ func run(ctx context.Context, arguments []string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///containerd", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return winio.DialPipeContext(ctx, pipe) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn,
+			error) {
+			return winio.DialPipeContext(ctx, pipe)
+		}))
 	if err != nil {
 		return fmt.Errorf("connecting to containerd: %w", err)
 	}
@@ -43,7 +46,8 @@ func run(ctx context.Context, arguments []string) error {
 	request := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType),
 		protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), arguments[0]))
 	var answer []byte
-	if err = conn.Invoke(ctx, "/runtime.v1.ImageService/PullImage", &request, &answer, grpc.ForceCodec(raw{})); err != nil {
+	if err = conn.Invoke(ctx, "/runtime.v1.ImageService/PullImage", &request, &answer,
+		grpc.ForceCodec(raw{})); err != nil {
 		return fmt.Errorf("pulling %s: %w", arguments[0], err)
 	}
 	return nil

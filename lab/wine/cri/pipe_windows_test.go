@@ -9,7 +9,8 @@ import (
 	"github.com/Microsoft/go-winio"
 )
 
-// Wine hands the end of a pipe that only keeps its name to the first client, unless lab/wine/native/mend.c sees to it: that client speaks to nobody.
+// Wine hands the end of a pipe that only keeps its name to the first client, unless
+// lab/wine/native/mend.c sees to it: that client speaks to nobody.
 func TestTheFirstClientOfAPipeIsServedAsTheOthers(t *testing.T) {
 	t.Parallel()
 	const name = `\\.\pipe\wmcotest-first-client`

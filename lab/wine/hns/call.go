@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Results of calls, as Windows has them: https://learn.microsoft.com/en-us/windows/win32/hcn/hcn-error-codes (names in winerror.h).
+// Results of calls, as Windows has them:
+// https://learn.microsoft.com/en-us/windows/win32/hcn/hcn-error-codes (names in winerror.h).
 const (
 	ok              uint32 = 0
 	networkNotFound uint32 = 0x803B0001 // HCN_E_NETWORK_NOT_FOUND
@@ -15,8 +16,8 @@ const (
 	failed          uint32 = 0x80004005 // E_FAIL
 )
 
-// Answer answers one message of our DLLs: the name of the function and its arguments, each ended by a zero byte. The answer is the function's HRESULT,
-// little-endian, and a text.
+// Answer answers one message of our DLLs: the name of the function and its arguments, each ended by
+// a zero byte. The answer is the function's HRESULT, little-endian, and a text.
 func (s *Service) Answer(message []byte) []byte {
 	words := strings.Split(strings.TrimSuffix(string(message), "\x00"), "\x00")
 	s.mu.Lock()

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Objects have one form in each of the two interfaces. Both are Microsoft's, as hcsshim reads and writes them.
+// Objects have one form in each of the two interfaces. Both are Microsoft's, as hcsshim reads and
+// writes them.
 
 type object map[string]any
 
@@ -38,7 +39,8 @@ func older(n network) object {
 func (s *Service) olderEndpoint(e endpoint) object {
 	on, _ := s.network(e.Network)
 	return object{
-		"ID": e.ID, "Name": e.Name, "VirtualNetwork": e.Network, "VirtualNetworkName": on.Name, "IPAddress": e.Address.String(),
+		"ID": e.ID, "Name": e.Name, "VirtualNetwork": e.Network, "VirtualNetworkName": on.Name,
+		"IPAddress":    e.Address.String(),
 		"PrefixLength": on.Subnet.Bits(), "GatewayAddress": on.Subnet.Addr().Next().String(),
 	}
 }
@@ -123,7 +125,8 @@ func (s *Service) postEndpoint(request []byte) (any, error) {
 	return s.olderEndpoint(made), err
 }
 
-// attach would give the address to a network card of the host, which needs a right that Wine's programs lack. It only remembers it.
+// attach would give the address to a network card of the host, which needs a right that Wine's
+// programs lack. It only remembers it.
 func (s *Service) attach(id string) (any, error) {
 	at, found := s.endpoint(id)
 	if !found {

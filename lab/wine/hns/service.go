@@ -113,7 +113,8 @@ func (s *Service) removeNetwork(id string) (found bool, err error) {
 	return true, s.save()
 }
 
-// addEndpoint gives it the first address of its network that is free. The first two of each network belong to its gateway.
+// addEndpoint gives it the first address of its network that is free. The first two of each network
+// belong to its gateway.
 func (s *Service) addEndpoint(e endpoint) (endpoint, error) {
 	on, found := s.network(e.Network)
 	if !found {
@@ -121,7 +122,8 @@ func (s *Service) addEndpoint(e endpoint) (endpoint, error) {
 	}
 	e.ID, e.Network = newID(), on.ID
 	for address := on.Subnet.Addr().Next().Next().Next(); on.Subnet.Contains(address); address = address.Next() {
-		if !slices.ContainsFunc(s.state.Endpoints, func(o endpoint) bool { return o.Network == on.ID && o.Address == address }) {
+		if !slices.ContainsFunc(s.state.Endpoints,
+			func(o endpoint) bool { return o.Network == on.ID && o.Address == address }) {
 			e.Address = address
 			s.state.Endpoints = append(s.state.Endpoints, e)
 			return e, s.save()

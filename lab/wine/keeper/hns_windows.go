@@ -23,7 +23,8 @@ const (
 	longest = 256 << 10
 )
 
-// serveHNS serves the stand-in of the host network service as long as the keeper lives. The first call is answered when it has returned.
+// serveHNS serves the stand-in of the host network service as long as the keeper lives. The first
+// call is answered when it has returned.
 func serveHNS(host winos.Host) error {
 	service, err := hns.New(hns.Options{Path: hnsFile, Management: func() (netip.Addr, error) {
 		return host.Network.NodeIP(context.Background())
@@ -31,7 +32,8 @@ func serveHNS(host winos.Host) error {
 	if err != nil {
 		return err
 	}
-	// Each end of the pipe is used again and again, so that there is always one, and a caller at worst waits.
+	// Each end of the pipe is used again and again, so that there is always one, and a caller at
+	// worst waits.
 	for range callers {
 		end, err := newPipe()
 		if err != nil {
@@ -49,7 +51,8 @@ const callers = 4
 func serveCallers(service *hns.Service, end windows.Handle) {
 	caller := os.NewFile(uintptr(end), pipe)
 	for {
-		if err := windows.ConnectNamedPipe(end, nil); err != nil && !errors.Is(err, windows.ERROR_PIPE_CONNECTED) && !errors.Is(err, windows.ERROR_NO_DATA) {
+		if err := windows.ConnectNamedPipe(end, nil); err != nil && !errors.Is(err, windows.ERROR_PIPE_CONNECTED) &&
+			!errors.Is(err, windows.ERROR_NO_DATA) {
 			fmt.Fprintln(os.Stderr, "the host network service ended:", err)
 			return
 		}
@@ -64,7 +67,8 @@ func newPipe() (windows.Handle, error) {
 	if err != nil {
 		return 0, err
 	}
-	h, err := windows.CreateNamedPipe(name, windows.PIPE_ACCESS_DUPLEX, windows.PIPE_TYPE_BYTE|windows.PIPE_READMODE_BYTE|windows.PIPE_WAIT,
+	h, err := windows.CreateNamedPipe(name, windows.PIPE_ACCESS_DUPLEX,
+		windows.PIPE_TYPE_BYTE|windows.PIPE_READMODE_BYTE|windows.PIPE_WAIT,
 		windows.PIPE_UNLIMITED_INSTANCES, longest, longest, 0, nil)
 	if err != nil {
 		return 0, fmt.Errorf("listening as the host network service: %w", err)

@@ -1,5 +1,6 @@
-// Command keeper keeps a Wine host on: Wine ends all services when the last ordinary program has ended. As long as its standard input is open, it
-// also serves the OS interface of its machine on its standard streams, for the laboratory, and plays the host network service.
+// Command keeper keeps a Wine host on: Wine ends all services when the last ordinary program has
+// ended. As long as its standard input is open, it also serves the OS interface of its machine on
+// its standard streams, for the laboratory, and plays the host network service.
 package main
 
 import (

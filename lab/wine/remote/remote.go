@@ -1,7 +1,9 @@
-// Package remote answers how a program on Linux uses the OS interface of a Windows machine whose keeper runs at the other end of a stream.
+// Package remote answers how a program on Linux uses the OS interface of a Windows machine whose
+// keeper runs at the other end of a stream.
 //
-// Package wine is the client; the keeper, a Windows program, serves. It knows nothing of Wine: any winos.Host can be served, and any stream will do.
-// It carries services, files, environment, certificates and facts; what else winos has is for programs on the machine itself.
+// Package wine is the client; the keeper, a Windows program, serves. It knows nothing of Wine: any
+// winos.Host can be served, and any stream will do. It carries services, files, environment,
+// certificates and facts; what else winos has is for programs on the machine itself.
 package remote
 
 import (
@@ -18,7 +20,8 @@ const object = "Host"
 // kinds are the errors on which callers decide, in an order that both ends share.
 func kinds() []error {
 	return []error{
-		winos.ErrNotFound, winos.ErrInUse, winos.ErrInvalidName, winos.ErrNoSpace, winos.ErrStartFailed, winos.ErrDenied, winos.ErrUnsupported,
+		winos.ErrNotFound, winos.ErrInUse, winos.ErrInvalidName, winos.ErrNoSpace, winos.ErrStartFailed,
+		winos.ErrDenied, winos.ErrUnsupported,
 		fs.ErrNotExist, fs.ErrExist,
 	}
 }
@@ -92,5 +95,6 @@ type Change struct {
 	Access   winos.Access
 }
 
-// longest bounds a call on the machine itself: the service manager gives a service 30 seconds for each step.
+// longest bounds a call on the machine itself: the service manager gives a service 30 seconds for
+// each step.
 const longest = 2 * time.Minute

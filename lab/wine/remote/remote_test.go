@@ -61,22 +61,26 @@ func TestWhatIsWrittenIsThere(t *testing.T) {
 	if err := host.Files.MkdirAll(`C:\a\b`, winos.AccessAdministrators); err != nil {
 		t.Fatal(err)
 	}
-	if err := winos.WriteFile(host.Files, `C:\a\b\c.txt`, strings.NewReader("content"), winos.AccessInherit); err != nil {
+	if err := winos.WriteFile(host.Files, `C:\a\b\c.txt`, strings.NewReader("content"),
+		winos.AccessInherit); err != nil {
 		t.Fatal(err)
 	}
-	if content, err := winos.ReadFile(machine.Host().Files, `C:\a\b\c.txt`); err != nil || string(content) != "content" {
+	if content, err := winos.ReadFile(machine.Host().Files, `C:\a\b\c.txt`); err != nil ||
+		string(content) != "content" {
 		t.Errorf("the machine has %q, %v", content, err)
 	}
 	if content, err := winos.ReadFile(host.Files, `C:\a\b\c.txt`); err != nil || string(content) != "content" {
 		t.Errorf("it comes back as %q, %v", content, err)
 	}
-	if infos, err := host.Files.List(`C:\a\b`); err != nil || len(infos) != 1 || infos[0].Size != int64(len("content")) {
+	if infos, err := host.Files.List(`C:\a\b`); err != nil || len(infos) != 1 ||
+		infos[0].Size != int64(len("content")) {
 		t.Errorf("listed %+v, %v", infos, err)
 	}
 	if info, err := host.Files.Stat(`C:\a\b`); err != nil || !info.Dir || info.Access != winos.AccessAdministrators {
 		t.Errorf("the directory is %+v, %v", info, err)
 	}
-	if err := errors.Join(host.Files.Rename(`C:\a\b\c.txt`, `C:\a\d.txt`), host.Files.Remove(`C:\a\d.txt`), host.Files.Remove(`C:\a\b`)); err != nil {
+	if err := errors.Join(host.Files.Rename(`C:\a\b\c.txt`, `C:\a\d.txt`), host.Files.Remove(`C:\a\d.txt`),
+		host.Files.Remove(`C:\a\b`)); err != nil {
 		t.Error(err)
 	}
 	if infos, err := host.Files.List(`C:\a`); err != nil || len(infos) != 0 {
@@ -88,20 +92,23 @@ func TestServicesVariablesAndCertificatesAreTheMachines(t *testing.T) {
 	t.Parallel()
 	host, machine := serve(t)
 	ctx := t.Context()
-	config := winos.ServiceConfig{Name: "svc", Command: `C:\x.exe`, Recovery: []time.Duration{time.Second}, RecoveryReset: time.Minute}
+	config := winos.ServiceConfig{Name: "svc", Command: `C:\x.exe`, Recovery: []time.Duration{time.Second},
+		RecoveryReset: time.Minute}
 	if err := host.Services.Apply(ctx, config); err != nil {
 		t.Fatal(err)
 	}
 	if names, err := host.Services.List(ctx); err != nil || !slices.Contains(names, "svc") {
 		t.Errorf("services %v, %v", names, err)
 	}
-	if s, err := host.Services.Get(ctx, "svc"); err != nil || s.Command != config.Command || s.State != winos.ServiceStopped || s.Recovery[0] != time.Second {
+	if s, err := host.Services.Get(ctx, "svc"); err != nil || s.Command != config.Command ||
+		s.State != winos.ServiceStopped || s.Recovery[0] != time.Second {
 		t.Errorf("the service is %+v, %v", s, err)
 	}
 	if err := host.Services.Start(ctx, "svc"); !errors.Is(err, winos.ErrStartFailed) {
 		t.Errorf("starting a service without an exe: %v", err)
 	}
-	if err := errors.Join(host.Services.Stop(ctx, "svc"), host.Services.Delete(ctx, "svc"), host.Environment.Set(ctx, "NAME", "value")); err != nil {
+	if err := errors.Join(host.Services.Stop(ctx, "svc"), host.Services.Delete(ctx, "svc"),
+		host.Environment.Set(ctx, "NAME", "value")); err != nil {
 		t.Error(err)
 	}
 	if all, err := machine.Host().Environment.All(ctx); err != nil || all["NAME"] != "value" {
@@ -114,7 +121,8 @@ func TestServicesVariablesAndCertificatesAreTheMachines(t *testing.T) {
 	if err := errors.Join(host.Environment.Unset(ctx, "NAME"), host.Trust.Add(ctx, der)); err != nil {
 		t.Error(err)
 	}
-	if all, err := host.Trust.List(ctx); err != nil || !slices.ContainsFunc(all, func(c []byte) bool { return string(c) == string(der) }) {
+	if all, err := host.Trust.List(ctx); err != nil ||
+		!slices.ContainsFunc(all, func(c []byte) bool { return string(c) == string(der) }) {
 		t.Errorf("certificates %d, %v", len(all), err)
 	}
 	if err := host.Trust.Remove(ctx, der); err != nil {

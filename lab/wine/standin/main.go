@@ -1,7 +1,8 @@
-// Command standin is the stand-ins of what runs on a node, as one Windows program that is what its file is called: kubelet.exe, kube-proxy.exe and so on.
+// Command standin is the stand-ins of what runs on a node, as one Windows program that is what its
+// file is called: kubelet.exe, kube-proxy.exe and so on.
 //
-// They are those of the simulated hosts (internal/sim/program), with real files, a real service manager and real sockets. kubelet bootstraps, registers
-// and renews; none runs a container.
+// They are those of the simulated hosts (internal/sim/program), with real files, a real service
+// manager and real sockets. kubelet bootstraps, registers and renews; none runs a container.
 package main
 
 import (
@@ -39,7 +40,8 @@ func main() {
 	os.Exit(run(context.Background(), process))
 }
 
-// isService says whether the service manager started it: those that can also be run by hand are told by a flag.
+// isService says whether the service manager started it: those that can also be run by hand are
+// told by a flag.
 func isService(name string, args []string) bool {
 	return name == "windows_exporter.exe" || slices.ContainsFunc(args[1:], func(arg string) bool {
 		return strings.TrimLeft(arg, "-") == "windows-service"

@@ -29,7 +29,8 @@ type handler struct {
 }
 
 // Execute is svc.Handler.
-func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (specific bool, code uint32) {
+func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (specific bool,
+	code uint32) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	status <- svc.Status{State: svc.StartPending}

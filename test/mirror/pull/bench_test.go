@@ -51,8 +51,9 @@ func (g giantLayer) digest() digest.Digest {
 	return digest.Digest("sha256:" + hex.EncodeToString(h.Sum(nil)))
 }
 
-// BenchmarkLayerIntoContainerd has containerd's fetcher put a layer of 1 GiB into its content store, which hashes it and syncs it to disk, from a registry
-// on loopback with TLS: directly, and through the resolver.
+// BenchmarkLayerIntoContainerd has containerd's fetcher put a layer of 1 GiB into its content
+// store, which hashes it and syncs it to disk, from a registry on loopback with TLS: directly, and
+// through the resolver.
 func BenchmarkLayerIntoContainerd(b *testing.B) {
 	block := make([]byte, 1<<20)
 	for i := range block {
@@ -118,7 +119,8 @@ func benchResolver(b *testing.B, name, bundle string) string {
 			b.Error(err)
 		}
 	})
-	files, err := mirror.HostsFiles(mirror.Rules{}, mirror.Endpoint{URL: "http://" + listener.Addr().String(), Token: resolverToken, Hosts: []string{name}})
+	files, err := mirror.HostsFiles(mirror.Rules{},
+		mirror.Endpoint{URL: "http://" + listener.Addr().String(), Token: resolverToken, Hosts: []string{name}})
 	if err != nil || len(files) != 1 {
 		b.Fatal(err, files)
 	}
@@ -138,7 +140,8 @@ func benchFetcher(b *testing.B, name, file string) remotes.Fetcher {
 	if err := os.WriteFile(filepath.Join(directory, mirror.HostsFile), []byte(file), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	r := docker.NewResolver(docker.ResolverOptions{Hosts: config.ConfigureHosts(b.Context(), config.HostOptions{HostDir: config.HostDirFromRoot(root)})})
+	r := docker.NewResolver(docker.ResolverOptions{Hosts: config.ConfigureHosts(b.Context(),
+		config.HostOptions{HostDir: config.HostDirFromRoot(root)})})
 	fetcher, err := r.Fetcher(b.Context(), name+"/team/app:v1")
 	if err != nil {
 		b.Fatal(err)

@@ -23,7 +23,8 @@ import (
 	"time"
 )
 
-// network is a cluster's network in which names lead to servers of this process. The resolver reaches them through the cluster's proxy, containerd by itself.
+// network is a cluster's network in which names lead to servers of this process. The resolver
+// reaches them through the cluster's proxy, containerd by itself.
 type network struct {
 	proxy *httptest.Server
 
@@ -44,7 +45,8 @@ func newNetwork(t *testing.T) *network {
 	if n.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the cluster's authority"}, NotBefore: time.Now().Add(-time.Hour),
+	template := &x509.Certificate{SerialNumber: big.NewInt(1),
+		Subject: pkix.Name{CommonName: "the cluster's authority"}, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	if n.authority, err = x509.ParseCertificate(n.sign(t, template, template, &n.key.PublicKey)); err != nil {
 		t.Fatal(err)
@@ -78,10 +80,13 @@ func (n *network) roots() *x509.CertPool {
 func (n *network) serve(t *testing.T, name string, handler http.Handler) *httptest.Server {
 	t.Helper()
 	host, _, _ := strings.Cut(name, ":")
-	certificate := n.sign(t, &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, n.authority, &n.key.PublicKey)
+	certificate := n.sign(t, &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()),
+		DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, n.authority,
+		&n.key.PublicKey)
 	server := httptest.NewUnstartedServer(handler)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{certificate}, PrivateKey: n.key}}, MinVersion: tls.VersionTLS12}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{certificate}, PrivateKey: n.key}},
+		MinVersion: tls.VersionTLS12}
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(server.Close)
@@ -124,7 +129,8 @@ func (n *network) connections(name string) int {
 
 // connect is the cluster's proxy. It wants a user.
 func (n *network) connect(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodConnect || r.Header.Get("Proxy-Authorization") != "Basic "+base64.StdEncoding.EncodeToString([]byte(proxyUser)) {
+	if r.Method != http.MethodConnect || r.Header.Get("Proxy-Authorization") != "Basic "+
+		base64.StdEncoding.EncodeToString([]byte(proxyUser)) {
 		w.WriteHeader(http.StatusProxyAuthRequired)
 		return
 	}
@@ -158,7 +164,10 @@ func (n *network) proxyFor(*http.Request) (*url.URL, error) {
 // transport is for whoever goes to the names by himself.
 func (n *network) transport() *http.Transport {
 	return &http.Transport{
-		DialContext:       func(ctx context.Context, _, address string) (net.Conn, error) { return n.dial(ctx, address) },
+		DialContext: func(ctx context.Context, _, address string) (net.Conn,
+			error) {
+			return n.dial(ctx, address)
+		},
 		TLSClientConfig:   &tls.Config{RootCAs: n.roots(), MinVersion: tls.VersionTLS12},
 		DisableKeepAlives: true,
 	}

@@ -42,7 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// node is the daemon's resolver and as much of containerd as pulls: its reader of hosts.toml, its resolver, its fetcher and its content store.
+// node is the daemon's resolver and as much of containerd as pulls: its reader of hosts.toml, its
+// resolver, its fetcher and its content store.
 type node struct {
 	net      *network
 	resolver *resolver.Resolver
@@ -55,7 +56,8 @@ type node struct {
 
 func newNode(t *testing.T, n *network) *node {
 	t.Helper()
-	r, err := resolver.New(resolver.Options{Token: resolverToken, FirstByte: 2 * time.Second, Stall: 2 * time.Second, Patience: 20 * time.Second})
+	r, err := resolver.New(resolver.Options{Token: resolverToken, FirstByte: 2 * time.Second, Stall: 2 * time.Second,
+		Patience: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +88,8 @@ func newNode(t *testing.T, n *network) *node {
 	return d
 }
 
-// settings are what the cluster says: rules as "source kind mirror … [never]", users by key of the pull secret.
+// settings are what the cluster says: rules as "source kind mirror … [never]", users by key of the
+// pull secret.
 type settings struct {
 	rules []string
 	users map[string]string
@@ -171,7 +174,8 @@ func (d *node) pull(ctx context.Context, image string) error {
 		},
 	})})
 	if d.parallel > 1 {
-		r.(remotes.ResolverWithOptions).SetOptions(transfer.WithMaxConcurrentDownloads(d.parallel), transfer.WithConcurrentLayerFetchBuffer(300_000))
+		r.(remotes.ResolverWithOptions).SetOptions(transfer.WithMaxConcurrentDownloads(d.parallel),
+			transfer.WithConcurrentLayerFetchBuffer(300_000))
 	}
 	name, found, err := r.Resolve(ctx, image)
 	if err != nil {
@@ -199,7 +203,8 @@ func (d *node) dial(ctx context.Context, network, address string) (net.Conn, err
 // complete says whether everything is in the store. That it is right there, the store has checked.
 func (d *node) complete(ctx context.Context, from ocispec.Descriptor) error {
 	blobs := 0
-	err := images.Walk(ctx, images.Handlers(images.HandlerFunc(func(ctx context.Context, one ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+	err := images.Walk(ctx, images.Handlers(images.HandlerFunc(func(ctx context.Context,
+		one ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 		info, err := d.store.Info(ctx, one.Digest)
 		if err != nil {
 			return nil, err
@@ -250,7 +255,8 @@ func (d *node) forget(t *testing.T) {
 	}
 }
 
-// withGarbageCollection gives the node containerd's own store, with leases. A pull that fails gives its lease back, and what it left behind is collected.
+// withGarbageCollection gives the node containerd's own store, with leases. A pull that fails gives
+// its lease back, and what it left behind is collected.
 func (d *node) withGarbageCollection(t *testing.T) (pull func(image string) error) {
 	t.Helper()
 	path := t.TempDir()

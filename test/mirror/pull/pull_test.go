@@ -29,14 +29,16 @@ func TestA22_ImagesComeFromTheFirstMirrorThatHasThem(t *testing.T) {
 				d := newNode(t, n)
 				d.apply(t, settings{
 					rules: []string{source + "/team " + kind + " m1.test:5000/copies/of/team m2.test"},
-					users: map[string]string{"m1.test:5000/copies": first.user, "https://m2.test/v2/": second.user, source + "/team/app": origin.user},
+					users: map[string]string{"m1.test:5000/copies": first.user, "https://m2.test/v2/": second.user,
+						source + "/team/app": origin.user},
 				})
 				reference := source + "/team/app:v1"
 				if kind == "digest" {
 					reference = source + "/team/app@" + digestOf(t, image)
 				}
 				d.mustPull(t, reference)
-				if n.connections("m2.test") != 0 || n.connections(source) != 0 || first.asked("/copies/of/team/app/") == 0 {
+				if n.connections("m2.test") != 0 || n.connections(source) != 0 ||
+					first.asked("/copies/of/team/app/") == 0 {
 					t.Errorf("second mirror %d, source %d", n.connections("m2.test"), n.connections(source))
 				}
 				if d.said() != "" {
@@ -64,7 +66,8 @@ func TestA22_MirrorsThatFailArePassedOver(t *testing.T) {
 				bad := newRegistry(t, n, "m1.test", open).push(t, "team/app", image).failing(fault)
 				good := newRegistry(t, n, "m2.test", withTokens).push(t, "x/team/app", image)
 				d := newNode(t, n)
-				d.apply(t, settings{rules: []string{source + " " + kind + " m1.test m2.test/x never"}, users: map[string]string{"m2.test": good.user}})
+				d.apply(t, settings{rules: []string{source + " " + kind + " m1.test m2.test/x never"},
+					users: map[string]string{"m2.test": good.user}})
 				reference := source + "/team/app:v1"
 				if kind == "digest" {
 					reference = source + "/team/app@" + digestOf(t, image)
@@ -101,9 +104,11 @@ func TestA22_AMirrorThatIsDownOrUnknownIsPassedOver(t *testing.T) {
 	}
 }
 
-// TestA22_WrongBytesNeverBecomeAnImage has a mirror that lies. What is wrong with a large layer shows when all of it has been passed on, so that pull fails; the next
-// one, which containerd begins without what the first one left behind, gets that layer right. With the first that is wrong containerd gives up all others, and what it gave
-// up nobody knows to be wrong: each large layer may cost an attempt.
+// TestA22_WrongBytesNeverBecomeAnImage has a mirror that lies. What is wrong with a large layer
+// shows when all of it has been passed on, so that pull fails; the next one, which containerd
+// begins without what the first one left behind, gets that layer right. With the first that is
+// wrong containerd gives up all others, and what it gave up nobody knows to be wrong: each large
+// layer may cost an attempt.
 func TestA22_WrongBytesNeverBecomeAnImage(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -125,7 +130,8 @@ func TestA22_WrongBytesNeverBecomeAnImage(t *testing.T) {
 				image := newImage(t, 3<<20)
 				honest := layersOf(t, image)[c.large:]
 				newRegistry(t, n, "m2.test", open).push(t, "team/app", image)
-				newRegistry(t, n, "m1.test", open).push(t, "team/app", image).failing(func(w http.ResponseWriter, r *http.Request, real http.Handler) {
+				newRegistry(t, n, "m1.test", open).push(t, "team/app",
+					image).failing(func(w http.ResponseWriter, r *http.Request, real http.Handler) {
 					if !strings.Contains(r.URL.Path, c.about) || slices.Contains(honest, path.Base(r.URL.Path)) {
 						real.ServeHTTP(w, r)
 						return
@@ -207,11 +213,13 @@ func TestA22_OfOneRegistryOnlyTheNamedRepositoriesHaveMirrors(t *testing.T) {
 func TestA22_SourcesOfEveryForm(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ rule, reference, mirror, repository string }{
-		"with a port":           {source + ":8443 tag m1.test/x", source + ":8443/team/app:v1", "m1.test", "x/team/app"},
-		"a wildcard":            {"*.apps.test tag m1.test/x", "r.apps.test/team/app:v1", "m1.test", "x/team/app"},
-		"a wildcard and a port": {"*.apps.test tag m1.test", "r.apps.test:5000/team/app:v1", "m1.test:5000", "team/app"},
-		"Docker Hub":            {"docker.io tag m1.test/hub", "docker.io/library/app:v1", "m1.test", "hub/library/app"},
-		"a repository":          {source + "/a/b/c tag m1.test/d", source + "/a/b/c:v1", "m1.test", "d"},
+		"with a port": {source + ":8443 tag m1.test/x", source + ":8443/team/app:v1", "m1.test",
+			"x/team/app"},
+		"a wildcard": {"*.apps.test tag m1.test/x", "r.apps.test/team/app:v1", "m1.test", "x/team/app"},
+		"a wildcard and a port": {"*.apps.test tag m1.test", "r.apps.test:5000/team/app:v1", "m1.test:5000",
+			"team/app"},
+		"Docker Hub":   {"docker.io tag m1.test/hub", "docker.io/library/app:v1", "m1.test", "hub/library/app"},
+		"a repository": {source + "/a/b/c tag m1.test/d", source + "/a/b/c:v1", "m1.test", "d"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -219,7 +227,8 @@ func TestA22_SourcesOfEveryForm(t *testing.T) {
 			newRegistry(t, n, c.mirror, withTokens).push(t, c.repository, newImage(t, 1000))
 			host, _, _ := strings.Cut(c.mirror, ":")
 			d := newNode(t, n)
-			d.apply(t, settings{rules: []string{c.rule}, users: map[string]string{c.mirror: "user-of-" + host + ":p4ssw0rd"}})
+			d.apply(t, settings{rules: []string{c.rule},
+				users: map[string]string{c.mirror: "user-of-" + host + ":p4ssw0rd"}})
 			d.mustPull(t, c.reference)
 		})
 	}
@@ -230,7 +239,8 @@ func TestA22_DockerHubItselfIsFound(t *testing.T) {
 	n := newNetwork(t)
 	hub := newRegistry(t, n, "registry-1.docker.io", withTokens).push(t, "library/app", newImage(t, 1000))
 	d := newNode(t, n)
-	d.apply(t, settings{rules: []string{"docker.io digest m1.test"}, users: map[string]string{"https://index.docker.io/v1/": hub.user}})
+	d.apply(t, settings{rules: []string{"docker.io digest m1.test"},
+		users: map[string]string{"https://index.docker.io/v1/": hub.user}})
 	d.mustPull(t, "docker.io/library/app:v1")
 }
 
@@ -255,7 +265,8 @@ func TestA22_WithTheDaemonDownContainerdGoesOnByItself(t *testing.T) {
 	}
 }
 
-// TestA22_AChangeInTheMiddleOfAPull changes the mirrors when the first layer is under way: nothing breaks, and what comes next goes to the new ones.
+// TestA22_AChangeInTheMiddleOfAPull changes the mirrors when the first layer is under way: nothing
+// breaks, and what comes next goes to the new ones.
 func TestA22_AChangeInTheMiddleOfAPull(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -263,7 +274,8 @@ func TestA22_AChangeInTheMiddleOfAPull(t *testing.T) {
 	newRegistry(t, n, "m2.test", open).push(t, "team/app", image)
 	d := newNode(t, n)
 	var once sync.Once
-	newRegistry(t, n, "m1.test", open).push(t, "team/app", image).failing(func(w http.ResponseWriter, r *http.Request, real http.Handler) {
+	newRegistry(t, n, "m1.test", open).push(t, "team/app",
+		image).failing(func(w http.ResponseWriter, r *http.Request, real http.Handler) {
 		if strings.Contains(r.URL.Path, "/blobs/") {
 			once.Do(func() { d.apply(t, settings{rules: []string{source + " tag m2.test never"}}) })
 		}
@@ -287,11 +299,13 @@ func TestA22_LayersComeInParallelPartsIfContainerdWantsThat(t *testing.T) {
 	newRegistry(t, n, "m2.test", withTokens).push(t, "team/app", image)
 	d := newNode(t, n)
 	d.parallel = 4
-	d.apply(t, settings{rules: []string{source + " tag m1.test m2.test never"}, users: map[string]string{"m2.test": "user-of-m2.test:p4ssw0rd"}})
+	d.apply(t, settings{rules: []string{source + " tag m1.test m2.test never"},
+		users: map[string]string{"m2.test": "user-of-m2.test:p4ssw0rd"}})
 	d.mustPull(t, source+"/team/app:v1")
 }
 
-// TestA22_TheDaemonStopsInTheMiddleOfAPull has containerd go on by itself from the byte at which the daemon left it.
+// TestA22_TheDaemonStopsInTheMiddleOfAPull has containerd go on by itself from the byte at which
+// the daemon left it.
 func TestA22_TheDaemonStopsInTheMiddleOfAPull(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -300,7 +314,8 @@ func TestA22_TheDaemonStopsInTheMiddleOfAPull(t *testing.T) {
 	d := newNode(t, n)
 	var stopping sync.WaitGroup
 	var once sync.Once
-	newRegistry(t, n, "m1.test", open).push(t, "team/app", image).failing(func(w http.ResponseWriter, r *http.Request, real http.Handler) {
+	newRegistry(t, n, "m1.test", open).push(t, "team/app",
+		image).failing(func(w http.ResponseWriter, r *http.Request, real http.Handler) {
 		half := &recorder{header: w.Header()}
 		real.ServeHTTP(half, r)
 		content := half.body.Bytes()
@@ -345,7 +360,8 @@ func TestA22_TakingMirrorsAwayLeavesTheSource(t *testing.T) {
 
 func TestA23_AChangedPullSecretOpensARegistry(t *testing.T) {
 	t.Parallel()
-	for access, auth := range map[string]func(*testing.T, *network, string) (configuration.Auth, string){"users": withUsers, "tokens": withTokens} {
+	for access, auth := range map[string]func(*testing.T, *network, string) (configuration.Auth,
+		string){"users": withUsers, "tokens": withTokens} {
 		t.Run(access, func(t *testing.T) {
 			t.Parallel()
 			n := newNetwork(t)

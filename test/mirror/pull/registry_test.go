@@ -64,7 +64,8 @@ func withTokens(t *testing.T, n *network, name string) (configuration.Auth, stri
 	host, _, _ := strings.Cut(name, ":")
 	server := "auth." + host
 	user := "user-of-" + host
-	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &n.key.PublicKey, KeyID: "k", Algorithm: "ES256"}}})
+	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &n.key.PublicKey, KeyID: "k",
+		Algorithm: "ES256"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,19 +82,23 @@ func withTokens(t *testing.T, n *network, name string) (configuration.Auth, stri
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	}))
-	return configuration.Auth{"token": {"realm": "https://" + server + "/token", "issuer": "tests", "service": name, "jwks": path}}, user + ":p4ssw0rd"
+	return configuration.Auth{"token": {"realm": "https://" + server + "/token", "issuer": "tests", "service": name,
+		"jwks": path}}, user + ":p4ssw0rd"
 }
 
 // issue writes a token for all that is asked for.
 func issue(w io.Writer, key *ecdsa.PrivateKey, service string, scopes []string) error {
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}}, nil)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}},
+		nil)
 	if err != nil {
 		return err
 	}
-	claims := token.ClaimSet{Issuer: "tests", Audience: []string{service}, NotBefore: time.Now().Add(-time.Minute).Unix(), Expiration: time.Now().Add(time.Hour).Unix()}
+	claims := token.ClaimSet{Issuer: "tests", Audience: []string{service},
+		NotBefore: time.Now().Add(-time.Minute).Unix(), Expiration: time.Now().Add(time.Hour).Unix()}
 	for _, scope := range scopes {
 		if parts := strings.SplitN(scope, ":", 3); len(parts) == 3 {
-			claims.Access = append(claims.Access, &token.ResourceActions{Type: parts[0], Name: parts[1], Actions: strings.Split(parts[2], ",")})
+			claims.Access = append(claims.Access,
+				&token.ResourceActions{Type: parts[0], Name: parts[1], Actions: strings.Split(parts[2], ",")})
 		}
 	}
 	text, err := jwt.Signed(signer).Claims(claims).Serialize()
@@ -103,7 +108,8 @@ func issue(w io.Writer, key *ecdsa.PrivateKey, service string, scopes []string) 
 	return json.NewEncoder(w).Encode(map[string]any{"token": text, "expires_in": 300})
 }
 
-func newRegistry(t *testing.T, n *network, host string, auth func(*testing.T, *network, string) (configuration.Auth, string)) *registry {
+func newRegistry(t *testing.T, n *network, host string,
+	auth func(*testing.T, *network, string) (configuration.Auth, string)) *registry {
 	t.Helper()
 	logrus.SetOutput(io.Discard)
 	r := &registry{name: host, net: n}

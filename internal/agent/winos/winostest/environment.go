@@ -42,7 +42,8 @@ func environmentSet(m machine) {
 	noError(t, err)
 	noError(t, m.Host.Environment.Unset(t.Context(), name))
 	m.unsetAfterwards(t, name)
-	for _, value := range []string{"http://proxy.example.com:3128", "a,b;c d=e", "%PATH%", "ünïcode", "http://proxy.example.com:3128"} {
+	for _, value := range []string{"http://proxy.example.com:3128", "a,b;c d=e", "%PATH%", "ünïcode",
+		"http://proxy.example.com:3128"} {
 		for range 2 {
 			noError(t, m.Host.Environment.Set(t.Context(), name, value))
 		}
@@ -82,7 +83,9 @@ func environmentCase(m machine) {
 
 func environmentRefused(m machine) {
 	t := m.t
-	for _, variable := range []struct{ name, value string }{{"", "x"}, {"a=b", "x"}, {"nul\x00", "x"}, {m.prefix, "nul\x00"}} {
-		isError(t, "setting "+variable.name, m.Host.Environment.Set(t.Context(), variable.name, variable.value), winos.ErrInvalidName)
+	for _, variable := range []struct{ name, value string }{{"", "x"}, {"a=b", "x"}, {"nul\x00", "x"},
+		{m.prefix, "nul\x00"}} {
+		isError(t, "setting "+variable.name, m.Host.Environment.Set(t.Context(), variable.name, variable.value),
+			winos.ErrInvalidName)
 	}
 }

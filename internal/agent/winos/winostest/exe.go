@@ -45,7 +45,8 @@ func exeMovedAway(m machine) {
 	noError(t, files.Rename(exe, aside))
 	m.InstallService(t, exe)
 	if service := m.get(t, config.Name); service.State != winos.ServiceRunning || service.PID != first.PID {
-		t.Errorf("after the move, the service is %s with process %d instead of %d", service.State, service.PID, first.PID)
+		t.Errorf("after the move, the service is %s with process %d instead of %d", service.State, service.PID,
+			first.PID)
 	}
 	if why, cannot := m.Cannot[ExeInUse]; cannot {
 		t.Logf("left out: removing what still runs: %s", why)
@@ -72,7 +73,8 @@ func exeFreeAfterStop(m machine) {
 func exeNone(m machine) {
 	t := m.t
 	config := m.service(t, "Text", order.Orders{}, nil)
-	noError(t, winos.WriteFile(m.Host.Files, m.dir+`\Text.exe`, strings.NewReader("This is no program."), winos.AccessInherit))
+	noError(t, winos.WriteFile(m.Host.Files, m.dir+`\Text.exe`, strings.NewReader("This is no program."),
+		winos.AccessInherit))
 	isError(t, "starting", m.Host.Services.Start(t.Context(), config.Name), winos.ErrStartFailed)
 }
 

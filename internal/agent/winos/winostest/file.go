@@ -95,7 +95,8 @@ func fileMissing(m machine) {
 	_, err := files.Create(m.dir+`\no\thing`, winos.AccessInherit)
 	isError(t, "creating in a directory that is not there", err, fs.ErrNotExist)
 	m.write(t, m.dir+`\file`, "x")
-	isError(t, "renaming into a directory that is not there", files.Rename(m.dir+`\file`, m.dir+`\no\file`), fs.ErrNotExist)
+	isError(t, "renaming into a directory that is not there", files.Rename(m.dir+`\file`, m.dir+`\no\file`),
+		fs.ErrNotExist)
 }
 
 func fileDirectory(m machine) {
@@ -108,7 +109,8 @@ func fileDirectory(m machine) {
 	infos, err := m.Host.Files.List(m.dir + `\One`)
 	noError(t, err)
 	slices.SortFunc(infos, func(a, b winos.FileInfo) int { return strings.Compare(a.Name, b.Name) })
-	if len(infos) != 2 || infos[0].Name != "file" || infos[0].Dir || infos[0].Size != 1 || infos[1].Name != "two" || !infos[1].Dir {
+	if len(infos) != 2 || infos[0].Name != "file" || infos[0].Dir || infos[0].Size != 1 || infos[1].Name != "two" ||
+		!infos[1].Dir {
 		t.Errorf("the directory has %+v", infos)
 	}
 	if names := m.names(t, deep); len(names) != 0 {

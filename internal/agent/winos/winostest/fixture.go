@@ -1,8 +1,9 @@
-// Package winostest answers whether an implementation of winos behaves as every caller relies on: real Windows, Wine and the simulated
-// machine all have to pass it.
+// Package winostest answers whether an implementation of winos behaves as every caller relies on:
+// real Windows, Wine and the simulated machine all have to pass it.
 //
-// Tests of implementations run it. It changes the machine that it runs on (services, environment, root certificates, files under a scratch
-// directory) and takes back what it did; it holds no test of its own.
+// Tests of implementations run it. It changes the machine that it runs on (services, environment,
+// root certificates, files under a scratch directory) and takes back what it did; it holds no test
+// of its own.
 package winostest
 
 import (
@@ -17,16 +18,19 @@ type Fixture struct {
 	Host winos.Host
 	// Scratch is an existing, empty directory on the machine, without spaces in its path.
 	Scratch string
-	// InstallService puts the test service's exe at a path whose directory exists. See package order for how it behaves.
+	// InstallService puts the test service's exe at a path whose directory exists. See package
+	// order for how it behaves.
 	InstallService func(t *testing.T, path string)
-	// Listen makes some program listen on a TCP port of its choice until the test ends. nil when the machine can't.
+	// Listen makes some program listen on a TCP port of its choice until the test ends. nil when
+	// the machine can't.
 	Listen func(t *testing.T) (port int)
 	// CreateNetwork makes an HNS network of that name. nil when the machine can't.
 	CreateNetwork func(t *testing.T, name string, subnet netip.Prefix)
-	// AppendAs opens a file for appending as programs do, until the test ends, and gives what writes a line. nil when the machine can't.
+	// AppendAs opens a file for appending as programs do, until the test ends, and gives what
+	// writes a line. nil when the machine can't.
 	AppendAs func(t *testing.T, path string) (write func(line string))
-	// Reboot restarts the machine through winos.System and returns when it is back. nil when the machine must not be restarted; host name and
-	// features are left alone then, too.
+	// Reboot restarts the machine through winos.System and returns when it is back. nil when the
+	// machine must not be restarted; host name and features are left alone then, too.
 	Reboot func(t *testing.T)
 	// Cannot says what the machine can't do and why; those cases are left out, and the log says so.
 	Cannot map[Ability]string
@@ -66,6 +70,7 @@ const (
 // abilities are all of them; anything else in Fixture.Cannot is a mistake.
 func abilities() []Ability {
 	return []Ability{
-		CircularRefused, Recovery, ServiceEnvironment, CaseInsensitive, FileAccess, ExeInUse, SharingModes, LongPaths, HNS, Routing, Features, OddCertificates,
+		CircularRefused, Recovery, ServiceEnvironment, CaseInsensitive, FileAccess, ExeInUse, SharingModes, LongPaths,
+		HNS, Routing, Features, OddCertificates,
 	}
 }

@@ -9,7 +9,8 @@ import (
 func logsCases() []testCase {
 	return []testCase{
 		{name: "a file is emptied in place", run: logsEmptied},
-		{name: "a file that its writer shares with nobody can not be emptied", needs: []Ability{SharingModes}, run: logsLocked},
+		{name: "a file that its writer shares with nobody can not be emptied", needs: []Ability{SharingModes},
+			run: logsLocked},
 		{name: "a file that does not exist can not be emptied", run: logsMissing},
 	}
 }

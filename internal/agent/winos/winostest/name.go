@@ -12,15 +12,18 @@ func nameCases() []testCase {
 		{name: "names that Windows refuses or changes are refused by everything", run: namesRefused},
 		{name: "names that look odd and are legal are kept", run: namesKept},
 		{name: "case makes no difference and is kept", needs: []Ability{CaseInsensitive}, run: namesCase},
-		{name: "paths may be longer than two hundred and sixty characters", needs: []Ability{LongPaths}, run: namesLong},
+		{name: "paths may be longer than two hundred and sixty characters", needs: []Ability{LongPaths},
+			run: namesLong},
 	}
 }
 
 // BadNames are names that can't be the last part of a path.
 func BadNames() []string {
 	return []string{
-		``, `.`, `..`, ` `, `dot.`, `space `, `dots...`, `a:b`, `a:$DATA`, `host:5000`, `*.example.com`, `what?`, `"quoted"`, `<less`, `more>`, `pipe|`,
-		`slash/slash`, "tab\t", "new\nline", "nul\x00", "bell\x07", "bad\xffutf8", `CON`, `con`, `CON.txt`, `nul.tar.gz`, `AUX`, `PRN.log`, `COM1`, `com9.exe`,
+		``, `.`, `..`, ` `, `dot.`, `space `, `dots...`, `a:b`, `a:$DATA`, `host:5000`, `*.example.com`, `what?`,
+		`"quoted"`, `<less`, `more>`, `pipe|`,
+		`slash/slash`, "tab\t", "new\nline", "nul\x00", "bell\x07", "bad\xffutf8", `CON`, `con`, `CON.txt`,
+		`nul.tar.gz`, `AUX`, `PRN.log`, `COM1`, `com9.exe`,
 		`LPT1`, `COM¹`, `lpt³.txt`, `NUL .txt`, `CONIN$`, `conout$`, strings.Repeat("x", 256), strings.Repeat("😀", 128),
 	}
 }
@@ -28,8 +31,10 @@ func BadNames() []string {
 // BadPaths are no absolute paths on a drive.
 func BadPaths() []string {
 	return []string{
-		``, `C`, `C:`, `C:file`, `\`, `\Windows`, `file`, `.\file`, `C:/Windows`, `/C:/Windows`, `\\server\share\file`, `\\?\C:\Windows`, `\\.\NUL`, `1:\file`,
-		`CC:\file`, `ä:\file`, `C:\\file`, `C:\dir\`, `C:\dir\\file`, `C:\a\..\b`, `C:\a\.\b`, `C:\CON\file`, `C:\dot.\file`,
+		``, `C`, `C:`, `C:file`, `\`, `\Windows`, `file`, `.\file`, `C:/Windows`, `/C:/Windows`, `\\server\share\file`,
+		`\\?\C:\Windows`, `\\.\NUL`, `1:\file`,
+		`CC:\file`, `ä:\file`, `C:\\file`, `C:\dir\`, `C:\dir\\file`, `C:\a\..\b`, `C:\a\.\b`, `C:\CON\file`,
+		`C:\dot.\file`,
 	}
 }
 
@@ -63,7 +68,8 @@ func namesRefused(m machine) {
 func namesKept(m machine) {
 	t := m.t
 	names := []string{
-		`.wmco`, `..two`, `a b`, `a.b.c`, `CONSOLE`, `COM10`, `COM`, `LPTX`, `nulls`, `aux-1`, `xcon`, `$x`, `a;b,c=d+e`, `{}[]()'!@#%^&~`, `ünïcödé`, `日本語`, `😀`,
+		`.wmco`, `..two`, `a b`, `a.b.c`, `CONSOLE`, `COM10`, `COM`, `LPTX`, `nulls`, `aux-1`, `xcon`, `$x`,
+		`a;b,c=d+e`, `{}[]()'!@#%^&~`, `ünïcödé`, `日本語`, `😀`,
 		strings.Repeat("x", 251), "mcr.microsoft.com",
 	}
 	for _, name := range names {

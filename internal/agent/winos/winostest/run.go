@@ -55,7 +55,8 @@ type machine struct {
 	Fixture
 	// t is the case's own.
 	t *testing.T
-	// dir is an empty directory for this case, and prefix starts the names of its services, variables and networks.
+	// dir is an empty directory for this case, and prefix starts the names of its services,
+	// variables and networks.
 	dir, prefix string
 }
 

@@ -13,8 +13,10 @@ func secretsCases() []testCase {
 	return []testCase{
 		{name: "what is sealed is unsealed for the same purpose only", run: secretsSealed},
 		{name: "what is damaged is not unsealed", run: secretsDamaged},
-		{name: "a file is restricted to administrators whatever rights it had", needs: []Ability{FileAccess}, run: secretsFile},
-		{name: "a directory is restricted and what it holds stays", needs: []Ability{FileAccess}, run: secretsDirectory},
+		{name: "a file is restricted to administrators whatever rights it had", needs: []Ability{FileAccess},
+			run: secretsFile},
+		{name: "a directory is restricted and what it holds stays", needs: []Ability{FileAccess},
+			run: secretsDirectory},
 		{name: "what does not exist can not be restricted", run: secretsMissing},
 	}
 }
@@ -28,7 +30,8 @@ func (m machine) seal(t *testing.T, plain []byte, purpose string) []byte {
 
 func secretsSealed(m machine) {
 	t := m.t
-	for _, plain := range [][]byte{nil, []byte("x"), []byte("a password of somebody's"), bytes.Repeat([]byte("long "), 100_000)} {
+	for _, plain := range [][]byte{nil, []byte("x"), []byte("a password of somebody's"),
+		bytes.Repeat([]byte("long "), 100_000)} {
 		sealed := m.seal(t, plain, "one purpose")
 		if len(plain) > 8 && bytes.Contains(sealed, plain[:8]) {
 			t.Error("the sealed text shows the plain one")

@@ -29,14 +29,16 @@ func serviceCases() []testCase {
 		{name: "a process that ends at once is a start that failed", run: serviceFails},
 		{name: "an exe that does not exist is a start that failed", run: serviceExeMissing},
 		{name: "a crashed service is restarted", needs: []Ability{Recovery}, run: serviceRecovers},
-		{name: "a process gets the environment of the system and of its service", needs: []Ability{ServiceEnvironment}, run: serviceEnvironment},
+		{name: "a process gets the environment of the system and of its service", needs: []Ability{ServiceEnvironment},
+			run: serviceEnvironment},
 		{name: "a running service can not be deleted and a stopped one is gone at once", run: serviceDeleted},
 		{name: "a context that has ended changes nothing", run: serviceContext},
 	}
 }
 
 // service applies a service of the test service's exe, and removes it when the test ends.
-func (m machine) service(t *testing.T, name string, orders order.Orders, change func(*winos.ServiceConfig)) winos.ServiceConfig {
+func (m machine) service(t *testing.T, name string, orders order.Orders,
+	change func(*winos.ServiceConfig)) winos.ServiceConfig {
 	t.Helper()
 	exe := m.dir + `\` + name + ".exe"
 	if found, err := winos.Exists(m.Host.Files, exe); err != nil || !found {
@@ -123,7 +125,8 @@ func serviceCreated(m machine) {
 	}
 	names, err := m.Host.Services.List(t.Context())
 	noError(t, err)
-	if n := len(names) - len(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == config.Name })); n != 1 {
+	if n := len(names) - len(slices.DeleteFunc(slices.Clone(names),
+		func(n string) bool { return n == config.Name })); n != 1 {
 		t.Errorf("the list of services has %s %d times", config.Name, n)
 	}
 	upper, err := m.Host.Services.Get(t.Context(), strings.ToUpper(config.Name))
@@ -151,7 +154,8 @@ func serviceChanged(m machine) {
 	after := m.get(t, config.Name)
 	sameConfig(t, config, after.ServiceConfig)
 	if after.State != before.State || after.PID != before.PID {
-		t.Errorf("a change of the configuration made %s, process %d, of %s, process %d", after.State, after.PID, before.State, before.PID)
+		t.Errorf("a change of the configuration made %s, process %d, of %s, process %d", after.State, after.PID,
+			before.State, before.PID)
 	}
 	config.Dependencies, config.Environment, config.Recovery, config.RecoveryReset = nil, nil, nil, 0
 	noError(t, m.Host.Services.Apply(t.Context(), config))
@@ -214,14 +218,16 @@ func serviceOrder(m machine) {
 
 func serviceDependencyMissing(m machine) {
 	t := m.t
-	config := m.service(t, "Lonely", order.Orders{}, func(c *winos.ServiceConfig) { c.Dependencies = []string{m.prefix + "nobody"} })
+	config := m.service(t, "Lonely", order.Orders{},
+		func(c *winos.ServiceConfig) { c.Dependencies = []string{m.prefix + "nobody"} })
 	isError(t, "starting", m.Host.Services.Start(t.Context(), config.Name), winos.ErrStartFailed)
 }
 
 func serviceDependencyFails(m machine) {
 	t := m.t
 	broken := m.service(t, "Broken", order.Orders{Fail: true}, nil)
-	config := m.service(t, "Healthy", order.Orders{}, func(c *winos.ServiceConfig) { c.Dependencies = []string{broken.Name} })
+	config := m.service(t, "Healthy", order.Orders{},
+		func(c *winos.ServiceConfig) { c.Dependencies = []string{broken.Name} })
 	isError(t, "starting", m.Host.Services.Start(t.Context(), config.Name), winos.ErrStartFailed)
 	if state := m.get(t, config.Name).State; state != winos.ServiceStopped {
 		t.Errorf("the service is %s", state)
@@ -248,7 +254,8 @@ func serviceFails(m machine) {
 	config := m.service(t, "Fails", order.Orders{Fail: true}, nil)
 	for range 2 {
 		isError(t, "starting", m.Host.Services.Start(t.Context(), config.Name), winos.ErrStartFailed)
-		eventually(t, "the service that failed is stopped", func() bool { return m.get(t, config.Name).State == winos.ServiceStopped })
+		eventually(t, "the service that failed is stopped",
+			func() bool { return m.get(t, config.Name).State == winos.ServiceStopped })
 	}
 	config.Command = order.Orders{}.Command(m.dir + `\Fails.exe`)
 	noError(t, m.Host.Services.Apply(t.Context(), config))
@@ -257,7 +264,8 @@ func serviceFails(m machine) {
 
 func serviceExeMissing(m machine) {
 	t := m.t
-	config := m.service(t, "Missing", order.Orders{}, func(c *winos.ServiceConfig) { c.Command = m.dir + `\nowhere\x.exe` })
+	config := m.service(t, "Missing", order.Orders{},
+		func(c *winos.ServiceConfig) { c.Command = m.dir + `\nowhere\x.exe` })
 	isError(t, "starting", m.Host.Services.Start(t.Context(), config.Name), winos.ErrStartFailed)
 }
 
@@ -286,7 +294,8 @@ func serviceEnvironment(m machine) {
 	noError(t, m.Host.Environment.Set(t.Context(), m.prefix+"SYSTEM", "of the system"))
 	t.Cleanup(func() { noError(t, m.Host.Environment.Unset(context.WithoutCancel(t.Context()), m.prefix+"SYSTEM")) })
 	config := m.service(t, "Asks", order.Orders{Environment: path}, func(c *winos.ServiceConfig) {
-		c.Environment = map[string]string{m.prefix + "OWN": "of the service", "PATHEXT": ".WMCO", m.prefix + "SYSTEM2": ""}
+		c.Environment = map[string]string{m.prefix + "OWN": "of the service", "PATHEXT": ".WMCO",
+			m.prefix + "SYSTEM2": ""}
 	})
 	noError(t, m.Host.Environment.Set(t.Context(), m.prefix+"SYSTEM2", "of the system"))
 	t.Cleanup(func() { noError(t, m.Host.Environment.Unset(context.WithoutCancel(t.Context()), m.prefix+"SYSTEM2")) })

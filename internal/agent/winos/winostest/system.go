@@ -19,7 +19,8 @@ func systemCases() []testCase {
 		{name: "an exclusion from Defender can be repeated", run: systemDefender},
 		{name: "a reboot changes the boot id and ends all processes", whole: true, run: systemReboot},
 		{name: "a host name takes effect with the next boot", whole: true, run: systemHostname},
-		{name: "a feature is enabled by the next boot at the latest", needs: []Ability{Features}, whole: true, run: systemFeature},
+		{name: "a feature is enabled by the next boot at the latest", needs: []Ability{Features}, whole: true,
+			run: systemFeature},
 	}
 }
 

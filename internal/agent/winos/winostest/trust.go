@@ -19,7 +19,8 @@ func trustCases() []testCase {
 		{name: "a certificate that is added twice is there once", run: trustTwice},
 		{name: "removing one certificate leaves the others", run: trustOthers},
 		{name: "certificates of one issuer and serial number are two", run: trustTwins},
-		{name: "a certificate that does not parse is kept and in nobodys way", needs: []Ability{OddCertificates}, run: trustOdd},
+		{name: "a certificate that does not parse is kept and in nobodys way", needs: []Ability{OddCertificates},
+			run: trustOdd},
 		{name: "what is no certificate is refused", run: trustRefused},
 	}
 }
@@ -38,7 +39,8 @@ func authority(t *testing.T, name string, serial int64) []byte {
 	return der
 }
 
-// odd makes a certificate that Windows takes and Go's parser does not: its serial number is negative.
+// odd makes a certificate that Windows takes and Go's parser does not: its serial number is
+// negative.
 func odd(t *testing.T, name string) []byte {
 	t.Helper()
 	serial := []byte{0x02, 0x08, 0x5a, 0x17, 0x2b, 0x3c, 0x4d, 0x5e, 0x6f, 0x71} // INTEGER of eight bytes
@@ -67,7 +69,8 @@ func (m machine) addRoot(t *testing.T, der []byte) {
 	t.Cleanup(func() { noError(t, m.Host.Trust.Remove(context.WithoutCancel(t.Context()), der)) })
 }
 
-// expectRoots checks that the store has these certificates once and lacks those, and that no other one has come or gone.
+// expectRoots checks that the store has these certificates once and lacks those, and that no other
+// one has come or gone.
 func (m machine) expectRoots(t *testing.T, before [][]byte, has, lacks [][]byte) {
 	t.Helper()
 	all := m.roots(t)
@@ -82,7 +85,8 @@ func (m machine) expectRoots(t *testing.T, before [][]byte, has, lacks [][]byte)
 		}
 	}
 	for _, der := range before {
-		if occurrences(all, der) == 0 && !slices.ContainsFunc(lacks, func(l []byte) bool { return bytes.Equal(l, der) }) {
+		if occurrences(all, der) == 0 && !slices.ContainsFunc(lacks,
+			func(l []byte) bool { return bytes.Equal(l, der) }) {
 			t.Error("a certificate that is not ours has gone")
 		}
 	}

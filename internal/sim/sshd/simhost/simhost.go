@@ -1,4 +1,5 @@
-// Package simhost answers how a simulated machine stands behind an SSH server: it makes a sim.Machine an sshd.Machine.
+// Package simhost answers how a simulated machine stands behind an SSH server: it makes a
+// sim.Machine an sshd.Machine.
 //
 // The lab and the tests use it. It adds nothing to either side.
 package simhost

@@ -47,7 +47,8 @@ func startHost(tb testing.TB, options sim.Options) host {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = m.Close() })
-	s, err := sshd.Start(tb.Context(), sshd.Options{Machine: simhost.Of(m), Listen: netip.MustParseAddrPort("127.0.0.1:0")})
+	s, err := sshd.Start(tb.Context(), sshd.Options{Machine: simhost.Of(m),
+		Listen: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -58,7 +59,8 @@ func startHost(tb testing.TB, options sim.Options) host {
 func (h host) dial(tb testing.TB) *ssh.Client {
 	tb.Helper()
 	client, err := ssh.Dial("tcp", h.Address().String(), &ssh.ClientConfig{
-		User: "administrator", Auth: []ssh.AuthMethod{ssh.PublicKeys(h.key)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), Timeout: 10 * time.Second,
+		User: "administrator", Auth: []ssh.AuthMethod{ssh.PublicKeys(h.key)},
+		HostKeyCallback: ssh.InsecureIgnoreHostKey(), Timeout: 10 * time.Second,
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -108,7 +110,8 @@ func TestACallGoesThroughWithEitherShell(t *testing.T) {
 	for _, shell := range []sim.Shell{sim.ShellCmd, sim.ShellPowerShell} {
 		t.Run(string(shell), func(t *testing.T) {
 			t.Parallel()
-			h := startHost(t, sim.Options{Shell: shell, Programs: map[string]sim.Program{"windows-instance-config-daemon.exe": daemon}})
+			h := startHost(t, sim.Options{Shell: shell,
+				Programs: map[string]sim.Program{"windows-instance-config-daemon.exe": daemon}})
 			client := h.dial(t)
 			files := h.sftp(t, client)
 			if err := files.Mkdir(".wmco"); err != nil {
@@ -165,7 +168,8 @@ func TestARebootEndsConnectionsAndTheHostComesBack(t *testing.T) {
 	deadline := time.Now().Add(10 * time.Second)
 	for {
 		client, err := ssh.Dial("tcp", h.Address().String(), &ssh.ClientConfig{
-			User: "Administrator", Auth: []ssh.AuthMethod{ssh.PublicKeys(h.key)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
+			User: "Administrator", Auth: []ssh.AuthMethod{ssh.PublicKeys(h.key)},
+			HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 		})
 		if err == nil {
 			_ = client.Close()
@@ -194,7 +198,8 @@ func TestWindowsRulesHoldOverSFTP(t *testing.T) {
 	}
 }
 
-// BenchmarkUpload is simulated machines that receive 8 MiB each at once, clients and servers in one process.
+// BenchmarkUpload is simulated machines that receive 8 MiB each at once, clients and servers in one
+// process.
 func BenchmarkUpload(b *testing.B) {
 	const size = 8 << 20
 	content := bytes.Repeat([]byte("0123456789abcde\n"), size/16)

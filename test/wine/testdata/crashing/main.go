@@ -1,4 +1,5 @@
-// Command crashing is a daemon that prints its version and can do nothing else: as a service it ends at once.
+// Command crashing is a daemon that prints its version and can do nothing else: as a service it
+// ends at once.
 package main
 
 import (

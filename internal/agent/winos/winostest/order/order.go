@@ -1,6 +1,7 @@
 // Package order answers what the suite's test service is told to do by its command line.
 //
-// The suite writes such command lines; the service on real Windows and the program of the simulated machine read them. It does nothing itself.
+// The suite writes such command lines; the service on real Windows and the program of the simulated
+// machine read them. It does nothing itself.
 package order
 
 import (
@@ -10,15 +11,18 @@ import (
 	"time"
 )
 
-// Orders say how a test service behaves. The zero value runs until it is asked to stop, and ends then.
+// Orders say how a test service behaves. The zero value runs until it is asked to stop, and ends
+// then.
 type Orders struct {
 	// Fail makes its process end with code 1 before it runs.
 	Fail bool
 	// Linger is how long its process stays after it has reported that it is stopped.
 	Linger time.Duration
-	// Crash is the time from running to the end of its process with code 3, without a report; 0 is never.
+	// Crash is the time from running to the end of its process with code 3, without a report; 0 is
+	// never.
 	Crash time.Duration
-	// Environment is an absolute path without spaces: before it runs, the service writes its environment there, NAME=value in each line.
+	// Environment is an absolute path without spaces: before it runs, the service writes its
+	// environment there, NAME=value in each line.
 	Environment string
 }
 
