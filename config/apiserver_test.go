@@ -275,10 +275,10 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 			_, err := c.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
 			return err
 		},
-		"lets daemons read another manifest": letDaemonsRead("configmaps", "windows-services-0"),
-		"lets daemons read its Secret":       letDaemonsRead("secrets", "windows-services-0"),
-		"tells daemons of the depot":         letDaemonsRead("configmaps", contract.PayloadSourceConfigMap),
-		"knows who signs clients":            readConfigMap("kube-system", "extension-apiserver-authentication"),
+		"lets daemons read another manifest":  letDaemonsRead("configmaps", "windows-services-0"),
+		"lets daemons read its Secret":        letDaemonsRead("secrets", "windows-services-0"),
+		"tells daemons of the payload server": letDaemonsRead("configmaps", contract.PayloadSourceConfigMap),
+		"knows who signs clients":             readConfigMap("kube-system", "extension-apiserver-authentication"),
 		"asks for the certificate of a daemon": func(ctx context.Context, c kubernetes.Interface) error {
 			return ask(ctx, c, daemonRequest(t, "wicd-win-a-3"))
 		},

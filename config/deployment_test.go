@@ -84,7 +84,7 @@ func TestTheNamespaceHasTheLabelsThatUsersKnow(t *testing.T) {
 
 // A node fetches from the pod that POD_IP names, or by way of the Service, whose address kubelet
 // tells the pod under a name that follows from the Service's.
-func TestNodesReachTheDepot(t *testing.T) {
+func TestNodesReachThePayloadServer(t *testing.T) {
 	t.Parallel()
 	template := named[*appsv1.Deployment](t, contract.OperatorServiceAccount).Spec.Template
 	service := named[*corev1.Service](t, "windows-payload")
@@ -94,12 +94,12 @@ func TestNodesReachTheDepot(t *testing.T) {
 		}
 	}
 	if service.Namespace != contract.OperatorNamespace || len(service.Spec.Ports) != 1 ||
-		service.Spec.Ports[0].Port != contract.DepotPort {
+		service.Spec.Ports[0].Port != contract.PayloadServerPort {
 		t.Fatalf("the Service has %+v in %s", service.Spec.Ports, service.Namespace)
 	}
 	c := template.Spec.Containers[0]
 	if !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool {
-		return p.Name == service.Spec.Ports[0].TargetPort.StrVal && p.ContainerPort == contract.DepotPort
+		return p.Name == service.Spec.Ports[0].TargetPort.StrVal && p.ContainerPort == contract.PayloadServerPort
 	}) {
 		t.Errorf("the pod has ports %+v", c.Ports)
 	}
@@ -114,13 +114,13 @@ func TestNodesReachTheDepot(t *testing.T) {
 	}
 }
 
-// The operator's metrics have a port of their name; what monitors it must not take the depot's for
+// The operator's metrics have a port of their name; what monitors it must not take the payload server's for
 // it.
-func TestTheDepotIsNotTakenForMetrics(t *testing.T) {
+func TestThePayloadServerIsNotTakenForMetrics(t *testing.T) {
 	t.Parallel()
-	if depot, metrics := named[*corev1.Service](t, "windows-payload"),
+	if payloadServer, metrics := named[*corev1.Service](t, "windows-payload"),
 		named[*corev1.Service](
-			t, "windows-machine-config-operator-metrics"); depot.Spec.Ports[0].Name == metrics.Spec.Ports[0].Name {
-		t.Errorf("both have a port %s", depot.Spec.Ports[0].Name)
+			t, "windows-machine-config-operator-metrics"); payloadServer.Spec.Ports[0].Name == metrics.Spec.Ports[0].Name {
+		t.Errorf("both have a port %s", payloadServer.Spec.Ports[0].Name)
 	}
 }

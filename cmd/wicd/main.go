@@ -1,7 +1,7 @@
 // Command wicd is the daemon: it makes a Windows machine a node, and runs on it as the service
 // windows-instance-config-daemon.
 //
-// It gives the command tree of internal/agent/cli the machine that it runs on. On other systems it
+// It gives the command tree of internal/daemon/cli the machine that it runs on. On other systems it
 // builds, shows its help, and can do nothing.
 package main
 
@@ -14,9 +14,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/windows-nodes/wmco/internal/agent/cli"
-	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/cli"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 // version is set with -ldflags "-X main.version=…".

@@ -24,8 +24,8 @@ func TestWhatTheDaemonLinks(t *testing.T) {
 		"github.com/windows-nodes/wmco/internal/host":       "the operator's wing",
 		"github.com/windows-nodes/wmco/internal/lifecycle":  "the operator's wing",
 		"github.com/windows-nodes/wmco/internal/controller": "the operator's wing",
-		"github.com/windows-nodes/wmco/internal/sim":        "product code never imports the simulator",
-		"testing": "no test code in a product",
+		"github.com/windows-nodes/wmco/lab/sim":             "product code never imports the simulator",
+		"testing":                                           "no test code in a product",
 	}
 	for _, system := range []string{"windows", "linux"} {
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", ".")

@@ -5,7 +5,7 @@ package main
 import (
 	"context"
 
-	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 // runService needs the service manager of Windows.

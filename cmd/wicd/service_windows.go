@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/windows/svc"
 
-	"github.com/windows-nodes/wmco/internal/agent/tend"
+	"github.com/windows-nodes/wmco/internal/daemon/tend"
 )
 
 // runService runs under the service manager. A failure ends the service with a service-specific

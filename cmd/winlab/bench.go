@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
-	"github.com/windows-nodes/wmco/internal/sim"
-	"github.com/windows-nodes/wmco/internal/sim/sshd"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/scene"
+	"github.com/windows-nodes/wmco/lab/sim"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
 func newBench() *cobra.Command {

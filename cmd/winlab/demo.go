@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/windows-nodes/wmco/internal/sim"
 	"github.com/windows-nodes/wmco/lab/cloud"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/scene"
+	"github.com/windows-nodes/wmco/lab/sim"
 )
 
 // demo is what the user asked for.

@@ -76,7 +76,7 @@ run on this machine: they listen on addresses of 127.0.0.0/8.`,
 	flags.StringVar(&fail, "fail", "", "faults of the first hosts, separated by commas")
 	flags.BoolVar(&wine, "wine", false, "make the hosts of Wine instead of simulating them")
 	flags.StringVar(&reach, "reach", "", "with --wine, servers of this machine that the hosts must reach, as "+
-		"127.0.0.1:6443, separated by commas: the API server, and the operator's depot")
+		"127.0.0.1:6443, separated by commas: the API server, and the operator's payload server")
 	flags.DurationVar(&latency, "latency", 2*time.Millisecond, "one-way delay of the network")
 	_ = command.MarkFlagRequired("key") // the flag exists
 	return command

@@ -24,7 +24,7 @@ func newWineRun() *cobra.Command {
 		Short: "Run one Windows program on a host of its own",
 		Long: `run makes a Windows host of Wine, runs the program on it, and removes the host. It ends with
 the program's exit code. A folder testdata in the working directory comes along, so that it serves Go's tests:
-GOOS=windows go test -exec "winlab wine run" ./internal/agent/winos`,
+GOOS=windows go test -exec "winlab wine run" ./internal/daemon/winos`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			ctx, cancel := context.WithTimeout(command.Context(), timeout)

@@ -63,7 +63,7 @@ told whether an upgrade is safe), POD_IP (where nodes reach this pod), and for t
 	flags.StringVar(&o.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz")
 	flags.StringVar(&o.payload, "payload-dir", "/payload",
 		"directory with what nodes are given, made by `make payload`")
-	flags.StringVar(&o.payloadBind, "payload-bind-address", fmt.Sprintf("0.0.0.0:%d", contract.DepotPort),
+	flags.StringVar(&o.payloadBind, "payload-bind-address", fmt.Sprintf("0.0.0.0:%d", contract.PayloadServerPort),
 		"address at which nodes fetch what they lack, over HTTPS; 0 lets them fetch nothing, so that all goes over SSH")
 	flags.StringVar(&o.payloadAdvertise, "payload-advertise", "",
 		"where nodes reach that address, as host[:port] separated by commas, tried in order (default POD_IP, then "+

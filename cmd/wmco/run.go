@@ -128,12 +128,12 @@ func newManager(restConfig *rest.Config, o options) (ctrl.Manager, error) {
 // addControllers wires one controller after the other.
 func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts *cluster.Reader,
 	directory *payload.Dir, logging blueprint.Logging) error {
-	depots, err := addDepot(mgr, o, clients, directory)
+	payloadAddresses, err := addPayloadServer(mgr, o, clients, directory)
 	if err != nil {
 		return err
 	}
 	desired, err := publish.Setup(mgr, publish.Options{
-		Namespace: o.namespace, Facts: facts, Payload: directory.Manifest(), PayloadSource: depots, Logging: logging,
+		Namespace: o.namespace, Facts: facts, Payload: directory.Manifest(), PayloadSource: payloadAddresses, Logging: logging,
 		OperatorVersion: version.Version(),
 		Grace:           o.retain,
 	})

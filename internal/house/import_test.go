@@ -66,29 +66,29 @@ func TestImportArrowsPointDown(t *testing.T) {
 		{[]string{"internal/inventory", "internal/policy", "internal/blueprint", "internal/userdata"},
 			[]string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "net/http", "os/exec"},
 			"decisions are pure: no client, no network"},
-		{[]string{"internal/agent", "cmd/wicd"},
+		{[]string{"internal/daemon", "cmd/wicd"},
 			[]string{module + "internal/host", module + "internal/lifecycle", module + "internal/controller",
 				module + "internal/blueprint",
 				module + "internal/cluster", module + "internal/policy", module + "internal/inventory",
 				"golang.org/x/crypto/ssh", "github.com/pkg/sftp", "github.com/openshift/api", "os/exec"},
 			"the daemon's wing meets the operator's wing in the contract only, and starts no process"},
-		{[]string{"internal/lifecycle", "internal/host", "internal/cluster", "internal/depot", "internal/inventory",
+		{[]string{"internal/lifecycle", "internal/host", "internal/cluster", "internal/payloadserver", "internal/inventory",
 			"internal/policy", "internal/blueprint", "internal/rollout", "internal/userdata", "cmd/wmco",
 			"internal/controller"},
-			[]string{module + "internal/agent", "os/exec"}, "the operator's wing meets the daemon's wing in the " +
+			[]string{module + "internal/daemon", "os/exec"}, "the operator's wing meets the daemon's wing in the " +
 				"contract only"},
 		{[]string{"internal/lifecycle", "internal/policy", "internal/blueprint", "internal/inventory", "internal/host",
 			"internal/cluster", "internal/rollout", "internal/userdata"}, []string{module + "internal/controller"},
 			"arrows point to what changes least"},
-		{[]string{"api", "cmd/wmco", "cmd/wicd", "internal/agent", "internal/blueprint", "internal/cluster",
+		{[]string{"api", "cmd/wmco", "cmd/wicd", "internal/daemon", "internal/blueprint", "internal/cluster",
 			"internal/contract", "internal/controller", "internal/host",
-			"internal/depot", "internal/inventory", "internal/lifecycle", "internal/mirror", "internal/payload",
+			"internal/payloadserver", "internal/inventory", "internal/lifecycle", "internal/mirror", "internal/payload",
 			"internal/policy", "internal/rollout", "internal/userdata"},
-			[]string{module + "internal/sim", module + "lab"},
+			[]string{module + "lab/sim", module + "lab"},
 			"the simulator and the lab are no part of the product"},
 	}
 	packages := list(t, "linux", "./...")
-	packages = append(packages, list(t, "windows", "./cmd/wicd", "./internal/agent/...")...)
+	packages = append(packages, list(t, "windows", "./cmd/wicd", "./internal/daemon/...")...)
 	for _, rule := range rules {
 		for _, p := range packages {
 			if !within(strings.TrimPrefix(p.ImportPath, module), rule.who) {
@@ -111,7 +111,7 @@ func TestTheDaemonLinksNeitherSSHNorOpenShift(t *testing.T) {
 		for _, p := range list(t, goos, "./cmd/wicd") {
 			for _, linked := range p.Deps {
 				if prefixed(linked, []string{"golang.org/x/crypto/ssh", "github.com/pkg/sftp",
-					"github.com/openshift/api", "sigs.k8s.io/controller-runtime", module + "internal/sim"}) {
+					"github.com/openshift/api", "sigs.k8s.io/controller-runtime", module + "lab/sim"}) {
 					t.Errorf("on %s the daemon links %s", goos, linked)
 				}
 			}

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/sim/sshd"
 	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
 // firstBoot gives a host what its user data and its image make of it, and says what that was. User

@@ -8,8 +8,8 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"golang.org/x/crypto/ssh"
 
-	"github.com/windows-nodes/wmco/internal/sim"
 	"github.com/windows-nodes/wmco/lab/cloud/powershell"
+	"github.com/windows-nodes/wmco/lab/sim"
 )
 
 // hostKeyPath is the only host key of sshd that user data may bring.

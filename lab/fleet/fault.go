@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/sim/sshd"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
 // Fault is a way in which a host can't become a node.

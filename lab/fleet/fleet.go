@@ -10,8 +10,8 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/crypto/ssh"
 
-	"github.com/windows-nodes/wmco/internal/sim"
-	"github.com/windows-nodes/wmco/internal/sim/sshd"
+	"github.com/windows-nodes/wmco/lab/sim"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
 // Options say what hosts to start.

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/windows-nodes/wmco/internal/sim"
-	"github.com/windows-nodes/wmco/internal/sim/sshd"
-	"github.com/windows-nodes/wmco/internal/sim/sshd/simhost"
+	"github.com/windows-nodes/wmco/lab/sim"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
+	"github.com/windows-nodes/wmco/lab/sim/sshd/simhost"
 )
 
 // HostOptions describe one host.

@@ -10,7 +10,7 @@ import (
 )
 
 // useComputers lets the fleet make its hosts as the scene's options say. What runs on them has to
-// reach the API server and the depot.
+// reach the API server and the payload server.
 func (s *Scene) useComputers(options *fleet.Options) error {
 	if s.options.Computer == nil {
 		return nil
@@ -23,12 +23,12 @@ func (s *Scene) useComputers(options *fleet.Options) error {
 	if err != nil {
 		return fmt.Errorf("reading the API server's address: %w", err)
 	}
-	depot, err := netip.ParseAddrPort(s.depot)
+	payloadServer, err := netip.ParseAddrPort(s.payloadServer)
 	if err != nil {
-		return fmt.Errorf("reading the depot's address: %w", err)
+		return fmt.Errorf("reading the payload server's address: %w", err)
 	}
 	options.Computer = func(ctx context.Context, hostname string, at netip.Addr) (fleet.Computer, error) {
-		return s.options.Computer(ctx, hostname, at, []netip.AddrPort{address, depot})
+		return s.options.Computer(ctx, hostname, at, []netip.AddrPort{address, payloadServer})
 	}
 	return nil
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/sim"
 	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/sim"
 )
 
 // containerdData is where containerd keeps images and what it knows of them.

@@ -34,8 +34,8 @@ type Operator struct {
 	Health string
 	// Metrics is the address of its metrics, empty unless Options.Metrics was set.
 	Metrics string
-	// Depot is the address where nodes fetch the payload; the same over all its runs.
-	Depot string
+	// PayloadServer is the address where nodes fetch the payload; the same over all its runs.
+	PayloadServer string
 
 	confinement *confinement
 	binary      string
@@ -83,13 +83,13 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 		}
 		metrics = o.Metrics
 	}
-	o.Depot = s.depot
+	o.PayloadServer = s.payloadServer
 	if err = o.SetBinary(s.options.Operator); err != nil {
 		return nil, err
 	}
 	o.args = []string{
 		"--kubeconfig", path, "--metrics-bind-address", metrics, "--health-probe-bind-address", o.Health,
-		"--payload-bind-address", o.Depot, "--payload-advertise", o.Depot,
+		"--payload-bind-address", o.PayloadServer, "--payload-advertise", o.PayloadServer,
 	}
 	if s.options.Debug {
 		o.args = append(o.args, "--debugLogging")

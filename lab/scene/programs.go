@@ -6,11 +6,11 @@ import (
 	"io"
 	"strings"
 
-	"github.com/windows-nodes/wmco/internal/agent/cli"
-	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/sim"
-	"github.com/windows-nodes/wmco/internal/sim/program"
+	"github.com/windows-nodes/wmco/internal/daemon/cli"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+	"github.com/windows-nodes/wmco/lab/sim/program"
 )
 
 // Programs are what runs on a simulated host: stand-ins for what others make, and the daemon's real

@@ -83,9 +83,9 @@ type Scene struct {
 	Key      *Key
 
 	options Options
-	// depot is the address where the operator hands out the payload. It is chosen before there are
+	// payload server is the address where the operator hands out the payload. It is chosen before there are
 	// hosts, because they must reach it.
-	depot string
+	payloadServer string
 	// payload is the directory that the operator began with.
 	payload string
 	cancel  context.CancelFunc
@@ -122,7 +122,7 @@ func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 			return nil, err
 		}
 	}
-	if s.depot, err = freePort(ctx); err != nil {
+	if s.payloadServer, err = freePort(ctx); err != nil {
 		return nil, err
 	}
 	if err = s.startHosts(ctx); err != nil {

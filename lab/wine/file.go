@@ -10,8 +10,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/windows-nodes/wmco/internal/agent/winos"
-	"github.com/windows-nodes/wmco/internal/sim/sshd"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
 // Path is where a path on drive C: lies on this machine. Letter case makes no difference to what

@@ -11,8 +11,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/windows-nodes/wmco/internal/agent/winos"
-	"github.com/windows-nodes/wmco/internal/sim"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
 	"github.com/windows-nodes/wmco/lab/wine/remote"
 )
 

@@ -6,8 +6,8 @@ import (
 	"context"
 	"io"
 
-	"github.com/windows-nodes/wmco/internal/agent/winos"
-	"github.com/windows-nodes/wmco/internal/sim/sshd"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
 var _ sshd.Machine = (*Machine)(nil)

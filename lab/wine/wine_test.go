@@ -22,8 +22,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/windows-nodes/wmco/internal/agent/winos"
-	"github.com/windows-nodes/wmco/internal/sim"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
 	"github.com/windows-nodes/wmco/lab/wine"
 )
 

@@ -20,10 +20,10 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/sshhost"
-	"github.com/windows-nodes/wmco/internal/sim/sshd"
 	"github.com/windows-nodes/wmco/lab/cloud"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/scene"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
 // clusterAPI is the namespace of the other API for Machines, which has the user data where it

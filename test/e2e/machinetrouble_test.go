@@ -20,8 +20,8 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/sim/sshd"
 	"github.com/windows-nodes/wmco/lab/cloud"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
 func TestTwoMachinesHaveOneAddress(t *testing.T) {

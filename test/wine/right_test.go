@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/wine"
 )
 

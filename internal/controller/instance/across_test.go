@@ -538,8 +538,8 @@ func TestAPauseInMidwayGivesThePlaceBackAndGoesOnAfterwards(t *testing.T) {
 func TestADaemonThatGetsNothingIsHelpedOverSSH(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]string{
-		"because it is silent":               "",
-		"because the depot can't be reached": "PayloadIncomplete: 5 attempts in a row brought nothing",
+		"because it is silent":                        "",
+		"because the payload server can't be reached": "PayloadIncomplete: 5 attempts in a row brought nothing",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -78,11 +78,11 @@ func TestDaemonsAreToldWhereThePayloadIs(t *testing.T) {
 	w.publisher.PayloadSource = PayloadSource{}
 	w.publish(t)
 	if w.source(t) != nil || mayRead(w.role(t), contract.PayloadSourceConfigMap) {
-		t.Error("there is no depot, and daemons are told of one")
+		t.Error("there is no payload server, and daemons are told of one")
 	}
 }
 
-func TestDaemonsAreToldOfTheDepotEvenWhileFactsAreMissing(t *testing.T) {
+func TestDaemonsAreToldOfThePayloadServerEvenWhileFactsAreMissing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.facts.answer(func(s *factsStub) { s.err = contract.NewProblem(contract.ReasonClusterFactsIncomplete, "away") })
@@ -93,7 +93,7 @@ func TestDaemonsAreToldOfTheDepotEvenWhileFactsAreMissing(t *testing.T) {
 	}
 }
 
-func TestAConfigMapOfSomebodyElsesStaysWhereThereIsNoDepot(t *testing.T) {
+func TestAConfigMapOfSomebodyElsesStaysWhereThereIsNoPayloadServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, configMap(contract.PayloadSourceConfigMap, func(*corev1.ConfigMap) {}))
 	w.publish(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/sim"
-	"github.com/windows-nodes/wmco/internal/sim/sshd"
+	"github.com/windows-nodes/wmco/lab/sim"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
 const token = "eyJhbGciOiJSUzI1NiIsImtpZCI6Ii1.c2VjcmV0LXRva2VuLW9mLWEtc2VydmljZS1hY2NvdW50"

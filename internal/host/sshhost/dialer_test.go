@@ -19,7 +19,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host"
-	"github.com/windows-nodes/wmco/internal/sim/sshd"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
 // hasty are timeouts that a test can wait for.

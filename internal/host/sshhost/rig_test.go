@@ -18,13 +18,13 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/crypto/ssh"
 
-	"github.com/windows-nodes/wmco/internal/agent/winos"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/internal/payload"
-	"github.com/windows-nodes/wmco/internal/sim"
-	"github.com/windows-nodes/wmco/internal/sim/sshd"
-	"github.com/windows-nodes/wmco/internal/sim/sshd/simhost"
+	"github.com/windows-nodes/wmco/lab/sim"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
+	"github.com/windows-nodes/wmco/lab/sim/sshd/simhost"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

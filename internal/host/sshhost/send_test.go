@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/sim/sshd"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
 func TestPlantSendsTheDaemonOnceAndNoOtherOneStays(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/sim/sshd"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
 // BenchmarkSend is one stream over lines of different lengths, server and client in one process.

@@ -9,7 +9,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/wine/remote"
 )
 

@@ -7,7 +7,7 @@ import (
 	"io"
 	"net/rpc"
 
-	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 // Host is a served machine. It may be used by several goroutines at once.

@@ -11,7 +11,7 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 // object is the name under which the host is served.

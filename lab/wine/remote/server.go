@@ -7,7 +7,7 @@ import (
 	"io"
 	"net/rpc"
 
-	"github.com/windows-nodes/wmco/internal/agent/winos"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 // Serve serves a machine's OS interface on a stream until that ends.

@@ -1,7 +1,7 @@
 // Command standin is the stand-ins of what runs on a node, as one Windows program that is what its
 // file is called: kubelet.exe, kube-proxy.exe and so on.
 //
-// They are those of the simulated hosts (internal/sim/program), with real files, a real service
+// They are those of the simulated hosts (lab/sim/program), with real files, a real service
 // manager and real sockets. kubelet bootstraps, registers and renews; none runs a container.
 package main
 
@@ -16,9 +16,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/windows-nodes/wmco/internal/agent/winos"
-	"github.com/windows-nodes/wmco/internal/sim"
-	"github.com/windows-nodes/wmco/internal/sim/program"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+	"github.com/windows-nodes/wmco/lab/sim/program"
 )
 
 func main() {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/windows-nodes/wmco/internal/agent/winos"
-	"github.com/windows-nodes/wmco/internal/sim"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
 )
 
 // serve needs the service manager of Windows.

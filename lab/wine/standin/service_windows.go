@@ -8,8 +8,8 @@ import (
 	"github.com/Microsoft/hcsshim"
 	"golang.org/x/sys/windows/svc"
 
-	"github.com/windows-nodes/wmco/internal/agent/winos"
-	"github.com/windows-nodes/wmco/internal/sim"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
 )
 
 // serve runs a stand-in under the service manager, and gives its exit code.

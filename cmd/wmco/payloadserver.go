@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/publish"
+	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payloadserver"
+)
+
+// Where a pod is told how it is reached: its own address, by our Deployment; and the address of the
+// Service windows-payload, by kubelet, if the Service is older than the pod. Neither costs a right.
+const (
+	podAddress     = "POD_IP"
+	serviceAddress = "WINDOWS_PAYLOAD_SERVICE_HOST"
+)
+
+// addPayloadServer lets daemons fetch the payload from this process. Only the leader serves it, because
+// only the leader says where it is and which certificate it shows: with two, daemons would be sent
+// to the one and shown the certificate of the other.
+func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface, directory *payload.Dir) (publish.PayloadSource,
+	error) {
+	if o.payloadBind == "0" {
+		return publish.PayloadSource{}, nil
+	}
+	bind, err := netip.ParseAddrPort(o.payloadBind)
+	if err != nil {
+		return publish.PayloadSource{}, fmt.Errorf("reading --payload-bind-address: %w", err)
+	}
+	places, err := advertised(o, bind.Port())
+	if err != nil {
+		return publish.PayloadSource{}, fmt.Errorf("reading --payload-advertise: %w", err)
+	}
+	if len(places) == 0 {
+		mgr.GetLogger().Info("daemons can't fetch the payload, because nothing says how this pod is reached; hosts "+
+			"are given it over SSH",
+			"flag", "--payload-advertise", "environment", []string{podAddress, serviceAddress})
+		return publish.PayloadSource{}, nil
+	}
+	options := payloadserver.Options{
+		Blobs: directory, Clients: payloadserver.NewAuthorities(clients, time.Now).Pool, Registry: metrics.Registry,
+		Known: payloadserver.Nodes{Reader: mgr.GetClient(), Namespace: o.namespace}.Known,
+	}
+	source := publish.PayloadSource{}
+	for _, p := range places {
+		source.URLs = append(source.URLs, "https://"+p.String())
+		if ip := net.ParseIP(p.host); ip != nil {
+			options.Addresses = append(options.Addresses, ip)
+		} else {
+			options.Names = append(options.Names, p.host)
+		}
+	}
+	d, err := payloadserver.New(options)
+	if err != nil {
+		return publish.PayloadSource{}, err
+	}
+	source.CA = d.Certificate()
+	serve := func(ctx context.Context) error {
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", bind.String())
+		if err != nil {
+			return fmt.Errorf("listening for daemons: %w", err)
+		}
+		return d.Serve(logr.NewContext(ctx, mgr.GetLogger().WithName("payload server")), listener)
+	}
+	if err = mgr.Add(manager.RunnableFunc(serve)); err != nil {
+		return publish.PayloadSource{}, fmt.Errorf("adding the payload server: %w", err)
+	}
+	return source, nil
+}
+
+// place is where daemons reach the payload server.
+type place struct {
+	host string
+	port uint16
+}
+
+func (p place) String() string { return net.JoinHostPort(p.host, strconv.Itoa(int(p.port))) }
+
+// advertised are the places, in the order in which daemons try them: what the flag says, or else
+// this pod and then the Service.
+func advertised(o options, port uint16) (all []place, err error) {
+	texts := strings.FieldsFunc(o.payloadAdvertise, func(r rune) bool { return r == ',' || r == ' ' })
+	if len(texts) == 0 {
+		for _, name := range []string{podAddress, serviceAddress} {
+			text := valueOr(o.environment, name, "")
+			if text == "" {
+				continue
+			}
+			ip, err := netip.ParseAddr(text)
+			if err != nil {
+				return nil, fmt.Errorf("reading %s: %w", name, err)
+			}
+			at := place{host: ip.String(), port: port}
+			if name == serviceAddress {
+				at.port = contract.PayloadServerPort // that of the Service, whatever we bind
+			}
+			all = append(all, at)
+		}
+	}
+	for _, text := range texts {
+		at, err := parsePlace(text, port)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, at)
+	}
+	return slices.Compact(all), nil
+}
+
+// parsePlace reads host, host:port, an IPv6 address, or one in brackets with a port.
+func parsePlace(text string, port uint16) (place, error) {
+	if ip, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+		return place{host: ip.String(), port: port}, nil
+	}
+	if !strings.Contains(text, ":") {
+		return place{host: text, port: port}, nil
+	}
+	host, number, err := net.SplitHostPort(text)
+	if err != nil {
+		return place{}, err
+	}
+	n, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || n == 0 || host == "" {
+		return place{}, fmt.Errorf("%q is no host:port", text)
+	}
+	return place{host: host, port: uint16(n)}, nil
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestWhereDaemonsFindThePayloadServer(t *testing.T) {
+	t.Parallel()
+	pod := map[string]string{podAddress: "10.128.0.7", serviceAddress: "172.30.4.5"}
+	for name, c := range map[string]struct {
+		flag        string
+		environment map[string]string
+		want        string
+	}{
+		"the pod, then the Service": {environment: pod, want: "[10.128.0.7:9999 172.30.4.5:9183]"},
+		"the pod alone": {environment: map[string]string{podAddress: "fd00::7"},
+			want: "[[fd00::7]:9999]"},
+		"nowhere":                 {want: "[]"},
+		"an address that is none": {environment: map[string]string{podAddress: "here"}, want: "error"},
+		"what the flag says": {flag: "payload.example.com, 192.0.2.1:443,[fd00::1]:80 fd00::2",
+			environment: pod, want: "[payload.example.com:9999 192.0.2.1:443 [fd00::1]:80 [fd00::2]:9999]"},
+		"a flag without a port after colon": {flag: "payload server:", want: "error"},
+		"a flag with port 0":                {flag: "payload server:0", want: "error"},
+		"a flag with a port alone":          {flag: ":9183", want: "error"},
+		"a flag with too large a port":      {flag: "payload server:70000", want: "error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lookup := func(key string) (string, bool) { v, ok := c.environment[key]; return v, ok }
+			places, err := advertised(options{payloadAdvertise: c.flag, environment: lookup}, 9999)
+			got := fmt.Sprint(places)
+			if err != nil {
+				got = "error"
+			}
+			if got != c.want {
+				t.Errorf("got %s (%v), want %s", got, err, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,378 @@
+// Package plan answers which steps, in which order, turn a host as it is into a host as it must be.
+//
+// The reconcile loop and bootstrap carry the steps out. It is pure: a difference of two
+// descriptions.
+//
+// The order is: rights that somebody loosened, certificates and the environment, then files
+// (programs in use are moved aside, so that services run on meanwhile), then all stops in reverse
+// order of the starts, then services that left the manifest go, then configurations and starts, and
+// at last what else left. A service is thus down only for its own restart, and what is new is there
+// before anything old is taken away.
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/ledger"
+	"github.com/windows-nodes/wmco/internal/daemon/target"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Kind is what a step does.
+type Kind string
+
+// Kinds of steps.
+const (
+	Restrict      Kind = "Restrict" // let only Administrators open a file or directory
+	AddRoot       Kind = "AddRoot"  // trust a certificate authority
+	SetVariable   Kind = "SetVariable"
+	UnsetVariable Kind = "UnsetVariable" // remove a watched variable
+	PutBack       Kind = "PutBack"       // give a variable of ours the value that it had before
+	WriteFile     Kind = "WriteFile"
+	StopService   Kind = "StopService"
+	RemoveService Kind = "RemoveService" // stop it and take it out of the service manager
+	SetService    Kind = "SetService"    // create it, or change its configuration
+	StartService  Kind = "StartService"
+	RemoveFile    Kind = "RemoveFile"
+	RemoveRoot    Kind = "RemoveRoot" // take the trust in an authority of ours away
+)
+
+// Step is one thing to do.
+type Step struct {
+	Kind Kind
+	// Name of the service or variable, path of the file, or fingerprint of the certificate.
+	Name string
+	// Why says in a few words what is not as it should be.
+	Why string
+	// Want tells two steps of one kind and name apart: it is a digest of what is to be there, or
+	// empty where nothing can differ.
+	Want string
+}
+
+// Observed is a host as it is.
+type Observed struct {
+	// Services that exist, among those that the target or the ledger names.
+	Services map[string]winos.Service
+	// Sane are the processes that ran when their service's configuration was last seen as it should
+	// be, by service.
+	Sane map[string]uint32
+	// Digests of the files that exist, by path, among those that the target names. What is known to
+	// have changed has any other digest.
+	Digests map[string]string
+	// Unreadable are files that can't be read; nothing is planned for them.
+	Unreadable map[string]*contract.Problem
+	// Loose are files and directories that others than Administrators may open, and must not.
+	Loose []string
+	// Environment is the system's.
+	Environment map[string]string
+	// Roots are the fingerprints of the certificates in the root store; nil when they could not be
+	// read.
+	Roots map[string]bool
+	// Held says that a step is not to be taken now, because somebody undoes it every time. Nil
+	// holds nothing.
+	Held func(Step) bool
+}
+
+// Plan is the steps, and what keeps others from being taken.
+type Plan struct {
+	Steps []Step
+	// Waiting are things that are not known yet; Conflicts are things of others that are in the
+	// way.
+	Waiting, Conflicts []*contract.Problem
+}
+
+// Diff makes the plan.
+func Diff(want target.Target, have Observed, was ledger.Ledger) Plan {
+	p := &planner{want: want, have: have, was: was, unwritten: map[string]bool{}}
+	p.rights()
+	p.newRoots()
+	p.environment()
+	p.files()
+	p.services()
+	if want.Scope == target.Everything {
+		p.obsoleteFiles()
+		p.obsoleteRoots()
+	}
+	return p.Plan
+}
+
+type planner struct {
+	Plan
+	want target.Target
+	have Observed
+	was  ledger.Ledger
+	// unwritten are files with another content than they should have, which stay so for now.
+	unwritten map[string]bool
+}
+
+// step plans a step, and says whether it will be taken.
+func (p *planner) step(step Step) bool {
+	if p.have.Held != nil && p.have.Held(step) {
+		return false
+	}
+	p.Steps = append(p.Steps, step)
+	return true
+}
+
+func (p *planner) wait(problem *contract.Problem) {
+	same := func(other *contract.Problem) bool { return *other == *problem }
+	if !slices.ContainsFunc(p.Waiting, same) {
+		p.Waiting = append(p.Waiting, problem)
+	}
+}
+
+func (p *planner) rights() {
+	for _, path := range p.have.Loose {
+		p.step(Step{Kind: Restrict, Name: path, Why: "may be opened by others"})
+	}
+}
+
+// newRoots are certificates that the store lacks. One that is there already, whoever put it there,
+// stays as it is.
+func (p *planner) newRoots() {
+	if p.have.Roots == nil {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.want.Roots)) {
+		if !p.have.Roots[name] {
+			p.step(Step{Kind: AddRoot, Name: name, Why: "is missing"})
+		}
+	}
+}
+
+// obsoleteRoots are certificates that we added and that the target lacks.
+func (p *planner) obsoleteRoots() {
+	if p.want.ConfidentialUnknown || p.have.Roots == nil {
+		return
+	}
+	for _, der := range p.was.Certificates {
+		if name := target.Fingerprint(der); p.want.Roots[name] == nil {
+			p.step(Step{Kind: RemoveRoot, Name: name, Why: "not in the manifest"})
+		}
+	}
+}
+
+// obsoleteServices are those that we installed and that the target lacks. What somebody else made
+// under the same name since is not ours. Their order does not matter: a stop takes running
+// dependants along.
+func (p *planner) obsoleteServices() {
+	wanted := map[string]bool{contract.ServiceGuard: true} // the daemon dismisses it when it is time
+	for _, s := range p.want.Services {
+		wanted[s.Name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.was.Services)) {
+		s, exists := p.have.Services[name]
+		switch {
+		case wanted[name]:
+		case exists && !target.Managed(s.Description):
+		default:
+			p.step(Step{Kind: RemoveService, Name: name, Why: "not in the manifest"})
+		}
+	}
+}
+
+func (p *planner) environment() {
+	have := make(map[string]string, len(p.have.Environment))
+	for name, value := range p.have.Environment {
+		have[strings.ToLower(name)] = value
+	}
+	wanted := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(p.want.Environment)) {
+		wanted[strings.ToLower(name)] = true
+		if value, ok := have[strings.ToLower(name)]; !ok || value != p.want.Environment[name] {
+			p.step(Step{Kind: SetVariable, Name: name, Why: "has another value",
+				Want: digest(p.want.Environment[name])})
+		}
+	}
+	if p.want.ConfidentialUnknown {
+		return // what else must be set is not known
+	}
+	watched := map[string]bool{}
+	for _, name := range p.want.Watched {
+		watched[strings.ToLower(name)] = true
+		if _, ok := have[strings.ToLower(name)]; ok && !wanted[strings.ToLower(name)] {
+			p.step(Step{Kind: UnsetVariable, Name: name, Why: "must not be set"})
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.was.Environment)) {
+		if !wanted[key] && !watched[key] {
+			p.step(Step{Kind: PutBack, Name: p.was.Environment[key].Name, Why: "not in the manifest"})
+		}
+	}
+}
+
+func (p *planner) files() {
+	for _, f := range p.want.Files {
+		have, exists := p.have.Digests[f.Path]
+		step := Step{Kind: WriteFile, Name: f.Path, Want: f.Digest}
+		switch {
+		case f.Waiting != nil:
+			p.wait(f.Waiting)
+			continue
+		case p.have.Unreadable[f.Path] != nil:
+			p.unwritten[f.Path] = true
+			continue
+		case !exists:
+			step.Why = "is missing"
+		case have != f.Digest:
+			step.Why = "has another content"
+		default:
+			continue
+		}
+		p.unwritten[f.Path] = !p.step(step)
+	}
+}
+
+// obsoleteFiles are those that we wrote and that the target lacks.
+func (p *planner) obsoleteFiles() {
+	if p.want.ConfidentialUnknown {
+		return
+	}
+	// Nobody is told to take the program away that does all this, nor the one that guards it.
+	wanted := map[string]bool{strings.ToLower(contract.PathDaemon): true, strings.ToLower(contract.PathGuard): true}
+	for _, f := range p.want.Files {
+		wanted[strings.ToLower(f.Path)] = true
+	}
+	for _, path := range p.was.Files {
+		forContainerd := contract.Within(contract.DirRegistries, path) || contract.Within(contract.DirAuthorities, path)
+		unknown := p.want.RegistryUnknown && forContainerd
+		if !wanted[strings.ToLower(path)] && !unknown {
+			p.step(Step{Kind: RemoveFile, Name: path, Why: "not in the manifest"})
+		}
+	}
+}
+
+func (p *planner) services() {
+	var usable []target.Service
+	blocked := map[string]bool{}
+	for _, s := range p.want.Services {
+		current, exists := p.have.Services[s.Name]
+		_, ours := p.was.Services[s.Name]
+		needsBlocked := slices.ContainsFunc(s.Dependencies, func(d string) bool { return blocked[d] })
+		switch {
+		case exists && !ours && !target.Managed(current.Description):
+			p.Conflicts = append(p.Conflicts,
+				contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours", s.Name))
+			blocked[s.Name] = true
+		case s.Waiting != nil:
+			p.wait(s.Waiting)
+			blocked[s.Name] = true
+		case needsBlocked:
+			blocked[s.Name] = true
+		default:
+			usable = append(usable, s)
+		}
+	}
+	down := p.stops(usable)
+	if p.want.Scope == target.Everything {
+		p.obsoleteServices()
+	}
+	for _, s := range usable {
+		current, exists := p.have.Services[s.Name]
+		set := Step{Kind: SetService, Name: s.Name, Want: digest(s.ServiceConfig)}
+		switch {
+		case !exists:
+			set.Why = "is missing"
+		case !Equal(current.ServiceConfig, s.ServiceConfig):
+			set.Why = "has another configuration"
+		}
+		if set.Why != "" && !p.step(set) {
+			continue // it would run with somebody else's configuration
+		}
+		if !exists || down[s.Name] || current.State != winos.ServiceRunning {
+			p.step(Step{Kind: StartService, Name: s.Name, Why: "must run", Want: s.Inputs})
+		}
+	}
+}
+
+// stops plans which services go down, because their inputs changed, because they hang in a state
+// that is neither up nor down, or because they depend on one that does. Services that wait go down
+// with what they depend on, and come back when what they wait for is known.
+func (p *planner) stops(usable []target.Service) map[string]bool {
+	down := map[string]bool{}
+	why := map[string]string{}
+	for _, s := range usable { // in the order of starts, so a service comes after all it depends on
+		current, exists := p.have.Services[s.Name]
+		if !exists || current.State == winos.ServiceStopped {
+			continue
+		}
+		dependency := slices.IndexFunc(s.Dependencies, func(d string) bool { return down[d] })
+		switch {
+		case p.stale(s, current):
+			why[s.Name] = "runs with what was before"
+		case p.astray(s, current):
+			why[s.Name] = "may run with another configuration"
+		case current.State == winos.ServiceStopPending || current.State == winos.ServicePaused:
+			why[s.Name] = "is " + string(current.State)
+		case dependency >= 0:
+			why[s.Name] = "depends on " + s.Dependencies[dependency]
+		default:
+			continue
+		}
+		down[s.Name] = true
+	}
+	for _, s := range slices.Backward(usable) {
+		if down[s.Name] {
+			p.step(Step{Kind: StopService, Name: s.Name, Why: why[s.Name], Want: s.Inputs})
+		}
+	}
+	return down
+}
+
+// stale says whether a service's process was started before its present inputs were there. A file
+// that has to be written counts, even with the content that the ledger knows: the process may have
+// read what stood there meanwhile.
+func (p *planner) stale(s target.Service, current winos.Service) bool {
+	start := p.was.Services[s.Name]
+	if start.Inputs != s.Inputs || (current.PID != 0 && current.PID == start.NotPID) {
+		return true
+	}
+	return slices.ContainsFunc(p.want.Files, func(f target.File) bool {
+		return f.Waiting == nil && !p.unwritten[f.Path] && p.have.Digests[f.Path] != f.Digest &&
+			slices.Contains(f.Services, s.Name)
+	})
+}
+
+// astray says whether somebody changed what a service's process is started with, and may have
+// started it since. A process that ran before the change has nothing of it.
+func (p *planner) astray(s target.Service, current winos.Service) bool {
+	if current.Command == s.Command && maps.Equal(current.Environment, s.Environment) {
+		return false
+	}
+	set := Step{Kind: SetService, Name: s.Name, Want: digest(s.ServiceConfig)}
+	if p.have.Held != nil && p.have.Held(set) {
+		return false
+	}
+	return current.PID == 0 || p.have.Sane[s.Name] != current.PID
+}
+
+// Equal says whether two configurations of a service mean the same to the service manager.
+func Equal(a, b winos.ServiceConfig) bool {
+	return strings.EqualFold(a.Name, b.Name) && a.Description == b.Description && a.Command == b.Command &&
+		sameNames(a.Dependencies, b.Dependencies) && maps.Equal(a.Environment, b.Environment) &&
+		slices.Equal(a.Recovery, b.Recovery) && a.RecoveryReset == b.RecoveryReset
+}
+
+func sameNames(a, b []string) bool {
+	fold := func(names []string) []string {
+		folded := make([]string, 0, len(names))
+		for _, n := range names {
+			folded = append(folded, strings.ToLower(n))
+		}
+		slices.Sort(folded)
+		return folded
+	}
+	return slices.Equal(fold(a), fold(b))
+}
+
+// digest of a value as Go writes it, which sorts maps.
+func digest(value any) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%#v", value))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,90 @@
+package winostest
+
+import (
+	"strings"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/internal/daemon/winos/winostest/order"
+)
+
+func exeCases() []testCase {
+	return []testCase{
+		{name: "the exe of a running service can not be touched", needs: []Ability{ExeInUse}, run: exeProtected},
+		{name: "the exe of a running service can be moved away and replaced", run: exeMovedAway},
+		{name: "stop returns when the process has ended and its exe is free", run: exeFreeAfterStop},
+		{name: "a file that is no exe is a start that failed", run: exeNone},
+		{name: "a process that is killed has ended, and frees its exe", run: exeKilled},
+	}
+}
+
+func exeProtected(m machine) {
+	t := m.t
+	config := m.service(t, "Busy", order.Orders{}, nil)
+	exe, files := m.dir+`\Busy.exe`, m.Host.Files
+	m.start(t, config.Name)
+	_, err := files.Create(exe, winos.AccessInherit)
+	isError(t, "creating", err, winos.ErrInUse)
+	isError(t, "removing", files.Remove(exe), winos.ErrInUse)
+	isError(t, "replacing", winos.WriteFile(files, exe, strings.NewReader("new"), winos.AccessInherit), winos.ErrInUse)
+	if found, err := winos.Exists(files, exe+".tmp"); err != nil || found {
+		t.Errorf("a temporary file stayed: %v %v", found, err)
+	}
+	if content := m.read(t, exe); !strings.HasPrefix(content, "MZ") {
+		t.Error("the exe was damaged")
+	}
+	m.stop(t, config.Name)
+	m.start(t, config.Name)
+}
+
+func exeMovedAway(m machine) {
+	t := m.t
+	config := m.service(t, "Moved", order.Orders{}, nil)
+	exe, aside, files := m.dir+`\Moved.exe`, m.dir+`\Moved.exe.old-1`, m.Host.Files
+	first := m.start(t, config.Name)
+	noError(t, files.Rename(exe, aside))
+	m.InstallService(t, exe)
+	if service := m.get(t, config.Name); service.State != winos.ServiceRunning || service.PID != first.PID {
+		t.Errorf("after the move, the service is %s with process %d instead of %d", service.State, service.PID,
+			first.PID)
+	}
+	if why, cannot := m.Cannot[ExeInUse]; cannot {
+		t.Logf("left out: removing what still runs: %s", why)
+	} else {
+		isError(t, "removing what still runs", files.Remove(aside), winos.ErrInUse)
+	}
+	m.stop(t, config.Name)
+	noError(t, files.Remove(aside))
+	m.start(t, config.Name)
+}
+
+func exeFreeAfterStop(m machine) {
+	t := m.t
+	config := m.service(t, "Lingers", order.Orders{Linger: 700 * time.Millisecond}, nil)
+	exe := m.dir + `\Lingers.exe`
+	for range 2 {
+		m.start(t, config.Name)
+		m.stop(t, config.Name)
+		noError(t, m.Host.Files.Remove(exe))
+		m.InstallService(t, exe)
+	}
+}
+
+func exeNone(m machine) {
+	t := m.t
+	config := m.service(t, "Text", order.Orders{}, nil)
+	noError(t, winos.WriteFile(m.Host.Files, m.dir+`\Text.exe`, strings.NewReader("This is no program."),
+		winos.AccessInherit))
+	isError(t, "starting", m.Host.Services.Start(t.Context(), config.Name), winos.ErrStartFailed)
+}
+
+func exeKilled(m machine) {
+	t := m.t
+	config := m.service(t, "Killed", order.Orders{}, nil)
+	running := m.start(t, config.Name)
+	for range 2 { // one that is gone is fine
+		noError(t, m.Host.Programs.Kill(t.Context(), running.PID))
+	}
+	noError(t, m.Host.Files.Remove(m.dir+`\Killed.exe`))
+	m.stop(t, config.Name)
+}

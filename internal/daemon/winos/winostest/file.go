@@ -1,0 +1,311 @@
+package winostest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+func fileCases() []testCase {
+	return []testCase{
+		{name: "a file is written and replaced as a whole", run: fileReplaced},
+		{name: "a large file comes back as it was", run: fileLarge},
+		{name: "what is not there is not found and is removed already", run: fileMissing},
+		{name: "a directory is made with its parents and listed", run: fileDirectory},
+		{name: "a directory is no file and a file no directory", run: fileKinds},
+		{name: "a directory is removed only when it is empty", run: fileRemoved},
+		{name: "a rename replaces the target and moves directories", run: fileRenamed},
+		{name: "a rename that fails changes nothing", run: fileRenameFails},
+		{name: "a file being written is left alone by others", needs: []Ability{SharingModes}, run: fileShared},
+		{name: "access is for administrators when asked for", needs: []Ability{FileAccess}, run: fileAccess},
+		{name: "a file knows its size and time", run: fileStat},
+		{name: "a closed file is closed", run: fileClosed},
+	}
+}
+
+func fileReplaced(m machine) {
+	t := m.t
+	path := m.dir + `\file.txt`
+	for _, content := range []string{"first", "", "the second, which is longer", "3rd"} {
+		m.write(t, path, content)
+		if have := m.read(t, path); have != content {
+			t.Errorf("read %q instead of %q", have, content)
+		}
+	}
+	if names := m.names(t, m.dir); !slices.Equal(names, []string{"file.txt"}) {
+		t.Errorf("the directory has %q", names)
+	}
+	// What was there stays while the new content does not arrive.
+	broken := io.MultiReader(strings.NewReader("half"), failing{})
+	isError(t, "writing", winos.WriteFile(m.Host.Files, path, broken, winos.AccessInherit), errBroken)
+	if have := m.read(t, path); have != "3rd" {
+		t.Errorf("after a write that failed, the file holds %q", have)
+	}
+	if names := m.names(t, m.dir); !slices.Equal(names, []string{"file.txt"}) {
+		t.Errorf("after a write that failed, the directory has %q", names)
+	}
+}
+
+var errBroken = errors.New("the source is broken")
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errBroken }
+
+func fileLarge(m machine) {
+	t := m.t
+	content := make([]byte, 3<<20+17)
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range content {
+		content[i] = byte(random.Uint32())
+	}
+	path := m.dir + `\large.bin`
+	noError(t, winos.WriteFile(m.Host.Files, path, bytes.NewReader(content), winos.AccessInherit))
+	if have := m.read(t, path); have != string(content) {
+		t.Error("the content differs")
+	}
+	info, err := m.Host.Files.Stat(path)
+	noError(t, err)
+	if info.Size != int64(len(content)) {
+		t.Errorf("the size is %d instead of %d", info.Size, len(content))
+	}
+}
+
+func fileMissing(m machine) {
+	t := m.t
+	files := m.Host.Files
+	for _, path := range []string{m.dir + `\nothing`, m.dir + `\no\thing`, `Q:\nothing`} {
+		_, err := files.Open(path)
+		isError(t, "opening "+path, err, fs.ErrNotExist)
+		_, err = files.Stat(path)
+		isError(t, "looking at "+path, err, fs.ErrNotExist)
+		_, err = files.List(path)
+		isError(t, "listing "+path, err, fs.ErrNotExist)
+		isError(t, "renaming "+path, files.Rename(path, m.dir+`\second`), fs.ErrNotExist)
+		noError(t, files.Remove(path))
+		noError(t, winos.RemoveAll(files, path))
+	}
+	_, err := files.Create(m.dir+`\no\thing`, winos.AccessInherit)
+	isError(t, "creating in a directory that is not there", err, fs.ErrNotExist)
+	m.write(t, m.dir+`\file`, "x")
+	isError(t, "renaming into a directory that is not there", files.Rename(m.dir+`\file`, m.dir+`\no\file`),
+		fs.ErrNotExist)
+}
+
+func fileDirectory(m machine) {
+	t := m.t
+	deep := m.dir + `\One\two\Drei ünd 4`
+	for range 2 {
+		noError(t, m.Host.Files.MkdirAll(deep, winos.AccessInherit))
+	}
+	m.write(t, m.dir+`\One\file`, "x")
+	infos, err := m.Host.Files.List(m.dir + `\One`)
+	noError(t, err)
+	slices.SortFunc(infos, func(a, b winos.FileInfo) int { return strings.Compare(a.Name, b.Name) })
+	if len(infos) != 2 || infos[0].Name != "file" || infos[0].Dir || infos[0].Size != 1 || infos[1].Name != "two" ||
+		!infos[1].Dir {
+		t.Errorf("the directory has %+v", infos)
+	}
+	if names := m.names(t, deep); len(names) != 0 {
+		t.Errorf("an empty directory has %q", names)
+	}
+	info, err := m.Host.Files.Stat(deep)
+	noError(t, err)
+	if !info.Dir {
+		t.Error("a directory says that it is none")
+	}
+	root, err := m.Host.Files.Stat(m.dir[:3])
+	noError(t, err)
+	if !root.Dir {
+		t.Error("the root of the drive says that it is no directory")
+	}
+	noError(t, m.Host.Files.MkdirAll(m.dir[:3], winos.AccessInherit))
+}
+
+func fileKinds(m machine) {
+	t := m.t
+	files := m.Host.Files
+	m.write(t, m.dir+`\file`, "x")
+	mkdir(t, m, m.dir+`\dir`)
+	for _, access := range []winos.Access{winos.AccessInherit, winos.AccessAdministrators} {
+		_, err := files.Create(m.dir+`\dir`, access)
+		isError(t, "creating a file where a directory is", err, winos.ErrDenied)
+	}
+	isError(t, "making a directory where a file is", files.MkdirAll(m.dir+`\file`, winos.AccessInherit), fs.ErrExist)
+	if err := files.MkdirAll(m.dir+`\file\below`, winos.AccessInherit); err == nil {
+		t.Error("a directory was made below a file")
+	}
+	if _, err := files.Create(m.dir+`\file\below`, winos.AccessInherit); err == nil {
+		t.Error("a file was made below a file")
+	}
+	if _, err := files.List(m.dir + `\file`); err == nil {
+		t.Error("a file was listed")
+	}
+	if err := files.Rename(m.dir+`\file`, m.dir+`\dir`); err == nil {
+		t.Error("a directory was replaced by a file")
+	}
+	if names := m.names(t, m.dir); !slices.Equal(names, []string{"dir", "file"}) {
+		t.Errorf("the directory has %q", names)
+	}
+}
+
+func fileRemoved(m machine) {
+	t := m.t
+	files, dir := m.Host.Files, m.dir+`\dir`
+	mkdir(t, m, dir+`\sub`)
+	m.write(t, dir+`\sub\file`, "x")
+	if err := files.Remove(dir); err == nil {
+		t.Error("a directory that is not empty was removed")
+	}
+	if have := m.read(t, dir+`\sub\file`); have != "x" {
+		t.Error("the file in it was changed")
+	}
+	noError(t, files.Remove(dir+`\sub\file`))
+	noError(t, files.Remove(dir+`\sub\file`))
+	noError(t, files.Remove(dir+`\sub`))
+	mkdir(t, m, dir+`\a\b\c`)
+	m.write(t, dir+`\a\b\file`, "x")
+	noError(t, winos.RemoveAll(files, dir))
+	if names := m.names(t, m.dir); len(names) != 0 {
+		t.Errorf("the directory has %q", names)
+	}
+}
+
+func fileRenamed(m machine) {
+	t := m.t
+	files := m.Host.Files
+	m.write(t, m.dir+`\from`, "new")
+	m.write(t, m.dir+`\to`, "old")
+	noError(t, files.Rename(m.dir+`\from`, m.dir+`\to`))
+	if have := m.read(t, m.dir+`\to`); have != "new" {
+		t.Errorf("the target holds %q", have)
+	}
+	mkdir(t, m, m.dir+`\dir\sub`)
+	m.write(t, m.dir+`\dir\sub\file`, "x")
+	noError(t, files.Rename(m.dir+`\dir`, m.dir+`\moved`))
+	if have := m.read(t, m.dir+`\moved\sub\file`); have != "x" {
+		t.Errorf("after the move of its directory, the file holds %q", have)
+	}
+	noError(t, files.Rename(m.dir+`\moved\sub\file`, m.dir+`\file`))
+	if names := m.names(t, m.dir); !slices.Equal(names, []string{"file", "moved", "to"}) {
+		t.Errorf("the directory has %q", names)
+	}
+}
+
+func fileRenameFails(m machine) {
+	t := m.t
+	files := m.Host.Files
+	mkdir(t, m, m.dir+`\dir\sub`)
+	m.write(t, m.dir+`\dir\file`, "x")
+	if err := files.Rename(m.dir+`\dir`, m.dir+`\dir\sub\dir`); err == nil {
+		t.Error("a directory was moved into itself")
+	}
+	if have := m.read(t, m.dir+`\dir\file`); have != "x" {
+		t.Errorf("the file holds %q", have)
+	}
+}
+
+func fileShared(m machine) {
+	t := m.t
+	files, path := m.Host.Files, m.dir+`\file`
+	w, err := files.Create(path, winos.AccessInherit)
+	noError(t, err)
+	_, err = io.WriteString(w, "half")
+	noError(t, err)
+	_, err = files.Create(path, winos.AccessInherit)
+	isError(t, "creating it meanwhile", err, winos.ErrInUse)
+	isError(t, "removing it meanwhile", files.Remove(path), winos.ErrInUse)
+	isError(t, "moving it meanwhile", files.Rename(path, m.dir+`\second`), winos.ErrInUse)
+	m.write(t, m.dir+`\new`, "new")
+	if err := files.Rename(m.dir+`\new`, path); err == nil {
+		t.Error("a file that is being written was replaced")
+	}
+	_, err = io.WriteString(w, " whole")
+	noError(t, err)
+	noError(t, w.Close())
+	if have := m.read(t, path); have != "half whole" {
+		t.Errorf("the file holds %q", have)
+	}
+	noError(t, files.Remove(path))
+}
+
+func fileAccess(m machine) {
+	t := m.t
+	files := m.Host.Files
+	expect := func(path string, want winos.Access) {
+		t.Helper()
+		info, err := files.Stat(path)
+		noError(t, err)
+		if info.Access != want {
+			t.Errorf("access to %s is %d instead of %d", path, info.Access, want)
+		}
+		infos, err := files.List(m.dir)
+		noError(t, err)
+		for _, listed := range infos {
+			if m.dir+`\`+listed.Name == path && listed.Access != want {
+				t.Errorf("listed, access to %s is %d instead of %d", path, listed.Access, want)
+			}
+		}
+	}
+	noError(t, files.MkdirAll(m.dir+`\secret\deep`, winos.AccessAdministrators))
+	expect(m.dir+`\secret`, winos.AccessAdministrators)
+	expect(m.dir+`\secret\deep`, winos.AccessAdministrators)
+	noError(t, files.MkdirAll(m.dir+`\open`, winos.AccessInherit))
+	expect(m.dir+`\open`, winos.AccessInherit)
+	noError(t, files.MkdirAll(m.dir+`\open`, winos.AccessAdministrators))
+	expect(m.dir+`\open`, winos.AccessInherit) // access is for what it makes
+	secret := m.dir + `\key.pem`
+	for _, content := range []string{"one", "two"} {
+		noError(t, winos.WriteFile(files, secret, strings.NewReader(content), winos.AccessAdministrators))
+		expect(secret, winos.AccessAdministrators)
+		if have := m.read(t, secret); have != content {
+			t.Errorf("read %q instead of %q", have, content)
+		}
+	}
+	m.write(t, m.dir+`\plain`, "x")
+	expect(m.dir+`\plain`, winos.AccessInherit)
+	w, err := files.Create(m.dir+`\plain`, winos.AccessAdministrators)
+	noError(t, err)
+	noError(t, w.Close())
+	expect(m.dir+`\plain`, winos.AccessAdministrators)
+	noError(t, files.Rename(secret, m.dir+`\renamed`))
+	expect(m.dir+`\renamed`, winos.AccessAdministrators)
+}
+
+func fileStat(m machine) {
+	t := m.t
+	before := m.Host.System.Now().Add(-3 * time.Second) // file systems round
+	m.write(t, m.dir+`\file`, "12345")
+	info, err := m.Host.Files.Stat(m.dir + `\file`)
+	noError(t, err)
+	if info.Name != "file" || info.Size != 5 || info.Dir {
+		t.Errorf("the file is %+v", info)
+	}
+	if after := m.Host.System.Now().Add(3 * time.Second); info.ModTime.Before(before) || info.ModTime.After(after) {
+		t.Errorf("the file was written at %v, between %v and %v", info.ModTime, before, after)
+	}
+}
+
+func fileClosed(m machine) {
+	t := m.t
+	m.write(t, m.dir+`\file`, "x")
+	r, err := m.Host.Files.Open(m.dir + `\file`)
+	noError(t, err)
+	noError(t, r.Close())
+	if _, err := r.Read(make([]byte, 1)); err == nil {
+		t.Error("a closed file was read")
+	}
+	w, err := m.Host.Files.Create(m.dir+`\file`, winos.AccessInherit)
+	noError(t, err)
+	noError(t, w.Close())
+	if _, err := w.Write([]byte("x")); err == nil {
+		t.Error("a closed file was written")
+	}
+}

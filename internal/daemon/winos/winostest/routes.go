@@ -1,0 +1,67 @@
+package winostest
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+func routesCases() []testCase {
+	return []testCase{
+		{name: "a route to one address is added once and removed", needs: []Ability{Routing}, run: routesUsed},
+		{name: "the node's address is among the machine's", run: routesAddresses},
+		{name: "what is no IPv4 address has no route", run: routesRefused},
+	}
+}
+
+func routesUsed(m machine) {
+	t := m.t
+	to := netip.MustParseAddr("198.51.100.77") // of a network for examples
+	noError(t, m.Host.Routes.Remove(t.Context(), to))
+	t.Cleanup(func() { noError(t, m.Host.Routes.Remove(context.WithoutCancel(t.Context()), to)) })
+	for n := range 3 {
+		added, err := m.Host.Routes.Ensure(t.Context(), to)
+		noError(t, err)
+		if added != (n == 0) {
+			t.Errorf("attempt %d: added is %v", n, added)
+		}
+	}
+	for range 2 {
+		noError(t, m.Host.Routes.Remove(t.Context(), to))
+	}
+	added, err := m.Host.Routes.Ensure(t.Context(), to)
+	noError(t, err)
+	if !added {
+		t.Error("it was not removed")
+	}
+	if _, err = m.Host.Network.NodeIP(t.Context()); err != nil {
+		t.Errorf("the default route is gone: %v", err)
+	}
+}
+
+func routesAddresses(m machine) {
+	t := m.t
+	all, err := m.Host.Routes.Addresses(t.Context())
+	noError(t, err)
+	node, err := m.Host.Network.NodeIP(t.Context())
+	noError(t, err)
+	if !slices.Contains(all, node) || !slices.IsSortedFunc(all, netip.Addr.Compare) {
+		t.Errorf("the node's address is %s, and all are %v", node, all)
+	}
+	for _, ip := range all {
+		if !ip.Is4() || ip.IsUnspecified() {
+			t.Errorf("%s is among them", ip)
+		}
+	}
+}
+
+func routesRefused(m machine) {
+	t := m.t
+	for _, to := range []netip.Addr{{}, netip.MustParseAddr("fd00:ec2::254")} {
+		_, err := m.Host.Routes.Ensure(t.Context(), to)
+		isError(t, "adding", err, winos.ErrInvalidName)
+		isError(t, "removing", m.Host.Routes.Remove(t.Context(), to), winos.ErrInvalidName)
+	}
+}

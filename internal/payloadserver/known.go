@@ -1,0 +1,32 @@
+package payloadserver
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+)
+
+// Nodes are those of our instances.
+type Nodes struct {
+	// Reader is a cached one.
+	Reader client.Reader
+	// Namespace of the instances.
+	Namespace string
+}
+
+// Known is for Options.Known: whether an instance has this node.
+func (n Nodes) Known(ctx context.Context, node string) (bool, error) {
+	list := &v1alpha1.WindowsInstanceList{}
+	if err := n.Reader.List(ctx, list, client.InNamespace(n.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing instances: %w", err)
+	}
+	for i := range list.Items {
+		if node != "" && list.Items[i].Status.NodeName == node {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,69 @@
+package payloadserver
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// How a request ended, for the metrics.
+const (
+	resultSent    = "sent"    // all that was asked for
+	resultCut     = "cut"     // it was interrupted; the daemon asks for the rest
+	resultBusy    = "busy"    // no place in time
+	resultRefused = "refused" // from somebody who is no daemon of ours, or not understood
+	resultMissing = "missing" // for what this operator does not ship
+	resultFailed  = "failed"  // our fault
+)
+
+// meters count what is handed out.
+type meters struct {
+	bytes    prometheus.Counter
+	requests *prometheus.CounterVec
+	sending  prometheus.Gauge
+	waiting  prometheus.Gauge
+}
+
+// newMeters registers them, unless there is no registry.
+func newMeters(registry prometheus.Registerer) (*meters, error) {
+	m := &meters{
+		bytes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "wmco_payload_sent_bytes_total", Help: "Bytes of the payload that daemons were given.",
+		}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "wmco_payload_requests_total", Help: "Requests for blobs of the payload, by how they ended: " +
+				"sent, cut, busy, refused, missing, failed.",
+		}, []string{"result"}),
+		sending: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "wmco_payload_transfers", Help: "Blobs that are being sent now.",
+		}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "wmco_payload_waiting", Help: "Requests that wait for a place among the transfers.",
+		}),
+	}
+	if registry == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.bytes, m.requests, m.sending, m.waiting} {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("registering metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// metered counts what goes to a daemon.
+type metered struct {
+	http.ResponseWriter
+	bytes prometheus.Counter
+	// failed says that a piece did not go out.
+	failed bool
+}
+
+func (m *metered) Write(piece []byte) (int, error) {
+	n, err := m.ResponseWriter.Write(piece)
+	m.bytes.Add(float64(n))
+	m.failed = m.failed || err != nil
+	return n, err
+}

@@ -1,0 +1,252 @@
+// Package payload server answers how nodes get what they lack of the payload while they serve: it hands out
+// blobs by their digest, to daemons of known nodes only.
+//
+// The operator runs it beside its controllers; daemons pull from it. It knows no host and no
+// version, never writes, and keeps nothing of a transfer: a daemon that was interrupted asks for
+// the rest of a blob with a range request.
+package payloadserver
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// Limits of the payload server.
+const (
+	// defaultTransfers keeps a fleet that stages at once from starving the nodes' network and ours:
+	// ten streams fill a 10 Gbit/s link.
+	defaultTransfers = 10
+	// patience is how long a request waits for its turn before it is told to come back.
+	patience = 20 * time.Second
+	// stall is how long a daemon may take to accept the next piece.
+	stall = time.Minute
+	// comeBack is the shortest time after which a request that found no place is to come back; as
+	// much again is added by chance.
+	comeBack = 5 * time.Second
+)
+
+// Blobs are what can be had; *payload.Dir is one.
+type Blobs interface {
+	// Blob is false for a digest that is not there.
+	Blob(digest string) (payload.Blob, bool)
+}
+
+// Options of a payload server. All but Transfers and Registry are required.
+type Options struct {
+	Blobs Blobs
+	// Names and addresses by which daemons reach the payload server; its certificate is for them.
+	Names     []string
+	Addresses []net.IP
+	// Clients gives the authorities that sign the certificates of daemons. It is asked anew for
+	// every connection.
+	Clients func(ctx context.Context) (*x509.CertPool, error)
+	// Known says whether a node is one of ours.
+	Known func(ctx context.Context, node string) (bool, error)
+	// Transfers is how many blobs are sent at once; 10 if 0.
+	Transfers int
+	// Registry for metrics; nil counts nothing.
+	Registry prometheus.Registerer
+}
+
+// PayloadServer is an HTTPS server for blobs.
+type PayloadServer struct {
+	Options
+	certificate tls.Certificate
+	turns       chan struct{}
+	meters      *meters
+}
+
+// New makes a payload server with a certificate of its own. Whoever tells daemons about the payload server tells them
+// the certificate, too: see Certificate.
+func New(options Options) (*PayloadServer, error) {
+	if options.Blobs == nil || options.Clients == nil || options.Known == nil ||
+		len(options.Names)+len(options.Addresses) == 0 {
+		return nil, errors.New("making a payload server: an option is missing")
+	}
+	if options.Transfers == 0 {
+		options.Transfers = defaultTransfers
+	}
+	certificate, err := selfSigned(options.Names, options.Addresses, time.Now())
+	if err != nil {
+		return nil, fmt.Errorf("making the payload server's certificate: %w", err)
+	}
+	meters, err := newMeters(options.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("making a payload server: %w", err)
+	}
+	return &PayloadServer{Options: options, certificate: certificate, turns: make(chan struct{}, options.Transfers),
+		meters: meters}, nil
+}
+
+// Certificate is the payload server's own, as PEM. It changes with every New.
+func (d *PayloadServer) Certificate() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: d.certificate.Certificate[0]})
+}
+
+// Serve answers requests until ctx ends. It closes the listener.
+func (d *PayloadServer) Serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{
+		Handler: d, ReadHeaderTimeout: stall, IdleTimeout: 2 * stall, MaxHeaderBytes: 1 << 14,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		TLSConfig: &tls.Config{
+			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate},
+			ClientAuth: tls.RequireAndVerifyClientCert,
+			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+				authorities, err := d.Clients(ctx)
+				if err != nil {
+					return nil, fmt.Errorf("finding the authorities of daemons: %w", err)
+				}
+				return &tls.Config{
+					MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate},
+					ClientAuth: tls.RequireAndVerifyClientCert,
+					ClientCAs:  authorities,
+				}, nil
+			},
+		},
+	}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // ends the transfers; daemons come back for the rest
+	defer stop()
+	if err := server.ServeTLS(listener, "", ""); ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving blobs: %w", err)
+	}
+	return nil
+}
+
+// ServeHTTP hands out one blob, or a range of it: GET or HEAD of contract.PayloadServerPath and a digest.
+func (d *PayloadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.meters.requests.WithLabelValues(d.answer(w, r)).Inc()
+}
+
+// answer says how it ended.
+func (d *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result string) {
+	ctx := r.Context()
+	digest, found := strings.CutPrefix(r.URL.Path, contract.PayloadServerPath)
+	switch {
+	case !found:
+		http.NotFound(w, r)
+		return resultRefused
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
+		return resultRefused
+	}
+	node, err := d.caller(ctx, r.TLS)
+	if err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "looking up a daemon")
+		http.Error(w, "try again", http.StatusServiceUnavailable)
+		return resultFailed
+	}
+	if node == "" {
+		http.Error(w, "this is for daemons of known nodes", http.StatusForbidden)
+		return resultRefused
+	}
+	blob, found := d.Blobs.Blob(digest)
+	if !found {
+		http.NotFound(w, r)
+		return resultMissing
+	}
+	if !d.turn(ctx) {
+		w.Header().Set("Retry-After", strconv.Itoa(int((comeBack + rand.N(comeBack)).Seconds())))
+		http.Error(w, "too many transfers", http.StatusServiceUnavailable)
+		return resultBusy
+	}
+	d.meters.sending.Inc()
+	defer func() {
+		d.meters.sending.Dec()
+		<-d.turns
+	}()
+	return d.send(w, r, blob)
+}
+
+// caller is the node whose daemon asks, or nothing when it is none of ours.
+func (d *PayloadServer) caller(ctx context.Context, state *tls.ConnectionState) (string, error) {
+	if state == nil || len(state.VerifiedChains) == 0 {
+		return "", nil
+	}
+	subject := state.PeerCertificates[0].Subject
+	node, daemon := strings.CutPrefix(subject.CommonName, contract.DaemonUserPrefix)
+	if !daemon || node == "" || !slices.Equal(subject.Organization, []string{contract.DaemonGroup}) {
+		return "", nil
+	}
+	known, err := d.Known(ctx, node)
+	if err != nil || !known {
+		return "", err
+	}
+	return node, nil
+}
+
+// turn waits for a place among the transfers; false when there was none in time.
+func (d *PayloadServer) turn(ctx context.Context) bool {
+	d.meters.waiting.Inc()
+	defer d.meters.waiting.Dec()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case d.turns <- struct{}{}:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+func (d *PayloadServer) send(w http.ResponseWriter, r *http.Request, blob payload.Blob) (result string) {
+	log := logr.FromContextOrDiscard(r.Context())
+	content, err := blob.Open()
+	if err != nil {
+		log.Error(err, "opening a blob", "digest", blob.Digest)
+		http.Error(w, "the blob can't be read", http.StatusInternalServerError)
+		return resultFailed
+	}
+	defer func() {
+		if err := content.Close(); err != nil {
+			log.Error(err, "closing a blob", "digest", blob.Digest)
+		}
+	}()
+	seeker, ok := content.(io.ReadSeeker)
+	if !ok {
+		http.Error(w, "the blob can't be sent in part", http.StatusInternalServerError)
+		return resultFailed
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("ETag", `"`+blob.Digest+`"`)
+	counted := &metered{ResponseWriter: &patient{ResponseWriter: w, control: http.NewResponseController(w)},
+		bytes: d.meters.bytes}
+	http.ServeContent(counted, r, "", time.Time{}, seeker)
+	if counted.failed {
+		return resultCut
+	}
+	return resultSent
+}
+
+// patient gives the other side time for each piece, not for the whole: a slow link is fine, a dead
+// one is not.
+type patient struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+func (p *patient) Write(piece []byte) (int, error) {
+	if err := p.control.SetWriteDeadline(time.Now().Add(stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, err
+	}
+	return p.ResponseWriter.Write(piece)
+}

@@ -1,0 +1,326 @@
+package payloadserver_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"errors"
+	"io"
+	"maps"
+	"math/big"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payloadserver"
+)
+
+// shelf holds one blob. gate, if there is one, holds readers back.
+type shelf struct {
+	content []byte
+	gate    chan struct{}
+	// opened is told of each reader, if anybody listens.
+	opened chan struct{}
+	// open counts readers, peak the most at once.
+	open, peak atomic.Int32
+}
+
+func (s *shelf) digest() string {
+	sum := sha256.Sum256(s.content)
+	return hex.EncodeToString(sum[:])
+}
+
+func (s *shelf) Blob(digest string) (payload.Blob, bool) {
+	if digest != s.digest() {
+		return payload.Blob{}, false
+	}
+	return payload.Blob{Blob: contract.Blob{Digest: digest, Size: int64(len(s.content))},
+		Open: func() (io.ReadCloser, error) {
+			open := s.open.Add(1)
+			for peak := s.peak.Load(); open > peak && !s.peak.CompareAndSwap(peak, open); peak = s.peak.Load() {
+			}
+			if s.opened != nil {
+				s.opened <- struct{}{}
+			}
+			return &gated{Reader: bytes.NewReader(s.content), shelf: s}, nil
+		}}, true
+}
+
+type gated struct {
+	*bytes.Reader
+	shelf *shelf
+}
+
+func (g *gated) Read(p []byte) (int, error) {
+	if g.shelf.gate != nil {
+		<-g.shelf.gate
+	}
+	return g.Reader.Read(p)
+}
+
+func (g *gated) Close() error {
+	g.shelf.open.Add(-1)
+	return nil
+}
+
+// authority signs certificates of daemons.
+type authority struct {
+	key         *ecdsa.PrivateKey
+	certificate *x509.Certificate
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "signer"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign,
+	}
+	return &authority{key: key, certificate: sign(t, template, template, key, key)}
+}
+
+func sign(t *testing.T, template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) *x509.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
+}
+
+func (a *authority) pool(context.Context) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.certificate)
+	return pool, nil
+}
+
+func (a *authority) issue(t *testing.T, name string, groups ...string) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name, Organization: groups},
+		NotAfter:    time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	return tls.Certificate{Certificate: [][]byte{sign(t, template, a.certificate, key, a.key).Raw}, PrivateKey: key}
+}
+
+// place is a running payload server.
+type place struct {
+	url   string
+	trust *x509.CertPool
+}
+
+func start(t *testing.T, options payloadserver.Options) *place {
+	t.Helper()
+	options.Addresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	d, err := payloadserver.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := d.Serve(ctx, listener); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { stop(); serving.Wait() })
+	p := &place{url: "https://" + listener.Addr().String(), trust: x509.NewCertPool()}
+	if !p.trust.AppendCertsFromPEM(d.Certificate()) {
+		t.Fatal("the payload server's certificate can't be read")
+	}
+	return p
+}
+
+// get asks as the holder of a certificate. A negative offset asks for the whole.
+func (p *place) get(t *testing.T, as *tls.Certificate, path string, offset string) (status int, body []byte,
+	err error) {
+	t.Helper()
+	config := &tls.Config{RootCAs: p.trust, MinVersion: tls.VersionTLS13}
+	if as != nil {
+		config.Certificates = []tls.Certificate{*as}
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if offset != "" {
+		request.Header.Set("Range", "bytes="+offset)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() {
+		if err := response.Body.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	body, err = io.ReadAll(response.Body)
+	return response.StatusCode, body, err
+}
+
+func only(node string) func(context.Context, string) (bool, error) {
+	return func(_ context.Context, asked string) (bool, error) { return asked == node, nil }
+}
+
+func TestADaemonGetsABlobAndTheRestOfOne(t *testing.T) {
+	t.Parallel()
+	signer, goods := newAuthority(t), &shelf{content: bytes.Repeat([]byte("blob "), 100_000)}
+	p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool, Known: only("win-1")})
+	daemon := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
+	status, body, err := p.get(t, &daemon, contract.PayloadServerPath+goods.digest(), "")
+	if err != nil || status != http.StatusOK || !bytes.Equal(body, goods.content) {
+		t.Errorf("the whole: %d, %d bytes, %v", status, len(body), err)
+	}
+	status, body, err = p.get(t, &daemon, contract.PayloadServerPath+goods.digest(), "499990-")
+	if err != nil || status != http.StatusPartialContent || string(body) != "blob blob " {
+		t.Errorf("the rest: %d, %q, %v", status, body, err)
+	}
+	for _, path := range []string{"/", contract.PayloadServerPath, contract.PayloadServerPath + "../payload.json",
+		contract.PayloadServerPath + hex.EncodeToString(make([]byte, 32))} {
+		if status, _, err = p.get(t, &daemon, path, ""); err != nil || status != http.StatusNotFound {
+			t.Errorf("%s: %d, %v", path, status, err)
+		}
+	}
+}
+
+func TestOnlyDaemonsOfKnownNodesGetAnything(t *testing.T) {
+	t.Parallel()
+	signer, stranger, goods := newAuthority(t), newAuthority(t), &shelf{content: []byte("x")}
+	p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool, Known: only("win-1")})
+	for name, certificate := range map[string]tls.Certificate{
+		"the daemon of a node that is not ours": signer.issue(t, contract.DaemonUserPrefix+"win-2",
+			contract.DaemonGroup),
+		"a daemon without a node":           signer.issue(t, contract.DaemonUserPrefix, contract.DaemonGroup),
+		"a kubelet":                         signer.issue(t, contract.KubeletUserPrefix+"win-1", contract.KubeletGroup),
+		"a daemon's name without its group": signer.issue(t, contract.DaemonUserPrefix+"win-1"),
+		"a daemon with one group more": signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup,
+			"system:masters"),
+	} {
+		if status, _, err := p.get(t, &certificate, contract.PayloadServerPath+goods.digest(), ""); err != nil ||
+			status != http.StatusForbidden {
+			t.Errorf("%s: %d, %v", name, status, err)
+		}
+	}
+	if _, _, err := p.get(t, nil, contract.PayloadServerPath+goods.digest(), ""); err == nil {
+		t.Error("somebody without a certificate got in")
+	}
+	forged := stranger.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
+	if _, _, err := p.get(t, &forged, contract.PayloadServerPath+goods.digest(), ""); err == nil {
+		t.Error("somebody with a certificate of another authority got in")
+	}
+}
+
+func TestATroubleOfOursIsNoRefusal(t *testing.T) {
+	t.Parallel()
+	signer, goods := newAuthority(t), &shelf{content: []byte("x")}
+	p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool,
+		Known: func(context.Context, string) (bool, error) { return false, errors.New("away") }})
+	daemon := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
+	if status, _, err := p.get(t, &daemon, contract.PayloadServerPath+goods.digest(), ""); err != nil ||
+		status != http.StatusServiceUnavailable {
+		t.Errorf("got %d, %v", status, err)
+	}
+}
+
+func TestNoMoreBlobsAreSentAtOnceThanAllowed(t *testing.T) {
+	t.Parallel()
+	signer, goods := newAuthority(t), &shelf{content: []byte("x"), gate: make(chan struct{}),
+		opened: make(chan struct{}, 5)}
+	p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool, Known: only("win-1"), Transfers: 2})
+	daemon := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
+	statuses := make(chan int, 5)
+	for range cap(statuses) {
+		go func() {
+			status, _, err := p.get(t, &daemon, contract.PayloadServerPath+goods.digest(), "")
+			if err != nil {
+				t.Error(err)
+			}
+			statuses <- status
+		}()
+	}
+	<-goods.opened
+	<-goods.opened
+	for range cap(statuses) { // one piece each
+		goods.gate <- struct{}{}
+	}
+	close(goods.gate)
+	for range cap(statuses) {
+		if status := <-statuses; status != http.StatusOK {
+			t.Errorf("got %d", status)
+		}
+	}
+	if peak := goods.peak.Load(); peak != 2 {
+		t.Errorf("%d were sent at once", peak)
+	}
+}
+
+func TestWhatIsHandedOutIsCounted(t *testing.T) {
+	t.Parallel()
+	signer, goods, registry := newAuthority(t), &shelf{content: make([]byte, 1000)}, prometheus.NewRegistry()
+	p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool, Known: only("win-1"), Registry: registry})
+	ours := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
+	foreign := signer.issue(t, contract.DaemonUserPrefix+"win-2", contract.DaemonGroup)
+	for _, ask := range []struct {
+		as           *tls.Certificate
+		path, offset string
+	}{{&ours, goods.digest(), ""}, {&ours, goods.digest(), "400-"}, {&ours, "aa", ""}, {&foreign, goods.digest(), ""}} {
+		if _, _, err := p.get(t, ask.as, contract.PayloadServerPath+ask.path, ask.offset); err != nil {
+			t.Fatal(err)
+		}
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			name := family.GetName()
+			for _, label := range metric.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			got[name] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
+		}
+	}
+	want := map[string]float64{
+		"wmco_payload_requests_total missing": 1, "wmco_payload_requests_total refused": 1,
+		"wmco_payload_requests_total sent": 2,
+		"wmco_payload_sent_bytes_total":    1600, "wmco_payload_transfers": 0, "wmco_payload_waiting": 0,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+}

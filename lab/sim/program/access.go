@@ -1,0 +1,146 @@
+package program
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/connrotation"
+
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Limits of the client, as blueprint sets them for kubelet.
+const (
+	clientQPS   = 50
+	clientBurst = 100
+	dialTimeout = 30 * time.Second
+)
+
+// loadKubeconfig reads a kubeconfig of the machine, with the files that it names.
+func loadKubeconfig(files winos.Files, path string) (*rest.Config, error) {
+	content, err := winos.ReadFile(files, path)
+	if err != nil {
+		return nil, fmt.Errorf("loading kubeconfig: %w", err)
+	}
+	config, err := clientcmd.Load(content)
+	if err != nil {
+		return nil, fmt.Errorf("loading kubeconfig %s: %w", path, err)
+	}
+	inline := func(name *string, data *[]byte) {
+		if *name != "" && len(*data) == 0 && err == nil {
+			*data, err = winos.ReadFile(files, *name)
+		}
+		*name = ""
+	}
+	for _, c := range config.Clusters {
+		inline(&c.CertificateAuthority, &c.CertificateAuthorityData)
+	}
+	for _, a := range config.AuthInfos {
+		inline(&a.ClientCertificate, &a.ClientCertificateData)
+		inline(&a.ClientKey, &a.ClientKeyData)
+		var token []byte
+		inline(&a.TokenFile, &token)
+		if len(token) > 0 {
+			a.Token = string(token)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("loading kubeconfig %s: %w", path, err)
+	}
+	client, err := clientcmd.NewDefaultClientConfig(*config, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("loading kubeconfig %s: %w", path, err)
+	}
+	return client, nil
+}
+
+// access is a way to the API server.
+type access struct {
+	client    kubernetes.Interface
+	transport *http.Transport
+	dialer    *connrotation.Dialer
+}
+
+// connect makes a client of its own transport, so that it can be given another certificate and
+// leaves nothing open. A nil certificate takes the config's own credentials for good.
+func connect(config *rest.Config, name string, now func() time.Time, certificate func() *tls.Certificate) (*access,
+	error) {
+	security, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing TLS: %w", err)
+	}
+	if security == nil {
+		security = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	security.Time = now
+	if certificate != nil {
+		security.Certificates = nil
+		security.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if c := certificate(); c != nil {
+				return c, nil
+			}
+			return &tls.Certificate{}, nil
+		}
+	}
+	dialer := connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext)
+	transport := utilnet.SetTransportDefaults(&http.Transport{
+		DialContext:     dialer.DialContext,
+		TLSClientConfig: security,
+		// The environment of the laboratory's own process is not the machine's.
+		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
+	})
+	client, err := kubernetes.NewForConfig(&rest.Config{
+		Host:        config.Host,
+		APIPath:     config.APIPath,
+		BearerToken: config.BearerToken,
+		Transport:   transport,
+		UserAgent:   name,
+		QPS:         clientQPS,
+		Burst:       clientBurst,
+		ContentConfig: rest.ContentConfig{
+			ContentType:        runtime.ContentTypeProtobuf,
+			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return &access{client: client, transport: transport, dialer: dialer}, nil
+}
+
+// reconnect makes all further requests use new connections, and with them the newest certificate.
+func (a *access) reconnect() { a.dialer.CloseAll() }
+
+func (a *access) close() {
+	a.transport.CloseIdleConnections()
+	a.dialer.CloseAll()
+}
+
+// waitForServer returns when the API server answers anything at all.
+func waitForServer(ctx context.Context, client kubernetes.Interface, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := client.Discovery().RESTClient().Get().AbsPath("/healthz").Do(ctx).Error()
+		if status := apierrors.APIStatus(nil); err == nil || errors.As(err, &status) {
+			return nil
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the API server: %w", err)
+		}
+	}
+}

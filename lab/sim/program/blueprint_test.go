@@ -1,0 +1,105 @@
+package program_test
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim/program"
+)
+
+// TestStandinsTakeEverythingThatIsPublished starts each service of each platform with the files and
+// the command line that blueprint renders.
+func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
+	t.Parallel()
+	golden, err := filepath.Glob("../../blueprint/testdata/*.yaml")
+	if err != nil || len(golden) == 0 {
+		t.Fatalf("%d golden files, %v", len(golden), err)
+	}
+	for _, path := range golden {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			t.Parallel()
+			content, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var rendered struct{ Manifest contract.Manifest }
+			if err := yaml.Unmarshal(content, &rendered); err != nil {
+				t.Fatal(err)
+			}
+			b := newBox(t, "published", program.Options{})
+			for _, f := range rendered.Manifest.Files {
+				if f.Digest == "" {
+					b.write(t, f.Path, fill(f.Content, f.NodeVariables, f.HostVariables))
+				}
+			}
+			certificate, key := keyPair(t)
+			for path, content := range map[string]string{
+				contract.PathKubeletCA: certificate, contract.PathBootstrapCA: certificate,
+				contract.PathKubeconfig:          kubeconfig,
+				contract.PathBootstrapKubeconfig: kubeconfig, // nobody answers there: kubelet waits
+				contract.PathDaemonKubeconfig:    kubeconfig, `C:\k\tls\certs\tls.crt`: certificate,
+				`C:\k\tls\certs\tls.key`: key,
+			} {
+				b.write(t, path, content)
+			}
+			for _, s := range rendered.Manifest.Services {
+				b.start(t, s.Name, fill(s.Command, s.NodeVariables, s.HostVariables))
+			}
+			for _, s := range rendered.Manifest.Services {
+				if is, err := b.Host().Services.Get(t.Context(), s.Name); err != nil ||
+					is.State != winos.ServiceRunning {
+					t.Errorf("%s did not stay: %v, %v", s.Name, is.State, err)
+				}
+			}
+		})
+	}
+}
+
+// fill replaces variables as the daemon does.
+func fill(text string, node []contract.NodeVariable, host []contract.HostVariable) string {
+	for _, v := range node {
+		value := "published"
+		if strings.Contains(v.JSONPath, "annotations") {
+			value = "10.132.0.0/24"
+		}
+		text = strings.ReplaceAll(text, v.Name, value)
+	}
+	values := map[contract.Fact]string{
+		contract.FactHostname: "published", contract.FactNodeIP: "127.0.0.1", contract.FactSourceVIP: "10.132.0.2",
+		contract.FactHNSSubnet: "10.132.0.0/24", contract.FactManagementIP: "127.0.0.1",
+	}
+	for _, v := range host {
+		text = strings.ReplaceAll(text, v.Name, values[v.Fact])
+	}
+	return text
+}
+
+func keyPair(t *testing.T) (certificate, key string) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
+}

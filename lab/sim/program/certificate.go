@@ -1,0 +1,86 @@
+package program
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// pair is a certificate and its key in one file of the machine.
+type pair struct {
+	files winos.Files
+	path  string
+	// replaced is called after each update.
+	replaced func()
+
+	mu      sync.Mutex
+	current *tls.Certificate
+}
+
+// get gives the certificate, or nil. It reads the file when nothing is known yet.
+func (p *pair) get() *tls.Certificate {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current != nil {
+		return p.current
+	}
+	if content, err := winos.ReadFile(p.files, p.path); err == nil {
+		p.current, _ = parsePair(content, content)
+	}
+	return p.current
+}
+
+// update writes certificate and key.
+func (p *pair) update(chain, key []byte) error {
+	next, err := parsePair(chain, key)
+	if err != nil {
+		return err
+	}
+	if err := winos.WriteFile(p.files, p.path, bytes.NewReader(slices.Concat(chain, key)),
+		winos.AccessAdministrators); err != nil {
+		return fmt.Errorf("storing a certificate: %w", err)
+	}
+	p.mu.Lock()
+	p.current = next
+	p.mu.Unlock()
+	p.replaced()
+	return nil
+}
+
+// followed is the certificate and key that a kubeconfig names, which another program replaces now
+// and then.
+type followed struct {
+	files      winos.Files
+	kubeconfig string
+}
+
+// get reads them anew, or gives nil. New connections are rare.
+func (f followed) get() *tls.Certificate {
+	config, err := loadKubeconfig(f.files, f.kubeconfig)
+	if err != nil {
+		return nil
+	}
+	current, err := parsePair(config.CertData, config.KeyData)
+	if err != nil {
+		return nil
+	}
+	return current
+}
+
+func parsePair(chain, key []byte) (*tls.Certificate, error) {
+	parsed, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		return nil, fmt.Errorf("reading a certificate and its key: %w", err)
+	}
+	if parsed.Leaf == nil {
+		if parsed.Leaf, err = x509.ParseCertificate(parsed.Certificate[0]); err != nil {
+			return nil, fmt.Errorf("reading a certificate: %w", err)
+		}
+	}
+	return &parsed, nil
+}

@@ -1,0 +1,56 @@
+package program
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// containerd checks what the real one reads before it serves. Its pipe does not exist: kubelet's
+// stand-in asks the service manager instead.
+func containerd(ctx context.Context, p *sim.Process) int {
+	flags := newFlags("containerd")
+	config := flags.String("config", `C:\Program Files\containerd\config.toml`, "")
+	log := flags.String("log-file", "", "")
+	level := flags.String("log-level", "info", "")
+	tolerate(flags, "run-service no-console", "address root state service-name")
+	if err := parse(flags, p.Args[1:]); err != nil {
+		return refuse(p, err)
+	}
+	switch *level {
+	case "trace", "debug", "info", "warn", "error", "fatal", "panic":
+	default:
+		return refuse(p, fmt.Errorf("not a valid log level: %q", *level))
+	}
+	if err := checkContainerdConfig(p.Host.Files, *config, flags.Changed("config")); err != nil {
+		return refuse(p, err)
+	}
+	return idle{name: "containerd", logFile: *log}.run(ctx, p)
+}
+
+// checkContainerdConfig reads the configuration file, which must exist if it was asked for.
+func checkContainerdConfig(files winos.Files, path string, required bool) error {
+	exists, err := winos.Exists(files, path)
+	if err == nil && !exists && !required {
+		return nil
+	}
+	content, err := winos.ReadFile(files, path)
+	if err != nil {
+		return fmt.Errorf("loading TOML: %w", err)
+	}
+	var config struct {
+		Version int            `toml:"version"`
+		Plugins map[string]any `toml:"plugins"`
+	}
+	if err := toml.Unmarshal(content, &config); err != nil {
+		return fmt.Errorf("loading TOML: %s: %w", path, err)
+	}
+	if config.Version != 2 && config.Version != 3 {
+		return fmt.Errorf("loading TOML: %s: expected containerd config version 2 or 3, got %d", path, config.Version)
+	}
+	return nil
+}

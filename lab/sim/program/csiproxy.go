@@ -1,0 +1,18 @@
+package program
+
+import (
+	"context"
+
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// csiProxy waits for storage drivers that never come.
+func csiProxy(ctx context.Context, p *sim.Process) int {
+	flags := newFlags("csi-proxy")
+	log := flags.String("log_file", "", "")
+	tolerate(flags, "windows-service logtostderr alsologtostderr", "kubelet-path working-dir v vmodule stderrthreshold")
+	if err := parse(flags, doubleDashes(p.Args[1:])); err != nil {
+		return refuse(p, err)
+	}
+	return idle{name: "csi-proxy", logFile: *log}.run(ctx, p)
+}

@@ -1,0 +1,174 @@
+package program
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// overlay is one run of the hybrid overlay's stand-in. It waits for the subnet that the cluster
+// gives its Node, makes the HNS network on its machine, and tells the cluster the network's
+// gateway. It uses kubelet's certificate, where the real one asks for its own with it.
+type overlay struct {
+	*sim.Process
+	node   string
+	server *access
+	log    logr.Logger
+}
+
+func hybridOverlay(ctx context.Context, p *sim.Process) int {
+	flags := newFlags("hybrid-overlay-node")
+	node := flags.String("node", "", "")
+	kubeconfig := flags.String("bootstrap-kubeconfig", "", "")
+	ca := flags.String("k8s-cacert", "", "")
+	logFile := flags.String("logfile", "", "")
+	certDir := flags.String("cert-dir", "", "")
+	tolerate(flags, "windows-service", "cert-duration k8s-apiserver hybrid-overlay-vxlan-port loglevel "+
+		"k8s-kubeconfig k8s-token logfile-maxsize logfile-maxbackups logfile-maxage")
+	if err := parse(flags, p.Args[1:]); err != nil {
+		return refuse(p, err)
+	}
+	if *node == "" {
+		return refuse(p, errors.New("missing node name"))
+	}
+	log := p.Stderr
+	if *logFile != "" {
+		file, err := openLog(p, *logFile)
+		if err != nil {
+			return refuse(p, err)
+		}
+		defer func() { _ = file.Close() }()
+		log = file
+	}
+	for _, needed := range []string{*ca, *certDir} {
+		if _, err := p.Host.Files.Stat(needed); err != nil {
+			return refuse(p, err)
+		}
+	}
+	config, err := loadKubeconfig(p.Host.Files, *kubeconfig)
+	if err != nil {
+		return refuse(p, err)
+	}
+	identity := followed{files: p.Host.Files, kubeconfig: *kubeconfig}
+	server, err := connect(config, "hybrid-overlay-node", p.Host.System.Now, identity.get)
+	if err != nil {
+		return refuse(p, err)
+	}
+	defer server.close()
+	ctx, lines := withLog(ctx, log, p.Host.System.Now)
+	lines.Info("stand-in started", "program", "hybrid-overlay-node", "node", *node)
+	p.Running()
+	(&overlay{Process: p, node: *node, server: server, log: lines}).run(ctx)
+	return 0
+}
+
+// run follows its own Node until ctx ends.
+func (o *overlay) run(ctx context.Context) {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	enqueue := func(any) { queue.Add(o.node) }
+	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(o.server.client.CoreV1().RESTClient(), "nodes", metav1.NamespaceAll,
+			fields.OneTermEqualSelector("metadata.name", o.node)),
+		ObjectType: &corev1.Node{},
+		Handler:    cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }},
+	})
+	var group sync.WaitGroup
+	group.Go(func() { informer.RunWithContext(ctx) })
+	group.Go(func() {
+		<-ctx.Done()
+		queue.ShutDown()
+	})
+	for {
+		key, shutdown := queue.Get()
+		if shutdown {
+			break
+		}
+		if err := o.sync(ctx, store); err != nil && ctx.Err() == nil {
+			o.log.Info("error syncing node", "node", key, "err", err.Error())
+			queue.AddRateLimited(key)
+		} else {
+			queue.Forget(key)
+		}
+		queue.Done(key)
+	}
+	group.Wait()
+}
+
+// sync makes the network of the Node's subnet, and annotates the Node with the gateway's address.
+func (o *overlay) sync(ctx context.Context, store cache.Store) error {
+	obj, exists, err := store.GetByKey(o.node)
+	if err != nil || !exists {
+		return err
+	}
+	node, ok := obj.(*corev1.Node)
+	if !ok {
+		return fmt.Errorf("unexpected %T", obj)
+	}
+	text := node.Annotations[contract.HybridSubnetAnnotation]
+	if text == "" {
+		o.log.V(1).Info("no subnet yet", "node", o.node)
+		return nil
+	}
+	subnet, err := netip.ParsePrefix(text)
+	if err != nil {
+		return fmt.Errorf("reading the subnet of the node: %w", err)
+	}
+	if err := o.ensureNetwork(ctx, subnet); err != nil {
+		return err
+	}
+	mac := gatewayMAC(o.node)
+	if node.Annotations[contract.HybridMACAnnotation] == mac {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": node.UID, "annotations": map[string]string{contract.HybridMACAnnotation: mac},
+	}})
+	if err != nil {
+		return fmt.Errorf("writing the gateway's annotation: %w", err)
+	}
+	_, err = o.server.client.CoreV1().Nodes().Patch(ctx, o.node, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+func (o *overlay) ensureNetwork(ctx context.Context, subnet netip.Prefix) error {
+	found, err := o.Host.Network.HNSNetwork(ctx, contract.HybridOverlayNetwork)
+	if err == nil && found.Subnet == subnet {
+		return nil
+	}
+	if err != nil && !errors.Is(err, winos.ErrNotFound) {
+		return fmt.Errorf("looking for the HNS network: %w", err)
+	}
+	address, err := o.Host.Network.NodeIP(ctx)
+	if err != nil {
+		return fmt.Errorf("finding the address of the network card: %w", err)
+	}
+	made, err := o.MakeNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork, Subnet: subnet,
+		ManagementIP: address})
+	if err != nil {
+		return fmt.Errorf("creating the HNS network: %w", err)
+	}
+	o.log.Info("created HNS network", "network", made.Name, "subnet", made.Subnet.String())
+	return nil
+}
+
+// gatewayMAC is an address of Microsoft's range that is the node's own.
+func gatewayMAC(node string) string {
+	digest := sha256.Sum256([]byte(node))
+	return fmt.Sprintf("00:15:5d:%02x:%02x:%02x", digest[0], digest[1], digest[2])
+}

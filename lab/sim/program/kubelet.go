@@ -1,0 +1,144 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// kubelet is one run of the stand-in:
+//
+//	flags, configuration ─▶ bootstrap (client certificate, kubeconfig) ─▶ register ─▶ status, lease, pods, certificates until stopped
+//
+// It serves nothing on its port, runs no container, and watches nothing but its own pods.
+type kubelet struct {
+	*sim.Process
+	options  Options
+	flags    kubeletFlags
+	config   kubeletconfigv1beta1.KubeletConfiguration
+	node     string
+	ip       netip.Addr
+	identity *pair
+	server   *access
+	log      logr.Logger
+	// overdue has something when the Node was silent for so long that the cluster may have given it
+	// up.
+	overdue chan struct{}
+}
+
+// kubelet is the program.
+func (o Options) kubelet(ctx context.Context, p *sim.Process) int {
+	k, err := newKubelet(ctx, p, o)
+	if err != nil {
+		return refuse(p, err)
+	}
+	ctx, k.log = withLog(ctx, p.Stderr, p.Host.System.Now)
+	p.Running()
+	if err := k.run(ctx); err != nil && ctx.Err() == nil {
+		return refuse(p, fmt.Errorf("running kubelet: %w", err))
+	}
+	return 0
+}
+
+// newKubelet reads what kubelet is told, and fails when that makes no sense.
+func newKubelet(ctx context.Context, p *sim.Process, o Options) (*kubelet, error) {
+	flags, err := parseKubeletFlags(p.Args[1:])
+	if err != nil {
+		return nil, err
+	}
+	config, err := readKubeletConfig(p.Host.Files, flags.config)
+	if err != nil {
+		return nil, err
+	}
+	name := flags.hostname
+	if name == "" {
+		facts, err := p.Host.System.Facts(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("finding the host name: %w", err)
+		}
+		name = facts.Hostname
+	}
+	ip := flags.nodeIP
+	if !ip.IsValid() {
+		if ip, err = p.Host.Network.NodeIP(ctx); err != nil {
+			return nil, fmt.Errorf("finding the node's address: %w", err)
+		}
+	}
+	k := &kubelet{Process: p, options: o, flags: flags, config: config, node: strings.ToLower(strings.TrimSpace(name)),
+		ip: ip, overdue: make(chan struct{}, 1)}
+	k.identity = &pair{files: p.Host.Files, path: flags.certDir + clientPair, replaced: func() {}}
+	return k, nil
+}
+
+func (k *kubelet) run(ctx context.Context) error {
+	if err := k.bootstrap(ctx); err != nil {
+		return err
+	}
+	config, err := loadKubeconfig(k.Host.Files, k.flags.kubeconfig)
+	if err != nil {
+		return err
+	}
+	if k.server, err = connect(config, "kubelet", k.Host.System.Now, k.identity.get); err != nil {
+		return err
+	}
+	defer k.server.close()
+	k.identity.replaced = k.server.reconnect
+	release, err := k.Listen(contract.KubeletPort)
+	if err != nil {
+		return err
+	}
+	defer release()
+	registered, err := k.register(ctx)
+	if err != nil {
+		return err
+	}
+	return k.tend(ctx, registered)
+}
+
+// tend keeps the Node alive until ctx ends.
+func (k *kubelet) tend(ctx context.Context, registered registration) error {
+	group, ctx := errgroup.WithContext(ctx)
+	if k.config.RotateCertificates {
+		group.Go(func() error { return k.keepCertificate(ctx, k.clientWish()) })
+	}
+	if k.config.ServerTLSBootstrap {
+		group.Go(func() error { return k.keepCertificate(ctx, k.servingWish()) })
+	}
+	pods := newPodLoop(k)
+	group.Go(func() error { return k.renewLease(ctx, registered.uid) })
+	group.Go(func() error { return k.reportStatus(ctx, registered, pods) })
+	group.Go(func() error { return pods.run(ctx) })
+	group.Go(func() error { return k.heedExpiry(ctx) })
+	return group.Wait()
+}
+
+// expiryPatience is how long kubelet goes on after its client certificate expired.
+const expiryPatience = 5 * time.Minute
+
+// heedExpiry ends kubelet when its certificate could not be renewed, so that it bootstraps anew if
+// it still can.
+func (k *kubelet) heedExpiry(ctx context.Context) error {
+	ticker := time.NewTicker(time.Minute)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+		current := k.identity.get()
+		if current == nil || k.Host.System.Now().After(current.Leaf.NotAfter.Add(expiryPatience)) {
+			return errors.New("the client certificate has expired")
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package program
+
+import (
+	"time"
+
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// Options are what a laboratory may want otherwise. The zero value is what real programs do.
+type Options struct {
+	// LeaseInterval is how often kubelet renews its Node's lease; 10 s if 0.
+	LeaseInterval time.Duration
+	// StatusInterval is how often kubelet reports a Node's status that has not changed; 5 min if 0.
+	StatusInterval time.Duration
+	// Poll is how often kubelet looks at the container runtime and the network of its machine, in
+	// memory; 250 ms if 0.
+	Poll time.Duration
+	// PodStop is how long a container goes on after it was asked to end, at most its grace period;
+	// the whole grace period if 0.
+	PodStop time.Duration
+}
+
+// Standins gives each stand-in by the lower-case name of its exe.
+func Standins(options Options) map[string]sim.Program {
+	for value, otherwise := range map[*time.Duration]time.Duration{
+		&options.LeaseInterval:  10 * time.Second,
+		&options.StatusInterval: 5 * time.Minute,
+		&options.Poll:           250 * time.Millisecond,
+	} {
+		if *value == 0 {
+			*value = otherwise
+		}
+	}
+	return map[string]sim.Program{
+		"kubelet.exe":                  options.kubelet,
+		"containerd.exe":               containerd,
+		"kube-proxy.exe":               kubeProxy,
+		"hybrid-overlay-node.exe":      hybridOverlay,
+		"windows_exporter.exe":         exporter,
+		"csi-proxy.exe":                csiProxy,
+		"azure-cloud-node-manager.exe": cloudNode,
+	}
+}

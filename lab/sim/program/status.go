@@ -1,0 +1,161 @@
+package program
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// statusRetry follows a report that failed.
+const statusRetry = time.Second
+
+// reportStatus reports the Node's conditions when they change and now and then, and tells the pods
+// when the Node gets ready.
+func (k *kubelet) reportStatus(ctx context.Context, registered registration, pods *podLoop) error {
+	ticker := time.NewTicker(k.options.Poll)
+	defer ticker.Stop()
+	held := conditions{held: registered.conditions}
+	machine := health{host: k.Host}
+	var next time.Time
+	for {
+		problem := machine.problem(ctx)
+		pods.setReady(problem == "")
+		now := k.Host.System.Now()
+		if held.set(problem, now) || !time.Now().Before(next) {
+			if err := k.patchConditions(ctx, held.at(now)); err != nil {
+				k.log.Info("failed to patch node status", "err", err.Error())
+				next = time.Now().Add(statusRetry)
+			} else {
+				next = time.Now().Add(k.options.StatusInterval)
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-k.overdue:
+			next = time.Time{}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (k *kubelet) patchConditions(ctx context.Context, conditions []corev1.NodeCondition) error {
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": conditions}})
+	if err != nil {
+		return fmt.Errorf("writing the node's conditions: %w", err)
+	}
+	_, err = k.server.client.CoreV1().Nodes().PatchStatus(ctx, k.node, patch)
+	return err
+}
+
+// health looks at what a node needs before it can run pods.
+type health struct {
+	host winos.Host
+	// network is what the CNI configuration names, as of the file that was last read.
+	file    winos.FileInfo
+	network string
+}
+
+const runtimeDown = "container runtime is down"
+
+// problem says why the Node is not ready, in kubelet's words, or nothing.
+func (h *health) problem(ctx context.Context) string {
+	runtime, err := h.host.Services.Get(ctx, contract.ServiceContainerd)
+	if err != nil || runtime.State != winos.ServiceRunning {
+		return runtimeDown
+	}
+	if err := h.readNetwork(); err != nil {
+		return "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady " +
+			"message:Network plugin returns error: cni plugin not initialized"
+	}
+	if _, err := h.host.Network.HNSNetwork(ctx, h.network); err != nil {
+		return "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady " +
+			"message:Network plugin returns error: HNS network " + h.network + " not found"
+	}
+	return ""
+}
+
+// readNetwork reads the CNI configuration when it is new.
+func (h *health) readNetwork() error {
+	info, err := h.host.Files.Stat(contract.PathCNIConfig)
+	if err != nil {
+		return err
+	}
+	if info == h.file && h.network != "" {
+		return nil
+	}
+	content, err := winos.ReadFile(h.host.Files, contract.PathCNIConfig)
+	if err != nil {
+		return err
+	}
+	var config struct {
+		Name string `json:"name"`
+		Type string `json:"type"`
+	}
+	if err := json.Unmarshal(content, &config); err != nil {
+		return fmt.Errorf("reading the CNI configuration: %w", err)
+	}
+	if config.Name == "" || config.Type == "" {
+		return errors.New("reading the CNI configuration: name or type is missing")
+	}
+	h.file, h.network = info, config.Name
+	return nil
+}
+
+// conditions are those of the Node, with the times of their transitions.
+type conditions struct {
+	held []corev1.NodeCondition
+}
+
+// set takes over what is known, and says whether that is new.
+func (c *conditions) set(problem string, now time.Time) bool {
+	wanted := []corev1.NodeCondition{
+		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory",
+			Message: "kubelet has sufficient memory available"},
+		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure",
+			Message: "kubelet has no disk pressure"},
+		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID",
+			Message: "kubelet has sufficient PID available"},
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+			Message: "kubelet is posting ready status"},
+	}
+	if problem != "" {
+		ready := &wanted[len(wanted)-1]
+		ready.Status, ready.Reason, ready.Message = corev1.ConditionFalse, "KubeletNotReady", problem
+	}
+	changed := false
+	for i := range wanted {
+		w := &wanted[i]
+		w.LastTransitionTime = metav1.NewTime(now)
+		at := slices.IndexFunc(c.held, func(h corev1.NodeCondition) bool { return h.Type == w.Type })
+		if at < 0 {
+			changed = true
+			continue
+		}
+		h := c.held[at]
+		if h.Status == w.Status {
+			w.LastTransitionTime = h.LastTransitionTime
+		}
+		changed = changed || h.Status != w.Status || h.Reason != w.Reason || h.Message != w.Message
+	}
+	c.held = wanted
+	return changed
+}
+
+// at gives the conditions with the time of a report.
+func (c *conditions) at(now time.Time) []corev1.NodeCondition {
+	report := slices.Clone(c.held)
+	for i := range report {
+		report[i].LastHeartbeatTime = metav1.NewTime(now)
+	}
+	return report
+}

@@ -1,0 +1,106 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// routes are the routes to single addresses. None of them outlives a boot or a change of HNS
+// networks, which moves the default route to another interface.
+type routes struct {
+	mu sync.Mutex
+	to map[netip.Addr]bool
+}
+
+func newRoutes() *routes { return &routes{to: map[netip.Addr]bool{}} }
+
+func (r *routes) ensure(to netip.Addr) (added bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	added = !r.to[to]
+	r.to[to] = true
+	return added
+}
+
+func (r *routes) remove(to netip.Addr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.to, to)
+}
+
+func (r *routes) has(to netip.Addr) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.to[to]
+}
+
+func (r *routes) lose() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.to)
+}
+
+// Routes lists the single addresses that have a route of their own.
+func (m *Machine) Routes() map[netip.Addr]bool {
+	m.routes.mu.Lock()
+	defer m.routes.mu.Unlock()
+	return maps.Clone(m.routes.to)
+}
+
+// LoseRoutes takes all routes to single addresses away, as a network card that was reset does.
+func (m *Machine) LoseRoutes() { m.routes.lose() }
+
+type routesFace struct{ face }
+
+var _ winos.Routes = routesFace{}
+
+// Addresses are the machine's own, the loopback, and those of endpoints that are attached to the
+// host.
+func (f routesFace) Addresses(ctx context.Context) ([]netip.Addr, error) {
+	if err := f.look(ctx); err != nil {
+		return nil, err
+	}
+	all := []netip.Addr{loopback()}
+	if f.m.address != loopback() {
+		all = append(all, f.m.address)
+	}
+	f.m.hns.mu.Lock()
+	defer f.m.hns.mu.Unlock()
+	for _, n := range f.m.hns.networks {
+		for _, address := range n.endpoints {
+			all = append(all, address)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all, nil
+}
+
+func (f routesFace) Ensure(ctx context.Context, to netip.Addr) (bool, error) {
+	if err := f.change(ctx); err != nil {
+		return false, err
+	}
+	if !to.Is4() {
+		return false, fmt.Errorf("a route to %s: it is no IPv4 address: %w", to, winos.ErrInvalidName)
+	}
+	if f.m.knobs.hasNoRoute() {
+		return false, fmt.Errorf("default route: %w", winos.ErrNotFound)
+	}
+	return f.m.routes.ensure(to), nil
+}
+
+func (f routesFace) Remove(ctx context.Context, to netip.Addr) error {
+	if err := f.change(ctx); err != nil {
+		return err
+	}
+	if !to.Is4() {
+		return fmt.Errorf("a route to %s: it is no IPv4 address: %w", to, winos.ErrInvalidName)
+	}
+	f.m.routes.remove(to)
+	return nil
+}

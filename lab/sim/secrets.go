@@ -1,0 +1,100 @@
+package sim
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"fmt"
+	"io/fs"
+	"sync"
+
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// sealer is the data protection of one machine: its key never leaves it.
+type sealer struct {
+	mu  sync.Mutex
+	key [32]byte
+}
+
+func newSealer() *sealer {
+	s := &sealer{}
+	s.renew()
+	return s
+}
+
+func (s *sealer) renew() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = rand.Read(s.key[:])
+}
+
+func (s *sealer) box() (cipher.AEAD, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	block, err := aes.NewCipher(s.key[:])
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// ForgetSecrets makes everything that was sealed on this machine unreadable, as sysprep does.
+func (m *Machine) ForgetSecrets() { m.sealer.renew() }
+
+type secretsFace struct{ face }
+
+var _ winos.Secrets = secretsFace{}
+
+func (f secretsFace) Seal(ctx context.Context, plain []byte, purpose string) ([]byte, error) {
+	if err := f.look(ctx); err != nil {
+		return nil, err
+	}
+	box, err := f.m.sealer.box()
+	if err != nil {
+		return nil, fmt.Errorf("sealing: %w", err)
+	}
+	return box.Seal(nil, nil, plain, []byte(purpose)), nil
+}
+
+func (f secretsFace) Unseal(ctx context.Context, sealed []byte, purpose string) ([]byte, error) {
+	if err := f.look(ctx); err != nil {
+		return nil, err
+	}
+	box, err := f.m.sealer.box()
+	if err != nil {
+		return nil, fmt.Errorf("unsealing: %w", err)
+	}
+	plain, err := box.Open(nil, nil, sealed, []byte(purpose))
+	if err != nil {
+		return nil, fmt.Errorf("unsealing: %w", winos.ErrNotSealedHere)
+	}
+	return plain, nil
+}
+
+func (f secretsFace) Restrict(path string) error {
+	if err := f.p.alive(); err != nil {
+		return err
+	}
+	if !f.m.knobs.isAdmin() {
+		return winos.ErrDenied
+	}
+	return f.m.volume.setAccess(path, winos.AccessAdministrators)
+}
+
+// SetAccess changes who may open a file or directory that exists, as somebody with Explorer does.
+func (m *Machine) SetAccess(path string, access winos.Access) error {
+	return m.volume.setAccess(path, access)
+}
+
+func (v *volume) setAccess(path string, access winos.Access) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n, err := v.find(path)
+	if err != nil {
+		return &fs.PathError{Op: "restrict", Path: path, Err: err}
+	}
+	n.access = access
+	return nil
+}

@@ -1,0 +1,170 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// stopService stops the running dependants, then the service, and returns when their processes have
+// gone.
+func (s *manager) stopService(ctx context.Context, name string) error {
+	var v *service
+	for {
+		s.mu.Lock()
+		found, err := s.find(name)
+		switch {
+		case err == nil:
+			v = found
+		case v == nil || !errors.Is(err, winos.ErrNotFound):
+			s.mu.Unlock()
+			return err
+		default: // It was marked for deletion and has stopped, but its process may still be there.
+		}
+		dependant := s.activeDependant(name)
+		if dependant == "" {
+			s.ask(v)
+		}
+		changed, over := s.changed, v.state == winos.ServiceStopped && len(v.alive) == 0 && v.attempt == nil
+		s.mu.Unlock()
+		switch {
+		case over && dependant == "":
+			return nil
+		case dependant != "":
+			if err := s.stopService(ctx, dependant); err != nil && !errors.Is(err, winos.ErrNotFound) {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for service %s to stop: %w: %w", name, winos.ErrInUse, context.Cause(ctx))
+		}
+	}
+}
+
+// ask sends the stop request to a running service; one that is still starting takes none yet.
+func (s *manager) ask(v *service) {
+	if v.state != winos.ServiceRunning {
+		return
+	}
+	v.state = winos.ServiceStopPending
+	if !s.machine.knobs.service(v.config.Name).hangStop {
+		v.process.stop(errAsked)
+	}
+	s.notify()
+}
+
+// activeDependant names a service that depends on this one and is not stopped; empty when there is
+// none.
+func (s *manager) activeDependant(name string) string {
+	for _, key := range sortedKeys(s.services) {
+		v := s.services[key]
+		if v.state == winos.ServiceStopped {
+			continue
+		}
+		for _, dependency := range v.config.Dependencies {
+			if fold(dependency) == fold(name) {
+				return v.config.Name
+			}
+		}
+	}
+	return ""
+}
+
+// recover does what the recovery settings say about an unexpected end, if there was one. As on
+// Windows nothing calls a restart off but deleting the service or a shutdown: a service that
+// somebody started in the meantime is left alone.
+func (s *manager) recover(v *service) {
+	if !v.crashed {
+		return
+	}
+	v.crashed = false
+	now := time.Now()
+	if reset := v.config.RecoveryReset; reset > 0 && now.Sub(v.lastFailure) >= reset {
+		v.failures = 0
+	}
+	v.failures++
+	v.lastFailure = now
+	delays := v.config.Recovery
+	if len(delays) == 0 || v.deleted || !s.on {
+		return
+	}
+	v.cancelRetry()
+	v.retry = time.AfterFunc(delays[min(v.failures, len(delays))-1], func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.services[fold(v.config.Name)] == v {
+			_, _ = s.begin(v.config.Name)
+		}
+	})
+}
+
+func (v *service) cancelRetry() {
+	if v.retry != nil {
+		v.retry.Stop()
+		v.retry = nil
+	}
+}
+
+// powerOn lets the service manager answer, and starts all services.
+func (s *manager) powerOn() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on = true
+	for _, key := range sortedKeys(s.services) {
+		_, _ = s.begin(s.services[key].config.Name)
+	}
+}
+
+// powerOff makes the service manager refuse everything; services end with their processes.
+func (s *manager) powerOff() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on = false
+	for _, v := range s.services {
+		v.cancelRetry()
+		v.failures, v.lastFailure = 0, time.Time{}
+		if v.state == winos.ServiceRunning {
+			v.state = winos.ServiceStopPending
+		}
+	}
+	s.notify()
+}
+
+// settled returns when no service runs, starts or stops any more: powerOff and the end of all
+// processes have come before.
+func (s *manager) settled() {
+	_ = s.wait(context.Background(), func() bool {
+		for _, v := range s.services {
+			if v.state != winos.ServiceStopped || len(v.alive) > 0 || v.attempt != nil {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// crash kills the process of a service.
+func (s *manager) crash(name string) error {
+	s.mu.Lock()
+	v, err := s.find(name)
+	var p *process
+	if err == nil {
+		if _, alive := v.alive[v.process]; alive {
+			p = v.process
+		} else {
+			err = fmt.Errorf("process of service %s: %w", name, winos.ErrNotFound)
+		}
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	s.machine.kill(p)
+	return nil
+}

@@ -1,0 +1,173 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// metadataAddress is where clouds answer questions about a machine to the machine itself.
+func metadataAddress() netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{169, 254, 169, 254}), 80)
+}
+
+// Listen opens a socket for one port of the machine: on the machine's own address, so that the many
+// machines of one process don't meet; a machine that was given none listens on any free port of the
+// loopback. Dial of the same machine finds it at 127.0.0.1.
+func (f networkFace) Listen(ctx context.Context, port int) (net.Listener, error) {
+	if err := f.change(ctx); err != nil {
+		return nil, err
+	}
+	if !f.m.power.isOn() {
+		return nil, ErrOff
+	}
+	if program, taken := f.m.ports.all()[port]; taken && port != 0 {
+		return nil, fmt.Errorf("listening on port %d: %s listens there: %w", port, program, winos.ErrInUse)
+	}
+	real := port
+	if f.m.address == loopback() {
+		real = 0
+	}
+	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort(f.m.address.String(), strconv.Itoa(real)))
+	if err != nil {
+		return nil, fmt.Errorf("listening on port %d: %w: %w", port, winos.ErrInUse, err)
+	}
+	if port == 0 {
+		if address, ok := socket.Addr().(*net.TCPAddr); ok {
+			port = address.Port
+		}
+	}
+	l := &listening{Listener: socket, once: sync.OnceValue(socket.Close)}
+	program := "console"
+	if f.p != nil {
+		program = baseName(f.p.exe)
+	}
+	l.release, err = f.m.ports.enter(port, listener{program: program, process: f.p, socket: l})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", winos.ErrInUse, err), l.once())
+	}
+	if err = f.p.alive(); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func loopback() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 1}) }
+
+// listening is an open socket that is in the machine's table until it is closed.
+type listening struct {
+	net.Listener
+	once    func() error
+	release func()
+}
+
+// Close is net.Listener.
+func (l *listening) Close() error {
+	l.release()
+	return l.once()
+}
+
+// Dial reaches what the machine itself listens on at 127.0.0.1, the cloud's metadata service, and
+// anything else as this process would.
+func (f networkFace) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	if err := f.look(ctx); err != nil {
+		return nil, err
+	}
+	if !f.m.power.isOn() {
+		return nil, ErrOff
+	}
+	network, address := "tcp", to.String()
+	switch {
+	case to == metadataAddress():
+		return f.m.metadata.dial(ctx, f.m)
+	case to.Addr() == loopback():
+		socket := f.m.ports.socket(int(to.Port()))
+		if socket == nil {
+			return nil, fmt.Errorf("connecting to %s: nobody listens there", to)
+		}
+		address = socket.Addr().String()
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", to, err)
+	}
+	return conn, nil
+}
+
+// metadata is the metadata service of the cloud that the machine runs in.
+type metadata struct {
+	mu      sync.Mutex
+	handler http.Handler
+	// routed says that it is reached only by a route of its own.
+	routed bool
+}
+
+// SetMetadata lets the machine's cloud answer at 169.254.169.254; nil lets nothing answer there.
+// routed says that packets get there only by a route to that address, as on AWS.
+func (m *Machine) SetMetadata(handler http.Handler, routed bool) {
+	m.metadata.mu.Lock()
+	defer m.metadata.mu.Unlock()
+	m.metadata.handler, m.metadata.routed = handler, routed
+}
+
+// dial connects to the service in memory, so that it also works in a test with its own time.
+func (s *metadata) dial(ctx context.Context, m *Machine) (net.Conn, error) {
+	s.mu.Lock()
+	handler, routed := s.handler, s.routed
+	s.mu.Unlock()
+	if handler == nil || routed && !m.routes.has(metadataAddress().Addr()) {
+		return nil, fmt.Errorf("connecting to %s: the network is unreachable", metadataAddress())
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	here, there := net.Pipe()
+	server := &http.Server{Handler: handler} //nolint:gosec // it is in memory, and lives as long as its one connection
+	if !m.spawn(func() { _ = server.Serve(&single{conn: there, done: make(chan struct{})}) }) {
+		return nil, ErrClosed
+	}
+	return here, nil
+}
+
+// single is a listener that accepts one connection, and ends with it.
+type single struct {
+	conn net.Conn
+	done chan struct{}
+	once sync.Once
+	used bool
+}
+
+// Accept is net.Listener.
+func (s *single) Accept() (net.Conn, error) {
+	if s.used {
+		<-s.done
+		return nil, net.ErrClosed
+	}
+	s.used = true
+	return &last{Conn: s.conn, listener: s}, nil
+}
+
+// Close is net.Listener.
+func (s *single) Close() error {
+	s.once.Do(func() { close(s.done) })
+	return nil
+}
+
+// Addr is net.Listener.
+func (s *single) Addr() net.Addr { return s.conn.LocalAddr() }
+
+// last is the connection of a single.
+type last struct {
+	net.Conn
+	listener *single
+}
+
+// Close ends the listener with its connection.
+func (c *last) Close() error { return errors.Join(c.Conn.Close(), c.listener.Close()) }

@@ -1,0 +1,305 @@
+package sshd_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pkg/sftp"
+	"go.uber.org/goleak"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// diskMachine is a machine whose C: is a directory of the test, so that the server is tested
+// against another implementation than the simulated Windows machine, as a Wine prefix will be.
+type diskMachine struct {
+	root  string
+	shell string
+	exec  func(ctx context.Context, command sshd.Command) int
+
+	mu   sync.Mutex
+	down chan struct{}
+	up   chan struct{}
+}
+
+func newMachine(tb testing.TB) *diskMachine {
+	tb.Helper()
+	m := &diskMachine{root: tb.TempDir(), shell: "cmd.exe", down: make(chan struct{}), up: make(chan struct{})}
+	close(m.up)
+	if err := os.MkdirAll(m.local(`C:\Users\Administrator`), 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	return m
+}
+
+func (m *diskMachine) local(path string) string {
+	return filepath.Join(m.root, strings.ReplaceAll(strings.TrimPrefix(path, `C:\`), `\`, "/"))
+}
+
+func (m *diskMachine) Hostname() string { return "WIN-A" }
+
+func (m *diskMachine) Account(user string) (sshd.Account, bool) {
+	if !strings.EqualFold(user, "Administrator") {
+		return sshd.Account{}, false
+	}
+	return sshd.Account{User: "Administrator", Home: `C:\Users\Administrator`, Shell: m.shell}, true
+}
+
+func (m *diskMachine) Files() winos.Files { return m }
+
+func (m *diskMachine) Exec(ctx context.Context, _ sshd.Account, command sshd.Command) int {
+	return m.exec(ctx, command)
+}
+
+func (m *diskMachine) WaitBoot(ctx context.Context) (<-chan struct{}, error) {
+	m.mu.Lock()
+	up := m.up
+	m.mu.Unlock()
+	select {
+	case <-up:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.down, nil
+}
+
+func (m *diskMachine) powerOff() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.up = make(chan struct{})
+	close(m.down)
+}
+
+func (m *diskMachine) powerOn() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.down = make(chan struct{})
+	close(m.up)
+}
+
+// check stands for the rules of Windows that the tests need.
+func (m *diskMachine) check(path string) error {
+	switch {
+	case strings.Contains(path, "reserved|name"):
+		return winos.ErrInvalidName
+	case strings.HasSuffix(path, `\running.exe`):
+		return winos.ErrInUse
+	case strings.HasSuffix(path, `\secret`):
+		return winos.ErrDenied
+	}
+	return nil
+}
+
+func (m *diskMachine) OpenFile(path string, flag int) (sshd.File, error) {
+	if err := m.check(path); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(m.local(path), flag, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasSuffix(path, `\full`) {
+		return fullFile{f}, nil
+	}
+	return f, nil
+}
+
+// fullFile is a file on a full disk.
+type fullFile struct{ *os.File }
+
+func (fullFile) WriteAt([]byte, int64) (int, error) { return 0, winos.ErrNoSpace }
+
+func (m *diskMachine) Open(path string) (io.ReadCloser, error) { return os.Open(m.local(path)) }
+
+func (m *diskMachine) Create(path string, _ winos.Access) (io.WriteCloser, error) {
+	return os.Create(m.local(path))
+}
+
+func (m *diskMachine) Rename(from, to string) error {
+	if err := m.check(to); err != nil {
+		return err
+	}
+	return os.Rename(m.local(from), m.local(to))
+}
+
+func (m *diskMachine) Remove(path string) error {
+	if err := m.check(path); err != nil {
+		return err
+	}
+	return os.Remove(m.local(path))
+}
+
+func (m *diskMachine) Stat(path string) (winos.FileInfo, error) {
+	info, err := os.Stat(m.local(path))
+	if err != nil {
+		return winos.FileInfo{}, err
+	}
+	return known(info), nil
+}
+
+func (m *diskMachine) List(dir string) ([]winos.FileInfo, error) {
+	entries, err := os.ReadDir(m.local(dir))
+	if err != nil {
+		return nil, err
+	}
+	var all []winos.FileInfo
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, known(info))
+	}
+	return all, nil
+}
+
+func (m *diskMachine) MkdirAll(path string, _ winos.Access) error {
+	return os.MkdirAll(m.local(path), 0o755)
+}
+
+func known(info fs.FileInfo) winos.FileInfo {
+	return winos.FileInfo{Name: info.Name(), Size: info.Size(), Dir: info.IsDir(), ModTime: info.ModTime()}
+}
+
+var _ sshd.Machine = (*diskMachine)(nil)
+
+// host is a running server with a key that opens it.
+type host struct {
+	*sshd.Server
+	machine *diskMachine
+	key     ssh.Signer
+}
+
+func startHost(tb testing.TB, edit func(m *diskMachine, s *sshd.Settings)) *host {
+	tb.Helper()
+	m := newMachine(tb)
+	settings := sshd.Settings{}
+	if edit != nil {
+		edit(m, &settings)
+	}
+	server, err := sshd.Start(tb.Context(),
+		sshd.Options{Machine: m, Listen: netip.MustParseAddrPort("127.0.0.1:0"), Settings: settings})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(server.Close)
+	h := &host{Server: server, machine: m, key: newKey(tb)}
+	if err := sshd.Authorize(m, h.key.PublicKey()); err != nil {
+		tb.Fatal(err)
+	}
+	return h
+}
+
+func newKey(tb testing.TB) ssh.Signer {
+	tb.Helper()
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return signer
+}
+
+// dialAs logs in; shown is the host key that the server showed.
+func (h *host) dialAs(tb testing.TB, user string) (client *ssh.Client, shown string, err error) {
+	tb.Helper()
+	client, err = ssh.Dial("tcp", h.Address().String(), &ssh.ClientConfig{
+		User: user,
+		Auth: []ssh.AuthMethod{ssh.PublicKeys(h.key)},
+		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
+			shown = strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
+			return nil
+		},
+		HostKeyAlgorithms: []string{ssh.KeyAlgoED25519},
+		Timeout:           10 * time.Second,
+	})
+	if err == nil {
+		tb.Cleanup(func() { _ = client.Close() })
+	}
+	return client, shown, err
+}
+
+func (h *host) dial(tb testing.TB) *ssh.Client {
+	tb.Helper()
+	client, _, err := h.dialAs(tb, "Administrator")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return client
+}
+
+func (h *host) sftp(tb testing.TB, options ...sftp.ClientOption) *sftp.Client {
+	tb.Helper()
+	client, err := sftp.NewClient(h.dial(tb), options...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// run runs a command and gives its output and exit code.
+func run(tb testing.TB, client *ssh.Client, line, stdin string) (output string, code int) {
+	tb.Helper()
+	session, err := client.NewSession()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = session.Close() }()
+	if stdin != "" {
+		session.Stdin = strings.NewReader(stdin)
+	}
+	out, err := session.CombinedOutput(line)
+	var exit *ssh.ExitError
+	switch {
+	case errors.As(err, &exit):
+		return string(out), exit.ExitStatus()
+	case err != nil:
+		tb.Fatal(err)
+	}
+	return string(out), 0
+}
+
+// eventually waits until a condition holds.
+func eventually(tb testing.TB, what string, holds func() bool) {
+	tb.Helper()
+	deadline := time.NewTimer(10 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			tb.Fatal("waited in vain: " + what)
+		}
+	}
+}
+
+// echo is a program that says what it was told.
+func echo(_ context.Context, c sshd.Command) int {
+	told, _ := io.ReadAll(c.Stdin)
+	_, _ = fmt.Fprintf(c.Stdout, "line=%s stdin=%s", c.Line, told)
+	return 0
+}
