@@ -37,9 +37,9 @@ func TestA34_ThePolicyNamesTheDaemonsAnnotations(t *testing.T) {
 	t.Parallel()
 	policy := named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, "windows-daemon-node")
 	mine := policy.Spec.Variables[0]
-	want := "['" + strings.Join([]string{contract.VersionAnnotation, contract.AppliedReasonAnnotation,
-		contract.RebootAnnotation, contract.StagedAnnotation,
-		contract.StagedBytesAnnotation, contract.StageReasonAnnotation, contract.BootIDAnnotation,
+	want := "['" + strings.Join([]string{contract.VersionAnnotation, contract.ApplyStatusAnnotation,
+		contract.RebootRequiredAnnotation, contract.StagedAnnotation,
+		contract.StagedBytesAnnotation, contract.StageStatusAnnotation, contract.BootIDAnnotation,
 		contract.RebootPendingAnnotation, contract.CertificateEndAnnotation}, "', '") + "']"
 	if mine.Name != "mine" || mine.Expression != want {
 		t.Errorf("%s is %s, want %s", mine.Name, mine.Expression, want)

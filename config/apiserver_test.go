@@ -104,8 +104,8 @@ func allowedToDaemons(t *testing.T) map[string]attempt {
 	request := daemonRequest(t, "wicd-win-a-1")
 	all := map[string]attempt{
 		"says the version that holds": annotate("win-a", contract.VersionAnnotation),
-		"says why it does not hold":   annotate("win-a", contract.AppliedReasonAnnotation),
-		"asks for a reboot":           annotate("win-a", contract.RebootAnnotation),
+		"says why it does not hold":   annotate("win-a", contract.ApplyStatusAnnotation),
+		"asks for a reboot":           annotate("win-a", contract.RebootRequiredAnnotation),
 		"takes back what it said": patch("win-a",
 			`{"metadata":{"annotations":{"`+contract.VersionAnnotation+`":null}}}`),
 		"writes nothing new":           patch("win-a", `{}`),

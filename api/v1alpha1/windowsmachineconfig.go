@@ -39,7 +39,8 @@ type RolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(100|[0-9]{1,2})%$')",message="a number, or a percentage from 0% to 100%"
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// DrainTimeout is how long pods are given to move away, beside their own grace period. A node
+	// DrainTimeout is how long pods are given to move away, in addition to their own grace
+	// period. A node
 	// that can't be drained in time goes back into service and is tried again later, so that others
 	// go on.
 	// +kubebuilder:default="10m"
@@ -69,22 +70,22 @@ type RolloutSpec struct {
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	FailureThreshold int32 `json:"failureThreshold,omitempty"`
-	// Windows are the times in which nodes may be disturbed. What began in a window is brought to
-	// its end after it. A node that serves nobody anyway is not made to wait for one. Without
-	// windows it is always time. While one of them can't be understood, no node that serves is
-	// disturbed.
+	// MaintenanceWindows are the times in which nodes may be disturbed. What began in a window is
+	// brought to its end after it. A node that serves nobody anyway is not made to wait for one.
+	// Without windows it is always time. While one of them can't be understood, no node that serves
+	// is disturbed.
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	// +optional
-	Windows []RolloutWindow `json:"windows,omitempty"`
+	MaintenanceWindows []MaintenanceWindow `json:"maintenanceWindows,omitempty"`
 	// RebootWhenPending has hosts rebooted, within the same bounds, for which Windows itself waits
 	// for a reboot.
 	// +optional
 	RebootWhenPending bool `json:"rebootWhenPending,omitempty"`
 }
 
-// RolloutWindow is a time in which nodes may be disturbed, and which comes back.
-type RolloutWindow struct {
+// MaintenanceWindow is a time in which nodes may be disturbed, and which comes back.
+type MaintenanceWindow struct {
 	// Start is a cron expression of five fields, minute first, such as "0 22 * * 6".
 	// +kubebuilder:validation:MinLength=9
 	// +kubebuilder:validation:MaxLength=200

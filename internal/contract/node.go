@@ -31,8 +31,8 @@ const (
 	VersionAnnotation = Prefix + "version"
 	// DesiredVersionAnnotation is written by the operator and selects the services manifest.
 	DesiredVersionAnnotation = Prefix + "desired-version"
-	// RebootAnnotation asks the operator for a reboot; its value is empty.
-	RebootAnnotation = Prefix + "reboot-required"
+	// RebootRequiredAnnotation asks the operator for a reboot; its value is empty.
+	RebootRequiredAnnotation = Prefix + "reboot-required"
 	// PublicKeyHashAnnotation is the hex SHA-256 of the authorized_keys line of the SSH public key,
 	// without the newline.
 	PublicKeyHashAnnotation = Prefix + "pub-key-hash"
@@ -46,26 +46,26 @@ const (
 	// CordonedAnnotation = "true" says that the cordon on the Node is the operator's, so it may
 	// lift it.
 	CordonedAnnotation = Prefix + "cordoned"
-	// AppliedReasonAnnotation is where the daemon says why the desired version does not hold yet:
+	// ApplyStatusAnnotation is where the daemon says why the desired version does not hold yet:
 	// "<Reason>: <detail>".
-	AppliedReasonAnnotation = Prefix + "apply-status"
+	ApplyStatusAnnotation = Prefix + "apply-status"
 	// StageAnnotation is a version whose payload the daemon is to fetch while its node serves; the
 	// operator writes it. The daemon answers with StagedAnnotation = that version once all of it is
 	// on the host, StagedBytesAnnotation = how many bytes came for it, and, while it can't,
-	// StageReasonAnnotation = "<Reason>: <detail>".
+	// StageStatusAnnotation = "<Reason>: <detail>".
 	StageAnnotation       = Prefix + "stage-version"
 	StagedAnnotation      = Prefix + "staged-version"
 	StagedBytesAnnotation = Prefix + "staged-bytes"
-	StageReasonAnnotation = Prefix + "stage-status"
+	StageStatusAnnotation = Prefix + "stage-status"
 	// BootIDAnnotation is the boot of Windows that the daemon runs in; another value proves a
 	// reboot.
 	BootIDAnnotation = Prefix + "boot-id"
 	// CertificateEndAnnotation is when the daemon's certificate ends, in RFC 3339. Whoever is left
 	// without one can't say so: the daemon writes it as long as it can.
 	CertificateEndAnnotation = Prefix + "certificate-end"
-	// RebootRequestAnnotation is a user's wish for one reboot of the node, whatever its value; the
+	// RebootRequestedAnnotation is a user's wish for one reboot of the node, whatever its value; the
 	// operator removes it when the reboot is proven.
-	RebootRequestAnnotation = Prefix + "reboot"
+	RebootRequestedAnnotation = Prefix + "reboot"
 	// RebootPendingAnnotation says that Windows itself waits for a reboot; its value names the
 	// signs, separated by commas. The daemon writes it.
 	RebootPendingAnnotation = Prefix + "reboot-pending"

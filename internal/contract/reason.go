@@ -123,15 +123,15 @@ const (
 	ReasonVersionPending Reason = "VersionPending"
 	ReasonNodeReady      Reason = "NodeReady"
 
-	ReasonUpdateFailed    Reason = "UpdateFailed"
-	ReasonNotBack         Reason = "NotBack"
-	ReasonRolloutHalted   Reason = "RolloutHalted"
-	ReasonStaging         Reason = "Staging"
-	ReasonWindowClosed    Reason = "WindowClosed"
-	ReasonSkewUnsupported Reason = "SkewUnsupported"
-	ReasonSettling        Reason = "Settling"
-	ReasonUncordoned      Reason = "Uncordoned"
-	ReasonDaemonSilent    Reason = "DaemonSilent"
+	ReasonUpdateFailed            Reason = "UpdateFailed"
+	ReasonNotBack                 Reason = "NotBack"
+	ReasonRolloutHalted           Reason = "RolloutHalted"
+	ReasonStaging                 Reason = "Staging"
+	ReasonMaintenanceWindowClosed Reason = "MaintenanceWindowClosed"
+	ReasonSkewUnsupported         Reason = "SkewUnsupported"
+	ReasonSettling                Reason = "Settling"
+	ReasonUncordoned              Reason = "Uncordoned"
+	ReasonDaemonSilent            Reason = "DaemonSilent"
 
 	ReasonDraining       Reason = "Draining"
 	ReasonDrainBlocked   Reason = "DrainBlocked"
@@ -318,8 +318,8 @@ func nodeExplanations() []Explanation {
 			"windowsmachineconfig.openshift.io/resume-rollout=<version>."},
 		{ReasonStaging, 708, "The daemon fetches the payload of the desired version while its node serves.",
 			"Nothing to do; if it lasts, see the stage-status annotation of the Node."},
-		{ReasonWindowClosed, 709, "No window of spec.rollout.windows is open.",
-			"Nothing to do; or change spec.rollout.windows of the WindowsMachineConfig."},
+		{ReasonMaintenanceWindowClosed, 709, "No window of spec.rollout.maintenanceWindows is open.",
+			"Nothing to do; or change spec.rollout.maintenanceWindows of the WindowsMachineConfig."},
 		{ReasonSkewUnsupported, 710, "The node is at a release that is more than two minor versions older, or more " +
 			"than one newer, than the operator.", "Nothing to do: its host is walked into over SSH. If it can't be " +
 			"reached, install the operator version in between."},

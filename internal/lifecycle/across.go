@@ -79,9 +79,9 @@ func (w *Walker) stage(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if waited := w.Now().Sub(update.Since.Time); instance.Status.Disruption != nil && waited > crossing.Bounds.Proof {
 		return Fail(contract.NewProblem(contract.ReasonUpdateFailed,
 			"node %s does not get the payload of version %s: %.300s", node.Name, update.Version,
-			node.Annotations[contract.StageReasonAnnotation]))
+			node.Annotations[contract.StageStatusAnnotation]))
 	}
-	why := node.Annotations[contract.StageReasonAnnotation]
+	why := node.Annotations[contract.StageStatusAnnotation]
 	if why != "" && !inVain(why) {
 		return Wait(stageRetry, contract.ReasonStaging, "node %s fetches version %s: %.300s", node.Name, update.Version,
 			why)

@@ -115,7 +115,7 @@ func (w *Walker) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance
 
 // said is the daemon's own word on why the desired version does not hold yet.
 func said(node *corev1.Node) string {
-	if status := node.Annotations[contract.AppliedReasonAnnotation]; status != "" {
+	if status := node.Annotations[contract.ApplyStatusAnnotation]; status != "" {
 		return fmt.Sprintf(": %.300s", status)
 	}
 	return ""

@@ -20,9 +20,9 @@ func WhyReboot(node *corev1.Node, pending bool) v1alpha1.RebootReason {
 	switch {
 	case node.Annotations[contract.BootIDAnnotation] == "":
 		return ""
-	case asked(contract.RebootAnnotation):
+	case asked(contract.RebootRequiredAnnotation):
 		return v1alpha1.RebootRequired
-	case asked(contract.RebootRequestAnnotation):
+	case asked(contract.RebootRequestedAnnotation):
 		return v1alpha1.RebootRequested
 	case pending && asked(contract.RebootPendingAnnotation):
 		return v1alpha1.RebootPending
@@ -73,8 +73,8 @@ func (w *Walker) comeBack(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	}
 	// One reboot serves whoever asked before it. The cache must show it: who asks by what it still
 	// shows would have the host rebooted again.
-	gone := map[string]string{contract.RebootApprovedAnnotation: "", contract.RebootAnnotation: "",
-		contract.RebootRequestAnnotation: ""}
+	gone := map[string]string{contract.RebootApprovedAnnotation: "", contract.RebootRequiredAnnotation: "",
+		contract.RebootRequestedAnnotation: ""}
 	shown := false
 	for annotation := range gone {
 		_, there := node.Annotations[annotation]

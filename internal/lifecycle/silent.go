@@ -26,7 +26,7 @@ const longestQuiet = 24 * time.Hour
 func (w *Walker) tell(ctx context.Context, node *corev1.Node, marks Marks) error {
 	err := w.change(ctx, node, func(wanted *corev1.Node) {
 		marks.Apply(wanted)
-		delete(wanted.Annotations, contract.AppliedReasonAnnotation)
+		delete(wanted.Annotations, contract.ApplyStatusAnnotation)
 	})
 	if err != nil {
 		return fmt.Errorf("marking node %s: %w", node.Name, err)
@@ -50,7 +50,7 @@ func (w *Walker) listen(status *v1alpha1.WindowsInstanceStatus, node *corev1.Nod
 func owes(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	told := node.Annotations[contract.DesiredVersionAnnotation]
 	return told == status.DesiredVersion && told != node.Annotations[contract.VersionAnnotation] &&
-		node.Annotations[contract.AppliedReasonAnnotation] == ""
+		node.Annotations[contract.ApplyStatusAnnotation] == ""
 }
 
 // silent says why a node's daemon is taken for dead, or for one that can't speak, while kubelet is
@@ -110,7 +110,7 @@ func (w *Walker) Silent(ctx context.Context, instance *v1alpha1.WindowsInstance)
 // unheard says that a daemon that was handed over does not answer: nothing is gained by waiting on,
 // and another try may find out why.
 func (w *Walker) unheard(instance *v1alpha1.WindowsInstance, node *corev1.Node) *contract.Problem {
-	if ready, _ := NodeReady(node); !ready || node.Annotations[contract.AppliedReasonAnnotation] != "" {
+	if ready, _ := NodeReady(node); !ready || node.Annotations[contract.ApplyStatusAnnotation] != "" {
 		return nil
 	}
 	for _, p := range instance.Status.Phases {

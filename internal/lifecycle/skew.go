@@ -23,7 +23,7 @@ func sameVersion(reported, wanted string) bool {
 // refused is the daemon's word that it left a version, or could not go to it, and holds the host at
 // another; nil while it says nothing of the kind.
 func refused(node *corev1.Node, version string) *contract.Problem {
-	reason, detail, ok := strings.Cut(node.Annotations[contract.AppliedReasonAnnotation], ": ")
+	reason, detail, ok := strings.Cut(node.Annotations[contract.ApplyStatusAnnotation], ": ")
 	if !ok || !strings.HasPrefix(detail, "version "+version+": ") {
 		return nil
 	}

@@ -40,7 +40,7 @@ func MayBegin(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, clos
 	verdict := MayDisrupt(node, fleet, maxUnavailable)
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
 	if down := i >= 0 && fleet.Members[i].suffers(); verdict.Allowed && !down && closed != "" {
-		return Verdict{Reason: contract.ReasonWindowClosed, Why: closed}
+		return Verdict{Reason: contract.ReasonMaintenanceWindowClosed, Why: closed}
 	}
 	return verdict
 }

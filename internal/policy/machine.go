@@ -175,7 +175,7 @@ func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *int
 		return c.healing(set, serving, maxUnavailable)
 	}
 	if closed != "" {
-		return decision(ActWait, contract.ReasonWindowClosed, "%s", closed)
+		return decision(ActWait, contract.ReasonMaintenanceWindowClosed, "%s", closed)
 	}
 	if serving < least {
 		return decision(ActWait, contract.ReasonOwnerShort, "without Machine %s, %d of %d hosts of %s would serve, "+

@@ -17,7 +17,7 @@ func Closed(spec v1alpha1.RolloutSpec, now time.Time) string {
 	windows := windowsOf(spec)
 	for _, w := range windows {
 		if _, _, err := WindowsOpen([]Window{w}, now); err != nil {
-			return fmt.Sprintf("spec.rollout.windows is not understood: %v", err)
+			return fmt.Sprintf("spec.rollout.maintenanceWindows is not understood: %v", err)
 		}
 	}
 	open, next, _ := WindowsOpen(windows, now) // each was understood
@@ -25,9 +25,9 @@ func Closed(spec v1alpha1.RolloutSpec, now time.Time) string {
 	case open:
 		return ""
 	case next.IsZero():
-		return "no window of spec.rollout.windows is open, and none ever will be"
+		return "no window of spec.rollout.maintenanceWindows is open, and none ever will be"
 	}
-	return "no window of spec.rollout.windows is open; the next one opens at " + next.UTC().Format(time.RFC3339)
+	return "no window of spec.rollout.maintenanceWindows is open; the next one opens at " + next.UTC().Format(time.RFC3339)
 }
 
 // NextOpening is when the next window opens; zero when one is open, or none will.
@@ -40,8 +40,8 @@ func NextOpening(spec v1alpha1.RolloutSpec, now time.Time) time.Time {
 }
 
 func windowsOf(spec v1alpha1.RolloutSpec) []Window {
-	windows := make([]Window, len(spec.Windows))
-	for i, w := range spec.Windows {
+	windows := make([]Window, len(spec.MaintenanceWindows))
+	for i, w := range spec.MaintenanceWindows {
 		windows[i] = Window{Start: w.Start, Duration: w.Duration.Duration, TimeZone: w.TimeZone}
 	}
 	return windows
@@ -61,7 +61,7 @@ func CheckRollout(spec v1alpha1.RolloutSpec) (problems []*contract.Problem) {
 	for i, w := range windowsOf(spec) {
 		if _, _, err := WindowsOpen([]Window{w}, time.Unix(0, 0)); err != nil {
 			problems = append(problems, contract.NewProblem(contract.ReasonRolloutSettingInvalid,
-				"spec.rollout.windows[%d]: %.300s", i, err.Error()))
+				"spec.rollout.maintenanceWindows[%d]: %.300s", i, err.Error()))
 		}
 	}
 	return problems

@@ -236,7 +236,7 @@ func TestAWindowThatIsClosedHoldsWhoServes(t *testing.T) {
 	down[0].(*corev1.Node).Status.Conditions = nil
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
 	config.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(2))
-	config.Spec.Rollout.Windows = []v1alpha1.RolloutWindow{{Start: "0 22 * * *", Duration: metav1.Duration{Duration: time.Hour}}}
+	config.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * *", Duration: metav1.Duration{Duration: time.Hour}}}
 	p := newPlane(t, append(append(serving("up"), down...), config)...)
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	gate, err := rollout.New(rollout.Options{Cached: p, Live: p, Namespace: namespace, Now: func() time.Time { return now }})

@@ -36,7 +36,7 @@ func (v *trip) rebooted(t *testing.T, h *fleet.Host, before string) {
 			return false, "", err
 		}
 		asked := false
-		for _, annotation := range []string{contract.RebootAnnotation, contract.RebootRequestAnnotation,
+		for _, annotation := range []string{contract.RebootRequiredAnnotation, contract.RebootRequestedAnnotation,
 			contract.RebootApprovedAnnotation} {
 			_, there := node.Annotations[annotation]
 			asked = asked || there
@@ -57,8 +57,8 @@ func TestA30_AHostIsRebootedWhenAskedAndOnlyOurCordonIsLifted(t *testing.T) {
 		pod := v.pod(t, h, 1)
 		t.Cleanup(func() { _ = client.IgnoreNotFound(v.Client.Delete(context.WithoutCancel(t.Context()), pod)) })
 	}
-	v.ask(t, v.hosts[0], contract.RebootRequestAnnotation)
-	v.ask(t, v.hosts[1], contract.RebootAnnotation)
+	v.ask(t, v.hosts[0], contract.RebootRequestedAnnotation)
+	v.ask(t, v.hosts[1], contract.RebootRequiredAnnotation)
 	for _, h := range v.hosts[:2] {
 		v.rebooted(t, h, boots[h.Name])
 	}
@@ -67,7 +67,7 @@ func TestA30_AHostIsRebootedWhenAskedAndOnlyOurCordonIsLifted(t *testing.T) {
 	patch := client.MergeFrom(theirs.DeepCopy())
 	theirs.Spec.Unschedulable = true
 	must(t, v.Client.Patch(t.Context(), theirs, patch))
-	v.ask(t, v.hosts[2], contract.RebootRequestAnnotation)
+	v.ask(t, v.hosts[2], contract.RebootRequestedAnnotation)
 	v.rebooted(t, v.hosts[2], boots[v.hosts[2].Name])
 	if node := v.node(t, v.hosts[2]); !node.Spec.Unschedulable {
 		t.Error("the administrator's cordon was lifted")
@@ -90,7 +90,7 @@ func TestA30_AHostThatDoesNotComeBackHoldsOnePlace(t *testing.T) {
 	away, other := v.hosts[0], v.hosts[1]
 	boots := map[*fleet.Host]string{away: bootID(t, away), other: bootID(t, other)}
 	away.Machine.HoldOff(true)
-	v.ask(t, away, contract.RebootRequestAnnotation)
+	v.ask(t, away, contract.RebootRequestedAnnotation)
 	v.until(t, "the host to be away, and its node to say so", func(ctx context.Context) (bool, string, error) {
 		i, err := v.Instance(ctx, away)
 		if err != nil {
@@ -103,7 +103,7 @@ func TestA30_AHostThatDoesNotComeBackHoldsOnePlace(t *testing.T) {
 		return reported && !isReady(node), fmt.Sprintf("%s %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message),
 			err
 	})
-	v.ask(t, other, contract.RebootAnnotation)
+	v.ask(t, other, contract.RebootRequiredAnnotation)
 	v.rebooted(t, other, boots[other])
 	v.inService(t, other)
 	if i := v.instance(t, away); i.Status.Disruption == nil || i.Status.Reason != string(contract.ReasonRebooting) {
@@ -128,11 +128,11 @@ func TestA30_OnAWSTheMetadataRouteWorksAfterAReboot(t *testing.T) {
 	before, connections := bootID(t, h), h.Server.Counters().Connections
 	node := s.nodeOf(t, &m)
 	must(t, s.Client.Patch(t.Context(), node,
-		merge(`{"metadata":{"annotations":{"`+contract.RebootRequestAnnotation+`":""}}}`)))
+		merge(`{"metadata":{"annotations":{"`+contract.RebootRequestedAnnotation+`":""}}}`)))
 	// A boot takes routes of this kind away, as it does where a network card is reset.
 	s.await(t, "the node to be back, with its route", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(node), node)
-		_, asked := node.Annotations[contract.RebootRequestAnnotation]
+		_, asked := node.Annotations[contract.RebootRequestedAnnotation]
 		done := !asked && isReady(node) && !node.Spec.Unschedulable &&
 			node.Annotations[contract.BootIDAnnotation] == bootID(t, h)
 		return done && h.Machine.Routes()[metadata],

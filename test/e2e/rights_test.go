@@ -55,7 +55,7 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 			"the desired version":       annotated(contract.DesiredVersionAnnotation, "0"),
 			"what it is to fetch":       annotated(contract.StageAnnotation, "0"),
 			"leave to reboot":           annotated(contract.RebootApprovedAnnotation, "0"),
-			"a wish for a reboot":       annotated(contract.RebootRequestAnnotation, "0"),
+			"a wish for a reboot":       annotated(contract.RebootRequestedAnnotation, "0"),
 			"the instance":              annotated(contract.InstanceAnnotation, "x/y"),
 			"the host key":              annotated(contract.HostKeyAnnotation, "x"),
 			"an annotation of its own":  annotated("example.com/x", "y"),
@@ -76,9 +76,9 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 		refused(t, "another Node in its place",
 			daemon.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}}))
 		for _, name := range []string{
-			contract.VersionAnnotation, contract.AppliedReasonAnnotation, contract.RebootAnnotation,
+			contract.VersionAnnotation, contract.ApplyStatusAnnotation, contract.RebootRequiredAnnotation,
 			contract.StagedAnnotation, contract.StagedBytesAnnotation,
-			contract.StageReasonAnnotation, contract.BootIDAnnotation, contract.RebootPendingAnnotation,
+			contract.StageStatusAnnotation, contract.BootIDAnnotation, contract.RebootPendingAnnotation,
 			contract.CertificateEndAnnotation,
 		} {
 			before := mine.Annotations[name]

@@ -71,7 +71,7 @@ func TestA29_ADaemonThatCrashesAsAServiceIsPutBackByItsGuard(t *testing.T) {
 			unguarded := errors.Is(err, winos.ErrNotFound)
 			how := fmt.Sprintf("it has %s, wants %s; apply %q; cordoned: %v; guard: %v",
 				has[contract.VersionAnnotation], has[contract.DesiredVersionAnnotation],
-				has[contract.AppliedReasonAnnotation], node.Spec.Unschedulable, err)
+				has[contract.ApplyStatusAnnotation], node.Spec.Unschedulable, err)
 			return has[contract.VersionAnnotation] == was && has[contract.DesiredVersionAnnotation] == was &&
 				!node.Spec.Unschedulable && unguarded, how, nil
 		})
@@ -117,7 +117,7 @@ func TestA29_TheDaemonExchangesItsOwnRunningProgramAndComesBackAsTheNewOne(t *te
 			has := s.node(t, h).Annotations
 			how := fmt.Sprintf("it has %s, wants %s; stage %q, apply %q", has[contract.VersionAnnotation],
 				has[contract.DesiredVersionAnnotation],
-				has[contract.StageReasonAnnotation], has[contract.AppliedReasonAnnotation])
+				has[contract.StageStatusAnnotation], has[contract.ApplyStatusAnnotation])
 			return strings.HasPrefix(has[contract.VersionAnnotation], nextVersion+"-") &&
 				has[contract.VersionAnnotation] == has[contract.DesiredVersionAnnotation], how, nil
 		})

@@ -151,7 +151,7 @@ func TestANodeGoesToAnotherVersionStepByStepWithoutSSH(t *testing.T) {
 		n.Annotations[contract.DesiredVersionAnnotation] != first || n.Spec.Unschedulable {
 		t.Fatalf("while it is staged the node is %v", n.Annotations)
 	}
-	r.says(t, 1, contract.StageReasonAnnotation, "DiskFull: no room")
+	r.says(t, 1, contract.StageStatusAnnotation, "DiskFull: no room")
 	r.passes(t, 1, time.Hour)
 	if i := r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging,
 		contract.ReasonStaging); !strings.Contains(i.Status.Message, "no room") {
@@ -249,7 +249,7 @@ func TestAVersionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 	for name, fails := range map[string]func(t *testing.T, r *rig){
 		"the daemon went back by itself": func(t *testing.T, r *rig) {
 			t.Helper()
-			r.says(t, 1, contract.AppliedReasonAnnotation, "ServiceFailed: version "+second+": kubelet ended right "+
+			r.says(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended right "+
 				"after its start; the host is held at "+first)
 			r.reconcile(t, 1)
 		},
@@ -281,7 +281,7 @@ func TestAVersionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 			r.restart(t)
 			r.changes(t, 1, func(n *corev1.Node) {
 				n.Annotations[contract.VersionAnnotation] = first
-				delete(n.Annotations, contract.AppliedReasonAnnotation)
+				delete(n.Annotations, contract.ApplyStatusAnnotation)
 			})
 			r.isReady(t, 1, true)
 			r.reconcile(t, 1)
@@ -321,12 +321,12 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 	r := staged(t, 1, 2)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.FailureThreshold = 5 })
 	r.switched(t, 1)
-	r.says(t, 1, contract.AppliedReasonAnnotation, "ServiceFailed: version "+second+": kubelet ended right after "+
+	r.says(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended right after "+
 		"its start; the host is held at "+first)
 	r.reconcile(t, 1)
 	r.passes(t, 1, 9*time.Minute)
 	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
-	r.says(t, 1, contract.AppliedReasonAnnotation, "FileLocked: version "+first+": an antivirus holds kubelet.exe")
+	r.says(t, 1, contract.ApplyStatusAnnotation, "FileLocked: version "+first+": an antivirus holds kubelet.exe")
 	before := len(r.events)
 	r.passes(t, 1, 2*time.Minute)
 	r.restart(t)
@@ -365,7 +365,7 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 
 	r.changes(t, 1, func(n *corev1.Node) {
 		n.Annotations[contract.VersionAnnotation] = first
-		delete(n.Annotations, contract.AppliedReasonAnnotation)
+		delete(n.Annotations, contract.ApplyStatusAnnotation)
 	})
 	r.reconcile(t, 1)
 	r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
@@ -545,7 +545,7 @@ func TestADaemonThatGetsNothingIsHelpedOverSSH(t *testing.T) {
 			t.Parallel()
 			r := staged(t, 1)
 			r.reconcile(t, 1)
-			r.says(t, 1, contract.StageReasonAnnotation, says)
+			r.says(t, 1, contract.StageStatusAnnotation, says)
 			dials := r.machine(1).Dials()
 			r.looksInTime(t, 1, dials)
 		})
@@ -557,7 +557,7 @@ func TestADaemonThatIsSlowIsNotHelpedOverSSH(t *testing.T) {
 	r := staged(t, 1)
 	r.reconcile(t, 1)
 	dials := r.machine(1).Dials()
-	r.says(t, 1, contract.StageReasonAnnotation, "Staging: 3 of 14 programs are still to come")
+	r.says(t, 1, contract.StageStatusAnnotation, "Staging: 3 of 14 programs are still to come")
 	r.passes(t, 1, time.Hour)
 	if r.machine(1).Dials() != dials {
 		t.Error("it is still fetching, and its host was walked into")

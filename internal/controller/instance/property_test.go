@@ -357,13 +357,13 @@ func (f *fleet) tend(name string) {
 		say(corev1.ConditionUnknown, map[string]string{contract.BootIDAnnotation: strconv.Itoa(h.boot)})
 	case a[contract.VersionAnnotation] != desired && h.toward != desired:
 		h.toward = desired
-		say(corev1.ConditionUnknown, map[string]string{contract.AppliedReasonAnnotation: ""})
+		say(corev1.ConditionUnknown, map[string]string{contract.ApplyStatusAnnotation: ""})
 	case a[contract.VersionAnnotation] != desired && !holds:
-		say(corev1.ConditionTrue, map[string]string{contract.AppliedReasonAnnotation: "ServiceFailed: version " +
+		say(corev1.ConditionTrue, map[string]string{contract.ApplyStatusAnnotation: "ServiceFailed: version " +
 			desired + ": kubelet ended; the host is held at another"})
 	case a[contract.VersionAnnotation] != desired:
 		say(corev1.ConditionTrue, map[string]string{contract.VersionAnnotation: desired,
-			contract.AppliedReasonAnnotation: ""})
+			contract.ApplyStatusAnnotation: ""})
 	case n.Status.Conditions[0].Status != corev1.ConditionTrue:
 		say(corev1.ConditionTrue, nil)
 	case a[contract.StageAnnotation] != a[contract.StagedAnnotation]:
@@ -419,7 +419,7 @@ func (f *fleet) happen(version *int) {
 			})
 		}
 	case 12:
-		f.p.change(name, func(n *corev1.Node) { n.Annotations[contract.RebootRequestAnnotation] = "" })
+		f.p.change(name, func(n *corev1.Node) { n.Annotations[contract.RebootRequestedAnnotation] = "" })
 		f.note("somebody wants %s rebooted", name)
 	case 13:
 		f.pause(name, rare && !f.p.now.instances[name].Spec.Paused)
@@ -462,7 +462,7 @@ func (f *fleet) heal() {
 		f.pause(name, false)
 		f.p.change(name, func(n *corev1.Node) {
 			n.Spec.Unschedulable = n.Spec.Unschedulable && n.Annotations[contract.CordonedAnnotation] == "true"
-			delete(n.Annotations, contract.RebootRequestAnnotation)
+			delete(n.Annotations, contract.RebootRequestedAnnotation)
 		})
 	}
 	for range 500 {

@@ -43,8 +43,8 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 		pending bool
 		reboots bool
 	}{
-		"a user":                            {asks: contract.RebootRequestAnnotation, reboots: true},
-		"a tool":                            {asks: contract.RebootAnnotation, reboots: true},
+		"a user":                            {asks: contract.RebootRequestedAnnotation, reboots: true},
+		"a tool":                            {asks: contract.RebootRequiredAnnotation, reboots: true},
 		"Windows, and the user allows it":   {asks: contract.RebootPendingAnnotation, pending: true, reboots: true},
 		"Windows, and the user is not sure": {asks: contract.RebootPendingAnnotation},
 	} {
@@ -98,12 +98,12 @@ func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
 	r.switched(t, 1)
-	r.says(t, 1, contract.AppliedReasonAnnotation, "ServiceFailed: version "+second+": kubelet ended right after "+
+	r.says(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended right after "+
 		"its start; the host is held at "+first)
 	r.reconcile(t, 1)
 	r.changes(t, 1, func(n *corev1.Node) {
 		n.Annotations[contract.VersionAnnotation] = first
-		delete(n.Annotations, contract.AppliedReasonAnnotation)
+		delete(n.Annotations, contract.ApplyStatusAnnotation)
 	})
 	r.reconcile(t, 1)
 	r.reconcile(t, 2)
@@ -111,7 +111,7 @@ func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
 	r.reconcile(t, 2)
 	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
 
-	r.says(t, 2, contract.RebootRequestAnnotation, "")
+	r.says(t, 2, contract.RebootRequestedAnnotation, "")
 	r.reconcile(t, 2)
 	r.reconcile(t, 2)
 	r.is(t, 2, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
@@ -119,7 +119,7 @@ func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
 	r.reconcile(t, 2)
 	i := r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
 	n := r.node(t, 2)
-	if _, asked := n.Annotations[contract.RebootRequestAnnotation]; asked || i.Status.Disruption != nil ||
+	if _, asked := n.Annotations[contract.RebootRequestedAnnotation]; asked || i.Status.Disruption != nil ||
 		i.Status.DesiredVersion != first || n.Spec.Unschedulable {
 		t.Errorf("annotations %v, status %+v", n.Annotations, i.Status)
 	}
@@ -136,7 +136,7 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 	blocked := false
 	r.evicts(&blocked)
 	r.pod(t, 1, "web")
-	r.says(t, 1, contract.RebootRequestAnnotation, "")
+	r.says(t, 1, contract.RebootRequestedAnnotation, "")
 	r.reconcile(t, 1)
 	r.says(t, 1, contract.StagedAnnotation, second)
 	r.reconcile(t, 1)
@@ -157,7 +157,7 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 	r.boots(t, 1, "boot-2")
 	i = r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	if n = r.node(t, 1); n.Spec.Unschedulable || i.Status.Disruption != nil || i.Status.Reboots != 1 ||
-		n.Annotations[contract.RebootRequestAnnotation] != "" {
+		n.Annotations[contract.RebootRequestedAnnotation] != "" {
 		t.Errorf("at the end it is %+v, %v", i.Status, n.Annotations)
 	}
 	r.reconcile(t, 2)
@@ -189,7 +189,7 @@ func TestAnUpdateDoesNotGoOnWithARebootThatHasToWait(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.restart(t)
-			r.says(t, 1, contract.RebootRequestAnnotation, "")
+			r.says(t, 1, contract.RebootRequestedAnnotation, "")
 			r.arrives(t, 1, second)
 			if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Version != second ||
 				i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
@@ -203,7 +203,7 @@ func TestAHostThatDoesNotComeBackIsReportedAndHoldsOnePlace(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1, 2, 3)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(2)) })
-	r.says(t, 1, contract.RebootRequestAnnotation, "")
+	r.says(t, 1, contract.RebootRequestedAnnotation, "")
 	r.reconcile(t, 1)
 	r.isReady(t, 1, false)
 	r.passes(t, 1, 21*time.Minute)
@@ -214,7 +214,7 @@ func TestAHostThatDoesNotComeBackIsReportedAndHoldsOnePlace(t *testing.T) {
 	r.passes(t, 1, time.Hour)
 	r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootNotProven)
 	for _, n := range []int{2, 3} {
-		r.says(t, n, contract.RebootRequestAnnotation, "")
+		r.says(t, n, contract.RebootRequestedAnnotation, "")
 		r.reconcile(t, n)
 	}
 	r.is(t, 2, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
@@ -260,14 +260,14 @@ func TestNothingBeginsOutsideOfAWindow(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
-		c.Spec.Rollout.Windows = []v1alpha1.RolloutWindow{{Start: "0 22 * * *",
+		c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * *",
 			Duration: metav1.Duration{Duration: time.Hour}}}
 	})
 	for _, n := range []int{1, 2} {
 		r.reconcile(t, n)
 		r.says(t, n, contract.StagedAnnotation, second)
 		r.reconcile(t, n)
-		i := r.is(t, n, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonWindowClosed)
+		i := r.is(t, n, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
 		if !strings.Contains(i.Status.Message, "2026-01-01T22:00:00Z") {
 			t.Errorf("it says %s", i.Status.Message)
 		}
@@ -279,7 +279,7 @@ func TestNothingBeginsOutsideOfAWindow(t *testing.T) {
 	r.arrives(t, 1, second) // what began is brought to its end
 	r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonWindowClosed)
+	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
 	r.isReady(t, 2, false)
 	r.reconcile(t, 2) // which is down anyway
 	if i := r.get(t, 2); i.Status.Disruption == nil {

@@ -56,7 +56,7 @@ func (w *walk) mayDisrupt(ctx context.Context, node *corev1.Node, purpose v1alph
 		Act: func(ctx context.Context) error { return w.claim(ctx, purpose) },
 	})
 	verdict.Allowed = acted
-	if verdict.Reason == contract.ReasonRolloutHalted || verdict.Reason == contract.ReasonWindowClosed {
+	if verdict.Reason == contract.ReasonRolloutHalted || verdict.Reason == contract.ReasonMaintenanceWindowClosed {
 		w.gate.Leave(w.waits()) // a place would be of no use
 	}
 	return verdict, err

@@ -22,10 +22,10 @@ func mute(t *testing.T, hosts ...int) *rig {
 	r.clock = r.clock.Add(24 * time.Hour)
 	r.version = mirrored
 	for _, n := range hosts {
-		r.says(t, n, contract.AppliedReasonAnnotation, "FileFailed: something of before")
+		r.says(t, n, contract.ApplyStatusAnnotation, "FileFailed: something of before")
 		r.reconcile(t, n)
 		if a := r.node(t, n).Annotations; a[contract.DesiredVersionAnnotation] != mirrored ||
-			a[contract.AppliedReasonAnnotation] != "" {
+			a[contract.ApplyStatusAnnotation] != "" {
 			t.Fatalf("host %d was told: %v", n, a)
 		}
 	}
@@ -88,7 +88,7 @@ func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 		},
 		"it says why not": func(t *testing.T, r *rig) {
 			t.Helper()
-			r.says(t, 1, contract.AppliedReasonAnnotation, "FileFailed: x")
+			r.says(t, 1, contract.ApplyStatusAnnotation, "FileFailed: x")
 		},
 		"its node is not Ready": func(t *testing.T, r *rig) { t.Helper(); r.isReady(t, 1, false) },
 		"its instance is paused": func(t *testing.T, r *rig) {

@@ -185,7 +185,7 @@ const (
 func (w *walk) await(ctx context.Context, node *corev1.Node, outcome lifecycle.Outcome,
 	quiet time.Duration) (ctrl.Result, error) {
 	since := w.now().Sub(w.life.told)
-	if quiet == 0 || since >= max(quiet, lately) || node.Annotations[contract.AppliedReasonAnnotation] != "" {
+	if quiet == 0 || since >= max(quiet, lately) || node.Annotations[contract.ApplyStatusAnnotation] != "" {
 		return w.result(ctx, outcome.After)
 	}
 	if !outcome.IsDone() && since < quiet && patient(outcome.Problem.Reason) {

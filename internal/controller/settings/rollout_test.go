@@ -48,7 +48,7 @@ func joined(name string, words ...string) v1alpha1.WindowsInstance {
 
 func TestHowFarARolloutIs(t *testing.T) {
 	t.Parallel()
-	night := []v1alpha1.RolloutWindow{{Start: "0 22 * * *", Duration: metav1.Duration{Duration: time.Hour}}}
+	night := []v1alpha1.MaintenanceWindow{{Start: "0 22 * * *", Duration: metav1.Duration{Duration: time.Hour}}}
 	for name, test := range map[string]struct {
 		hosts  []v1alpha1.WindowsInstance
 		config v1alpha1.WindowsMachineConfig
@@ -79,7 +79,7 @@ func TestHowFarARolloutIs(t *testing.T) {
 				}),
 			phase: v1alpha1.RolloutWaiting, counts: [4]int32{1, 0, 1, 0}, says: "neither a number nor a percentage"},
 		"it is not the time": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting")},
-			config: config(func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.Windows = night }),
+			config: config(func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaintenanceWindows = night }),
 			phase:  v1alpha1.RolloutWaiting, counts: [4]int32{1, 0, 1, 0},
 			says: "the next one opens at 1970-01-01T22:00:00Z"},
 		"a node failed": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting", "failed"), joined("b", "waiting")},
@@ -136,9 +136,9 @@ func TestBoundsThatAreNotUnderstoodAreRejected(t *testing.T) {
 		"more than there is": {v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromString("150%"))}, 1},
 		"less than nothing":  {v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromInt32(-1))}, 1},
 		"a word":             {v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromString("half"))}, 1},
-		"a window that is not": {v1alpha1.RolloutSpec{Windows: []v1alpha1.RolloutWindow{{Start: "* * *",
+		"a window that is not": {v1alpha1.RolloutSpec{MaintenanceWindows: []v1alpha1.MaintenanceWindow{{Start: "* * *",
 			Duration: metav1.Duration{Duration: time.Hour}}}}, 1},
-		"a window without an end": {v1alpha1.RolloutSpec{Windows: []v1alpha1.RolloutWindow{{Start: "0 1 * * *"},
+		"a window without an end": {v1alpha1.RolloutSpec{MaintenanceWindows: []v1alpha1.MaintenanceWindow{{Start: "0 1 * * *"},
 			{Start: "0 1 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -325,7 +325,7 @@ func (w *world) holds(t *testing.T, version string) {
 			last = node.Annotations
 		}
 		return node != nil && node.Annotations[contract.VersionAnnotation] == version &&
-			node.Annotations[contract.AppliedReasonAnnotation] == ""
+			node.Annotations[contract.ApplyStatusAnnotation] == ""
 	})
 }
 

@@ -30,7 +30,7 @@ const readTimeout = 15 * time.Second
 // nothing is left to be said.
 func (s *Stager) stage(ctx context.Context, version string) error {
 	if version == "" {
-		return s.say(ctx, map[string]any{contract.StageReasonAnnotation: nil})
+		return s.say(ctx, map[string]any{contract.StageStatusAnnotation: nil})
 	}
 	blobs, err := s.payload(ctx, version)
 	var bytes int64
@@ -43,10 +43,10 @@ func (s *Stager) stage(ctx context.Context, version string) error {
 		return ctx.Err()
 	}
 	if err != nil {
-		return errors.Join(err, s.say(ctx, map[string]any{contract.StageReasonAnnotation: annotate.Text(problem(err))}))
+		return errors.Join(err, s.say(ctx, map[string]any{contract.StageStatusAnnotation: annotate.Text(problem(err))}))
 	}
 	logr.FromContextOrDiscard(ctx).Info("staged", "version", version, "bytes", bytes)
-	changes := map[string]any{contract.StagedAnnotation: version, contract.StageReasonAnnotation: nil}
+	changes := map[string]any{contract.StagedAnnotation: version, contract.StageStatusAnnotation: nil}
 	if bytes > 0 || !s.said(version) {
 		changes[contract.StagedBytesAnnotation] = strconv.FormatInt(bytes, 10)
 	}
@@ -75,7 +75,7 @@ func (s *Stager) progress(ctx context.Context, blobs []contract.Blob) (stop func
 			if err == nil {
 				text := annotate.Text(contract.NewProblem(contract.ReasonStaging, "%d of %d programs are still to come",
 					len(missing), len(blobs)))
-				err = s.say(ctx, map[string]any{contract.StageReasonAnnotation: text})
+				err = s.say(ctx, map[string]any{contract.StageStatusAnnotation: text})
 			}
 			if err != nil && ctx.Err() == nil {
 				logr.FromContextOrDiscard(ctx).Info("it could not be said how far staging is", "detail", err.Error())

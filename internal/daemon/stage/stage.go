@@ -254,7 +254,7 @@ func (s *Stager) wanted(tried task) (want task, open bool) {
 // staged.
 func unsaid(node *unstructured.Unstructured, version string) bool {
 	a := node.GetAnnotations()
-	_, status := a[contract.StageReasonAnnotation]
+	_, status := a[contract.StageStatusAnnotation]
 	return status || version != "" && a[contract.StagedAnnotation] != version
 }
 

@@ -283,8 +283,8 @@ func TestASecretThatIsNotWhatTheManifestNamesChangesNothing(t *testing.T) {
 				pass(10 * time.Second)
 				a := r.annotations(t)
 				if a[contract.VersionAnnotation] != one() ||
-					!strings.HasPrefix(a[contract.AppliedReasonAnnotation], "Manifest") ||
-					strings.Contains(a[contract.AppliedReasonAnnotation], "hunter2") {
+					!strings.HasPrefix(a[contract.ApplyStatusAnnotation], "Manifest") ||
+					strings.Contains(a[contract.ApplyStatusAnnotation], "hunter2") {
 					t.Errorf("the Node says %v", a)
 				}
 				r.serving(t, "{}")
@@ -526,7 +526,7 @@ func TestPayloadThatNobodyNeedsIsRemovedAndOneStepBackStays(t *testing.T) {
 		}
 		r.annotate(t, contract.DesiredVersionAnnotation, one())
 		pass(time.Minute)
-		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status,
+		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.HasPrefix(status,
 			"PayloadIncomplete") {
 			t.Errorf("the status is %q", status)
 		}

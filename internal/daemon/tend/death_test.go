@@ -96,11 +96,11 @@ func TestADaemonKilledAtAnyStepOfAnApplyFinishesIt(t *testing.T) {
 						r.noLitter(t)
 						a := r.annotations(t)
 						if !picky && (a[contract.VersionAnnotation] != version ||
-							a[contract.AppliedReasonAnnotation] != "") {
+							a[contract.ApplyStatusAnnotation] != "") {
 							t.Errorf("the Node says %v", a)
 						}
 						if picky && (a[contract.VersionAnnotation] != one() ||
-							!strings.HasPrefix(a[contract.AppliedReasonAnnotation],
+							!strings.HasPrefix(a[contract.ApplyStatusAnnotation],
 								"ServiceFailed: version "+version)) {
 							t.Errorf("the Node says %v", a)
 						}
@@ -133,7 +133,7 @@ func TestADiskThatFillsUpAtAnyStepOfAnApplyLeavesTheNodeServing(t *testing.T) {
 				}
 				a := r.annotations(t)
 				if a[contract.VersionAnnotation] != version &&
-					!strings.HasPrefix(a[contract.AppliedReasonAnnotation], "DiskFull") {
+					!strings.HasPrefix(a[contract.ApplyStatusAnnotation], "DiskFull") {
 					t.Errorf("the Node says %v", a)
 				}
 				r.SetDiskFree(1 << 30)

@@ -120,7 +120,7 @@ func TestTheOldDaemonComesBackWithWhatHeld(t *testing.T) {
 		r.annotate(t, contract.DesiredVersionAnnotation, version)
 		pass(30 * time.Second)
 		r.says(t, versionOf(first()), contract.ReasonServiceFailed)
-		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.Contains(status, version) ||
+		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(status, version) ||
 			!strings.Contains(status, "held at "+versionOf(first())) {
 			t.Errorf("the Node says %q", status)
 		}

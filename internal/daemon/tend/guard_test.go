@@ -189,7 +189,7 @@ func TestADaemonThatDoesNotComeUpIsPutBackByItsGuard(t *testing.T) {
 				said := ""
 				for range int(c.after / time.Second) {
 					pass(time.Second)
-					if said = r.annotations(t)[contract.AppliedReasonAnnotation]; said != "" {
+					if said = r.annotations(t)[contract.ApplyStatusAnnotation]; said != "" {
 						break
 					}
 				}
@@ -298,7 +298,7 @@ func TestAGuardOutlivesReboots(t *testing.T) {
 					pass(at)
 					reboot(t, r)
 					pass(8*time.Minute + 20*time.Second)
-					said := r.annotations(t)[contract.AppliedReasonAnnotation]
+					said := r.annotations(t)[contract.ApplyStatusAnnotation]
 					r.annotate(t, contract.DesiredVersionAnnotation, versionOf(first()))
 					pass(10 * time.Minute)
 					r.says(t, versionOf(first()), "")

@@ -25,10 +25,10 @@ func (t *Tender) publish(ctx context.Context, node *unstructured.Unstructured, r
 		if desired != "" && desired == t.Book.Version && t.Book.Proven && have[contract.VersionAnnotation] != desired {
 			changes[contract.VersionAnnotation] = desired
 		}
-		if _, said := have[contract.AppliedReasonAnnotation]; said {
-			changes[contract.AppliedReasonAnnotation] = nil
+		if _, said := have[contract.ApplyStatusAnnotation]; said {
+			changes[contract.ApplyStatusAnnotation] = nil
 		}
-	} else if text := annotate.Text(problem); have[contract.AppliedReasonAnnotation] != text {
+	} else if text := annotate.Text(problem); have[contract.ApplyStatusAnnotation] != text {
 		wait := t.Pace.Status - t.Clock.Since(t.saidAt)
 		if len(report.Failed) == 0 {
 			wait = max(wait, t.Pace.Settle-t.Clock.Since(t.waitsSince))
@@ -36,7 +36,7 @@ func (t *Tender) publish(ctx context.Context, node *unstructured.Unstructured, r
 		if wait > 0 {
 			return wait
 		}
-		changes[contract.AppliedReasonAnnotation] = text
+		changes[contract.ApplyStatusAnnotation] = text
 		t.saidAt = t.Clock.Now()
 	}
 	if len(changes) == 0 {
@@ -58,6 +58,6 @@ func (t *Tender) annotate(ctx context.Context, node *unstructured.Unstructured, 
 		return err
 	}
 	// Our own change is no news.
-	t.seen.version, t.seen.status = after[contract.VersionAnnotation], after[contract.AppliedReasonAnnotation]
+	t.seen.version, t.seen.status = after[contract.VersionAnnotation], after[contract.ApplyStatusAnnotation]
 	return nil
 }

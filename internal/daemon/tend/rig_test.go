@@ -360,10 +360,10 @@ func (r *rig) publishBoth(t *testing.T, m contract.Manifest, c contract.Confiden
 func (r *rig) says(t *testing.T, version string, status contract.Reason) {
 	t.Helper()
 	a := r.annotations(t)
-	said, _, _ := strings.Cut(a[contract.AppliedReasonAnnotation], ":")
+	said, _, _ := strings.Cut(a[contract.ApplyStatusAnnotation], ":")
 	if a[contract.VersionAnnotation] != version || said != string(status) {
 		t.Errorf("want version %s and status %q; the Node says %s and %q", version, status,
-			a[contract.VersionAnnotation], a[contract.AppliedReasonAnnotation])
+			a[contract.VersionAnnotation], a[contract.ApplyStatusAnnotation])
 	}
 }
 

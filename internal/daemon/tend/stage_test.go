@@ -23,7 +23,7 @@ func next() contract.Manifest {
 func (r *rig) stages(t *testing.T, version string, bytes int, status contract.Reason) {
 	t.Helper()
 	a := r.annotations(t)
-	said, _, _ := strings.Cut(a[contract.StageReasonAnnotation], ":")
+	said, _, _ := strings.Cut(a[contract.StageStatusAnnotation], ":")
 	count := ""
 	if version != "" {
 		count = strconv.Itoa(bytes)
@@ -121,7 +121,7 @@ func TestStagingIsTriedUntilItSucceedsAndSaysWhyNot(t *testing.T) {
 				c.mend(t, r)
 				pass(5 * time.Minute)
 				if a := r.annotations(t); a[contract.StagedAnnotation] != version ||
-					a[contract.StageReasonAnnotation] != "" {
+					a[contract.StageStatusAnnotation] != "" {
 					t.Errorf("the Node says %v", a)
 				}
 				if !r.has(t, newProxy) || !r.has(t, newKubelet) {
@@ -142,7 +142,7 @@ func TestStagingThatTakesLongSaysHowFarItIs(t *testing.T) {
 		pass(5 * time.Minute)
 		r.stages(t, "", 0, contract.ReasonStaging)
 		pass(10 * time.Minute)
-		if said := r.annotations(t)[contract.StageReasonAnnotation]; !strings.Contains(said, "1 of ") {
+		if said := r.annotations(t)[contract.StageStatusAnnotation]; !strings.Contains(said, "1 of ") {
 			t.Errorf("it says %q", said)
 		}
 		pass(10 * time.Minute)

@@ -321,7 +321,7 @@ func (t *Tender) inputs(ctx context.Context, node *unstructured.Unstructured, w 
 	if node != nil {
 		a := node.GetAnnotations()
 		now.exists, now.desired, now.version, now.status = true, a[contract.DesiredVersionAnnotation],
-			a[contract.VersionAnnotation], a[contract.AppliedReasonAnnotation]
+			a[contract.VersionAnnotation], a[contract.ApplyStatusAnnotation]
 	}
 	if w != nil {
 		now.wished = w.Version

@@ -22,7 +22,7 @@ func holds(t *testing.T, r *rig) {
 	r.overlay(t)
 	r.tend(t, r.api)
 	pass(10 * time.Second)
-	if a := r.annotations(t); a[contract.VersionAnnotation] != one() || a[contract.AppliedReasonAnnotation] != "" {
+	if a := r.annotations(t); a[contract.VersionAnnotation] != one() || a[contract.ApplyStatusAnnotation] != "" {
 		t.Fatalf("the Node says %v", a)
 	}
 }
@@ -51,7 +51,7 @@ func TestALateServiceWaitsForTheNetworkAndSaysSo(t *testing.T) {
 		r.node(t, one())
 		r.tend(t, r.api)
 		pass(20 * time.Second)
-		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status,
+		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.HasPrefix(status,
 			"NetworkPending: ") {
 			t.Errorf("status %q", status)
 		}
@@ -64,7 +64,7 @@ func TestALateServiceWaitsForTheNetworkAndSaysSo(t *testing.T) {
 		r.overlay(t)
 		pass(20 * time.Second)
 		a := r.annotations(t)
-		if _, said := a[contract.AppliedReasonAnnotation]; said || a[contract.VersionAnnotation] != one() ||
+		if _, said := a[contract.ApplyStatusAnnotation]; said || a[contract.VersionAnnotation] != one() ||
 			r.state(t, "kube-proxy") != winos.ServiceRunning {
 			t.Errorf("with the network: %v, kube-proxy %s", a, r.state(t, "kube-proxy"))
 		}
@@ -147,7 +147,7 @@ func TestA13_DriftIsRepaired(t *testing.T) {
 				}
 				pass(20 * time.Second)
 				if a := r.annotations(t); a[contract.VersionAnnotation] != one() ||
-					a[contract.AppliedReasonAnnotation] != "" {
+					a[contract.ApplyStatusAnnotation] != "" {
 					t.Errorf("the Node says %v", a)
 				}
 			})
@@ -221,7 +221,7 @@ func TestABadManifestChangesNothingAndIsReported(t *testing.T) {
 		pass(10 * time.Second)
 		status := func(want string) {
 			t.Helper()
-			if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status, want+": ") {
+			if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.HasPrefix(status, want+": ") {
 				t.Errorf("want %s, got %q", want, status)
 			}
 		}
@@ -245,7 +245,7 @@ func TestABadManifestChangesNothingAndIsReported(t *testing.T) {
 		}
 		r.publish(t, next)
 		pass(10 * time.Second)
-		if a := r.annotations(t); a[contract.VersionAnnotation] != two || a[contract.AppliedReasonAnnotation] != "" {
+		if a := r.annotations(t); a[contract.VersionAnnotation] != two || a[contract.ApplyStatusAnnotation] != "" {
 			t.Errorf("with a good one: %v", a)
 		}
 	})
@@ -302,13 +302,13 @@ func TestAServiceThatDoesNotStayUpIsReported(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(2 * time.Minute)
-		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status,
+		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.HasPrefix(status,
 			"ServiceFailed: ") || !strings.Contains(status, "kube-proxy") {
 			t.Errorf("status %q", status)
 		}
 		r.crashing.Store(false)
 		pass(10 * time.Minute)
-		if a := r.annotations(t); a[contract.AppliedReasonAnnotation] != "" ||
+		if a := r.annotations(t); a[contract.ApplyStatusAnnotation] != "" ||
 			r.state(t, "kube-proxy") != winos.ServiceRunning {
 			t.Errorf("mended: %v", a)
 		}
@@ -354,7 +354,7 @@ func TestWhatTheNodeSaysIsNotPutIntoACommandUnchecked(t *testing.T) {
 		r.annotate(t, "evil", `x" --privileged`)
 		r.tend(t, r.api)
 		pass(10 * time.Second)
-		if status := r.annotations(t)[contract.AppliedReasonAnnotation]; !strings.HasPrefix(status,
+		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.HasPrefix(status,
 			"ManifestInvalid: ") {
 			t.Errorf("status %q", status)
 		}

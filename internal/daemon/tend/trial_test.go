@@ -134,7 +134,7 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 				r.annotate(t, contract.DesiredVersionAnnotation, two)
 				pass(4 * time.Minute)
 				r.says(t, one(), c.reason)
-				if status := r.annotations(t)[contract.AppliedReasonAnnotation]; name != "a full disk" &&
+				if status := r.annotations(t)[contract.ApplyStatusAnnotation]; name != "a full disk" &&
 					!strings.Contains(status, two) {
 					t.Errorf("the status does not name the version: %q", status)
 				}
@@ -220,7 +220,7 @@ func TestWhileADesiredStateCanNotBePreparedNothingChanges(t *testing.T) {
 				r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, spoil(t, r)))
 				pass(5 * time.Minute)
 				a := r.annotations(t)
-				if a[contract.VersionAnnotation] != one() || a[contract.AppliedReasonAnnotation] == "" {
+				if a[contract.VersionAnnotation] != one() || a[contract.ApplyStatusAnnotation] == "" {
 					t.Errorf("the Node says %v", a)
 				}
 				for name, pid := range before {
