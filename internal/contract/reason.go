@@ -82,6 +82,7 @@ const (
 	ReasonNoSFTP           Reason = "NoSFTP"
 	ReasonKeyNotAuthorized Reason = "KeyNotAuthorized"
 	ReasonHostKeyUnproven  Reason = "HostKeyUnproven"
+	ReasonHostFloods       Reason = "HostFloods"
 
 	ReasonBuildUnsupported    Reason = "BuildUnsupported"
 	ReasonDiskFull            Reason = "DiskFull"
@@ -223,6 +224,9 @@ func reachExplanations() []Explanation {
 			"Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the host. Until then " +
 				"the node works on, and only what needs SSH waits. A Machine is replaced by itself, as far as the " +
 				"rollout budget and its MachineSet allow."},
+		{ReasonHostFloods, 209, "The host sent far more than any answer of the daemon has, so the connection was ended.",
+			"Find out what answers at this address, and whether somebody else has control of the host. No honest host " +
+				"does this."},
 	}
 }
 

@@ -127,6 +127,9 @@ func (c *conn) lostWhile(doing string) *contract.Problem {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cause := rootCause(c.cause)
+	if errors.Is(cause, errFlood) {
+		return contract.NewProblem(contract.ReasonHostFloods, "%s on %s: %v", doing, c.address, cause)
+	}
 	if errors.Is(cause, io.EOF) {
 		cause = errors.New("the host ended the connection")
 	}

@@ -146,6 +146,9 @@ func (d *Dialer) handshake(
 	if ctx.Err() != nil {
 		err = os.ErrDeadlineExceeded // what broke the wire was us
 	}
+	if errors.Is(w.broken(), errFlood) {
+		return nil, nil, contract.NewProblem(contract.ReasonHostFloods, "logging in to %s: %v", address, errFlood)
+	}
 	return nil, nil, interrupted(ctx, classifyHandshake(err, address, check))
 }
 

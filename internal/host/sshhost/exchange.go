@@ -26,7 +26,10 @@ const posixRename = "posix-rename@openssh.com"
 // Opening also takes away what earlier connections left when they broke: requests, which may hold
 // credentials, answers, and parts of daemons. A host has one owner at a time, so nothing of that
 // can be in use.
+//
+// Every step over SFTP begins here, and with it the budget of bytes that the host may send.
 func (c *conn) session(ctx context.Context) (*sftp.Client, error) {
+	c.wire.beginStep()
 	if c.files != nil && c.tidied {
 		return c.files, nil
 	}
@@ -73,7 +76,7 @@ func (c *conn) open(ctx context.Context) error {
 
 // tidy makes the exchange directory, or empties it of what broken connections left.
 func tidy(files *sftp.Client) error {
-	entries, err := files.ReadDir(contract.ExchangeDir)
+	entries, err := list(files, contract.ExchangeDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return files.Mkdir(contract.ExchangeDir)
 	}
@@ -88,6 +91,49 @@ func tidy(files *sftp.Client) error {
 		}
 	}
 	return nil
+}
+
+const (
+	// maxEntries is how many files a step looks at. The exchange directory holds less than ten.
+	maxEntries = 1000
+	// maxDepth is how deep folders in the exchange directory are followed. It holds none of ours.
+	maxDepth = 4
+)
+
+// list lists a directory of a few files. What its listing takes in memory is bounded by the bytes
+// that a step may receive.
+func list(files *sftp.Client, directory string) ([]os.FileInfo, error) {
+	entries, err := files.ReadDir(directory)
+	if err == nil && len(entries) > maxEntries {
+		err = contract.NewProblem(contract.ReasonHostFloods, "listing the exchange directory: more than %d entries",
+			maxEntries)
+	}
+	return entries, err
+}
+
+// removeAll removes a directory with what is in it, as deep as maxDepth. left is how many entries
+// may still be looked at, and is counted down.
+func removeAll(files *sftp.Client, directory string, depth int, left *int) error {
+	entries, err := list(files, directory)
+	if err != nil {
+		return err
+	}
+	if *left -= len(entries); depth == 0 || *left < 0 {
+		return contract.NewProblem(contract.ReasonHostFloods, "emptying the exchange directory: more than %d entries, "+
+			"or folders %d deep", maxEntries, maxDepth)
+	}
+	for _, e := range entries {
+		path := directory + "/" + e.Name()
+		if e.IsDir() {
+			err = removeAll(files, path, depth-1, left)
+		} else {
+			err = files.Remove(path)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return files.RemoveDirectory(directory)
 }
 
 // isLeftover says whether a file is a request or an answer of some call, whole or in part, or part

@@ -115,6 +115,7 @@ func rank(key ssh.PublicKey) int {
 func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
 	defer cancel()
+	c.wire.beginStep()
 	var proven []string
 	err := c.during(ctx, "asking for host keys", func() error {
 		// The answer to anything comes after the announcement, so that a host that has not

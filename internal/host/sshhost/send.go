@@ -47,7 +47,7 @@ func (c *conn) Plant(ctx context.Context, daemon host.Blob) (sent int64, err err
 // findPlanted looks for a planted daemon of this name and size, and removes others. One that can't
 // be removed, because it runs, stays.
 func findPlanted(files *sftp.Client, name string, size int64) (present bool, err error) {
-	entries, err := files.ReadDir(contract.ExchangeDir)
+	entries, err := list(files, contract.ExchangeDir)
 	if err != nil {
 		return false, err
 	}
@@ -73,7 +73,8 @@ func (c *conn) Unplant(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
 	defer cancel()
 	err = c.during(ctx, "removing the exchange directory", func() error {
-		err := files.RemoveAll(contract.ExchangeDir)
+		left := maxEntries
+		err := removeAll(files, contract.ExchangeDir, maxDepth, &left)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}

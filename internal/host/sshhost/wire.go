@@ -1,25 +1,50 @@
 package sshhost
 
 import (
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
+const (
+	// handshakeBudget is how many bytes a host may send before it has let us in. A key exchange and a
+	// login take less than 10 KiB, and some hosts send a banner.
+	handshakeBudget = 256 << 10
+	// stepBudget is how many bytes a host may send during one step, such as a call: the longest
+	// answer, and the same again for what SSH and SFTP put around it.
+	stepBudget = 2 * maxAnswer
+	// acknowledgement is the part of what we send that a host may send beyond that, to acknowledge
+	// it: OpenSSH takes some 100 bytes for each 32 KiB.
+	acknowledgement = 8
+)
+
+// errFlood ends a connection over which the host sent more than any honest one.
+var errFlood = errors.New("the host sends without end")
+
 // wire is a TCP connection that remembers when it last heard something, and its first error. The
 // error tells a connection that broke from a peer that said no, without reading the words of
-// either.
+// either. It ends the connection of a host that sends more than its budget.
 type wire struct {
 	net.Conn
 	began time.Time
 	heard atomic.Int64 // nanoseconds after began
+	// budget is how many more bytes the host may send.
+	budget atomic.Int64
 
 	mu    sync.Mutex
 	first error
 }
 
-func newWire(conn net.Conn) *wire { return &wire{Conn: conn, began: time.Now()} }
+func newWire(conn net.Conn) *wire {
+	w := &wire{Conn: conn, began: time.Now()}
+	w.budget.Store(handshakeBudget)
+	return w
+}
+
+// beginStep gives the host the budget of a step. What was left of the last one is gone.
+func (w *wire) beginStep() { w.budget.Store(stepBudget) }
 
 // Read is net.Conn.
 func (w *wire) Read(p []byte) (int, error) {
@@ -27,12 +52,17 @@ func (w *wire) Read(p []byte) (int, error) {
 	if n > 0 {
 		w.heard.Store(int64(time.Since(w.began)))
 	}
+	if w.budget.Add(-int64(n)) < 0 {
+		w.note(errFlood)
+		return 0, errFlood
+	}
 	w.note(err)
 	return n, err
 }
 
 // Write is net.Conn.
 func (w *wire) Write(p []byte) (int, error) {
+	w.budget.Add(int64(len(p)) / acknowledgement)
 	n, err := w.Conn.Write(p)
 	w.note(err)
 	return n, err

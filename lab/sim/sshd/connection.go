@@ -43,6 +43,9 @@ func (s *Server) serve(ctx context.Context, w *wire) {
 	c := &connection{server: s, account: account}
 	s.announce(conn)
 	c.group.Go(func() { s.answer(conn, requests) })
+	if s.network.settings().Faults.Flood == FloodRequests {
+		c.group.Go(func() { floodRequests(conn) })
+	}
 	for offered := range channels {
 		c.open(ctx, offered)
 	}

@@ -65,6 +65,14 @@ func (s *session) command(ctx context.Context, line string) {
 		<-ctx.Done()
 		return
 	}
+	switch n.settings().Faults.Flood {
+	case FloodOutput:
+		flood(ctx, s.channel)
+		return
+	case FloodErrors:
+		flood(ctx, s.channel.Stderr())
+		return
+	}
 	code := s.server.machine.Exec(ctx, s.account,
 		Command{Line: line, Stdin: s.channel, Stdout: s.channel, Stderr: s.channel.Stderr()})
 	if code < 0 || ctx.Err() != nil {

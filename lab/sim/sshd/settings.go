@@ -40,6 +40,8 @@ type Faults struct {
 	HangExec bool
 	// HostKeys is what the host does about the further keys that it has.
 	HostKeys HostKeysFault
+	// Flood sends without end.
+	Flood Flood
 	// Drop cuts connections.
 	Drop *Drop
 	// Corrupt damages what is written through SFTP.
@@ -60,6 +62,23 @@ const (
 	HostKeysForged HostKeysFault = "forged"
 	// HostKeysGarbled announces bytes that are no keys.
 	HostKeysGarbled HostKeysFault = "garbled"
+)
+
+// Flood is a place where a hostile host sends without end.
+type Flood string
+
+// Places to send without end.
+const (
+	// FloodListing never ends the listing of a directory.
+	FloodListing Flood = "listing"
+	// FloodFolders has a folder in every folder.
+	FloodFolders Flood = "folders"
+	// FloodOutput lets every command write to its output, and FloodErrors to its error output,
+	// until it is ended.
+	FloodOutput Flood = "output"
+	FloodErrors Flood = "errors"
+	// FloodRequests sends requests of SSH itself from the login on.
+	FloodRequests Flood = "requests"
 )
 
 // Drop cuts a connection with a reset.

@@ -68,6 +68,9 @@ func occupied(err error) error {
 // Filecmd changes names and directories.
 func (f face) Filecmd(r *sftp.Request) error {
 	path := windowsPath(r.Filepath)
+	if f.network.settings().Faults.Flood == FloodFolders && r.Method == "Remove" {
+		return sftp.ErrSSHFxFailure // a folder is no file
+	}
 	switch r.Method {
 	case "Rename":
 		return f.rename(path, windowsPath(r.Target))
@@ -147,7 +150,12 @@ func (f face) RealPath(p string) (string, error) {
 // Filelist lists a directory or looks at one file.
 func (f face) Filelist(r *sftp.Request) (sftp.ListerAt, error) {
 	path := windowsPath(r.Filepath)
+	flooding := f.network.settings().Faults.Flood
 	switch {
+	case flooding == FloodListing && r.Method == "List":
+		return endless{}, nil
+	case flooding == FloodFolders && r.Method != "Readlink":
+		return nested(), nil
 	case r.Method == "Readlink":
 		return nil, sftp.ErrSSHFxOpUnsupported
 	case path == "" && r.Method == "List":

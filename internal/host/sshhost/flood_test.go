@@ -1,0 +1,109 @@
+package sshhost
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
+	"github.com/windows-nodes/wmco/lab/sim/sshd"
+)
+
+// most is what a test lets a hostile host send before it ends the connection itself.
+const most = 32 << 20
+
+// countedConn is a TCP connection whose received bytes are counted, and which ends beyond most of them.
+type countedConn struct {
+	net.Conn
+	received *atomic.Int64
+}
+
+func (c countedConn) Read(p []byte) (int, error) {
+	if c.received.Load() > most {
+		return 0, errors.New("the test ends this")
+	}
+	n, err := c.Conn.Read(p)
+	c.received.Add(int64(n))
+	return n, err
+}
+
+// countingReceived has a dialer count what it is sent.
+func countingReceived(received *atomic.Int64) func(o *Options) {
+	return func(o *Options) {
+		o.Network = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			return countedConn{Conn: conn, received: received}, err
+		}
+	}
+}
+
+func TestA51_AHostThatSendsWithoutEndCostsABoundedAmount(t *testing.T) {
+	t.Parallel()
+	call := func(t *testing.T, c host.Conn) error {
+		var answer contract.Answer[contract.PreflightAnswer]
+		return c.Call(t.Context(), contract.VerbPreflight, contract.PreflightRequest{}, &answer)
+	}
+	cases := map[string]struct {
+		flood   sshd.Flood
+		does    func(t *testing.T, c host.Conn) error
+		planted bool
+	}{
+		"in the listing of the exchange directory": {flood: sshd.FloodListing, does: func(t *testing.T,
+			c host.Conn) error {
+			_, err := c.Send(t.Context(), "x", strings.NewReader("x"))
+			return err
+		}},
+		"in folders without end": {flood: sshd.FloodFolders, planted: true, does: func(t *testing.T,
+			c host.Conn) error {
+			return c.Unplant(t.Context())
+		}},
+		"in the output of a command": {flood: sshd.FloodOutput, does: call, planted: true},
+		"in a command's errors":      {flood: sshd.FloodErrors, does: call, planted: true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			var received atomic.Int64
+			// No time-out of ours may be what ends it.
+			patient := func(o *Options) {
+				o.SetupTimeout = time.Hour
+				o.CallTimeout = func(contract.Verb) time.Duration { return time.Hour }
+			}
+			conn := r.dial(t, countingReceived(&received), patient)
+			if c.planted {
+				if _, err := conn.Plant(t.Context(), r.daemon); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.Change(func(s *sshd.Settings) { s.Faults.Flood = c.flood })
+			wantReason(t, c.does(t, conn), contract.ReasonHostFloods)
+			if took := received.Load(); took > 8<<20 {
+				t.Errorf("the host could send %d bytes", took)
+			}
+		})
+	}
+}
+
+func TestA51_AHostThatSendsRequestsWithoutEndIsLeft(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.Change(func(s *sshd.Settings) { s.Faults.Flood = sshd.FloodRequests })
+	var received atomic.Int64
+	options := Options{}
+	countingReceived(&received)(&options)
+	conn, err := New(options).Dial(t.Context(), r.target())
+	if err == nil { // the flood begins with the login, so it may end that already
+		eventually(t, "the end of the connection", func() bool { return conn.Err() != nil })
+		err = errors.Join(conn.Err(), conn.Close())
+	}
+	wantReason(t, err, contract.ReasonHostFloods)
+	if took := received.Load(); took > 8<<20 {
+		t.Errorf("the host could send %d bytes", took)
+	}
+}
