@@ -49,7 +49,7 @@ func service(t *testing.T, r *rig, name string) winos.Service {
 // eventually waits until ready, which asks the machine.
 func eventually(t *testing.T, what string, ready func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

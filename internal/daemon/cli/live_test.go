@@ -419,13 +419,18 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		}
 		defer l.Close()
 		before := l.Certificate().Leaf
-		renewed := make(chan struct{})
+		reloaded := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		renewer := &identity.Renewer{
 			Files: files, Client: l.Client, Lifetime: 14 * 24 * time.Hour, Spread: func() float64 { return 0 },
-			Clock:   clocktesting.NewFakeClock(before.NotBefore.Add(before.NotAfter.Sub(before.NotBefore) * 3 / 4)),
-			Renewed: func() error { cancel(); close(renewed); return l.Reload() },
+			Clock: clocktesting.NewFakeClock(before.NotBefore.Add(before.NotAfter.Sub(before.NotBefore) * 3 / 4)),
+			Renewed: func() error {
+				defer cancel() // once is enough
+				err := l.Reload()
+				reloaded <- err
+				return err
+			},
 		}
 		go renewer.Run(ctx)
 		eventually(t, "renewing", func() bool {
@@ -433,12 +438,15 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 				clock.Step(time.Second)
 			}
 			select {
-			case <-renewed:
+			case err = <-reloaded:
 				return true
 			default:
 				return false
 			}
 		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if l.Certificate().Leaf.Equal(before) {
 			t.Error("the link shows the old certificate")
 		}
