@@ -6,7 +6,11 @@ SHELL := /bin/bash
 OUT     := $(CURDIR)/out
 BIN     := $(OUT)/bin
 VERSION ?= 0.1.0
-IMAGE   ?= quay.io/windows-nodes/wmco:v$(VERSION)
+# IMAGE is the name under which the operator's image is published; the payload's ends in -payload. KEY is a private key to sign
+# both with (cosign's, or any of PEM). PUSH is the repository to push to, when they are to be pushed.
+IMAGE   ?= quay.io/windows-nodes/wmco
+KEY     ?=
+PUSH    ?=
 LDFLAGS := -s -w -X github.com/windows-nodes/wmco/internal/version.version=$(VERSION)
 # HOSTS, MACHINES and FAIL shape the demo, PAYLOAD=real takes out/payload instead of small stand-ins, ONCE=1 runs it to its end.
 HOSTS    ?= 3
@@ -115,9 +119,10 @@ powershell: ## Parse the user data with a real grammar of PowerShell (needs npm;
 	cd test/powershell && npm ci --ignore-scripts --no-audit --no-fund && node parse.mjs
 
 .PHONY: conformance
-conformance: ## Compare mirrors with what Linux nodes do, and pull through containerd's own code from real registries
+conformance: ## Compare mirrors with what Linux nodes do, pull through containerd's own code from real registries, push images to one
 	cd test/mirror && go vet ./... && go test -count=1 -timeout 15m ./...
 	cd test/mirror/pull && go vet ./... && go test -count=1 -timeout 15m ./...
+	cd tools/image && go vet ./... && go test -count=1 -timeout 15m ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzz everything that parses, 20 s each
@@ -128,8 +133,10 @@ fuzz: ## Fuzz everything that parses, 20 s each
 ##@ Install
 
 .PHONY: image
-image: ## Build the operator's image (IMAGE=…)
-	podman build -t $(IMAGE) -f Containerfile .
+image: payload ## Make the images of operator and payload in out/image, without a container engine (PUSH=registry/repository, KEY=file, SUPPLIED=dir)
+	go run -C tools/image . build --root $(CURDIR) --payload $(OUT)/payload --out $(OUT)/image --version $(VERSION) \
+	  --revision "$$(git rev-parse HEAD 2>/dev/null || true)" --repository $(IMAGE) $(if $(KEY),--key $(abspath $(KEY)))
+	$(if $(PUSH),go run -C tools/image . push $(PUSH) --from $(OUT)/image --tag v$(VERSION))
 
 .PHONY: deploy
 deploy: ## Install into the cluster of the current KUBECONFIG

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/sigstore/sigstore/pkg/signature"
+)
+
+// payloadPlatform is what the payload's image says it is for. Its files run on Windows, but it is the
+// operator that reads it, so Linux nodes must be able to pull it.
+const payloadPlatform = "linux/amd64"
+
+type buildOptions struct {
+	root, payload, out, version, revision, repository, key string
+	platforms                                              []string
+}
+
+// build makes both images and writes the layout.
+func build(ctx context.Context, out io.Writer, o buildOptions) error {
+	var key signature.Signer
+	var err error
+	if o.key != "" {
+		if key, err = signer(o.key); err != nil {
+			return err
+		}
+	}
+	scratch, err := os.MkdirTemp("", "image-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	_, _ = fmt.Fprintf(out, "packing %s\n", o.payload)
+	manifest, layers, err := payloadLayers(o.payload)
+	if err != nil {
+		return err
+	}
+	parts := payloadParts(o.payload, manifest)
+	carried, err := o.payloadImage(layers, parts, key)
+	if err != nil {
+		return err
+	}
+	images, order := map[string]v1.Image{}, make([]v1.Platform, 0, len(o.platforms))
+	for _, text := range o.platforms {
+		platform, err := v1.ParsePlatform(text)
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(out, "building the operator for %s\n", text)
+		binary := filepath.Join(scratch, strings.ReplaceAll(text, "/", "-"))
+		if err := o.compile(ctx, *platform, binary); err != nil {
+			return err
+		}
+		parts = append(parts, part{"windows-machine-config-operator " + text, o.version, binary})
+		images[platform.String()], err = operatorImage(*platform, binary, labels{"Windows Machine Config Operator",
+			"Turns Windows Server machines into nodes, and keeps them that way.", o.version, o.revision}, layers)
+		if err != nil {
+			return err
+		}
+		order = append(order, *platform)
+	}
+	repository, err := name.NewRepository(o.repository)
+	if err != nil {
+		return err
+	}
+	operator, err := finish("operator", index(images, order), o.version, parts, repository, key)
+	if err != nil {
+		return err
+	}
+	if err := write(o.out, operator, carried); err != nil {
+		return err
+	}
+	return say(out, o, operator, carried)
+}
+
+func (o buildOptions) payloadImage(layers []v1.Layer, parts []part, key signature.Signer) (made, error) {
+	platform, err := v1.ParsePlatform(payloadPlatform)
+	if err != nil {
+		return made{}, err
+	}
+	l := labels{"Windows Machine Config Operator: payload", "The programs of Windows nodes.", o.version, o.revision}
+	image, err := assemble(*platform, v1.Config{Labels: l.all()}, layers)
+	if err != nil {
+		return made{}, err
+	}
+	repository, err := name.NewRepository(o.repository + suffixes["payload"])
+	if err != nil {
+		return made{}, err
+	}
+	return finish("payload", image, o.version, parts, repository, key)
+}
+
+// compile builds the operator so that the same source gives the same bytes. It carries the time zones
+// with it, since the image has no other files.
+func (o buildOptions) compile(ctx context.Context, platform v1.Platform, to string) error {
+	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=timetzdata",
+		"-ldflags=-s -w -X github.com/windows-nodes/wmco/internal/version.version="+o.version,
+		"-o", to, "./cmd/wmco")
+	command.Dir = o.root
+	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+platform.OS, "GOARCH="+platform.Architecture,
+		"GOFLAGS=", "GOWORK=off")
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the operator for %s: %w\n%s", platform, err, output)
+	}
+	return nil
+}
+
+// say prints the digests.
+func say(out io.Writer, o buildOptions, all ...made) error {
+	for _, m := range all {
+		digest, err := m.image.(interface{ Digest() (v1.Hash, error) }).Digest()
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(out, "%-8s  %s\n", m.name, digest)
+	}
+	if o.key == "" {
+		_, _ = fmt.Fprintln(out, "not signed: no key was given")
+	}
+	_, err := fmt.Fprintf(out, "written to %s\n", o.out)
+	return err
+}

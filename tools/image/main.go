@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	top := &cobra.Command{
+		Use: "image", Short: "Make, push and verify the project's container images, without a container engine",
+		SilenceUsage: true,
+	}
+	top.AddCommand(buildCommand(), pushCommand(), verifyCommand())
+	return top
+}
+
+func buildCommand() *cobra.Command {
+	o := buildOptions{}
+	c := &cobra.Command{
+		Use: "build", Short: "Build the images into an OCI layout", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return build(c.Context(), c.OutOrStdout(), o) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.root, "root", ".", "top `directory` of the source tree")
+	f.StringVar(&o.payload, "payload", "out/payload", "`directory` of the payload, which make payload makes")
+	f.StringVar(&o.out, "out", "out/image", "`directory` of the OCI layout to write")
+	f.StringVar(&o.version, "version", "dev", "`version` of the operator")
+	f.StringVar(&o.revision, "revision", "", "`commit` of the source, for a label")
+	f.StringVar(&o.repository, "repository", "quay.io/windows-nodes/wmco",
+		"`name` under which the operator's image is published, which its signature names; the payload's ends in -payload")
+	f.StringVar(&o.key, "key", "", "private key of PEM to sign with; "+passwordVariable+
+		" holds its password, if any; without a key nothing is signed")
+	f.StringSliceVar(&o.platforms, "platforms", []string{"linux/amd64", "linux/arm64"}, "`platforms` of the operator")
+	return c
+}
+
+func pushCommand() *cobra.Command {
+	var from, tag string
+	c := &cobra.Command{
+		Use: "push REPOSITORY", Short: "Push the OCI layout to REPOSITORY and REPOSITORY-payload",
+		Long: "Push the OCI layout to REPOSITORY and REPOSITORY-payload. Credentials are those of docker login or podman login.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return push(c.Context(), c.OutOrStdout(), from, args[0], tag, remote.WithAuthFromKeychain(authn.DefaultKeychain))
+		},
+	}
+	c.Flags().StringVar(&from, "from", "out/image", "`directory` of the OCI layout")
+	c.Flags().StringVar(&tag, "tag", "dev", "`tag` to push to")
+	return c
+}
+
+func verifyCommand() *cobra.Command {
+	var key string
+	c := &cobra.Command{
+		Use: "verify IMAGE", Short: "Check that an image in a registry is signed by a key", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			image, err := name.ParseReference(args[0])
+			if err != nil {
+				return err
+			}
+			by, err := verifier(key)
+			if err != nil {
+				return err
+			}
+			if err := verify(c.Context(), image, by, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s is signed by %s\n", image, key)
+			return err
+		},
+	}
+	c.Flags().StringVar(&key, "key", "cosign.pub", "public key of PEM")
+	return c
+}
