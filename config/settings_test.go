@@ -1,11 +1,15 @@
 package config_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
 // A value that the operator's types can't hold must not get into the cluster: nobody could read the
@@ -35,6 +39,36 @@ func TestSettingsThatCanNotBeReadAreRefused(t *testing.T) {
 			Param("dryRun", metav1.DryRunAll).SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Error()
 		if valid && err != nil || !valid && !apierrors.IsInvalid(err) {
 			t.Errorf("%s: %v", spec, err)
+		}
+	}
+}
+
+// Without a WindowsMachineConfig the operator takes its own defaults: they are the CRD's.
+func TestDefaultsOfTheCRDAreThoseOfTheOperator(t *testing.T) {
+	t.Parallel()
+	admin := connect(t, install(t).Admin())
+	body := `{"apiVersion":"windowsmachineconfig.openshift.io/v1alpha1","kind":"WindowsMachineConfig",` +
+		`"metadata":{"name":"cluster"},"spec":{}}`
+	answer, err := admin.CoreV1().RESTClient().Post().
+		AbsPath("/apis/windowsmachineconfig.openshift.io/v1alpha1/windowsmachineconfigs").
+		Param("dryRun", metav1.DryRunAll).SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Raw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made v1alpha1.WindowsMachineConfig
+	if err = json.Unmarshal(answer, &made); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		crd      *metav1.Duration
+		operator time.Duration
+	}{
+		"drainTimeout": {made.Spec.Rollout.DrainTimeout, v1alpha1.DefaultDrainTimeout},
+		"settleTime":   {made.Spec.Rollout.SettleTime, v1alpha1.DefaultSettleTime},
+		"proofTimeout": {made.Spec.Rollout.ProofTimeout, v1alpha1.DefaultProofTimeout},
+	} {
+		if c.crd == nil || c.crd.Duration != c.operator {
+			t.Errorf("%s is %v in the CRD and %s in the operator", name, c.crd, c.operator)
 		}
 	}
 }

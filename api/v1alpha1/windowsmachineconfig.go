@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +23,13 @@ const (
 	// this object ask for; otherwise its reason names the first thing that is left out, such as a
 	// mirror, a certificate or a field of kubelet's configuration.
 	ConditionAccepted = "Accepted"
+)
+
+// Defaults of RolloutSpec, where there is no WindowsMachineConfig to hold them. The CRD has the same.
+const (
+	DefaultDrainTimeout = 10 * time.Minute
+	DefaultSettleTime   = 10 * time.Second
+	DefaultProofTimeout = 10 * time.Minute
 )
 
 // RolloutSpec bounds how many hosts are worked on at once.

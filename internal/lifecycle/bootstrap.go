@@ -82,7 +82,7 @@ func (w *Walker) vacateServing(ctx context.Context, instance *v1alpha1.WindowsIn
 		visit.drained {
 		return Done()
 	}
-	timeout := defaultDrainTimeout
+	timeout := v1alpha1.DefaultDrainTimeout
 	if w.DrainTimeout != nil {
 		var err error
 		if timeout, err = w.DrainTimeout(ctx); err != nil {
@@ -99,9 +99,6 @@ func (w *Walker) vacateServing(ctx context.Context, instance *v1alpha1.WindowsIn
 	}
 	return outcome
 }
-
-// defaultDrainTimeout stands where nobody says how long pods are given.
-const defaultDrainTimeout = 10 * time.Minute
 
 // confidentialOf is what must not be public of a desired state, for a host that can't read it yet:
 // containerd and kubelet start with the proxy and the authorities that they will have.

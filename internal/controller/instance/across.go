@@ -16,12 +16,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/lifecycle"
 )
 
-// Bounds that hold where the user sets none; they are the CRD's defaults, too.
-const (
-	defaultSettleTime   = 10 * time.Second
-	defaultProofTimeout = 10 * time.Minute
-)
-
 // across takes a node one step further on its way to another version.
 func (w *walk) across(ctx context.Context, care lifecycle.Care) (ctrl.Result, error) {
 	status := &w.instance.Status
@@ -99,7 +93,7 @@ func (w *walk) crossing(ctx context.Context, node *corev1.Node,
 	if err != nil {
 		return nil, err
 	}
-	bounds := lifecycle.Bounds{Drain: defaultDrainTimeout, Settle: defaultSettleTime, Proof: defaultProofTimeout}
+	bounds := lifecycle.Bounds{Drain: v1alpha1.DefaultDrainTimeout, Settle: v1alpha1.DefaultSettleTime, Proof: v1alpha1.DefaultProofTimeout}
 	for _, one := range []struct {
 		wanted *metav1.Duration
 		bound  *time.Duration

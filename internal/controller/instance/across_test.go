@@ -619,7 +619,7 @@ func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 	r.isReady(t, 1, true)
 	r.says(t, 1, contract.VersionAnnotation, proxied)
 	r.passes(t, 1, time.Second)
-	r.passes(t, 1, defaultSettleTime+time.Second)
+	r.passes(t, 1, v1alpha1.DefaultSettleTime+time.Second)
 	if one = r.get(t, 1); one.Status.Phase != v1alpha1.PhaseReady || one.Status.Version != proxied ||
 		one.Status.Disruption != nil || r.statusWrites != writes+1 {
 		t.Errorf("%d more writes of the status: %+v", r.statusWrites-writes, one.Status)

@@ -27,9 +27,6 @@ import (
 )
 
 const (
-	// defaultDrainTimeout stands where no WindowsMachineConfig says otherwise; it is the CRD's
-	// default, too.
-	defaultDrainTimeout = 10 * time.Minute
 	// budgetRetry is a safety net for a node that may not be disturbed yet: its turn is an event.
 	budgetRetry = time.Minute
 	// pausedRetry is a safety net: unpausing is an event.

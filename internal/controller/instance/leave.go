@@ -86,7 +86,7 @@ func (r *Reconciler) drainTimeout(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	if config.Spec.Rollout.DrainTimeout == nil {
-		return defaultDrainTimeout, nil
+		return v1alpha1.DefaultDrainTimeout, nil
 	}
 	return config.Spec.Rollout.DrainTimeout.Duration, nil
 }
