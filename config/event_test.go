@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/herald"
+	"github.com/windows-nodes/wmco/internal/daemon/mirror"
 )
 
 // eventOf is what the daemon of a Node tells about pulls.
@@ -17,7 +17,7 @@ func eventOf(node string) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: node + "."},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)},
-		Reason:         herald.ReasonPassedOver, Type: corev1.EventTypeWarning, Message: "Passed over: m.io",
+		Reason:         mirror.ReasonPassedOver, Type: corev1.EventTypeWarning, Message: "Passed over: m.io",
 		Source:              corev1.EventSource{Component: contract.ServiceDaemon, Host: node},
 		ReportingController: contract.ServiceDaemon, ReportingInstance: node,
 	}
@@ -40,7 +40,7 @@ func tell(change func(*corev1.Event)) attempt {
 // eventsOfDaemons are those that they may make.
 func eventsOfDaemons() map[string]attempt {
 	all := map[string]attempt{}
-	for _, reason := range []string{herald.ReasonPassedOver, herald.ReasonUnavailable, herald.ReasonRefused} {
+	for _, reason := range []string{mirror.ReasonPassedOver, mirror.ReasonUnavailable, mirror.ReasonRefused} {
 		all["tells of "+reason] = tell(func(e *corev1.Event) { e.Reason = reason })
 	}
 	return all

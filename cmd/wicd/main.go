@@ -1,7 +1,7 @@
 // Command wicd is the daemon: it makes a Windows machine a node, and runs on it as the service
 // windows-instance-config-daemon.
 //
-// It gives the command tree of internal/daemon/cli the machine that it runs on. On other systems it
+// It gives the command tree of internal/daemon/verbs the machine that it runs on. On other systems it
 // builds, shows its help, and can do nothing.
 package main
 
@@ -15,7 +15,7 @@ import (
 	"syscall"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/cli"
+	"github.com/windows-nodes/wmco/internal/daemon/verbs"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -38,7 +38,7 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("finding the own program: %w", err)
 	}
 	host := winos.New()
-	root := cli.New(cli.Options{
+	root := verbs.New(verbs.Options{
 		Host:       host,
 		Version:    version,
 		HomeDir:    home(self),

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/windows/svc"
 
-	"github.com/windows-nodes/wmco/internal/daemon/tend"
+	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
 )
 
 // runService runs under the service manager. A failure ends the service with a service-specific
@@ -17,7 +17,7 @@ func runService(ctx context.Context, name string, run func(ctx context.Context, 
 	if err := svc.Run(name, h); err != nil {
 		return fmt.Errorf("running as service %s: %w", name, err)
 	}
-	if errors.Is(h.err, tend.ErrExchanged) {
+	if errors.Is(h.err, reconcile.ErrExchanged) {
 		// By now the service manager knows that the service has stopped.
 		return errors.Join(h.err, leaveSuccessor())
 	}

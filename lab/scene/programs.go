@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/cli"
+	"github.com/windows-nodes/wmco/internal/daemon/verbs"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/sim"
 	"github.com/windows-nodes/wmco/lab/sim/program"
@@ -90,7 +90,7 @@ func daemon(otherwise string) sim.Program {
 func command(otherwise string) sim.Program {
 	return func(ctx context.Context, p *sim.Process) int {
 		version := versionOf(headOf(p.Host.Files, p.Args[0]), otherwise)
-		command := cli.New(cli.Options{
+		command := verbs.New(verbs.Options{
 			Host: p.Host, Version: version, HomeDir: p.Machine.Home(), Self: p.Args[0],
 			Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr, Running: p.Running,
 		})

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/herald"
+	nodemirror "github.com/windows-nodes/wmco/internal/daemon/mirror"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/internal/mirror"
 	"github.com/windows-nodes/wmco/lab/fleet"
@@ -70,7 +70,7 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 	})
 	c.await(t, "an administrator to be told that the mirror lacks something",
 		func(ctx context.Context) (bool, string, error) {
-			return c.told(ctx, herald.ReasonPassedOver, copies.Host)
+			return c.told(ctx, nodemirror.ReasonPassedOver, copies.Host)
 		})
 	c.put(t, tags)
 	t.Run("created, for tags", func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 			must(t, from(copies, mirrored.Digest())(h))
 		}
 		c.await(t, "an administrator to be told of it", func(ctx context.Context) (bool, string, error) {
-			return c.told(ctx, herald.ReasonUnavailable, dead.Host)
+			return c.told(ctx, nodemirror.ReasonUnavailable, dead.Host)
 		})
 		c.everywhere(t, "it to be counted", func(h *fleet.Host) error {
 			content, err := winos.ReadFile(h.Machine.Host().Files, contract.PathMetrics)
@@ -227,7 +227,7 @@ func TestA22_RegistriesThatAreBlockedAllowedOrInsecure(t *testing.T) {
 	})
 	c.everywhere(t, "a blocked registry to be left alone", refused(strange))
 	c.await(t, "an administrator to be told of it", func(ctx context.Context) (bool, string, error) {
-		return c.told(ctx, herald.ReasonRefused, strange.Host)
+		return c.told(ctx, nodemirror.ReasonRefused, strange.Host)
 	})
 	edit(t, c, image, func(o *configv1.Image) {
 		o.Spec.RegistrySources.BlockedRegistries, o.Spec.RegistrySources.AllowedRegistries = nil,

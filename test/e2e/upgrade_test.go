@@ -19,7 +19,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/place"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/lab/fleet"
@@ -569,7 +569,7 @@ func TestA29_ANodeWhoseNewDaemonDoesNotComeUpGoesBackByItself(t *testing.T) {
 // daemonOn is the digest of the daemon's program on a host.
 func daemonOn(t *testing.T, h *fleet.Host) string {
 	t.Helper()
-	digest, err := place.Digest(t.Context(), h.Machine.Host().Files, contract.PathDaemon)
+	digest, err := apply.DigestOf(t.Context(), h.Machine.Host().Files, contract.PathDaemon)
 	must(t, err)
 	return digest
 }

@@ -67,7 +67,7 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 	}
 	for _, right := range unused {
 		// A daemon watches for a manifest only when it was told of one that is not there, which the
-		// operator never does: internal/daemon/tend tries it.
+		// operator never does: internal/daemon/reconcile tries it.
 		if right.daemon && right.resource == "configmaps" && right.verb == "watch" {
 			continue
 		}

@@ -1,13 +1,3 @@
-// Package plan answers which steps, in which order, turn a host as it is into a host as it must be.
-//
-// The reconcile loop and bootstrap carry the steps out. It is pure: a difference of two
-// descriptions.
-//
-// The order is: rights that somebody loosened, certificates and the environment, then files
-// (programs in use are moved aside, so that services run on meanwhile), then all stops in reverse
-// order of the starts, then services that left the manifest go, then configurations and starts, and
-// at last what else left. A service is thus down only for its own restart, and what is new is there
-// before anything old is taken away.
 package plan
 
 import (
@@ -19,8 +9,7 @@ import (
 	"strings"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/ledger"
-	"github.com/windows-nodes/wmco/internal/daemon/target"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -88,14 +77,14 @@ type Plan struct {
 }
 
 // Diff makes the plan.
-func Diff(want target.Target, have Observed, was ledger.Ledger) Plan {
+func Diff(want Desired, have Observed, was state.State) Plan {
 	p := &planner{want: want, have: have, was: was, unwritten: map[string]bool{}}
 	p.rights()
 	p.newRoots()
 	p.environment()
 	p.files()
 	p.services()
-	if want.Scope == target.Everything {
+	if want.Scope == Everything {
 		p.obsoleteFiles()
 		p.obsoleteRoots()
 	}
@@ -104,9 +93,9 @@ func Diff(want target.Target, have Observed, was ledger.Ledger) Plan {
 
 type planner struct {
 	Plan
-	want target.Target
+	want Desired
 	have Observed
-	was  ledger.Ledger
+	was  state.State
 	// unwritten are files with another content than they should have, which stay so for now.
 	unwritten map[string]bool
 }
@@ -152,7 +141,7 @@ func (p *planner) obsoleteRoots() {
 		return
 	}
 	for _, der := range p.was.Certificates {
-		if name := target.Fingerprint(der); p.want.Roots[name] == nil {
+		if name := Fingerprint(der); p.want.Roots[name] == nil {
 			p.step(Step{Kind: RemoveRoot, Name: name, Why: "not in the manifest"})
 		}
 	}
@@ -170,7 +159,7 @@ func (p *planner) obsoleteServices() {
 		s, exists := p.have.Services[name]
 		switch {
 		case wanted[name]:
-		case exists && !target.Managed(s.Description):
+		case exists && !Managed(s.Description):
 		default:
 			p.step(Step{Kind: RemoveService, Name: name, Why: "not in the manifest"})
 		}
@@ -249,14 +238,14 @@ func (p *planner) obsoleteFiles() {
 }
 
 func (p *planner) services() {
-	var usable []target.Service
+	var usable []Service
 	blocked := map[string]bool{}
 	for _, s := range p.want.Services {
 		current, exists := p.have.Services[s.Name]
 		_, ours := p.was.Services[s.Name]
 		needsBlocked := slices.ContainsFunc(s.Dependencies, func(d string) bool { return blocked[d] })
 		switch {
-		case exists && !ours && !target.Managed(current.Description):
+		case exists && !ours && !Managed(current.Description):
 			p.Conflicts = append(p.Conflicts,
 				contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours", s.Name))
 			blocked[s.Name] = true
@@ -270,7 +259,7 @@ func (p *planner) services() {
 		}
 	}
 	down := p.stops(usable)
-	if p.want.Scope == target.Everything {
+	if p.want.Scope == Everything {
 		p.obsoleteServices()
 	}
 	for _, s := range usable {
@@ -294,7 +283,7 @@ func (p *planner) services() {
 // stops plans which services go down, because their inputs changed, because they hang in a state
 // that is neither up nor down, or because they depend on one that does. Services that wait go down
 // with what they depend on, and come back when what they wait for is known.
-func (p *planner) stops(usable []target.Service) map[string]bool {
+func (p *planner) stops(usable []Service) map[string]bool {
 	down := map[string]bool{}
 	why := map[string]string{}
 	for _, s := range usable { // in the order of starts, so a service comes after all it depends on
@@ -328,12 +317,12 @@ func (p *planner) stops(usable []target.Service) map[string]bool {
 // stale says whether a service's process was started before its present inputs were there. A file
 // that has to be written counts, even with the content that the ledger knows: the process may have
 // read what stood there meanwhile.
-func (p *planner) stale(s target.Service, current winos.Service) bool {
+func (p *planner) stale(s Service, current winos.Service) bool {
 	start := p.was.Services[s.Name]
 	if start.Inputs != s.Inputs || (current.PID != 0 && current.PID == start.NotPID) {
 		return true
 	}
-	return slices.ContainsFunc(p.want.Files, func(f target.File) bool {
+	return slices.ContainsFunc(p.want.Files, func(f File) bool {
 		return f.Waiting == nil && !p.unwritten[f.Path] && p.have.Digests[f.Path] != f.Digest &&
 			slices.Contains(f.Services, s.Name)
 	})
@@ -341,7 +330,7 @@ func (p *planner) stale(s target.Service, current winos.Service) bool {
 
 // astray says whether somebody changed what a service's process is started with, and may have
 // started it since. A process that ran before the change has nothing of it.
-func (p *planner) astray(s target.Service, current winos.Service) bool {
+func (p *planner) astray(s Service, current winos.Service) bool {
 	if current.Command == s.Command && maps.Equal(current.Environment, s.Environment) {
 		return false
 	}

@@ -6,40 +6,39 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/ledger"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
-	"github.com/windows-nodes/wmco/internal/daemon/target"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 // wanted is a runtime, a kubelet on top of it, and a proxy on top of that, with a file for kubelet.
-func wanted() target.Target {
-	service := func(name, inputs string, dependencies ...string) target.Service {
-		return target.Service{Inputs: inputs, ServiceConfig: winos.ServiceConfig{
-			Name: name, Description: target.Description(name), Command: `C:\k\` + name + `.exe`,
+func wanted() plan.Desired {
+	service := func(name, inputs string, dependencies ...string) plan.Service {
+		return plan.Service{Inputs: inputs, ServiceConfig: winos.ServiceConfig{
+			Name: name, Description: plan.Description(name), Command: `C:\k\` + name + `.exe`,
 			Dependencies: dependencies,
 		}}
 	}
-	return target.Target{
-		Scope: target.Everything,
-		Services: []target.Service{service("runtime", "r"), service("kubelet", "k", "runtime"),
+	return plan.Desired{
+		Scope: plan.Everything,
+		Services: []plan.Service{service("runtime", "r"), service("kubelet", "k", "runtime"),
 			service("proxy", "p", "kubelet")},
-		Files:       []target.File{{Path: `C:\k\kubelet.conf`, Digest: "conf", Services: []string{"kubelet"}}},
+		Files:       []plan.File{{Path: `C:\k\kubelet.conf`, Digest: "conf", Services: []string{"kubelet"}}},
 		Environment: map[string]string{"HTTP_PROXY": "x"},
 		Watched:     []string{"HTTP_PROXY", "NO_PROXY"},
 	}
 }
 
 // holding is a host on which all of that holds.
-func holding() (plan.Observed, ledger.Ledger) {
+func holding() (plan.Observed, state.State) {
 	have := plan.Observed{Services: map[string]winos.Service{}, Digests: map[string]string{`C:\k\kubelet.conf`: "conf"},
 		Environment: map[string]string{"Http_Proxy": "x", "Path": "y"}}
-	was := ledger.Ledger{Services: map[string]ledger.Start{}, Files: []string{`C:\K\kubelet.conf`},
-		Environment: map[string]ledger.Variable{"http_proxy": {Name: "HTTP_PROXY"}}}
+	was := state.State{Services: map[string]state.Start{}, Files: []string{`C:\K\kubelet.conf`},
+		Environment: map[string]state.Variable{"http_proxy": {Name: "HTTP_PROXY"}}}
 	for i, s := range wanted().Services {
 		have.Services[s.Name] = winos.Service{ServiceConfig: s.ServiceConfig, State: winos.ServiceRunning,
 			PID: uint32(100 + i)}
-		was.Services[s.Name] = ledger.Start{Inputs: s.Inputs, NotPID: 7}
+		was.Services[s.Name] = state.Start{Inputs: s.Inputs, NotPID: 7}
 	}
 	return have, was
 }
@@ -47,9 +46,9 @@ func holding() (plan.Observed, ledger.Ledger) {
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	type world struct {
-		want target.Target
+		want plan.Desired
 		have plan.Observed
-		was  ledger.Ledger
+		was  state.State
 	}
 	held := func(kind plan.Kind, name string) func(plan.Step) bool {
 		return func(s plan.Step) bool { return s.Kind == kind && s.Name == name }
@@ -65,7 +64,7 @@ func TestSteps(t *testing.T) {
 	}{
 		"nothing when everything holds": {func(*world) {}, nil},
 		"everything on a fresh host": {
-			func(w *world) { w.have, w.was = plan.Observed{}, ledger.Ledger{} },
+			func(w *world) { w.have, w.was = plan.Observed{}, state.State{} },
 			[]string{
 				"SetVariable HTTP_PROXY", `WriteFile C:\k\kubelet.conf`, "SetService runtime", "StartService runtime",
 				"SetService kubelet", "StartService kubelet",
@@ -103,7 +102,7 @@ func TestSteps(t *testing.T) {
 			[]string{"StopService proxy", "StopService kubelet", "StartService kubelet", "StartService proxy"},
 		},
 		"a restart that a crash prevented is made up for": {
-			func(w *world) { w.was.Services["proxy"] = ledger.Start{Inputs: "p", NotPID: 102} },
+			func(w *world) { w.was.Services["proxy"] = state.Start{Inputs: "p", NotPID: 102} },
 			[]string{"StopService proxy", "StartService proxy"},
 		},
 		"a changed file is written, and who reads it restarted": {
@@ -120,7 +119,7 @@ func TestSteps(t *testing.T) {
 				"StartService kubelet"},
 		},
 		"bootstrap takes no service away": {
-			func(w *world) { w.want.Scope, w.want.Services = target.Bootstrap, w.want.Services[:2] },
+			func(w *world) { w.want.Scope, w.want.Services = plan.Bootstrap, w.want.Services[:2] },
 			nil,
 		},
 		"a service of ours that somebody else made anew is left alone": {
@@ -153,7 +152,7 @@ func TestSteps(t *testing.T) {
 			[]string{
 				`Restrict C:\k`, "AddRoot ours", `WriteFile C:\k\kubelet.conf`, "StopService proxy",
 				"StopService kubelet", "StartService kubelet", "StartService proxy",
-				`RemoveFile C:\k\old.conf`, "RemoveRoot " + target.Fingerprint([]byte{3}),
+				`RemoveFile C:\k\old.conf`, "RemoveRoot " + plan.Fingerprint([]byte{3}),
 			},
 		},
 		"a root store that can't be read is left alone": {
@@ -168,7 +167,7 @@ func TestSteps(t *testing.T) {
 				w.was.Files = append(w.was.Files, `C:\k\tls\certs\tls.key`)
 				w.was.Certificates, w.have.Roots = [][]byte{{3}}, map[string]bool{}
 				w.have.Environment["NO_PROXY"] = "secret"
-				w.was.Environment["https_proxy"] = ledger.Variable{Name: "HTTPS_PROXY"}
+				w.was.Environment["https_proxy"] = state.Variable{Name: "HTTPS_PROXY"}
 			},
 			nil,
 		},

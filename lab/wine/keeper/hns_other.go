@@ -2,7 +2,9 @@
 
 package main
 
-import "github.com/windows-nodes/wmco/internal/daemon/winos"
+import (
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
 
 // serveHNS needs the pipes of Windows.
 func serveHNS(winos.Host) error { return winos.ErrUnsupported }

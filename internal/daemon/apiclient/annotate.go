@@ -1,0 +1,61 @@
+package apiclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// maxText bounds an annotation that says why; operators and people read its beginning.
+const maxText = 512
+
+// timeout bounds one write to the Node.
+const timeout = 15 * time.Second
+
+// AnnotateNode sets annotations of a Node, and removes those whose value is nil. The watched object takes
+// the change over, unless it has seen a newer one since before. It answers with the annotations as
+// they are then.
+func AnnotateNode(ctx context.Context, client dynamic.Interface, watched *Watch, before *unstructured.Unstructured,
+	changes map[string]any) (map[string]string, error) {
+	name := before.GetName()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": changes}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the Node's annotations: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	nodes := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
+	updated, err := nodes.Patch(ctx, name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: contract.ServiceDaemon})
+	if err != nil {
+		return nil, fmt.Errorf("annotating node %s: %w", name, err)
+	}
+	annotations := updated.GetAnnotations()
+	watched.Replace(before, updated)
+	return annotations, nil
+}
+
+// ProblemText is a problem as one short line.
+func ProblemText(p *contract.Problem) string {
+	text := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(string(p.Reason)+": "+p.Detail, "?"))
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText-3], "") + "..."
+	}
+	return text
+}

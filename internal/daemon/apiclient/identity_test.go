@@ -1,0 +1,454 @@
+package apiclient_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+const life = 14 * 24 * time.Hour
+
+func files(t *testing.T) (winos.Files, func()) {
+	t.Helper()
+	m, err := sim.New(sim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = m.Host().Files.MkdirAll(contract.DirDaemonCerts, winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+	return m.Host().Files, func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// sign gives a certificate for a request, valid from now.
+func sign(t *testing.T, request []byte) []byte {
+	t.Helper()
+	return signAt(t, request, time.Now())
+}
+
+func signAt(t *testing.T, request []byte, now time.Time) []byte {
+	t.Helper()
+	block, rest := pem.Decode(request)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
+		t.Fatalf("not one request: %q", request)
+	}
+	csr, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = csr.CheckSignature(); err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: csr.Subject, NotBefore: now, NotAfter: now.Add(life),
+	}, ca, csr.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// enroll makes the first certificate of a node.
+func enroll(t *testing.T, f winos.Files, node string) {
+	t.Helper()
+	key, err := apiclient.PendingKey(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := apiclient.NewRequest(key, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := apiclient.StoreCertificate(f, sign(t, request), node)
+	if err != nil || !changed {
+		t.Fatalf("changed %v, %v", changed, err)
+	}
+}
+
+func TestTheRequestIsThatOfADaemon(t *testing.T) {
+	t.Parallel()
+	f, done := files(t)
+	defer done()
+	key, err := apiclient.PendingKey(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := apiclient.PendingKey(f)
+	if err != nil || !again.Equal(key) {
+		t.Errorf("asking again gives another key, %v", err)
+	}
+	content, err := apiclient.NewRequest(key, "win-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(content)
+	csr, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if csr.Subject.String() != "CN=system:wicd-node:win-a,O=system:wicd-nodes" ||
+		len(csr.DNSNames)+len(csr.IPAddresses)+len(csr.URIs)+len(csr.EmailAddresses) > 0 {
+		t.Errorf("request for %s", csr.Subject)
+	}
+	if _, err = apiclient.NewRequest(key, ""); err == nil {
+		t.Error("a request for no node")
+	}
+}
+
+func TestKeysAreForAdministratorsOnly(t *testing.T) {
+	t.Parallel()
+	f, done := files(t)
+	defer done()
+	if _, err := apiclient.PendingKey(f); err != nil {
+		t.Fatal(err)
+	}
+	check := func() {
+		entries, err := f.List(contract.DirDaemonCerts)
+		if err != nil || len(entries) != 1 {
+			t.Fatalf("%v, %v", entries, err)
+		}
+		if entries[0].Access != winos.AccessAdministrators {
+			t.Errorf("%s may be read by others", entries[0].Name)
+		}
+	}
+	check()
+	enroll(t, f, "win-a")
+	check() // the pending key is gone, the pair is there
+}
+
+func TestOnlyACertificateForTheOwnKeyAndNameIsStored(t *testing.T) {
+	t.Parallel()
+	f, done := files(t)
+	defer done()
+	other, otherDone := files(t)
+	defer otherDone()
+	key, err := apiclient.PendingKey(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreignKey, err := apiclient.PendingKey(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := func(key *ecdsa.PrivateKey, node string) []byte {
+		content, err := apiclient.NewRequest(key, node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content
+	}
+	for name, c := range map[string]struct {
+		certificate []byte
+		want        string
+	}{
+		"another key":    {sign(t, request(foreignKey, "win-a")), "key that this host does not have"},
+		"another node":   {sign(t, request(key, "win-b")), `"system:wicd-node:win-b"`},
+		"no certificate": {[]byte("hello"), "no certificate"},
+		"a request":      {request(key, "win-a"), "no certificate"},
+	} {
+		_, err := apiclient.StoreCertificate(f, c.certificate, "win-a")
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err = apiclient.LoadCertificate(f); err == nil {
+		t.Error("something was stored")
+	}
+	certificate := sign(t, request(key, "win-a"))
+	for n := range 2 {
+		changed, err := apiclient.StoreCertificate(f, certificate, "win-a")
+		if err != nil || changed != (n == 0) {
+			t.Errorf("call %d: changed %v, %v", n, changed, err)
+		}
+	}
+}
+
+func TestADamagedPendingKeyIsReplaced(t *testing.T) {
+	t.Parallel()
+	f, done := files(t)
+	defer done()
+	if err := winos.WriteFile(f, contract.DirDaemonCerts+`\wicd-client-pending.key`, strings.NewReader("?"),
+		winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+	enroll(t, f, "win-a")
+}
+
+func TestRenewalIsAtAboutTwoThirds(t *testing.T) {
+	t.Parallel()
+	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	leaf := &x509.Certificate{NotBefore: from, NotAfter: from.Add(100 * time.Hour)}
+	for spread, want := range map[float64]time.Duration{0: 70 * time.Hour, 0.5: 65 * time.Hour,
+		0.9999: 60 * time.Hour} {
+		if got := apiclient.RenewalTime(leaf, spread).Sub(from).Round(time.Hour); got != want {
+			t.Errorf("spread %v: after %s, want %s", spread, got, want)
+		}
+	}
+}
+
+// signer answers certificate requests as a cluster does.
+type signer struct {
+	t   *testing.T
+	api *fake.FakeDynamicClient
+
+	mu   sync.Mutex
+	made []*unstructured.Unstructured
+	// deny says which request, counted from 0, is denied; down is for how many more calls nobody
+	// answers, and asked how many there were.
+	deny, down, asked int
+	// behind is by how much the cluster's clock is behind the host's.
+	behind time.Duration
+}
+
+// ahead makes the host's clock be ahead of the cluster's, as far as one can see by certificates.
+func (s *signer) ahead(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.behind = d
+}
+
+func (s *signer) attempts() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+func (s *signer) created() []*unstructured.Unstructured {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.made)
+}
+
+// set changes what the cluster does.
+func (s *signer) set(deny, down int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deny, s.down = deny, down
+}
+
+func newSigner(t *testing.T) *signer {
+	t.Helper()
+	s := &signer{t: t, deny: -1, api: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{requests(): "CertificateSigningRequestList"})}
+	s.api.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.asked++
+		if s.down > 0 {
+			s.down--
+			return true, nil, errors.New("connection refused")
+		}
+		if create, ok := action.(clienttesting.CreateAction); ok {
+			s.create(create.GetObject().(*unstructured.Unstructured))
+		}
+		return false, nil, nil
+	})
+	return s
+}
+
+func requests() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1",
+		Resource: "certificatesigningrequests"}
+}
+
+func (s *signer) create(object *unstructured.Unstructured) {
+	s.made = append(s.made, object.DeepCopy())
+	if s.deny == len(s.made)-1 {
+		_ = unstructured.SetNestedSlice(object.Object,
+			[]any{map[string]any{"type": "Denied", "reason": "Test", "message": "no"}}, "status", "conditions")
+		return
+	}
+	encoded, _, _ := unstructured.NestedString(object.Object, "spec", "request")
+	request, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		s.t.Error(err)
+	}
+	_ = unstructured.SetNestedField(object.Object,
+		base64.StdEncoding.EncodeToString(signAt(s.t, request, time.Now().Add(-s.behind))), "status", "certificate")
+}
+
+// renewing runs a Renewer in a bubble until test returns.
+func renewing(t *testing.T, test func(t *testing.T, f winos.Files, s *signer, renewed *atomic.Int32)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, done := files(t)
+		defer done()
+		enroll(t, f, "win-a")
+		s, renewed := newSigner(t), new(atomic.Int32)
+		r := &apiclient.Renewer{
+			Files: f, Client: s.api, Lifetime: life, Clock: clock.RealClock{}, Spread: func() float64 { return 0 },
+			Renewed: func() error { renewed.Add(1); return nil },
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			r.Run(ctx)
+		}()
+		test(t, f, s, renewed)
+		cancel()
+		<-ended
+	})
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d) // in a bubble this is a jump
+	synctest.Wait()
+}
+
+func pair(t *testing.T, f winos.Files) []byte {
+	t.Helper()
+	content, err := winos.ReadFile(f, contract.PathDaemonCertificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func TestTheCertificateIsRenewedInTimeAgainAndAgain(t *testing.T) {
+	renewing(t, func(t *testing.T, f winos.Files, s *signer, renewed *atomic.Int32) {
+		first := pair(t, f)
+		pass(life * 69 / 100)
+		if renewed.Load() != 0 || len(s.created()) != 0 {
+			t.Fatal("it was renewed early")
+		}
+		pass(life * 2 / 100)
+		second := pair(t, f)
+		if renewed.Load() != 1 || bytes.Equal(first, second) {
+			t.Fatalf("renewed %d times", renewed.Load())
+		}
+		before, err := apiclient.ParseCertificate(first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := apiclient.ParseCertificate(second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before.Leaf.PublicKey.(*ecdsa.PublicKey).Equal(after.Leaf.PublicKey) {
+			t.Error("the key is the old one")
+		}
+		spec := s.created()[0].Object["spec"].(map[string]any)
+		if spec["signerName"] != "kubernetes.io/kube-apiserver-client" ||
+			spec["expirationSeconds"] != int64(life.Seconds()) {
+			t.Errorf("asked for %v", spec)
+		}
+		pass(life * 71 / 100)
+		if renewed.Load() != 2 {
+			t.Errorf("renewed %d times", renewed.Load())
+		}
+	})
+}
+
+func TestADeniedRenewalIsTriedWithAnotherKey(t *testing.T) {
+	renewing(t, func(t *testing.T, f winos.Files, s *signer, renewed *atomic.Int32) {
+		s.set(0, 0)
+		pass(life*70/100 + 9*time.Minute)
+		if renewed.Load() != 0 || len(s.created()) != 1 {
+			t.Fatalf("renewed %d times after %d requests", renewed.Load(), len(s.created()))
+		}
+		pass(2 * time.Minute)
+		if renewed.Load() != 1 || len(s.created()) != 2 || s.created()[0].GetName() == s.created()[1].GetName() {
+			t.Errorf("renewed %d times after %d requests", renewed.Load(), len(s.created()))
+		}
+		_ = f
+	})
+}
+
+func TestARenewalWithoutTheAPIServerIsMadeUpFor(t *testing.T) {
+	renewing(t, func(t *testing.T, _ winos.Files, s *signer, renewed *atomic.Int32) {
+		s.set(-1, 5)
+		pass(life*70/100 + 45*time.Minute)
+		if renewed.Load() != 0 {
+			t.Fatal("renewed without an API server")
+		}
+		pass(time.Hour)
+		if renewed.Load() != 1 || len(s.created()) != 1 {
+			t.Errorf("renewed %d times after %d requests", renewed.Load(), len(s.created()))
+		}
+	})
+}
+
+func TestAHostWhoseClockIsAheadDoesNotRenewWithoutEnd(t *testing.T) {
+	renewing(t, func(t *testing.T, _ winos.Files, s *signer, renewed *atomic.Int32) {
+		s.ahead(life * 3 / 4)
+		pass(life * 71 / 100)
+		before := renewed.Load()
+		pass(5 * time.Hour)
+		if n := renewed.Load() - before; before < 1 || n > 6 {
+			t.Errorf("renewed %d times, then %d times within five hours", before, n)
+		}
+	})
+}
+
+func TestAnExpiredCertificateAsksForNothing(t *testing.T) {
+	renewing(t, func(t *testing.T, _ winos.Files, s *signer, renewed *atomic.Int32) {
+		s.set(-1, 1<<30) // the API server is away until after the end
+		pass(life + time.Hour)
+		asked := s.attempts()
+		pass(24 * time.Hour)
+		if n := s.attempts(); n != asked || renewed.Load() != 0 {
+			t.Errorf("%d attempts with a certificate that nobody takes, renewed %d times", n-asked, renewed.Load())
+		}
+	})
+}
+
+func TestTwoRequestsForOneKeyDiffer(t *testing.T) {
+	t.Parallel()
+	f, done := files(t)
+	defer done()
+	var requests [][]byte
+	for range 2 {
+		key, err := apiclient.PendingKey(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request, err := apiclient.NewRequest(key, "win-a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests = append(requests, request)
+	}
+	// The operator names its object after the request: one that was denied is in nobody's way at
+	// the next attempt.
+	if bytes.Equal(requests[0], requests[1]) {
+		t.Error("the second request has the name of the first, denied or not")
+	}
+}

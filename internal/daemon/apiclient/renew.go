@@ -1,0 +1,224 @@
+package apiclient
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-logr/logr"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Renewal is at renewAt of a certificate's life, earlier by up to renewJitter of it, so that nodes
+// that joined together don't renew together. The rest of the life is for a host that is off, or an
+// operator that does not approve.
+const (
+	renewAt     = 0.70
+	renewJitter = 0.10
+)
+
+// Waiting for a request to be signed, and between attempts.
+const (
+	firstLook   = time.Second
+	slowestLook = time.Minute
+	// patience is how long one request is waited for. kube-controller-manager forgets pending
+	// requests after a day and denied ones after an hour.
+	patience = time.Hour
+	// pause lies between attempts that failed, and restPause at least between renewals: a host whose
+	// clock is days ahead would renew without end.
+	pause     = 10 * time.Minute
+	restPause = time.Hour
+)
+
+// Renewer keeps the daemon's certificate from expiring.
+type Renewer struct {
+	Files  winos.Files
+	Client dynamic.Interface
+	// Lifetime to ask for; the life of the present certificate if 0.
+	Lifetime time.Duration
+	// Renewed is called after a new certificate has been stored.
+	Renewed func() error
+	Clock   clock.Clock
+	// Spread is a number in [0,1) that says how early within the jitter this daemon renews; random
+	// if nil.
+	Spread func() float64
+}
+
+// RenewalTime is when a certificate is to be renewed. spread is in [0,1).
+func RenewalTime(leaf *x509.Certificate, spread float64) time.Time {
+	life := leaf.NotAfter.Sub(leaf.NotBefore)
+	return leaf.NotBefore.Add(time.Duration(float64(life) * (renewAt - spread*renewJitter)))
+}
+
+// Run renews whenever it is time, until ctx ends. What fails is logged and tried again; the present
+// certificate serves on meanwhile.
+func (r *Renewer) Run(ctx context.Context) {
+	log := logr.FromContextOrDiscard(ctx)
+	spread := rand.Float64
+	if r.Spread != nil {
+		spread = r.Spread
+	}
+	early := spread()
+	for ctx.Err() == nil {
+		pair, err := LoadCertificate(r.Files)
+		if err != nil {
+			log.Error(err, "the daemon's certificate can't be renewed")
+			r.wait(ctx, pause)
+			continue
+		}
+		if due := RenewalTime(pair.Leaf, early).Sub(r.Clock.Now()); due > 0 {
+			r.wait(ctx, due)
+			continue
+		}
+		if !r.Clock.Now().Before(pair.Leaf.NotAfter) {
+			// Nobody takes it any more, not even for its renewal. The operator gives another one
+			// when it walks the host in again.
+			log.Info("the daemon's certificate has expired; the host is held at what was last known until the "+
+				"operator comes over SSH", "expired", pair.Leaf.NotAfter)
+			r.wait(ctx, pause)
+			continue
+		}
+		if err = r.renew(ctx, pair.Leaf); err != nil {
+			if ctx.Err() == nil {
+				log.Info("the daemon's certificate was not renewed", "detail", err.Error(), "expires",
+					pair.Leaf.NotAfter)
+			}
+			r.wait(ctx, pause)
+			continue
+		}
+		log.Info("the daemon's certificate was renewed")
+		r.wait(ctx, restPause)
+	}
+}
+
+func (r *Renewer) wait(ctx context.Context, d time.Duration) {
+	timer := r.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C():
+	}
+}
+
+// renew asks for a certificate for a new key and stores it. The key of an attempt that was cut
+// short is used again, so that a request that is already there is found.
+func (r *Renewer) renew(ctx context.Context, leaf *x509.Certificate) error {
+	node, err := NodeName(leaf)
+	if err != nil {
+		return err
+	}
+	key, err := PendingKey(r.Files)
+	if err != nil {
+		return err
+	}
+	name, err := requestName(key, node)
+	if err != nil {
+		return err
+	}
+	if err = r.submit(ctx, key, node, name, leaf); err != nil {
+		return err
+	}
+	certificate, err := r.signed(ctx, name)
+	if p, denied := contract.AsProblem(err); denied && p.Reason == contract.ReasonCertificateDenied {
+		// Another key makes another request; this one will never be signed.
+		return errors.Join(err, DropPendingKey(r.Files))
+	}
+	if err != nil {
+		return err
+	}
+	if _, err = StoreCertificate(r.Files, certificate, node); err != nil {
+		return errors.Join(err, DropPendingKey(r.Files))
+	}
+	return r.Renewed()
+}
+
+// requestName follows from the key, so asking again finds what was asked before.
+func requestName(key *ecdsa.PrivateKey, node string) (string, error) {
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return "", fmt.Errorf("encoding the daemon's public key: %w", err)
+	}
+	sum := sha256.Sum256(der)
+	return "wicd-" + node + "-" + hex.EncodeToString(sum[:8]), nil
+}
+
+func (r *Renewer) requests() dynamic.ResourceInterface {
+	return r.Client.Resource(schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1",
+		Resource: "certificatesigningrequests"})
+}
+
+func (r *Renewer) submit(ctx context.Context, key *ecdsa.PrivateKey, node, name string, leaf *x509.Certificate) error {
+	request, err := NewRequest(key, node)
+	if err != nil {
+		return err
+	}
+	life := r.Lifetime
+	if life == 0 {
+		life = leaf.NotAfter.Sub(leaf.NotBefore)
+	}
+	seconds := int32(life.Seconds())
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&certificatesv1.CertificateSigningRequest{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: request, SignerName: certificatesv1.KubeAPIServerClientSignerName, ExpirationSeconds: &seconds,
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding certificate request %s: %w", name, err)
+	}
+	_, err = r.requests().Create(ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("submitting certificate request %s: %w", name, err)
+	}
+	return nil
+}
+
+// signed waits for the certificate, looking less and less often.
+func (r *Renewer) signed(ctx context.Context, name string) ([]byte, error) {
+	deadline := r.Clock.Now().Add(patience)
+	for look := firstLook; ; look = min(2*look, slowestLook) {
+		object, err := r.requests().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("reading certificate request %s: %w", name, err)
+		}
+		var csr certificatesv1.CertificateSigningRequest
+		if err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &csr); err != nil {
+			return nil, fmt.Errorf("decoding certificate request %s: %w", name, err)
+		}
+		for _, c := range csr.Status.Conditions {
+			if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
+				return nil, contract.NewProblem(contract.ReasonCertificateDenied, "certificate request %s: %s: %s",
+					name, c.Reason, c.Message)
+			}
+		}
+		if len(csr.Status.Certificate) > 0 {
+			return csr.Status.Certificate, nil
+		}
+		if r.Clock.Now().After(deadline) {
+			return nil, contract.NewProblem(contract.ReasonCertificatePending,
+				"certificate request %s was not signed within %s", name, patience)
+		}
+		r.wait(ctx, look)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package apply
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/payload"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Registry is what containerd is sent to for its pulls.
+type Registry interface {
+	// Follow takes over what the cluster says about pulls, and gives the files by which containerd
+	// finds its way. Repeating it changes nothing. With a problem, there are no files, and
+	// containerd is left to what it was told before.
+	Follow(ctx context.Context, c contract.Confidential, environment map[string]string) ([]contract.File,
+		*contract.Problem)
+}
+
+// Options of a Keeper.
+type Options struct {
+	Host winos.Host
+	// Book is the host's ledger.
+	Book *state.File
+	// Registry serves containerd; without one, the files for it are left as they are.
+	Registry Registry
+}
+
+// Applier holds one host at its target. It is not for concurrent use.
+type Applier struct {
+	host     winos.Host
+	book     *state.File
+	registry Registry
+	store    *payload.Store
+	digests  digests
+	lives    lives
+	repeats  repeats
+	// sane are the processes that ran when their services were last configured as they should be.
+	sane map[string]uint32
+	// last is the target of the last pass, for Glance.
+	last plan.Desired
+}
+
+// New makes a Keeper.
+func New(o Options) *Applier {
+	now := o.Host.System.Now
+	return &Applier{
+		host: o.Host, book: o.Book, registry: o.Registry, store: payload.NewStore(o.Host.Files), sane: map[string]uint32{},
+		digests: digests{files: o.Host.Files, now: now, known: map[string]seen{}},
+		lives:   lives{now: now, of: map[string]*life{}},
+		repeats: repeats{now: now, of: map[subject]*fight{}},
+	}
+}
+
+// Request says what to bring about.
+type Request struct {
+	Scope plan.Scope
+	// Confidential belongs to the ledger's manifest; nil while it is not known, or when there is
+	// none.
+	Confidential *contract.Confidential
+	// Node is the Node in its unstructured form, or nil while it is not known.
+	Node map[string]any
+	// Thorough reads every file again, instead of trusting those whose size and time are as before.
+	Thorough bool
+	// Whole takes all steps or, if something can't be prepared, none, and stops at the first that
+	// fails. Otherwise a step that fails keeps only those from being taken that need it.
+	Whole bool
+}
+
+// Report is the outcome of a pass.
+type Report struct {
+	// Steps that were taken.
+	Steps []plan.Step
+	// Waiting is what is not known yet, Failed what could not be done, in order of importance.
+	Waiting, Failed []*contract.Problem
+	// Broken are those of Failed because of which programs may not run as they should: steps on
+	// files, variables and services. The others are about what stands beside, such as certificates
+	// and mirrors.
+	Broken []*contract.Problem
+	// Changed says that a step on files, variables or services was taken, or tried.
+	Changed bool
+}
+
+// Holds says whether everything is as it must be.
+func (r Report) Holds() bool { return len(r.Waiting)+len(r.Failed) == 0 }
+
+// sort tells what will come by itself from what will not: a value that can't be used is a failure,
+// not something to wait for.
+func (r *Report) sort(unknown []*contract.Problem) {
+	for _, p := range unknown {
+		switch p.Reason {
+		case contract.ReasonNetworkPending, contract.ReasonNodePending:
+			r.Waiting = append(r.Waiting, p)
+		default:
+			r.Failed = append(r.Failed, p)
+		}
+	}
+}
+
+func (r *Report) failed(problems ...*contract.Problem) { r.Failed = append(r.Failed, problems...) }
+
+// Problem is the most important reason why not everything holds, or nil.
+func (r Report) Problem() *contract.Problem {
+	for _, p := range slices.Concat(r.Failed, r.Waiting) {
+		return p
+	}
+	return nil
+}
+
+// Pass looks at the host, plans, and takes the steps. The ledger's manifest, which must be valid,
+// says what is wanted.
+func (k *Applier) Pass(ctx context.Context, request Request) Report {
+	var report Report
+	want := k.resolve(ctx, request, &report)
+	k.last = want
+	report.failed(want.Problems...)
+	if request.Thorough {
+		k.digests.forget()
+	}
+	have, err := k.observe(ctx, want)
+	if err != nil {
+		report.failed(asProblem(contract.ReasonInternal, err))
+		return report
+	}
+	if have.Roots == nil {
+		report.failed(contract.NewProblem(contract.ReasonTrustFailed, "the root store can't be read"))
+	}
+	for _, path := range slices.Sorted(maps.Keys(have.Unreadable)) {
+		report.failed(have.Unreadable[path])
+		report.Broken = append(report.Broken, have.Unreadable[path])
+	}
+	todo := plan.Diff(want, have, k.book.State)
+	report.sort(todo.Waiting)
+	report.failed(todo.Conflicts...)
+	run := &run{
+		Applier: k, want: want, have: have, whole: request.Whole, broken: map[string]bool{}, aside: map[string]string{},
+		report: &report,
+		log:    logr.FromContextOrDiscard(ctx),
+	}
+	run.take(ctx, todo.Steps)
+	if err = RemoveAside(k.host.Files, k.book); err != nil {
+		report.failed(FileProblem(err))
+	}
+	report.failed(k.routes(ctx)...)
+	report.failed(k.lives.problems()...)
+	report.failed(k.repeats.problems()...)
+	return report
+}
+
+// resolve finds out what is wanted.
+func (k *Applier) resolve(ctx context.Context, request Request, report *Report) plan.Desired {
+	if request.Confidential == nil && k.book.Manifest.Confidential == "" {
+		request.Confidential = &contract.Confidential{}
+	}
+	told := maps.Clone(k.book.HostValues)
+	if told == nil {
+		told = map[contract.Fact]string{}
+	}
+	told[contract.FactNodeIP] = k.book.NodeIP
+	facts := plan.HostFacts(ctx, k.host, told)
+	in := plan.Input{
+		Manifest: k.book.Manifest, Extra: k.book.Extra, Scope: request.Scope, Confidential: request.Confidential,
+		Touched: func(name string) bool { _, touched := k.book.Environment[name]; return touched },
+		Node:    plan.NodeFields(request.Node, k.book.NodeValues), Host: facts,
+	}
+	if k.registry != nil && request.Scope == plan.Everything && request.Confidential != nil {
+		files, problem := k.registry.Follow(ctx, *request.Confidential,
+			contract.Environment(k.book.Manifest, *request.Confidential))
+		if problem != nil {
+			report.failed(problem)
+		}
+		in.Registry = files
+	}
+	want := plan.Resolve(in)
+	k.remember(facts)
+	return want
+}
+
+// remember keeps what the cloud told about the machine. It is written with the next change of the
+// ledger.
+func (k *Applier) remember(facts plan.Lookup[contract.Fact]) {
+	for _, f := range plan.ByCloud() {
+		if !plan.AsksFor(k.book.Manifest, f) || k.book.HostValues[f] != "" {
+			continue
+		}
+		if value, problem := facts(f); problem == nil {
+			if k.book.HostValues == nil {
+				k.book.HostValues = map[contract.Fact]string{}
+			}
+			k.book.HostValues[f] = value
+		}
+	}
+}
+
+// routes has single addresses be reached the way that they must.
+func (k *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
+	for _, to := range k.last.Routes {
+		added, err := k.host.Routes.Ensure(ctx, to)
+		if err != nil {
+			problems = append(problems, contract.NewProblem(contract.ReasonRouteFailed, "adding a route to %s: %v", to,
+				err))
+		}
+		if !added {
+			continue
+		}
+		logr.FromContextOrDiscard(ctx).Info("added a route", "to", to)
+		// Noted afterwards, unlike all else: one that was there before is nobody's business, and
+		// one of ours ends with the next boot anyway.
+		k.book.AddRoute(to.String())
+		if err = k.book.Save(); err != nil {
+			problems = append(problems, FileProblem(err))
+		}
+	}
+	return problems
+}
+
+// asProblem keeps a Problem as it is and gives any other error a reason.
+func asProblem(reason contract.Reason, err error) *contract.Problem {
+	if p, ok := contract.AsProblem(err); ok {
+		return p
+	}
+	return contract.NewProblem(reason, "%v", err)
+}
+
+// ProofTime is how long a service that was started anew must run until it counts as one that starts:
+// programs that refuse their configuration end within a second.
+const ProofTime = 2 * time.Second
+
+// Ended names the services of the last pass that we started since a point in time, by the host's
+// clock, and that have ended since.
+func (k *Applier) Ended(ctx context.Context, since time.Time) (names []string) {
+	for _, s := range k.last.Services {
+		known := k.lives.of[s.Name]
+		if s.Waiting != nil || known == nil || known.started.Before(since) {
+			continue
+		}
+		if current, err := k.host.Services.Get(ctx, s.Name); err == nil && k.lives.ended(s.Name, current) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,345 @@
+package apply_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/pem"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// host is a machine with a ledger and a manifest of two services.
+type host struct {
+	*sim.Machine
+	book *state.File
+}
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	m, err := sim.New(sim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	book, err := state.Open(m.Host().Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{m, book}
+	h.want(t, "one", "one")
+	return h
+}
+
+// want sets the manifest, with these versions of the runtime and of kubelet, and fills the store.
+func (h *host) want(t *testing.T, runtime, kubelet string) {
+	t.Helper()
+	h.book.Manifest = contract.Manifest{
+		Services: []contract.Service{
+			{Name: "containerd", Command: contract.PathContainerd, Bootstrap: true},
+			{Name: "kubelet", Command: contract.PathKubelet, Bootstrap: true, Priority: 1,
+				Dependencies: []string{"containerd"}},
+		},
+		Files: []contract.File{h.program(t, contract.PathContainerd, "MZ runtime "+runtime, "containerd"),
+			h.program(t, contract.PathKubelet, "MZ kubelet "+kubelet, "kubelet")},
+	}
+	if err := h.book.Manifest.Validate(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *host) program(t *testing.T, path, content, service string) contract.File {
+	t.Helper()
+	sum := sha256.Sum256([]byte(content))
+	digest := hex.EncodeToString(sum[:])
+	files := h.Host().Files
+	if err := files.MkdirAll(contract.DirStore, winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+	if err := winos.WriteFile(files, contract.DirStore+`\`+digest, strings.NewReader(content),
+		winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+	return contract.File{Path: path, Digest: digest, Size: int64(len(content)), Services: []string{service}}
+}
+
+func (h *host) keeper() *apply.Applier { return apply.New(apply.Options{Host: h.Host(), Book: h.book}) }
+
+func (h *host) pass(t *testing.T, k *apply.Applier) apply.Report {
+	t.Helper()
+	return k.Pass(t.Context(), apply.Request{Scope: plan.Everything})
+}
+
+func (h *host) get(t *testing.T, name string) winos.Service {
+	t.Helper()
+	s, err := h.Host().Services.Get(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (h *host) read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := winos.ReadFile(h.Host().Files, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+func TestASecondPassHasNothingToDo(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k := h.keeper()
+	if r := h.pass(t, k); !r.Holds() || len(r.Steps) == 0 {
+		t.Fatalf("the first pass: %+v", r)
+	}
+	for range 2 {
+		if r := h.pass(t, k); !r.Holds() || len(r.Steps) > 0 {
+			t.Errorf("a later pass: %+v", r)
+		}
+	}
+	if k.Glance(t.Context()) {
+		t.Error("a glance sees a change")
+	}
+	if r := h.pass(t, h.keeper()); len(r.Steps) > 0 {
+		t.Errorf("after a restart of the daemon: %+v", r)
+	}
+}
+
+func TestANewProgramIsPutInPlaceWhileTheOldOneRuns(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k := h.keeper()
+	h.pass(t, k)
+	runtime, kubelet := h.get(t, "containerd").PID, h.get(t, "kubelet").PID
+	h.want(t, "one", "two")
+	if r := h.pass(t, k); !r.Holds() {
+		t.Fatalf("got %+v", r)
+	}
+	if h.read(t, contract.PathKubelet) != "MZ kubelet two" {
+		t.Error("the program is the old one")
+	}
+	if h.get(t, "kubelet").PID == kubelet {
+		t.Error("kubelet runs the old program")
+	}
+	if h.get(t, "containerd").PID != runtime {
+		t.Error("containerd was restarted, though nothing of it changed")
+	}
+	entries, err := h.Host().Files.List(contract.DirK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.Contains(e.Name, ".old-") || strings.HasSuffix(e.Name, ".tmp") {
+			t.Errorf("%s is left", e.Name)
+		}
+	}
+}
+
+func TestAFailureKeepsBackOnlyWhatNeedsIt(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k := h.keeper()
+	h.pass(t, k)
+	runtime, kubelet := h.get(t, "containerd").PID, h.get(t, "kubelet").PID
+	h.want(t, "two", "two")
+	blob := h.book.Manifest.Files[0].Digest
+	if err := h.Host().Files.Remove(contract.DirStore + `\` + blob); err != nil {
+		t.Fatal(err)
+	}
+	r := h.pass(t, k)
+	if p := r.Problem(); p == nil || p.Reason != contract.ReasonPayloadIncomplete {
+		t.Errorf("got %v", p)
+	}
+	if h.get(t, "containerd").PID != runtime || h.get(t, "kubelet").PID != kubelet {
+		t.Error("services were stopped for a version that can't be started")
+	}
+	h.want(t, "two", "two")
+	if r = h.pass(t, k); !r.Holds() {
+		t.Errorf("with the blob: %+v", r)
+	}
+	if h.get(t, "containerd").PID == runtime || h.get(t, "kubelet").PID == kubelet ||
+		h.read(t, contract.PathContainerd) != "MZ runtime two" {
+		t.Error("the new version does not run")
+	}
+}
+
+func TestAServiceThatDoesNotStartIsNamed(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.FailService("containerd", true)
+	k := h.keeper()
+	r := h.pass(t, k)
+	if p := r.Problem(); p == nil || p.Reason != contract.ReasonServiceFailed ||
+		!strings.Contains(p.Detail, "containerd") {
+		t.Errorf("got %v", p)
+	}
+	if len(r.Failed) != 1 {
+		t.Errorf("what depends on it failed too: %v", r.Failed)
+	}
+	h.FailService("containerd", false)
+	if r = h.pass(t, k); !r.Holds() {
+		t.Errorf("mended: %+v", r)
+	}
+}
+
+func TestAServiceOfSomebodyElseIsAConflict(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	theirs := winos.ServiceConfig{Name: "containerd", Description: "Docker's", Command: `C:\docker\containerd.exe`}
+	if err := h.Host().Services.Apply(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	r := h.pass(t, h.keeper())
+	if p := r.Problem(); p == nil || p.Reason != contract.ReasonConflictingSoftware {
+		t.Errorf("got %v", p)
+	}
+	if s := h.get(t, "containerd"); s.Command != theirs.Command {
+		t.Error("it was overwritten")
+	}
+}
+
+func TestWhoeverKeepsChangingThingsIsReported(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.book.Manifest.Files = append(h.book.Manifest.Files, contract.File{Path: `C:\k\x.conf`, Content: "right"})
+	k := h.keeper()
+	for n := range 5 {
+		if r := h.pass(t, k); r.Holds() != (n < 2) {
+			t.Fatalf("pass %d: %v", n, r.Problem())
+		}
+		if right := h.read(t, `C:\k\x.conf`) == "right"; right != (n < 3) {
+			t.Errorf("pass %d: put right: %v", n, right)
+		}
+		if err := winos.WriteFile(h.Host().Files, `C:\k\x.conf`, strings.NewReader(strings.Repeat("w", n+1)),
+			winos.AccessInherit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p := h.pass(t, k).Problem(); p == nil || p.Reason != contract.ReasonForeignInterference {
+		t.Errorf("got %v", p)
+	}
+}
+
+func TestWhatIsWantedAgainAndAgainIsNoFight(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k, before := h.keeper(), h.book.Manifest
+	with := before
+	with.Files = append(slices.Clone(before.Files), contract.File{Path: `C:\k\x.conf`, Content: "right"})
+	with.EnvironmentVars = map[string]string{"HTTP_PROXY": "http://p:1"}
+	for n := range 10 {
+		h.book.Manifest = []contract.Manifest{with, before}[n%2]
+		if r := h.pass(t, k); !r.Holds() {
+			t.Fatalf("pass %d: %v", n, r.Problem())
+		}
+	}
+}
+
+func TestAFullDiskHasItsReason(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.SetDiskFree(0)
+	if p := h.pass(t, h.keeper()).Problem(); p == nil || p.Reason != contract.ReasonDiskFull {
+		t.Errorf("got %v", p)
+	}
+}
+
+func TestAVariableThatWasThereIsPutBack(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	ctx, environment := t.Context(), h.Host().Environment
+	if err := environment.Set(ctx, "Http_Proxy", "before"); err != nil {
+		t.Fatal(err)
+	}
+	h.book.Manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "ours"}
+	k := h.keeper()
+	h.pass(t, k)
+	h.book.Manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "ours too"}
+	h.pass(t, k)
+	h.book.Manifest.EnvironmentVars = nil
+	h.pass(t, k)
+	all, err := environment.All(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range all {
+		if strings.EqualFold(name, "HTTP_PROXY") && value != "before" {
+			t.Errorf("%s is %q", name, value)
+		}
+	}
+}
+
+// watching notes what is renamed to what, in order.
+type watching struct {
+	winos.Files
+	renamed *[]string
+}
+
+func (w watching) Rename(from, to string) error {
+	*w.renamed = append(*w.renamed, to)
+	return w.Files.Rename(from, to)
+}
+
+func TestA26_CertificateAndKeyAreReplacedTogether(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.pass(t, h.keeper())
+	var renamed []string
+	host := h.Host()
+	host.Files = watching{host.Files, &renamed}
+	book, err := state.Read(host.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.book.Manifest.Files = append(h.book.Manifest.Files, contract.File{Path: `C:\k\x.conf`, Content: "x"})
+	book.Manifest = h.book.Manifest
+	report := apply.New(apply.Options{Host: host, Book: book}).Pass(t.Context(),
+		apply.Request{Scope: plan.Everything, Confidential: &contract.Confidential{
+			Files: []contract.File{{Path: contract.PathExporterCertificate, Content: "certificate"},
+				{Path: contract.PathExporterKey, Content: "key"}},
+		}})
+	if !report.Holds() {
+		t.Fatal(report.Problem())
+	}
+	at := slices.Index(renamed, contract.PathExporterCertificate)
+	if at < 0 || at+1 >= len(renamed) || renamed[at+1] != contract.PathExporterKey {
+		t.Errorf("something happens between certificate and key: %v", renamed)
+	}
+}
+
+func TestAStoreThatCanNotBeReadKeepsNothingElseBack(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	host := h.Host()
+	host.Trust = locked{host.Trust}
+	k := apply.New(apply.Options{Host: host, Book: h.book})
+	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{0x30, 0x00}}))
+	r := k.Pass(t.Context(), apply.Request{Scope: plan.Everything,
+		Confidential: &contract.Confidential{Trust: []string{text}}})
+	if p := r.Problem(); p == nil || p.Reason != contract.ReasonTrustFailed || len(r.Broken) > 0 {
+		t.Errorf("%v, broken %v", p, r.Broken)
+	}
+	if s := h.get(t, "kubelet"); s.State != winos.ServiceRunning {
+		t.Errorf("kubelet is %s", s.State)
+	}
+}
+
+// locked is a root store that a policy guards.
+type locked struct{ winos.Trust }
+
+func (locked) List(context.Context) ([][]byte, error) { return nil, winos.ErrDenied }

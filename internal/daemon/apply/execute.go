@@ -1,0 +1,246 @@
+package apply
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+)
+
+// run is one pass while it takes its steps, in three movements: what needs room on the disk is
+// prepared beside what is there; the ledger learns all that is about to happen, in one write; then
+// it happens, in steps that need no more room. So a full disk is noticed before anything has
+// changed.
+type run struct {
+	*Applier
+	want plan.Desired
+	have plan.Observed
+	// whole stops at the first failure: see Request.
+	whole bool
+	// broken services can't be started, because something that they need failed.
+	broken map[string]bool
+	// aside is where a program that runs is moved, by path.
+	aside  map[string]string
+	report *Report
+	log    logr.Logger
+}
+
+// take takes steps, in order.
+func (r *run) take(ctx context.Context, steps []plan.Step) {
+	r.forgetStaged()
+	steps, ok := r.stage(ctx, steps)
+	if ok {
+		steps, ok = r.declare(steps)
+	}
+	for _, step := range steps {
+		if !ok {
+			break
+		}
+		if ctx.Err() != nil {
+			r.report.failed(contract.NewProblem(contract.ReasonInProgress, "stopped before everything was done"))
+			return // what was staged is forgotten by the next pass
+		}
+		ok = r.step(ctx, step) || !r.whole
+	}
+	r.forgetStaged()
+}
+
+// forgetStaged removes what was prepared and not used, be it by a pass before that died.
+func (r *run) forgetStaged() {
+	r.book.Staged = slices.DeleteFunc(r.book.Staged, func(path string) bool {
+		err := UnstageFile(r.host.Files, path)
+		if err != nil {
+			r.log.Info("a file that was prepared can't be removed", "path", path, "detail", err.Error())
+		}
+		return err == nil
+	})
+}
+
+// stage prepares the content of files. It drops the steps of files that can't be prepared; ok is
+// false if then nothing is to be done at all.
+func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, ok bool) {
+	writes := slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return s.Kind != plan.WriteFile })
+	if len(writes) == 0 {
+		return steps, true
+	}
+	var dirs []string
+	for _, s := range writes {
+		r.book.Staged = append(r.book.Staged, s.Name)
+		dirs = append(dirs, state.Parent(s.Name))
+	}
+	// The directories come with the first write of the ledger.
+	if err := state.Ensure(r.host.Files, r.book, dirs...); err != nil {
+		r.refuse(writes, FileProblem(err))
+		return r.without(steps, writes), !r.whole
+	}
+	var failed []plan.Step
+	for _, s := range writes {
+		if err := r.stageFile(ctx, r.file(s.Name)); err != nil {
+			r.refuse([]plan.Step{s}, FileProblem(err))
+			failed = append(failed, s)
+			if r.whole {
+				return nil, false
+			}
+		}
+	}
+	return r.without(steps, failed), true
+}
+
+// refuse reports steps on files that can't be taken, and breaks what reads those.
+func (r *run) refuse(steps []plan.Step, problem *contract.Problem) {
+	r.fail(problem, true)
+	for _, s := range steps {
+		r.log.Info("a step failed", "step", s.Kind, "name", s.Name, "reason", problem.Reason, "detail", problem.Detail)
+		for _, name := range r.file(s.Name).Services {
+			r.broken[name] = true
+		}
+	}
+}
+
+func (r *run) without(steps, some []plan.Step) []plan.Step {
+	return slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return slices.Contains(some, s) })
+}
+
+func (r *run) stageFile(ctx context.Context, f plan.File) (err error) {
+	content := io.NopCloser(bytes.NewReader(f.Content))
+	if f.Content == nil {
+		if content, err = r.store.Open(f.Digest); err != nil {
+			return err
+		}
+	}
+	err = errors.Join(StageFile(ctx, r.host.Files, f.Path,
+		Content{Digest: f.Digest, Content: content, Access: f.Access}), content.Close())
+	if errors.Is(err, ErrDigest) {
+		return errors.Join(err, r.store.Drop(f.Digest))
+	}
+	return err
+}
+
+// declare writes down what is about to happen. If that fails, only what leaves no trace is done:
+// services that are down are started.
+func (r *run) declare(steps []plan.Step) (left []plan.Step, ok bool) {
+	var err error
+	for _, s := range steps {
+		switch s.Kind {
+		case plan.WriteFile:
+			err = errors.Join(err, r.declareFile(s.Name))
+		case plan.SetVariable, plan.UnsetVariable:
+			r.touch(s.Name)
+		case plan.AddRoot:
+			r.book.AddCertificate(r.want.Roots[s.Name])
+		case plan.SetService:
+			// A service made by us is never unknown.
+			if _, ours := r.book.Services[s.Name]; !ours {
+				r.book.SetService(s.Name, state.Start{})
+			}
+		}
+	}
+	if err = errors.Join(err, r.book.Save()); err == nil {
+		return steps, true
+	}
+	r.book.Revert()
+	problem := FileProblem(err)
+	r.log.Info("what has to be done can't be written down", "reason", problem.Reason, "detail", problem.Detail)
+	r.fail(problem, true)
+	for _, s := range steps {
+		if s.Kind == plan.WriteFile {
+			r.refuse([]plan.Step{s}, problem)
+		}
+	}
+	down := func(s plan.Step) bool { return s.Kind == plan.StartService && !r.broken[s.Name] }
+	stopped := slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Kind == plan.StopService })
+	return slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return stopped || !down(s) }), !r.whole
+}
+
+func (r *run) declareFile(path string) error {
+	r.book.AddFile(path)
+	// From here on, a process that reads this file may get the new content, so what the ledger says
+	// about it counts no longer.
+	for _, name := range r.file(path).Services {
+		if _, ours := r.book.Services[name]; ours {
+			r.book.SetService(name, state.Start{})
+		}
+	}
+	if !strings.HasSuffix(strings.ToLower(path), ".exe") {
+		return nil
+	}
+	aside, err := MoveAside(r.host.Files, path)
+	if err != nil {
+		return err
+	}
+	r.aside[path] = aside
+	r.book.AddAside(aside)
+	return nil
+}
+
+// touch notes what a variable was before us.
+func (r *run) touch(name string) {
+	var before *string
+	for other, value := range r.have.Environment {
+		if strings.EqualFold(other, name) {
+			before = &value
+		}
+	}
+	r.book.TouchVariable(name, before)
+}
+
+// step takes one step, unless what it needs is broken, and notes the outcome; ok is false if it
+// failed.
+func (r *run) step(ctx context.Context, step plan.Step) (ok bool) {
+	beside := false
+	switch step.Kind {
+	case plan.StopService, plan.SetService, plan.StartService:
+		if r.needsBroken(step.Name) {
+			return true
+		}
+	case plan.Restrict, plan.AddRoot, plan.RemoveRoot:
+		beside = true
+	}
+	r.report.Changed = r.report.Changed || !beside
+	reason, err := r.do(ctx, step)
+	if err != nil {
+		problem := asProblem(reason, err)
+		r.log.Info("a step failed", "step", step.Kind, "name", step.Name, "reason", problem.Reason, "detail",
+			problem.Detail)
+		r.fail(problem, !beside)
+		return beside
+	}
+	r.log.Info("took a step", "step", step.Kind, "name", step.Name, "why", step.Why)
+	r.report.Steps = append(r.report.Steps, step)
+	r.repeats.took(step)
+	return true
+}
+
+func (r *run) fail(problem *contract.Problem, breaks bool) {
+	if !slices.ContainsFunc(r.report.Failed, func(other *contract.Problem) bool { return *other == *problem }) {
+		r.report.failed(problem)
+	}
+	if breaks {
+		r.report.Broken = append(r.report.Broken, problem)
+	}
+}
+
+// needsBroken says whether a service or one that it depends on is broken; it then is broken itself.
+func (r *run) needsBroken(name string) bool {
+	if !r.broken[name] {
+		s := r.service(name)
+		r.broken[name] = slices.ContainsFunc(s.Dependencies, func(d string) bool { return r.broken[d] })
+	}
+	return r.broken[name]
+}
+
+func (r *run) service(name string) plan.Service {
+	return r.want.Services[slices.IndexFunc(r.want.Services, func(s plan.Service) bool { return s.Name == name })]
+}
+
+func (r *run) file(path string) plan.File {
+	return r.want.Files[slices.IndexFunc(r.want.Files, func(f plan.File) bool { return f.Path == path })]
+}

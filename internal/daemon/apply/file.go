@@ -1,0 +1,161 @@
+package apply
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// ErrDigest says that content does not have the digest that it should have.
+var ErrDigest = errors.New("content has another digest")
+
+// WriteFile makes path hold content, whose SHA-256 must be digest; otherwise it is ErrDigest and path
+// is as it was. The exe of a running program is moved aside, which Windows allows, and noted in the
+// ledger for Sweep. Other errors are those of winos.Files and of content.
+func WriteFile(ctx context.Context, files winos.Files, book *state.File, path, digest string,
+	content io.Reader) error {
+	err := StageFile(ctx, files, path, Content{Digest: digest, Content: content, Access: state.Access(path)})
+	if err != nil {
+		return err
+	}
+	aside, err := MoveAside(files, path)
+	if err == nil {
+		book.AddAside(aside)
+		err = book.Save()
+	}
+	if err == nil {
+		err = CommitFile(files, path, aside)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("writing %s: %w", path, err), UnstageFile(files, path))
+	}
+	return nil
+}
+
+// Content is what a file is to hold.
+type Content struct {
+	// Digest is the lower-case hex SHA-256 of Content.
+	Digest  string
+	Content io.Reader
+	Access  winos.Access
+}
+
+// StageFile leaves content beside path and verifies it; path itself stays as it is until Commit.
+// Content that is another than it should be is ErrDigest. After an error nothing is left.
+func StageFile(ctx context.Context, files winos.Files, path string, blob Content) error {
+	w, err := files.Create(temporary(path), blob.Access)
+	if err != nil {
+		return fmt.Errorf("creating %s: %w", temporary(path), err)
+	}
+	sum := sha256.New()
+	_, err = io.Copy(io.MultiWriter(w, sum), readerFunc(func(p []byte) (int, error) {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		return blob.Content.Read(p)
+	}))
+	err = errors.Join(err, w.Close())
+	if err == nil && hex.EncodeToString(sum.Sum(nil)) != blob.Digest {
+		err = ErrDigest
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("writing %s: %w", path, err), UnstageFile(files, path))
+	}
+	return nil
+}
+
+// UnstageFile takes away what Stage left. Repeating it changes nothing.
+func UnstageFile(files winos.Files, path string) error { return files.Remove(temporary(path)) }
+
+// CommitFile gives what was staged its name, at once. The exe of a running program is moved to aside
+// first. It is a matter of one or two renames, which need no room on the disk.
+func CommitFile(files winos.Files, path, aside string) error {
+	err := files.Rename(temporary(path), path)
+	if !errors.Is(err, winos.ErrInUse) {
+		return err
+	}
+	if err = files.Rename(path, aside); err != nil {
+		return fmt.Errorf("moving the running program aside: %w", err)
+	}
+	if err = files.Rename(temporary(path), path); err != nil {
+		// Better the old program than none.
+		return errors.Join(err, files.Rename(aside, path))
+	}
+	return nil
+}
+
+func temporary(path string) string { return path + ".tmp" }
+
+// MoveAside is a name beside path that nothing has yet.
+func MoveAside(files winos.Files, path string) (string, error) {
+	for n := 1; ; n++ {
+		name := fmt.Sprintf("%s.old-%d", path, n)
+		there, err := winos.Exists(files, name)
+		if err != nil {
+			return "", fmt.Errorf("looking for a free name beside %s: %w", path, err)
+		}
+		if !there {
+			return name, nil
+		}
+	}
+}
+
+// RemoveAside removes programs that were moved aside and that nothing runs any more. Those that still run
+// stay for the next time.
+func RemoveAside(files winos.Files, book *state.File) error {
+	var all []error
+	book.Aside = slices.DeleteFunc(book.Aside, func(path string) bool {
+		err := files.Remove(path)
+		if err != nil && !errors.Is(err, winos.ErrInUse) && !errors.Is(err, winos.ErrDenied) {
+			all = append(all, fmt.Errorf("removing %s: %w", path, err))
+		}
+		return err == nil
+	})
+	return errors.Join(append(all, book.Save())...)
+}
+
+// DigestOf is the lower-case hex SHA-256 of a file. A file that does not exist is fs.ErrNotExist.
+func DigestOf(ctx context.Context, files winos.Files, path string) (digest string, err error) {
+	r, err := files.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("opening %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	sum := sha256.New()
+	if _, err = io.Copy(sum, readerFunc(func(p []byte) (int, error) {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		return r.Read(p)
+	})); err != nil {
+		return "", fmt.Errorf("reading %s: %w", path, err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// FileProblem turns an error of writing a file into the reason that an administrator sees.
+func FileProblem(err error) *contract.Problem {
+	if p, ok := contract.AsProblem(err); ok {
+		return p
+	}
+	switch {
+	case errors.Is(err, winos.ErrNoSpace):
+		return contract.NewProblem(contract.ReasonDiskFull, "%v", err)
+	case errors.Is(err, ErrDigest):
+		return contract.NewProblem(contract.ReasonPayloadCorrupt, "%v", err)
+	}
+	return contract.NewProblem(contract.ReasonFileFailed, "%v", err)
+}
+
+type readerFunc func(p []byte) (int, error)
+
+// Read is io.Reader.
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -1,0 +1,108 @@
+package apply_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+func digestOf(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+func machine(t *testing.T) *sim.Machine {
+	t.Helper()
+	m, err := sim.New(sim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+func TestContentWithAnotherDigestNeverArrives(t *testing.T) {
+	t.Parallel()
+	m := machine(t)
+	files := m.Host().Files
+	book, err := state.Open(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const path = `C:\k\x`
+	if err = apply.WriteFile(t.Context(), files, book, path, digestOf("good"), strings.NewReader("good")); err != nil {
+		t.Fatal(err)
+	}
+	err = apply.WriteFile(t.Context(), files, book, path, digestOf("better"), strings.NewReader("bad"))
+	if !errors.Is(err, apply.ErrDigest) || apply.FileProblem(err).Reason != contract.ReasonPayloadCorrupt {
+		t.Errorf("got %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err = apply.WriteFile(ended, files, book, path, digestOf("better"), strings.NewReader("better")); !errors.Is(err,
+		context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if got, err := apply.DigestOf(t.Context(), files, path); err != nil || got != digestOf("good") {
+		t.Errorf("the file has %s, %v", got, err)
+	}
+	if there, _ := winos.Exists(files, path+".tmp"); there {
+		t.Error("a temporary file is left")
+	}
+}
+
+func TestARunningProgramIsMovedAsideAndSweptLater(t *testing.T) {
+	t.Parallel()
+	m := machine(t)
+	files, services := m.Host().Files, m.Host().Services
+	book, err := state.Open(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const path = `C:\k\x.exe`
+	write := func(content string) {
+		t.Helper()
+		if err := apply.WriteFile(t.Context(), files, book, path, digestOf(content),
+			strings.NewReader(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("MZ 1")
+	if err = services.Apply(t.Context(), winos.ServiceConfig{Name: "x", Command: path}); err != nil {
+		t.Fatal(err)
+	}
+	if err = services.Start(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	write("MZ 2")
+	write("MZ 3")
+	if !slices.Contains(book.Aside, path+".old-1") {
+		t.Errorf("aside: %v", book.Aside)
+	}
+	if err = apply.RemoveAside(files, book); err != nil || len(book.Aside) != 1 {
+		t.Errorf("a sweep while it runs: %v, %v", book.Aside, err)
+	}
+	if err = services.Stop(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	if err = apply.RemoveAside(files, book); err != nil || len(book.Aside) != 0 {
+		t.Errorf("a sweep afterwards: %v, %v", book.Aside, err)
+	}
+	if there, _ := winos.Exists(files, path+".old-1"); there {
+		t.Error("the old program is left")
+	}
+}

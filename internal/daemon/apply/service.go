@@ -1,0 +1,109 @@
+package apply
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// A service that ends maxEnds times within endsWindow does not stay up: the service manager's own
+// restarts come after 10, 30 and 60 s, so a service that crashes at once reaches this within two
+// minutes, and one that crashes once a day never does. From then on we start it less and less
+// often, beside what the service manager does.
+const (
+	maxEnds    = 3
+	endsWindow = 5 * time.Minute
+	firstRest  = 30 * time.Second
+	lastRest   = 4 * time.Minute
+)
+
+// lives notices services that run whenever one looks, but not for long.
+type lives struct {
+	now func() time.Time
+	of  map[string]*life
+}
+
+// life is what is known of one service.
+type life struct {
+	// up says that it was seen running, or started; pid is its process then, 0 if it was gone again
+	// when we looked.
+	up   bool
+	pid  uint32
+	ends []time.Time
+	// with is what it was last started with, started when, and rest how long the next start then
+	// waits.
+	with    string
+	started time.Time
+	rest    time.Duration
+}
+
+// saw notes how a service is; one that was up and is not, or has another process now, has ended by
+// itself meanwhile.
+func (l *lives) saw(name string, s winos.Service) {
+	if l.ended(name, s) {
+		l.of[name].ends = append(l.of[name].ends, l.now())
+	}
+	l.is(name, s.State == winos.ServiceRunning, s.PID)
+}
+
+// ended says whether a service that was up has ended since.
+func (l *lives) ended(name string, s winos.Service) bool {
+	known := l.of[name]
+	return known != nil && known.up && (s.State != winos.ServiceRunning || known.pid != 0 && known.pid != s.PID)
+}
+
+// started notes that we started a service, with these inputs.
+func (l *lives) started(name string, pid uint32, with string) {
+	l.is(name, true, pid)
+	known := l.of[name]
+	if known.with != with {
+		known.ends, known.rest = nil, 0
+	}
+	known.with, known.started = with, l.now()
+	if len(known.ends) < maxEnds {
+		known.rest = 0
+	} else {
+		known.rest = min(max(2*known.rest, firstRest), lastRest)
+	}
+}
+
+// stopped notes that we end a service, so that its end is no surprise.
+func (l *lives) stopped(name string) {
+	if l.of[name] != nil {
+		l.is(name, false, 0)
+	}
+}
+
+// held says whether a service that does not stay up is to be left alone for now. With other inputs
+// it is worth a try at once.
+func (l *lives) held(name, with string) bool {
+	known := l.of[name]
+	return known != nil && known.with == with && within(l.now().Sub(known.started), known.rest)
+}
+
+// within says whether time that has passed lies within a pause. A clock that was set back ends
+// every pause.
+func within(passed, pause time.Duration) bool { return passed >= 0 && passed < pause }
+
+func (l *lives) is(name string, up bool, pid uint32) {
+	if l.of[name] == nil {
+		l.of[name] = &life{}
+	}
+	l.of[name].up, l.of[name].pid = up, pid
+}
+
+// problems names the services that do not stay up.
+func (l *lives) problems() (all []*contract.Problem) {
+	for name, known := range l.of {
+		known.ends = slices.DeleteFunc(known.ends, func(at time.Time) bool { return l.now().Sub(at) > endsWindow })
+		if len(known.ends) >= maxEnds {
+			all = append(all, contract.NewProblem(contract.ReasonServiceFailed,
+				"service %s ended by itself %d times or more within %s", name, maxEnds, endsWindow))
+		}
+	}
+	slices.SortFunc(all, func(a, b *contract.Problem) int { return cmp.Compare(a.Detail, b.Detail) })
+	return all
+}

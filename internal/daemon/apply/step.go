@@ -1,0 +1,192 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// do takes a step. What it takes away is crossed off the ledger when the pass ends: until then
+// taking it away again does no harm.
+func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
+	switch step.Kind {
+	case plan.Restrict:
+		return contract.ReasonFileFailed, r.restrict(step.Name)
+	case plan.AddRoot:
+		return contract.ReasonTrustFailed, r.addRoot(ctx, step.Name)
+	case plan.RemoveRoot:
+		return contract.ReasonTrustFailed, r.removeRoot(ctx, step.Name)
+	case plan.RemoveService:
+		return contract.ReasonServiceFailed, r.removeService(ctx, step.Name)
+	case plan.SetVariable:
+		return contract.ReasonEnvironmentFailed, r.setVariable(ctx, step.Name, r.want.Environment[step.Name])
+	case plan.UnsetVariable:
+		return contract.ReasonEnvironmentFailed, r.unsetVariable(ctx, step.Name)
+	case plan.PutBack:
+		return contract.ReasonEnvironmentFailed, PutBack(ctx, r.host, r.book, strings.ToLower(step.Name))
+	case plan.WriteFile:
+		return contract.ReasonFileFailed, r.writeFile(step.Name)
+	case plan.RemoveFile:
+		return contract.ReasonFileFailed, r.removeFile(step.Name)
+	case plan.StopService:
+		return contract.ReasonServiceFailed, r.stopService(ctx, step.Name)
+	case plan.SetService:
+		return contract.ReasonServiceFailed, r.setService(ctx, step.Name)
+	case plan.StartService:
+		return contract.ReasonServiceFailed, r.startService(ctx, step.Name)
+	}
+	return contract.ReasonInternal, fmt.Errorf("step %q is not known", step.Kind)
+}
+
+func (r *run) restrict(path string) error {
+	r.digests.drop(path)
+	if err := r.host.Secrets.Restrict(path); err != nil {
+		return fmt.Errorf("keeping others out of %s: %w", path, err)
+	}
+	return nil
+}
+
+func (r *run) addRoot(ctx context.Context, name string) error {
+	if err := r.host.Trust.Add(ctx, r.want.Roots[name]); err != nil {
+		r.book.RemoveCertificate(r.want.Roots[name])
+		return fmt.Errorf("adding the authority with SHA-256 %.16s: %w", name, err)
+	}
+	return nil
+}
+
+func (r *run) removeRoot(ctx context.Context, name string) error {
+	for _, der := range slices.Clone(r.book.Certificates) {
+		if plan.Fingerprint(der) != name {
+			continue
+		}
+		if err := r.host.Trust.Remove(ctx, der); err != nil {
+			return fmt.Errorf("removing the authority with SHA-256 %.16s: %w", name, err)
+		}
+		r.book.RemoveCertificate(der)
+	}
+	return nil
+}
+
+func (r *run) removeService(ctx context.Context, name string) error {
+	if err := r.host.Services.Stop(ctx, name); err != nil && !errors.Is(err, winos.ErrNotFound) {
+		return fmt.Errorf("stopping service %s: %w", name, err)
+	}
+	if err := r.host.Services.Delete(ctx, name); err != nil {
+		return fmt.Errorf("removing service %s: %w", name, err)
+	}
+	r.lives.stopped(name)
+	delete(r.book.Services, name)
+	return nil
+}
+
+func (r *run) setVariable(ctx context.Context, name, value string) error {
+	if err := r.host.Environment.Set(ctx, name, value); err != nil {
+		return fmt.Errorf("setting environment variable %s: %w", name, err)
+	}
+	return nil
+}
+
+func (r *run) unsetVariable(ctx context.Context, name string) error {
+	if err := r.host.Environment.Unset(ctx, name); err != nil {
+		return fmt.Errorf("removing environment variable %s: %w", name, err)
+	}
+	return nil
+}
+
+// PutBack gives a variable of ours, named in lower case, the value that it had before us, and
+// forgets it. A variable that is not ours is left alone.
+func PutBack(ctx context.Context, host winos.Host, book *state.File, key string) error {
+	v, ours := book.Environment[key]
+	if !ours {
+		return nil
+	}
+	var err error
+	if v.Before != nil {
+		err = host.Environment.Set(ctx, v.Name, *v.Before)
+	} else {
+		err = host.Environment.Unset(ctx, v.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("putting environment variable %s back: %w", v.Name, err)
+	}
+	delete(book.Environment, key)
+	return book.Save()
+}
+
+func (r *run) writeFile(path string) error {
+	err := CommitFile(r.host.Files, path, r.aside[path])
+	r.digests.drop(path)
+	if err != nil {
+		for _, name := range r.file(path).Services {
+			r.broken[name] = true
+		}
+		return FileProblem(fmt.Errorf("replacing %s: %w", path, err))
+	}
+	r.book.Staged = slices.DeleteFunc(r.book.Staged, func(p string) bool { return p == path })
+	return nil
+}
+
+// removeFile removes a file, and its directory if that was made for it and is empty now.
+func (r *run) removeFile(path string) error {
+	if err := r.host.Files.Remove(path); err != nil {
+		return fmt.Errorf("removing %s: %w", path, err)
+	}
+	r.book.RemoveFile(path)
+	dir := state.Parent(path)
+	standing := slices.ContainsFunc(state.Directories(),
+		func(d string) bool { return strings.EqualFold(d, dir) || contract.Within(dir, d) })
+	if contract.Within(contract.DirK, dir) && r.book.Made(dir) && !standing {
+		if entries, err := r.host.Files.List(dir); err == nil && len(entries) == 0 && r.host.Files.Remove(dir) == nil {
+			r.book.RemoveDirectory(dir)
+		}
+	}
+	return nil
+}
+
+// note writes with what a service is about to be started, and which process does not have that yet.
+// A ledger that can't be written is no reason to leave a service down: without the note it is
+// started once more than needed.
+func (r *run) note(name string) {
+	r.book.SetService(name, state.Start{Inputs: r.service(name).Inputs, NotPID: r.have.Services[name].PID})
+	if err := r.book.Save(); err != nil {
+		r.log.Info("a start can't be noted", "service", name, "detail", err.Error())
+	}
+}
+
+func (r *run) stopService(ctx context.Context, name string) error {
+	r.lives.stopped(name)
+	if err := r.host.Services.Stop(ctx, name); err != nil {
+		r.broken[name] = true
+		return fmt.Errorf("stopping service %s: %w", name, err)
+	}
+	return nil
+}
+
+func (r *run) setService(ctx context.Context, name string) error {
+	if err := r.host.Services.Apply(ctx, r.service(name).ServiceConfig); err != nil {
+		r.broken[name] = true
+		return fmt.Errorf("configuring service %s: %w", name, err)
+	}
+	return nil
+}
+
+func (r *run) startService(ctx context.Context, name string) error {
+	r.note(name)
+	r.lives.stopped(name)
+	if err := r.host.Services.Start(ctx, name); err != nil {
+		r.broken[name] = true
+		return fmt.Errorf("starting service %s: %w", name, err)
+	}
+	if current, err := r.host.Services.Get(ctx, name); err == nil {
+		r.lives.started(name, current.PID, r.service(name).Inputs)
+		r.sane[name] = current.PID
+	}
+	return nil
+}

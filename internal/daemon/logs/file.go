@@ -1,0 +1,124 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Limits when none are given: they bound the log to 60 MB.
+const (
+	DefaultSize  = 10 << 20
+	DefaultFiles = 5
+)
+
+// FileOptions of a Writer.
+type FileOptions struct {
+	Files winos.Files
+	// Path of the log. Its directory must exist.
+	Path string
+	// Now is the host's clock, by which older files are named.
+	Now func() time.Time
+	// Size in bytes at which a new file begins; DefaultSize if 0.
+	Size int64
+}
+
+// Writer writes to a file, and begins a new one at its limit. It is safe for concurrent use.
+type Writer struct {
+	files winos.Files
+	path  string
+	now   func() time.Time
+
+	mu     sync.Mutex
+	limits contract.Log
+	out    io.WriteCloser
+	size   int64
+}
+
+// Open begins a new file, keeping what is there beside it, such as wicd-20260102-150405.log beside
+// wicd.log.
+func Open(o FileOptions) (*Writer, error) {
+	w := &Writer{files: o.Files, path: o.Path, now: o.Now}
+	w.Limit(contract.Log{MaxSize: o.Size})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w, w.begin()
+}
+
+// Limit changes the limits; what is 0 of size and count takes its default, because the daemon's log
+// must never fill the disk.
+func (w *Writer) Limit(limits contract.Log) {
+	if limits.MaxSize <= 0 {
+		limits.MaxSize = DefaultSize
+	}
+	if limits.MaxFiles <= 0 {
+		limits.MaxFiles = DefaultFiles
+	}
+	limits.Path = w.path
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.limits = limits
+}
+
+// Write writes a line. A file that can't be written to loses it: the daemon goes on without its log
+// rather than not at all.
+func (w *Writer) Write(line []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.out == nil || w.size > 0 && w.size+int64(len(line)) > w.limits.MaxSize {
+		if err := errors.Join(w.end(), w.begin()); err != nil && w.out == nil {
+			return len(line), nil
+		}
+	}
+	n, err := w.out.Write(line)
+	w.size += int64(n)
+	if err != nil {
+		_ = w.end() // the next line tries a new file
+	}
+	return len(line), nil
+}
+
+// Close ends the file. Repeating it changes nothing.
+func (w *Writer) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.end()
+}
+
+func (w *Writer) end() error {
+	if w.out == nil {
+		return nil
+	}
+	err := w.out.Close()
+	w.out, w.size = nil, 0
+	return err
+}
+
+// begin moves the file of before aside and makes a new one. While somebody reads the old one, it
+// can't be moved: then the log goes on in a file beside it.
+func (w *Writer) begin() error {
+	aside, err := MoveAside(w.files, w.path, w.now())
+	if err != nil {
+		return fmt.Errorf("finding a name for the log of before: %w", err)
+	}
+	path := w.path
+	switch err = w.files.Rename(w.path, aside); {
+	case errors.Is(err, winos.ErrInUse):
+		path = aside
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("moving log %s on: %w", w.path, err)
+	}
+	out, err := w.files.Create(path, winos.AccessInherit)
+	if err != nil {
+		return fmt.Errorf("creating log %s: %w", path, err)
+	}
+	w.out, w.size = out, 0
+	_ = Prune(w.files, w.limits, w.now()) // what can't be removed now is with the next file
+	return nil
+}

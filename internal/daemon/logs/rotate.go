@@ -1,0 +1,221 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Pauses between looks: at sizes, which costs a question for each log, and for older files, which
+// costs a listing of each directory. At 10 s between looks a program that writes 10 MB/s passes its
+// limit by the default size.
+const (
+	sizePause = 10 * time.Second
+	agePause  = 10 * time.Minute
+)
+
+// RotatorOptions of a Rotator.
+type RotatorOptions struct {
+	Files winos.Files
+	Logs  winos.Logs
+	// Now is the host's clock, by which older files are named and aged.
+	Now func() time.Time
+	// Clock for pauses; the real one if nil.
+	Clock clock.Clock
+}
+
+// Rotator keeps logs within their limits. Follow may be called while Run runs.
+type Rotator struct {
+	RotatorOptions
+	mu     sync.Mutex
+	logs   []contract.Log
+	pruned time.Time
+}
+
+// NewRotator makes a Rotator that knows no log yet.
+func NewRotator(o RotatorOptions) *Rotator {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return &Rotator{RotatorOptions: o}
+}
+
+// Follow takes over the logs and limits of a manifest. own is the daemon's own log, which it
+// rotates itself.
+func (r *Rotator) Follow(m contract.Manifest, own string) {
+	var logs []contract.Log
+	for _, s := range m.Services {
+		if s.Log != nil {
+			logs = append(logs, *s.Log)
+		}
+	}
+	if m.Daemon != nil && m.Daemon.Log != nil && own != "" {
+		log := *m.Daemon.Log
+		log.Path, log.Rotates = own, true
+		logs = append(logs, log)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.logs, r.pruned = logs, time.Time{}
+}
+
+// Run looks after the logs until ctx ends.
+func (r *Rotator) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		r.Turn(ctx)
+		timer := r.Clock.NewTimer(sizePause)
+		select {
+		case <-ctx.Done():
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+}
+
+// Turn looks once. What can't be done is logged and tried with the next turn.
+func (r *Rotator) Turn(ctx context.Context) {
+	log := logr.FromContextOrDiscard(ctx)
+	r.mu.Lock()
+	logs, old := r.logs, r.Now().Sub(r.pruned) >= agePause
+	if old {
+		r.pruned = r.Now()
+	}
+	r.mu.Unlock()
+	for _, l := range logs {
+		moved, err := r.turn(ctx, l)
+		if err != nil {
+			log.Info("a log can't be rotated", "path", l.Path, "detail", err.Error())
+		}
+		if !moved && !old {
+			continue
+		}
+		if err = Prune(r.Files, l, r.Now()); err != nil {
+			log.Info("older logs can't be removed", "path", l.Path, "detail", err.Error())
+		}
+	}
+}
+
+// turn moves the content of a full log aside.
+func (r *Rotator) turn(ctx context.Context, l contract.Log) (moved bool, err error) {
+	if l.Rotates || l.MaxSize <= 0 {
+		return false, nil
+	}
+	info, err := r.Files.Stat(l.Path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (info.Dir || info.Size < l.MaxSize) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	aside, err := MoveAside(r.Files, l.Path, r.Now())
+	if err != nil {
+		return false, err
+	}
+	err = r.copyAside(ctx, l.Path, aside)
+	if errors.Is(err, winos.ErrNoSpace) {
+		// A disk that is full because of a log is worse than a log that lacks a part.
+		logr.FromContextOrDiscard(ctx).Info("there is no room to keep an older log", "path", l.Path, "bytes", info.Size)
+		err = r.Files.Remove(aside)
+	}
+	if err != nil {
+		return false, errors.Join(err, r.Files.Remove(aside))
+	}
+	return true, r.Logs.Empty(l.Path)
+}
+
+// copyAside copies what is in a log, and what comes meanwhile. What is written between its end and
+// the emptying is lost; that is a moment.
+func (r *Rotator) copyAside(ctx context.Context, from, to string) (err error) {
+	in, err := r.Files.Open(from)
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", from, err)
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	out, err := r.Files.Create(to, winos.AccessInherit)
+	if err != nil {
+		return fmt.Errorf("creating %s: %w", to, err)
+	}
+	_, err = io.Copy(out, readerFunc(func(p []byte) (int, error) {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		return in.Read(p)
+	}))
+	return errors.Join(err, out.Close())
+}
+
+// MoveAside is a name for what is in a log until now. It is the form in which kube-log-runner names
+// older logs, too.
+func MoveAside(files winos.Files, path string, now time.Time) (string, error) {
+	stem, extension := split(path)
+	for n := 1; ; n++ {
+		name := stem + "-" + now.UTC().Format("20060102-150405")
+		if n > 1 {
+			name += fmt.Sprintf("-%d", n)
+		}
+		there, err := winos.Exists(files, name+extension)
+		if err != nil || !there {
+			return name + extension, err
+		}
+	}
+}
+
+// split cuts a path before its extension.
+func split(path string) (stem, extension string) {
+	if dot := strings.LastIndexByte(path, '.'); dot > strings.LastIndexByte(path, '\\') {
+		return path[:dot], path[dot:]
+	}
+	return path, ""
+}
+
+// Prune removes older files of a log that are too old or too many. One that can't be removed,
+// because somebody reads it, keeps no other back.
+func Prune(files winos.Files, l contract.Log, now time.Time) error {
+	if l.MaxAgeSeconds <= 0 && l.MaxFiles <= 0 {
+		return nil
+	}
+	dir := l.Path[:strings.LastIndexByte(l.Path, '\\')]
+	entries, err := files.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("listing %s: %w", dir, err)
+	}
+	stem, extension := split(l.Path)
+	prefix := strings.ToLower(stem[len(dir)+1:]) + "-"
+	older := slices.DeleteFunc(entries, func(e winos.FileInfo) bool {
+		name := strings.ToLower(e.Name)
+		return e.Dir || !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, strings.ToLower(extension))
+	})
+	slices.SortFunc(older, func(a, b winos.FileInfo) int { return b.ModTime.Compare(a.ModTime) })
+	var all []error
+	for i, e := range older {
+		tooMany := l.MaxFiles > 0 && i >= l.MaxFiles
+		tooOld := l.MaxAgeSeconds > 0 && now.Sub(e.ModTime) > time.Duration(l.MaxAgeSeconds)*time.Second
+		if !tooMany && !tooOld {
+			continue
+		}
+		if err = files.Remove(dir + `\` + e.Name); err != nil && !errors.Is(err, winos.ErrInUse) {
+			all = append(all, fmt.Errorf("removing %s: %w", e.Name, err))
+		}
+	}
+	return errors.Join(all...)
+}
+
+type readerFunc func(p []byte) (int, error)
+
+// Read is io.Reader.
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -1,0 +1,209 @@
+package mirror
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/mirror/resolver"
+)
+
+// Reasons of events.
+const (
+	// ReasonPassedOver says that an image came from a later place than the first, and why from none
+	// before.
+	ReasonPassedOver = "MirrorPassedOver"
+	// ReasonUnavailable says that no place had an image, or none to the end.
+	ReasonUnavailable = "ImageUnavailable"
+	// ReasonRefused says that the cluster refuses an image: blockedRegistries or allowedRegistries.
+	ReasonRefused = "ImageRefused"
+)
+
+// How events follow each other.
+const (
+	// gather is how long is waited for what comes along with the first news: an image has several
+	// parts.
+	gather = 2 * time.Second
+	// again is after what time the same is said once more if it still happens: often enough that
+	// its event never expires (the API server keeps one for an hour), and that the count tells
+	// something.
+	again = 20 * time.Minute
+	// round is how often a look is taken without news, and after a failure.
+	round = time.Minute
+	// createTimeout bounds one request.
+	createTimeout = 15 * time.Second
+	// subjects bounds what is remembered of what was told.
+	subjects = 256
+)
+
+// telling is when a subject was told last, and of what.
+type telling struct {
+	at, last time.Time
+}
+
+// subject is what one event is about: an image that can't be had, or the places that were passed
+// over for whatever images for the same reasons.
+type subject struct {
+	key    string
+	latest resolver.Report
+	count  int
+}
+
+// Run makes events until ctx ends. Those that could not be made are made later, as far as the
+// resolver still knows of them.
+func (h *Reporter) Run(ctx context.Context, client dynamic.Interface) {
+	log := logr.FromContextOrDiscard(ctx)
+	timer := h.Clock.NewTimer(round)
+	defer timer.Stop()
+	news := h.news // not listened to while a look is near, so that it comes even if news never end
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-news:
+			news = nil
+			timer.Stop()
+			timer.Reset(gather)
+		case <-timer.C():
+			if err := h.tell(ctx, client); err != nil && ctx.Err() == nil {
+				log.Info("an event about pulls can't be made; it is tried again", "detail", err.Error())
+			}
+			news = h.news
+			timer.Reset(round)
+		}
+	}
+}
+
+// tell makes the events that are due: failures first, and the newest of them.
+func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
+	source := h.listen()
+	if source == nil {
+		return nil
+	}
+	for _, s := range group(source.Reports()) {
+		now := h.Clock.Now()
+		before, known := h.told[s.key]
+		if known && (!s.latest.Last.After(before.last) || now.Sub(before.at) < again) {
+			continue
+		}
+		if !h.budget.take(now) {
+			return nil // the others' turn comes
+		}
+		if err := h.create(ctx, client, s, now); err != nil {
+			h.budget.left++
+			return err
+		}
+		h.told[s.key] = telling{at: now, last: s.latest.Last}
+	}
+	h.forget()
+	return nil
+}
+
+// forget drops what was told longest ago.
+func (h *Reporter) forget() {
+	if len(h.told) <= subjects {
+		return
+	}
+	oldest := slices.SortedFunc(maps.Keys(h.told), func(a, b string) int { return h.told[a].at.Compare(h.told[b].at) })
+	for _, key := range oldest[:len(h.told)-subjects] {
+		delete(h.told, key)
+	}
+}
+
+// group puts reports together that are about the same.
+func group(reports []resolver.Report) []subject {
+	byKey := map[string]*subject{}
+	for _, r := range reports {
+		key := keyOf(r)
+		s := byKey[key]
+		if s == nil {
+			s = &subject{key: key, latest: r}
+			byKey[key] = s
+		}
+		if r.Last.After(s.latest.Last) {
+			s.latest = r
+		}
+		s.count += r.Count
+	}
+	all := make([]subject, 0, len(byKey))
+	for _, s := range byKey {
+		all = append(all, *s)
+	}
+	slices.SortFunc(all, func(a, b subject) int {
+		failing := func(s subject) int { return map[bool]int{false: 1}[s.latest.IsFailure()] }
+		return cmp.Or(failing(a)-failing(b), b.latest.Last.Compare(a.latest.Last), strings.Compare(a.key, b.key))
+	})
+	return all
+}
+
+func keyOf(r resolver.Report) string {
+	if r.IsFailure() {
+		return "image " + r.Image
+	}
+	var places []string
+	for _, a := range r.Attempts {
+		host, _, _ := strings.Cut(a.Source, "/")
+		places = append(places, host+" "+string(a.Reason))
+	}
+	slices.Sort(places)
+	return "places " + strings.Join(slices.Compact(places), ", ")
+}
+
+// reasonOf gives an event's reason and type. A mirror that merely lacks an image does what mirrors
+// may do.
+func reasonOf(r resolver.Report) (reason, kind string) {
+	switch {
+	case r.Refused != "":
+		return ReasonRefused, corev1.EventTypeWarning
+	case r.IsFailure():
+		return ReasonUnavailable, corev1.EventTypeWarning
+	case slices.ContainsFunc(r.Attempts, func(a resolver.Attempt) bool { return a.Reason != resolver.ReasonNotFound }):
+		return ReasonPassedOver, corev1.EventTypeWarning
+	}
+	return ReasonPassedOver, corev1.EventTypeNormal
+}
+
+func (h *Reporter) create(ctx context.Context, client dynamic.Interface, s subject, now time.Time) error {
+	reason, kind := reasonOf(s.latest)
+	h.serial = max(h.serial+1, now.UnixNano()) // Windows' clock may stand still between two events
+	event := &corev1.Event{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault,
+			Name: fmt.Sprintf("%s.%x", h.NodeName, h.serial)},
+		// As kubelet does: the name stands for the UID, by which kubectl describe finds it.
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: h.NodeName,
+			UID: types.UID(h.NodeName)},
+		Reason: reason, Type: kind, Message: s.latest.Message(),
+		Source:              corev1.EventSource{Component: contract.ServiceDaemon, Host: h.NodeName},
+		ReportingController: contract.ServiceDaemon, ReportingInstance: h.NodeName,
+		// bounded
+		FirstTimestamp: metav1.NewTime(s.latest.First), LastTimestamp: metav1.NewTime(s.latest.Last),
+		Count: int32(min(s.count, 1<<30)), //nolint:gosec
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(event)
+	if err != nil {
+		return fmt.Errorf("writing an event: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	events := client.Resource(schema.GroupVersionResource{Version: "v1",
+		Resource: "events"}).Namespace(metav1.NamespaceDefault)
+	if _, err = events.Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating an event: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+package mirror
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/net/http/httpproxy"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/sealed"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/internal/mirror"
+	"github.com/windows-nodes/wmco/internal/mirror/resolver"
+)
+
+// Options of a Service.
+type Options struct {
+	Network winos.Network
+	// Vault keeps the word by which the resolver knows containerd.
+	Vault *sealed.Store
+	// Herald tells administrators what happened to pulls. Optional.
+	Herald *Reporter
+	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS.
+	// For tests.
+	PlainLoopback []string
+}
+
+// Service runs the resolver. It is not for concurrent use.
+type Service struct {
+	Options
+	// followed is a digest of what the resolver was last told.
+	followed string
+	resolver *resolver.Resolver
+	token    string
+	serving  *serving
+}
+
+// serving is a resolver that listens.
+type serving struct {
+	stop context.CancelFunc
+	done chan struct{}
+	// stopping says that it gives the requests that are under way their time, and takes no more.
+	stopping bool
+}
+
+// ended says whether nobody answers any more.
+func (s *serving) ended() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// NewService makes a Service. It listens only once there is something to resolve.
+func NewService(o Options) *Service { return &Service{Options: o} }
+
+// Close ends the resolver and waits for it. Repeating it changes nothing.
+func (s *Service) Close() {
+	if s.serving == nil {
+		return
+	}
+	s.serving.stop()
+	<-s.serving.done
+	s.serving = nil
+}
+
+// Follow takes over what the cluster says about pulls, and gives the files by which containerd
+// finds its way; environment has the proxy's variables. New rules are at work before anybody is
+// sent to them. With a problem, there are no files (nil), and containerd is to be left as it is.
+// Repeating it changes nothing, but for making up for a resolver that could not listen, or does no
+// longer.
+func (s *Service) Follow(ctx context.Context, c contract.Confidential,
+	environment map[string]string) ([]contract.File,
+	*contract.Problem) {
+	if len(c.Mirrors)+len(c.PullSecret)+len(c.RegistryTrust) == 0 && c.Registries == nil {
+		if s.serving != nil {
+			s.serving.stop()
+			s.serving.stopping = true
+		}
+		s.followed = ""
+		return []contract.File{}, nil
+	}
+	rules, err := mirror.NewRules(c.Mirrors)
+	if err == nil && c.Registries != nil {
+		rules, err = rules.Restrict(*c.Registries)
+	}
+	if err != nil {
+		return nil, asProblem(contract.ReasonManifestInvalid, err)
+	}
+	var secret mirror.PullSecret
+	if len(c.PullSecret) > 0 {
+		if secret, err = mirror.ParsePullSecret(c.PullSecret); err != nil {
+			return nil, asProblem(contract.ReasonPullSecretInvalid, err)
+		}
+	}
+	if problem := s.serve(ctx); problem != nil {
+		return nil, problem
+	}
+	if now := digest(c, environment); now != s.followed {
+		s.resolver.Update(resolver.Config{
+			Rules: rules, PullSecret: secret, Roots: roots(ctx, c.Trust), RegistryTrust: c.RegistryTrust,
+			Proxy: proxy(environment),
+		})
+		s.followed = now
+		logr.FromContextOrDiscard(ctx).Info("the mirror resolver follows", "rules", len(c.Mirrors),
+			"registriesWithCredentials", len(secret.Hosts()), "registriesWithAuthorities", len(c.RegistryTrust))
+	}
+	files, err := s.files(rules, secret, c.RegistryTrust)
+	if err != nil {
+		return nil, asProblem(contract.ReasonManifestInvalid, err)
+	}
+	return files, nil
+}
+
+// serve has the resolver listen. It outlives the pass in which it was started.
+func (s *Service) serve(ctx context.Context) *contract.Problem {
+	if s.serving != nil && !s.serving.ended() && !s.serving.stopping {
+		return nil
+	}
+	s.Close()
+	log := logr.FromContextOrDiscard(ctx)
+	if s.resolver == nil {
+		token, err := s.Vault.Token(ctx)
+		if err != nil {
+			return asProblem(contract.ReasonFileFailed, err)
+		}
+		s.token = token
+		s.resolver, err = resolver.New(resolver.Options{
+			// the resolver itself logs it
+			Token: token, PlainLoopback: s.PlainLoopback, OnReport: func(resolver.Report) { s.Herald.Wake() },
+		})
+		if err != nil {
+			return asProblem(contract.ReasonInternal, err)
+		}
+		s.Herald.Hear(s.resolver)
+		s.followed = ""
+	}
+	listener, err := s.Network.Listen(ctx, contract.MirrorPort)
+	if errors.Is(err, winos.ErrInUse) {
+		return contract.NewProblem(contract.ReasonPortInUse, "another program listens on TCP port %d of the "+
+			"loopback, which the mirror resolver needs%s", contract.MirrorPort, s.who(ctx))
+	}
+	if err != nil {
+		return asProblem(contract.ReasonInternal, err)
+	}
+	running := &serving{done: make(chan struct{})}
+	ctx, running.stop = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(running.done)
+		if err := s.resolver.Serve(ctx, listener); err != nil {
+			log.Info("the mirror resolver ended", "detail", err.Error())
+		}
+	}()
+	s.serving = running
+	return nil
+}
+
+// who says which program has the port, as far as it is known.
+func (s *Service) who(ctx context.Context) string {
+	all, err := s.Network.Listening(ctx)
+	if program := all[contract.MirrorPort]; err == nil && program != "" {
+		return ": " + program
+	}
+	return ""
+}
+
+// files are what containerd reads, the authorities before the files that name them.
+func (s *Service) files(rules mirror.Rules, secret mirror.PullSecret, trust map[string]string) ([]contract.File,
+	error) {
+	files := []contract.File{}
+	endpoint := mirror.Endpoint{
+		URL: "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(contract.MirrorPort)), Token: s.token,
+		Hosts: secret.Hosts(), Authorities: make(map[string]string, len(trust)),
+	}
+	written := map[string]bool{}
+	for _, host := range slices.Sorted(maps.Keys(trust)) {
+		// Named by content, so a file never changes while containerd may be reading it.
+		sum := sha256.Sum256([]byte(trust[host]))
+		path := contract.DirAuthorities + `\` + hex.EncodeToString(sum[:8]) + ".crt"
+		endpoint.Authorities[host] = path
+		if !written[path] {
+			written[path] = true
+			files = append(files, contract.File{Path: path, Content: trust[host]})
+		}
+	}
+	all, err := mirror.HostsFiles(rules, endpoint)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range slices.Sorted(maps.Keys(all)) {
+		path := contract.DirRegistries + `\` + dir + `\` + mirror.HostsFile
+		if err = contract.CheckPath(path); err != nil {
+			return nil, contract.NewProblem(contract.ReasonManifestInvalid, "the directory for a registry: %v", err)
+		}
+		files = append(files, contract.File{Path: path, Content: string(all[dir])})
+	}
+	return files, nil
+}
+
+// roots are the machine's own authorities and the cluster's. The cluster's are in the machine's
+// store as well, sooner or later.
+func roots(ctx context.Context, trust []string) *x509.CertPool {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		logr.FromContextOrDiscard(ctx).Info("the machine's authorities can't be read; only the cluster's count for "+
+			"pulls", "detail", err.Error())
+		pool = x509.NewCertPool()
+	}
+	for _, text := range trust {
+		pool.AppendCertsFromPEM([]byte(text))
+	}
+	return pool
+}
+
+// proxy follows the variables that programs on the node have. The daemon's own are those of its
+// start.
+func proxy(environment map[string]string) func(*http.Request) (*url.URL, error) {
+	get := func(name string) string {
+		for other, value := range environment {
+			if strings.EqualFold(other, name) {
+				return value
+			}
+		}
+		return ""
+	}
+	choose := (&httpproxy.Config{HTTPProxy: get("HTTP_PROXY"), HTTPSProxy: get("HTTPS_PROXY"),
+		NoProxy: get("NO_PROXY")}).ProxyFunc()
+	return func(r *http.Request) (*url.URL, error) { return choose(r.URL) }
+}
+
+// digest of everything that the resolver is told.
+func digest(c contract.Confidential, environment map[string]string) string {
+	sum := sha256.New()
+	// none of it can't be written
+	_ = json.NewEncoder(sum).Encode([]any{c.Mirrors, c.Registries, c.PullSecret, c.RegistryTrust, c.Trust, environment})
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+func asProblem(reason contract.Reason, err error) *contract.Problem {
+	if p, ok := contract.AsProblem(err); ok {
+		return p
+	}
+	return contract.NewProblem(reason, "%v", err)
+}

@@ -1,0 +1,290 @@
+package mirror_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	nodemirror "github.com/windows-nodes/wmco/internal/daemon/mirror"
+	"github.com/windows-nodes/wmco/internal/daemon/sealed"
+	"github.com/windows-nodes/wmco/internal/mirror"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+type host struct {
+	*sim.Machine
+	service *nodemirror.Service
+}
+
+func newHost(t *testing.T, plain ...string) *host {
+	t.Helper()
+	m, err := sim.New(sim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{m, nodemirror.NewService(nodemirror.Options{Network: m.Host().Network, Vault: sealed.New(m.Host()),
+		PlainLoopback: plain})}
+	t.Cleanup(func() {
+		h.service.Close()
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+func (h *host) follow(t *testing.T, c contract.Confidential) []contract.File {
+	t.Helper()
+	files, problem := h.service.Follow(t.Context(), c, nil)
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	return files
+}
+
+// ask asks the resolver as containerd does, with the token that the files tell it.
+func (h *host) ask(t *testing.T, files []contract.File, path string) (status int, body string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return h.Host().Network.Dial(ctx, netip.MustParseAddrPort(address))
+		}}}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:9184"+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set(mirror.TokenHeader, token(files))
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(content)
+}
+
+// token finds the word in a hosts.toml.
+func token(files []contract.File) string {
+	for _, f := range files {
+		if _, after, ok := strings.Cut(f.Content, mirror.TokenHeader); ok {
+			for word := range strings.FieldsFuncSeq(after,
+				func(r rune) bool { return strings.ContainsRune("[]\"' =\n", r) }) {
+				return word
+			}
+		}
+	}
+	return ""
+}
+
+func rule(source string, mirrors ...string) contract.MirrorRule {
+	return contract.MirrorRule{Source: source, Kind: contract.PullByTag, Mirrors: mirrors}
+}
+
+func paths(files []contract.File) string {
+	var all []string
+	for _, f := range files {
+		all = append(all, f.Path)
+	}
+	return strings.Join(all, " ")
+}
+
+// manifest is an image that a registry on the loopback serves.
+const manifest = `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","size":2},"layers":[]}`
+
+func serveImage(t *testing.T, repository string) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v2/":
+		case "/v2/" + repository + "/manifests/v1":
+			w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
+			_, _ = io.WriteString(w, manifest)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(server.Close)
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Host
+}
+
+func TestContainerdIsSentToTheResolverAndGetsTheMirrorsImage(t *testing.T) {
+	t.Parallel()
+	address := serveImage(t, "copy/app")
+	h := newHost(t, address)
+	files := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team",
+		address+"/copy")}})
+	if got := paths(files); !strings.HasPrefix(got, contract.DirRegistries+`\quay.example\hosts.toml`) {
+		t.Errorf("the files are %s", got)
+	}
+	if status, body := h.ask(t, files, "/v2/team/app/manifests/v1?ns=quay.example"); status != http.StatusOK ||
+		body != manifest {
+		t.Errorf("%d %s", status, body)
+	}
+	word := token(files)
+	for i := range files {
+		files[i].Content = strings.ReplaceAll(files[i].Content, word, "guessed-guessed-guessed")
+	}
+	if status, _ := h.ask(t, files, "/v2/team/app/manifests/v1?ns=quay.example"); status != http.StatusUnauthorized &&
+		status != http.StatusForbidden {
+		t.Errorf("without the node's token: %d", status)
+	}
+}
+
+func TestNewRulesAreAtWorkAtOnceAndTheTokenStays(t *testing.T) {
+	t.Parallel()
+	address := serveImage(t, "copy/app")
+	h := newHost(t, address)
+	before := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team",
+		"nowhere.example/x")}})
+	after := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team",
+		address+"/copy")}})
+	if token(before) != token(after) || token(after) == "" {
+		t.Error("the token changed, so containerd would be refused until its files are new")
+	}
+	if status, body := h.ask(t, before, "/v2/team/app/manifests/v1?ns=quay.example"); status != http.StatusOK {
+		t.Errorf("%d %s", status, body)
+	}
+	if files := h.follow(t, contract.Confidential{}); len(files) != 0 || files == nil {
+		t.Errorf("without rules: %v", files)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if status, _ := h.ask(t, after, "/v2/"); status == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it listens although there is nothing to resolve")
+		}
+	}
+	again := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team",
+		address+"/copy")}})
+	if status, body := h.ask(t, again, "/v2/team/app/manifests/v1?ns=quay.example"); status != http.StatusOK {
+		t.Errorf("with rules again: %d %s", status, body)
+	}
+}
+
+func TestAPortThatIsTakenHasItsReasonAndIsTakenLater(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.SetForeignPort(contract.MirrorPort, "other.exe")
+	c := contract.Confidential{PullSecret: []byte(`{"auths":{"quay.example":{"auth":"dTpw"}}}`)}
+	files, problem := h.service.Follow(t.Context(), c, nil)
+	if problem == nil || problem.Reason != contract.ReasonPortInUse || !strings.Contains(problem.Detail, "other.exe") ||
+		files != nil {
+		t.Fatalf("%v, %v", files, problem)
+	}
+	h.SetForeignPort(contract.MirrorPort, "")
+	if got := paths(h.follow(t, c)); !strings.HasPrefix(got, contract.DirRegistries+`\quay.example\hosts.toml`) {
+		t.Errorf("the files are %s", got)
+	}
+}
+
+func TestAuthoritiesOfARegistryAreFilesNamedByContent(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	one, two := authority(t), authority(t)
+	files := h.follow(t, contract.Confidential{RegistryTrust: map[string]string{"a.example": one, "b.example:5000": one,
+		"c.example": two}})
+	got := paths(files)
+	if strings.Count(got, contract.DirAuthorities) != 2 ||
+		strings.Index(got, contract.DirRegistries) < strings.LastIndex(got, contract.DirAuthorities) {
+		t.Errorf("the files are %s", got)
+	}
+	for _, dir := range []string{"a.example", "b.example_5000_", "c.example"} {
+		if !strings.Contains(got, contract.DirRegistries+`\`+dir+`\hosts.toml`) {
+			t.Errorf("no file for %s: %s", dir, got)
+		}
+	}
+}
+
+func TestWhatCanNotBeFollowedHasAReasonWithoutTheSecret(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		what contract.Confidential
+		want contract.Reason
+	}{
+		"a pull secret that is no JSON": {contract.Confidential{PullSecret: []byte("hunter2")},
+			contract.ReasonPullSecretInvalid},
+		"a rule that climbs out": {contract.Confidential{Mirrors: []contract.MirrorRule{rule(`..\..\hunter2`,
+			"m.example")}}, contract.ReasonManifestInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			files, problem := newHost(t).service.Follow(t.Context(), c.what, nil)
+			if problem == nil || problem.Reason != c.want || files != nil {
+				t.Errorf("%v, %v", files, problem)
+			}
+			if strings.Contains(name, "secret") && strings.Contains(problem.Detail, "hunter2") {
+				t.Errorf("the secret is in %q", problem.Detail)
+			}
+		})
+	}
+}
+
+func TestTheClustersProxyCountsForPulls(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 8)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Method + " " + r.Host
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	t.Cleanup(proxy.Close)
+	h := newHost(t)
+	c := contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team", "m.example/copy")}}
+	files, problem := h.service.Follow(t.Context(), c,
+		map[string]string{"https_proxy": proxy.URL, "NO_PROXY": "quay.example"})
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	if status, _ := h.ask(t, files, "/v2/team/app/manifests/v1?ns=quay.example"); status == http.StatusOK ||
+		status == 0 {
+		t.Errorf("status %d", status)
+	}
+	select {
+	case got := <-asked:
+		if got != "CONNECT m.example:443" {
+			t.Errorf("the proxy was asked for %s", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the proxy was not asked")
+	}
+}
+
+func authority(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "registry ca"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}

@@ -1,0 +1,278 @@
+package mirror_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+	clientgotesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/mirror"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/internal/mirror/resolver"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// pulls are what a resolver remembers.
+type pulls struct {
+	mu       sync.Mutex
+	reports  []resolver.Report
+	counters []resolver.Counter
+	failures int64
+}
+
+func (p *pulls) Reports() []resolver.Report {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]resolver.Report(nil), p.reports...)
+}
+
+func (p *pulls) Counters() ([]resolver.Counter, int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counters, p.failures
+}
+
+// happen files a report about an image, as often as it is so.
+func (p *pulls) happen(image, served, refused string, attempts ...resolver.Attempt) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := resolver.Report{Image: image, Served: served, Refused: refused, Attempts: attempts, First: time.Now(),
+		Last: time.Now(), Count: 1}
+	for i, old := range p.reports {
+		if old.Image == image {
+			r.First, r.Count = old.First, old.Count+1
+			p.reports = append(p.reports[:i], p.reports[i+1:]...)
+			break
+		}
+	}
+	p.reports = append([]resolver.Report{r}, p.reports...)
+	p.reports = p.reports[:min(len(p.reports), 64)]
+}
+
+// stage is a herald at work.
+type stage struct {
+	*mirror.Reporter
+	*pulls
+	machine *sim.Machine
+	api     *fake.FakeDynamicClient
+
+	lock   sync.Mutex
+	refuse error
+	events []corev1.Event
+}
+
+// inBubble runs a test with a herald at work, in time that passes at once.
+func inBubble(t *testing.T, test func(t *testing.T, s *stage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m, err := sim.New(sim.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		if err = m.Host().Files.MkdirAll(contract.DirMetrics, winos.AccessAdministrators); err != nil {
+			t.Fatal(err)
+		}
+		s := &stage{pulls: &pulls{}, machine: m,
+			Reporter: mirror.NewReporter(mirror.ReporterOptions{
+				NodeName: "win-a", Files: m.Host().Files, Clock: clock.RealClock{}})}
+		s.api = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+			map[schema.GroupVersionResource]string{{Version: "v1", Resource: "events"}: "EventList"})
+		s.api.PrependReactor("create", "events", func(action clientgotesting.Action) (bool, runtime.Object, error) {
+			s.lock.Lock()
+			defer s.lock.Unlock()
+			if s.refuse != nil {
+				return true, nil, s.refuse
+			}
+			object, ok := action.(clientgotesting.CreateAction).GetObject().(*unstructured.Unstructured)
+			if !ok {
+				return true, nil, errors.New("no object")
+			}
+			var event corev1.Event
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &event); err != nil {
+				return true, nil, err
+			}
+			s.events = append(s.events, event)
+			return false, nil, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() { s.Run(ctx, s.api) })
+		group.Go(func() { s.Write(ctx) })
+		s.Hear(s.pulls)
+		defer group.Wait()
+		defer cancel()
+		test(t, s)
+	})
+}
+
+// said are the events until now, after a while.
+func (s *stage) said(after time.Duration) []corev1.Event {
+	time.Sleep(after) // in the bubble's time
+	synctest.Wait()
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return append([]corev1.Event(nil), s.events...)
+}
+
+func (s *stage) failing(err error) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.refuse = err
+}
+
+func down(host string) resolver.Attempt {
+	return resolver.Attempt{Source: host + "/x", Reason: resolver.ReasonUnreachable, Detail: "connection refused"}
+}
+
+func TestWhatAnEventSays(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		image, served, refused string
+		attempts               []resolver.Attempt
+		reason, kind, message  string
+	}{
+		"a mirror is down": {"quay.io/a", "quay.io/a", "", []resolver.Attempt{down("m.io")}, "MirrorPassedOver",
+			"Warning", "Passed over: m.io/x: Unreachable (connection refused)"},
+		"a mirror lacks an image": {
+			"quay.io/a", "quay.io/a", "", []resolver.Attempt{{Source: "m.io/a", Reason: resolver.ReasonNotFound}},
+			"MirrorPassedOver", "Normal", "NotFound",
+		},
+		"nobody has it": {"quay.io/a:1", "", "", []resolver.Attempt{down("m.io"), down("quay.io")},
+			"ImageUnavailable", "Warning", "Can't pull quay.io/a:1"},
+		"the cluster blocks": {"quay.io/a:1", "", "the cluster blocks this registry", nil, "ImageRefused", "Warning",
+			"Refused: the cluster blocks"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, s *stage) {
+				s.happen(c.image, c.served, c.refused, c.attempts...)
+				s.Wake()
+				all := s.said(5 * time.Second)
+				if len(all) != 1 {
+					t.Fatalf("%d events", len(all))
+				}
+				e := all[0]
+				if e.Reason != c.reason || e.Type != c.kind || !strings.Contains(e.Message, c.message) ||
+					len(e.Message) > 1024 {
+					t.Errorf("%s %s %s", e.Type, e.Reason, e.Message)
+				}
+				if o := e.InvolvedObject; o.Kind != "Node" || o.Name != "win-a" || o.UID != "win-a" ||
+					e.Namespace != "default" ||
+					e.Source.Component != contract.ServiceDaemon || e.Source.Host != "win-a" ||
+					!strings.HasPrefix(e.Name, "win-a.") {
+					t.Errorf("%+v", e)
+				}
+			})
+		})
+	}
+}
+
+func TestADeadMirrorIsOneEventForAllImagesAndIsSaidAgainWhileItLasts(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, s *stage) {
+		for minute := range 60 {
+			for n := range 5 {
+				s.happen(fmt.Sprintf("quay.io/%d", 5*(minute%6)+n), "quay.io/a", "", down("m.io"))
+				s.Wake()
+			}
+			s.said(time.Minute)
+		}
+		all := s.said(0)
+		if len(all) != 3 {
+			t.Errorf("%d events within an hour", len(all))
+		}
+		if last := all[len(all)-1]; last.Count < 100 {
+			t.Errorf("it counts %d", last.Count)
+		}
+		if now := s.said(5 * time.Hour); len(now) > len(all)+1 {
+			t.Errorf("%d more events when it was over", len(now)-len(all))
+		}
+	})
+}
+
+func TestThousandsOfFailuresAreFewEvents(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, s *stage) {
+		for n := range 3000 {
+			s.happen(fmt.Sprintf("quay.io/%d", n), "", "", down("quay.io"))
+			s.Wake()
+			s.said(time.Second)
+		}
+		if all := s.said(0); len(all) < 20 || len(all) > 31 {
+			t.Errorf("%d events within 50 minutes", len(all))
+		}
+	})
+}
+
+func TestWhatCanNotBeToldIsToldLater(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, s *stage) {
+		s.failing(errors.New("away"))
+		s.happen("quay.io/a:1", "", "", down("quay.io"))
+		s.Wake()
+		if all := s.said(time.Hour); len(all) > 0 {
+			t.Fatal("it was told to nobody")
+		}
+		s.failing(nil)
+		if all := s.said(2 * time.Minute); len(all) != 1 {
+			t.Errorf("%d events", len(all))
+		}
+	})
+}
+
+func TestCountersAreInAFileThatTheExporterReads(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, s *stage) {
+		read := func() string {
+			s.said(20 * time.Second)
+			content, err := winos.ReadFile(s.machine.Host().Files, contract.PathMetrics)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(content)
+		}
+		if text := read(); !strings.Contains(text, "wicd_resolver_failures_total 0\n") {
+			t.Errorf("%s", text)
+		}
+		s.mu.Lock()
+		s.failures = 2
+		s.counters = []resolver.Counter{{Host: "m.io:5000", Served: 3, Bytes: 400,
+			Passed: map[resolver.Reason]int64{resolver.ReasonSlow: 5, resolver.ReasonDenied: 1}}}
+		s.mu.Unlock()
+		want := `# HELP wicd_resolver_failures_total Requests of containerd that no registry answered to the end, or that the cluster refuses.
+# TYPE wicd_resolver_failures_total counter
+wicd_resolver_failures_total 2
+# HELP wicd_resolver_served_total Requests of containerd that a registry answered.
+# TYPE wicd_resolver_served_total counter
+wicd_resolver_served_total{registry="m.io:5000"} 3
+# HELP wicd_resolver_served_bytes_total Bytes of manifests and layers that came from a registry.
+# TYPE wicd_resolver_served_bytes_total counter
+wicd_resolver_served_bytes_total{registry="m.io:5000"} 400
+# HELP wicd_resolver_passed_over_total How often a registry was passed over for the next, and why.
+# TYPE wicd_resolver_passed_over_total counter
+wicd_resolver_passed_over_total{registry="m.io:5000",reason="Denied"} 1
+wicd_resolver_passed_over_total{registry="m.io:5000",reason="Slow"} 5
+`
+		if text := read(); text != want {
+			t.Errorf("%s", text)
+		}
+	})
+}

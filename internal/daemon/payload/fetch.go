@@ -1,0 +1,179 @@
+package payload
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+const (
+	// barren is how many attempts in a row may bring nothing before a blob is given up; the caller
+	// tries again later.
+	barren = 5
+	// firstRetry after an attempt that brought nothing; it doubles up to longestPause. A source
+	// that says when to come back is obeyed.
+	firstRetry   = time.Second
+	longestRetry = time.Minute
+)
+
+// Source is where blobs come from: the operator's payload server, or any other place that has them by
+// digest.
+type Source interface {
+	// Open starts reading a blob at an offset in bytes. Its error may be a *Busy. A repeated call
+	// starts anew.
+	Open(ctx context.Context, digest string, offset int64) (io.ReadCloser, error)
+}
+
+// Busy says that a source has no place now.
+type Busy struct {
+	// After is when to come back.
+	After time.Duration
+}
+
+func (b *Busy) Error() string { return "the source is busy for " + b.After.String() }
+
+// FetcherOptions of a Fetcher. All are required.
+type FetcherOptions struct {
+	Source Source
+	Store  *Store
+	// Free is the room on the disk, in bytes, and Reserve what must be left of it.
+	Free    func(ctx context.Context) (int64, error)
+	Reserve int64
+	Clock   clock.Clock
+}
+
+// Fetcher pulls blobs.
+type Fetcher struct{ FetcherOptions }
+
+// NewFetcher makes a Fetcher.
+func NewFetcher(options FetcherOptions) (*Fetcher, error) {
+	if options.Source == nil || options.Store == nil || options.Free == nil || options.Clock == nil {
+		return nil, errors.New("making a fetcher: an option is missing")
+	}
+	return &Fetcher{options}, nil
+}
+
+// Fetch brings the wanted blobs that the store lacks, one after the other, and says how many bytes
+// that took. Before the first byte it makes sure that there is room for all. Its errors are, or
+// wrap, *contract.Problem with DiskFull, PayloadCorrupt or PayloadIncomplete; a repeated call goes
+// on.
+func (f *Fetcher) Fetch(ctx context.Context, want []contract.Blob) (received int64, err error) {
+	missing, err := f.Store.Missing(want)
+	if err != nil || len(missing) == 0 {
+		return 0, err
+	}
+	if err = f.room(ctx, missing); err != nil {
+		return 0, err
+	}
+	for _, blob := range missing {
+		n, err := f.one(ctx, blob)
+		received += n
+		if err != nil {
+			return received, fmt.Errorf("fetching blob %.16s: %w", blob.Digest, err)
+		}
+	}
+	return received, nil
+}
+
+func (f *Fetcher) room(ctx context.Context, missing []contract.Blob) error {
+	need := f.Reserve
+	for _, blob := range missing {
+		need += blob.Size
+	}
+	free, err := f.Free(ctx)
+	if err != nil {
+		return fmt.Errorf("looking for room on the disk: %w", err)
+	}
+	if free < need {
+		return contract.NewProblem(contract.ReasonDiskFull, "%d MiB are free and %d MiB are needed", free>>20, need>>20)
+	}
+	return nil
+}
+
+// one fetches one blob, over as many attempts as bring something.
+func (f *Fetcher) one(ctx context.Context, blob contract.Blob) (received int64, err error) {
+	pending, err := f.Store.Create(blob)
+	if err != nil {
+		return 0, err
+	}
+	hash := sha256.New()
+	err = f.fill(ctx, blob, &counted{to: io.MultiWriter(pending, hash), n: &received})
+	if err == nil {
+		if got := hex.EncodeToString(hash.Sum(nil)); got != blob.Digest {
+			err = contract.NewProblem(contract.ReasonPayloadCorrupt, "what arrived has digest %.16s", got)
+		}
+	}
+	if err != nil {
+		return received, errors.Join(err, pending.Discard())
+	}
+	return received, pending.Commit()
+}
+
+func (f *Fetcher) fill(ctx context.Context, blob contract.Blob, w *counted) error {
+	pause := firstRetry
+	for tries := 0; *w.n < blob.Size; {
+		before := *w.n
+		err := f.attempt(ctx, blob, w)
+		switch {
+		case w.failed != nil:
+			return w.failed // the disk, not the source: trying again helps nobody
+		case *w.n > blob.Size:
+			return contract.NewProblem(contract.ReasonPayloadCorrupt, "more than its %d bytes arrived", blob.Size)
+		case *w.n > before:
+			tries, pause = 0, firstRetry
+			continue
+		}
+		if tries++; tries == barren {
+			return contract.NewProblem(contract.ReasonPayloadIncomplete, "%d attempts in a row brought nothing: %v",
+				barren, err)
+		}
+		wait := pause
+		if busy, ok := errors.AsType[*Busy](err); ok {
+			wait, tries = busy.After, 0
+		}
+		pause = min(2*pause, longestRetry)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-f.Clock.After(wait):
+		}
+	}
+	return nil
+}
+
+func (f *Fetcher) attempt(ctx context.Context, blob contract.Blob, w *counted) (err error) {
+	r, err := f.Source.Open(ctx, blob.Digest, *w.n)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	_, err = io.Copy(w, io.LimitReader(r, blob.Size-*w.n+1)) // one more byte shows that there is too much
+	if err == nil {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// counted counts what was written, and remembers why writing failed.
+type counted struct {
+	to     io.Writer
+	n      *int64
+	failed error
+}
+
+func (c *counted) Write(piece []byte) (int, error) {
+	n, err := c.to.Write(piece)
+	*c.n += int64(n)
+	if err != nil {
+		c.failed = err
+	}
+	return n, err
+}

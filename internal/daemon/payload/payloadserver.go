@@ -1,0 +1,115 @@
+package payload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Bounds of what a payload server may ask for when it is busy.
+const (
+	soonest = time.Second
+	latest  = 5 * time.Minute
+)
+
+// PayloadServer is a Source over HTTPS: the operator's payload server, at any of several addresses.
+type PayloadServer struct {
+	// Client shows the daemon's certificate and trusts the payload server's.
+	Client *http.Client
+	// URLs without a path, tried in order.
+	URLs []string
+}
+
+var _ Source = (*PayloadServer)(nil)
+
+// Open asks each address in turn.
+func (d *PayloadServer) Open(ctx context.Context, digest string, offset int64) (io.ReadCloser, error) {
+	err := errors.New("no payload server is known")
+	for _, base := range d.URLs {
+		body, trouble := d.ask(ctx, base, digest, offset)
+		if trouble == nil {
+			return body, nil
+		}
+		err = trouble
+	}
+	return nil, err
+}
+
+func (d *PayloadServer) ask(ctx context.Context, base, digest string, offset int64) (io.ReadCloser, error) {
+	ctx, stop := context.WithCancel(ctx)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		strings.TrimRight(base, "/")+contract.PayloadServerPath+digest, nil)
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("asking payload server %s: %w", base, err)
+	}
+	if offset > 0 {
+		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
+	}
+	response, err := d.Client.Do(request)
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("asking payload server %s: %w", base, err)
+	}
+	if err = check(response, offset); err != nil {
+		err = errors.Join(err, response.Body.Close())
+		stop()
+		return nil, err
+	}
+	return &body{ReadCloser: response.Body, stop: stop, timer: time.AfterFunc(longestSilence, stop)}, nil
+}
+
+// longestSilence ends an answer of which nothing comes any more.
+const longestSilence = time.Minute
+
+// body is what a payload server sends.
+type body struct {
+	io.ReadCloser
+	stop  context.CancelFunc
+	timer *time.Timer
+}
+
+// Read is io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	b.timer.Reset(longestSilence)
+	return b.ReadCloser.Read(p)
+}
+
+// Close ends the answer.
+func (b *body) Close() error {
+	b.timer.Stop()
+	err := b.ReadCloser.Close()
+	b.stop()
+	return err
+}
+
+// check makes sure that what comes begins where it was asked to.
+func check(response *http.Response, offset int64) error {
+	switch response.StatusCode {
+	case http.StatusOK:
+		if offset == 0 {
+			return nil
+		}
+		return errors.New("the payload server sends the whole and not the rest")
+	case http.StatusPartialContent:
+		if offset > 0 && strings.HasPrefix(response.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", offset)) {
+			return nil
+		}
+		return fmt.Errorf("the payload server sends range %.60q and %d was asked for", response.Header.Get("Content-Range"),
+			offset)
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
+		if err != nil {
+			seconds = 0
+		}
+		return &Busy{After: min(max(time.Duration(seconds)*time.Second, soonest), latest)}
+	}
+	return fmt.Errorf("the payload server answers %s", response.Status)
+}

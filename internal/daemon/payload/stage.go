@@ -1,0 +1,277 @@
+package payload
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Pauses between attempts that failed.
+const (
+	shortestPause = time.Second
+	firstPause    = 5 * time.Second
+	lastPause     = 2 * time.Minute
+)
+
+// StagerOptions of a Stager. All are required.
+type StagerOptions struct {
+	Host winos.Host
+	// Client speaks to the API server as this node's daemon.
+	Client dynamic.Interface
+	// Node is the own Node, which somebody else watches.
+	Node *apiclient.Watch
+	// Namespace is where manifests and the ConfigMap that names the sources are.
+	Namespace string
+	// Source makes a source of the addresses and the certificates (PEM) that the operator
+	// published.
+	Source func(urls []string, ca []byte) (Source, error)
+	// Fetched is called when an attempt for what Need asked for is over. It must not block.
+	Fetched func()
+	Clock   clock.Clock
+}
+
+// Stager fetches for one host.
+type Stager struct {
+	StagerOptions
+	store *Store
+	wake  chan struct{}
+
+	mu   sync.Mutex
+	need *need
+	// blobs are the payload of the version in manifest: the last that was to be staged.
+	manifest string
+	blobs    []contract.Blob
+	// received bytes for the version of that name.
+	counted  string
+	received int64
+}
+
+// need is what the tending lacks.
+type need struct {
+	version string
+	blobs   []contract.Blob
+	// over says that it was tried; problem why in vain.
+	over    bool
+	problem *contract.Problem
+}
+
+// NewStager makes a Stager.
+func NewStager(options StagerOptions) *Stager {
+	s := &Stager{StagerOptions: options, store: NewStore(options.Host.Files), wake: make(chan struct{}, 1)}
+	options.Node.Wake(s.wake)
+	return s
+}
+
+// Need has the blobs of a version fetched, before anything else. over says that this was tried
+// since it was first asked for, and problem why in vain; it goes on trying until Content is called.
+// It must be called only while something is missing, and may be called again and again.
+func (s *Stager) Need(version string, blobs []contract.Blob) (over bool, problem *contract.Problem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.need
+	if n == nil || n.version != version || !slices.Equal(n.blobs, blobs) || n.over && n.problem == nil {
+		s.need = &need{version: version, blobs: slices.Clone(blobs)}
+		s.signal()
+		return false, nil
+	}
+	return n.over, n.problem
+}
+
+// Content says that nothing is needed (any more).
+func (s *Stager) Content() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.need != nil {
+		s.need = nil
+		s.signal()
+	}
+}
+
+// Keeps says which blobs must stay in the store, by digest; known is false while that can't be
+// said.
+func (s *Stager) Keeps() (digests map[string]bool, known bool) {
+	node, seen := s.Node.Get()
+	version := ""
+	if node != nil {
+		version = node.GetAnnotations()[contract.StageAnnotation]
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	digests = map[string]bool{}
+	if s.need != nil {
+		for _, b := range s.need.blobs {
+			digests[b.Digest] = true
+		}
+	}
+	if version == "" {
+		return digests, seen
+	}
+	for _, b := range s.blobs {
+		digests[b.Digest] = true
+	}
+	return digests, s.manifest == version
+}
+
+func (s *Stager) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // a signal is waiting already
+	}
+}
+
+// task is what is to be fetched.
+type task struct {
+	need  *need
+	stage string
+}
+
+// errand is a task under way.
+type errand struct {
+	task
+	stop context.CancelFunc
+	done chan outcome
+}
+
+// outcome is what came of an errand.
+type outcome struct{ err error }
+
+// end stops an errand, whose outcome nobody wants to know any more.
+func (e *errand) end() {
+	e.stop()
+	<-e.done
+}
+
+// Run fetches whatever is wanted, until ctx ends.
+func (s *Stager) Run(ctx context.Context) {
+	var under *errand
+	var tried task
+	var pause time.Duration
+	var again time.Time
+	for ctx.Err() == nil {
+		want, open := s.wanted(tried)
+		if under != nil && under.task != want {
+			// What is wanted by now comes first; what has arrived stays.
+			under.end()
+			under = nil
+		}
+		if want != tried {
+			pause, again = 0, time.Time{}
+		}
+		wait := time.Duration(-1)
+		if under == nil && open {
+			if wait = again.Sub(s.Clock.Now()); again.IsZero() || wait <= 0 {
+				under, tried, wait = s.begin(ctx, want), want, -1
+			}
+		}
+		err, over := s.await(ctx, under, wait)
+		if !over {
+			continue
+		}
+		// Even when all went well: what was said on the Node may come back only now.
+		under, pause = nil, next(pause, err)
+		again = s.Clock.Now().Add(jitter(max(pause, shortestPause)))
+	}
+	if under != nil {
+		under.end()
+	}
+}
+
+func next(pause time.Duration, err error) time.Duration {
+	if err == nil {
+		return 0
+	}
+	return min(max(2*pause, firstPause), lastPause)
+}
+
+func (s *Stager) begin(ctx context.Context, t task) *errand {
+	ctx, stop := context.WithCancel(ctx)
+	e := &errand{task: t, stop: stop, done: make(chan outcome, 1)}
+	go func() {
+		defer stop()
+		e.done <- outcome{s.do(ctx, t)}
+	}()
+	return e
+}
+
+// await returns when the errand is over, when something was seen, or after wait, if that is not
+// negative. the error is the errand's
+func (s *Stager) await(ctx context.Context, e *errand, wait time.Duration) (err error, over bool) { //nolint:revive
+	var done <-chan outcome
+	if e != nil {
+		done = e.done
+	}
+	var due <-chan time.Time
+	if wait >= 0 {
+		timer := s.Clock.NewTimer(wait)
+		defer timer.Stop()
+		due = timer.C()
+	}
+	select {
+	case result := <-done:
+		return result.err, true
+	case <-ctx.Done():
+	case <-s.wake:
+	case <-due:
+	}
+	return nil, false
+}
+
+// wanted is what is to be fetched now; open says whether any of it is still to be done or said.
+func (s *Stager) wanted(tried task) (want task, open bool) {
+	node, _ := s.Node.Get()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	want.need = s.need
+	open = s.need != nil && (!s.need.over || s.need.problem != nil)
+	if node == nil {
+		return want, open
+	}
+	want.stage = node.GetAnnotations()[contract.StageAnnotation]
+	return want, open || want.stage != tried.stage || unsaid(node, want.stage)
+}
+
+// unsaid says whether the Node does not say (yet) what it is to say about a version once that is
+// staged.
+func unsaid(node *unstructured.Unstructured, version string) bool {
+	a := node.GetAnnotations()
+	_, status := a[contract.StageStatusAnnotation]
+	return status || version != "" && a[contract.StagedAnnotation] != version
+}
+
+// do fetches, and says what came of it. An error says that it is to be tried again.
+func (s *Stager) do(ctx context.Context, t task) error {
+	var failed error
+	if n := t.need; n != nil {
+		_, err := s.fetch(ctx, n.version, n.blobs)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		s.mu.Lock()
+		n.over, n.problem = true, problem(err)
+		s.mu.Unlock()
+		s.Fetched()
+		failed = err
+	}
+	if err := s.stage(ctx, t.stage); err != nil && ctx.Err() == nil {
+		logr.FromContextOrDiscard(ctx).Info("payload could not be staged", "version", t.stage, "detail", err.Error())
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// jitter spreads a pause by a fifth to either side.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}

@@ -1,0 +1,214 @@
+package payload
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// Store is the directory of blobs on one host.
+type Store struct{ files winos.Files }
+
+var _ payload.Sink = (*Store)(nil)
+
+// NewStore gives the store of a host. Its directory need not exist.
+func NewStore(files winos.Files) *Store { return &Store{files: files} }
+
+// Missing lists those of the wanted blobs that are not there with the right size, each once.
+func (s *Store) Missing(want []contract.Blob) (missing []contract.Blob, err error) {
+	seen := make(map[string]bool, len(want))
+	for _, b := range want {
+		if seen[b.Digest] {
+			continue
+		}
+		seen[b.Digest] = true
+		if err = checkDigest(b.Digest); err != nil {
+			return nil, err
+		}
+		info, err := s.files.Stat(path(b.Digest))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			missing = append(missing, b)
+		case err != nil:
+			return nil, fmt.Errorf("looking for blob %.16s: %w", b.Digest, err)
+		case info.Dir || info.Size != b.Size:
+			missing = append(missing, b)
+		}
+	}
+	return missing, nil
+}
+
+// Open gives a blob's content, unverified. A blob that is not there is PayloadIncomplete.
+func (s *Store) Open(digest string) (io.ReadCloser, error) {
+	if err := checkDigest(digest); err != nil {
+		return nil, err
+	}
+	r, err := s.files.Open(path(digest))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, contract.NewProblem(contract.ReasonPayloadIncomplete, "blob %.16s is not on the host", digest)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening blob %.16s: %w", digest, err)
+	}
+	return r, nil
+}
+
+// Drop removes a blob that turned out to be damaged, so that it counts as missing. Repeating it
+// changes nothing.
+func (s *Store) Drop(digest string) error {
+	if err := checkDigest(digest); err != nil {
+		return err
+	}
+	if err := s.files.Remove(path(digest)); err != nil {
+		return fmt.Errorf("removing damaged blob %.16s: %w", digest, err)
+	}
+	return nil
+}
+
+// Adopt makes a file of the host a blob, if its content is wanted and missing: what is here already
+// need not travel. A file that does not exist is none.
+func (s *Store) Adopt(ctx context.Context, file string, wanted []contract.Blob) error {
+	missing, err := s.Missing(wanted)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	info, err := s.files.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("looking at %s: %w", file, err)
+	}
+	if !slices.ContainsFunc(missing, func(b contract.Blob) bool { return b.Size == info.Size }) {
+		return nil
+	}
+	digest, err := s.digest(ctx, file)
+	if err != nil || !slices.ContainsFunc(missing, func(b contract.Blob) bool { return b.Digest == digest }) {
+		return err
+	}
+	return s.copy(ctx, file, contract.Blob{Digest: digest, Size: info.Size})
+}
+
+func (s *Store) digest(ctx context.Context, file string) (string, error) {
+	sum := sha256.New()
+	if err := s.read(ctx, file, sum); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// copy copies a file, and looks again what it holds by then.
+func (s *Store) copy(ctx context.Context, file string, blob contract.Blob) error {
+	pending, err := s.Create(blob)
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	err = s.read(ctx, file, io.MultiWriter(pending, sum))
+	if err == nil && hex.EncodeToString(sum.Sum(nil)) != blob.Digest {
+		err = contract.NewProblem(contract.ReasonPayloadCorrupt, "%s changed while it was read", file)
+	}
+	if err != nil {
+		return errors.Join(err, pending.Discard())
+	}
+	return pending.Commit()
+}
+
+func (s *Store) read(ctx context.Context, file string, into io.Writer) (err error) {
+	r, err := s.files.Open(file)
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", file, err)
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	piece := make([]byte, 64<<10)
+	for ctx.Err() == nil {
+		n, err := r.Read(piece)
+		if _, failed := into.Write(piece[:n]); failed != nil {
+			return fmt.Errorf("copying %s: %w", file, failed)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", file, err)
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// Sweep removes blobs that nobody names and that were written before a point in time, and what an
+// interrupted transfer left before it. A blob that can't be removed keeps no other back.
+func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err error) {
+	entries, err := s.files.List(contract.DirStore)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("listing the store: %w", err)
+	}
+	var all []error
+	for _, e := range entries {
+		digest := strings.TrimSuffix(e.Name, ".tmp")
+		if e.Dir || named[e.Name] || checkDigest(digest) != nil || e.ModTime.After(before) {
+			continue
+		}
+		if err = s.files.Remove(path(e.Name)); err != nil {
+			all = append(all, fmt.Errorf("removing blob %.16s: %w", e.Name, err))
+			continue
+		}
+		removed++
+	}
+	return removed, errors.Join(all...)
+}
+
+// Create begins to write a blob under a temporary name.
+func (s *Store) Create(blob contract.Blob) (payload.Pending, error) {
+	if err := checkDigest(blob.Digest); err != nil {
+		return nil, err
+	}
+	temporary := path(blob.Digest) + ".tmp"
+	w, err := s.files.Create(temporary, winos.AccessAdministrators)
+	if err != nil {
+		return nil, fmt.Errorf("creating blob %.16s: %w", blob.Digest, err)
+	}
+	return &pending{WriteCloser: w, files: s.files, temporary: temporary, final: path(blob.Digest)}, nil
+}
+
+// pending is a blob under its temporary name.
+type pending struct {
+	io.WriteCloser
+	files            winos.Files
+	temporary, final string
+}
+
+// Commit gives the blob its name.
+func (p *pending) Commit() error {
+	if err := p.Close(); err != nil {
+		return errors.Join(err, p.files.Remove(p.temporary))
+	}
+	return p.files.Rename(p.temporary, p.final)
+}
+
+// Discard takes it away.
+func (p *pending) Discard() error { return errors.Join(p.Close(), p.files.Remove(p.temporary)) }
+
+func path(digest string) string { return contract.DirStore + `\` + digest }
+
+// checkDigest keeps anything else than a digest from becoming a path.
+func checkDigest(digest string) error {
+	if len(digest) != 64 || strings.Trim(digest, "0123456789abcdef") != "" {
+		return fmt.Errorf("%.70q is not a digest", digest)
+	}
+	return nil
+}

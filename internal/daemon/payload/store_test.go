@@ -1,0 +1,98 @@
+package payload_test
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/payload"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+func blob(digit string, size int64) contract.Blob {
+	return contract.Blob{Digest: strings.Repeat(digit, 64), Size: size}
+}
+
+func newStore(t *testing.T) (*payload.Store, winos.Files) {
+	t.Helper()
+	m, err := sim.New(sim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	files := m.Host().Files
+	if err = files.MkdirAll(contract.DirStore, winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+	return payload.NewStore(files), files
+}
+
+func put(t *testing.T, s *payload.Store, b contract.Blob, content string, commit bool) {
+	t.Helper()
+	p, err := s.Create(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = io.WriteString(p, content); err != nil {
+		t.Fatal(err)
+	}
+	end := p.Discard
+	if commit {
+		end = p.Commit
+	}
+	if err = end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMissingGoesByNameAndSize(t *testing.T) {
+	t.Parallel()
+	s, files := newStore(t)
+	whole, short, discarded, never := blob("a", 3), blob("b", 3), blob("c", 3), blob("d", 3)
+	put(t, s, whole, "abc", true)
+	put(t, s, short, "ab", true)
+	put(t, s, discarded, "abc", false)
+	missing, err := s.Missing([]contract.Blob{whole, short, discarded, never, never})
+	if err != nil || len(missing) != 3 || missing[0] != short || missing[1] != discarded || missing[2] != never {
+		t.Errorf("missing %v, %v", missing, err)
+	}
+	if entries, err := files.List(contract.DirStore); err != nil || len(entries) != 2 {
+		t.Errorf("the store holds %v, %v", entries, err)
+	}
+	if err = s.Drop(whole.Digest); err != nil {
+		t.Fatal(err)
+	}
+	if missing, err = s.Missing([]contract.Blob{whole}); err != nil || len(missing) != 1 {
+		t.Errorf("after dropping it: %v, %v", missing, err)
+	}
+	_, err = s.Open(whole.Digest)
+	if p, ok := contract.AsProblem(err); !ok || p.Reason != contract.ReasonPayloadIncomplete {
+		t.Errorf("opening what is not there: %v", err)
+	}
+}
+
+func TestOnlyADigestBecomesAPath(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	for _, digest := range []string{"", "abc", strings.Repeat("A", 64), `..\..\Windows\System32\drivers\etc\hosts`,
+		strings.Repeat("a", 63) + `\`} {
+		if _, err := s.Create(contract.Blob{Digest: digest}); err == nil {
+			t.Errorf("create took %q", digest)
+		}
+		if _, err := s.Open(digest); err == nil {
+			t.Errorf("open took %q", digest)
+		}
+		if _, err := s.Missing([]contract.Blob{{Digest: digest}}); err == nil {
+			t.Errorf("missing took %q", digest)
+		}
+		if err := s.Drop(digest); err == nil {
+			t.Errorf("drop took %q", digest)
+		}
+	}
+}

@@ -1,0 +1,330 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Scope says how much of the manifest is meant.
+type Scope int
+
+// Scopes.
+const (
+	// Bootstrap means bootstrap services, and the files that need no Node. Nothing is taken away.
+	Bootstrap Scope = iota
+	// Everything means the whole manifest.
+	Everything
+)
+
+// Desired is what must hold.
+type Desired struct {
+	Scope Scope
+	// Services are in the order of their starts.
+	Services []Service
+	Files    []File
+	// Environment are system variables to set; those of Watched that it lacks are removed.
+	Environment map[string]string
+	Watched     []string
+	// Roots are certificates (DER) for the root store, by their fingerprint: see Fingerprint.
+	Roots map[string][]byte
+	// Routes are single addresses that are reached where the default route leads.
+	Routes []netip.Addr
+	// ConfidentialUnknown says that part of what is wanted is not known: nothing is taken away
+	// then. RegistryUnknown says so of the files for containerd.
+	ConfidentialUnknown, RegistryUnknown bool
+	// Problems are about what is wanted itself.
+	Problems []*contract.Problem
+}
+
+// Service is one Windows service.
+type Service struct {
+	winos.ServiceConfig
+	// Inputs is the digest of everything that a running process has read: it must be restarted when
+	// this changes.
+	Inputs string
+	// Waiting is set while a value is not known: the service is left as it is.
+	Waiting *contract.Problem
+}
+
+// File is one file.
+type File struct {
+	Path   string
+	Digest string
+	// Content is nil for a file that is copied from the store.
+	Content  []byte
+	Size     int64
+	Access   winos.Access
+	Services []string
+	// Waiting is set while a value is not known: the file is left as it is.
+	Waiting *contract.Problem
+}
+
+// Recovery is how the service manager restarts what ends unexpectedly.
+func Recovery() (delays []time.Duration, reset time.Duration) {
+	return []time.Duration{10 * time.Second, 30 * time.Second, 60 * time.Second, 120 * time.Second}, 300 * time.Second
+}
+
+// DaemonRecovery is the same for the daemon, which also ends to be started from another exe: there,
+// and back if need be, without a long pause.
+func DaemonRecovery() (delays []time.Duration, reset time.Duration) {
+	delays, reset = Recovery()
+	return append([]time.Duration{time.Second, time.Second}, delays...), reset
+}
+
+// Description marks a service as ours.
+func Description(service string) string { return contract.ManagedDescription + " " + service }
+
+// Managed says whether a description marks a service as ours.
+func Managed(description string) bool {
+	return strings.HasPrefix(description, contract.ManagedDescription)
+}
+
+// Input is what a Target is made from.
+type Input struct {
+	Manifest contract.Manifest
+	// Extra are files beside the manifest's.
+	Extra []contract.File
+	// Confidential belongs to the manifest; nil while it is not known, or when there is none.
+	Confidential *contract.Confidential
+	// Registry are files by which containerd finds images; nil while they are not known. Nothing
+	// lies in between: an empty list is none.
+	Registry []contract.File
+	// Touched says whether we changed a system variable, named in lower case, at some time.
+	Touched func(name string) bool
+	Scope   Scope
+	Node    Lookup[Path]
+	Host    Lookup[contract.Fact]
+}
+
+// Resolve computes the target. The manifest must be valid.
+func Resolve(in Input) Desired {
+	t := Desired{Scope: in.Scope, Watched: in.Manifest.WatchedEnvironmentVars, RegistryUnknown: in.Registry == nil}
+	if in.Confidential == nil && in.Manifest.Confidential == "" {
+		in.Confidential = &contract.Confidential{}
+	}
+	if in.Confidential == nil {
+		t.ConfidentialUnknown, t.RegistryUnknown = true, true
+		in.Confidential, in.Registry = &contract.Confidential{}, nil
+	}
+	t.Environment = contract.Environment(in.Manifest, *in.Confidential)
+	t.roots(in.Confidential.Trust)
+	for _, f := range slices.Concat(in.Manifest.Files, in.Extra) {
+		if in.Scope == Bootstrap && f.Late() {
+			continue
+		}
+		t.Files = append(t.Files, resolveFile(f, in))
+	}
+	for _, f := range slices.Concat(in.Confidential.Files, in.Registry) {
+		resolved := resolveFile(f, in)
+		resolved.Access = winos.AccessAdministrators // wherever it lies
+		t.Files = append(t.Files, resolved)
+	}
+	if in.Scope == Everything && AsksFor(in.Manifest, contract.FactAWSHostname) {
+		t.Routes = []netip.Addr{MetadataAddress()}
+	}
+	waiting := map[string]*contract.Problem{}
+	for _, s := range in.Manifest.StartOrder() {
+		if in.Scope == Bootstrap && !s.Bootstrap {
+			continue
+		}
+		resolved := resolveService(s, t, in)
+		// What depends on a service that waits waits for the same.
+		for _, d := range s.Dependencies {
+			if resolved.Waiting == nil {
+				resolved.Waiting = waiting[d]
+			}
+		}
+		waiting[s.Name] = resolved.Waiting
+		t.Services = append(t.Services, resolved)
+	}
+	return t
+}
+
+// roots takes the certificates out of PEM texts. The operator publishes only what parses; anything
+// else is said and left out.
+func (t *Desired) roots(trust []string) {
+	t.Roots = map[string][]byte{}
+	for i, text := range trust {
+		block, _ := pem.Decode([]byte(text))
+		if block == nil || block.Type != "CERTIFICATE" {
+			t.Problems = append(t.Problems, contract.NewProblem(contract.ReasonTrustFailed, "authority %d of the "+
+				"manifest's is no certificate", i+1))
+			continue
+		}
+		t.Roots[Fingerprint(block.Bytes)] = block.Bytes
+	}
+}
+
+// Fingerprint names a certificate: the lower-case hex SHA-256 of its DER.
+func Fingerprint(der []byte) string {
+	sum := sha256.Sum256(der)
+	return hex.EncodeToString(sum[:])
+}
+
+// AsksFor says whether a command or file of the manifest needs a fact.
+func AsksFor(m contract.Manifest, f contract.Fact) bool {
+	asks := func(variables []contract.HostVariable) bool {
+		return slices.ContainsFunc(variables, func(v contract.HostVariable) bool { return v.Fact == f })
+	}
+	return slices.ContainsFunc(m.Services, func(s contract.Service) bool { return asks(s.HostVariables) }) ||
+		slices.ContainsFunc(m.Files, func(file contract.File) bool { return asks(file.HostVariables) })
+}
+
+func resolveFile(f contract.File, in Input) File {
+	resolved := File{Path: f.Path, Digest: f.Digest, Size: f.Size, Access: state.Access(f.Path), Services: f.Services}
+	if f.Digest != "" {
+		return resolved
+	}
+	values, problem := look(f.NodeVariables, f.HostVariables, in)
+	if problem != nil {
+		resolved.Waiting = problem
+		return resolved
+	}
+	resolved.Content = []byte(substitute(f.Content, values))
+	sum := sha256.Sum256(resolved.Content)
+	resolved.Digest, resolved.Size = hex.EncodeToString(sum[:]), int64(len(resolved.Content))
+	return resolved
+}
+
+func resolveService(s contract.Service, t Desired, in Input) Service {
+	delays, reset := Recovery()
+	resolved := Service{ServiceConfig: winos.ServiceConfig{
+		Name: s.Name, Description: Description(s.Name), Dependencies: s.Dependencies,
+		Environment: serviceEnvironment(t, in), Recovery: delays, RecoveryReset: reset,
+	}}
+	values, problem := look(s.NodeVariables, s.HostVariables, in)
+	if t.ConfidentialUnknown && in.Manifest.ConfidentialEnvironment != "" {
+		problem = contract.NewProblem(contract.ReasonSealBroken,
+			"the confidential environment of services is not known")
+	}
+	resolved.Waiting = problem
+	resolved.Command = substitute(s.Command, values)
+	type input struct{ Path, Digest string }
+	var files []input
+	for _, f := range t.Files {
+		if !slices.Contains(f.Services, s.Name) {
+			continue
+		}
+		if resolved.Waiting == nil {
+			resolved.Waiting = f.Waiting
+		}
+		files = append(files, input{strings.ToLower(f.Path), f.Digest})
+	}
+	slices.SortFunc(files, func(a, b input) int { return strings.Compare(a.Path, b.Path) })
+	resolved.Inputs = digestOf(resolved.Command, resolved.Environment, files)
+	return resolved
+}
+
+// serviceEnvironment is what a service's own process gets beside the system's environment: the same
+// variables, because the service manager hands on the system's as they were at boot. For the same
+// reason one that was withdrawn is overridden, by an empty value, which all programs take for none.
+func serviceEnvironment(t Desired, in Input) map[string]string {
+	all := maps.Clone(t.Environment)
+	has := func(name string) bool {
+		for other := range t.Environment {
+			if strings.EqualFold(other, name) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, name := range t.Watched {
+		if in.Touched != nil && in.Touched(strings.ToLower(name)) && !has(name) {
+			if all == nil {
+				all = map[string]string{}
+			}
+			all[name] = ""
+		}
+	}
+	return all
+}
+
+// digestOf of values, in the form that JSON gives them: maps are sorted by key.
+func digestOf(values ...any) string {
+	sum := sha256.New()
+	encoder := json.NewEncoder(sum)
+	for _, v := range values {
+		_ = encoder.Encode(v) // strings and maps of strings always encode, and a hash takes every write
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// look finds the values of variables, or the first problem.
+func look(node []contract.NodeVariable, host []contract.HostVariable, in Input) (map[string]string, *contract.Problem) {
+	values := make(map[string]string, len(node)+len(host))
+	for _, v := range host {
+		value, problem := in.Host(v.Fact)
+		if problem != nil {
+			return nil, problem
+		}
+		values[v.Name] = value
+	}
+	for _, v := range node {
+		value, problem := in.Node(Path(v.JSONPath))
+		if problem != nil {
+			return nil, problem
+		}
+		if !plain(value) {
+			return nil, contract.NewProblem(contract.ReasonManifestInvalid,
+				"the Node's %s is %q, which may not stand in a command or file", v.JSONPath, value)
+		}
+		values[v.Name] = value
+	}
+	return values, nil
+}
+
+// plain says whether a value of the Node may be put into a command line or a configuration file as
+// it is. Others than we write to the Node, so what could end a word, a string or a line is refused.
+func plain(value string) bool {
+	return value != "" && strings.Trim(value,
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/,=@+-[]") == ""
+}
+
+// substitute replaces the names of variables in one pass, longer names first, so that no value is
+// searched for names again and no name wins over a longer one that begins like it.
+func substitute(text string, values map[string]string) string {
+	names := make([]string, 0, len(values))
+	for name := range values {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if len(a) != len(b) {
+			return len(b) - len(a)
+		}
+		return strings.Compare(a, b)
+	})
+	pairs := make([]string, 0, 2*len(names))
+	for _, name := range names {
+		pairs = append(pairs, name, values[name])
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// NodePaths lists the JSONPaths that a manifest asks for.
+func NodePaths(m contract.Manifest) (paths []Path) {
+	collect := func(variables []contract.NodeVariable) {
+		for _, v := range variables {
+			if p := Path(v.JSONPath); !slices.Contains(paths, p) {
+				paths = append(paths, p)
+			}
+		}
+	}
+	for _, s := range m.Services {
+		collect(s.NodeVariables)
+	}
+	for _, f := range m.Files {
+		collect(f.NodeVariables)
+	}
+	return paths
+}

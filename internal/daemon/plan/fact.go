@@ -1,0 +1,128 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Lookup gives a value, or the Problem that says what it waits for.
+type Lookup[K ~string] func(key K) (string, *contract.Problem)
+
+// HostFacts gives the facts of a host, as far as told does not have them: the host is not asked for those.
+// Each is found at most once, when it is first asked for, so a Lookup serves one pass and is not
+// for concurrent use.
+func HostFacts(ctx context.Context, host winos.Host, told map[contract.Fact]string) Lookup[contract.Fact] {
+	type answer struct {
+		value   string
+		problem *contract.Problem
+	}
+	known := map[contract.Fact]answer{}
+	for f, value := range told {
+		if value != "" {
+			known[f] = answer{value: value}
+		}
+	}
+	return func(f contract.Fact) (string, *contract.Problem) {
+		a, ok := known[f]
+		if !ok {
+			value, err := find(ctx, host, f)
+			if err != nil {
+				a.problem = problem(f, err)
+			} else {
+				a.value = value
+			}
+			known[f] = a
+		}
+		return a.value, a.problem
+	}
+}
+
+func find(ctx context.Context, host winos.Host, f contract.Fact) (string, error) {
+	switch f {
+	case contract.FactHostname:
+		facts, err := host.System.Facts(ctx)
+		return strings.ToLower(facts.Hostname), err
+	case contract.FactNodeIP:
+		ip, err := host.Network.NodeIP(ctx)
+		return text(ip, err)
+	case contract.FactSourceVIP:
+		if _, err := host.Network.HNSNetwork(ctx, contract.HybridOverlayNetwork); err != nil {
+			return "", err
+		}
+		ip, err := host.Network.EnsureEndpoint(ctx, contract.HybridOverlayNetwork, contract.SourceVIPEndpointName)
+		return text(ip, err)
+	case contract.FactHNSSubnet:
+		n, err := host.Network.HNSNetwork(ctx, contract.HybridOverlayNetwork)
+		if err == nil && !n.Subnet.IsValid() {
+			err = winos.ErrNotFound
+		}
+		return n.Subnet.String(), err
+	case contract.FactManagementIP:
+		n, err := host.Network.HNSNetwork(ctx, contract.HybridOverlayNetwork)
+		return text(n.ManagementIP, err)
+	case contract.FactAWSHostname:
+		return NewMetadata(host.Network).AWSHostname(ctx)
+	case contract.FactGCPHostname:
+		return NewMetadata(host.Network).GCPHostname(ctx)
+	}
+	return "", contract.NewProblem(contract.ReasonManifestInvalid, "fact %q is not known", f)
+}
+
+// text writes an address; one that is not set yet is not found.
+func text(ip netip.Addr, err error) (string, error) {
+	if err == nil && !ip.IsValid() {
+		err = winos.ErrNotFound
+	}
+	if err != nil {
+		return "", err
+	}
+	return ip.String(), nil
+}
+
+func problem(f contract.Fact, err error) *contract.Problem {
+	if p, ok := contract.AsProblem(err); ok {
+		return p
+	}
+	switch {
+	case f == contract.FactNodeIP:
+		return contract.NewProblem(contract.ReasonNoDefaultRoute, "finding the node's address: %v", err)
+	case f.Network() && errors.Is(err, winos.ErrNotFound):
+		return contract.NewProblem(contract.ReasonNetworkPending, "network %s has no %s yet",
+			contract.HybridOverlayNetwork, f)
+	case f.Network():
+		return contract.NewProblem(contract.ReasonNetworkPending, "finding %s: %v", f, err)
+	}
+	return contract.NewProblem(contract.ReasonInternal, "%v", fmt.Errorf("finding %s: %w", f, err))
+}
+
+// ByCloud lists the facts that only the cloud knows. They never change in the life of a machine.
+func ByCloud() []contract.Fact {
+	return []contract.Fact{contract.FactAWSHostname, contract.FactGCPHostname}
+}
+
+// CheckNodeIP says whether a host has the address that its Node is to have. An empty one is that of
+// the default route, and always right.
+func CheckNodeIP(ctx context.Context, host winos.Host, wanted string) error {
+	if wanted == "" {
+		return nil
+	}
+	address, err := netip.ParseAddr(wanted)
+	if err != nil {
+		return contract.NewProblem(contract.ReasonNodeIPMissing, "%.40q is no address", wanted)
+	}
+	all, err := host.Routes.Addresses(ctx)
+	if err != nil {
+		return fmt.Errorf("listing the host's addresses: %w", err)
+	}
+	if !slices.Contains(all, address) {
+		return contract.NewProblem(contract.ReasonNodeIPMissing, "the host does not have the address %s", address)
+	}
+	return nil
+}

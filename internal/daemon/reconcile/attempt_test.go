@@ -1,0 +1,418 @@
+package reconcile_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// pids are the processes of services.
+func (r *rig) pid(t *testing.T, name string) uint32 {
+	t.Helper()
+	s, err := r.Host().Services.Get(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.PID
+}
+
+// another is a manifest with other settings for kubelet and kube-proxy.
+func another(text string) contract.Manifest {
+	m := manifest()
+	m.Files[0].Content = text
+	m.Files[1].Content = text + " VIP SOURCE_VIP"
+	m.Files[1].HostVariables = []contract.HostVariable{{Name: "SOURCE_VIP", Fact: contract.FactSourceVIP}}
+	return m
+}
+
+// serving checks that everything runs with the settings of a manifest: its files, and no service
+// down.
+func (r *rig) serving(t *testing.T, text string) {
+	t.Helper()
+	if got := r.read(t, contract.PathKubeletConfig); got != text {
+		t.Errorf("kubelet's configuration is %q, and not %q", got, text)
+	}
+	for _, s := range manifest().Services {
+		if state := r.state(t, s.Name); state != winos.ServiceRunning {
+			t.Errorf("%s is %s", s.Name, state)
+		}
+	}
+	r.noLitter(t)
+}
+
+// noLitter checks that nothing that was prepared, or moved aside, is left.
+func (r *rig) noLitter(t *testing.T) {
+	t.Helper()
+	for key := range r.Snapshot() {
+		if name := strings.ToLower(key); strings.HasPrefix(name, `file c:\k\`) &&
+			(strings.HasSuffix(name, ".tmp") || strings.Contains(name, ".old-")) {
+			t.Errorf("%s is left", key)
+		}
+	}
+}
+
+// lock holds a file open, as a program does that lets nobody replace it.
+func (r *rig) lock(t *testing.T, path string) {
+	t.Helper()
+	f, err := r.OpenFile(path, os.O_RDONLY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.locked = f
+}
+
+func (r *rig) unlock(t *testing.T) {
+	t.Helper()
+	if err := r.locked.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil, mend func(t *testing.T, r *rig)
+		reason      contract.Reason
+	}{
+		"a service that refuses its new configuration": {
+			func(_ *testing.T, r *rig) { r.picky.Store(true) },
+			func(_ *testing.T, r *rig) { r.picky.Store(false) },
+			contract.ReasonServiceFailed,
+		},
+		"a service that ends right after it has started": {
+			func(_ *testing.T, r *rig) { r.touchy.Store(true) },
+			func(_ *testing.T, r *rig) { r.touchy.Store(false) },
+			contract.ReasonServiceFailed,
+		},
+		"a service that ends right after it has started, on a host whose clock is wrong": {
+			func(_ *testing.T, r *rig) { r.SetClockOffset(-time.Hour); r.touchy.Store(true) },
+			func(_ *testing.T, r *rig) { r.touchy.Store(false) },
+			contract.ReasonServiceFailed,
+		},
+		"a service that refuses to stop": {
+			func(_ *testing.T, r *rig) { r.HangStop("kube-proxy", true) },
+			func(t *testing.T, r *rig) {
+				r.HangStop("kube-proxy", false)
+				if err := r.CrashService("kube-proxy"); err != nil { // as an administrator does with Task Manager
+					t.Fatal(err)
+				}
+			},
+			contract.ReasonServiceFailed,
+		},
+		"a file that a program holds open": {
+			func(t *testing.T, r *rig) { r.lock(t, contract.PathKubeProxyConfig) },
+			func(t *testing.T, r *rig) { r.unlock(t) },
+			contract.ReasonFileFailed,
+		},
+		"a program that somebody holds open": {
+			func(t *testing.T, r *rig) { r.lock(t, contract.PathKubeProxy) },
+			func(t *testing.T, r *rig) { r.unlock(t) },
+			contract.ReasonFileFailed,
+		},
+		"a full disk": {
+			func(_ *testing.T, r *rig) { r.SetDiskFree(0) },
+			func(_ *testing.T, r *rig) { r.SetDiskFree(1 << 30) },
+			contract.ReasonDiskFull,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				r.write(t, contract.DirStore+`\`+digestOf("MZ proxy 2"), "MZ proxy 2")
+				c.spoil(t, r)
+				next := another("two")
+				for i, f := range next.Files {
+					if f.Path == contract.PathKubeProxy {
+						next.Files[i].Digest, next.Files[i].Size = digestOf("MZ proxy 2"), int64(len("MZ proxy 2"))
+					}
+				}
+				two := r.publish(t, next)
+				r.annotate(t, contract.DesiredVersionAnnotation, two)
+				pass(4 * time.Minute)
+				r.says(t, one(), c.reason)
+				if status := r.annotations(t)[contract.ApplyStatusAnnotation]; name != "a full disk" &&
+					!strings.Contains(status, two) {
+					t.Errorf("the status does not name the version: %q", status)
+				}
+				c.mend(t, r)
+				pass(25 * time.Minute)
+				r.says(t, two, "")
+				r.serving(t, "two")
+			})
+		})
+	}
+}
+
+// Each attempt restarts what pods feel, so they become rare; and whoever looks at the Node in the
+// middle of one reads why.
+func TestADesiredStateThatIsLeftAgainAndAgainIsTriedLessAndLess(t *testing.T) {
+	for name, again := range map[string]func(t *testing.T, r *rig){
+		"all by one daemon":             func(*testing.T, *rig) {},
+		"by one daemon after the other": func(t *testing.T, r *rig) { r.halt(); r.tend(t, r.api) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				r.touchy.Store(true)
+				r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, another("two")))
+				pass(5 * time.Second)
+				began, tried, was := time.Now(), []time.Duration{0}, "{}"
+				for time.Since(began) < 2*time.Hour {
+					pass(500 * time.Millisecond)
+					now := r.read(t, contract.PathKubeletConfig)
+					if now == "two" && was != now {
+						tried = append(tried, time.Since(began))
+					}
+					if was == "two" && was != now {
+						again(t, r)
+					}
+					was = now
+					r.says(t, one(), contract.ReasonServiceFailed)
+				}
+				// After 1, 2, 4, 8, 16, 20, 20, … min, give or take a fifth.
+				if len(tried) < 8 || len(tried) > 12 {
+					t.Errorf("tried at %v", tried)
+				}
+				for i := 2; i < 6; i++ {
+					if pause, before := tried[i]-tried[i-1], tried[i-1]-tried[i-2]; pause < before {
+						t.Errorf("after %s it paused for %s", before, pause)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestWhileADesiredStateCanNotBePreparedNothingChanges(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, r *rig) contract.Manifest{
+		"a full disk": func(_ *testing.T, r *rig) contract.Manifest {
+			r.SetDiskFree(20_000) // room for the ledger
+			return another(strings.Repeat("x", 30_000))
+		},
+		"payload that is not there": func(_ *testing.T, _ *rig) contract.Manifest {
+			m := another("two")
+			m.Files[len(m.Files)-1].Digest = digestOf("not here")
+			return m
+		},
+		"payload that is damaged": func(t *testing.T, r *rig) contract.Manifest {
+			m := another("two")
+			m.Files[len(m.Files)-1].Digest = digestOf("whole")
+			r.write(t, contract.DirStore+`\`+digestOf("whole"), "damaged")
+			return m
+		},
+		"a file whose new content can't be written beside it": func(_ *testing.T, r *rig) contract.Manifest {
+			r.SetPathFault(contract.PathKubeProxyConfig+".tmp", winos.ErrDenied)
+			return another("two")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				before := map[string]uint32{}
+				for _, s := range manifest().Services {
+					before[s.Name] = r.pid(t, s.Name)
+				}
+				snapshot := r.Snapshot()
+				r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, spoil(t, r)))
+				pass(5 * time.Minute)
+				a := r.annotations(t)
+				if a[contract.VersionAnnotation] != one() || a[contract.ApplyStatusAnnotation] == "" {
+					t.Errorf("the Node says %v", a)
+				}
+				for name, pid := range before {
+					if now := r.pid(t, name); now != pid {
+						t.Errorf("%s was restarted", name)
+					}
+				}
+				r.serving(t, "{}")
+				for key, was := range snapshot {
+					if now := r.Snapshot()[key]; now != was &&
+						!strings.Contains(strings.ToLower(key), "wicd-state.json") &&
+						!strings.Contains(key, digestOf("whole")) {
+						t.Errorf("%s changed from %s to %s", key, was, now)
+					}
+				}
+				// Drift is mended meanwhile.
+				if err := r.Host().Services.Stop(t.Context(), "kube-proxy"); err != nil {
+					t.Fatal(err)
+				}
+				pass(2 * time.Minute)
+				if state := r.state(t, "kube-proxy"); state != winos.ServiceRunning {
+					t.Errorf("kube-proxy is %s", state)
+				}
+			})
+		})
+	}
+}
+
+func TestARefusedDesiredStateIsNotTriedAllTheTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		bad := another("two")
+		r.picky.Store(true)
+		starts := r.starts.Load()
+		r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, bad))
+		pass(20 * time.Second)
+		if n := r.starts.Load() - starts; n > 4 {
+			t.Errorf("kube-proxy was started %d times within 20 s", n)
+		}
+		r.serving(t, "{}")
+	})
+}
+
+func TestAnAdministratorWhoTakesAChangeBackIsFollowedAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.picky.Store(true)
+		r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, another("two")))
+		pass(5 * time.Second)
+		r.picky.Store(false)
+		r.annotate(t, contract.DesiredVersionAnnotation, one())
+		pass(30 * time.Second)
+		r.says(t, one(), "")
+		r.serving(t, "{}")
+	})
+}
+
+func TestTwoDesiredStatesInQuickSuccession(t *testing.T) {
+	for name, gap := range map[string]time.Duration{"at once": 0,
+		"while the first is under way":  500 * time.Millisecond,
+		"during the proof of the first": 1500 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				r.StopLinger("kubelet", time.Second)
+				two, three := r.publish(t, another("two")), r.publish(t, another("three"))
+				r.annotate(t, contract.DesiredVersionAnnotation, two)
+				pass(gap)
+				r.annotate(t, contract.DesiredVersionAnnotation, three)
+				pass(time.Minute)
+				r.says(t, three, "")
+				r.serving(t, "three")
+			})
+		})
+	}
+}
+
+func TestWhatIsWantedByThenIsTriedWithoutGoingBackFirst(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.picky.Store(true)
+		r.StopLinger("kubelet", time.Second)
+		two, three := r.publish(t, another("two")), r.publish(t, another("three"))
+		r.annotate(t, contract.DesiredVersionAnnotation, two)
+		pass(500 * time.Millisecond) // kubelet is stopping
+		r.annotate(t, contract.DesiredVersionAnnotation, three)
+		pass(200 * time.Millisecond)
+		r.picky.Store(false)
+		pass(time.Minute)
+		r.says(t, three, "")
+		r.serving(t, "three")
+	})
+}
+
+func TestWhatFailedBeforeDoesNotKeepAChangeBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.broken.Store(true)
+		r.publish(t, manifest())
+		r.node(t, one())
+		r.overlay(t)
+		r.tend(t, r.api)
+		pass(time.Minute)
+		r.says(t, "", contract.ReasonServiceFailed)
+		r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, another("two")))
+		pass(10 * time.Second)
+		if got := r.read(t, contract.PathKubeletConfig); got != "two" {
+			t.Errorf("kubelet's configuration is %q: the change waits for something that it has nothing to do with",
+				got)
+		}
+		r.broken.Store(false)
+		pass(5 * time.Minute)
+		r.says(t, versionOf(another("two")), "")
+	})
+}
+
+func TestADaemonThatEndsInTheMiddleGoesOnWhereItWas(t *testing.T) {
+	for name, c := range map[string]struct {
+		refusing bool
+		away     bool
+		want     string
+	}{
+		"and finishes":                                    {false, false, "two"},
+		"and finishes without the API server":             {false, true, "two"},
+		"and goes back":                                   {true, false, "{}"},
+		"and goes back without the API server, by itself": {true, true, "{}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				r.StopLinger("kubelet", 3*time.Second)
+				two := r.publish(t, another("two"))
+				r.annotate(t, contract.DesiredVersionAnnotation, two)
+				pass(time.Second) // the files are new, and kubelet is stopping
+				r.halt()
+				r.picky.Store(c.refusing)
+				if c.away {
+					r.tend(t, nil)
+				} else {
+					r.tend(t, r.api)
+				}
+				pass(20 * time.Second)
+				r.serving(t, c.want)
+				if !c.away && !c.refusing {
+					r.says(t, two, "")
+				}
+			})
+		})
+	}
+}
+
+func TestAfterARebootWithoutTheAPIServerTheLastDesiredStateHolds(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		c := contract.Confidential{
+			Environment: map[string]string{"HTTPS_PROXY": "http://me:hunter2@proxy"},
+			Mirrors: []contract.MirrorRule{{Source: "quay.io", Kind: contract.PullByTag,
+				Mirrors: []string{"m.example"}}},
+			Files: []contract.File{{Path: contract.PathExporterKey, Content: "key"}},
+		}
+		two := r.want(t, another("two"), c)
+		pass(30 * time.Second)
+		r.says(t, two, "")
+		r.halt()
+		reboot(t, r)
+		// Somebody was at it in the meantime.
+		if err := errors.Join(r.Host().Files.Remove(contract.PathExporterKey),
+			r.Host().Files.Remove(hostsFile("quay.io")),
+			r.Host().Environment.Unset(t.Context(), "HTTPS_PROXY")); err != nil {
+			t.Fatal(err)
+		}
+		r.tend(t, nil)
+		pass(time.Minute)
+		r.serving(t, "two")
+		all, err := r.Host().Environment.All(t.Context())
+		if err != nil || all["HTTPS_PROXY"] != c.Environment["HTTPS_PROXY"] ||
+			r.read(t, contract.PathExporterKey) != "key" || r.read(t, hostsFile("quay.io")) != "m.example" {
+			t.Errorf("the confidential part does not hold: %v, %v", all, err)
+		}
+	})
+}
+
+func reboot(t *testing.T, r *rig) {
+	t.Helper()
+	boot, err := r.WaitBoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = r.Host().System.Reboot(t.Context(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	<-boot.Down
+	if _, err = r.WaitBoot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,126 @@
+package reconcile
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// pathCertificate is where kubelet keeps its present client certificate, with its key.
+const pathCertificate = contract.DirKubeletPKI + `\kubelet-client-current.pem`
+
+// KubeletIdentity is what kubelet has to show to the API server.
+type KubeletIdentity int
+
+// Identities.
+const (
+	// NoIdentity means no kubeconfig, no client certificate, or an expired one: kubelet asks for one with
+	// its bootstrap credential.
+	NoIdentity KubeletIdentity = iota
+	// Own means a valid certificate of this node.
+	OwnIdentity
+	// Foreign means a valid certificate of another node: the host was renamed. kubelet would go on
+	// using it.
+	ForeignIdentity
+)
+
+// KubeletIdentityOf finds kubelet's identity for a node at now.
+func KubeletIdentityOf(files winos.Files, node string, now time.Time) (KubeletIdentity, error) {
+	there, err := winos.Exists(files, contract.PathKubeconfig)
+	if err != nil || !there {
+		return NoIdentity, err
+	}
+	content, err := winos.ReadFile(files, pathCertificate)
+	if errors.Is(err, fs.ErrNotExist) {
+		return NoIdentity, nil
+	}
+	if err != nil {
+		return NoIdentity, fmt.Errorf("reading kubelet's certificate: %w", err)
+	}
+	leaf := certificate(content)
+	switch {
+	case leaf == nil || !now.Before(leaf.NotAfter):
+		return NoIdentity, nil
+	case leaf.Subject.CommonName != contract.KubeletUserPrefix+node:
+		return ForeignIdentity, nil
+	}
+	return OwnIdentity, nil
+}
+
+// KubeletExpired says whether kubelet has a certificate that is no longer valid. A running kubelet with
+// such a one does not look for another credential.
+func KubeletExpired(files winos.Files, now time.Time) (bool, error) {
+	content, err := winos.ReadFile(files, pathCertificate)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading kubelet's certificate: %w", err)
+	}
+	leaf := certificate(content)
+	return leaf != nil && !now.Before(leaf.NotAfter), nil
+}
+
+func certificate(content []byte) *x509.Certificate {
+	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		if leaf, err := x509.ParseCertificate(block.Bytes); err == nil {
+			return leaf
+		}
+		return nil
+	}
+	return nil
+}
+
+// WriteBootstrapCredential writes kubelet's bootstrap credential if kubelet has no identity of its own, and
+// deletes it otherwise. Repeating it changes nothing.
+func WriteBootstrapCredential(files winos.Files, node string, now time.Time, kubeconfig []byte) error {
+	identity, err := KubeletIdentityOf(files, node, now)
+	if err != nil {
+		return err
+	}
+	if identity == OwnIdentity {
+		_, err = DropBootstrapCredential(files, node, now)
+		return err
+	}
+	if len(kubeconfig) == 0 {
+		return nil
+	}
+	err = winos.WriteFile(files, contract.PathBootstrapKubeconfig, bytes.NewReader(kubeconfig),
+		winos.AccessAdministrators)
+	if err != nil {
+		return fmt.Errorf("writing kubelet's bootstrap credential: %w", err)
+	}
+	if identity == ForeignIdentity {
+		// Without a kubeconfig, kubelet asks for a certificate of its present name.
+		if err = files.Remove(contract.PathKubeconfig); err != nil {
+			return fmt.Errorf("removing the kubeconfig of another node: %w", err)
+		}
+	}
+	return nil
+}
+
+// DropBootstrapCredential deletes kubelet's bootstrap credential once kubelet has an identity of its own.
+// Repeating it changes nothing.
+func DropBootstrapCredential(files winos.Files, node string, now time.Time) (dropped bool, err error) {
+	there, err := winos.Exists(files, contract.PathBootstrapKubeconfig)
+	if err != nil || !there {
+		return false, err
+	}
+	if identity, err := KubeletIdentityOf(files, node, now); err != nil || identity != OwnIdentity {
+		return false, err
+	}
+	if err = files.Remove(contract.PathBootstrapKubeconfig); err != nil {
+		return false, fmt.Errorf("removing kubelet's bootstrap credential: %w", err)
+	}
+	return true, nil
+}

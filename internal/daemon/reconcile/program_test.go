@@ -1,0 +1,276 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+const oldDaemon, newDaemon = "MZ daemon 1", "MZ daemon 2"
+
+// withDaemon is a manifest with the daemon's program.
+func withDaemon(m contract.Manifest, exe string) contract.Manifest {
+	m.Files = append(m.Files, contract.File{Path: contract.PathDaemon, Digest: digestOf(exe), Size: int64(len(exe))})
+	return m
+}
+
+// first is the version that comes with the old daemon.
+func first() contract.Manifest { return withDaemon(manifest(), oldDaemon) }
+
+// settled makes the machine one that the old daemon holds at the first version.
+func settled(t *testing.T, r *rig) {
+	t.Helper()
+	for _, exe := range []string{oldDaemon, newDaemon} {
+		r.write(t, contract.DirStore+`\`+digestOf(exe), exe)
+	}
+	r.write(t, contract.PathDaemon, oldDaemon)
+	holds(t, r)
+	r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, first()))
+	pass(10 * time.Second)
+	r.says(t, versionOf(first()), "")
+	if r.exchanged.Load() > 0 {
+		t.Fatal("the daemon was exchanged for itself")
+	}
+}
+
+// witnesses notes which daemon wrote each version.
+func (r *rig) witnesses() func() map[string]string {
+	var mu sync.Mutex
+	said := map[string]string{}
+	r.api.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		patch := string(action.(clienttesting.PatchAction).GetPatch())
+		if _, after, found := strings.Cut(patch, `"`+contract.VersionAnnotation+`":"`); found {
+			version, _, _ := strings.Cut(after, `"`)
+			mu.Lock()
+			defer mu.Unlock()
+			said[version] = *r.running.Load()
+		}
+		return false, nil, nil
+	})
+	return func() map[string]string {
+		mu.Lock()
+		defer mu.Unlock()
+		return said
+	}
+}
+
+func TestAnotherDaemonTakesOverAndProvesItself(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		settled(t, r)
+		who := r.witnesses()
+		version := r.publish(t, withDaemon(another("two"), newDaemon))
+		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		pass(30 * time.Second)
+		r.says(t, version, "")
+		if got := r.read(t, contract.PathDaemon); got != newDaemon || r.exchanged.Load() != 1 {
+			t.Errorf("the program is %q after %d exchanges", got, r.exchanged.Load())
+		}
+		if who()[version] != digestOf(newDaemon) {
+			t.Error("the old daemon said that the version holds")
+		}
+		r.noLitter(t)
+		// And back, when that is desired.
+		r.annotate(t, contract.DesiredVersionAnnotation, versionOf(first()))
+		pass(30 * time.Second)
+		r.says(t, versionOf(first()), "")
+		if got := r.read(t, contract.PathDaemon); got != oldDaemon || r.exchanged.Load() != 2 {
+			t.Errorf("the program is %q after %d exchanges", got, r.exchanged.Load())
+		}
+	})
+}
+
+func TestADaemonThatDoesNotRunHereIsRefusedBeforeAnythingChanges(t *testing.T) {
+	for name, exe := range map[string]string{"it ends with an error": "MZ broken", "it hangs": "MZ hangs",
+		"it is no program": "not MZ"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				settled(t, r)
+				r.write(t, contract.DirStore+`\`+digestOf(exe), exe)
+				before := r.Snapshot()
+				version := r.publish(t, withDaemon(another("two"), exe))
+				r.annotate(t, contract.DesiredVersionAnnotation, version)
+				pass(5 * time.Minute)
+				r.says(t, versionOf(first()), contract.ReasonDaemonCallFailed)
+				for _, line := range sim.Diff(before, r.Snapshot(), own()...) {
+					t.Error(line)
+				}
+				if r.exchanged.Load() > 0 {
+					t.Error("the daemon was exchanged")
+				}
+				r.serving(t, "{}")
+			})
+		})
+	}
+}
+
+func TestTheOldDaemonComesBackWithWhatHeld(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		settled(t, r)
+		before := r.Snapshot()
+		r.picky.Store(true)
+		version := r.publish(t, withDaemon(another("two"), newDaemon))
+		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		pass(30 * time.Second)
+		r.says(t, versionOf(first()), contract.ReasonServiceFailed)
+		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(status, version) ||
+			!strings.Contains(status, "held at "+versionOf(first())) {
+			t.Errorf("the Node says %q", status)
+		}
+		if got := r.read(t, contract.PathDaemon); got != oldDaemon || r.exchanged.Load() != 2 ||
+			*r.running.Load() != digestOf(oldDaemon) {
+			t.Errorf("the program is %q after %d exchanges", got, r.exchanged.Load())
+		}
+		for _, line := range sim.Diff(before, r.Snapshot(), own()...) {
+			t.Error(line)
+		}
+		// The two do not take turns: each attempt comes after a longer pause.
+		pass(time.Hour)
+		if n := r.exchanged.Load(); n > 14 {
+			t.Errorf("%d exchanges within an hour", n)
+		}
+		r.picky.Store(false)
+		pass(25 * time.Minute)
+		r.says(t, version, "")
+		if got := r.read(t, contract.PathDaemon); got != newDaemon {
+			t.Errorf("the program is %q", got)
+		}
+	})
+}
+
+func TestADaemonKilledAtAnyStepOfItsExchangeIsFollowedByTheRightOne(t *testing.T) {
+	t.Parallel()
+	for name, picky := range map[string]bool{"for good": false, "and back": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var want sim.Snapshot
+			var changes int64
+			exchange := func(t *testing.T, r *rig, at int64) string {
+				t.Helper()
+				settled(t, r)
+				r.halt()
+				r.picky.Store(picky)
+				version := r.publish(t, withDaemon(another("two"), newDaemon))
+				r.annotate(t, contract.DesiredVersionAnnotation, version)
+				r.mortal = &mortal{at: at}
+				r.tend(t, r.api)
+				pass(15 * time.Second) // twice that is less than what lies before another attempt
+				return version
+			}
+			t.Run("nobody dies", func(t *testing.T) {
+				bubble(t, func(t *testing.T, r *rig) {
+					exchange(t, r, 0)
+					want, changes = r.Snapshot(), r.mortal.calls
+				})
+			})
+			t.Logf("%d changes", changes)
+			for at := int64(1); at <= changes; at++ {
+				t.Run(fmt.Sprintf("before change %d", at), func(t *testing.T) {
+					inBubble(t, func(t *testing.T, r *rig) {
+						who := r.witnesses()
+						version := exchange(t, r, at)
+						r.halt()
+						r.mortal = nil
+						r.tend(t, r.api)
+						pass(15 * time.Second)
+						for _, line := range sim.Diff(want, r.Snapshot(), own()...) {
+							t.Error(line)
+						}
+						r.noLitter(t)
+						if picky {
+							r.says(t, versionOf(first()), contract.ReasonServiceFailed)
+							return
+						}
+						r.says(t, version, "")
+						if who()[version] != digestOf(newDaemon) {
+							t.Error("the old daemon said that the version holds")
+						}
+					})
+				})
+			}
+		})
+	}
+}
+
+// released is a version of a release that knows more than this one, or means something that this
+// one can't do.
+func (r *rig) released(t *testing.T, m contract.Manifest, services func(string) string) (version string) {
+	t.Helper()
+	data, err := m.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[contract.KeyServices] = services(data[contract.KeyServices])
+	data["volumes"] = `[{"letter":"D"}]`
+	version = "0.2.0-" + contract.DataDigest(data)[:contract.VersionDigits]
+	r.publishData(t, version, data)
+	return version
+}
+
+func TestWhatAnotherReleaseSaysMoreIsIgnored(t *testing.T) {
+	for name, exe := range map[string]string{"with the same daemon": oldDaemon, "with another daemon": newDaemon} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				settled(t, r)
+				version := r.released(t, withDaemon(another("two"), exe), func(services string) string {
+					return strings.Replace(services, `{"name":"kubelet"`, `{"memory":{"limit":"8Gi"},"name":"kubelet"`,
+						1)
+				})
+				r.annotate(t, contract.DesiredVersionAnnotation, version)
+				pass(time.Minute)
+				r.says(t, version, "")
+				r.serving(t, "two")
+				r.api.ClearActions()
+				pass(10 * time.Minute)
+				if n := len(r.api.Actions()); n > 12 {
+					t.Errorf("%d requests while nothing changes", n)
+				}
+				// A daemon that is started again reads it again, and finds the same.
+				starts := r.starts.Load()
+				r.halt()
+				r.tend(t, r.api)
+				pass(time.Minute)
+				r.says(t, version, "")
+				if r.starts.Load() != starts {
+					t.Error("kube-proxy was restarted")
+				}
+			})
+		})
+	}
+}
+
+func TestWhatOnlyAnotherDaemonUnderstandsIsLeftToIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		settled(t, r)
+		version := r.released(t, withDaemon(another("two"), newDaemon), func(services string) string {
+			return strings.Replace(services, `{"name":"kubelet"`,
+				`{"hostVariablesInCommand":[{"name":"X","fact":"moon"}],"priority":"first","name":"kubelet"`, 1)
+		})
+		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		pass(time.Minute)
+		if got := r.read(t, contract.PathDaemon); got != newDaemon {
+			t.Fatalf("the program is %q", got)
+		}
+		r.serving(t, "{}")
+		r.says(t, versionOf(first()), contract.ReasonManifestInvalid)
+		// This one, in truth, understands no more than the old one: it gives up, and everything is
+		// as it was.
+		pass(4*time.Minute + 30*time.Second)
+		if got := r.read(t, contract.PathDaemon); got != oldDaemon {
+			t.Errorf("the program is %q", got)
+		}
+		r.says(t, versionOf(first()), contract.ReasonManifestInvalid)
+		r.serving(t, "{}")
+		pass(time.Hour)
+		if n := r.exchanged.Load(); n > 14 {
+			t.Errorf("%d exchanges within an hour", n)
+		}
+	})
+}

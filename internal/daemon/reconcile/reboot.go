@@ -1,0 +1,146 @@
+package reconcile
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// signPause lies between two looks at whether Windows waits for a reboot. A look reads a few values
+// of the registry.
+const signPause = 10 * time.Minute
+
+// signRenames is the sign that files are put in their places by the next boot.
+const signRenames = "PendingFileRename"
+
+// watchBoot says on the Node which boot this is, whether Windows waits for another, and how long
+// this daemon can speak at all, and reboots when the operator says so, until ctx ends. It waits for
+// nothing that tending does.
+func (t *Reconciler) watchBoot(ctx context.Context) {
+	log := logr.FromContextOrDiscard(ctx)
+	wake := make(chan struct{}, 1)
+	t.node.Wake(wake)
+	b := boot{Reconciler: t}
+	for ctx.Err() == nil {
+		wait := b.look(ctx)
+		if wait <= 0 {
+			wait = signPause
+		}
+		timer := t.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-wake:
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+	log.V(1).Info("no longer looking after reboots")
+}
+
+// boot is what is known of the present boot.
+type boot struct {
+	*Reconciler
+	facts  winos.Facts
+	looked time.Time
+	// asked says that a reboot was asked for since the operator last approved of one.
+	asked bool
+	// pause of the present row of failures.
+	pause time.Duration
+}
+
+// look looks at the Node, and answers when to look again if nothing is seen before.
+func (b *boot) look(ctx context.Context) time.Duration {
+	node, _ := b.node.Get()
+	if node == nil {
+		return signPause
+	}
+	err := b.refresh(ctx)
+	if err == nil {
+		err = b.reboot(ctx, node)
+	}
+	if err == nil {
+		err = b.say(ctx, node)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			logr.FromContextOrDiscard(ctx).Info("looking after reboots did not succeed", "detail", err.Error())
+		}
+		b.pause = grow(b.pause, 2, b.Pace.Failing, b.Pace.FailingLimit)
+		return jitter(b.pause)
+	}
+	b.pause = 0
+	return signPause - b.Clock.Since(b.looked)
+}
+
+func (b *boot) refresh(ctx context.Context) (err error) {
+	if !b.looked.IsZero() && b.Clock.Since(b.looked) < signPause {
+		return nil
+	}
+	if b.facts, err = b.Host.System.Facts(ctx); err == nil {
+		b.looked = b.Clock.Now()
+	}
+	return err
+}
+
+// reboot reboots the host if the operator has approved of the end of this very boot. It asks once
+// for each approval.
+func (b *boot) reboot(ctx context.Context, node *unstructured.Unstructured) error {
+	if b.facts.BootID == "" || node.GetAnnotations()[contract.RebootApprovedAnnotation] != b.facts.BootID {
+		b.asked = false
+		return nil
+	}
+	if b.asked {
+		return nil
+	}
+	logr.FromContextOrDiscard(ctx).Info("rebooting, as the operator has approved", "boot", b.facts.BootID)
+	if err := b.Host.System.Reboot(
+		ctx, "The Windows Machine Config Operator has drained this node for a reboot."); err != nil {
+		return err
+	}
+	b.asked = true
+	return nil
+}
+
+// say writes to the Node what it does not say yet.
+func (b *boot) say(ctx context.Context, node *unstructured.Unstructured) error {
+	have, changes := node.GetAnnotations(), map[string]any{}
+	if have[contract.BootIDAnnotation] != b.facts.BootID {
+		changes[contract.BootIDAnnotation] = b.facts.BootID
+	}
+	pending, said := have[contract.RebootPendingAnnotation]
+	switch signs := signs(b.facts); {
+	case signs == "" && said:
+		changes[contract.RebootPendingAnnotation] = nil
+	case signs != pending:
+		changes[contract.RebootPendingAnnotation] = signs
+	}
+	if b.CertificateEnd != nil {
+		if end := b.CertificateEnd().UTC().Format(time.RFC3339); have[contract.CertificateEndAnnotation] != end {
+			changes[contract.CertificateEndAnnotation] = end
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	_, err := apiclient.AnnotateNode(ctx, b.Client, b.node, node, changes)
+	return err
+}
+
+// signs names the signs that Windows waits for a reboot, separated by commas. Files of ours are
+// none: what is in use of them is replaced without a reboot.
+func signs(facts winos.Facts) string {
+	signs := slices.Clone(facts.RebootSigns)
+	if slices.ContainsFunc(facts.ReplacedAtBoot,
+		func(path string) bool { return !contract.Within(contract.DirK, path) }) {
+		signs = append(signs, signRenames)
+	}
+	return strings.Join(signs, ",")
+}

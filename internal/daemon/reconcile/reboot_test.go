@@ -1,0 +1,125 @@
+package reconcile_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+func (r *rig) bootID(t *testing.T) string {
+	t.Helper()
+	facts, err := r.Host().System.Facts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return facts.BootID
+}
+
+func TestTheNodeSaysWhichBootItIs(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		id := r.bootID(t)
+		if got := r.annotations(t)[contract.BootIDAnnotation]; got != id || id == "" {
+			t.Errorf("the Node says %q, the host %q", got, id)
+		}
+		r.annotate(t, contract.BootIDAnnotation, "another")
+		pass(time.Second)
+		if got := r.annotations(t)[contract.BootIDAnnotation]; got != id {
+			t.Errorf("the Node says %q, the host %q", got, id)
+		}
+	})
+}
+
+func TestAHostRebootsOnceWhenTheEndOfItsBootIsApproved(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		first := r.bootID(t)
+		r.annotate(t, contract.RebootApprovedAnnotation, "another boot")
+		pass(time.Minute)
+		if r.bootID(t) != first {
+			t.Fatal("the host rebooted for an approval of another boot")
+		}
+		r.annotate(t, contract.RebootApprovedAnnotation, first)
+		pass(time.Minute)
+		second := r.bootID(t)
+		if second == first {
+			t.Fatal("the host did not reboot")
+		}
+		r.halt() // the daemon here is no process of the machine
+		r.tend(t, r.api)
+		pass(20 * time.Minute)
+		if r.bootID(t) != second {
+			t.Error("the host rebooted again")
+		}
+		if got := r.annotations(t)[contract.BootIDAnnotation]; got != second {
+			t.Errorf("the Node says %q, the host %q", got, second)
+		}
+		r.says(t, one(), "")
+	})
+}
+
+func TestARebootThatWindowsWaitsForIsSaidAndTakenBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		signs    []string
+		replaced []string
+		want     string
+	}{
+		"servicing": {signs: []string{winos.SignServicing}, want: "ComponentBasedServicing"},
+		"an update and files": {signs: []string{winos.SignUpdate}, replaced: []string{`C:\Windows\System32\a.dll`},
+			want: "WindowsUpdate,PendingFileRename"},
+		"files of ours": {replaced: []string{contract.PathKubelet}},
+		"files of ours, others": {replaced: []string{contract.PathKubelet, `C:\Program Files\x.exe`},
+			want: "PendingFileRename"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				if said, there := r.annotations(t)[contract.RebootPendingAnnotation]; there {
+					t.Errorf("the Node says %q", said)
+				}
+				r.SetRebootSigns(c.signs, c.replaced...)
+				pass(11 * time.Minute)
+				if said, there := r.annotations(t)[contract.RebootPendingAnnotation]; said != c.want ||
+					there != (c.want != "") {
+					t.Errorf("the Node says %q, want %q", said, c.want)
+				}
+				r.SetRebootSigns(nil)
+				pass(11 * time.Minute)
+				if said, there := r.annotations(t)[contract.RebootPendingAnnotation]; there {
+					t.Errorf("the Node still says %q", said)
+				}
+			})
+		})
+	}
+}
+
+// Who has no certificate can't say so: the end is said while there is one, once for each.
+func TestTheNodeSaysWhenTheDaemonsCertificateEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		first := time.Now().Add(14 * 24 * time.Hour)
+		r.ends.Store(&first)
+		holds(t, r)
+		says := func(end time.Time) {
+			t.Helper()
+			if got, want := r.annotations(t)[contract.CertificateEndAnnotation],
+				end.UTC().Format(time.RFC3339); got != want {
+				t.Errorf("the Node says %q, want %q", got, want)
+			}
+		}
+		says(first)
+		writes := len(r.api.Actions())
+		pass(time.Hour)
+		if n := len(r.api.Actions()) - writes; n != 0 {
+			t.Errorf("%d requests within an hour in which nothing changed", n)
+		}
+		renewed := first.Add(9 * 24 * time.Hour)
+		r.ends.Store(&renewed)
+		pass(11 * time.Minute)
+		says(renewed)
+		if n := len(r.api.Actions()) - writes; n != 1 {
+			t.Errorf("%d requests for one certificate", n)
+		}
+	})
+}

@@ -1,0 +1,366 @@
+package reconcile_test
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// holds begins to tend and waits until version 1 holds.
+func holds(t *testing.T, r *rig) {
+	t.Helper()
+	r.publish(t, manifest())
+	r.node(t, one())
+	r.overlay(t)
+	r.tend(t, r.api)
+	pass(10 * time.Second)
+	if a := r.annotations(t); a[contract.VersionAnnotation] != one() || a[contract.ApplyStatusAnnotation] != "" {
+		t.Fatalf("the Node says %v", a)
+	}
+}
+
+func TestEverythingComesUpAndTheNodeSaysSo(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		for _, s := range manifest().Services {
+			if state := r.state(t, s.Name); state != winos.ServiceRunning {
+				t.Errorf("%s is %s", s.Name, state)
+			}
+		}
+		if s, err := r.Host().Services.Get(t.Context(), "hybrid-overlay-node"); err != nil ||
+			!strings.HasSuffix(s.Command, "--node win-a") {
+			t.Errorf("command %q, %v", s.Command, err)
+		}
+		if got := r.read(t, contract.PathKubeProxyConfig); got != "vip: 10.132.1.2" {
+			t.Errorf("kube-proxy.conf is %q", got)
+		}
+	})
+}
+
+func TestALateServiceWaitsForTheNetworkAndSaysSo(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.publish(t, manifest())
+		r.node(t, one())
+		r.tend(t, r.api)
+		pass(20 * time.Second)
+		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.HasPrefix(status,
+			"NetworkPending: ") {
+			t.Errorf("status %q", status)
+		}
+		if state := r.state(t, "hybrid-overlay-node"); state != winos.ServiceRunning {
+			t.Errorf("the service that makes the network is %s", state)
+		}
+		if state := r.state(t, "kube-proxy"); state != "absent" {
+			t.Errorf("kube-proxy is %s", state)
+		}
+		r.overlay(t)
+		pass(20 * time.Second)
+		a := r.annotations(t)
+		if _, said := a[contract.ApplyStatusAnnotation]; said || a[contract.VersionAnnotation] != one() ||
+			r.state(t, "kube-proxy") != winos.ServiceRunning {
+			t.Errorf("with the network: %v, kube-proxy %s", a, r.state(t, "kube-proxy"))
+		}
+	})
+}
+
+func TestA13_DriftIsRepaired(t *testing.T) {
+	for name, c := range map[string]struct {
+		damage func(t *testing.T, r *rig) error
+		whole  func(t *testing.T, r *rig) bool
+	}{
+		"a service stopped by hand": {
+			func(t *testing.T, r *rig) error { return r.Host().Services.Stop(t.Context(), "kube-proxy") },
+			func(t *testing.T, r *rig) bool { return r.state(t, "kube-proxy") == winos.ServiceRunning },
+		},
+		"a service stopped with its dependants": {
+			func(t *testing.T, r *rig) error { return r.Host().Services.Stop(t.Context(), "containerd") },
+			func(t *testing.T, r *rig) bool { return r.state(t, "kube-proxy") == winos.ServiceRunning },
+		},
+		"a service deleted by hand": {
+			func(t *testing.T, r *rig) error {
+				return errors.Join(r.Host().Services.Stop(t.Context(), "kube-proxy"),
+					r.Host().Services.Delete(t.Context(), "kube-proxy"))
+			},
+			func(t *testing.T, r *rig) bool { return r.state(t, "kube-proxy") == winos.ServiceRunning },
+		},
+		"a service's command changed, its dependants running": {
+			func(t *testing.T, r *rig) error {
+				s, err := r.Host().Services.Get(t.Context(), "kubelet")
+				s.Command += " --anonymous-auth"
+				return errors.Join(err, r.Host().Services.Apply(t.Context(), s.ServiceConfig))
+			},
+			func(t *testing.T, r *rig) bool {
+				s, err := r.Host().Services.Get(t.Context(), "kubelet")
+				return err == nil && s.Command == contract.PathKubelet &&
+					r.state(t, "kube-proxy") == winos.ServiceRunning
+			},
+		},
+		"a file changed": {
+			func(t *testing.T, r *rig) error { r.write(t, contract.PathKubeletConfig, "{bad}"); return nil },
+			func(t *testing.T, r *rig) bool { return r.read(t, contract.PathKubeletConfig) == "{}" },
+		},
+		"a file deleted": {
+			func(t *testing.T, r *rig) error { return r.Host().Files.Remove(contract.PathKubeProxyConfig) },
+			func(t *testing.T, r *rig) bool {
+				return r.read(t, contract.PathKubeProxyConfig) == "vip: 10.132.1.2" &&
+					r.state(t, "kube-proxy") == winos.ServiceRunning
+			},
+		},
+		"a program deleted": {
+			func(t *testing.T, r *rig) error {
+				return errors.Join(r.Host().Services.Stop(t.Context(), "kube-proxy"),
+					r.Host().Files.Remove(contract.PathKubeProxy))
+			},
+			func(t *testing.T, r *rig) bool {
+				return r.read(t, contract.PathKubeProxy) == "MZ proxy" &&
+					r.state(t, "kube-proxy") == winos.ServiceRunning
+			},
+		},
+		"an environment variable removed": {
+			func(t *testing.T, r *rig) error { return r.Host().Environment.Unset(t.Context(), "HTTP_PROXY") },
+			func(t *testing.T, r *rig) bool {
+				all, err := r.Host().Environment.All(t.Context())
+				return err == nil && all["HTTP_PROXY"] == "http://proxy"
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				if err := c.damage(t, r); err != nil {
+					t.Fatal(err)
+				}
+				if c.whole(t, r) {
+					t.Fatal("nothing was broken")
+				}
+				pass(11 * time.Second)
+				if !c.whole(t, r) {
+					t.Error("it was not repaired within 11 s")
+				}
+				pass(20 * time.Second)
+				if a := r.annotations(t); a[contract.VersionAnnotation] != one() ||
+					a[contract.ApplyStatusAnnotation] != "" {
+					t.Errorf("the Node says %v", a)
+				}
+			})
+		})
+	}
+}
+
+func TestA14_AServiceThatLeavesTheManifestLeavesTheNode(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		less := manifest()
+		less.Services = less.Services[:3]
+		var files []contract.File
+		for _, f := range less.Files {
+			if f.Path != contract.PathKubeProxy && f.Path != contract.PathKubeProxyConfig {
+				files = append(files, f)
+			}
+		}
+		less.Files = files
+		before, err := r.Host().Services.Get(t.Context(), "kubelet")
+		if err != nil {
+			t.Fatal(err)
+		}
+		two := r.publish(t, less)
+		r.annotate(t, contract.DesiredVersionAnnotation, two)
+		pass(5 * time.Second)
+		if state := r.state(t, "kube-proxy"); state != "absent" {
+			t.Errorf("kube-proxy is %s", state)
+		}
+		if r.read(t, contract.PathKubeProxy) != "absent" || r.read(t, contract.PathKubeProxyConfig) != "absent" {
+			t.Error("its files are left")
+		}
+		if after, err := r.Host().Services.Get(t.Context(), "kubelet"); err != nil || after.PID != before.PID {
+			t.Error("kubelet was restarted")
+		}
+		if v := r.annotations(t)[contract.VersionAnnotation]; v != two {
+			t.Errorf("version %q", v)
+		}
+	})
+}
+
+func TestA15_TheVersionComesBackAfterEverythingWasVerified(t *testing.T) {
+	for name, value := range map[string]string{"removed": "", "invalid": "nonsense"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				before, err := r.Host().Services.Get(t.Context(), "kubelet")
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.annotate(t, contract.VersionAnnotation, value)
+				pass(time.Second)
+				if v := r.annotations(t)[contract.VersionAnnotation]; v != one() {
+					t.Errorf("version %q", v)
+				}
+				if after, err := r.Host().Services.Get(t.Context(), "kubelet"); err != nil || after.PID != before.PID {
+					t.Error("kubelet was restarted, though nothing was wrong with it")
+				}
+			})
+		})
+	}
+}
+
+func TestABadManifestChangesNothingAndIsReported(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		next := manifest()
+		next.Files[0].Content = "{ }"
+		two := versionOf(next)
+		r.annotate(t, contract.DesiredVersionAnnotation, two)
+		pass(10 * time.Second)
+		status := func(want string) {
+			t.Helper()
+			if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.HasPrefix(status, want+": ") {
+				t.Errorf("want %s, got %q", want, status)
+			}
+		}
+		status("ManifestMissing")
+		r.publishData(t, two, map[string]string{"services": "[{]", "files": "[]"})
+		pass(10 * time.Second)
+		status("ManifestInvalid")
+		other, err := manifest().Data()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.publishData(t, two, other) // valid, and not what the version stands for
+		pass(10 * time.Second)
+		status("ManifestInvalid")
+		if state := r.state(t, "kube-proxy"); state != winos.ServiceRunning {
+			t.Errorf("kube-proxy is %s", state)
+		}
+		if v := r.annotations(t)[contract.VersionAnnotation]; v != one() ||
+			r.read(t, contract.PathKubeletConfig) != "{}" {
+			t.Errorf("version %q", v)
+		}
+		r.publish(t, next)
+		pass(10 * time.Second)
+		if a := r.annotations(t); a[contract.VersionAnnotation] != two || a[contract.ApplyStatusAnnotation] != "" {
+			t.Errorf("with a good one: %v", a)
+		}
+	})
+}
+
+func TestWithoutTheAPIServerServicesStartAfterAReboot(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.halt()
+		if err := errors.Join(r.Host().Services.Stop(t.Context(), "containerd"),
+			r.Host().Services.Delete(t.Context(), "hybrid-overlay-node")); err != nil {
+			t.Fatal(err)
+		}
+		r.tend(t, nil)
+		pass(5 * time.Second)
+		for _, s := range manifest().Services {
+			if state := r.state(t, s.Name); state != winos.ServiceRunning {
+				t.Errorf("%s is %s", s.Name, state)
+			}
+		}
+	})
+}
+
+func TestTheAPIServerAwayForAMinuteLosesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		away := errors.New("connection refused")
+		var down atomic.Bool
+		down.Store(true)
+		r.api.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return down.Load(),
+				nil, away
+		})
+		r.publish(t, manifest())
+		r.node(t, one())
+		r.overlay(t)
+		r.tend(t, r.api)
+		pass(time.Minute)
+		if n := len(r.api.Actions()); n > 10 {
+			t.Errorf("%d requests within a minute", n)
+		}
+		down.Store(false)
+		pass(40 * time.Second)
+		if v := r.annotations(t)[contract.VersionAnnotation]; v != one() {
+			t.Errorf("version %q", v)
+		}
+	})
+}
+
+func TestAServiceThatDoesNotStayUpIsReported(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.crashing.Store(true)
+		if err := r.CrashService("kube-proxy"); err != nil {
+			t.Fatal(err)
+		}
+		pass(2 * time.Minute)
+		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.HasPrefix(status,
+			"ServiceFailed: ") || !strings.Contains(status, "kube-proxy") {
+			t.Errorf("status %q", status)
+		}
+		r.crashing.Store(false)
+		pass(10 * time.Minute)
+		if a := r.annotations(t); a[contract.ApplyStatusAnnotation] != "" ||
+			r.state(t, "kube-proxy") != winos.ServiceRunning {
+			t.Errorf("mended: %v", a)
+		}
+	})
+}
+
+func TestIdleCostsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		pass(time.Minute)
+		r.api.ClearActions()
+		starts := r.Starts()
+		pass(4 * time.Minute) // a watch is opened again after five minutes at the earliest
+		for _, action := range r.api.Actions() {
+			t.Errorf("a request while idle: %s %s", action.GetVerb(), action.GetResource().Resource)
+		}
+		if now := r.Starts(); now != starts {
+			t.Errorf("processes were started: %+v, before %+v", now, starts)
+		}
+	})
+}
+
+func TestHeartbeatsOfTheNodeCauseNoWork(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		pass(time.Second)
+		r.api.ClearActions()
+		for range 20 {
+			r.annotate(t, "example.com/heartbeat", time.Now().String())
+			pass(time.Second)
+		}
+		if n := len(r.api.Actions()); n > 0 {
+			t.Errorf("%d requests", n)
+		}
+	})
+}
+
+func TestWhatTheNodeSaysIsNotPutIntoACommandUnchecked(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		m := manifest()
+		m.Services[2].NodeVariables[0].JSONPath = `{.metadata.annotations.evil}`
+		r.node(t, r.publish(t, m))
+		r.annotate(t, "evil", `x" --privileged`)
+		r.tend(t, r.api)
+		pass(10 * time.Second)
+		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.HasPrefix(status,
+			"ManifestInvalid: ") {
+			t.Errorf("status %q", status)
+		}
+		if s, err := r.Host().Services.Get(t.Context(), "hybrid-overlay-node"); err == nil &&
+			strings.Contains(s.Command, "privileged") {
+			t.Errorf("the command is %q", s.Command)
+		}
+	})
+}

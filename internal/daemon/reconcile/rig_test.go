@@ -1,0 +1,469 @@
+package reconcile_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/fake"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
+	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/verbs"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+const (
+	nodeName  = "win-a"
+	namespace = "wmco"
+)
+
+var (
+	nodes      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+)
+
+// rig is a bootstrapped machine, and an API server that is simulated by client-go.
+type rig struct {
+	*sim.Machine
+	api *fake.FakeDynamicClient
+	// crashing makes kube-proxy end right after its start, broken before it has begun. picky has it
+	// refuse, and touchy end soon, with the settings "two".
+	crashing, broken, picky, touchy atomic.Bool
+	// starts of kube-proxy, and its environment at the last.
+	starts      atomic.Int64
+	environment atomic.Pointer[map[string]string]
+	// pulls serves containerd; ends, if set, is when the certificate does.
+	pulls  pulls
+	ends   atomic.Pointer[time.Time]
+	locked *sim.File
+	// mortal, if set, may end the daemon early.
+	mortal *mortal
+	// mortalDaemon has that be the old daemon where the service manager runs it, and not its guard.
+	mortalDaemon bool
+	stop         context.CancelFunc
+	done         chan struct{}
+	// pace of the daemon.
+	pace reconcile.Intervals
+	// payload server, if set, has payload. exchanged counts how often the daemon gave way to another exe,
+	// and running is the digest of the present one.
+	payloadServer *payloadServer
+	exchanged     atomic.Int64
+	running       atomic.Pointer[string]
+}
+
+// pulls stands for the resolver, whose sockets a test with its own time can't have.
+type pulls struct {
+	mu      sync.Mutex
+	problem *contract.Problem
+	told    []contract.Confidential
+}
+
+// Follow is keep.Registry: a file for each source.
+func (p *pulls) Follow(_ context.Context, c contract.Confidential, _ map[string]string) ([]contract.File,
+	*contract.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.problem != nil {
+		return nil, p.problem
+	}
+	p.told = append(p.told, c)
+	files := []contract.File{}
+	for _, rule := range c.Mirrors {
+		files = append(files, contract.File{Path: hostsFile(rule.Source), Content: strings.Join(rule.Mirrors, ",")})
+	}
+	return files, nil
+}
+
+func hostsFile(source string) string { return contract.DirRegistries + `\` + source + `\hosts.toml` }
+
+func (p *pulls) fail(problem *contract.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.problem = problem
+}
+
+// inBubble runs a test in its own time.
+func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	t.Parallel()
+	bubble(t, test)
+}
+
+func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{stop: func() {}}
+		var err error
+		r.Machine, err = sim.New(sim.Options{Hostname: "WIN-A",
+			Programs: map[string]sim.Program{"kube-proxy.exe": r.proxy,
+				"windows-instance-config-daemon.exe": r.daemon}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.api = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+			map[schema.GroupVersionResource]string{nodes: "NodeList", configMaps: "ConfigMapList",
+				secrets: "SecretList"})
+		for _, content := range payloadBlobs() {
+			r.write(t, contract.DirStore+`\`+digestOf(content), content)
+		}
+		_, err = verbs.Bootstrap(t.Context(), r.Host(), contract.PathDaemon,
+			contract.BootstrapRequest{NodeName: nodeName, Version: one(), Manifest: manifest(),
+				BootstrapKubeconfig: []byte("secret")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, r)
+		r.halt()
+		if err = r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (r *rig) proxy(ctx context.Context, p *sim.Process) int {
+	r.starts.Add(1)
+	r.environment.Store(&p.Env)
+	settings, err := winos.ReadFile(p.Host.Files, contract.PathKubeProxyConfig)
+	two := err == nil && strings.HasPrefix(string(settings), "two")
+	if r.broken.Load() || two && r.picky.Load() {
+		return 1
+	}
+	p.Running()
+	if r.crashing.Load() {
+		return 1
+	}
+	if two && r.touchy.Load() {
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+			return 1
+		}
+	}
+	<-ctx.Done()
+	return 0
+}
+
+// tend begins to tend, with an API server or without one.
+func (r *rig) tend(t *testing.T, client dynamic.Interface) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	host := r.Host()
+	if m := r.mortal; m != nil {
+		m.kill, m.open = cancel, map[*mortalWriter]bool{}
+		host = m.host(host)
+	}
+	book, err := state.Read(host.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Services = winos.WithTimeouts(host.Services)
+	var end func() time.Time
+	if r.ends.Load() != nil {
+		end = func() time.Time { return *r.ends.Load() }
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.serve(ctx, reconcile.Options{Host: host, Book: book, Client: client, NodeName: nodeName, Namespace: namespace,
+			Registry: &r.pulls, Pace: r.pace, CertificateEnd: end})
+	}()
+	r.stop, r.done = cancel, done
+}
+
+// serve starts the daemon again when it gave way to another, as the service manager does.
+func (r *rig) serve(ctx context.Context, options reconcile.Options) {
+	if r.payloadServer != nil {
+		options.Source = r.payloadServer.source
+	}
+	for {
+		if content, err := winos.ReadFile(r.Host().Files, contract.PathDaemon); err == nil {
+			options.Program = digestOf(string(content))
+		}
+		r.running.Store(&options.Program)
+		if !errors.Is(reconcile.New(options).Run(ctx), reconcile.ErrExchanged) {
+			return
+		}
+		r.exchanged.Add(1)
+		time.Sleep(time.Second)
+		book, err := state.Read(options.Host.Files)
+		if err != nil {
+			return
+		}
+		options.Book = book
+	}
+}
+
+// daemon is the daemon's program.
+func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
+	switch {
+	case len(p.Args) > 1 && p.Args[1] == selfupdate.Verb:
+		return r.stand(ctx, p)
+	case len(p.Args) > 1 && p.Args[1] == "controller":
+		return r.controller(ctx, p)
+	}
+	return version(ctx, p)
+}
+
+// version is it when it is only asked for its version. One that is broken ends with an error, one
+// that hangs does not end.
+func version(ctx context.Context, p *sim.Process) int {
+	content, err := winos.ReadFile(p.Host.Files, p.Args[0])
+	switch {
+	case err != nil || len(p.Args) != 2 || p.Args[1] != "version" || strings.Contains(string(content), "broken"):
+		return 1
+	case strings.Contains(string(content), "hangs"):
+		<-ctx.Done()
+	}
+	return 0
+}
+
+// halt ends it.
+func (r *rig) halt() {
+	r.stop()
+	if r.done != nil {
+		<-r.done
+		r.done = nil
+	}
+}
+
+// overlay makes the network, as hybrid-overlay-node does.
+func (r *rig) overlay(t *testing.T) {
+	t.Helper()
+	_, err := r.CreateHNSNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork,
+		Subnet: netip.MustParsePrefix("10.132.1.0/24"), ManagementIP: r.Address()})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// node makes the Node, which desires a version.
+func (r *rig) node(t *testing.T, desired string) {
+	t.Helper()
+	node := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Node",
+		"metadata": map[string]any{"name": nodeName,
+			"annotations": map[string]any{contract.DesiredVersionAnnotation: desired}},
+	}}
+	if err := r.api.Tracker().Create(nodes, node, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// annotations of the Node.
+func (r *rig) annotations(t *testing.T) map[string]string {
+	t.Helper()
+	object, err := r.api.Tracker().Get(nodes, "", nodeName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object.(*unstructured.Unstructured).GetAnnotations()
+}
+
+// annotate changes the Node as somebody else does; an empty value removes.
+func (r *rig) annotate(t *testing.T, name, value string) {
+	t.Helper()
+	object, err := r.api.Tracker().Get(nodes, "", nodeName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := object.(*unstructured.Unstructured).DeepCopy()
+	all := node.GetAnnotations()
+	delete(all, name)
+	if value != "" {
+		all[name] = value
+	}
+	node.SetAnnotations(all)
+	if err = r.api.Tracker().Update(nodes, node, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// versionOf names a manifest as the operator does.
+func versionOf(m contract.Manifest) string { return "0.1.0-" + m.Digest()[:contract.VersionDigits] }
+
+// one is the version that the machine was bootstrapped with.
+func one() string { return versionOf(manifest()) }
+
+// publish makes the ConfigMap of a manifest.
+func (r *rig) publish(t *testing.T, m contract.Manifest) (version string) {
+	t.Helper()
+	if err := m.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := m.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	version = versionOf(m)
+	r.publishData(t, version, data)
+	return version
+}
+
+// want publishes a desired state with its confidential part, and lets the Node ask for it.
+func (r *rig) want(t *testing.T, m contract.Manifest, c contract.Confidential) (version string) {
+	t.Helper()
+	version = r.publishBoth(t, m, c)
+	r.annotate(t, contract.DesiredVersionAnnotation, version)
+	return version
+}
+
+func (r *rig) publishBoth(t *testing.T, m contract.Manifest, c contract.Confidential) (version string) {
+	t.Helper()
+	c.Salt = []byte("0123456789abcdef")
+	data, digest, err := c.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Confidential, m.ConfidentialEnvironment = digest, c.EnvironmentDigest()
+	if err = c.Validate(m); err != nil {
+		t.Fatal(err)
+	}
+	packed, err := contract.PackConfidential(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Secret",
+		"metadata": map[string]any{"name": contract.ServicesSecretPrefix + versionOf(m), "namespace": namespace},
+		"data":     map[string]any{contract.ConfidentialField: base64.StdEncoding.EncodeToString(packed)},
+	}}
+	if err = r.api.Tracker().Create(secrets, secret, namespace); err != nil {
+		t.Fatal(err)
+	}
+	return r.publish(t, m)
+}
+
+// says checks that the Node says that a version holds, or what keeps it from it.
+func (r *rig) says(t *testing.T, version string, status contract.Reason) {
+	t.Helper()
+	a := r.annotations(t)
+	said, _, _ := strings.Cut(a[contract.ApplyStatusAnnotation], ":")
+	if a[contract.VersionAnnotation] != version || said != string(status) {
+		t.Errorf("want version %s and status %q; the Node says %s and %q", version, status,
+			a[contract.VersionAnnotation], a[contract.ApplyStatusAnnotation])
+	}
+}
+
+func (r *rig) publishData(t *testing.T, version string, data map[string]string) {
+	t.Helper()
+	values := map[string]any{}
+	for key, value := range data {
+		values[key] = value
+	}
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": contract.ServicesConfigMapPrefix + version, "namespace": namespace},
+		"data":     values,
+	}}
+	_ = r.api.Tracker().Delete(configMaps, namespace, object.GetName())
+	if err := r.api.Tracker().Create(configMaps, object, namespace); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pass lets time go by, and everything settle.
+func pass(d time.Duration) {
+	time.Sleep(d) // in a bubble this is a jump
+	synctest.Wait()
+}
+
+func (r *rig) state(t *testing.T, name string) winos.ServiceState {
+	t.Helper()
+	s, err := r.Host().Services.Get(t.Context(), name)
+	if err != nil {
+		return "absent"
+	}
+	return s.State
+}
+
+func (r *rig) read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := winos.ReadFile(r.Host().Files, path)
+	if err != nil {
+		return "absent"
+	}
+	return string(content)
+}
+
+func (r *rig) write(t *testing.T, path, content string) {
+	t.Helper()
+	files := r.Host().Files
+	if err := files.MkdirAll(path[:strings.LastIndex(path, `\`)], winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+	if err := winos.WriteFile(files, path, strings.NewReader(content), winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func payloadBlobs() map[string]string {
+	return map[string]string{contract.PathContainerd: "MZ containerd", contract.PathKubelet: "MZ kubelet",
+		contract.PathHybridOverlay: "MZ overlay", contract.PathKubeProxy: "MZ proxy"}
+}
+
+func digestOf(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+func manifest() contract.Manifest {
+	name := []contract.NodeVariable{{Name: "NODE_NAME", JSONPath: "{.metadata.name}"}}
+	m := contract.Manifest{
+		Services: []contract.Service{
+			{Name: "containerd", Command: contract.PathContainerd, Bootstrap: true},
+			{Name: "kubelet", Command: contract.PathKubelet, Bootstrap: true, Priority: 1,
+				Dependencies: []string{"containerd"}},
+			{Name: "hybrid-overlay-node", Command: contract.PathHybridOverlay + " --node NODE_NAME",
+				NodeVariables: name, Priority: 2, Dependencies: []string{"kubelet"}},
+			{Name: "kube-proxy", Command: contract.PathKubeProxy, Priority: 3,
+				Dependencies: []string{"hybrid-overlay-node"}},
+		},
+		Files: []contract.File{
+			{Path: contract.PathKubeletConfig, Content: "{}", Services: []string{"kubelet"}},
+			{Path: contract.PathKubeProxyConfig, Content: "vip: SOURCE_VIP", Services: []string{"kube-proxy"},
+				HostVariables: []contract.HostVariable{{Name: "SOURCE_VIP", Fact: contract.FactSourceVIP}}},
+		},
+		EnvironmentVars:        map[string]string{"HTTP_PROXY": "http://proxy"},
+		WatchedEnvironmentVars: []string{"HTTP_PROXY"},
+	}
+	users := map[string][]string{contract.PathContainerd: {"containerd"}, contract.PathKubelet: {"kubelet"},
+		contract.PathHybridOverlay: {"hybrid-overlay-node"}, contract.PathKubeProxy: {"kube-proxy"}}
+	for _, path := range slices.Sorted(maps.Keys(payloadBlobs())) {
+		content := payloadBlobs()[path]
+		m.Files = append(m.Files, contract.File{Path: path, Digest: digestOf(content), Size: int64(len(content)),
+			Services: users[path]})
+	}
+	return m
+}
+
+// aws answers as Amazon's metadata service does.
+func aws(name string) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /latest/api/token",
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "token") })
+	mux.HandleFunc("GET /latest/meta-data/local-hostname",
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
+	return mux
+}

@@ -1,0 +1,386 @@
+package reconcile_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
+	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// controller is the daemon's program as a service. What its exe says of itself is how it fails.
+func (r *rig) controller(ctx context.Context, p *sim.Process) int {
+	content, err := winos.ReadFile(p.Host.Files, p.Args[0])
+	if err != nil {
+		return 1
+	}
+	exe, client := string(content), dynamic.Interface(r.api)
+	switch {
+	case strings.Contains(exe, "crashes soon"):
+		p.Running()
+		select {
+		case <-ctx.Done():
+		case <-time.After(5 * time.Second):
+		}
+		return 1
+	case strings.Contains(exe, "crashes"):
+		return 1
+	case strings.Contains(exe, "never runs"):
+		<-ctx.Done()
+		return 1
+	case strings.Contains(exe, "is stuck"):
+		p.Running()
+		<-ctx.Done()
+		return 0
+	case strings.Contains(exe, "is deaf"):
+		client = nil
+	}
+	host := p.Host
+	if exe == oldDaemon {
+		host = r.mortals(p)
+	}
+	book, err := state.Read(host.Files)
+	if err != nil {
+		return 1
+	}
+	p.Running()
+	host.Services = winos.WithTimeouts(host.Services)
+	err = reconcile.New(reconcile.Options{
+		Host: host, Book: book, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls,
+		Pace: r.pace, Program: digestOf(exe),
+	}).Run(ctx)
+	if errors.Is(err, reconcile.ErrExchanged) {
+		return 1
+	}
+	return 0
+}
+
+// stand is the daemon's program as a guard, the first of which may be mortal.
+func (r *rig) stand(ctx context.Context, p *sim.Process) int {
+	host := p.Host
+	if !r.mortalDaemon {
+		host = r.mortals(p)
+	}
+	host.Services = winos.WithTimeouts(host.Services)
+	p.Running()
+	if err := (selfupdate.Watchdog{Host: host, Self: p.Args[0]}).Run(ctx); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// mortals is what a process sees of the machine: the first one since there is somebody mortal is
+// that one.
+func (r *rig) mortals(p *sim.Process) winos.Host {
+	m := r.mortal
+	if m == nil || m.kill != nil {
+		return p.Host
+	}
+	m.kill, m.open = func() { _ = p.Machine.Kill(p.PID) }, map[*mortalWriter]bool{}
+	return m.host(p.Host)
+}
+
+// installed has the service manager run the old daemon, which holds the first version, and offers
+// it another with this exe.
+func installed(t *testing.T, r *rig, exe string) (version string) {
+	t.Helper()
+	settled(t, r)
+	r.halt()
+	delays, reset := plan.DaemonRecovery()
+	services := r.Host().Services
+	err := services.Apply(t.Context(), winos.ServiceConfig{
+		Name: contract.ServiceDaemon, Description: plan.Description(contract.ServiceDaemon),
+		Command:  contract.PathDaemon + " controller",
+		Recovery: delays, RecoveryReset: reset,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = services.Start(t.Context(), contract.ServiceDaemon); err != nil {
+		t.Fatal(err)
+	}
+	r.write(t, contract.DirStore+`\`+digestOf(exe), exe)
+	pass(15 * time.Second)
+	return r.publish(t, withDaemon(another("two"), exe))
+}
+
+// heldByTheOld checks that the old daemon holds the first version, and that no guard is left.
+func (r *rig) heldByTheOld(t *testing.T) {
+	t.Helper()
+	if got := r.read(t, contract.PathDaemon); got != oldDaemon {
+		t.Errorf("the program is %.40q", got)
+	}
+	if state := r.state(t, contract.ServiceDaemon); state != winos.ServiceRunning {
+		t.Errorf("the daemon is %s", state)
+	}
+	r.unguarded(t)
+	r.serving(t, "{}")
+}
+
+func (r *rig) unguarded(t *testing.T) {
+	t.Helper()
+	if state := r.state(t, contract.ServiceGuard); state != "absent" {
+		t.Errorf("the guard is %s", state)
+	}
+	if got := r.read(t, contract.PathGuard); got != "absent" {
+		t.Errorf("the guard's program is %.40q", got)
+	}
+	book, err := state.Read(r.Host().Files)
+	if err != nil || selfupdate.WatchdogRuns(book) {
+		t.Errorf("the ledger knows of a guard, %v", err)
+	}
+}
+
+func TestADaemonThatDoesNotComeUpIsPutBackByItsGuard(t *testing.T) {
+	for name, c := range map[string]struct {
+		exe   string
+		spoil func(t *testing.T, r *rig)
+		after time.Duration
+	}{
+		"it ends at once":              {exe: "MZ crashes", after: 2 * time.Minute},
+		"it ends soon after its start": {exe: "MZ crashes soon", after: 5 * time.Minute},
+		"it never says that it runs":   {exe: "MZ never runs", after: 4 * time.Minute},
+		"it hangs":                     {exe: "MZ is stuck", after: 10 * time.Minute},
+		"it hangs and can't be stopped": {exe: "MZ is stuck", after: 12 * time.Minute,
+			spoil: func(_ *testing.T, r *rig) {
+				r.HangStop(contract.ServiceDaemon, true)
+			}},
+		"it is deaf to the API server": {exe: "MZ is deaf", after: 10 * time.Minute},
+		"it ends at once, and the service manager restarts nothing": {exe: "MZ crashes", after: 2 * time.Minute,
+			spoil: func(t *testing.T, r *rig) {
+				service, err := r.Host().Services.Get(t.Context(), contract.ServiceDaemon)
+				if err != nil {
+					t.Fatal(err)
+				}
+				service.Recovery = nil
+				if err = r.Host().Services.Apply(t.Context(), service.ServiceConfig); err != nil {
+					t.Fatal(err)
+				}
+			}},
+		"it ends at once, and the disk is full": {exe: "MZ crashes" + strings.Repeat("x", 64<<10),
+			after: 2 * time.Minute, spoil: func(_ *testing.T, r *rig) {
+				time.AfterFunc(30*time.Second, func() { r.SetDiskFree(0) })
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				version := installed(t, r, c.exe)
+				before := r.Snapshot()
+				if c.spoil != nil {
+					c.spoil(t, r)
+				}
+				r.annotate(t, contract.DesiredVersionAnnotation, version)
+				pass(10 * time.Second)
+				if got := r.read(t, contract.PathDaemon); got != c.exe {
+					t.Fatalf("the program is %.40q: nothing was exchanged", got)
+				}
+				said := ""
+				for range int(c.after / time.Second) {
+					pass(time.Second)
+					if said = r.annotations(t)[contract.ApplyStatusAnnotation]; said != "" {
+						break
+					}
+				}
+				r.says(t, versionOf(first()), contract.ReasonDaemonCallFailed)
+				if !strings.Contains(said, "version "+version+": the new daemon ") ||
+					!strings.HasSuffix(said, "; the host is held at "+versionOf(first())) {
+					t.Errorf("the Node says %q", said)
+				}
+				// The operator hears it, and goes back.
+				r.annotate(t, contract.DesiredVersionAnnotation, versionOf(first()))
+				pass(3 * time.Minute)
+				r.says(t, versionOf(first()), "")
+				r.heldByTheOld(t)
+				for _, line := range sim.Diff(before, r.Snapshot(), own()...) {
+					if !strings.Contains(line, contract.ServiceDaemon) || c.spoil == nil {
+						t.Error(line)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestADaemonThatComesUpDismissesItsGuard(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		version := installed(t, r, newDaemon)
+		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		for range 30 {
+			pass(time.Second)
+			if r.annotations(t)[contract.VersionAnnotation] == version {
+				break
+			}
+		}
+		r.says(t, version, "")
+		r.unguarded(t)
+		pass(time.Hour)
+		if got := r.read(t, contract.PathDaemon); got != newDaemon {
+			t.Errorf("the program is %q", got)
+		}
+	})
+}
+
+func TestADaemonThatTheServiceManagerIsSlowToStartComesUpAllTheSame(t *testing.T) {
+	for name, recovery := range map[string][]time.Duration{"it restarts nothing": nil,
+		"it waits for minutes": {10 * time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				version := installed(t, r, newDaemon)
+				service, err := r.Host().Services.Get(t.Context(), contract.ServiceDaemon)
+				if err != nil {
+					t.Fatal(err)
+				}
+				service.Recovery = recovery
+				if err = r.Host().Services.Apply(t.Context(), service.ServiceConfig); err != nil {
+					t.Fatal(err)
+				}
+				r.annotate(t, contract.DesiredVersionAnnotation, version)
+				pass(45 * time.Second)
+				r.says(t, version, "")
+				r.unguarded(t)
+			})
+		})
+	}
+}
+
+func TestADaemonThatLivesIsLeftToItself(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		version := installed(t, r, newDaemon)
+		if err := r.Host().Network.RemoveHNSNetwork(t.Context(), contract.HybridOverlayNetwork); err != nil {
+			t.Fatal(err)
+		}
+		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		pass(time.Hour) // it waits for the network, and says so
+		if got := r.read(t, contract.PathDaemon); got != newDaemon {
+			t.Errorf("the program is %q", got)
+		}
+		r.unguarded(t)
+		r.overlay(t)
+		pass(time.Minute)
+		r.says(t, version, "")
+	})
+}
+
+func TestAVersionWhoseDaemonCrashesIsTriedLessAndLessOften(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.annotate(t, contract.DesiredVersionAnnotation, installed(t, r, "MZ crashes"))
+		changes, last := 0, oldDaemon
+		for range 3 * 3600 / 10 {
+			pass(10 * time.Second)
+			if now := r.read(t, contract.PathDaemon); now != last {
+				changes, last = changes+1, now
+			}
+		}
+		if changes < 10 || changes > 30 {
+			t.Errorf("the program changed %d times within three hours", changes)
+		}
+	})
+}
+
+func TestAGuardOutlivesReboots(t *testing.T) {
+	for _, exe := range []string{"MZ crashes", "MZ is stuck"} {
+		for _, at := range []time.Duration{3 * time.Second, 30 * time.Second, 55 * time.Second} {
+			t.Run(fmt.Sprintf("%s, and the host reboots after %s", exe, at), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, r *rig) {
+					r.annotate(t, contract.DesiredVersionAnnotation, installed(t, r, exe))
+					pass(at)
+					reboot(t, r)
+					pass(8*time.Minute + 20*time.Second)
+					said := r.annotations(t)[contract.ApplyStatusAnnotation]
+					r.annotate(t, contract.DesiredVersionAnnotation, versionOf(first()))
+					pass(10 * time.Minute)
+					r.says(t, versionOf(first()), "")
+					r.heldByTheOld(t)
+					if !strings.HasPrefix(said, "DaemonCallFailed: ") {
+						t.Errorf("the Node said %q", said)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestAGuardKilledAtAnyStepGoesOn(t *testing.T) {
+	t.Parallel()
+	var want sim.Snapshot
+	var changes int64
+	goBack := func(t *testing.T, r *rig, at int64) {
+		t.Helper()
+		version := installed(t, r, "MZ crashes")
+		r.mortal = &mortal{at: at}
+		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		pass(90 * time.Second)
+		r.annotate(t, contract.DesiredVersionAnnotation, versionOf(first()))
+		pass(3 * time.Minute)
+		r.says(t, versionOf(first()), "")
+		r.heldByTheOld(t)
+	}
+	t.Run("nobody dies", func(t *testing.T) {
+		bubble(t, func(t *testing.T, r *rig) {
+			goBack(t, r, 0)
+			want, changes = r.Snapshot(), r.mortal.calls
+		})
+	})
+	if changes < 8 {
+		t.Fatalf("only %d changes were counted", changes)
+	}
+	t.Logf("%d changes", changes)
+	for at := int64(1); at <= changes; at++ {
+		t.Run(fmt.Sprintf("before change %d", at), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				goBack(t, r, at)
+				for _, line := range sim.Diff(want, r.Snapshot(), own()...) {
+					t.Error(line)
+				}
+			})
+		})
+	}
+}
+
+func TestADaemonThatDiesWhileItGivesWayIsFollowedByTheNewOneInTheEnd(t *testing.T) {
+	t.Parallel()
+	var changes int64
+	giveWay := func(t *testing.T, r *rig, at int64) {
+		t.Helper()
+		version := installed(t, r, newDaemon)
+		r.mortal, r.mortalDaemon = &mortal{at: at}, true
+		// The service manager starts the one that is mortal.
+		if err := r.CrashService(contract.ServiceDaemon); err != nil {
+			t.Fatal(err)
+		}
+		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		pass(5 * time.Minute)
+		r.says(t, version, "")
+		r.unguarded(t)
+		r.serving(t, "two")
+		if got := r.read(t, contract.PathDaemon); got != newDaemon {
+			t.Errorf("the program is %q", got)
+		}
+	}
+	t.Run("nobody dies", func(t *testing.T) {
+		bubble(t, func(t *testing.T, r *rig) {
+			giveWay(t, r, 0)
+			changes = r.mortal.calls
+		})
+	})
+	if changes < 15 {
+		t.Fatalf("only %d changes were counted", changes)
+	}
+	t.Logf("%d changes", changes)
+	for at := int64(1); at <= changes; at++ {
+		t.Run(fmt.Sprintf("before change %d", at), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) { giveWay(t, r, at) })
+		})
+	}
+}

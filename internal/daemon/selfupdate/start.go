@@ -1,0 +1,103 @@
+package selfupdate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Verb is the command that the guard's service runs.
+const Verb = "guard"
+
+// StartWatchdog has the daemon's program, whose digest is given, stand guard. A guard that is there already
+// is replaced.
+func StartWatchdog(ctx context.Context, host winos.Host, book *state.File, digest string) error {
+	if err := RemoveWatchdog(ctx, host.Services); err != nil {
+		return err
+	}
+	book.AddFile(contract.PathGuard)
+	book.SetService(contract.ServiceGuard, state.Start{})
+	if err := book.Save(); err != nil {
+		return err
+	}
+	if err := copyTo(ctx, host.Files, contract.PathDaemon, digest); err != nil {
+		return apply.FileProblem(err)
+	}
+	if err := host.Files.Rename(spare, contract.PathGuard); err != nil {
+		return apply.FileProblem(fmt.Errorf("placing the guard's program: %w", err))
+	}
+	delays, reset := plan.DaemonRecovery()
+	err := host.Services.Apply(ctx, winos.ServiceConfig{
+		Name: contract.ServiceGuard, Description: plan.Description(contract.ServiceGuard),
+		Command:  contract.PathGuard + " " + Verb + " --windows-service",
+		Recovery: delays, RecoveryReset: reset,
+	})
+	if err != nil {
+		return err
+	}
+	return host.Services.Start(ctx, contract.ServiceGuard)
+}
+
+// WatchdogRuns says whether the ledger knows of a guard.
+func WatchdogRuns(book *state.File) bool {
+	_, posted := book.Services[contract.ServiceGuard]
+	return posted
+}
+
+// StopWatchdog takes the guard and its program away, and crosses them off. Repeating it changes nothing.
+func StopWatchdog(ctx context.Context, host winos.Host, book *state.File) error {
+	if err := RemoveWatchdog(ctx, host.Services); err != nil {
+		return err
+	}
+	for _, path := range []string{spare, contract.PathGuard} {
+		if err := host.Files.Remove(path); err != nil {
+			return fmt.Errorf("removing the guard's program: %w", err)
+		}
+	}
+	delete(book.Services, contract.ServiceGuard)
+	book.RemoveFile(contract.PathGuard)
+	return book.Save()
+}
+
+// RemoveWatchdog ends the guard's service and removes it, so that it acts no more: who does the daemon's
+// work on the host in its stead calls it before anything else. Repeating it changes nothing. A
+// service of that name that is not ours is an error.
+func RemoveWatchdog(ctx context.Context, services winos.Services) error {
+	found, err := services.Get(ctx, contract.ServiceGuard)
+	if errors.Is(err, winos.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("looking for the guard: %w", err)
+	}
+	if !plan.Managed(found.Description) {
+		return contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours",
+			contract.ServiceGuard)
+	}
+	if err = services.Stop(ctx, contract.ServiceGuard); err != nil && !errors.Is(err, winos.ErrNotFound) {
+		return fmt.Errorf("stopping the guard: %w", err)
+	}
+	if err = services.Delete(ctx, contract.ServiceGuard); err != nil {
+		return fmt.Errorf("removing the guard: %w", err)
+	}
+	return nil
+}
+
+// spare is where a copy of a program lies until it has its name.
+const spare = contract.PathGuard + ".tmp"
+
+// copyTo makes spare a verified copy of a program.
+func copyTo(ctx context.Context, files winos.Files, path, digest string) error {
+	content, err := files.Open(path)
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", path, err)
+	}
+	blob := apply.Content{Digest: digest, Content: content, Access: state.Access(contract.PathGuard)}
+	return errors.Join(apply.StageFile(ctx, files, contract.PathGuard, blob), content.Close())
+}

@@ -1,0 +1,199 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Directories are those that users know, and our own.
+func Directories() []string {
+	dirs := []string{
+		contract.DirCNI, contract.DirCNIConfig, contract.DirContainerd, contract.DirRegistries, contract.DirManifests,
+		contract.DirTLS,
+		contract.DirDaemonCerts, contract.DirStore, contract.DirSealed, contract.DirAuthorities, contract.DirMetrics,
+		contract.DirLog, contract.DirTemp,
+	}
+	for _, log := range []string{"kubelet", "csi-proxy", "kube-proxy", "wicd", "hybrid-overlay", "containerd",
+		"windows_exporter"} {
+		dirs = append(dirs, contract.DirLog+`\`+log)
+	}
+	// kubelet and the CNI plugins would make these; when we do, cleanup knows whether they were
+	// there before.
+	return append(dirs, contract.DirKubeletPKI, DirCNIState)
+}
+
+// Private lists what must be for Administrators only, whoever wrote it: the directories of ours
+// that hold keys or are read by services, and files that neither a manifest nor its confidential
+// part lists. What does not exist need not.
+func Private(book *File) []string {
+	paths := []string{contract.DirK}
+	for _, dir := range Directories() {
+		if Access(dir) == winos.AccessAdministrators && book.Made(dir) {
+			paths = append(paths, dir)
+		}
+	}
+	return append(paths, contract.PathState, contract.PathDaemon, contract.PathGuard, contract.PathDaemonKubeconfig,
+		contract.PathDaemonCertificate, contract.PathKubeconfig,
+		contract.PathBootstrapKubeconfig)
+}
+
+// DirCNIState is where CNI plugins remember which addresses they gave out.
+const DirCNIState = `C:\var\lib\cni`
+
+// Access is who may open what we write at this path: below C:\k, and where kubelet keeps its keys,
+// only Administrators and SYSTEM; elsewhere as the parent directory says, because log collectors in
+// pods read below C:\var\log. kubelet knows no file rights on Windows, so its keys have those of
+// their directory.
+func Access(path string) winos.Access {
+	for _, private := range []string{contract.DirK, contract.DirKubeletPKI} {
+		if strings.EqualFold(path, private) || contract.Within(private, path) {
+			return winos.AccessAdministrators
+		}
+	}
+	return winos.AccessInherit
+}
+
+// Open makes C:\k if it is not there and opens the ledger in it.
+//
+// A directory C:\k that others may write into is not trusted: an ordinary user could have made it,
+// with a ledger in it. It is used only when it is empty, after making it anew; otherwise the answer
+// is a Problem.
+func Open(files winos.Files) (*File, error) {
+	state, err := look(files)
+	if err != nil {
+		return nil, err
+	}
+	switch state {
+	case foreign:
+		return nil, conflict()
+	case open:
+		if err = files.Remove(contract.DirK); err != nil {
+			return nil, fmt.Errorf("removing the empty directory %s, which others may write into: %w", contract.DirK,
+				err)
+		}
+		fallthrough
+	case absent:
+		if err = files.MkdirAll(contract.DirK, winos.AccessAdministrators); err != nil {
+			return nil, fmt.Errorf("making %s: %w", contract.DirK, err)
+		}
+	}
+	book, err := Read(files)
+	if err != nil {
+		return nil, err
+	}
+	if state != ours {
+		book.AddDirectory(contract.DirK)
+		if err = book.Save(); err != nil {
+			return nil, err
+		}
+	}
+	return book, nil
+}
+
+// Conflict says whether a C:\k is in the way that Open would refuse. It changes nothing.
+func Conflict(files winos.Files) (*contract.Problem, error) {
+	state, err := look(files)
+	if err != nil || state != foreign {
+		return nil, err
+	}
+	return conflict(), nil
+}
+
+// Trusted says whether nobody but Administrators could have written what lies in C:\k, its ledger
+// included. It changes nothing.
+func Trusted(files winos.Files) (bool, error) {
+	state, err := look(files)
+	return state != foreign, err
+}
+
+func conflict() *contract.Problem {
+	return contract.NewProblem(contract.ReasonConflictingSoftware,
+		"%s exists, is not empty and may be opened by others than Administrators; rename or remove it", contract.DirK)
+}
+
+type condition int
+
+const (
+	absent  condition = iota
+	empty             // ours, as a crash before the first line of the ledger leaves it
+	open              // empty, but others may write into it
+	ours              // only Administrators get in
+	foreign           // not empty, and others may write into it
+)
+
+func look(files winos.Files) (condition, error) {
+	info, err := files.Stat(contract.DirK)
+	if errors.Is(err, fs.ErrNotExist) {
+		return absent, nil
+	}
+	if err != nil {
+		return absent, fmt.Errorf("looking at %s: %w", contract.DirK, err)
+	}
+	if !info.Dir {
+		return foreign, nil
+	}
+	entries, err := files.List(contract.DirK)
+	if err != nil {
+		return absent, fmt.Errorf("listing %s: %w", contract.DirK, err)
+	}
+	// A first ledger that was not finished is as good as none.
+	bare := !slices.ContainsFunc(entries, func(e winos.FileInfo) bool {
+		return !strings.EqualFold(contract.DirK+`\`+e.Name, contract.PathState+".tmp")
+	})
+	restricted := info.Access == winos.AccessAdministrators
+	switch {
+	case bare && restricted:
+		return empty, nil
+	case len(entries) == 0:
+		return open, nil
+	case restricted:
+		return ours, nil
+	}
+	return foreign, nil
+}
+
+// Ensure makes directories and their parents, and notes those that were not there before it makes
+// them.
+func Ensure(files winos.Files, book *File, dirs ...string) error {
+	var missing []string
+	for _, dir := range dirs {
+		for _, d := range append(parents(dir), dir) {
+			there, err := winos.Exists(files, d)
+			if err != nil {
+				return fmt.Errorf("looking at %s: %w", d, err)
+			}
+			if !there && !slices.Contains(missing, d) {
+				book.AddDirectory(d)
+				missing = append(missing, d)
+			}
+		}
+	}
+	if err := book.Save(); err != nil {
+		return err
+	}
+	for _, d := range missing {
+		if err := files.MkdirAll(d, Access(d)); err != nil {
+			return fmt.Errorf("making %s: %w", d, err)
+		}
+	}
+	return nil
+}
+
+// parents lists the directories above path, the topmost first, without the drive.
+func parents(path string) (all []string) {
+	for i, c := range path {
+		if c == '\\' && i > 2 {
+			all = append(all, path[:i])
+		}
+	}
+	return all
+}
+
+// Parent is the directory that path lies in.
+func Parent(path string) string { return path[:strings.LastIndexByte(path, '\\')] }

@@ -1,0 +1,114 @@
+package state_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+func files(t *testing.T) winos.Files {
+	t.Helper()
+	m, err := sim.New(sim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m.Host().Files
+}
+
+func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
+	t.Parallel()
+	type want struct{ usable, made bool }
+	for name, c := range map[string]struct {
+		access  winos.Access
+		content []string
+		want    want
+	}{
+		"not there":              {-1, nil, want{true, true}},
+		"empty, left by a crash": {winos.AccessAdministrators, nil, want{true, true}},
+		"with a first ledger that was not renamed": {winos.AccessAdministrators, []string{"wicd-state.json.tmp"},
+			want{true, true}},
+		"empty, but anybody's":                  {winos.AccessInherit, nil, want{true, true}},
+		"with a file, and anybody's":            {winos.AccessInherit, []string{"x"}, want{false, false}},
+		"with a forged ledger":                  {winos.AccessInherit, []string{"wicd-state.json"}, want{false, false}},
+		"with a file, but only administrators'": {winos.AccessAdministrators, []string{"x"}, want{true, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := files(t)
+			if c.access >= 0 {
+				if err := f.MkdirAll(contract.DirK, c.access); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, name := range c.content {
+				if err := winos.WriteFile(f, contract.DirK+`\`+name, strings.NewReader("{}"),
+					winos.AccessInherit); err != nil {
+					t.Fatal(err)
+				}
+			}
+			conflict, err := state.Conflict(f)
+			if err != nil || (conflict == nil) != c.want.usable {
+				t.Errorf("conflict %v, %v", conflict, err)
+			}
+			book, err := state.Open(f)
+			if (err == nil) != c.want.usable {
+				t.Fatal(err)
+			}
+			if err != nil {
+				return
+			}
+			if book.Made(contract.DirK) != c.want.made {
+				t.Errorf("the ledger says %v", book.Directories)
+			}
+			info, err := f.Stat(contract.DirK)
+			if err != nil || info.Access != winos.AccessAdministrators {
+				t.Errorf("%+v, %v", info, err)
+			}
+		})
+	}
+}
+
+func TestOnlyDirectoriesThatWereNotThereAreNoted(t *testing.T) {
+	t.Parallel()
+	f := files(t)
+	if err := f.MkdirAll(`C:\var\lib`, winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
+	book, err := state.Open(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err = state.Ensure(f, book, state.Directories()...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range state.Directories() {
+		if info, err := f.Stat(dir); err != nil || !info.Dir || info.Access != state.Access(dir) {
+			t.Errorf("%s: %+v, %v", dir, info, err)
+		}
+	}
+	for _, dir := range []string{`C:\var`, `C:\var\lib`} {
+		if book.Made(dir) {
+			t.Errorf("%s was there before", dir)
+		}
+	}
+	for _, dir := range []string{`C:\var\lib\kubelet`, `C:\k\etc\kubernetes\manifests`, `C:\K\ETC`, `C:\Temp`} {
+		if !book.Made(dir) {
+			t.Errorf("%s is not noted", dir)
+		}
+	}
+	if slices.Index(book.Directories, `C:\var\lib\kubelet`) > slices.Index(book.Directories, `C:\var\lib\kubelet\pki`) {
+		t.Error("a directory is noted before its parent")
+	}
+}

@@ -1,0 +1,274 @@
+package state
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// State is what is written down. The zero value is that of a host that we never touched.
+type State struct {
+	// NodeName is this host's node, once bootstrap knows it.
+	NodeName string `json:"nodeName,omitempty"`
+	// NodeIP is the node's address as its instance says; empty for that of the default route.
+	NodeIP string `json:"nodeIP,omitempty"`
+	// Version and Manifest are the desired state that the host is brought to, or held at.
+	// Confidential parts are in the vault.
+	Version  string            `json:"version,omitempty"`
+	Manifest contract.Manifest `json:"manifest"`
+	// Partial says that the manifest says more than the daemon knew that wrote it down: another one
+	// has to read it again.
+	Partial bool `json:"partial,omitempty"`
+	// Refused is the desired state that could not be had last, and is not to be tried again too
+	// soon, by whichever daemon.
+	Refused *FailedRevision `json:"refused,omitempty"`
+	// Proven says that this desired state has held completely. Until then the host goes back to
+	// Before when it can't be had.
+	Proven bool `json:"proven,omitempty"`
+	// Before is the last desired state that held, other than the present one. Its payload and
+	// confidential part stay on the host.
+	Before *Revision `json:"before,omitempty"`
+	// Extra are managed files that no manifest lists, because they come with bootstrap: CA bundles.
+	Extra []contract.File `json:"extra,omitempty"`
+	// NodeValues are the values that JSONPaths of the manifest had on the Node, so that services
+	// start without the API server.
+	NodeValues map[string]string `json:"nodeValues,omitempty"`
+	// HostValues are facts that the cloud told. They stay the same for the life of a machine, and
+	// the cloud can't always be asked.
+	HostValues map[contract.Fact]string `json:"hostValues,omitempty"`
+
+	// HostnameBefore and HostnameSet are there when prepare renamed the host.
+	HostnameBefore string `json:"hostnameBefore,omitempty"`
+	HostnameSet    string `json:"hostnameSet,omitempty"`
+	// Features are Windows features that prepare switched on.
+	Features []string `json:"features,omitempty"`
+	// Environment holds the system variables that we set or removed, by lower-case name.
+	Environment map[string]Variable `json:"environment,omitempty"`
+	// Certificates are roots that we added, in DER.
+	Certificates [][]byte `json:"certificates,omitempty"`
+	// Directories are those that we made, parents first.
+	Directories []string `json:"directories,omitempty"`
+	// Files are the managed files that we wrote.
+	Files []string `json:"files,omitempty"`
+	// Staged are managed files whose next content lies beside them. After a crash it is of no use.
+	Staged []string `json:"staged,omitempty"`
+	// Aside are running programs that were moved out of the way of a new version; they are removed
+	// when nothing runs them any more.
+	Aside []string `json:"aside,omitempty"`
+	// Services are the services that we installed.
+	Services map[string]Start `json:"services,omitempty"`
+	// Routes are single addresses to which we added routes.
+	Routes []string `json:"routes,omitempty"`
+}
+
+// Revision is one desired state.
+type Revision struct {
+	Version  string            `json:"version"`
+	Manifest contract.Manifest `json:"manifest"`
+	// Partial is as in Ledger.
+	Partial bool `json:"partial,omitempty"`
+}
+
+// FailedRevision is a desired state that could not be had.
+type FailedRevision struct {
+	Version string            `json:"version"`
+	Problem *contract.Problem `json:"problem"`
+	// Pause lies before the next attempt, which is due at Until.
+	Pause time.Duration `json:"pause"`
+	Until time.Time     `json:"until"`
+}
+
+// Variable is a system environment variable of ours.
+type Variable struct {
+	Name string `json:"name"`
+	// Before is its value before we first touched it; nil when it was not set.
+	Before *string `json:"before,omitempty"`
+}
+
+// Start tells with what a service runs.
+type Start struct {
+	// Inputs is the digest of command, environment and files for which the service was last started
+	// by us.
+	Inputs string `json:"inputs,omitempty"`
+	// NotPID is the process that ran when Inputs was written, right before the restart. Any other
+	// process has been started since then, so it has these inputs. That is how one line, written
+	// ahead, tells a restart that happened from one that a crash prevented.
+	NotPID uint32 `json:"notPID,omitempty"`
+}
+
+// File is the ledger in its file. It is not for concurrent use: one process and one goroutine at a
+// time keep it.
+type File struct {
+	State
+	files winos.Files
+	// written is what the file holds.
+	written []byte
+}
+
+// Read reads the ledger; a host without one has an empty ledger. A file that can't be understood is
+// kept beside it as evidence, and the ledger starts anew: losing what was before is better than
+// never working again.
+func Read(files winos.Files) (*File, error) {
+	b := &File{files: files}
+	content, err := winos.ReadFile(files, contract.PathState)
+	if errors.Is(err, fs.ErrNotExist) {
+		return b, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the ledger: %w", err)
+	}
+	if err = json.Unmarshal(content, &b.State); err != nil {
+		b.State = State{}
+		if err = files.Rename(contract.PathState, contract.PathState+".bad"); err != nil {
+			return nil, fmt.Errorf("setting a damaged ledger aside: %w", err)
+		}
+		return b, nil
+	}
+	b.written = content
+	return b, nil
+}
+
+// Exists says whether there is a ledger on this host.
+func (b *File) Exists() bool { return b.written != nil }
+
+// Save writes the ledger if it differs from its file. An empty ledger that has no file gets none.
+func (b *File) Save() error {
+	if !b.Exists() && reflect.DeepEqual(b.State, State{}) {
+		return nil
+	}
+	content, err := json.MarshalIndent(b.State, "", " ")
+	if err != nil {
+		return fmt.Errorf("encoding the ledger: %w", err)
+	}
+	if bytes.Equal(content, b.written) {
+		return nil
+	}
+	if err = winos.WriteFile(b.files, contract.PathState, bytes.NewReader(content),
+		winos.AccessAdministrators); err != nil {
+		return fmt.Errorf("writing the ledger: %w", err)
+	}
+	b.written = content
+	return nil
+}
+
+// Tidy removes what a write that was cut short left. Only who keeps the ledger alone may call it.
+func (b *File) Tidy() error {
+	if err := b.files.Remove(contract.PathState + ".tmp"); err != nil {
+		return fmt.Errorf("tidying up beside the ledger: %w", err)
+	}
+	return nil
+}
+
+// Revert forgets what was not saved.
+func (b *File) Revert() {
+	b.State = State{}
+	if b.written != nil {
+		_ = json.Unmarshal(b.written, &b.State) // it was made by Marshal, or read before
+	}
+}
+
+// Erase removes the ledger's file and forgets everything.
+func (b *File) Erase() error {
+	b.State, b.written = State{}, nil
+	if err := b.files.Remove(contract.PathState); err != nil {
+		return fmt.Errorf("removing the ledger: %w", err)
+	}
+	return nil
+}
+
+// Back makes the desired state that held before the present one again. There must be one.
+func (l *State) Back() {
+	l.Version, l.Manifest, l.Partial = l.Before.Version, l.Before.Manifest, l.Before.Partial
+	l.Before, l.Proven = nil, true
+}
+
+// Refuse notes why a version could not be had, in words that the operator knows; the present one is
+// where the host is held.
+func (l *State) Refuse(version string, why *contract.Problem, pause time.Duration, until time.Time) {
+	l.Refused = &FailedRevision{
+		Version: version, Pause: pause, Until: until,
+		Problem: contract.NewProblem(why.Reason, "version %s: %s; the host is held at %s", version, why.Detail,
+			l.Version),
+	}
+}
+
+// Made says whether we made this directory.
+func (l *State) Made(dir string) bool { return contains(l.Directories, dir) }
+
+// AddDirectory notes a directory that we are about to make.
+func (l *State) AddDirectory(dir string) { l.Directories = add(l.Directories, dir) }
+
+// AddFile notes a file that we are about to write.
+func (l *State) AddFile(path string) { l.Files = add(l.Files, path) }
+
+// AddAside notes where a running program may be moved; that nothing gets there does no harm.
+func (l *State) AddAside(path string) { l.Aside = add(l.Aside, path) }
+
+// RemoveFile forgets a file.
+func (l *State) RemoveFile(path string) {
+	l.Files = slices.DeleteFunc(l.Files, func(f string) bool { return strings.EqualFold(f, path) })
+}
+
+// AddCertificate notes a root that we are about to add.
+func (l *State) AddCertificate(der []byte) {
+	if !l.Added(der) {
+		l.Certificates = append(l.Certificates, der)
+	}
+}
+
+// RemoveCertificate forgets a root.
+func (l *State) RemoveCertificate(der []byte) {
+	l.Certificates = slices.DeleteFunc(l.Certificates, func(other []byte) bool { return bytes.Equal(other, der) })
+}
+
+// Added says whether a root is one of ours.
+func (l *State) Added(der []byte) bool {
+	return slices.ContainsFunc(l.Certificates, func(other []byte) bool { return bytes.Equal(other, der) })
+}
+
+// AddRoute notes an address to which we are about to add a route.
+func (l *State) AddRoute(to string) { l.Routes = add(l.Routes, to) }
+
+// RemoveDirectory forgets a directory.
+func (l *State) RemoveDirectory(dir string) {
+	l.Directories = slices.DeleteFunc(l.Directories, func(d string) bool { return strings.EqualFold(d, dir) })
+}
+
+// TouchVariable notes the value of a system variable before our first change of it; later changes
+// of ours don't count.
+func (l *State) TouchVariable(name string, before *string) {
+	if l.Environment == nil {
+		l.Environment = map[string]Variable{}
+	}
+	if _, known := l.Environment[strings.ToLower(name)]; !known {
+		l.Environment[strings.ToLower(name)] = Variable{Name: name, Before: before}
+	}
+}
+
+// SetService notes with what a service is about to run.
+func (l *State) SetService(name string, start Start) {
+	if l.Services == nil {
+		l.Services = map[string]Start{}
+	}
+	l.Services[name] = start
+}
+
+func contains(list []string, path string) bool {
+	return slices.ContainsFunc(list, func(other string) bool { return strings.EqualFold(other, path) })
+}
+
+func add(list []string, path string) []string {
+	if contains(list, path) {
+		return list
+	}
+	return append(list, path)
+}

@@ -1,0 +1,92 @@
+package state_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+func stateFiles(t *testing.T) winos.Files {
+	t.Helper()
+	m, err := sim.New(sim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err = m.Host().Files.MkdirAll(contract.DirK, winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+	return m.Host().Files
+}
+
+func open(t *testing.T, f winos.Files) *state.File {
+	t.Helper()
+	book, err := state.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return book
+}
+
+func TestWhatIsWrittenIsReadAgain(t *testing.T) {
+	t.Parallel()
+	f := stateFiles(t)
+	book := open(t, f)
+	if book.Exists() {
+		t.Error("a fresh host has a ledger")
+	}
+	if err := book.Save(); err != nil || book.Exists() {
+		t.Errorf("an empty ledger was written, %v", err)
+	}
+	before := "http://before"
+	book.NodeName, book.Version = "win-a", "1"
+	book.AddDirectory(contract.DirTLS)
+	book.AddDirectory(strings.ToUpper(contract.DirTLS))
+	book.AddFile(contract.PathKubelet)
+	book.TouchVariable("HTTP_PROXY", &before)
+	book.TouchVariable("http_proxy", nil) // the second change is not what was before
+	book.SetService("kubelet", state.Start{Inputs: "x", NotPID: 7})
+	if err := book.Save(); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, f)
+	if diff := cmp.Diff(book.State, again.State); diff != "" {
+		t.Error(diff)
+	}
+	if len(again.Directories) != 1 || *again.Environment["http_proxy"].Before != before || !again.Exists() {
+		t.Errorf("got %+v", again.State)
+	}
+	info, err := f.Stat(contract.PathState)
+	if err != nil || info.Access != winos.AccessAdministrators {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if err = again.Erase(); err != nil || open(t, f).Exists() {
+		t.Errorf("it is still there, %v", err)
+	}
+}
+
+func TestADamagedLedgerIsKeptAsEvidence(t *testing.T) {
+	t.Parallel()
+	f := stateFiles(t)
+	if err := winos.WriteFile(f, contract.PathState, strings.NewReader(`{"nodeName": 7`),
+		winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+	if book := open(t, f); book.Exists() || book.NodeName != "" {
+		t.Errorf("got %+v", book.State)
+	}
+	if content, err := winos.ReadFile(f, contract.PathState+".bad"); err != nil ||
+		!strings.Contains(string(content), "7") {
+		t.Errorf("%q, %v", content, err)
+	}
+}

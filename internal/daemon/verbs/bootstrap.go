@@ -1,0 +1,221 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/payload"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
+	"github.com/windows-nodes/wmco/internal/daemon/sealed"
+	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Bootstrap brings about what needs no Node: directories, files, credentials, environment, containerd and
+// kubelet. It answers with the request for the daemon's certificate. self is the path of the own
+// exe, which the manifest may ask for.
+func Bootstrap(ctx context.Context, host winos.Host, self string,
+	request contract.BootstrapRequest) (answer contract.BootstrapAnswer, err error) {
+	if err = request.Manifest.Validate(); err != nil {
+		return answer, err
+	}
+	told, err := who(ctx, host, request)
+	if err != nil {
+		return answer, err
+	}
+	answer.NodeName = told.name
+	if request.NodeName != answer.NodeName {
+		return answer, contract.NewProblem(contract.ReasonHostnameInvalid,
+			"the host is named %.63q and should join as %.63q", answer.NodeName, request.NodeName)
+	}
+	// One owner at a time: a daemon of an earlier join would hold the host at its own manifest.
+	// Handover starts it again.
+	if err = errors.Join(selfupdate.RemoveWatchdog(ctx, host.Services), stopDaemon(ctx, host.Services)); err != nil {
+		return answer, err
+	}
+	book, err := state.Open(host.Files)
+	if err != nil {
+		return answer, err
+	}
+	if err = errors.Join(book.Tidy(), state.Ensure(host.Files, book, state.Directories()...)); err != nil {
+		return answer, apply.FileProblem(err)
+	}
+	if err = payload.NewStore(host.Files).Adopt(ctx, self, request.Manifest.Blobs()); err != nil {
+		return answer, apply.FileProblem(err)
+	}
+	confidential, err := confidentialPart(ctx, host, request)
+	if err != nil {
+		return answer, err
+	}
+	if err = note(book, request, told); err != nil {
+		return answer, apply.FileProblem(err)
+	}
+	expired, err := reconcile.KubeletExpired(host.Files, host.System.Now())
+	if err != nil {
+		return answer, apply.FileProblem(err)
+	}
+	if err = reconcile.WriteBootstrapCredential(host.Files, answer.NodeName, host.System.Now(),
+		request.BootstrapKubeconfig); err != nil {
+		return answer, apply.FileProblem(err)
+	}
+	excludeRuntime(ctx, host.System, request.Manifest)
+	report := apply.New(apply.Options{Host: host, Book: book}).Pass(ctx,
+		apply.Request{Scope: plan.Bootstrap, Confidential: confidential})
+	if problem := report.Problem(); problem != nil {
+		return answer, problem
+	}
+	// A kubelet whose certificate has expired takes up a new credential when it starts, and not
+	// before.
+	if request.Register || expired {
+		if err = register(ctx, host.Services, report); err != nil {
+			return answer, err
+		}
+	}
+	answer.DaemonCSR, err = certificateRequest(host.Files, answer.NodeName)
+	return answer, err
+}
+
+// identified is what the host is called, and what told so.
+type identified struct {
+	name   string
+	values map[contract.Fact]string
+}
+
+// who finds the name that this host's Node must have: the cloud's, if the manifest asks for that,
+// else the host's own. It also checks that the host has the address that it is to be known by.
+func who(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (identified, error) {
+	facts, err := host.System.Facts(ctx)
+	if err != nil {
+		return identified{}, fmt.Errorf("reading the host's facts: %w", err)
+	}
+	told := identified{name: strings.ToLower(facts.Hostname), values: map[contract.Fact]string{}}
+	look := plan.HostFacts(ctx, host, nil)
+	for _, f := range plan.ByCloud() {
+		if !plan.AsksFor(request.Manifest, f) {
+			continue
+		}
+		value, problem := look(f)
+		if problem != nil {
+			return identified{}, problem
+		}
+		told.name, told.values[f] = value, value
+	}
+	return told, plan.CheckNodeIP(ctx, host, request.NodeIP)
+}
+
+// confidentialPart is what belongs to the manifest: as it came with the request, or as the host
+// knows it from before; nil when there is none, or it is not known.
+func confidentialPart(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (*contract.Confidential,
+	error) {
+	digest := request.Manifest.Confidential
+	if digest == "" {
+		return nil, nil
+	}
+	data, sealed := request.Confidential, sealed.New(host)
+	if len(data) == 0 {
+		var err error
+		if data, err = sealed.Get(ctx, digest); err != nil {
+			logr.FromContextOrDiscard(ctx).Info("the manifest's confidential part is not known here", "detail",
+				err.Error())
+			return nil, nil // the service reads it from the API server
+		}
+	}
+	c, err := contract.ParseConfidential(data, request.Manifest)
+	if err != nil {
+		return nil, err
+	}
+	if err = sealed.Keep(ctx, digest, data); err != nil {
+		return nil, apply.FileProblem(err)
+	}
+	return &c, nil
+}
+
+func stopDaemon(ctx context.Context, services winos.Services) error {
+	err := services.Stop(ctx, contract.ServiceDaemon)
+	if err != nil && !errors.Is(err, winos.ErrNotFound) {
+		return contract.NewProblem(contract.ReasonServiceFailed, "stopping service %s: %v", contract.ServiceDaemon, err)
+	}
+	return nil
+}
+
+// note writes down what this host is to be, and what it was.
+func note(book *state.File, request contract.BootstrapRequest, told identified) error {
+	if book.NodeName != request.NodeName {
+		book.NodeValues = nil
+	}
+	if book.Version != request.Version {
+		if book.Proven {
+			book.Before = &state.Revision{Version: book.Version, Manifest: book.Manifest, Partial: book.Partial}
+		}
+		book.Proven = false
+	}
+	book.Partial, book.Refused = false, nil
+	book.NodeName, book.Version, book.Manifest = request.NodeName, request.Version, request.Manifest
+	book.NodeIP, book.HostValues = request.NodeIP, told.values
+	book.Extra = nil
+	for _, f := range []contract.File{
+		{Path: contract.PathBootstrapCA, Content: string(request.BootstrapCA)},
+		{Path: contract.PathKubeletCA, Content: string(request.KubeletCA)},
+	} {
+		listed := slices.ContainsFunc(request.Manifest.Files,
+			func(other contract.File) bool { return strings.EqualFold(other.Path, f.Path) })
+		if f.Content != "" && !listed {
+			book.Extra = append(book.Extra, f)
+		}
+	}
+	return book.Save()
+}
+
+// excludeRuntime keeps Windows Defender from scanning every file that containerd unpacks. A host
+// works without, only slower, so a policy that forbids it is no failure.
+func excludeRuntime(ctx context.Context, system winos.System, manifest contract.Manifest) {
+	for _, s := range manifest.Services {
+		if s.Name != contract.ServiceContainerd {
+			continue
+		}
+		if err := system.ExcludeFromDefender(ctx, contract.Executable(s.Command)); err != nil &&
+			!errors.Is(err, winos.ErrUnsupported) {
+			logr.FromContextOrDiscard(ctx).Info("Windows Defender goes on scanning containerd", "detail", err.Error())
+		}
+	}
+}
+
+// register starts kubelet anew, unless this call has just done so: a kubelet registers its Node
+// only when it starts.
+func register(ctx context.Context, services winos.Services, report apply.Report) error {
+	started := slices.ContainsFunc(report.Steps, func(s plan.Step) bool {
+		return s.Kind == plan.StartService && s.Name == contract.ServiceKubelet
+	})
+	if started {
+		return nil
+	}
+	err := services.Stop(ctx, contract.ServiceKubelet)
+	if errors.Is(err, winos.ErrNotFound) {
+		return nil // the manifest has no kubelet
+	}
+	if err == nil {
+		err = services.Start(ctx, contract.ServiceKubelet)
+	}
+	if err != nil {
+		return contract.NewProblem(contract.ReasonServiceFailed, "restarting kubelet so that it registers: %v", err)
+	}
+	return nil
+}
+
+func certificateRequest(files winos.Files, node string) ([]byte, error) {
+	key, err := apiclient.PendingKey(files)
+	if err != nil {
+		return nil, err
+	}
+	return apiclient.NewRequest(key, node)
+}

@@ -1,0 +1,186 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Where is what cleanup must know about its own call.
+type Where struct {
+	// Home holds the exchange directory; empty when there is none.
+	Home string
+	// Self is the path of the own program, which can't delete itself: the operator does.
+	Self string
+}
+
+// Cleanup takes everything of ours away and puts back what was. What could not be done is in the
+// answer, not an error.
+func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.CleanupAnswer, error) {
+	book, err := open(host.Files)
+	if err != nil {
+		return contract.CleanupAnswer{}, err
+	}
+	c := &cleaning{host: host, book: book, where: where, log: logr.FromContextOrDiscard(ctx),
+		answer: contract.CleanupAnswer{Removed: []string{}}}
+	// From what acts by itself to what just lies there, and the ledger last.
+	for _, step := range []func(context.Context){c.services, c.networks, c.routes, c.environment, c.certificates,
+		c.hostname, c.files, c.exchange} {
+		step(ctx)
+	}
+	return c.answer, nil
+}
+
+// open reads the ledger, unless somebody else could have written it.
+func open(files winos.Files) (*state.File, error) {
+	trusted, err := state.Trusted(files)
+	if err != nil {
+		return nil, err
+	}
+	if !trusted {
+		return &state.File{}, nil
+	}
+	return state.Read(files)
+}
+
+type cleaning struct {
+	host   winos.Host
+	book   *state.File
+	where  Where
+	log    logr.Logger
+	answer contract.CleanupAnswer
+}
+
+// removed notes what is gone.
+func (c *cleaning) removed(what, name string) {
+	c.answer.Removed = append(c.answer.Removed, what+" "+name)
+	c.log.Info("removed", "what", what, "name", name)
+}
+
+// left notes what could not be taken away.
+func (c *cleaning) left(format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	if errors.Is(err, winos.ErrInUse) {
+		c.answer.RebootAdvised = true
+	}
+	c.answer.Left = append(c.answer.Left, *contract.NewProblem(contract.ReasonCleanupFailed, "%v", err))
+	c.log.Info("left", "detail", err.Error())
+}
+
+// networks removes the overlay network and the one below it, which hybrid-overlay makes.
+func (c *cleaning) networks(ctx context.Context) {
+	for _, name := range []string{contract.HybridOverlayNetwork, "Base" + contract.HybridOverlayNetwork} {
+		_, err := c.host.Network.HNSNetwork(ctx, name)
+		if errors.Is(err, winos.ErrNotFound) || errors.Is(err, winos.ErrUnsupported) {
+			continue
+		}
+		if err = c.host.Network.RemoveHNSNetwork(ctx, name); err != nil && !errors.Is(err, winos.ErrUnsupported) {
+			c.left("removing network %s: %w", name, err)
+			continue
+		}
+		c.removed("network", name)
+	}
+}
+
+// routes takes ours away. Those that are left would be gone with the next boot.
+func (c *cleaning) routes(ctx context.Context) {
+	c.book.Routes = slices.DeleteFunc(c.book.Routes, func(text string) bool {
+		to, err := netip.ParseAddr(text)
+		if err == nil {
+			err = c.host.Routes.Remove(ctx, to)
+		}
+		if err != nil && !errors.Is(err, winos.ErrUnsupported) {
+			c.left("removing the route to %.40s: %w", text, err)
+			return false
+		}
+		c.removed("route to", text)
+		return true
+	})
+	c.save()
+}
+
+// environment puts back the variables that we changed.
+func (c *cleaning) environment(ctx context.Context) {
+	for _, key := range slices.Sorted(maps.Keys(c.book.Environment)) {
+		name := c.book.Environment[key].Name
+		if err := apply.PutBack(ctx, c.host, c.book, key); err != nil {
+			c.left("%w", err)
+			continue
+		}
+		c.removed("environment variable", name)
+	}
+}
+
+// certificates removes the roots that we added, each by its exact content.
+func (c *cleaning) certificates(ctx context.Context) {
+	var stuck [][]byte
+	for _, der := range c.book.Certificates {
+		if err := c.host.Trust.Remove(ctx, der); err != nil {
+			stuck = append(stuck, der)
+			c.left("removing a trusted certificate: %w", err)
+			continue
+		}
+		c.removed("trusted certificate", fmt.Sprintf("of %d bytes", len(der)))
+	}
+	c.book.Certificates = stuck
+	c.save()
+}
+
+// hostname gives the host the name back that it had, if it still has the one that we gave it.
+func (c *cleaning) hostname(ctx context.Context) {
+	if c.book.HostnameBefore == "" {
+		return
+	}
+	facts, err := c.host.System.Facts(ctx)
+	if err == nil && strings.EqualFold(facts.Hostname, c.book.HostnameSet) {
+		err = c.host.System.SetHostname(ctx, c.book.HostnameBefore)
+		c.answer.RebootAdvised = true
+	}
+	if err != nil {
+		c.left("giving the host the name %s back: %w", c.book.HostnameBefore, err)
+		return
+	}
+	c.removed("host name", c.book.HostnameSet)
+	c.book.HostnameBefore, c.book.HostnameSet = "", ""
+	c.save()
+}
+
+func (c *cleaning) save() {
+	if err := c.book.Save(); err != nil {
+		c.left("%w", err)
+	}
+}
+
+// exchange removes what earlier calls left in the exchange directory. The answer of this call and
+// the own program come later, or stay.
+func (c *cleaning) exchange(context.Context) {
+	if c.where.Home == "" {
+		return
+	}
+	dir := ExchangePath(c.where.Home)
+	entries, err := c.host.Files.List(dir)
+	if err != nil {
+		return // there is none
+	}
+	for _, e := range entries {
+		path := dir + `\` + e.Name
+		if strings.EqualFold(path, c.where.Self) {
+			continue
+		}
+		// The operator removes the whole directory, so what is still open does not matter here.
+		if err = winos.RemoveAll(c.host.Files, path); err != nil {
+			c.log.Info("a file stays in the exchange directory", "name", e.Name, "detail", err.Error())
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// files removes what we wrote and the directories that we made. The ledger goes last, and only when
+// nothing is left for which it would be needed.
+func (c *cleaning) files(context.Context) {
+	for _, path := range slices.Concat(c.book.Files, c.book.Aside) {
+		if !contract.Within(contract.DirK, path) {
+			c.remove("file", path)
+		}
+	}
+	c.kubeletKeys()
+	if c.book.Made(state.DirCNIState) {
+		c.removeAll(state.DirCNIState)
+	}
+	c.directories()
+	c.root()
+}
+
+// kubeletKeys removes kubelet's keys and certificates; the rest of C:\var\lib\kubelet may hold the
+// volumes of pods and stays.
+func (c *cleaning) kubeletKeys() {
+	if c.book.Made(contract.DirKubeletPKI) {
+		c.removeAll(contract.DirKubeletPKI)
+		return
+	}
+	if c.book.NodeName == "" {
+		return // no kubelet of ours ever ran
+	}
+	entries, err := c.host.Files.List(contract.DirKubeletPKI)
+	if err != nil {
+		return // there is none
+	}
+	for _, e := range entries {
+		name := strings.ToLower(e.Name)
+		if strings.HasPrefix(name, "kubelet-client-") || strings.HasPrefix(name, "kubelet-server-") {
+			c.remove("file", contract.DirKubeletPKI+`\`+e.Name)
+		}
+	}
+}
+
+// directories removes those that we made outside C:\k, the deepest first, as far as they are empty:
+// logs stay, and so does what others put there.
+func (c *cleaning) directories() {
+	for _, dir := range slices.Backward(c.book.Directories) {
+		if strings.EqualFold(dir, contract.DirK) || contract.Within(contract.DirK, dir) {
+			continue
+		}
+		entries, err := c.host.Files.List(dir)
+		if err == nil && len(entries) == 0 {
+			c.remove("directory", dir)
+		}
+	}
+}
+
+// root empties C:\k and removes it if we made it.
+func (c *cleaning) root() {
+	entries, err := c.host.Files.List(contract.DirK)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		c.left("listing %s: %w", contract.DirK, err)
+		return
+	}
+	whole := c.book.Made(contract.DirK) || c.lostLedger(entries)
+	for _, e := range entries {
+		path := contract.DirK + `\` + e.Name
+		if !strings.EqualFold(path, contract.PathState) && !strings.EqualFold(path, contract.DirStore) &&
+			(whole || c.ours(path)) {
+			c.removeAll(path)
+		}
+	}
+	if len(c.answer.Left) > 0 {
+		return
+	}
+	// The store shows whose directory it is while there is no ledger, so it is the last but one.
+	if whole || c.book.Made(contract.DirStore) {
+		c.removeAll(contract.DirStore)
+	}
+	if c.book.Exists() {
+		if err = c.book.Erase(); err != nil {
+			c.left("%w", err)
+			return
+		}
+	}
+	if whole && len(c.answer.Left) == 0 {
+		c.remove("directory", contract.DirK)
+	}
+}
+
+// lostLedger says whether C:\k is recognisably ours although no ledger says so: nobody else makes
+// such a store in it, and a call that was killed at its very end leaves it empty.
+func (c *cleaning) lostLedger(entries []winos.FileInfo) bool {
+	info, err := c.host.Files.Stat(contract.DirK)
+	return err == nil && info.Access == winos.AccessAdministrators && !c.book.Exists() &&
+		(len(entries) == 0 || slices.ContainsFunc(entries, func(e winos.FileInfo) bool {
+			return strings.EqualFold(contract.DirK+`\`+e.Name, contract.DirStore)
+		}))
+}
+
+// ours says whether an entry of a C:\k that was there before is ours. Without a ledger nothing is:
+// the names alone could be another's.
+func (c *cleaning) ours(path string) bool {
+	if !c.book.Exists() {
+		return false
+	}
+	known := slices.Concat(c.book.Files, c.book.Directories, c.book.Aside, []string{
+		contract.PathDaemon, contract.PathKubeconfig, contract.PathBootstrapKubeconfig, contract.PathDaemonKubeconfig,
+	})
+	return slices.ContainsFunc(known, func(k string) bool {
+		return strings.EqualFold(k, path) || strings.EqualFold(k+".tmp", path)
+	})
+}
+
+// remove removes a file or an empty directory, if it is there.
+func (c *cleaning) remove(what, path string) {
+	if there, err := winos.Exists(c.host.Files, path); err == nil && !there {
+		return
+	}
+	if err := c.host.Files.Remove(path); err != nil {
+		c.left("removing %s: %w", path, err)
+		return
+	}
+	c.removed(what, path)
+}
+
+// removeAll removes a file, or a directory with everything in it.
+func (c *cleaning) removeAll(path string) {
+	if there, err := winos.Exists(c.host.Files, path); err == nil && !there {
+		return
+	}
+	if err := winos.RemoveAll(c.host.Files, path); err != nil {
+		c.left("removing %s: %w", path, err)
+		return
+	}
+	c.removed("path", path)
+}

@@ -1,0 +1,95 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// services stops and deletes ours: the guard first, because it would start the daemon again, the
+// daemon next, because it would start the others again, then the others, dependants before what
+// they depend on.
+func (c *cleaning) services(ctx context.Context) {
+	ours := c.ourServices(ctx)
+	for _, name := range stopOrder(ours) {
+		if err := c.host.Services.Stop(ctx, name); err != nil && !errors.Is(err, winos.ErrNotFound) {
+			c.left("stopping service %s: %w", name, err)
+			// It is deleted nevertheless: then it is gone at the latest with the next boot.
+		}
+		if err := c.host.Services.Delete(ctx, name); err != nil {
+			c.left("removing service %s: %w", name, err)
+			continue
+		}
+		if _, err := c.host.Services.Get(ctx, name); !errors.Is(err, winos.ErrNotFound) {
+			c.left("service %s is marked for deletion but still there; is it open in the Services console? %w", name,
+				winos.ErrInUse)
+			continue
+		}
+		c.removed("service", name)
+	}
+	for name := range c.book.Services {
+		if _, err := c.host.Services.Get(ctx, name); errors.Is(err, winos.ErrNotFound) {
+			delete(c.book.Services, name)
+		}
+	}
+	c.save()
+}
+
+// ourServices are those that say so themselves, and those of the ledger whose description was
+// changed but whose program is still one of ours.
+func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
+	names, err := c.host.Services.List(ctx)
+	if err != nil {
+		c.left("listing services: %w", err)
+		names = slices.Sorted(maps.Keys(c.book.Services))
+	}
+	ours := map[string]winos.Service{}
+	for _, name := range names {
+		s, err := c.host.Services.Get(ctx, name)
+		_, listed := c.book.Services[name]
+		if err != nil {
+			// Windows has services that even administrators may not open; ours are not among them.
+			if listed && !errors.Is(err, winos.ErrNotFound) {
+				c.left("looking at service %s: %w", name, err)
+			}
+			continue
+		}
+		if plan.Managed(s.Description) || listed && contract.Within(contract.DirK, contract.Executable(s.Command)) {
+			ours[s.Name] = s
+		}
+	}
+	return ours
+}
+
+// stopOrder puts the guard and the daemon first, and every service before those that it depends on.
+func stopOrder(services map[string]winos.Service) []string {
+	var order []string
+	placed := map[string]bool{}
+	var place func(name string)
+	place = func(name string) {
+		if placed[name] {
+			return
+		}
+		placed[name] = true
+		for _, other := range slices.Sorted(maps.Keys(services)) {
+			if slices.Contains(services[other].Dependencies, name) {
+				place(other)
+			}
+		}
+		order = append(order, name)
+	}
+	for _, name := range []string{contract.ServiceGuard, contract.ServiceDaemon} {
+		if _, installed := services[name]; installed {
+			place(name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		place(name)
+	}
+	return order
+}

@@ -1,0 +1,123 @@
+package verbs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
+	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Options are what the program is given.
+type Options struct {
+	// Host is the machine that it acts on.
+	Host winos.Host
+	// Version of the program.
+	Version string
+	// HomeDir is the user's home directory on the machine; the exchange directory lies below it.
+	HomeDir string
+	// Self is the absolute path of the own exe on the machine.
+	Self string
+	// Stdin, Stdout and Stderr are the standard streams; nil ones are empty or discard.
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// Logger receives what verbs do; they are quiet if it is not set. The service logs to its own
+	// file.
+	Logger logr.Logger
+	// RunService runs the service under the service manager, which stops it through the context
+	// that run gets; nil calls run directly.
+	RunService func(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error
+	// Running reports SERVICE_RUNNING when there is no RunService; nil ignores it.
+	Running func()
+	// PlainRegistries are host:port of registries on loopback addresses that the mirror resolver
+	// may speak to without TLS. For tests.
+	PlainRegistries []string
+	// Pace of the service, and of the guard; their zero values are right for production.
+	Pace  reconcile.Intervals
+	Guard selfupdate.Intervals
+}
+
+// New makes the command tree. Its errors end the program with a non-zero code; a verb that has left
+// an answer is no error, whatever the answer says.
+func New(options Options) *cobra.Command {
+	options = withDefaults(options)
+	root := &cobra.Command{
+		Use:   contract.ServiceDaemon,
+		Short: "Make this Windows machine a Kubernetes node and keep it one",
+		Long: `This program runs on a Windows machine that is, or is to become, a node of a cluster.
+
+The Windows Machine Config Operator calls its verbs over SSH, in this order:
+
+  preflight   look whether the machine is fit, and what it lacks; changes nothing
+  prepare     set host name and Windows features; may reboot
+  receive     unpack the programs that were sent
+  bootstrap   start containerd and kubelet
+  handover    install this program as a service, which does the rest
+  cleanup     take everything away again
+
+Each reads a request and leaves an answer, both in JSON. With --exchange <id> they are the
+files <id>.req.json and <id>.ans.json in the directory ` + contract.ExchangeDir + ` of the home directory;
+without it they are standard input and output, which is handy to look around:
+
+  windows-instance-config-daemon preflight < NUL
+
+The service itself is "controller". It watches its own Node and the services manifest that
+the Node asks for, and keeps services, files and environment as the manifest says.`,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		DisableAutoGenTag: true,
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetIn(options.Stdin)
+	root.SetOut(options.Stdout)
+	root.SetErr(options.Stderr)
+	var s service
+	root.PersistentFlags().StringVar(&s.kubeconfig, "kubeconfig", contract.PathDaemonKubeconfig,
+		"kubeconfig `file` that names the API server; verbs need none")
+	root.PersistentFlags().StringVar(&s.namespace, "namespace", contract.OperatorNamespace,
+		"`namespace` of the services manifests; verbs need none")
+	root.AddCommand(verbs(options)...)
+	root.AddCommand(controllerCommand(options, &s), guardCommand(options), versionCommand(options))
+	return root
+}
+
+func withDefaults(o Options) Options {
+	if o.Stdin == nil {
+		o.Stdin = strings.NewReader("")
+	}
+	if o.Stdout == nil {
+		o.Stdout = io.Discard
+	}
+	if o.Stderr == nil {
+		o.Stderr = io.Discard
+	}
+	if o.Host.Services != nil {
+		o.Host.Services = winos.WithTimeouts(o.Host.Services)
+	}
+	if o.Running == nil {
+		o.Running = func() {}
+	}
+	if o.RunService == nil {
+		o.RunService = func(ctx context.Context, _ string, run func(ctx context.Context, running func()) error) error {
+			return run(ctx, o.Running)
+		}
+	}
+	return o
+}
+
+func versionCommand(options Options) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), options.Version)
+			return err
+		},
+	}
+}

@@ -1,0 +1,278 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2/textlogger"
+	"k8s.io/utils/clock"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/logs"
+	"github.com/windows-nodes/wmco/internal/daemon/mirror"
+	"github.com/windows-nodes/wmco/internal/daemon/payload"
+	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
+	"github.com/windows-nodes/wmco/internal/daemon/sealed"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// linkRetry is how long the host is tended without an API server before the kubeconfig and
+// certificate, which could not be read, are tried again.
+const linkRetry = time.Minute
+
+// service is what the controller command is told.
+type service struct {
+	windowsService bool
+	debug          bool
+	logDir         string
+	logMaxSizeMB   int
+	caBundle       string
+	certDir        string
+	certDuration   time.Duration
+	kubeconfig     string
+	namespace      string
+}
+
+func controllerCommand(o Options, s *service) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "controller", Short: "Keep this node as the cluster says; the service manager runs this",
+		Args: cobra.NoArgs,
+		Long: `Keep this node as the cluster says, until stopped.
+
+It acts as system:wicd-node:<node>, with the certificate that handover stored and that it renews by itself.
+While the API server can't be reached, it goes on with the last manifest that it knew.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !strings.EqualFold(s.certDir, contract.DirDaemonCerts) {
+				return fmt.Errorf("the daemon's certificate lies in %s, not in %s", contract.DirDaemonCerts, s.certDir)
+			}
+			if !s.windowsService {
+				return s.run(cmd.Context(), o, o.Running)
+			}
+			return o.RunService(cmd.Context(), contract.ServiceDaemon, func(ctx context.Context, running func()) error {
+				return s.run(ctx, o, running)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&s.windowsService, "windows-service", false, "run under the Windows service manager")
+	f.StringVar(&s.logDir, "log-dir", contract.DirLog+`\wicd`, "`directory` of the log; empty logs to standard error")
+	f.IntVar(&s.logMaxSizeMB, "log-file-max-size", 0, "begin a new log file at this many `MB`; 0 is 10")
+	f.StringVar(&s.caBundle, "ca-bundle", "", "`file` with further certificate authorities to trust; it need not exist")
+	f.StringVar(&s.certDir, "cert-dir", contract.DirDaemonCerts, "`directory` of the daemon's certificate")
+	f.DurationVar(&s.certDuration, "cert-duration", 0, "lifetime to ask for when renewing the certificate; 0 is "+
+		"that of the present one")
+	f.BoolVar(&s.debug, "debug", false, "log more")
+	return cmd
+}
+
+// run is the service: it says at once that it runs, because the service manager waits for that and
+// nothing else, and tends until ctx ends.
+func (s *service) run(ctx context.Context, o Options, running func()) (err error) {
+	log, err := s.logger(o, "wicd.log")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if errors.Is(err, reconcile.ErrExchanged) {
+			log.Info("ended, so that the service manager starts the other program")
+		} else if err != nil {
+			log.Error(err, "ended") // nobody sees a service's standard error
+		}
+		err = errors.Join(err, log.close())
+	}()
+	ctx = logr.NewContext(ctx, log.Logger)
+	book, err := state.Read(o.Host.Files)
+	if err != nil {
+		return err
+	}
+	if book.NodeName == "" {
+		return errors.New("this host was not bootstrapped: the ledger names no node")
+	}
+	running()
+	log.Info("started", "version", o.Version, "node", book.NodeName)
+	// An older daemon may have made fewer. What can't be made is missed, and said, where it is
+	// needed.
+	if err := errors.Join(book.Tidy(), state.Ensure(o.Host.Files, book, state.Directories()...)); err != nil {
+		log.Info("a directory is missing", "detail", err.Error())
+	}
+	rotator := logs.NewRotator(logs.RotatorOptions{Files: o.Host.Files, Logs: o.Host.Logs, Now: o.Host.System.Now})
+	ctx, stop := context.WithCancel(ctx)
+	var rotating sync.WaitGroup
+	rotating.Go(func() { rotator.Run(ctx) })
+	defer rotating.Wait()
+	defer stop()
+	told := mirror.NewReporter(mirror.ReporterOptions{NodeName: book.NodeName, Files: o.Host.Files,
+		Clock: hostClock{system: o.Host.System}})
+	rotating.Go(func() { told.Write(ctx) })
+	pulls := mirror.NewService(mirror.Options{Network: o.Host.Network, Vault: sealed.New(o.Host), Herald: told,
+		PlainLoopback: o.PlainRegistries})
+	defer pulls.Close()
+	program, err := ownProgram(ctx, o)
+	if err != nil {
+		return err
+	}
+	t := tending{service: s, options: o, book: book, registry: pulls, herald: told, program: program,
+		follow: func(m contract.Manifest) {
+			log.follow(m.Daemon)
+			rotator.Follow(m, log.path)
+		}}
+	for ctx.Err() == nil {
+		l, err := apiclient.Open(apiclient.Options{Files: o.Host.Files, Kubeconfig: s.kubeconfig, CABundle: s.caBundle,
+			UserAgent: contract.ServiceDaemon + "/" + o.Version})
+		if err != nil {
+			log.Error(err, "there is no way to the API server; the host is held at what was last known")
+			err = t.alone(ctx)
+		} else {
+			err = t.with(ctx, l)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	log.Info("stopped")
+	return nil
+}
+
+// ownProgram is the digest of the exe that this process was started from, if that is the service's.
+// Nobody exchanges it while this process has not begun to tend.
+func ownProgram(ctx context.Context, o Options) (string, error) {
+	if !strings.EqualFold(o.Self, contract.PathDaemon) {
+		return "", nil
+	}
+	digest, err := apply.DigestOf(ctx, o.Host.Files, o.Self)
+	if err != nil {
+		return "", fmt.Errorf("reading the own program: %w", err)
+	}
+	return digest, nil
+}
+
+// tending is what the service needs to tend, with or without the API server.
+type tending struct {
+	*service
+	options  Options
+	book     *state.File
+	registry apply.Registry
+	herald   *mirror.Reporter
+	follow   func(contract.Manifest)
+	// program is the digest of the own exe, or empty when that is not the one of the service.
+	program string
+}
+
+// with tends with the API server, and keeps the certificate renewed, until ctx ends.
+func (t *tending) with(ctx context.Context, l *apiclient.Client) error {
+	defer l.Close()
+	ctx, stop := context.WithCancel(ctx)
+	renewer := &apiclient.Renewer{
+		Files: t.options.Host.Files, Client: l.Client, Lifetime: t.certDuration, Renewed: l.Reload,
+		Clock: hostClock{system: t.options.Host.System},
+	}
+	var renewing sync.WaitGroup
+	renewing.Go(func() { renewer.Run(ctx) })
+	renewing.Go(func() { t.herald.Run(ctx, l.Client) })
+	defer renewing.Wait()
+	defer stop()
+	return t.tender(l).Run(ctx)
+}
+
+// hostClock is the host's own clock: the one by which it judges what has expired.
+type hostClock struct {
+	clock.RealClock
+	system winos.System
+}
+
+func (c hostClock) Now() time.Time { return c.system.Now() }
+
+func (c hostClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// alone holds the host at what was last known, for a while.
+func (t *tending) alone(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, linkRetry)
+	defer cancel()
+	return t.tender(nil).Run(ctx)
+}
+
+func (t *tending) tender(l *apiclient.Client) *reconcile.Reconciler {
+	options := reconcile.Options{
+		Host: t.options.Host, Book: t.book, NodeName: t.book.NodeName, Namespace: t.namespace, Registry: t.registry,
+		Follow: t.follow, Pace: t.options.Pace,
+		Program: t.program,
+	}
+	if l != nil {
+		options.Client = l.Client
+		options.CertificateEnd = func() time.Time { return l.Certificate().Leaf.NotAfter }
+		options.Source = func(urls []string, ca []byte) (payload.Source, error) {
+			client, err := payload.NewClient(ca, l.Certificate)
+			if err != nil {
+				return nil, err
+			}
+			return &payload.PayloadServer{Client: client, URLs: urls}, nil
+		}
+	}
+	return reconcile.New(options)
+}
+
+// journal is the service's log.
+type journal struct {
+	logr.Logger
+	// path of its file; empty when it goes to standard error.
+	path    string
+	writer  *logs.Writer
+	config  *textlogger.Config
+	limits  contract.Log
+	verbose bool
+}
+
+// Levels of the log: nothing but what happens, and why nothing happens as well.
+const (
+	terse   = "0"
+	verbose = "4"
+)
+
+func (s *service) logger(o Options, name string) (*journal, error) {
+	j := &journal{verbose: s.debug, limits: contract.Log{MaxSize: int64(s.logMaxSizeMB) << 20}}
+	out := o.Stderr
+	if s.logDir != "" {
+		j.path = strings.TrimRight(s.logDir, `\`) + `\` + name
+		w, err := logs.Open(logs.FileOptions{Files: o.Host.Files, Path: j.path, Now: o.Host.System.Now,
+			Size: j.limits.MaxSize})
+		if err != nil {
+			return nil, err
+		}
+		j.writer, out = w, w
+	}
+	j.config = textlogger.NewConfig(textlogger.Output(out))
+	j.Logger = textlogger.NewLogger(j.config)
+	j.follow(nil)
+	return j, nil
+}
+
+// follow takes the settings of a manifest over; those of the command line hold where it has none.
+func (j *journal) follow(d *contract.DaemonSettings) {
+	level, limits := terse, j.limits
+	if j.verbose || d != nil && d.Debug {
+		level = verbose
+	}
+	if d != nil && d.Log != nil {
+		limits = *d.Log
+	}
+	_ = j.config.Verbosity().Set(level) // a number is always taken
+	if j.writer != nil {
+		j.writer.Limit(limits)
+	}
+}
+
+func (j *journal) close() error {
+	if j.writer == nil {
+		return nil
+	}
+	return j.writer.Close()
+}

@@ -1,0 +1,120 @@
+package verbs_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// attempt runs a verb that may die; it says whether it lived to leave an answer.
+func attempt(t *testing.T, r *rig, verb contract.Verb, request any) bool {
+	t.Helper()
+	content, err := json.Marshal(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := contract.ExchangeDir + `\` + contract.PlantedName(r.digest) + " " + string(verb)
+	return r.Exec(t.Context(), sim.ExecRequest{CommandLine: line, Stdin: bytes.NewReader(content)}) == 0
+}
+
+// lasting are the places whose content differs from one join to the next: keys, process numbers,
+// logs, and the exchange directory.
+func lasting(r *rig) []string {
+	return []string{
+		r.Home(), contract.PathState, contract.DirDaemonCerts, contract.PathDaemonKubeconfig, contract.DirKubeletPKI,
+		contract.PathBootstrapKubeconfig,
+		contract.DirLog + `\wicd`, contract.DirLog + `\kubelet`,
+	}
+}
+
+// calls counts the calls that a walk makes to the operating system.
+func calls(t *testing.T, prepare, walk func(t *testing.T, r *rig)) int64 {
+	t.Helper()
+	r := newRig(t, sim.Options{})
+	prepare(t, r)
+	r.life.Store(&mortal{})
+	walk(t, r)
+	return r.life.Load().calls.Load()
+}
+
+// atEveryCall kills a walk at each of its calls, before and after the call takes effect.
+func atEveryCall(t *testing.T, prepare, walk, check func(t *testing.T, r *rig)) {
+	t.Helper()
+	total := calls(t, prepare, walk)
+	if total < 20 {
+		t.Fatalf("only %d calls were counted", total)
+	}
+	t.Logf("%d calls", total)
+	for _, late := range []bool{false, true} {
+		for at := int64(1); at <= total; at++ {
+			t.Run(fmt.Sprintf("call %d, late %v", at, late), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, sim.Options{})
+				prepare(t, r)
+				r.life.Store(&mortal{at: at, late: late})
+				walk(t, r)
+				r.life.Store(nil)
+				check(t, r)
+			})
+		}
+	}
+}
+
+func TestA11_AJoinThatDiesAnywhereIsFinishedByTheNext(t *testing.T) {
+	t.Parallel()
+	reference := newRig(t, sim.Options{})
+	join(t, reference)
+	want := reference.Snapshot()
+	walk := func(t *testing.T, r *rig) {
+		found := contract.PreflightAnswer{Missing: wanted()}
+		csr := []byte(nil)
+		for _, step := range []func() bool{
+			func() bool { return attempt(t, r, contract.VerbPreflight, preflightRequest(r)) },
+			func() bool {
+				return attempt(t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), found.Missing))
+			},
+			func() bool { return attempt(t, r, contract.VerbBootstrap, bootstrapRequest()) },
+			func() bool {
+				// What the operator got for the request of the call before.
+				request := bootstrapRequest()
+				request.BootstrapKubeconfig = nil
+				life := r.life.Swap(nil)
+				csr = must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request)).DaemonCSR
+				r.life.Store(life)
+				return attempt(t, r, contract.VerbHandover, r.handoverRequest(t, csr))
+			},
+		} {
+			if !step() {
+				return
+			}
+		}
+	}
+	atEveryCall(t, func(*testing.T, *rig) {}, walk, func(t *testing.T, r *rig) {
+		join(t, r)
+		for _, line := range sim.Diff(want, r.Snapshot(), lasting(r)...) {
+			t.Error(line)
+		}
+		if n := r.kubelets.Load(); n != 1 {
+			t.Errorf("kubelet was started %d times", n)
+		}
+		cleanUp(t, r)
+		for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
+			t.Error("after cleanup:", line)
+		}
+	})
+}
+
+func TestA32_ACleanupThatDiesAnywhereIsFinishedByTheNext(t *testing.T) {
+	t.Parallel()
+	walk := func(t *testing.T, r *rig) { attempt(t, r, contract.VerbCleanup, contract.CleanupRequest{}) }
+	atEveryCall(t, join, walk, func(t *testing.T, r *rig) {
+		cleanUp(t, r)
+		for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
+			t.Error(line)
+		}
+	})
+}

@@ -1,0 +1,243 @@
+package verbs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+const (
+	dirLog       = contract.DirLog + `\wicd`
+	pathCABundle = contract.DirK + `\ca-bundle.crt`
+	// lifetime is what the daemon asks for when it renews its certificate: the same as the operator
+	// asks for the first.
+	lifetime = 14 * 24 * time.Hour
+)
+
+// Handover stores the daemon's certificate and kubeconfig, installs the program at self as the service,
+// and starts it.
+func Handover(ctx context.Context, host winos.Host, self string,
+	request contract.HandoverRequest) (answer contract.HandoverAnswer, err error) {
+	book, err := state.Open(host.Files)
+	if err != nil {
+		return answer, err
+	}
+	if err = check(book, request); err != nil {
+		return answer, err
+	}
+	if err = selfupdate.RemoveWatchdog(ctx, host.Services); err != nil {
+		return answer, err
+	}
+	if err = state.Ensure(host.Files, book, state.Directories()...); err != nil {
+		return answer, apply.FileProblem(err)
+	}
+	changed, err := credentials(host.Files, request)
+	if errors.Is(err, winos.ErrInUse) {
+		// A running service may be reading what it was given before. It is started again anyway,
+		// with what is new.
+		if err = host.Services.Stop(ctx, contract.ServiceDaemon); err != nil && !errors.Is(err, winos.ErrNotFound) {
+			return answer, problem("stopping", err)
+		}
+		changed, err = credentials(host.Files, request)
+	}
+	if err != nil {
+		return answer, asProblem(err)
+	}
+	if err = installed(ctx, host, book, self, serviceConfig(request), changed); err != nil {
+		return answer, err
+	}
+	// From its start on, the service keeps the ledger alone.
+	if err = host.Services.Start(ctx, contract.ServiceDaemon); err != nil {
+		return answer, problem("starting", err)
+	}
+	after, err := host.Services.Get(ctx, contract.ServiceDaemon)
+	if err != nil {
+		return answer, problem("looking at", err)
+	}
+	answer.ServiceRunning = after.State == winos.ServiceRunning
+	return answer, nil
+}
+
+// installed brings program and service up to date. A running one is left alone unless it has to be
+// another, or its credentials have changed.
+func installed(ctx context.Context, host winos.Host, book *state.File, self string, config winos.ServiceConfig,
+	changed bool) error {
+	exe, err := differs(ctx, host.Files, self)
+	if err != nil {
+		return apply.FileProblem(err)
+	}
+	before, err := host.Services.Get(ctx, config.Name)
+	if err != nil && !errors.Is(err, winos.ErrNotFound) {
+		return problem("looking at", err)
+	}
+	if err == nil && !plan.Managed(before.Description) {
+		return contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours", config.Name)
+	}
+	if changed || exe || !plan.Equal(before.ServiceConfig, config) || stuck(before.State) {
+		return install(ctx, host, book, self, config, exe)
+	}
+	return nil
+}
+
+// check refuses what can only be a mix-up.
+func check(book *state.File, request contract.HandoverRequest) error {
+	switch {
+	case request.NodeName == "" || book.NodeName == "":
+		return contract.NewProblem(contract.ReasonInternal, "handover comes after bootstrap, with the node's name")
+	case request.NodeName != book.NodeName:
+		return contract.NewProblem(contract.ReasonHostnameInvalid,
+			"the host was bootstrapped as %.63q and is handed over as %.63q", book.NodeName, request.NodeName)
+	case request.APIServer == "" || len(request.CA) == 0 || request.Namespace == "":
+		return contract.NewProblem(contract.ReasonInternal, "the request lacks the API server's address, its CA, "+
+			"or the namespace of the manifests")
+	}
+	return nil
+}
+
+// credentials writes the certificate and the kubeconfig. changed says whether a running daemon has
+// others.
+func credentials(files winos.Files, request contract.HandoverRequest) (changed bool, err error) {
+	changed, err = apiclient.StoreCertificate(files, request.Certificate, request.NodeName)
+	if err != nil {
+		return false, fmt.Errorf("storing the daemon's certificate: %w", err)
+	}
+	content, err := kubeconfig(request)
+	if err != nil {
+		return false, err
+	}
+	have, err := winos.ReadFile(files, contract.PathDaemonKubeconfig)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("reading the daemon's kubeconfig: %w", err)
+	}
+	if bytes.Equal(have, content) {
+		return changed, nil
+	}
+	err = winos.WriteFile(files, contract.PathDaemonKubeconfig, bytes.NewReader(content), winos.AccessAdministrators)
+	if err != nil {
+		return false, fmt.Errorf("writing the daemon's kubeconfig: %w", err)
+	}
+	return true, nil
+}
+
+// asProblem gives an error of writing its reason; a certificate that can't be the daemon's is
+// nobody's fault but ours.
+func asProblem(err error) *contract.Problem {
+	for _, known := range []error{winos.ErrNoSpace, winos.ErrInUse, winos.ErrDenied} {
+		if errors.Is(err, known) {
+			return apply.FileProblem(err)
+		}
+	}
+	return contract.NewProblem(contract.ReasonInternal, "%v", err)
+}
+
+// kubeconfig refers to the certificate's file, so it stays right when the certificate is renewed;
+// other programs that act as the daemon use it too.
+func kubeconfig(request contract.HandoverRequest) ([]byte, error) {
+	const name = "wicd"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: request.APIServer, CertificateAuthorityData: request.CA}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificate: contract.PathDaemonCertificate,
+		ClientKey: contract.PathDaemonCertificate}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: request.Namespace}
+	config.CurrentContext = name
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the daemon's kubeconfig: %w", err)
+	}
+	return content, nil
+}
+
+// differs says whether the installed program is another than the one at self.
+func differs(ctx context.Context, files winos.Files, self string) (bool, error) {
+	if strings.EqualFold(self, contract.PathDaemon) {
+		return false, nil
+	}
+	wanted, err := apply.DigestOf(ctx, files, self)
+	if err != nil {
+		return false, err
+	}
+	have, err := apply.DigestOf(ctx, files, contract.PathDaemon)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	return have != wanted, err
+}
+
+// stuck says whether a service is neither up nor down.
+func stuck(state winos.ServiceState) bool {
+	return state == winos.ServiceStopPending || state == winos.ServicePaused
+}
+
+// install stops a service that runs with something older, and brings program and configuration up
+// to date.
+func install(ctx context.Context, host winos.Host, book *state.File, self string, config winos.ServiceConfig,
+	exe bool) error {
+	if err := host.Services.Stop(ctx, config.Name); err != nil && !errors.Is(err, winos.ErrNotFound) {
+		return problem("stopping", err)
+	}
+	if exe {
+		if err := errors.Join(copyProgram(ctx, host.Files, book, self), apply.RemoveAside(host.Files, book)); err != nil {
+			return apply.FileProblem(err)
+		}
+	}
+	if err := host.Services.Apply(ctx, config); err != nil {
+		return problem("configuring", err)
+	}
+	return nil
+}
+
+func copyProgram(ctx context.Context, files winos.Files, book *state.File, self string) error {
+	digest, err := apply.DigestOf(ctx, files, self)
+	if err != nil {
+		return err
+	}
+	r, err := files.Open(self)
+	if err != nil {
+		return fmt.Errorf("opening the own program: %w", err)
+	}
+	return errors.Join(apply.WriteFile(ctx, files, book, contract.PathDaemon, digest, r), r.Close())
+}
+
+func serviceConfig(request contract.HandoverRequest) winos.ServiceConfig {
+	arguments := []string{
+		contract.PathDaemon, "controller", "--windows-service",
+		"--log-dir=" + dirLog,
+		"--namespace=" + request.Namespace,
+		"--kubeconfig=" + contract.PathDaemonKubeconfig,
+		"--cert-dir=" + contract.DirDaemonCerts,
+		"--cert-duration=" + lifetime.String(),
+		"--ca-bundle=" + pathCABundle,
+	}
+	if request.LogMaxSizeMB > 0 {
+		arguments = append(arguments, "--log-file-max-size="+strconv.Itoa(request.LogMaxSizeMB))
+	}
+	if request.Debug {
+		arguments = append(arguments, "--debug")
+	}
+	delays, reset := plan.DaemonRecovery()
+	return winos.ServiceConfig{
+		Name: contract.ServiceDaemon, Description: plan.Description(contract.ServiceDaemon),
+		Command:  strings.Join(arguments, " "),
+		Recovery: delays, RecoveryReset: reset,
+	}
+}
+
+func problem(doing string, err error) *contract.Problem {
+	return contract.NewProblem(contract.ReasonServiceFailed, "%s service %s: %v", doing, contract.ServiceDaemon, err)
+}

@@ -1,0 +1,299 @@
+package verbs_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// join walks a machine in, as the operator does.
+func join(t *testing.T, r *rig) {
+	t.Helper()
+	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))
+	if len(found.Problems) > 0 {
+		t.Fatal(found.Problems)
+	}
+	if len(found.Missing) > 0 {
+		got := must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive,
+			send(t, r.Host().Files, r.Home(), found.Missing)))
+		if len(got.Missing) > 0 {
+			t.Fatalf("missing after receive: %v", got.Missing)
+		}
+	}
+	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
+	if made.NodeName != "win-a" {
+		t.Fatalf("the host calls itself %q", made.NodeName)
+	}
+	if over := must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover,
+		r.handoverRequest(t, made.DaemonCSR))); !over.ServiceRunning {
+		t.Fatal("the daemon does not run")
+	}
+}
+
+func service(t *testing.T, r *rig, name string) winos.Service {
+	t.Helper()
+	s, err := r.Host().Services.Get(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// eventually waits until ready, which asks the machine.
+func eventually(t *testing.T, what string, ready func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ready() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s did not happen in time", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func TestAMachineJoins(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))
+	if found.Joined || found.Running || len(found.Missing) != len(wanted()) || found.Facts.Hostname != "win-a" ||
+		found.Facts.NodeIP != r.Address().String() {
+		t.Errorf("preflight of a fresh machine: %+v", found)
+	}
+	join(t, r)
+	for _, name := range []string{"containerd", "kubelet", contract.ServiceDaemon} {
+		s := service(t, r, name)
+		if s.State != winos.ServiceRunning || !strings.HasPrefix(s.Description, contract.ManagedDescription) {
+			t.Errorf("%s is %s, described as %q", name, s.State, s.Description)
+		}
+	}
+	kubelet := service(t, r, "kubelet")
+	if !strings.HasSuffix(kubelet.Command, " --node-ip="+r.Address().String()) ||
+		kubelet.Environment["HTTP_PROXY"] == "" {
+		t.Errorf("kubelet: %q with %v", kubelet.Command, kubelet.Environment)
+	}
+	for _, secret := range []string{contract.PathDaemonCertificate, contract.PathDaemonKubeconfig, contract.PathState,
+		contract.PathKubelet, contract.DirK, contract.DirDaemonCerts, contract.DirStore} {
+		info, err := r.Host().Files.Stat(secret)
+		if err != nil || info.Access != winos.AccessAdministrators {
+			t.Errorf("%s: %+v, %v", secret, info, err)
+		}
+	}
+	if found = must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight,
+		preflightRequest(r))); !found.Joined || !found.Running || len(found.Missing) > 0 || len(found.Problems) > 0 {
+		t.Errorf("preflight of a joined machine: %+v", found)
+	}
+	eventually(t, "deleting kubelet's bootstrap credential", func() bool {
+		there, err := winos.Exists(r.Host().Files, contract.PathBootstrapKubeconfig)
+		return err == nil && !there
+	})
+}
+
+func TestASecondJoinLeavesWhatRunsAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	before := map[string]uint32{}
+	for _, name := range []string{"containerd", "kubelet"} {
+		before[name] = service(t, r, name).PID
+	}
+	join(t, r)
+	for name, pid := range before {
+		if now := service(t, r, name).PID; now != pid {
+			t.Errorf("%s was restarted: process %d, before %d", name, now, pid)
+		}
+	}
+}
+
+func TestKubeletStartsAnewWhenItsNodeIsGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	before := service(t, r, "kubelet").PID
+	request := bootstrapRequest()
+	request.Register = true
+	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request))
+	if now := service(t, r, "kubelet").PID; now == before {
+		t.Error("kubelet was not restarted, so it does not register")
+	}
+}
+
+func TestBootstrapGivesTheSameKeyAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))
+	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), found.Missing)))
+	first := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
+	second := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
+	// A certificate for the first request fits after the second.
+	_ = second
+	must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, r.handoverRequest(t, first.DaemonCSR)))
+	must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, r.handoverRequest(t, first.DaemonCSR)))
+	another := newRig(t, sim.Options{})
+	join(t, another)
+	answer := call[contract.HandoverAnswer](t, another, contract.VerbHandover, r.handoverRequest(t, first.DaemonCSR))
+	if answer.Problem == nil || !strings.Contains(answer.Problem.Detail, "key that this host does not have") {
+		t.Errorf("a certificate of another host's key: %v", answer.Problem)
+	}
+}
+
+func TestATruncatedStreamIsResumedWithTheRest(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	files := r.Host().Files
+	request := send(t, files, r.Home(), wanted())
+	path := r.Home() + `\` + contract.ExchangeDir + `\` + request.Stream
+	content, err := winos.ReadFile(files, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = winos.WriteFile(files, path, bytes.NewReader(content[:len(content)-40]), winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
+	answer := call[contract.ReceiveAnswer](t, r, contract.VerbReceive, request)
+	if answer.Problem == nil || len(answer.Result.Missing) == 0 {
+		t.Fatalf("a truncated stream was taken: %+v", answer)
+	}
+	if there, _ := winos.Exists(files, path); there {
+		t.Error("the stream was left behind")
+	}
+	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, files, r.Home(), answer.Result.Missing)))
+	if found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight,
+		preflightRequest(r))); len(found.Missing) > 0 {
+		t.Errorf("still missing: %v", found.Missing)
+	}
+}
+
+func TestADamagedBlobIsFoundWhenItIsUsed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	files := r.Host().Files
+	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, files, r.Home(), wanted())))
+	damaged := blobOf(blobs()[contract.PathKubelet])
+	err := winos.WriteFile(files, contract.DirStore+`\`+damaged.Digest, strings.NewReader("MZ kubeleX"),
+		winos.AccessAdministrators)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest())
+	if answer.Problem == nil || answer.Problem.Reason != contract.ReasonPayloadCorrupt {
+		t.Fatalf("want PayloadCorrupt, got %v", answer.Problem)
+	}
+	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))
+	if len(found.Missing) != 1 || found.Missing[0] != damaged {
+		t.Fatalf("only the damaged blob should be asked for again: %v", found.Missing)
+	}
+	join(t, r)
+}
+
+func TestTheHostMustHaveTheNameItJoinsAs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{Hostname: "OTHER"})
+	answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest())
+	if answer.Problem == nil || answer.Problem.Reason != contract.ReasonHostnameInvalid ||
+		answer.Result.NodeName != "other" {
+		t.Errorf("got %+v", answer)
+	}
+}
+
+func TestPrepareRenamesAndRebootsAndIsThenContent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{Hostname: "WIN-OLD",
+		Features: map[string]winos.FeatureState{"Containers": winos.FeatureAbsent},
+		Costs:    sim.Costs{ShutdownDelay: 50 * time.Millisecond}})
+	boot, err := r.WaitBoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := contract.PreflightRequest{Hostname: "win-a", Time: time.Now()}
+	request.Daemon = r.digest
+	if found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight,
+		request)); len(found.NeedsPrepare) != 2 {
+		t.Errorf("needs %q", found.NeedsPrepare)
+	}
+	answer := must(t, call[contract.PrepareAnswer](t, r, contract.VerbPrepare,
+		contract.PrepareRequest{Hostname: "win-a"}))
+	if !answer.Rebooting || answer.BootID != boot.ID {
+		t.Fatalf("got %+v in boot %s", answer, boot.ID)
+	}
+	<-boot.Down
+	if boot, err = r.WaitBoot(t.Context()); err != nil || boot.ID == answer.BootID {
+		t.Fatalf("boot %s, %v", boot.ID, err)
+	}
+	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, request))
+	if len(found.NeedsPrepare) > 0 || len(found.Problems) > 0 || found.Facts.Hostname != "win-a" {
+		t.Errorf("after the reboot: %+v", found)
+	}
+	if answer = must(t, call[contract.PrepareAnswer](t, r, contract.VerbPrepare,
+		contract.PrepareRequest{Hostname: "win-a"})); answer.Rebooting {
+		t.Error("it reboots again")
+	}
+	book, err := state.Read(r.Host().Files)
+	if err != nil || book.HostnameBefore != "WIN-OLD" || len(book.Features) != 1 {
+		t.Errorf("the ledger says %+v, %v", book, err)
+	}
+}
+
+func TestANewDaemonReplacesTheOne(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	before := service(t, r, contract.ServiceDaemon).PID
+	r.exe = "MZ wicd of the next version"
+	r.plant(t)
+	join(t, r)
+	content, err := winos.ReadFile(r.Host().Files, contract.PathDaemon)
+	if err != nil || string(content) != r.exe {
+		t.Errorf("installed is %q, %v", content, err)
+	}
+	if now := service(t, r, contract.ServiceDaemon).PID; now == before {
+		t.Error("the old daemon still runs")
+	}
+}
+
+func TestTheDaemonSpeaksForItself(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	run := func(arguments string) (string, int) {
+		var out bytes.Buffer
+		code := r.Exec(t.Context(), sim.ExecRequest{CommandLine: contract.ExchangeDir + `\` +
+			contract.PlantedName(r.digest) + " " + arguments, Stdout: &out, Stderr: &out})
+		return out.String(), code
+	}
+	if out, code := run("version"); code != 0 || out != "test\n" {
+		t.Errorf("version: %q, %d", out, code)
+	}
+	out, code := run("--help")
+	for _, verb := range []string{"preflight", "prepare", "receive", "bootstrap", "handover", "cleanup", "controller",
+		"--kubeconfig", "--namespace"} {
+		if code != 0 || !strings.Contains(out, verb) {
+			t.Errorf("help does not tell of %s:\n%s", verb, out)
+		}
+	}
+	out, code = run("controller --help")
+	for _, flag := range []string{"--windows-service", "--log-dir", "--log-file-max-size", "--ca-bundle", "--cert-dir",
+		"--cert-duration"} {
+		if code != 0 || !strings.Contains(out, flag) {
+			t.Errorf("help of the service does not tell of %s:\n%s", flag, out)
+		}
+	}
+	if out, code = run("preflight"); code != 0 || !strings.Contains(out, `"hostname":"win-a"`) {
+		t.Errorf("preflight for people: %q, %d", out, code)
+	}
+	for _, wrong := range []string{"nonsense", "preflight --exchange ..\\x", "preflight --exchange nothing-there",
+		"preflight extra", "controller"} {
+		if out, code = run(wrong); code == 0 || out == "" {
+			t.Errorf("%s: %q, %d", wrong, out, code)
+		}
+	}
+}

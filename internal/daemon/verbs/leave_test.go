@@ -1,0 +1,225 @@
+package verbs_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// kept are the logs that cleanup promises to keep, and the exchange directory, which the operator
+// removes.
+func kept(r *rig) []string { return []string{contract.DirLog, r.Home()} }
+
+// cleanUp cleans and expects nothing to be left.
+func cleanUp(t *testing.T, r *rig) contract.CleanupAnswer {
+	t.Helper()
+	answer := must(t, call[contract.CleanupAnswer](t, r, contract.VerbCleanup, contract.CleanupRequest{}))
+	for _, p := range answer.Left {
+		t.Error("left:", p.Detail)
+	}
+	return answer
+}
+
+func TestA32_CleanupGivesTheHostBackAsItWas(t *testing.T) {
+	t.Parallel()
+	const before = "http://before:8080"
+	for name, c := range map[string]struct {
+		prepare func(t *testing.T, r *rig)
+	}{
+		"a fresh host": {func(*testing.T, *rig) {}},
+		"a host that had the proxy set": {func(t *testing.T, r *rig) {
+			set(t, r, "Http_Proxy", before)
+			set(t, r, "NO_PROXY", ".corp")
+		}},
+		"a host with files in our directories": {func(t *testing.T, r *rig) {
+			for _, path := range []string{contract.DirTemp + `\user.txt`, contract.DirLog + `\app\app.log`,
+				`C:\var\lib\cni\networks\theirs\10.0.0.1`} {
+				write(t, r, path, "theirs", winos.AccessInherit)
+			}
+		}},
+		"a host with C:\\k that only Administrators may open": {func(t *testing.T, r *rig) {
+			if err := r.Host().Files.MkdirAll(contract.DirK, winos.AccessAdministrators); err != nil {
+				t.Fatal(err)
+			}
+			write(t, r, contract.DirK+`\tool.txt`, "theirs", winos.AccessAdministrators)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, sim.Options{Roots: [][]byte{[]byte("not a certificate at all")}})
+			c.prepare(t, r)
+			fresh := r.Snapshot()
+			join(t, r)
+			write(t, r, contract.DirLog+`\kubelet\old.log`, "a log line", winos.AccessInherit)
+			cleanUp(t, r)
+			after := r.Snapshot()
+			for _, line := range sim.Diff(fresh, after, kept(r)...) {
+				t.Error(line)
+			}
+			if !hasFile(after, `old.log`) {
+				t.Error("the log is gone")
+			}
+			if again := cleanUp(t, r); len(again.Removed) > 0 {
+				t.Errorf("a second cleanup removed %q", again.Removed)
+			}
+			r.plant(t)
+			join(t, r) // re-adding works
+		})
+	}
+}
+
+func hasFile(s sim.Snapshot, name string) bool {
+	for key := range s {
+		if strings.HasPrefix(key, "file ") && strings.HasSuffix(strings.ToLower(key), name) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestCleanupOfAHostThatNeverJoinedDoesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	if answer := cleanUp(t, r); len(answer.Removed) > 0 {
+		t.Errorf("removed %q", answer.Removed)
+	}
+	for _, line := range sim.Diff(r.fresh, r.Snapshot(), r.Home()) {
+		t.Error(line)
+	}
+}
+
+func TestCleanupWithoutALedger(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]func(t *testing.T, r *rig){
+		"lost": func(t *testing.T, r *rig) {
+			if err := r.Host().Files.Remove(contract.PathState); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"damaged": func(t *testing.T, r *rig) { write(t, r, contract.PathState, "{", winos.AccessAdministrators) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, sim.Options{})
+			join(t, r)
+			stop(t, r, contract.ServiceDaemon) // it would write its ledger again
+			c(t, r)
+			cleanUp(t, r)
+			after := r.Snapshot()
+			for key := range after {
+				if strings.HasPrefix(key, "service ") || strings.HasPrefix(key, "network ") ||
+					strings.HasPrefix(strings.ToLower(key), `file c:\k`) {
+					t.Errorf("%s is left", key)
+				}
+			}
+		})
+	}
+}
+
+func TestCleanupLeavesServicesOfOthersAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	foreign := winos.ServiceConfig{Name: "csi-proxy", Description: "somebody else's", Command: `C:\tools\csi-proxy.exe`}
+	write(t, r, `C:\tools\csi-proxy.exe`, "MZ", winos.AccessInherit)
+	if err := r.Host().Services.Apply(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	cleanUp(t, r)
+	if s := service(t, r, "csi-proxy"); s.Description != foreign.Description {
+		t.Errorf("it is %+v now", s)
+	}
+}
+
+func TestCleanupSaysWhatIsLeftAndFinishesLater(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	r.SetPathFault(contract.PathContainerdShim, winos.ErrInUse)
+	write(t, r, contract.DirContainerd+`\busy.txt`, "x", winos.AccessInherit)
+	r.SetPathFault(contract.DirContainerd+`\busy.txt`, winos.ErrInUse)
+	answer := must(t, call[contract.CleanupAnswer](t, r, contract.VerbCleanup, contract.CleanupRequest{}))
+	if len(answer.Left) == 0 || !answer.RebootAdvised || !strings.Contains(answer.Left[0].Detail, "busy.txt") &&
+		!strings.Contains(answer.Left[0].Detail, contract.DirContainerd) {
+		t.Fatalf("got %+v", answer)
+	}
+	if slices.ContainsFunc(answer.Removed, func(s string) bool { return strings.HasSuffix(s, contract.DirK) }) {
+		t.Error("it says that C:\\k is gone")
+	}
+	r.SetPathFault(contract.DirContainerd+`\busy.txt`, nil)
+	r.SetPathFault(contract.PathContainerdShim, nil)
+	cleanUp(t, r)
+	for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
+		t.Error(line)
+	}
+}
+
+func TestAnOrdinaryUsersDirectoryIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	write(t, r, contract.PathState, `{"directories":["C:\\Users"]}`, winos.AccessInherit)
+	before := r.Snapshot()
+	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))
+	if len(found.Problems) != 1 || found.Problems[0].Reason != contract.ReasonConflictingSoftware {
+		t.Errorf("preflight: %v", found.Problems)
+	}
+	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap,
+		bootstrapRequest()); answer.Problem == nil || answer.Problem.Reason != contract.ReasonConflictingSoftware {
+		t.Errorf("bootstrap: %v", answer.Problem)
+	}
+	cleanUp(t, r)
+	for _, line := range sim.Diff(before, r.Snapshot(), r.Home()) {
+		t.Error(line)
+	}
+}
+
+func set(t *testing.T, r *rig, name, value string) {
+	t.Helper()
+	if err := r.Host().Environment.Set(t.Context(), name, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func stop(t *testing.T, r *rig, name string) {
+	t.Helper()
+	if err := r.Host().Services.Stop(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t *testing.T, r *rig, path, content string, access winos.Access) {
+	t.Helper()
+	files := r.Host().Files
+	if err := files.MkdirAll(path[:strings.LastIndex(path, `\`)], winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
+	if err := winos.WriteFile(files, path, strings.NewReader(content), access); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCleanupGivesTheHostItsNameBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{Hostname: "WIN-OLD", Costs: sim.Costs{ShutdownDelay: 20 * time.Millisecond}})
+	boot, err := r.WaitBoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, call[contract.PrepareAnswer](t, r, contract.VerbPrepare, contract.PrepareRequest{Hostname: "win-a"}))
+	<-boot.Down
+	if _, err = r.WaitBoot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	join(t, r)
+	if answer := cleanUp(t, r); !answer.RebootAdvised {
+		t.Error("it does not say that the name comes back with the next boot")
+	}
+	for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
+		t.Error(line)
+	}
+}

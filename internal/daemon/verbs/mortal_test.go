@@ -1,0 +1,216 @@
+package verbs_test
+
+import (
+	"context"
+	"io"
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// mortal is a process that may be killed at one of its calls to the operating system.
+type mortal struct {
+	// at is the number of the call, from 1; 0 lives on.
+	at int64
+	// late lets that call take effect before the process dies.
+	late  bool
+	calls atomic.Int64
+	kill  func()
+}
+
+// step is called at both ends of each call.
+func (m *mortal) step() (end func()) {
+	n := m.calls.Add(1)
+	if n == m.at && !m.late {
+		m.kill()
+	}
+	return func() {
+		if n == m.at && m.late {
+			m.kill()
+		}
+	}
+}
+
+func (m *mortal) host(h winos.Host) winos.Host {
+	return winos.Host{
+		Services: mortalServices{m, h.Services}, Files: mortalFiles{m, h.Files},
+		Environment: mortalEnvironment{m, h.Environment},
+		Trust:       mortalTrust{m, h.Trust}, System: mortalSystem{h.System, m}, Network: mortalNetwork{m, h.Network},
+		Routes: mortalRoutes{m, h.Routes}, Secrets: mortalSecrets{m, h.Secrets}, Logs: h.Logs,
+	}
+}
+
+type mortalServices struct {
+	*mortal
+	winos.Services
+}
+
+func (s mortalServices) List(ctx context.Context) ([]string, error) {
+	defer s.step()()
+	return s.Services.List(ctx)
+}
+
+func (s mortalServices) Get(ctx context.Context, name string) (winos.Service, error) {
+	defer s.step()()
+	return s.Services.Get(ctx, name)
+}
+
+func (s mortalServices) Apply(ctx context.Context, config winos.ServiceConfig) error {
+	defer s.step()()
+	return s.Services.Apply(ctx, config)
+}
+
+func (s mortalServices) Start(ctx context.Context, name string) error {
+	defer s.step()()
+	return s.Services.Start(ctx, name)
+}
+
+func (s mortalServices) Stop(ctx context.Context, name string) error {
+	defer s.step()()
+	return s.Services.Stop(ctx, name)
+}
+
+func (s mortalServices) Delete(ctx context.Context, name string) error {
+	defer s.step()()
+	return s.Services.Delete(ctx, name)
+}
+
+type mortalFiles struct {
+	*mortal
+	winos.Files
+}
+
+func (f mortalFiles) Open(path string) (io.ReadCloser, error) {
+	defer f.step()()
+	return f.Files.Open(path)
+}
+
+func (f mortalFiles) Create(path string, access winos.Access) (io.WriteCloser, error) {
+	defer f.step()()
+	w, err := f.Files.Create(path, access)
+	if err != nil {
+		return nil, err
+	}
+	return mortalWriter{f.mortal, w}, nil
+}
+
+func (f mortalFiles) Rename(from, to string) error {
+	defer f.step()()
+	return f.Files.Rename(from, to)
+}
+
+func (f mortalFiles) Remove(path string) error {
+	defer f.step()()
+	return f.Files.Remove(path)
+}
+
+func (f mortalFiles) List(dir string) ([]winos.FileInfo, error) {
+	defer f.step()()
+	return f.Files.List(dir)
+}
+
+func (f mortalFiles) MkdirAll(path string, access winos.Access) error {
+	defer f.step()()
+	return f.Files.MkdirAll(path, access)
+}
+
+type mortalWriter struct {
+	*mortal
+	io.WriteCloser
+}
+
+func (w mortalWriter) Write(p []byte) (int, error) {
+	defer w.step()()
+	return w.WriteCloser.Write(p)
+}
+
+func (w mortalWriter) Close() error {
+	defer w.step()()
+	return w.WriteCloser.Close()
+}
+
+type mortalEnvironment struct {
+	*mortal
+	winos.Environment
+}
+
+func (e mortalEnvironment) Set(ctx context.Context, name, value string) error {
+	defer e.step()()
+	return e.Environment.Set(ctx, name, value)
+}
+
+func (e mortalEnvironment) Unset(ctx context.Context, name string) error {
+	defer e.step()()
+	return e.Environment.Unset(ctx, name)
+}
+
+type mortalSystem struct {
+	winos.System
+	*mortal
+}
+
+func (s mortalSystem) SetHostname(ctx context.Context, name string) error {
+	defer s.step()()
+	return s.System.SetHostname(ctx, name)
+}
+
+type mortalNetwork struct {
+	*mortal
+	winos.Network
+}
+
+func (n mortalNetwork) RemoveHNSNetwork(ctx context.Context, name string) error {
+	defer n.step()()
+	return n.Network.RemoveHNSNetwork(ctx, name)
+}
+
+func (n mortalNetwork) NodeIP(ctx context.Context) (netip.Addr, error) {
+	defer n.step()()
+	return n.Network.NodeIP(ctx)
+}
+
+type mortalTrust struct {
+	*mortal
+	winos.Trust
+}
+
+func (t mortalTrust) Add(ctx context.Context, der []byte) error {
+	defer t.step()()
+	return t.Trust.Add(ctx, der)
+}
+
+func (t mortalTrust) Remove(ctx context.Context, der []byte) error {
+	defer t.step()()
+	return t.Trust.Remove(ctx, der)
+}
+
+type mortalRoutes struct {
+	*mortal
+	winos.Routes
+}
+
+func (r mortalRoutes) Ensure(ctx context.Context, to netip.Addr) (bool, error) {
+	defer r.step()()
+	return r.Routes.Ensure(ctx, to)
+}
+
+func (r mortalRoutes) Remove(ctx context.Context, to netip.Addr) error {
+	defer r.step()()
+	return r.Routes.Remove(ctx, to)
+}
+
+type mortalSecrets struct {
+	*mortal
+	winos.Secrets
+}
+
+func (s mortalSecrets) Seal(ctx context.Context, plain []byte, purpose string) ([]byte, error) {
+	defer s.step()()
+	return s.Secrets.Seal(ctx, plain, purpose)
+}
+
+func (s mortalSecrets) Restrict(path string) error {
+	defer s.step()()
+	return s.Secrets.Restrict(path)
+}

@@ -1,0 +1,100 @@
+package verbs_test
+
+import (
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// google answers as Google's metadata service does.
+func google(name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Metadata-Flavor", "Google")
+		_, _ = io.WriteString(w, name)
+	})
+}
+
+// inCloud is a request to join by the name that the cloud gave.
+func inCloud(name string) contract.BootstrapRequest {
+	request := bootstrapRequest()
+	m := request.Manifest
+	m.Services[1].Command += " --hostname-override=CLOUD_NAME"
+	m.Services[1].HostVariables = append(m.Services[1].HostVariables,
+		contract.HostVariable{Name: "CLOUD_NAME", Fact: contract.FactGCPHostname})
+	request.Manifest, request.NodeName, request.Version = m, name, versionOf(m)
+	return request
+}
+
+func TestANodeIsNamedByItsCloudWhereTheManifestSaysSo(t *testing.T) {
+	t.Parallel()
+	const name = "win-1.c.project.internal"
+	r := newRig(t, sim.Options{Metadata: google(name)})
+	ask := preflightRequest(r)
+	ask.NodeName = contract.FactGCPHostname
+	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, ask))
+	if found.Facts.NodeName != name || found.Facts.Hostname != "win-a" || len(found.Problems) > 0 {
+		t.Errorf("preflight: %+v", found)
+	}
+	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), found.Missing)))
+	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap,
+		inCloud("win-a")); answer.Problem == nil || answer.Problem.Reason != contract.ReasonHostnameInvalid ||
+		answer.Result.NodeName != name {
+		t.Errorf("by another name: %+v", answer)
+	}
+	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, inCloud(name)))
+	if made.NodeName != name || !strings.HasSuffix(service(t, r, "kubelet").Command, "--hostname-override="+name) {
+		t.Errorf("%s, %q", made.NodeName, service(t, r, "kubelet").Command)
+	}
+	book, err := state.Read(r.Host().Files)
+	if err != nil || book.NodeName != name || book.HostValues[contract.FactGCPHostname] != name {
+		t.Errorf("the ledger says %q, %v, %v", book.NodeName, book.HostValues, err)
+	}
+	r.SetMetadata(nil, false)
+	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, inCloud(name)); answer.Problem == nil ||
+		answer.Problem.Reason != contract.ReasonMetadataUnavailable {
+		t.Errorf("without the metadata service: %v", answer.Problem)
+	}
+	if found = must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, ask)); len(found.Problems) != 1 ||
+		found.Problems[0].Reason != contract.ReasonMetadataUnavailable {
+		t.Errorf("preflight without the metadata service: %v", found.Problems)
+	}
+}
+
+func TestANodeHasTheAddressThatItsInstanceNames(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{Address: netip.MustParseAddr("127.32.99.1")})
+	ask := preflightRequest(r)
+	for address, wrong := range map[string]int{"": 0, "127.0.0.1": 0, "10.9.9.9": 1, "nonsense": 1} {
+		ask.NodeIP = address
+		found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, ask))
+		if len(found.Problems) != wrong || wrong == 1 && found.Problems[0].Reason != contract.ReasonNodeIPMissing {
+			t.Errorf("%q: %v", address, found.Problems)
+		}
+		if address == "127.0.0.1" && found.Facts.NodeIP != address {
+			t.Errorf("%q: the node would have %s", address, found.Facts.NodeIP)
+		}
+	}
+	ask.NodeIP = ""
+	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, ask))
+	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), found.Missing)))
+	for address, want := range map[string]string{"": "127.32.99.1", "127.0.0.1": "127.0.0.1"} {
+		request := bootstrapRequest()
+		request.NodeIP = address
+		must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request))
+		if got := service(t, r, "kubelet").Command; !strings.HasSuffix(got, " --node-ip="+want) {
+			t.Errorf("%q: kubelet is %q", address, got)
+		}
+	}
+	request := bootstrapRequest()
+	request.NodeIP = "10.9.9.9"
+	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request); answer.Problem == nil ||
+		answer.Problem.Reason != contract.ReasonNodeIPMissing {
+		t.Errorf("an address that it lacks: %v", answer.Problem)
+	}
+}

@@ -1,0 +1,112 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/payload"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Preflight looks at the host and judges. self is the path of the own exe. A host that is not fit is no
+// error; what can't be looked at is.
+func Preflight(ctx context.Context, host winos.Host, self string,
+	request contract.PreflightRequest) (contract.PreflightAnswer, error) {
+	found, err := look(ctx, host, self, request)
+	if err != nil {
+		return contract.PreflightAnswer{}, err
+	}
+	return contract.PreflightAnswer{
+		Facts: contract.HostFacts{
+			Hostname: strings.ToLower(found.facts.Hostname), MachineID: found.facts.MachineID,
+			BootID:      found.facts.BootID,
+			ProductName: found.facts.ProductName, Build: found.facts.Build, UBR: found.facts.UBR, Time: found.now,
+			DiskFree: found.facts.DiskFree, Memory: found.facts.Memory, NodeIP: found.nodeIP, NodeName: found.nodeName,
+		},
+		Problems:     judge(found, request),
+		Missing:      found.toSend(),
+		NeedsPrepare: Preparations(found.facts, found.feature, request.Hostname),
+		Joined:       found.joined(),
+		Running:      found.services[contract.ServiceDaemon].State == winos.ServiceRunning,
+	}, nil
+}
+
+// look gathers what the judgement needs.
+func look(ctx context.Context, host winos.Host, self string, request contract.PreflightRequest) (found findings,
+	err error) {
+	found.now = host.System.Now()
+	if found.facts, err = host.System.Facts(ctx); err != nil {
+		return found, fmt.Errorf("reading the host's facts: %w", err)
+	}
+	if !found.facts.Admin {
+		return found, nil // nothing else would be answered
+	}
+	if request.Daemon != "" {
+		if found.daemon, err = apply.DigestOf(ctx, host.Files, self); err != nil {
+			return found, fmt.Errorf("reading the own program: %w", err)
+		}
+	}
+	if found.feature, found.featureErr = ContainersFeature(ctx, host.System); found.featureErr != nil {
+		found.feature = ""
+	}
+	if ip, err := host.Network.NodeIP(ctx); err != nil {
+		found.routeErr = err
+	} else {
+		found.nodeIP = ip.String()
+	}
+	if err = plan.CheckNodeIP(ctx, host, request.NodeIP); err == nil && request.NodeIP != "" {
+		found.nodeIP = request.NodeIP
+	} else if problem, ok := contract.AsProblem(err); ok {
+		found.addressProblem = problem
+	} else if err != nil {
+		return found, err
+	}
+	found.nodeName, found.nameProblem = nodeName(ctx, host, found.facts, request)
+	if found.listening, err = host.Network.Listening(ctx); err != nil {
+		return found, fmt.Errorf("listing the ports in use: %w", err)
+	}
+	if found.services, err = services(ctx, host); err != nil {
+		return found, err
+	}
+	if found.conflict, err = state.Conflict(host.Files); err != nil {
+		return found, err
+	}
+	found.missing, err = payload.NewStore(host.Files).Missing(request.Blobs)
+	return found, err
+}
+
+// nodeName is what the Node will be called. Of a host that will be renamed first it is the new
+// name.
+func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request contract.PreflightRequest) (string,
+	*contract.Problem) {
+	switch request.NodeName {
+	case "", contract.FactHostname:
+		if request.Hostname != "" {
+			return request.Hostname, nil
+		}
+		return strings.ToLower(facts.Hostname), nil
+	}
+	return plan.HostFacts(ctx, host, nil)(request.NodeName)
+}
+
+// services are those of the names that we use, and of container runtimes.
+func services(ctx context.Context, host winos.Host) (map[string]winos.Service, error) {
+	all := map[string]winos.Service{}
+	for _, name := range append(ourNames(), foreignNames()...) {
+		s, err := host.Services.Get(ctx, name)
+		if errors.Is(err, winos.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("looking at service %s: %w", name, err)
+		}
+		all[name] = s
+	}
+	return all, nil
+}

@@ -1,0 +1,229 @@
+package verbs
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+const gib = 1 << 30
+
+// Disk space. Each missing blob is stored and then copied to its place, so it counts twice. On top
+// come the first images: a Windows Server Core layer is about 2 GiB compressed and 5 GiB unpacked,
+// and both exist while it is pulled; with logs and a second, smaller image that makes 10 GiB. A
+// host that has joined has its images already; 1 GiB lets it take a new payload.
+const (
+	headroom       = 10 * gib
+	headroomJoined = 1 * gib
+)
+
+// maxSkew is how far the clocks may differ. Kubernetes dates certificates back by five minutes, so
+// a host that is behind by less can use them; two minutes leaves room for a clock that drifts on.
+const maxSkew = 2 * time.Minute
+
+// supportedBuilds are the long-term releases of Windows Server that container images of the same
+// build exist for.
+func supportedBuilds() map[int]string {
+	return map[int]string{17763: "Windows Server 2019", 20348: "Windows Server 2022", 26100: "Windows Server 2025"}
+}
+
+// findings are what was seen on the host.
+type findings struct {
+	facts    winos.Facts
+	now      time.Time
+	daemon   string
+	nodeIP   string
+	routeErr error
+	// addressProblem says that the host lacks the address that was asked for; nameProblem that it
+	// is not known what its Node is called.
+	addressProblem, nameProblem *contract.Problem
+	nodeName                    string
+	feature                     winos.FeatureState
+	featureErr                  error
+	listening                   map[int]string
+	services                    map[string]winos.Service
+	conflict                    *contract.Problem
+	missing                     []contract.Blob
+}
+
+// toSend is what is missing and has to travel: the own program is here already, and bootstrap puts
+// it into the store.
+func (f findings) toSend() (blobs []contract.Blob) {
+	for _, b := range f.missing {
+		if b.Digest != f.daemon {
+			blobs = append(blobs, b)
+		}
+	}
+	return blobs
+}
+
+func (f findings) joined() bool {
+	s, exists := f.services[contract.ServiceDaemon]
+	return exists && plan.Managed(s.Description)
+}
+
+// ourNames are the names of services that a manifest may install.
+func ourNames() []string {
+	return []string{
+		contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceExporter, contract.ServiceHybridOverlay,
+		contract.ServiceCSIProxy,
+		contract.ServiceKubeProxy, contract.ServiceCloudNode, contract.ServiceDaemon, contract.ServiceGuard,
+	}
+}
+
+// foreignNames are the services of other container runtimes.
+func foreignNames() []string { return []string{"docker"} }
+
+// judge lists what keeps the host from becoming a node, the most fundamental first.
+func judge(f findings, request contract.PreflightRequest) (problems []contract.Problem) {
+	if !f.facts.Admin {
+		return []contract.Problem{*contract.NewProblem(contract.ReasonNotAdministrator,
+			"the user may log in but has no administrators' rights")}
+	}
+	for _, check := range []func(findings, contract.PreflightRequest) []*contract.Problem{
+		daemonDiffers, buildUnsupported, featureUnknown, diskFull, clockSkewed, hostnameInvalid, routeMissing,
+		addressMissing, nameUnknown, conflicting, portsInUse,
+	} {
+		for _, p := range check(f, request) {
+			problems = append(problems, *p)
+		}
+	}
+	return problems
+}
+
+func daemonDiffers(f findings, request contract.PreflightRequest) []*contract.Problem {
+	if f.daemon == request.Daemon {
+		return nil
+	}
+	return one(contract.ReasonPayloadCorrupt, "the daemon's program on the host has digest %.16s and was sent with "+
+		"%.16s", f.daemon, request.Daemon)
+}
+
+func buildUnsupported(f findings, _ contract.PreflightRequest) []*contract.Problem {
+	if _, ok := supportedBuilds()[f.facts.Build]; ok && f.facts.Server {
+		return nil
+	}
+	if !f.facts.Server {
+		return one(contract.ReasonBuildUnsupported, "%s (build %d) is not a server edition", f.facts.ProductName,
+			f.facts.Build)
+	}
+	return one(contract.ReasonBuildUnsupported, "%s has build %d", f.facts.ProductName, f.facts.Build)
+}
+
+func featureUnknown(f findings, _ contract.PreflightRequest) []*contract.Problem {
+	if f.featureErr == nil {
+		return nil
+	}
+	return one(contract.ReasonFeatureMissing, "asking for the Windows feature %s: %v", Feature, f.featureErr)
+}
+
+func diskFull(f findings, _ contract.PreflightRequest) []*contract.Problem {
+	need := int64(headroom)
+	if f.joined() {
+		need = headroomJoined
+	}
+	for _, b := range f.missing {
+		need += 2 * b.Size
+	}
+	if f.facts.DiskFree >= need {
+		return nil
+	}
+	return one(contract.ReasonDiskFull, "%.1f GiB are free on the system drive and %.1f GiB are needed",
+		float64(f.facts.DiskFree)/gib, float64(need)/gib)
+}
+
+func clockSkewed(f findings, request contract.PreflightRequest) []*contract.Problem {
+	if request.Time.IsZero() {
+		return nil
+	}
+	skew := f.now.Sub(request.Time)
+	if skew.Abs() <= maxSkew {
+		return nil
+	}
+	direction := "ahead of"
+	if skew < 0 {
+		direction = "behind"
+	}
+	return one(contract.ReasonClockSkewed, "the host's clock is %s %s the cluster's", skew.Abs().Round(time.Second),
+		direction)
+}
+
+func hostnameInvalid(f findings, request contract.PreflightRequest) []*contract.Problem {
+	switch request.NodeName {
+	case "", contract.FactHostname:
+	default:
+		return nil // the host's own name is not its Node's, and the cloud's is checked where it is read
+	}
+	name := request.Hostname
+	if name == "" {
+		name = strings.ToLower(f.facts.Hostname)
+	}
+	wrong := validation.IsDNS1123Label(name)
+	if len(wrong) == 0 {
+		return nil
+	}
+	return one(contract.ReasonHostnameInvalid, "%.80q can't be a node name: %s", name, strings.Join(wrong, "; "))
+}
+
+func addressMissing(f findings, _ contract.PreflightRequest) []*contract.Problem {
+	if f.addressProblem == nil {
+		return nil
+	}
+	return []*contract.Problem{f.addressProblem}
+}
+
+func nameUnknown(f findings, _ contract.PreflightRequest) []*contract.Problem {
+	if f.nameProblem == nil {
+		return nil
+	}
+	return []*contract.Problem{f.nameProblem}
+}
+
+func routeMissing(f findings, _ contract.PreflightRequest) []*contract.Problem {
+	if f.routeErr == nil {
+		return nil
+	}
+	return one(contract.ReasonNoDefaultRoute, "finding the address of the default route: %v", f.routeErr)
+}
+
+func conflicting(f findings, _ contract.PreflightRequest) (problems []*contract.Problem) {
+	if f.conflict != nil {
+		problems = append(problems, f.conflict)
+	}
+	for _, name := range append(ourNames(), foreignNames()...) {
+		if s, exists := f.services[name]; exists && !plan.Managed(s.Description) {
+			problems = append(problems, one(contract.ReasonConflictingSoftware,
+				"service %s exists and was not installed by this operator", name)...)
+		}
+	}
+	return problems
+}
+
+func portsInUse(f findings, _ contract.PreflightRequest) (problems []*contract.Problem) {
+	users := map[int]string{contract.KubeletPort: contract.ServiceKubelet,
+		contract.MetricsPort: contract.ServiceExporter}
+	for _, port := range []int{contract.KubeletPort, contract.MetricsPort} {
+		program, used := f.listening[port]
+		own := f.services[users[port]]
+		if !used || own.State == winos.ServiceRunning && plan.Managed(own.Description) {
+			continue
+		}
+		if program == "" {
+			program = "another program"
+		}
+		problems = append(problems, contract.NewProblem(contract.ReasonPortInUse, "%s listens on TCP port %d", program,
+			port))
+	}
+	return slices.Clip(problems)
+}
+
+func one(reason contract.Reason, format string, args ...any) []*contract.Problem {
+	return []*contract.Problem{{Reason: reason, Detail: fmt.Sprintf(format, args...)}}
+}

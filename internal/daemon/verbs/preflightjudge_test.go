@@ -1,0 +1,152 @@
+package verbs
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// fit is a host without any problem.
+func fit() (findings, contract.PreflightRequest) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	return findings{
+		facts: winos.Facts{Hostname: "WIN-A", ProductName: "Windows Server 2022 Datacenter", Server: true, Build: 20348,
+			Admin: true, DiskFree: 100 * gib},
+		now: now, daemon: "d", nodeIP: "10.0.0.1", feature: winos.FeatureEnabled,
+		listening: map[int]string{22: "sshd.exe"}, services: map[string]winos.Service{},
+	}, contract.PreflightRequest{Time: now, Daemon: "d"}
+}
+
+func managed(name string) winos.Service {
+	return winos.Service{ServiceConfig: winos.ServiceConfig{Name: name, Description: "OpenShift managed " + name},
+		State: winos.ServiceRunning}
+}
+
+func foreign(name string) winos.Service {
+	return winos.Service{ServiceConfig: winos.ServiceConfig{Name: name, Description: "The " + name},
+		State: winos.ServiceRunning}
+}
+
+func TestA08_WhatKeepsAHostFromJoining(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(f *findings, r *contract.PreflightRequest)
+		want   []contract.Reason
+	}{
+		"nothing": {func(*findings, *contract.PreflightRequest) {}, nil},
+		"Windows Server 2019": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.facts.Build = 17763
+		}, nil},
+		"Windows Server 2025": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.facts.Build = 26100
+		}, nil},
+		"Windows Server, version 23H2": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.facts.Build = 25398
+		}, []contract.Reason{contract.ReasonBuildUnsupported}},
+		"a client of the same build": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.facts.Server = false
+		}, []contract.Reason{contract.ReasonBuildUnsupported}},
+		"no administrator, and nothing else is believed": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.facts.Admin, f.facts.Build = false, 1
+		}, []contract.Reason{contract.ReasonNotAdministrator}},
+		"another daemon than was sent": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.daemon = "x"
+		}, []contract.Reason{contract.ReasonPayloadCorrupt}},
+		"no feature for containers in this Windows": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.featureErr = errors.New("x")
+		}, []contract.Reason{contract.ReasonFeatureMissing}},
+		"a disk with 10 GiB": {func(f *findings, _ *contract.PreflightRequest) { f.facts.DiskFree = 10 * gib }, nil},
+		"a disk with less": {func(f *findings, _ *contract.PreflightRequest) { f.facts.DiskFree = 10*gib - 1 },
+			[]contract.Reason{contract.ReasonDiskFull}},
+		"a disk with room for images but not for the payload": {func(f *findings, _ *contract.PreflightRequest) {
+			f.facts.DiskFree, f.missing = 10*gib+199, []contract.Blob{{Size: 100}}
+		}, []contract.Reason{contract.ReasonDiskFull}},
+		"a joined host with 2 GiB": {func(f *findings, _ *contract.PreflightRequest) {
+			f.facts.DiskFree, f.services[contract.ServiceDaemon] = 2*gib, managed(contract.ServiceDaemon)
+		}, nil},
+		"a clock two minutes ahead": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.now = f.now.Add(2 * time.Minute)
+		}, nil},
+		"a clock that is far ahead": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.now = f.now.Add(121 * time.Second)
+		}, []contract.Reason{contract.ReasonClockSkewed}},
+		"a clock that is far behind": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.now = f.now.Add(-time.Hour)
+		}, []contract.Reason{contract.ReasonClockSkewed}},
+		"a request without a time": {func(_ *findings, r *contract.PreflightRequest) { r.Time = time.Time{} }, nil},
+		"a host name with a _": {func(f *findings, _ *contract.PreflightRequest) { f.facts.Hostname = "WIN_A" },
+			[]contract.Reason{contract.ReasonHostnameInvalid}},
+		"a bad host name that will be changed": {func(f *findings, r *contract.PreflightRequest) {
+			f.facts.Hostname, r.Hostname = "WIN_A", "win-a"
+		}, nil},
+		"a bad host name that is asked for": {func(_ *findings, r *contract.PreflightRequest) { r.Hostname = "-a" },
+			[]contract.Reason{contract.ReasonHostnameInvalid}},
+		"no default route": {func(f *findings, _ *contract.PreflightRequest) { f.routeErr = errors.New("x") },
+			[]contract.Reason{contract.ReasonNoDefaultRoute}},
+		"somebody on kubelet's port": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.listening[10250] = "nginx.exe"
+		}, []contract.Reason{contract.ReasonPortInUse}},
+		"our kubelet on kubelet's port": {func(f *findings, _ *contract.PreflightRequest) {
+			f.listening[10250], f.services["kubelet"] = "kubelet.exe", managed("kubelet")
+		}, nil},
+		"somebody on both ports": {func(f *findings, _ *contract.PreflightRequest) {
+			f.listening[10250], f.listening[9182] = "", "x.exe"
+		}, []contract.Reason{contract.ReasonPortInUse, contract.ReasonPortInUse}},
+		"Docker": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.services["docker"] = foreign("docker")
+		}, []contract.Reason{contract.ReasonConflictingSoftware}},
+		"a foreign containerd": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.services["containerd"] = foreign("containerd")
+		}, []contract.Reason{contract.ReasonConflictingSoftware}},
+		"a directory of somebody else": {func(f *findings, _ *contract.PreflightRequest) {
+			f.conflict = contract.NewProblem(contract.ReasonConflictingSoftware, "x")
+		}, []contract.Reason{contract.ReasonConflictingSoftware}},
+		"an address that the host lacks": {func(f *findings, _ *contract.PreflightRequest) {
+			f.addressProblem = contract.NewProblem(contract.ReasonNodeIPMissing, "x")
+		}, []contract.Reason{contract.ReasonNodeIPMissing}},
+		"a cloud that does not tell the name": {func(f *findings, r *contract.PreflightRequest) {
+			r.NodeName, f.nameProblem = contract.FactAWSHostname,
+				contract.NewProblem(contract.ReasonMetadataUnavailable, "x")
+		}, []contract.Reason{contract.ReasonMetadataUnavailable}},
+		"a host name with a _ on a cloud that gives another": {func(f *findings, r *contract.PreflightRequest) {
+			r.NodeName, f.facts.Hostname = contract.FactAWSHostname, "WIN_A"
+		}, nil},
+		"several at once": {func(f *findings, _ *contract.PreflightRequest) {
+			f.facts.Build, f.facts.DiskFree, f.routeErr = 1, 0, errors.New("x")
+		}, []contract.Reason{contract.ReasonBuildUnsupported, contract.ReasonDiskFull, contract.ReasonNoDefaultRoute}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, r := fit()
+			c.change(&f, &r)
+			var got []contract.Reason
+			for _, p := range judge(f, r) {
+				got = append(got, p.Reason)
+				if p.Detail == "" || p.Reason.Number() == 0 || strings.Contains(p.Detail, "%!") {
+					t.Errorf("%s: %q", p.Reason, p.Detail)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,130 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Feature is the Windows feature without which no container runs.
+const Feature = "Containers"
+
+// ContainersFeature is the state of that feature. A system that knows no features at all, as Wine, is not held
+// up by them: containerd tells whether containers run.
+func ContainersFeature(ctx context.Context, system winos.System) (winos.FeatureState, error) {
+	state, err := system.Feature(ctx, Feature)
+	if errors.Is(err, winos.ErrUnsupported) {
+		return winos.FeatureEnabled, nil
+	}
+	return state, err
+}
+
+// Preparations lists what Run would do, in words; empty means nothing. hostname is the wanted name, or
+// empty to keep the host's own.
+func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string) (needs []string) {
+	if renames(facts, hostname) {
+		needs = append(needs, fmt.Sprintf("rename the host from %s to %s", facts.Hostname, hostname))
+	}
+	switch feature {
+	case winos.FeatureAbsent:
+		needs = append(needs, "switch on the Windows feature "+Feature)
+	case winos.FeaturePending:
+		needs = append(needs, "reboot to finish the Windows feature "+Feature)
+	}
+	return needs
+}
+
+func renames(facts winos.Facts, hostname string) bool {
+	return hostname != "" && !strings.EqualFold(facts.Hostname, hostname)
+}
+
+// Prepare does it, and asks for a reboot if that is needed for it to take effect. Run again before the
+// reboot, it asks for the reboot again.
+func Prepare(ctx context.Context, host winos.Host, request contract.PrepareRequest) (contract.PrepareAnswer, error) {
+	facts, err := host.System.Facts(ctx)
+	if err != nil {
+		return contract.PrepareAnswer{}, fmt.Errorf("reading the host's facts: %w", err)
+	}
+	answer := contract.PrepareAnswer{BootID: facts.BootID}
+	if !facts.Admin {
+		return answer, contract.NewProblem(contract.ReasonNotAdministrator, "the user is not an administrator")
+	}
+	feature, err := ContainersFeature(ctx, host.System)
+	if err != nil {
+		return answer, contract.NewProblem(contract.ReasonFeatureMissing, "asking for the feature %s: %v", Feature, err)
+	}
+	needs := Preparations(facts, feature, request.Hostname)
+	if len(needs) == 0 {
+		return answer, nil
+	}
+	if renames(facts, request.Hostname) {
+		if err = rename(ctx, host, facts.Hostname, request.Hostname); err != nil {
+			return answer, err
+		}
+	}
+	if feature == winos.FeatureAbsent {
+		if feature, err = enable(ctx, host); err != nil {
+			return answer, err
+		}
+	}
+	if !renames(facts, request.Hostname) && feature == winos.FeatureEnabled {
+		return answer, nil
+	}
+	if err = host.System.Reboot(ctx, "Preparing this host as a Kubernetes node: "+
+		strings.Join(needs, "; ")); err != nil {
+		return answer, contract.NewProblem(contract.ReasonPreparing, "asking for a reboot: %v", err)
+	}
+	answer.Rebooting = true
+	return answer, nil
+}
+
+func rename(ctx context.Context, host winos.Host, before, hostname string) error {
+	book, err := state.Open(host.Files)
+	if err != nil {
+		return err
+	}
+	if book.HostnameBefore == "" {
+		book.HostnameBefore = before
+	}
+	book.HostnameSet = hostname
+	if err = book.Save(); err != nil {
+		return err
+	}
+	if err = host.System.SetHostname(ctx, hostname); err != nil {
+		return contract.NewProblem(contract.ReasonHostnameInvalid, "renaming the host from %s to %s: %v", before,
+			hostname, err)
+	}
+	return nil
+}
+
+func enable(ctx context.Context, host winos.Host) (winos.FeatureState, error) {
+	book, err := state.Open(host.Files)
+	if err != nil {
+		return "", err
+	}
+	if !slices.Contains(book.Features, Feature) {
+		book.Features = append(book.Features, Feature)
+	}
+	if err = book.Save(); err != nil {
+		return "", err
+	}
+	if err = host.System.EnableFeature(ctx, Feature); err != nil {
+		return "", contract.NewProblem(contract.ReasonFeatureMissing, "switching on the Windows feature %s: %v",
+			Feature, err)
+	}
+	state, err := host.System.Feature(ctx, Feature)
+	if err != nil {
+		return "", contract.NewProblem(contract.ReasonFeatureMissing, "asking for the feature %s: %v", Feature, err)
+	}
+	if state == winos.FeatureAbsent {
+		return "", contract.NewProblem(contract.ReasonFeatureMissing,
+			"the Windows feature %s is still absent after switching it on", Feature)
+	}
+	return state, nil
+}

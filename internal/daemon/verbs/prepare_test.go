@@ -1,0 +1,76 @@
+package verbs_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/verbs"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+func TestNeeds(t *testing.T) {
+	t.Parallel()
+	facts := winos.Facts{Hostname: "WIN-A"}
+	for name, c := range map[string]struct {
+		feature  winos.FeatureState
+		hostname string
+		want     []string
+	}{
+		"nothing":              {winos.FeatureEnabled, "", nil},
+		"the name that it has": {winos.FeatureEnabled, "win-a", nil},
+		"another name":         {winos.FeatureEnabled, "win-b", []string{"rename the host from WIN-A to win-b"}},
+		"the feature":          {winos.FeatureAbsent, "", []string{"switch on the Windows feature Containers"}},
+		"a reboot for the feature": {winos.FeaturePending, "",
+			[]string{"reboot to finish the Windows feature Containers"}},
+		"the feature and a new name": {winos.FeatureAbsent, "b",
+			[]string{"rename the host from WIN-A to b", "switch on the Windows feature Containers"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(c.want, verbs.Preparations(facts, c.feature, c.hostname)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+type featureless struct{ winos.System }
+
+func (featureless) Feature(context.Context, string) (winos.FeatureState, error) {
+	return "", winos.ErrUnsupported
+}
+
+func TestASystemWithoutFeaturesIsNotHeldUp(t *testing.T) {
+	t.Parallel()
+	if state, err := verbs.ContainersFeature(t.Context(), featureless{}); err != nil || state != winos.FeatureEnabled {
+		t.Errorf("%s, %v", state, err)
+	}
+}
+
+func TestAFeatureThatCanNotBeSwitchedOnIsNamed(t *testing.T) {
+	t.Parallel()
+	m, err := sim.New(sim.Options{Features: map[string]winos.FeatureState{verbs.Feature: winos.FeatureAbsent}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	m.SetFeatureFault(errors.New("source files not found"))
+	_, err = verbs.Prepare(t.Context(), m.Host(), contract.PrepareRequest{})
+	if p, ok := contract.AsProblem(err); !ok || p.Reason != contract.ReasonFeatureMissing {
+		t.Errorf("got %v", err)
+	}
+	m.SetAdmin(false)
+	_, err = verbs.Prepare(t.Context(), m.Host(), contract.PrepareRequest{})
+	if p, ok := contract.AsProblem(err); !ok || p.Reason != contract.ReasonNotAdministrator {
+		t.Errorf("got %v", err)
+	}
+}

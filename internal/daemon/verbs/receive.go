@@ -1,0 +1,77 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	nodepayload "github.com/windows-nodes/wmco/internal/daemon/payload"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// Receive unpacks the stream and deletes it, whatever became of it. The answer lists what is in the
+// store and what is missing, also beside a Problem.
+func Receive(ctx context.Context, host winos.Host, home string,
+	request contract.ReceiveRequest) (answer contract.ReceiveAnswer, err error) {
+	if !legalName(request.Stream) {
+		return answer, contract.NewProblem(contract.ReasonInternal, "%.40q can't name a stream", request.Stream)
+	}
+	path := ExchangePath(home) + `\` + request.Stream
+	defer func() { err = errors.Join(err, host.Files.Remove(path)) }()
+	book, err := state.Open(host.Files)
+	if err != nil {
+		return answer, err
+	}
+	if err = state.Ensure(host.Files, book, contract.DirStore); err != nil {
+		return answer, apply.FileProblem(err)
+	}
+	blobs := nodepayload.NewStore(host.Files)
+	unpackErr := unpack(ctx, host.Files, path, request.Blobs, blobs)
+	if answer.Missing, err = blobs.Missing(request.Blobs); err != nil {
+		return answer, err
+	}
+	missing := make(map[string]bool, len(answer.Missing))
+	for _, b := range answer.Missing {
+		missing[b.Digest] = true
+	}
+	for _, b := range request.Blobs {
+		if !missing[b.Digest] {
+			answer.Stored = append(answer.Stored, b.Digest)
+		}
+	}
+	if len(answer.Missing) == 0 {
+		return answer, nil
+	}
+	if unpackErr == nil {
+		unpackErr = contract.NewProblem(contract.ReasonPayloadIncomplete, "%d of %d blobs are missing",
+			len(answer.Missing), len(request.Blobs))
+	}
+	return answer, apply.FileProblem(unpackErr)
+}
+
+func unpack(ctx context.Context, files winos.Files, path string, want []contract.Blob, sink payload.Sink) (err error) {
+	r, err := files.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return contract.NewProblem(contract.ReasonPayloadIncomplete, "the payload stream is not there")
+	}
+	if err != nil {
+		return fmt.Errorf("opening the payload stream: %w", err)
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	if _, _, err = payload.Unpack(ctx, r, want, sink); err != nil {
+		return fmt.Errorf("unpacking the payload stream: %w", err)
+	}
+	return nil
+}
+
+// legalName keeps the stream within the exchange directory.
+func legalName(name string) bool {
+	return name != "" && !strings.Contains(name, "..") &&
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.") == "" && name[0] != '.'
+}

@@ -1,0 +1,389 @@
+package verbs_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"maps"
+	"math/big"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
+	"github.com/windows-nodes/wmco/internal/daemon/verbs"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// rig is a simulated machine with the real daemon and small stand-ins, and what an operator would
+// have.
+type rig struct {
+	*sim.Machine
+	ca *authority
+	// planted is the path of the daemon as the operator sent it, digest its SHA-256.
+	exe, planted, digest string
+	// fresh is the machine before anything happened.
+	fresh sim.Snapshot
+	// life, if set, may end verbs early.
+	life atomic.Pointer[mortal]
+	// kubelets counts the starts of kubelet.
+	kubelets atomic.Int64
+}
+
+const firstDaemon = "MZ wicd"
+
+// newRig makes a machine that lives as long as the test.
+func newRig(t *testing.T, options sim.Options) *rig {
+	t.Helper()
+	if options.Hostname == "" {
+		options.Hostname = "WIN-A"
+	}
+	r := &rig{ca: newAuthority(t), exe: firstDaemon}
+	programs := map[string]sim.Program{
+		"kubelet.exe":                        r.kubelet,
+		"hybrid-overlay-node.exe":            overlay,
+		"windows-instance-config-daemon.exe": r.daemon,
+	}
+	for name, program := range options.Programs {
+		programs[name] = program
+	}
+	options.Programs = programs
+	m, err := sim.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.Machine, r.fresh = m, m.Snapshot()
+	r.plant(t)
+	return r
+}
+
+// plant leaves the daemon in the exchange directory, as the operator does.
+func (r *rig) plant(t *testing.T) {
+	t.Helper()
+	dir := r.Home() + `\` + contract.ExchangeDir
+	r.digest = digestOf(r.exe)
+	r.planted = dir + `\` + contract.PlantedName(r.digest)
+	files := r.Host().Files
+	if err := files.MkdirAll(dir, winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
+	if err := winos.WriteFile(files, r.planted, strings.NewReader(r.exe), winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// call runs a verb as a process of the machine, through the exchange directory, and gives its
+// answer.
+func call[Result any](t *testing.T, r *rig, verb contract.Verb, request any) contract.Answer[Result] {
+	t.Helper()
+	const id = "call-1"
+	dir := r.Home() + `\` + contract.ExchangeDir + `\`
+	content, err := json.Marshal(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := r.Host().Files
+	if err = winos.WriteFile(files, dir+contract.RequestName(id), bytes.NewReader(content),
+		winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	line := contract.ExchangeDir + `\` + contract.PlantedName(r.digest) + " " + string(verb) + " --exchange " + id
+	if code := r.Exec(t.Context(), sim.ExecRequest{CommandLine: line, Stderr: &stderr}); code != 0 {
+		t.Fatalf("%s ended with %d: %s", verb, code, stderr.String())
+	}
+	if there, _ := winos.Exists(files, dir+contract.RequestName(id)); there {
+		t.Errorf("%s left its request behind", verb)
+	}
+	return readAnswer[Result](t, files, dir+contract.AnswerName(id))
+}
+
+func readAnswer[Result any](t *testing.T, files winos.Files, path string) (answer contract.Answer[Result]) {
+	t.Helper()
+	info, err := files.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Access != winos.AccessAdministrators {
+		t.Error("others than Administrators may read the answer")
+	}
+	content, err := winos.ReadFile(files, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = json.Unmarshal(content, &answer); err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+// must gives the result of an answer without a problem.
+func must[Result any](t *testing.T, answer contract.Answer[Result]) Result {
+	t.Helper()
+	if answer.Problem != nil {
+		t.Fatal(answer.Problem)
+	}
+	return answer.Result
+}
+
+// daemon is the real program in the machine.
+func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
+	host := p.Host
+	if life := r.life.Load(); life != nil && p.Args[1] != "controller" {
+		life.kill = func() { _ = p.Machine.Kill(p.PID) }
+		host = life.host(p.Host)
+	}
+	cmd := verbs.New(verbs.Options{
+		Host: host, Version: "test", HomeDir: p.Machine.Home(), Self: p.Args[0], Stdin: p.Stdin, Stdout: p.Stdout,
+		Stderr: p.Stderr, Running: p.Running,
+		Pace: reconcile.Intervals{
+			Glance: 20 * time.Millisecond, Waiting: 5 * time.Millisecond, Failing: 20 * time.Millisecond},
+	})
+	cmd.SetArgs(append([]string{}, p.Args[1:]...))
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		_, _ = p.Stderr.Write([]byte(err.Error() + "\n"))
+		return 1
+	}
+	return 0
+}
+
+// kubelet does what matters here: with its bootstrap credential it gets a kubeconfig and a
+// certificate.
+func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
+	r.kubelets.Add(1)
+	files := p.Host.Files
+	now := p.Host.System.Now()
+	own, err := winos.Exists(files, contract.PathKubeconfig)
+	expired, err2 := reconcile.KubeletExpired(files, now)
+	first, err3 := winos.Exists(files, contract.PathBootstrapKubeconfig)
+	if errors.Join(err, err2, err3) != nil || !own && !first {
+		return 1
+	}
+	if !own || expired && first {
+		certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: selfSigned(contract.KubeletUserPrefix+"win-a", now)})
+		for path, content := range map[string][]byte{contract.DirKubeletPKI +
+			`\kubelet-client-current.pem`: certificate, contract.PathKubeconfig: []byte("own")} {
+			if winos.WriteFile(files, path, bytes.NewReader(content), winos.AccessAdministrators) != nil {
+				return 1
+			}
+		}
+	}
+	p.Running()
+	<-ctx.Done()
+	return 0
+}
+
+// overlay makes the network.
+func overlay(ctx context.Context, p *sim.Process) int {
+	_, err := p.Machine.CreateHNSNetwork(winos.HNSNetwork{
+		Name: contract.HybridOverlayNetwork, Subnet: netip.MustParsePrefix("10.132.1.0/24"),
+		ManagementIP: p.Machine.Address(),
+	})
+	if err != nil {
+		return 1
+	}
+	p.Running()
+	<-ctx.Done()
+	return 0
+}
+
+// blobs are the payload: content by name.
+func blobs() map[string]string {
+	return map[string]string{
+		contract.PathKubelet: "MZ kubelet", contract.PathKubeLogRunner: "MZ runner",
+		contract.PathContainerd: "MZ containerd",
+		contract.PathKubeProxy:  "MZ proxy", contract.PathHybridOverlay: "MZ overlay",
+	}
+}
+
+func wanted() (all []contract.Blob) {
+	for _, content := range blobs() {
+		all = append(all, blobOf(content))
+	}
+	return all
+}
+
+func blobOf(content string) contract.Blob {
+	return contract.Blob{Digest: digestOf(content), Size: int64(len(content))}
+}
+
+func digestOf(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+// manifest is small but has one of everything.
+func manifest() contract.Manifest {
+	m := contract.Manifest{
+		Services: []contract.Service{
+			{Name: "containerd", Command: contract.PathContainerd + ` --run-service`, Bootstrap: true},
+			{Name: "kubelet", Command: contract.PathKubeLogRunner + ` -log-file=C:\var\log\kubelet\kubelet.log ` +
+				contract.PathKubelet + ` --node-ip=NODE_IP`,
+				Bootstrap: true, Priority: 1, Dependencies: []string{"containerd"},
+				HostVariables: []contract.HostVariable{{Name: "NODE_IP", Fact: contract.FactNodeIP}}},
+			{Name: "hybrid-overlay-node", Command: contract.PathHybridOverlay + ` --node NODE_NAME`, Priority: 2,
+				Dependencies:  []string{"kubelet"},
+				NodeVariables: []contract.NodeVariable{{Name: "NODE_NAME", JSONPath: "{.metadata.name}"}}},
+			{Name: "kube-proxy", Command: contract.PathKubeProxy + ` --config=` + contract.PathKubeProxyConfig,
+				Priority: 3, Dependencies: []string{"hybrid-overlay-node"}},
+		},
+		Files: []contract.File{
+			{Path: contract.PathKubeletConfig, Content: `{"kind":"KubeletConfiguration"}`,
+				Services: []string{"kubelet"}},
+			{Path: contract.DirTLS + `\certs\ca.crt`, Content: "ca"},
+			{Path: contract.DirTemp + `\readme.txt`, Content: "ours"},
+			{Path: contract.PathKubeProxyConfig, Content: "sourceVip: SOURCE_VIP", Services: []string{"kube-proxy"},
+				HostVariables: []contract.HostVariable{{Name: "SOURCE_VIP", Fact: contract.FactSourceVIP}}},
+		},
+		EnvironmentVars:        map[string]string{"HTTP_PROXY": "http://proxy:3128"},
+		WatchedEnvironmentVars: []string{"HTTP_PROXY", "NO_PROXY"},
+	}
+	users := map[string][]string{
+		contract.PathKubelet: {"kubelet"}, contract.PathKubeLogRunner: {"kubelet"},
+		contract.PathContainerd: {"containerd"},
+		contract.PathKubeProxy:  {"kube-proxy"}, contract.PathHybridOverlay: {"hybrid-overlay-node"},
+	}
+	for _, path := range slices.Sorted(maps.Keys(blobs())) {
+		content := blobs()[path]
+		m.Files = append(m.Files, contract.File{Path: path, Digest: digestOf(content), Size: int64(len(content)),
+			Services: users[path]})
+	}
+	return m
+}
+
+// versionOf names a manifest as the operator does.
+func versionOf(m contract.Manifest) string { return "1-" + m.Digest()[:contract.VersionDigits] }
+
+func preflightRequest(r *rig) contract.PreflightRequest {
+	return contract.PreflightRequest{Time: r.Host().System.Now(), Blobs: wanted(), Daemon: r.digest}
+}
+
+// send packs blobs into a stream in the exchange directory.
+func send(t *testing.T, files winos.Files, home string, missing []contract.Blob) contract.ReceiveRequest {
+	t.Helper()
+	const name = "stream-1"
+	var stream bytes.Buffer
+	content := map[string]string{}
+	for _, c := range blobs() {
+		content[digestOf(c)] = c
+	}
+	pack(t, &stream, missing, content)
+	if err := winos.WriteFile(files, home+`\`+contract.ExchangeDir+`\`+name, &stream, winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
+	return contract.ReceiveRequest{Stream: name, Blobs: missing}
+}
+
+func bootstrapRequest() contract.BootstrapRequest {
+	return contract.BootstrapRequest{
+		NodeName: "win-a", Version: versionOf(manifest()), Manifest: manifest(), BootstrapKubeconfig: []byte("secret"),
+		BootstrapCA: []byte("boot ca"), KubeletCA: []byte("kubelet ca"),
+	}
+}
+
+func (r *rig) handoverRequest(t *testing.T, csr []byte) contract.HandoverRequest {
+	t.Helper()
+	return contract.HandoverRequest{
+		NodeName: "win-a", Version: versionOf(manifest()), Certificate: r.ca.sign(t, csr, r.Host().System.Now()),
+		APIServer: "https://127.0.0.1:1", CA: r.ca.pem, Namespace: "wmco",
+	}
+}
+
+// authority signs as kube-controller-manager does.
+type authority struct {
+	key         *ecdsa.PrivateKey
+	certificate *x509.Certificate
+	pem         []byte
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test ca"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{key, certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+}
+
+func (a *authority) sign(t *testing.T, request []byte, now time.Time) []byte {
+	t.Helper()
+	block, _ := pem.Decode(request)
+	if block == nil {
+		t.Fatalf("no request in %q", request)
+	}
+	csr, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: csr.Subject, NotBefore: now.Add(-time.Minute),
+		NotAfter:    now.Add(14 * 24 * time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, a.certificate, csr.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func selfSigned(name string, now time.Time) []byte {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotAfter: now.Add(14 * 24 * time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil
+	}
+	return der
+}
+
+func pack(t *testing.T, w io.Writer, missing []contract.Blob, content map[string]string) {
+	t.Helper()
+	var all []payload.Blob
+	for _, b := range missing {
+		all = append(all, payload.Blob{Blob: b, Open: func() (io.ReadCloser, error) {
+			return io.NopCloser(strings.NewReader(content[b.Digest])), nil
+		}})
+	}
+	if err := payload.Pack(t.Context(), w, all); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,188 @@
+package verbs_test
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+const day = 24 * time.Hour
+
+// restart lets the daemon's service begin anew, as a boot does.
+func restart(t *testing.T, r *rig, name string) {
+	t.Helper()
+	stop(t, r, name)
+	if err := r.Host().Services.Start(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, r *rig, path string) string {
+	t.Helper()
+	content, err := winos.ReadFile(r.Host().Files, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// journal is everything that the daemon logged.
+func journal(t *testing.T, r *rig) string {
+	t.Helper()
+	const dir = contract.DirLog + `\wicd`
+	entries, err := r.Host().Files.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, e := range entries {
+		if content, err := winos.ReadFile(r.Host().Files, dir+`\`+e.Name); err == nil {
+			all.Write(content)
+		}
+	}
+	return all.String()
+}
+
+// tended waits until the daemon has made a pass: it deletes kubelet's bootstrap credential when it
+// is no longer needed.
+func tended(t *testing.T, r *rig) {
+	t.Helper()
+	eventually(t, "deleting kubelet's bootstrap credential", func() bool {
+		there, err := winos.Exists(r.Host().Files, contract.PathBootstrapKubeconfig)
+		return err == nil && !there
+	})
+}
+
+func expires(t *testing.T, text string) time.Time {
+	t.Helper()
+	block, _ := pem.Decode([]byte(text))
+	if block == nil {
+		t.Fatal("there is no certificate")
+	}
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leaf.NotAfter
+}
+
+func TestAHostThatWasOffForAWeekNeedsNobody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	before := read(t, r, contract.PathDaemonCertificate)
+	stop(t, r, contract.ServiceDaemon)
+	r.SetClockOffset(7 * day)
+	if err := r.Host().Services.Start(t.Context(), contract.ServiceDaemon); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, r, "containerd")
+	eventually(t, "tending", func() bool { return service(t, r, "kubelet").State == winos.ServiceRunning })
+	if strings.Contains(journal(t, r), "expired") || read(t, r, contract.PathDaemonCertificate) != before {
+		t.Error("the certificate does not hold for a week")
+	}
+}
+
+func TestAnExpiredIdentityIsSaidAndReplacedByTheWayIn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	tended(t, r)
+	old, kubelets := read(t, r, contract.PathDaemonCertificate), r.kubelets.Load()
+	r.SetClockOffset(15 * day)
+	restart(t, r, contract.ServiceDaemon)
+	eventually(t, "saying so", func() bool {
+		return strings.Contains(journal(t, r),
+			"the daemon's certificate has expired")
+	})
+	// The host is held at what was last known.
+	write(t, r, contract.PathKubeProxy, "MZ damaged", winos.AccessAdministrators)
+	eventually(t, "tending without an identity",
+		func() bool { return read(t, r, contract.PathKubeProxy) == "MZ proxy" })
+	daemon := service(t, r, contract.ServiceDaemon).PID
+	join(t, r) // the operator walks the host in again
+	fresh := read(t, r, contract.PathDaemonCertificate)
+	if fresh == old || !expires(t, fresh).After(r.Host().System.Now().Add(13*day)) {
+		t.Errorf("the certificate expires at %s", expires(t, fresh))
+	}
+	if service(t, r, contract.ServiceDaemon).PID == daemon {
+		t.Error("the daemon goes on with its expired certificate")
+	}
+	if kubelet := read(t, r, contract.DirKubeletPKI+`\kubelet-client-current.pem`); !expires(t,
+		kubelet).After(r.Host().System.Now()) {
+		t.Errorf("kubelet's certificate expires at %s, and kubelet was started %d times", expires(t, kubelet),
+			r.kubelets.Load()-kubelets)
+	}
+	tended(t, r)
+	join(t, r)
+	if n := r.kubelets.Load() - kubelets; n != 1 {
+		t.Errorf("kubelet was started %d times, and once was needed", n)
+	}
+}
+
+func TestTheConfidentialPartComesWithBootstrap(t *testing.T) {
+	t.Parallel()
+	const proxy = "http://me:hunter2@proxy:3128"
+	r := newRig(t, sim.Options{})
+	c := contract.Confidential{
+		Salt: []byte("0123456789abcdef"), Environment: map[string]string{"HTTPS_PROXY": proxy},
+		Files: []contract.File{{Path: contract.PathExporterKey, Content: "the key"}},
+	}
+	data, digest, err := c.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := bootstrapRequest()
+	request.Manifest.Confidential, request.Manifest.ConfidentialEnvironment = digest, c.EnvironmentDigest()
+	request.Manifest.WatchedEnvironmentVars = []string{"HTTPS_PROXY"}
+	request.Version, request.Confidential = versionOf(request.Manifest), data
+	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))
+	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), found.Missing)))
+
+	spoilt := request
+	spoilt.Confidential = append(bytes.Clone(data[:len(data)-1]), ' ', '}')
+	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, spoilt); answer.Problem == nil ||
+		answer.Problem.Reason != contract.ReasonManifestInvalid || strings.Contains(answer.Problem.Detail, "hunter2") {
+		t.Fatalf("another confidential part: %v", answer.Problem)
+	}
+	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request))
+	if s := service(t, r, "kubelet"); s.Environment["HTTPS_PROXY"] != proxy {
+		t.Errorf("kubelet has %v", s.Environment)
+	}
+	kubelet := service(t, r, "kubelet").PID
+	handover := r.handoverRequest(t, made.DaemonCSR)
+	handover.Version = request.Version
+	must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, handover))
+	tended(t, r)
+	if service(t, r, "kubelet").PID != kubelet {
+		t.Error("kubelet was restarted by the service, which should know what bootstrap knew")
+	}
+	if got := read(t, r, contract.PathExporterKey); got != "the key" {
+		t.Errorf("the key is %q", got)
+	}
+	for key, what := range r.Snapshot() {
+		if strings.HasPrefix(key, "file ") && strings.Contains(key, "WICD-SEALED") &&
+			!strings.Contains(what, "administrators only") {
+			t.Errorf("%s: %s", key, what)
+		}
+	}
+	for _, path := range []string{contract.PathState} {
+		if strings.Contains(read(t, r, path), "hunter2") {
+			t.Errorf("the password is in %s", path)
+		}
+	}
+	if strings.Contains(journal(t, r), "hunter2") || strings.Contains(strings.Join(r.CommandLines(), "\n"), "hunter2") {
+		t.Error("the password is in the log or in a command line")
+	}
+	cleanUp(t, r)
+	for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
+		t.Error("after cleanup:", line)
+	}
+}

@@ -1,0 +1,70 @@
+package verbs
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// verbLimit ends a verb that hangs, so that it is not still at work when the operator calls the
+// next. Enabling a Windows feature is the slowest thing that a verb does.
+const verbLimit = 20 * time.Minute
+
+func verbs(o Options) []*cobra.Command {
+	return []*cobra.Command{
+		verb(o, contract.VerbPreflight, "Look whether this machine can become a node; changes nothing",
+			func(ctx context.Context, r contract.PreflightRequest) (contract.PreflightAnswer, error) {
+				return Preflight(ctx, o.Host, o.Self, r)
+			}),
+		verb(o, contract.VerbPrepare, "Set the host name and switch on Windows features; may reboot",
+			func(ctx context.Context, r contract.PrepareRequest) (contract.PrepareAnswer, error) {
+				return Prepare(ctx, o.Host, r)
+			}),
+		verb(o, contract.VerbReceive, "Unpack, verify and store the programs that were sent",
+			func(ctx context.Context, r contract.ReceiveRequest) (contract.ReceiveAnswer, error) {
+				return Receive(ctx, o.Host, o.HomeDir, r)
+			}),
+		verb(o, contract.VerbBootstrap, "Write files, start containerd and kubelet, and ask for the daemon's "+
+			"certificate",
+			func(ctx context.Context, r contract.BootstrapRequest) (contract.BootstrapAnswer, error) {
+				return Bootstrap(ctx, o.Host, o.Self, r)
+			}),
+		verb(o, contract.VerbHandover, "Store the daemon's certificate, and install and start the service",
+			func(ctx context.Context, r contract.HandoverRequest) (contract.HandoverAnswer, error) {
+				return Handover(ctx, o.Host, o.Self, r)
+			}),
+		verb(o, contract.VerbCleanup, "Take everything away that was installed, and put back what was",
+			func(ctx context.Context, _ contract.CleanupRequest) (contract.CleanupAnswer, error) {
+				return Cleanup(ctx, o.Host, Where{Home: o.HomeDir, Self: o.Self})
+			}),
+	}
+}
+
+// verb makes the command of one verb.
+func verb[Request, Result any](o Options, name contract.Verb, short string,
+	run func(context.Context, Request) (Result, error)) *cobra.Command {
+	var id string
+	cmd := &cobra.Command{
+		Use: string(name), Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), verbLimit)
+			defer cancel()
+			var channel Channel = Streams{In: cmd.InOrStdin(), Out: cmd.OutOrStdout()}
+			if cmd.Flags().Changed("exchange") {
+				dir, err := NewExchangeDir(o.Host.Files, o.HomeDir, id)
+				if err != nil {
+					return err
+				}
+				channel = dir
+			}
+			return Serve(logr.NewContext(ctx, o.Logger.WithValues("verb", name)), channel, run)
+		},
+	}
+	cmd.Flags().StringVar(&id, "exchange", "", "read the request from and leave the answer in the exchange "+
+		"directory, under this `id`")
+	return cmd
+}
