@@ -184,202 +184,268 @@ func reachExplanations() []Explanation {
 	return []Explanation{
 		{ReasonEntryMalformed, 101, "An entry of windows-instances is not understood.",
 			"Write the entry as <IPv4 address or DNS name>: username=<name>. The other entries are not affected."},
-		{ReasonAddressUnresolvable, 102, "A DNS name in windows-instances has no IPv4 address.",
+		{ReasonAddressUnresolvable, 102,
+			"A DNS name in windows-instances does not resolve to an IPv4 address.",
 			"Correct the name, or add its A record to the DNS server that the operator's pod uses."},
-		{ReasonAddressDuplicate, 103, "Two entries or Machines have one address.",
-			"Remove one of the two; the older one stays in charge."},
-		{ReasonHostDuplicate, 104, "The host behind this entry or Machine already is another instance, or has its " +
-			"name, or a copy of its disk.", "Remove one of the two, or give a cloned host its own identity with " +
-			"sysprep."},
-		{ReasonMachineNameTaken, 105, "A WindowsInstance that was not made from this Machine has its name.",
+		{ReasonAddressDuplicate, 103,
+			"Two entries or Machines have the same address.",
+			"Remove one of the two. The older one stays in charge."},
+		{ReasonHostDuplicate, 104,
+			"Another instance already stands for the host behind this entry or Machine, or for a host of the " +
+				"same name or with a copy of its disk.",
+			"Remove one of the two. Give a cloned host its own identity with sysprep."},
+		{ReasonMachineNameTaken, 105,
+			"A WindowsInstance of the Machine's name exists that was not made from this Machine.",
 			"Delete that WindowsInstance, or the entry that it was made from."},
-		{
-			ReasonMachineNameInvalid, 106, "The Machine's name can't be the name of its host, which this platform " +
-				"demands.", "Give its MachineSet a shorter name: Machines have at most 15 characters, of which the " +
-				"set's name leaves six to them; lower-case letters, digits and hyphens, not digits only."},
-		{ReasonMachineAddressUnusable, 107, "The Machine has addresses, but none that is an IPv4 address of the " +
-			"inner network or a name that resolves to one.", "Give the Machine an IPv4 address in the cluster's " +
-			"network, or its name an A record in the DNS server that the operator's pod uses."},
+		{ReasonMachineNameInvalid, 106,
+			"The Machine's name can't be a host name, and on this platform the host takes the name of its " +
+				"Machine.",
+			"Give its MachineSet a shorter name. A Machine's name may have at most 15 characters, six of which " +
+				"follow the name of the set: lower-case letters, digits and hyphens, not digits only."},
+		{ReasonMachineAddressUnusable, 107,
+			"The Machine has addresses, but no internal IPv4 address and no name that resolves to one.",
+			"Give the Machine an IPv4 address in the cluster's network, or add an A record of its name to the " +
+				"DNS server that the operator's pod uses."},
 		{ReasonMachineAnnotationInvalid, 108, "An annotation of the Machine is not understood.",
 			"Correct the annotation that is named."},
 
-		{ReasonUnreachable, 201, "Nothing answers at the host's SSH port.",
-			"Check that the host is up, that sshd runs and that TCP port 22 is open from the control plane."},
+		{ReasonUnreachable, 201,
+			"Nothing answers at the host's SSH port.",
+			"Check that the host is up, that sshd runs, and that TCP port 22 is open from the control plane."},
 		{ReasonKeyRefused, 202, "The host refuses the private key for this user.",
 			"Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the host, owned by " +
 				"Administrators and SYSTEM only, and check the user name."},
-		{ReasonHostKeyMismatch, 203, "The host shows another SSH host key than the one expected or pinned.",
+		{ReasonHostKeyMismatch, 203,
+			"The host shows another SSH host key than the one that was given or pinned.",
 			"If the host was reinstalled, set spec.hostKey of the WindowsInstance to the new key, or remove and " +
 				"re-add the entry. Otherwise another machine answers: find out which."},
-		{ReasonConnectionLost, 204, "The connection broke while work was under way.",
-			"Nothing to do: it is tried again. If it repeats, check the network between the control plane and the host."},
-		{ReasonNotSSH, 205, "Something other than an SSH server answers, or it does not speak in time.",
+		{ReasonConnectionLost, 204,
+			"The connection broke during work on the host.",
+			"Nothing to do: it is tried again. If it repeats, check the network between the control plane and " +
+				"the host."},
+		{ReasonNotSSH, 205,
+			"Something other than an SSH server answers, or the server does not answer in time.",
 			"Check the address and port, and whether sshd on the host is overloaded."},
-		{ReasonNoSFTP, 206, "The host's SSH server lets us in but offers no file transfer.",
-			"Have the line \"Subsystem sftp sftp-server.exe\" in C:\\ProgramData\\ssh\\sshd_config and restart sshd."},
-		{ReasonHostKeyUnproven, 207, "The host announces SSH host keys of its own and does not prove that it has them.",
-			"Find out what answers at this address: a host with OpenSSH proves its keys. Then delete the Machine, " +
-				"or set spec.hostKey of the WindowsInstance."},
-		{ReasonKeyNotAuthorized, 208, "The host has joined with an earlier private key and refuses the present one.",
+		{ReasonNoSFTP, 206,
+			"The host's SSH server accepts the key but offers no file transfer.",
+			"Put the line \"Subsystem sftp sftp-server.exe\" into C:\\ProgramData\\ssh\\sshd_config and restart " +
+				"sshd."},
+		{ReasonHostKeyUnproven, 207,
+			"The host announces further SSH host keys and does not prove that it has them.",
+			"Find out what answers at this address: a host with OpenSSH proves its keys. Then delete the " +
+				"Machine, or set spec.hostKey of the WindowsInstance."},
+		{ReasonKeyNotAuthorized, 208,
+			"The host has joined with an earlier private key and refuses the present one.",
 			"Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the host. Until then " +
-				"the node works on, and only what needs SSH waits. A Machine is replaced by itself, as far as the " +
-				"rollout budget and its MachineSet allow."},
-		{ReasonHostFloods, 209, "The host sent far more than any answer of the daemon has, so the connection was ended.",
-			"Find out what answers at this address, and whether somebody else has control of the host. No honest host " +
-				"does this."},
+				"the node goes on working, and only what needs SSH waits. A Machine is replaced automatically, as " +
+				"far as the rollout budget and its MachineSet allow."},
+		{ReasonHostFloods, 209,
+			"The host sent more than any answer of the daemon has, so the operator closed the connection.",
+			"Find out what answers at this address, and whether somebody else controls the host."},
 	}
 }
 
 // hostExplanations are about the host, preparing it and the payload.
 func hostExplanations() []Explanation {
 	return []Explanation{
-		{ReasonBuildUnsupported, 301, "The Windows build is not one that containers of the supported releases run on.",
+		{ReasonBuildUnsupported, 301,
+			"The Windows build is not supported.",
 			"Use Windows Server 2019 (17763), 2022 (20348) or 2025 (26100)."},
 		{ReasonDiskFull, 302, "The system drive has too little room for the payload and images.",
 			"Free space on drive C: or enlarge it."},
-		{ReasonClockSkewed, 303, "The host's clock differs so much that certificates would not be valid.",
+		{ReasonClockSkewed, 303,
+			"The host's clock is so wrong that certificates would not be valid.",
 			"Set the host's time service (w32time) to the cluster's time source."},
-		{ReasonHostnameInvalid, 304, "The host name can't be a node name.",
-			"Rename the host: lower-case letters, digits and hyphens, at most 63 characters, no hyphen at either end."},
+		{ReasonHostnameInvalid, 304,
+			"The host name can't be the name of a Node.",
+			"Rename the host: lower-case letters, digits and hyphens, at most 63 characters, no hyphen at either " +
+				"end."},
 		{ReasonPortInUse, 305, "Another program listens on a port that a node needs.",
 			"Stop the program that is named, or move it to another port."},
-		{ReasonConflictingSoftware, 306, "A container runtime or kubelet that is not ours is installed.",
-			"Uninstall it; nothing that the operator did not install is replaced."},
+		{ReasonConflictingSoftware, 306,
+			"A container runtime or kubelet is installed that the operator did not install.",
+			"Uninstall it. The operator replaces nothing that it did not install."},
 		{ReasonNotAdministrator, 307, "The user may log in but is not an administrator.",
 			"Name a user who is a member of the local Administrators group."},
-		{ReasonNoDefaultRoute, 308, "The host has no IPv4 default route, so its node address is unknown.",
+		{ReasonNoDefaultRoute, 308,
+			"The host has no IPv4 default route, so its node address can't be determined.",
 			"Configure a default gateway."},
-		{ReasonMetadataUnavailable, 309, "The cloud's metadata service does not tell the name of the machine.",
-			"Check that the machine may reach 169.254.169.254 and that the metadata service is not switched off for it."},
-		{ReasonNodeIPMissing, 310, "The host does not have the node address that was asked for.",
+		{ReasonMetadataUnavailable, 309,
+			"The cloud's metadata service does not return the machine's name.",
+			"Check that the machine can reach 169.254.169.254 and that the metadata service is not disabled for " +
+				"it."},
+		{ReasonNodeIPMissing, 310,
+			"The host does not have the address in spec.nodeIP.",
 			"Correct spec.nodeIP of the WindowsInstance, or give the host this address."},
 
-		{ReasonPreparing, 401, "Host name or Windows features are being set.", "Nothing to do."},
+		{ReasonPreparing, 401,
+			"The host name or Windows features are being set.",
+			"Nothing to do."},
 		{ReasonRebooting, 402, "The host is rebooting.", "Nothing to do."},
-		{ReasonRebootNotProven, 403, "The host did not come back from a reboot in time.",
-			"Look at the host's console."},
+		{ReasonRebootNotProven, 403,
+			"The host did not come back from a reboot in time.",
+			"Look at the host's console. The operator goes on when the host is up again."},
 		{ReasonFeatureMissing, 404, "The Windows feature Containers could not be switched on.",
 			"Run Install-WindowsFeature Containers on the host and look at its error."},
-		{ReasonDaemonCallFailed, 405, "A call of the daemon's binary on the host did not give an answer.",
-			"Look at the detail; if it names a virus scanner or a policy that blocks the program, allow it."},
-		{ReasonRebootFutile, 406, "The host was rebooted three times in a row, and a reboot is still asked for.",
-			"Find out what asks for it: the annotations reboot-required and reboot-pending of the Node. When they " +
-				"are gone, it is over; the annotation reboot of the Node, taken away and set again, has it " +
-				"rebooted once more."},
+		{ReasonDaemonCallFailed, 405,
+			"A command of the daemon's program on the host returned no answer.",
+			"Read the message. If it names a virus scanner or a policy that blocks the program, allow the " +
+				"program there."},
+		{ReasonRebootFutile, 406,
+			"The host was rebooted three times in a row, and a reboot is still requested.",
+			"Find out what sets the annotation reboot-required or reboot-pending of the Node, and stop it. This " +
+				"reason goes away with the annotations. For one more reboot, remove the annotation reboot from the " +
+				"Node and set it again."},
 
-		{ReasonPayloadCorrupt, 501, "What arrived on the host is not what was sent.",
-			"Nothing to do: only what is damaged is sent again. If it repeats, check the host's disk and the network."},
-		{ReasonPayloadIncomplete, 502, "The transfer ended early.", "Nothing to do: it resumes with what is missing."},
+		{ReasonPayloadCorrupt, 501,
+			"What arrived on the host does not match its checksum.",
+			"Nothing to do: what is damaged is sent again. If it repeats, check the host's disk and the network."},
+		{ReasonPayloadIncomplete, 502,
+			"The transfer ended early.",
+			"Nothing to do: it goes on with what is missing."},
 	}
 }
 
 // nodeExplanations are about bootstrap, certificates, the Node and leaving.
 func nodeExplanations() []Explanation {
 	return []Explanation{
-		{ReasonServiceFailed, 601, "A managed Windows service does not start or does not stay up.",
-			"Read the log of the service that is named, under C:\\var\\log."},
-		{ReasonFileFailed, 602, "A managed file can't be written.",
-			"Check what holds the file open, and the free space on drive C:."},
+		{ReasonServiceFailed, 601,
+			"A managed Windows service does not start or does not stay up.",
+			"Read the log of the service in C:\\var\\log on the host."},
+		{ReasonFileFailed, 602,
+			"A managed file can't be written.",
+			"Check which program has the file open, and the free space on drive C:."},
 		{ReasonManifestInvalid, 603, "The services manifest can't be used.",
 			"Nothing to do: the operator publishes it again. If it repeats, file a bug with the detail."},
-		{ReasonManifestMissing, 604, "The services manifest of the desired version does not exist.",
+		{ReasonManifestMissing, 604, "The services manifest of the desired revision does not exist.",
 			"Nothing to do: the operator publishes it."},
 		{ReasonCertificatePending, 605, "A certificate request waits to be approved or signed.",
 			"Check that kube-controller-manager signs requests (kubectl get csr)."},
 		{ReasonCertificateDenied, 606, "A certificate request was denied.",
 			"See the request's condition for why (kubectl describe csr)."},
-		{ReasonNetworkPending, 607, "The hybrid overlay network is not there yet.",
+		{ReasonNetworkPending, 607,
+			"The hybrid overlay network does not exist yet.",
 			"Check the annotation k8s.ovn.org/hybrid-overlay-node-subnet of the Node and the log of " +
 				"hybrid-overlay-node."},
-		{ReasonEnvironmentFailed, 608, "A system environment variable can't be set.",
-			"Check the policies on the host."},
-		{ReasonForeignInterference, 609, "Something else keeps changing what we manage.",
-			"Find the tool or policy that changes what is named and exclude it."},
-		{ReasonTrustFailed, 610, "A certificate authority can't be added to the root store of the host, or removed " +
-			"from it.", "Check the policies on the host, and whether a virus scanner guards the store."},
-		{ReasonSealBroken, 611, "What the host keeps encrypted for itself can't be decrypted any more.",
-			"Nothing to do: it is read from the API server again. It happens after sysprep, or when a disk was " +
-				"moved to another machine."},
+		{ReasonEnvironmentFailed, 608,
+			"A system environment variable can't be set.",
+			"Check the group policies of the host."},
+		{ReasonForeignInterference, 609,
+			"Something on the host keeps changing what the daemon manages.",
+			"Find the tool or group policy that changes it, and exclude what the message names."},
+		{ReasonTrustFailed, 610,
+			"A CA certificate can't be added to the host's root store or removed from it.",
+			"Check the group policies of the host, and whether a virus scanner protects the store."},
+		{ReasonSealBroken, 611,
+			"What the daemon keeps encrypted on the host can't be decrypted any more.",
+			"Nothing to do: the daemon reads it from the API server again. It happens after sysprep, or when the " +
+				"disk was moved to another machine."},
 		{ReasonRouteFailed, 612, "The route to the cloud's metadata service can't be set.",
 			"Check the default route of the host."},
 
 		{ReasonNodePending, 701, "kubelet has not registered its Node yet.",
 			"Nothing to do; if it lasts, read C:\\var\\log\\kubelet\\kubelet.log on the host."},
 		{ReasonNodeNotReady, 702, "The Node is not Ready.", "See the Node's Ready condition (kubectl describe node)."},
-		{ReasonNodeForeign, 703, "A Node of this name exists and belongs to another host.",
-			"Rename the host, or delete the stale Node."},
-		{ReasonVersionPending, 704, "The daemon has not applied the desired version yet.",
+		{ReasonNodeForeign, 703,
+			"A Node of this name exists and belongs to another host.",
+			"Rename the host, or delete the Node if nothing uses it any more."},
+		{ReasonVersionPending, 704, "The daemon has not applied the desired revision yet.",
 			"Nothing to do; if it lasts, see the apply-status annotation of the Node and C:\\var\\log\\wicd on the " +
 				"host."},
-		{ReasonNodeReady, 705, "The Node is Ready at the desired version.", "Nothing to do."},
-		{ReasonUpdateFailed, 706, "The node did not become well at a version in time, so it goes back to the " +
-			"previous one.", "Read the message, the apply-status annotation of the Node and C:\\var\\log on the " +
-			"host. See also RolloutHalted."},
-		{ReasonRolloutHalted, 707, "As many nodes failed at the desired version as spec.rollout.failureThreshold " +
-			"allows, so no other is taken to it.", "See status.rollout.failures of the WindowsMachineConfig. Have " +
-			"another version desired, such as by an update of the operator or by taking a setting back; or go on " +
-			"with this one: kubectl annotate winconf cluster " +
-			"windowsmachineconfig.openshift.io/resume-rollout=<version>."},
-		{ReasonStaging, 708, "The daemon fetches the payload of the desired version while its node serves.",
+		{ReasonNodeReady, 705, "The Node is Ready at the desired revision.", "Nothing to do."},
+		{ReasonUpdateFailed, 706,
+			"The node did not become Ready at the new revision in time, so it goes back to the previous one.",
+			"Read the message, the annotation apply-status of the Node, and C:\\var\\log on the host. See also " +
+				"RolloutHalted."},
+		{ReasonRolloutHalted, 707,
+			"As many nodes failed at the desired revision as spec.rollout.failureThreshold allows, so no other " +
+				"node is taken to it.",
+			"See status.rollout.failures of the WindowsMachineConfig. Publish another revision, by updating the " +
+				"operator or by reverting the setting. Or go on with this one: kubectl annotate winconf cluster " +
+				"windowsmachineconfig.openshift.io/resume-rollout=<revision>."},
+		{ReasonStaging, 708, "The daemon fetches the payload of the desired revision while the node stays in service.",
 			"Nothing to do; if it lasts, see the stage-status annotation of the Node."},
-		{ReasonMaintenanceWindowClosed, 709, "No window of spec.rollout.maintenanceWindows is open.",
+		{ReasonMaintenanceWindowClosed, 709,
+			"No window of spec.rollout.maintenanceWindows is open.",
 			"Nothing to do; or change spec.rollout.maintenanceWindows of the WindowsMachineConfig."},
 		{ReasonSkewUnsupported, 710, "The node is at a release that is more than two minor versions older, or more " +
-			"than one newer, than the operator.", "Nothing to do: its host is walked into over SSH. If it can't be " +
-			"reached, install the operator version in between."},
-		{ReasonSettling, 711, "The node is at its new version, or back from its reboot, and has to stay Ready for " +
+			"than one newer, than the operator.", "Nothing to do: the operator joins its host again over SSH. If the " +
+			"host can't be reached, install the operator version in between."},
+		{ReasonSettling, 711, "The node is at its new revision, or back from its reboot, and has to stay Ready for " +
 			"the settling time.", "Nothing to do."},
-		{
-			ReasonUncordoned, 712, "Somebody uncordoned the node while the operator drained it, so it was left in " +
-				"service.", "Nothing to do: it is tried again later. To keep the operator away from the node, set " +
-				"spec.paused of its WindowsInstance."},
-		{ReasonDaemonSilent, 713, "kubelet is well, and the daemon has not answered for five minutes to what it " +
-			"was told, or its certificate has ended.", "Nothing to do: its host is walked into over SSH when it " +
-			"has its turn, which starts the daemon with another certificate. If it happens again, look for what " +
-			"stops or disables the service windows-instance-config-daemon, such as an antivirus, and read " +
-			"C:\\var\\log\\wicd on the host."},
-		{ReasonNotBack, 714, "The node did not get back to its previous version within spec.rollout.proofTimeout. " +
-			"It serves nobody, so it keeps its place in the rollout budget.",
-			"Mend what the message, the apply-status annotation of the Node or C:\\var\\log on the host says: the " +
-				"daemon goes on trying. Or have another version desired, to which the node then goes on. Or delete " +
-				"the Node: its host is then walked into over SSH, and gets the desired version."},
+		{ReasonUncordoned, 712,
+			"Somebody uncordoned the node while the operator was draining it, so it stays in service.",
+			"Nothing to do: it is tried again later. To keep the operator away from the node, set spec.paused of " +
+				"its WindowsInstance."},
+		{ReasonDaemonSilent, 713,
+			"kubelet is healthy, but the daemon has not acted on a request for five minutes, or its certificate " +
+				"has expired.",
+			"Nothing to do: the operator joins the host again over SSH when the rollout budget allows, which " +
+				"starts the daemon with a new certificate. If it happens again, look for what stops or disables the " +
+				"service windows-instance-config-daemon, such as a virus scanner, and read C:\\var\\log\\wicd on the " +
+				"host."},
+		{ReasonNotBack, 714,
+			"The node did not get back to its previous revision within spec.rollout.proofTimeout. It is out of " +
+				"service and keeps its place in the rollout budget.",
+			"Correct what the message, the annotation apply-status of the Node, or C:\\var\\log on the host " +
+				"names: the daemon goes on trying. Or publish another revision, which the node then takes. Or delete " +
+				"the Node: the operator then joins its host again over SSH."},
 
-		{ReasonDraining, 801, "Pods are being moved away.", "Nothing to do."},
-		{ReasonDrainBlocked, 802, "Pods could not be moved away in time.",
-			"See which PodDisruptionBudget blocks, or delete the pods named."},
-		{ReasonCleanupFailed, 803, "The host could not be cleaned.",
-			"Bring the host back; or, if it is gone for good, set spec.removalPolicy of the WindowsInstance to Force."},
-		{ReasonMachineLeaving, 804, "The Machine of this host is being deleted, and the host with it.",
-			"Nothing to do: the Machine's controller drains the Node and destroys the host. If it lasts, see the " +
+		{ReasonDraining, 801,
+			"Pods are being evicted from the node.",
+			"Nothing to do."},
+		{ReasonDrainBlocked, 802,
+			"Pods could not be evicted from the node in time.",
+			"See which PodDisruptionBudget blocks, or delete the pods that the message names."},
+		{ReasonCleanupFailed, 803,
+			"The host could not be cleaned.",
+			"Bring the host back. If it is gone for good, set spec.removalPolicy of the WindowsInstance to Force."},
+		{ReasonMachineLeaving, 804,
+			"The Machine of this host is being deleted, and the host with it.",
+			"Nothing to do: the Machine's controller drains the Node and deletes the host. If it lasts, see the " +
 				"Machine."},
 		{ReasonWaitingForSlot, 810, "As many hosts are joining as maxConcurrentJoins allows.",
 			"Nothing to do; or raise spec.rollout.maxConcurrentJoins of the WindowsMachineConfig."},
-		{ReasonPaused, 811, "The user paused this instance.", "Set spec.paused to false to go on."},
-		{ReasonInProgress, 812, "Work is under way.", "Nothing to do."},
-		{ReasonMachineReplaced, 820, "A Machine does not let the present private key in, so it is deleted and its " +
-			"MachineSet makes another.", "Nothing to do."},
-		{ReasonBudgetSpent, 821, "As many Windows nodes are unavailable or missing as spec.rollout.maxUnavailable " +
-			"allows, for whatever cause.", "Nothing to do if it passes. Otherwise bring back the nodes that are " +
-			"named, have MachineSets of no more replicas than their Machines can be made, or raise " +
-			"spec.rollout.maxUnavailable of the WindowsMachineConfig."},
-		{ReasonOwnerShort, 822, "Without this Machine too few hosts of its MachineSet would serve.",
-			"Nothing to do if it passes. Otherwise look at the other Machines of the set, or lower the annotation " +
-				"windowsmachineconfig.openshift.io/min-available of the MachineSet."},
-		{ReasonMachineUnowned, 823, "The Machine belongs to no MachineSet, so nobody would make another.",
+		{ReasonPaused, 811,
+			"spec.paused of the WindowsInstance is true.",
+			"Set spec.paused to false to go on."},
+		{ReasonInProgress, 812,
+			"Work is in progress.",
+			"Nothing to do."},
+		{ReasonMachineReplaced, 820,
+			"The Machine's host refuses the present private key, so the Machine is deleted and its MachineSet " +
+				"makes another.",
+			"Nothing to do."},
+		{ReasonBudgetSpent, 821,
+			"As many Windows nodes are unavailable or missing as spec.rollout.maxUnavailable allows, whatever " +
+				"the cause.",
+			"Nothing to do if it passes. Otherwise bring back the nodes that are named, lower the replicas of " +
+				"MachineSets that can't make all their Machines, or raise spec.rollout.maxUnavailable of the " +
+				"WindowsMachineConfig."},
+		{ReasonOwnerShort, 822,
+			"Without this Machine too few nodes of its MachineSet would be in service.",
+			"Nothing to do if it passes. Otherwise look at the other Machines of the set, or lower the " +
+				"annotation windowsmachineconfig.openshift.io/min-available of the MachineSet."},
+		{ReasonMachineUnowned, 823,
+			"The Machine belongs to no MachineSet, so no other would be made in its place.",
 			"Delete the Machine by hand, or authorise the public key on its host."},
 		{ReasonMachineIgnored, 824, "The Machine has the label windowsmachineconfig.openshift.io/ignore.",
 			"Remove the label, or delete the Machine by hand."},
-		{ReasonMachineGoverned, 825, "The Machine only mirrors one of another API, which decides about it.",
+		{ReasonMachineGoverned, 825,
+			"The Machine is a copy of one of another API, which manages it.",
 			"Delete the Machine of that API by hand, or authorise the public key on its host."},
-		{ReasonReplacementFutile, 826, "Machines were replaced, and none of those that came instead has let the " +
-			"private key in yet.", "Nothing to do while they start. If it lasts: does the MachineSet's " +
-			"userDataSecret name windows-user-data, and does the template run it? On platforms that have no user " +
-			"data, the template itself must hold the public key. It is tried again with another key, when a " +
-			"Machine of the set lets us in, or when the operator is restarted."},
-		{ReasonUserDataStale, 827, "What Machines are made from does not hold the present key yet.",
+		{ReasonReplacementFutile, 826,
+			"Machines were replaced, and none of the new ones has accepted the private key yet.",
+			"Nothing to do while they start. If it lasts: does the MachineSet's userDataSecret name " +
+				"windows-user-data, and does the template run it? On platforms that have no user data, the template " +
+				"itself must hold the public key. It is tried again with another key, when a Machine of the set lets " +
+				"us in, or when the operator is restarted."},
+		{ReasonUserDataStale, 827,
+			"The user data of new Machines does not hold the present key yet.",
 			"Nothing to do; if it lasts, look at the secret windows-user-data in openshift-machine-api."},
-		{ReasonInternal, 899, "Something went wrong that has no reason of its own.",
-			"Read the detail; if it does not help, file a bug with it."},
+		{ReasonInternal, 899,
+			"An error occurred that has no reason of its own.",
+			"Read the message. If it does not help, file a bug with it."},
 	}
 }
 
@@ -389,53 +455,70 @@ func clusterExplanations() []Explanation {
 		{ReasonPrivateKeyMissing, 901, "The secret cloud-private-key does not exist or lacks private-key.pem.",
 			"Create it: kubectl create secret generic cloud-private-key --from-file=private-key.pem=<file> -n " +
 				"openshift-windows-machine-config-operator."},
-		{ReasonPrivateKeyInvalid, 902, "The private key can't be used.",
-			"Supply an unencrypted key in PEM or OpenSSH format: Ed25519, ECDSA, or RSA of at least 2048 bits."},
-		{ReasonNetworkUnsupported, 903, "The cluster's network can't carry Windows nodes.",
+		{ReasonPrivateKeyInvalid, 902,
+			"The private key can't be used.",
+			"Supply a key in PEM or OpenSSH format without a passphrase: Ed25519, ECDSA, or RSA of at least 2048 " +
+				"bits."},
+		{ReasonNetworkUnsupported, 903,
+			"The cluster's network does not support Windows nodes.",
 			"Use OVN-Kubernetes with hybrid networking configured."},
-		{ReasonClusterFactsIncomplete, 904, "A fact that nodes need could not be read from the cluster.",
-			"Look at the object that is named."},
+		{ReasonClusterFactsIncomplete, 904,
+			"A fact that nodes need could not be read from the cluster.",
+			"Look at the object that the message names."},
 		{ReasonPayloadMissing, 905, "The operator's payload lacks a file that every node needs.",
 			"Build the image with a complete payload (make payload)."},
 		{ReasonVersionUnsupported, 906, "The Kubernetes version of this cluster is not supported.",
 			"Install an operator version that supports this cluster's Kubernetes version: see docs/install.md."},
-		{ReasonAPICallFailed, 907, "A call of the API server did not succeed.",
+		{ReasonAPICallFailed, 907,
+			"A call to the API server failed.",
 			"Nothing to do: it is tried again, and work on hosts goes on where it was. If it lasts, look at the " +
 				"API server."},
-		{ReasonMirrorRejected, 908, "A mirror rule can't be followed.",
+		{ReasonMirrorRejected, 908,
+			"A mirror rule is not valid.",
 			"Correct the source or mirror that is named in its ImageDigestMirrorSet or ImageTagMirrorSet. The " +
-				"other rules are followed."},
-		{ReasonPullSecretInvalid, 909, "The cluster's pull secret can't be used.",
-			"Correct .dockerconfigjson of the secret pull-secret in openshift-config. Nodes go on with the last " +
-				"one that could be used."},
-		{ReasonCertificateRejected, 910, "A certificate of a CA bundle is of no use.",
-			"Remove or replace the certificate that is named. The others of its bundle are trusted."},
-		{ReasonTrustSourceMissing, 911, "A CA bundle that is named somewhere is not there.",
-			"Create the ConfigMap that is named with its certificates, or take its name away. What nodes trust " +
-				"because of it stays as it is."},
-		{ReasonProxyInvalid, 912, "The cluster's proxy can't be used.",
-			"Correct the field of the Proxy cluster that is named: http://host:port or https://host:port. Nodes go " +
-				"on with the last one that could be used."},
-		{ReasonKubeletConfigRefused, 913, "spec.kubelet.config of the WindowsMachineConfig would break nodes or is " +
-			"not understood.", "Correct or remove the field that is named. Nodes go on with the last configuration " +
-			"that was accepted."},
-		{ReasonExporterKeyInvalid, 914, "Key and certificate for windows_exporter can't be used.",
-			"Delete the secret windows-machine-config-operator-tls in the operator's namespace, and the cluster " +
-				"makes it anew. Nodes go on with the last pair that could be used."},
-		{ReasonSettingInvalid, 915, "A setting of the WindowsMachineConfig can't be followed.",
-			"Correct the field that is named; until then its default is used."},
-		{ReasonDesiredStateTooLarge, 916, "What nodes need does not fit into a Secret.",
-			"Have fewer CA certificates or mirror rules. Nodes stay at what was published last."},
-		{ReasonUserDataForeign, 917, "The secret windows-user-data belongs to somebody else, so it is left alone.",
+				"other rules are in force."},
+		{ReasonPullSecretInvalid, 909,
+			"The cluster's pull secret is not valid.",
+			"Correct .dockerconfigjson of the secret pull-secret in openshift-config. Nodes keep the last valid " +
+				"one."},
+		{ReasonCertificateRejected, 910,
+			"A certificate in a CA bundle is not valid or is not a CA certificate.",
+			"Remove or replace the certificate that is named. The others in its bundle are trusted."},
+		{ReasonTrustSourceMissing, 911,
+			"A CA bundle that a setting names does not exist.",
+			"Create the ConfigMap that is named with its certificates, or remove its name from the setting. The " +
+				"certificates that nodes trust because of it stay."},
+		{ReasonProxyInvalid, 912,
+			"The cluster's proxy setting is not valid.",
+			"Correct the field of the Proxy cluster that is named: http://host:port or https://host:port. Nodes " +
+				"keep the last valid one."},
+		{ReasonKubeletConfigRefused, 913,
+			"spec.kubelet.config of the WindowsMachineConfig is not valid, or sets a field that the operator " +
+				"must set.",
+			"Correct or remove the field that is named. Nodes keep the last configuration that was accepted."},
+		{ReasonExporterKeyInvalid, 914,
+			"The TLS key pair of windows_exporter is not valid.",
+			"Delete the secret windows-machine-config-operator-tls in the operator's namespace: the cluster " +
+				"makes a new one. Nodes keep the last valid pair."},
+		{ReasonSettingInvalid, 915,
+			"A setting of the WindowsMachineConfig is not valid.",
+			"Correct the field that is named. Until then its default is used."},
+		{ReasonDesiredStateTooLarge, 916,
+			"What nodes need does not fit into a Secret.",
+			"Have fewer CA certificates or mirror rules. Nodes keep what was published last."},
+		{ReasonUserDataForeign, 917,
+			"The secret windows-user-data belongs to somebody else, so the operator leaves it alone.",
 			"Delete the secret, or remove its ownerReferences and its label app.kubernetes.io/managed-by. To use " +
 				"user data of your own, give it another name and name that in the MachineSet."},
 		{ReasonUserDataForbidden, 918, "The operator may not write the secret windows-user-data.",
 			"Apply the operator's manifests again; for openshift-cluster-api, also config/cluster-api: see " +
 				"docs/machines.md."},
-		{ReasonHostKeySecretInvalid, 919, "The secret windows-ssh-host-key does not hold a host key that machines " +
-			"can be given.", "Delete the secret: the operator makes another. Until then new machines are trusted " +
-			"at first contact."},
-		{ReasonRolloutSettingInvalid, 920, "A bound of spec.rollout of the WindowsMachineConfig is not understood.",
-			"Correct the field that is named. Until then no node that serves is disturbed."},
+		{ReasonHostKeySecretInvalid, 919,
+			"The secret windows-ssh-host-key does not hold a valid host key.",
+			"Delete the secret: the operator makes a new one. Until then new machines are trusted at first " +
+				"contact."},
+		{ReasonRolloutSettingInvalid, 920,
+			"A field of spec.rollout of the WindowsMachineConfig is not valid.",
+			"Correct the field that is named. Until then no node that is in service is disrupted."},
 	}
 }
