@@ -452,7 +452,7 @@ func grantTooMuch(t *testing.T, admin, daemon kubernetes.Interface) {
 
 func until(t *testing.T, done func(ctx context.Context) bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true,
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 2*time.Minute, true,
 		func(ctx context.Context) (bool, error) { return done(ctx), nil })
 	if err != nil {
 		t.Fatal(err)

@@ -117,7 +117,7 @@ func (s *site) publish(t *testing.T) {
 func login(host *fleet.Host, key ssh.Signer, hostKey ssh.PublicKey) error {
 	client, err := ssh.Dial("tcp", host.Address().String(), &ssh.ClientConfig{
 		User: "Administrator", Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, HostKeyCallback: ssh.FixedHostKey(hostKey),
-		HostKeyAlgorithms: []string{hostKey.Type()}, Timeout: 10 * time.Second,
+		HostKeyAlgorithms: []string{hostKey.Type()}, Timeout: time.Minute,
 	})
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (s *site) machines(t *testing.T, set string, count int,
 func eventually(t *testing.T, holds func(ctx context.Context) error) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true,
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 2*time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			last = holds(ctx)
 			return last == nil, nil

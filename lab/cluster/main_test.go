@@ -74,7 +74,7 @@ func startCluster(t *testing.T, options Options) *Cluster {
 func eventually(t *testing.T, ask func(ctx context.Context) error) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true,
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 2*time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			err := ask(ctx)
 			if ctx.Err() == nil {

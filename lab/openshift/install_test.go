@@ -50,7 +50,7 @@ func TestAPlainClusterBecomesOpenShift(t *testing.T) {
 		if _, err = clients.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		err = wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 20*time.Second, true,
+		err = wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 2*time.Minute, true,
 			func(ctx context.Context) (bool, error) {
 				node, err := clients.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 				if err != nil {

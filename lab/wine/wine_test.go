@@ -358,8 +358,12 @@ func TestNothingIsLeftOfALaboratoryThatIsKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait()
-			for deadline := time.Now().Add(20 * time.Second); len(wineProcesses(t, prefix)) > 0; {
-				if time.Now().After(deadline) {
+			tick := time.NewTicker(20 * time.Millisecond)
+			defer tick.Stop()
+			for deadline := time.After(2 * time.Minute); len(wineProcesses(t, prefix)) > 0; {
+				select {
+				case <-tick.C:
+				case <-deadline:
 					t.Fatalf("still there: %q", wineProcesses(t, prefix))
 				}
 			}

@@ -61,7 +61,7 @@ func (s *stage) exports(t *testing.T, h *fleet.Host) {
 
 // scrape asks it as Prometheus does.
 func scrape(ctx context.Context, h *fleet.Host) (map[string]*dto.MetricFamily, error) {
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			return machine(h).Dial(ctx, netip.MustParseAddrPort(address))

@@ -482,7 +482,7 @@ func (s *stage) refused(name, reason string) {
 
 func (s *stage) until(done func(ctx context.Context) bool, what string) {
 	s.t.Helper()
-	err := wait.PollUntilContextTimeout(s.t.Context(), 50*time.Millisecond, 30*time.Second, true,
+	err := wait.PollUntilContextTimeout(s.t.Context(), 50*time.Millisecond, 2*time.Minute, true,
 		func(ctx context.Context) (bool, error) { return done(ctx), nil })
 	if err != nil {
 		s.t.Fatalf("waiting until %s: %v", what, err)

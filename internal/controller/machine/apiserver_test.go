@@ -231,7 +231,7 @@ func (s *stage) untilGone(name string) {
 
 func (s *stage) wait(what string, done func(ctx context.Context) bool) {
 	s.t.Helper()
-	err := wait.PollUntilContextTimeout(s.t.Context(), 20*time.Millisecond, 30*time.Second, true,
+	err := wait.PollUntilContextTimeout(s.t.Context(), 20*time.Millisecond, 2*time.Minute, true,
 		func(ctx context.Context) (bool, error) { return done(ctx), nil })
 	if err != nil {
 		s.t.Fatalf("waiting until %s: %v", what, err)

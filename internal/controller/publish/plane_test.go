@@ -218,7 +218,7 @@ func (p *plane) run(t *testing.T, grace time.Duration) {
 // eventually asks until the answer is true, for half a minute at most.
 func eventually(t *testing.T, what string, ask func(ctx context.Context) (bool, error)) {
 	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 30*time.Second, true, ask); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 2*time.Minute, true, ask); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 }

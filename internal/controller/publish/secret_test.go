@@ -295,7 +295,7 @@ func TestTheSourceTellsOfWhatIsRefused(t *testing.T) {
 	<-changed
 	w.facts.answer(func(s *factsStub) { s.facts.Proxy = blueprint.Proxy{HTTP: "junk"} })
 	w.publish(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	select {
 	case <-changed:

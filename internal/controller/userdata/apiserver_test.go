@@ -225,7 +225,7 @@ func (s *stage) uid() types.UID {
 
 func (s *stage) until(what string, holds func() bool) {
 	s.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for !holds() {
 		select {
 		case <-deadline:

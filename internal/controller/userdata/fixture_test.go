@@ -199,7 +199,7 @@ func (s *stage) remove(o client.Object) {
 // change changes a secret as an administrator does.
 func (s *stage) change(where, name string, change func(secret *corev1.Secret)) {
 	s.t.Helper()
-	err := wait.PollUntilContextTimeout(s.t.Context(), 10*time.Millisecond, 10*time.Second, true,
+	err := wait.PollUntilContextTimeout(s.t.Context(), 10*time.Millisecond, 2*time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			secret, err := s.read(where, name)
 			if err != nil {
@@ -257,7 +257,7 @@ func newLine(t *testing.T) string {
 func (s *stage) eventually(where, name, what string, holds func(secret *corev1.Secret) bool) *corev1.Secret {
 	s.t.Helper()
 	var last *corev1.Secret
-	err := wait.PollUntilContextTimeout(s.t.Context(), 10*time.Millisecond, 20*time.Second, true,
+	err := wait.PollUntilContextTimeout(s.t.Context(), 10*time.Millisecond, 2*time.Minute, true,
 		func(context.Context) (bool, error) {
 			secret, err := s.read(where, name)
 			if err != nil {
@@ -284,7 +284,7 @@ func authorizes(line string) func(secret *corev1.Secret) bool {
 func (s *stage) problems(want ...contract.Reason) {
 	s.t.Helper()
 	var got []*contract.Problem
-	err := wait.PollUntilContextTimeout(s.t.Context(), 10*time.Millisecond, 20*time.Second, true,
+	err := wait.PollUntilContextTimeout(s.t.Context(), 10*time.Millisecond, 2*time.Minute, true,
 		func(context.Context) (bool, error) {
 			got = s.state.Problems()
 			if len(got) != len(want) {

@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -360,7 +359,7 @@ func (g *rig) report(tb testing.TB) resolver.Report {
 	select {
 	case r := <-g.reports:
 		return r
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		tb.Fatal("no report")
 		return resolver.Report{}
 	}
@@ -369,11 +368,14 @@ func (g *rig) report(tb testing.TB) resolver.Report {
 // eventually waits until something is so.
 func eventually(tb testing.TB, so func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(10 * time.Second); !so(); {
-		if time.Now().After(end) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(time.Minute); !so(); {
+		select {
+		case <-end:
 			tb.Fatal("it never came to be")
+		case <-tick.C:
 		}
-		runtime.Gosched()
 	}
 }
 

@@ -50,7 +50,7 @@ func (p peer) announced(tb testing.TB) (keys [][]byte) {
 			tb.Fatalf("the host asks for %s, with an answer: %v", r.Type, r.WantReply)
 		}
 		return split(tb, r.Payload)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		tb.Fatal("the host does not announce its keys")
 		return nil
 	}

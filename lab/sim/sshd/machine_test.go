@@ -232,7 +232,7 @@ func (h *host) dialAs(tb testing.TB, user string) (client *ssh.Client, shown str
 			return nil
 		},
 		HostKeyAlgorithms: []string{ssh.KeyAlgoED25519},
-		Timeout:           10 * time.Second,
+		Timeout:           time.Minute,
 	})
 	if err == nil {
 		tb.Cleanup(func() { _ = client.Close() })
@@ -284,7 +284,7 @@ func run(tb testing.TB, client *ssh.Client, line, stdin string) (output string, 
 // eventually waits until a condition holds.
 func eventually(tb testing.TB, what string, holds func() bool) {
 	tb.Helper()
-	deadline := time.NewTimer(10 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
