@@ -68,21 +68,22 @@ func TestHostWithoutUsableSFTPIsNamed(t *testing.T) {
 	cases := map[string]struct {
 		subsystem func(channel ssh.Channel, request *ssh.Request)
 		want      contract.Reason
+		patience  time.Duration
 	}{
 		"it is switched off": {func(_ ssh.Channel, r *ssh.Request) { _ = r.Reply(false, nil) },
-			contract.ReasonNoSFTP},
+			contract.ReasonNoSFTP, time.Minute},
 		"its program does not start": {func(c ssh.Channel, r *ssh.Request) { begin(c, r); _ = c.Close() },
-			contract.ReasonNoSFTP},
+			contract.ReasonNoSFTP, time.Minute},
 		"a greeting stands in its way": {func(c ssh.Channel, r *ssh.Request) {
 			begin(c, r)
 			_, _ = io.WriteString(c, strings.Repeat("Welcome! ", 100))
-		}, contract.ReasonNoSFTP},
-		"it never says a word": {begin, contract.ReasonConnectionLost},
+		}, contract.ReasonNoSFTP, time.Minute},
+		"it never says a word": {begin, contract.ReasonConnectionLost, 500 * time.Millisecond},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dialer := New(Options{Network: bareServer(t, c.subsystem), SetupTimeout: 500 * time.Millisecond})
+			dialer := New(Options{Network: bareServer(t, c.subsystem), SetupTimeout: c.patience})
 			conn, err := dialer.Dial(t.Context(),
 				host.Target{Address: "192.0.2.1", User: "a", PrivateKey: pemOf(t, key)})
 			if err != nil {

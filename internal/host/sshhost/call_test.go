@@ -6,12 +6,15 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/lab/sim"
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
@@ -273,8 +276,8 @@ func TestCallEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// rebooting is the case in which the host goes down by itself.
-const rebooting = "the host reboots"
+// rebooting is the case in which the host goes down by itself, silent that in which only time tells.
+const rebooting, silent = "the host reboots", "the host falls silent"
 
 func TestCallEndsWhenTheConnectionDoes(t *testing.T) {
 	t.Parallel()
@@ -282,10 +285,7 @@ func TestCallEndsWhenTheConnectionDoes(t *testing.T) {
 		"the network cuts it": func(_ testing.TB, r *rig, _ io.Closer) { r.Cut() },
 		rebooting:             reboot,
 		"its owner closes it": shut,
-		"the host falls silent": func(_ testing.TB, r *rig,
-			_ io.Closer) {
-			r.Change(func(s *sshd.Settings) { s.Faults.Frozen = true })
-		},
+		silent:                func(_ testing.TB, r *rig, _ io.Closer) { r.freeze() },
 	}
 	for name, end := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -293,11 +293,15 @@ func TestCallEndsWhenTheConnectionDoes(t *testing.T) {
 			r := newRig(t)
 			started := make(chan struct{})
 			r.does(func(ctx context.Context, c *call) int { close(started); return hangs(ctx, c) })
-			conn := r.planted(t, func(o *Options) { o.KeepaliveInterval = 50 * time.Millisecond })
+			now := clocktesting.NewFakeClock(time.Now())
+			conn := r.planted(t, func(o *Options) { o.Clock = now })
 			done := make(chan error)
 			go func() { done <- conn.Call(t.Context(), contract.VerbBootstrap, secretive, new(contract.Answer[int])) }()
 			<-started
 			end(t, r, conn)
+			if name == silent {
+				untilGone(t, conn, now)
+			}
 			err := <-done
 			if problem, is := contract.AsProblem(err); name == rebooting && is &&
 				problem.Reason == contract.ReasonDaemonCallFailed {
@@ -332,20 +336,24 @@ func reboot(tb testing.TB, r *rig, _ io.Closer) {
 func TestKeepaliveLeavesALongCallAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.does(func(ctx context.Context, c *call) int {
-		// Until some keepalives were answered.
-		for before := r.Counters().BytesOut; r.Counters().BytesOut <= before+100; {
-			select {
-			case <-ctx.Done():
-				return 1
-			case <-time.After(2 * time.Millisecond):
-			}
+	now := clocktesting.NewFakeClock(time.Now())
+	var heard atomic.Pointer[wire]
+	r.does(func(_ context.Context, c *call) int {
+		before := r.Counters().BytesOut
+		for quiet := 0; quiet < 2*missedKeepalives || r.Counters().BytesOut <= before+100; quiet++ {
+			now.Step(keepaliveInterval)
+			eventually(t, "a sign of life", func() bool { return heard.Load().silence() == 0 })
 		}
 		c.answer(t, `{"result":1}`)
 		return 0
 	})
-	conn := r.planted(t, func(o *Options) { o.KeepaliveInterval = 200 * time.Millisecond })
-	if err := conn.Call(t.Context(), contract.VerbReceive, struct{}{}, new(contract.Answer[int])); err != nil {
+	planted := r.planted(t, func(o *Options) { o.Clock = now })
+	c, ok := planted.(*conn)
+	if !ok {
+		t.Fatalf("the connection is a %T", planted)
+	}
+	heard.Store(c.wire)
+	if err := c.Call(t.Context(), contract.VerbReceive, struct{}{}, new(contract.Answer[int])); err != nil {
 		t.Error(err)
 	}
 }
@@ -353,10 +361,20 @@ func TestKeepaliveLeavesALongCallAlone(t *testing.T) {
 func TestIdleConnectionNoticesADeadHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	conn := r.planted(t, func(o *Options) { o.KeepaliveInterval = 20 * time.Millisecond })
-	r.Change(func(s *sshd.Settings) { s.Faults.Frozen = true })
-	eventually(t, "the end of the connection", func() bool { return conn.Err() != nil })
+	now := clocktesting.NewFakeClock(time.Now())
+	conn := r.planted(t, func(o *Options) { o.Clock = now })
+	r.freeze()
+	untilGone(t, conn, now)
 	wantReason(t, conn.Err(), contract.ReasonConnectionLost)
+}
+
+// untilGone lets time pass for a host that says nothing, until its connection is given up.
+func untilGone(t *testing.T, c host.Conn, now *clocktesting.FakeClock) {
+	t.Helper()
+	eventually(t, "the end of the connection", func() bool {
+		now.Step(keepaliveInterval)
+		return c.Err() != nil
+	})
 }
 
 func TestEveryVerbHasItsTime(t *testing.T) {

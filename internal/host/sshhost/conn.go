@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
@@ -199,14 +198,14 @@ const missedKeepalives = 4
 // comes. Whatever the host sends counts, so that a busy line is never mistaken for a dead one.
 func (c *conn) keepAlive() {
 	interval := c.options.KeepaliveInterval
-	ticker := time.NewTicker(interval)
+	ticker := c.options.Clock.NewTicker(interval)
 	defer ticker.Stop()
 	asking := make(chan struct{}, 1)
 	for {
 		select {
 		case <-c.gone:
 			return
-		case <-ticker.C:
+		case <-ticker.C():
 		}
 		silence := c.wire.silence()
 		if silence > missedKeepalives*interval {

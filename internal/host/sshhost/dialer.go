@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host"
@@ -33,6 +34,8 @@ type Options struct {
 	CallTimeout func(verb contract.Verb) time.Duration
 	// Network opens TCP connections. Default: net.Dialer with TCP keepalive.
 	Network func(ctx context.Context, network, address string) (net.Conn, error)
+	// Clock measures how long a connected host is silent. Default: the machine's.
+	Clock clock.WithTicker
 }
 
 // Dialer opens SSH connections. It holds no state and may be used concurrently.
@@ -42,14 +45,19 @@ type Dialer struct {
 
 var _ host.Dialer = (*Dialer)(nil)
 
+const keepaliveInterval = 15 * time.Second
+
 // New makes a dialer.
 func New(o Options) *Dialer {
 	o.ConnectTimeout = orDefault(o.ConnectTimeout, 10*time.Second)
 	o.HandshakeTimeout = orDefault(o.HandshakeTimeout, 20*time.Second)
 	o.SetupTimeout = orDefault(o.SetupTimeout, 30*time.Second)
-	o.KeepaliveInterval = orDefault(o.KeepaliveInterval, 15*time.Second)
+	o.KeepaliveInterval = orDefault(o.KeepaliveInterval, keepaliveInterval)
 	if o.CallTimeout == nil {
 		o.CallTimeout = CallTimeout
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
 	}
 	if o.Network == nil {
 		keepalive := net.KeepAliveConfig{Enable: true, Idle: o.KeepaliveInterval, Interval: o.KeepaliveInterval,
@@ -106,7 +114,7 @@ func (d *Dialer) connect(ctx context.Context, address string) (*wire, error) {
 	defer cancel()
 	tcp, err := d.options.Network(bounded, "tcp4", address)
 	if err == nil {
-		return newWire(tcp), nil
+		return newWire(tcp, d.options.Clock), nil
 	}
 	_, lookup := errors.AsType[*net.DNSError](err)
 	_, family := errors.AsType[*net.AddrError](err)

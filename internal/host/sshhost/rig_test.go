@@ -161,6 +161,9 @@ func (r *rig) planted(tb testing.TB, change ...func(o *Options)) host.Conn {
 	return c
 }
 
+// freeze makes the host silent.
+func (r *rig) freeze() { r.Change(func(s *sshd.Settings) { s.Faults.Frozen = true }) }
+
 // exchange lists the exchange directory.
 func (r *rig) exchange(tb testing.TB) []string {
 	tb.Helper()

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 const (
@@ -28,6 +30,7 @@ var errFlood = errors.New("the host sends without end")
 // either. It ends the connection of a host that sends more than its budget.
 type wire struct {
 	net.Conn
+	clock clock.PassiveClock
 	began time.Time
 	heard atomic.Int64 // nanoseconds after began
 	// budget is how many more bytes the host may send.
@@ -37,8 +40,8 @@ type wire struct {
 	first error
 }
 
-func newWire(conn net.Conn) *wire {
-	w := &wire{Conn: conn, began: time.Now()}
+func newWire(conn net.Conn, c clock.PassiveClock) *wire {
+	w := &wire{Conn: conn, clock: c, began: c.Now()}
 	w.budget.Store(handshakeBudget)
 	return w
 }
@@ -50,7 +53,7 @@ func (w *wire) beginStep() { w.budget.Store(stepBudget) }
 func (w *wire) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
 	if n > 0 {
-		w.heard.Store(int64(time.Since(w.began)))
+		w.heard.Store(int64(w.clock.Since(w.began)))
 	}
 	if w.budget.Add(-int64(n)) < 0 {
 		w.note(errFlood)
@@ -88,5 +91,5 @@ func (w *wire) broken() error {
 
 // silence is how long nothing was heard.
 func (w *wire) silence() time.Duration {
-	return time.Since(w.began) - time.Duration(w.heard.Load())
+	return w.clock.Since(w.began) - time.Duration(w.heard.Load())
 }
