@@ -1,0 +1,43 @@
+package house_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestTheArchitecturePageMapsEveryPackage keeps the map whole: a contributor looks there first, and
+// a package that is missing is one that nobody finds.
+func TestTheArchitecturePageMapsEveryPackage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(root(t), "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := list(t, "linux", "./...")
+	packages = append(packages, list(t, "windows", "./internal/daemon/...", "./lab/wine/...")...)
+	seen := map[string]bool{}
+	for _, p := range packages {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		if seen[path] || mapped(string(page), path) {
+			continue
+		}
+		seen[path] = true
+		t.Errorf("docs/architecture.md does not map %s: give it a row under Packages", path)
+	}
+	if len(packages) < 50 {
+		t.Errorf("go list found only %d packages", len(packages))
+	}
+}
+
+// mapped reports whether the page names a package, or the folder of one whose parts are still being
+// put together.
+func mapped(page, path string) bool {
+	for _, folder := range []string{"internal/daemon", "internal/instance"} {
+		if strings.HasPrefix(path, folder+"/") {
+			path = folder
+		}
+	}
+	return strings.Contains(page, "`"+path+"`")
+}
