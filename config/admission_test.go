@@ -37,7 +37,7 @@ func TestA34_ThePolicyNamesTheDaemonsAnnotations(t *testing.T) {
 	t.Parallel()
 	policy := named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, "windows-daemon-node")
 	mine := policy.Spec.Variables[0]
-	want := "['" + strings.Join([]string{contract.VersionAnnotation, contract.ApplyStatusAnnotation,
+	want := "['" + strings.Join([]string{contract.RevisionAnnotation, contract.ApplyStatusAnnotation,
 		contract.RebootRequiredAnnotation, contract.StagedAnnotation,
 		contract.StagedBytesAnnotation, contract.StageStatusAnnotation, contract.BootIDAnnotation,
 		contract.RebootPendingAnnotation, contract.CertificateEndAnnotation}, "', '") + "']"

@@ -64,7 +64,7 @@ func TestA34_ADaemonIsKeptToItsOwnNode(t *testing.T) {
 	})
 	t.Run("refused to others of the group", func(t *testing.T) {
 		mallory := as(t, lab, "mallory", contract.DaemonGroup)
-		if err := annotate("win-a", contract.VersionAnnotation)(t.Context(), mallory); !apierrors.IsForbidden(err) {
+		if err := annotate("win-a", contract.RevisionAnnotation)(t.Context(), mallory); !apierrors.IsForbidden(err) {
 			t.Errorf("a user without a node's name: %v", err)
 		}
 	})
@@ -103,11 +103,11 @@ func allowedToDaemons(t *testing.T) map[string]attempt {
 	t.Helper()
 	request := daemonRequest(t, "wicd-win-a-1")
 	all := map[string]attempt{
-		"says the version that holds": annotate("win-a", contract.VersionAnnotation),
+		"says the version that holds": annotate("win-a", contract.RevisionAnnotation),
 		"says why it does not hold":   annotate("win-a", contract.ApplyStatusAnnotation),
 		"asks for a reboot":           annotate("win-a", contract.RebootRequiredAnnotation),
 		"takes back what it said": patch("win-a",
-			`{"metadata":{"annotations":{"`+contract.VersionAnnotation+`":null}}}`),
+			`{"metadata":{"annotations":{"`+contract.RevisionAnnotation+`":null}}}`),
 		"writes nothing new":           patch("win-a", `{}`),
 		"lists its own Node":           listOwnNode,
 		"reads the published manifest": listConfigMap("windows-services-1"),
@@ -124,20 +124,20 @@ func allowedToDaemons(t *testing.T) map[string]attempt {
 func refusedToDaemons(t *testing.T) map[string]attempt {
 	t.Helper()
 	all := map[string]attempt{
-		"annotates another Node":                   annotate("win-b", contract.VersionAnnotation),
+		"annotates another Node":                   annotate("win-b", contract.RevisionAnnotation),
 		"empties a patch of another Node":          patch("win-b", `{}`),
-		"writes its desired version":               annotate("win-a", contract.DesiredVersionAnnotation),
+		"writes its desired version":               annotate("win-a", contract.DesiredRevisionAnnotation),
 		"writes whose Node it is":                  annotate("win-a", contract.InstanceAnnotation),
 		"writes the key's hash":                    annotate("win-a", contract.PublicKeyHashAnnotation),
 		"takes the operator's cordon as its own":   annotate("win-a", contract.CordonedAnnotation),
 		"writes a foreign annotation":              annotate("win-a", "example.com/new"),
-		"writes an annotation that looks like one": annotate("win-a", contract.VersionAnnotation+"2"),
+		"writes an annotation that looks like one": annotate("win-a", contract.RevisionAnnotation+"2"),
 		"changes a foreign annotation":             annotate("win-a", "example.com/kept"),
 		"removes a foreign annotation": patch("win-a",
 			`{"metadata":{"annotations":{"example.com/kept":null}}}`),
 		"removes all annotations": patch("win-a", `{"metadata":{"annotations":null}}`),
 		"hides a label behind its annotation": patch("win-a",
-			`{"metadata":{"annotations":{"`+contract.VersionAnnotation+`":"2"},"labels":{"a":"b"}}}`),
+			`{"metadata":{"annotations":{"`+contract.RevisionAnnotation+`":"2"},"labels":{"a":"b"}}}`),
 		"labels its Node as control plane": patch("win-a",
 			`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`),
 		"removes its taints": patch("win-a", `{"spec":{"taints":null}}`),
@@ -234,7 +234,7 @@ func onlyPolicyRefuses() map[string]attempt {
 		"writing its Node's status":     patchStatus("win-a"),
 		"writing another Node's status": patchStatus("win-b"),
 		"replacing another Node":        replace("win-b"),
-		"annotating another Node":       annotate("win-b", contract.VersionAnnotation),
+		"annotating another Node":       annotate("win-b", contract.RevisionAnnotation),
 		"labelling its Node":            patch("win-a", `{"metadata":{"labels":{"a":"b"}}}`),
 		"making a Node":                 makeNode,
 		"deleting its Node": func(ctx context.Context, c kubernetes.Interface) error {

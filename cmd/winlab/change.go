@@ -169,7 +169,7 @@ func noted(ctx context.Context, s *scene.Scene, version string) error {
 			return false, "", fmt.Errorf("listing instances: %w", err)
 		}
 		for i := range list.Items {
-			if status := list.Items[i].Status; status.Version != version ||
+			if status := list.Items[i].Status; status.Revision != version ||
 				status.Reason != string(contract.ReasonNodeReady) {
 				behind++
 			}

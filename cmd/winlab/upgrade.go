@@ -138,7 +138,7 @@ func rollout(ctx context.Context, s *scene.Scene) (desired string, status v1alph
 	if err = s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
 		return "", status, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
 	}
-	return config.Status.DesiredVersion, config.Status.Rollout, nil
+	return config.Status.DesiredRevision, config.Status.Rollout, nil
 }
 
 // await waits until every node is at another version than before and in service, and the operator
@@ -171,7 +171,7 @@ func (u *upgrade) await(ctx context.Context, observer *scene.Observer, before st
 					behind = append(behind, n.Node)
 				}
 			}
-			done := len(behind) == 0 && status.Phase == v1alpha1.RolloutIdle && status.Version == desired
+			done := len(behind) == 0 && status.Phase == v1alpha1.RolloutIdle && status.Revision == desired
 			return done, fmt.Sprintf("%s %s: %s; behind: %s", status.Phase, desired, status.Message,
 				strings.Join(behind, ", ")), nil
 		})

@@ -20,7 +20,7 @@ func (s *screen) showUpgrade(o *scene.Observer, instances []v1alpha1.WindowsInst
 	}
 	nodes := o.Nodes()
 	summary := fmt.Sprintf("%s: %d of %d at %s, %d staged, %d unavailable  %s",
-		rollout.Phase, rollout.Updated, rollout.Total, rollout.Version, rollout.Staged, rollout.Unavailable,
+		rollout.Phase, rollout.Updated, rollout.Total, rollout.Revision, rollout.Staged, rollout.Unavailable,
 		rollout.Message)
 	if !s.terminal {
 		s.say("", summary)

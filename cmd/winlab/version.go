@@ -69,7 +69,7 @@ func watchVersions(ctx context.Context, s *scene.Scene) (*versions, error) {
 func (v *versions) saw(node *corev1.Node) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	version := node.Annotations[contract.VersionAnnotation]
+	version := node.Annotations[contract.RevisionAnnotation]
 	if version == v.of[node.Name].version {
 		return
 	}

@@ -27,10 +27,10 @@ const (
 
 // Node annotations.
 const (
-	// VersionAnnotation is written by the daemon when the desired version holds completely.
-	VersionAnnotation = Prefix + "version"
-	// DesiredVersionAnnotation is written by the operator and selects the services manifest.
-	DesiredVersionAnnotation = Prefix + "desired-version"
+	// RevisionAnnotation is written by the daemon when the desired version holds completely.
+	RevisionAnnotation = Prefix + "version"
+	// DesiredRevisionAnnotation is written by the operator and selects the services manifest.
+	DesiredRevisionAnnotation = Prefix + "desired-version"
 	// RebootRequiredAnnotation asks the operator for a reboot; its value is empty.
 	RebootRequiredAnnotation = Prefix + "reboot-required"
 	// PublicKeyHashAnnotation is the hex SHA-256 of the authorized_keys line of the SSH public key,

@@ -29,7 +29,7 @@ const (
 
 // ManifestFromConfigMap reads a services manifest from a ConfigMap's data and checks it with
 // Validate. Keys and fields that it does not know, among them names in another case, are those of
-// another release and count for nothing: see IsVersionOf for what is then left. Its errors are
+// another release and count for nothing: see IsRevisionOf for what is then left. Its errors are
 // *Problem with ReasonManifestInvalid.
 func ManifestFromConfigMap(data map[string]string) (Manifest, error) {
 	var m Manifest

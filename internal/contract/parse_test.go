@@ -135,12 +135,12 @@ func TestWhatAnotherReleaseKnowsMoreIsIgnored(t *testing.T) {
 	if diff := cmp.Diff(sample(), got, cmpopts.EquateEmpty()); diff != "" {
 		t.Error(diff)
 	}
-	version := "0.2.0-" + DataDigest(data)[:VersionDigits]
-	if !IsVersionOfData(version, data) || IsVersionOf(version, got) {
+	version := "0.2.0-" + DataDigest(data)[:RevisionDigits]
+	if !IsRevisionOfData(version, data) || IsRevisionOf(version, got) {
 		t.Error("the version names all that was published, not what is left of it")
 	}
 	data["volumes"] = `[]`
-	if IsVersionOfData(version, data) {
+	if IsRevisionOfData(version, data) {
 		t.Error("a change of what is not known goes unnoticed")
 	}
 }

@@ -118,11 +118,11 @@ const (
 	ReasonSealBroken          Reason = "SealBroken"
 	ReasonRouteFailed         Reason = "RouteFailed"
 
-	ReasonNodePending    Reason = "NodePending"
-	ReasonNodeNotReady   Reason = "NodeNotReady"
-	ReasonNodeForeign    Reason = "NodeForeign"
-	ReasonVersionPending Reason = "VersionPending"
-	ReasonNodeReady      Reason = "NodeReady"
+	ReasonNodePending     Reason = "NodePending"
+	ReasonNodeNotReady    Reason = "NodeNotReady"
+	ReasonNodeForeign     Reason = "NodeForeign"
+	ReasonRevisionPending Reason = "RevisionPending"
+	ReasonNodeReady       Reason = "NodeReady"
 
 	ReasonUpdateFailed            Reason = "UpdateFailed"
 	ReasonNotBack                 Reason = "NotBack"
@@ -349,7 +349,7 @@ func nodeExplanations() []Explanation {
 		{ReasonNodeForeign, 703,
 			"A Node of this name exists and belongs to another host.",
 			"Rename the host, or delete the Node if nothing uses it any more."},
-		{ReasonVersionPending, 704, "The daemon has not applied the desired revision yet.",
+		{ReasonRevisionPending, 704, "The daemon has not applied the desired revision yet.",
 			"Nothing to do; if it lasts, see the apply-status annotation of the Node and C:\\var\\log\\wicd on the " +
 				"host."},
 		{ReasonNodeReady, 705, "The Node is Ready at the desired revision.", "Nothing to do."},

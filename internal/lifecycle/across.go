@@ -62,28 +62,28 @@ const stageRetry = time.Minute
 // stage has the daemon fetch what the version needs while the node serves.
 func (w *Walker) stage(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	update, node := instance.Status.Update, crossing.Node
-	if w.overSSH(instance, node) || node.Annotations[contract.StagedAnnotation] == update.Version {
+	if w.overSSH(instance, node) || node.Annotations[contract.StagedAnnotation] == update.Revision {
 		return Done()
 	}
-	if !StagesItself(node) || policy.CheckSkew(release(update.Version),
-		release(node.Annotations[contract.VersionAnnotation])) != "" {
+	if !StagesItself(node) || policy.CheckSkew(release(update.Revision),
+		release(node.Annotations[contract.RevisionAnnotation])) != "" {
 		update.OverSSH = true
 		return Done()
 	}
-	if node.Annotations[contract.StageAnnotation] != update.Version {
-		if err := w.annotate(ctx, node, map[string]string{contract.StageAnnotation: update.Version}); err != nil {
+	if node.Annotations[contract.StageAnnotation] != update.Revision {
+		if err := w.annotate(ctx, node, map[string]string{contract.StageAnnotation: update.Revision}); err != nil {
 			return retry(err)
 		}
 	}
 	// it is empty meanwhile
 	if waited := w.Now().Sub(update.Since.Time); instance.Status.Disruption != nil && waited > crossing.Bounds.Proof {
 		return Fail(contract.NewProblem(contract.ReasonUpdateFailed,
-			"node %s does not get the payload of version %s: %.300s", node.Name, update.Version,
+			"node %s does not get the payload of version %s: %.300s", node.Name, update.Revision,
 			node.Annotations[contract.StageStatusAnnotation]))
 	}
 	why := node.Annotations[contract.StageStatusAnnotation]
 	if why != "" && !inVain(why) {
-		return Wait(stageRetry, contract.ReasonStaging, "node %s fetches version %s: %.300s", node.Name, update.Version,
+		return Wait(stageRetry, contract.ReasonStaging, "node %s fetches version %s: %.300s", node.Name, update.Revision,
 			why)
 	}
 	left := w.Silence - w.Now().Sub(update.Since.Time)
@@ -93,9 +93,9 @@ func (w *Walker) stage(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	}
 	if why != "" {
 		return Wait(min(left, stageRetry), contract.ReasonStaging, "node %s fetches version %s: %.300s", node.Name,
-			update.Version, why)
+			update.Revision, why)
 	}
-	return Wait(min(left, stageRetry), contract.ReasonStaging, "node %s fetches version %s", node.Name, update.Version)
+	return Wait(min(left, stageRetry), contract.ReasonStaging, "node %s fetches version %s", node.Name, update.Revision)
 }
 
 // inVain says whether a daemon's word is that it gets nothing where it was told to fetch: as where
@@ -137,7 +137,7 @@ func claim(ctx context.Context, _ *v1alpha1.WindowsInstance, crossing *Crossing)
 // versions already only goes on.
 func (w *Walker) empty(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	status, node := &instance.Status, crossing.Node
-	between := status.Update != nil && status.Update.From != "" && status.DesiredVersion != status.Update.From
+	between := status.Update != nil && status.Update.From != "" && status.DesiredRevision != status.Update.From
 	switch {
 	case lifted(node) && between:
 		return Done()
@@ -172,16 +172,16 @@ func (w *Walker) emptied(instance *v1alpha1.WindowsInstance, node *corev1.Node, 
 // went back by itself says so.
 func (w *Walker) switchOver(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	update, node := instance.Status.Update, crossing.Node
-	if err := w.mark(ctx, node, Marks{Instance: instance, Version: update.Version, Upgrading: true}); err != nil {
+	if err := w.mark(ctx, node, Marks{Instance: instance, Version: update.Revision, Upgrading: true}); err != nil {
 		return retry(err)
 	}
-	if node.Annotations[contract.VersionAnnotation] == update.Version {
+	if node.Annotations[contract.RevisionAnnotation] == update.Revision {
 		return Done()
 	}
-	if why := refused(node, update.Version); why != nil && !passes(why) {
+	if why := refused(node, update.Revision); why != nil && !passes(why) {
 		return Fail(contract.NewProblem(contract.ReasonUpdateFailed, "node %s went back by itself: %s", node.Name, why))
 	}
-	return w.inTime(update, crossing, Follows(node, update.Version))
+	return w.inTime(update, crossing, Follows(node, update.Revision))
 }
 
 // prove waits until the node is well at its new version for the settling time.
@@ -190,12 +190,12 @@ func (w *Walker) prove(_ context.Context, instance *v1alpha1.WindowsInstance, cr
 	ready, message := NodeReady(node)
 	outcome := Done()
 	switch info := node.Status.NodeInfo.KubeletVersion; {
-	case node.Annotations[contract.VersionAnnotation] != update.Version:
-		outcome = Follows(node, update.Version)
+	case node.Annotations[contract.RevisionAnnotation] != update.Revision:
+		outcome = Follows(node, update.Revision)
 	case !ready:
 		outcome = Wait(0, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
 	case !sameVersion(info, crossing.Kubelet):
-		outcome = Wait(0, contract.ReasonVersionPending, "kubelet of node %s is %.50q and should be %q", node.Name,
+		outcome = Wait(0, contract.ReasonRevisionPending, "kubelet of node %s is %.50q and should be %q", node.Name,
 			info, crossing.Kubelet)
 	}
 	if !outcome.IsDone() {
@@ -205,7 +205,7 @@ func (w *Walker) prove(_ context.Context, instance *v1alpha1.WindowsInstance, cr
 	var left time.Duration
 	if update.ReadySince, left = w.settles(node, update.ReadySince, crossing.Bounds.Settle); left > 0 {
 		return Wait(left, contract.ReasonSettling, "node %s is at version %s and has to stay Ready for %s", node.Name,
-			update.Version, crossing.Bounds.Settle)
+			update.Revision, crossing.Bounds.Settle)
 	}
 	return Done()
 }
@@ -216,9 +216,9 @@ func (w *Walker) prove(_ context.Context, instance *v1alpha1.WindowsInstance, cr
 // told.
 func (w *Walker) GoBack(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	update, node := instance.Status.Update, crossing.Node
-	if node.Annotations[contract.DesiredVersionAnnotation] != update.From {
-		if err := w.annotate(ctx, node, map[string]string{contract.DesiredVersionAnnotation: update.From,
-			contract.VersionAnnotation: ""}); err != nil {
+	if node.Annotations[contract.DesiredRevisionAnnotation] != update.From {
+		if err := w.annotate(ctx, node, map[string]string{contract.DesiredRevisionAnnotation: update.From,
+			contract.RevisionAnnotation: ""}); err != nil {
 			return retry(err)
 		}
 	}
@@ -232,7 +232,7 @@ func (w *Walker) GoBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	}
 	ready, message := NodeReady(node)
 	switch {
-	case node.Annotations[contract.VersionAnnotation] != update.From || refused(node, update.Version) != nil:
+	case node.Annotations[contract.RevisionAnnotation] != update.From || refused(node, update.Revision) != nil:
 		return Wait(left, reason, "node %s goes back to version %s%s%s, because: %s", node.Name, update.From, since,
 			said(node), update.Message)
 	case !ready:

@@ -35,7 +35,7 @@ func (w *Walker) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if err = w.tell(ctx, node, marks); err != nil {
 		return retry(err)
 	}
-	instance.Status.NodeUID, instance.Status.DesiredVersion = string(node.UID), desired.Version
+	instance.Status.NodeUID, instance.Status.DesiredRevision = string(node.UID), desired.Version
 	return Done()
 }
 
@@ -90,18 +90,18 @@ func (w *Walker) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if problem := Foreign(node, instance); problem != nil {
 		return Fail(problem)
 	}
-	desired := instance.Status.DesiredVersion
+	desired := instance.Status.DesiredRevision
 	if err = w.mark(ctx, node, Marks{Instance: instance, Version: desired}); err != nil {
 		return retry(err)
 	}
-	instance.Status.Version, instance.Status.KubeletVersion = node.Annotations[contract.VersionAnnotation],
+	instance.Status.Revision, instance.Status.KubeletVersion = node.Annotations[contract.RevisionAnnotation],
 		node.Status.NodeInfo.KubeletVersion
-	if instance.Status.Version != desired || desired == "" {
+	if instance.Status.Revision != desired || desired == "" {
 		if problem := w.unheard(instance, node); problem != nil {
 			return Fail(problem)
 		}
-		return Wait(eventRetry, contract.ReasonVersionPending, "node %s has version %q and should have %q%s",
-			node.Name, instance.Status.Version, desired, said(node))
+		return Wait(eventRetry, contract.ReasonRevisionPending, "node %s has version %q and should have %q%s",
+			node.Name, instance.Status.Revision, desired, said(node))
 	}
 	if ready, message := NodeReady(node); !ready {
 		return Wait(eventRetry, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)

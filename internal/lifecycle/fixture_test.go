@@ -180,7 +180,7 @@ func newInstance() *v1alpha1.WindowsInstance {
 func joinedNode(at string) *corev1.Node {
 	n := node()
 	n.UID = "node-uid"
-	n.Annotations = map[string]string{contract.InstanceAnnotation: "ns/10.0.0.1", contract.VersionAnnotation: at, contract.DesiredVersionAnnotation: at}
+	n.Annotations = map[string]string{contract.InstanceAnnotation: "ns/10.0.0.1", contract.RevisionAnnotation: at, contract.DesiredRevisionAnnotation: at}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}}
 	return n
 }

@@ -35,16 +35,16 @@ func TestA01_AHealthyHostWalksAllTheWayOverOneConnection(t *testing.T) {
 	}
 	want(t, w.walk(t, i, visit, ""), "waits", contract.ReasonCertificatePending)
 	if n := w.getNode(t); !n.Spec.Unschedulable || n.Annotations[contract.PublicKeyHashAnnotation] != "hash" ||
-		n.Annotations[contract.DesiredVersionAnnotation] != version {
+		n.Annotations[contract.DesiredRevisionAnnotation] != version {
 		t.Errorf("the node was not cordoned or marked: %v", n.Annotations)
 	}
 	w.sign(t, false)
-	want(t, w.walk(t, i, visit, ""), "waits", contract.ReasonVersionPending)
+	want(t, w.walk(t, i, visit, ""), "waits", contract.ReasonRevisionPending)
 	if w.machine.Open() != 0 || w.Slots.Held() != 0 {
 		t.Errorf("%d connections and %d slots are held after the daemon was handed over to", w.machine.Open(),
 			w.Slots.Held())
 	}
-	w.setNode(t, func(n *corev1.Node) { n.Annotations[contract.VersionAnnotation] = version })
+	w.setNode(t, func(n *corev1.Node) { n.Annotations[contract.RevisionAnnotation] = version })
 	want(t, w.walk(t, i, visit, ""), "waits", contract.ReasonNodeNotReady)
 	w.setNode(t, func(n *corev1.Node) { n.Status.Conditions = joinedNode(version).Status.Conditions })
 	want(t, w.walk(t, i, visit, ""), "done", "")
@@ -65,7 +65,7 @@ func TestA01_AHealthyHostWalksAllTheWayOverOneConnection(t *testing.T) {
 		string(handed.Certificate) != "certificate" || handed.Version != version {
 		t.Errorf("handed over: %+v %v", handed, err)
 	}
-	if s := i.Status; s.HostKey == "" || s.NodeName != "win-a" || s.Version != version || s.DesiredVersion != version ||
+	if s := i.Status; s.HostKey == "" || s.NodeName != "win-a" || s.Revision != version || s.DesiredRevision != version ||
 		s.Host.Build != "10.0.20348.2340" {
 		t.Errorf("status %+v", s)
 	}
@@ -246,7 +246,7 @@ func TestTheWayGoesOnWhereItCan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newInstance()
-			i.Status.Phase, i.Status.DesiredVersion = test.phase, test.desired
+			i.Status.Phase, i.Status.DesiredRevision = test.phase, test.desired
 			if got := w.Join()[w.Resume(t.Context(), i, test.visit)].Name; got != test.want {
 				t.Errorf("goes on in %s, want %s", got, test.want)
 			}
@@ -400,9 +400,9 @@ func TestAStaleNodeIsNotTakenForOneThatArrived(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode("1.0.0-old")) // as a cache shows it that has not seen our mark
 	i := newInstance()
-	i.Status.Phase, i.Status.NodeName, i.Status.DesiredVersion = v1alpha1.PhaseConfirming, "win-a", version
-	want(t, w.walk(t, i, &lifecycle.Visit{}, ""), "waits", contract.ReasonVersionPending)
-	if got := w.getNode(t).Annotations[contract.DesiredVersionAnnotation]; got != version {
+	i.Status.Phase, i.Status.NodeName, i.Status.DesiredRevision = v1alpha1.PhaseConfirming, "win-a", version
+	want(t, w.walk(t, i, &lifecycle.Visit{}, ""), "waits", contract.ReasonRevisionPending)
+	if got := w.getNode(t).Annotations[contract.DesiredRevisionAnnotation]; got != version {
 		t.Errorf("the node was told to have %q", got)
 	}
 }
@@ -420,7 +420,7 @@ func TestConfirmingDoesNotTakeAnothersNode(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, test.objects...)
 			i := newInstance()
-			i.Status.Phase, i.Status.NodeName, i.Status.DesiredVersion = v1alpha1.PhaseConfirming, "win-a", version
+			i.Status.Phase, i.Status.NodeName, i.Status.DesiredRevision = v1alpha1.PhaseConfirming, "win-a", version
 			want(t, w.walk(t, i, &lifecycle.Visit{}, ""), "fails", test.reason)
 		})
 	}

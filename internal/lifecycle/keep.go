@@ -64,7 +64,7 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 		status.PublicKeyHash = node.Annotations[contract.PublicKeyHashAnnotation]
 	}
 	w.told(ctx, status, node)
-	marks := Marks{Instance: instance, KeyHash: status.PublicKeyHash, Version: status.DesiredVersion}
+	marks := Marks{Instance: instance, KeyHash: status.PublicKeyHash, Version: status.DesiredRevision}
 	if u := status.Update; u != nil && begun(u.Step) && (u.Step == v1alpha1.StepGoingBack || status.Disruption == nil) {
 		// who goes back takes the daemon's word of before away in the same write, and who has lost
 		// its place must have it back first
@@ -74,7 +74,7 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 		return Care{}, err
 	}
 	status.NodeUID = string(node.UID)
-	status.Version, status.KubeletVersion = node.Annotations[contract.VersionAnnotation],
+	status.Revision, status.KubeletVersion = node.Annotations[contract.RevisionAnnotation],
 		node.Status.NodeInfo.KubeletVersion
 	return w.care(ctx, instance, node)
 }
@@ -82,13 +82,13 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 // told finds out whether a node was told of the desired version already, by an operator that ended
 // before it wrote that down.
 func (w *Walker) told(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
-	version := node.Annotations[contract.DesiredVersionAnnotation]
-	if version == status.DesiredVersion || status.Update != nil {
+	version := node.Annotations[contract.DesiredRevisionAnnotation]
+	if version == status.DesiredRevision || status.Update != nil {
 		return
 	}
 	if desired, _, err := w.Desired.Current(ctx); err == nil && version == desired.Version &&
-		!w.Compare(ctx, node, status.DesiredVersion, desired).Waits() {
-		status.DesiredVersion = version
+		!w.Compare(ctx, node, status.DesiredRevision, desired).Waits() {
+		status.DesiredRevision = version
 	}
 }
 
@@ -99,8 +99,8 @@ func (w *Walker) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	desired, _, err := w.Desired.Current(ctx)
 	switch {
 	case err != nil || underWay(status): // nobody knows what is desired, or it is on its way
-	case desired.Version != status.DesiredVersion:
-		care.Update = w.Compare(ctx, node, status.DesiredVersion, desired)
+	case desired.Version != status.DesiredRevision:
+		care.Update = w.Compare(ctx, node, status.DesiredRevision, desired)
 	default:
 		status.Update = nil // another version was desired meanwhile, and is not any more
 	}
@@ -121,9 +121,9 @@ func (w *Walker) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	}
 	switch {
 	case care.Update != nil:
-		care.Outcome = Wait(0, contract.ReasonVersionPending, "version %s is desired and waits for the rollout budget",
+		care.Outcome = Wait(0, contract.ReasonRevisionPending, "version %s is desired and waits for the rollout budget",
 			desired.Version)
-		if status.Disruption == nil && NodeReadyAt(node, status.DesiredVersion) {
+		if status.Disruption == nil && NodeReadyAt(node, status.DesiredRevision) {
 			err = w.uncordon(ctx, node) // it serves until it has its turn, whatever was begun with it before
 		} else {
 			err = nil
@@ -131,8 +131,8 @@ func (w *Walker) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 		return care, err
 	case underWay(status):
 		return care, nil
-	case status.Version != status.DesiredVersion:
-		care.Outcome = Follows(node, status.DesiredVersion)
+	case status.Revision != status.DesiredRevision:
+		care.Outcome = Follows(node, status.DesiredRevision)
 		care.Outcome.After = max(left, quiet)
 		return care, nil
 	case !ready:
@@ -173,8 +173,8 @@ func trusted(status *v1alpha1.WindowsInstanceStatus) bool {
 
 // Follows is how a node is whose daemon has been told of a version and has yet to bring it about.
 func Follows(node *corev1.Node, version string) Outcome {
-	return Wait(0, contract.ReasonVersionPending, "node %s has version %q and should have %q%s", node.Name,
-		node.Annotations[contract.VersionAnnotation], version, said(node))
+	return Wait(0, contract.ReasonRevisionPending, "node %s has version %q and should have %q%s", node.Name,
+		node.Annotations[contract.RevisionAnnotation], version, said(node))
 }
 
 // rescueAfter is how long a node that has joined may be not Ready before its host is looked at over
@@ -206,8 +206,8 @@ func (w *Walker) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if err != nil || node == nil || Foreign(node, instance) != nil {
 		return nil, err
 	}
-	told := node.Annotations[contract.DesiredVersionAnnotation]
-	if told == "" || told != status.DesiredVersion || !NodeReadyAt(node, told) {
+	told := node.Annotations[contract.DesiredRevisionAnnotation]
+	if told == "" || told != status.DesiredRevision || !NodeReadyAt(node, told) {
 		return nil, nil
 	}
 	return node, nil
@@ -219,7 +219,7 @@ func (w *Walker) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance
 func (w *Walker) HelpsItself(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if _, silent, err := w.Silent(ctx, instance); err != nil || silent != nil {
 		desired, _, unknown := w.Desired.Current(ctx)
-		if err != nil || unknown == nil && desired.Version == instance.Status.DesiredVersion {
+		if err != nil || unknown == nil && desired.Version == instance.Status.DesiredRevision {
 			return false, err
 		}
 	}
@@ -247,7 +247,7 @@ func (w *Walker) Compare(ctx context.Context, node *corev1.Node, from string, to
 		update.Payload, update.Restarts, update.Drains = change.payload, change.restarts, change.drains
 	}
 	if ready, _ := NodeReady(node); ready {
-		update.From = node.Annotations[contract.VersionAnnotation]
+		update.From = node.Annotations[contract.RevisionAnnotation]
 	}
 	return update
 }
@@ -271,7 +271,7 @@ func (w *Walker) compare(ctx context.Context, from string, to blueprint.Desired)
 	c.payload = release(from) != release(to.Version) ||
 		slices.ContainsFunc(blobs(to.Manifest), func(b contract.Blob) bool { return !had[b.Digest] })
 	c.restarts, c.drains = len(blueprint.Restarts(old, to.Manifest)) > 0, blueprint.Drains(old, to.Manifest)
-	return c, true, contract.IsVersionOfData(from, published.Data)
+	return c, true, contract.IsRevisionOfData(from, published.Data)
 }
 
 // Skew says in words why a node's release and the desired one are too far apart; empty when they
@@ -281,7 +281,7 @@ func (w *Walker) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) s
 	if err != nil {
 		return ""
 	}
-	return policy.CheckSkew(release(desired.Version), release(instance.Status.Version))
+	return policy.CheckSkew(release(desired.Version), release(instance.Status.Revision))
 }
 
 // release is a version without its manifest's digest: the operator's own.
@@ -298,7 +298,7 @@ func (w *Walker) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	if err := w.tell(ctx, node, Marks{Instance: instance, Version: version}); err != nil {
 		return err
 	}
-	instance.Status.DesiredVersion = version
+	instance.Status.DesiredRevision = version
 	w.listen(&instance.Status, node)
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 // joined is an instance that is Ready at a version.
 func joined(at string) *v1alpha1.WindowsInstance {
 	i := leaving()
-	i.Status.Phase, i.Status.DesiredVersion, i.Status.Version, i.Status.JoinedTime = v1alpha1.PhaseReady, at, at,
+	i.Status.Phase, i.Status.DesiredRevision, i.Status.Revision, i.Status.JoinedTime = v1alpha1.PhaseReady, at, at,
 		&metav1.Time{}
 	return i
 }
@@ -32,8 +32,8 @@ func TestAHostThatHasJoinedIsLookedAfterThroughItsNode(t *testing.T) {
 		"kubelet is silent": {
 			func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, "waits",
 			contract.ReasonNodeNotReady},
-		"the version was taken away": {func(n *corev1.Node) { delete(n.Annotations, contract.VersionAnnotation) },
-			"waits", contract.ReasonVersionPending},
+		"the version was taken away": {func(n *corev1.Node) { delete(n.Annotations, contract.RevisionAnnotation) },
+			"waits", contract.ReasonRevisionPending},
 		"another instance has it now": {
 			func(n *corev1.Node) { n.Annotations[contract.InstanceAnnotation] = "ns/another" }, "waits",
 			contract.ReasonNodeForeign},
@@ -100,7 +100,7 @@ func TestANodeThatStaysAwayIsLookedAtOverSSH(t *testing.T) {
 func TestMarksThatAreGoneComeBack(t *testing.T) {
 	t.Parallel()
 	bare := joinedNode(version)
-	bare.Annotations = map[string]string{contract.VersionAnnotation: version, contract.CordonedAnnotation: "true"}
+	bare.Annotations = map[string]string{contract.RevisionAnnotation: version, contract.CordonedAnnotation: "true"}
 	bare.Spec.Unschedulable = true
 	w := newWorld(t, bare)
 	i := joined(version)
@@ -111,7 +111,7 @@ func TestMarksThatAreGoneComeBack(t *testing.T) {
 	}
 	n := w.getNode(t)
 	if n.Annotations[contract.InstanceAnnotation] == "" ||
-		n.Annotations[contract.DesiredVersionAnnotation] != version || n.Spec.Unschedulable {
+		n.Annotations[contract.DesiredRevisionAnnotation] != version || n.Spec.Unschedulable {
 		t.Errorf("the node is %v, unschedulable %v", n.Annotations, n.Spec.Unschedulable)
 	}
 	before := n.ResourceVersion
@@ -177,14 +177,14 @@ func TestTheWayToAnotherVersion(t *testing.T) {
 				care.Update.Version != test.to || care.Update.From != version {
 				t.Errorf("update %+v", *care.Update)
 			}
-			if got := w.getNode(t).Annotations[contract.DesiredVersionAnnotation]; got != version {
+			if got := w.getNode(t).Annotations[contract.DesiredRevisionAnnotation]; got != version {
 				t.Errorf("looking moved the node to %q", got)
 			}
 			if serving, _ := w.Serving(t.Context(), i); serving == nil {
 				t.Error("a node that waits for its update does not serve")
 			}
-			if err = w.Move(t.Context(), i, care.Node, test.to); err != nil || i.Status.DesiredVersion != test.to {
-				t.Errorf("moving: %v, status %q", err, i.Status.DesiredVersion)
+			if err = w.Move(t.Context(), i, care.Node, test.to); err != nil || i.Status.DesiredRevision != test.to {
+				t.Errorf("moving: %v, status %q", err, i.Status.DesiredRevision)
 			}
 			if serving, _ := w.Serving(t.Context(), i); serving != nil {
 				t.Error("a node that has yet to reach its version serves")

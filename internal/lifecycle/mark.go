@@ -45,7 +45,7 @@ func (m Marks) Apply(node *corev1.Node) {
 		node.Annotations[contract.PublicKeyHashAnnotation] = m.KeyHash
 	}
 	if m.Version != "" {
-		node.Annotations[contract.DesiredVersionAnnotation] = m.Version
+		node.Annotations[contract.DesiredRevisionAnnotation] = m.Version
 	}
 	if keyType, key, ok := strings.Cut(m.Instance.Status.HostKey, " "); ok {
 		node.Annotations[contract.HostKeyTypeAnnotation], node.Annotations[contract.HostKeyAnnotation] = keyType, key
@@ -118,7 +118,7 @@ func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Pr
 // NodeReadyAt says whether a Node is Ready with this version applied.
 func NodeReadyAt(node *corev1.Node, version string) bool {
 	ready, _ := NodeReady(node)
-	return ready && node.Annotations[contract.VersionAnnotation] == version
+	return ready && node.Annotations[contract.RevisionAnnotation] == version
 }
 
 // NodeReady reads the Ready condition.

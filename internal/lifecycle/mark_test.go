@@ -36,8 +36,8 @@ func TestA05_MarksAreWrittenOnceAndThenLeftAlone(t *testing.T) {
 	marks.Apply(n)
 	want := map[string]string{
 		contract.InstanceAnnotation: "ns/10.0.0.1", contract.PublicKeyHashAnnotation: "abc",
-		contract.DesiredVersionAnnotation: "1-x",
-		contract.HostKeyAnnotation:        "AAAA", contract.HostKeyTypeAnnotation: "ssh-ed25519",
+		contract.DesiredRevisionAnnotation: "1-x",
+		contract.HostKeyAnnotation:         "AAAA", contract.HostKeyTypeAnnotation: "ssh-ed25519",
 		contract.CordonedAnnotation: "true",
 	}
 	if diff := cmp.Diff(want, n.Annotations); diff != "" {

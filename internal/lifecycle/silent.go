@@ -48,8 +48,8 @@ func (w *Walker) listen(status *v1alpha1.WindowsInstanceStatus, node *corev1.Nod
 
 // owes says that a daemon was told a version, and neither has it nor says why not.
 func owes(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
-	told := node.Annotations[contract.DesiredVersionAnnotation]
-	return told == status.DesiredVersion && told != node.Annotations[contract.VersionAnnotation] &&
+	told := node.Annotations[contract.DesiredRevisionAnnotation]
+	return told == status.DesiredRevision && told != node.Annotations[contract.RevisionAnnotation] &&
 		node.Annotations[contract.ApplyStatusAnnotation] == ""
 }
 

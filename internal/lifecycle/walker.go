@@ -147,7 +147,7 @@ func (w *Walker) Resume(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return 0
 	}
 	if phase == v1alpha1.PhaseConfirming {
-		if desired, _, err := w.Desired.Current(ctx); err == nil && desired.Version != instance.Status.DesiredVersion {
+		if desired, _, err := w.Desired.Current(ctx); err == nil && desired.Version != instance.Status.DesiredRevision {
 			return 0
 		}
 	}

@@ -18,7 +18,7 @@ import (
 func readyNode(name string, edits ...func(*corev1.Node)) corev1.Node {
 	n := corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name,
-			Annotations: map[string]string{contract.VersionAnnotation: "1", contract.DesiredVersionAnnotation: "1"}},
+			Annotations: map[string]string{contract.RevisionAnnotation: "1", contract.DesiredRevisionAnnotation: "1"}},
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady,
 			Status: corev1.ConditionTrue}}},
 	}
@@ -30,7 +30,7 @@ func readyNode(name string, edits ...func(*corev1.Node)) corev1.Node {
 
 func notReady(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }
 func silent(n *corev1.Node)   { n.Status.Conditions = nil }
-func behind(n *corev1.Node)   { n.Annotations[contract.DesiredVersionAnnotation] = "2" }
+func behind(n *corev1.Node)   { n.Annotations[contract.DesiredRevisionAnnotation] = "2" }
 func ours(n *corev1.Node) {
 	n.Annotations[contract.CordonedAnnotation], n.Spec.Unschedulable = "true", true
 }

@@ -145,7 +145,7 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 	if member.Down == "" {
 		member.Down = unavailable(node)
 	}
-	if member.Down == "" && node.Annotations[contract.VersionAnnotation] != node.Annotations[contract.DesiredVersionAnnotation] {
+	if member.Down == "" && node.Annotations[contract.RevisionAnnotation] != node.Annotations[contract.DesiredRevisionAnnotation] {
 		member.Down, member.Behind = "it is not at its desired version yet", true
 	}
 	if member.Down == "" && node.Spec.Unschedulable {

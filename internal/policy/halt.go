@@ -18,12 +18,12 @@ func Halted(version string, config *v1alpha1.WindowsMachineConfig, instances []*
 	}
 	var failed []string
 	for _, f := range config.Status.Rollout.Failures {
-		if f.Version == version {
+		if f.Revision == version {
 			failed = append(failed, f.Node)
 		}
 	}
 	for _, i := range instances {
-		if f := i.Status.UpdateFailure; f != nil && f.Version == version {
+		if f := i.Status.UpdateFailure; f != nil && f.Revision == version {
 			failed = append(failed, i.Status.NodeName)
 		}
 	}

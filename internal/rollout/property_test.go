@@ -147,7 +147,7 @@ func (w *world) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ..
 
 func (h host) asNode() corev1.Node {
 	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.name, Annotations: map[string]string{
-		contract.VersionAnnotation: fmt.Sprint(h.version), contract.DesiredVersionAnnotation: fmt.Sprint(h.desired),
+		contract.RevisionAnnotation: fmt.Sprint(h.version), contract.DesiredRevisionAnnotation: fmt.Sprint(h.desired),
 	}}}
 	state := corev1.ConditionFalse
 	if h.ready {

@@ -238,8 +238,8 @@ func (o *Observer) sawNode(object *corev1.Node, now time.Time) {
 	n.Annotations = object.Annotations
 	n.Ready, n.Cordoned = isReady(object), object.Spec.Unschedulable
 	n.Serves = n.Ready && !n.Cordoned
-	n.Version, n.Desired, n.Staged = object.Annotations[contract.VersionAnnotation],
-		object.Annotations[contract.DesiredVersionAnnotation], object.Annotations[contract.StagedAnnotation]
+	n.Version, n.Desired, n.Staged = object.Annotations[contract.RevisionAnnotation],
+		object.Annotations[contract.DesiredRevisionAnnotation], object.Annotations[contract.StagedAnnotation]
 	n.StagedBytes, _ = strconv.ParseInt(object.Annotations[contract.StagedBytesAnnotation], 10, 64)
 	n.Away = !n.Serves && ours(object, n)
 	o.sawStaging(before, n, now)

@@ -111,7 +111,7 @@ func TestAnOperatorRestartCostsNoConnection(t *testing.T) {
 	}
 	other := &corev1.ConfigMap{}
 	s.await(t, "the operator to work again", func(ctx context.Context) (bool, string, error) {
-		name := contract.ServicesConfigMapPrefix + s.instance(t, hosts[0]).Status.Version
+		name := contract.ServicesConfigMapPrefix + s.instance(t, hosts[0]).Status.Revision
 		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name}, other)
 		return err == nil, "", client.IgnoreNotFound(err)
 	})

@@ -154,7 +154,7 @@ func (c *crew) requests(t *testing.T, since time.Time) (daemon, operator map[str
 
 // moved says why a node is still where it was.
 func moved(node *corev1.Node, was string) error {
-	if version := node.Annotations[contract.VersionAnnotation]; version == was {
+	if version := node.Annotations[contract.RevisionAnnotation]; version == was {
 		return errors.New("it is at " + version)
 	}
 	return nil

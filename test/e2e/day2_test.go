@@ -159,7 +159,7 @@ func (c *crew) settle(ctx context.Context, wanted string) (version string, err e
 			if err := c.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
 				return false, "", err
 			}
-			version = config.Status.DesiredVersion
+			version = config.Status.DesiredRevision
 			if wanted != "" && version != wanted {
 				return false, fmt.Sprintf("%s is desired, not %s", version, wanted), nil
 			}
@@ -168,9 +168,9 @@ func (c *crew) settle(ctx context.Context, wanted string) (version string, err e
 				if err != nil {
 					return false, "", err
 				}
-				if s := i.Status; s.Version != version || s.Phase != v1alpha1.PhaseReady ||
+				if s := i.Status; s.Revision != version || s.Phase != v1alpha1.PhaseReady ||
 					s.Reason != string(contract.ReasonNodeReady) {
-					return false, fmt.Sprintf("%s: %s %s %s %s, want %s", h.Name, s.Phase, s.Version, s.Reason,
+					return false, fmt.Sprintf("%s: %s %s %s %s, want %s", h.Name, s.Phase, s.Revision, s.Reason,
 						s.Message, version), nil
 				}
 			}

@@ -20,7 +20,7 @@ func TestA12_TheManifestIsRestored(t *testing.T) {
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
 	key := client.ObjectKey{Namespace: contract.OperatorNamespace,
-		Name: contract.ServicesConfigMapPrefix + s.instance(t, hosts[0]).Status.Version}
+		Name: contract.ServicesConfigMapPrefix + s.instance(t, hosts[0]).Status.Revision}
 	first := &corev1.ConfigMap{}
 	if err := s.Client.Get(t.Context(), key, first); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestA14_AServiceThatLeavesTheManifestLeavesTheNodes(t *testing.T) {
 	if _, err := services.Get(t.Context(), contract.ServiceCSIProxy); err != nil {
 		t.Fatalf("csi-proxy was never there: %v", err)
 	}
-	old := s.instance(t, hosts[0]).Status.Version
+	old := s.instance(t, hosts[0]).Status.Revision
 	if err := s.Operator.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -73,9 +73,9 @@ func TestA14_AServiceThatLeavesTheManifestLeavesTheNodes(t *testing.T) {
 			if err != nil {
 				return false, "", err
 			}
-			return i.Status.Version != old &&
+			return i.Status.Revision != old &&
 					i.Status.Reason == string(contract.ReasonNodeReady),
-				i.Status.Version + " " + i.Status.Reason + " " + i.Status.Message, nil
+				i.Status.Revision + " " + i.Status.Reason + " " + i.Status.Message, nil
 		})
 		names, err := h.Machine.Host().Services.List(t.Context())
 		if err != nil {
@@ -98,7 +98,7 @@ func TestASettingReachesNodesWithoutSSH(t *testing.T) {
 	s := own(t, options(3))
 	hosts := s.hosts(t, 3)
 	s.join(t, hosts...)
-	old := s.instance(t, hosts[0]).Status.Version
+	old := s.instance(t, hosts[0]).Status.Revision
 	spec := *options(0).Settings
 	spec.Logging.Debug = true
 	if err := s.Configure(t.Context(), spec); err != nil {
@@ -110,9 +110,9 @@ func TestASettingReachesNodesWithoutSSH(t *testing.T) {
 			if err != nil {
 				return false, "", err
 			}
-			return i.Status.Version != old &&
+			return i.Status.Revision != old &&
 					i.Status.Reason == string(contract.ReasonNodeReady),
-				i.Status.Version + " " + i.Status.Reason + " " + i.Status.Message, nil
+				i.Status.Revision + " " + i.Status.Reason + " " + i.Status.Message, nil
 		})
 		if c := h.Server.Counters(); c.Connections != 1 {
 			t.Errorf("%s: %d SSH connections, want the one of its join", h.Name, c.Connections)
@@ -129,10 +129,10 @@ func TestA15_TheVersionAnnotationComesBack(t *testing.T) {
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
 	pod := s.pod(t, hosts[0], 1)
-	want := s.instance(t, hosts[0]).Status.Version
+	want := s.instance(t, hosts[0]).Status.Revision
 	for name, edit := range map[string]func(*corev1.Node){
-		"removed":      func(n *corev1.Node) { delete(n.Annotations, contract.VersionAnnotation) },
-		"made invalid": func(n *corev1.Node) { n.Annotations[contract.VersionAnnotation] = "nonsense" },
+		"removed":      func(n *corev1.Node) { delete(n.Annotations, contract.RevisionAnnotation) },
+		"made invalid": func(n *corev1.Node) { n.Annotations[contract.RevisionAnnotation] = "nonsense" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := s.node(t, hosts[0])
@@ -143,8 +143,8 @@ func TestA15_TheVersionAnnotationComesBack(t *testing.T) {
 			}
 			s.await(t, "the annotation to come back", func(ctx context.Context) (bool, string, error) {
 				err := s.Client.Get(ctx, client.ObjectKeyFromObject(node), node)
-				return node.Annotations[contract.VersionAnnotation] == want,
-					node.Annotations[contract.VersionAnnotation], err
+				return node.Annotations[contract.RevisionAnnotation] == want,
+					node.Annotations[contract.RevisionAnnotation], err
 			})
 			s.ready(t, hosts...)
 		})

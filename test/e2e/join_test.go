@@ -163,7 +163,7 @@ func TestA05_AnnotationsOfTheContractAreRight(t *testing.T) {
 	}
 	keyType, hostKey, _ := strings.Cut(instance.Status.HostKey, " ")
 	for name, want := range map[string]string{
-		contract.VersionAnnotation: instance.Status.Version, contract.DesiredVersionAnnotation: instance.Status.Version,
+		contract.RevisionAnnotation: instance.Status.Revision, contract.DesiredRevisionAnnotation: instance.Status.Revision,
 		contract.PublicKeyHashAnnotation: key.Hash, contract.HostKeyAnnotation: hostKey,
 		contract.HostKeyTypeAnnotation: keyType,
 		contract.InstanceAnnotation:    contract.OperatorNamespace + "/" + instance.Name,
@@ -173,7 +173,7 @@ func TestA05_AnnotationsOfTheContractAreRight(t *testing.T) {
 		}
 	}
 	manifest := &corev1.ConfigMap{}
-	name := contract.ServicesConfigMapPrefix + instance.Status.Version
+	name := contract.ServicesConfigMapPrefix + instance.Status.Revision
 	if err = s.Client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name},
 		manifest); err != nil {
 		t.Errorf("the version names no manifest: %v", err)

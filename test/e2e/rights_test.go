@@ -30,12 +30,12 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 	s.join(t, hosts...)
 	daemon := s.as(t, s.stolen(t, hosts[0], contract.PathDaemonCertificate))
 	mine, other := s.node(t, hosts[0]), s.node(t, hosts[1])
-	version := s.instance(t, hosts[0]).Status.Version
+	version := s.instance(t, hosts[0]).Status.Revision
 	pod := s.pod(t, hosts[0], 1)
 
 	t.Run("it writes nothing of another Node", func(t *testing.T) {
 		for what, patch := range map[string]string{
-			"its version":      annotated(contract.VersionAnnotation, "0"),
+			"its version":      annotated(contract.RevisionAnnotation, "0"),
 			"its labels":       `{"metadata":{"labels":{"a":"b"}}}`,
 			"its taints":       `{"spec":{"taints":null}}`,
 			"nothing about it": `{}`,
@@ -52,7 +52,7 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 			"a label less":              `{"metadata":{"labels":{"` + contract.OSIDLabel + `":null}}}`,
 			"taints":                    `{"spec":{"taints":null}}`,
 			"its place in the schedule": `{"spec":{"unschedulable":true}}`,
-			"the desired version":       annotated(contract.DesiredVersionAnnotation, "0"),
+			"the desired version":       annotated(contract.DesiredRevisionAnnotation, "0"),
 			"what it is to fetch":       annotated(contract.StageAnnotation, "0"),
 			"leave to reboot":           annotated(contract.RebootApprovedAnnotation, "0"),
 			"a wish for a reboot":       annotated(contract.RebootRequestedAnnotation, "0"),
@@ -61,7 +61,7 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 			"an annotation of its own":  annotated("example.com/x", "y"),
 			"an annotation less": `{"metadata":{"annotations":{"` + contract.HybridSubnetAnnotation +
 				`":null}}}`,
-			"one right and one wrong": `{"metadata":{"annotations":{"` + contract.VersionAnnotation +
+			"one right and one wrong": `{"metadata":{"annotations":{"` + contract.RevisionAnnotation +
 				`":"0","example.com/x":"y"}}}`,
 			"finalizers":                 `{"metadata":{"finalizers":["example.com/x"]}}`,
 			"owners":                     `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"x","uid":"y"}]}}`,
@@ -76,7 +76,7 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 		refused(t, "another Node in its place",
 			daemon.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}}))
 		for _, name := range []string{
-			contract.VersionAnnotation, contract.ApplyStatusAnnotation, contract.RebootRequiredAnnotation,
+			contract.RevisionAnnotation, contract.ApplyStatusAnnotation, contract.RebootRequiredAnnotation,
 			contract.StagedAnnotation, contract.StagedBytesAnnotation,
 			contract.StageStatusAnnotation, contract.BootIDAnnotation, contract.RebootPendingAnnotation,
 			contract.CertificateEndAnnotation,
@@ -153,7 +153,7 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 		}
 	})
 	now := s.node(t, hosts[1])
-	if _, labelled := now.Labels["a"]; labelled || now.Annotations[contract.VersionAnnotation] != version ||
+	if _, labelled := now.Labels["a"]; labelled || now.Annotations[contract.RevisionAnnotation] != version ||
 		len(now.Spec.Taints) == 0 {
 		t.Errorf("Node %s changed: %v %v %v", now.Name, now.Labels, now.Annotations, now.Spec.Taints)
 	}

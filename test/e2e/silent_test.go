@@ -58,7 +58,7 @@ func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 	for _, h := range append(others, dead) {
 		before[h.Name] = h.Server.Counters().Connections
 	}
-	old := s.node(t, dead).Annotations[contract.VersionAnnotation]
+	old := s.node(t, dead).Annotations[contract.RevisionAnnotation]
 	must(t, admin.Create(t.Context(), &configv1.ImageDigestMirrorSet{ObjectMeta: metav1.ObjectMeta{Name: "silent"},
 		Spec: configv1.ImageDigestMirrorSetSpec{
 			ImageDigestMirrors: []configv1.ImageDigestMirrors{{Source: "registry.invalid/silent",
@@ -68,10 +68,10 @@ func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 	s.await(t, "all nodes to follow", func(context.Context) (bool, string, error) {
 		for _, h := range append(others, dead) {
 			a := s.node(t, h).Annotations
-			if a[contract.VersionAnnotation] == old ||
-				a[contract.VersionAnnotation] != a[contract.DesiredVersionAnnotation] {
-				return false, fmt.Sprintf("%s is at %s and should be at %s", h.Name, a[contract.VersionAnnotation],
-					a[contract.DesiredVersionAnnotation]), nil
+			if a[contract.RevisionAnnotation] == old ||
+				a[contract.RevisionAnnotation] != a[contract.DesiredRevisionAnnotation] {
+				return false, fmt.Sprintf("%s is at %s and should be at %s", h.Name, a[contract.RevisionAnnotation],
+					a[contract.DesiredRevisionAnnotation]), nil
 			}
 		}
 		return true, "", nil

@@ -92,7 +92,7 @@ func depart(t *testing.T, o scene.Options, loads ...scene.Workload) *trip {
 	for _, load := range loads {
 		must(t, s.Run(t.Context(), soon, load))
 	}
-	v.from = s.instance(t, v.hosts[0]).Status.Version
+	v.from = s.instance(t, v.hosts[0]).Status.Revision
 	for _, h := range v.hosts {
 		v.connections[h.Name] = h.Server.Counters().Connections
 	}
@@ -155,7 +155,7 @@ func newBytes(t *testing.T, from, dir string) (sum int64) {
 func (v *trip) rollout(ctx context.Context) (desired string, status v1alpha1.RolloutStatus, err error) {
 	config := &v1alpha1.WindowsMachineConfig{}
 	err = v.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
-	return config.Status.DesiredVersion, config.Status.Rollout, err
+	return config.Status.DesiredRevision, config.Status.Rollout, err
 }
 
 // until waits, for as long as an upgrade may take.
@@ -199,7 +199,7 @@ func (v *trip) arrived(t *testing.T, hosts ...*fleet.Host) (version string) {
 				return false, where + "; behind: " + n.Node, err
 			}
 		}
-		idle := status.Phase == v1alpha1.RolloutIdle && status.Version == desired && int(status.Updated) == len(v.hosts)
+		idle := status.Phase == v1alpha1.RolloutIdle && status.Revision == desired && int(status.Updated) == len(v.hosts)
 		return desired != v.from && (idle || !whole), where, err
 	})
 	return version
@@ -311,8 +311,8 @@ func TestA28_ABlockingDisruptionBudgetDelaysItsNodeOnly(t *testing.T) {
 		return serves && i.Status.Reason == string(contract.ReasonDrainBlocked),
 			fmt.Sprintf("%s: %s, serves: %v", i.Status.Reason, i.Status.Message, serves), nil
 	})
-	if i := v.instance(t, blocked); i.Status.Version != v.from || !strings.Contains(i.Status.Message, pod.Name) {
-		t.Errorf("%s is at %s: %s", blocked.Name, i.Status.Version, i.Status.Message)
+	if i := v.instance(t, blocked); i.Status.Revision != v.from || !strings.Contains(i.Status.Message, pod.Name) {
+		t.Errorf("%s is at %s: %s", blocked.Name, i.Status.Revision, i.Status.Message)
 	}
 	v.well(t)
 	v.inService(t, v.hosts...)
@@ -407,14 +407,14 @@ func (v *trip) halts(t *testing.T, change scene.Change) {
 	v.until(t, "the rollout to be halted, and all nodes to serve", func(ctx context.Context) (bool, string, error) {
 		desired, status, err := v.rollout(ctx)
 		halted := status.Phase == v1alpha1.RolloutHalted && len(status.Failures) > 0 &&
-			status.Failures[0].Version == desired && desired != v.bad
+			status.Failures[0].Revision == desired && desired != v.bad
 		if halted {
 			failed = status.Failures[0]
 		}
 		return halted && v.allServe(v.from),
 			fmt.Sprintf("%s %s: %s %+v", status.Phase, desired, status.Message, status.Failures), err
 	})
-	v.bad = failed.Version
+	v.bad = failed.Revision
 	if failed.Code != "W706" || failed.Message == "" {
 		t.Errorf("it is reported as %+v", failed)
 	}
@@ -431,10 +431,10 @@ func (v *trip) halts(t *testing.T, change scene.Change) {
 			return false, "", err
 		}
 		status := instance.Status
-		said := status.UpdateFailure != nil && status.UpdateFailure.Version == failed.Version &&
+		said := status.UpdateFailure != nil && status.UpdateFailure.Revision == failed.Revision &&
 			status.Reason == string(contract.ReasonUpdateFailed)
-		return said && status.Version == v.from,
-			fmt.Sprintf("%+v at %q: %s", status.UpdateFailure, status.Version, status.Reason), nil
+		return said && status.Revision == v.from,
+			fmt.Sprintf("%+v at %q: %s", status.UpdateFailure, status.Revision, status.Reason), nil
 	})
 	v.well(t)
 	v.inService(t, v.hosts...)
@@ -535,7 +535,7 @@ func TestA29_ANodeWhoseNewDaemonDoesNotComeUpGoesBackByItself(t *testing.T) {
 	v.until(t, "the rollout to be halted, and all nodes to serve", func(ctx context.Context) (bool, string, error) {
 		desired, status, err := v.rollout(ctx)
 		failures = status.Failures
-		halted := status.Phase == v1alpha1.RolloutHalted && len(failures) > 0 && failures[0].Version == desired
+		halted := status.Phase == v1alpha1.RolloutHalted && len(failures) > 0 && failures[0].Revision == desired
 		return halted && desired != v.from &&
 			v.allServe(v.from), fmt.Sprintf("%s %s: %s %+v", status.Phase, desired, status.Message, failures), err
 	})

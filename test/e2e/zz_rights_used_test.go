@@ -330,7 +330,7 @@ func (s *stage) renewal(t *testing.T) {
 // right.
 func (s *stage) retirement(t *testing.T) {
 	h := s.Fleet.Hosts[0]
-	old := s.instance(t, h).Status.Version
+	old := s.instance(t, h).Status.Revision
 	network := &unstructured.Unstructured{}
 	network.SetAPIVersion("operator.openshift.io/v1")
 	network.SetKind("Network")
@@ -341,7 +341,7 @@ func (s *stage) retirement(t *testing.T) {
 	}
 	s.await(t, "the node to reach another version", func(ctx context.Context) (bool, string, error) {
 		i, err := s.Instance(ctx, h)
-		return err == nil && i.Status.Version != old && i.Status.Reason == string(contract.ReasonNodeReady), "", err
+		return err == nil && i.Status.Revision != old && i.Status.Reason == string(contract.ReasonNodeReady), "", err
 	})
 	s.await(t, "the old manifest to be retired", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace,
@@ -349,7 +349,7 @@ func (s *stage) retirement(t *testing.T) {
 		return apierrors.IsNotFound(err), "", client.IgnoreNotFound(err)
 	})
 	manifest := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + s.instance(t, h).Status.Version,
+		Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + s.instance(t, h).Status.Revision,
 	}}
 	if err := s.Client.Patch(t.Context(), manifest, merge(`{"metadata":{"labels":null}}`)); err != nil {
 		t.Fatal(err)
@@ -364,12 +364,12 @@ func (s *stage) retirement(t *testing.T) {
 // up whose certificates to accept.
 func (s *stage) fetches(t *testing.T) {
 	h := s.Fleet.Hosts[0]
-	old, dir := s.instance(t, h).Status.Version, filepath.Join(s.Dir, "payload-next")
+	old, dir := s.instance(t, h).Status.Revision, filepath.Join(s.Dir, "payload-next")
 	must(t, scene.ChangePayload(dir, s.PayloadDir(), scene.Change{Versions: map[string]string{kubeletExe: next}}))
 	must(t, s.Upgrade(t.Context(), "", dir))
 	s.await(t, "the node to be at the next version", func(ctx context.Context) (bool, string, error) {
 		i, err := s.Instance(ctx, h)
-		return err == nil && i.Status.Version != old && i.Status.Reason == string(contract.ReasonNodeReady), "", err
+		return err == nil && i.Status.Revision != old && i.Status.Reason == string(contract.ReasonNodeReady), "", err
 	})
 }
 

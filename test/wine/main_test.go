@@ -272,7 +272,7 @@ func (s *stage) node(t *testing.T, h *fleet.Host) *corev1.Node {
 // manifest reads the desired state that a host has.
 func (s *stage) manifest(t *testing.T, h *fleet.Host) contract.Manifest {
 	t.Helper()
-	return s.manifestOf(t, s.node(t, h).Annotations[contract.VersionAnnotation])
+	return s.manifestOf(t, s.node(t, h).Annotations[contract.RevisionAnnotation])
 }
 
 // manifestOf reads the desired state of a version.

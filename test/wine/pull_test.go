@@ -305,7 +305,7 @@ func (s *stage) follows(t *testing.T, h *fleet.Host, r registries) {
 func (s *stage) awaitSecrets(t *testing.T, h *fleet.Host, what string, right func(c contract.Confidential) bool) {
 	t.Helper()
 	s.await(t, h.Name+" to hold "+what, func(ctx context.Context) (bool, string, error) {
-		secret, version := &corev1.Secret{}, s.node(t, h).Annotations[contract.VersionAnnotation]
+		secret, version := &corev1.Secret{}, s.node(t, h).Annotations[contract.RevisionAnnotation]
 		name := contract.ServicesConfigMapPrefix + version
 		if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name},
 			secret); err != nil {

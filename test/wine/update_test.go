@@ -44,7 +44,7 @@ func TestA29_ADaemonThatCrashesAsAServiceIsPutBackByItsGuard(t *testing.T) {
 	if err := scene.ChangePayload(dir, s.PayloadDir(), change); err != nil {
 		t.Fatal(err)
 	}
-	connections, was := map[string]int64{}, s.node(t, s.host(steady)).Annotations[contract.VersionAnnotation]
+	connections, was := map[string]int64{}, s.node(t, s.host(steady)).Annotations[contract.RevisionAnnotation]
 	for _, h := range s.Fleet.Hosts {
 		connections[h.Name] = h.Server.Counters().Connections
 	}
@@ -70,9 +70,9 @@ func TestA29_ADaemonThatCrashesAsAServiceIsPutBackByItsGuard(t *testing.T) {
 			_, err := windows(t, h).Services.Get(ctx, contract.ServiceGuard)
 			unguarded := errors.Is(err, winos.ErrNotFound)
 			how := fmt.Sprintf("it has %s, wants %s; apply %q; cordoned: %v; guard: %v",
-				has[contract.VersionAnnotation], has[contract.DesiredVersionAnnotation],
+				has[contract.RevisionAnnotation], has[contract.DesiredRevisionAnnotation],
 				has[contract.ApplyStatusAnnotation], node.Spec.Unschedulable, err)
-			return has[contract.VersionAnnotation] == was && has[contract.DesiredVersionAnnotation] == was &&
+			return has[contract.RevisionAnnotation] == was && has[contract.DesiredRevisionAnnotation] == was &&
 				!node.Spec.Unschedulable && unguarded, how, nil
 		})
 		if said := daemonVersion(t, h); !strings.Contains(said, version) || strings.Contains(said, "crashing") {
@@ -115,11 +115,11 @@ func TestA29_TheDaemonExchangesItsOwnRunningProgramAndComesBackAsTheNewOne(t *te
 	for _, h := range s.Fleet.Hosts {
 		s.await(t, h.Name+" to hold the next version", func(context.Context) (bool, string, error) {
 			has := s.node(t, h).Annotations
-			how := fmt.Sprintf("it has %s, wants %s; stage %q, apply %q", has[contract.VersionAnnotation],
-				has[contract.DesiredVersionAnnotation],
+			how := fmt.Sprintf("it has %s, wants %s; stage %q, apply %q", has[contract.RevisionAnnotation],
+				has[contract.DesiredRevisionAnnotation],
 				has[contract.StageStatusAnnotation], has[contract.ApplyStatusAnnotation])
-			return strings.HasPrefix(has[contract.VersionAnnotation], nextVersion+"-") &&
-				has[contract.VersionAnnotation] == has[contract.DesiredVersionAnnotation], how, nil
+			return strings.HasPrefix(has[contract.RevisionAnnotation], nextVersion+"-") &&
+				has[contract.RevisionAnnotation] == has[contract.DesiredRevisionAnnotation], how, nil
 		})
 		t.Logf("%s held it after %.1f s", h.Name, time.Since(began).Seconds())
 	}

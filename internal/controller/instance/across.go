@@ -30,7 +30,7 @@ func (w *walk) across(ctx context.Context, care lifecycle.Care) (ctrl.Result, er
 	if result, on, err := w.resume(ctx, to); !on {
 		return result, err
 	}
-	if desired := w.aim(ctx, care); status.Update.Version == desired.Version {
+	if desired := w.aim(ctx, care); status.Update.Revision == desired.Version {
 		crossing.Kubelet = desired.KubeletVersion
 	}
 	if status.Update.Step == v1alpha1.StepGoingBack {
@@ -50,19 +50,19 @@ func (w *walk) aim(ctx context.Context, care lifecycle.Care) (desired struct{ Ve
 	}
 	update := status.Update
 	switch {
-	case update == nil || care.Update != nil && update.Version != desired.Version:
+	case update == nil || care.Update != nil && update.Revision != desired.Version:
 		status.Update = &v1alpha1.Update{
-			Version: care.Update.Version, From: care.Update.From, Drains: care.Update.Drains,
+			Revision: care.Update.Version, From: care.Update.From, Drains: care.Update.Drains,
 			Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging, Since: microless(w.now())},
 		}
 		if !care.Update.Payload {
 			status.Update.Step = v1alpha1.StepWaiting
 		}
-	case err == nil && update.Version != desired.Version: // it goes on from where it is, without a way back in between
-		logf.FromContext(ctx).Info("going on to a newer version", "version", desired.Version, "instead", update.Version)
-		on := w.walker.Compare(ctx, care.Node, update.Version, now)
+	case err == nil && update.Revision != desired.Version: // it goes on from where it is, without a way back in between
+		logf.FromContext(ctx).Info("going on to a newer version", "version", desired.Version, "instead", update.Revision)
+		on := w.walker.Compare(ctx, care.Node, update.Revision, now)
 		status.Update = &v1alpha1.Update{
-			Version: desired.Version, From: update.From, Drains: update.Drains || on.Drains,
+			Revision: desired.Version, From: update.From, Drains: update.Drains || on.Drains,
 			Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging, Since: microless(w.now())},
 		}
 		if !on.Payload {
@@ -119,7 +119,7 @@ func (w *walk) takePlace(ctx context.Context, node *corev1.Node, purpose v1alpha
 	}
 	what, next, last := "", status.NextAttemptTime, lifecycle.Outcome{}
 	if update := status.Update; update != nil && purpose == v1alpha1.DisruptionUpdate {
-		what, next = fmt.Sprintf("version %s is desired and waits", update.Version), update.NextTime
+		what, next = fmt.Sprintf("version %s is desired and waits", update.Revision), update.NextTime
 		last = lifecycle.Wait(0, reasonOf(update.Code), "%s", update.Message)
 	} else if reboot := status.Reboot; reboot != nil {
 		what, next = "node "+node.Name+" is to be rebooted and waits", reboot.NextTime
@@ -152,7 +152,7 @@ func (w *walk) takePlace(ctx context.Context, node *corev1.Node, purpose v1alpha
 	}
 	logf.FromContext(ctx).V(1).Info("node waits for its turn", "node", node.Name, "purpose", purpose, "why",
 		verdict.Why)
-	return lifecycle.Wait(budgetRetry, contract.ReasonVersionPending, "%s for the rollout budget", what)
+	return lifecycle.Wait(budgetRetry, contract.ReasonRevisionPending, "%s for the rollout budget", what)
 }
 
 // apiRetry is for an API server that does not answer.
@@ -190,8 +190,8 @@ func (w *walk) at(step v1alpha1.Step) {
 	status := &w.instance.Status
 	update := status.Update
 	now := microless(w.now())
-	if status.DesiredVersion != update.Version {
-		status.DesiredVersion = update.Version
+	if status.DesiredRevision != update.Revision {
+		status.DesiredRevision = update.Revision
 		update.SwitchTime, update.ReadySince = &now, nil
 	}
 	if update.SwitchTime == nil {
@@ -207,23 +207,23 @@ func (w *walk) turnBack(ctx context.Context, to way, problem *contract.Problem) 
 	update := status.Update
 	update.Code, update.Message = code(problem.Reason), problem.Detail
 	switch {
-	case !switched(status, to.purpose) && (update.From == "" || status.DesiredVersion == update.From):
+	case !switched(status, to.purpose) && (update.From == "" || status.DesiredRevision == update.From):
 		w.tellBack(ctx, to.purpose, problem)
 		w.ended(to.purpose, string(problem.Reason))
 		return w.rest(ctx, to, problem)
-	case update.From == "" || update.From == update.Version:
+	case update.From == "" || update.From == update.Revision:
 		w.report(ctx, lifecycle.Wait(budgetRetry, problem.Reason, "%s", problem.Detail))
 		return w.result(ctx, budgetRetry)
 	}
-	logf.FromContext(ctx).Info("going back", "version", update.Version, "from", update.From, "reason", problem.Reason,
+	logf.FromContext(ctx).Info("going back", "version", update.Revision, "from", update.From, "reason", problem.Reason,
 		"detail", problem.Detail)
 	w.tellBack(ctx, to.purpose, problem)
 	update.Step, update.Since, update.ReadySince = v1alpha1.StepGoingBack, microless(w.now()), nil
-	status.DesiredVersion = update.From
+	status.DesiredRevision = update.From
 	// Whoever decides next must know of it before the place is given back: that is what keeps a
 	// second node from being taken there.
 	if update.SwitchTime != nil { // the version was tried
-		status.UpdateFailure = &v1alpha1.UpdateFailure{Version: update.Version, Code: update.Code,
+		status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: update.Revision, Code: update.Code,
 			Message: update.Message, Time: microless(w.now())}
 	}
 	if err := w.save(ctx); err != nil {
@@ -247,7 +247,7 @@ func (w *walk) goBack(ctx context.Context, to way) (ctrl.Result, error) {
 	w.ended(to.purpose, "GoneBack")
 	return w.rest(ctx, to, contract.NewProblem(contract.ReasonUpdateFailed,
 		"node %s is back at version %s, because at %s: %s",
-		to.Node.Name, update.From, update.Version, update.Message))
+		to.Node.Name, update.From, update.Revision, update.Message))
 }
 
 // proven ends the way: the node is well at its version. One that is to be rebooted, too, goes on
@@ -261,12 +261,12 @@ func (w *walk) proven(ctx context.Context, to way) (ctrl.Result, error) {
 		}
 	}
 	w.ended(to.purpose, "Proven")
-	logf.FromContext(ctx).Info("node is at its new version", "node", status.NodeName, "version", status.Update.Version)
-	w.tellArrived(ctx, to.purpose, fmt.Sprintf("node %s is at version %s", status.NodeName, status.Update.Version))
-	if failure := status.UpdateFailure; failure != nil && failure.Version != status.Update.From {
+	logf.FromContext(ctx).Info("node is at its new version", "node", status.NodeName, "version", status.Update.Revision)
+	w.tellArrived(ctx, to.purpose, fmt.Sprintf("node %s is at version %s", status.NodeName, status.Update.Revision))
+	if failure := status.UpdateFailure; failure != nil && failure.Revision != status.Update.From {
 		status.UpdateFailure = nil
 	}
-	status.Version = status.Update.Version
+	status.Revision = status.Update.Revision
 	status.Update, status.Failures, status.DrainTime, status.Phase = nil, 0, nil, v1alpha1.PhaseReady
 	if reboots {
 		return w.rebootToo(ctx, to.Node)
@@ -301,5 +301,5 @@ func reasonOf(code string) contract.Reason {
 			return e.Reason
 		}
 	}
-	return contract.ReasonVersionPending
+	return contract.ReasonRevisionPending
 }

@@ -148,7 +148,7 @@ func TestANodeGoesToAnotherVersionStepByStepWithoutSSH(t *testing.T) {
 	r.reconcile(t, 1)
 	r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging, contract.ReasonStaging)
 	if n := r.node(t, 1); n.Annotations[contract.StageAnnotation] != second ||
-		n.Annotations[contract.DesiredVersionAnnotation] != first || n.Spec.Unschedulable {
+		n.Annotations[contract.DesiredRevisionAnnotation] != first || n.Spec.Unschedulable {
 		t.Fatalf("while it is staged the node is %v", n.Annotations)
 	}
 	r.says(t, 1, contract.StageStatusAnnotation, "DiskFull: no room")
@@ -163,19 +163,19 @@ func TestANodeGoesToAnotherVersionStepByStepWithoutSSH(t *testing.T) {
 	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
 	if n := r.node(t, 1); !n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "true" ||
 		n.Annotations[contract.CordonedAnnotation] != "true" ||
-		n.Annotations[contract.DesiredVersionAnnotation] != first {
+		n.Annotations[contract.DesiredRevisionAnnotation] != first {
 		t.Fatalf("while it is drained the node is %v %v", n.Annotations, n.Labels)
 	}
 	r.restart(t)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
-	if n := r.node(t, 1); n.Annotations[contract.DesiredVersionAnnotation] != second {
-		t.Fatalf("the node should go to %s", n.Annotations[contract.DesiredVersionAnnotation])
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	if n := r.node(t, 1); n.Annotations[contract.DesiredRevisionAnnotation] != second {
+		t.Fatalf("the node should go to %s", n.Annotations[contract.DesiredRevisionAnnotation])
 	}
 
 	r.isReady(t, 1, false)
 	r.passes(t, 1, time.Minute)
-	r.says(t, 1, contract.VersionAnnotation, second)
+	r.says(t, 1, contract.RevisionAnnotation, second)
 	r.reconcile(t, 1)
 	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonNodeNotReady)
 	r.isReady(t, 1, true)
@@ -187,7 +187,7 @@ func TestANodeGoesToAnotherVersionStepByStepWithoutSSH(t *testing.T) {
 	r.passes(t, 1, 2*time.Second)
 	i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	n := r.node(t, 1)
-	if i.Status.Version != second || i.Status.DesiredVersion != second || i.Status.Disruption != nil ||
+	if i.Status.Revision != second || i.Status.DesiredRevision != second || i.Status.Disruption != nil ||
 		condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -211,13 +211,13 @@ func (r *rig) switched(t *testing.T, n int) {
 	r.reconcile(t, n)
 	r.says(t, n, contract.StagedAnnotation, r.version)
 	r.reconcile(t, n)
-	r.is(t, n, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+	r.is(t, n, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
 // arrives has a host's daemon report a version, and the node settle.
 func (r *rig) arrives(t *testing.T, n int, version string) {
 	t.Helper()
-	r.says(t, n, contract.VersionAnnotation, version)
+	r.says(t, n, contract.RevisionAnnotation, version)
 	r.reconcile(t, n)
 	r.passes(t, n, time.Minute)
 }
@@ -229,7 +229,7 @@ func TestOnlyOneNodeAtATimeGoesAndTheNextFollowsAtOnce(t *testing.T) {
 	r.reconcile(t, 2)
 	r.says(t, 2, contract.StagedAnnotation, second)
 	r.reconcile(t, 2)
-	i := r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending)
+	i := r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
 	if condition(i, v1alpha1.ConditionReady) != "True NodeReady" || r.node(t, 2).Spec.Unschedulable {
 		t.Errorf("the one that waits is shown as %+v", i.Status)
 	}
@@ -241,7 +241,7 @@ func TestOnlyOneNodeAtATimeGoesAndTheNextFollowsAtOnce(t *testing.T) {
 		t.Fatalf("%d were called", len(r.woken))
 	}
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
 func TestAVersionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
@@ -260,7 +260,7 @@ func TestAVersionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 		"the node does not become Ready": func(t *testing.T, r *rig) {
 			t.Helper()
 			r.isReady(t, 1, false)
-			r.says(t, 1, contract.VersionAnnotation, second)
+			r.says(t, 1, contract.RevisionAnnotation, second)
 			r.passes(t, 1, time.Minute)
 			r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonNodeNotReady)
 			r.passes(t, 1, 10*time.Minute)
@@ -272,15 +272,15 @@ func TestAVersionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 			r.switched(t, 1)
 			fails(t, r)
 			i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
-			if i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Version != second || i.Status.Disruption == nil {
+			if i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Revision != second || i.Status.Disruption == nil {
 				t.Fatalf("status %+v", i.Status)
 			}
-			if n := r.node(t, 1); n.Annotations[contract.DesiredVersionAnnotation] != first || !n.Spec.Unschedulable {
+			if n := r.node(t, 1); n.Annotations[contract.DesiredRevisionAnnotation] != first || !n.Spec.Unschedulable {
 				t.Fatalf("on its way back the node is %v", n.Annotations)
 			}
 			r.restart(t)
 			r.changes(t, 1, func(n *corev1.Node) {
-				n.Annotations[contract.VersionAnnotation] = first
+				n.Annotations[contract.RevisionAnnotation] = first
 				delete(n.Annotations, contract.ApplyStatusAnnotation)
 			})
 			r.isReady(t, 1, true)
@@ -301,7 +301,7 @@ func TestAVersionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 				c.Annotations = map[string]string{contract.ResumeRolloutAnnotation: second}
 			})
 			r.reconcile(t, 2)
-			r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+			r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 			r.arrives(t, 2, second)
 			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Annotations = nil })
 			r.version = third // and a newer one is free of what happened to the other
@@ -348,7 +348,7 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 
 	waits := func(place bool) {
 		r.reconcile(t, 2)
-		r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending)
+		r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
 		if held := r.get(t, 1).Status.Disruption != nil; held != place {
 			t.Errorf("the one that does not get back has a place: %v", held)
 		}
@@ -364,13 +364,13 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 	waits(true)
 
 	r.changes(t, 1, func(n *corev1.Node) {
-		n.Annotations[contract.VersionAnnotation] = first
+		n.Annotations[contract.RevisionAnnotation] = first
 		delete(n.Annotations, contract.ApplyStatusAnnotation)
 	})
 	r.reconcile(t, 1)
 	r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
 // settings changes the WindowsMachineConfig.
@@ -404,7 +404,7 @@ func TestADrainThatIsBlockedDelaysThatNodeOnly(t *testing.T) {
 		r.reconcile(t, n)
 	}
 	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
-	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending)
+	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
 	r.passes(t, 1, 11*time.Minute)
 	i := r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
 	if n := r.node(t, 1); n.Spec.Unschedulable || i.Status.Disruption != nil || i.Status.Update.NextTime == nil ||
@@ -412,12 +412,12 @@ func TestADrainThatIsBlockedDelaysThatNodeOnly(t *testing.T) {
 		t.Fatalf("it keeps its place: %+v", i.Status)
 	}
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.arrives(t, 2, second)
 	blocked = false
 	r.passes(t, 1, 2*time.Minute)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
 func TestWhatOthersDoWithTheCordonIsRespected(t *testing.T) {
@@ -458,13 +458,13 @@ func TestANewerVersionInMidwayIsGoneOnTo(t *testing.T) {
 	r.version = third
 	r.reconcile(t, 1)
 	i := r.get(t, 1)
-	if i.Status.Update == nil || i.Status.Update.Version != third || i.Status.Update.From != first ||
+	if i.Status.Update == nil || i.Status.Update.Revision != third || i.Status.Update.From != first ||
 		i.Status.Disruption == nil || !r.node(t, 1).Spec.Unschedulable {
 		t.Fatalf("status %+v", i.Status.Update)
 	}
 	r.says(t, 1, contract.StagedAnnotation, third)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.arrives(t, 1, third)
 	r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
@@ -477,7 +477,7 @@ func TestADowngradeIsAnUpdateLikeAnyOther(t *testing.T) {
 	r.version = first
 	r.switched(t, 1)
 	r.arrives(t, 1, first)
-	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.Version != first {
+	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.Revision != first {
 		t.Errorf("status %+v", i.Status)
 	}
 }
@@ -526,11 +526,11 @@ func TestAPauseInMidwayGivesThePlaceBackAndGoesOnAfterwards(t *testing.T) {
 	r.says(t, 2, contract.StagedAnnotation, second)
 	r.reconcile(t, 2)
 	// the other is down all the same
-	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending)
+	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
 	r.reconcile(t, 1)
 	if i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching,
-		contract.ReasonVersionPending); i.Status.Disruption == nil {
+		contract.ReasonRevisionPending); i.Status.Disruption == nil {
 		t.Error("it goes on without a place")
 	}
 }
@@ -579,14 +579,14 @@ func TestAStepThatCanNotBeNotedIsNotTaken(t *testing.T) {
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
 		t.Fatal("a write that failed is no error")
 	}
-	if told := r.node(t, 1).Annotations[contract.DesiredVersionAnnotation]; told != first ||
-		r.get(t, 1).Status.DesiredVersion != first {
+	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != first ||
+		r.get(t, 1).Status.DesiredRevision != first {
 		t.Errorf("the node was told to have %s, and the status does not know", told)
 	}
 	r.saving, r.broken["status"] = nil, nil
 	r.reconcile(t, 1)
-	if told := r.node(t, 1).Annotations[contract.DesiredVersionAnnotation]; told != second ||
-		r.get(t, 1).Status.DesiredVersion != second {
+	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != second ||
+		r.get(t, 1).Status.DesiredRevision != second {
 		t.Errorf("it did not go on: %s", told)
 	}
 }
@@ -606,21 +606,21 @@ func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 	r.reconcile(t, 1)
 	r.reconcile(t, 2)
 	node, one := r.node(t, 1), r.get(t, 1)
-	if node.Annotations[contract.DesiredVersionAnnotation] != proxied || node.Spec.Unschedulable ||
+	if node.Annotations[contract.DesiredRevisionAnnotation] != proxied || node.Spec.Unschedulable ||
 		one.Status.Disruption == nil || one.Status.Update.Drains {
 		t.Errorf("annotations %v, cordoned %v, status %+v", node.Annotations, node.Spec.Unschedulable, one.Status)
 	}
-	if told := r.node(t, 2).Annotations[contract.DesiredVersionAnnotation]; told != first {
+	if told := r.node(t, 2).Annotations[contract.DesiredRevisionAnnotation]; told != first {
 		t.Errorf("a second one was told to have %s", told)
 	}
 	writes := r.statusWrites
 	r.isReady(t, 1, false) // kubelet is started anew
 	r.passes(t, 1, time.Second)
 	r.isReady(t, 1, true)
-	r.says(t, 1, contract.VersionAnnotation, proxied)
+	r.says(t, 1, contract.RevisionAnnotation, proxied)
 	r.passes(t, 1, time.Second)
 	r.passes(t, 1, v1alpha1.DefaultSettleTime+time.Second)
-	if one = r.get(t, 1); one.Status.Phase != v1alpha1.PhaseReady || one.Status.Version != proxied ||
+	if one = r.get(t, 1); one.Status.Phase != v1alpha1.PhaseReady || one.Status.Revision != proxied ||
 		one.Status.Disruption != nil || r.statusWrites != writes+1 {
 		t.Errorf("%d more writes of the status: %+v", r.statusWrites-writes, one.Status)
 	}
@@ -632,7 +632,7 @@ func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 		t.Errorf("pods %v, %v", pods, err)
 	}
 	r.reconcile(t, 2)
-	if told := r.node(t, 2).Annotations[contract.DesiredVersionAnnotation]; told != proxied {
+	if told := r.node(t, 2).Annotations[contract.DesiredRevisionAnnotation]; told != proxied {
 		t.Errorf("the second one has %s", told)
 	}
 }

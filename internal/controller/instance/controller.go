@@ -231,7 +231,7 @@ func (w *walk) waiting(ctx context.Context, verdict policy.Verdict) lifecycle.Ou
 		return lifecycle.Wait(budgetRetry, silent.Reason, "%s; its host waits for the rollout budget: %s",
 			silent.Detail, verdict.Why)
 	}
-	return lifecycle.Wait(budgetRetry, contract.ReasonVersionPending, "waits for the rollout budget: %s", verdict.Why)
+	return lifecycle.Wait(budgetRetry, contract.ReasonRevisionPending, "waits for the rollout budget: %s", verdict.Why)
 }
 
 // wellMeanwhile says that attempts to walk into a host failed, and that its node needs none any
@@ -324,7 +324,7 @@ func (w *walk) giveUp(ctx context.Context) error {
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("reading node %s: %w", status.NodeName, err)
 		}
-		status.DesiredVersion = cmp.Or(node.Annotations[contract.DesiredVersionAnnotation], status.DesiredVersion)
+		status.DesiredRevision = cmp.Or(node.Annotations[contract.DesiredRevisionAnnotation], status.DesiredRevision)
 	}
 	status.Phase, status.Update, status.Reboot = v1alpha1.PhasePending, nil, nil
 	return nil

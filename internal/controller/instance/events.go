@@ -40,7 +40,7 @@ const maxNote = 1000
 func (w *walk) tellSetup(ctx context.Context) {
 	w.tell(ctx, corev1.EventTypeNormal, eventSetup, "Join",
 		fmt.Sprintf("%s is node %s at version %s", w.instance.Spec.Address, w.instance.Status.NodeName,
-			w.instance.Status.Version))
+			w.instance.Status.Revision))
 }
 
 // tellFailure says that an attempt failed. The reason is part of the action, because events that
@@ -71,7 +71,7 @@ func (w *walk) tellTurn(ctx context.Context, purpose v1alpha1.DisruptionPurpose)
 	}
 	if update := w.instance.Status.Update; update != nil && update.Drains {
 		w.tell(ctx, corev1.EventTypeNormal, eventUpdateStarted, string(purpose),
-			fmt.Sprintf("node %s has its turn to go to version %s", w.instance.Status.NodeName, update.Version))
+			fmt.Sprintf("node %s has its turn to go to version %s", w.instance.Status.NodeName, update.Revision))
 	}
 }
 

@@ -319,7 +319,7 @@ func (r *rig) register(t *testing.T, n int, version string) {
 		}
 	}
 	if version != "" {
-		node.Annotations[contract.VersionAnnotation] = version
+		node.Annotations[contract.RevisionAnnotation] = version
 		if err := r.api.Update(t.Context(), node); err != nil {
 			t.Fatal(err)
 		}

@@ -12,10 +12,10 @@ func (r *rig) follows(t *testing.T, n int) {
 	t.Helper()
 	r.version = mirrored
 	r.reconcile(t, n)
-	if told := r.node(t, n).Annotations[contract.DesiredVersionAnnotation]; told != mirrored {
+	if told := r.node(t, n).Annotations[contract.DesiredRevisionAnnotation]; told != mirrored {
 		t.Fatalf("it was told to have %s", told)
 	}
-	r.says(t, n, contract.VersionAnnotation, mirrored)
+	r.says(t, n, contract.RevisionAnnotation, mirrored)
 }
 
 // crowded is a host whose node has followed while the operator writes down as much of others as it
@@ -51,7 +51,7 @@ func TestA27_ThatNodesFollowedIsWrittenByFewAtATime(t *testing.T) {
 	writes = r.statusWrites
 	r.notes.Release(noters)
 	r.passes(t, 1, later)
-	if i := r.get(t, 1); i.Status.Version != mirrored || condition(i, "Ready") != "True NodeReady" ||
+	if i := r.get(t, 1); i.Status.Revision != mirrored || condition(i, "Ready") != "True NodeReady" ||
 		i.Status.Reason != string(contract.ReasonNodeReady) {
 		t.Errorf("%d more writes, status %+v", r.statusWrites-writes, i.Status)
 	}
@@ -62,13 +62,13 @@ func TestA27_WhatWasNotWrittenYetIsFoundOutByTheNextOperator(t *testing.T) {
 	t.Parallel()
 	r := crowded(t)
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.DesiredVersion != first {
+	if i := r.get(t, 1); i.Status.DesiredRevision != first {
 		t.Fatalf("status %+v", i.Status)
 	}
 	patches := r.nodePatches
 	r.restart(t)
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.DesiredVersion != mirrored || i.Status.Version != mirrored ||
+	if i := r.get(t, 1); i.Status.DesiredRevision != mirrored || i.Status.Revision != mirrored ||
 		r.nodePatches != patches {
 		t.Errorf("%d writes of the Node, status %+v", r.nodePatches-patches, i.Status)
 	}
@@ -92,7 +92,7 @@ func TestANodeThatIsOlderThanWhatWasWrittenIsNotWrittenAgain(t *testing.T) {
 	}
 	r.staleNode = nil
 	r.reconcile(t, 1)
-	if told := r.node(t, 1).Annotations[contract.DesiredVersionAnnotation]; told != mirrored {
+	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != mirrored {
 		t.Errorf("it has %s", told)
 	}
 }

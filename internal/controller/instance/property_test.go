@@ -87,7 +87,7 @@ func (f *fleet) serves(name string) bool {
 	a := n.Annotations
 	return n.Status.Conditions[0].Status == corev1.ConditionTrue && !n.Spec.Unschedulable &&
 		i.Status.Disruption == nil &&
-		a[contract.VersionAnnotation] == a[contract.DesiredVersionAnnotation]
+		a[contract.RevisionAnnotation] == a[contract.DesiredRevisionAnnotation]
 }
 
 // onlyCordoned says that somebody cordoned a node that is well: its pods go on.
@@ -96,7 +96,7 @@ func (f *fleet) onlyCordoned(name string) bool {
 	a := n.Annotations
 	return n.Status.Conditions[0].Status == corev1.ConditionTrue && n.Spec.Unschedulable &&
 		a[contract.CordonedAnnotation] == "" &&
-		i.Status.Disruption == nil && a[contract.VersionAnnotation] == a[contract.DesiredVersionAnnotation]
+		i.Status.Disruption == nil && a[contract.RevisionAnnotation] == a[contract.DesiredRevisionAnnotation]
 }
 
 // limit is the largest budget of the last moments.
@@ -141,7 +141,7 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		place := f.p.now.instances[now.Name].Status.Disruption != nil
 		for what, is := range map[string]bool{
 			"cordoned":                !was.Spec.Unschedulable && now.Spec.Unschedulable,
-			"told to go to a version": was.Annotations[contract.DesiredVersionAnnotation] != now.Annotations[contract.DesiredVersionAnnotation],
+			"told to go to a version": was.Annotations[contract.DesiredRevisionAnnotation] != now.Annotations[contract.DesiredRevisionAnnotation],
 			"allowed to reboot": now.Annotations[contract.RebootApprovedAnnotation] != "" &&
 				was.Annotations[contract.RebootApprovedAnnotation] == "",
 			"uncordoned for a stranger": was.Spec.Unschedulable && !now.Spec.Unschedulable &&
@@ -153,8 +153,8 @@ func (f *fleet) watch(old, wanted client.Object) error {
 				f.violated("%s is %s without a place in the budget, or against an administrator", now.Name, what)
 			}
 		}
-		if was.Annotations[contract.DesiredVersionAnnotation] != now.Annotations[contract.DesiredVersionAnnotation] {
-			f.note("%s is to have %s", now.Name, now.Annotations[contract.DesiredVersionAnnotation])
+		if was.Annotations[contract.DesiredRevisionAnnotation] != now.Annotations[contract.DesiredRevisionAnnotation] {
+			f.note("%s is to have %s", now.Name, now.Annotations[contract.DesiredRevisionAnnotation])
 		}
 	}
 	if !f.calm && f.r.IntN(60) == 0 { // dead before it is written
@@ -181,7 +181,7 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	f.peak = max(f.peak, hands)
 	if update := i.Status.Update; update != nil && i.Status.Disruption.Purpose == v1alpha1.DisruptionUpdate &&
 		update.SwitchTime == nil && update.Step != v1alpha1.StepGoingBack {
-		f.halts(name, update.Version)
+		f.halts(name, update.Revision)
 	}
 	if !f.serves(name) && !f.onlyCordoned(name) {
 		return // nothing of it is lost
@@ -199,7 +199,7 @@ func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 	f.both++
 	n := f.p.now.nodes[now.Status.NodeName]
 	if was.Status.Update.Step != v1alpha1.StepProving || now.Status.Update != nil ||
-		now.Status.Version != was.Status.Update.Version || now.Status.Reboots >= maxReboots {
+		now.Status.Revision != was.Status.Update.Revision || now.Status.Reboots >= maxReboots {
 		f.violated("%s is to be rebooted in the midst of its update: %+v", n.Name, was.Status.Update)
 	}
 }
@@ -208,7 +208,7 @@ func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 func (f *fleet) halts(name, version string) {
 	failed := 0
 	for _, other := range f.p.now.instances {
-		if failure := other.Status.UpdateFailure; failure != nil && failure.Version == version {
+		if failure := other.Status.UpdateFailure; failure != nil && failure.Revision == version {
 			failed++
 		}
 	}
@@ -259,7 +259,7 @@ func (f *fleet) add(name string) {
 	f.p.store(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name),
 			Labels: map[string]string{corev1.LabelOSStable: "windows"}, Annotations: map[string]string{
-				contract.VersionAnnotation: f.rig.version, contract.DesiredVersionAnnotation: f.rig.version,
+				contract.RevisionAnnotation: f.rig.version, contract.DesiredRevisionAnnotation: f.rig.version,
 				contract.BootIDAnnotation: "1", contract.InstanceAnnotation: namespace + "/" + name,
 			}},
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady,
@@ -271,8 +271,8 @@ func (f *fleet) add(name string) {
 		Spec: v1alpha1.WindowsInstanceSpec{Address: name, Username: "a", Port: 22},
 		Status: v1alpha1.WindowsInstanceStatus{
 			Phase: v1alpha1.PhaseReady, NodeName: name, NodeUID: "node-" + name, PublicKeyHash: "hash",
-			HostKey: "ssh-ed25519 AAAA", Version: f.rig.version,
-			DesiredVersion: f.rig.version, JoinedTime: &joined, ObservedGeneration: 1,
+			HostKey: "ssh-ed25519 AAAA", Revision: f.rig.version,
+			DesiredRevision: f.rig.version, JoinedTime: &joined, ObservedGeneration: 1,
 		},
 	})
 }
@@ -344,7 +344,7 @@ func (f *fleet) tend(name string) {
 			}
 		})
 	}
-	desired := a[contract.DesiredVersionAnnotation]
+	desired := a[contract.DesiredRevisionAnnotation]
 	holds := desired == first1 || !h.bad
 	switch {
 	case h.down:
@@ -355,14 +355,14 @@ func (f *fleet) tend(name string) {
 		h.boot++
 		h.pods = 0
 		say(corev1.ConditionUnknown, map[string]string{contract.BootIDAnnotation: strconv.Itoa(h.boot)})
-	case a[contract.VersionAnnotation] != desired && h.toward != desired:
+	case a[contract.RevisionAnnotation] != desired && h.toward != desired:
 		h.toward = desired
 		say(corev1.ConditionUnknown, map[string]string{contract.ApplyStatusAnnotation: ""})
-	case a[contract.VersionAnnotation] != desired && !holds:
+	case a[contract.RevisionAnnotation] != desired && !holds:
 		say(corev1.ConditionTrue, map[string]string{contract.ApplyStatusAnnotation: "ServiceFailed: version " +
 			desired + ": kubelet ended; the host is held at another"})
-	case a[contract.VersionAnnotation] != desired:
-		say(corev1.ConditionTrue, map[string]string{contract.VersionAnnotation: desired,
+	case a[contract.RevisionAnnotation] != desired:
+		say(corev1.ConditionTrue, map[string]string{contract.RevisionAnnotation: desired,
 			contract.ApplyStatusAnnotation: ""})
 	case n.Status.Conditions[0].Status != corev1.ConditionTrue:
 		say(corev1.ConditionTrue, nil)
@@ -473,7 +473,7 @@ func (f *fleet) heal() {
 			f.tend(name)
 			f.look(name)
 			i, node := f.p.now.instances[name], f.p.now.nodes[name]
-			rest = rest && i.Status.Version == f.rig.version && i.Status.Update == nil && i.Status.Reboot == nil &&
+			rest = rest && i.Status.Revision == f.rig.version && i.Status.Update == nil && i.Status.Reboot == nil &&
 				i.Status.Disruption == nil &&
 				node.Labels[contract.UpgradingLabel] == "" && node.Annotations[contract.CordonedAnnotation] == "" &&
 				!node.Spec.Unschedulable && i.Status.Phase == v1alpha1.PhaseReady

@@ -102,7 +102,7 @@ func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
 		"its start; the host is held at "+first)
 	r.reconcile(t, 1)
 	r.changes(t, 1, func(n *corev1.Node) {
-		n.Annotations[contract.VersionAnnotation] = first
+		n.Annotations[contract.RevisionAnnotation] = first
 		delete(n.Annotations, contract.ApplyStatusAnnotation)
 	})
 	r.reconcile(t, 1)
@@ -120,14 +120,14 @@ func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
 	i := r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
 	n := r.node(t, 2)
 	if _, asked := n.Annotations[contract.RebootRequestedAnnotation]; asked || i.Status.Disruption != nil ||
-		i.Status.DesiredVersion != first || n.Spec.Unschedulable {
+		i.Status.DesiredRevision != first || n.Spec.Unschedulable {
 		t.Errorf("annotations %v, status %+v", n.Annotations, i.Status)
 	}
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
 		c.Annotations = map[string]string{contract.ResumeRolloutAnnotation: second}
 	})
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
 func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
@@ -141,19 +141,19 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 	r.says(t, 1, contract.StagedAnnotation, second)
 	r.reconcile(t, 1)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.arrives(t, 1, second)
 	i := r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 	n := r.node(t, 1)
 	if !n.Spec.Unschedulable || n.Annotations[contract.RebootApprovedAnnotation] != "boot-1" ||
 		i.Status.Disruption == nil || i.Status.Disruption.Purpose != v1alpha1.DisruptionReboot ||
-		i.Status.Version != second || i.Status.Update != nil {
+		i.Status.Revision != second || i.Status.Update != nil {
 		t.Fatalf("after its update it is %+v, %v", i.Status, n.Annotations)
 	}
 	r.reconcile(t, 2)
 	r.says(t, 2, contract.StagedAnnotation, second)
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending)
+	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
 	r.boots(t, 1, "boot-2")
 	i = r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	if n = r.node(t, 1); n.Spec.Unschedulable || i.Status.Disruption != nil || i.Status.Reboots != 1 ||
@@ -161,7 +161,7 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 		t.Errorf("at the end it is %+v, %v", i.Status, n.Annotations)
 	}
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
 // One that has been rebooted too often, or whose drain for a reboot was blocked just now, goes back
@@ -191,7 +191,7 @@ func TestAnUpdateDoesNotGoOnWithARebootThatHasToWait(t *testing.T) {
 			r.restart(t)
 			r.says(t, 1, contract.RebootRequestedAnnotation, "")
 			r.arrives(t, 1, second)
-			if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Version != second ||
+			if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != second ||
 				i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
 				t.Errorf("it is %+v", i.Status)
 			}
@@ -218,7 +218,7 @@ func TestAHostThatDoesNotComeBackIsReportedAndHoldsOnePlace(t *testing.T) {
 		r.reconcile(t, n)
 	}
 	r.is(t, 2, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
-	r.is(t, 3, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonVersionPending)
+	r.is(t, 3, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
 	r.isReady(t, 1, true)
 	r.says(t, 1, contract.BootIDAnnotation, "boot-2") // and at last it comes
 	r.reconcile(t, 1)
@@ -274,7 +274,7 @@ func TestNothingBeginsOutsideOfAWindow(t *testing.T) {
 	}
 	r.clock = time.Date(2026, 1, 1, 22, 59, 0, 0, time.UTC)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonVersionPending)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.clock = r.clock.Add(2 * time.Minute)
 	r.arrives(t, 1, second) // what began is brought to its end
 	r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
@@ -303,7 +303,7 @@ func TestAReleaseThatIsTooFarAwayIsAConditionAndNoCrash(t *testing.T) {
 	r.reconcile(t, 1)
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); condition(i, v1alpha1.ConditionSkewSupported) != "True Supported" ||
-		i.Status.Version != r.version {
+		i.Status.Revision != r.version {
 		t.Errorf("%s, %+v", condition(i, v1alpha1.ConditionSkewSupported), i.Status)
 	}
 }
@@ -317,7 +317,7 @@ func TestAKubeletThatIsMinorVersionsNewerIsProven(t *testing.T) {
 	r.switched(t, 1)
 	r.changes(t, 1, func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.4" })
 	r.arrives(t, 1, second)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonVersionPending)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonRevisionPending)
 	r.changes(t, 1, func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.36.1+build" })
 	r.reconcile(t, 1)
 	r.passes(t, 1, time.Minute)

@@ -40,7 +40,7 @@ func (w *walk) mayDisrupt(ctx context.Context, node *corev1.Node, purpose v1alph
 	version := ""
 	if update := w.instance.Status.Update; update != nil && purpose == v1alpha1.DisruptionUpdate &&
 		update.SwitchTime == nil && update.Step != v1alpha1.StepGoingBack {
-		version = update.Version
+		version = update.Revision
 	}
 	var verdict policy.Verdict
 	acted, err := w.gate.Ask(ctx, rollout.Question{

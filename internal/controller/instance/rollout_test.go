@@ -39,11 +39,11 @@ func TestAHostThatWaitsForItsUpdateStaysReady(t *testing.T) {
 		t.Fatalf("the first one is in %s; %d connections to the second one", one.Status.Phase, r.machine(2).Dials())
 	}
 	if two.Status.Phase != v1alpha1.PhaseReady || condition(two, v1alpha1.ConditionReady) != "True NodeReady" ||
-		condition(two, v1alpha1.ConditionProgressing) != "True VersionPending" ||
-		two.Status.Reason != string(contract.ReasonVersionPending) {
+		condition(two, v1alpha1.ConditionProgressing) != "True RevisionPending" ||
+		two.Status.Reason != string(contract.ReasonRevisionPending) {
 		t.Errorf("the one that waits is shown as %+v", two.Status)
 	}
-	if condition(one, v1alpha1.ConditionReady) != "False VersionPending" {
+	if condition(one, v1alpha1.ConditionReady) != "False RevisionPending" {
 		t.Errorf("the one that is updated is shown as %+v", one.Status)
 	}
 	writes := r.statusWrites
@@ -62,7 +62,7 @@ func TestOneAfterTheOtherIsUpdated(t *testing.T) {
 	r.reconcile(t, 1)
 	r.register(t, 1, second)
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Version != second {
+	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != second {
 		t.Fatalf("status %+v", i.Status)
 	}
 	if len(r.woken) == 0 {
@@ -92,7 +92,7 @@ func TestAHostThatFailsBeforeItsNodeIsDisturbedHoldsNobodyUp(t *testing.T) {
 	r.clock = r.clock.Add(time.Minute)
 	dials := r.machine(1).Dials()
 	r.reconcile(t, 1) // its next attempt must queue, because the second one is under way
-	if i = r.get(t, 1); i.Status.Reason != string(contract.ReasonVersionPending) || r.machine(1).Dials() != dials {
+	if i = r.get(t, 1); i.Status.Reason != string(contract.ReasonRevisionPending) || r.machine(1).Dials() != dials {
 		t.Errorf("two nodes are taken down at once: %+v", i.Status)
 	}
 }
@@ -169,8 +169,8 @@ func TestAVersionThatNeverComesUpCanBeLeft(t *testing.T) {
 	r.reconcile(t, 1)
 	node := &corev1.Node{}
 	if err := r.api.Get(t.Context(), types.NamespacedName{Name: "win-a"}, node); err != nil ||
-		node.Annotations[contract.DesiredVersionAnnotation] != third {
-		t.Errorf("the node should have %q, %v", node.Annotations[contract.DesiredVersionAnnotation], err)
+		node.Annotations[contract.DesiredRevisionAnnotation] != third {
+		t.Errorf("the node should have %q, %v", node.Annotations[contract.DesiredRevisionAnnotation], err)
 	}
 }
 

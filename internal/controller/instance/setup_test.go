@@ -66,7 +66,7 @@ func TestOnlyNewsOfANodeThatConcernUsWakeItsInstance(t *testing.T) {
 	base := func() *corev1.Node {
 		return &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "win-a",
-				Annotations: map[string]string{contract.VersionAnnotation: "1"}},
+				Annotations: map[string]string{contract.RevisionAnnotation: "1"}},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady,
 				Status: corev1.ConditionTrue}}},
 		}
@@ -80,7 +80,7 @@ func TestOnlyNewsOfANodeThatConcernUsWakeItsInstance(t *testing.T) {
 		"an image": {func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{SizeBytes: 1}} },
 			false},
 		"an annotation of others": {func(n *corev1.Node) { n.Annotations["example.com/x"] = "y" }, false},
-		"the version":             {func(n *corev1.Node) { n.Annotations[contract.VersionAnnotation] = "2" }, true},
+		"the version":             {func(n *corev1.Node) { n.Annotations[contract.RevisionAnnotation] = "2" }, true},
 		"kubelet falls silent": {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown },
 			true},
 		"somebody cordons":         {func(n *corev1.Node) { n.Spec.Unschedulable = true }, true},

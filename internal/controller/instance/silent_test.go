@@ -24,7 +24,7 @@ func mute(t *testing.T, hosts ...int) *rig {
 	for _, n := range hosts {
 		r.says(t, n, contract.ApplyStatusAnnotation, "FileFailed: something of before")
 		r.reconcile(t, n)
-		if a := r.node(t, n).Annotations; a[contract.DesiredVersionAnnotation] != mirrored ||
+		if a := r.node(t, n).Annotations; a[contract.DesiredRevisionAnnotation] != mirrored ||
 			a[contract.ApplyStatusAnnotation] != "" {
 			t.Fatalf("host %d was told: %v", n, a)
 		}
@@ -39,12 +39,12 @@ func (r *rig) rescued(t *testing.T, n int) {
 		r.sign(t)
 		r.reconcile(t, n)
 	}
-	r.says(t, n, contract.VersionAnnotation, r.version)
+	r.says(t, n, contract.RevisionAnnotation, r.version)
 	r.says(t, n, contract.CertificateEndAnnotation, r.clock.Add(14*24*time.Hour).Format(time.RFC3339))
 	r.reconcile(t, n)
 	r.reconcile(t, n)
 	i := r.is(t, n, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-	if i.Status.SilentSince != nil || i.Status.Disruption != nil || i.Status.DesiredVersion != r.version ||
+	if i.Status.SilentSince != nil || i.Status.Disruption != nil || i.Status.DesiredRevision != r.version ||
 		r.node(t, n).Spec.Unschedulable {
 		t.Fatalf("after its rescue the status is %+v", i.Status)
 	}
@@ -55,7 +55,7 @@ func TestADaemonThatDoesNotAnswerIsRescuedOverSSH(t *testing.T) {
 	r := mute(t, 1)
 	dials := r.machine(1).Dials()
 	r.passes(t, 1, promptly+5*time.Second)
-	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonVersionPending); i.Status.SilentSince == nil {
+	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonRevisionPending); i.Status.SilentSince == nil {
 		t.Fatal("nobody notes that it owes an answer")
 	}
 	r.passes(t, 1, 275*time.Second)
@@ -84,7 +84,7 @@ func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 		"it has the version": func(t *testing.T,
 			r *rig) {
 			t.Helper()
-			r.says(t, 1, contract.VersionAnnotation, mirrored)
+			r.says(t, 1, contract.RevisionAnnotation, mirrored)
 		},
 		"it says why not": func(t *testing.T, r *rig) {
 			t.Helper()
@@ -97,7 +97,7 @@ func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 		},
 		"what it says of its end is no time": func(t *testing.T, r *rig) {
 			t.Helper()
-			r.says(t, 1, contract.VersionAnnotation, mirrored)
+			r.says(t, 1, contract.RevisionAnnotation, mirrored)
 			r.says(t, 1, contract.CertificateEndAnnotation, strings.Repeat("2001", 1000))
 		},
 	} {
@@ -190,7 +190,7 @@ func TestSilentDaemonsAreRescuedWithinTheBudget(t *testing.T) {
 func TestADaemonWhoseCertificateEndedIsRescuedOverSSH(t *testing.T) {
 	t.Parallel()
 	r := mute(t, 1)
-	r.says(t, 1, contract.VersionAnnotation, mirrored)
+	r.says(t, 1, contract.RevisionAnnotation, mirrored)
 	r.says(t, 1, contract.CertificateEndAnnotation, r.clock.Add(time.Hour).Format(time.RFC3339))
 	dials := r.machine(1).Dials()
 	if result := r.reconcile(t, 1); result.RequeueAfter != 65*time.Minute {
@@ -229,7 +229,7 @@ func TestADaemonThatComesBackByItselfIsNotRescued(t *testing.T) {
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
 	r.passes(t, 1, 6*time.Minute)
 	r.is(t, 1, v1alpha1.PhaseConnecting, "", contract.ReasonUnreachable)
-	r.says(t, 1, contract.VersionAnnotation, mirrored)
+	r.says(t, 1, contract.RevisionAnnotation, mirrored)
 	dials := r.machine(1).Dials()
 	r.passes(t, 1, time.Minute)
 	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); r.machine(1).Dials() != dials ||
@@ -260,7 +260,7 @@ func TestADaemonThatDiesAgainAfterItsRescueIsTriedAnew(t *testing.T) {
 		r.sign(t)
 		r.reconcile(t, 1)
 	}
-	r.is(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonVersionPending)
+	r.is(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonRevisionPending)
 	dials := r.machine(1).Dials()
 	r.passes(t, 1, 6*time.Minute)
 	if i := r.is(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonDaemonSilent); i.Status.Failures != 1 ||

@@ -79,7 +79,7 @@ func (w *walk) timed(phase v1alpha1.Phase) (took time.Duration, ok bool) {
 func (w *walk) ready(ctx context.Context) {
 	status := &w.instance.Status
 	status.Phase, status.Failures, status.NextAttemptTime = v1alpha1.PhaseReady, 0, nil
-	status.DesiredVersion = status.Version
+	status.DesiredRevision = status.Revision
 	if status.JoinedTime == nil {
 		now := microless(w.now())
 		status.JoinedTime = &now
@@ -96,7 +96,7 @@ func (w *walk) report(ctx context.Context, outcome lifecycle.Outcome) {
 	status := &w.instance.Status
 	if outcome.IsDone() {
 		w.say(contract.ReasonNodeReady, "", "")
-		w.serves(status.Version)
+		w.serves(status.Revision)
 		w.condition(v1alpha1.ConditionProgressing, metav1.ConditionFalse, contract.ReasonNodeReady,
 			"nothing is under way")
 		return
@@ -107,7 +107,7 @@ func (w *walk) report(ctx context.Context, outcome lifecycle.Outcome) {
 	switch {
 	case err != nil: // what was said of the node before is the best that is known
 	case node != nil:
-		w.serves(node.Annotations[contract.VersionAnnotation])
+		w.serves(node.Annotations[contract.RevisionAnnotation])
 	default:
 		w.condition(v1alpha1.ConditionReady, metav1.ConditionFalse, p.Reason, p.Detail)
 	}
@@ -209,7 +209,7 @@ func (w *walk) postpone(after, wait time.Duration) (ctrl.Result, error) {
 // patient says that a daemon has time to get over a reason by itself.
 func patient(reason contract.Reason) bool {
 	switch reason {
-	case contract.ReasonVersionPending, contract.ReasonNodeNotReady, contract.ReasonSettling:
+	case contract.ReasonRevisionPending, contract.ReasonNodeNotReady, contract.ReasonSettling:
 		return true
 	}
 	return false

@@ -54,7 +54,7 @@ func (w *walk) along(ctx context.Context, to way) (ctrl.Result, error) {
 			w.report(ctx, outcome)
 			return w.await(ctx, to.Node, outcome, to.quiet(status))
 		case leg.Name == v1alpha1.StepWaiting && to.purpose == v1alpha1.DisruptionUpdate && status.Update.OverSSH:
-			logf.FromContext(ctx).Info("updating over SSH", "version", status.Update.Version)
+			logf.FromContext(ctx).Info("updating over SSH", "version", status.Update.Revision)
 			status.Update, status.Phase = nil, v1alpha1.PhasePending
 			return w.join(ctx)
 		}
@@ -75,7 +75,7 @@ func (w *walk) noted(purpose v1alpha1.DisruptionPurpose) bool {
 		if here := progress(status, purpose); here != nil {
 			e.step = here.Step
 		}
-		e.place, e.version = status.Disruption != nil, status.DesiredVersion
+		e.place, e.version = status.Disruption != nil, status.DesiredRevision
 		e.switched = status.Update != nil && status.Update.SwitchTime != nil
 		if status.Reboot != nil {
 			e.boot = status.Reboot.BootID
@@ -158,5 +158,5 @@ func underWay(step v1alpha1.Step) bool {
 // switched says that a host was told to have the version that it goes to.
 func switched(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurpose) bool {
 	update := status.Update
-	return purpose == v1alpha1.DisruptionUpdate && (update.SwitchTime != nil || status.DesiredVersion == update.Version)
+	return purpose == v1alpha1.DisruptionUpdate && (update.SwitchTime != nil || status.DesiredRevision == update.Revision)
 }

@@ -256,7 +256,7 @@ func aStatusUpdateDoesNothing(t *testing.T, p *plane) {
 func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-1", Annotations: map[string]string{
-		contract.VersionAnnotation: first.Version, contract.DesiredVersionAnnotation: first.Version,
+		contract.RevisionAnnotation: first.Version, contract.DesiredRevisionAnnotation: first.Version,
 	}}}
 	p.create(t, node)
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
@@ -311,8 +311,8 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 		t.Fatal("the one that the node uses is gone")
 	}
 	moved := node.DeepCopy()
-	moved.Annotations = map[string]string{contract.VersionAnnotation: second.Version,
-		contract.DesiredVersionAnnotation: second.Version}
+	moved.Annotations = map[string]string{contract.RevisionAnnotation: second.Version,
+		contract.DesiredRevisionAnnotation: second.Version}
 	if err := p.admin.Patch(t.Context(), moved, client.MergeFrom(node)); err != nil {
 		t.Fatal(err)
 	}

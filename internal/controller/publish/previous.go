@@ -24,7 +24,7 @@ func (p *publisher) previous(ctx context.Context, status v1alpha1.WindowsMachine
 	if last, ok := p.source.Published(); ok {
 		return last, nil
 	}
-	left, err := p.left(ctx, status.DesiredVersion)
+	left, err := p.left(ctx, status.DesiredRevision)
 	if err != nil {
 		return blueprint.Desired{}, err
 	}

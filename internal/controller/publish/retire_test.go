@@ -29,7 +29,7 @@ func (w *world) old(t *testing.T) blueprint.Desired {
 
 func node(name, version, desired string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
-		contract.VersionAnnotation: version, contract.DesiredVersionAnnotation: desired,
+		contract.RevisionAnnotation: version, contract.DesiredRevisionAnnotation: desired,
 	}}}
 }
 
@@ -69,7 +69,7 @@ func TestAVersionInUseStays(t *testing.T) {
 		"because a node is to run it": func(v string) client.Object { return node("win-1", "other", v) },
 		"because a host comes in with it": func(
 			v string) client.Object {
-			return instance(v1alpha1.WindowsInstanceStatus{DesiredVersion: v})
+			return instance(v1alpha1.WindowsInstanceStatus{DesiredRevision: v})
 		},
 		"because a node fetches its payload": func(v string) client.Object {
 			n := node("win-1", "other", "other")
@@ -77,15 +77,15 @@ func TestAVersionInUseStays(t *testing.T) {
 			return n
 		},
 		"because a node may go back to it": func(v string) client.Object {
-			return instance(v1alpha1.WindowsInstanceStatus{Version: "other", DesiredVersion: "other",
+			return instance(v1alpha1.WindowsInstanceStatus{Revision: "other", DesiredRevision: "other",
 				Update: &v1alpha1.Update{
-					Version: "other", From: v,
+					Revision: "other", From: v,
 					Progress: v1alpha1.Progress{Step: v1alpha1.StepProving, Since: metav1.Now()},
 				}})
 		},
 		"because a host's node has gone lost": func(
 			v string) client.Object {
-			return instance(v1alpha1.WindowsInstanceStatus{Version: v})
+			return instance(v1alpha1.WindowsInstanceStatus{Revision: v})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -167,7 +167,7 @@ func TestAnotherOperatorRendersTheSameVersion(t *testing.T) {
 	}
 	for _, version := range []string{first.Version, second.Version} {
 		before := restart(v1alpha1.WindowsMachineConfigStatus{
-			DesiredVersion: version, Kubelet: v1alpha1.KubeletStatus{
+			DesiredRevision: version, Kubelet: v1alpha1.KubeletStatus{
 				AcceptedConfig: &runtime.RawExtension{Raw: []byte(`{"maxPods":9}`)}},
 		})
 		if before.Version != version || !bytes.Equal(before.Confidential.Salt, first.Confidential.Salt) ||

@@ -208,15 +208,15 @@ func versionsChanged() predicate.Predicate {
 
 // versionAnnotations name the versions that a Node needs.
 func versionAnnotations() []string {
-	return []string{contract.VersionAnnotation, contract.DesiredVersionAnnotation, contract.StageAnnotation}
+	return []string{contract.RevisionAnnotation, contract.DesiredRevisionAnnotation, contract.StageAnnotation}
 }
 
 // versionsOf are the versions that an instance needs: those that it has and gets, and the one that
 // it goes back to if it does not become well.
 func versionsOf(status v1alpha1.WindowsInstanceStatus) []string {
-	versions := []string{status.Version, status.DesiredVersion, "", ""}
+	versions := []string{status.Revision, status.DesiredRevision, "", ""}
 	if update := status.Update; update != nil {
-		versions[2], versions[3] = update.Version, update.From
+		versions[2], versions[3] = update.Revision, update.From
 	}
 	return versions
 }

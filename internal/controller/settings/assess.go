@@ -23,8 +23,8 @@ type Facts struct {
 	Troubles  []*contract.Problem
 	Instances []v1alpha1.WindowsInstance
 	Rejected  []inventory.Rejected
-	// DesiredVersion is empty while nothing is published.
-	DesiredVersion string
+	// DesiredRevision is empty while nothing is published.
+	DesiredRevision string
 	// Refused is what settings ask for and nodes don't get. Kubelet is the part of kubelet's
 	// configuration that is in force, or nil. Both are known once something is published in this
 	// process: until then what the status says of them stays.
@@ -62,7 +62,7 @@ const (
 
 // Assess writes the status. Conditions keep their transition time when they don't change.
 func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
-	status.ObservedGeneration, status.DesiredVersion = f.Generation, f.DesiredVersion
+	status.ObservedGeneration, status.DesiredRevision = f.Generation, f.DesiredRevision
 	status.RejectedEntries = nil
 	for _, r := range f.Rejected[:min(maxRejected, len(f.Rejected))] {
 		status.RejectedEntries = append(status.RejectedEntries, v1alpha1.RejectedEntry{
@@ -75,7 +75,7 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if status.Rollout.Phase == v1alpha1.RolloutHalted {
 		f.Troubles = append(slices.Clone(f.Troubles),
 			contract.NewProblem(contract.ReasonRolloutHalted, "%d nodes failed at version %s",
-				len(status.Rollout.Failures), status.Rollout.Version))
+				len(status.Rollout.Failures), status.Rollout.Revision))
 	}
 	busy, failing := count(&status.Instances, f.Instances)
 	available(status, f)
@@ -149,7 +149,7 @@ func state(i *v1alpha1.WindowsInstance) states {
 		leaving: !i.DeletionTimestamp.IsZero(), failing: i.Status.Failures > 0,
 		ready:       meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady),
 		progressing: meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionProgressing),
-		way:         progress(i, i.Status.DesiredVersion),
+		way:         progress(i, i.Status.DesiredRevision),
 	}
 }
 

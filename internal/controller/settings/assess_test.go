@@ -95,7 +95,7 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			status := &v1alpha1.WindowsMachineConfigStatus{}
-			test.facts.DesiredVersion, test.facts.Generation = "1-x", 7
+			test.facts.DesiredRevision, test.facts.Generation = "1-x", 7
 			settings.Assess(status, test.facts)
 			if diff := cmp.Diff(test.count, status.Instances); diff != "" {
 				t.Error(diff)
@@ -114,7 +114,7 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 			if !strings.Contains(said, test.says) {
 				t.Errorf("nobody says %q:\n%s", test.says, said)
 			}
-			if status.DesiredVersion != "1-x" || status.ObservedGeneration != 7 {
+			if status.DesiredRevision != "1-x" || status.ObservedGeneration != 7 {
 				t.Errorf("status %+v", status)
 			}
 		})

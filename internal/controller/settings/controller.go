@@ -185,7 +185,7 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 		facts.Troubles = r.UserData.Problems()
 	}
 	if desired, _, err := r.Desired.Current(ctx); err == nil {
-		facts.DesiredVersion = desired.Version
+		facts.DesiredRevision = desired.Version
 	}
 	if desired, ok := r.Desired.Published(); ok {
 		facts.Known, facts.Refused, facts.Kubelet = true, desired.Rejected, desired.KubeletFragment

@@ -86,7 +86,7 @@ func TestSettingsAreMadeAndThenWrittenOnlyWhenTheyChange(t *testing.T) {
 	r := newRig(t)
 	r.reconcile(t)
 	config := r.reconcile(t)
-	if r.writes != 1 || config.Status.DesiredVersion != "1-x" || !meta.IsStatusConditionTrue(config.Status.Conditions, v1alpha1.ConditionAvailable) {
+	if r.writes != 1 || config.Status.DesiredRevision != "1-x" || !meta.IsStatusConditionTrue(config.Status.Conditions, v1alpha1.ConditionAvailable) {
 		t.Fatalf("%d writes, status %+v", r.writes, config.Status)
 	}
 	for range 3 {
@@ -126,7 +126,7 @@ func TestEverythingThatIsMissingIsSaid(t *testing.T) {
 	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != string(contract.ReasonPrivateKeyMissing) {
 		t.Errorf("available is %+v", c)
 	}
-	if config.Status.Instances.Total != 1 || len(config.Status.RejectedEntries) != 1 || config.Status.DesiredVersion != "" {
+	if config.Status.Instances.Total != 1 || len(config.Status.RejectedEntries) != 1 || config.Status.DesiredRevision != "" {
 		t.Errorf("status %+v", config.Status)
 	}
 }

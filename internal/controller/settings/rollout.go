@@ -19,10 +19,10 @@ const maxFailures = 20
 // rollout says how far the desired version has come. What nodes failed at stays known when their
 // instances go.
 func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
-	if f.DesiredVersion == "" || f.Config == nil {
+	if f.DesiredRevision == "" || f.Config == nil {
 		return // what was said last is the best that is known
 	}
-	r := v1alpha1.RolloutStatus{Version: f.DesiredVersion, Failures: failures(status.Rollout.Failures, f)}
+	r := v1alpha1.RolloutStatus{Revision: f.DesiredRevision, Failures: failures(status.Rollout.Failures, f)}
 	var moving, waiting int
 	var instances []*v1alpha1.WindowsInstance
 	for i := range f.Instances {
@@ -31,7 +31,7 @@ func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 		if one.Status.JoinedTime == nil || !one.DeletionTimestamp.IsZero() {
 			continue
 		}
-		p := progress(one, f.DesiredVersion)
+		p := progress(one, f.DesiredRevision)
 		r.Total++
 		r.Updated += count1(p.updated)
 		r.Staged += count1(p.updated || p.staged)
@@ -46,7 +46,7 @@ func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	}
 	seen := f.Config.DeepCopy()
 	seen.Status.Rollout = r
-	halted := policy.Halted(f.DesiredVersion, seen, instances)
+	halted := policy.Halted(f.DesiredRevision, seen, instances)
 	switch {
 	case r.Updated == r.Total:
 		r.Phase, r.Message = v1alpha1.RolloutIdle, fmt.Sprintf("all %d nodes are at the version", r.Total)
@@ -96,17 +96,17 @@ type way struct {
 
 func progress(i *v1alpha1.WindowsInstance, version string) way {
 	s := &i.Status
-	p := way{version: s.DesiredVersion, unavailable: s.Disruption != nil ||
+	p := way{version: s.DesiredRevision, unavailable: s.Disruption != nil ||
 		!meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)}
-	p.updated = s.Update == nil && s.DesiredVersion == version && s.Version == version
+	p.updated = s.Update == nil && s.DesiredRevision == version && s.Revision == version
 	p.moving = s.Disruption != nil || s.Update == nil && !p.updated
 	if s.Update != nil {
-		p.version = s.Update.Version
+		p.version = s.Update.Revision
 		p.staged = s.Update.Step != v1alpha1.StepStaging
 		p.moving = p.moving || !p.staged
 	}
 	if s.UpdateFailure != nil {
-		p.failed = s.UpdateFailure.Version
+		p.failed = s.UpdateFailure.Revision
 	}
 	return p
 }
@@ -116,14 +116,14 @@ func progress(i *v1alpha1.WindowsInstance, version string) way {
 func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailure {
 	byNode := map[string]v1alpha1.RolloutFailure{}
 	for _, one := range before {
-		if one.Version == f.DesiredVersion {
+		if one.Revision == f.DesiredRevision {
 			byNode[one.Node] = one
 		}
 	}
 	for i := range f.Instances {
-		if failed := f.Instances[i].Status.UpdateFailure; failed != nil && failed.Version == f.DesiredVersion {
+		if failed := f.Instances[i].Status.UpdateFailure; failed != nil && failed.Revision == f.DesiredRevision {
 			node := f.Instances[i].Status.NodeName
-			byNode[node] = v1alpha1.RolloutFailure{Node: node, Version: failed.Version, Code: failed.Code,
+			byNode[node] = v1alpha1.RolloutFailure{Node: node, Revision: failed.Revision, Code: failed.Code,
 				Message: failed.Message, Time: failed.Time}
 		}
 	}

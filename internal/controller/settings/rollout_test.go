@@ -20,21 +20,21 @@ func joined(name string, words ...string) v1alpha1.WindowsInstance {
 	i := host(name, "ready")
 	now := metav1.NewTime(time.Unix(1000, 0))
 	i.Status.NodeName, i.Status.JoinedTime = name, &now
-	i.Status.Version, i.Status.DesiredVersion = "2", "2"
+	i.Status.Revision, i.Status.DesiredRevision = "2", "2"
 	for _, word := range words {
 		switch word {
 		case "staging":
-			i.Status.Version, i.Status.DesiredVersion, i.Status.Update = "1", "1",
-				&v1alpha1.Update{Version: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging}}
+			i.Status.Revision, i.Status.DesiredRevision, i.Status.Update = "1", "1",
+				&v1alpha1.Update{Revision: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging}}
 		case "waiting":
-			i.Status.Version, i.Status.DesiredVersion, i.Status.Update = "1", "1",
-				&v1alpha1.Update{Version: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}
+			i.Status.Revision, i.Status.DesiredRevision, i.Status.Update = "1", "1",
+				&v1alpha1.Update{Revision: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}
 		case "switching":
-			i.Status.Version, i.Status.Update = "1",
-				&v1alpha1.Update{Version: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching}}
+			i.Status.Revision, i.Status.Update = "1",
+				&v1alpha1.Update{Revision: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching}}
 			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
 		case "failed":
-			i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Version: "2", Code: "W706", Message: "kubelet is not well",
+			i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "2", Code: "W706", Message: "kubelet is not well",
 				Time: now}
 		case "leaving":
 			i.DeletionTimestamp = &now
@@ -96,18 +96,18 @@ func TestHowFarARolloutIs(t *testing.T) {
 			}), phase: v1alpha1.RolloutWaiting, counts: [4]int32{1, 0, 1, 0}, failures: 1},
 		"the node that failed is gone": {hosts: []v1alpha1.WindowsInstance{joined("b", "waiting")},
 			config: config(func(c *v1alpha1.WindowsMachineConfig) {
-				c.Status.Rollout.Failures = []v1alpha1.RolloutFailure{{Node: "gone", Version: "2"},
-					{Node: "gone", Version: "1"}}
+				c.Status.Rollout.Failures = []v1alpha1.RolloutFailure{{Node: "gone", Revision: "2"},
+					{Node: "gone", Revision: "1"}}
 			}), phase: v1alpha1.RolloutHalted, counts: [4]int32{1, 0, 1, 0}, failures: 1, says: "(gone)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			status := test.config.Status
-			settings.Assess(&status, settings.Facts{DesiredVersion: "2", Instances: test.hosts, Config: &test.config,
+			settings.Assess(&status, settings.Facts{DesiredRevision: "2", Instances: test.hosts, Config: &test.config,
 				Now: time.Unix(3600, 0)})
 			r := status.Rollout
 			if r.Phase != test.phase || [4]int32{r.Total, r.Updated, r.Staged, r.Unavailable} != test.counts ||
-				len(r.Failures) != test.failures || !strings.Contains(r.Message, test.says) || r.Version != "2" {
+				len(r.Failures) != test.failures || !strings.Contains(r.Message, test.says) || r.Revision != "2" {
 				t.Errorf("rollout %+v", r)
 			}
 			if halted := meta.IsStatusConditionTrue(status.Conditions,

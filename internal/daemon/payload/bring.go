@@ -129,7 +129,7 @@ func (s *Stager) payload(ctx context.Context, version string) ([]contract.Blob, 
 		return nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no ConfigMap %s%s",
 			contract.ServicesConfigMapPrefix, version)
 	}
-	if !contract.IsVersionOfData(version, data) {
+	if !contract.IsRevisionOfData(version, data) {
 		return nil, contract.NewProblem(contract.ReasonManifestInvalid,
 			"ConfigMap %s%s does not hold what its name stands for", contract.ServicesConfigMapPrefix, version)
 	}

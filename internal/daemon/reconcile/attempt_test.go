@@ -131,7 +131,7 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 					}
 				}
 				two := r.publish(t, next)
-				r.annotate(t, contract.DesiredVersionAnnotation, two)
+				r.annotate(t, contract.DesiredRevisionAnnotation, two)
 				pass(4 * time.Minute)
 				r.says(t, one(), c.reason)
 				if status := r.annotations(t)[contract.ApplyStatusAnnotation]; name != "a full disk" &&
@@ -158,7 +158,7 @@ func TestADesiredStateThatIsLeftAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				holds(t, r)
 				r.touchy.Store(true)
-				r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, another("two")))
+				r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
 				pass(5 * time.Second)
 				began, tried, was := time.Now(), []time.Duration{0}, "{}"
 				for time.Since(began) < 2*time.Hour {
@@ -217,10 +217,10 @@ func TestWhileADesiredStateCanNotBePreparedNothingChanges(t *testing.T) {
 					before[s.Name] = r.pid(t, s.Name)
 				}
 				snapshot := r.Snapshot()
-				r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, spoil(t, r)))
+				r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, spoil(t, r)))
 				pass(5 * time.Minute)
 				a := r.annotations(t)
-				if a[contract.VersionAnnotation] != one() || a[contract.ApplyStatusAnnotation] == "" {
+				if a[contract.RevisionAnnotation] != one() || a[contract.ApplyStatusAnnotation] == "" {
 					t.Errorf("the Node says %v", a)
 				}
 				for name, pid := range before {
@@ -255,7 +255,7 @@ func TestARefusedDesiredStateIsNotTriedAllTheTime(t *testing.T) {
 		bad := another("two")
 		r.picky.Store(true)
 		starts := r.starts.Load()
-		r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, bad))
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, bad))
 		pass(20 * time.Second)
 		if n := r.starts.Load() - starts; n > 4 {
 			t.Errorf("kube-proxy was started %d times within 20 s", n)
@@ -268,10 +268,10 @@ func TestAnAdministratorWhoTakesAChangeBackIsFollowedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
 		r.picky.Store(true)
-		r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, another("two")))
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
 		pass(5 * time.Second)
 		r.picky.Store(false)
-		r.annotate(t, contract.DesiredVersionAnnotation, one())
+		r.annotate(t, contract.DesiredRevisionAnnotation, one())
 		pass(30 * time.Second)
 		r.says(t, one(), "")
 		r.serving(t, "{}")
@@ -287,9 +287,9 @@ func TestTwoDesiredStatesInQuickSuccession(t *testing.T) {
 				holds(t, r)
 				r.StopLinger("kubelet", time.Second)
 				two, three := r.publish(t, another("two")), r.publish(t, another("three"))
-				r.annotate(t, contract.DesiredVersionAnnotation, two)
+				r.annotate(t, contract.DesiredRevisionAnnotation, two)
 				pass(gap)
-				r.annotate(t, contract.DesiredVersionAnnotation, three)
+				r.annotate(t, contract.DesiredRevisionAnnotation, three)
 				pass(time.Minute)
 				r.says(t, three, "")
 				r.serving(t, "three")
@@ -304,9 +304,9 @@ func TestWhatIsWantedByThenIsTriedWithoutGoingBackFirst(t *testing.T) {
 		r.picky.Store(true)
 		r.StopLinger("kubelet", time.Second)
 		two, three := r.publish(t, another("two")), r.publish(t, another("three"))
-		r.annotate(t, contract.DesiredVersionAnnotation, two)
+		r.annotate(t, contract.DesiredRevisionAnnotation, two)
 		pass(500 * time.Millisecond) // kubelet is stopping
-		r.annotate(t, contract.DesiredVersionAnnotation, three)
+		r.annotate(t, contract.DesiredRevisionAnnotation, three)
 		pass(200 * time.Millisecond)
 		r.picky.Store(false)
 		pass(time.Minute)
@@ -324,7 +324,7 @@ func TestWhatFailedBeforeDoesNotKeepAChangeBack(t *testing.T) {
 		r.tend(t, r.api)
 		pass(time.Minute)
 		r.says(t, "", contract.ReasonServiceFailed)
-		r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, another("two")))
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
 		pass(10 * time.Second)
 		if got := r.read(t, contract.PathKubeletConfig); got != "two" {
 			t.Errorf("kubelet's configuration is %q: the change waits for something that it has nothing to do with",
@@ -352,7 +352,7 @@ func TestADaemonThatEndsInTheMiddleGoesOnWhereItWas(t *testing.T) {
 				holds(t, r)
 				r.StopLinger("kubelet", 3*time.Second)
 				two := r.publish(t, another("two"))
-				r.annotate(t, contract.DesiredVersionAnnotation, two)
+				r.annotate(t, contract.DesiredRevisionAnnotation, two)
 				pass(time.Second) // the files are new, and kubelet is stopping
 				r.halt()
 				r.picky.Store(c.refusing)

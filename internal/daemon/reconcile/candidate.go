@@ -37,7 +37,7 @@ func (t *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured
 	if node == nil {
 		return nil, nil
 	}
-	desired := node.GetAnnotations()[contract.DesiredVersionAnnotation]
+	desired := node.GetAnnotations()[contract.DesiredRevisionAnnotation]
 	if desired == "" {
 		return nil, nil
 	}
@@ -72,7 +72,7 @@ func (t *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured
 // nil until then.
 func (t *Reconciler) revisionOf(ctx context.Context, version string) (*state.Revision, *contract.Problem) {
 	if before := t.Book.Before; before != nil && before.Version == version &&
-		contract.IsVersionOf(version, before.Manifest) {
+		contract.IsRevisionOf(version, before.Manifest) {
 		return before, nil
 	}
 	object, problem := t.published(ctx, version)
@@ -95,7 +95,7 @@ func (t *Reconciler) revisionIn(object *unstructured.Unstructured, version strin
 		return nil, fmt.Errorf("reading its data: %w", err)
 	}
 	manifest, err := contract.ManifestFromConfigMap(data)
-	named := contract.IsVersionOfData(version, data)
+	named := contract.IsRevisionOfData(version, data)
 	if err != nil && named {
 		if files, ferr := contract.FilesFromConfigMap(data); ferr == nil &&
 			t.exchanges(contract.Manifest{Files: files}) {
@@ -108,7 +108,7 @@ func (t *Reconciler) revisionIn(object *unstructured.Unstructured, version strin
 	if !named {
 		return nil, contract.NewProblem(contract.ReasonManifestInvalid, "it does not hold what its name stands for")
 	}
-	return &state.Revision{Version: version, Manifest: manifest, Partial: !contract.IsVersionOf(version, manifest)},
+	return &state.Revision{Version: version, Manifest: manifest, Partial: !contract.IsRevisionOf(version, manifest)},
 		nil
 }
 

@@ -279,10 +279,10 @@ func TestASecretThatIsNotWhatTheManifestNamesChangesNothing(t *testing.T) {
 				version := r.publishBoth(t, another("two"),
 					contract.Confidential{Environment: map[string]string{"NO_PROXY": "x"}})
 				spoil(t, r, version)
-				r.annotate(t, contract.DesiredVersionAnnotation, version)
+				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				pass(10 * time.Second)
 				a := r.annotations(t)
-				if a[contract.VersionAnnotation] != one() ||
+				if a[contract.RevisionAnnotation] != one() ||
 					!strings.HasPrefix(a[contract.ApplyStatusAnnotation], "Manifest") ||
 					strings.Contains(a[contract.ApplyStatusAnnotation], "hunter2") {
 					t.Errorf("the Node says %v", a)
@@ -500,7 +500,7 @@ func TestPayloadThatNobodyNeedsIsRemovedAndOneStepBackStays(t *testing.T) {
 				}
 			}
 			version := r.publish(t, m)
-			r.annotate(t, contract.DesiredVersionAnnotation, version)
+			r.annotate(t, contract.DesiredRevisionAnnotation, version)
 			pass(time.Minute)
 			r.says(t, version, "")
 			return version
@@ -524,7 +524,7 @@ func TestPayloadThatNobodyNeedsIsRemovedAndOneStepBackStays(t *testing.T) {
 			t.Errorf("stored: staged %v, 2 %v, 3 %v, kubelet %v", stored("staged"), stored("MZ proxy 2"),
 				stored("MZ proxy 3"), stored("MZ kubelet"))
 		}
-		r.annotate(t, contract.DesiredVersionAnnotation, one())
+		r.annotate(t, contract.DesiredRevisionAnnotation, one())
 		pass(time.Minute)
 		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.HasPrefix(status,
 			"PayloadIncomplete") {
@@ -547,7 +547,7 @@ func TestTheRouteToTheMetadataServiceIsKept(t *testing.T) {
 		m := manifest()
 		m.Services[1].Command += " --hostname-override=CLOUD_NAME"
 		m.Services[1].HostVariables = []contract.HostVariable{{Name: "CLOUD_NAME", Fact: contract.FactAWSHostname}}
-		r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, m))
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, m))
 		pass(30 * time.Second)
 		if !r.Routes()[to] {
 			t.Error("there is no route")

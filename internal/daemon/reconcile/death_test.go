@@ -95,11 +95,11 @@ func TestADaemonKilledAtAnyStepOfAnApplyFinishesIt(t *testing.T) {
 						}
 						r.noLitter(t)
 						a := r.annotations(t)
-						if !picky && (a[contract.VersionAnnotation] != version ||
+						if !picky && (a[contract.RevisionAnnotation] != version ||
 							a[contract.ApplyStatusAnnotation] != "") {
 							t.Errorf("the Node says %v", a)
 						}
-						if picky && (a[contract.VersionAnnotation] != one() ||
+						if picky && (a[contract.RevisionAnnotation] != one() ||
 							!strings.HasPrefix(a[contract.ApplyStatusAnnotation],
 								"ServiceFailed: version "+version)) {
 							t.Errorf("the Node says %v", a)
@@ -132,7 +132,7 @@ func TestADiskThatFillsUpAtAnyStepOfAnApplyLeavesTheNodeServing(t *testing.T) {
 					}
 				}
 				a := r.annotations(t)
-				if a[contract.VersionAnnotation] != version &&
+				if a[contract.RevisionAnnotation] != version &&
 					!strings.HasPrefix(a[contract.ApplyStatusAnnotation], "DiskFull") {
 					t.Errorf("the Node says %v", a)
 				}

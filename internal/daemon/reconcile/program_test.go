@@ -33,7 +33,7 @@ func settled(t *testing.T, r *rig) {
 	}
 	r.write(t, contract.PathDaemon, oldDaemon)
 	holds(t, r)
-	r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, first()))
+	r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, first()))
 	pass(10 * time.Second)
 	r.says(t, versionOf(first()), "")
 	if r.exchanged.Load() > 0 {
@@ -47,7 +47,7 @@ func (r *rig) witnesses() func() map[string]string {
 	said := map[string]string{}
 	r.api.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		patch := string(action.(clienttesting.PatchAction).GetPatch())
-		if _, after, found := strings.Cut(patch, `"`+contract.VersionAnnotation+`":"`); found {
+		if _, after, found := strings.Cut(patch, `"`+contract.RevisionAnnotation+`":"`); found {
 			version, _, _ := strings.Cut(after, `"`)
 			mu.Lock()
 			defer mu.Unlock()
@@ -67,7 +67,7 @@ func TestAnotherDaemonTakesOverAndProvesItself(t *testing.T) {
 		settled(t, r)
 		who := r.witnesses()
 		version := r.publish(t, withDaemon(another("two"), newDaemon))
-		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(30 * time.Second)
 		r.says(t, version, "")
 		if got := r.read(t, contract.PathDaemon); got != newDaemon || r.exchanged.Load() != 1 {
@@ -78,7 +78,7 @@ func TestAnotherDaemonTakesOverAndProvesItself(t *testing.T) {
 		}
 		r.noLitter(t)
 		// And back, when that is desired.
-		r.annotate(t, contract.DesiredVersionAnnotation, versionOf(first()))
+		r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
 		pass(30 * time.Second)
 		r.says(t, versionOf(first()), "")
 		if got := r.read(t, contract.PathDaemon); got != oldDaemon || r.exchanged.Load() != 2 {
@@ -96,7 +96,7 @@ func TestADaemonThatDoesNotRunHereIsRefusedBeforeAnythingChanges(t *testing.T) {
 				r.write(t, contract.DirStore+`\`+digestOf(exe), exe)
 				before := r.Snapshot()
 				version := r.publish(t, withDaemon(another("two"), exe))
-				r.annotate(t, contract.DesiredVersionAnnotation, version)
+				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				pass(5 * time.Minute)
 				r.says(t, versionOf(first()), contract.ReasonDaemonCallFailed)
 				for _, line := range sim.Diff(before, r.Snapshot(), own()...) {
@@ -117,7 +117,7 @@ func TestTheOldDaemonComesBackWithWhatHeld(t *testing.T) {
 		before := r.Snapshot()
 		r.picky.Store(true)
 		version := r.publish(t, withDaemon(another("two"), newDaemon))
-		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(30 * time.Second)
 		r.says(t, versionOf(first()), contract.ReasonServiceFailed)
 		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(status, version) ||
@@ -158,7 +158,7 @@ func TestADaemonKilledAtAnyStepOfItsExchangeIsFollowedByTheRightOne(t *testing.T
 				r.halt()
 				r.picky.Store(picky)
 				version := r.publish(t, withDaemon(another("two"), newDaemon))
-				r.annotate(t, contract.DesiredVersionAnnotation, version)
+				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				r.mortal = &mortal{at: at}
 				r.tend(t, r.api)
 				pass(15 * time.Second) // twice that is less than what lies before another attempt
@@ -209,7 +209,7 @@ func (r *rig) released(t *testing.T, m contract.Manifest, services func(string) 
 	}
 	data[contract.KeyServices] = services(data[contract.KeyServices])
 	data["volumes"] = `[{"letter":"D"}]`
-	version = "0.2.0-" + contract.DataDigest(data)[:contract.VersionDigits]
+	version = "0.2.0-" + contract.DataDigest(data)[:contract.RevisionDigits]
 	r.publishData(t, version, data)
 	return version
 }
@@ -223,7 +223,7 @@ func TestWhatAnotherReleaseSaysMoreIsIgnored(t *testing.T) {
 					return strings.Replace(services, `{"name":"kubelet"`, `{"memory":{"limit":"8Gi"},"name":"kubelet"`,
 						1)
 				})
-				r.annotate(t, contract.DesiredVersionAnnotation, version)
+				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				pass(time.Minute)
 				r.says(t, version, "")
 				r.serving(t, "two")
@@ -253,7 +253,7 @@ func TestWhatOnlyAnotherDaemonUnderstandsIsLeftToIt(t *testing.T) {
 			return strings.Replace(services, `{"name":"kubelet"`,
 				`{"hostVariablesInCommand":[{"name":"X","fact":"moon"}],"priority":"first","name":"kubelet"`, 1)
 		})
-		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(time.Minute)
 		if got := r.read(t, contract.PathDaemon); got != newDaemon {
 			t.Fatalf("the program is %q", got)

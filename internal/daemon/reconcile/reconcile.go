@@ -299,7 +299,7 @@ type identified struct {
 func (t *Reconciler) present() identified {
 	if t.last.digest == "" || t.last.version != t.Book.Version {
 		t.last = identified{version: t.Book.Version, digest: t.Book.Manifest.Digest(),
-			named: contract.IsVersionOf(t.Book.Version, t.Book.Manifest)}
+			named: contract.IsRevisionOf(t.Book.Version, t.Book.Manifest)}
 	}
 	return t.last
 }
@@ -309,8 +309,8 @@ func (t *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured
 	now := inputs{manifest: t.present().digest, confidential: t.confidential != nil, values: t.remember(ctx, node)}
 	if node != nil {
 		a := node.GetAnnotations()
-		now.exists, now.desired, now.version, now.status = true, a[contract.DesiredVersionAnnotation],
-			a[contract.VersionAnnotation], a[contract.ApplyStatusAnnotation]
+		now.exists, now.desired, now.version, now.status = true, a[contract.DesiredRevisionAnnotation],
+			a[contract.RevisionAnnotation], a[contract.ApplyStatusAnnotation]
 	}
 	if w != nil {
 		now.wished = w.Version
@@ -385,7 +385,7 @@ func (t *Reconciler) desires(node *unstructured.Unstructured) string {
 	if node == nil {
 		return ""
 	}
-	return node.GetAnnotations()[contract.DesiredVersionAnnotation]
+	return node.GetAnnotations()[contract.DesiredRevisionAnnotation]
 }
 
 // pace chooses the next pause: short and growing while something is awaited or fails, and starting

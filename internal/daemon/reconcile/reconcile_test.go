@@ -22,7 +22,7 @@ func holds(t *testing.T, r *rig) {
 	r.overlay(t)
 	r.tend(t, r.api)
 	pass(10 * time.Second)
-	if a := r.annotations(t); a[contract.VersionAnnotation] != one() || a[contract.ApplyStatusAnnotation] != "" {
+	if a := r.annotations(t); a[contract.RevisionAnnotation] != one() || a[contract.ApplyStatusAnnotation] != "" {
 		t.Fatalf("the Node says %v", a)
 	}
 }
@@ -64,7 +64,7 @@ func TestALateServiceWaitsForTheNetworkAndSaysSo(t *testing.T) {
 		r.overlay(t)
 		pass(20 * time.Second)
 		a := r.annotations(t)
-		if _, said := a[contract.ApplyStatusAnnotation]; said || a[contract.VersionAnnotation] != one() ||
+		if _, said := a[contract.ApplyStatusAnnotation]; said || a[contract.RevisionAnnotation] != one() ||
 			r.state(t, "kube-proxy") != winos.ServiceRunning {
 			t.Errorf("with the network: %v, kube-proxy %s", a, r.state(t, "kube-proxy"))
 		}
@@ -146,7 +146,7 @@ func TestA13_DriftIsRepaired(t *testing.T) {
 					t.Error("it was not repaired within 11 s")
 				}
 				pass(20 * time.Second)
-				if a := r.annotations(t); a[contract.VersionAnnotation] != one() ||
+				if a := r.annotations(t); a[contract.RevisionAnnotation] != one() ||
 					a[contract.ApplyStatusAnnotation] != "" {
 					t.Errorf("the Node says %v", a)
 				}
@@ -172,7 +172,7 @@ func TestA14_AServiceThatLeavesTheManifestLeavesTheNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		two := r.publish(t, less)
-		r.annotate(t, contract.DesiredVersionAnnotation, two)
+		r.annotate(t, contract.DesiredRevisionAnnotation, two)
 		pass(5 * time.Second)
 		if state := r.state(t, "kube-proxy"); state != "absent" {
 			t.Errorf("kube-proxy is %s", state)
@@ -183,7 +183,7 @@ func TestA14_AServiceThatLeavesTheManifestLeavesTheNode(t *testing.T) {
 		if after, err := r.Host().Services.Get(t.Context(), "kubelet"); err != nil || after.PID != before.PID {
 			t.Error("kubelet was restarted")
 		}
-		if v := r.annotations(t)[contract.VersionAnnotation]; v != two {
+		if v := r.annotations(t)[contract.RevisionAnnotation]; v != two {
 			t.Errorf("version %q", v)
 		}
 	})
@@ -198,9 +198,9 @@ func TestA15_TheVersionComesBackAfterEverythingWasVerified(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.annotate(t, contract.VersionAnnotation, value)
+				r.annotate(t, contract.RevisionAnnotation, value)
 				pass(time.Second)
-				if v := r.annotations(t)[contract.VersionAnnotation]; v != one() {
+				if v := r.annotations(t)[contract.RevisionAnnotation]; v != one() {
 					t.Errorf("version %q", v)
 				}
 				if after, err := r.Host().Services.Get(t.Context(), "kubelet"); err != nil || after.PID != before.PID {
@@ -217,7 +217,7 @@ func TestABadManifestChangesNothingAndIsReported(t *testing.T) {
 		next := manifest()
 		next.Files[0].Content = "{ }"
 		two := versionOf(next)
-		r.annotate(t, contract.DesiredVersionAnnotation, two)
+		r.annotate(t, contract.DesiredRevisionAnnotation, two)
 		pass(10 * time.Second)
 		status := func(want string) {
 			t.Helper()
@@ -239,13 +239,13 @@ func TestABadManifestChangesNothingAndIsReported(t *testing.T) {
 		if state := r.state(t, "kube-proxy"); state != winos.ServiceRunning {
 			t.Errorf("kube-proxy is %s", state)
 		}
-		if v := r.annotations(t)[contract.VersionAnnotation]; v != one() ||
+		if v := r.annotations(t)[contract.RevisionAnnotation]; v != one() ||
 			r.read(t, contract.PathKubeletConfig) != "{}" {
 			t.Errorf("version %q", v)
 		}
 		r.publish(t, next)
 		pass(10 * time.Second)
-		if a := r.annotations(t); a[contract.VersionAnnotation] != two || a[contract.ApplyStatusAnnotation] != "" {
+		if a := r.annotations(t); a[contract.RevisionAnnotation] != two || a[contract.ApplyStatusAnnotation] != "" {
 			t.Errorf("with a good one: %v", a)
 		}
 	})
@@ -288,7 +288,7 @@ func TestTheAPIServerAwayForAMinuteLosesNothing(t *testing.T) {
 		}
 		down.Store(false)
 		pass(40 * time.Second)
-		if v := r.annotations(t)[contract.VersionAnnotation]; v != one() {
+		if v := r.annotations(t)[contract.RevisionAnnotation]; v != one() {
 			t.Errorf("version %q", v)
 		}
 	})

@@ -264,7 +264,7 @@ func (r *rig) node(t *testing.T, desired string) {
 	node := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Node",
 		"metadata": map[string]any{"name": nodeName,
-			"annotations": map[string]any{contract.DesiredVersionAnnotation: desired}},
+			"annotations": map[string]any{contract.DesiredRevisionAnnotation: desired}},
 	}}
 	if err := r.api.Tracker().Create(nodes, node, ""); err != nil {
 		t.Fatal(err)
@@ -301,7 +301,7 @@ func (r *rig) annotate(t *testing.T, name, value string) {
 }
 
 // versionOf names a manifest as the operator does.
-func versionOf(m contract.Manifest) string { return "0.1.0-" + m.Digest()[:contract.VersionDigits] }
+func versionOf(m contract.Manifest) string { return "0.1.0-" + m.Digest()[:contract.RevisionDigits] }
 
 // one is the version that the machine was bootstrapped with.
 func one() string { return versionOf(manifest()) }
@@ -325,7 +325,7 @@ func (r *rig) publish(t *testing.T, m contract.Manifest) (version string) {
 func (r *rig) want(t *testing.T, m contract.Manifest, c contract.Confidential) (version string) {
 	t.Helper()
 	version = r.publishBoth(t, m, c)
-	r.annotate(t, contract.DesiredVersionAnnotation, version)
+	r.annotate(t, contract.DesiredRevisionAnnotation, version)
 	return version
 }
 
@@ -360,9 +360,9 @@ func (r *rig) says(t *testing.T, version string, status contract.Reason) {
 	t.Helper()
 	a := r.annotations(t)
 	said, _, _ := strings.Cut(a[contract.ApplyStatusAnnotation], ":")
-	if a[contract.VersionAnnotation] != version || said != string(status) {
+	if a[contract.RevisionAnnotation] != version || said != string(status) {
 		t.Errorf("want version %s and status %q; the Node says %s and %q", version, status,
-			a[contract.VersionAnnotation], a[contract.ApplyStatusAnnotation])
+			a[contract.RevisionAnnotation], a[contract.ApplyStatusAnnotation])
 	}
 }
 

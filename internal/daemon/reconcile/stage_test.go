@@ -51,7 +51,7 @@ func TestAVersionIsStagedWhileTheNodeServes(t *testing.T) {
 		r.says(t, one(), "")
 		// The switch needs nothing from anybody.
 		r.payloadServer.set(func() { r.payloadServer.away = true })
-		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(20 * time.Second)
 		r.says(t, version, "")
 		if r.payloadServer.count(newProxy) != 1 || r.payloadServer.count(newKubelet) != 1 {
@@ -220,7 +220,7 @@ func TestASlowPayloadServerKeepsNobodyWaiting(t *testing.T) {
 			t.Fatal(err)
 		}
 		version := r.publish(t, another("two"))
-		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(20 * time.Second)
 		r.says(t, version, "")
 		if state := r.state(t, "kube-proxy"); state != winos.ServiceRunning {
@@ -254,7 +254,7 @@ func TestADesiredVersionWhosePayloadIsNotHereIsFetchedByItself(t *testing.T) {
 		r.payloadServer.away = true
 		holds(t, r)
 		version := r.publish(t, next())
-		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(2 * time.Minute)
 		r.says(t, one(), contract.ReasonPayloadIncomplete)
 		r.serving(t, "{}")
@@ -272,10 +272,10 @@ func TestADesiredVersionThatChangesWhileItsPayloadComesIsLeft(t *testing.T) {
 		r.supplied(t, newProxy, newKubelet)
 		r.payloadServer.slow = time.Hour
 		holds(t, r)
-		r.annotate(t, contract.DesiredVersionAnnotation, r.publish(t, next()))
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, next()))
 		pass(time.Minute)
 		version := r.publish(t, another("two"))
-		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(20 * time.Second)
 		r.says(t, version, "")
 		if r.payloadServer.count(newProxy)+r.payloadServer.count(newKubelet) > 0 {
@@ -299,7 +299,7 @@ func TestDamagedPayloadIsFetchedAgain(t *testing.T) {
 				}
 				r.write(t, contract.DirStore+`\`+digestOf(content), strings.Repeat("x", len(content)))
 				if stagedBefore {
-					r.annotate(t, contract.DesiredVersionAnnotation, version)
+					r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				} else if err := r.Host().Services.Stop(t.Context(), "kube-proxy"); err != nil {
 					t.Fatal(err)
 				} else if err = r.Host().Files.Remove(contract.PathKubeProxy); err != nil {

@@ -19,11 +19,11 @@ func (t *Reconciler) publish(ctx context.Context, node *unstructured.Unstructure
 		return 0
 	}
 	have := node.GetAnnotations()
-	desired := have[contract.DesiredVersionAnnotation]
+	desired := have[contract.DesiredRevisionAnnotation]
 	changes := map[string]any{}
 	if problem := report.Problem(); problem == nil {
-		if desired != "" && desired == t.Book.Version && t.Book.Proven && have[contract.VersionAnnotation] != desired {
-			changes[contract.VersionAnnotation] = desired
+		if desired != "" && desired == t.Book.Version && t.Book.Proven && have[contract.RevisionAnnotation] != desired {
+			changes[contract.RevisionAnnotation] = desired
 		}
 		if _, said := have[contract.ApplyStatusAnnotation]; said {
 			changes[contract.ApplyStatusAnnotation] = nil
@@ -58,6 +58,6 @@ func (t *Reconciler) annotate(ctx context.Context, node *unstructured.Unstructur
 		return err
 	}
 	// Our own change is no news.
-	t.seen.version, t.seen.status = after[contract.VersionAnnotation], after[contract.ApplyStatusAnnotation]
+	t.seen.version, t.seen.status = after[contract.RevisionAnnotation], after[contract.ApplyStatusAnnotation]
 	return nil
 }

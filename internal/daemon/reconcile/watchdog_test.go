@@ -180,7 +180,7 @@ func TestADaemonThatDoesNotComeUpIsPutBackByItsGuard(t *testing.T) {
 				if c.spoil != nil {
 					c.spoil(t, r)
 				}
-				r.annotate(t, contract.DesiredVersionAnnotation, version)
+				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				pass(10 * time.Second)
 				if got := r.read(t, contract.PathDaemon); got != c.exe {
 					t.Fatalf("the program is %.40q: nothing was exchanged", got)
@@ -198,7 +198,7 @@ func TestADaemonThatDoesNotComeUpIsPutBackByItsGuard(t *testing.T) {
 					t.Errorf("the Node says %q", said)
 				}
 				// The operator hears it, and goes back.
-				r.annotate(t, contract.DesiredVersionAnnotation, versionOf(first()))
+				r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
 				pass(3 * time.Minute)
 				r.says(t, versionOf(first()), "")
 				r.heldByTheOld(t)
@@ -215,10 +215,10 @@ func TestADaemonThatDoesNotComeUpIsPutBackByItsGuard(t *testing.T) {
 func TestADaemonThatComesUpDismissesItsGuard(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		version := installed(t, r, newDaemon)
-		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		for range 30 {
 			pass(time.Second)
-			if r.annotations(t)[contract.VersionAnnotation] == version {
+			if r.annotations(t)[contract.RevisionAnnotation] == version {
 				break
 			}
 		}
@@ -245,7 +245,7 @@ func TestADaemonThatTheServiceManagerIsSlowToStartComesUpAllTheSame(t *testing.T
 				if err = r.Host().Services.Apply(t.Context(), service.ServiceConfig); err != nil {
 					t.Fatal(err)
 				}
-				r.annotate(t, contract.DesiredVersionAnnotation, version)
+				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				pass(45 * time.Second)
 				r.says(t, version, "")
 				r.unguarded(t)
@@ -260,7 +260,7 @@ func TestADaemonThatLivesIsLeftToItself(t *testing.T) {
 		if err := r.Host().Network.RemoveHNSNetwork(t.Context(), contract.HybridOverlayNetwork); err != nil {
 			t.Fatal(err)
 		}
-		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(time.Hour) // it waits for the network, and says so
 		if got := r.read(t, contract.PathDaemon); got != newDaemon {
 			t.Errorf("the program is %q", got)
@@ -274,7 +274,7 @@ func TestADaemonThatLivesIsLeftToItself(t *testing.T) {
 
 func TestAVersionWhoseDaemonCrashesIsTriedLessAndLessOften(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.annotate(t, contract.DesiredVersionAnnotation, installed(t, r, "MZ crashes"))
+		r.annotate(t, contract.DesiredRevisionAnnotation, installed(t, r, "MZ crashes"))
 		changes, last := 0, oldDaemon
 		for range 3 * 3600 / 10 {
 			pass(10 * time.Second)
@@ -293,12 +293,12 @@ func TestAGuardOutlivesReboots(t *testing.T) {
 		for _, at := range []time.Duration{3 * time.Second, 30 * time.Second, 55 * time.Second} {
 			t.Run(fmt.Sprintf("%s, and the host reboots after %s", exe, at), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, r *rig) {
-					r.annotate(t, contract.DesiredVersionAnnotation, installed(t, r, exe))
+					r.annotate(t, contract.DesiredRevisionAnnotation, installed(t, r, exe))
 					pass(at)
 					reboot(t, r)
 					pass(8*time.Minute + 20*time.Second)
 					said := r.annotations(t)[contract.ApplyStatusAnnotation]
-					r.annotate(t, contract.DesiredVersionAnnotation, versionOf(first()))
+					r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
 					pass(10 * time.Minute)
 					r.says(t, versionOf(first()), "")
 					r.heldByTheOld(t)
@@ -319,9 +319,9 @@ func TestAGuardKilledAtAnyStepGoesOn(t *testing.T) {
 		t.Helper()
 		version := installed(t, r, "MZ crashes")
 		r.mortal = &mortal{at: at}
-		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(90 * time.Second)
-		r.annotate(t, contract.DesiredVersionAnnotation, versionOf(first()))
+		r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
 		pass(3 * time.Minute)
 		r.says(t, versionOf(first()), "")
 		r.heldByTheOld(t)
@@ -359,7 +359,7 @@ func TestADaemonThatDiesWhileItGivesWayIsFollowedByTheNewOneInTheEnd(t *testing.
 		if err := r.CrashService(contract.ServiceDaemon); err != nil {
 			t.Fatal(err)
 		}
-		r.annotate(t, contract.DesiredVersionAnnotation, version)
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(5 * time.Minute)
 		r.says(t, version, "")
 		r.unguarded(t)

@@ -173,7 +173,7 @@ func (w *world) want(t *testing.T, m contract.Manifest, c contract.Confidential)
 	}
 	version = versionOf(m)
 	w.publish(t, version, m, c)
-	w.annotate(t, fmt.Sprintf("%q:%q", contract.DesiredVersionAnnotation, version))
+	w.annotate(t, fmt.Sprintf("%q:%q", contract.DesiredRevisionAnnotation, version))
 	return version
 }
 
@@ -296,7 +296,7 @@ func (w *world) join(t *testing.T) {
 	}))
 	eventually(t, "registering", func() bool { return w.node(t) != nil })
 	w.publish(t, w.desired.Version, w.desired.Manifest, w.desired.Confidential)
-	w.annotate(t, fmt.Sprintf("%q:%q,%q:%q", contract.DesiredVersionAnnotation, w.desired.Version,
+	w.annotate(t, fmt.Sprintf("%q:%q,%q:%q", contract.DesiredRevisionAnnotation, w.desired.Version,
 		contract.HybridSubnetAnnotation, "10.132.1.0/24"))
 	over := must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, contract.HandoverRequest{
 		NodeName: "win-a", Version: w.desired.Version, Certificate: w.sign(t, made.DaemonCSR), APIServer: w.URL,
@@ -323,7 +323,7 @@ func (w *world) holds(t *testing.T, version string) {
 		if node != nil {
 			last = node.Annotations
 		}
-		return node != nil && node.Annotations[contract.VersionAnnotation] == version &&
+		return node != nil && node.Annotations[contract.RevisionAnnotation] == version &&
 			node.Annotations[contract.ApplyStatusAnnotation] == ""
 	})
 }
@@ -382,7 +382,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 	})
 
 	t.Run("A15: the version comes back", func(t *testing.T) {
-		w.annotate(t, fmt.Sprintf("%q:null", contract.VersionAnnotation))
+		w.annotate(t, fmt.Sprintf("%q:null", contract.RevisionAnnotation))
 		w.holds(t, w.desired.Version)
 	})
 
@@ -457,7 +457,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		if err = w.Host().Services.Start(t.Context(), contract.ServiceDaemon); err != nil {
 			t.Fatal(err)
 		}
-		w.annotate(t, fmt.Sprintf("%q:null", contract.VersionAnnotation))
+		w.annotate(t, fmt.Sprintf("%q:null", contract.RevisionAnnotation))
 		w.holds(t, next)
 	})
 
@@ -471,7 +471,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		eventually(t, "renewing", func() bool { return read(t, w.rig, contract.PathDaemonCertificate) != before })
 		w.SetClockOffset(0)
 		restart(t, w.rig, contract.ServiceDaemon)
-		w.annotate(t, fmt.Sprintf("%q:null", contract.VersionAnnotation))
+		w.annotate(t, fmt.Sprintf("%q:null", contract.RevisionAnnotation))
 		w.holds(t, next)
 	})
 
@@ -517,7 +517,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 				t.Error("a secret shows")
 			}
 		}
-		w.annotate(t, fmt.Sprintf("%q:%q", contract.DesiredVersionAnnotation, next))
+		w.annotate(t, fmt.Sprintf("%q:%q", contract.DesiredRevisionAnnotation, next))
 		w.holds(t, next)
 		if there, err := winos.Exists(w.Host().Files, contract.DirRegistries+`\quay.io`); err != nil || there {
 			t.Errorf("withdrawn rules stay: %v, %v", there, err)

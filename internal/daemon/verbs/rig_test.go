@@ -274,7 +274,7 @@ func manifest() contract.Manifest {
 }
 
 // versionOf names a manifest as the operator does.
-func versionOf(m contract.Manifest) string { return "1-" + m.Digest()[:contract.VersionDigits] }
+func versionOf(m contract.Manifest) string { return "1-" + m.Digest()[:contract.RevisionDigits] }
 
 func preflightRequest(r *rig) contract.PreflightRequest {
 	return contract.PreflightRequest{Time: r.Host().System.Now(), Blobs: wanted(), Daemon: r.digest}

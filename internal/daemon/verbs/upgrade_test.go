@@ -114,7 +114,7 @@ func TestA29_ANodeIsStagedSwitchedAndComesBackWithAnotherDaemon(t *testing.T) {
 		pids[s.Name] = service(t, w.rig, s.Name).PID
 	}
 	was := service(t, w.rig, contract.ServiceDaemon).PID
-	w.annotate(t, fmt.Sprintf("%q:%q", contract.DesiredVersionAnnotation, version))
+	w.annotate(t, fmt.Sprintf("%q:%q", contract.DesiredRevisionAnnotation, version))
 	w.holds(t, version)
 	if content, err := winos.ReadFile(w.Host().Files, contract.PathDaemon); err != nil || string(content) != daemon {
 		t.Errorf("the daemon's program is %q, %v", content, err)

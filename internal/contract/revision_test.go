@@ -13,7 +13,7 @@ func TestAVersionNamesItsManifestOnly(t *testing.T) {
 		"0.1.0" + digest[:10]:          false,
 		"0.1.0-" + other.Digest()[:10]: false, "": false, digest: false,
 	} {
-		if IsVersionOf(version, m) != want {
+		if IsRevisionOf(version, m) != want {
 			t.Errorf("%q: want %v", version, want)
 		}
 	}
