@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +14,7 @@ import (
 type Endpoint struct {
 	// URL is where it listens: http://127.0.0.1:<port>.
 	URL string
-	// Token is sent with every request in the header TokenHeader.
+	// Token is sent with every request, see Authorization.
 	Token string
 	// Hosts are registries, as image names call them, for which the resolver is asked although no
 	// rule needs it: those that the pull secret or the cluster's trust names, see PullSecret.Hosts.
@@ -25,8 +26,14 @@ type Endpoint struct {
 	Authorities map[string]string
 }
 
-// TokenHeader carries the token by which the resolver knows containerd.
-const TokenHeader = "X-Wmco-Resolver-Token"
+// TokenHeader carries the token by which the resolver recognizes containerd. It is the one header
+// that containerd leaves out of its debug log.
+const TokenHeader = "Authorization"
+
+// Authorization is the value of TokenHeader for a token, which is carried as a password.
+func Authorization(token string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte("containerd:"+token))
+}
 
 // HostsFile is the name of each file within its directory.
 const HostsFile = "hosts.toml"

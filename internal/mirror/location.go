@@ -15,6 +15,15 @@ const (
 	dockerHubLibrary = "library/"
 )
 
+// dockerHubByName gives Docker Hub the one name under which its credentials are kept. Other hosts
+// keep theirs.
+func dockerHubByName(host string) string {
+	if host == "index."+dockerHub || host == dockerHubAddress {
+		return dockerHub
+	}
+	return host
+}
+
 // location is a registry, a namespace or a repository.
 type location struct {
 	// host is lower case, with the port if one was given. An IPv6 address has brackets. Of a

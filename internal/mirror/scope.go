@@ -104,6 +104,16 @@ func (r Rules) refusesSome(host string) bool {
 			func(scope location) bool { return !scope.wildcard && whole.covers(scope) })
 }
 
+// withoutReference takes the tag and the digest from what names an image. The port of a registry
+// stays.
+func withoutReference(text string) string {
+	text, _, _ = strings.Cut(text, "@")
+	if colon := strings.LastIndexByte(text, ':'); colon > strings.IndexByte(text, '/') && strings.Contains(text, "/") {
+		text = text[:colon]
+	}
+	return text
+}
+
 // SourcesObject is the object that says what is to be known about registries, as messages name it.
 const SourcesObject = "Image/cluster"
 
@@ -128,8 +138,16 @@ func CheckSources(raw contract.RegistrySources) (*contract.RegistrySources, []Re
 		return slices.Compact(all)
 	}
 	whatever := func(location) error { return nil } // no folder is needed to refuse something
+	blocked := slices.Clone(raw.Blocked)
+	for i, text := range blocked {
+		if repository := withoutReference(text); repository != text {
+			blocked[i] = repository
+			rejected = append(rejected, Rejected{Object: SourcesObject, Source: text, Why: "in blockedRegistries: it " +
+				"names one image; all of " + quote(repository) + " is blocked, because layers have no tag"})
+		}
+	}
 	checked := &contract.RegistrySources{
-		Blocked: read("blockedRegistries", raw.Blocked, whatever), Restricted: raw.Restricted,
+		Blocked: read("blockedRegistries", blocked, whatever), Restricted: raw.Restricted,
 		Allowed:  read("allowedRegistries", raw.Allowed, whatever),
 		Insecure: read("insecureRegistries", raw.Insecure, checkDirectory),
 	}

@@ -105,10 +105,7 @@ func parseKey(text string) (host, repository string, ok bool) {
 	if (hasScheme || trimmed != name) && (repository == "v1" || repository == "v2") {
 		repository = "" // the path of the registry's interface, no namespace
 	}
-	host = strings.ToLower(host)
-	if host == "index."+dockerHub || host == dockerHubAddress {
-		host = dockerHub
-	}
+	host = dockerHubByName(strings.ToLower(host))
 	checked := host
 	if strings.Contains(host, "*") {
 		checked = strings.ReplaceAll(host, "*", "x")
@@ -128,6 +125,7 @@ func parseKey(text string) (host, repository string, ok bool) {
 // too.
 func (s PullSecret) For(host, repository string) (Credential, bool) {
 	name := Reference{Host: host, Repository: repository}.normal().location()
+	name.host = dockerHubByName(name.host)
 	for path := name.path; ; path = path[:max(strings.LastIndexByte(path, '/'), 0)] {
 		if credential, ok := s.exact[location{host: name.host, path: path}.String()]; ok {
 			return credential, credential != (Credential{})

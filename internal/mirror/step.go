@@ -105,7 +105,7 @@ func (s step) table() hostTable {
 	table := hostTable{Capabilities: s.capabilities, OverridePath: s.overridePath, CA: s.authority,
 		SkipVerify: s.insecure, DialTimeout: s.dialTimeout}
 	if s.token != "" {
-		table.Header = map[string][]string{TokenHeader: {s.token}}
+		table.Header = map[string][]string{TokenHeader: {Authorization(s.token)}}
 	}
 	return table
 }

@@ -81,14 +81,12 @@ func (h *host) ask(t *testing.T, files []contract.File, path string) (status int
 	return response.StatusCode, string(content)
 }
 
-// token finds the word in a hosts.toml.
+// token finds the header's value in a hosts.toml.
 func token(files []contract.File) string {
 	for _, f := range files {
-		if _, after, ok := strings.Cut(f.Content, mirror.TokenHeader); ok {
-			for word := range strings.FieldsFuncSeq(after,
-				func(r rune) bool { return strings.ContainsRune("[]\"' =\n", r) }) {
-				return word
-			}
+		if _, after, ok := strings.Cut(f.Content, mirror.TokenHeader+" = ['"); ok {
+			value, _, _ := strings.Cut(after, "']")
+			return value
 		}
 	}
 	return ""

@@ -31,10 +31,12 @@ func TestOnlyWhoHasTheTokenIsAnswered(t *testing.T) {
 	for name, header := range map[string]http.Header{
 		"no token":        {},
 		"an empty one":    {mirror.TokenHeader: {""}},
-		"another":         {mirror.TokenHeader: {token + "0"}},
-		"part of it":      {mirror.TokenHeader: {token[:19]}},
-		"it, but twice":   {mirror.TokenHeader: {token, token}},
+		"another":         {mirror.TokenHeader: {mirror.Authorization(token + "0")}},
+		"part of it":      {mirror.TokenHeader: {mirror.Authorization(token[:19])}},
+		"it, but twice":   {mirror.TokenHeader: {mirror.Authorization(token), mirror.Authorization(token)}},
 		"as a credential": {"Authorization": {"Bearer " + token}},
+		"by itself":       {mirror.TokenHeader: {token}},
+		"as before":       {"X-Wmco-Resolver-Token": {token}},
 	} {
 		for _, path := range []string{"/v2/", "/v2/a/manifests/latest?ns=" + source, "/", "/metrics"} {
 			a := plainly(t, g, http.MethodGet, path, header)
@@ -94,7 +96,7 @@ func TestOnlyPullsAreAnswered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := plainly(t, g, c.method, c.path, http.Header{mirror.TokenHeader: {token}})
+			a := plainly(t, g, c.method, c.path, http.Header{mirror.TokenHeader: {mirror.Authorization(token)}})
 			if a.status != c.want {
 				t.Fatal(a)
 			}
@@ -113,7 +115,7 @@ func TestNothingIsAnsweredBeforeTheRulesAreKnown(t *testing.T) {
 	}
 	recorder := httptest.NewRecorder()
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v2/a/manifests/latest?ns="+source, nil)
-	request.Header.Set(mirror.TokenHeader, token)
+	request.Header.Set(mirror.TokenHeader, mirror.Authorization(token))
 	r.ServeHTTP(recorder, request)
 	if recorder.Code != http.StatusServiceUnavailable {
 		t.Error(recorder.Code)

@@ -13,6 +13,7 @@ type code string
 const (
 	codeUnsupported     code = "UNSUPPORTED"
 	codeDenied          code = "DENIED"
+	codeUnauthorized    code = "UNAUTHORIZED"
 	codeNameInvalid     code = "NAME_INVALID"
 	codeDigestInvalid   code = "DIGEST_INVALID"
 	codeManifestInvalid code = "MANIFEST_INVALID"

@@ -17,9 +17,11 @@ import (
 type question struct {
 	method string
 	at     mirror.Pull
-	path   string
-	accept []string
-	span   span
+	// credential is for this place, and shown to nobody else.
+	credential mirror.Credential
+	path       string
+	accept     []string
+	span       span
 	// patience is how long the first byte may take, stall how long any later one.
 	patience, stall time.Duration
 	// forbidden is the authority that a redirect must not lead to; empty if there is none.
@@ -66,15 +68,15 @@ func (s *state) ask(ctx context.Context, q question) (*reply, error) {
 	return nil, f
 }
 
-// send asks with the credentials for the place, and once more with new ones if those that were
-// remembered are refused.
+// send asks with the credentials for the place, and again with new ones if those that were
+// remembered are refused, or if it only now says that it wants any.
 func (s *state) send(ctx context.Context, q question) (*reply, error) {
-	for {
-		header, fresh, err := s.keys.header(ctx, q.at, s.way(q.at))
+	for refused := 0; ; {
+		proof, err := s.keys.proof(ctx, q.at, s.way(q.at), q.credential)
 		if err != nil {
 			return nil, err
 		}
-		response, err := s.follow(ctx, q, header)
+		response, err := s.follow(ctx, q, proof.header)
 		if err != nil {
 			return nil, err
 		}
@@ -84,16 +86,16 @@ func (s *state) send(ctx context.Context, q question) (*reply, error) {
 		case status == http.StatusPartialContent:
 			discard(response)
 			return nil, faultf(ReasonWrongContent, "it gives a part")
-		case status == http.StatusUnauthorized && !fresh:
+		case status == http.StatusUnauthorized && refused < 2 && s.keys.learn(ctx, q.at, s.way(q.at), proof, response):
 			discard(response)
-			s.keys.forget(q.at, header)
+			refused++
 		case status == http.StatusMethodNotAllowed && q.method == http.MethodHead:
 			// Some registries know no HEAD. What it would have said stands above the body, too.
 			discard(response)
 			q.method = http.MethodGet
 		default:
 			discard(response)
-			return nil, statusFault(status)
+			return nil, refusal(response)
 		}
 	}
 }
@@ -144,6 +146,13 @@ func (s *state) follow(ctx context.Context, q question, authorization string) (*
 		if err != nil {
 			return nil, err
 		}
+		if sent := response.Request; sent != nil && sent.URL.Scheme != address.Scheme {
+			// an insecure registry that speaks no TLS
+			if authority(address.Scheme, address.Host) == origin {
+				origin = authority(sent.URL.Scheme, sent.URL.Host)
+			}
+			address = sent.URL
+		}
 		location := response.Header.Get("Location")
 		if response.StatusCode/100 != 3 || location == "" {
 			return response, nil
@@ -177,16 +186,22 @@ func discard(response *http.Response) {
 	_ = response.Body.Close()
 }
 
-// body is what an answer brings. Every read of it may take so long and no longer; time in which
-// nobody reads does not count.
+// body is what an answer brings. Each leastRead of it may take so long and no longer, or one that
+// trickles would hold its slot for ever; time in which nobody reads does not count.
 type body struct {
-	inner  io.ReadCloser
-	first  []byte // read ahead
-	timer  *time.Timer
-	stall  time.Duration
+	inner io.ReadCloser
+	first []byte // read ahead
+	timer *time.Timer
+	stall time.Duration
+	// spent and got are how long reading took since the last leastRead was complete, and what came.
+	spent  time.Duration
+	got    int
 	cause  func() error
 	cancel context.CancelCauseFunc
 }
+
+// leastRead makes about 2 KiB/s the least throughput, with the default time for it.
+const leastRead = 64 << 10
 
 // firstRead is what one record of TLS holds.
 const firstRead = 16 << 10
@@ -218,13 +233,18 @@ func (b *body) Read(p []byte) (int, error) {
 		b.first = b.first[n:]
 		return n, nil
 	}
-	b.timer.Reset(b.stall)
+	began := time.Now()
+	b.timer.Reset(b.stall - b.spent)
 	n, err := b.inner.Read(p)
 	b.timer.Stop()
+	b.spent += time.Since(began)
+	if b.got += n; b.got >= leastRead {
+		b.spent, b.got = 0, 0
+	}
 	switch {
 	case err == nil || errors.Is(err, io.EOF):
 	case errors.Is(b.cause(), errSlow):
-		err = faultf(ReasonBrokenOff, "nothing came for %s", b.stall)
+		err = faultf(ReasonBrokenOff, "too little came for %s", b.stall)
 	default:
 		err = faultf(ReasonBrokenOff, "connection broken off")
 	}

@@ -3,11 +3,14 @@ package resolver
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -23,25 +26,46 @@ import (
 // keyring makes Authorization headers: it asks each registry once how it wants to be convinced, and
 // each token server once for a token.
 type keyring struct {
-	secret     mirror.PullSecret
 	road       *road
-	patience   time.Duration
+	limit      time.Duration // of one request
+	share      time.Duration // for how long others may wait for the same
 	now        func() time.Time
 	challenges *memory[challenged, transport.Challenge]
-	tokens     *memory[mirror.Pull, string]
+	tokens     *memory[grant, string]
 	flights    singleflight.Group
 }
 
-// challenged is a registry that was asked how it wants to be convinced. What one said whose
-// certificate was not checked is not believed where it must be.
+// challenged is a registry that was asked how it wants to be convinced, or one of its repositories
+// that said so by itself. What one said whose certificate was not checked is not believed where it
+// must be.
 type challenged struct {
-	host string
-	lax  bool
+	host       string
+	repository string // empty for the registry
+	lax        bool
 }
 
-func askedOf(at mirror.Pull, way http.RoundTripper) challenged {
-	_, lax := way.(laxRoad)
-	return challenged{at.Host, lax}
+// grant is what a token is for, and who it was given to.
+type grant struct {
+	host, repository string
+	credential       mirror.Credential
+}
+
+// flight names the request for a token. A credential has no text of its own.
+func (g grant) flight() string {
+	c := g.credential
+	sum := sha256.New()
+	for _, part := range []string{g.host, g.repository, c.Username, c.Password, c.IdentityToken} {
+		_, _ = fmt.Fprintf(sum, "%d %s", len(part), part)
+	}
+	return "token " + string(sum.Sum(nil))
+}
+
+// proof is what is sent as Authorization.
+type proof struct {
+	header string // empty for nothing
+	grant  grant
+	// fresh says that nothing of it was remembered, so that asking again would not help.
+	fresh bool
 }
 
 // How long answers are believed. A token lives as long as its server says, 60 s if that says
@@ -56,56 +80,96 @@ const (
 // grants bounds the tokens that are kept: one for each repository at each host.
 const grants = 1024
 
-func newKeyring(secret mirror.PullSecret, way *road, o Options) *keyring {
-	return &keyring{secret: secret, road: way, patience: o.Patience, now: o.Now,
+func newKeyring(way *road, o Options) *keyring {
+	return &keyring{road: way, limit: o.FirstByte, share: o.Connect, now: o.Now,
 		challenges: newMemory[challenged, transport.Challenge](hosts, o.Now),
-		tokens:     newMemory[mirror.Pull, string](grants, o.Now)}
+		tokens:     newMemory[grant, string](grants, o.Now)}
 }
 
-// header is what to send as Authorization, or nothing. Fresh says that nothing of it was
-// remembered, so that asking again would not help.
-func (k *keyring) header(ctx context.Context, at mirror.Pull, way http.RoundTripper) (header string, fresh bool,
-	err error) {
-	at.Source = false
-	credential, _ := k.secret.For(at.Host, at.Repository)
+// proof is what a place wants to see of a credential.
+func (k *keyring) proof(ctx context.Context, at mirror.Pull, way http.RoundTripper,
+	credential mirror.Credential) (proof, error) {
+	p := proof{grant: grant{at.Host, at.Repository, credential}, fresh: true}
 	if credential.RegistryToken != "" {
-		return "Bearer " + credential.RegistryToken, true, nil
+		p.header = "Bearer " + credential.RegistryToken
+		return p, nil
 	}
 	challenge, fresh, err := k.challenge(ctx, at, way)
-	if err != nil {
-		return "", fresh, err
+	p.fresh = fresh
+	switch {
+	case err != nil:
+		return p, err
+	case strings.EqualFold(challenge.Scheme, "bearer"):
+		token, freshToken, err := k.token(ctx, at, way, challenge, p.grant)
+		p.header, p.fresh = "Bearer "+token, fresh && freshToken
+		return p, err
+	case credential.Username != "" || credential.Password != "":
+		p.header = "Basic " + base64.StdEncoding.EncodeToString([]byte(credential.Username+":"+credential.Password))
 	}
-	if strings.EqualFold(challenge.Scheme, "bearer") {
-		token, freshToken, err := k.token(ctx, at, way, challenge, credential)
-		return "Bearer " + token, fresh && freshToken, err
-	}
-	if credential.Username == "" && credential.Password == "" {
-		return "", fresh, nil
-	}
-	return "Basic " + base64.StdEncoding.EncodeToString([]byte(credential.Username+":"+credential.Password)), fresh, nil
+	return p, nil
 }
 
-// forget drops what is remembered about a place, because the header made of it was refused. A newer
-// token, which another request has got meanwhile, stays.
-func (k *keyring) forget(at mirror.Pull, refused string) {
-	at.Source = false
+// learn takes in that a proof was refused, and says whether another one may do. What was remembered
+// is forgotten; a newer token, which another request has got meanwhile, stays. A registry that asked
+// for nothing may ask for a token now, for this repository. A user and password it was shown anyway.
+func (k *keyring) learn(ctx context.Context, at mirror.Pull, way http.RoundTripper, refused proof,
+	response *http.Response) bool {
+	key := askedOf(at, way)
+	if token, ok := k.tokens.get(refused.grant); ok && "Bearer "+token == refused.header {
+		k.tokens.forget(refused.grant)
+	}
 	for _, lax := range []bool{false, true} {
-		k.challenges.forget(challenged{at.Host, lax})
+		k.challenges.forget(challenged{host: at.Host, lax: lax})
 	}
-	if token, ok := k.tokens.get(at); ok && "Bearer "+token == refused {
-		k.tokens.forget(at)
+	if !strings.HasPrefix(refused.header, "Bearer ") {
+		key.repository = at.Repository
+		if late, ok := parseChallenge(ctx, response); ok {
+			k.challenges.put(key, late, challengeLife)
+			return true
+		}
 	}
+	return !refused.fresh
+}
+
+// parseChallenge reads which token a response asks for. The library has this only as part of a ping, so
+// the response is given to it as the answer to one.
+func parseChallenge(ctx context.Context, response *http.Response) (transport.Challenge, bool) {
+	somewhere, err := name.NewRegistry("registry.invalid")
+	if err != nil {
+		return transport.Challenge{}, false
+	}
+	found, err := transport.Ping(ctx, somewhere, roundTrip(func(request *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusUnauthorized, Header: response.Header, Body: http.NoBody,
+			Request: response.Request}, nil
+	}))
+	if err != nil || !strings.EqualFold(found.Scheme, "bearer") {
+		return transport.Challenge{}, false
+	}
+	return *found, true
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+func askedOf(at mirror.Pull, way http.RoundTripper) challenged {
+	_, lax := way.(laxRoad)
+	return challenged{host: at.Host, lax: lax}
 }
 
 func (k *keyring) challenge(ctx context.Context, at mirror.Pull, way http.RoundTripper) (transport.Challenge, bool,
 	error) {
 	asked := askedOf(at, way)
-	if known, ok := k.challenges.get(asked); ok {
-		return known, false, nil
+	late := asked
+	late.repository = at.Repository
+	for _, key := range []challenged{late, asked} {
+		if known, ok := k.challenges.get(key); ok {
+			return known, false, nil
+		}
 	}
 	found, err := once(ctx, k, fmt.Sprintf("ping %s %t", asked.host, asked.lax),
 		func(ctx context.Context) (transport.Challenge, error) {
-			registry, err := k.registry(at)
+			registry, err := k.registry(at.Address())
 			if err != nil {
 				return transport.Challenge{}, err
 			}
@@ -121,42 +185,66 @@ func (k *keyring) challenge(ctx context.Context, at mirror.Pull, way http.RoundT
 }
 
 func (k *keyring) token(ctx context.Context, at mirror.Pull, way http.RoundTripper, challenge transport.Challenge,
-	credential mirror.Credential) (string, bool, error) {
-	if known, ok := k.tokens.get(at); ok {
+	wanted grant) (string, bool, error) {
+	if known, ok := k.tokens.get(wanted); ok {
 		return known, false, nil
 	}
-	found, err := once(ctx, k, "token "+at.Host+" "+at.Repository, func(ctx context.Context) (string, error) {
-		registry, err := k.registry(at)
+	found, err := once(ctx, k, wanted.flight(), func(ctx context.Context) (string, error) {
+		server, err := k.tokenServer(at, challenge)
 		if err != nil {
 			return "", err
 		}
-		scope := "repository:" + at.Repository + ":pull"
-		token, err := transport.Exchange(ctx, registry, authenticator(credential), settled{way}, []string{scope},
-			&challenge)
+		token, err := transport.Exchange(ctx, server, authenticator(wanted.credential), settled{way},
+			[]string{pullScope(at.Repository)}, &challenge)
 		if err != nil {
 			return "", tokenFault(ctx, err)
 		}
 		text := cmp.Or(token.AccessToken, token.Token)
 		life := max(time.Duration(token.ExpiresIn)*time.Second, tokenLife) - tokenMargin
-		k.tokens.put(at, text, min(life, time.Hour))
+		k.tokens.put(wanted, text, min(life, time.Hour))
 		return text, nil
 	})
 	return found, true, err
 }
 
+// tokenServer is the host that a challenge names. The library asks one at a private address only if
+// that is the registry itself, so it is told that it is: behind firewalls that is where registries
+// live. What no token server is at are services of the node and of its cloud.
+func (k *keyring) tokenServer(at mirror.Pull, challenge transport.Challenge) (name.Registry, error) {
+	realm, err := url.Parse(challenge.Parameters["realm"])
+	if err != nil || realm.Host == "" {
+		return name.Registry{}, faultf(ReasonFailing, "it names no token server")
+	}
+	host := realm.Hostname()
+	address, _ := netip.ParseAddr(host)
+	switch {
+	case realm.Host == at.Address():
+	case isLoopback(host) && !isLoopback((&url.URL{Host: at.Address()}).Hostname()), address.IsUnspecified(),
+		address.Unmap().IsLinkLocalUnicast(), address.IsMulticast(), host == "fd00:ec2::254":
+		return name.Registry{}, faultf(ReasonForbidden, "its token server is a service of this machine or its cloud")
+	}
+	return k.registry(realm.Host)
+}
+
 // tokenFault says that it was the token server, whose answers are not for a log.
 func tokenFault(ctx context.Context, err error) *fault {
+	var unanswered *url.Error
+	var status *transport.Error
 	f := faultOf(ctx, err)
+	if f.reason == ReasonUnreachable && !errors.As(err, &unanswered) && !errors.As(err, &status) {
+		f = faultf(ReasonFailing, "it gives no token")
+	}
 	f.detail = "token server: " + f.detail
 	return f
 }
 
-func (k *keyring) registry(at mirror.Pull) (name.Registry, error) {
+// registry is a host as the library has it.
+func (k *keyring) registry(host string) (name.Registry, error) {
 	options := []name.Option{name.StrictValidation}
-	if k.road.isPlain(at.Address()) {
+	if k.road.isPlain(host) {
 		options = append(options, name.Insecure)
 	}
-	registry, err := name.NewRegistry(at.Address(), options...)
+	registry, err := name.NewRegistry(host, options...)
 	if err != nil {
 		return registry, faultf(ReasonUnknownHost, "not the name of a registry")
 	}
@@ -171,23 +259,32 @@ func authenticator(c mirror.Credential) authn.Authenticator {
 		IdentityToken: c.IdentityToken})
 }
 
-// once does something for all who want it at the same time. It goes on when the first of them goes
-// away, so it has a time limit of its own.
+// once does something for all who want it at about the same time. It goes on when the first of them
+// goes away, so it has a time limit of its own. Who comes when it has been under way for a while, as
+// when nobody answers, begins anew, and so does who has more time than that.
 func once[T any](ctx context.Context, k *keyring, what string, do func(context.Context) (T, error)) (T, error) {
 	var none T
-	results := k.flights.DoChan(what, func() (any, error) {
-		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), k.patience, errSlow)
-		defer cancel()
-		return do(ctx)
-	})
-	select {
-	case <-ctx.Done():
-		return none, ctx.Err()
-	case result := <-results:
-		if result.Err != nil {
-			return none, result.Err
+	for {
+		results := k.flights.DoChan(what, func() (any, error) {
+			old := time.AfterFunc(k.share, func() { k.flights.Forget(what) })
+			defer old.Stop()
+			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), k.limit, errSlow)
+			defer cancel()
+			return do(ctx)
+		})
+		select {
+		case <-ctx.Done():
+			return none, ctx.Err()
+		case result := <-results:
+			var f *fault
+			switch {
+			case result.Err == nil:
+				return result.Val.(T), nil
+			case errors.As(result.Err, &f) && f.reason == ReasonSlow && ctx.Err() == nil:
+			default:
+				return none, result.Err
+			}
 		}
-		return result.Val.(T), nil
 	}
 }
 

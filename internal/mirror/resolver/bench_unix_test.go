@@ -185,7 +185,7 @@ func (w way) open(b *testing.B, buffer []byte) (body io.ReadCloser, n int, first
 	if err != nil {
 		b.Fatal(err)
 	}
-	request.Header.Set(mirror.TokenHeader, token)
+	request.Header.Set(mirror.TokenHeader, mirror.Authorization(token))
 	began := time.Now()
 	response, err := w.client.Do(request)
 	if err != nil {

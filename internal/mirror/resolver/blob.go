@@ -36,7 +36,7 @@ func (p *pull) blob(w http.ResponseWriter, request *http.Request) error {
 		before := *f
 		err := f.take(r, part.first)
 		if err == nil && f.isSmall() {
-			held, err = p.hold(ctx, at, r)
+			held, err = p.hold(at, r)
 		}
 		if err != nil {
 			*f = before // what it said about the size is worth nothing
@@ -50,6 +50,7 @@ func (p *pull) blob(w http.ResponseWriter, request *http.Request) error {
 	if held != nil {
 		answer.close()
 		f.head(w, http.StatusOK)
+		p.resolver.lineage.arrived(p.target)
 		p.resolver.book.served(at.Host, 1, int64(len(held)))
 		return write(w, held)
 	}
@@ -57,8 +58,8 @@ func (p *pull) blob(w http.ResponseWriter, request *http.Request) error {
 }
 
 // hold reads a small blob whole and checks it.
-func (p *pull) hold(ctx context.Context, at mirror.Pull, r *reply) ([]byte, error) {
-	content, err := p.readWhole(ctx, r, maxHeld)
+func (p *pull) hold(at mirror.Pull, r *reply) ([]byte, error) {
+	content, err := readWhole(r, maxHeld)
 	if err != nil {
 		return nil, err
 	}
@@ -185,12 +186,6 @@ func (f *flow) head(w http.ResponseWriter, status int) {
 // run passes the answer on.
 func (f *flow) run(ctx context.Context, cancel context.CancelFunc, w http.ResponseWriter, first *reply,
 	at mirror.Pull) error {
-	release, err := f.pull.slot(ctx)
-	if err != nil {
-		first.close()
-		return err
-	}
-	defer release()
 	status := http.StatusOK
 	if end, bounded := f.end(); f.ranged && bounded {
 		total := "*"

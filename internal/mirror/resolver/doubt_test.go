@@ -79,7 +79,7 @@ func TestA22_WhoAsksAgainAtOnceGetsItFromAnotherMirrorToo(t *testing.T) {
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v2/"+path+"?ns="+url.QueryEscape(source),
 		http.NoBody)
 	request.RemoteAddr = "127.0.0.1:1"
-	request.Header.Set(mirror.TokenHeader, token)
+	request.Header.Set(mirror.TokenHeader, mirror.Authorization(token))
 	g.ServeHTTP(h, request)
 	if again != 1 || liar.asked("blobs") != 1 {
 		t.Errorf("it asked again %d times, and the liar was asked %d times", again, liar.asked("blobs"))

@@ -202,7 +202,7 @@ type rig struct {
 // calm has time limits that no busy machine meets by accident.
 func calm() resolver.Options {
 	return resolver.Options{Token: token, Connect: 20 * time.Second, FirstByte: 20 * time.Second,
-		Patience: 20 * time.Second, Stall: 20 * time.Second}
+		Patience: 20 * time.Second, Stall: 20 * time.Second, Pause: time.Millisecond}
 }
 
 // quick has time limits that a test can wait for.
@@ -313,7 +313,7 @@ func (g *rig) askWith(ctx context.Context, tb testing.TB, method, registry, path
 	if err != nil {
 		tb.Fatal(err)
 	}
-	request.Header.Set(mirror.TokenHeader, token)
+	request.Header.Set(mirror.TokenHeader, mirror.Authorization(token))
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}

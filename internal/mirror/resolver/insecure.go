@@ -27,14 +27,22 @@ func (s *state) way(at mirror.Pull) http.RoundTripper {
 	return s.road
 }
 
-// RoundTrip implements http.RoundTripper. Requests to the registry have no body, so they can be
-// sent twice.
+// RoundTrip implements http.RoundTripper. A request is sent twice if need be; the body of one to the
+// registry's own token server can be had again.
 func (l laxRoad) RoundTrip(request *http.Request) (*http.Response, error) {
-	if strings.ToLower(request.URL.Host) != l.host || request.Body != nil && request.Body != http.NoBody {
+	if strings.ToLower(request.URL.Host) != l.host {
 		return l.road.RoundTrip(request)
 	}
 	plain := request.Clone(request.Context())
 	plain.URL.Scheme = "http"
+	if request.GetBody != nil {
+		body, err := request.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		plain.Body = body
+		defer body.Close()
+	}
 	if _, known := l.bare.get(l.host); known || request.URL.Scheme == "http" {
 		response, err := l.lax.RoundTrip(plain)
 		if err != nil {

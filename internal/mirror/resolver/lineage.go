@@ -30,6 +30,9 @@ type kin struct {
 	kind   contract.PullKind
 	parent digest // empty for what a pull began with
 	size   int64  // as the parent says; 0 if nobody said
+	// pending says that a pull of this kind has it still to come, whatever other pulls of the same
+	// image began meanwhile.
+	pending bool
 }
 
 // A manifest names tens of digests, a node pulls tens of images at a time; an entry takes about 300
@@ -54,6 +57,9 @@ func (l *lineage) kind(t target) (contract.PullKind, bool) {
 	}
 	at := place{t.registry, t.repository, t.digest}
 	found, ok := l.known.get(at)
+	if found.pending {
+		return found.kind, true
+	}
 	for range generations {
 		if found.parent == "" {
 			break
@@ -83,10 +89,23 @@ func (l *lineage) doubt(t target) {
 	}
 }
 
-// begin notes that a pull of this kind begins with a digest.
-func (l *lineage) begin(t target, d digest, kind contract.PullKind) {
-	l.known.change(place{t.registry, t.repository, d}, lineageLife,
-		func(old kin) kin { return kin{kind: kind, size: old.size} })
+// begin notes that a pull of this kind begins with a digest. One that nobody served changes nothing
+// for those that are under way.
+func (l *lineage) begin(t target, d digest, kind contract.PullKind, served bool) {
+	l.known.change(place{t.registry, t.repository, d}, lineageLife, func(old kin) kin {
+		if !served && old.pending {
+			return old
+		}
+		return kin{kind: kind, size: old.size, pending: served}
+	})
+}
+
+// arrived notes that a pull has what it asked for.
+func (l *lineage) arrived(t target) {
+	at := place{t.registry, t.repository, t.digest}
+	if found, ok := l.known.get(at); ok && found.pending {
+		l.known.change(at, lineageLife, func(old kin) kin { old.pending = false; return old })
+	}
 }
 
 // descriptors are those parts of any manifest or index that lead further.
@@ -112,7 +131,7 @@ func (l *lineage) children(t target, parent digest, kind contract.PullKind, cont
 	for _, group := range [][]descriptor{{all.Config}, all.Layers, all.Manifests, all.Blobs} {
 		for _, one := range group {
 			if d, ok := parseDigest(one.Digest); ok && one.Size >= 0 && d != parent {
-				l.known.put(place{t.registry, t.repository, d}, kin{kind: kind, parent: parent, size: one.Size},
+				l.known.put(place{t.registry, t.repository, d}, kin{kind: kind, parent: parent, size: one.Size, pending: true},
 					lineageLife)
 			}
 		}

@@ -34,7 +34,7 @@ func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 		if r.method == http.MethodHead {
 			f, err = p.headed(ctx, at, r)
 		} else {
-			f, err = p.read(ctx, at, r)
+			f, err = p.read(at, r)
 		}
 		return err
 	})
@@ -43,8 +43,11 @@ func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 	}
 	answer.close()
 	p.served = at
-	if p.target.tag != "" {
-		p.resolver.lineage.begin(p.target, f.digest, contract.PullByTag)
+	switch {
+	case p.target.tag != "":
+		p.resolver.lineage.begin(p.target, f.digest, contract.PullByTag, true)
+	case p.method == http.MethodHead:
+		p.resolver.lineage.begin(p.target, f.digest, contract.PullByDigest, true)
 	}
 	p.resolver.lineage.children(p.target, f.digest, p.kind, f.content)
 	h := w.Header()
@@ -57,6 +60,7 @@ func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 		p.resolver.book.served(at.Host, 1, 0)
 		return nil
 	}
+	p.resolver.lineage.arrived(p.target)
 	p.resolver.book.served(at.Host, 1, f.size)
 	return write(w, f.content)
 }
@@ -88,7 +92,7 @@ func (p *pull) headed(ctx context.Context, at mirror.Pull, r *reply) (found, err
 		return found{}, err
 	}
 	defer full.close()
-	return p.read(ctx, at, full)
+	return p.read(at, full)
 }
 
 // sameAlgorithm says whether two digests are of one algorithm.
@@ -99,8 +103,8 @@ func sameAlgorithm(a, b digest) bool {
 }
 
 // read reads a manifest and checks it.
-func (p *pull) read(ctx context.Context, at mirror.Pull, r *reply) (found, error) {
-	content, err := p.readWhole(ctx, r, maxManifest)
+func (p *pull) read(at mirror.Pull, r *reply) (found, error) {
+	content, err := readWhole(r, maxManifest)
 	if err != nil {
 		return found{}, err
 	}
@@ -128,18 +132,13 @@ func (p *pull) read(ctx context.Context, at mirror.Pull, r *reply) (found, error
 }
 
 // readWhole reads a body of a bounded size to its end.
-func (p *pull) readWhole(ctx context.Context, r *reply, limit int64) ([]byte, error) {
+func readWhole(r *reply, limit int64) ([]byte, error) {
 	if r.length > limit {
 		return nil, faultf(ReasonWrongContent, "it has more than %d bytes", limit)
 	}
-	release, err := p.slot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
 	// as much as it will be: growing takes time and memory
 	content := bytes.NewBuffer(make([]byte, 0, max(r.length, 0)+bytes.MinRead))
-	_, err = content.ReadFrom(io.LimitReader(r.body, limit+1))
+	_, err := content.ReadFrom(io.LimitReader(r.body, limit+1))
 	var f *fault
 	switch {
 	case errors.As(err, &f):

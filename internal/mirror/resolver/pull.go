@@ -23,6 +23,12 @@ type pull struct {
 	// refused says why the cluster refuses the image; empty if it does not.
 	refused string
 	line    line
+	// pod is what containerd showed of the pod's own credentials; nil if it was not asked for them.
+	pod *podAccess
+	// sourceDenied says that the source let nobody in.
+	sourceDenied bool
+	// retries is how often a busy place is asked again.
+	retries int
 	// attempts are what failed so far, in order.
 	attempts []Attempt
 	// served is who the bytes came from in the end; empty if nobody.
@@ -35,10 +41,26 @@ type line struct {
 	// who failed in a way that may pass, or was not asked because it is dead or a suspect; asked
 	// when nobody else is left
 	later []mirror.Pull
+	// who was busy; asked again after a pause
+	busy []busy
 	// who gave wrong bytes for this very digest; asked when not even one of those is left, as the
 	// trouble may have been on the way
 	last []mirror.Pull
 }
+
+// busy is a place that said that it can't answer now.
+type busy struct {
+	at    mirror.Pull
+	since time.Time
+	pause time.Duration
+}
+
+// maxRetries bounds how often busy places are asked again for one request, and maxPause how long
+// each of them may have that waited for.
+const (
+	maxRetries = 3
+	maxPause   = 10 * time.Second
+)
 
 // setbacks bounds how often one request starts over in the middle of its bytes.
 const setbacks = 8
@@ -71,7 +93,7 @@ func places(r *Resolver, s *state, t target, method string) (contract.PullKind, 
 		return s.rules.Sources(mirror.Reference{Host: t.registry, Repository: t.repository, Kind: kind})
 	}
 	if t.endpoint == manifests && t.digest != "" && method == http.MethodHead {
-		r.lineage.begin(t, t.digest, contract.PullByDigest)
+		return contract.PullByDigest, of(contract.PullByDigest)
 	}
 	kind, known := r.lineage.kind(t)
 	if known {
@@ -112,7 +134,11 @@ func accepted(request *http.Request) []string {
 func (p *pull) next(ctx context.Context, method string, s span, check func(mirror.Pull, *reply) error) (*reply,
 	mirror.Pull, error) {
 	for {
-		at, patience, ok := p.turn()
+		at, patience, ok := p.turn(ctx)
+		if ctx.Err() != nil {
+			p.state.health.unknown(at.Host)
+			return nil, at, ctx.Err()
+		}
 		if !ok {
 			return nil, mirror.Pull{}, errNowhere
 		}
@@ -147,13 +173,13 @@ func (p *pull) question(method string, at mirror.Pull, s span, patience time.Dur
 	if method == http.MethodHead && p.target.tag != "" && !at.Source {
 		method = http.MethodGet
 	}
-	return question{method: method, at: at, path: p.target.path(at.Repository), accept: p.accept, span: s,
+	return question{method: method, at: at, credential: p.credential(at), path: p.target.path(at.Repository), accept: p.accept, span: s,
 		patience: patience, stall: p.resolver.options.Stall, forbidden: p.forbidden}
 }
 
 // turn is whose turn it is, and how long to wait for it. As long as there is somebody else to ask,
 // nobody is waited for long.
-func (p *pull) turn() (at mirror.Pull, patience time.Duration, ok bool) {
+func (p *pull) turn(ctx context.Context) (at mirror.Pull, patience time.Duration, ok bool) {
 	for len(p.line.now) > 0 {
 		at, p.line.now = p.line.now[0], p.line.now[1:]
 		switch p.resolver.liars.guilt(at, p.target.digest) {
@@ -172,18 +198,34 @@ func (p *pull) turn() (at mirror.Pull, patience time.Duration, ok bool) {
 			p.line.later = append(p.line.later, at)
 			continue
 		}
-		if len(p.line.now)+len(p.line.later)+len(p.line.last) == 0 {
+		if len(p.line.now)+len(p.line.later)+len(p.line.busy)+len(p.line.last) == 0 {
 			return at, p.resolver.options.Patience, true
 		}
 		return at, p.resolver.options.FirstByte, true
 	}
-	for _, rest := range []*[]mirror.Pull{&p.line.later, &p.line.last} {
-		if len(*rest) > 0 {
-			at, *rest = (*rest)[0], (*rest)[1:]
-			return at, p.resolver.options.Patience, true
-		}
+	switch l := &p.line; {
+	case len(l.later) > 0:
+		at, l.later = l.later[0], l.later[1:]
+	case len(l.busy) > 0:
+		at = l.busy[0].at
+		wait(ctx, l.busy[0].pause-time.Since(l.busy[0].since))
+		l.busy = l.busy[1:]
+	case len(l.last) > 0:
+		at, l.last = l.last[0], l.last[1:]
+	default:
+		return mirror.Pull{}, 0, false
 	}
-	return mirror.Pull{}, 0, false
+	return at, p.resolver.options.Patience, true
+}
+
+// wait is over after a while, or when ctx ends.
+func wait(ctx context.Context, after time.Duration) {
+	timer := time.NewTimer(after)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // failed notes why a place was passed over, and whether it is worth another try.
@@ -196,6 +238,12 @@ func (p *pull) failed(at mirror.Pull, f *fault, took, patience time.Duration) {
 	if f.reason == ReasonSlow && patience < p.resolver.options.Patience || f.reason == ReasonBrokenOff &&
 		p.setbacks() == 0 {
 		p.line.later = append(p.line.later, at)
+	}
+	p.sourceDenied = p.sourceDenied || at.Source && f.reason == ReasonDenied
+	if f.passes && p.retries < maxRetries {
+		pause := min(max(f.again, p.resolver.options.Pause<<p.retries), maxPause)
+		p.line.busy = append(p.line.busy, busy{at, time.Now(), pause})
+		p.retries++
 	}
 	p.note(at, f, took)
 }
@@ -219,17 +267,12 @@ func (p *pull) setbacks() int {
 }
 
 func (p *pull) note(at mirror.Pull, f *fault, took time.Duration) {
-	p.attempts = append(p.attempts, Attempt{Source: at.Host + "/" + at.Repository, Reason: f.reason, Detail: f.detail,
-		Took: took})
 	p.resolver.book.passed(at.Host, f.reason)
-}
-
-// slot waits until there is room for one more body.
-func (p *pull) slot(ctx context.Context) (release func(), err error) {
-	select {
-	case p.resolver.streams <- struct{}{}:
-		return func() { <-p.resolver.streams }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	source := at.Host + "/" + at.Repository
+	if f.passes && slices.ContainsFunc(p.attempts, func(a Attempt) bool {
+		return a.Source == source && a.Reason == f.reason
+	}) {
+		return // it is still busy
 	}
+	p.attempts = append(p.attempts, Attempt{Source: source, Reason: f.reason, Detail: f.detail, Took: took})
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/windows-nodes/wmco/internal/mirror"
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
@@ -213,7 +214,7 @@ func (w *world) check(t *testing.T) {
 	for _, u := range w.mirrors {
 		for _, r := range u.seen() {
 			given := r.Header.Get("Authorization")
-			if r.Header.Get("X-Wmco-Resolver-Token") != "" || strings.HasPrefix(given, "Basic ") &&
+			if given == mirror.Authorization(token) || strings.HasPrefix(given, "Basic ") &&
 				given != basic(w.users[u.host]) {
 				t.Errorf("%s got %s", u.host, given)
 			}

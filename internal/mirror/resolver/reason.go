@@ -9,8 +9,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
@@ -42,6 +44,10 @@ const (
 type fault struct {
 	reason Reason
 	detail string
+	// passes says that the place may answer soon, and again after how long it says so itself; 0: it
+	// does not.
+	passes bool
+	again  time.Duration
 }
 
 func (f *fault) Error() string {
@@ -64,7 +70,21 @@ func (f *fault) isDeath() bool {
 	return false
 }
 
-// statusFault is the fault of an answer that is none. It takes no text from the answer.
+// refusal is the fault of a registry's answer that is none.
+func refusal(response *http.Response) *fault {
+	f := statusFault(response.StatusCode)
+	switch response.StatusCode {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		f.passes = true
+		if seconds, err := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 16); err == nil {
+			f.again = time.Duration(seconds) * time.Second
+		}
+	}
+	return f
+}
+
+// statusFault is the fault of a status that is no success. It takes no text from the answer.
 func statusFault(status int) *fault {
 	reason := ReasonFailing
 	switch status {

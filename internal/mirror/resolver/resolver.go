@@ -3,7 +3,6 @@ package resolver
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,14 +13,15 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
 // Options are what does not change while the daemon runs. Durations and numbers that are 0 take the
 // default.
 type Options struct {
-	// Token is what every request must carry in mirror.TokenHeader. It must have at least 16
-	// characters.
+	// Token is what a request must carry in mirror.TokenHeader, see mirror.Authorization. It must
+	// have at least 16 characters.
 	Token string
 	// Connect is how long a connection and its TLS handshake may take, each. Default 5 s: time for
 	// the first SYN and two more.
@@ -32,10 +32,13 @@ type Options struct {
 	// Patience is how long if there is no other, which is time for a mirror that must first fetch a
 	// large layer itself. Default 2 min. Containerd gives up after five minutes without a byte.
 	Patience time.Duration
-	// Stall is how long any later byte may take. Default 30 s.
+	// Stall is how long any later 64 KiB may take. Default 30 s.
 	Stall time.Duration
-	// Streams is how many bodies are read at a time; further ones wait. Each takes 2 MiB of memory.
-	// Default 32.
+	// Pause is how long to wait before a place is asked again that was busy and did not say for how
+	// long. It doubles. Default 1 s.
+	Pause time.Duration
+	// Streams is how many layers are pulled at a time; further ones wait before anybody is asked for
+	// them. Each takes 2 MiB of memory. As many manifests are pulled besides. Default 32.
 	Streams int
 	// OnReport is told of a pull for which places were passed over, when that is news: not again
 	// for each layer or attempt that ends the same way. It must return at once. Optional.
@@ -53,7 +56,7 @@ func (o Options) defaults() Options {
 		value time.Duration
 	}{
 		{&o.Connect, 5 * time.Second}, {&o.FirstByte, 15 * time.Second}, {&o.Patience, 2 * time.Minute},
-		{&o.Stall, 30 * time.Second},
+		{&o.Stall, 30 * time.Second}, {&o.Pause, time.Second},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value
@@ -74,11 +77,12 @@ func (o Options) defaults() Options {
 // Resolver is the node's registry of images. It is safe for concurrent use.
 type Resolver struct {
 	options Options
-	token   [sha256.Size]byte
+	token   [sha256.Size]byte // of the header that has it
+	pods    *memory[string, podAccess]
 	lineage *lineage
 	liars   *liars
 	book    *book
-	streams chan struct{} // holds one for each body that is being passed on
+	slots   map[endpoint]chan struct{} // holds one for each request that is under way
 	chunks  *sync.Pool
 
 	mu      sync.RWMutex
@@ -97,9 +101,11 @@ func New(o Options) (*Resolver, error) {
 	}
 	o = o.defaults()
 	return &Resolver{
-		options: o, token: sha256.Sum256([]byte(o.Token)),
+		options: o, token: sha256.Sum256([]byte(mirror.Authorization(o.Token))),
+		pods:    newMemory[string, podAccess](podRoom, o.Now),
 		lineage: newLineage(o.Now), liars: newLiars(o.Now), book: newBook(o.Now),
-		streams: make(chan struct{}, o.Streams), chunks: &sync.Pool{New: func() any { return new(chunk) }},
+		slots:  map[endpoint]chan struct{}{manifests: make(chan struct{}, o.Streams), blobs: make(chan struct{}, o.Streams)},
+		chunks: &sync.Pool{New: func() any { return new(chunk) }},
 	}, nil
 }
 
@@ -185,14 +191,26 @@ func (r *Resolver) shutdown(ctx context.Context, server *http.Server) {
 // ServeHTTP answers one request of containerd.
 func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
-	if !r.knows(request) {
+	trusted, handle := r.authenticate(request)
+	if !trusted && handle == "" {
 		refuse(w, http.StatusForbidden, codeDenied, "access denied")
+		return
+	}
+	if trusted && request.URL.Path == podTokenPath {
+		r.issue(w, request)
 		return
 	}
 	t, err := parseTarget(request.URL)
 	if err != nil {
 		refuseTarget(w, err)
 		return
+	}
+	var pod *podAccess
+	if !trusted {
+		if pod = r.access(handle, t); pod == nil {
+			challengePod(w, request, t, "invalid_token")
+			return
+		}
 	}
 	if request.Method != http.MethodGet && request.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -210,18 +228,28 @@ func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	defer s.release()
-	r.serve(w, request, newPull(r, s, t, request))
+	p := newPull(r, s, t, request)
+	p.pod = pod
+	r.serve(w, request, p)
 }
 
 func (r *Resolver) serve(w http.ResponseWriter, request *http.Request, p *pull) {
 	defer lift(w)
-	var err error
-	if p.refused != "" {
+	release, err := r.slot(request.Context(), p)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer release()
+	switch {
+	case p.refused != "":
 		err = errNowhere
-	} else if p.target.endpoint == manifests {
+	case p.target.endpoint == manifests:
 		err = p.manifest(w, request)
-	} else {
+	default:
 		err = p.blob(w, request)
+	}
+	if errors.Is(err, errNowhere) && p.method == http.MethodHead && p.target.endpoint == manifests && p.target.digest != "" {
+		r.lineage.begin(p.target, p.target.digest, contract.PullByDigest, false)
 	}
 	if request.Context().Err() != nil { // who is gone needs no report
 		if err != nil {
@@ -229,7 +257,26 @@ func (r *Resolver) serve(w http.ResponseWriter, request *http.Request, p *pull) 
 		}
 		return
 	}
+	if errors.Is(err, errNowhere) && p.sourceDenied && p.pod == nil {
+		challengePod(w, request, p.target, "")
+		return
+	}
 	p.close(request.Context(), w, err)
+}
+
+// slot waits until there is room for one more request of its kind. It comes before anybody is asked,
+// so that no answer waits to be read. Without a body a request takes no more than a manifest does.
+func (r *Resolver) slot(ctx context.Context, p *pull) (release func(), err error) {
+	slots := r.slots[p.target.endpoint]
+	if p.method == http.MethodHead {
+		slots = r.slots[manifests]
+	}
+	select {
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // close files what there is to report, and ends an answer that could not be given.
@@ -282,14 +329,3 @@ var (
 	errBroken = errors.New("no place can complete it")
 	errUnread = errors.New("the client takes no more")
 )
-
-// knows says whether the request carries the token. The time that it takes tells nothing about the
-// token: digests are compared, and always whole.
-func (r *Resolver) knows(request *http.Request) bool {
-	values := request.Header[mirror.TokenHeader]
-	if len(values) != 1 {
-		return false
-	}
-	sum := sha256.Sum256([]byte(values[0]))
-	return subtle.ConstantTimeCompare(sum[:], r.token[:]) == 1
-}

@@ -29,6 +29,7 @@ type Config struct {
 // state is one Config at work. A request keeps the one that it began with.
 type state struct {
 	rules   mirror.Rules
+	secret  mirror.PullSecret
 	road    *road
 	keys    *keyring
 	health  *health
@@ -38,7 +39,7 @@ type state struct {
 
 func newState(o Options, c Config) *state {
 	way := newRoad(o, c)
-	return &state{rules: c.Rules, road: way, keys: newKeyring(c.PullSecret, way, o), health: newHealth(o.Now)}
+	return &state{rules: c.Rules, secret: c.PullSecret, road: way, keys: newKeyring(way, o), health: newHealth(o.Now)}
 }
 
 // retire lets go of connections as soon as the last request is through.

@@ -189,8 +189,11 @@ func (s *stream) read(ctx context.Context) error {
 			return err
 		}
 		n, err := s.fill(c)
+		// Before containerd has the last byte: it may ask again at once.
+		if errors.Is(err, io.EOF) && !s.flow.ranged {
+			s.flow.pull.resolver.lineage.arrived(s.flow.pull.target)
+		}
 		if errors.Is(err, io.EOF) && s.whole == nil {
-			// Before containerd has the last byte: it may ask again at once.
 			s.flow.pull.resolver.liars.passed(s.flow.pull.target.digest, s.bringers)
 		}
 		if n > 0 {

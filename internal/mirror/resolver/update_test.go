@@ -28,7 +28,7 @@ func TestAnUpdateInTheMiddleOfALayer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set(mirror.TokenHeader, token)
+	request.Header.Set(mirror.TokenHeader, mirror.Authorization(token))
 	response, err := g.client.Do(request)
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"strings"
 	"sync"
@@ -80,10 +81,14 @@ func (n *network) roots() *x509.CertPool {
 func (n *network) serve(t *testing.T, name string, handler http.Handler) *httptest.Server {
 	t.Helper()
 	host, _, _ := strings.Cut(name, ":")
-	certificate := n.sign(t, &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()),
-		DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, n.authority,
-		&n.key.PublicKey)
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	if ip := net.ParseIP(host); ip != nil {
+		template.IPAddresses = []net.IP{ip}
+	} else {
+		template.DNSNames = []string{host}
+	}
+	certificate := n.sign(t, template, n.authority, &n.key.PublicKey)
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{certificate}, PrivateKey: n.key}},
 		MinVersion: tls.VersionTLS12}
@@ -92,6 +97,16 @@ func (n *network) serve(t *testing.T, name string, handler http.Handler) *httpte
 	t.Cleanup(server.Close)
 	n.add(name, server.Listener.Addr().String())
 	return server
+}
+
+// serveBare puts a server into the network that speaks no TLS.
+func (n *network) serveBare(t *testing.T, name string, handler http.Handler) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Start()
+	t.Cleanup(server.Close)
+	n.add(name, server.Listener.Addr().String())
 }
 
 func (n *network) add(name, address string) {
@@ -129,9 +144,13 @@ func (n *network) connections(name string) int {
 
 // connect is the cluster's proxy. It wants a user.
 func (n *network) connect(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodConnect || r.Header.Get("Proxy-Authorization") != "Basic "+
-		base64.StdEncoding.EncodeToString([]byte(proxyUser)) {
+	if r.Header.Get("Proxy-Authorization") != "Basic "+base64.StdEncoding.EncodeToString([]byte(proxyUser)) {
 		w.WriteHeader(http.StatusProxyAuthRequired)
+		return
+	}
+	if r.Method != http.MethodConnect {
+		forward := httputil.ReverseProxy{Transport: n.transport(), Rewrite: func(*httputil.ProxyRequest) {}}
+		forward.ServeHTTP(w, r)
 		return
 	}
 	server, err := n.dial(r.Context(), r.Host)

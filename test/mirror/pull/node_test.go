@@ -26,6 +26,7 @@ import (
 	"github.com/containerd/containerd/v2/plugins/content/local"
 	"github.com/containerd/log"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/sirupsen/logrus"
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -51,13 +52,21 @@ type node struct {
 	root     string
 	store    content.Store
 	stop     func()
-	parallel int // how many parts of a layer containerd fetches at a time
+	parallel int    // how many parts of a layer containerd fetches at a time
+	pod      string // user:password of the pod's imagePullSecrets, as kubelet hands them to containerd
+	log      *logrus.Entry
 }
 
 func newNode(t *testing.T, n *network) *node {
 	t.Helper()
-	r, err := resolver.New(resolver.Options{Token: resolverToken, FirstByte: 2 * time.Second, Stall: 2 * time.Second,
+	return newNodeWith(t, n, resolver.Options{FirstByte: 2 * time.Second, Stall: 2 * time.Second,
 		Patience: 20 * time.Second})
+}
+
+func newNodeWith(t *testing.T, n *network, o resolver.Options) *node {
+	t.Helper()
+	o.Token = resolverToken
+	r, err := resolver.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,6 +102,8 @@ func newNode(t *testing.T, n *network) *node {
 type settings struct {
 	rules []string
 	users map[string]string
+	// sources are what the cluster says about registries apart from mirrors.
+	sources *contract.RegistrySources
 }
 
 // apply does what the daemon does with a new desired state.
@@ -108,6 +119,12 @@ func (d *node) apply(t *testing.T, s settings) {
 		all = append(all, rule)
 	}
 	rules, err := mirror.NewRules(all)
+	if err == nil && s.sources != nil {
+		checked, _ := mirror.CheckSources(*s.sources)
+		if checked != nil {
+			rules, err = rules.Restrict(*checked)
+		}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,8 +182,16 @@ func parseSecret(t *testing.T, users map[string]string) mirror.PullSecret {
 
 // pull gets an image with everything that belongs to it, the way containerd does.
 func (d *node) pull(ctx context.Context, image string) error {
+	if d.log != nil {
+		ctx = log.WithLogger(ctx, d.log)
+	}
 	r := docker.NewResolver(docker.ResolverOptions{Hosts: config.ConfigureHosts(ctx, config.HostOptions{
 		HostDir: config.HostDirFromRoot(d.root),
+		// as ParseAuth of its CRI: kubelet names no server, so they are for whoever asks for them
+		Credentials: func(string) (user, password string, err error) {
+			user, password, _ = strings.Cut(d.pod, ":")
+			return user, password, nil
+		},
 		UpdateClient: func(client *http.Client) error {
 			client.Transport.(*http.Transport).DialContext = d.dial
 			client.Transport.(*http.Transport).DisableKeepAlives = true
