@@ -157,8 +157,9 @@ func (r Rules) steps(hosts []string, endpoint Endpoint) []step {
 func (r Rules) about(host string) []entry {
 	var all []entry
 	whole := false
-	for _, e := range r.entries {
-		if !e.source.wildcard && (e.source.host == host || e.source.host == withoutDefaultPort(host)) {
+	hosts := []string{host, withoutDefaultPort(host)}
+	for _, name := range slices.Compact(hosts) {
+		for _, e := range r.byHost[name] {
 			all = append(all, e)
 			whole = whole || e.source.path == ""
 		}

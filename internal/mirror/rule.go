@@ -1,6 +1,8 @@
 package mirror
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -11,7 +13,24 @@ import (
 type Rules struct {
 	// entries by source, written as location.String does.
 	entries map[string]entry
-	scopes  scopes
+	// byHost has the same entries by the host of their source, without those of wildcards, which are
+	// few.
+	byHost    map[string][]entry
+	wildcards []entry
+	scopes    scopes
+}
+
+// indexed sorts the entries by host.
+func (r Rules) indexed() Rules {
+	r.byHost, r.wildcards = make(map[string][]entry, len(r.entries)), nil
+	for _, key := range slices.Sorted(maps.Keys(r.entries)) {
+		if e := r.entries[key]; e.source.wildcard {
+			r.wildcards = append(r.wildcards, e)
+		} else {
+			r.byHost[e.source.host] = append(r.byHost[e.source.host], e)
+		}
+	}
+	return r
 }
 
 // entry is what is known about one source. On Linux both kinds of pulls share it as well: a source
@@ -77,7 +96,7 @@ func NewRules(rules []contract.MirrorRule) (Rules, error) {
 		one.never = one.never || rule.NeverContactSource
 		all.entries[key] = one
 	}
-	return all, nil
+	return all.indexed(), nil
 }
 
 // Sources lists where to pull the image from, in order, each place once. It is empty if the source

@@ -65,7 +65,7 @@ func (r Rules) Restrict(s contract.RegistrySources) (Rules, error) {
 		e.blocked = restricted.scopes.blocked.cover(e.source)
 		restricted.entries[key] = e
 	}
-	return restricted, nil
+	return restricted.indexed(), nil
 }
 
 // parseScope reads a scope in the one form that lists have.

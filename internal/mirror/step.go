@@ -77,8 +77,11 @@ func (r Rules) mirrorSteps(host string, whole entry, endpoint Endpoint) []step {
 
 // nearNever says whether some repository at or below the location must not be contacted.
 func (r Rules) nearNever(at location) bool {
-	for _, e := range r.entries {
-		if (e.never || e.blocked) && !e.source.wildcard && at.covers(e.source) {
+	bare := withoutDefaultPort(at.host)
+	for _, host := range []string{bare, bare + defaultPort} {
+		if slices.ContainsFunc(r.byHost[host], func(e entry) bool {
+			return (e.never || e.blocked) && at.covers(e.source)
+		}) {
 			return true
 		}
 	}

@@ -40,8 +40,9 @@ type Options struct {
 // Service runs the resolver. It is not for concurrent use.
 type Service struct {
 	Options
-	// followed is a digest of what the resolver was last told.
+	// followed is a digest of what the resolver was last told, and written the files for it.
 	followed string
+	written  []contract.File
 	resolver *resolver.Resolver
 	token    string
 	serving  *serving
@@ -94,36 +95,46 @@ func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 		s.followed = ""
 		return []contract.File{}, nil
 	}
-	rules, err := mirror.NewRules(c.Mirrors)
-	if err == nil && c.Registries != nil {
-		rules, err = rules.Restrict(*c.Registries)
-	}
-	if err != nil {
-		return nil, asProblem(contract.ReasonManifestInvalid, err)
-	}
-	var secret mirror.PullSecret
-	if len(c.PullSecret) > 0 {
-		if secret, err = mirror.ParsePullSecret(c.PullSecret); err != nil {
-			return nil, asProblem(contract.ReasonPullSecretInvalid, err)
-		}
-	}
 	if problem := s.serve(ctx); problem != nil {
 		return nil, problem
 	}
-	if now := digest(c, environment); now != s.followed {
-		s.resolver.Update(resolver.Config{
-			Rules: rules, PullSecret: secret, Roots: roots(ctx, c.Trust), RegistryTrust: c.RegistryTrust,
-			Proxy: proxy(environment),
-		})
-		s.followed = now
-		logr.FromContextOrDiscard(ctx).Info("the mirror resolver follows", "rules", len(c.Mirrors),
-			"registriesWithCredentials", len(secret.Hosts()), "registriesWithAuthorities", len(c.RegistryTrust))
+	now := digest(c, environment)
+	if now == s.followed {
+		return slices.Clone(s.written), nil
+	}
+	rules, secret, problem := read(c)
+	if problem != nil {
+		return nil, problem
 	}
 	files, err := s.files(rules, secret, c.RegistryTrust)
 	if err != nil {
 		return nil, asProblem(contract.ReasonManifestInvalid, err)
 	}
-	return files, nil
+	s.resolver.Update(resolver.Config{
+		Rules: rules, PullSecret: secret, Roots: roots(ctx, c.Trust), RegistryTrust: c.RegistryTrust,
+		Proxy: proxy(environment),
+	})
+	s.followed, s.written = now, files
+	logr.FromContextOrDiscard(ctx).Info("the mirror resolver follows", "rules", len(c.Mirrors),
+		"registriesWithCredentials", len(secret.Hosts()), "registriesWithAuthorities", len(c.RegistryTrust))
+	return slices.Clone(files), nil
+}
+
+// read parses what the cluster says about pulls.
+func read(c contract.Confidential) (rules mirror.Rules, secret mirror.PullSecret, problem *contract.Problem) {
+	rules, err := mirror.NewRules(c.Mirrors)
+	if err == nil && c.Registries != nil {
+		rules, err = rules.Restrict(*c.Registries)
+	}
+	if err != nil {
+		return rules, secret, asProblem(contract.ReasonManifestInvalid, err)
+	}
+	if len(c.PullSecret) > 0 {
+		if secret, err = mirror.ParsePullSecret(c.PullSecret); err != nil {
+			return rules, secret, asProblem(contract.ReasonPullSecretInvalid, err)
+		}
+	}
+	return rules, secret, nil
 }
 
 // serve has the resolver listen. It outlives the pass in which it was started.

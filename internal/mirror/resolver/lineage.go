@@ -2,6 +2,8 @@ package resolver
 
 import (
 	"encoding/json"
+	"net/url"
+	"slices"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -118,8 +120,27 @@ type descriptors struct {
 }
 
 type descriptor struct {
-	Digest string `json:"digest"`
-	Size   int64  `json:"size"`
+	Digest string   `json:"digest"`
+	Size   int64    `json:"size"`
+	URLs   []string `json:"urls"`
+}
+
+// elsewhere are the hosts, at most a few, from which a manifest says that layers are to be had.
+// containerd asks them before anybody else, whatever the rules say.
+func elsewhere(content []byte) (hosts []string) {
+	var all descriptors
+	if json.Unmarshal(content, &all) != nil {
+		return nil
+	}
+	for _, layer := range all.Layers {
+		for _, text := range layer.URLs {
+			u, err := url.Parse(text)
+			if err == nil && u.Host != "" && len(hosts) < 8 && !slices.Contains(hosts, u.Host) {
+				hosts = append(hosts, u.Host)
+			}
+		}
+	}
+	return hosts
 }
 
 // children notes what a manifest names.

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-logr/logr"
+
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
@@ -46,7 +48,7 @@ func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 	switch {
 	case p.target.tag != "":
 		p.resolver.lineage.begin(p.target, f.digest, contract.PullByTag, true)
-	case p.method == http.MethodHead:
+	case p.isFirstByDigest():
 		p.resolver.lineage.begin(p.target, f.digest, contract.PullByDigest, true)
 	}
 	p.resolver.lineage.children(p.target, f.digest, p.kind, f.content)
@@ -61,6 +63,10 @@ func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 		return nil
 	}
 	p.resolver.lineage.arrived(p.target)
+	if hosts := elsewhere(f.content); len(hosts) > 0 {
+		logr.FromContextOrDiscard(ctx).WithName("resolver").Info("layers have addresses of their own", "image",
+			p.target.name(), "hosts", hosts)
+	}
 	p.resolver.book.served(at.Host, 1, f.size)
 	return write(w, f.content)
 }

@@ -173,8 +173,8 @@ func (p *pull) question(method string, at mirror.Pull, s span, patience time.Dur
 	if method == http.MethodHead && p.target.tag != "" && !at.Source {
 		method = http.MethodGet
 	}
-	return question{method: method, at: at, credential: p.credential(at), path: p.target.path(at.Repository), accept: p.accept, span: s,
-		patience: patience, stall: p.resolver.options.Stall, forbidden: p.forbidden}
+	return question{method: method, at: at, credential: p.credential(at), path: p.target.path(at.Repository),
+		accept: p.accept, span: s, patience: patience, stall: p.resolver.options.Stall, forbidden: p.forbidden}
 }
 
 // turn is whose turn it is, and how long to wait for it. As long as there is somebody else to ask,

@@ -104,7 +104,8 @@ func New(o Options) (*Resolver, error) {
 		options: o, token: sha256.Sum256([]byte(mirror.Authorization(o.Token))),
 		pods:    newMemory[string, podAccess](podRoom, o.Now),
 		lineage: newLineage(o.Now), liars: newLiars(o.Now), book: newBook(o.Now),
-		slots:  map[endpoint]chan struct{}{manifests: make(chan struct{}, o.Streams), blobs: make(chan struct{}, o.Streams)},
+		slots: map[endpoint]chan struct{}{manifests: make(chan struct{}, o.Streams),
+			blobs: make(chan struct{}, o.Streams)},
 		chunks: &sync.Pool{New: func() any { return new(chunk) }},
 	}, nil
 }
@@ -248,7 +249,7 @@ func (r *Resolver) serve(w http.ResponseWriter, request *http.Request, p *pull) 
 	default:
 		err = p.blob(w, request)
 	}
-	if errors.Is(err, errNowhere) && p.method == http.MethodHead && p.target.endpoint == manifests && p.target.digest != "" {
+	if errors.Is(err, errNowhere) && p.isFirstByDigest() {
 		r.lineage.begin(p.target, p.target.digest, contract.PullByDigest, false)
 	}
 	if request.Context().Err() != nil { // who is gone needs no report
@@ -262,6 +263,11 @@ func (r *Resolver) serve(w http.ResponseWriter, request *http.Request, p *pull) 
 		return
 	}
 	p.close(request.Context(), w, err)
+}
+
+// isFirstByDigest says whether this is the request that a pull by digest begins with.
+func (p *pull) isFirstByDigest() bool {
+	return p.method == http.MethodHead && p.target.endpoint == manifests && p.target.digest != ""
 }
 
 // slot waits until there is room for one more request of its kind. It comes before anybody is asked,

@@ -42,7 +42,8 @@ func TestA22_APodsOwnPullSecretsWorkWhereHostsTomlNamesOnlyTheResolver(t *testin
 					n := newNetwork(t)
 					image := newImage(t, 2<<20)
 					var shown sync.Map
-					newRegistry(t, n, "m1.test", open).failing(func(w http.ResponseWriter, r *http.Request, real http.Handler) {
+					newRegistry(t, n, "m1.test", open).failing(func(w http.ResponseWriter, r *http.Request,
+						real http.Handler) {
 						shown.Store(r.Header.Get("Authorization"), true)
 						real.ServeHTTP(w, r)
 					})
