@@ -7,6 +7,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/controller/csr"
 )
 
 func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
@@ -22,6 +23,13 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 		}
 		if policy.Name == contract.ServicesReaderRole {
 			continue // it is about whoever writes that role
+		}
+		if strings.HasPrefix(policy.Name, "windows-operator-") {
+			operator := "request.userInfo.username == '" + csr.OperatorUser(contract.OperatorNamespace) + "'"
+			if c := policy.Spec.MatchConditions; len(c) != 1 || c[0].Expression != operator {
+				t.Errorf("%s does not recognise the operator: %v", policy.Name, c)
+			}
+			continue
 		}
 		for _, condition := range policy.Spec.MatchConditions {
 			if !strings.Contains(condition.Expression, "'"+contract.DaemonGroup+"'") ||

@@ -306,12 +306,36 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 		"A36 makes a Node":                        makeNode,
 		"A36 writes a Node's status":              patchStatus("win-a"),
 		"A36 makes itself an administrator":       widen,
+		"A36 deletes the bootstrapper's secret":   deleteSecret(contract.MachineConfigNamespace, contract.BootstrapTokenSecret),
+		"A36 deletes the private key":             deleteSecret(contract.OperatorNamespace, contract.PrivateKeySecret),
+		"A36 makes a token of its own account": makeSecret(contract.OperatorNamespace, "windows-services-2",
+			corev1.SecretTypeServiceAccountToken),
+		"A36 makes a token of the bootstrapper": makeSecret(contract.MachineConfigNamespace, "windows-bootstrap-a",
+			corev1.SecretTypeServiceAccountToken),
+		"A36 makes a Secret of any name": makeSecret(contract.OperatorNamespace, "other-2", corev1.SecretTypeOpaque),
+		"A36 makes a Secret of another name there": makeSecret(contract.MachineAPINamespace, "worker-user-data",
+			corev1.SecretTypeOpaque),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := try(t.Context(), operator); !apierrors.IsForbidden(err) {
 				t.Errorf("was not forbidden but: %v", err)
 			}
 		})
+	}
+}
+
+func deleteSecret(namespace, name string) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		return c.CoreV1().Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	}
+}
+
+func makeSecret(namespace, name string, kind corev1.SecretType) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		secret := &corev1.Secret{Type: kind, ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
+			corev1.ServiceAccountNameKey: contract.OperatorServiceAccount}}}
+		_, err := c.CoreV1().Secrets(namespace).Create(ctx, secret, metav1.CreateOptions{})
+		return err
 	}
 }
 
@@ -377,7 +401,10 @@ func prepare(t *testing.T, admin kubernetes.Interface) {
 			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		failures = append(failures, err)
 	}
-	_, err := admin.CoreV1().ServiceAccounts(contract.MachineConfigNamespace).Create(ctx,
+	_, err := admin.CoreV1().Secrets(contract.MachineConfigNamespace).Create(ctx,
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: contract.BootstrapTokenSecret}}, metav1.CreateOptions{})
+	failures = append(failures, err)
+	_, err = admin.CoreV1().ServiceAccounts(contract.MachineConfigNamespace).Create(ctx,
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: contract.BootstrapServiceAccount}},
 		metav1.CreateOptions{})
 	failures = append(failures, err)

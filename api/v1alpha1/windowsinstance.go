@@ -362,6 +362,13 @@ type WindowsInstanceStatus struct {
 	// NodeUID is the Node that was adopted.
 	// +optional
 	NodeUID string `json:"nodeUID,omitempty"`
+	// BootstrapCredentials are the ids of the bootstrap tokens that the present join was given, the
+	// newest last. Only with one of them kubelet may ask for its first certificate. They are no
+	// secret.
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=atomic
+	// +optional
+	BootstrapCredentials []string `json:"bootstrapCredentials,omitempty"`
 	// HostKey is the SSH host key pinned at first contact, as "<type> <base64>".
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`

@@ -511,6 +511,11 @@ func (in *WindowsInstanceStatus) DeepCopyInto(out *WindowsInstanceStatus) {
 		in, out := &in.NextAttemptTime, &out.NextAttemptTime
 		*out = (*in).DeepCopy()
 	}
+	if in.BootstrapCredentials != nil {
+		in, out := &in.BootstrapCredentials, &out.BootstrapCredentials
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.KeyTrial != nil {
 		in, out := &in.KeyTrial, &out.KeyTrial
 		*out = new(KeyTrial)

@@ -15,6 +15,13 @@ const (
 	// BootstrapServiceAccount is the identity with which a kubelet asks for its first certificate,
 	// in MachineConfigNamespace.
 	BootstrapServiceAccount = "node-bootstrapper"
+	// CredentialIDExtra is where the API server says in a requester's extra which token showed who
+	// asks.
+	CredentialIDExtra = "authentication.kubernetes.io/credential-id"
+	// BootstrapSecretPrefix and the UID of an instance name the Secret in MachineConfigNamespace that
+	// bootstrap tokens of its join are bound to: they end with it. BootstrapSecretType is its type.
+	BootstrapSecretPrefix = "windows-bootstrap-"
+	BootstrapSecretType   = "windowsmachineconfig.openshift.io/bootstrap"
 	// DaemonUserPrefix and a node name make the user name of a daemon's certificate.
 	DaemonUserPrefix = "system:wicd-node:"
 	// DaemonGroup is the group of every daemon's certificate.

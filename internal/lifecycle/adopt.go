@@ -70,9 +70,21 @@ func (w *Walker) handOver(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	if !answer.ServiceRunning {
 		return Fail(contract.NewProblem(contract.ReasonServiceFailed, "%s does not run", contract.ServiceDaemon))
 	}
+	if err = w.revoke(ctx, instance); err != nil {
+		return retry(err)
+	}
 	w.Slots.Release(instance.UID)
 	visit.End()
 	return Done()
+}
+
+// revoke ends kubelet's first credentials: it has its own, or the host leaves.
+func (w *Walker) revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
+	if err := w.Tokens.Revoke(ctx, instance); err != nil {
+		return fmt.Errorf("ending kubelet's first credential: %w", err)
+	}
+	instance.Status.BootstrapCredentials = nil
+	return nil
 }
 
 // confirm waits until the daemon reports the desired version and the Node is Ready, then lifts our

@@ -23,6 +23,10 @@ const (
 	waitLimit = 5 * time.Minute
 )
 
+// maxCredentials is how many bootstrap tokens of one join are remembered: kubelet may still wait for
+// what it requested with the one of the attempt before.
+const maxCredentials = 4
+
 // bootstrap starts containerd and kubelet on the host and gets the daemon's certificate request.
 func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
 	desired, facts, err := w.Desired.Current(ctx)
@@ -41,11 +45,13 @@ func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstan
 			return outcome
 		}
 	}
-	token, err := w.Tokens.BootstrapToken(ctx)
+	token, err := w.Tokens.BootstrapToken(ctx, instance)
 	if err != nil {
 		return retry(fmt.Errorf("making kubelet's first credential: %w", err))
 	}
-	kubeconfig, err := bootstrapKubeconfig(facts, token)
+	ids := append(instance.Status.BootstrapCredentials, token.ID)
+	instance.Status.BootstrapCredentials = ids[max(0, len(ids)-maxCredentials):]
+	kubeconfig, err := bootstrapKubeconfig(facts, token.Text)
 	if err != nil {
 		return Fail(err)
 	}

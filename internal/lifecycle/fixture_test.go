@@ -37,14 +37,16 @@ const version = "1.0.0-aaaaaaaaaa"
 // world is everything that a walker works with, each part scripted.
 type world struct {
 	lifecycle.Walker
-	machine *hosttest.Machine
-	client  client.WithWatch
-	pods    *kubefake.Clientset
-	clock   time.Time
-	desired blueprint.Desired
-	lacks   error // what Current and the others answer instead
-	noKey   error
-	noToken error
+	machine  *hosttest.Machine
+	client   client.WithWatch
+	pods     *kubefake.Clientset
+	clock    time.Time
+	desired  blueprint.Desired
+	lacks    error // what Current and the others answer instead
+	noKey    error
+	revoked  int
+	noRevoke error
+	noToken  error
 	// broken fails writes and reads of the API server, by verb.
 	mu     sync.Mutex
 	broken map[string]error
@@ -59,7 +61,14 @@ func (w *world) PrivateKey(context.Context) (lifecycle.Key, error) {
 	return lifecycle.Key{PEM: []byte("pem"), Hash: "hash"}, w.noKey
 }
 
-func (w *world) BootstrapToken(context.Context) (string, error) { return "token", w.noToken }
+func (w *world) BootstrapToken(context.Context, *v1alpha1.WindowsInstance) (lifecycle.Token, error) {
+	return lifecycle.Token{Text: "token", ID: "JTI=token"}, w.noToken
+}
+
+func (w *world) Revoke(context.Context, *v1alpha1.WindowsInstance) error {
+	w.revoked++
+	return w.noRevoke
+}
 
 func (w *world) Manifest() payload.Manifest {
 	return payload.Manifest{Files: []payload.File{{Name: contract.ServiceDaemon + ".exe", Digest: digest("daemon"),

@@ -34,6 +34,9 @@ func TestA01_AHealthyHostWalksAllTheWayOverOneConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, w.walk(t, i, visit, ""), "waits", contract.ReasonCertificatePending)
+	if diff := cmp.Diff([]string{"JTI=token"}, i.Status.BootstrapCredentials); diff != "" {
+		t.Errorf("the token of the join is remembered so: %s", diff)
+	}
 	if n := w.getNode(t); !n.Spec.Unschedulable || n.Annotations[contract.PublicKeyHashAnnotation] != "hash" ||
 		n.Annotations[contract.DesiredRevisionAnnotation] != version {
 		t.Errorf("the node was not cordoned or marked: %v", n.Annotations)
@@ -59,6 +62,10 @@ func TestA01_AHealthyHostWalksAllTheWayOverOneConnection(t *testing.T) {
 		contract.VerbHandover}
 	if diff := cmp.Diff(verbs, w.machine.Calls()); diff != "" {
 		t.Error(diff)
+	}
+	if w.revoked != 1 || len(i.Status.BootstrapCredentials) != 0 {
+		t.Errorf("after the hand-over kubelet's first credential was ended %d times and is remembered: %v", w.revoked,
+			i.Status.BootstrapCredentials)
 	}
 	handed := contract.HandoverRequest{}
 	if ok, err := w.machine.Request(contract.VerbHandover, &handed); !ok || err != nil ||

@@ -50,6 +50,9 @@ func (w *Walker) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 			return retry(err)
 		}
 	}
+	if err = w.revoke(ctx, instance); err != nil {
+		return retry(err)
+	}
 	if visit.Connected() {
 		if err = visit.conn.Unplant(ctx); err != nil && !force {
 			return Fail(fmt.Errorf("removing the planted daemon: %w", err))

@@ -90,8 +90,19 @@ type FirstContact interface {
 
 // Tokens makes first credentials for kubelets.
 type Tokens interface {
-	// BootstrapToken is short-lived and good for asking for a node's certificate.
-	BootstrapToken(ctx context.Context) (string, error)
+	// BootstrapToken is short-lived and good for requesting the certificate of the node of one
+	// instance. A repeated call gives another one, and the earlier ones stay good.
+	BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (Token, error)
+	// Revoke ends all tokens of an instance. A repeated call finds none.
+	Revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error
+}
+
+// Token is kubelet's first credential.
+type Token struct {
+	// Text is the secret.
+	Text string
+	// ID is what the API server calls it; no secret.
+	ID string
 }
 
 // Walker walks hosts in and out.

@@ -59,6 +59,8 @@ type CSRInstance struct {
 	Phase   v1alpha1.Phase
 	// Leaving is set once the instance is being deleted.
 	Leaving bool
+	// Credentials are the ids of the bootstrap tokens that this join was given.
+	Credentials []string
 	// Addresses are those that the node itself can't write: what the user and the cloud gave, and
 	// the node address found over SSH.
 	Addresses []string
@@ -67,14 +69,15 @@ type CSRInstance struct {
 // CSRInstanceOf reads what a decision needs from an instance.
 func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 	known := CSRInstance{
-		Namespace: instance.Namespace,
-		Name:      instance.Name,
-		UID:       instance.UID,
-		NodeName:  instance.Status.NodeName,
-		NodeUID:   instance.Status.NodeUID,
-		Phase:     instance.Status.Phase,
-		Leaving:   !instance.DeletionTimestamp.IsZero(),
-		Addresses: append([]string{instance.Spec.Address}, instance.Spec.Addresses...),
+		Namespace:   instance.Namespace,
+		Name:        instance.Name,
+		UID:         instance.UID,
+		NodeName:    instance.Status.NodeName,
+		NodeUID:     instance.Status.NodeUID,
+		Phase:       instance.Status.Phase,
+		Leaving:     !instance.DeletionTimestamp.IsZero(),
+		Credentials: instance.Status.BootstrapCredentials,
+		Addresses:   append([]string{instance.Spec.Address}, instance.Spec.Addresses...),
 	}
 	if instance.Spec.NodeIP != "" {
 		known.Addresses = append(known.Addresses, instance.Spec.NodeIP)
@@ -99,6 +102,12 @@ type CSRInput struct {
 	// Not from a cache: a Node that a cache doesn't show yet would make a stolen bootstrap
 	// credential good for a second certificate.
 	Node *corev1.Node
+	// CredentialOwner is another instance whose join was given the bootstrap token that the request
+	// came with, or empty.
+	CredentialOwner string
+	// CredentialKeys are the public keys, in DER, for which the bootstrap token that the request came
+	// with has got a certificate already.
+	CredentialKeys [][]byte
 	// OperatorUser is the user name under which the operator itself submits the daemons' first
 	// requests.
 	OperatorUser string

@@ -30,6 +30,7 @@ const (
 	nodeAddress   = "10.0.0.11"
 	hostAddress   = "192.168.7.11"
 	authenticated = "system:authenticated"
+	tokenID       = "JTI=a"
 )
 
 // situation is one request and the cluster that it meets, before it is put into the form that the
@@ -50,11 +51,13 @@ type situation struct {
 	instances   []policy.CSRInstance
 	node        *corev1.Node
 	elsewhere   map[string]string
+	// credential is the id of the requester's token.
+	credential string
 }
 
 func instanceA() policy.CSRInstance {
 	return policy.CSRInstance{Namespace: contract.OperatorNamespace, Name: "a", NodeName: nodeName,
-		Phase:     v1alpha1.PhaseBootstrapping,
+		Phase: v1alpha1.PhaseBootstrapping, Credentials: []string{tokenID},
 		Addresses: []string{hostAddress, nodeAddress}}
 }
 
@@ -86,10 +89,10 @@ func nodeA(ready corev1.ConditionStatus) *corev1.Node {
 // them are to be approved.
 func firstKubelet() situation {
 	return situation{
-		subject:   pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"system:nodes"}},
-		signer:    certificatesv1.KubeAPIServerClientKubeletSignerName,
-		usages:    []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
-		username:  bootstrapper,
+		subject:  pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"system:nodes"}},
+		signer:   certificatesv1.KubeAPIServerClientKubeletSignerName,
+		usages:   []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		username: bootstrapper, credential: tokenID,
 		groups:    []string{"system:serviceaccounts", authenticated},
 		instances: []policy.CSRInstance{instanceA(), instanceB()},
 	}
@@ -141,7 +144,8 @@ func (s situation) input() policy.CSRInput {
 		CSR: &certificatesv1.CertificateSigningRequest{
 			ObjectMeta: metav1.ObjectMeta{Name: "csr-1", Annotations: s.annotations},
 			Spec: certificatesv1.CertificateSigningRequestSpec{Request: request, SignerName: s.signer, Usages: s.usages,
-				Username: s.username, Groups: s.groups, ExpirationSeconds: s.expiration},
+				Username: s.username, Groups: s.groups, ExpirationSeconds: s.expiration,
+				Extra: map[string]certificatesv1.ExtraValue{contract.CredentialIDExtra: {s.credential}}},
 			Status: s.status,
 		},
 		Instances:      s.instances,

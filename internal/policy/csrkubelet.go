@@ -9,8 +9,8 @@ import (
 )
 
 // bootstrapUser is the identity with which kubelets ask for their first certificate. Every joining
-// host has it, so it vouches for no name: only the instance's phase and the absence of a working
-// Node do.
+// host has it, so it vouches for no name: the instance's phase, the absence of a working Node and the
+// id of the token do.
 const bootstrapUser = "system:serviceaccount:" + contract.MachineConfigNamespace + ":" +
 	contract.BootstrapServiceAccount
 
@@ -28,7 +28,10 @@ func kubeletClientRules() csrRules {
 		staying,
 		func(f csrFacts) *csrFault {
 			if f.CSR.Spec.Username == bootstrapUser {
-				return firstCertificateIsDue(f)
+				if broken := firstCertificateIsDue(f); broken != nil {
+					return broken
+				}
+				return credentialIsOfThisJoin(f)
 			}
 			return nodeIsOurs(f)
 		},

@@ -36,10 +36,18 @@ const (
 	// CSRNodeServing occurs when a first certificate is asked for though the Node is Ready with the
 	// one it has. When the host was really reinstalled, the Node stops being Ready within a minute.
 	CSRNodeServing CSRReason = "CSRNodeServing"
+	// CSRCredentialUnknown occurs when a first certificate is asked for with a bootstrap token that
+	// no join was given, or whose id is not written down yet.
+	CSRCredentialUnknown CSRReason = "CSRCredentialUnknown"
 )
 
 // Reasons to refuse.
 const (
+	// CSRCredentialForeign occurs when a first certificate is asked for with the bootstrap token of
+	// another host.
+	CSRCredentialForeign CSRReason = "CSRCredentialForeign"
+	// CSRKeyOfAnother occurs when a bootstrap token is used for a second key.
+	CSRKeyOfAnother CSRReason = "CSRKeyOfAnother"
 	// CSRNodeForeign occurs when the Node belongs to another instance, or to none and runs another
 	// operating system.
 	CSRNodeForeign CSRReason = "CSRNodeForeign"

@@ -24,8 +24,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -35,6 +37,9 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	instances "github.com/windows-nodes/wmco/internal/controller/instance"
+	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
@@ -59,7 +64,7 @@ func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	s.addInstance("b", "win-b", "10.0.0.12")
 	s.startController()
 
-	bootstrap := s.account(contract.MachineConfigNamespace, contract.BootstrapServiceAccount)
+	bootstrap := s.join("a")
 	operator := s.account(contract.OperatorNamespace, contract.OperatorServiceAccount)
 
 	first := s.submit(bootstrap, "first", asKubelet(nodeName, certificatesv1.KubeAPIServerClientKubeletSignerName))
@@ -97,6 +102,72 @@ func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	s.strangersAreLeftAlone()
 }
 
+// While a host joins again, another one that joins has a token, too, and a local process on the host
+// may read the host's own.
+func TestA50_ATokenOfOneJoinBuysNoOtherNode(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.addInstance("a", nodeName, nodeAddress)
+	s.addInstance("b", "win-b", "10.0.0.12")
+	s.startController()
+	client := certificatesv1.KubeAPIServerClientKubeletSignerName
+	hostA, hostB := s.join("a"), s.join("b")
+
+	s.submit(hostB, "with-the-token-of-another", asKubelet(nodeName, client))
+	s.refused("with-the-token-of-another", "CSRCredentialForeign")
+	s.submit(hostA, "first", asKubelet(nodeName, client))
+	s.signed("first", "WMCOApprove")
+	s.submit(hostA, "second-key", asKubelet(nodeName, client))
+	s.refused("second-key", "CSRKeyOfAnother")
+	s.submit(hostB, "own", asKubelet("win-b", client))
+	s.signed("own", "WMCOApprove")
+}
+
+// With the rights and policies that we ship, the operator makes tokens that end when it says so, and
+// no Secrets that would be worth more.
+func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	operator, err := kubernetes.NewForConfig(s.account(contract.OperatorNamespace, contract.OperatorServiceAccount))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := instances.BootstrapToken{Client: operator}
+	joining, other := instance("a", nodeName, nodeAddress, ""), instance("b", "win-b", "10.0.0.12", "")
+	joining.UID, other.UID = "uid-a", "uid-b"
+	shows := func(token lifecycle.Token) error {
+		host := s.account(contract.MachineConfigNamespace, contract.BootstrapServiceAccount)
+		host.BearerToken = token.Text
+		asker, err := client.New(host, client.Options{Scheme: testScheme(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return asker.List(t.Context(), &certificatesv1.CertificateSigningRequestList{})
+	}
+	var made []lifecycle.Token
+	for _, of := range []*v1alpha1.WindowsInstance{joining, joining, other} {
+		token, err := tokens.BootstrapToken(t.Context(), of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = shows(token); err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, token)
+	}
+	for range 2 {
+		if err = tokens.Revoke(t.Context(), joining); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.until(func(context.Context) bool { // the API server believes what it verified for ten seconds
+		return apierrors.IsUnauthorized(shows(made[0])) && apierrors.IsUnauthorized(shows(made[1]))
+	}, "the end of both tokens")
+	if err = shows(made[2]); err != nil {
+		t.Errorf("the other host's token ended, too: %v", err)
+	}
+}
+
 // storm is how many pending requests of other machines are there, and spoofed how many that claim a
 // node of ours.
 const (
@@ -121,11 +192,11 @@ func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	foreign, spoof := kubeletClient(s.t, "", "linux-0"), kubeletClient(s.t, "", "win-serving")
 	s.flood(s.admin, foreign, "before", storm/2)
 	s.startController()
-	bootstrap, operator := s.account(contract.MachineConfigNamespace, contract.BootstrapServiceAccount),
-		s.account(contract.OperatorNamespace, contract.OperatorServiceAccount)
+	operator := s.account(contract.OperatorNamespace, contract.OperatorServiceAccount)
 	ours := func(when string) (slowest time.Duration) {
 		for n := range 4 {
 			kubelet, daemon := fmt.Sprintf("ours-%s-kubelet-%d", when, n), fmt.Sprintf("ours-%s-daemon-%d", when, n)
+			bootstrap := s.join("a")
 			began := time.Now()
 			s.submit(bootstrap, kubelet, asKubelet(nodeName, certificatesv1.KubeAPIServerClientKubeletSignerName))
 			s.submit(operator, daemon, asDaemon(nodeName, "a"))
@@ -139,7 +210,7 @@ func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	calm := ours("calm")
 	var group sync.WaitGroup
 	// every host that joins has this identity for a while
-	thief, err := client.New(bootstrap, client.Options{Scheme: testScheme(t)})
+	thief, err := client.New(s.account(contract.MachineConfigNamespace, contract.BootstrapServiceAccount), client.Options{Scheme: testScheme(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,20 +336,37 @@ func (s *stage) addInstance(name, node, address string) {
 	s.t.Helper()
 	object := instance(name, "", address, "")
 	s.create(object)
-	object.Status.NodeName, object.Status.Phase = node, v1alpha1.PhaseBootstrapping
+	object.Status = v1alpha1.WindowsInstanceStatus{NodeName: node, Phase: v1alpha1.PhaseBootstrapping}
 	if err := s.admin.Status().Update(s.t.Context(), object); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
+// join gives an instance the token of a join, and is who shows it.
+func (s *stage) join(name string) *rest.Config {
+	s.t.Helper()
+	bootstrap := s.account(contract.MachineConfigNamespace, contract.BootstrapServiceAccount)
+	id, err := policy.CredentialIDOf(bootstrap.BearerToken)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.status(name, func(status *v1alpha1.WindowsInstanceStatus) { status.BootstrapCredentials = []string{id} })
+	return bootstrap
+}
+
 // phase brings an instance to a phase.
 func (s *stage) phase(name string, phase v1alpha1.Phase) {
+	s.t.Helper()
+	s.status(name, func(status *v1alpha1.WindowsInstanceStatus) { status.Phase = phase })
+}
+
+func (s *stage) status(name string, change func(status *v1alpha1.WindowsInstanceStatus)) {
 	s.t.Helper()
 	object := &v1alpha1.WindowsInstance{}
 	if err := s.admin.Get(s.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, object); err != nil {
 		s.t.Fatal(err)
 	}
-	object.Status.Phase = phase
+	change(&object.Status)
 	if err := s.admin.Status().Update(s.t.Context(), object); err != nil {
 		s.t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ type Reconciler struct {
 	live    client.Reader
 	events  events.EventRecorder
 	options Options
+	used    used
 }
 
 var _ reconcile.Reconciler = (*Reconciler)(nil)
@@ -45,6 +46,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	decision, err := r.decide(ctx, csr, claim)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("gathering what %s depends on: %w", csr.Name, err)
+	}
+	if first := policy.IsFirstKubeletRequest(csr); first && decision.Verdict == policy.CSRApprove &&
+		!r.used.claim(policy.CredentialOf(csr), claim.Request.RawSubjectPublicKeyInfo) {
+		return ctrl.Result{RequeueAfter: time.Second}, nil // another key was a moment faster; decided anew
 	}
 	return r.act(ctx, csr, decision)
 }

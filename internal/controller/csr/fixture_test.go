@@ -24,6 +24,7 @@ const (
 	namespace    = contract.OperatorNamespace
 	nodeName     = "win-a"
 	nodeAddress  = "10.0.0.11"
+	tokenID      = "JTI=a"
 	bootstrapper = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper"
 )
 
@@ -67,6 +68,7 @@ func kubeletClient(t *testing.T, name, node string) *certificatesv1.CertificateS
 			SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
 			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 			Username:   bootstrapper,
+			Extra:      map[string]certificatesv1.ExtraValue{contract.CredentialIDExtra: {tokenID}},
 		},
 	}
 }
@@ -99,7 +101,8 @@ func instance(name, node, address string, phase v1alpha1.Phase) *v1alpha1.Window
 	return &v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       v1alpha1.WindowsInstanceSpec{Address: address, Port: 22, Username: "Administrator"},
-		Status:     v1alpha1.WindowsInstanceStatus{NodeName: node, Phase: phase},
+		Status: v1alpha1.WindowsInstanceStatus{NodeName: node, Phase: phase,
+			BootstrapCredentials: []string{tokenID}},
 	}
 }
 

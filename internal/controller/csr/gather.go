@@ -54,6 +54,9 @@ func (r *Reconciler) gather(
 	if claim.Kind == policy.CSRKubeletServing {
 		return r.gatherAddresses(ctx, in, claim)
 	}
+	if policy.IsFirstKubeletRequest(csr) {
+		return r.gatherCredential(ctx, in, claim)
+	}
 	return in, nil
 }
 

@@ -1,6 +1,8 @@
 package csr
 
 import (
+	"slices"
+
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +20,10 @@ const (
 	// by their addresses.
 	instancesByNode    = "csr.node"
 	instancesByAddress = "csr.address"
+	// requestsByCredential finds approved first requests of kubelets by the id of their bootstrap
+	// token, instancesByCredential whose join was given it.
+	requestsByCredential  = "csr.credential"
+	instancesByCredential = "csr.credential"
 	// nodesByAddress finds Nodes by the names and addresses in their status.
 	nodesByAddress = "csr.address"
 )
@@ -42,6 +48,24 @@ func indexes() []index {
 				}
 				return append(claim.SANs(), nodeKey(claim.NodeName))
 			}},
+		{object: &certificatesv1.CertificateSigningRequest{}, field: requestsByCredential,
+			values: func(o client.Object) []string {
+				csr, ok := o.(*certificatesv1.CertificateSigningRequest)
+				id := ""
+				if ok && policy.IsFirstKubeletRequest(csr) && isApproved(csr) {
+					id = policy.CredentialOf(csr)
+				}
+				if id == "" {
+					return nil
+				}
+				return []string{id}
+			}},
+		{object: &v1alpha1.WindowsInstance{}, field: instancesByCredential, values: func(o client.Object) []string {
+			if instance, ok := o.(*v1alpha1.WindowsInstance); ok {
+				return instance.Status.BootstrapCredentials
+			}
+			return nil
+		}},
 		{object: &v1alpha1.WindowsInstance{}, field: instancesByNode, values: func(o client.Object) []string {
 			if instance, ok := o.(*v1alpha1.WindowsInstance); ok && instance.Status.NodeName != "" {
 				return []string{instance.Status.NodeName}
@@ -61,6 +85,12 @@ func indexes() []index {
 			return nil
 		}},
 	}
+}
+
+func isApproved(csr *certificatesv1.CertificateSigningRequest) bool {
+	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+		return c.Type == certificatesv1.CertificateApproved
+	})
 }
 
 // nodeKey tells a node's name from an address in requestsAbout: no address contains a slash. A

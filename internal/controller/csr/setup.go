@@ -72,7 +72,7 @@ func Setup(mgr ctrl.Manager, options Options) error {
 
 func newReconciler(cached client.Client, live client.Reader, recorder events.EventRecorder,
 	options Options) *Reconciler {
-	return &Reconciler{client: cached, live: live, events: recorder, options: options}
+	return &Reconciler{client: cached, live: live, events: recorder, options: options, used: newUsed()}
 }
 
 // claiming lets pending requests through that ask for a node's identity.

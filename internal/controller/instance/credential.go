@@ -15,8 +15,10 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // SecretKey reads the SSH key from the secret cloud-private-key.
@@ -86,8 +88,8 @@ func RememberLast(parse func(pem []byte) (string, error)) func(pem []byte) (stri
 	}
 }
 
-// BootstrapToken mints tokens of the cluster's node bootstrapper: bound to nothing but time, and
-// good for one hour.
+// BootstrapToken mints tokens of the cluster's node bootstrapper. They end after an hour, or with the
+// Secret that stands for the join.
 type BootstrapToken struct{ Client kubernetes.Interface }
 
 var _ lifecycle.Tokens = BootstrapToken{}
@@ -96,14 +98,43 @@ var _ lifecycle.Tokens = BootstrapToken{}
 const bootstrapSeconds = 3600
 
 // BootstrapToken asks the API server for a token.
-func (b BootstrapToken) BootstrapToken(ctx context.Context) (string, error) {
-	request := &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(bootstrapSeconds))}}
+func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (lifecycle.Token,
+	error) {
+	name := bootstrapSecret(instance)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: contract.BootstrapSecretType,
+		Immutable: ptr.To(true)}
+	_, err := b.Client.CoreV1().Secrets(contract.MachineConfigNamespace).Create(ctx, secret, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return lifecycle.Token{}, fmt.Errorf("making secret %s/%s: %w", contract.MachineConfigNamespace, name, err)
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: ptr.To(int64(bootstrapSeconds)),
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: name},
+	}}
 	answer, err := b.Client.CoreV1().ServiceAccounts(contract.MachineConfigNamespace).
 		CreateToken(ctx, contract.BootstrapServiceAccount, request, metav1.CreateOptions{})
 	if err != nil {
-		return "", fmt.Errorf("requesting a token of %s/%s: %w", contract.MachineConfigNamespace,
+		return lifecycle.Token{}, fmt.Errorf("requesting a token of %s/%s: %w", contract.MachineConfigNamespace,
 			contract.BootstrapServiceAccount, err)
 	}
-	return answer.Status.Token, nil
+	id, err := policy.CredentialIDOf(answer.Status.Token)
+	if err != nil {
+		return lifecycle.Token{}, err
+	}
+	return lifecycle.Token{Text: answer.Status.Token, ID: id}, nil
+}
+
+// Revoke removes the Secret that the tokens are bound to.
+func (b BootstrapToken) Revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
+	name := bootstrapSecret(instance)
+	err := b.Client.CoreV1().Secrets(contract.MachineConfigNamespace).Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("removing secret %s/%s: %w", contract.MachineConfigNamespace, name, err)
+	}
+	return nil
+}
+
+// bootstrapSecret is the Secret that stands for the join of an instance.
+func bootstrapSecret(instance *v1alpha1.WindowsInstance) string {
+	return contract.BootstrapSecretPrefix + string(instance.UID)
 }

@@ -90,7 +90,11 @@ func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, erro
 func (r *rig) PrivateKey(context.Context) (lifecycle.Key, error) {
 	return r.key, r.noKey
 }
-func (r *rig) BootstrapToken(context.Context) (string, error) { return "token", nil }
+func (r *rig) BootstrapToken(context.Context, *v1alpha1.WindowsInstance) (lifecycle.Token, error) {
+	return lifecycle.Token{Text: "token", ID: "JTI=token"}, nil
+}
+
+func (r *rig) Revoke(context.Context, *v1alpha1.WindowsInstance) error { return nil }
 func (r *rig) Manifest() payload.Manifest {
 	return payload.Manifest{Files: []payload.File{{Name: contract.ServiceDaemon + ".exe",
 		Digest: strings.Repeat("d", 64), Size: 6}}}
