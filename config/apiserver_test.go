@@ -259,7 +259,7 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	operator := connect(t, config)
-	waitForReaderPolicy(t, operator)
+	waitForOperatorPolicies(t, operator)
 	t.Run("A34 the policy does not bind the operator", func(t *testing.T) {
 		if err := patch("win-b", `{"metadata":{"labels":{"node-role.kubernetes.io/worker":""}}}`)(t.Context(),
 			operator); err != nil {
@@ -439,11 +439,15 @@ func waitForPolicies(t *testing.T, daemon kubernetes.Interface) {
 	})
 }
 
-// waitForReaderPolicy waits until the API server judges by the policy about the role of daemons.
-func waitForReaderPolicy(t *testing.T, operator kubernetes.Interface) {
+// waitForOperatorPolicies waits until the API server judges by the policies about what the operator
+// writes.
+func waitForOperatorPolicies(t *testing.T, operator kubernetes.Interface) {
 	t.Helper()
 	until(t, func(ctx context.Context) bool {
-		return refusedByPolicy(letDaemonsRead("secrets", "probe")(ctx, operator))
+		_, err := operator.CoreV1().Secrets(contract.OperatorNamespace).Create(ctx,
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "probe"}},
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return refusedByPolicy(err) && refusedByPolicy(letDaemonsRead("secrets", "probe")(ctx, operator))
 	})
 }
 
