@@ -6,14 +6,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Phase is where a host is on its way in or out. Phases before Ready are walked in the order below;
-// each looks first, so walking one twice does no harm.
+// Phase is how far a host is. Phases before Ready come in the order below; each looks first, so
+// repeating one does no harm.
 // +kubebuilder:validation:Enum=Pending;Connecting;Preflight;Preparing;Delivering;Bootstrapping;Adopting;HandingOver;Confirming;Ready;Updating;Rebooting;Removing
 type Phase string
 
 // Phases of a WindowsInstance.
 const (
-	PhasePending       Phase = "Pending"       // seen, nothing done yet
+	PhasePending       Phase = "Pending"       // nothing done yet
 	PhaseConnecting    Phase = "Connecting"    // SSH connection and host key
 	PhasePreflight     Phase = "Preflight"     // is the host fit to be a node
 	PhasePreparing     Phase = "Preparing"     // host name, Windows features, reboot
@@ -22,10 +22,10 @@ const (
 	PhaseAdopting      Phase = "Adopting"      // its Node appears: labels, annotations, cordon
 	PhaseHandingOver   Phase = "HandingOver"   // the daemon runs as a service
 	PhaseConfirming    Phase = "Confirming"    // desired revision applied, Node Ready, uncordon
-	PhaseReady         Phase = "Ready"         // a node; the daemon keeps it
-	// a node that has its turn to go to another revision: see status.update.step
+	PhaseReady         Phase = "Ready"         // a node, kept in order by the daemon
+	// the node is taken to another revision: see status.update.step
 	PhaseUpdating  Phase = "Updating"
-	PhaseRebooting Phase = "Rebooting" // a node that has its turn to be rebooted: see status.reboot.step
+	PhaseRebooting Phase = "Rebooting" // the node is rebooted: see status.reboot.step
 	PhaseRemoving  Phase = "Removing"  // drain, clean the host, delete the Node
 )
 
@@ -33,19 +33,19 @@ const (
 const (
 	// ConditionReady is True while the host is a Ready node at its desired revision.
 	ConditionReady = "Ready"
-	// ConditionReachable is True when the last SSH attempt got in. Joined hosts are not probed, so
+	// ConditionReachable is True when the last SSH login succeeded. Joined hosts are not probed, so
 	// it may be old: see its time.
 	ConditionReachable = "Reachable"
-	// ConditionPreflightPassed is True when the host met every requirement at the last look.
+	// ConditionPreflightPassed is True when the host met every requirement at the last check.
 	ConditionPreflightPassed = "PreflightPassed"
-	// ConditionProgressing is True while a join or a removal is under way, with the reason it waits
-	// for, if any.
+	// ConditionProgressing is True while a join or a removal is in progress, with the reason why it
+	// waits, if it does.
 	ConditionProgressing = "Progressing"
-	// ConditionKeyAuthorized is True while the present private key is the one that last let us in,
-	// False when the host refuses it, and Unknown while it can't be tried.
+	// ConditionKeyAuthorized is True while the present private key is the one that the host
+	// accepted last, False when the host refuses it, and Unknown while it can't be tried.
 	ConditionKeyAuthorized = "KeyAuthorized"
-	// ConditionSkewSupported is False while the node is at a release from which, or back to which,
-	// this operator's way is not a supported one. Nodes for which that was never so don't have it.
+	// ConditionSkewSupported is False while the node's release is too far from the operator's to
+	// upgrade or downgrade it without SSH. Other nodes don't have it.
 	ConditionSkewSupported = "SkewSupported"
 )
 
@@ -59,15 +59,14 @@ const (
 	SourceMachine   SourceKind = "Machine"
 )
 
-// Source is the object that an instance was projected from.
+// Source is the object that an instance was made from.
 type Source struct {
 	// Kind of the object.
 	Kind SourceKind `json:"kind"`
 	// Name of the object; for the ConfigMap, the key of the entry.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// UID of the object, where it has one of its own: another Machine of the same name is another
-	// host.
+	// UID of the object, for a Machine: another Machine of the same name is another host.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 }
@@ -78,13 +77,13 @@ type RemovalPolicy string
 
 // Removal policies.
 const (
-	// RemovalClean waits until the host was cleaned.
+	// RemovalClean waits until the host is cleaned.
 	RemovalClean RemovalPolicy = "Clean"
-	// RemovalForce tries once, then deletes the Node and lets the host go as it is. For hosts that
-	// are gone for good.
+	// RemovalForce tries once to clean the host, then deletes the Node and the instance. For hosts
+	// that are gone for good.
 	RemovalForce RemovalPolicy = "Force"
-	// RemovalDiscard is for a host that is destroyed with its Machine: it is not contacted, and its
-	// Node goes when the Machine is gone.
+	// RemovalDiscard is for a host that is deleted with its Machine: it is not contacted, and its
+	// Node is deleted when the Machine is gone.
 	RemovalDiscard RemovalPolicy = "Discard"
 )
 
@@ -124,8 +123,8 @@ type WindowsInstanceSpec struct {
 	// +optional
 	Hostname string `json:"hostname,omitempty"`
 
-	// NodeIP is the IPv4 address that the Node is to have, for hosts with several. Without it, it
-	// is that of the interface with the default route.
+	// NodeIP is the IPv4 address of the Node, for hosts with several. Without it, it is that of the
+	// interface with the default route.
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,3}[.]){3}[0-9]{1,3}$`
 	// +optional
@@ -136,8 +135,8 @@ type WindowsInstanceSpec struct {
 	// +optional
 	ProviderID string `json:"providerID,omitempty"`
 
-	// Addresses are further names and addresses that the host has by the cloud's word. Its serving
-	// certificate may hold them.
+	// Addresses are further names and addresses of the host, according to the cloud. Its serving
+	// certificate may have them.
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=253
 	// +listType=set
@@ -145,28 +144,27 @@ type WindowsInstanceSpec struct {
 	Addresses []string `json:"addresses,omitempty"`
 
 	// Source is the object that this instance was made from. The operator deletes the instance when
-	// the source goes.
+	// the source is deleted.
 	// +optional
 	Source *Source `json:"source,omitempty"`
 
-	// Labels to set on the Node, beside those that every Windows node has.
+	// Labels to set on the Node, in addition to those that every Windows node has.
 	// +kubebuilder:validation:MaxProperties=64
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
 
-	// Taints to set on the Node, beside os=Windows:NoSchedule.
+	// Taints to set on the Node, in addition to os=Windows:NoSchedule.
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	// +optional
 	Taints []corev1.Taint `json:"taints,omitempty"`
 
-	// Paused stops all work of the operator on this host. The daemon goes on keeping the node as it
-	// is.
+	// Paused stops the operator's work on this host. The daemon goes on repairing the node.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
 	// RemovalPolicy is Clean, Force for a host that is gone for good, or Discard for one that is
-	// destroyed with its Machine.
+	// deleted with its Machine.
 	// +kubebuilder:default=Clean
 	// +optional
 	RemovalPolicy RemovalPolicy `json:"removalPolicy,omitempty"`
@@ -174,7 +172,7 @@ type WindowsInstanceSpec struct {
 
 // PhaseTime is how long a phase took.
 type PhaseTime struct {
-	// Phase of the way in or out.
+	// Phase of the join or removal.
 	Phase Phase `json:"phase"`
 	// StartTime of the phase in the present attempt.
 	StartTime metav1.MicroTime `json:"startTime"`
@@ -189,7 +187,7 @@ type HostInfo struct {
 	Hostname string `json:"hostname,omitempty"`
 	// MachineID is the MachineGuid of the Windows installation.
 	MachineID string `json:"machineID,omitempty"`
-	// BootID differs with every boot; it proves a reboot.
+	// BootID differs with every boot; a new one proves a reboot.
 	BootID string `json:"bootID,omitempty"`
 	// ProductName of Windows, as the host gives it.
 	ProductName string `json:"productName,omitempty"`
@@ -199,7 +197,7 @@ type HostInfo struct {
 	NodeIP string `json:"nodeIP,omitempty"`
 }
 
-// KeyTrial is how a host takes a private key that has not let us in yet.
+// KeyTrial is how a host responds to a private key that it has not accepted yet.
 type KeyTrial struct {
 	// PublicKeyHash of the key that is tried: the hex SHA-256 of its line in authorized_keys.
 	PublicKeyHash string `json:"publicKeyHash"`
@@ -210,7 +208,7 @@ type KeyTrial struct {
 	// RefusedSince is when the host refused the key for the first time.
 	// +optional
 	RefusedSince *metav1.Time `json:"refusedSince,omitempty"`
-	// Failures counts tries in a row, whatever they failed at.
+	// Failures counts failed attempts in a row, whatever the cause.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
 	// NextTime is when a host that has joined is tried again.
@@ -220,25 +218,25 @@ type KeyTrial struct {
 
 // Disruption is the place that a host has taken in the rollout budget.
 type Disruption struct {
-	// Purpose is what its node is disturbed for.
+	// Purpose is why its node is disrupted.
 	// +kubebuilder:validation:Enum=Update;Reboot
 	Purpose DisruptionPurpose `json:"purpose"`
-	// Since when it has the place.
+	// Since is when it got the place.
 	Since metav1.Time `json:"since"`
 }
 
-// DisruptionPurpose is what a node is disturbed for.
+// DisruptionPurpose is why a node is disrupted.
 type DisruptionPurpose string
 
 // Purposes of a disruption.
 const (
-	// DisruptionUpdate brings the host to another revision.
+	// DisruptionUpdate takes the host to another revision.
 	DisruptionUpdate DisruptionPurpose = "Update"
 	// DisruptionReboot reboots the host.
 	DisruptionReboot DisruptionPurpose = "Reboot"
 )
 
-// Step is where a node is on its way to another revision, or through a reboot.
+// Step is how far a node is in an update or a reboot.
 // +kubebuilder:validation:Enum=Staging;Waiting;Draining;Switching;Proving;GoingBack
 type Step string
 
@@ -252,16 +250,17 @@ const (
 	StepGoingBack Step = "GoingBack" // a proof failed: the previous revision is put back
 )
 
-// Progress is how far a node is on its way to another revision, or through a reboot.
+// Progress is how far a node is in an update or a reboot.
 type Progress struct {
 	// Step that it is at.
 	Step Step `json:"step"`
-	// Since when it is at this step.
+	// Since is when it reached this step.
 	Since metav1.Time `json:"since"`
-	// ReadySince is since when the node is well, after the switch or the reboot, without a break.
+	// ReadySince is since when the node has been Ready without interruption, after the switch or
+	// the reboot.
 	// +optional
 	ReadySince *metav1.Time `json:"readySince,omitempty"`
-	// Tries counts drains that were given up, and switches that failed.
+	// Tries counts drains that took too long, and switches that failed.
 	// +optional
 	Tries int32 `json:"tries,omitempty"`
 	// NextTime is when it is tried again.
@@ -269,46 +268,46 @@ type Progress struct {
 	NextTime *metav1.Time `json:"nextTime,omitempty"`
 }
 
-// Update is a node's way to another revision. It is absent while the node is at the desired one.
+// Update is how a node is taken to another revision. It is absent while the node is at the desired
+// one.
 type Update struct {
 	Progress `json:",inline"`
 
-	// Revision that it goes to.
+	// Revision is the revision that it is taken to.
 	Revision string `json:"revision"`
-	// From is the revision that it goes back to when it does not become well; absent when none was
-	// proven.
+	// From is the revision that it goes back to if it fails; absent when none was proven.
 	// +optional
 	From string `json:"from,omitempty"`
-	// Drains says that pods feel the switch, so the node is drained before it.
+	// Drains says that the node is drained before the switch.
 	// +optional
 	Drains bool `json:"drains,omitempty"`
-	// SwitchTime is when the host was told to go to the revision.
+	// SwitchTime is when the daemon was requested to apply the revision.
 	// +optional
 	SwitchTime *metav1.Time `json:"switchTime,omitempty"`
-	// OverSSH says that the host is walked into, because its daemon can't fetch the payload by
-	// itself.
+	// OverSSH says that the operator joins the host again over SSH, because its daemon can't fetch
+	// the payload.
 	// +optional
 	OverSSH bool `json:"overSSH,omitempty"`
-	// Code and Message say what the last try failed at.
+	// Code of the reason why the last attempt failed.
 	// +optional
 	Code string `json:"code,omitempty"`
-	// Message says what the last try failed at.
+	// Message says why the last attempt failed.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// Reboot is a node's way through a reboot. It is absent while none is wanted.
+// Reboot is how far a node is in a reboot. It is absent while none is requested.
 type Reboot struct {
 	Progress `json:",inline"`
 
 	// Reason why it is rebooted: Required, Requested or Pending.
 	Reason RebootReason `json:"reason"`
-	// BootID that it had; another one proves the reboot.
+	// BootID before the reboot; another one proves the reboot.
 	// +optional
 	BootID string `json:"bootID,omitempty"`
 }
 
-// RebootReason says who wants a reboot.
+// RebootReason says who requests a reboot.
 // +kubebuilder:validation:Enum=Required;Requested;Pending
 type RebootReason string
 
@@ -321,11 +320,11 @@ const (
 
 // UpdateFailure is a revision at which this node failed and from which it went back.
 type UpdateFailure struct {
-	// Revision at which it failed.
+	// Revision is the revision at which it failed.
 	Revision string `json:"revision"`
 	// Code of the reason, such as W706.
 	Code string `json:"code"`
-	// Message says what was not well.
+	// Message says what failed.
 	// +optional
 	Message string `json:"message,omitempty"`
 	// Time when it went back.
@@ -372,27 +371,28 @@ type WindowsInstanceStatus struct {
 	// HostKey is the SSH host key pinned at first contact, as "<type> <base64>".
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`
-	// PublicKeyHash is the key that last let us in: the hex SHA-256 of its line in authorized_keys.
+	// PublicKeyHash is the key that the host accepted last: the hex SHA-256 of its line in
+	// authorized_keys.
 	// +optional
 	PublicKeyHash string `json:"publicKeyHash,omitempty"`
-	// KeyTrial is how the host takes a key that has not let us in yet; absent when the present one
-	// did.
+	// KeyTrial is how the host responds to a key that it has not accepted yet; absent when it
+	// accepted the present one.
 	// +optional
 	KeyTrial *KeyTrial `json:"keyTrial,omitempty"`
 	// Disruption is the host's place in the rollout budget; absent without one.
 	// +optional
 	Disruption *Disruption `json:"disruption,omitempty"`
-	// Update is the node's way to another revision.
+	// Update is how the node is taken to another revision.
 	// +optional
 	Update *Update `json:"update,omitempty"`
-	// UpdateFailure is the last revision at which the node failed; absent once it is proven at
-	// another than it had before.
+	// UpdateFailure is the last revision at which the node failed; absent once another one than
+	// before is proven.
 	// +optional
 	UpdateFailure *UpdateFailure `json:"updateFailure,omitempty"`
-	// Reboot is the node's way through a reboot.
+	// Reboot is how far the node is in a reboot.
 	// +optional
 	Reboot *Reboot `json:"reboot,omitempty"`
-	// Reboots counts those in a row after which the wish for a reboot was still there.
+	// Reboots counts reboots in a row after which another one was still requested.
 	// +optional
 	Reboots int32 `json:"reboots,omitempty"`
 	// Host is what preflight found.
@@ -411,7 +411,7 @@ type WindowsInstanceStatus struct {
 	// Revision that the daemon reports as applied; DesiredRevision what it should be.
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// DesiredRevision is the published revision that this host is to have.
+	// DesiredRevision is the published revision that this host should have.
 	// +optional
 	DesiredRevision string `json:"desiredRevision,omitempty"`
 	// KubeletVersion of the Node.

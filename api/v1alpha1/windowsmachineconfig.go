@@ -14,13 +14,14 @@ const (
 	// ConditionAvailable is True when the operator has everything it needs to join hosts; otherwise
 	// its reason names what is missing.
 	ConditionAvailable = "Available"
-	// ConditionUpgradeable is False while any host is on its way in, out or to another revision.
+	// ConditionUpgradeable is False while any host is not Ready, joins, leaves or is updated, or a
+	// prerequisite is missing.
 	ConditionUpgradeable = "Upgradeable"
-	// ConditionDegraded is True when a host failed, or an entry can't be understood, or a setting
-	// can't be followed.
+	// ConditionDegraded is True when a host failed, an entry or a setting is invalid, or a rollout
+	// is halted.
 	ConditionDegraded = "Degraded"
 	// ConditionAccepted is True when nodes get everything that the settings of the cluster and of
-	// this object ask for; otherwise its reason names the first thing that is left out, such as a
+	// this object say; otherwise its reason names the first setting that is left out, such as a
 	// mirror, a certificate or a field of kubelet's configuration.
 	ConditionAccepted = "Accepted"
 )
@@ -34,66 +35,65 @@ const (
 
 // RolloutSpec bounds how many hosts are worked on at once.
 type RolloutSpec struct {
-	// MaxConcurrentJoins is how many hosts may be on their way in at once. Hosts that can't be
-	// reached don't count.
+	// MaxConcurrentJoins is how many hosts may join at once. Hosts that can't be reached don't
+	// count.
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	MaxConcurrentJoins int32 `json:"maxConcurrentJoins,omitempty"`
-	// MaxUnavailable is how many nodes may be unavailable because of us, as a number or a
-	// percentage of all Windows nodes.
+	// MaxUnavailable is how many nodes may be unavailable at once when the operator disrupts one,
+	// as a number, or a percentage of all Windows nodes, rounded up.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(100|[0-9]{1,2})%$')",message="a number, or a percentage from 0% to 100%"
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// DrainTimeout is how long pods are given to move away, in addition to their own grace
-	// period. A node
-	// that can't be drained in time goes back into service and is tried again later, so that others
-	// go on.
+	// DrainTimeout is how long pods may take to be evicted, in addition to their own grace period.
+	// A node that can't be drained in time goes back into service and is tried again later, so that
+	// others go on.
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
 	DrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
-	// SettleTime is how long a node must be Ready without a break, at its new revision or after its
-	// reboot, before it goes back into service.
+	// SettleTime is how long a node must be Ready without interruption, at its new revision or
+	// after its reboot, before it goes back into service.
 	// +kubebuilder:default="10s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
 	SettleTime *metav1.Duration `json:"settleTime,omitempty"`
-	// ProofTimeout is how long a node may take, from the switch on, to show that it is well at its
-	// new revision. After that the previous revision is put back. A reboot has as long, and at least
-	// 20 minutes.
+	// ProofTimeout is how long a node may take from the switch until it is proven at its new
+	// revision. After that the previous revision is restored. A reboot may take as long, but at
+	// least 20 minutes.
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
 	ProofTimeout *metav1.Duration `json:"proofTimeout,omitempty"`
-	// FailureThreshold is how many nodes may fail at a revision before no other node is taken to it.
-	// Hosts that join get it all the same.
+	// FailureThreshold is how many nodes may fail at a revision before no other node is taken to
+	// it. Hosts that join for the first time get it all the same.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	FailureThreshold int32 `json:"failureThreshold,omitempty"`
-	// MaintenanceWindows are the times in which nodes may be disturbed. What began in a window is
-	// brought to its end after it. A node that serves nobody anyway is not made to wait for one.
-	// Without windows it is always time. While one of them can't be understood, no node that serves
-	// is disturbed.
+	// MaintenanceWindows are the times in which nodes may be disrupted. What began in a window is
+	// finished after it. A node that is out of service anyway does not wait for one. Without
+	// windows nodes may be disrupted at any time. While one of them is invalid, no node that is in
+	// service is disrupted.
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	// +optional
 	MaintenanceWindows []MaintenanceWindow `json:"maintenanceWindows,omitempty"`
-	// RebootWhenPending has hosts rebooted, within the same bounds, for which Windows itself waits
-	// for a reboot.
+	// RebootWhenPending has hosts rebooted, within the same bounds, when Windows has a reboot
+	// pending.
 	// +optional
 	RebootWhenPending bool `json:"rebootWhenPending,omitempty"`
 }
 
-// MaintenanceWindow is a time in which nodes may be disturbed, and which comes back.
+// MaintenanceWindow is a recurring time in which nodes may be disrupted.
 type MaintenanceWindow struct {
 	// Start is a cron expression of five fields, minute first, such as "0 22 * * 6".
 	// +kubebuilder:validation:MinLength=9
@@ -111,7 +111,7 @@ type MaintenanceWindow struct {
 	TimeZone string `json:"timeZone,omitempty"`
 }
 
-// LoggingSpec sets the logs of the managed services.
+// LoggingSpec configures the logs of the managed services.
 type LoggingSpec struct {
 	// Debug makes every managed service and the daemon log in detail.
 	// +optional
@@ -141,24 +141,23 @@ type LoggingSpec struct {
 	FlushInterval *metav1.Duration `json:"flushInterval,omitempty"`
 }
 
-// KubeletSpec sets kubelet.
+// KubeletSpec configures kubelet.
 type KubeletSpec struct {
-	// Config is a fragment of a KubeletConfiguration (kubelet.config.k8s.io/v1beta1), merged over
-	// the operator's: objects field by field, anything else as a whole. It is decoded strictly.
-	// Fields that the operator sets itself, fields that Windows does not have, and values that
-	// kubelet would not start with are refused with the reason, and the last configuration that was
-	// accepted stays.
+	// Config has fields of a KubeletConfiguration (kubelet.config.k8s.io/v1beta1), merged into the
+	// operator's: objects field by field, everything else as a whole. It is decoded strictly.
+	// Fields that the operator must set, fields without effect on Windows, and values with which
+	// kubelet would not start are rejected with the reason, and the last accepted configuration
+	// stays in force.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	// +optional
 	Config *runtime.RawExtension `json:"config,omitempty"`
 }
 
-// TrustSpec sets which certificate authorities nodes trust, beside those of the cluster's proxy and
-// registries.
+// TrustSpec sets which CAs nodes trust, in addition to those of the cluster's proxy and registries.
 type TrustSpec struct {
-	// AdditionalCA is the name of a ConfigMap in the operator's namespace. Every certificate in it,
-	// under whatever key, is trusted by all Windows nodes.
+	// AdditionalCA is the name of a ConfigMap in the operator's namespace. All Windows nodes trust
+	// every certificate in it, under whatever key.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	AdditionalCA string `json:"additionalCA,omitempty"`
@@ -171,19 +170,19 @@ type WindowsMachineConfigSpec struct {
 	// +kubebuilder:default={}
 	// +optional
 	Rollout RolloutSpec `json:"rollout,omitempty"`
-	// Logging sets the logs of the managed services and of the daemon.
+	// Logging configures the logs of the managed services and of the daemon.
 	// +optional
 	Logging LoggingSpec `json:"logging,omitempty"`
-	// Kubelet sets kubelet.
+	// Kubelet configures kubelet.
 	// +optional
 	Kubelet KubeletSpec `json:"kubelet,omitempty"`
-	// Trust sets which certificate authorities nodes trust.
+	// Trust sets which CAs nodes trust.
 	// +optional
 	Trust TrustSpec `json:"trust,omitempty"`
 }
 
-// InstanceCounts counts instances by how they are. A patch of the status leaves out what is zero,
-// so zero is the default of each.
+// InstanceCounts counts instances by their state. A patch of the status leaves out what is zero, so
+// zero is the default of each.
 type InstanceCounts struct {
 	// Total of all instances.
 	// +kubebuilder:default=0
@@ -193,7 +192,7 @@ type InstanceCounts struct {
 	// +kubebuilder:default=0
 	// +optional
 	Ready int32 `json:"ready"`
-	// Joining instances are on their way, and no attempt has failed since the last success.
+	// Joining instances are not Ready yet, and no attempt has failed since the last success.
 	// +kubebuilder:default=0
 	// +optional
 	Joining int32 `json:"joining"`
@@ -207,8 +206,8 @@ type InstanceCounts struct {
 	Leaving int32 `json:"leaving"`
 }
 
-// RejectedEntry is an entry of windows-instances that is not understood. An instance that it named
-// before stays as it is.
+// RejectedEntry is an invalid entry of windows-instances. An instance that it named before stays as
+// it is.
 type RejectedEntry struct {
 	// Key of the entry.
 	Key string `json:"key"`
@@ -218,8 +217,7 @@ type RejectedEntry struct {
 	Message string `json:"message"`
 }
 
-// RejectedSetting is something that the settings of the cluster, or of this object, ask for and
-// nodes don't get.
+// RejectedSetting is an invalid setting of the cluster or of this object, which nodes don't get.
 type RejectedSetting struct {
 	// Code of the reason, such as W908.
 	Code string `json:"code"`
@@ -229,47 +227,47 @@ type RejectedSetting struct {
 
 // KubeletStatus says which configuration kubelets get.
 type KubeletStatus struct {
-	// AcceptedConfig is the spec.kubelet.config that was accepted last. It stays in force while a
-	// newer one is refused.
+	// AcceptedConfig is the last accepted spec.kubelet.config. It stays in force while a newer one
+	// is rejected.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	// +optional
 	AcceptedConfig *runtime.RawExtension `json:"acceptedConfig,omitempty"`
 }
 
-// RolloutPhase says in a word how a rollout is.
+// RolloutPhase is the state of a rollout.
 // +kubebuilder:validation:Enum=Idle;Progressing;Waiting;Halted
 type RolloutPhase string
 
 // Phases of a rollout.
 const (
 	RolloutIdle        RolloutPhase = "Idle"        // every node is at the revision
-	RolloutProgressing RolloutPhase = "Progressing" // nodes are on their way to it
-	RolloutWaiting     RolloutPhase = "Waiting"     // nodes are behind, and none may be disturbed now
+	RolloutProgressing RolloutPhase = "Progressing" // nodes are being taken to it
+	RolloutWaiting     RolloutPhase = "Waiting"     // nodes are behind, and none may be disrupted now
 	RolloutHalted      RolloutPhase = "Halted"      // too many nodes failed at it
 )
 
-// RolloutFailure is a node that was taken to a revision, did not become well there, and went back.
+// RolloutFailure is a node that failed at a revision and went back.
 type RolloutFailure struct {
 	// Node that failed.
 	Node string `json:"node"`
-	// Revision at which it failed.
+	// Revision is the revision at which it failed.
 	Revision string `json:"revision"`
 	// Code of the reason, such as W706.
 	Code string `json:"code"`
-	// Message says what was not well.
+	// Message says what failed.
 	// +optional
 	Message string `json:"message,omitempty"`
 	// Time when it went back.
 	Time metav1.Time `json:"time"`
 }
 
-// RolloutStatus says how far the desired revision has come.
+// RolloutStatus is the progress of the desired revision.
 type RolloutStatus struct {
-	// Revision that nodes are brought to.
+	// Revision is the revision that nodes are taken to.
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// Phase in a word.
+	// Phase of the rollout.
 	// +optional
 	Phase RolloutPhase `json:"phase,omitempty"`
 	// Total of all hosts that have joined.
@@ -280,7 +278,7 @@ type RolloutStatus struct {
 	// +kubebuilder:default=0
 	// +optional
 	Updated int32 `json:"updated"`
-	// Staged hosts have its payload, and are at it or wait for their turn.
+	// Staged hosts have its payload, and are at it or wait for a place in the budget.
 	// +kubebuilder:default=0
 	// +optional
 	Staged int32 `json:"staged"`
@@ -298,19 +296,18 @@ type RolloutStatus struct {
 	Failures []RolloutFailure `json:"failures,omitempty"`
 }
 
-// WindowsMachineConfigStatus says how the whole is.
+// WindowsMachineConfigStatus is the state of all Windows nodes together.
 type WindowsMachineConfigStatus struct {
-	// Instances are counted by how they are.
+	// Instances are counted by their state.
 	// +optional
 	Instances InstanceCounts `json:"instances,omitempty"`
-	// RejectedEntries are the entries of windows-instances that are not understood; at most 20 are
-	// listed.
+	// RejectedEntries are the invalid entries of windows-instances; at most 20 are listed.
 	// +listType=map
 	// +listMapKey=key
 	// +kubebuilder:validation:MaxItems=20
 	// +optional
 	RejectedEntries []RejectedEntry `json:"rejectedEntries,omitempty"`
-	// RejectedSettings are what nodes don't get though it was asked for; at most 20 are listed.
+	// RejectedSettings are the invalid settings, which nodes don't get; at most 20 are listed.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	// +optional
@@ -318,10 +315,10 @@ type WindowsMachineConfigStatus struct {
 	// Kubelet says which configuration kubelets get.
 	// +optional
 	Kubelet KubeletStatus `json:"kubelet,omitempty"`
-	// DesiredRevision is the published revision that nodes are brought to.
+	// DesiredRevision is the published revision that nodes are taken to.
 	// +optional
 	DesiredRevision string `json:"desiredRevision,omitempty"`
-	// Rollout says how far the desired revision has come.
+	// Rollout is the progress of the desired revision.
 	// +optional
 	Rollout RolloutStatus `json:"rollout,omitempty"`
 	// Conditions are Available, Upgradeable, Degraded and Accepted.

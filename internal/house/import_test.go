@@ -82,7 +82,7 @@ func TestImportArrowsPointDown(t *testing.T) {
 			"arrows point to what changes least"},
 		{[]string{"api", "cmd/wmco", "cmd/wicd", "internal/daemon", "internal/blueprint", "internal/cluster",
 			"internal/contract", "internal/controller", "internal/host",
-			"internal/payloadserver", "internal/inventory", "internal/lifecycle", "internal/mirror", "internal/payload",
+			"internal/payloadserver", "internal/inventory", "internal/lifecycle", "internal/lint", "internal/mirror", "internal/payload",
 			"internal/policy", "internal/rollout", "internal/userdata"},
 			[]string{module + "lab/sim", module + "lab"},
 			"the simulator and the lab are no part of the product"},

@@ -22,7 +22,7 @@ import (
 // the command line that blueprint renders.
 func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 	t.Parallel()
-	golden, err := filepath.Glob("../../blueprint/testdata/*.yaml")
+	golden, err := filepath.Glob("../../../internal/blueprint/testdata/*.yaml")
 	if err != nil || len(golden) == 0 {
 		t.Fatalf("%d golden files, %v", len(golden), err)
 	}

@@ -17,9 +17,6 @@ const (
 	leaseSeconds = 40
 	// leaseJitter spreads the renewals of many kubelets.
 	leaseJitter = 0.04
-	// silence is after how many intervals without a renewal the cluster may have marked the Node as
-	// unknown, so that its status must be told again. A lease lasts four.
-	silence = 2
 	// leaseRetry follows a renewal that failed.
 	leaseRetry = time.Second
 )
@@ -36,7 +33,7 @@ func (k *kubelet) renewLease(ctx context.Context, node types.UID) error {
 		case err != nil:
 			k.log.Info("failed to update lease", "err", err.Error())
 			pause, next = min(pause, leaseRetry), nil
-		case time.Since(renewed) > silence*k.options.LeaseInterval:
+		case time.Since(renewed) > k.options.Outage:
 			select {
 			case k.overdue <- struct{}{}:
 			default:

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/testr"
@@ -94,53 +95,54 @@ func (a authority) serve(ctx context.Context, t *testing.T, client *fake.Clients
 
 func TestCertificatesAreReplacedBeforeTheyExpire(t *testing.T) {
 	t.Parallel()
-	m, err := sim.New(sim.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = m.Close() })
-	if err := m.Host().Files.MkdirAll(`C:\pki`, 0); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	client := fake.NewClientset()
-	nameRequests(client)
-	ca := newAuthority(t)
-	const lifetime = 3 * time.Second // certificates have whole seconds
-	signed := ca.serve(ctx, t, client, lifetime)
-	var replaced atomic.Int64
-	k := &kubelet{
-		Process: &sim.Process{Host: m.Host(), Machine: m}, flags: kubeletFlags{certDir: `C:\pki`}, node: "rotates",
-		ip: netip.MustParseAddr("127.0.0.1"), server: &access{client: client}, log: testr.New(t),
-	}
-	k.identity = &pair{files: m.Host().Files, path: `C:\pki` + clientPair, replaced: func() { replaced.Add(1) }}
-	done := make(chan error, 1)
-	go func() { done <- k.keepCertificate(ctx, k.clientWish()) }()
-	seen := map[string]bool{}
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	for ticker := time.NewTicker(20 * time.Millisecond); len(seen) < 3; {
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			t.Fatalf("saw %d certificates", len(seen))
+	synctest.Test(t, func(t *testing.T) {
+		m, err := sim.New(sim.Options{})
+		if err != nil {
+			t.Fatal(err)
 		}
-		current := k.identity.get()
-		if current == nil {
-			continue
+		t.Cleanup(func() { _ = m.Close() })
+		if err := m.Host().Files.MkdirAll(`C:\pki`, 0); err != nil {
+			t.Fatal(err)
 		}
-		seen[current.Leaf.SerialNumber.String()] = true
-		if time.Now().After(current.Leaf.NotAfter) {
-			t.Error("the certificate has expired")
+		ctx, cancel := context.WithCancel(t.Context())
+		client := fake.NewClientset()
+		nameRequests(client)
+		ca := newAuthority(t)
+		const lifetime = time.Hour
+		signed := ca.serve(ctx, t, client, lifetime)
+		var replaced atomic.Int64
+		k := &kubelet{
+			Process: &sim.Process{Host: m.Host(), Machine: m}, flags: kubeletFlags{certDir: `C:\pki`}, node: "rotates",
+			ip: netip.MustParseAddr("127.0.0.1"), server: &access{client: client}, log: testr.New(t),
 		}
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if signed.Load() > 4 || replaced.Load() < 3 {
-		t.Errorf("%d signed, %d stored", signed.Load(), replaced.Load())
-	}
+		k.identity = &pair{files: m.Host().Files, path: `C:\pki` + clientPair, replaced: func() { replaced.Add(1) }}
+		done := make(chan error, 1)
+		go func() { done <- k.keepCertificate(ctx, k.clientWish()) }()
+		seen := map[string]bool{}
+		ticker := time.NewTicker(10 * time.Second)
+		defer ticker.Stop()
+		for deadline := time.Now().Add(6 * lifetime); len(seen) < 3; {
+			<-ticker.C
+			if time.Now().After(deadline) {
+				t.Fatalf("saw %d certificates", len(seen))
+			}
+			current := k.identity.get()
+			if current == nil {
+				continue
+			}
+			seen[current.Leaf.SerialNumber.String()] = true
+			if time.Now().After(current.Leaf.NotAfter) {
+				t.Error("the certificate has expired")
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if signed.Load() > 4 || replaced.Load() < 3 {
+			t.Errorf("%d signed, %d stored", signed.Load(), replaced.Load())
+		}
+	})
 }
 
 func TestACertificateThatLacksANameIsReplacedAtOnce(t *testing.T) {

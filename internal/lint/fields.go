@@ -1,0 +1,63 @@
+package lint
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// flag is a field of a manifest, and whether it is set to something that Windows does not have.
+type flag struct {
+	field string
+	set   bool
+}
+
+func is(b *bool) bool { return b != nil && *b }
+
+// podSecurity lists what a pod's security context may not have with os.name windows, by the API
+// server's validation of pods.
+func podSecurity(s *corev1.PodSecurityContext) []flag {
+	if s == nil {
+		return nil
+	}
+	return []flag{
+		{"appArmorProfile", s.AppArmorProfile != nil}, {"seLinuxOptions", s.SELinuxOptions != nil},
+		{"seLinuxChangePolicy", s.SELinuxChangePolicy != nil},
+		{"seccompProfile", s.SeccompProfile != nil}, {"fsGroup", s.FSGroup != nil},
+		{"fsGroupChangePolicy", s.FSGroupChangePolicy != nil}, {"sysctls", len(s.Sysctls) > 0},
+		{"runAsUser", s.RunAsUser != nil}, {"runAsGroup", s.RunAsGroup != nil},
+		{"supplementalGroups", s.SupplementalGroups != nil},
+		{"supplementalGroupsPolicy", s.SupplementalGroupsPolicy != nil},
+	}
+}
+
+// containerSecurity is the same for a container. Privileged has a rule of its own.
+func containerSecurity(s *corev1.SecurityContext) []flag {
+	if s == nil {
+		return nil
+	}
+	return []flag{
+		{"appArmorProfile", s.AppArmorProfile != nil}, {"seLinuxOptions", s.SELinuxOptions != nil},
+		{"seccompProfile", s.SeccompProfile != nil}, {"capabilities", s.Capabilities != nil},
+		{"readOnlyRootFilesystem", s.ReadOnlyRootFilesystem != nil},
+		{"allowPrivilegeEscalation", s.AllowPrivilegeEscalation != nil}, {"procMount", s.ProcMount != nil},
+		{"runAsUser", s.RunAsUser != nil}, {"runAsGroup", s.RunAsGroup != nil},
+	}
+}
+
+// has says whether a node of the cluster has a build, with or without its revision.
+func (c Cluster) has(build string) bool {
+	return slices.ContainsFunc(c.Builds, func(b string) bool {
+		return b == build || buildNumber(b) != 0 && buildNumber(b) == buildNumber(build)
+	})
+}
+
+// allHostProcess says whether every container is a HostProcess container.
+func (p *pod) allHostProcess() bool {
+	all := true
+	p.containers(func(_ string, c *corev1.Container) { all = all && hostProcess(&p.Spec, c) })
+	return all
+}
+
+func list(words []string) string { return strings.Join(words, ", ") }

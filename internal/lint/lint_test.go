@@ -1,0 +1,169 @@
+package lint_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/windows-nodes/wmco/internal/lint"
+)
+
+var update = flag.Bool("update", false, "write golden files anew")
+
+// mixed is a cluster with nodes of 2019, 2022 and 2025.
+func mixed() lint.Cluster {
+	return lint.Cluster{
+		Builds:         []string{"10.0.17763", "10.0.20348", "10.0.26100"},
+		RuntimeClasses: map[string]string{"windows2022": "10.0.20348", "windows1909": "10.0.18363"},
+		Taints:         []corev1.Taint{{Key: "os", Value: "Windows", Effect: corev1.TaintEffectNoSchedule}},
+	}
+}
+
+// catalog answers as registries would.
+type catalog map[string]lint.Offer
+
+func (c catalog) Offer(_ context.Context, image string) (lint.Offer, error) {
+	offer, found := c[image]
+	if !found {
+		return lint.Offer{}, errors.New("not found")
+	}
+	return offer, nil
+}
+
+func images() catalog {
+	return catalog{
+		"web:2022":       {Systems: []string{"windows"}, Builds: []int{20348}},
+		"web:2019":       {Systems: []string{"windows"}, Builds: []int{17763}},
+		"web:all":        {Systems: []string{"linux", "windows"}, Builds: []int{17763, 20348}},
+		"nginx":          {Systems: []string{"linux"}},
+		"hostprocess:v1": {Systems: []string{"windows"}, Builds: []int{17763}},
+	}
+}
+
+// TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy holds each manifest of testdata against its golden file.
+func TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy(t *testing.T) {
+	t.Parallel()
+	manifests, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(manifests) < 8 {
+		t.Fatalf("%d manifests, %v", len(manifests), err)
+	}
+	for _, path := range manifests {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			templates, err := lint.Read(filepath.Base(path), bytes.NewReader(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			findings := lint.All(t.Context(), templates, mixed(), images())
+			var out bytes.Buffer
+			if err := lint.Print(&out, findings); err != nil {
+				t.Fatal(err)
+			}
+			golden := strings.TrimSuffix(path, ".yaml") + ".txt"
+			if *update {
+				if err := os.WriteFile(golden, out.Bytes(), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), out.String()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", golden, diff)
+			}
+		})
+	}
+}
+
+func TestA74_WhatIsNoManifestIsSaidWithItsPlace(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ text, want string }{
+		"no YAML":         {"a: b\n---\n\t{not yaml", "document 2 of f"},
+		"a list at top":   {"- a\n- b\n", "document 1 of f"},
+		"a wrong type":    {"kind: Pod\nspec: {containers: [{name: a}], hostPID: maybe}\n", "reading spec of f:1: Pod"},
+		"nested too deep": {strings.Repeat("{a: ", 100) + "1" + strings.Repeat("}", 100), "deeper"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := lint.Read("f", strings.NewReader(c.text))
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want something about %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestA74_AHundredDocumentsAreRead(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&text, "---\nkind: Pod\nmetadata: {name: p%d}\nspec: {hostPID: true, os: {name: windows}, "+
+			"containers: [{name: c, image: i}]}\n", i)
+	}
+	templates, err := lint.Read("many.yaml", strings.NewReader(text.String()))
+	if err != nil || len(templates) != 100 {
+		t.Fatalf("%d templates, %v", len(templates), err)
+	}
+	seen := map[string]bool{}
+	for _, f := range lint.Check(templates, lint.Cluster{}) {
+		if f.Rule == "host-namespace" {
+			seen[f.Object.Name] = true
+		}
+	}
+	if len(seen) != 100 {
+		t.Errorf("%d of 100 pods were looked at", len(seen))
+	}
+}
+
+func TestA74_FindingsAreJSONForMachines(t *testing.T) {
+	t.Parallel()
+	templates, err := lint.Read("", strings.NewReader(
+		`{"kind":"Pod","metadata":{"name":"p"},"spec":{"os":{"name":"windows"},"hostIPC":true,"containers":[{"name":"c"}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(lint.Check(templates, lint.Cluster{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"rule":"host-namespace"`, `"severity":"error"`, `"field":"spec.hostIPC"`} {
+		if !bytes.Contains(text, []byte(want)) {
+			t.Errorf("%s lacks %s", text, want)
+		}
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	paths, err := filepath.Glob("testdata/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(_ *testing.T, text []byte) {
+		templates, err := lint.Read("f", bytes.NewReader(text))
+		if err == nil {
+			lint.Check(templates, mixed())
+		}
+	})
+}

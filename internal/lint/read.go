@@ -1,0 +1,180 @@
+package lint
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+// Bounds of what is read: a manifest is text that people write.
+const (
+	maxDocument  = 3 << 20
+	maxDocuments = 10_000
+	maxDepth     = 60
+)
+
+// Template is one pod template in an object.
+type Template struct {
+	Object Object
+	// Path leads from the object's root to the pod's spec, such as spec.template.spec.
+	Path string
+	// Kind of the object that the template makes pods for, such as DaemonSet.
+	Kind   string
+	Labels map[string]string
+	Spec   corev1.PodSpec
+}
+
+// Read finds the pod templates in a manifest of any number of documents, YAML or JSON. Objects
+// without any are passed over; a document that can't be read ends it with an error that names it.
+func Read(file string, from io.Reader) ([]Template, error) {
+	var all []Template
+	reader := yaml.NewYAMLReader(bufio.NewReader(io.LimitReader(from, maxDocument*16)))
+	for n := 1; n <= maxDocuments; n++ {
+		text, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return all, fmt.Errorf("reading document %d of %s: %w", n, file, err)
+		}
+		if len(text) > maxDocument {
+			return all, fmt.Errorf("reading document %d of %s: larger than %d bytes", n, file, maxDocument)
+		}
+		var object map[string]any
+		if err := sigsyaml.Unmarshal(text, &object); err != nil {
+			return all, fmt.Errorf("reading document %d of %s: %w", n, file, err)
+		}
+		found, err := Find(file, n, object)
+		if err != nil {
+			return all, fmt.Errorf("reading document %d of %s: %w", n, file, err)
+		}
+		all = append(all, found...)
+	}
+	return all, fmt.Errorf("reading %s: more than %d documents", file, maxDocuments)
+}
+
+// Find finds the pod templates in one object: a Pod, a workload of Kubernetes, a List of them, or an
+// object of any other kind that has pod templates somewhere inside.
+func Find(file string, document int, object map[string]any) ([]Template, error) {
+	kind, _ := object["kind"].(string)
+	if items, isList := object["items"].([]any); isList {
+		var all []Template
+		for _, item := range items {
+			inner, isObject := item.(map[string]any)
+			if !isObject {
+				continue
+			}
+			found, err := Find(file, document, inner)
+			if err != nil {
+				return all, err
+			}
+			all = append(all, found...)
+		}
+		return all, nil
+	}
+	metadata, _ := object["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	if name == "" {
+		name, _ = metadata["generateName"].(string)
+	}
+	namespace, _ := metadata["namespace"].(string)
+	s := search{object: Object{file, document, kind, namespace, name}}
+	err := s.walk(object, "", 0)
+	return s.found, err
+}
+
+// search collects the templates of one object.
+type search struct {
+	object Object
+	found  []Template
+}
+
+// walk looks for pod specs: objects with a list of containers that each have a name and an image.
+func (s *search) walk(at map[string]any, path string, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("nested deeper than %d levels", maxDepth)
+	}
+	for key, value := range at {
+		to := join(path, key)
+		if key == "spec" && isPodSpec(value) {
+			if err := s.take(at, value, to); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := s.into(value, to, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *search) into(value any, path string, depth int) error {
+	switch value := value.(type) {
+	case map[string]any:
+		return s.walk(value, path, depth)
+	case []any:
+		for i, item := range value {
+			if err := s.into(item, path+"["+strconv.Itoa(i)+"]", depth+1); err != nil || depth > maxDepth {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *search) take(parent map[string]any, spec any, path string) error {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	t := Template{Object: s.object, Path: path, Kind: s.object.Kind}
+	if err := json.Unmarshal(text, &t.Spec); err != nil {
+		return fmt.Errorf("reading %s of %s: %w", path, s.object, err)
+	}
+	if metadata, isObject := parent["metadata"].(map[string]any); isObject {
+		if labels, isObject := metadata["labels"].(map[string]any); isObject {
+			t.Labels = map[string]string{}
+			for key, value := range labels {
+				t.Labels[key] = fmt.Sprint(value)
+			}
+		}
+	}
+	s.found = append(s.found, t)
+	return nil
+}
+
+func isPodSpec(value any) bool {
+	spec, isObject := value.(map[string]any)
+	if !isObject {
+		return false
+	}
+	containers, isList := spec["containers"].([]any)
+	if !isList || len(containers) == 0 {
+		return false
+	}
+	for _, c := range containers {
+		container, isObject := c.(map[string]any)
+		if !isObject {
+			return false
+		}
+		if name, isText := container["name"].(string); !isText || name == "" {
+			return false
+		}
+	}
+	return true
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}

@@ -1,0 +1,123 @@
+package lint
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+const (
+	// askTimeout bounds the questions about one image.
+	askTimeout = 30 * time.Second
+	// maxAnswer bounds what one answer of a registry may hold; manifests are some kilobytes.
+	maxAnswer = 8 << 20
+)
+
+// Registries asks the registries that images are named after, with the credentials of docker login
+// or podman login.
+type Registries struct {
+	// Transport is http.DefaultTransport when nil.
+	Transport http.RoundTripper
+}
+
+var _ Images = Registries{}
+
+// Offer reads the image's manifest, and its configuration where the manifest is not a list.
+func (r Registries) Offer(ctx context.Context, image string) (Offer, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	reference, err := name.ParseReference(image)
+	if err != nil {
+		return Offer{}, err
+	}
+	transport := r.Transport
+	if transport == nil {
+		transport = http.DefaultTransport
+	}
+	described, err := remote.Get(reference, remote.WithContext(ctx), remote.WithTransport(bounded{transport}),
+		remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	if err != nil {
+		return Offer{}, fmt.Errorf("asking the registry: %w", err)
+	}
+	var platforms []*v1.Platform
+	if described.MediaType.IsIndex() {
+		platforms, err = variants(described)
+	} else {
+		platforms, err = single(described)
+	}
+	if err != nil {
+		return Offer{}, fmt.Errorf("reading what the registry has: %w", err)
+	}
+	return offerOf(platforms), nil
+}
+
+func variants(d *remote.Descriptor) ([]*v1.Platform, error) {
+	index, err := d.ImageIndex()
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	var all []*v1.Platform
+	for _, m := range manifest.Manifests {
+		if m.Platform != nil {
+			all = append(all, m.Platform)
+		}
+	}
+	return all, nil
+}
+
+func single(d *remote.Descriptor) ([]*v1.Platform, error) {
+	image, err := d.Image()
+	if err != nil {
+		return nil, err
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	return []*v1.Platform{config.Platform()}, nil
+}
+
+func offerOf(platforms []*v1.Platform) Offer {
+	var o Offer
+	for _, p := range platforms {
+		// Attestations that build tools put beside images say that their system is unknown.
+		if p.OS == "" || p.OS == "unknown" {
+			continue
+		}
+		if !slices.Contains(o.Systems, p.OS) {
+			o.Systems = append(o.Systems, p.OS)
+		}
+		if n := buildNumber(p.OSVersion); p.OS == string(systemWindows) && n != 0 && !slices.Contains(o.Builds, n) {
+			o.Builds = append(o.Builds, n)
+		}
+	}
+	slices.Sort(o.Systems)
+	slices.Sort(o.Builds)
+	return o
+}
+
+// bounded ends every answer after maxAnswer bytes.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := b.RoundTripper.RoundTrip(request)
+	if err == nil {
+		response.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(response.Body, maxAnswer), response.Body}
+	}
+	return response, err
+}

@@ -1,0 +1,94 @@
+package lint
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// system is the operating system that a pod is meant for, as far as its template says.
+type system string
+
+const (
+	systemWindows system = "windows"
+	systemLinux   system = "linux"
+	// systemUnsaid is for pods that may be placed on either.
+	systemUnsaid system = ""
+)
+
+// systemOf reads spec.os, the node selector, required node affinity and the RuntimeClass, in this
+// order.
+func systemOf(spec *corev1.PodSpec, c Cluster) system {
+	if spec.OS != nil && spec.OS.Name != "" {
+		return system(spec.OS.Name)
+	}
+	for _, label := range []string{corev1.LabelOSStable, "beta.kubernetes.io/os"} {
+		if value := spec.NodeSelector[label]; value != "" {
+			return system(value)
+		}
+	}
+	if _, set := spec.NodeSelector[corev1.LabelWindowsBuild]; set {
+		return systemWindows
+	}
+	if found := systemOfAffinity(spec.Affinity); found != systemUnsaid {
+		return found
+	}
+	if spec.RuntimeClassName != nil {
+		if _, windows := c.RuntimeClasses[*spec.RuntimeClassName]; windows {
+			return systemWindows
+		}
+	}
+	return systemUnsaid
+}
+
+// systemOfAffinity gives a system only where every alternative asks for the same one.
+func systemOfAffinity(affinity *corev1.Affinity) system {
+	if affinity == nil || affinity.NodeAffinity == nil ||
+		affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return systemUnsaid
+	}
+	found := systemUnsaid
+	for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		of := systemUnsaid
+		for _, e := range term.MatchExpressions {
+			if e.Key == corev1.LabelOSStable && e.Operator == corev1.NodeSelectorOpIn && len(e.Values) == 1 {
+				of = system(e.Values[0])
+			}
+		}
+		if of == systemUnsaid || found != systemUnsaid && of != found {
+			return systemUnsaid
+		}
+		found = of
+	}
+	return found
+}
+
+// hostProcess says whether a container is a HostProcess container, which has the host's rights.
+func hostProcess(spec *corev1.PodSpec, c *corev1.Container) bool {
+	if c.SecurityContext != nil && c.SecurityContext.WindowsOptions != nil &&
+		c.SecurityContext.WindowsOptions.HostProcess != nil {
+		return *c.SecurityContext.WindowsOptions.HostProcess
+	}
+	return spec.SecurityContext != nil && spec.SecurityContext.WindowsOptions != nil &&
+		spec.SecurityContext.WindowsOptions.HostProcess != nil && *spec.SecurityContext.WindowsOptions.HostProcess
+}
+
+// tolerates says whether a pod may be placed on a node with a taint that is not for all: the one of
+// Windows nodes.
+func tolerates(spec *corev1.PodSpec, taint corev1.Taint) bool {
+	return slices.ContainsFunc(spec.Tolerations, func(t corev1.Toleration) bool {
+		effect := t.Effect == "" || t.Effect == taint.Effect
+		if t.Key == "" {
+			return effect && t.Operator == corev1.TolerationOpExists
+		}
+		same := t.Operator == corev1.TolerationOpExists || t.Value == taint.Value
+		return effect && t.Key == taint.Key && same
+	})
+}
+
+// looksLikeLinux says whether a command or path is one of Linux.
+func looksLikeLinux(text string) bool {
+	return strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "//") ||
+		slices.Contains([]string{"sh", "bash", "ash", "cat", "ls", "sleep", "test", "true", "nc"}, text)
+}
