@@ -1,6 +1,10 @@
 package cluster
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/windows-nodes/wmco/lab/port"
+)
 
 // auditPolicy writes one line for each request: a watch when it begins and when
 // it ends, anything else when it is answered.
@@ -14,7 +18,7 @@ rules:
 // apiServerComponent is an API server that authenticates and authorizes as
 // OpenShift's does. Left out on purpose: aggregation (no API of this project is
 // aggregated), and reconciling its own endpoints, as no pod will call it.
-func apiServerComponent(binaries Binaries, w *workspace, f files, p port) component {
+func apiServerComponent(binaries Binaries, w *workspace, f files, p port.Port) component {
 	c := component{
 		name: apiServerName,
 		path: binaries.APIServer,
@@ -22,10 +26,10 @@ func apiServerComponent(binaries Binaries, w *workspace, f files, p port) compon
 		log:  w.path(apiServerName + ".log"),
 		args: []string{
 			"--etcd-servers=" + etcdClientURL,
-			"--bind-address=" + loopback,
-			"--advertise-address=" + loopback,
-			"--secure-port=" + strconv.Itoa(p.number),
-			"--permit-port-sharing=" + strconv.FormatBool(p.shared),
+			"--bind-address=" + port.Loopback,
+			"--advertise-address=" + port.Loopback,
+			"--secure-port=" + strconv.Itoa(p.Number),
+			"--permit-port-sharing=" + strconv.FormatBool(p.Kept),
 			"--cert-dir=" + w.dir,
 			"--tls-cert-file=" + f.servingCert,
 			"--tls-private-key-file=" + f.servingKey,

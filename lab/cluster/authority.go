@@ -12,6 +12,8 @@ import (
 	"math/big"
 	"net"
 	"time"
+
+	"github.com/windows-nodes/wmco/lab/port"
 )
 
 const (
@@ -75,7 +77,7 @@ func (a *authority) serving() (pair, error) {
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		DNSNames: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 			"kubernetes.default.svc.cluster.local"},
-		IPAddresses: []net.IP{net.ParseIP(loopback), net.ParseIP(apiServiceIP)},
+		IPAddresses: []net.IP{net.ParseIP(port.Loopback), net.ParseIP(apiServiceIP)},
 	})
 }
 

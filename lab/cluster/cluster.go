@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/windows-nodes/wmco/lab/port"
 )
 
 // Cluster is a running control plane. Its methods may be called from several
@@ -109,7 +111,7 @@ func (c *Cluster) bringUp(ctx context.Context, options Options, f files) error {
 	if err != nil {
 		return err
 	}
-	c.URL = apiPort.url()
+	c.URL = url(apiPort)
 	if c.admin, err = f.writeKubeconfigs(c.workspace, c.authority, c.URL); err != nil {
 		return err
 	}
@@ -117,7 +119,7 @@ func (c *Cluster) bringUp(ctx context.Context, options Options, f files) error {
 	c.apiServer = apiServerComponent(options.Binaries, c.workspace, f, apiPort)
 	c.controllerManager = controllerManagerComponent(options.Binaries, c.workspace, f, managerPort,
 		options.NodeMonitorGrace)
-	c.controllerManagerURL = managerPort.url()
+	c.controllerManagerURL = url(managerPort)
 	if err := c.startEtcd(ctx, etcdComponent(options.Binaries, c.workspace)); err != nil {
 		return err
 	}
@@ -127,14 +129,16 @@ func (c *Cluster) bringUp(ctx context.Context, options Options, f files) error {
 	return c.startControllerManager(ctx)
 }
 
-func (c *Cluster) reserve(ctx context.Context) (port, error) {
-	p, err := reservePort(ctx)
+func (c *Cluster) reserve(ctx context.Context) (port.Port, error) {
+	p, err := port.Reserve(ctx)
 	if err != nil {
-		return port{}, err
+		return port.Port{}, err
 	}
-	c.release = append(c.release, p.release)
+	c.release = append(c.release, p.Release)
 	return p, nil
 }
+
+func url(p port.Port) string { return "https://" + p.Address() }
 
 // launch starts a component and watches over it: its unasked end is told on Died.
 func (c *Cluster) launch(ctx context.Context, what component) (*process, error) {

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/windows-nodes/wmco/lab/port"
 )
 
 // nodeMonitorPeriod is how often nodes are looked at: often enough that the grace
@@ -38,7 +40,7 @@ func controllers() []string {
 // controllerManagerComponent runs the controllers under one administrator's
 // identity: single accounts for each would cost seconds at every start and prove
 // nothing about the operator.
-func controllerManagerComponent(binaries Binaries, w *workspace, f files, p port, grace time.Duration) component {
+func controllerManagerComponent(binaries Binaries, w *workspace, f files, p port.Port, grace time.Duration) component {
 	return component{
 		name: controllerManagerName,
 		path: binaries.ControllerManager,
@@ -48,9 +50,9 @@ func controllerManagerComponent(binaries Binaries, w *workspace, f files, p port
 			"--kubeconfig=" + f.controllerManagerKubeconfig,
 			"--leader-elect=false",
 			"--controllers=" + strings.Join(controllers(), ","),
-			"--bind-address=" + loopback,
-			"--secure-port=" + strconv.Itoa(p.number),
-			"--permit-port-sharing=" + strconv.FormatBool(p.shared),
+			"--bind-address=" + port.Loopback,
+			"--secure-port=" + strconv.Itoa(p.Number),
+			"--permit-port-sharing=" + strconv.FormatBool(p.Kept),
 			"--tls-cert-file=" + f.servingCert,
 			"--tls-private-key-file=" + f.servingKey,
 			"--cluster-signing-cert-file=" + f.caCert,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -73,12 +72,12 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 	if err = o.confinement.secret(path, kubeconfig); err != nil {
 		return nil, fmt.Errorf("writing the operator's kubeconfig: %w", err)
 	}
-	if o.Health, err = freePort(ctx); err != nil {
+	if o.Health, err = s.holdPort(ctx); err != nil {
 		return nil, err
 	}
 	metrics := "0"
 	if s.options.Metrics {
-		if o.Metrics, err = freePort(ctx); err != nil {
+		if o.Metrics, err = s.holdPort(ctx); err != nil {
 			return nil, err
 		}
 		metrics = o.Metrics
@@ -96,16 +95,6 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 	}
 	o.args = append(o.args, s.options.Arguments...)
 	return o, nil
-}
-
-// freePort finds a loopback port that is free now.
-func freePort(ctx context.Context) (string, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("finding a free port: %w", err)
-	}
-	address := listener.Addr().String()
-	return address, listener.Close()
 }
 
 // Start runs it, and returns when it is healthy.

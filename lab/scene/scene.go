@@ -24,6 +24,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/openshift"
+	"github.com/windows-nodes/wmco/lab/port"
 )
 
 // Options of a scene.
@@ -90,7 +91,9 @@ type Scene struct {
 	payload string
 	cancel  context.CancelFunc
 	running []chan error
-	remove  func() error
+	// ports are those that the operator listens on, over its restarts.
+	ports  []port.Port
+	remove func() error
 }
 
 // Start brings up control plane, OpenShift's objects, what we ship, hosts, and the operator. It
@@ -122,7 +125,7 @@ func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 			return nil, err
 		}
 	}
-	if s.payloadServer, err = freePort(ctx); err != nil {
+	if s.payloadServer, err = s.holdPort(ctx); err != nil {
 		return nil, err
 	}
 	if err = s.startHosts(ctx); err != nil {
@@ -233,7 +236,21 @@ func (s *Scene) Close() error {
 	if s.Cluster != nil {
 		all = append(all, s.Cluster.Stop())
 	}
+	for _, p := range s.ports {
+		p.Release()
+	}
+	s.ports = nil
 	return errors.Join(append(all, s.remove())...)
+}
+
+// holdPort keeps an address of this machine for the operator.
+func (s *Scene) holdPort(ctx context.Context) (address string, err error) {
+	p, err := port.Hold(ctx)
+	if err != nil {
+		return "", err
+	}
+	s.ports = append(s.ports, p)
+	return p.Address(), nil
 }
 
 // PutKey writes the secret with the private key.

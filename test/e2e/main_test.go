@@ -24,7 +24,7 @@ const (
 	sharedHosts = 48
 	// soon is patience for what takes a second or two; it is long because CI machines are slow, and
 	// costs nothing when all is well.
-	soon = 90 * time.Second
+	soon = 4 * time.Minute
 )
 
 // stage is the scene that most tests share, because starting one costs seconds. Tests take hosts of

@@ -51,7 +51,7 @@ func (s *stage) revived(t *testing.T, h *fleet.Host) {
 // What an antivirus does to a daemon shows when it owes an answer: its host is walked into, once,
 // and nobody else's.
 func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
-	s, dead, others := silent(t, 10*time.Second)
+	s, dead, others := silent(t, 20*time.Second)
 	admin, err := openshift.Client(s.Cluster.Admin())
 	must(t, err)
 	before := map[string]int64{}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/port"
 	"github.com/windows-nodes/wmco/lab/registry"
 )
 
@@ -38,7 +39,7 @@ func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 	h := s.host(puller)
 	ca := registry.NewAuthority(t, "registries")
 	r := registries{source: nearby(t, h, ca), copies: nearby(t, h, ca), private: nearby(t, h, ca).Lock("robot:secret"),
-		liar: nearby(t, h, ca), dead: deadHost(t, ca)}
+		liar: nearby(t, h, ca), dead: deadHost(t)}
 	mirrored, tagged := r.copies.Push(t, registry.NewImage(t), "copy/app", "1"),
 		r.copies.Push(t, registry.NewImage(t), "copy/tagged", "v2")
 	plain, guarded := r.source.Push(t, registry.NewImage(t), "team/plain", "1"),
@@ -196,11 +197,14 @@ func nearby(t *testing.T, h *fleet.Host, ca *registry.Authority) *registry.Regis
 }
 
 // deadHost is an address at which nobody listens, neither here nor on a host.
-func deadHost(t *testing.T, ca *registry.Authority) string {
+func deadHost(t *testing.T) string {
 	t.Helper()
-	r := registry.Start(t, ca)
-	r.Close()
-	return r.Host
+	p, err := port.Hold(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Release)
+	return p.Address()
 }
 
 // expect makes sure that a registry has served all of an image, from one repository.

@@ -342,6 +342,21 @@ func (w *world) requests(t *testing.T, user string) (lines []string) {
 	return lines
 }
 
+// logged waits until the audit log has what was answered so far: a request is written there a moment
+// after its effect can be seen.
+func (w *world) logged(t *testing.T, mark string) {
+	t.Helper()
+	_, _ = w.admin.CoreV1().ConfigMaps(contract.OperatorNamespace).Get(t.Context(), "mark-"+mark, metav1.GetOptions{})
+	eventually(t, "the audit log of "+mark, func() bool {
+		for r, err := range cluster.Requests(w.AuditLog) {
+			if err == nil && r.Name == "mark-"+mark {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 func TestTheDaemonWithARealAPIServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -359,16 +374,15 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		return err == nil && !there
 	})
 	eventually(t, "the Node being Ready", func() bool {
-		for _, c := range w.node(t).Status.Conditions {
-			if c.Type == corev1.NodeReady {
-				return c.Status == corev1.ConditionTrue
-			}
-		}
-		return false
+		node := w.node(t)
+		return node != nil && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
 	})
 
 	t.Run("an idle daemon asks for nothing", func(t *testing.T) {
 		const user = contract.DaemonUserPrefix + "win-a"
+		w.logged(t, "idle")
 		before := w.requests(t, user)
 		starts := w.Starts()
 		pause(t, 5*time.Second)
@@ -483,6 +497,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 				pids[s.Name] = got.PID
 			}
 		}
+		w.logged(t, "day-2")
 		before := len(w.requests(t, user))
 		c := w.desired.Confidential
 		c.Mirrors = []contract.MirrorRule{{Source: "quay.io/team", Kind: contract.PullByTag,

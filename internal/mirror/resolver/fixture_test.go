@@ -29,6 +29,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
+	"github.com/windows-nodes/wmco/lab/port"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -345,12 +346,12 @@ func printable(content []byte) string {
 // deadHost is an address at which nobody listens.
 func deadHost(tb testing.TB) string {
 	tb.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	p, err := port.Hold(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	tb.Cleanup(p.Release)
+	return p.Address()
 }
 
 // report waits for news.
