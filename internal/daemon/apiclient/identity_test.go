@@ -306,6 +306,12 @@ func (s *signer) create(object *unstructured.Unstructured) {
 // renewing runs a Renewer in a bubble until test returns.
 func renewing(t *testing.T, test func(t *testing.T, f winos.Files, s *signer, renewed *atomic.Int32)) {
 	t.Helper()
+	renewingBy(t, clock.RealClock{}, test)
+}
+
+func renewingBy(t *testing.T, by clock.Clock,
+	test func(t *testing.T, f winos.Files, s *signer, renewed *atomic.Int32)) {
+	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, done := files(t)
@@ -313,7 +319,7 @@ func renewing(t *testing.T, test func(t *testing.T, f winos.Files, s *signer, re
 		enroll(t, f, "win-a")
 		s, renewed := newSigner(t), new(atomic.Int32)
 		r := &apiclient.Renewer{
-			Files: f, Client: s.api, Lifetime: life, Clock: clock.RealClock{}, Spread: func() float64 { return 0 },
+			Files: f, Client: s.api, Lifetime: life, Clock: by, Spread: func() float64 { return 0 },
 			Renewed: func() error { renewed.Add(1); return nil },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -414,6 +420,26 @@ func TestAHostWhoseClockIsAheadDoesNotRenewWithoutEnd(t *testing.T) {
 		pass(5 * time.Hour)
 		if n := renewed.Load() - before; before < 1 || n > 6 {
 			t.Errorf("renewed %d times, then %d times within five hours", before, n)
+		}
+	})
+}
+
+// sleeper is the clock of a host that was suspended: it jumps ahead, and timers do not see that.
+type sleeper struct {
+	clock.RealClock
+	slept atomic.Int64
+}
+
+func (s *sleeper) Now() time.Time { return s.RealClock.Now().Add(time.Duration(s.slept.Load())) }
+
+func TestTheCertificateIsRenewedSoonAfterTheHostWasSuspended(t *testing.T) {
+	host := &sleeper{}
+	renewingBy(t, host, func(t *testing.T, _ winos.Files, _ *signer, renewed *atomic.Int32) {
+		pass(24 * time.Hour)
+		host.slept.Store(int64(10 * 24 * time.Hour))
+		pass(time.Hour + time.Minute)
+		if renewed.Load() != 1 {
+			t.Errorf("renewed %d times", renewed.Load())
 		}
 	})
 }

@@ -44,6 +44,9 @@ const (
 	// clock is days ahead would renew without end.
 	pause     = 10 * time.Minute
 	restPause = time.Hour
+	// longestWait is how long the end of a certificate goes without being looked at: timers stand
+	// still while a host is suspended.
+	longestWait = time.Hour
 )
 
 // Renewer keeps the daemon's certificate from expiring.
@@ -83,7 +86,7 @@ func (r *Renewer) Run(ctx context.Context) {
 			continue
 		}
 		if due := RenewalTime(pair.Leaf, early).Sub(r.Clock.Now()); due > 0 {
-			r.wait(ctx, due)
+			r.wait(ctx, min(due, longestWait))
 			continue
 		}
 		if !r.Clock.Now().Before(pair.Leaf.NotAfter) {

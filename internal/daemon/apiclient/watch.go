@@ -74,7 +74,9 @@ func (w *Watch) Replace(before, after *unstructured.Unstructured) {
 	}
 }
 
-func (w *Watch) saw(object *unstructured.Unstructured) {
+// saw takes a state of the object in. A list is always taken, whatever its version: after a restore
+// of etcd, versions are lower than before.
+func (w *Watch) saw(object *unstructured.Unstructured, listed bool) {
 	if object != nil {
 		object = object.DeepCopy() // an event's object may be somebody else's, too
 		// The largest parts of a Node, for which no manifest asks.
@@ -82,7 +84,7 @@ func (w *Watch) saw(object *unstructured.Unstructured) {
 		unstructured.RemoveNestedField(object.Object, "status", "images")
 	}
 	w.mu.Lock()
-	if object != nil && older(object, w.object) {
+	if object != nil && !listed && older(object, w.object) {
 		w.mu.Unlock()
 		return // it was under way while a write of ours came back
 	}
@@ -177,7 +179,7 @@ func (w *Watch) listAndWatch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.saw(found)
+	w.saw(found, true)
 	for ctx.Err() == nil {
 		if version, err = w.watchFrom(ctx, version); err != nil {
 			return err
@@ -231,9 +233,9 @@ func (w *Watch) take(event watch.Event) (version string, err error) {
 	switch {
 	case event.Type == watch.Bookmark || object.GetName() != w.name:
 	case event.Type == watch.Deleted:
-		w.saw(nil)
+		w.saw(nil, false)
 	default:
-		w.saw(object)
+		w.saw(object, false)
 	}
 	return object.GetResourceVersion(), nil
 }

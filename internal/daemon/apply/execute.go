@@ -127,26 +127,27 @@ func (r *run) stageFile(ctx context.Context, f plan.File) (err error) {
 // declare writes down what is about to happen. If that fails, only what leaves no trace is done:
 // services that are down are started.
 func (r *run) declare(steps []plan.Step) (left []plan.Step, ok bool) {
-	var err error
-	for _, s := range steps {
-		switch s.Kind {
-		case plan.WriteFile:
-			err = errors.Join(err, r.declareFile(s.Name))
-		case plan.SetVariable, plan.UnsetVariable:
-			r.touch(s.Name)
-		case plan.AddRoot:
-			r.book.AddCertificate(r.want.Roots[s.Name])
-		case plan.SetService:
-			// A service made by us is never unknown.
-			if _, ours := r.book.Services[s.Name]; !ours {
-				r.book.SetService(s.Name, state.Start{})
+	err := r.book.Change(func() (err error) {
+		for _, s := range steps {
+			switch s.Kind {
+			case plan.WriteFile:
+				err = errors.Join(err, r.declareFile(s.Name))
+			case plan.SetVariable, plan.UnsetVariable:
+				r.touch(s.Name)
+			case plan.AddRoot:
+				r.book.AddCertificate(r.want.Roots[s.Name])
+			case plan.SetService:
+				// A service made by us is never unknown.
+				if _, ours := r.book.Services[s.Name]; !ours {
+					r.book.SetService(s.Name, state.Start{})
+				}
 			}
 		}
-	}
-	if err = errors.Join(err, r.book.Save()); err == nil {
+		return err
+	})
+	if err == nil {
 		return steps, true
 	}
-	r.book.Revert()
 	problem := FileProblem(err)
 	r.log.Info("what has to be done can't be written down", "reason", problem.Reason, "detail", problem.Detail)
 	r.fail(problem, true)

@@ -41,6 +41,19 @@ func failedRevisionOf(r *state.FailedRevision) *failedRevision {
 	return &failedRevision{version: r.Version, problem: r.Problem, pause: r.Pause, until: r.Until}
 }
 
+// clamped is what a daemon before this one noted, with no longer a pause than one can be: the clock
+// may have been wrong then, or be wrong now.
+func (f *failedRevision) clamped(limit time.Duration, now time.Time) *failedRevision {
+	if f == nil {
+		return nil
+	}
+	f.pause = min(max(f.pause, 0), limit)
+	if latest := now.Add(jitter(limit)); f.until.After(latest) {
+		f.until = latest
+	}
+	return f
+}
+
 // wants says whether there is a desired state that is to be tried now.
 func (t *Reconciler) wants(w *candidate) bool {
 	return w != nil && (t.refused == nil || t.refused.version != w.Version || !t.Clock.Now().Before(t.refused.until))
@@ -184,20 +197,24 @@ func (t *Reconciler) unproven(ctx context.Context) *contract.Problem {
 }
 
 // settle marks the present desired state as one that holds, as soon as it does; it answers how long
-// its proof still takes.
-func (t *Reconciler) settle(ctx context.Context, report apply.Report) time.Duration {
+// its proof still takes. What can't be written down is not proven: another process would not see
+// it.
+func (t *Reconciler) settle(ctx context.Context, report apply.Report) (time.Duration, *contract.Problem) {
 	if t.Book.Proven || !report.Holds() {
-		return 0
+		return 0, nil
 	}
 	if left := t.proofDue.Sub(t.Clock.Now()); !t.proofDue.IsZero() && left > 0 {
-		return left
+		return left, nil
 	}
-	t.Book.Proven, t.Book.Refused, t.proofDue, t.refused = true, nil, time.Time{}, nil
-	if err := t.Book.Save(); err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "it can't be noted that the desired state holds")
+	if err := t.Book.Change(func() error {
+		t.Book.Proven, t.Book.Refused = true, nil
+		return nil
+	}); err != nil {
+		return 0, apply.FileProblem(err)
 	}
+	t.proofDue, t.refused = time.Time{}, nil
 	logr.FromContextOrDiscard(ctx).Info("the desired state holds", "version", t.Book.Version)
-	return 0
+	return 0, nil
 }
 
 // hold makes a pass at the present desired state.

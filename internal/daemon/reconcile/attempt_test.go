@@ -93,8 +93,8 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 			func(_ *testing.T, r *rig) { r.touchy.Store(false) },
 			contract.ReasonServiceFailed,
 		},
-		"a service that refuses to stop": {
-			func(_ *testing.T, r *rig) { r.HangStop("kube-proxy", true) },
+		"a service that refuses to stop, and can't be killed": {
+			func(_ *testing.T, r *rig) { r.HangStop("kube-proxy", true); r.unkillable.Store(true) },
 			func(t *testing.T, r *rig) {
 				r.HangStop("kube-proxy", false)
 				if err := r.CrashService("kube-proxy"); err != nil { // as an administrator does with Task Manager

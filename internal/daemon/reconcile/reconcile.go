@@ -163,7 +163,8 @@ func New(options Options) *Reconciler {
 		Options: options, vault: sealed.New(options.Host), store: payload.NewStore(options.Host.Files),
 		wake: make(chan struct{}, 1), stopManifest: func() {},
 		keeper:     apply.New(apply.Options{Host: options.Host, Book: options.Book, Registry: options.Registry}),
-		attempting: !options.Book.Proven && options.Book.Before != nil, refused: failedRevisionOf(options.Book.Refused),
+		attempting: !options.Book.Proven && options.Book.Before != nil,
+		refused:    failedRevisionOf(options.Book.Refused).clamped(options.Pace.RefusedLimit, options.Clock.Now()),
 	}
 }
 
@@ -353,7 +354,10 @@ func (t *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	} else if dropped {
 		log.Info("kubelet has its own certificate; its bootstrap credential is deleted")
 	}
-	proof := t.settle(ctx, report)
+	proof, problemOfProof := t.settle(ctx, report)
+	if problemOfProof != nil {
+		report.Failed = append(report.Failed, problemOfProof)
+	}
 	t.relieve(ctx, node)
 	if t.refused != nil && node != nil && (t.desires(node) != t.refused.version || t.overcame()) {
 		t.pardon(ctx)

@@ -51,6 +51,8 @@ type rig struct {
 	// crashing makes kube-proxy end right after its start, broken before it has begun. picky has it
 	// refuse, and touchy end soon, with the settings "two".
 	crashing, broken, picky, touchy atomic.Bool
+	// unkillable processes are those that a driver holds.
+	unkillable atomic.Bool
 	// starts of kube-proxy, and its environment at the last.
 	starts      atomic.Int64
 	environment atomic.Pointer[map[string]string]
@@ -102,6 +104,20 @@ func (p *pulls) fail(problem *contract.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.problem = problem
+}
+
+// killer ends processes, if they can be ended.
+type killer struct {
+	winos.Programs
+	unkillable *atomic.Bool
+}
+
+// Kill is winos.Programs.
+func (k killer) Kill(ctx context.Context, pid uint32) error {
+	if k.unkillable.Load() {
+		return winos.ErrDenied
+	}
+	return k.Programs.Kill(ctx, pid)
 }
 
 // inBubble runs a test in its own time.
@@ -178,7 +194,7 @@ func (r *rig) tend(t *testing.T, client dynamic.Interface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host.Services = winos.WithTimeouts(host.Services)
+	host.Services = winos.WithTimeouts(host.Services, killer{host.Programs, &r.unkillable})
 	var end func() time.Time
 	if r.ends.Load() != nil {
 		end = func() time.Time { return *r.ends.Load() }

@@ -55,7 +55,7 @@ func (r *rig) controller(ctx context.Context, p *sim.Process) int {
 		return 1
 	}
 	p.Running()
-	host.Services = winos.WithTimeouts(host.Services)
+	host.Services = winos.WithTimeouts(host.Services, host.Programs)
 	err = reconcile.New(reconcile.Options{
 		Host: host, Book: book, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls,
 		Pace: r.pace, Program: digestOf(exe),
@@ -72,7 +72,7 @@ func (r *rig) stand(ctx context.Context, p *sim.Process) int {
 	if !r.mortalDaemon {
 		host = r.mortals(p)
 	}
-	host.Services = winos.WithTimeouts(host.Services)
+	host.Services = winos.WithTimeouts(host.Services, host.Programs)
 	p.Running()
 	if err := (selfupdate.Watchdog{Host: host, Self: p.Args[0]}).Run(ctx); err != nil {
 		return 1

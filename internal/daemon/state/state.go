@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -168,12 +169,19 @@ func (b *File) Tidy() error {
 	return nil
 }
 
-// Revert forgets what was not saved.
-func (b *File) Revert() {
-	b.State = State{}
-	if b.written != nil {
-		_ = json.Unmarshal(b.written, &b.State) // it was made by Marshal, or read before
+// Change makes a change and writes it. If either fails, this change is undone; what was changed
+// before it and could not be written stays, and goes with the next write.
+func (b *File) Change(change func() error) error {
+	before := b.State
+	before.Services, before.Environment = maps.Clone(b.Services), maps.Clone(b.Environment)
+	err := change()
+	if err == nil {
+		err = b.Save()
 	}
+	if err != nil {
+		b.State = before
+	}
+	return err
 }
 
 // Erase removes the ledger's file and forgets everything.

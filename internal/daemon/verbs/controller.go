@@ -21,6 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
 	"github.com/windows-nodes/wmco/internal/daemon/sealed"
+	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -95,7 +96,9 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 		return err
 	}
 	if book.NodeName == "" {
-		return errors.New("this host was not bootstrapped: the ledger names no node")
+		if err = rebuild(ctx, o.Host, book); err != nil {
+			return err
+		}
 	}
 	running()
 	log.Info("started", "version", o.Version, "node", book.NodeName)
@@ -140,6 +143,31 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// rebuild makes a state file anew that was lost, such as by a power cut that left zeros in it: the
+// certificate names the node, and kubelet's command the address that its instance gave it. The
+// desired state is read again; until then nothing is changed, since nothing is known to be wanted.
+// What the host was before us is lost; cleanup goes by what is recognisably ours.
+func rebuild(ctx context.Context, host winos.Host, book *state.File) error {
+	pair, err := apiclient.LoadCertificate(host.Files)
+	if err != nil {
+		return fmt.Errorf("this host was not bootstrapped, the state file names no node: %w", err)
+	}
+	if book.NodeName, err = apiclient.NodeName(pair.Leaf); err != nil {
+		return err
+	}
+	usual, err := host.Network.NodeIP(ctx)
+	if kubelet, kerr := host.Services.Get(ctx, contract.ServiceKubelet); err == nil && kerr == nil {
+		for _, argument := range strings.Fields(kubelet.Command) {
+			if address, found := strings.CutPrefix(argument, "--node-ip="); found && address != usual.String() {
+				book.NodeIP = address
+			}
+		}
+	}
+	logr.FromContextOrDiscard(ctx).Info("the state file was lost and is made anew", "node", book.NodeName, "address",
+		book.NodeIP)
+	return selfupdate.StopWatchdog(ctx, host, book)
 }
 
 // ownProgram is the digest of the exe that this process was started from, if that is the service's.

@@ -1,6 +1,7 @@
 package winos_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -10,6 +11,20 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/sim"
 )
+
+// killer ends processes, unless that is denied.
+type killer struct {
+	winos.Programs
+	denied bool
+}
+
+// Kill is winos.Programs.
+func (k *killer) Kill(ctx context.Context, pid uint32) error {
+	if k.denied {
+		return winos.ErrDenied
+	}
+	return k.Programs.Kill(ctx, pid)
+}
 
 func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 	t.Parallel()
@@ -26,7 +41,8 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 		if err = winos.WriteFile(m.Host().Files, `C:\x.exe`, strings.NewReader("MZ"), winos.AccessInherit); err != nil {
 			t.Fatal(err)
 		}
-		services := winos.WithTimeouts(m.Host().Services)
+		killer := &killer{Programs: m.Host().Programs}
+		services := winos.WithTimeouts(m.Host().Services, killer)
 		if err = services.Apply(t.Context(), winos.ServiceConfig{Name: "x", Command: `C:\x.exe`}); err != nil {
 			t.Fatal(err)
 		}
@@ -45,9 +61,17 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.HangStop("x", true)
+		killer.denied = true
 		began = time.Now()
 		if err = services.Stop(t.Context(), "x"); !errors.Is(err, winos.ErrInUse) || time.Since(began) != time.Minute {
 			t.Errorf("stop: %v after %s", err, time.Since(began))
+		}
+		killer.denied = false
+		if err = services.Stop(t.Context(), "x"); err != nil {
+			t.Errorf("stop with a kill: %v", err)
+		}
+		if s, err := services.Get(t.Context(), "x"); err != nil || s.State != winos.ServiceStopped {
+			t.Errorf("it is %s, %v", s.State, err)
 		}
 	})
 }
