@@ -24,7 +24,7 @@ func TestARevisionThatFailedIsNeverReportedAsHeldWhenTheStateFileCanNotBeWritten
 					holds(t, r)
 					spoil(r)
 					two := r.publish(t, another("two"))
-					r.annotate(t, contract.DesiredVersionAnnotation, two)
+					r.annotate(t, contract.DesiredRevisionAnnotation, two)
 					pass(from)
 					r.SetPathFault(contract.PathState+".tmp", winos.ErrInUse)
 					for i := range 230 {
@@ -32,7 +32,7 @@ func TestARevisionThatFailedIsNeverReportedAsHeldWhenTheStateFileCanNotBeWritten
 						if i == 30 {
 							r.SetPathFault(contract.PathState+".tmp", nil)
 						}
-						if held := r.annotations(t)[contract.VersionAnnotation]; held != one() {
+						if held := r.annotations(t)[contract.RevisionAnnotation]; held != one() {
 							t.Errorf("after %d00 ms the Node reports that %s holds", i, held)
 							break
 						}
@@ -55,7 +55,7 @@ func TestATimeThatAWrongClockWroteDelaysNoLongerThanTheLongestPause(t *testing.T
 		holds(t, r)
 		r.picky.Store(true)
 		two := r.publish(t, another("two"))
-		r.annotate(t, contract.DesiredVersionAnnotation, two)
+		r.annotate(t, contract.DesiredRevisionAnnotation, two)
 		pass(10 * time.Second)
 		r.says(t, one(), contract.ReasonServiceFailed)
 		r.halt()
@@ -109,7 +109,7 @@ func TestAServiceThatHangsWhileItStopsIsEnded(t *testing.T) {
 		holds(t, r)
 		r.HangStop("kube-proxy", true)
 		two := r.publish(t, another("two"))
-		r.annotate(t, contract.DesiredVersionAnnotation, two)
+		r.annotate(t, contract.DesiredRevisionAnnotation, two)
 		pass(3 * time.Minute)
 		r.says(t, two, "")
 		r.serving(t, "two")
