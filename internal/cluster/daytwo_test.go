@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	configv1 "github.com/openshift/api/config/v1"
+	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,6 +57,11 @@ func dayTwo() []client.Object {
 			Spec: configv1.ImageDigestMirrorSetSpec{ImageDigestMirrors: []configv1.ImageDigestMirrors{
 				{Source: "quay.io/2"}, {Source: "quay.io/1"},
 			}}},
+		&operatorv1alpha1.ImageContentSourcePolicy{ObjectMeta: named("p"),
+			Spec: operatorv1alpha1.ImageContentSourcePolicySpec{
+				RepositoryDigestMirrors: []operatorv1alpha1.RepositoryDigestMirrors{
+					{Source: "quay.io/p", Mirrors: []string{"z.example/p", "a.example/p"}},
+				}}},
 		&configv1.ImageTagMirrorSet{ObjectMeta: named("t"),
 			Spec: configv1.ImageTagMirrorSetSpec{ImageTagMirrors: []configv1.ImageTagMirrors{
 				{Source: "*.example", Mirrors: []configv1.ImageMirror{"m.example"}},
@@ -121,6 +127,8 @@ func TestWhatAnAdministratorSetsIsRead(t *testing.T) {
 		{Object: "ImageDigestMirrorSet/a", Kind: contract.PullByDigest, Source: "quay.io/1", Mirrors: []string{}},
 		{Object: "ImageDigestMirrorSet/b", Kind: contract.PullByDigest, Source: "quay.io/b",
 			Mirrors: []string{"z.example/b", "a.example/b"}, Policy: mirror.NeverContactSource},
+		{Object: "ImageContentSourcePolicy/p", Kind: contract.PullByDigest, Source: "quay.io/p",
+			Mirrors: []string{"z.example/p", "a.example/p"}},
 		{Object: "ImageTagMirrorSet/t", Kind: contract.PullByTag, Source: "*.example", Mirrors: []string{"m.example"}},
 	}, facts.Mirrors); diff != "" {
 		t.Errorf("mirrors: %s", diff)
@@ -182,7 +190,8 @@ func TestAClusterWithoutAnyOfItHasFacts(t *testing.T) {
 	t.Parallel()
 	lacking := func(object any) error {
 		switch object.(type) {
-		case *configv1.Proxy, *configv1.Image, *configv1.ImageDigestMirrorSetList, *configv1.ImageTagMirrorSetList:
+		case *configv1.Proxy, *configv1.Image, *configv1.ImageDigestMirrorSetList, *configv1.ImageTagMirrorSetList,
+			*operatorv1alpha1.ImageContentSourcePolicyList:
 			return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: fmt.Sprintf("%T", object)}}
 		}
 		return nil
@@ -232,6 +241,8 @@ func TestOnlyWhatFactsAreMadeFromIsContent(t *testing.T) {
 		"Image": edit(func(o *configv1.Image) { o.Spec.AdditionalTrustedCA.Name = "other" }),
 		"ImageDigestMirrorSet": edit(
 			func(o *configv1.ImageDigestMirrorSet) { o.Spec.ImageDigestMirrors[0].Source = "x" }),
+		"ImageContentSourcePolicy": edit(
+			func(o *operatorv1alpha1.ImageContentSourcePolicy) { o.Spec.RepositoryDigestMirrors[0].Source = "x" }),
 		"ImageTagMirrorSet": edit(func(o *configv1.ImageTagMirrorSet) { o.Spec.ImageTagMirrors[0].Source = "x" }),
 		"ConfigMap":         edit(func(o *corev1.ConfigMap) { o.Data["new"] = "x" }),
 		"Secret": edit(func(o *corev1.Secret) {

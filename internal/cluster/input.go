@@ -7,6 +7,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	machineconfigurationv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
+	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -70,6 +71,8 @@ func dayTwoInputs(namespace string) []Input {
 		})},
 		{&configv1.ImageDigestMirrorSet{},
 			content(func(o *configv1.ImageDigestMirrorSet) []any { return []any{o.Spec} })},
+		{&operatorv1alpha1.ImageContentSourcePolicy{},
+			content(func(o *operatorv1alpha1.ImageContentSourcePolicy) []any { return []any{o.Spec} })},
 		{&configv1.ImageTagMirrorSet{}, content(func(o *configv1.ImageTagMirrorSet) []any { return []any{o.Spec} })},
 		{&corev1.ConfigMap{ObjectMeta: in(contract.ConfigNamespace, "")}, content(func(o *corev1.ConfigMap) []any {
 			return []any{o.Data, o.BinaryData}

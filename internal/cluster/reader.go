@@ -8,6 +8,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	machineconfigurationv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
+	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -61,7 +62,8 @@ func NewReader(o Options) (*Reader, error) {
 
 // AddToScheme adds OpenShift's types to a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
-	return errors.Join(configv1.Install(scheme), operatorv1.Install(scheme), machineconfigurationv1.Install(scheme))
+	return errors.Join(configv1.Install(scheme), operatorv1.Install(scheme), operatorv1alpha1.Install(scheme),
+		machineconfigurationv1.Install(scheme))
 }
 
 // Facts implements Source.
@@ -73,8 +75,8 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 	}
 	for _, read := range []func(context.Context, *blueprint.Facts) error{
 		r.serverVersion, r.infrastructure, r.network, r.hybridOverlay, r.kubeletCA, r.worker, r.bootstrapCA,
-		r.clusterProxy, r.registryCAs, additional, r.pullSecret, r.exporterKey, r.digestMirrors, r.tagMirrors,
-		r.registrySources,
+		r.clusterProxy, r.registryCAs, additional, r.pullSecret, r.exporterKey, r.digestMirrors,
+		r.contentSourcePolicies, r.tagMirrors, r.registrySources,
 	} {
 		all = append(all, read(ctx, &facts))
 	}

@@ -310,7 +310,7 @@ func TestStatusUpdatesDoNotChangeTheContentOfInputs(t *testing.T) {
 	t.Parallel()
 	all := objects(t, clustertest.Options{VXLANPort: 9898})
 	inputs := reader(t, all, interceptor.Funcs{}, nil).Inputs()
-	if len(inputs) != 13 {
+	if len(inputs) != 14 {
 		t.Fatalf("%d inputs", len(inputs))
 	}
 	inputs = inputs[:5] // the others have a test of their own

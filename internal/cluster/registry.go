@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	configv1 "github.com/openshift/api/config/v1"
+	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -56,6 +57,26 @@ func (r *Reader) digestMirrors(ctx context.Context, facts *blueprint.Facts) erro
 			facts.Mirrors = append(facts.Mirrors, mirror.Set{
 				Object: "ImageDigestMirrorSet/" + object.Name, Kind: contract.PullByDigest,
 				Source: entry.Source, Mirrors: texts(entry.Mirrors), Policy: mirror.Policy(entry.MirrorSourcePolicy),
+			})
+		}
+	}
+	return nil
+}
+
+// contentSourcePolicies reads what digest mirrors were called before there were
+// ImageDigestMirrorSets. Linux nodes follow both.
+func (r *Reader) contentSourcePolicies(ctx context.Context, facts *blueprint.Facts) error {
+	var list operatorv1alpha1.ImageContentSourcePolicyList
+	if err := listed(ctx, r.cached, &list, "ImageContentSourcePolicies"); err != nil {
+		return err
+	}
+	slices.SortFunc(list.Items,
+		func(a, b operatorv1alpha1.ImageContentSourcePolicy) int { return cmp.Compare(a.Name, b.Name) })
+	for _, object := range list.Items {
+		for _, entry := range object.Spec.RepositoryDigestMirrors {
+			facts.Mirrors = append(facts.Mirrors, mirror.Set{
+				Object: "ImageContentSourcePolicy/" + object.Name, Kind: contract.PullByDigest,
+				Source: entry.Source, Mirrors: entry.Mirrors,
 			})
 		}
 	}

@@ -475,8 +475,8 @@ func clusterExplanations() []Explanation {
 				"API server."},
 		{ReasonMirrorRejected, 908,
 			"A mirror rule is not valid.",
-			"Correct the source or mirror that is named in its ImageDigestMirrorSet or ImageTagMirrorSet. The " +
-				"other rules are in force."},
+			"Correct the source or mirror that is named, in the ImageDigestMirrorSet, ImageTagMirrorSet, ImageContentSourcePolicy or Image that " +
+				"the message names. The other rules are in force."},
 		{ReasonPullSecretInvalid, 909,
 			"The cluster's pull secret is not valid.",
 			"Correct .dockerconfigjson of the secret pull-secret in openshift-config. Nodes keep the last valid " +

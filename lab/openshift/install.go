@@ -62,7 +62,7 @@ func names() []string {
 	return []string{
 		"infrastructures.config.openshift.io", "networks.config.openshift.io", "proxies.config.openshift.io",
 		"imagedigestmirrorsets.config.openshift.io", "imagetagmirrorsets.config.openshift.io",
-		"images.config.openshift.io",
+		"images.config.openshift.io", "imagecontentsourcepolicies.operator.openshift.io",
 		"networks.operator.openshift.io",
 		"controllerconfigs.machineconfiguration.openshift.io", "machineconfigs.machineconfiguration.openshift.io",
 		"machineconfigpools.machineconfiguration.openshift.io",
@@ -71,7 +71,8 @@ func names() []string {
 }
 
 func installCRDs(ctx context.Context, config *rest.Config) error {
-	dirs, err := cluster.OpenShiftCRDDirs(ctx, "config/v1", "operator/v1", "machineconfiguration/v1", "machine/v1beta1")
+	dirs, err := cluster.OpenShiftCRDDirs(ctx, "config/v1", "operator/v1", "operator/v1alpha1",
+		"machineconfiguration/v1", "machine/v1beta1")
 	if err != nil {
 		return fmt.Errorf("finding OpenShift's CRDs: %w", err)
 	}
