@@ -13,6 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 const (
@@ -72,6 +73,10 @@ func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstan
 	if answer.NodeName != instance.Status.NodeName {
 		return Fail(contract.NewProblem(contract.ReasonHostnameInvalid,
 			"the host calls itself %.63q now, and %q before", answer.NodeName, instance.Status.NodeName))
+	}
+	if err = policy.CheckDaemonRequest(answer.DaemonCSR, instance.Status.NodeName); err != nil {
+		return Fail(contract.NewProblem(contract.ReasonDaemonCallFailed, "the certificate request of %s is not submitted: "+
+			"%v", instance.Spec.Address, err))
 	}
 	visit.request = answer.DaemonCSR
 	if visit.csr, err = w.requestCertificate(ctx, instance, visit.request); err != nil {

@@ -122,6 +122,11 @@ type CSRInput struct {
 // depends on stands in its input.
 func DecideCSR(in CSRInput) CSRDecision {
 	claim, ours := ClaimOf(in.CSR)
+	if submittedByOperator(in) && claim.Kind != CSRDaemon {
+		// Administrators approve what the operator asks for, so it must not stay pending.
+		return CSRDecision{Verdict: CSRDeny, Reason: CSRNotRecognised, Settled: true,
+			Message: "the operator submits requests for daemons of its nodes only"}
+	}
 	if !ours {
 		return CSRDecision{Verdict: CSRIgnore, Reason: CSRNotOurs,
 			Message: "decided already, for another signer, or for no node"}

@@ -1,6 +1,10 @@
 package policy
 
 import (
+	"errors"
+	"fmt"
+	"strings"
+
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -25,6 +29,31 @@ func daemonRules() csrRules {
 			return nodeIsOurs(f)
 		},
 	}}
+}
+
+// CheckDaemonRequest looks at the request that a host made for its daemon, before the operator
+// submits it in its own name: it must ask for exactly the identity of this node's daemon.
+func CheckDaemonRequest(text []byte, node string) error {
+	request, err := ParseCSR(text)
+	if err != nil {
+		return err
+	}
+	name, found := strings.CutPrefix(request.Subject.CommonName, contract.DaemonUserPrefix)
+	if !found || name != node {
+		return fmt.Errorf("the request is for %s, not for the daemon of node %s", shown(request.Subject.CommonName), node)
+	}
+	f := csrFacts{claim: CSRClaim{Kind: CSRDaemon, NodeName: name, Request: request}}
+	for _, rule := range []csrRule{subjectIs(contract.DaemonGroup), noNames, keyIsStrong, keyIsHeld} {
+		if broken := rule(f); broken != nil {
+			return errors.New(broken.message)
+		}
+	}
+	return nil
+}
+
+// submittedByOperator reports whether the operator submitted a request itself.
+func submittedByOperator(in CSRInput) bool {
+	return in.OperatorUser != "" && in.CSR.Spec.Username == in.OperatorUser && csrPending(in.CSR)
 }
 
 // requestedByDaemonOrOperator demands that a daemon renews its own certificate, or that the

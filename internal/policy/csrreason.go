@@ -46,6 +46,8 @@ const (
 	// CSRCredentialForeign occurs when a first certificate is asked for with the bootstrap token of
 	// another host.
 	CSRCredentialForeign CSRReason = "CSRCredentialForeign"
+	// CSRNotRecognised occurs when a request of the operator's own is none for a daemon of a node.
+	CSRNotRecognised CSRReason = "CSRNotRecognised"
 	// CSRKeyOfAnother occurs when a bootstrap token is used for a second key.
 	CSRKeyOfAnother CSRReason = "CSRKeyOfAnother"
 	// CSRNodeForeign occurs when the Node belongs to another instance, or to none and runs another

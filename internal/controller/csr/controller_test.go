@@ -348,11 +348,11 @@ func TestOnlyNewsThatMatterWakeAnything(t *testing.T) {
 	}
 	decided := kubeletClient(t, "csr", nodeName)
 	decided.Status.Certificate = []byte("x")
-	if claiming().Create(event.CreateEvent{Object: decided}) ||
-		!claiming().Create(event.CreateEvent{Object: kubeletClient(t, "csr", nodeName)}) {
+	if claiming(OperatorUser(namespace)).Create(event.CreateEvent{Object: decided}) ||
+		!claiming(OperatorUser(namespace)).Create(event.CreateEvent{Object: kubeletClient(t, "csr", nodeName)}) {
 		t.Error("pending requests, and only those, are looked at")
 	}
-	if claiming().Delete(event.DeleteEvent{Object: kubeletClient(t, "csr", nodeName)}) {
+	if claiming(OperatorUser(namespace)).Delete(event.DeleteEvent{Object: kubeletClient(t, "csr", nodeName)}) {
 		t.Error("a deleted request is looked at")
 	}
 }

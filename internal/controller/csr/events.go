@@ -18,10 +18,13 @@ func (r *Reconciler) tell(csr *certificatesv1.CertificateSigningRequest, decisio
 	case policy.CSRDeny:
 		action = "Deny"
 	}
+	r.events.Eventf(csr, nil, kind, string(decision.Reason), action, "%s", decision.Message)
+	if decision.Instance == nil {
+		return
+	}
 	instance := &v1alpha1.WindowsInstance{}
 	instance.Namespace, instance.Name = decision.Instance.Namespace, decision.Instance.Name
 	instance.UID = decision.Instance.UID
-	r.events.Eventf(csr, nil, kind, string(decision.Reason), action, "%s", decision.Message)
 	if decision.Verdict != policy.CSRApprove {
 		r.events.Eventf(instance, csr, kind, string(decision.Reason), action, "certificate request %s by %.100s: %s",
 			csr.Name, csr.Spec.Username, decision.Message)

@@ -26,6 +26,9 @@ func (r *Reconciler) gather(
 	ctx context.Context, reader client.Reader, csr *certificatesv1.CertificateSigningRequest, claim policy.CSRClaim,
 ) (policy.CSRInput, error) {
 	in := policy.CSRInput{CSR: csr, OperatorUser: r.options.OperatorUser}
+	if claim.NodeName == "" {
+		return in, nil // a request of our own for nobody
+	}
 	list := &v1alpha1.WindowsInstanceList{}
 	err := r.client.List(ctx, list, client.InNamespace(r.options.Namespace),
 		client.MatchingFields{instancesByNode: claim.NodeName})

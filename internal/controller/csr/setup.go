@@ -58,7 +58,7 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(contract.OperatorServiceAccount),
 		options)
 	err := ctrl.NewControllerManagedBy(mgr).Named("csr").
-		For(&certificatesv1.CertificateSigningRequest{}, builder.WithPredicates(claiming())).
+		For(&certificatesv1.CertificateSigningRequest{}, builder.WithPredicates(claiming(options.OperatorUser))).
 		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(r.aboutInstance),
 			builder.WithPredicates(instanceNews())).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.aboutNode), builder.WithPredicates(nodeNews())).
@@ -75,15 +75,16 @@ func newReconciler(cached client.Client, live client.Reader, recorder events.Eve
 	return &Reconciler{client: cached, live: live, events: recorder, options: options, used: newUsed()}
 }
 
-// claiming lets pending requests through that ask for a node's identity.
-func claiming() predicate.Predicate {
+// claiming lets pending requests through that ask for a node's identity, and those of the operator's
+// own.
+func claiming(operator string) predicate.Predicate {
 	pending := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		csr, ok := o.(*certificatesv1.CertificateSigningRequest)
 		if !ok {
 			return false
 		}
 		_, claims := policy.ClaimOf(csr)
-		return claims
+		return claims || csr.Spec.Username == operator
 	})
 	return predicate.And(pending, predicate.Funcs{DeleteFunc: func(event.DeleteEvent) bool { return false }})
 }

@@ -2,7 +2,13 @@ package hosttest
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"slices"
@@ -31,6 +37,8 @@ type Machine struct {
 	sent    int64
 	calls   []contract.Verb
 	last    map[contract.Verb]json.RawMessage
+	// requests are the daemon's certificate requests, by node name.
+	requests map[string][]byte
 }
 
 var _ host.Dialer = (*Machine)(nil)
@@ -53,7 +61,7 @@ func New(name string) *Machine {
 		},
 		hostKey: "ssh-ed25519 AAAA" + name, faults: map[string]error{}, answers: map[contract.Verb]any{},
 		open: map[*conn]bool{},
-		last: map[contract.Verb]json.RawMessage{},
+		last: map[contract.Verb]json.RawMessage{}, requests: map[string][]byte{},
 	}
 }
 
@@ -198,7 +206,7 @@ func (m *Machine) answer(verb contract.Verb, request json.RawMessage) (any, erro
 	case contract.VerbBootstrap:
 		asked := contract.BootstrapRequest{}
 		err := json.Unmarshal(request, &asked)
-		return contract.BootstrapAnswer{NodeName: asked.NodeName, DaemonCSR: []byte("request of " + asked.NodeName)},
+		return contract.BootstrapAnswer{NodeName: asked.NodeName, DaemonCSR: m.requestOf(asked.NodeName)},
 			err
 	case contract.VerbHandover:
 		return contract.HandoverAnswer{ServiceRunning: true}, nil
@@ -308,4 +316,26 @@ func (c *conn) Close() error {
 	defer c.machine.mu.Unlock()
 	delete(c.machine.open, c)
 	return nil
+}
+
+// requestOf is the daemon's certificate request, the same when asked again.
+func (m *Machine) requestOf(node string) []byte {
+	if m.requests[node] == nil {
+		m.requests[node] = CertificateRequest(contract.DaemonUserPrefix+node, contract.DaemonGroup)
+	}
+	return m.requests[node]
+}
+
+// CertificateRequest makes a key and the PEM of a certificate request.
+func CertificateRequest(name, organization string, dnsNames ...string) []byte {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err) // only when the system has no randomness
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: name, Organization: []string{organization}}, DNSNames: dnsNames}, key)
+	if err != nil {
+		panic(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }
