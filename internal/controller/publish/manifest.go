@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -149,21 +148,11 @@ func exactly(o client.Object) client.Preconditions {
 // contentName is what a version's name ends in when its content names it.
 func contentName(name string) bool { return regexp.MustCompile(`-[0-9a-f]{10}$`).MatchString(name) }
 
-// isForged says that a ConfigMap has the name of one of our versions and other content.
-func isForged(c *corev1.ConfigMap) bool {
-	if !contentName(c.Name) {
-		return false
-	}
-	_, genuine := read(c)
-	return !genuine
-}
+// isForged reports that a ConfigMap has the name of one of our revisions and other content.
+func isForged(c *corev1.ConfigMap) bool { return contentName(c.Name) && !isGenuine(c) }
 
-// read gives the manifest in a ConfigMap whose name is that of its content.
-func read(c *corev1.ConfigMap) (manifest contract.Manifest, genuine bool) {
-	manifest, err := contract.ManifestFromConfigMap(c.Data)
-	if err != nil || len(c.BinaryData) > 0 {
-		return contract.Manifest{}, false
-	}
-	digest := manifest.Digest()
-	return manifest, len(digest) >= 10 && strings.HasSuffix(c.Name, "-"+digest[:10])
+// isGenuine reports whether the name of a ConfigMap is that of its content. The data is compared as
+// it was published, without parsing it: a newer release may have fields that this one lacks.
+func isGenuine(c *corev1.ConfigMap) bool {
+	return len(c.BinaryData) == 0 && contract.IsRevisionOfData(c.Name, c.Data)
 }

@@ -52,8 +52,9 @@ func (p *publisher) left(ctx context.Context, version string) (blueprint.Desired
 	}
 	manifests := map[string]contract.Manifest{}
 	for i := range configMaps.Items {
-		if manifest, genuine := read(&configMaps.Items[i]); genuine {
-			manifests[configMaps.Items[i].Name] = manifest
+		c := &configMaps.Items[i]
+		if manifest, err := contract.ManifestFromConfigMap(c.Data); err == nil && isGenuine(c) {
+			manifests[c.Name] = manifest
 		}
 	}
 	slices.SortFunc(secrets.Items, func(a, b corev1.Secret) int {

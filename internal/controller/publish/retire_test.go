@@ -1,6 +1,10 @@
 package publish
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -191,5 +195,37 @@ func TestOnlyVersionsOfNodesWakeTheRetirer(t *testing.T) {
 	}
 	if !p.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: node("win-1", "a", "b")}) {
 		t.Error("a new desired version doesn't")
+	}
+}
+
+// After a downgrade of the operator, what the newer release published is still in use, and says
+// more than this release understands.
+func TestTheRevisionOfANewerReleaseIsKeptWhileInUse(t *testing.T) {
+	t.Parallel()
+	inside := `{"salt":"` + strings.Repeat("A", 43) + `=","ofTomorrow":true}`
+	packed, err := contract.PackConfidential([]byte(inside))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte(inside))
+	data := map[string]string{"services": `[{"name":"kubelet","path":"C:\\k\\kubelet.exe","ofTomorrow":{"a":1}}]`,
+		"files": "[]", "ofTomorrow": "[]", contract.KeyConfidential: hex.EncodeToString(sum[:])}
+	revision := "9.0.0-" + contract.DataDigest(data)[:contract.RevisionDigits]
+	newer := configMap(contract.ServicesConfigMapPrefix+revision, func(c *corev1.ConfigMap) { c.Data = data })
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: newer.Name},
+		Data: map[string][]byte{contract.ConfidentialField: packed}}
+	w := newWorld(t, newer, secret, node("win-1", revision, revision))
+	w.publish(t)
+	w.retire(t)
+	if _, ok := w.manifests(t)[newer.Name]; !ok {
+		t.Error("the ConfigMap is gone")
+	}
+	if err = w.client.Get(t.Context(), client.ObjectKeyFromObject(secret), &corev1.Secret{}); err != nil {
+		t.Errorf("the Secret is gone: %v", err)
+	}
+	for _, rule := range w.role(t).Rules {
+		if !slices.Contains(rule.ResourceNames, newer.Name) {
+			t.Errorf("daemons may not read it: %v", rule.ResourceNames)
+		}
 	}
 }

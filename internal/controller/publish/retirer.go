@@ -47,7 +47,7 @@ func (r *retirer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 		return ctrl.Result{}, fmt.Errorf("listing ConfigMaps: %w", err)
 	}
 	var next time.Duration
-	manifests := map[string]contract.Manifest{}
+	secretDigests := map[string]string{}
 	for i := range list.Items {
 		c := &list.Items[i]
 		version, ours := strings.CutPrefix(c.Name, contract.ServicesConfigMapPrefix)
@@ -60,11 +60,11 @@ func (r *retirer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 			return ctrl.Result{}, actErr
 		}
 		next = sooner(next, left)
-		if manifest, genuine := read(c); genuine && !what.remove {
-			manifests[c.Name] = manifest
+		if isGenuine(c) && !what.remove {
+			secretDigests[c.Name] = c.Data[contract.KeyConfidential]
 		}
 	}
-	left, err := r.retireSecrets(ctx, current, manifests)
+	left, err := r.retireSecrets(ctx, current, secretDigests)
 	return ctrl.Result{RequeueAfter: sooner(next, left)}, err
 }
 

@@ -68,20 +68,20 @@ func (p *publisher) readable(ctx context.Context, desired blueprint.Desired) (co
 		return nil, nil, fmt.Errorf("listing Secrets: %w", err)
 	}
 	configMaps, secrets = []string{desired.ConfigMapName()}, []string{desired.SecretName()}
-	manifests := map[string]contract.Manifest{}
+	secretDigests := map[string]string{}
 	for i := range list.Items {
 		c := &list.Items[i]
 		if !strings.HasPrefix(c.Name, contract.ServicesConfigMapPrefix) || !contentName(c.Name) ||
 			!c.DeletionTimestamp.IsZero() {
 			continue
 		}
-		if manifest, genuine := read(c); genuine {
-			configMaps, manifests[c.Name] = append(configMaps, c.Name), manifest
+		if isGenuine(c) {
+			configMaps, secretDigests[c.Name] = append(configMaps, c.Name), c.Data[contract.KeyConfidential]
 		}
 	}
 	for i := range inside.Items {
 		s := &inside.Items[i]
-		if manifest, ok := manifests[s.Name]; ok && s.DeletionTimestamp.IsZero() && belongs(s, manifest) {
+		if digest, ok := secretDigests[s.Name]; ok && s.DeletionTimestamp.IsZero() && belongs(s, digest) {
 			secrets = append(secrets, s.Name)
 		}
 	}

@@ -3,6 +3,8 @@ package publish
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"time"
@@ -68,21 +70,18 @@ func unpacked(s *corev1.Secret) ([]byte, bool) {
 	return data, err == nil
 }
 
-// belongs says whether a Secret holds what a manifest of its name means.
-func belongs(s *corev1.Secret, manifest contract.Manifest) bool {
+// belongs reports whether a Secret holds the bytes with the digest that the manifest of its name has.
+func belongs(s *corev1.Secret, digest string) bool {
 	data, ok := unpacked(s)
-	if !ok {
-		return false
-	}
-	_, err := contract.ParseConfidential(data, manifest)
-	return err == nil
+	sum := sha256.Sum256(data)
+	return ok && hex.EncodeToString(sum[:]) == digest
 }
 
 // retireSecrets removes the Secrets whose manifests are gone, and those that are not what their
 // manifests mean. A Secret is published before its manifest, so one without is given the same time
 // as an unused version.
 func (r *retirer) retireSecrets(ctx context.Context, current blueprint.Desired,
-	manifests map[string]contract.Manifest) (next time.Duration, err error) {
+	digests map[string]string) (next time.Duration, err error) {
 	list := &corev1.SecretList{}
 	if err = r.client.List(ctx, list, client.InNamespace(r.namespace)); err != nil {
 		return 0, fmt.Errorf("listing Secrets: %w", err)
@@ -93,10 +92,10 @@ func (r *retirer) retireSecrets(ctx context.Context, current blueprint.Desired,
 			!s.DeletionTimestamp.IsZero() {
 			continue
 		}
-		manifest, has := manifests[s.Name]
+		digest, has := digests[s.Name]
 		why := "its manifest is gone"
 		switch left := r.grace - r.now().Sub(s.CreationTimestamp.Time); {
-		case has && belongs(s, manifest):
+		case has && belongs(s, digest):
 			continue
 		case has:
 			why = "its content is not what its manifest says"
