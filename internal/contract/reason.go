@@ -73,6 +73,7 @@ const (
 	ReasonMachineNameInvalid       Reason = "MachineNameInvalid"
 	ReasonMachineAddressUnusable   Reason = "MachineAddressUnusable"
 	ReasonMachineAnnotationInvalid Reason = "MachineAnnotationInvalid"
+	ReasonListAbsent               Reason = "ListAbsent"
 
 	ReasonUnreachable      Reason = "Unreachable"
 	ReasonKeyRefused       Reason = "KeyRefused"
@@ -208,6 +209,11 @@ func reachExplanations() []Explanation {
 				"DNS server that the operator's pod uses."},
 		{ReasonMachineAnnotationInvalid, 108, "An annotation of the Machine is not understood.",
 			"Correct the annotation that is named."},
+		{ReasonListAbsent, 109,
+			"The ConfigMap windows-instances is absent, and instances were made from it. They are removed when it stays " +
+				"absent for a minute.",
+			"Create it again if its hosts are to stay. To remove all of them, leave it absent, or empty it, which is " +
+				"followed at once."},
 
 		{ReasonUnreachable, 201,
 			"Nothing answers at the host's SSH port.",

@@ -200,6 +200,20 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 	if client.IgnoreNotFound(err) != nil {
 		return facts, fmt.Errorf("reading %s: %w", contract.InstancesConfigMap, err)
 	}
+	if fromList := listed(facts.Instances); apierrors.IsNotFound(err) && fromList > 0 {
+		facts.Troubles = append(slices.Clone(facts.Troubles), contract.NewProblem(contract.ReasonListAbsent,
+			"%d hosts leave unless %s is created again within a minute", fromList, contract.InstancesConfigMap))
+	}
 	_, facts.Rejected = inventory.Parse(list.Data)
 	return facts, nil
+}
+
+// listed counts the instances that were made from the list and are to stay as far as anybody said.
+func listed(instances []v1alpha1.WindowsInstance) (count int) {
+	for _, i := range instances {
+		if i.Spec.Source != nil && i.Spec.Source.Kind == v1alpha1.SourceConfigMap && i.DeletionTimestamp.IsZero() {
+			count++
+		}
+	}
+	return count
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,12 +31,14 @@ type Reconciler struct {
 	events    events.EventRecorder
 	namespace string
 	told      *told
+	absence   *absence
+	now       func() time.Time
 }
 
 // Setup adds the controller to a manager. namespace is the operator's.
 func Setup(mgr ctrl.Manager, namespace string) error {
 	r := &Reconciler{client: mgr.GetClient(), events: mgr.GetEventRecorder(contract.OperatorServiceAccount),
-		namespace: namespace, told: &told{}}
+		namespace: namespace, told: &told{}, absence: &absence{}, now: time.Now}
 	list := types.NamespacedName{Namespace: namespace, Name: contract.InstancesConfigMap}
 	one := func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: list}}
@@ -60,8 +63,8 @@ func comesOrGoes() predicate.Predicate {
 	}}
 }
 
-// Reconcile projects the whole list. An absent ConfigMap is an empty one: every instance made from
-// it is removed.
+// Reconcile projects the whole list. A ConfigMap that stays absent for absenceGrace is an empty
+// one: every instance made from it is removed. One that is there and empty is so at once.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, list)
@@ -73,7 +76,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, fmt.Errorf("listing instances: %w", err)
 	}
 	data := list.Data
-	if !list.DeletionTimestamp.IsZero() {
+	if list.UID != "" && list.DeletionTimestamp.IsZero() {
+		r.absence.end()
+	} else {
+		if left, began := r.absence.left(r.now()); left > 0 {
+			r.tellAbsent(ctx, instances.Items, began)
+			return ctrl.Result{RequeueAfter: left}, nil
+		}
 		data = nil
 	}
 	entries, rejected := inventory.Parse(data)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,6 +34,7 @@ type rig struct {
 	api    client.WithWatch
 	broken map[string]error
 	heard  []string
+	clock  time.Time
 }
 
 func (r *rig) Eventf(regarding, _ runtime.Object, _, reason, _, note string, args ...any) {
@@ -49,7 +51,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{broken: map[string]error{}}
+	r := &rig{broken: map[string]error{}, clock: time.Unix(1_800_000_000, 0)}
 	fault := func(verb string, o client.Object) error {
 		return errors.Join(r.broken[verb], r.broken[verb+" "+o.GetName()])
 	}
@@ -82,7 +84,8 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 			return c.Delete(ctx, o, options...)
 		},
 	}).Build()
-	r.Reconciler = &Reconciler{client: r.api, events: r, namespace: namespace, told: &told{}}
+	r.Reconciler = &Reconciler{client: r.api, events: r, namespace: namespace, told: &told{},
+		absence: &absence{}, now: func() time.Time { return r.clock }}
 	return r
 }
 
@@ -148,15 +151,60 @@ func TestInstancesFollowTheList(t *testing.T) {
 	r.set(t, map[string]string{"10.0.0.1": "username=c,port=2222"})
 	r.reconcile(t)
 	r.want(t, "10.0.0.1=c:2222")
+	if len(r.heard) != 0 {
+		t.Errorf("events %v", r.heard)
+	}
 	if err := r.api.Delete(t.Context(), list(nil)); err != nil {
 		t.Fatal(err)
 	}
 	r.reconcile(t)
+	r.clock = r.clock.Add(absenceGrace)
+	r.reconcile(t)
 	r.want(t)
 	r.reconcile(t)
-	if len(r.heard) != 0 {
-		t.Errorf("events %v", r.heard)
+}
+
+// kubectl replace --force deletes the ConfigMap and creates it again; in between there is none.
+func TestAListThatIsReplacedByForceRemovesNobody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=a"}))
+	r.reconcile(t)
+	if err := r.api.Delete(t.Context(), list(nil)); err != nil {
+		t.Fatal(err)
 	}
+	again, err := r.Reconcile(t.Context(), ctrl.Request{})
+	if err != nil || again.RequeueAfter != absenceGrace {
+		t.Errorf("it comes back after %s, %v", again.RequeueAfter, err)
+	}
+	r.want(t, "10.0.0.1=a:22", "10.0.0.2=a:22")
+	if len(r.heard) != 1 || !strings.Contains(r.heard[0], "InstanceTeardown") || !strings.Contains(r.heard[0], "W109") {
+		t.Errorf("events %q", r.heard)
+	}
+	r.clock = r.clock.Add(absenceGrace / 2)
+	if again, err = r.Reconcile(t.Context(), ctrl.Request{}); err != nil || again.RequeueAfter != absenceGrace/2 {
+		t.Errorf("it comes back after %s, %v", again.RequeueAfter, err)
+	}
+	if err = r.api.Create(t.Context(), list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=b"})); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t)
+	r.want(t, "10.0.0.1=a:22", "10.0.0.2=b:22")
+	// The next absence has the whole grace.
+	if err = r.api.Delete(t.Context(), list(nil)); err != nil {
+		t.Fatal(err)
+	}
+	r.clock = r.clock.Add(absenceGrace)
+	r.reconcile(t)
+	r.want(t, "10.0.0.1=a:22", "10.0.0.2=b:22")
+}
+
+func TestAnEmptiedListIsBelievedAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, list(map[string]string{"10.0.0.1": "username=a"}))
+	r.reconcile(t)
+	r.set(t, nil)
+	r.reconcile(t)
+	r.want(t)
 }
 
 func TestAListThatIsBeingDeletedIsEmpty(t *testing.T) {

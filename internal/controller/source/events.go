@@ -1,17 +1,44 @@
 package source
 
 import (
+	"context"
 	"fmt"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
 // eventRejected is the contract's reason for an entry that does not become a node.
 const eventRejected = "InstanceSetupFailure"
+
+// eventTeardown is the contract's reason for hosts that leave.
+const eventTeardown = "InstanceTeardown"
+
+// tellAbsent says, when the grace begins, that the list is absent and whose hosts will leave.
+func (r *Reconciler) tellAbsent(ctx context.Context, instances []v1alpha1.WindowsInstance, began bool) {
+	hosts := 0
+	for _, instance := range instances {
+		if ours(instance) && instance.DeletionTimestamp.IsZero() {
+			hosts++
+		}
+	}
+	if !began || hosts == 0 {
+		return
+	}
+	reason := contract.ReasonListAbsent
+	logf.FromContext(ctx).Info("windows-instances is absent", "hosts", hosts, "grace", absenceGrace)
+	list := &corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: r.namespace,
+		Name: contract.InstancesConfigMap}
+	r.events.Eventf(list, nil, corev1.EventTypeWarning, eventTeardown, "Read",
+		"its %d hosts leave in %s unless it is created again (W%d %s). %s", hosts, absenceGrace, reason.Number(), reason,
+		reason.Fix())
+}
 
 // told is what was last said about each entry of a list, so that it is said once, and again only
 // when it is another list or trouble.
