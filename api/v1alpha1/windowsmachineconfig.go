@@ -14,8 +14,9 @@ const (
 	// ConditionAvailable is True when the operator has everything it needs to join hosts; otherwise
 	// its reason names what is missing.
 	ConditionAvailable = "Available"
-	// ConditionUpgradeable is False while any host is not Ready, joins, leaves or is updated, or a
-	// prerequisite is missing.
+	// ConditionUpgradeable is False while any host joins, leaves or is updated, or a prerequisite is
+	// missing. A host that is off, fails, or is paused before its join does not count: the upgrade
+	// may be its cure. Nor does an unsupported Kubernetes version.
 	ConditionUpgradeable = "Upgradeable"
 	// ConditionDegraded is True when a host failed, an entry or a setting is invalid, or a rollout
 	// is halted.

@@ -77,10 +77,11 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 			contract.NewProblem(contract.ReasonRolloutHalted, "%d nodes failed at version %s",
 				len(status.Rollout.Failures), status.Rollout.Revision))
 	}
-	busy, failing := count(&status.Instances, f.Instances)
+	failing := count(&status.Instances, f.Instances)
+	busy, lacks := underWay(f), blocking(f.Lacks)
 	available(status, f)
-	set(status, f, v1alpha1.ConditionUpgradeable, len(busy) == 0 &&
-		len(f.Lacks) == 0, reasonSafe, reasonNotSafe, upgradeMessage(busy, f.Lacks))
+	set(status, f, v1alpha1.ConditionUpgradeable, len(busy) == 0 && len(lacks) == 0, reasonSafe,
+		reasonNotSafe, upgradeMessage(busy, lacks))
 	why := reasonHosts
 	switch {
 	case len(failing) == 0 && len(f.Rejected) > 0:
@@ -140,21 +141,22 @@ func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 
 // states is what is counted of an instance. One whose update waits or fails is Ready all the while.
 type states struct {
-	leaving, failing, ready, progressing bool
-	way                                  way
+	leaving, failing, ready, progressing, joined, paused bool
+	way                                                  way
 }
 
 func state(i *v1alpha1.WindowsInstance) states {
 	return states{
 		leaving: !i.DeletionTimestamp.IsZero(), failing: i.Status.Failures > 0,
+		joined: i.Status.JoinedTime != nil, paused: i.Spec.Paused,
 		ready:       meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady),
 		progressing: meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionProgressing),
 		way:         progress(i, i.Status.DesiredRevision),
 	}
 }
 
-// count sorts instances into what they do, and names those that are busy and those that fail.
-func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance) (busy, failing []string) {
+// count sorts instances into what they do, and names those that fail.
+func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance) (failing []string) {
 	*counts = v1alpha1.InstanceCounts{Total: int32(len(instances))}
 	for _, i := range instances {
 		s := state(&i)
@@ -170,13 +172,59 @@ func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance
 			counts.Failing++
 			failing = append(failing, i.Name)
 		}
-		if s.leaving || !s.ready || s.progressing {
-			busy = append(busy, i.Name)
+	}
+	slices.Sort(failing)
+	return failing
+}
+
+// bootTime is how long a new Machine may take until it answers, on the slowest platform. Until then
+// a host that can't be reached is on its way.
+const bootTime = 20 * time.Minute
+
+// underWay names the hosts that join, leave or are updated. One that is off, fails, or is paused
+// before its join is stuck: waiting for it would keep away the release that may be its cure.
+func underWay(f Facts) (names []string) {
+	for i := range f.Instances {
+		one := &f.Instances[i]
+		s := state(one)
+		var moves bool
+		switch {
+		case s.failing:
+			moves = boots(one, f.Now)
+		case s.leaving || s.ready:
+			moves = s.leaving || s.progressing
+		case s.joined:
+			moves = s.progressing
+		default: // it is new; without a supported cluster it can't join
+			moves = !s.paused && !isUnsupported(f.Lacks)
+		}
+		if moves {
+			names = append(names, one.Name)
 		}
 	}
-	slices.Sort(busy)
-	slices.Sort(failing)
-	return busy, failing
+	slices.Sort(names)
+	return names
+}
+
+// boots reports whether a host that does not answer is a Machine in its first minutes.
+func boots(i *v1alpha1.WindowsInstance, now time.Time) bool {
+	return i.Status.JoinedTime == nil && i.DeletionTimestamp.IsZero() && i.Spec.Source != nil &&
+		i.Spec.Source.Kind == v1alpha1.SourceMachine && now.Sub(i.CreationTimestamp.Time) < bootTime
+}
+
+// blocking are the prerequisites that must be there before an upgrade. When this release does not
+// support the cluster, an upgrade is the cure.
+func blocking(lacks []*contract.Problem) []*contract.Problem {
+	if isUnsupported(lacks) {
+		return nil
+	}
+	return lacks
+}
+
+func isUnsupported(lacks []*contract.Problem) bool {
+	return slices.ContainsFunc(lacks, func(p *contract.Problem) bool {
+		return p.Reason == contract.ReasonVersionUnsupported
+	})
 }
 
 func upgradeMessage(busy []string, lacks []*contract.Problem) string {
@@ -186,7 +234,7 @@ func upgradeMessage(busy []string, lacks []*contract.Problem) string {
 	case len(lacks) > 0:
 		return "a prerequisite is missing: " + lacks[0].Error()
 	}
-	return "no host is on its way in, out or to another version"
+	return "no host is on its way in, out or to another revision"
 }
 
 func degradedMessage(failing []string, f Facts, settings int) string {

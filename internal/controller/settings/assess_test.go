@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,6 +29,11 @@ func host(name string, words ...string) v1alpha1.WindowsInstance {
 				metav1.Condition{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue, Reason: "R"})
 		case "failing":
 			i.Status.Failures = 3
+		case "paused":
+			i.Spec.Paused = true
+		case "joined":
+			now := metav1.Now()
+			i.Status.JoinedTime = &now
 		case "leaving":
 			now := metav1.Now()
 			i.DeletionTimestamp = &now
@@ -60,7 +66,7 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "a"},
 		"a host fails": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "failing", "progressing")}},
 			v1alpha1.InstanceCounts{Total: 1, Failing: 1},
-			[3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "1 hosts fail: a"},
+			[3]string{"True AsExpected", "True upgradeIsSafe", "True HostsFailing"}, "1 hosts fail: a"},
 		"a node waits for its update": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready",
 			"progressing")}},
 			v1alpha1.InstanceCounts{Total: 1, Ready: 1},
@@ -68,13 +74,13 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 		"a node serves while its update fails": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready",
 			"progressing", "failing")}},
 			v1alpha1.InstanceCounts{Total: 1, Ready: 1, Failing: 1},
-			[3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "1 hosts fail: a"},
+			[3]string{"True AsExpected", "True upgradeIsSafe", "True HostsFailing"}, "1 hosts fail: a"},
 		"a host leaves": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "leaving", "ready")}},
 			v1alpha1.InstanceCounts{Total: 1, Leaving: 1},
 			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "a"},
 		"a host can't leave": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "leaving", "failing")}},
 			v1alpha1.InstanceCounts{Total: 1, Leaving: 1, Failing: 1},
-			[3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "a"},
+			[3]string{"True AsExpected", "True upgradeIsSafe", "True HostsFailing"}, "a"},
 		"prerequisites are missing": {settings.Facts{Lacks: []*contract.Problem{problem, other}},
 			v1alpha1.InstanceCounts{}, [3]string{"False PrivateKeyMissing", "False upgradeIsNotSafe",
 				"False AsExpected"}, "no overlay"},
@@ -90,7 +96,7 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 			settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "failing")},
 				Rejected: []inventory.Rejected{{Key: "x", Problem: problem}}},
 			v1alpha1.InstanceCounts{Total: 1, Failing: 1},
-			[3]string{"True AsExpected", "False upgradeIsNotSafe", "True HostsFailing"}, "; 1 entries"},
+			[3]string{"True AsExpected", "True upgradeIsSafe", "True HostsFailing"}, "; 1 entries"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,5 +149,59 @@ func TestMessagesStayShortForAWholeFleet(t *testing.T) {
 	facts = settings.Facts{}
 	if settings.Assess(status, facts); len(status.RejectedEntries) != 0 {
 		t.Error("entries that are mended stay on the list")
+	}
+}
+
+// What is stuck does not move, and the next release may be its cure.
+func TestUpgradeableCountsWhatIsOnItsWayAndNotWhatIsStuck(t *testing.T) {
+	t.Parallel()
+	unsupported := contract.NewProblem(contract.ReasonVersionUnsupported, "the API server is 1.40")
+	noKey := contract.NewProblem(contract.ReasonPrivateKeyMissing, "no key")
+	now := time.Unix(1_800_000_000, 0)
+	made := func(name string, ago time.Duration) v1alpha1.WindowsInstance {
+		i := host(name, "failing", "progressing")
+		i.Spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: name}
+		i.CreationTimestamp = metav1.NewTime(now.Add(-ago))
+		return i
+	}
+	for name, c := range map[string]struct {
+		host  v1alpha1.WindowsInstance
+		lacks []*contract.Problem
+		safe  bool
+	}{
+		"a host that is off":                    {host: host("a", "joined"), safe: true},
+		"a host that fails to join":             {host: host("a", "failing", "progressing"), safe: true},
+		"a host whose update fails":             {host: host("a", "joined", "ready", "progressing", "failing"), safe: true},
+		"a host that can't leave":               {host: host("a", "leaving", "failing", "progressing"), safe: true},
+		"a host paused before its join":         {host: host("a", "paused"), safe: true},
+		"a host paused while it is progressing": {host: host("a", "paused", "joined", "progressing")},
+		"a Machine that boots":                  {host: made("a", time.Minute)},
+		"a Machine that never booted":           {host: made("a", time.Hour), safe: true},
+		"a new host":                            {host: host("a")},
+		"a host that joins":                     {host: host("a", "progressing")},
+		"a host that is updated":                {host: host("a", "joined", "ready", "progressing")},
+		"a host that leaves":                    {host: host("a", "joined", "ready", "leaving")},
+		"a cluster that another release supports": {
+			host:  host("a", "joined", "ready"),
+			lacks: []*contract.Problem{unsupported}, safe: true},
+		"a host that waits for the other release": {
+			host:  host("a", "progressing"),
+			lacks: []*contract.Problem{unsupported}, safe: true},
+		"a missing key, which no other release brings": {
+			host:  host("a", "joined", "ready"),
+			lacks: []*contract.Problem{noKey}},
+		"a missing key beside an unsupported cluster": {
+			host:  host("a", "joined", "ready"),
+			lacks: []*contract.Problem{noKey, unsupported}, safe: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			status := &v1alpha1.WindowsMachineConfigStatus{}
+			settings.Assess(status, settings.Facts{Instances: []v1alpha1.WindowsInstance{c.host}, Lacks: c.lacks, Now: now})
+			if got := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionUpgradeable); got != c.safe {
+				t.Errorf("Upgradeable is %v: %+v", got, meta.FindStatusCondition(status.Conditions,
+					v1alpha1.ConditionUpgradeable))
+			}
+		})
 	}
 }

@@ -168,6 +168,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if config.Status.Rollout.Phase == v1alpha1.RolloutWaiting && (again == 0 || again > waitingRetry) {
 		again = waitingRetry
 	}
+	booting := func(i v1alpha1.WindowsInstance) bool { return i.Status.Failures > 0 && boots(&i, facts.Now) }
+	if (again == 0 || again > waitingRetry) && slices.ContainsFunc(facts.Instances, booting) {
+		again = waitingRetry // time alone ends it
+	}
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
