@@ -219,7 +219,7 @@ type KeyTrial struct {
 // Disruption is the place that a host has taken in the rollout budget.
 type Disruption struct {
 	// Purpose is why its node is disrupted.
-	// +kubebuilder:validation:Enum=Update;Reboot
+	// +kubebuilder:validation:Enum=Update;Reboot;Remove
 	Purpose DisruptionPurpose `json:"purpose"`
 	// Since is when it got the place.
 	Since metav1.Time `json:"since"`
@@ -234,6 +234,8 @@ const (
 	DisruptionUpdate DisruptionPurpose = "Update"
 	// DisruptionReboot reboots the host.
 	DisruptionReboot DisruptionPurpose = "Reboot"
+	// DisruptionRemove drains the node and cleans the host.
+	DisruptionRemove DisruptionPurpose = "Remove"
 )
 
 // Step is how far a node is in an update or a reboot.
@@ -414,6 +416,10 @@ type WindowsInstanceStatus struct {
 	// DesiredRevision is the published revision that this host should have.
 	// +optional
 	DesiredRevision string `json:"desiredRevision,omitempty"`
+	// HeldRevision is the last revision at which the node was proven. It goes back to it when
+	// another one fails.
+	// +optional
+	HeldRevision string `json:"heldRevision,omitempty"`
 	// KubeletVersion of the Node.
 	// +optional
 	KubeletVersion string `json:"kubeletVersion,omitempty"`

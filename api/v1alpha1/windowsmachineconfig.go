@@ -32,6 +32,8 @@ const (
 	DefaultDrainTimeout = 10 * time.Minute
 	DefaultSettleTime   = 10 * time.Second
 	DefaultProofTimeout = 10 * time.Minute
+	// Hiccups of leases last seconds, and kubelet's restart less than a minute.
+	DefaultUnavailableAfter = 5 * time.Minute
 )
 
 // RolloutSpec bounds how many hosts are worked on at once.
@@ -50,6 +52,14 @@ type RolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(100|[0-9]{1,2})%$')",message="a number, or a percentage from 0% to 100%"
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// UnavailableAfter is how long a node must be not Ready until it counts as out of service: then
+	// it does not wait until other nodes are back, and its pods are not waited for. Until then it is
+	// treated as one in service.
+	// +kubebuilder:default="5m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
+	// +optional
+	UnavailableAfter *metav1.Duration `json:"unavailableAfter,omitempty"`
 	// DrainTimeout is how long pods may take to be evicted, in addition to their own grace period.
 	// A node that can't be drained in time goes back into service and is tried again later, so that
 	// others go on.
@@ -81,7 +91,7 @@ type RolloutSpec struct {
 	// +optional
 	FailureThreshold int32 `json:"failureThreshold,omitempty"`
 	// MaintenanceWindows are the times in which nodes may be disrupted. What began in a window is
-	// finished after it. A node that is out of service anyway does not wait for one. Without
+	// finished after it. Removals do not wait for one. Without
 	// windows nodes may be disrupted at any time. While one of them is invalid, no node that is in
 	// service is disrupted.
 	// +kubebuilder:validation:MaxItems=32

@@ -286,6 +286,11 @@ func (in *RolloutSpec) DeepCopyInto(out *RolloutSpec) {
 		*out = new(intstr.IntOrString)
 		**out = **in
 	}
+	if in.UnavailableAfter != nil {
+		in, out := &in.UnavailableAfter, &out.UnavailableAfter
+		*out = new(metav1.Duration)
+		**out = **in
+	}
 	if in.DrainTimeout != nil {
 		in, out := &in.DrainTimeout, &out.DrainTimeout
 		*out = new(metav1.Duration)

@@ -138,6 +138,7 @@ const (
 	ReasonDraining       Reason = "Draining"
 	ReasonDrainBlocked   Reason = "DrainBlocked"
 	ReasonCleanupFailed  Reason = "CleanupFailed"
+	ReasonRemovalPending Reason = "RemovalPending"
 	ReasonWaitingForSlot Reason = "WaitingForSlot"
 	ReasonPaused         Reason = "Paused"
 	ReasonInProgress     Reason = "InProgress"
@@ -395,7 +396,7 @@ func nodeExplanations() []Explanation {
 				"service and keeps its place in the rollout budget.",
 			"Correct what the message, the annotation apply-status of the Node, or C:\\var\\log on the host " +
 				"names: the daemon goes on trying. Or publish another revision, which the node then takes. Or delete " +
-				"the Node: the operator then joins its host again over SSH."},
+				"the Node: the operator then joins its host again over SSH, at the revision that it held."},
 
 		{ReasonDraining, 801,
 			"Pods are being evicted from the node.",
@@ -410,6 +411,12 @@ func nodeExplanations() []Explanation {
 			"The Machine of this host is being deleted, and the host with it.",
 			"Nothing to do: the Machine's controller drains the Node and deletes the host. If it lasts, see the " +
 				"Machine."},
+		{ReasonRemovalPending, 805,
+			"The host is to be removed and waits for a place in the rollout budget. Its node is in service meanwhile.",
+			"Nothing to do while other nodes are unavailable: it goes on when they are back. If " +
+				"spec.rollout.maxUnavailable is 0, set another value. To remove it at once, set spec.removalPolicy of " +
+				"the WindowsInstance to Force: its pods are not waited for, and a host that can't be cleaned is left " +
+				"as it is."},
 		{ReasonWaitingForSlot, 810, "As many hosts are joining as maxConcurrentJoins allows.",
 			"Nothing to do; or raise spec.rollout.maxConcurrentJoins of the WindowsMachineConfig."},
 		{ReasonPaused, 811,

@@ -18,8 +18,28 @@ import (
 // Bounds are the user's, for a node that goes to another version or through a reboot.
 type Bounds struct {
 	// Drain is how long pods are given; Settle how long a node must be Ready; Proof how long it may
-	// take from the switch on.
-	Drain, Settle, Proof time.Duration
+	// take from the switch on; Unavailable how long it must be not Ready to count as out of service.
+	Drain, Settle, Proof, Unavailable time.Duration
+}
+
+// DefaultBounds hold where the user sets none; they are the CRD's defaults, too.
+func DefaultBounds() Bounds {
+	return Bounds{Drain: v1alpha1.DefaultDrainTimeout, Settle: v1alpha1.DefaultSettleTime,
+		Proof: v1alpha1.DefaultProofTimeout, Unavailable: v1alpha1.DefaultUnavailableAfter}
+}
+
+// bounds are the user's, or the defaults.
+func (w *Walker) bounds(ctx context.Context) (Bounds, error) {
+	if w.Bounds == nil {
+		return DefaultBounds(), nil
+	}
+	return w.Bounds(ctx)
+}
+
+// IsOut says that nobody is disturbed at a node any more: it has not been Ready for long.
+func (w *Walker) IsOut(node *corev1.Node, bounds Bounds) bool {
+	ready, _ := NodeReady(node)
+	return !ready && policy.IsOut(policy.NotReadySince(node), w.Now(), bounds.Unavailable)
 }
 
 // Crossing is one look at a node on its way to another version, or through a reboot.
@@ -122,7 +142,11 @@ func (w *Walker) overSSH(instance *v1alpha1.WindowsInstance, node *corev1.Node) 
 
 // claim has a place in the rollout budget taken, for an update.
 func (w *Walker) claim(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
-	w.overSSH(instance, crossing.Node)
+	if w.overSSH(instance, crossing.Node) && instance.Status.Disruption == nil {
+		if outcome := w.HasKey(ctx); !outcome.IsDone() {
+			return outcome
+		}
+	}
 	return claim(ctx, instance, crossing)
 }
 
@@ -131,13 +155,14 @@ func claim(ctx context.Context, _ *v1alpha1.WindowsInstance, crossing *Crossing)
 	return crossing.Claim(ctx)
 }
 
-// empty cordons the node and moves its pods away. A node that is not Ready has its pods told to
-// end, and is not waited for: nobody there would say when they did. It fails when pods can't be
-// moved in time, and when somebody uncordons the node meanwhile; but a node that is between two
-// versions already only goes on.
+// empty cordons the node and moves its pods away. A node that has not been Ready for long has its
+// pods told to end, and is not waited for: nobody there would say when they did. It fails when pods
+// can't be moved in time, and when somebody uncordons the node meanwhile; but a node that was told to
+// leave its version already only goes on.
 func (w *Walker) empty(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	status, node := &instance.Status, crossing.Node
-	between := status.Update != nil && status.Update.From != "" && status.DesiredRevision != status.Update.From
+	between := status.Update != nil && status.Update.From != "" &&
+		node.Annotations[contract.DesiredRevisionAnnotation] != status.Update.From
 	switch {
 	case lifted(node) && between:
 		return Done()
@@ -148,18 +173,18 @@ func (w *Walker) empty(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if err := w.hold(ctx, node); err != nil {
 		return retry(err)
 	}
-	return w.emptied(instance, node, between, w.drain(ctx, instance, node.Name, crossing.Bounds.Drain))
+	return emptied(instance, w.IsOut(node, crossing.Bounds), between,
+		w.drain(ctx, instance, node.Name, crossing.Bounds.Drain))
 }
 
 // emptied judges what a drain came to.
-func (w *Walker) emptied(instance *v1alpha1.WindowsInstance, node *corev1.Node, between bool, outcome Outcome) Outcome {
+func emptied(instance *v1alpha1.WindowsInstance, out, between bool, outcome Outcome) Outcome {
 	if outcome.IsDone() {
 		return outcome
 	}
-	ready, _ := NodeReady(node)
 	blocked := outcome.Problem.Reason == contract.ReasonDrainBlocked
 	switch {
-	case !ready && (blocked || outcome.Problem.Reason == contract.ReasonDraining), between && blocked:
+	case out && (blocked || outcome.Problem.Reason == contract.ReasonDraining), between && blocked:
 		instance.Status.DrainTime = nil
 		return Done()
 	case blocked:
@@ -192,6 +217,9 @@ func (w *Walker) prove(_ context.Context, instance *v1alpha1.WindowsInstance, cr
 	switch info := node.Status.NodeInfo.KubeletVersion; {
 	case node.Annotations[contract.RevisionAnnotation] != update.Revision:
 		outcome = Follows(node, update.Revision)
+	case said(node) != "":
+		outcome = Wait(0, contract.ReasonRevisionPending, "node %s has version %q, and it does not hold%s", node.Name,
+			update.Revision, said(node))
 	case !ready:
 		outcome = Wait(0, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
 	case !sameVersion(info, crossing.Kubelet):

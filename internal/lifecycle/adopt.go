@@ -24,7 +24,7 @@ func (w *Walker) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if problem := Foreign(node, instance); problem != nil {
 		return Fail(problem)
 	}
-	desired, _, err := w.Desired.Current(ctx)
+	desired, _, err := w.revision(ctx, instance)
 	if err != nil {
 		return waitForCluster(err)
 	}
@@ -56,7 +56,7 @@ func (w *Walker) handOver(ctx context.Context, instance *v1alpha1.WindowsInstanc
 		return w.waitInSlot(instance, contract.ReasonCertificatePending, "certificate request %s is not signed yet",
 			visit.csr)
 	}
-	desired, facts, err := w.Desired.Current(ctx)
+	desired, facts, err := w.revision(ctx, instance)
 	if err != nil {
 		return waitForCluster(err)
 	}
@@ -88,9 +88,9 @@ func (w *Walker) revoke(ctx context.Context, instance *v1alpha1.WindowsInstance)
 }
 
 // confirm waits until the daemon reports the desired version and the Node is Ready, then lifts our
-// cordon. There is no limit but for a daemon that says nothing: the host holds no slot, and its
-// status says what it waits for. What it was told to have is in the status: a cached Node may not
-// show it yet.
+// cordon. A host that has another revision to go back to has as long as the proof of an update. One
+// that has none is waited for without an end, as it holds no slot and no place. What it was told to
+// have is in the status: a cached Node may not show it yet.
 func (w *Walker) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *Visit) Outcome {
 	node, err := w.node(ctx, instance.Status.NodeName)
 	if err != nil {
@@ -112,17 +112,45 @@ func (w *Walker) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance
 		if problem := w.unheard(instance, node); problem != nil {
 			return Fail(problem)
 		}
-		return Wait(eventRetry, contract.ReasonRevisionPending, "node %s has version %q and should have %q%s",
-			node.Name, instance.Status.Revision, desired, said(node))
+		return w.confirmInTime(ctx, instance, Wait(eventRetry, contract.ReasonRevisionPending,
+			"node %s has version %q and should have %q%s", node.Name, instance.Status.Revision, desired, said(node)))
 	}
 	if ready, message := NodeReady(node); !ready {
-		return Wait(eventRetry, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
+		return w.confirmInTime(ctx, instance, Wait(eventRetry, contract.ReasonNodeNotReady, "node %s: %s", node.Name,
+			message))
 	}
 	if err = w.uncordon(ctx, node); err != nil {
 		return retry(err)
 	}
 	instance.Status.SilentSince = nil
 	return Done()
+}
+
+// confirmInTime turns a wait into a failure when the time for the proof is over.
+func (w *Walker) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInstance, outcome Outcome) Outcome {
+	if held := instance.Status.HeldRevision; held == "" || held == instance.Status.DesiredRevision {
+		outcome.Endless = outcome.Problem.Reason == contract.ReasonNodeNotReady
+		return outcome
+	}
+	bounds, err := w.bounds(ctx)
+	if err != nil {
+		return retry(err)
+	}
+	if began, ok := phaseBegan(instance, v1alpha1.PhaseConfirming); ok && w.Now().Sub(began) > bounds.Proof {
+		return Fail(contract.NewProblem(contract.ReasonUpdateFailed, "%s, after %s", outcome.Problem.Detail,
+			bounds.Proof))
+	}
+	return outcome
+}
+
+// phaseBegan is when a phase began that has not ended.
+func phaseBegan(instance *v1alpha1.WindowsInstance, phase v1alpha1.Phase) (time.Time, bool) {
+	for _, p := range instance.Status.Phases {
+		if p.Phase == phase && p.Milliseconds == nil {
+			return p.StartTime.Time, true
+		}
+	}
+	return time.Time{}, false
 }
 
 // said is the daemon's own word on why the desired version does not hold yet.
@@ -136,12 +164,10 @@ func said(node *corev1.Node) string {
 // waitInSlot waits for an event, but not for ever: a host that gets nowhere makes room for others.
 func (w *Walker) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Reason, format string,
 	args ...any) Outcome {
-	for _, p := range instance.Status.Phases {
-		if p.Phase == instance.Status.Phase && p.Milliseconds == nil {
-			if waited := w.Now().Sub(p.StartTime.Time); waited > waitLimit {
-				return Fail(contract.NewProblem(reason, "%s, after %s", fmt.Sprintf(format, args...),
-					waited.Round(time.Second)))
-			}
+	if began, ok := phaseBegan(instance, instance.Status.Phase); ok {
+		if waited := w.Now().Sub(began); waited > waitLimit {
+			return Fail(contract.NewProblem(reason, "%s, after %s", fmt.Sprintf(format, args...),
+				waited.Round(time.Second)))
 		}
 	}
 	return Wait(eventRetry, reason, format, args...)

@@ -30,7 +30,7 @@ const maxCredentials = 4
 
 // bootstrap starts containerd and kubelet on the host and gets the daemon's certificate request.
 func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
-	desired, facts, err := w.Desired.Current(ctx)
+	desired, facts, err := w.revision(ctx, instance)
 	if err != nil {
 		return waitForCluster(err)
 	}
@@ -89,18 +89,22 @@ func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstan
 // that can't be emptied goes back into service.
 func (w *Walker) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit,
 	node *corev1.Node) Outcome {
-	if ready, _ := NodeReady(node); !ready || instance.Status.JoinedTime == nil || instance.Status.Disruption == nil ||
-		visit.drained {
+	if instance.Status.JoinedTime == nil || visit.drained {
 		return Done()
 	}
-	timeout := v1alpha1.DefaultDrainTimeout
-	if w.DrainTimeout != nil {
-		var err error
-		if timeout, err = w.DrainTimeout(ctx); err != nil {
-			return retry(err)
-		}
+	bounds, err := w.bounds(ctx)
+	if err != nil {
+		return retry(err)
 	}
-	outcome := w.empty(ctx, instance, &Crossing{Node: node, Bounds: Bounds{Drain: timeout}})
+	out := w.IsOut(node, bounds)
+	switch {
+	case instance.Status.Disruption == nil && out:
+		return Done() // nobody is there to be disturbed
+	case instance.Status.Disruption == nil:
+		return Fail(contract.NewProblem(contract.ReasonInProgress,
+			"node %s is back, and its host has no place in the rollout budget", node.Name))
+	}
+	outcome := w.empty(ctx, instance, &Crossing{Node: node, Bounds: bounds})
 	visit.drained = outcome.IsDone()
 	if outcome.IsFailed() {
 		instance.Status.DrainTime = nil

@@ -39,7 +39,7 @@ func (w *Walker) connect(ctx context.Context, instance *v1alpha1.WindowsInstance
 	}
 	instance.Status.HostKey = key
 	if !w.Slots.Acquire(instance.UID) {
-		return Wait(slotRetry, contract.ReasonWaitingForSlot, "connected; waiting for a join slot")
+		return WaitEndless(slotRetry, contract.ReasonWaitingForSlot, "connected; waiting for a join slot")
 	}
 	return Done()
 }
@@ -47,14 +47,14 @@ func (w *Walker) connect(ctx context.Context, instance *v1alpha1.WindowsInstance
 func (w *Walker) dial(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
 	key, err := w.Keys.PrivateKey(ctx)
 	if problem, ok := contract.AsProblem(err); ok {
-		return Wait(keyRetry, problem.Reason, "%s", problem.Detail)
+		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)
 	}
 	if err != nil {
 		return retry(fmt.Errorf("reading the private key: %w", err))
 	}
 	shared, err := w.sharedHostKey(ctx, instance)
 	if problem, ok := contract.AsProblem(err); ok {
-		return Wait(keyRetry, problem.Reason, "%s", problem.Detail)
+		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)
 	}
 	if err != nil {
 		return retry(fmt.Errorf("reading the host key for first contacts: %w", err))

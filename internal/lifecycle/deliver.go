@@ -16,7 +16,7 @@ const streamName = "payload.tar.zst"
 
 // deliver sends what the host lacks in one stream, and has it verified there. What arrived stays,
 // so a broken transfer resumes.
-func (w *Walker) deliver(ctx context.Context, _ *v1alpha1.WindowsInstance, visit *Visit) Outcome {
+func (w *Walker) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
 	if visit.found == nil {
 		return restart()
 	}
@@ -25,6 +25,9 @@ func (w *Walker) deliver(ctx context.Context, _ *v1alpha1.WindowsInstance, visit
 	}
 	selected, err := w.Payload.Select(visit.found.Missing)
 	if err != nil {
+		if joinsAt(&instance.Status) != "" { // the host has lost what it held, and nobody else has it
+			instance.Status.HeldRevision, instance.Status.DesiredRevision, instance.Status.Update = "", "", nil
+		}
 		return Fail(err)
 	}
 	if err = send(ctx, visit, selected); err != nil {

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -31,8 +32,8 @@ type Care struct {
 // Update is what another version asks for.
 type Update struct {
 	Version string
-	// From is the version that the node is at, and goes back to when the other one does not hold;
-	// empty when none held, or the node is not well there.
+	// From is the version that held last on the node, and that it goes back to when the other one
+	// does not hold; empty when none was ever proven.
 	From string
 	// Payload says that it brings files that the host may lack, so they are fetched first. Restarts
 	// says that services on which pods depend are started anew; Drains that pods must leave before.
@@ -65,9 +66,9 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	}
 	w.told(ctx, status, node)
 	marks := Marks{Instance: instance, KeyHash: status.PublicKeyHash, Version: status.DesiredRevision}
-	if u := status.Update; u != nil && begun(u.Step) && (u.Step == v1alpha1.StepGoingBack || status.Disruption == nil) {
-		// who goes back takes the daemon's word of before away in the same write, and who has lost
-		// its place must have it back first
+	if u := status.Update; u != nil && Begun(u.Step) && (u.Step != v1alpha1.StepProving || status.Disruption == nil) {
+		// who is to be drained first is told by that step only; who goes back takes the daemon's
+		// status of before away in the same write; and who has lost its place must have it back first
 		marks.Version = ""
 	}
 	if err = w.mark(ctx, node, marks); err != nil {
@@ -87,7 +88,7 @@ func (w *Walker) told(ctx context.Context, status *v1alpha1.WindowsInstanceStatu
 		return
 	}
 	if desired, _, err := w.Desired.Current(ctx); err == nil && version == desired.Version &&
-		!w.Compare(ctx, node, status.DesiredRevision, desired).Waits() {
+		!w.Compare(ctx, status.DesiredRevision, desired).Waits() {
 		status.DesiredRevision = version
 	}
 }
@@ -100,7 +101,8 @@ func (w *Walker) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	switch {
 	case err != nil || underWay(status): // nobody knows what is desired, or it is on its way
 	case desired.Version != status.DesiredRevision:
-		care.Update = w.Compare(ctx, node, status.DesiredRevision, desired)
+		care.Update = w.Compare(ctx, status.DesiredRevision, desired)
+		care.Update.From = cmp.Or(status.HeldRevision, status.DesiredRevision)
 	default:
 		status.Update = nil // another version was desired meanwhile, and is not any more
 	}
@@ -139,6 +141,9 @@ func (w *Walker) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 		care.Outcome = Wait(left, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
 		return care, nil
 	}
+	if said(node) == "" {
+		status.HeldRevision = status.Revision
+	}
 	return care, w.uncordon(ctx, node)
 }
 
@@ -149,14 +154,15 @@ func underWay(status *v1alpha1.WindowsInstanceStatus) bool {
 }
 
 func updates(status *v1alpha1.WindowsInstanceStatus) bool {
-	return status.Update != nil && (begun(status.Update.Step) || has(status, v1alpha1.DisruptionUpdate))
+	return status.Update != nil && (Begun(status.Update.Step) || has(status, v1alpha1.DisruptionUpdate))
 }
 
 func reboots(status *v1alpha1.WindowsInstanceStatus) bool {
-	return status.Reboot != nil && (begun(status.Reboot.Step) || has(status, v1alpha1.DisruptionReboot))
+	return status.Reboot != nil && (Begun(status.Reboot.Step) || has(status, v1alpha1.DisruptionReboot))
 }
 
-func begun(step v1alpha1.Step) bool {
+// Begun says that a node has had its turn, by its step.
+func Begun(step v1alpha1.Step) bool {
 	return step != v1alpha1.StepStaging && step != v1alpha1.StepWaiting
 }
 
@@ -215,13 +221,10 @@ func (w *Walker) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance
 
 // HelpsItself says whether a host that has joined needs nobody to walk into it: its node serves, or
 // is Ready and has a daemon that gets by itself what it lacks. A daemon that is silent helps
-// nobody; but one that is to go to another version has its turn for that.
+// nobody.
 func (w *Walker) HelpsItself(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if _, silent, err := w.Silent(ctx, instance); err != nil || silent != nil {
-		desired, _, unknown := w.Desired.Current(ctx)
-		if err != nil || unknown == nil && desired.Version == instance.Status.DesiredRevision {
-			return false, err
-		}
+		return false, err
 	}
 	serving, err := w.Serving(ctx, instance)
 	if err != nil || serving != nil {
@@ -240,14 +243,11 @@ func (w *Walker) HelpsItself(ctx context.Context, instance *v1alpha1.WindowsInst
 
 // Compare says what it takes to come from a published version to the desired one. Whatever may be
 // missing counts for a version whose manifest can't be read any more.
-func (w *Walker) Compare(ctx context.Context, node *corev1.Node, from string, to blueprint.Desired) *Update {
+func (w *Walker) Compare(ctx context.Context, from string, to blueprint.Desired) *Update {
 	update := &Update{Version: to.Version, Payload: true, Restarts: true, Drains: true}
 	if change, known := w.changes.of(from, to.Version,
 		func() (change, bool, bool) { return w.compare(ctx, from, to) }); known {
 		update.Payload, update.Restarts, update.Drains = change.payload, change.restarts, change.drains
-	}
-	if ready, _ := NodeReady(node); ready {
-		update.From = node.Annotations[contract.RevisionAnnotation]
 	}
 	return update
 }

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -30,6 +31,19 @@ func (w *Walker) keyFailed(instance *v1alpha1.WindowsInstance, key Key, err erro
 		}
 	}
 	instance.Status.KeyTrial = trial
+}
+
+// HasKey waits while there is no key to let us in: a host that waits for one takes no place from
+// others.
+func (w *Walker) HasKey(ctx context.Context) Outcome {
+	_, err := w.Keys.PrivateKey(ctx)
+	if problem, ok := contract.AsProblem(err); ok {
+		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)
+	}
+	if err != nil {
+		return retry(fmt.Errorf("reading the private key: %w", err))
+	}
+	return Done()
 }
 
 // TryKey asks a host that has joined whether it lets a key in, over a connection that is closed at

@@ -109,10 +109,7 @@ func (w *Walker) clean(ctx context.Context, visit *Visit) Outcome {
 // it is called.
 func (w *Walker) drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string,
 	timeout time.Duration) Outcome {
-	now := metav1.NewTime(w.Now())
-	if instance.Status.DrainTime == nil {
-		instance.Status.DrainTime = &now
-	}
+	began := drainBegan(instance, w.Now())
 	helper := &drain.Helper{Ctx: ctx, Client: w.Pods, Force: true, IgnoreAllDaemonSets: true, DeleteEmptyDirData: true,
 		GracePeriodSeconds: -1}
 	list, errs := helper.GetPodsForDeletion(nodeName)
@@ -120,6 +117,7 @@ func (w *Walker) drain(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return retry(fmt.Errorf("listing pods of node %s: %w", nodeName, errors.Join(errs...)))
 	}
 	var blocked, ending []string
+	var away error
 	inGrace := false
 	for _, pod := range list.Pods() {
 		if pod.DeletionTimestamp != nil {
@@ -127,12 +125,15 @@ func (w *Walker) drain(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 			inGrace = inGrace || pod.DeletionTimestamp.After(w.Now()) // that is when its grace period ends
 			continue
 		}
-		err := helper.EvictPod(pod, policyv1.SchemeGroupVersion)
-		switch {
-		case apierrors.IsTooManyRequests(err):
-			blocked = append(blocked, pod.Namespace+"/"+pod.Name)
-		case client.IgnoreNotFound(err) != nil:
-			return retry(fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err))
+		switch err := helper.EvictPod(pod, policyv1.SchemeGroupVersion); {
+		case client.IgnoreNotFound(err) == nil:
+		case isAnswer(err):
+			blocked = append(blocked, fmt.Sprintf("%s/%s (%.200s)", pod.Namespace, pod.Name, err.Error()))
+		default:
+			away = fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+		if away != nil {
+			break // the others would wait for the same API server
 		}
 	}
 	left := len(list.Pods())
@@ -140,12 +141,32 @@ func (w *Walker) drain(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		instance.Status.DrainTime = nil
 		return Done()
 	}
-	if w.Now().Sub(instance.Status.DrainTime.Time) > timeout && !inGrace {
-		return Wait(drainRetry, contract.ReasonDrainBlocked, "%d pods are left after %s; held by disruption "+
-			"budgets: [%s]; told to end and still there: [%s]",
-			left, timeout, some(blocked), some(ending))
+	switch {
+	case w.Now().Sub(began) > timeout && !inGrace:
+		return Wait(drainRetry, contract.ReasonDrainBlocked, "%d pods are left after %s; not let go: [%s]; told to "+
+			"end and still there: [%s]", left, timeout, some(blocked), some(ending))
+	case away != nil:
+		return retry(away)
 	}
 	return Wait(drainRetry, contract.ReasonDraining, "%d pods are left", left)
+}
+
+// drainBegan is when the pods of this drain were first told to go. A time from before the host got
+// its present place is that of an earlier drain.
+func drainBegan(instance *v1alpha1.WindowsInstance, now time.Time) time.Time {
+	status := &instance.Status
+	if began := status.DrainTime; began == nil || status.Disruption != nil && began.Before(&status.Disruption.Since) {
+		status.DrainTime = &metav1.Time{Time: now}
+	}
+	return status.DrainTime.Time
+}
+
+// isAnswer tells an API server that refuses an eviction, for whatever cause, from one that does not
+// answer: a disruption budget (429), two of them over one pod (500), a webhook that denies it (4xx)
+// or fails (500).
+func isAnswer(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status) && !apierrors.IsServiceUnavailable(err)
 }
 
 // some names the first few.
@@ -153,6 +174,11 @@ func some(names []string) string {
 	const few = 5
 	slices.Sort(names)
 	return strings.Join(names[:min(few, len(names))], " ")
+}
+
+// Ours reads the instance's Node; nil when there is none or it is another's.
+func (w *Walker) Ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
+	return w.ours(ctx, instance)
 }
 
 // ours reads the instance's Node; nil when there is none or it is another's. One that kubelet has

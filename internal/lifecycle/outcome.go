@@ -13,6 +13,9 @@ type Outcome struct {
 	verdict verdict
 	// After is how long to wait at most; an event may end the wait earlier.
 	After time.Duration
+	// Endless says that what it waits for may never come: the host's place in the rollout budget is
+	// others' meanwhile.
+	Endless bool
 	// Problem says why it waits or failed; nil when done.
 	Problem *contract.Problem
 }
@@ -31,6 +34,13 @@ func Done() Outcome { return Outcome{} }
 // Wait says that something must happen first; it is no failure.
 func Wait(after time.Duration, reason contract.Reason, format string, args ...any) Outcome {
 	return Outcome{verdict: waiting, After: after, Problem: contract.NewProblem(reason, format, args...)}
+}
+
+// WaitEndless is Wait for something that may never come.
+func WaitEndless(after time.Duration, reason contract.Reason, format string, args ...any) Outcome {
+	outcome := Wait(after, reason, format, args...)
+	outcome.Endless = true
+	return outcome
 }
 
 // Fail says that this attempt is over. An error without a reason of its own becomes an internal

@@ -17,7 +17,7 @@ import (
 
 // preflight plants the daemon and asks it what it finds. It changes nothing else on the host.
 func (w *Walker) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
-	desired, facts, err := w.Desired.Current(ctx)
+	desired, facts, err := w.revision(ctx, instance)
 	if err != nil {
 		return waitForCluster(err)
 	}
@@ -160,7 +160,7 @@ func call[T any](ctx context.Context, conn host.Conn, verb contract.Verb, reques
 // so it is no failure of theirs.
 func waitForCluster(err error) Outcome {
 	if problem, ok := contract.AsProblem(err); ok {
-		return Wait(keyRetry, problem.Reason, "%s", problem.Detail)
+		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)
 	}
 	return retry(err)
 }

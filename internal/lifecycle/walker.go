@@ -39,9 +39,8 @@ type Options struct {
 	// host.
 	Slots  *Slots
 	Claims *Claims
-	// DrainTimeout tells how long pods are given to move away from a node that is walked into; nil
-	// gives them ten minutes.
-	DrainTimeout func(ctx context.Context) (time.Duration, error)
+	// Bounds are the user's; nil means the defaults.
+	Bounds func(ctx context.Context) (Bounds, error)
 	// Silence is how long a daemon may owe an answer; DefaultSilence if 0. Led tells since when
 	// this operator looks after hosts; nil means since ever.
 	Silence time.Duration
@@ -158,7 +157,7 @@ func (w *Walker) Resume(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return 0
 	}
 	if phase == v1alpha1.PhaseConfirming {
-		if desired, _, err := w.Desired.Current(ctx); err == nil && desired.Version != instance.Status.DesiredRevision {
+		if desired, _, err := w.revision(ctx, instance); err == nil && desired.Version != instance.Status.DesiredRevision {
 			return 0
 		}
 	}

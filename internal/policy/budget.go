@@ -19,30 +19,56 @@ type Verdict struct {
 	Why    string
 }
 
-// MayDisrupt decides whether a node may be disturbed: updated, rebooted. maxUnavailable is a
+// MayDisrupt decides whether a node may be disturbed: updated, rebooted, removed. maxUnavailable is a
 // number, or a percentage of the fleet, rounded up as disruption budgets do; nil means 1. A member
 // of the fleet counts as unavailable for whatever cause: see Member.Down. So does what a set lacks,
-// because a host that was taken away is missing until another one serves in its place. A node that
-// is unavailable already may always be worked on: it costs nothing more. Those that are only behind
-// do not wait for each other: nobody would ever be first.
+// because a host that was taken away is missing until another one serves in its place.
+//
+// A node whose pods are lost already costs nothing more, so it does not wait until others are back;
+// but of such nodes, too, no more than maxUnavailable are worked on at once, since many that are not
+// Ready at the same time may soon all be Ready again. Nodes that are only behind do not wait for
+// each other: nobody would ever be first.
 func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
-	if i >= 0 && fleet.Members[i].suffers() {
-		return Verdict{Allowed: true, Why: "the node is unavailable already: " + fleet.Members[i].Down}
+	switch {
+	case i >= 0 && fleet.Members[i].Granted:
+		return Verdict{Allowed: true, Why: "it has its turn already: " + fleet.Members[i].Down}
+	case i >= 0 && (fleet.Members[i].Begun || fleet.Members[i].Down != "" && fleet.isOut(fleet.Members[i])):
+		return amongGranted(node, fleet, maxUnavailable)
 	}
 	return withinBudget(node, fleet, maxUnavailable)
 }
 
-// MayBegin is MayDisrupt within windows: closed says in words why no node that serves may be
-// disturbed now, and is empty when one may. A node that is unavailable already does not wait for a
-// window.
+// MayBegin is MayDisrupt within windows: closed says in words why nothing may begin now, and is
+// empty when it may. What has begun is brought to its end.
 func MayBegin(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) Verdict {
 	verdict := MayDisrupt(node, fleet, maxUnavailable)
-	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
-	if down := i >= 0 && fleet.Members[i].suffers(); verdict.Allowed && !down && closed != "" {
+	begun := slices.ContainsFunc(fleet.Members, func(m Member) bool { return m.Node == node && (m.Granted || m.Begun) })
+	if verdict.Allowed && !begun && closed != "" {
 		return Verdict{Reason: contract.ReasonMaintenanceWindowClosed, Why: closed}
 	}
 	return verdict
+}
+
+// amongGranted decides about a node whose pods are lost already: how many others were let go ahead?
+func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
+	total, _, _ := count(node, fleet)
+	limit, err := scaled(maxUnavailable, total)
+	if err != nil {
+		return notUnderstood(maxUnavailable)
+	}
+	var others []string
+	for _, m := range fleet.Members {
+		if m.Granted && m.Node != node {
+			others = append(others, m.Node+": "+m.Down)
+		}
+	}
+	return Verdict{Allowed: len(others) < limit, Why: fmt.Sprintf("%d of %d nodes were let go ahead and "+
+		"maxUnavailable is %d%s", len(others), total, limit, some(others))}
+}
+
+func notUnderstood(maxUnavailable *intstr.IntOrString) Verdict {
+	return Verdict{Why: fmt.Sprintf("maxUnavailable %q is neither a number nor a percentage", maxUnavailable.String())}
 }
 
 // withinBudget decides over all others than the node itself.
@@ -50,8 +76,7 @@ func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 	total, down, who := count(node, fleet)
 	limit, err := scaled(maxUnavailable, total)
 	if err != nil {
-		return Verdict{Why: fmt.Sprintf("maxUnavailable %q is neither a number nor a percentage",
-			maxUnavailable.String())}
+		return notUnderstood(maxUnavailable)
 	}
 	return Verdict{
 		Allowed: down < limit,

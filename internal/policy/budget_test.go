@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,7 +48,11 @@ func onNode(name, node string, edits ...func(*v1alpha1.WindowsInstance)) v1alpha
 	return i
 }
 
-func leavingInstance(i *v1alpha1.WindowsInstance) { now := metav1.Now(); i.DeletionTimestamp = &now }
+func leavingInstance(i *v1alpha1.WindowsInstance) {
+	now := metav1.Now()
+	i.DeletionTimestamp, i.Status.Phase = &now, v1alpha1.PhaseRemoving
+}
+func deletedInstance(i *v1alpha1.WindowsInstance) { now := metav1.Now(); i.DeletionTimestamp = &now }
 func claiming(i *v1alpha1.WindowsInstance) {
 	i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: metav1.Now()}
 }
@@ -89,6 +94,8 @@ func TestMayDisrupt(t *testing.T) {
 			instances: instances{onNode("ib", "b", claiming)}},
 		"one leaves": {nodes: nodes{a, b},
 			instances: instances{onNode("ib", "b", leavingInstance)}},
+		"one is deleted and has yet to get its turn": {nodes: nodes{a, b},
+			instances: instances{onNode("ib", "b", deletedInstance)}, allowed: true},
 		"the Machine of one is being deleted": {nodes: nodes{a, b}, instances: instances{onNode("mb", "b")},
 			sets: sets{set("s", 1, "mb!")}},
 		"the Node of one that had joined is gone": {nodes: nodes{a}, instances: instances{onNode("ib", "b")}},
@@ -110,6 +117,12 @@ func TestMayDisrupt(t *testing.T) {
 			readyNode("b", notReady)}},
 		"the node itself is behind, and another has its place": {nodes: nodes{readyNode("a", behind),
 			readyNode("b", behind)}, instances: instances{onNode("ib", "b", claiming)}},
+
+		"the node itself is down, and another that is down has its place": {nodes: nodes{readyNode("a", notReady),
+			readyNode("b", notReady)}, instances: instances{onNode("ib", "b", claiming)}},
+		"the node itself is down, and the budget is zero": {nodes: nodes{readyNode("a", notReady)}, budget: number(0)},
+		"the node itself has its operator's cordon of before, and others are down": {nodes: nodes{readyNode("a", ours),
+			readyNode("b", notReady)}, allowed: true},
 
 		"a budget of two with one down": {nodes: nodes{a, readyNode("b", notReady)},
 			budget: number(2), allowed: true},
@@ -157,6 +170,32 @@ func TestMayDisrupt(t *testing.T) {
 			}
 			if verdict.Why == "" {
 				t.Error("a verdict without a reason")
+			}
+		})
+	}
+}
+
+func TestANodeIsOutOfServiceAfterItsTimeOnly(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		since   time.Duration
+		allowed bool
+	}{"a blip": {4 * time.Minute, false}, "for long": {5 * time.Minute, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			since := func(n *corev1.Node) {
+				notReady(n)
+				n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-test.since))
+			}
+			fleet := policy.NewFleet([]corev1.Node{readyNode("a", since), readyNode("b", notReady)}, nil, nil)
+			fleet.Now, fleet.UnavailableAfter = now, 5*time.Minute
+			if verdict := policy.MayDisrupt("a", fleet, nil); verdict.Allowed != test.allowed {
+				t.Errorf("allowed = %v: %s", verdict.Allowed, verdict.Why)
+			}
+			if verdict := policy.MayBegin("a", fleet, nil, "closed"); verdict.Allowed ||
+				test.allowed && verdict.Reason != contract.ReasonMaintenanceWindowClosed {
+				t.Errorf("in a closed window: %+v", verdict)
 			}
 		})
 	}

@@ -16,6 +16,10 @@ import (
 type Fleet struct {
 	Members []Member
 	Sets    []Set
+	// Now is that moment. UnavailableAfter is how long a node must be not Ready until its pods are
+	// taken to be lost already.
+	Now              time.Time
+	UnavailableAfter time.Duration
 }
 
 // Member is a Windows node, or the place of one that is gone.
@@ -26,14 +30,28 @@ type Member struct {
 	// serves.
 	Down string
 	// Cordoned says that it is down only because somebody else cordoned it, and Behind only because
-	// it has yet to reach the version that it was told: its pods are well. Ready is kubelet's word.
-	Cordoned, Behind, Ready bool
+	// it has yet to reach the version that it was told: its pods are well.
+	Cordoned, Behind bool
+	// Granted says that it was let go ahead, or is being removed; Begun that it was, and bears the
+	// operator's cordon still.
+	Granted, Begun bool
+	// Ready is what kubelet reports, NotReadySince since when it does not.
+	Ready         bool
+	NotReadySince time.Time
 	// Set is what makes another host when this one goes; empty for a host that nobody makes anew.
 	Set types.UID
 }
 
-// suffers says that the member's pods are not well already.
-func (m Member) suffers() bool { return m.Down != "" && !m.Cordoned && !m.Behind }
+// isOut says that a member's pods are taken to be lost already: it has not been Ready for long.
+func (f Fleet) isOut(m Member) bool {
+	return !m.Ready && IsOut(m.NotReadySince, f.Now, f.UnavailableAfter)
+}
+
+// IsOut says whether a node that has not been Ready since a time counts as out of service. One that
+// is not Ready for seconds only is back soon, with all its pods.
+func IsOut(notReadySince, now time.Time, after time.Duration) bool {
+	return now.Sub(notReadySince) >= after
+}
 
 // Set is a group of hosts that is kept at a number, such as a MachineSet.
 type Set struct {
@@ -80,8 +98,8 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 	}
 	for name, instance := range byNode {
 		if !there[name] && instance.Status.JoinedTime != nil && instance.DeletionTimestamp.IsZero() {
-			fleet.Members = append(fleet.Members,
-				Member{Node: name, Host: instance.Name, Down: "its Node is gone", Set: setOf[instance.Name]})
+			fleet.Members = append(fleet.Members, Member{Node: name, Host: instance.Name, Down: "its Node is gone",
+				Granted: instance.Status.Disruption != nil, Set: setOf[instance.Name]})
 		}
 	}
 	return fleet
@@ -110,7 +128,7 @@ func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 func (f Fleet) Disturb(node string) {
 	for i := range f.Members {
 		if m := &f.Members[i]; node != "" && m.Node == node {
-			m.Down, m.Cordoned, m.Behind = "it was let go ahead just now", false, false
+			m.Down, m.Cordoned, m.Behind, m.Granted = "it was let go ahead just now", false, false, true
 		}
 	}
 }
@@ -129,39 +147,60 @@ func (f Fleet) Leave(host string) {
 // memberOf looks at one node. What we have begun comes first: it does not show in the Node at once.
 func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[string]SetHost,
 	setOf map[string]types.UID) Member {
-	member := Member{Node: node.Name, Ready: nodeIsReady(node)}
+	member := Member{Node: node.Name, Ready: nodeIsReady(node), NotReadySince: NotReadySince(node),
+		// the cordon itself may have been lifted by somebody else
+		Begun: node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true"}
 	if instance != nil {
 		member.Host, member.Set = instance.Name, setOf[instance.Name]
-		switch claim := instance.Status.Disruption; {
-		case hosts[instance.Name].Leaving:
-			member.Down = "its Machine is being deleted"
-		case !instance.DeletionTimestamp.IsZero():
-			member.Down = "its instance leaves"
-		case claim != nil:
-			member.Down = fmt.Sprintf("it was let go ahead (%s) at %s", claim.Purpose,
-				claim.Since.UTC().Format(time.RFC3339))
-		}
+		member.Down = granted(instance, hosts[instance.Name].Leaving)
+		member.Granted = member.Down != ""
 	}
-	if member.Down == "" {
-		member.Down = unavailable(node)
-	}
-	if member.Down == "" && node.Annotations[contract.RevisionAnnotation] != node.Annotations[contract.DesiredRevisionAnnotation] {
+	switch {
+	case member.Granted:
+	case !member.Ready:
+		member.Down = "it is not Ready"
+	case member.Begun:
+		member.Down = "it is cordoned by the operator"
+	case node.Annotations[contract.RevisionAnnotation] != node.Annotations[contract.DesiredRevisionAnnotation]:
 		member.Down, member.Behind = "it is not at its desired version yet", true
-	}
-	if member.Down == "" && node.Spec.Unschedulable {
+	case node.Spec.Unschedulable:
 		member.Down, member.Cordoned = "it is cordoned", true
 	}
 	return member
 }
 
-// unavailable says why a node serves nobody; empty when it serves.
-func unavailable(node *corev1.Node) string {
+// granted says why an instance's node is being disturbed, or is about to be; empty when it is not.
+// One that is deleted serves until its removal begins.
+func granted(instance *v1alpha1.WindowsInstance, machineLeaves bool) string {
+	claim, leaves := instance.Status.Disruption, !instance.DeletionTimestamp.IsZero()
 	switch {
-	case !nodeIsReady(node):
-		return "it is not Ready"
-	// which somebody else may have lifted
-	case node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true":
-		return "it is cordoned by the operator"
+	case machineLeaves:
+		return "its Machine is being deleted"
+	case claim != nil:
+		return fmt.Sprintf("it was let go ahead (%s) at %s", claim.Purpose, claim.Since.UTC().Format(time.RFC3339))
+	case leaves && (instance.Status.Phase == v1alpha1.PhaseRemoving || !NeedsPlace(instance.Spec.RemovalPolicy)):
+		return "its instance is being removed"
 	}
 	return ""
+}
+
+// NeedsPlace says whether a host that is removed takes a place of the rollout budget first. One that
+// is forced does not wait, and one that is destroyed with its Machine is lost already.
+func NeedsPlace(removal v1alpha1.RemovalPolicy) bool {
+	return removal != v1alpha1.RemovalForce && removal != v1alpha1.RemovalDiscard
+}
+
+// NotReadySince is since when a Node is not Ready; zero for one that is. One that never said how it
+// is never was.
+func NotReadySince(node *corev1.Node) time.Time {
+	for _, c := range node.Status.Conditions {
+		switch {
+		case c.Type != corev1.NodeReady:
+		case c.Status == corev1.ConditionTrue:
+			return time.Time{}
+		default:
+			return c.LastTransitionTime.Time
+		}
+	}
+	return node.CreationTimestamp.Time
 }

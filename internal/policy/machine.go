@@ -161,7 +161,7 @@ func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *int
 		switch {
 		case m.Set != set.UID:
 		case m.Node == c.Node && c.Node != "":
-			serves = m.Ready // whatever it is down for, its pods are well, and would go
+			serves = !fleet.isOut(m) // whatever it is down for, its pods are well, and would go
 		case m.Down == "":
 			serving++
 		}

@@ -91,6 +91,11 @@ func (l Look) MayDisrupt(node string) policy.Verdict {
 	return policy.MayBegin(node, l.Fleet, l.MaxUnavailable, l.Closed)
 }
 
+// MayRemove decides whether a node may be removed. Its owner has said when, so no window holds it.
+func (l Look) MayRemove(node string) policy.Verdict {
+	return policy.MayDisrupt(node, l.Fleet, l.MaxUnavailable)
+}
+
 // Halted says in words why no other node may be taken to a version; empty when one may.
 func (l Look) Halted(version string) string {
 	return policy.Halted(version, l.Config, slices.Collect(maps.Values(l.Instances)))
@@ -241,6 +246,10 @@ func (g *Gate) look(ctx context.Context, live bool) (Look, error) {
 		Fleet: policy.NewFleet(nodes.Items, instances.Items, sets), MaxUnavailable: config.Spec.Rollout.MaxUnavailable,
 		Closed: policy.Closed(config.Spec.Rollout, g.Now()), Config: config,
 		Instances: make(map[string]*v1alpha1.WindowsInstance, len(instances.Items)),
+	}
+	look.Fleet.Now, look.Fleet.UnavailableAfter = g.Now(), v1alpha1.DefaultUnavailableAfter
+	if after := config.Spec.Rollout.UnavailableAfter; after != nil {
+		look.Fleet.UnavailableAfter = after.Duration
 	}
 	for i := range instances.Items {
 		look.Instances[instances.Items[i].Name] = &instances.Items[i]

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -30,6 +31,9 @@ func (w *walk) across(ctx context.Context, care lifecycle.Care) (ctrl.Result, er
 	if result, on, err := w.resume(ctx, to); !on {
 		return result, err
 	}
+	if err = w.drainAgain(ctx, to); err != nil {
+		return ctrl.Result{}, err
+	}
 	if desired := w.aim(ctx, care); status.Update.Revision == desired.Version {
 		crossing.Kubelet = desired.KubeletVersion
 	}
@@ -38,6 +42,26 @@ func (w *walk) across(ctx context.Context, care lifecycle.Care) (ctrl.Result, er
 	}
 	to.legs = w.walker.Across(status.Update.Drains)
 	return w.along(ctx, to)
+}
+
+// drainAgain has a node drained that is about to be switched and was not told yet, by the API
+// server itself: it may be back in service since its pods were taken for lost.
+func (w *walk) drainAgain(ctx context.Context, to way) error {
+	status := &w.instance.Status
+	update := status.Update
+	told := to.Node.Annotations[contract.DesiredRevisionAnnotation]
+	if update == nil || update.Step != v1alpha1.StepSwitching || !update.Drains || told == update.Revision {
+		return nil
+	}
+	node := &corev1.Node{}
+	if err := w.gate.Live.Get(ctx, types.NamespacedName{Name: to.Node.Name}, node); err != nil {
+		return fmt.Errorf("reading node %s: %w", to.Node.Name, err)
+	}
+	if told = node.Annotations[contract.DesiredRevisionAnnotation]; told != update.Revision && told != "" {
+		update.Step, update.Since, update.SwitchTime = v1alpha1.StepDraining, microless(w.now()), nil
+		status.DesiredRevision = told
+	}
+	return nil
 }
 
 // aim sets out for the desired version, or turns to a newer one where the node is. What it gives
@@ -60,7 +84,7 @@ func (w *walk) aim(ctx context.Context, care lifecycle.Care) (desired struct{ Ve
 		}
 	case err == nil && update.Revision != desired.Version: // it goes on from where it is, without a way back in between
 		logf.FromContext(ctx).Info("going on to a newer version", "version", desired.Version, "instead", update.Revision)
-		on := w.walker.Compare(ctx, care.Node, update.Revision, now)
+		on := w.walker.Compare(ctx, update.Revision, now)
 		status.Update = &v1alpha1.Update{
 			Revision: desired.Version, From: update.From, Drains: update.Drains || on.Drains,
 			Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging, Since: microless(w.now())},
@@ -89,19 +113,9 @@ func (w *walk) move(ctx context.Context, care lifecycle.Care) (ctrl.Result, erro
 // crossing is what a step works with.
 func (w *walk) crossing(ctx context.Context, node *corev1.Node,
 	purpose v1alpha1.DisruptionPurpose) (*lifecycle.Crossing, error) {
-	config, err := w.config(ctx)
+	bounds, err := w.bounds(ctx)
 	if err != nil {
 		return nil, err
-	}
-	bounds := lifecycle.Bounds{Drain: v1alpha1.DefaultDrainTimeout, Settle: v1alpha1.DefaultSettleTime, Proof: v1alpha1.DefaultProofTimeout}
-	for _, one := range []struct {
-		wanted *metav1.Duration
-		bound  *time.Duration
-	}{{config.Spec.Rollout.DrainTimeout, &bounds.Drain}, {config.Spec.Rollout.SettleTime, &bounds.Settle},
-		{config.Spec.Rollout.ProofTimeout, &bounds.Proof}} {
-		if one.wanted != nil {
-			*one.bound = one.wanted.Duration
-		}
 	}
 	return &lifecycle.Crossing{
 		Node: node, Bounds: bounds, Claim: func(ctx context.Context) lifecycle.Outcome {
@@ -109,6 +123,26 @@ func (w *walk) crossing(ctx context.Context, node *corev1.Node,
 				purpose)
 		},
 	}, nil
+}
+
+// bounds are the user's, or the defaults.
+func (r *Reconciler) bounds(ctx context.Context) (lifecycle.Bounds, error) {
+	bounds := lifecycle.DefaultBounds()
+	config, err := r.config(ctx)
+	if err != nil {
+		return bounds, err
+	}
+	for _, one := range []struct {
+		wanted *metav1.Duration
+		bound  *time.Duration
+	}{{config.Spec.Rollout.DrainTimeout, &bounds.Drain}, {config.Spec.Rollout.SettleTime, &bounds.Settle},
+		{config.Spec.Rollout.ProofTimeout, &bounds.Proof},
+		{config.Spec.Rollout.UnavailableAfter, &bounds.Unavailable}} {
+		if one.wanted != nil {
+			*one.bound = one.wanted.Duration
+		}
+	}
+	return bounds, nil
 }
 
 // takePlace asks for a place in the rollout budget, unless the next try is not due yet.
@@ -159,18 +193,22 @@ func (w *walk) takePlace(ctx context.Context, node *corev1.Node, purpose v1alpha
 const apiRetry = 3 * time.Second
 
 // claimed notes what begins with a place in the budget, in the same write.
-func (w *walk) claimed(purpose v1alpha1.DisruptionPurpose) {
+func (w *walk) claimed(ctx context.Context, purpose v1alpha1.DisruptionPurpose) {
 	status := &w.instance.Status
 	now := microless(w.now())
 	switch update, reboot := status.Update, status.Reboot; {
+	case purpose == v1alpha1.DisruptionRemove:
+		if status.Phase != v1alpha1.PhaseRemoving {
+			w.turn(ctx)
+		}
 	case purpose == v1alpha1.DisruptionReboot && reboot != nil:
 		status.Phase = v1alpha1.PhaseRebooting
-		if !underWay(reboot.Step) {
+		if !lifecycle.Begun(reboot.Step) {
 			reboot.Step, reboot.Since, reboot.NextTime = v1alpha1.StepDraining, now, nil
 		}
 	case update != nil && !update.OverSSH:
 		status.Phase = v1alpha1.PhaseUpdating
-		if underWay(update.Step) {
+		if lifecycle.Begun(update.Step) {
 			return
 		}
 		update.Step, update.Since, update.NextTime = v1alpha1.StepDraining, now, nil
@@ -244,6 +282,7 @@ func (w *walk) goBack(ctx context.Context, to way) (ctrl.Result, error) {
 		return w.result(ctx, outcome.After)
 	}
 	update := w.instance.Status.Update
+	w.instance.Status.HeldRevision = update.From
 	w.ended(to.purpose, "GoneBack")
 	return w.rest(ctx, to, contract.NewProblem(contract.ReasonUpdateFailed,
 		"node %s is back at version %s, because at %s: %s",
@@ -266,7 +305,7 @@ func (w *walk) proven(ctx context.Context, to way) (ctrl.Result, error) {
 	if failure := status.UpdateFailure; failure != nil && failure.Revision != status.Update.From {
 		status.UpdateFailure = nil
 	}
-	status.Revision = status.Update.Revision
+	status.Revision, status.HeldRevision = status.Update.Revision, status.Update.Revision
 	status.Update, status.Failures, status.DrainTime, status.Phase = nil, 0, nil, v1alpha1.PhaseReady
 	if reboots {
 		return w.rebootToo(ctx, to.Node)

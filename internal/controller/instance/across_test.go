@@ -118,6 +118,13 @@ func (r *rig) evicts(blocked *bool) {
 	})
 }
 
+// refusesEvictions answers evictions with an error that is no disruption budget's.
+func (r *rig) refusesEvictions(err error) {
+	r.pods.PrependReactor("create", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
+		return a.GetSubresource() == "eviction", nil, apierrors.NewInternalError(err)
+	})
+}
+
 // is checks where a host is: phase, step ("" for none), reason.
 func (r *rig) is(t *testing.T, n int, phase v1alpha1.Phase, step v1alpha1.Step,
 	reason contract.Reason) *v1alpha1.WindowsInstance {

@@ -1,7 +1,6 @@
 package instance
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -194,8 +192,9 @@ func (w *walk) join(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 	if !verdict.Allowed {
-		// its node serves, and it is looked after as one that waits for its turn
-		w.instance.Status.Phase = v1alpha1.PhaseReady
+		w.life.visit.End()
+		w.walker.Slots.Release(w.instance.UID) // others may have its slot, too
+		w.serveOn()
 		w.report(ctx, w.waiting(ctx, verdict))
 		return w.result(ctx, budgetRetry)
 	}
@@ -216,13 +215,71 @@ func (w *walk) join(ctx context.Context) (ctrl.Result, error) {
 			return w.failed(ctx, outcome)
 		case outcome.IsWaiting():
 			w.life.failedIn = "" // what it waits for is the newer word
+			if outcome.Endless {
+				w.arrived()
+			}
 			w.report(ctx, outcome)
 			return w.result(ctx, outcome.After)
 		}
 		w.passed(phases[i].Name)
 	}
+	if update := w.instance.Status.Update; update != nil && update.Step == v1alpha1.StepGoingBack {
+		return w.backOverSSH(ctx)
+	}
 	w.ready(ctx)
 	return w.result(ctx, 0)
+}
+
+// serveOn has a host looked after as one whose node serves while it waits for its turn.
+func (w *walk) serveOn() {
+	status := &w.instance.Status
+	status.Phase, w.life.failedIn = v1alpha1.PhaseReady, ""
+	if update := status.Update; update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching {
+		update.Step, update.Since = v1alpha1.StepWaiting, microless(w.now())
+	}
+}
+
+// failedAt notes a version that a host failed at over SSH, and turns it back to the one that it
+// held. What lies with the host, the network or the cluster is no version's failure.
+func (w *walk) failedAt(ctx context.Context, problem *contract.Problem) {
+	status := &w.instance.Status
+	version, held := status.DesiredRevision, status.HeldRevision
+	switch update := status.Update; {
+	case update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching:
+		version = update.Revision
+	case problem.Reason == contract.ReasonDaemonSilent:
+		return // it was so before, at whatever version
+	}
+	if status.JoinedTime == nil || held == "" || version == held || !policy.BlamesRevision(problem.Reason) {
+		return
+	}
+	logf.FromContext(ctx).Info("going back", "version", version, "from", held, "reason", problem.Reason)
+	now := microless(w.now())
+	tries := int32(0)
+	if status.Update != nil {
+		tries = status.Update.Tries
+	}
+	status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: version, Code: code(problem.Reason),
+		Message: problem.Detail, Time: now}
+	status.Update = &v1alpha1.Update{Revision: version, From: held, OverSSH: true, Code: code(problem.Reason),
+		Message: problem.Detail, Progress: v1alpha1.Progress{Step: v1alpha1.StepGoingBack, Since: now, Tries: tries}}
+	status.DesiredRevision = held
+	w.tellBack(ctx, v1alpha1.DisruptionUpdate, problem)
+}
+
+// backOverSSH ends the way back of a host that was joined again at the version that it held.
+func (w *walk) backOverSSH(ctx context.Context) (ctrl.Result, error) {
+	status := &w.instance.Status
+	failed := *status.Update
+	w.ready(ctx)
+	failed.Tries++
+	wait := policy.DisruptBackoff(failed.Tries, w.jitter())
+	next := microless(w.now().Add(wait))
+	failed.Step, failed.Since, failed.NextTime = v1alpha1.StepWaiting, microless(w.now()), &next
+	status.Update = &failed
+	w.report(ctx, lifecycle.Wait(wait, contract.ReasonUpdateFailed, "host is back at version %s, because at %s: %s",
+		failed.From, failed.Revision, failed.Message))
+	return w.result(ctx, wait)
 }
 
 // waiting is how a host is that may not be walked into yet.
@@ -234,18 +291,18 @@ func (w *walk) waiting(ctx context.Context, verdict policy.Verdict) lifecycle.Ou
 	return lifecycle.Wait(budgetRetry, contract.ReasonRevisionPending, "waits for the rollout budget: %s", verdict.Why)
 }
 
-// wellMeanwhile says that attempts to walk into a host failed, and that its node needs none any
-// more. It is then looked after again.
+// wellMeanwhile says that the node of a host that is being joined again needs that no more. It is
+// then looked after again.
 func (w *walk) wellMeanwhile(ctx context.Context) (bool, error) {
 	status := &w.instance.Status
-	if status.Failures == 0 || status.Disruption != nil {
+	if status.Disruption != nil || status.JoinedTime == nil {
 		return false, nil
 	}
 	well, err := w.walker.HelpsItself(ctx, w.instance)
 	if err != nil || !well {
 		return false, err
 	}
-	status.Phase, w.life.failedIn = v1alpha1.PhaseReady, ""
+	w.serveOn()
 	return true, nil
 }
 
@@ -257,6 +314,7 @@ func (w *walk) failed(ctx context.Context, outcome lifecycle.Outcome) (ctrl.Resu
 	w.stand()
 	w.timed(w.instance.Status.Phase)
 	status := &w.instance.Status
+	w.failedAt(ctx, outcome.Problem)
 	status.Failures++
 	w.life.failedIn = status.Phase
 	wait := policy.Backoff(status.Failures, w.jitter())
@@ -292,9 +350,7 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 		if waits := w.instance.Status.Reason == string(contract.ReasonDaemonSilent); !waits {
 			logf.FromContext(ctx).Info("joining again", "reason", care.Rejoin.Reason, "detail", care.Rejoin.Detail)
 		}
-		if err := w.giveUp(ctx); err != nil {
-			return ctrl.Result{}, err
-		}
+		w.giveUp()
 		w.report(ctx, lifecycle.Wait(0, care.Rejoin.Reason, "%s", care.Rejoin.Detail))
 		return w.join(ctx)
 	case care.Rebooting, w.rebootsFirst(ctx, care):
@@ -314,20 +370,17 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 	return w.await(ctx, care.Node, care.Outcome, promptly)
 }
 
-// giveUp ends every way that a host is on which is to be walked into. What its node was not told
-// yet, by the API server's own word, it is not to have.
-func (w *walk) giveUp(ctx context.Context) error {
+// giveUp ends what a host is on the way to that is to be joined again. It comes back at the version
+// that it held, and a version that it was leaving stays left.
+func (w *walk) giveUp() {
 	status := &w.instance.Status
-	if status.Update != nil {
-		node := &corev1.Node{}
-		err := w.gate.Live.Get(ctx, types.NamespacedName{Name: status.NodeName}, node)
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading node %s: %w", status.NodeName, err)
-		}
-		status.DesiredRevision = cmp.Or(node.Annotations[contract.DesiredRevisionAnnotation], status.DesiredRevision)
+	if update := status.Update; update != nil && lifecycle.Begun(update.Step) && update.From != "" {
+		status.DesiredRevision = update.From
 	}
-	status.Phase, status.Update, status.Reboot = v1alpha1.PhasePending, nil, nil
-	return nil
+	if update := status.Update; update == nil || update.Step != v1alpha1.StepGoingBack {
+		status.Update = nil
+	}
+	status.Phase, status.Reboot = v1alpha1.PhasePending, nil
 }
 
 // config reads the settings; an absent object means the defaults.

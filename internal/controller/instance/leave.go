@@ -14,6 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/policy"
+	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
 // leave gives the host back, then lets the instance go.
@@ -33,21 +35,30 @@ func (w *walk) leave(ctx context.Context) (ctrl.Result, error) {
 		w.report(ctx, lifecycle.Wait(pausedRetry, contract.ReasonPaused,
 			"spec.paused is true, and the instance is to be removed"))
 		return w.result(ctx, pausedRetry)
-	case status.Phase != v1alpha1.PhaseRemoving:
-		if err := w.turn(ctx); err != nil {
-			return ctrl.Result{}, err
-		}
 	case changed:
 		status.NextAttemptTime = nil // the user has changed something: try at once
 	}
-	if wait := w.untilNextAttempt(); wait > 0 {
+	if wait := w.untilNextAttempt(); wait > 0 && status.Phase == v1alpha1.PhaseRemoving {
 		return w.result(ctx, wait)
 	}
-	timeout, err := w.drainTimeout(ctx)
+	verdict, err := w.mayLeave(ctx)
+	switch {
+	case err != nil:
+		return ctrl.Result{}, err
+	case !verdict.Allowed:
+		w.report(ctx, lifecycle.Wait(budgetRetry, contract.ReasonRemovalPending, "%s", verdict.Why))
+		return w.result(ctx, budgetRetry)
+	case status.Phase != v1alpha1.PhaseRemoving:
+		w.turn(ctx)
+		if err := w.save(ctx); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	bounds, err := w.bounds(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	outcome := w.give(ctx, timeout)
+	outcome := w.give(ctx, bounds.Drain)
 	switch {
 	case outcome.IsFailed():
 		return w.failed(ctx, outcome)
@@ -68,27 +79,54 @@ func (w *walk) give(ctx context.Context, drainTimeout time.Duration) lifecycle.O
 	return w.walker.Leave(ctx, w.instance, &w.life.visit, drainTimeout)
 }
 
+// mayLeave has a host that is to be removed take a place in the rollout budget, so that removing many
+// drains no more at once than anything else does. No window holds it: whoever removes it has said
+// when. A host that is no node has no pods to lose, and who forces a removal does not wait.
+func (w *walk) mayLeave(ctx context.Context) (policy.Verdict, error) {
+	status := &w.instance.Status
+	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
+	if !policy.NeedsPlace(w.instance.Spec.RemovalPolicy) || status.JoinedTime == nil {
+		return free, nil
+	}
+	node, err := w.walker.Ours(ctx, w.instance)
+	if err != nil || node == nil {
+		return free, err
+	}
+	if place := status.Disruption; place != nil {
+		if place.Purpose != v1alpha1.DisruptionRemove { // it goes on in the place that it has
+			status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionRemove, Since: microless(w.now())}
+		}
+		return free, nil
+	}
+	switch status.Phase {
+	case v1alpha1.PhaseReady, v1alpha1.PhaseUpdating, v1alpha1.PhaseRebooting, v1alpha1.PhaseRemoving:
+	default: // what is under way at the host ends
+		w.life.visit.End()
+		w.walker.Slots.Release(w.instance.UID)
+		w.serveOn()
+	}
+	var verdict policy.Verdict
+	verdict.Allowed, err = w.gate.Ask(ctx, rollout.Question{
+		Name: w.waits(), Node: node.Name, Order: w.order(node), Fresh: w.itsTurn(), Wake: w.wakes(),
+		Decide: func(look rollout.Look) bool {
+			verdict = look.MayRemove(node.Name)
+			return verdict.Allowed
+		},
+		Act: func(ctx context.Context) error { return w.claim(ctx, v1alpha1.DisruptionRemove) },
+	})
+	return verdict, err
+}
+
 // turn ends the way in and begins the way out.
-func (w *walk) turn(ctx context.Context) error {
-	w.stand()
-	w.instance.Status.Failures, w.instance.Status.NextAttemptTime, w.instance.Status.Update,
-		w.instance.Status.Reboot = 0, nil, nil, nil
+func (w *walk) turn(ctx context.Context) {
+	w.life.visit.End()
+	w.walker.Slots.Release(w.instance.UID)
+	w.gate.Leave(w.waits())
+	status := &w.instance.Status
+	status.Failures, status.NextAttemptTime, status.DrainTime, status.Update, status.Reboot = 0, nil, nil, nil, nil
 	w.life.failedIn = ""
 	w.enter(v1alpha1.PhaseRemoving, true)
 	w.report(ctx, lifecycle.Wait(0, contract.ReasonInProgress, "leaving"))
-	return w.save(ctx)
-}
-
-// drainTimeout is when a drain is reported as blocked.
-func (r *Reconciler) drainTimeout(ctx context.Context) (time.Duration, error) {
-	config, err := r.config(ctx)
-	if err != nil {
-		return 0, err
-	}
-	if config.Spec.Rollout.DrainTimeout == nil {
-		return v1alpha1.DefaultDrainTimeout, nil
-	}
-	return config.Spec.Rollout.DrainTimeout.Duration, nil
 }
 
 // release lets the instance go: its status, and with it the pinned host key, is forgotten.

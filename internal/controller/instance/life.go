@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,6 +26,8 @@ type life struct {
 	// status is what is known; saved is what the API server has of it. They differ while it does
 	// not answer.
 	status, saved *v1alpha1.WindowsInstanceStatus
+	// version is the object's resource version at saved.
+	version string
 	// told is when its node was last told of a version.
 	told time.Time
 	// called says that the instance was woken because there is a free place in the rollout budget.
@@ -146,8 +149,15 @@ func (r *Reconciler) interrupt(_ context.Context, instance client.Object) []reco
 	return nil
 }
 
-// overlay puts what is known over what the cache shows.
+// overlay puts what is known over what the cache shows, unless the cache shows what somebody else
+// wrote after us: then another operator leads, or did, and what it wrote counts.
 func (w *walk) overlay() {
+	shown := w.instance.ResourceVersion
+	if w.life.saved != nil && shown != w.life.version && newer(w.life.version, shown) == shown &&
+		!equality.Semantic.DeepEqual(*w.life.saved, w.instance.Status) &&
+		!equality.Semantic.DeepEqual(*w.life.status, w.instance.Status) {
+		w.life.status, w.life.saved = nil, nil
+	}
 	if w.life.saved != nil {
 		w.life.saved.DeepCopyInto(&w.saved.Status)
 	}

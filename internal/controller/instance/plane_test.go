@@ -163,6 +163,10 @@ func (s statuses) Patch(_ context.Context, o client.Object, _ client.Patch, _ ..
 	if !ok {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "windowsinstances"}, wanted.Name)
 	}
+	if old.ResourceVersion != wanted.ResourceVersion {
+		return apierrors.NewConflict(schema.GroupResource{Resource: "windowsinstances"}, wanted.Name,
+			errors.New("it is another by now"))
+	}
 	if err := s.p.before(old, wanted); err != nil {
 		return err
 	}

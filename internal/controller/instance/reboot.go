@@ -83,7 +83,7 @@ func (w *walk) mayRebootNow() bool {
 // one write, so the place is never free meanwhile.
 func (w *walk) rebootToo(ctx context.Context, node *corev1.Node) (ctrl.Result, error) {
 	w.instance.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: microless(w.now())}
-	w.claimed(v1alpha1.DisruptionReboot)
+	w.claimed(ctx, v1alpha1.DisruptionReboot)
 	logf.FromContext(ctx).Info("going on with a reboot", "node", node.Name, "reason", w.instance.Status.Reboot.Reason)
 	w.tellTurn(ctx, v1alpha1.DisruptionReboot)
 	return w.reboot(ctx, lifecycle.Care{Node: node})
@@ -96,7 +96,7 @@ func (w *walk) reboot(ctx context.Context, care lifecycle.Care) (ctrl.Result, er
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if !underWay(status.Reboot.Step) && status.Reboots >= maxReboots {
+	if !lifecycle.Begun(status.Reboot.Step) && status.Reboots >= maxReboots {
 		w.report(ctx, lifecycle.Wait(0, contract.ReasonRebootFutile,
 			"node %s was rebooted %d times in a row, and a reboot is still asked for (%s)", care.Node.Name,
 			status.Reboots, status.Reboot.Reason))

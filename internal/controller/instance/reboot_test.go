@@ -281,7 +281,13 @@ func TestNothingBeginsOutsideOfAWindow(t *testing.T) {
 	r.reconcile(t, 2)
 	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
 	r.isReady(t, 2, false)
-	r.reconcile(t, 2) // which is down anyway
+	r.passes(t, 2, 6*time.Minute) // which is down anyway, and may be back soon
+	if i := r.get(t, 2); i.Status.Disruption != nil {
+		t.Errorf("status %+v", i.Status)
+	}
+	r.clock = time.Date(2026, 1, 2, 22, 1, 0, 0, time.UTC)
+	r.isReady(t, 2, false)
+	r.passes(t, 2, 6*time.Minute)
 	if i := r.get(t, 2); i.Status.Disruption == nil {
 		t.Errorf("status %+v", i.Status)
 	}

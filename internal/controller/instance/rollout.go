@@ -12,19 +12,20 @@ import (
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
-// mayWalk decides whether a host may walk the way in. One whose node serves needs a place in the
-// rollout budget, also when an attempt failed, and so does one whose pods are well while its daemon
-// is silent; and a host that can't be reached meanwhile keeps no place from others.
+// mayWalk decides whether a host may walk the way in. One that is a node needs a place in the rollout
+// budget, also when an attempt failed; a host that can't be reached meanwhile keeps no place from
+// others. One whose node has not been Ready for long loses nothing.
 func (w *walk) mayWalk(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
-	if w.instance.Status.Disruption != nil {
+	if w.instance.Status.Disruption != nil || w.instance.Status.JoinedTime == nil {
 		return free, nil
 	}
-	node, err := w.walker.Serving(ctx, w.instance)
-	if err == nil && node == nil {
-		node, _, err = w.walker.Silent(ctx, w.instance)
-	}
+	node, err := w.walker.Ours(ctx, w.instance)
 	if err != nil || node == nil {
+		return free, err
+	}
+	bounds, err := w.bounds(ctx)
+	if err != nil || w.walker.IsOut(node, bounds) {
 		return free, err
 	}
 	return w.mayDisrupt(ctx, node, v1alpha1.DisruptionUpdate)
@@ -39,7 +40,8 @@ func (w *walk) mayDisrupt(ctx context.Context, node *corev1.Node, purpose v1alph
 	}
 	version := ""
 	if update := w.instance.Status.Update; update != nil && purpose == v1alpha1.DisruptionUpdate &&
-		update.SwitchTime == nil && update.Step != v1alpha1.StepGoingBack {
+		update.SwitchTime == nil && update.Step != v1alpha1.StepGoingBack &&
+		node.Annotations[contract.DesiredRevisionAnnotation] != update.Revision {
 		version = update.Revision
 	}
 	var verdict policy.Verdict
@@ -67,7 +69,7 @@ func (w *walk) mayDisrupt(ctx context.Context, node *corev1.Node, purpose v1alph
 func (w *walk) claim(ctx context.Context, purpose v1alpha1.DisruptionPurpose) error {
 	before := w.instance.Status.DeepCopy()
 	w.instance.Status.Disruption = &v1alpha1.Disruption{Purpose: purpose, Since: microless(w.now())}
-	w.claimed(purpose)
+	w.claimed(ctx, purpose)
 	err := w.save(ctx)
 	if err != nil {
 		w.instance.Status, w.life.status = *before, before.DeepCopy()
@@ -115,6 +117,6 @@ func (w *walk) itsTurn() bool {
 // arrived gives back the place in the rollout budget, if the instance had one. It is free once the
 // status is saved.
 func (w *walk) arrived() {
-	w.instance.Status.Disruption = nil
+	w.instance.Status.Disruption, w.instance.Status.DrainTime = nil, nil
 	w.gate.Leave(w.waits())
 }

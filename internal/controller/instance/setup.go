@@ -53,7 +53,7 @@ func Setup(mgr ctrl.Manager, options lifecycle.Options, gate *rollout.Gate, chan
 	r.trials = lifecycle.NewSlots(trials, r.wake)
 	options.Slots = lifecycle.NewSlots(defaultJoins, r.wake)
 	options.Claims = lifecycle.NewClaims()
-	options.DrainTimeout, options.Led = r.drainTimeout, r.leads
+	options.Bounds, options.Led = r.bounds, r.leads
 	if r.walker, err = lifecycle.New(options); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -79,7 +80,11 @@ func (w *walk) timed(phase v1alpha1.Phase) (took time.Duration, ok bool) {
 func (w *walk) ready(ctx context.Context) {
 	status := &w.instance.Status
 	status.Phase, status.Failures, status.NextAttemptTime = v1alpha1.PhaseReady, 0, nil
-	status.DesiredRevision = status.Revision
+	if failure := status.UpdateFailure; failure != nil && status.Revision != status.HeldRevision &&
+		failure.Revision != status.HeldRevision {
+		status.UpdateFailure = nil
+	}
+	status.DesiredRevision, status.HeldRevision, status.Update = status.Revision, status.Revision, nil
 	if status.JoinedTime == nil {
 		now := microless(w.now())
 		status.JoinedTime = &now
@@ -202,7 +207,7 @@ func (w *walk) await(ctx context.Context, node *corev1.Node, outcome lifecycle.O
 
 // postpone keeps to itself what is known, until it is time to come again.
 func (w *walk) postpone(after, wait time.Duration) (ctrl.Result, error) {
-	w.life.status = w.instance.Status.DeepCopy()
+	w.remember()
 	return ctrl.Result{RequeueAfter: soonest(after, wait)}, nil
 }
 
@@ -230,10 +235,11 @@ func (w *walk) urgent() bool {
 // save writes the status where it differs from what the API server has. What can't be written now
 // is kept and written later: a pinned host key or a reboot that was asked for must not be lost.
 func (w *walk) save(ctx context.Context) error {
-	w.life.status = w.instance.Status.DeepCopy()
+	w.remember()
 	if equality.Semantic.DeepEqual(w.saved.Status, w.instance.Status) {
 		return nil
 	}
+	w.instance.ResourceVersion = w.life.version
 	patch, err := statusPatch(w.instance)
 	if err != nil {
 		return err
@@ -247,7 +253,7 @@ func (w *walk) save(ctx context.Context) error {
 	}
 	placeIsFree := w.saved.Status.Disruption != nil && w.instance.Status.Disruption == nil || !ready(w.saved.Status) &&
 		ready(w.instance.Status)
-	w.life.saved = w.life.status.DeepCopy()
+	w.life.saved, w.life.version = w.life.status.DeepCopy(), patched.ResourceVersion
 	w.saved.Status = *w.life.status.DeepCopy()
 	w.instance.ResourceVersion, w.saved.ResourceVersion = patched.ResourceVersion, patched.ResourceVersion
 	if placeIsFree {
@@ -256,20 +262,38 @@ func (w *walk) save(ctx context.Context) error {
 	return nil
 }
 
-// statusPatch replaces the status, of this very instance only: one that took the name meanwhile has
-// another UID. A merge patch could not say that, because the API server overlooks what a patch of a
-// status says about anything else.
+// remember keeps what is known, and what it was made from.
+func (w *walk) remember() {
+	w.life.status, w.life.saved = w.instance.Status.DeepCopy(), w.saved.Status.DeepCopy()
+	w.life.version = newer(w.instance.ResourceVersion, w.life.version)
+}
+
+// statusPatch replaces the status, of this very instance only, as it was last seen or written: one
+// that took the name meanwhile has another UID, and what another operator wrote meanwhile, such as a
+// place in the rollout budget, is not overwritten. A merge patch could not name the UID, because the
+// API server overlooks what a patch of a status says about anything but the resource version.
 func statusPatch(instance *v1alpha1.WindowsInstance) (client.Patch, error) {
 	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
-	text, err := json.Marshal([]operation{{"test", "/metadata/uid", instance.UID}, {"add", "/status", instance.Status}})
+	text, err := json.Marshal([]operation{{"test", "/metadata/uid", instance.UID},
+		{"add", "/metadata/resourceVersion", instance.ResourceVersion}, {"add", "/status", instance.Status}})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the status: %w", err)
 	}
 	return client.RawPatch(types.JSONPatchType, text), nil
+}
+
+// newer of two versions of one object, which are numbers that grow (KEP-5504).
+func newer(a, b string) string {
+	numberA, errA := strconv.ParseUint(a, 10, 64)
+	numberB, errB := strconv.ParseUint(b, 10, 64)
+	if errA == nil && errB == nil && numberB > numberA {
+		return b
+	}
+	return a
 }
 
 // maxMessage is the limit that the API sets on a condition's message.

@@ -55,7 +55,8 @@ func (w *walk) along(ctx context.Context, to way) (ctrl.Result, error) {
 			return w.await(ctx, to.Node, outcome, to.quiet(status))
 		case leg.Name == v1alpha1.StepWaiting && to.purpose == v1alpha1.DisruptionUpdate && status.Update.OverSSH:
 			logf.FromContext(ctx).Info("updating over SSH", "version", status.Update.Revision)
-			status.Update, status.Phase = nil, v1alpha1.PhasePending
+			status.Update.Step, status.Update.Since = v1alpha1.StepSwitching, microless(w.now())
+			status.Phase = v1alpha1.PhasePending
 			return w.join(ctx)
 		}
 	}
@@ -99,7 +100,7 @@ func (to way) quiet(status *v1alpha1.WindowsInstanceStatus) time.Duration {
 func (w *walk) resume(ctx context.Context, to way) (result ctrl.Result, on bool, err error) {
 	status := &w.instance.Status
 	here := progress(status, to.purpose)
-	if here == nil || !underWay(here.Step) || status.Disruption != nil {
+	if here == nil || !lifecycle.Begun(here.Step) || status.Disruption != nil {
 		return ctrl.Result{}, true, nil
 	}
 	if here.Step == v1alpha1.StepDraining && !switched(status, to.purpose) {
@@ -148,11 +149,6 @@ func progress(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.Disruptio
 		return &status.Reboot.Progress
 	}
 	return nil
-}
-
-// underWay says that a node has had its turn, by its step.
-func underWay(step v1alpha1.Step) bool {
-	return step != v1alpha1.StepStaging && step != v1alpha1.StepWaiting
 }
 
 // switched says that a host was told to have the version that it goes to.

@@ -214,9 +214,9 @@ func versionAnnotations() []string {
 // versionsOf are the versions that an instance needs: those that it has and gets, and the one that
 // it goes back to if it does not become well.
 func versionsOf(status v1alpha1.WindowsInstanceStatus) []string {
-	versions := []string{status.Revision, status.DesiredRevision, "", ""}
+	versions := []string{status.Revision, status.DesiredRevision, status.HeldRevision, "", ""}
 	if update := status.Update; update != nil {
-		versions[2], versions[3] = update.Revision, update.From
+		versions[3], versions[4] = update.Revision, update.From
 	}
 	return versions
 }

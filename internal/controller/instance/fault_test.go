@@ -1,0 +1,542 @@
+package instance
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host/hosttest"
+)
+
+// waitsInService checks that a host waits for its turn, and its node was not touched.
+func (r *rig) waitsInService(t *testing.T, n int) *v1alpha1.WindowsInstance {
+	t.Helper()
+	i, node := r.get(t, n), r.node(t, n)
+	if i.Status.Disruption != nil || node.Spec.Unschedulable ||
+		node.Annotations[contract.DesiredRevisionAnnotation] == r.version {
+		t.Errorf("host %d is disturbed: cordoned %v, annotations %v, status %+v", n, node.Spec.Unschedulable,
+			node.Annotations, i.Status)
+	}
+	return i
+}
+
+// stagedAll has the daemons of hosts fetch the version.
+func (r *rig) stagedAll(t *testing.T, hosts ...int) {
+	t.Helper()
+	for _, n := range hosts {
+		r.reconcile(t, n)
+		r.says(t, n, contract.StagedAnnotation, r.version)
+	}
+}
+
+func TestABlipOfReadinessGoesPastNoBound(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2, 3)
+	blocked := true
+	r.evicts(&blocked)
+	for n, pod := range []string{"a", "b", "c"} {
+		r.pod(t, n+1, pod)
+	}
+	r.stagedAll(t, 1, 2, 3)
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	for _, n := range []int{2, 3} {
+		r.isReady(t, n, false)
+		r.reconcile(t, n)
+		r.waitsInService(t, n)
+	}
+}
+
+func TestNodesThatAreDownAreBoundedByTheBudgetToo(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2, 3)
+	r.stagedAll(t, 1, 2, 3)
+	for _, n := range []int{1, 2, 3} {
+		r.isReady(t, n, false)
+	}
+	r.clock = r.clock.Add(6 * time.Minute)
+	places := 0
+	for _, n := range []int{1, 2, 3} {
+		r.reconcile(t, n)
+		if r.get(t, n).Status.Disruption != nil {
+			places++
+		}
+	}
+	if places != 1 {
+		t.Errorf("%d nodes that are down have a place of one", places)
+	}
+}
+
+func TestABudgetOfZeroStopsNodesThatAreDownToo(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	none := intstr.FromInt32(0)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = &none })
+	r.stagedAll(t, 1)
+	r.isReady(t, 1, false)
+	r.passes(t, 1, 6*time.Minute)
+	r.waitsInService(t, 1)
+}
+
+func TestAClosedWindowHoldsNodesThatAreDownToo(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+		c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6",
+			Duration: metav1.Duration{Duration: time.Hour}}}
+	})
+	r.stagedAll(t, 1)
+	r.isReady(t, 1, false)
+	r.passes(t, 1, 6*time.Minute)
+	if i := r.waitsInService(t, 1); i.Status.Reason != string(contract.ReasonMaintenanceWindowClosed) {
+		t.Errorf("it waits because of %s", i.Status.Reason)
+	}
+}
+
+// The node is Ready again when the operator is about to have it switched: the write meets a newer
+// Node, and the next look sees it.
+func TestANodeThatIsBackBeforeTheSwitchIsDrainedLikeAnyOther(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	blocked := true
+	r.evicts(&blocked)
+	r.pod(t, 1, "web")
+	r.stagedAll(t, 1)
+	r.isReady(t, 1, false)
+	r.clock = r.clock.Add(6 * time.Minute)
+	r.saving = func() {
+		if n := r.node(t, 1); n.Spec.Unschedulable {
+			r.saving = nil
+			r.isReady(t, 1, true)
+		}
+	}
+	for range 5 {
+		r.reconcile(t, 1)
+	}
+	if n := r.node(t, 1); n.Annotations[contract.DesiredRevisionAnnotation] != first {
+		t.Fatalf("a node with pods was switched: %+v", r.get(t, 1).Status)
+	}
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	blocked = false
+	r.passes(t, 1, time.Second)
+	r.passes(t, 1, time.Second)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+}
+
+// genuine are hosts that have joined at a version which is published, and a newer one that is, too:
+// their names stand for what is in their manifests.
+func genuine(t *testing.T, hosts ...int) (r *rig, held string) {
+	t.Helper()
+	r = newRig(t)
+	for _, digest := range []string{strings.Repeat("0", 64), strings.Repeat("1", 64)} {
+		r.manifest = contract.Manifest{
+			Services: []contract.Service{{Name: "kubelet", Command: `C:\k\kubelet.exe`, Disruptive: true,
+				Bootstrap: true}},
+			Files: []contract.File{{Path: `C:\k\kubelet.exe`, Digest: digest, Size: 1, Services: []string{"kubelet"}}},
+		}
+		r.version = "1.0.0-" + r.manifest.Digest()[:contract.RevisionDigits]
+		r.publish(t, r.version, r.manifest)
+		if held != "" {
+			break
+		}
+		held = r.version
+		for _, n := range hosts {
+			if err := r.api.Create(t.Context(), listed(n)[0]); err != nil {
+				t.Fatal(err)
+			}
+			r.join(t, n)
+		}
+	}
+	return r, held
+}
+
+// talks has the daemons of hosts fetch payload by themselves.
+func (r *rig) talks(t *testing.T, hosts ...int) {
+	t.Helper()
+	for _, n := range hosts {
+		r.says(t, n, contract.BootIDAnnotation, "boot-1")
+	}
+}
+
+// goesBack has a host fail at the present version, and brings it back into service.
+func (r *rig) goesBack(t *testing.T, n int, held string) {
+	t.Helper()
+	r.switched(t, n)
+	r.says(t, n, contract.ApplyStatusAnnotation, "ServiceFailed: version "+r.version+": kubelet ended; the host "+
+		"is held at "+held)
+	r.reconcile(t, n)
+	r.changes(t, n, func(node *corev1.Node) {
+		node.Annotations[contract.RevisionAnnotation] = held
+		delete(node.Annotations, contract.ApplyStatusAnnotation)
+	})
+	r.reconcile(t, n)
+	r.is(t, n, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
+}
+
+// walkedInto plays what a host does that is joined again over SSH.
+func (r *rig) walkedInto(t *testing.T, n int) {
+	t.Helper()
+	for range 3 {
+		r.sign(t)
+		r.reconcile(t, n)
+	}
+}
+
+func TestAHostThatIsRescuedComesBackAtTheRevisionThatItHeld(t *testing.T) {
+	t.Parallel()
+	closed := []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6", Duration: metav1.Duration{Duration: time.Hour}}}
+	for name, arrange := range map[string]func(t *testing.T, r *rig, held string){
+		"while the rollout is halted": func(t *testing.T, r *rig, held string) { t.Helper(); r.goesBack(t, 1, held) },
+		"while no window is open": func(t *testing.T, r *rig, _ string) {
+			t.Helper()
+			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaintenanceWindows = closed })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, held := genuine(t, 1, 2)
+			r.talks(t, 1, 2)
+			arrange(t, r, held)
+			r.stagedAll(t, 2)
+			r.isReady(t, 2, false)
+			r.passes(t, 2, 11*time.Minute)
+			dials := r.machine(2).Dials()
+			if dials < 2 {
+				t.Fatalf("%d connections", dials)
+			}
+			r.walkedInto(t, 2)
+			request := contract.BootstrapRequest{}
+			if _, err := r.machine(2).Request(contract.VerbBootstrap, &request); err != nil {
+				t.Fatal(err)
+			}
+			if request.Version != held || r.node(t, 2).Annotations[contract.DesiredRevisionAnnotation] != held {
+				t.Fatalf("it is brought to %s, and its Node is to have %s", request.Version,
+					r.node(t, 2).Annotations[contract.DesiredRevisionAnnotation])
+			}
+			r.isReady(t, 2, true)
+			r.reconcile(t, 2)
+			r.reconcile(t, 2)
+			if i := r.waitsInService(t, 2); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != held {
+				t.Errorf("status %+v", i.Status)
+			}
+		})
+	}
+}
+
+func TestANodeThatGoesBackAndIsNotReadyDoesNotGetTheFailedRevisionAgain(t *testing.T) {
+	t.Parallel()
+	r, held := genuine(t, 1)
+	r.talks(t, 1)
+	r.switched(t, 1)
+	r.says(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+r.version+": kubelet ended; the host is "+
+		"held at "+held)
+	r.reconcile(t, 1)
+	r.isReady(t, 1, false)
+	dials := r.machine(1).Dials()
+	r.passes(t, 1, 11*time.Minute)
+	if r.machine(1).Dials() == dials {
+		t.Fatal("nobody looks at its host")
+	}
+	r.walkedInto(t, 1)
+	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != held {
+		t.Fatalf("it is to have %s", told)
+	}
+	r.changes(t, 1, func(n *corev1.Node) {
+		n.Annotations[contract.RevisionAnnotation] = held
+		delete(n.Annotations, contract.ApplyStatusAnnotation)
+	})
+	r.isReady(t, 1, true)
+	for range 3 {
+		r.passes(t, 1, time.Second)
+	}
+	i := r.waitsInService(t, 1)
+	if i.Status.Phase != v1alpha1.PhaseReady || i.Status.UpdateFailure == nil ||
+		i.Status.UpdateFailure.Revision != r.version {
+		t.Errorf("status %+v", i.Status)
+	}
+}
+
+func TestFailingAtARevisionOverSSHHaltsTheRolloutAndGoesBack(t *testing.T) {
+	t.Parallel()
+	r, held := genuine(t, 1, 2)
+	r.machine(1).Fail(string(contract.VerbBootstrap), contract.NewProblem(contract.ReasonServiceFailed,
+		"kubelet ended right after its start"))
+	r.reconcile(t, 1)
+	i := r.get(t, 1)
+	if failed := i.Status.UpdateFailure; failed == nil || failed.Revision != r.version || i.Status.Disruption != nil {
+		t.Fatalf("nobody notes at what it failed: %+v", i.Status)
+	}
+	dials := r.machine(2).Dials()
+	r.reconcile(t, 2)
+	if r.machine(2).Dials() != dials {
+		t.Fatal("another one is taken there")
+	}
+	r.machine(1).Fail(string(contract.VerbBootstrap), nil)
+	r.clock = r.clock.Add(time.Minute)
+	r.walkedInto(t, 1)
+	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != held {
+		t.Errorf("it is to have %s", told)
+	}
+	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.UpdateFailure == nil {
+		t.Errorf("it is in %s: %+v", i.Status.Phase, i.Status)
+	}
+	r.reconcile(t, 2)
+	if i = r.get(t, 2); i.Status.Reason != string(contract.ReasonRolloutHalted) || r.machine(2).Dials() != dials {
+		t.Fatalf("another one is taken there: %+v", i.Status)
+	}
+}
+
+func TestAHostThatWasNotReadyWhenARevisionAppearedGoesBackToWhatHeld(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2)
+	r.isReady(t, 1, false)
+	r.stagedAll(t, 1)
+	r.passes(t, 1, 6*time.Minute)
+	if i := r.get(t, 1); i.Status.Update == nil || i.Status.Update.From != first {
+		t.Fatalf("it has nothing to go back to: %+v", i.Status.Update)
+	}
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.passes(t, 1, 11*time.Minute)
+	if i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack,
+		contract.ReasonUpdateFailed); i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Revision != second {
+		t.Fatalf("status %+v", i.Status)
+	}
+	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != first {
+		t.Errorf("it is to have %s", told)
+	}
+}
+
+func TestAPodWhoseEvictionIsRefusedOtherwiseBlocksThatNodeOnly(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2)
+	r.refusesEvictions(errors.New("This pod has more than one PodDisruptionBudget"))
+	r.pod(t, 1, "web")
+	r.stagedAll(t, 1, 2)
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	r.passes(t, 1, 11*time.Minute)
+	i := r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
+	if !strings.Contains(i.Status.Message, "default/web") || !strings.Contains(i.Status.Message, "more than one") {
+		t.Errorf("it says %s", i.Status.Message)
+	}
+	r.reconcile(t, 2)
+	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+}
+
+func TestARevisionIsNotProvenWhileItsDaemonSaysThatItDoesNotHold(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.switched(t, 1)
+	r.says(t, 1, contract.RevisionAnnotation, second)
+	r.says(t, 1, contract.ApplyStatusAnnotation, "FileFailed: version "+second+": the state can't be written")
+	r.reconcile(t, 1)
+	r.passes(t, 1, time.Minute)
+	i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonRevisionPending)
+	if !strings.Contains(i.Status.Message, "can't be written") {
+		t.Errorf("it says %s", i.Status.Message)
+	}
+	r.passes(t, 1, 10*time.Minute)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
+}
+
+func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {
+	t.Parallel()
+	for name, lacks := range map[string]func(r *rig){
+		"the SSH key": func(r *rig) {
+			r.noKey = contract.NewProblem(contract.ReasonPrivateKeyMissing, "there is none")
+		},
+		"a join slot": func(r *rig) {
+			r.walker.Slots.SetLimit(1)
+			r.walker.Slots.Acquire("somebody else")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := updating(t)
+			r.says(t, 2, contract.BootIDAnnotation, "boot-1") // the other one's daemon needs no SSH
+			lacks(r)
+			r.reconcile(t, 1)
+			i := r.get(t, 1)
+			if i.Status.Disruption != nil || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
+				t.Fatalf("it waits with a place: %+v", i.Status)
+			}
+			r.reconcile(t, 2)
+			r.says(t, 2, contract.StagedAnnotation, second)
+			r.reconcile(t, 2)
+			r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+		})
+	}
+}
+
+// leaving are hosts that have joined, whose pods a budget holds, and that are deleted at once.
+func leaving(t *testing.T, edit func(i *v1alpha1.WindowsInstance)) (*rig, *bool) {
+	t.Helper()
+	r := newRig(t, append(append(listed(1), listed(2)...), listed(3)...)...)
+	blocked := true
+	r.evicts(&blocked)
+	for n, pod := range []string{"a", "b", "c"} {
+		r.join(t, n+1)
+		r.pod(t, n+1, pod)
+	}
+	for n := 1; n <= 3; n++ {
+		if edit != nil {
+			r.edit(t, n, edit)
+		}
+		r.remove(t, n)
+	}
+	return r, &blocked
+}
+
+// cordoned counts nodes that take no pods.
+func (r *rig) cordoned(t *testing.T) (count int) {
+	t.Helper()
+	list := &corev1.NodeList{}
+	if err := r.api.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Spec.Unschedulable {
+			count++
+		}
+	}
+	return count
+}
+
+func TestRemovalsTakePlacesOfTheBudget(t *testing.T) {
+	t.Parallel()
+	r, blocked := leaving(t, nil)
+	for range 2 {
+		for n := 1; n <= 3; n++ {
+			r.reconcile(t, n)
+		}
+	}
+	if n := r.cordoned(t); n != 1 {
+		t.Fatalf("%d nodes are drained at once", n)
+	}
+	i := r.get(t, 2)
+	if i.Status.Phase != v1alpha1.PhaseReady || condition(i, v1alpha1.ConditionReady) != "True NodeReady" ||
+		i.Status.Fix == "" {
+		t.Errorf("the one that waits is shown as %+v", i.Status)
+	}
+	*blocked = false
+	for range 4 {
+		for n := 1; n <= 3; n++ {
+			if r.exists(t, n) {
+				r.passes(t, n, time.Minute)
+			}
+		}
+		if n := r.cordoned(t); n > 1 {
+			t.Fatalf("%d nodes are drained at once", n)
+		}
+	}
+	for n := 1; n <= 3; n++ {
+		if r.exists(t, n) {
+			t.Errorf("host %d is still there: %+v", n, r.get(t, n).Status)
+		}
+	}
+}
+
+func TestSeveralLeaveAtOnceAsTheBudgetAllows(t *testing.T) {
+	t.Parallel()
+	r, _ := leaving(t, nil)
+	two := intstr.FromInt32(2)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+		c.Spec.Rollout.MaxUnavailable = &two
+		c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6",
+			Duration: metav1.Duration{Duration: time.Hour}}} // which hold no removal
+	})
+	for n := 1; n <= 3; n++ {
+		r.reconcile(t, n)
+	}
+	if n := r.cordoned(t); n != 2 {
+		t.Errorf("%d nodes are drained at once", n)
+	}
+}
+
+func TestABudgetOfZeroHoldsRemovalsAndSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	r, _ := leaving(t, nil)
+	none := intstr.FromInt32(0)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = &none })
+	r.reconcile(t, 1)
+	i := r.get(t, 1)
+	if r.cordoned(t) != 0 || !strings.Contains(i.Status.Message, "maxUnavailable is 0") ||
+		!strings.Contains(i.Status.Fix, "maxUnavailable") || !strings.Contains(i.Status.Fix, "Force") {
+		t.Errorf("%d are drained; it says %q, and %q", r.cordoned(t), i.Status.Message, i.Status.Fix)
+	}
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalForce })
+	r.reconcile(t, 1)
+	if r.exists(t, 1) {
+		t.Error("force waits for the budget")
+	}
+}
+
+func TestAHostThatNeverBecameANodeLeavesWithoutAPlace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, append(listed(1), listed(2)...)...)
+	r.join(t, 1)
+	none := intstr.FromInt32(0)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = &none })
+	r.machine(2).Fail(hosttest.Dialling, unreachable())
+	r.reconcile(t, 2)
+	r.remove(t, 2)
+	r.reconcile(t, 2)
+	if r.exists(t, 2) {
+		t.Errorf("it waits: %+v", r.get(t, 2).Status)
+	}
+}
+
+func TestADrainBeginsAnewWithEachPlace(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	blocked := true
+	r.evicts(&blocked)
+	r.pod(t, 1, "web")
+	r.stagedAll(t, 1)
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	r.passes(t, 1, 9*time.Minute)
+	r.remove(t, 1)
+	r.passes(t, 1, 2*time.Minute)
+	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonDraining) {
+		t.Errorf("two minutes after its removal began: %s: %s", i.Status.Reason, i.Status.Message)
+	}
+}
+
+// An operator that lost its lease, and does not know yet, writes what it knew last.
+func TestAStaleOperatorErasesNoClaim(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	stale := r.Reconciler
+	before := r.get(t, 1)
+	r.restart(t) // another one
+	blocked := true
+	r.evicts(&blocked)
+	r.pod(t, 1, "web")
+	r.stagedAll(t, 1)
+	r.reconcile(t, 1)
+	if r.get(t, 1).Status.Disruption == nil {
+		t.Fatal("it did not take its place")
+	}
+	r.version, r.key.Hash = first, "another" // a key that it would write down
+	for range 3 {                            // its cache lags behind at first, and then shows what the other one wrote
+		r.stale = before
+		_, err := stale.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)})
+		if r.stale = nil; err != nil {
+			t.Logf("the stale one says %v", err)
+		}
+		if r.get(t, 1).Status.Disruption == nil {
+			t.Fatal("the claim is erased")
+		}
+		before = r.get(t, 1)
+	}
+}
