@@ -50,7 +50,8 @@ func onNode(name, node string, edits ...func(*v1alpha1.WindowsInstance)) v1alpha
 
 func leavingInstance(i *v1alpha1.WindowsInstance) {
 	now := metav1.Now()
-	i.DeletionTimestamp, i.Status.Phase = &now, v1alpha1.PhaseRemoving
+	i.DeletionTimestamp = &now
+	i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionRemove, Since: now}
 }
 func deletedInstance(i *v1alpha1.WindowsInstance) { now := metav1.Now(); i.DeletionTimestamp = &now }
 func claiming(i *v1alpha1.WindowsInstance) {

@@ -170,7 +170,7 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 }
 
 // granted says why an instance's node is being disturbed, or is about to be; empty when it is not.
-// One that is deleted serves until its removal begins.
+// One that is deleted serves until it has its place.
 func granted(instance *v1alpha1.WindowsInstance, machineLeaves bool) string {
 	claim, leaves := instance.Status.Disruption, !instance.DeletionTimestamp.IsZero()
 	switch {
@@ -178,7 +178,7 @@ func granted(instance *v1alpha1.WindowsInstance, machineLeaves bool) string {
 		return "its Machine is being deleted"
 	case claim != nil:
 		return fmt.Sprintf("it was let go ahead (%s) at %s", claim.Purpose, claim.Since.UTC().Format(time.RFC3339))
-	case leaves && (instance.Status.Phase == v1alpha1.PhaseRemoving || !NeedsPlace(instance.Spec.RemovalPolicy)):
+	case leaves && !NeedsPlace(instance.Spec.RemovalPolicy):
 		return "its instance is being removed"
 	}
 	return ""

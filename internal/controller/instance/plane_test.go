@@ -127,6 +127,10 @@ func (l live) List(_ context.Context, list client.ObjectList, _ ...client.ListOp
 
 // Patch writes a Node as it is wanted, if it is still the one that was read.
 func (p *plane) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+	if leaving, ok := o.(*v1alpha1.WindowsInstance); ok && len(leaving.Finalizers) == 0 {
+		delete(p.now.instances, leaving.Name) // the finalizer was the last
+		return nil
+	}
 	wanted, ok := o.(*corev1.Node)
 	if !ok {
 		return errors.New("nobody patches these")
@@ -144,6 +148,18 @@ func (p *plane) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...c
 	p.store(wanted.DeepCopy())
 	wanted.ResourceVersion = p.now.nodes[wanted.Name].ResourceVersion
 	return p.after(old, wanted)
+}
+
+// Create makes nothing: certificate requests are of no interest here.
+func (p *plane) Create(context.Context, client.Object, ...client.CreateOption) error {
+	return apierrors.NewServiceUnavailable("away")
+}
+
+// Delete takes a Node away.
+func (p *plane) Delete(_ context.Context, o client.Object, _ ...client.DeleteOption) error {
+	p.past = append(p.past[max(0, len(p.past)-8):], p.now.clone())
+	delete(p.now.nodes, o.GetName())
+	return nil
 }
 
 // Status writes statuses of instances.

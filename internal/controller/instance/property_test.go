@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,9 +42,9 @@ var errKilled = errors.New("the operator is killed")
 // machineOf is what is really the case at one host.
 type machineOf struct {
 	pods int
-	// blocked says that a disruption budget holds its pods; bad that no version but the first
-	// becomes well here; down that it is off.
-	blocked, bad, down bool
+	// blocked says that a disruption budget holds its pods, or, when refused, something else does; bad
+	// that no version but the first becomes well here; down that it is off.
+	blocked, refused, bad, down bool
 	// toward is the version that its daemon works at.
 	toward string
 	boot   int
@@ -58,15 +59,20 @@ type fleet struct {
 	host map[string]*machineOf
 	// killed is set when a write was the operator's last; budgets are those of the last moments,
 	// because settings are read through a cache.
-	killed    bool
-	budgets   []intstr.IntOrString
+	killed   bool
+	budgets  []intstr.IntOrString
+	closures []bool
+	// before is an operator that was followed by another, and does not know yet; it is at work while
+	// stale says so.
+	before    *Reconciler
+	stale     bool
 	resumed   string
 	threshold int
 	journal   []string
 	// disturbed counts claims that cost something; peak is how many were in the operator's hands at
 	// once; both counts updates that went on with a reboot.
-	disturbed, peak, wentBack, reboots, both int
-	calm                                     bool
+	disturbed, peak, wentBack, reboots, both, removed, blips int
+	calm                                                     bool
 }
 
 func (f *fleet) note(format string, args ...any) {
@@ -99,6 +105,21 @@ func (f *fleet) onlyCordoned(name string) bool {
 		i.Status.Disruption == nil && a[contract.RevisionAnnotation] == a[contract.DesiredRevisionAnnotation]
 }
 
+// isOut says that a node has not been Ready for so long that its pods are lost.
+func (f *fleet) isOut(name string) bool {
+	ready := f.p.now.nodes[name].Status.Conditions[0]
+	return ready.Status != corev1.ConditionTrue && f.rig.clock.Sub(ready.LastTransitionTime.Time) >= 5*time.Minute
+}
+
+// isBegun says that a node bears the operator's cordon.
+func (f *fleet) isBegun(name string) bool {
+	n := f.p.now.nodes[name]
+	return n.Spec.Unschedulable && n.Annotations[contract.CordonedAnnotation] == "true"
+}
+
+// closed says that no window was open in the last moments.
+func (f *fleet) closed() bool { return len(f.closures) > 0 && !slices.Contains(f.closures, false) }
+
 // limit is the largest budget of the last moments.
 func (f *fleet) limit() (limit int) {
 	for _, b := range f.budgets {
@@ -123,8 +144,12 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		if ok && was.Status.Disruption == nil && now.Status.Disruption != nil {
 			f.claims(now)
 		}
+		if ok && was.Status.Disruption != nil && now.Status.Disruption == nil {
+			f.givesBack(now)
+		}
 		if ok && was.Status.Update != nil && was.Status.Disruption != nil && now.Status.Disruption != nil &&
-			was.Status.Disruption.Purpose != now.Status.Disruption.Purpose {
+			was.Status.Disruption.Purpose != now.Status.Disruption.Purpose &&
+			now.Status.Disruption.Purpose == v1alpha1.DisruptionReboot {
 			f.goesOn(was, now)
 		}
 		if ok && was.Status.UpdateFailure == nil && now.Status.UpdateFailure != nil {
@@ -138,7 +163,12 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		if !ok {
 			break
 		}
-		place := f.p.now.instances[now.Name].Status.Disruption != nil
+		instance := f.p.now.instances[now.Name]
+		if instance == nil || f.stale { // which conflicts, or is the place of another
+			break
+		}
+		place := instance.Status.Disruption != nil
+		f.tells(was, now, instance.Status.Update)
 		for what, is := range map[string]bool{
 			"cordoned":                !was.Spec.Unschedulable && now.Spec.Unschedulable,
 			"told to go to a version": was.Annotations[contract.DesiredRevisionAnnotation] != now.Annotations[contract.DesiredRevisionAnnotation],
@@ -183,13 +213,46 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 		update.SwitchTime == nil && update.Step != v1alpha1.StepGoingBack {
 		f.halts(name, update.Revision)
 	}
-	if !f.serves(name) && !f.onlyCordoned(name) {
+	removal := i.Status.Disruption.Purpose == v1alpha1.DisruptionRemove
+	if f.closed() && !removal && !f.isBegun(name) {
+		f.violated("%s is disturbed though no window is open", name)
+	}
+	node := f.p.now.nodes[name]
+	switch behind := node.Annotations[contract.RevisionAnnotation] != node.Annotations[contract.DesiredRevisionAnnotation]; {
+	case f.isBegun(name), f.isOut(name):
+		if limit := f.limit(); hands > limit {
+			f.violated("%s is worked on though %d others are, and %d may", name, hands-1, limit)
+		}
 		return // nothing of it is lost
+	case behind && node.Status.Conditions[0].Status == corev1.ConditionTrue:
+		return // its pods go on
 	}
 	f.disturbed++
 	if limit := f.limit(); lost >= limit {
 		f.note("%+v %+v", f.p.now.nodes[name], f.p.now.instances[name].Status)
 		f.violated("%s is disturbed although %d of %d serve nobody, and %d may", name, lost, len(f.host), limit)
+	}
+}
+
+// givesBack is the observer at the moment at which a place is given back: the node is in service, or
+// an administrator has paused it, or its host waits to be reached.
+func (f *fleet) givesBack(now *v1alpha1.WindowsInstance) {
+	phase := now.Status.Phase
+	looked := phase == v1alpha1.PhaseReady || phase == v1alpha1.PhaseUpdating || phase == v1alpha1.PhaseRebooting
+	if node := f.p.now.nodes[now.Status.NodeName]; looked && node != nil && !now.Spec.Paused &&
+		node.Annotations[contract.CordonedAnnotation] != "" {
+		f.note("%+v", now.Status)
+		f.violated("the place of %s is erased", now.Name)
+	}
+}
+
+// tells is the observer at the moment at which a node is told to leave the version that it held: its
+// pods have gone, or were lost.
+func (f *fleet) tells(was, now *corev1.Node, update *v1alpha1.Update) {
+	from, to := was.Annotations[contract.DesiredRevisionAnnotation], now.Annotations[contract.DesiredRevisionAnnotation]
+	if update != nil && from == update.From && to == update.Revision && from != to && f.host[now.Name].pods > 0 &&
+		!f.isOut(now.Name) {
+		f.violated("%s is switched with its pods", now.Name)
 	}
 }
 
@@ -221,7 +284,8 @@ func (f *fleet) halts(name, version string) {
 func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	t.Helper()
 	// a schedule, no secret
-	f := &fleet{t: t, r: rand.New(rand.NewPCG(seed, 7)), host: map[string]*machineOf{}, threshold: 1} //nolint:gosec
+	f := &fleet{t: t, r: rand.New(rand.NewPCG(seed, 7)), host: map[string]*machineOf{}, threshold: 1, //nolint:gosec
+		closures: make([]bool, 4)}
 	f.p = &plane{now: newShelf()}
 	f.p.lag = func() int {
 		if f.calm {
@@ -241,6 +305,10 @@ func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 		version: "1.0.0-0000000000", quiet: true}
 	f.rig.key = lifecycle.Key{PEM: []byte("pem"), Hash: "hash"}
 	f.rig.slow = hosttestUnreachable
+	f.rig.reaches = func(address string) bool { // a host that is joined again is not reached, one that leaves is
+		i := f.p.now.instances[address]
+		return i != nil && !i.DeletionTimestamp.IsZero()
+	}
 	f.rig.pods = pods
 	pods.ReactionChain = nil // making one of these takes long, so all fleets share it, one after the other
 	pods.AddReactor("list", "pods", f.listPods)
@@ -255,9 +323,12 @@ func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 
 func (f *fleet) add(name string) {
 	f.host[name] = &machineOf{pods: 1, boot: 1}
+	f.rig.machines[name] = hosttest.New(name)
+	f.p.writes++
+	generation := fmt.Sprint(f.p.writes) // of a host that comes back under its name
 	joined := metav1.NewTime(f.rig.clock)
 	f.p.store(&corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name),
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name + generation),
 			Labels: map[string]string{corev1.LabelOSStable: "windows"}, Annotations: map[string]string{
 				contract.RevisionAnnotation: f.rig.version, contract.DesiredRevisionAnnotation: f.rig.version,
 				contract.BootIDAnnotation: "1", contract.InstanceAnnotation: namespace + "/" + name,
@@ -266,19 +337,20 @@ func (f *fleet) add(name string) {
 			Status: corev1.ConditionTrue, LastTransitionTime: joined}}},
 	})
 	f.p.store(&v1alpha1.WindowsInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Generation: 1,
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name + generation), Generation: 1,
 			Finalizers: []string{contract.InstanceFinalizer}, CreationTimestamp: joined},
 		Spec: v1alpha1.WindowsInstanceSpec{Address: name, Username: "a", Port: 22},
 		Status: v1alpha1.WindowsInstanceStatus{
-			Phase: v1alpha1.PhaseReady, NodeName: name, NodeUID: "node-" + name, PublicKeyHash: "hash",
-			HostKey: "ssh-ed25519 AAAA", Revision: f.rig.version,
-			DesiredRevision: f.rig.version, JoinedTime: &joined, ObservedGeneration: 1,
+			Phase: v1alpha1.PhaseReady, NodeName: name, NodeUID: "node-" + name + generation, PublicKeyHash: "hash",
+			HostKey: "ssh-ed25519 AAAA" + name, Revision: f.rig.version,
+			DesiredRevision: f.rig.version, HeldRevision: f.rig.version, JoinedTime: &joined, ObservedGeneration: 1,
 		},
 	})
 }
 
 // restart is another operator: nothing is remembered, and its caches begin with what is there.
 func (f *fleet) restart() {
+	f.before = f.rig.Reconciler
 	f.p.past, f.killed = nil, false
 	f.rig.restartWith(f.t, live{f.p})
 }
@@ -317,8 +389,11 @@ func (f *fleet) evictPod(a kubetesting.Action) (bool, runtime.Object, error) {
 		return false, nil, nil
 	}
 	name := eviction.Name[:strings.LastIndexByte(eviction.Name, '-')]
-	if f.p.now.instances[name].Status.Disruption == nil {
+	if i := f.p.now.instances[name]; !f.stale && (i == nil || i.Status.Disruption == nil) {
 		f.violated("pods of %s are evicted without a place in the budget", name)
+	}
+	if f.host[name].blocked && f.host[name].refused {
+		return true, nil, apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget"))
 	}
 	if f.host[name].blocked {
 		return true, nil, apierrors.NewTooManyRequests("a disruption budget", 1)
@@ -330,6 +405,9 @@ func (f *fleet) evictPod(a kubetesting.Action) (bool, runtime.Object, error) {
 // tend is the daemon of a host, and its kubelet.
 func (f *fleet) tend(name string) {
 	h, n := f.host[name], f.p.now.nodes[name]
+	if n == nil {
+		return
+	}
 	a := n.Annotations
 	say := func(ready corev1.ConditionStatus, values map[string]string) {
 		f.p.change(name, func(n *corev1.Node) {
@@ -381,14 +459,14 @@ func (f *fleet) happen(version *int) {
 	name := fmt.Sprintf("win-%d", f.r.IntN(len(f.host)))
 	h := f.host[name]
 	rare := f.r.IntN(5) == 0
-	switch f.r.IntN(14) {
+	switch f.r.IntN(18) {
 	case 0, 1, 2, 3, 4:
 		f.tend(name)
 	case 5:
 		h.down = !h.down && f.r.IntN(3) == 0
 		f.note("%s is down: %v", name, h.down)
 	case 6:
-		h.blocked = !h.blocked && f.r.IntN(2) == 0
+		h.blocked, h.refused = !h.blocked && f.r.IntN(2) == 0, f.r.IntN(2) == 0
 	case 7:
 		if rare {
 			f.p.change(name, func(n *corev1.Node) { n.Spec.Unschedulable = !n.Spec.Unschedulable })
@@ -423,6 +501,71 @@ func (f *fleet) happen(version *int) {
 		f.note("somebody wants %s rebooted", name)
 	case 13:
 		f.pause(name, rare && !f.p.now.instances[name].Spec.Paused)
+	case 14, 15:
+		if rare {
+			f.blip(name, f.r.IntN(2) == 0)
+		}
+	case 16:
+		f.windows(rare)
+	case 17:
+		if rare {
+			f.remove(name)
+		}
+	}
+}
+
+// blip is a hiccup of leases, at one node or at all: pods go on.
+func (f *fleet) blip(name string, all bool) {
+	f.blips++
+	f.note("%s is not Ready for a moment, and all others: %v", name, all)
+	for one := range f.host {
+		if one != name && !all {
+			continue
+		}
+		f.p.change(one, func(n *corev1.Node) {
+			if n.Status.Conditions[0].Status == corev1.ConditionTrue {
+				n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown,
+					metav1.NewTime(f.rig.clock)
+			}
+		})
+	}
+}
+
+// windows opens and closes; the one in June is far away.
+func (f *fleet) windows(closed bool) {
+	f.p.set(func(c *v1alpha1.WindowsMachineConfig) {
+		c.Spec.Rollout.MaintenanceWindows = nil
+		if closed {
+			c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 0 1 6 *",
+				Duration: metav1.Duration{Duration: time.Hour}}}
+		}
+	})
+	f.closures = append(f.closures[max(0, len(f.closures)-3):], closed)
+	f.note("windows are closed: %v", closed)
+}
+
+// remove deletes an instance.
+func (f *fleet) remove(name string) {
+	i := f.p.now.instances[name].DeepCopy()
+	if i.DeletionTimestamp.IsZero() {
+		now := metav1.NewTime(f.rig.clock)
+		i.DeletionTimestamp = &now
+		i.Generation++
+		f.p.store(i)
+		f.note("%s is deleted", name)
+	}
+}
+
+// replace brings hosts that are gone back as new ones.
+func (f *fleet) replace() {
+	for n := range len(f.host) {
+		if name := fmt.Sprintf("win-%d", n); f.p.now.instances[name] == nil {
+			f.removed++
+			f.note("%s is gone, and there is another", name)
+			delete(f.p.now.nodes, name)
+			f.add(name)
+			f.p.past = nil // a cache that has shown the new one never shows the old one again
+		}
 	}
 }
 
@@ -440,6 +583,7 @@ func (f *fleet) pause(name string, paused bool) {
 func (f *fleet) look(name string) {
 	_, err := f.rig.Reconcile(f.t.Context(),
 		ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
+	f.replace()
 	if f.killed {
 		f.note("the operator is killed at %s", name)
 		f.restart()
@@ -450,9 +594,22 @@ func (f *fleet) look(name string) {
 	}
 }
 
+// lookStale has an instance looked at by an operator that another one has followed.
+func (f *fleet) lookStale() {
+	present := f.rig.Reconciler
+	f.rig.Reconciler, f.stale = f.before, true
+	name := fmt.Sprintf("win-%d", f.r.IntN(len(f.host)))
+	f.note("a stale operator looks at %s", name)
+	_, _ = f.rig.Reconcile(f.t.Context(), // whatever it comes to
+		ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
+	f.rig.Reconciler, f.stale, f.killed = present, false, false
+	f.replace()
+}
+
 // heal lets everything be well, and then everything must come to rest.
 func (f *fleet) heal() {
 	f.calm = true
+	f.windows(false)
 	for _, h := range f.host {
 		h.blocked, h.bad, h.down = false, false, false
 	}
@@ -489,9 +646,11 @@ func (f *fleet) heal() {
 	f.violated("it does not come to rest")
 }
 
-// Whatever happens in whatever order — caches lag behind, operators are killed at any write, nodes
-// go down, drains block, versions don't hold, budgets change — no node that serves is disturbed
-// when as many as the budget allows serve nobody, no second node is taken to a version that failed,
+// Whatever happens in whatever order — caches lag behind, operators are killed at any write or are
+// stale, nodes go down or blink, drains block, evictions are refused, versions don't hold, budgets
+// change, windows close, hosts are removed — no node that serves is disturbed when as many as the
+// budget allows serve nobody, no more that are down are worked on at once, nothing begins in a closed
+// window, no node is switched with its pods, no second node is taken to a version that failed,
 // nobody's cordon is lifted, and in the end every node is well. The observer goes by the API server
 // only.
 func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
@@ -503,7 +662,7 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 		}
 	}
 	pods := kubefake.NewClientset()
-	disturbed, peak, back, reboots, both := 0, 0, 0, 0, 0
+	disturbed, peak, back, reboots, both, removed, blips := 0, 0, 0, 0, 0, 0, 0
 	for schedule := range uint64(schedules) {
 		f := newFleet(t, pods, first+schedule)
 		version := 0
@@ -518,6 +677,9 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 			if f.r.IntN(40) == 0 {
 				f.restart()
 			}
+			if f.before != nil && f.r.IntN(30) == 0 {
+				f.lookStale()
+			}
 			if t.Failed() {
 				t.Fatalf("seed %d", first+schedule)
 			}
@@ -528,10 +690,12 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 		}
 		disturbed, peak, back, reboots, both = disturbed+f.disturbed, max(peak, f.peak), back+f.wentBack,
 			reboots+f.reboots, both+f.both
+		removed, blips = removed+f.removed, blips+f.blips
 	}
 	t.Logf("first seed %d: in %d schedules %d nodes were disturbed, %d at most at once; %d went back, %d were "+
-		"rebooted, %d of them in the place of an update", first, schedules, disturbed, peak, back, reboots, both)
-	if disturbed < 5*schedules || back == 0 || reboots == 0 || both == 0 || peak < 2 {
+		"rebooted, %d of them in the place of an update; %d were removed, and there were %d hiccups of readiness", first,
+		schedules, disturbed, peak, back, reboots, both, removed, blips)
+	if disturbed < 5*schedules || back == 0 || removed == 0 || blips == 0 || reboots == 0 || both == 0 || peak < 2 {
 		t.Errorf("too little happened for this to show anything")
 	}
 }
