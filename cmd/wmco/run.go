@@ -164,9 +164,13 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		_, facts, err := desired.Current(ctx)
 		return facts.ServiceNetwork, err
 	}
+	reserved := func(ctx context.Context) ([]netip.Prefix, error) {
+		_, facts, err := desired.Current(ctx)
+		return facts.Reserved(), err
+	}
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
-			ServiceNetwork: serviceNetwork}),
+			ServiceNetwork: serviceNetwork, Reserved: reserved}),
 		source.Setup(mgr, o.namespace),
 		settings.Setup(mgr, settings.Options{
 			Namespace: o.namespace, Keys: keys, Desired: desired,

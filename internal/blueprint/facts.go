@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -46,6 +47,8 @@ type Facts struct {
 	NetworkType string
 	// ServiceNetwork is the IPv4 prefix of cluster IPs.
 	ServiceNetwork netip.Prefix
+	// PodNetworks are the prefixes of which pods have their addresses.
+	PodNetworks []netip.Prefix
 	// HybridOverlay says whether the network plugin has a hybrid overlay, and VXLANPort its port if
 	// it isn't the usual one, else 0.
 	HybridOverlay bool
@@ -180,4 +183,15 @@ func CanonicalAPIServer(raw string) (string, error) {
 		return "", fmt.Errorf("%q has no legal port", u.Redacted())
 	}
 	return "https://" + net.JoinHostPort(host, u.Port()), nil
+}
+
+// Reserved are addresses that no host has: those of pods, and the API server's where its URL has one.
+func (f Facts) Reserved() []netip.Prefix {
+	reserved := slices.Clone(f.PodNetworks)
+	if server, err := url.Parse(f.APIServer); err == nil {
+		if address, err := netip.ParseAddr(server.Hostname()); err == nil {
+			reserved = append(reserved, netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen()))
+		}
+	}
+	return reserved
 }

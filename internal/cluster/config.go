@@ -76,6 +76,11 @@ func (r *Reader) network(ctx context.Context, facts *blueprint.Facts) error {
 			"least sixteen addresses", nameNetwork))
 	}
 	facts.ServiceNetwork = prefix
+	for _, network := range object.Spec.ClusterNetwork {
+		if prefix, err := netip.ParsePrefix(network.CIDR); err == nil {
+			facts.PodNetworks = append(facts.PodNetworks, prefix.Masked())
+		}
+	}
 	return errors.Join(all...)
 }
 
@@ -105,6 +110,11 @@ func (r *Reader) hybridOverlay(ctx context.Context, facts *blueprint.Facts) erro
 			nameOperatorNetwork)
 	}
 	facts.HybridOverlay = true
+	for _, network := range overlay.HybridClusterNetwork {
+		if prefix, err := netip.ParsePrefix(network.CIDR); err == nil {
+			facts.PodNetworks = append(facts.PodNetworks, prefix.Masked())
+		}
+	}
 	if port := overlay.HybridOverlayVXLANPort; port != nil {
 		if *port == 0 || *port > math.MaxUint16 {
 			return unsupported("%s: hybridOverlayVXLANPort is %d, which is no port", nameOperatorNetwork, *port)

@@ -30,7 +30,7 @@ func fixedInputs() []Input {
 			return []any{platform(o), o.Status.APIServerInternalURL}
 		})},
 		{&configv1.Network{ObjectMeta: named(singleton)}, content(func(o *configv1.Network) []any {
-			return []any{o.Spec.NetworkType, o.Spec.ServiceNetwork}
+			return []any{o.Spec.NetworkType, o.Spec.ServiceNetwork, o.Spec.ClusterNetwork}
 		})},
 		{&operatorv1.Network{ObjectMeta: named(singleton)}, content(func(o *operatorv1.Network) []any {
 			overlay := overlayOf(o)
@@ -41,7 +41,7 @@ func fixedInputs() []Input {
 			if overlay.HybridOverlayVXLANPort != nil {
 				port = *overlay.HybridOverlayVXLANPort
 			}
-			return []any{len(overlay.HybridClusterNetwork) > 0, port}
+			return []any{overlay.HybridClusterNetwork, port}
 		})},
 		{&machineconfigurationv1.ControllerConfig{ObjectMeta: named(controllerConfig)},
 			content(func(o *machineconfigurationv1.ControllerConfig) []any {

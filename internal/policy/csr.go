@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -61,8 +62,9 @@ type CSRInstance struct {
 	Leaving bool
 	// Credentials are the ids of the bootstrap tokens that this join was given.
 	Credentials []string
-	// Addresses are those that the node itself can't write: what the user and the cloud gave, and
-	// the node address found over SSH.
+	// Given are the addresses that the user or the cloud gave, of which the host says nothing.
+	Given []string
+	// Addresses are those, and the node address that the host named over SSH.
 	Addresses []string
 }
 
@@ -77,11 +79,12 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 		Phase:       instance.Status.Phase,
 		Leaving:     !instance.DeletionTimestamp.IsZero(),
 		Credentials: instance.Status.BootstrapCredentials,
-		Addresses:   append([]string{instance.Spec.Address}, instance.Spec.Addresses...),
+		Given:       append([]string{instance.Spec.Address}, instance.Spec.Addresses...),
 	}
 	if instance.Spec.NodeIP != "" {
-		known.Addresses = append(known.Addresses, instance.Spec.NodeIP)
+		known.Given = append(known.Given, instance.Spec.NodeIP)
 	}
+	known.Addresses = slices.Clone(known.Given)
 	if host := instance.Status.Host; host != nil && host.NodeIP != "" {
 		known.Addresses = append(known.Addresses, host.NodeIP)
 	}
@@ -111,9 +114,14 @@ type CSRInput struct {
 	// OperatorUser is the user name under which the operator itself submits the daemons' first
 	// requests.
 	OperatorUser string
-	// Elsewhere says for names and addresses of the request which other Node or instance has them,
-	// in words: "Node master-0".
+	// Elsewhere says for names and addresses of the request which other instance was given them, or
+	// which Node that is none of ours has them, in words: "Node master-0".
 	Elsewhere map[string]string
+	// Said is the same for those that another of our hosts says it has. That counts less than what
+	// this instance was given.
+	Said map[string]string
+	// Reserved are addresses that no host has: those of the API server and of pods.
+	Reserved []netip.Prefix
 	// ServiceNetwork is the prefix of cluster IPs: no node's certificate may hold an address of it.
 	ServiceNetwork netip.Prefix
 }
@@ -122,7 +130,7 @@ type CSRInput struct {
 // depends on stands in its input.
 func DecideCSR(in CSRInput) CSRDecision {
 	claim, ours := ClaimOf(in.CSR)
-	if submittedByOperator(in) && claim.Kind != CSRDaemon {
+	if !ours && submittedByOperator(in) {
 		// Administrators approve what the operator asks for, so it must not stay pending.
 		return CSRDecision{Verdict: CSRDeny, Reason: CSRNotRecognised, Settled: true,
 			Message: "the operator submits requests for daemons of its nodes only"}

@@ -58,7 +58,7 @@ type situation struct {
 func instanceA() policy.CSRInstance {
 	return policy.CSRInstance{Namespace: contract.OperatorNamespace, Name: "a", NodeName: nodeName,
 		Phase: v1alpha1.PhaseBootstrapping, Credentials: []string{tokenID},
-		Addresses: []string{hostAddress, nodeAddress}}
+		Addresses: []string{hostAddress, nodeAddress, "203.0.113.11", nodeName + ".corp.example"}}
 }
 
 func instanceB() policy.CSRInstance {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -73,7 +72,8 @@ func isServiceName(name string) bool {
 // isHostAddress reports whether an address can be one by which the node is reached. A loopback
 // address can be only when the operator itself reaches the host there, as in a lab on one machine.
 func isHostAddress(address netip.Addr, f csrFacts) bool {
-	if f.ServiceNetwork.Contains(address) {
+	if f.ServiceNetwork.Contains(address) ||
+		slices.ContainsFunc(f.Reserved, func(p netip.Prefix) bool { return p.Contains(address) }) {
 		return false
 	}
 	return address.IsGlobalUnicast() || address.IsLoopback() && slices.Contains(f.instance.Addresses, address.String())
@@ -88,16 +88,28 @@ func namesAreOfThisNode(f csrFacts) *csrFault {
 			return fault(CSRNameNotOfNode, "%s is not among the addresses of Node %s or instance %s", shown(name),
 				f.Node.Name, f.instance.Name)
 		}
-		if holder := f.Elsewhere[name]; holder != "" {
+		holder := f.Elsewhere[name]
+		if holder == "" && !f.given(name) {
+			holder = f.Said[name]
+		}
+		if holder != "" {
 			return fault(CSRNameNotOfNode, "%s is also an address of %s", shown(name), holder)
 		}
 	}
 	return nil
 }
 
-// addressesOf returns what a serving certificate of the Node may hold. Addresses that the Node
-// lists count, as networks differ in what a node has; but of names, which a node can invent at
-// will, only those that are the node's name in a longer or shorter form.
+// given reports whether somebody other than a host says that a name or address is this instance's.
+func (f csrFacts) given(name string) bool {
+	return name == f.Node.Name || slices.ContainsFunc(f.instance.Given, func(address string) bool {
+		return AddressText(address) == name
+	})
+}
+
+// addressesOf returns what a serving certificate of the Node may hold. A kubelet can list whatever it
+// likes at its Node. Of that, private addresses count, as networks differ in what a node has, and
+// the node's name without its domain. Every other address, and the name in a domain, must come from
+// the user, the cloud or, for the node address, from the host when it joined.
 func addressesOf(f csrFacts) map[string]bool {
 	known := map[string]bool{f.Node.Name: true}
 	for _, address := range f.instance.Addresses {
@@ -105,12 +117,10 @@ func addressesOf(f csrFacts) map[string]bool {
 	}
 	for _, address := range f.Node.Status.Addresses {
 		text := AddressText(address.Address)
-		_, err := netip.ParseAddr(text)
-		switch address.Type {
-		case corev1.NodeInternalIP, corev1.NodeExternalIP:
-			known[text] = err == nil || known[text]
-		case corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS:
-			known[text] = err == nil || sameHost(text, f.Node.Name) || known[text]
+		if ip, err := netip.ParseAddr(text); err == nil {
+			known[text] = known[text] || ip.IsPrivate()
+		} else {
+			known[text] = known[text] || strings.HasPrefix(f.Node.Name, text+".")
 		}
 	}
 	return known
@@ -123,9 +133,4 @@ func AddressText(address string) string {
 		return ip.Unmap().String()
 	}
 	return address
-}
-
-// sameHost reports whether one name is the other with a domain appended.
-func sameHost(a, b string) bool {
-	return a == b || strings.HasPrefix(a, b+".") || strings.HasPrefix(b, a+".")
 }

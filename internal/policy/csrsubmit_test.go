@@ -11,10 +11,7 @@ func TestA52_WhatTheOperatorSubmittedAndDoesNotRecogniseIsDenied(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(s *situation){
 		"the controller manager": func(s *situation) { s.subject = pkix.Name{CommonName: "system:kube-controller-manager"} },
-		"a kubelet": func(s *situation) {
-			s.subject = pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"system:nodes"}}
-		},
-		"something unreadable": func(s *situation) { s.request = []byte("x") },
+		"something unreadable":   func(s *situation) { s.request = []byte("x") },
 	} {
 		s := firstDaemon()
 		change(&s)

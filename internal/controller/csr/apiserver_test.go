@@ -386,6 +386,7 @@ func (s *stage) startController() {
 		s.t.Fatal(err)
 	}
 	err = Setup(mgr, Options{Namespace: namespace, OperatorUser: OperatorUser(namespace),
+		Reserved: func(context.Context) ([]netip.Prefix, error) { return nil, nil },
 		ServiceNetwork: func(context.Context) (netip.Prefix, error) {
 			return netip.MustParsePrefix("172.30.0.0/16"),
 				nil

@@ -70,6 +70,7 @@ func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Objec
 	})
 	w.Reconciler = newReconciler(cached, live, w.said,
 		Options{Namespace: namespace, OperatorUser: OperatorUser(namespace),
+			Reserved: func(context.Context) ([]netip.Prefix, error) { return nil, nil },
 			ServiceNetwork: func(context.Context) (netip.Prefix, error) {
 				return netip.MustParsePrefix("172.30.0.0/16"),
 					nil

@@ -3,6 +3,7 @@ package csr
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -70,15 +71,18 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 	if in.ServiceNetwork, err = r.options.ServiceNetwork(ctx); err != nil {
 		return in, fmt.Errorf("reading the service network: %w", err)
 	}
-	in.Elsewhere = map[string]string{}
+	if in.Reserved, err = r.options.Reserved(ctx); err != nil {
+		return in, fmt.Errorf("reading the addresses of the cluster: %w", err)
+	}
+	in.Elsewhere, in.Said = map[string]string{}, map[string]string{}
 	for _, address := range claim.SANs() {
 		nodes := &corev1.NodeList{}
 		if err = r.client.List(ctx, nodes, client.MatchingFields{nodesByAddress: address}); err != nil {
 			return in, fmt.Errorf("listing nodes: %w", err)
 		}
 		for i := range nodes.Items {
-			if nodes.Items[i].Name != claim.NodeName {
-				in.Elsewhere[address] = "Node " + nodes.Items[i].Name
+			if err = r.noteNode(ctx, &in, address, nodes.Items[i].Name, claim.NodeName); err != nil {
+				return in, err
 			}
 		}
 		instances := &v1alpha1.WindowsInstanceList{}
@@ -88,12 +92,37 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 			return in, fmt.Errorf("listing instances: %w", err)
 		}
 		for i := range instances.Items {
-			if instances.Items[i].Status.NodeName != claim.NodeName {
-				in.Elsewhere[address] = "WindowsInstance " + instances.Items[i].Name
+			other := policy.CSRInstanceOf(&instances.Items[i])
+			switch {
+			case other.NodeName == claim.NodeName:
+			case slices.ContainsFunc(other.Given, func(a string) bool { return policy.AddressText(a) == address }):
+				in.Elsewhere[address] = "WindowsInstance " + other.Name
+			default:
+				in.Said[address] = "WindowsInstance " + other.Name
 			}
 		}
 	}
 	return in, nil
+}
+
+// noteNode notes that a Node other than the claimed one lists an address. Nodes of our own hosts say
+// that of themselves.
+func (r *Reconciler) noteNode(ctx context.Context, in *policy.CSRInput, address, name, claimed string) error {
+	if name == claimed {
+		return nil
+	}
+	owners := &v1alpha1.WindowsInstanceList{}
+	err := r.client.List(ctx, owners, client.InNamespace(r.options.Namespace),
+		client.MatchingFields{instancesByNode: name})
+	if err != nil {
+		return fmt.Errorf("listing instances: %w", err)
+	}
+	if len(owners.Items) > 0 {
+		in.Said[address] = "Node " + name
+	} else {
+		in.Elsewhere[address] = "Node " + name
+	}
+	return nil
 }
 
 func wrap(doing string, err error) error {

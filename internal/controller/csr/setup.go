@@ -38,6 +38,8 @@ type Options struct {
 	// ServiceNetwork tells the prefix of the cluster's service addresses. It is asked for serving
 	// certificates only.
 	ServiceNetwork func(ctx context.Context) (netip.Prefix, error)
+	// Reserved are further addresses that no host has: those of the API server and of pods.
+	Reserved func(ctx context.Context) ([]netip.Prefix, error)
 }
 
 // OperatorUser is the user name of the operator's service account in its namespace.
@@ -47,7 +49,8 @@ func OperatorUser(namespace string) string {
 
 // Setup adds the controller and its indexes to a manager.
 func Setup(mgr ctrl.Manager, options Options) error {
-	if options.Namespace == "" || options.OperatorUser == "" || options.ServiceNetwork == nil {
+	if options.Namespace == "" || options.OperatorUser == "" || options.ServiceNetwork == nil ||
+		options.Reserved == nil {
 		return errors.New("setting up the csr controller: an option is missing")
 	}
 	for _, i := range indexes() {

@@ -1,0 +1,58 @@
+package policy_test
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+func TestA54_WhatAKubeletSaysOfItselfBuysNoForeignNameOrAddress(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"its name in the cluster's domain": nodeName + ".svc.cluster.local",
+		"its name in a domain of others":   nodeName + ".evil.example",
+		"an address outside":               "198.51.100.7",
+		"the API server's address":         "10.0.0.5",
+		"a pod's address":                  "10.128.3.7",
+	} {
+		for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName,
+			corev1.NodeInternalDNS} {
+			s := serving()
+			s.node.Status.Addresses = append(s.node.Status.Addresses, corev1.NodeAddress{Type: kind, Address: text})
+			if ip := net.ParseIP(text); ip != nil {
+				s.template.IPAddresses = append(s.template.IPAddresses, ip)
+			} else {
+				s.template.DNSNames = append(s.template.DNSNames, text)
+			}
+			in := s.input()
+			in.Reserved = []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32"), netip.MustParsePrefix("10.128.0.0/14")}
+			if got := policy.DecideCSR(in); got.Verdict != policy.CSRRefuse || got.Reason != policy.CSRNameNotOfNode {
+				t.Errorf("%s as %s: decided %s %s", name, kind, got.Verdict, got.Reason)
+			}
+		}
+	}
+}
+
+func TestA54_WhatAnotherHostSaysOfItselfTakesNoCertificateFromThisOne(t *testing.T) {
+	t.Parallel()
+	s := serving()
+	s.instances[0].Given = []string{nodeAddress}
+	in := s.input()
+	in.Said = map[string]string{nodeAddress: "Node win-b", nodeName: "Node win-b"}
+	if got := policy.DecideCSR(in); got.Verdict != policy.CSRApprove {
+		t.Errorf("an address that this instance was given: decided %s %s: %s", got.Verdict, got.Reason, got.Message)
+	}
+	in.Instances[0].Given = nil
+	if got := policy.DecideCSR(in); got.Verdict != policy.CSRRefuse || got.Reason != policy.CSRNameNotOfNode {
+		t.Errorf("an address that both say they have: decided %s %s", got.Verdict, got.Reason)
+	}
+	in.Said, in.Elsewhere = nil, map[string]string{nodeAddress: "WindowsInstance b"}
+	in.Instances[0].Given = []string{nodeAddress}
+	if got := policy.DecideCSR(in); got.Verdict != policy.CSRRefuse {
+		t.Errorf("an address that both were given: decided %s %s", got.Verdict, got.Reason)
+	}
+}
