@@ -145,6 +145,21 @@ func Executable(command string) string {
 	return exe
 }
 
+// Programs are the exes that belong to the service with this command line alone: what
+// kube-log-runner runs in place of itself, which others run, too.
+func Programs(command string) []string {
+	exe := Executable(command)
+	if !strings.EqualFold(exe, PathKubeLogRunner) {
+		return []string{exe}
+	}
+	for _, word := range strings.Fields(command)[1:] {
+		if Within(DirK, word) && strings.HasSuffix(strings.ToLower(word), ".exe") {
+			return []string{word}
+		}
+	}
+	return nil
+}
+
 func variableViolations(node []NodeVariable, host []HostVariable) (all []error) {
 	seen := map[string]bool{}
 	name := func(n string) {

@@ -8,7 +8,7 @@ import (
 )
 
 // runLogged is kube-log-runner: it runs another program with its output in a file, and ends with
-// that program's exit code.
+// that program's exit code. Killed, it leaves that program behind.
 func runLogged(ctx context.Context, p *Process) int {
 	flags, child := splitLogRunner(p.Args[1:])
 	if len(child) == 0 {
@@ -27,15 +27,25 @@ func runLogged(ctx context.Context, p *Process) int {
 		defer func() { _ = log.Close() }()
 		l.stdout, l.stderr = log, log
 	}
-	var exitCode int
-	l.ended = func(code int) { exitCode = code }
-	started, err := m.start(ctx, l)
+	code := make(chan int, 1)
+	l.ended = func(exitCode int) { code <- exitCode }
+	started, err := m.start(context.WithoutCancel(ctx), l)
 	if err != nil {
 		_, _ = fmt.Fprintln(p.Stderr, err)
 		return 1
 	}
-	<-started.gone
-	return exitCode
+	stop := context.AfterFunc(ctx, func() {
+		if p.process.alive() == nil {
+			started.stop(context.Cause(ctx))
+		}
+	})
+	defer stop()
+	select {
+	case exitCode := <-code:
+		return exitCode
+	case <-p.process.dead: // Windows ends the wrapper alone; what it runs goes on.
+		return killedCode
+	}
 }
 
 // splitLogRunner separates kube-log-runner's own flags, which end at the first word that is none,

@@ -62,7 +62,8 @@ func New(options Options) (*Machine, error) {
 		system: newSystem(options),
 		ports:  newPorts(), routes: newRoutes(), sealer: newSealer(), hns: newHNS(), power: newPower(),
 		closing:   make(chan struct{}),
-		processes: processTable{running: map[uint32]*process{}, seen: map[string]struct{}{}},
+		processes: processTable{running: map[uint32]*process{}, seen: map[string]struct{}{},
+			locks: map[string]*process{}},
 	}
 	m.volume = newVolume(options.Disk, windowsSize, m.now, m.knobs.isAdmin)
 	m.services = newManager(m)

@@ -182,6 +182,7 @@ func (m *Machine) turnOn() {
 		return
 	}
 	m.system.boot()
+	m.volume.boot()
 	if m.power.boot().ID != "" {
 		m.routes.lose()
 	}

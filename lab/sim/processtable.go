@@ -19,6 +19,8 @@ type processTable struct {
 	// seen are the distinct command lines.
 	started, shells int
 	seen            map[string]struct{}
+	// locks are those that processes hold, by folded path.
+	locks map[string]*process
 }
 
 // seenLimit bounds how many command lines are remembered.
@@ -47,6 +49,7 @@ func (m *Machine) leave(p *process) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.running, p.pid)
+	maps.DeleteFunc(t.locks, func(_ string, holder *process) bool { return holder == p })
 }
 
 func (t *processTable) find(pid uint32) (*process, bool) {

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -50,4 +51,50 @@ func (f programsFace) Kill(ctx context.Context, pid uint32) error {
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for the end of process %d: %w", pid, context.Cause(ctx))
 	}
+}
+
+// Processes is winos.Programs.
+func (f programsFace) Processes(ctx context.Context, path string) ([]winos.Process, error) {
+	if err := f.look(ctx); err != nil {
+		return nil, err
+	}
+	var found []winos.Process
+	for _, p := range f.m.processes.all() {
+		if p != f.p && (fold(p.exe) == fold(path) || strings.HasPrefix(fold(p.exe), fold(path)+`\`)) {
+			found = append(found, winos.Process{PID: p.pid, Parent: p.parent, Exe: p.exe})
+		}
+	}
+	return found, nil
+}
+
+// Lock is winos.Programs. At the console nobody can hold one: there is no process that it would end
+// with.
+func (f programsFace) Lock(ctx context.Context, path string) (func() error, uint32, error) {
+	if err := f.change(ctx); err != nil {
+		return nil, 0, err
+	}
+	t := &f.m.processes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if holder, held := t.locks[fold(path)]; held {
+		return nil, holder.pid, fmt.Errorf("locking %s: %w", path, winos.ErrInUse)
+	}
+	if f.p == nil {
+		return func() error { return nil }, 0, nil
+	}
+	t.locks[fold(path)] = f.p
+	return func() error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.locks, fold(path))
+		return nil
+	}, 0, nil
+}
+
+// RemoveAtBoot is winos.Programs.
+func (f programsFace) RemoveAtBoot(path string) error {
+	if err := f.p.alive(); err != nil {
+		return err
+	}
+	return f.m.volume.removeAtBoot(path)
 }

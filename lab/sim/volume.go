@@ -32,6 +32,8 @@ type volume struct {
 	// takes.
 	total, used, foreign int64
 	faults               map[string]error
+	// atBoot are paths that the next boot deletes.
+	atBoot []string
 }
 
 type node struct {
@@ -252,6 +254,27 @@ func (v *volume) remove(path string) error {
 		return nil
 	}
 	return &fs.PathError{Op: "remove", Path: path, Err: err}
+}
+
+func (v *volume) removeAtBoot(path string) error {
+	if _, err := v.stat(path); err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.atBoot = append(v.atBoot, path)
+	return nil
+}
+
+// boot deletes what it was asked to.
+func (v *volume) boot() {
+	v.mu.Lock()
+	paths := v.atBoot
+	v.atBoot = nil
+	v.mu.Unlock()
+	for _, path := range paths {
+		_ = v.remove(path)
+	}
 }
 
 func (v *volume) rename(from, to string) error {

@@ -38,6 +38,7 @@ func (m *mortal) host(h winos.Host) winos.Host {
 		Environment: mortalEnvironment{m, h.Environment},
 		Trust:       mortalTrust{m, h.Trust}, System: mortalSystem{h.System, m}, Network: mortalNetwork{m, h.Network},
 		Routes: mortalRoutes{m, h.Routes}, Secrets: mortalSecrets{m, h.Secrets}, Logs: h.Logs,
+		Programs: h.Programs,
 	}
 }
 

@@ -125,3 +125,11 @@ var _ Programs = noPrograms{}
 
 func (noPrograms) Run(context.Context, string, ...string) (int, error) { return 0, ErrUnsupported }
 func (noPrograms) Kill(context.Context, uint32) error                  { return ErrUnsupported }
+
+func (noPrograms) Processes(context.Context, string) ([]Process, error) { return nil, ErrUnsupported }
+
+func (noPrograms) Lock(context.Context, string) (func() error, uint32, error) {
+	return nil, 0, ErrUnsupported
+}
+
+func (noPrograms) RemoveAtBoot(string) error { return ErrUnsupported }

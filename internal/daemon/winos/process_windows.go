@@ -75,18 +75,29 @@ func (p process) wait(ctx context.Context) error {
 // processNames names the exe of every process that runs. A snapshot has the names of protected
 // processes too, which can't be opened.
 func processNames() (map[uint32]string, error) {
-	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
-	if err != nil {
-		return nil, fail(err, "listing processes")
-	}
-	defer func() { _ = windows.CloseHandle(snapshot) }()
 	names := map[uint32]string{}
-	entry := windows.ProcessEntry32{Size: uint32(unsafe.Sizeof(windows.ProcessEntry32{}))}
-	for err = windows.Process32First(snapshot, &entry); err == nil; err = windows.Process32Next(snapshot, &entry) {
+	err := eachProcess(func(entry windows.ProcessEntry32) {
 		names[entry.ProcessID] = windows.UTF16ToString(entry.ExeFile[:])
-	}
-	if !errors.Is(err, windows.ERROR_NO_MORE_FILES) {
-		return nil, fail(err, "listing processes")
+	})
+	if err != nil {
+		return nil, err
 	}
 	return names, nil
+}
+
+// eachProcess visits every process that runs.
+func eachProcess(visit func(entry windows.ProcessEntry32)) error {
+	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
+	if err != nil {
+		return fail(err, "listing processes")
+	}
+	defer func() { _ = windows.CloseHandle(snapshot) }()
+	entry := windows.ProcessEntry32{Size: uint32(unsafe.Sizeof(windows.ProcessEntry32{}))}
+	for err = windows.Process32First(snapshot, &entry); err == nil; err = windows.Process32Next(snapshot, &entry) {
+		visit(entry)
+	}
+	if !errors.Is(err, windows.ERROR_NO_MORE_FILES) {
+		return fail(err, "listing processes")
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -76,4 +77,96 @@ func (launcher) Kill(ctx context.Context, pid uint32) error {
 		return fail(err, "ending process %d", pid)
 	}
 	return fail(p.wait(ctx), "waiting for the end of process %d", pid)
+}
+
+// Processes is Programs. What can't be opened is protected by Windows, and not ours.
+func (launcher) Processes(ctx context.Context, path string) ([]Process, error) {
+	if err := errors.Join(ctx.Err(), CheckPath(path)); err != nil {
+		return nil, err
+	}
+	var found []Process
+	own := windows.GetCurrentProcessId()
+	err := eachProcess(func(entry windows.ProcessEntry32) {
+		if entry.ProcessID == own {
+			return
+		}
+		if exe := imagePath(entry.ProcessID); atOrBelow(path, exe) {
+			found = append(found, Process{PID: entry.ProcessID, Parent: entry.ParentProcessID, Exe: exe})
+		}
+	})
+	return found, err
+}
+
+// imagePath is the path of the exe of a process, or empty when it is not known.
+func imagePath(pid uint32) string {
+	h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, pid)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = windows.CloseHandle(h) }()
+	var name [windows.MAX_LONG_PATH]uint16
+	size := uint32(len(name))
+	if err = windows.QueryFullProcessImageName(h, 0, &name[0], &size); err != nil {
+		return ""
+	}
+	return windows.UTF16ToString(name[:size])
+}
+
+// Lock is Programs. The lock is a file that Windows deletes when its holder closes it or ends, and
+// that nobody else may open to write meanwhile. Its content is the holder's process id.
+func (launcher) Lock(ctx context.Context, path string) (func() error, uint32, error) {
+	name, err := systemPath(path)
+	if err = errors.Join(ctx.Err(), err); err != nil {
+		return nil, 0, err
+	}
+	security, err := securityOf(AccessAdministrators, administratorsFile)
+	if err != nil {
+		return nil, 0, fail(err, "locking %s", path)
+	}
+	const deletion = 0x10000 // DELETE, a standard right
+	h, err := windows.CreateFile(name, windows.GENERIC_WRITE|deletion, windows.FILE_SHARE_READ, security,
+		windows.CREATE_ALWAYS, windows.FILE_ATTRIBUTE_NORMAL|windows.FILE_FLAG_DELETE_ON_CLOSE, 0)
+	if err != nil {
+		err = fail(err, "locking %s", path)
+		if errors.Is(err, ErrInUse) {
+			return nil, lockHolder(name), err
+		}
+		return nil, 0, err
+	}
+	unlock := func() error { return fail(windows.CloseHandle(h), "unlocking %s", path) }
+	var written uint32
+	text := strconv.FormatUint(uint64(windows.GetCurrentProcessId()), 10)
+	if err = windows.WriteFile(h, []byte(text), &written, nil); err != nil {
+		return nil, 0, errors.Join(fail(err, "locking %s", path), unlock())
+	}
+	return unlock, 0, nil
+}
+
+// lockHolder reads who holds a lock; 0 when that is not known.
+func lockHolder(name *uint16) uint32 {
+	h, err := windows.CreateFile(name, windows.GENERIC_READ, shareAll, nil, windows.OPEN_EXISTING, 0, 0)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = windows.CloseHandle(h) }()
+	var text [16]byte
+	var size uint32
+	if err = windows.ReadFile(h, text[:], &size, nil); err != nil {
+		return 0
+	}
+	pid, err := strconv.ParseUint(string(text[:size]), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(pid)
+}
+
+// RemoveAtBoot is Programs.
+func (launcher) RemoveAtBoot(path string) error {
+	name, err := systemPath(path)
+	if err != nil {
+		return err
+	}
+	return fail(windows.MoveFileEx(name, nil, windows.MOVEFILE_DELAY_UNTIL_REBOOT), "having the next boot delete %s",
+		path)
 }

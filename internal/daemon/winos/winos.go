@@ -292,6 +292,23 @@ type Programs interface {
 	// Kill ends a process without asking it, and returns when it has ended. One that is gone is
 	// fine.
 	Kill(ctx context.Context, pid uint32) error
+	// Processes lists the processes whose exe is path or lies below it, except the caller itself.
+	Processes(ctx context.Context, path string) ([]Process, error)
+	// Lock takes a lock that ends with the calling process, however that ends, and leaves nothing
+	// behind. While another process holds it, it answers ErrInUse and that process.
+	Lock(ctx context.Context, path string) (unlock func() error, holder uint32, err error)
+	// RemoveAtBoot has the next boot delete a program's file that is in use now. Whatever is called so then is
+	// deleted, so it is for names that nobody uses again.
+	RemoveAtBoot(path string) error
+}
+
+// Process is a running process.
+type Process struct {
+	PID uint32
+	// Parent started it. It may have ended, and another process may have its number by now.
+	Parent uint32
+	// Exe is the absolute path of its program.
+	Exe string
 }
 
 // WriteFile makes path hold content: written to a temporary name beside it, flushed, and renamed.

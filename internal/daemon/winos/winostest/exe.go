@@ -15,6 +15,8 @@ func exeCases() []testCase {
 		{name: "stop returns when the process has ended and its exe is free", run: exeFreeAfterStop},
 		{name: "a file that is no exe is a start that failed", run: exeNone},
 		{name: "a process that is killed has ended, and frees its exe", run: exeKilled},
+		{name: "processes are found by the place of their exe", run: exeFound},
+		{name: "a lock is free again once it is given back", run: lockGivenBack},
 	}
 }
 
@@ -87,4 +89,35 @@ func exeKilled(m machine) {
 	}
 	noError(t, m.Host.Files.Remove(m.dir+`\Killed.exe`))
 	m.stop(t, config.Name)
+}
+
+func exeFound(m machine) {
+	t := m.t
+	config := m.service(t, "Found", order.Orders{}, nil)
+	running := m.start(t, config.Name)
+	for _, path := range []string{m.dir, m.dir + `\FOUND.exe`} {
+		found, err := m.Host.Programs.Processes(t.Context(), path)
+		noError(t, err)
+		if len(found) != 1 || found[0].PID != running.PID || !strings.EqualFold(found[0].Exe, m.dir+`\Found.exe`) {
+			t.Errorf("below %s: %+v, want process %d", path, found, running.PID)
+		}
+	}
+	m.stop(t, config.Name)
+	found, err := m.Host.Programs.Processes(t.Context(), m.dir)
+	noError(t, err)
+	if len(found) > 0 {
+		t.Errorf("after the stop: %+v", found)
+	}
+}
+
+func lockGivenBack(m machine) {
+	t := m.t
+	for range 2 {
+		unlock, _, err := m.Host.Programs.Lock(t.Context(), m.dir+`\lock`)
+		noError(t, err)
+		noError(t, unlock())
+	}
+	if found, err := winos.Exists(m.Host.Files, m.dir+`\lock`); err != nil || found {
+		t.Errorf("the lock left something behind: %v %v", found, err)
+	}
 }
