@@ -160,6 +160,8 @@ type CleanupRequest struct{}
 type CleanupAnswer struct {
 	Removed []string  `json:"removed"`
 	Left    []Problem `json:"left,omitempty"`
+	// Kept are files of others in C:\k, which stay.
+	Kept []string `json:"kept,omitempty"`
 	// RebootAdvised is set when something goes away only with the next boot (a file in use).
 	RebootAdvised bool `json:"rebootAdvised,omitempty"`
 }

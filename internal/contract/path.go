@@ -55,6 +55,8 @@ const (
 	// PathState is the daemon's own record: what it applied, what it created, what it found before.
 	// It is what makes cleanup exact.
 	PathState = `C:\k\wicd-state.json`
+	// PathLock is there while a verb runs, and only then. No ordinary user may make a file there.
+	PathLock = `C:\Windows\windows-instance-config-daemon.lock`
 	// PathMetrics are the daemon's counters in Prometheus' text format.
 	PathMetrics = `C:\k\metrics\wicd.prom`
 )

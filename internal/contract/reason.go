@@ -102,6 +102,7 @@ const (
 	ReasonFeatureMissing   Reason = "FeatureMissing"
 	ReasonDaemonCallFailed Reason = "DaemonCallFailed"
 	ReasonRebootFutile     Reason = "RebootFutile"
+	ReasonHostBusy         Reason = "HostBusy"
 
 	ReasonPayloadCorrupt    Reason = "PayloadCorrupt"
 	ReasonPayloadIncomplete Reason = "PayloadIncomplete"
@@ -303,6 +304,10 @@ func hostExplanations() []Explanation {
 			"Find out what sets the annotation reboot-required or reboot-pending of the Node, and stop it. This " +
 				"reason goes away with the annotations. For one more reboot, remove the annotation reboot from the " +
 				"Node and set it again."},
+		{ReasonHostBusy, 407,
+			"An earlier command of the daemon's program has been running on the host for more than a minute.",
+			"Nothing to do: the operator tries again. If it does not end, look on the host for a process wicd-….exe " +
+				"and what it waits for, and end it."},
 
 		{ReasonPayloadCorrupt, 501,
 			"What arrived on the host does not match its checksum.",

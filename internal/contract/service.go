@@ -11,6 +11,7 @@ const (
 	ServiceCloudNode      = "cloud-node-manager"
 	ServiceDaemon         = "windows-instance-config-daemon"
 	ServiceGuard          = "windows-instance-config-guard"
+	ServiceCleanup        = "windows-instance-config-cleanup"
 	ManagedDescription    = "OpenShift managed"
 	HybridOverlayNetwork  = "OVNKubernetesHybridOverlayNetwork"
 	SourceVIPEndpointName = "VIPEndpoint"

@@ -57,6 +57,8 @@ func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) 
 	}
 	stop := context.AfterFunc(ctx, func() { m.killTree(p) })
 	defer stop()
+	m.processes.remote(p, true)
+	defer m.processes.remote(p, false)
 	<-p.gone
 	select {
 	case <-p.dead:
@@ -65,6 +67,14 @@ func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) 
 		return lostCode
 	default:
 		return exitCode
+	}
+}
+
+// dropSessions is what the removal of an HNS network does: the network card is bound anew, open
+// connections break, and with a connection OpenSSH for Windows ends the job of its commands.
+func (m *Machine) dropSessions() {
+	for _, p := range m.processes.sessions() {
+		m.killTree(p)
 	}
 }
 

@@ -49,14 +49,15 @@ func (h *hns) get(name string) (winos.HNSNetwork, error) {
 	return n.HNSNetwork, nil
 }
 
-func (h *hns) remove(name string) error {
+func (h *hns) remove(name string) (removed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.fault != nil {
-		return h.fault
+		return false, h.fault
 	}
+	_, removed = h.networks[name]
 	delete(h.networks, name)
-	return nil
+	return removed, nil
 }
 
 // endpoint gives the endpoint's address: the first free one after the network's own and the

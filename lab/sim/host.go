@@ -333,5 +333,9 @@ func (f networkFace) RemoveHNSNetwork(ctx context.Context, name string) error {
 		return err
 	}
 	defer f.m.routes.lose()
-	return f.m.hns.remove(name)
+	removed, err := f.m.hns.remove(name)
+	if removed {
+		f.m.dropSessions()
+	}
+	return err
 }

@@ -17,6 +17,8 @@ type knobs struct {
 	off      bool
 	noRoute  bool
 	services map[string]serviceFaults
+	// unkillable are exes whose processes nobody can end.
+	unkillable map[string]bool
 }
 
 type serviceFaults struct {
@@ -25,7 +27,8 @@ type serviceFaults struct {
 }
 
 func newKnobs(options Options) *knobs {
-	k := &knobs{sh: options.Shell, admin: true, services: map[string]serviceFaults{}}
+	k := &knobs{sh: options.Shell, admin: true, services: map[string]serviceFaults{},
+		unkillable: map[string]bool{}}
 	k.setCosts(options.Costs)
 	return k
 }
@@ -57,6 +60,12 @@ func (k *knobs) clockOffset() time.Duration { return read(k, &k.offset) }
 func (k *knobs) isAdmin() bool              { return read(k, &k.admin) }
 func (k *knobs) heldOff() bool              { return read(k, &k.off) }
 func (k *knobs) hasNoRoute() bool           { return read(k, &k.noRoute) }
+
+func (k *knobs) isUnkillable(exe string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.unkillable[fold(exe)]
+}
 
 func (k *knobs) service(name string) serviceFaults {
 	k.mu.Lock()
@@ -148,6 +157,12 @@ func (m *Machine) HangStop(name string, hang bool) {
 // stopped, with its exe in use.
 func (m *Machine) StopLinger(name string, d time.Duration) {
 	m.setServiceFault(name, func(f *serviceFaults) { f.linger = d })
+}
+
+// SetUnkillable keeps the processes of an exe from being ended by others, as a call that hangs in a
+// driver does. They end when the machine goes down.
+func (m *Machine) SetUnkillable(exe string, unkillable bool) {
+	m.knobs.change(func() { m.knobs.unkillable[fold(exe)] = unkillable })
 }
 
 // CrashService kills the process of a service, as Task Manager does. It is an error if it has none.

@@ -61,9 +61,9 @@ func New(options Options) (*Machine, error) {
 		knobs:    newKnobs(options), environment: newEnvironment(), trust: newTrust(options.Roots),
 		system: newSystem(options),
 		ports:  newPorts(), routes: newRoutes(), sealer: newSealer(), hns: newHNS(), power: newPower(),
-		closing:   make(chan struct{}),
+		closing: make(chan struct{}),
 		processes: processTable{running: map[uint32]*process{}, seen: map[string]struct{}{},
-			locks: map[string]*process{}},
+			locks: map[string]*process{}, remotes: map[*process]struct{}{}},
 	}
 	m.volume = newVolume(options.Disk, windowsSize, m.now, m.knobs.isAdmin)
 	m.services = newManager(m)

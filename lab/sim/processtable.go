@@ -21,6 +21,8 @@ type processTable struct {
 	seen            map[string]struct{}
 	// locks are those that processes hold, by folded path.
 	locks map[string]*process
+	// remotes are the first processes of remote commands.
+	remotes map[*process]struct{}
 }
 
 // seenLimit bounds how many command lines are remembered.
@@ -50,6 +52,23 @@ func (m *Machine) leave(p *process) {
 	defer t.mu.Unlock()
 	delete(t.running, p.pid)
 	maps.DeleteFunc(t.locks, func(_ string, holder *process) bool { return holder == p })
+}
+
+// remote notes that a process belongs to a remote command, or no longer does.
+func (t *processTable) remote(p *process, on bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !on {
+		delete(t.remotes, p)
+		return
+	}
+	t.remotes[p] = struct{}{}
+}
+
+func (t *processTable) sessions() []*process {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Keys(t.remotes))
 }
 
 func (t *processTable) find(pid uint32) (*process, bool) {

@@ -44,6 +44,9 @@ func (f programsFace) Kill(ctx context.Context, pid uint32) error {
 	if !ok {
 		return nil
 	}
+	if f.m.knobs.isUnkillable(p.exe) {
+		return fmt.Errorf("ending process %d: %w", pid, winos.ErrDenied)
+	}
 	f.m.kill(p)
 	select {
 	case <-p.gone:

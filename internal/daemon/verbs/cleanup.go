@@ -35,7 +35,7 @@ func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.Cleanu
 	c := &cleaning{host: host, book: book, where: where, log: logr.FromContextOrDiscard(ctx),
 		answer: contract.CleanupAnswer{Removed: []string{}}}
 	// From what acts by itself to what just lies there, and the ledger last.
-	for _, step := range []func(context.Context){c.services, c.networks, c.routes, c.environment, c.certificates,
+	for _, step := range []func(context.Context){c.services, c.programs, c.networks, c.routes, c.environment, c.certificates,
 		c.hostname, c.files, c.exchange} {
 		step(ctx)
 	}
@@ -175,7 +175,7 @@ func (c *cleaning) exchange(context.Context) {
 	}
 	for _, e := range entries {
 		path := dir + `\` + e.Name
-		if strings.EqualFold(path, c.where.Self) {
+		if strings.EqualFold(path, c.where.Self) || strings.EqualFold(path, c.where.answer()) {
 			continue
 		}
 		// The operator removes the whole directory, so what is still open does not matter here.

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"slices"
@@ -74,12 +75,17 @@ func (c *cleaning) root() {
 		c.left("listing %s: %w", contract.DirK, err)
 		return
 	}
-	whole := c.book.Made(contract.DirK) || c.lostLedger(entries)
+	lost := c.lostLedger(entries)
+	whole := lost || c.book.Made(contract.DirK)
 	for _, e := range entries {
 		path := contract.DirK + `\` + e.Name
-		if !strings.EqualFold(path, contract.PathState) && !strings.EqualFold(path, contract.DirStore) &&
-			(whole || c.ours(path)) {
+		switch {
+		case strings.EqualFold(path, contract.PathState), strings.EqualFold(path, contract.DirStore):
+		case lost || c.ours(path):
 			c.removeAll(path)
+		case whole:
+			c.answer.Kept = append(c.answer.Kept, path)
+			c.log.Info("a file of somebody else stays", "path", path)
 		}
 	}
 	if len(c.answer.Left) > 0 {
@@ -95,7 +101,7 @@ func (c *cleaning) root() {
 			return
 		}
 	}
-	if whole && len(c.answer.Left) == 0 {
+	if whole && len(c.answer.Left)+len(c.answer.Kept) == 0 {
 		c.remove("directory", contract.DirK)
 	}
 }
@@ -116,8 +122,12 @@ func (c *cleaning) ours(path string) bool {
 	if !c.book.Exists() {
 		return false
 	}
-	known := slices.Concat(c.book.Files, c.book.Directories, c.book.Aside, []string{
-		contract.PathDaemon, contract.PathKubeconfig, contract.PathBootstrapKubeconfig, contract.PathDaemonKubeconfig,
+	known := []string{}
+	for _, f := range c.book.Manifest.Files { // also what was about to be written
+		known = append(known, f.Path)
+	}
+	known = slices.Concat(known, c.book.Files, c.book.Directories, c.book.Aside, []string{
+		contract.PathDaemon, contract.PathGuard, contract.PathKubeconfig, contract.PathBootstrapKubeconfig, contract.PathDaemonKubeconfig,
 	})
 	return slices.ContainsFunc(known, func(k string) bool {
 		return strings.EqualFold(k, path) || strings.EqualFold(k+".tmp", path)
@@ -129,7 +139,7 @@ func (c *cleaning) remove(what, path string) {
 	if there, err := winos.Exists(c.host.Files, path); err == nil && !there {
 		return
 	}
-	if err := c.host.Files.Remove(path); err != nil {
+	if err := c.unlink(path); err != nil {
 		c.left("removing %s: %w", path, err)
 		return
 	}
@@ -141,9 +151,45 @@ func (c *cleaning) removeAll(path string) {
 	if there, err := winos.Exists(c.host.Files, path); err == nil && !there {
 		return
 	}
-	if err := winos.RemoveAll(c.host.Files, path); err != nil {
+	if err := c.clear(path); err != nil {
 		c.left("removing %s: %w", path, err)
 		return
 	}
 	c.removed("path", path)
+}
+
+// clear removes a file, or a directory with everything in it, and goes on after an error.
+func (c *cleaning) clear(path string) error {
+	info, err := c.host.Files.Stat(path)
+	if err != nil || !info.Dir {
+		return c.unlink(path)
+	}
+	entries, err := c.host.Files.List(path)
+	if err != nil {
+		return err
+	}
+	var all []error
+	for _, e := range entries {
+		all = append(all, c.clear(path+`\`+e.Name))
+	}
+	return errors.Join(append(all, c.host.Files.Remove(path))...)
+}
+
+// unlink removes a file or an empty directory. The exe of a process that can't be ended is moved out
+// of the way, under a name that nobody uses again, and the next boot deletes it.
+func (c *cleaning) unlink(path string) error {
+	err := c.host.Files.Remove(path)
+	if !errors.Is(err, winos.ErrInUse) {
+		return err
+	}
+	aside := `C:\Windows\Temp\wmco-` + rand.Text() + ".old"
+	if moved := c.host.Files.Rename(path, aside); moved != nil {
+		return err
+	}
+	if err = c.host.Programs.RemoveAtBoot(aside); err != nil {
+		return errors.Join(err, c.host.Files.Rename(aside, path))
+	}
+	c.answer.RebootAdvised = true
+	c.log.Info("a file in use goes with the next boot", "path", path, "movedTo", aside)
+	return nil
 }

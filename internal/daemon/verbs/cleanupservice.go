@@ -5,6 +5,8 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
@@ -50,6 +52,9 @@ func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 	}
 	ours := map[string]winos.Service{}
 	for _, name := range names {
+		if strings.EqualFold(name, contract.ServiceCleanup) {
+			continue // this very process
+		}
 		s, err := c.host.Services.Get(ctx, name)
 		_, listed := c.book.Services[name]
 		if err != nil {
@@ -92,4 +97,23 @@ func stopOrder(services map[string]winos.Service) []string {
 		place(name)
 	}
 	return order
+}
+
+// killLimit bounds how long the end of a killed process is waited for.
+const killLimit = 30 * time.Second
+
+// programs ends what still runs of ours: the shims of containers that no drain takes away outlive
+// containerd, and with a shim its containers end. What can't be ended goes with the next boot.
+func (c *cleaning) programs(ctx context.Context) {
+	left, err := c.host.Programs.Processes(ctx, contract.DirK)
+	if err != nil && !errors.Is(err, winos.ErrUnsupported) {
+		c.left("listing processes: %w", err)
+	}
+	for _, p := range left {
+		limited, cancel := context.WithTimeout(ctx, killLimit)
+		if err = c.host.Programs.Kill(limited, p.PID); err != nil {
+			c.log.Info("a process can't be ended", "pid", p.PID, "exe", p.Exe, "detail", err.Error())
+		}
+		cancel()
+	}
 }

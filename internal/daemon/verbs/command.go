@@ -84,7 +84,7 @@ the Node asks for, and keeps services, files and environment as the manifest say
 	root.PersistentFlags().StringVar(&s.namespace, "namespace", contract.OperatorNamespace,
 		"`namespace` of the services manifests; verbs need none")
 	root.AddCommand(verbs(options)...)
-	root.AddCommand(controllerCommand(options, &s), guardCommand(options), versionCommand(options))
+	root.AddCommand(controllerCommand(options, &s), guardCommand(options), cleanupCommand(options), versionCommand(options))
 	return root
 }
 

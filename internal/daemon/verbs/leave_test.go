@@ -18,6 +18,9 @@ func kept(r *rig) []string { return []string{contract.DirLog, r.Home()} }
 // cleanUp cleans and expects nothing to be left.
 func cleanUp(t *testing.T, r *rig) contract.CleanupAnswer {
 	t.Helper()
+	if len(r.HNSNetworks()) > 0 { // their removal cuts the first call off
+		attempt(t, r, contract.VerbCleanup, contract.CleanupRequest{})
+	}
 	answer := must(t, call[contract.CleanupAnswer](t, r, contract.VerbCleanup, contract.CleanupRequest{}))
 	for _, p := range answer.Left {
 		t.Error("left:", p.Detail)

@@ -17,6 +17,8 @@ type mortal struct {
 	late  bool
 	calls atomic.Int64
 	kill  func()
+	// hold, if set, is called in place of a death; ctx ends with the process.
+	hold func(ctx context.Context)
 }
 
 // step is called at both ends of each call.

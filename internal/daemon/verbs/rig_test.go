@@ -150,8 +150,15 @@ func must[Result any](t *testing.T, answer contract.Answer[Result]) Result {
 // daemon is the real program in the machine.
 func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 	host := p.Host
-	if life := r.life.Load(); life != nil && p.Args[1] != "controller" {
-		life.kill = func() { _ = p.Machine.Kill(p.PID) }
+	// Of a cleanup, the process that does the work is the one that dies.
+	if life := r.life.Load(); life != nil && p.Args[1] != "controller" && p.Args[1] != string(contract.VerbCleanup) {
+		life.kill = func() {
+			if life.hold != nil {
+				life.hold(ctx)
+				return
+			}
+			_ = p.Machine.Kill(p.PID)
+		}
 		host = life.host(p.Host)
 	}
 	cmd := verbs.New(verbs.Options{

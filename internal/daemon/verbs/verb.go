@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -21,26 +22,58 @@ func verbs(o Options) []*cobra.Command {
 				return Preflight(ctx, o.Host, o.Self, r)
 			}),
 		verb(o, contract.VerbPrepare, "Set the host name and switch on Windows features; may reboot",
-			func(ctx context.Context, r contract.PrepareRequest) (contract.PrepareAnswer, error) {
+			inTurn(o, func(ctx context.Context, r contract.PrepareRequest) (contract.PrepareAnswer, error) {
 				return Prepare(ctx, o.Host, r)
-			}),
+			})),
 		verb(o, contract.VerbReceive, "Unpack, verify and store the programs that were sent",
-			func(ctx context.Context, r contract.ReceiveRequest) (contract.ReceiveAnswer, error) {
+			inTurn(o, func(ctx context.Context, r contract.ReceiveRequest) (contract.ReceiveAnswer, error) {
 				return Receive(ctx, o.Host, o.HomeDir, r)
-			}),
+			})),
 		verb(o, contract.VerbBootstrap, "Write files, start containerd and kubelet, and ask for the daemon's "+
 			"certificate",
-			func(ctx context.Context, r contract.BootstrapRequest) (contract.BootstrapAnswer, error) {
+			inTurn(o, func(ctx context.Context, r contract.BootstrapRequest) (contract.BootstrapAnswer, error) {
 				return Bootstrap(ctx, o.Host, o.Self, r)
-			}),
+			})),
 		verb(o, contract.VerbHandover, "Store the daemon's certificate, and install and start the service",
-			func(ctx context.Context, r contract.HandoverRequest) (contract.HandoverAnswer, error) {
+			inTurn(o, func(ctx context.Context, r contract.HandoverRequest) (contract.HandoverAnswer, error) {
 				return Handover(ctx, o.Host, o.Self, r)
-			}),
+			})),
 		verb(o, contract.VerbCleanup, "Take everything away that was installed, and put back what was",
 			func(ctx context.Context, _ contract.CleanupRequest) (contract.CleanupAnswer, error) {
-				return Cleanup(ctx, o.Host, Where{Home: o.HomeDir, Self: o.Self})
+				return CleanupDetached(ctx, o.Host, Where{Home: o.HomeDir, Self: o.Self})
 			}),
+	}
+}
+
+// inTurn runs a verb while no other runs, on a host that nobody is about to clean.
+func inTurn[Request, Result any](o Options,
+	run func(context.Context, Request) (Result, error)) func(context.Context, Request) (Result, error) {
+	return func(ctx context.Context, request Request) (result Result, err error) {
+		release, err := takeTurn(ctx, o.Host.Programs)
+		if err != nil {
+			return result, err
+		}
+		defer func() { err = errors.Join(err, release()) }()
+		if err = withdrawCleanup(ctx, o.Host.Services); err != nil {
+			return result, err
+		}
+		return run(ctx, request)
+	}
+}
+
+// cleanupCommand is the one-shot service that cleans the host.
+func cleanupCommand(o Options) *cobra.Command {
+	return &cobra.Command{
+		Use: cleanupVerb, Short: "Clean this host as a service that outlives the call; the service manager runs this",
+		Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.RunService(cmd.Context(), contract.ServiceCleanup, func(ctx context.Context, running func()) error {
+				ctx, cancel := context.WithTimeout(ctx, verbLimit)
+				defer cancel()
+				running()
+				return serveCleanup(ctx, o.Host, Where{Home: o.HomeDir, Self: o.Self})
+			})
+		},
 	}
 }
 

@@ -1,0 +1,134 @@
+package verbs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// cleanupVerb is the command of the one-shot service.
+const cleanupVerb = "cleanup-service"
+
+// answer is where the one-shot service leaves what it did.
+func (w Where) answer() string { return ExchangePath(w.Home) + `\cleanup.json` }
+
+// CleanupDetached cleans the host in a process that outlives the caller, a one-shot service, and gives its
+// answer: removing the base network breaks the SSH connection, and with it OpenSSH for Windows may
+// end the commands that it started. Called again, it waits for a process that is still at work, or
+// gives the answer of one that has finished.
+func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contract.CleanupAnswer, error) {
+	if where.Home == "" {
+		return cleanupAlone(ctx, host, where)
+	}
+	if err := beginCleanup(ctx, host, where); err != nil {
+		logr.FromContextOrDiscard(ctx).Info("the host is cleaned without a service of its own", "detail", err.Error())
+		return cleanupAlone(ctx, host, where)
+	}
+	for {
+		found, err := host.Services.Get(ctx, contract.ServiceCleanup)
+		if err != nil {
+			return contract.CleanupAnswer{}, fmt.Errorf("looking at service %s: %w", contract.ServiceCleanup, err)
+		}
+		if found.State == winos.ServiceStopped {
+			return collectCleanup(ctx, host, where)
+		}
+		select {
+		case <-time.After(turnLook):
+		case <-ctx.Done():
+			return contract.CleanupAnswer{}, fmt.Errorf("waiting for service %s: %w", contract.ServiceCleanup, ctx.Err())
+		}
+	}
+}
+
+// beginCleanup starts the service, unless it is at work or has finished.
+func beginCleanup(ctx context.Context, host winos.Host, where Where) error {
+	found, err := host.Services.Get(ctx, contract.ServiceCleanup)
+	switch {
+	case errors.Is(err, winos.ErrNotFound):
+		if err = host.Files.Remove(where.answer()); err != nil {
+			return fmt.Errorf("removing an old answer: %w", err)
+		}
+	case err != nil:
+		return err
+	case found.State != winos.ServiceStopped:
+		return nil
+	}
+	if done, err := winos.Exists(host.Files, where.answer()); err != nil || done {
+		return err
+	}
+	if err = host.Services.Apply(ctx, winos.ServiceConfig{
+		Name: contract.ServiceCleanup, Description: plan.Description(contract.ServiceCleanup),
+		Command: `"` + where.Self + `" ` + cleanupVerb,
+	}); err != nil {
+		return err
+	}
+	err = host.Services.Start(ctx, contract.ServiceCleanup)
+	if done, _ := winos.Exists(host.Files, where.answer()); done {
+		return nil // it was faster than the look at its state
+	}
+	if err != nil {
+		return errors.Join(err, host.Services.Delete(ctx, contract.ServiceCleanup))
+	}
+	return nil
+}
+
+// collectCleanup reads the answer of a service that has ended, and takes both away.
+func collectCleanup(ctx context.Context, host winos.Host, where Where) (answer contract.CleanupAnswer, err error) {
+	// It has ended, but its process may still be there, with the planted program in use.
+	if err = host.Services.Stop(ctx, contract.ServiceCleanup); err != nil && !errors.Is(err, winos.ErrNotFound) {
+		return answer, fmt.Errorf("waiting for the end of service %s: %w", contract.ServiceCleanup, err)
+	}
+	content, err := winos.ReadFile(host.Files, where.answer())
+	if err == nil {
+		err = json.Unmarshal(content, &answer)
+	}
+	if err != nil {
+		err = fmt.Errorf("reading the answer of service %s: %w", contract.ServiceCleanup, err)
+	}
+	return answer, errors.Join(err, host.Services.Delete(ctx, contract.ServiceCleanup), host.Files.Remove(where.answer()))
+}
+
+// serveCleanup is what the one-shot service does.
+func serveCleanup(ctx context.Context, host winos.Host, where Where) error {
+	answer, err := cleanupAlone(ctx, host, where)
+	if err != nil {
+		return err
+	}
+	content, err := json.Marshal(answer)
+	if err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	return winos.WriteFile(host.Files, where.answer(), bytes.NewReader(content), winos.AccessAdministrators)
+}
+
+// cleanupAlone cleans when no other verb runs: one that does is ended.
+func cleanupAlone(ctx context.Context, host winos.Host, where Where) (answer contract.CleanupAnswer, err error) {
+	release, err := seizeTurn(ctx, host.Programs)
+	if err != nil {
+		return answer, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	return Cleanup(ctx, host, where)
+}
+
+// withdrawCleanup takes a one-shot service away that nobody asked any more: it would clean the host at its
+// next boot.
+func withdrawCleanup(ctx context.Context, services winos.Services) error {
+	err := services.Stop(ctx, contract.ServiceCleanup)
+	if errors.Is(err, winos.ErrNotFound) {
+		return nil
+	}
+	if err = errors.Join(err, services.Delete(ctx, contract.ServiceCleanup)); err != nil {
+		return fmt.Errorf("removing service %s: %w", contract.ServiceCleanup, err)
+	}
+	return nil
+}

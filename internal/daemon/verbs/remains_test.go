@@ -1,0 +1,163 @@
+package verbs_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+func TestA41_AHostWhoseProgramsStillRunIsCleanedAllTheSame(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	write(t, r, contract.PathContainerdShim, "MZ", winos.AccessInherit)
+	for range 2 { // a DaemonSet's containers, which no drain takes away
+		if _, err := r.StartProgram(contract.PathContainerdShim); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.StopLinger(contract.ServiceCSIProxy, 24*time.Hour)
+	r.StopLinger(contract.ServiceHybridOverlay, 24*time.Hour)
+	answer := cleanUp(t, r)
+	if answer.RebootAdvised {
+		t.Error("it asks for a reboot that nothing waits for")
+	}
+	for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
+		t.Error(line)
+	}
+	for _, p := range r.Processes() {
+		if contract.Within(contract.DirK, p.Exe) {
+			t.Errorf("%s still runs", p.Exe)
+		}
+	}
+}
+
+func TestA41_AProgramThatCannotBeEndedGoesWithTheNextBootAndThatIsToldOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	write(t, r, contract.PathContainerdShim, "MZ", winos.AccessInherit)
+	r.SetUnkillable(contract.PathContainerdShim, true) // as if it hung in a driver
+	if _, err := r.StartProgram(contract.PathContainerdShim); err != nil {
+		t.Fatal(err)
+	}
+	if answer := cleanUp(t, r); !answer.RebootAdvised {
+		t.Error("it does not say that something waits for a reboot")
+	}
+	if there, err := winos.Exists(r.Host().Files, contract.DirK); err != nil || there {
+		t.Errorf(`C:\k is still there: %v`, err)
+	}
+	if answer := cleanUp(t, r); answer.RebootAdvised || len(answer.Removed) > 0 {
+		t.Errorf("it says so again: %+v", answer)
+	}
+	r.PowerCut()
+	r.PowerOn()
+	for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
+		t.Error(line)
+	}
+}
+
+// An administrator's own files were deleted without a word.
+func TestFilesOfOthersInOurDirectoryStayAndAreNamed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	const theirs = contract.DirK + `\my-script.ps1`
+	write(t, r, theirs, "theirs", winos.AccessInherit)
+	answer := cleanUp(t, r)
+	if content, err := winos.ReadFile(r.Host().Files, theirs); err != nil || string(content) != "theirs" {
+		t.Errorf("the file of somebody else holds %q, %v", content, err)
+	}
+	if len(answer.Kept) != 1 || answer.Kept[0] != theirs {
+		t.Errorf("it names %q", answer.Kept)
+	}
+	for _, line := range sim.Diff(r.fresh, r.Snapshot(), append(kept(r), contract.DirK)...) {
+		t.Error(line)
+	}
+	join(t, r)
+}
+
+func TestA45_CleanupGoesOnWithoutTheConnectionThatItCuts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	if _, err := r.CreateHNSNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork,
+		Subnet: netip.MustParsePrefix("10.132.1.0/24")}); err != nil {
+		t.Fatal(err)
+	}
+	if attempt(t, r, contract.VerbCleanup, contract.CleanupRequest{}) {
+		t.Fatal("the connection outlived the network: this shows nothing")
+	}
+	for hasProcess(r, "cleanup") {
+		pause(t, 10*time.Millisecond)
+	}
+	for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
+		if !strings.Contains(line, contract.ServiceCleanup) {
+			t.Error("with nobody asking again:", line)
+		}
+	}
+	starts := r.Starts().Processes
+	answer := must(t, call[contract.CleanupAnswer](t, r, contract.VerbCleanup, contract.CleanupRequest{}))
+	if len(answer.Left) > 0 || len(answer.Removed) < 10 {
+		t.Errorf("the next call does not tell what the first did: %+v", answer)
+	}
+	if now := r.Starts().Processes; now > starts+3 { // shell, verb, at most one more
+		t.Errorf("the next call started %d processes", now-starts)
+	}
+	for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
+		t.Error(line)
+	}
+	if answer = cleanUp(t, r); len(answer.Removed) > 0 {
+		t.Errorf("a third call removed %q", answer.Removed)
+	}
+	r.plant(t)
+	join(t, r)
+}
+
+// OpenSSH for Windows does not end a command in all of its versions when its connection breaks.
+func TestAVerbThatIsStillAtWorkIsEndedBeforeTheHostIsCleaned(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), wanted())))
+	held := make(chan struct{})
+	r.life.Store(&mortal{at: 60, hold: func(ctx context.Context) { close(held); <-ctx.Done() }})
+	content, err := json.Marshal(bootstrapRequest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		line := contract.ExchangeDir + `\` + contract.PlantedName(r.digest) + " " + string(contract.VerbBootstrap)
+		r.Exec(ctx, sim.ExecRequest{CommandLine: line, Stdin: bytes.NewReader(content)})
+	}()
+	<-held
+	r.life.Store(nil)
+	cleanUp(t, r)
+	if hasProcess(r, string(contract.VerbBootstrap)) {
+		t.Error("bootstrap goes on beside what was cleaned")
+	}
+	cancel()
+	<-ended
+	for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
+		t.Error(line)
+	}
+}
+
+// hasProcess says whether a process has a word in its command line.
+func hasProcess(r *rig, word string) bool {
+	return slices.ContainsFunc(r.Processes(), func(p sim.ProcessInfo) bool {
+		return strings.Contains(p.CommandLine, word)
+	})
+}

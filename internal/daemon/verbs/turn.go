@@ -1,0 +1,62 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+const (
+	// turnLimit is how long another verb is waited for. The slowest, switching on a Windows feature,
+	// takes minutes; the operator calls again.
+	turnLimit = time.Minute
+	turnLook  = 50 * time.Millisecond
+)
+
+// takeTurn waits until no other verb runs on this host, and gives what ends its turn. An SSH connection that
+// breaks does not end its command in every version of OpenSSH for Windows, so the operator's next
+// call may find the one before still at work. The lock is the operating system's and ends with the
+// process that holds it. While another verb holds it for too long, it is a *contract.Problem.
+func takeTurn(ctx context.Context, programs winos.Programs) (release func() error, err error) {
+	return acquireTurn(ctx, programs, func(context.Context, uint32) error { return nil })
+}
+
+// seizeTurn takes the turn and ends the process that holds it.
+func seizeTurn(ctx context.Context, programs winos.Programs) (release func() error, err error) {
+	return acquireTurn(ctx, programs, func(ctx context.Context, holder uint32) error {
+		if holder == 0 {
+			return nil
+		}
+		logr.FromContextOrDiscard(ctx).Info("another call is still at work and is ended", "pid", holder)
+		return programs.Kill(ctx, holder)
+	})
+}
+
+func acquireTurn(ctx context.Context, programs winos.Programs,
+	busy func(ctx context.Context, holder uint32) error) (release func() error, err error) {
+	ctx, cancel := context.WithTimeout(ctx, turnLimit)
+	defer cancel()
+	for {
+		release, holder, err := programs.Lock(ctx, contract.PathLock)
+		switch {
+		case err == nil:
+			return release, nil
+		case !errors.Is(err, winos.ErrInUse):
+			return nil, fmt.Errorf("waiting for other calls on this host: %w", err)
+		}
+		if err = busy(ctx, holder); err != nil {
+			return nil, fmt.Errorf("ending another call on this host: %w", err)
+		}
+		select {
+		case <-time.After(turnLook):
+		case <-ctx.Done():
+			return nil, contract.NewProblem(contract.ReasonHostBusy, "process %d is still at work on this host", holder)
+		}
+	}
+}
