@@ -8,9 +8,11 @@ func csiProxy(in Input, bin binaries) (part, error) {
 		return off, nil
 	}
 	file := logFile("csi-proxy", "csi-proxy")
-	words := append(in.Logging.logged(file), contract.PathCSIProxy, "-logtostderr=true", "-windows-service",
-		"-v="+verbosity(in.Spec.Logging.Debug))
+	// Not in kube-log-runner: csi-proxy does not end when it is stopped, and Windows would end the
+	// wrapper alone. It appends to its log.
+	words := []string{contract.PathCSIProxy, "-log_file=" + file, "-logtostderr=false", "-windows-service",
+		"-v=" + verbosity(in.Spec.Logging.Debug)}
 	return part{services: []contract.Service{{
-		Name: contract.ServiceCSIProxy, Command: command(words...), Priority: 2, Log: in.Logging.log(file, true),
+		Name: contract.ServiceCSIProxy, Command: command(words...), Priority: 2, Log: in.Logging.log(file, false),
 	}}}, nil
 }

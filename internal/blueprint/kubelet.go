@@ -30,7 +30,8 @@ func kubelet(in Input, bin binaries) (part, error) {
 	if err != nil {
 		return part{}, rendering(contract.PathKubeletConfig, err)
 	}
-	words := append(in.Logging.logged(logFile("kubelet", "kubelet")),
+	log, runner := in.Logging.Runner("kubelet")
+	words := append(runner,
 		contract.PathKubelet,
 		"--config="+contract.PathKubeletConfig,
 		"--bootstrap-kubeconfig="+contract.PathBootstrapKubeconfig,
@@ -58,7 +59,7 @@ func kubelet(in Input, bin binaries) (part, error) {
 		services: []contract.Service{{
 			Name: contract.ServiceKubelet, Command: command(words...), HostVariables: variables,
 			Dependencies: []string{contract.ServiceContainerd}, Bootstrap: true, Priority: 1, Disruptive: true,
-			Log: in.Logging.log(logFile("kubelet", "kubelet"), true),
+			Log: log,
 		}},
 		files: []contract.File{{Path: contract.PathKubeletConfig, Content: config,
 			Services: []string{contract.ServiceKubelet}}},

@@ -19,13 +19,13 @@ func kubeProxy(in Input, bin binaries) (part, error) {
 	if err != nil {
 		return part{}, rendering(contract.PathKubeProxyConfig, err)
 	}
-	words := append(in.Logging.logged(logFile("kube-proxy", "kube-proxy")),
-		contract.PathKubeProxy, "--config="+contract.PathKubeProxyConfig, "--windows-service")
+	log, runner := in.Logging.Runner("kube-proxy")
+	words := append(runner, contract.PathKubeProxy, "--config="+contract.PathKubeProxyConfig, "--windows-service")
 	return part{
 		services: []contract.Service{{
 			Name: contract.ServiceKubeProxy, Command: command(words...),
 			Dependencies: []string{contract.ServiceHybridOverlay}, Priority: 3, Disruptive: true,
-			Log: in.Logging.log(logFile("kube-proxy", "kube-proxy"), true),
+			Log: log,
 		}},
 		files: []contract.File{{
 			Path: contract.PathKubeProxyConfig, Content: config,

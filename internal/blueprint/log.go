@@ -133,20 +133,16 @@ func (l Logging) DaemonMaxSizeMB() int {
 	return int(l.FileSize.ScaledValue(resource.Mega))
 }
 
-// logged is the start of a command whose program can't rotate its log itself: kube-log-runner
-// writes it.
-func (l Logging) logged(file string) []string {
+// Runner is the log of a service whose program does not write its own file, and the start of its
+// command: kube-log-runner writes it. The daemon rotates it, since kube-log-runner renames the file,
+// which Windows refuses while somebody reads it, and writes nothing from then on.
+func (l Logging) Runner(service string) (*contract.Log, []string) {
+	file := logFile(service, service)
 	words := []string{contract.PathKubeLogRunner, "-log-file=" + file}
-	if l.FileSize.Sign() > 0 {
-		words = append(words, "-log-file-size="+l.FileSize.String())
-	}
-	if l.FileAge > 0 {
-		words = append(words, "-log-file-age="+l.FileAge.String())
-	}
 	if l.FlushInterval > 0 {
 		words = append(words, "-flush-interval="+l.FlushInterval.String())
 	}
-	return words
+	return l.log(file, false), words
 }
 
 // logFile is where a service logs.

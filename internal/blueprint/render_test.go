@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -330,7 +331,9 @@ func TestRestartsNamesWhatPodsWouldFeel(t *testing.T) {
 		"the program that writes": {func(in *blueprint.Input) { changed(in, "kube-log-runner.exe") },
 			[]string{"kube-proxy", "kubelet"}, true},
 		"another log size": {func(in *blueprint.Input) { in.Logging = blueprint.Logging{} },
-			[]string{"hybrid-overlay-node", "kube-proxy", "kubelet"}, false},
+			[]string{"hybrid-overlay-node"}, false},
+		"another flush interval": {func(in *blueprint.Input) { in.Logging.FlushInterval = time.Hour },
+			[]string{"kube-proxy", "kubelet"}, false},
 		"more in the logs": {func(in *blueprint.Input) { in.Spec.Logging.Debug = true }, all, true},
 		"a proxy":          {func(in *blueprint.Input) { in.Facts.Proxy.HTTP = "http://p" }, all, false},
 		"a proxy and a containerd": {func(in *blueprint.Input) {

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // runLogged is kube-log-runner: it runs another program with its output in a file, and ends with
@@ -19,12 +22,12 @@ func runLogged(ctx context.Context, p *Process) int {
 	l.argv, l.commandLine, l.parent = child, joinCommandLine(child), p.process
 	l.reported, l.ended = nil, nil
 	if path := flags["log-file"]; path != "" {
-		log, err := m.volume.open(path, opening{flag: os.O_WRONLY | os.O_CREATE | os.O_APPEND, owner: &p.process.owner})
-		if err != nil {
+		log := &runnerLog{process: p, path: path}
+		if err := log.open(flags["log-file-size"]); err != nil {
 			_, _ = fmt.Fprintln(p.Stderr, err)
 			return 1
 		}
-		defer func() { _ = log.Close() }()
+		defer log.close()
 		l.stdout, l.stderr = log, log
 	}
 	code := make(chan int, 1)
@@ -45,6 +48,76 @@ func runLogged(ctx context.Context, p *Process) int {
 		return exitCode
 	case <-p.process.dead: // Windows ends the wrapper alone; what it runs goes on.
 		return killedCode
+	}
+}
+
+// runnerLog is kube-log-runner's file. A full one is closed and renamed, which Windows refuses while
+// somebody has it open who does not share deletion, such as every Go program. Then nothing is
+// written any more: the pipe from the program is closed, and klog ignores that.
+type runnerLog struct {
+	process *Process
+	path    string
+	limit   int64
+
+	mu   sync.Mutex
+	file *File
+	size int64
+}
+
+func (l *runnerLog) open(limit string) error {
+	if limit != "" {
+		size, err := resource.ParseQuantity(limit)
+		if err != nil {
+			return fmt.Errorf("invalid -log-file-size: %w", err)
+		}
+		l.limit = size.Value()
+	}
+	return l.reopen()
+}
+
+func (l *runnerLog) reopen() (err error) {
+	m := l.process.Machine
+	l.file, err = m.volume.open(l.path, opening{flag: os.O_WRONLY | os.O_CREATE | os.O_APPEND,
+		owner: &l.process.process.owner})
+	if err != nil {
+		return err
+	}
+	info, err := l.file.Stat()
+	l.size = info.Size
+	return err
+}
+
+// Write is io.Writer.
+func (l *runnerLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file == nil {
+		return 0, os.ErrClosed
+	}
+	if l.limit > 0 && l.size+int64(len(p)) > l.limit {
+		file := l.file
+		l.file = nil
+		_ = file.Close()
+		m := l.process.Machine
+		aside := strings.TrimSuffix(l.path, ".log") + "-" + m.now().UTC().Format("20060102-150405") + ".log"
+		if err := m.volume.rename(l.path, aside); err != nil {
+			return 0, err
+		}
+		if err := l.reopen(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := l.file.Write(p)
+	l.size += int64(n)
+	return n, err
+}
+
+func (l *runnerLog) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != nil {
+		_ = l.file.Close()
+		l.file = nil
 	}
 }
 

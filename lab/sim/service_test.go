@@ -294,7 +294,7 @@ func TestALogRunnerRunsItsProgramWithALog(t *testing.T) {
 		writeExe(t, m, `C:\k\kubelet.exe`)
 		noError(t, files.MkdirAll(`C:\var\log`, winos.AccessInherit))
 		install(t, m, "kube-log-runner", func(c *winos.ServiceConfig) {
-			c.Command += ` -log-file C:\var\log\kubelet.log -also-stdout -log-file-size=10 C:\k\kubelet.exe --v=2 -x`
+			c.Command += ` -log-file C:\var\log\kubelet.log -also-stdout -log-file-size=10Mi C:\k\kubelet.exe --v=2 -x`
 			c.Environment = map[string]string{"NODE": "win-1"}
 			c.Name = "kubelet"
 		})

@@ -37,14 +37,14 @@ func TestA16_LimitsOfLogsHoldForEveryManagedService(t *testing.T) {
 			FlushInterval: &metav1.Duration{Duration: 7 * time.Second},
 		}
 	})
-	runner := []string{"-log-file-size=1Mi", "-log-file-age=48h0m0s", "-flush-interval=7s"}
-	rotating := map[string][]string{
-		contract.ServiceKubelet: runner, contract.ServiceKubeProxy: runner, contract.ServiceCSIProxy: runner,
+	runner := []string{"-flush-interval=7s"}
+	told := map[string][]string{
+		contract.ServiceKubelet: runner, contract.ServiceKubeProxy: runner,
 		contract.ServiceHybridOverlay: {"--logfile-maxsize=1", "--logfile-maxbackups=2", "--logfile-maxage=2"},
 	}
-	c.everywhere(t, "those that rotate their logs by themselves to be told the limits", func(h *fleet.Host) error {
+	c.everywhere(t, "those that keep their logs by themselves to be told the limits", func(h *fleet.Host) error {
 		services := managed(t, h)
-		for name, flags := range rotating {
+		for name, flags := range told {
 			for _, flag := range flags {
 				if s := services[name]; !strings.Contains(s.Command+" ", flag+" ") || s.State != winos.ServiceRunning {
 					return fmt.Errorf("%s %s lacks %s: %s", s.State, name, flag, s.Command)
@@ -54,8 +54,7 @@ func TestA16_LimitsOfLogsHoldForEveryManagedService(t *testing.T) {
 		return nil
 	})
 	c.settled(t)
-	restarted(t, before, c.hosts, contract.ServiceKubelet, contract.ServiceHybridOverlay, contract.ServiceKubeProxy,
-		contract.ServiceCSIProxy)
+	restarted(t, before, c.hosts, contract.ServiceKubelet, contract.ServiceHybridOverlay, contract.ServiceKubeProxy)
 	h := c.hosts[0]
 	logs := logsOf(t, h)
 	for name := range managed(t, h) {
@@ -64,9 +63,9 @@ func TestA16_LimitsOfLogsHoldForEveryManagedService(t *testing.T) {
 		}
 	}
 	for name, path := range logs {
-		// The daemon shares its own log with nobody, and the stand-ins of those who rotate by
-		// themselves do not.
-		if rotating[name] != nil || name == contract.ServiceDaemon {
+		// The daemon shares its own log with nobody, and the stand-in that would rotate by itself
+		// does not.
+		if name == contract.ServiceHybridOverlay || name == contract.ServiceDaemon {
 			delete(logs, name)
 			continue
 		}
