@@ -301,7 +301,9 @@ func hostExplanations() []Explanation {
 				"program there."},
 		{ReasonRebootFutile, 406,
 			"The host was rebooted three times in a row, and a reboot is still requested.",
-			"Find out what sets the annotation reboot-required or reboot-pending of the Node, and stop it. This " +
+			"While it joins: find out what keeps the host name or the Windows feature in the message from lasting over " +
+				"a boot, such as cloud-init or guest customization that sets the old name again; the operator " +
+				"reboots the host once an hour until it lasts. Later: find out what sets the annotation reboot-required or reboot-pending of the Node, and stop it. This " +
 				"reason goes away with the annotations. For one more reboot, remove the annotation reboot from the " +
 				"Node and set it again."},
 		{ReasonHostBusy, 407,

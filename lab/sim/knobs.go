@@ -121,6 +121,14 @@ func (m *Machine) SetFeature(name string, state winos.FeatureState) {
 	m.system.setFeature(name, state)
 }
 
+// SetForgetful has every boot bring the old host name back and leave a feature pending, as guest
+// customization and a broken component store do.
+func (m *Machine) SetForgetful(forgetful bool) {
+	m.system.mu.Lock()
+	defer m.system.mu.Unlock()
+	m.system.forgetful = forgetful
+}
+
 // SetFeatureFault makes EnableFeature fail with err; nil mends it.
 func (m *Machine) SetFeatureFault(err error) { m.system.setFeatureFault(err) }
 

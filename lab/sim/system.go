@@ -28,6 +28,8 @@ type system struct {
 	rebootSigns   []string
 	renames       []string
 	exclusions    []string
+	// forgetful: neither a new host name nor a feature outlives the boot that is to bring it.
+	forgetful bool
 }
 
 func newSystem(o Options) *system {
@@ -41,11 +43,12 @@ func newSystem(o Options) *system {
 func (s *system) boot() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pendingName != "" {
-		s.hostname, s.pendingName = s.pendingName, ""
+	if s.pendingName != "" && !s.forgetful {
+		s.hostname = s.pendingName
 	}
+	s.pendingName = ""
 	for name, state := range s.features {
-		if state == winos.FeaturePending {
+		if state == winos.FeaturePending && !s.forgetful {
 			s.features[name] = winos.FeatureEnabled
 		}
 	}

@@ -50,6 +50,8 @@ type State struct {
 	// HostnameBefore and HostnameSet are there when prepare renamed the host.
 	HostnameBefore string `json:"hostnameBefore,omitempty"`
 	HostnameSet    string `json:"hostnameSet,omitempty"`
+	// Reboots are those that prepare has asked for so far, for the same thing.
+	Reboots *Reboots `json:"reboots,omitempty"`
 	// Features are Windows features that prepare switched on.
 	Features []string `json:"features,omitempty"`
 	// Environment holds the system variables that we set or removed, by lower-case name.
@@ -279,4 +281,13 @@ func add(list []string, path string) []string {
 		return list
 	}
 	return append(list, path)
+}
+
+// Reboots counts reboots for one and the same thing.
+type Reboots struct {
+	For   string `json:"for"`
+	Count int    `json:"count"`
+	// BootID is the boot in which the last one was asked for, at Time.
+	BootID string    `json:"bootID"`
+	Time   time.Time `json:"time"`
 }

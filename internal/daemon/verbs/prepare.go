@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
@@ -76,12 +77,45 @@ func Prepare(ctx context.Context, host winos.Host, request contract.PrepareReque
 	if !renames(facts, request.Hostname) && feature == winos.FeatureEnabled {
 		return answer, nil
 	}
+	if err = countReboot(host, facts.BootID, needs); err != nil {
+		return answer, err
+	}
 	if err = host.System.Reboot(ctx, "Preparing this host as a Kubernetes node: "+
 		strings.Join(needs, "; ")); err != nil {
 		return answer, contract.NewProblem(contract.ReasonPreparing, "asking for a reboot: %v", err)
 	}
 	answer.Rebooting = true
 	return answer, nil
+}
+
+// A host is rebooted so often for one thing, and then at most once in a while: what brings its old
+// name back, or keeps a feature pending, does not end by another reboot.
+const (
+	maxReboots  = 3
+	rebootPause = time.Hour
+)
+
+// countReboot notes a reboot that is about to be asked for, and refuses it when those before were in
+// vain. Asking again in the same boot counts once.
+func countReboot(host winos.Host, boot string, needs []string) error {
+	book, err := state.Open(host.Files)
+	if err != nil {
+		return err
+	}
+	last, what, now := book.Reboots, strings.Join(needs, "; "), host.System.Now()
+	switch {
+	case last == nil || last.For != what:
+		last = &state.Reboots{For: what}
+	case last.BootID == boot:
+		return nil
+	}
+	// A clock that was wrong must not hold the host for ever.
+	if since := now.Sub(last.Time); last.Count >= maxReboots && since >= 0 && since < rebootPause {
+		return contract.NewProblem(contract.ReasonRebootFutile, "%d reboots did not bring it about: %s; the next is at %s",
+			last.Count, what, last.Time.Add(rebootPause).UTC().Format(time.RFC3339))
+	}
+	book.Reboots = &state.Reboots{For: what, Count: last.Count + 1, BootID: boot, Time: now}
+	return book.Save()
 }
 
 func rename(ctx context.Context, host winos.Host, before, hostname string) error {

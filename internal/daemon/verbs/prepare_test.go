@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -72,5 +74,61 @@ func TestAFeatureThatCanNotBeSwitchedOnIsNamed(t *testing.T) {
 	_, err = verbs.Prepare(t.Context(), m.Host(), contract.PrepareRequest{})
 	if p, ok := contract.AsProblem(err); !ok || p.Reason != contract.ReasonNotAdministrator {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A host name that does not hold over a boot gave twelve reboots in two minutes, without an end.
+func TestAHostThatForgetsWhatARebootWasForIsNotRebootedForEver(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		feature  winos.FeatureState
+		hostname string
+	}{
+		"its name":    {winos.FeatureEnabled, "win-b"},
+		"its feature": {winos.FeatureAbsent, ""},
+		"a feature that somebody else switched on": {winos.FeaturePending, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				m, err := sim.New(sim.Options{Hostname: "WIN-A",
+					Features: map[string]winos.FeatureState{verbs.Feature: c.feature}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = m.Close() }()
+				m.SetForgetful(true)
+				m.SetFeature(verbs.Feature, c.feature)
+				prepare := func() (contract.PrepareAnswer, error) {
+					return verbs.Prepare(t.Context(), m.Host(), contract.PrepareRequest{Hostname: c.hostname})
+				}
+				reboots := func(until time.Duration) (count int, last error) {
+					for began := time.Now(); time.Since(began) < until; <-time.After(5 * time.Minute) {
+						answer, err := prepare()
+						if last = err; !answer.Rebooting {
+							continue
+						}
+						count++
+						if again, err := prepare(); err != nil || !again.Rebooting {
+							t.Fatalf("called again before the boot: %+v, %v", again, err)
+						}
+						synctest.Wait()
+					}
+					return count, last
+				}
+				count, err := reboots(time.Hour)
+				problem, ok := contract.AsProblem(err)
+				if count != 3 || !ok || problem.Reason != contract.ReasonRebootFutile {
+					t.Errorf("%d reboots within an hour, then %v", count, err)
+				}
+				if count, _ = reboots(24 * time.Hour); count == 0 || count > 24 {
+					t.Errorf("%d reboots in the day after: what was mended must show, and no more", count)
+				}
+				m.SetForgetful(false)
+				if count, err = reboots(3 * time.Hour); count != 1 || err != nil {
+					t.Errorf("mended, it was rebooted %d times, %v", count, err)
+				}
+			})
+		})
 	}
 }
