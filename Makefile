@@ -75,6 +75,14 @@ generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the referen
 .PHONY: test
 test: fmt lint windows unit conformance e2e wine ## Everything: formatting, lint, Windows build, unit, house rules, end-to-end, Wine where it is installed
 
+# BASE is what check compares with: main if empty. CHECK=all checks all packages.
+export BASE CHECK
+
+.PHONY: check
+check: fmt controlplane $(BIN)/golangci-lint ## While you work: formatting, house rules, lint and unit tests of what changed (BASE=commit, CHECK=all)
+	go test -count=1 ./internal/house
+	.ci/check $(BIN)/golangci-lint
+
 .PHONY: fmt
 fmt: ## Check formatting
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi

@@ -76,7 +76,7 @@ func TestTheAPIServerIsAwayForAWhile(t *testing.T) {
 	// Long enough that every watch and lease has failed again and again, and shorter than the
 	// longest pause between two attempts of a daemon (30 s), which would only be waited for. What a
 	// longer absence does is tried with a clock that can be turned, with the daemon's loop.
-	pause(t, 25*time.Second)
+	pause(t, 12*time.Second)
 	if err := s.Cluster.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
