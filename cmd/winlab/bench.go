@@ -34,11 +34,12 @@ func newBenchJoin() *cobra.Command {
 	b := &bench{}
 	command := &cobra.Command{
 		Use:   "join",
-		Short: "Join one host, many at once, and many among a dead and a slow one",
+		Short: "Join one host, many at once, and many with an unreachable and a slow one among them",
 		Long: `join measures how long one host takes from being listed to being Ready, how long many take at
-once, and how much one dead and one very slow host among them change that; what each host's SSH server
-counted; what an operator restart costs; and what the API server hears when nothing happens. Hosts are
-simulated, with 500 ms for each process start and a round trip of 5 ms. Only counts and ratios mean something.`,
+once, and how much an unreachable and a very slow host among them change that. It counts at each host's SSH
+server, and at the API server: what a restart of the operator costs, and what happens while nothing changes.
+Hosts are simulated, with 500 ms for each process start and a round trip of 5 ms. Only counts and ratios are
+meaningful.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			b.out = command.OutOrStdout()
@@ -49,7 +50,7 @@ simulated, with 500 ms for each process start and a round trip of 5 ms. Only cou
 	flags.StringVar(&b.operator, "operator", "out/bin/wmco", "the operator's binary")
 	flags.IntVar(&b.hosts, "hosts", 50, "how many hosts to join at once")
 	flags.StringVar(&b.json, "json", "", "write the figures to this file")
-	flags.DurationVar(&b.quiet, "quiet", time.Minute, "how long to listen while nothing happens")
+	flags.DurationVar(&b.quiet, "quiet", time.Minute, "how long to count while nothing happens")
 	return command
 }
 

@@ -30,16 +30,16 @@ func newBenchConfig() *cobra.Command {
 	b := &benchConfig{}
 	command := &cobra.Command{
 		Use:   "config",
-		Short: "Change mirrors, authorities, the pull secret and the proxy of many nodes",
-		Long: `config joins hosts, changes one thing after the other, and measures for each change how long it
-takes from the write to each node's word that it holds; how many requests that costs the API server, by who
-makes them and what for; and how many SSH connections, which must be none. With --growth it does so with half
-of the hosts first, and says how much more twice as many cost.
+		Short: "Change mirrors, CA certificates, the pull secret and the proxy of many nodes",
+		Long: `config joins hosts, changes one setting after the other, and measures for each change how long it
+takes from the write until each node reports it applied; how many requests the API server gets, by client and
+purpose; and how many SSH connections there are, which must be none. With --growth it does so with half of the
+hosts first, and prints how much more twice as many cost.
 
 maxUnavailable is 100%: a proxy restarts every service, so that otherwise one node after the other would
 follow. Simulated hosts share this machine with the API server and the operator. So seconds are an upper bound
-for this machine; counts and ratios are what they are anywhere. What each program takes of the processors for
-a change is said as well, without what it takes while nothing changes, which is measured for --quiet before.`,
+for this machine; counts and ratios are the same anywhere. It also prints the processor time of each program
+for a change, without the time that it takes while nothing changes, which is measured for --quiet before.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			b.out = command.OutOrStdout()
@@ -50,8 +50,8 @@ a change is said as well, without what it takes while nothing changes, which is 
 	flags.StringVar(&b.operator, "operator", "out/bin/wmco", "the operator's binary")
 	flags.IntVar(&b.hosts, "hosts", 200, "how many nodes there are")
 	flags.BoolVar(&b.growth, "growth", true, "measure half of the hosts, too, and compare")
-	flags.IntVar(&b.joins, "joins", 20, "how many hosts may join at once, which is not what is measured")
-	flags.DurationVar(&b.quiet, "quiet", 20*time.Second, "how long to listen while nothing happens")
+	flags.IntVar(&b.joins, "joins", 20, "how many hosts may join at once, which does not affect the figures")
+	flags.DurationVar(&b.quiet, "quiet", 20*time.Second, "how long to count while nothing happens")
 	flags.StringVar(&b.json, "json", "", "write the figures to this file")
 	return command
 }

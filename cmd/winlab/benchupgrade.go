@@ -28,12 +28,12 @@ func newBenchUpgrade() *cobra.Command {
 	b := &benchUpgrade{}
 	command := &cobra.Command{
 		Use:   "upgrade",
-		Short: "Change one binary of many nodes, with a budget and with twice as much",
-		Long: `upgrade joins hosts, gives the operator a payload in which kubelet is another and all else is
-the same, and measures what each node was sent, how long that took while it served, and how long it was out of
-service; then the same again with twice the budget, and compares. Of SSH connections there must be none.
-Simulated hosts share this machine with the API server and the operator, and their parts are of a few KiB:
-bytes, counts and ratios mean something.`,
+		Short: "Change one program of many nodes, with a budget and with twice the budget",
+		Long: `upgrade joins hosts, gives the operator a payload in which only kubelet has changed, and measures
+what each node was sent, how long that took while it was in service, and how long it was out of service. Then
+it does the same with twice the budget, and compares. There must be no SSH connection. Simulated hosts share
+this machine with the API server and the operator, and their programs have a few KiB: only bytes, counts and
+ratios are meaningful.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			b.out = command.OutOrStdout()
@@ -47,7 +47,7 @@ bytes, counts and ratios mean something.`,
 		"twice as many in the second")
 	flags.DurationVar(&b.settle, "settle", 10*time.Second, "how long a node must be Ready before it goes back into "+
 		"service")
-	flags.IntVar(&b.joins, "joins", 20, "how many hosts may join at once, which is not what is measured")
+	flags.IntVar(&b.joins, "joins", 20, "how many hosts may join at once, which does not affect the figures")
 	flags.StringVar(&b.json, "json", "", "write the figures to this file")
 	return command
 }

@@ -80,7 +80,7 @@ func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
 						Mirrors: []configv1.ImageMirror{"mirror.invalid/team"}}},
 				}})
 		}},
-		{"certificate authority", func(ctx context.Context) error {
+		{"CA certificate", func(ctx context.Context) error {
 			authority, err := newAuthority()
 			if err != nil {
 				return err

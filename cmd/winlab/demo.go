@@ -34,10 +34,10 @@ func newDemo() *cobra.Command {
 		Use:   "demo",
 		Short: "Join simulated Windows hosts to a local cluster and watch",
 		Long: `demo starts a control plane that looks like OpenShift, simulated Windows hosts and the
-operator, lists the hosts in windows-instances, and shows each host's way in until Ctrl-C. With --machines a
-cloud and a MachineSet come in, whose Machines boot with the operator's user data and become nodes by
-themselves. With --once it removes one host and one Machine again, checks that they are gone and the host is
-clean, writes a report, and ends: with 0 when every host got there, otherwise with the reasons.`,
+operator, lists the hosts in windows-instances, and shows how each host joins until Ctrl-C. With --machines
+it adds a simulated cloud and a MachineSet, whose Machines boot with the operator's user data and become nodes
+without being listed. With --once it removes one host and one Machine again, checks that they are gone and the
+host is clean, writes a report, and ends: with 0 when every host joined, otherwise with the reasons.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return d.run(command.Context(), command.OutOrStdout())

@@ -33,25 +33,25 @@ func newDemoUpgrade() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "demo-upgrade",
 		Short: "Upgrade simulated Windows nodes with pods on them, and watch",
-		Long: `demo-upgrade joins simulated hosts with one build of the operator, puts pods on them that want
-time to end and have a disruption budget, starts the next build, whose payload has some other binaries, and
-shows each node on its way: what it fetched while it served, when it was out of service, and for how long. An
-observer of its own watches the Nodes. With --once it writes what it saw and ends: with 0 when all was as it
-must be.`,
+		Long: `demo-upgrade joins simulated hosts with one build of the operator, puts pods on them that take
+time to end and have a PodDisruptionBudget, starts the next build, in whose payload some programs differ, and
+shows the steps of each node: what it fetched while it was in service, when it was out of service, and for how
+long. A separate observer watches the Nodes. With --once it writes a report and ends: with 0 when everything
+was as it should be.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return d.run(command.Context(), command.OutOrStdout())
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&d.operator, "operator", "out/bin/wmco", "the operator's binary to begin with")
+	flags.StringVar(&d.operator, "operator", "out/bin/wmco", "the operator's binary before the upgrade")
 	flags.StringVar(&d.next, "next", "", "the operator's binary of the next version; empty builds one")
 	flags.StringVar(&d.changed, "changed", "kubelet.exe,windows-instance-config-daemon.exe",
 		"parts of the payload that are others in the next version, separated by commas")
 	flags.IntVar(&d.hosts, "hosts", 10, "how many hosts to start")
 	flags.IntVar(&d.budget, "max-unavailable", 2, "how many nodes may be unavailable at once")
 	flags.IntVar(&d.pods, "pods", 0, "how many pods run on the nodes (default twice as many as hosts)")
-	flags.BoolVar(&d.once, "once", false, "write the report and end when all nodes are at the next version")
+	flags.BoolVar(&d.once, "once", false, "write the report and end when all nodes are upgraded")
 	flags.StringVar(&d.json, "json", "", "write the report to this file")
 	flags.BoolVar(&d.keep, "keep", false, "leave the directory with logs and data behind")
 	flags.BoolVar(&d.debug, "debug", false, "let the operator log in detail")

@@ -27,8 +27,8 @@ func newHosts() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "hosts",
 		Short: "Start simulated Windows hosts only, for use with any cluster",
-		Long: `hosts starts simulated Windows hosts that let the given public key in, prints the
-windows-instances ConfigMap that lists them, and runs until Ctrl-C. The operator that is to reach them must
+		Long: `hosts starts simulated Windows hosts that accept the given public key, prints the
+windows-instances ConfigMap that lists them, and runs until Ctrl-C. The operator must
 run on this machine: they listen on addresses of 127.0.0.0/8.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) (err error) {
@@ -72,7 +72,7 @@ run on this machine: they listen on addresses of 127.0.0.0/8.`,
 	}
 	flags := command.Flags()
 	flags.IntVar(&count, "count", 3, "how many hosts to start")
-	flags.StringVar(&keyFile, "key", "", "file with the public key that lets in, as a line of authorized_keys")
+	flags.StringVar(&keyFile, "key", "", "file with the public key that the hosts accept, as a line of authorized_keys")
 	flags.StringVar(&fail, "fail", "", "faults of the first hosts, separated by commas")
 	flags.BoolVar(&wine, "wine", false, "make the hosts of Wine instead of simulating them")
 	flags.StringVar(&reach, "reach", "", "with --wine, servers of this machine that the hosts must reach, as "+

@@ -13,8 +13,8 @@ func newPrepare() *cobra.Command {
 		Use:   "prepare",
 		Short: "Build the control plane, so that everything else starts at once",
 		Long: `prepare builds etcd, kube-apiserver, kube-controller-manager and kubectl from their pinned
-modules into the user's cache directory. The first time takes some minutes; when everything is there already
-it takes no time. Other commands do the same when they need it.`,
+modules into the user's cache directory. The first time takes some minutes; after that it has
+nothing to do. Other commands do the same when they need it.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			binaries, err := cluster.Build(command.Context(), cluster.BuildOptions{Progress: command.ErrOrStderr()})

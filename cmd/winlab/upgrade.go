@@ -144,7 +144,7 @@ func rollout(ctx context.Context, s *scene.Scene) (desired string, status v1alph
 // await waits until every node is at another version than before and in service, and the operator
 // says that nothing is left to do.
 func (u *upgrade) await(ctx context.Context, observer *scene.Observer, before string) error {
-	return u.scene.Await(ctx, u.patience, "all nodes to be at the next version",
+	return u.scene.Await(ctx, u.patience, "all nodes to be upgraded",
 		func(ctx context.Context) (bool, string, error) {
 			select {
 			case err := <-u.scene.Operator.Ended():

@@ -21,7 +21,7 @@ func newWineRun() *cobra.Command {
 	var timeout time.Duration
 	command := &cobra.Command{
 		Use:   "run [flags] <program.exe> [arguments]",
-		Short: "Run one Windows program on a host of its own",
+		Short: "Run one Windows program on a new host",
 		Long: `run makes a Windows host of Wine, runs the program on it, and removes the host. It ends with
 the program's exit code. A folder testdata in the working directory comes along, so that it serves Go's tests:
 GOOS=windows go test -exec "winlab wine run" ./internal/daemon/winos`,
@@ -50,7 +50,7 @@ GOOS=windows go test -exec "winlab wine run" ./internal/daemon/winos`,
 
 func newWineCheck() *cobra.Command {
 	return &cobra.Command{
-		Use: "check", Short: "Say whether this machine can make hosts of Wine", Args: cobra.NoArgs,
+		Use: "check", Short: "Check whether this machine can run hosts under Wine", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return wine.Check() },
 	}
 }

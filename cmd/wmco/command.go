@@ -38,17 +38,19 @@ func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "windows-machine-config-operator",
 		Short: "Turn Windows Server machines into nodes of this cluster, and keep them that way",
-		Long: `The operator reads the hosts that the ConfigMap windows-instances lists, makes a
-WindowsInstance of each, and brings each to be a Ready node: it reaches the host once over SSH with the key in
-the secret cloud-private-key, leaves a daemon there, and from then on the daemon keeps the node as the
-published services manifest says.
+		Long: `The operator reads the hosts in the ConfigMap windows-instances, makes a WindowsInstance of each,
+and makes each a Ready node: it connects to the host once over SSH with the key in the secret
+cloud-private-key and installs a daemon there. From then on the daemon keeps the node as the published
+services manifest says.
 
   kubectl get windowsinstances -n ` + contract.OperatorNamespace + `
 
-answers what each host is doing, why it waits, and what to do about it.
+shows what each host is doing, why it waits, and what to do about it.
 
-Environment: WATCH_NAMESPACE (the operator's namespace), POD_NAME (its identity as a leader), OPERATOR_CONDITION_NAME (where OLM wants to be
-told whether an upgrade is safe), POD_IP (where nodes reach this pod), and for the nodes' logs SERVICES_LOG_FILE_SIZE, SERVICES_LOG_FILE_AGE, SERVICES_LOG_FLUSH_INTERVAL.`,
+Environment: WATCH_NAMESPACE (the operator's namespace), POD_NAME (its identity as a leader),
+OPERATOR_CONDITION_NAME (the OperatorCondition in which OLM reads whether an upgrade is safe), POD_IP (where
+nodes reach this pod), and for the nodes' logs SERVICES_LOG_FILE_SIZE, SERVICES_LOG_FILE_AGE and
+SERVICES_LOG_FLUSH_INTERVAL.`,
 		Version: version.Version(), Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {
 			o.namespace, o.pod = valueOr(o.environment, "WATCH_NAMESPACE", contract.OperatorNamespace),
@@ -59,22 +61,22 @@ told whether an upgrade is safe), POD_IP (where nodes reach this pod), and for t
 	flags := root.Flags()
 	flags.BoolVar(&o.debug, "debugLogging", false, "log in detail")
 	flags.StringVar(&o.metrics, "metrics-bind-address", "0.0.0.0:9182",
-		"address of the metrics over HTTPS, for who may read them; 0 serves none")
+		"address of the metrics, over HTTPS and for clients with the right to read /metrics; 0 serves none")
 	flags.StringVar(&o.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz")
 	flags.StringVar(&o.payload, "payload-dir", "/payload",
-		"directory with what nodes are given, made by `make payload`")
+		"directory with the programs for nodes, made by `make payload`")
 	flags.StringVar(&o.payloadBind, "payload-bind-address", fmt.Sprintf("0.0.0.0:%d", contract.PayloadServerPort),
-		"address at which nodes fetch what they lack, over HTTPS; 0 lets them fetch nothing, so that all goes over SSH")
+		"address at which nodes fetch payload, over HTTPS; 0 switches it off, and payload goes over SSH")
 	flags.StringVar(&o.payloadAdvertise, "payload-advertise", "",
 		"where nodes reach that address, as host[:port] separated by commas, tried in order (default POD_IP, then "+
 			"the Service windows-payload)")
 	flags.BoolVar(&o.leaderElects, "leader-elect", true, "work only while holding the lease "+contract.LeaderLease)
 	flags.DurationVar(&o.retain, "manifest-retention", publish.DefaultGrace,
-		"how long a services manifest stays after the last node left it")
+		"how long a services manifest stays after the last node stopped using it")
 	flags.DurationVar(&o.patience, "machine-patience", machine.DefaultPatience,
-		"how long a Machine's host that never let us in may refuse the private key before the Machine is replaced")
+		"how long a Machine's host that never accepted the private key may refuse it before the Machine is replaced")
 	flags.DurationVar(&o.silence, "daemon-silence", lifecycle.DefaultSilence,
-		"how long a node's daemon may not answer, while kubelet is well, before its host is walked into over SSH")
+		"how long a daemon may be unresponsive, while kubelet is healthy, before its host is joined again over SSH")
 	config.RegisterFlags(flag.CommandLine)
 	flags.AddGoFlagSet(flag.CommandLine) // --kubeconfig
 	root.AddCommand(&cobra.Command{

@@ -74,7 +74,7 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	rollout(status, f)
 	if status.Rollout.Phase == v1alpha1.RolloutHalted {
 		f.Troubles = append(slices.Clone(f.Troubles),
-			contract.NewProblem(contract.ReasonRolloutHalted, "%d nodes failed at version %s",
+			contract.NewProblem(contract.ReasonRolloutHalted, "%d nodes failed at revision %s",
 				len(status.Rollout.Failures), status.Rollout.Revision))
 	}
 	failing := count(&status.Instances, f.Instances)
@@ -116,7 +116,7 @@ func accepted(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	}
 	if len(words) == 0 {
 		set(status, f, v1alpha1.ConditionAccepted, true, reasonAsExpected, "",
-			"nodes get everything that the settings ask for")
+			"nodes get everything that the settings say")
 		return
 	}
 	message := strings.Join(words, "; ")
@@ -129,7 +129,7 @@ func accepted(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if len(f.Lacks) == 0 {
 		set(status, f, v1alpha1.ConditionAvailable, true, reasonAsExpected, "",
-			"everything that hosts need to join is there")
+			"nothing is missing that hosts need to join")
 		return
 	}
 	words := make([]string, len(f.Lacks))
@@ -230,11 +230,11 @@ func isUnsupported(lacks []*contract.Problem) bool {
 func upgradeMessage(busy []string, lacks []*contract.Problem) string {
 	switch {
 	case len(busy) > 0:
-		return fmt.Sprintf("%d hosts are on their way: %s", len(busy), some(busy))
+		return fmt.Sprintf("%d hosts are joining, leaving, failing or being upgraded: %s", len(busy), some(busy))
 	case len(lacks) > 0:
 		return "a prerequisite is missing: " + lacks[0].Error()
 	}
-	return "no host is on its way in, out or to another revision"
+	return "no host is joining, leaving or being upgraded"
 }
 
 func degradedMessage(failing []string, f Facts, settings int) string {
@@ -243,11 +243,11 @@ func degradedMessage(failing []string, f Facts, settings int) string {
 		words = append(words, fmt.Sprintf("%d hosts fail: %s (see kubectl get wininst)", len(failing), some(failing)))
 	}
 	if len(f.Rejected) > 0 {
-		words = append(words, fmt.Sprintf("%d entries of %s are not understood (see status.rejectedEntries)",
+		words = append(words, fmt.Sprintf("%d entries of %s are not valid (see status.rejectedEntries)",
 			len(f.Rejected), contract.InstancesConfigMap))
 	}
 	if settings > 0 {
-		words = append(words, fmt.Sprintf("%d settings are not followed (see status.rejectedSettings)", settings))
+		words = append(words, fmt.Sprintf("%d settings are not valid (see status.rejectedSettings)", settings))
 	}
 	for _, p := range f.Troubles {
 		words = append(words, fmt.Sprintf("%v. %s", p, p.Reason.Fix()))

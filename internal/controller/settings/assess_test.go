@@ -60,7 +60,7 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 			[3]string{"True AsExpected", "True upgradeIsSafe", "False AsExpected"}, "no host is on its way"},
 		"a host is new": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready"), host("b")}},
 			v1alpha1.InstanceCounts{Total: 2, Ready: 1, Joining: 1},
-			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "1 hosts are on their way: b"},
+			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "1 hosts are joining, leaving, failing or being upgraded: b"},
 		"a host joins": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "progressing")}},
 			v1alpha1.InstanceCounts{Total: 1, Joining: 1},
 			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "a"},
@@ -86,7 +86,7 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 				"False AsExpected"}, "no overlay"},
 		"an entry is not understood": {settings.Facts{Rejected: []inventory.Rejected{{Key: "x", Problem: problem}}},
 			v1alpha1.InstanceCounts{}, [3]string{"True AsExpected", "True upgradeIsSafe", "True EntriesRejected"},
-			"1 entries of windows-instances are not understood"},
+			"1 entries of windows-instances are not valid"},
 		"user data can't be written": {
 			settings.Facts{Troubles: []*contract.Problem{contract.NewProblem(contract.ReasonUserDataForeign,
 				"secret x is managed by y")}},

@@ -55,21 +55,21 @@ func New(options Options) *cobra.Command {
 
 The Windows Machine Config Operator calls its verbs over SSH, in this order:
 
-  preflight   look whether the machine is fit, and what it lacks; changes nothing
+  preflight   check whether the machine can become a node, and what it lacks; changes nothing
   prepare     set host name and Windows features; may reboot
   receive     unpack the programs that were sent
   bootstrap   start containerd and kubelet
   handover    install this program as a service, which does the rest
-  cleanup     take everything away again
+  cleanup     remove everything again
 
 Each reads a request and leaves an answer, both in JSON. With --exchange <id> they are the
 files <id>.req.json and <id>.ans.json in the directory ` + contract.ExchangeDir + ` of the home directory;
-without it they are standard input and output, which is handy to look around:
+without it they are standard input and output, for use by hand:
 
   windows-instance-config-daemon preflight < NUL
 
-The service itself is "controller". It watches its own Node and the services manifest that
-the Node asks for, and keeps services, files and environment as the manifest says.`,
+The service itself is "controller". It watches its own Node, reads the services manifest of the
+Node's desired revision, and keeps services, files and environment as the manifest says.`,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		DisableAutoGenTag: true,

@@ -50,7 +50,7 @@ func controllerCommand(o Options, s *service) *cobra.Command {
 		Long: `Keep this node as the cluster says, until stopped.
 
 It acts as system:wicd-node:<node>, with the certificate that handover stored and that it renews by itself.
-While the API server can't be reached, it goes on with the last manifest that it knew.`,
+While the API server can't be reached, it goes on with the last manifest that it read.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !strings.EqualFold(s.certDir, contract.DirDaemonCerts) {
 				return fmt.Errorf("the daemon's certificate lies in %s, not in %s", contract.DirDaemonCerts, s.certDir)
@@ -67,7 +67,7 @@ While the API server can't be reached, it goes on with the last manifest that it
 	f.BoolVar(&s.windowsService, "windows-service", false, "run under the Windows service manager")
 	f.StringVar(&s.logDir, "log-dir", contract.DirLog+`\wicd`, "`directory` of the log; empty logs to standard error")
 	f.IntVar(&s.logMaxSizeMB, "log-file-max-size", 0, "begin a new log file at this many `MB`; 0 is 10")
-	f.StringVar(&s.caBundle, "ca-bundle", "", "`file` with further certificate authorities to trust; it need not exist")
+	f.StringVar(&s.caBundle, "ca-bundle", "", "`file` with further CA certificates to trust; it need not exist")
 	f.StringVar(&s.certDir, "cert-dir", contract.DirDaemonCerts, "`directory` of the daemon's certificate")
 	f.DurationVar(&s.certDuration, "cert-duration", 0, "lifetime to ask for when renewing the certificate; 0 is "+
 		"that of the present one")

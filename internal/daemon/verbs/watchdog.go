@@ -13,8 +13,7 @@ import (
 func guardCommand(o Options) *cobra.Command {
 	var windowsService bool
 	cmd := &cobra.Command{
-		Use: selfupdate.Verb, Short: "Put this daemon back unless the one that takes its place comes up; the service " +
-			"manager runs this", Hidden: true, Args: cobra.NoArgs,
+		Use: selfupdate.Verb, Short: "Restore this daemon unless the new one comes up; the service manager runs this", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !windowsService {
 				return runGuard(cmd.Context(), o, o.Running)
