@@ -33,7 +33,7 @@ func Halted(version string, config *v1alpha1.WindowsMachineConfig, instances []*
 	if len(failed) < threshold {
 		return ""
 	}
-	return fmt.Sprintf("%d nodes failed at version %s (%s), and spec.rollout.failureThreshold is %d", len(failed),
+	return fmt.Sprintf("%d nodes failed at revision %s (%s), and spec.rollout.failureThreshold is %d", len(failed),
 		version,
 		strings.Join(failed[:min(len(failed), maxFailedNamed)], ", "), threshold)
 }

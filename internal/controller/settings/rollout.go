@@ -16,7 +16,7 @@ import (
 // maxFailures is how many failures the status lists.
 const maxFailures = 20
 
-// rollout says how far the desired version has come. What nodes failed at stays known when their
+// rollout says the progress of the desired revision. What nodes failed at stays known when their
 // instances go.
 func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if f.DesiredRevision == "" || f.Config == nil {
@@ -49,16 +49,16 @@ func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	halted := policy.Halted(f.DesiredRevision, seen, instances)
 	switch {
 	case r.Updated == r.Total:
-		r.Phase, r.Message = v1alpha1.RolloutIdle, fmt.Sprintf("all %d nodes are at the version", r.Total)
+		r.Phase, r.Message = v1alpha1.RolloutIdle, fmt.Sprintf("all %d nodes are at the revision", r.Total)
 	case halted != "":
 		r.Phase = v1alpha1.RolloutHalted
 		r.Message = halted + ". " + contract.ReasonRolloutHalted.Fix()
 	case moving > 0:
-		r.Phase, r.Message = v1alpha1.RolloutProgressing, fmt.Sprintf("%d of %d nodes are at the version, %d are "+
-			"on their way, %d wait", r.Updated, r.Total, moving, waiting)
+		r.Phase, r.Message = v1alpha1.RolloutProgressing, fmt.Sprintf("%d of %d nodes are at the revision, %d are "+
+			"being upgraded, %d wait", r.Updated, r.Total, moving, waiting)
 	default:
 		r.Phase, r.Message = v1alpha1.RolloutWaiting,
-			fmt.Sprintf("%d of %d nodes are at the version; %s", r.Updated, r.Total, waitsFor(f, r))
+			fmt.Sprintf("%d of %d nodes are at the revision; %s", r.Updated, r.Total, waitsFor(f, r))
 	}
 	status.Rollout = r
 }

@@ -64,7 +64,7 @@ func TestHowFarARolloutIs(t *testing.T) {
 		"one is on its way and one waits": {hosts: []v1alpha1.WindowsInstance{joined("a"), joined("b", "switching"),
 			joined("c", "waiting")},
 			phase: v1alpha1.RolloutProgressing, counts: [4]int32{3, 1, 3, 1},
-			says: "1 of 3 nodes are at the version, 1 are on their way, 1 wait"},
+			says: "1 of 3 nodes are at the revision, 1 are being upgraded, 1 wait"},
 		"one is staged": {hosts: []v1alpha1.WindowsInstance{joined("a", "staging"), joined("b", "leaving")},
 			phase: v1alpha1.RolloutProgressing, counts: [4]int32{1, 0, 0, 0}, says: "0 of 1"},
 		"the budget is zero": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting")},
@@ -84,7 +84,7 @@ func TestHowFarARolloutIs(t *testing.T) {
 			says: "the next one opens at 1970-01-01T22:00:00Z"},
 		"a node failed": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting", "failed"), joined("b", "waiting")},
 			phase: v1alpha1.RolloutHalted, counts: [4]int32{2, 0, 2, 0}, failures: 1,
-			says: "1 nodes failed at version 2 (a)"},
+			says: "1 nodes failed at revision 2 (a)"},
 		"a node failed and may": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting", "failed"),
 			joined(
 				"b", "switching")}, config: config(
