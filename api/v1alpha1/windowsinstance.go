@@ -403,8 +403,9 @@ type WindowsInstanceStatus struct {
 	// RebootTime is when a reboot was asked for that is not proven yet.
 	// +optional
 	RebootTime *metav1.Time `json:"rebootTime,omitempty"`
-	// SilentSince is since when the node's daemon, whose kubelet is well, neither has the revision
-	// that it was told nor says why not. After five minutes its host is walked into over SSH.
+	// SilentSince is since when the daemon, while kubelet is healthy, has neither applied the
+	// desired revision nor reported why not. After five minutes the operator joins the host again
+	// over SSH.
 	// +optional
 	SilentSince *metav1.Time `json:"silentSince,omitempty"`
 	// DrainTime is when draining began.
