@@ -146,10 +146,9 @@ func (d *demoUpgrade) populate(ctx context.Context, s *scene.Scene, out io.Write
 	if err := s.WaitReady(ctx, d.timeout, s.Fleet.Hosts...); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d nodes are Ready; %d pods come\n", d.hosts, d.pods)
-	// a number of pods
+	fmt.Fprintf(out, "%d nodes are Ready; %d pods follow\n", d.hosts, d.pods)
 	return s.Run(ctx, d.timeout, scene.Workload{Name: "web", Replicas: int32(d.pods), Grace: demoPodGrace,
-		MaxUnavailable: max(1, d.pods/4)}) //nolint:gosec
+		MaxUnavailable: max(1, d.pods/4)})
 }
 
 // nextOperator is the version of the next build.
@@ -159,8 +158,7 @@ const nextOperator = "0.2.0"
 func upgradeSettings(budget, hosts int, settle time.Duration) *v1alpha1.WindowsMachineConfigSpec {
 	unavailable := intstr.FromInt(budget)
 	return &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{
-		// at most 20
 		MaxConcurrentJoins: int32(min(hosts, 20)), MaxUnavailable: &unavailable,
-		SettleTime: &metav1.Duration{Duration: settle}, //nolint:gosec
+		SettleTime: &metav1.Duration{Duration: settle},
 	}}
 }

@@ -179,7 +179,8 @@ const (
 
 // Explanations lists every reason, by number.
 func Explanations() []Explanation {
-	return slices.Concat(reachExplanations(), hostExplanations(), nodeExplanations(), clusterExplanations())
+	return slices.Concat(reachExplanations(), hostExplanations(), serviceExplanations(), nodeExplanations(),
+		leaveExplanations(), machineExplanations(), clusterExplanations())
 }
 
 // reachExplanations are about the entry and about reaching the host.
@@ -320,8 +321,8 @@ func hostExplanations() []Explanation {
 	}
 }
 
-// nodeExplanations are about bootstrap, certificates, the Node and leaving.
-func nodeExplanations() []Explanation {
+// serviceExplanations are about services, files and certificates.
+func serviceExplanations() []Explanation {
 	return []Explanation{
 		{ReasonServiceFailed, 601,
 			"A managed Windows service does not start or does not stay up.",
@@ -356,7 +357,12 @@ func nodeExplanations() []Explanation {
 				"disk was moved to another machine."},
 		{ReasonRouteFailed, 612, "The route to the cloud's metadata service can't be set.",
 			"Check the default route of the host."},
+	}
+}
 
+// nodeExplanations are about the Node.
+func nodeExplanations() []Explanation {
+	return []Explanation{
 		{ReasonNodePending, 701, "kubelet has not registered its Node yet.",
 			"Nothing to do; if it lasts, read C:\\var\\log\\kubelet\\kubelet.log on the host."},
 		{ReasonNodeNotReady, 702, "The Node is not Ready.", "See the Node's Ready condition (kubectl describe node)."},
@@ -404,7 +410,12 @@ func nodeExplanations() []Explanation {
 			"Correct what the message, the annotation apply-status of the Node, or C:\\var\\log on the host " +
 				"names: the daemon goes on trying. Or publish another revision, which the node then takes. Or delete " +
 				"the Node: the operator then joins its host again over SSH, at the revision that it held."},
+	}
+}
 
+// leaveExplanations are about leaving and waiting.
+func leaveExplanations() []Explanation {
+	return []Explanation{
 		{ReasonDraining, 801,
 			"Pods are being evicted from the node.",
 			"Nothing to do."},
@@ -432,6 +443,12 @@ func nodeExplanations() []Explanation {
 		{ReasonInProgress, 812,
 			"Work is in progress.",
 			"Nothing to do."},
+	}
+}
+
+// machineExplanations are about replacing Machines, and about what has no reason of its own.
+func machineExplanations() []Explanation {
+	return []Explanation{
 		{ReasonMachineReplaced, 820,
 			"The Machine's host refuses the present private key, so the Machine is deleted and its MachineSet " +
 				"makes another.",
