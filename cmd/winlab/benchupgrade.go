@@ -95,7 +95,7 @@ func (b *benchUpgrade) run(ctx context.Context) (err error) {
 		}
 		next := filepath.Join(s.Dir, fmt.Sprintf("payload-%d", i+1))
 		u := &upgrade{
-			scene: s, budget: budget, patience: time.Hour, from: payload, to: next,
+			scene: s, budget: budget, timeout: time.Hour, from: payload, to: next,
 			changed: map[string]string{"kubelet.exe": fmt.Sprintf("v1.36.%d", 4+i)},
 		}
 		report, err := u.run(ctx)

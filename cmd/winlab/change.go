@@ -35,7 +35,7 @@ type dayTwoChange struct {
 // changeFigures are what one change took.
 type changeFigures struct {
 	Name string `json:"name"`
-	// Seconds from the write to each node's word that it holds, of the node in the middle, of one
+	// Seconds from the write to each node reports it applied, of the node in the middle, of one
 	// among a hundred that is last, and of the last.
 	P50 float64 `json:"p50Seconds"`
 	P99 float64 `json:"p99Seconds"`
@@ -81,16 +81,16 @@ func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
 				}})
 		}},
 		{"CA certificate", func(ctx context.Context) error {
-			authority, err := newAuthority()
+			ca, err := newCA()
 			if err != nil {
 				return err
 			}
 			err = c.Create(ctx, &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace, Name: "bench"},
-				Data:       map[string]string{"registry.invalid": authority},
+				Data:       map[string]string{"registry.invalid": ca},
 			})
 			if err != nil {
-				return fmt.Errorf("writing an authority: %w", err)
+				return fmt.Errorf("writing a CA certificate: %w", err)
 			}
 			return edit(ctx, image, func() { image.Spec.AdditionalTrustedCA.Name = "bench" })
 		}},
@@ -106,7 +106,7 @@ func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
 	}, nil
 }
 
-// settling is how long a count waits for what still trickles in after the last node's word, such as
+// settling is how long a count waits for what still trickles in after the last report, such as
 // the operator's.
 const settling = 3 * time.Second
 
@@ -159,7 +159,7 @@ func (b *benchConfig) change(ctx context.Context, s *scene.Scene, watcher *versi
 // what follows upon that.
 func noted(ctx context.Context, s *scene.Scene, version string) error {
 	what := fmt.Sprintf("%d instances to say that they have version %s", len(s.Fleet.Hosts), version)
-	if err := s.Await(ctx, changePatience, what, func(ctx context.Context) (bool, string, error) {
+	if err := s.Await(ctx, changeTimeout, what, func(ctx context.Context) (bool, string, error) {
 		// to look all the time would be most of what the API server does
 		if err := sleep(ctx, time.Second); err != nil {
 			return false, "", err
@@ -228,7 +228,7 @@ func published(ctx context.Context, s *scene.Scene, version string) (size int, e
 	return manifest.Size() + secret.Size(), nil
 }
 
-func newAuthority() (string, error) {
+func newCA() (string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return "", fmt.Errorf("making a key: %w", err)
@@ -239,7 +239,7 @@ func newAuthority() (string, error) {
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return "", fmt.Errorf("making an authority: %w", err)
+		return "", fmt.Errorf("making a CA certificate: %w", err)
 	}
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})), nil
 }

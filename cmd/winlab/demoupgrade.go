@@ -101,7 +101,7 @@ func (d *demoUpgrade) run(ctx context.Context, out io.Writer) (err error) {
 	fmt.Fprintf(out, "starting the next version; in its payload %s are others\n\n",
 		strings.Join(slices.Sorted(maps.Keys(changed)), ", "))
 	screen := newScreen(out)
-	u := &upgrade{scene: s, operator: d.next, changed: changed, budget: d.budget, patience: d.timeout,
+	u := &upgrade{scene: s, operator: d.next, changed: changed, budget: d.budget, timeout: d.timeout,
 		show: screen.showUpgrade}
 	report, err := u.run(ctx)
 	if ctx.Err() != nil && !d.once {

@@ -30,8 +30,8 @@ type upgrade struct {
 	changed map[string]string
 	// budget is how many nodes may be unavailable at once.
 	budget int
-	// patience for all of it.
-	patience time.Duration
+	// timeout for all of it.
+	timeout time.Duration
 	// show is called now and then. May be nil.
 	show func(o *scene.Observer, instances []v1alpha1.WindowsInstance, rollout v1alpha1.RolloutStatus)
 }
@@ -144,7 +144,7 @@ func rollout(ctx context.Context, s *scene.Scene) (desired string, status v1alph
 // await waits until every node is at another version than before and in service, and the operator
 // says that nothing is left to do.
 func (u *upgrade) await(ctx context.Context, observer *scene.Observer, before string) error {
-	return u.scene.Await(ctx, u.patience, "all nodes to be upgraded",
+	return u.scene.Await(ctx, u.timeout, "all nodes to be upgraded",
 		func(ctx context.Context) (bool, string, error) {
 			select {
 			case err := <-u.scene.Operator.Ended():

@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// showUpgrade shows nodes on their way: on a terminal as a table that is redrawn, elsewhere as a
+// showUpgrade shows the steps of nodes: on a terminal as a table that is redrawn, elsewhere as a
 // line for each change.
 func (s *screen) showUpgrade(o *scene.Observer, instances []v1alpha1.WindowsInstance, rollout v1alpha1.RolloutStatus) {
 	steps := map[string]string{}

@@ -86,14 +86,14 @@ func (v *versions) all() map[string]held {
 	return maps.Clone(v.of)
 }
 
-// changePatience is for what takes seconds; a machine that is busy otherwise may take much longer.
-const changePatience = 10 * time.Minute
+// changeTimeout is for what takes seconds; a machine that is busy otherwise may take much longer.
+const changeTimeout = 10 * time.Minute
 
 // follow waits until all nodes have one version, and another one than before, and says how long
 // after began each came to it.
 func (v *versions) follow(ctx context.Context, before map[string]held, began time.Time) (took []time.Duration,
 	version string, err error) {
-	deadline := time.NewTimer(changePatience)
+	deadline := time.NewTimer(changeTimeout)
 	defer deadline.Stop()
 	for {
 		if took, version = arrived(v.all(), before, began); took != nil {
@@ -103,7 +103,7 @@ func (v *versions) follow(ctx context.Context, before map[string]held, began tim
 		case <-ctx.Done():
 			return nil, "", ctx.Err()
 		case <-deadline.C:
-			return nil, "", fmt.Errorf("not all nodes followed within %s: %v", changePatience, v.all())
+			return nil, "", fmt.Errorf("not all nodes followed within %s: %v", changeTimeout, v.all())
 		case <-v.changed:
 		}
 	}

@@ -29,7 +29,7 @@ type options struct {
 	environment      func(name string) (string, bool)
 	leaderElects     bool
 	retain           time.Duration
-	patience         time.Duration
+	machinePatience  time.Duration
 	silence          time.Duration
 }
 
@@ -73,7 +73,7 @@ SERVICES_LOG_FLUSH_INTERVAL.`,
 	flags.BoolVar(&o.leaderElects, "leader-elect", true, "work only while holding the lease "+contract.LeaderLease)
 	flags.DurationVar(&o.retain, "manifest-retention", publish.DefaultGrace,
 		"how long a services manifest stays after the last node stopped using it")
-	flags.DurationVar(&o.patience, "machine-patience", machine.DefaultPatience,
+	flags.DurationVar(&o.machinePatience, "machine-patience", machine.DefaultPatience,
 		"how long a Machine's host that never accepted the private key may refuse it before the Machine is replaced")
 	flags.DurationVar(&o.silence, "daemon-silence", lifecycle.DefaultSilence,
 		"how long a daemon may be unresponsive, while kubelet is healthy, before its host is joined again over SSH")

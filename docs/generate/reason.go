@@ -30,11 +30,11 @@ func chapters() []chapter {
 
 const reasonIntroduction = `# Reasons
 
-When a host waits or fails, its WindowsInstance says why with a number, a word, what happened, and what to do:
+When a host waits or fails, its WindowsInstance says why with a number, a reason, what happened, and what to do:
 
     kubectl get wininst -n openshift-windows-machine-config-operator -o wide
 
-The same word stands in conditions, events, logs and metrics. Numbers are stable: they keep their meaning from version to version.
+The same reason is in conditions, events, logs and metrics. Numbers are stable: they keep their meaning from release to release.
 
 `
 

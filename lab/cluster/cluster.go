@@ -29,7 +29,7 @@ type Cluster struct {
 	Binaries Binaries
 
 	admin     *rest.Config
-	authority *authority
+	ca        *signingCA
 	workspace *workspace
 	died      chan error
 	release   []func() // of the reserved ports
@@ -94,7 +94,7 @@ func attemptStart(ctx context.Context, options Options, w *workspace) (*Cluster,
 	}
 	c := &Cluster{
 		CAPEM: keys.ca.certPEM, DataDir: w.dir, AuditLog: f.auditLog, Binaries: options.Binaries,
-		authority: keys.ca, workspace: w, died: make(chan error, 1), running: map[string]*process{},
+		ca: keys.ca, workspace: w, died: make(chan error, 1), running: map[string]*process{},
 	}
 	if err := c.bringUp(ctx, options, f); err != nil {
 		return nil, errors.Join(err, c.endAll())
@@ -112,7 +112,7 @@ func (c *Cluster) bringUp(ctx context.Context, options Options, f files) error {
 		return err
 	}
 	c.URL = url(apiPort)
-	if c.admin, err = f.writeKubeconfigs(c.workspace, c.authority, c.URL); err != nil {
+	if c.admin, err = f.writeKubeconfigs(c.workspace, c.ca, c.URL); err != nil {
 		return err
 	}
 	c.Kubeconfig = f.adminKubeconfig

@@ -20,7 +20,7 @@ type files struct {
 
 // keyring is what is issued once for a cluster.
 type keyring struct {
-	ca                            *authority
+	ca                            *signingCA
 	caKey                         []byte
 	serving, kubeletClient, token pair
 }
@@ -28,7 +28,7 @@ type keyring struct {
 func newKeyring() (keyring, error) {
 	var k keyring
 	var err error
-	if k.ca, err = newAuthority(time.Now()); err != nil {
+	if k.ca, err = newCA(time.Now()); err != nil {
 		return keyring{}, err
 	}
 	if k.caKey, err = encodePrivateKey(k.ca.key); err != nil {
@@ -77,7 +77,7 @@ func writeFiles(w *workspace, k keyring, audit bool) (files, error) {
 
 // writeKubeconfigs issues the administrator's and the controller manager's
 // identities for the API server at url, and returns the administrator's config.
-func (f *files) writeKubeconfigs(w *workspace, ca *authority, url string) (*rest.Config, error) {
+func (f *files) writeKubeconfigs(w *workspace, ca *signingCA, url string) (*rest.Config, error) {
 	admin, err := ca.config(url, "lab-admin", mastersGroup)
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ func (c *Cluster) Admin() *rest.Config { return rest.CopyConfig(c.admin) }
 // any user in any groups: a node (system:node:x in system:nodes), a daemon, an
 // impostor. Kubeconfig turns it into a file's content.
 func (c *Cluster) UserConfig(user string, groups ...string) (*rest.Config, error) {
-	return c.authority.config(c.URL, user, groups...)
+	return c.ca.config(c.URL, user, groups...)
 }
 
 // ServiceAccountConfig asks the API server for a token of an existing service
@@ -55,7 +55,7 @@ func (c *Cluster) ServiceAccountConfig(
 }
 
 // config issues a client certificate and puts it into a config.
-func (a *authority) config(url, user string, groups ...string) (*rest.Config, error) {
+func (a *signingCA) config(url, user string, groups ...string) (*rest.Config, error) {
 	identity, err := a.client(user, groups...)
 	if err != nil {
 		return nil, err

@@ -220,7 +220,7 @@ exec %[2]q "$@"`, marker, binaries.APIServer))
 // TestAdminIsACopy guards the other callers against one that changes its config.
 func TestAdminIsACopy(t *testing.T) {
 	t.Parallel()
-	ca, err := newAuthority(time.Now())
+	ca, err := newCA(time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

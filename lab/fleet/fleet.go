@@ -18,7 +18,7 @@ import (
 type Options struct {
 	// Count of hosts.
 	Count int
-	// AuthorizedKey is the public key that lets in.
+	// AuthorizedKey is the public key that the hosts accept.
 	AuthorizedKey ssh.PublicKey
 	// Programs are what exes do on a host, by lower-case base name.
 	Programs map[string]sim.Program

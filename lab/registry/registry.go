@@ -24,14 +24,14 @@ type Registry struct {
 	mu sync.Mutex
 	// login is user:password, empty for a registry that lets everybody in.
 	login string
-	// served are the paths of requests that were let in.
+	// served are the paths of requests that were accepted.
 	served []string
 	// wrong is the digest of a blob that comes with a byte changed, empty for an honest registry.
 	wrong string
 }
 
-// Start starts a registry with a certificate of an authority. It lets everybody in.
-func Start(t *testing.T, by *Authority) *Registry {
+// Start starts a registry with a certificate of a CA. It accepts everybody.
+func Start(t *testing.T, by *CA) *Registry {
 	t.Helper()
 	silent := log.New(io.Discard, "", 0)
 	r := &Registry{content: registry.New(registry.Logger(silent))}
@@ -105,7 +105,7 @@ func (r *Registry) letsIn(request *http.Request) bool {
 	return true
 }
 
-// Asked gives the paths of all requests that were let in since the last call.
+// Asked gives the paths of all requests that were accepted since the last call.
 func (r *Registry) Asked() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

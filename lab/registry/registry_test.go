@@ -13,7 +13,7 @@ import (
 
 func TestAnImageComesBackToWhoMayHaveIt(t *testing.T) {
 	t.Parallel()
-	ca := registry.NewAuthority(t, "registries")
+	ca := registry.NewCA(t, "registries")
 	r := registry.Start(t, ca).Lock("robot:secret")
 	image := r.Push(t, registry.NewImage(t), "team/app", "1")
 	roots := x509.NewCertPool()

@@ -53,8 +53,8 @@ func (s *Scene) NewMachineSet(ctx context.Context, name string, replicas int32) 
 }
 
 // WaitUserData waits until the operator has published the secret that Machines boot with.
-func (s *Scene) WaitUserData(ctx context.Context, patience time.Duration) error {
-	return s.Await(ctx, patience, "the secret with the user data", func(ctx context.Context) (bool, string, error) {
+func (s *Scene) WaitUserData(ctx context.Context, timeout time.Duration) error {
+	return s.Await(ctx, timeout, "the secret with the user data", func(ctx context.Context) (bool, string, error) {
 		secret := &corev1.Secret{}
 		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: cloud.UserDataSecret},
 			secret)
@@ -97,8 +97,8 @@ func (s *Scene) Scale(ctx context.Context, first *machinev1beta1.Machine, set st
 }
 
 // WaitMachineGone waits until a Machine has neither object, nor host, nor Node, nor instance.
-func (s *Scene) WaitMachineGone(ctx context.Context, patience time.Duration, machine *machinev1beta1.Machine) error {
-	return s.Await(ctx, patience, "machine "+machine.Name+" to be gone",
+func (s *Scene) WaitMachineGone(ctx context.Context, timeout time.Duration, machine *machinev1beta1.Machine) error {
+	return s.Await(ctx, timeout, "machine "+machine.Name+" to be gone",
 		func(ctx context.Context) (bool, string, error) {
 			if _, ok := s.Cloud.Host(machine.Name); ok {
 				return false, "its host is there", nil

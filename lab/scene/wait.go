@@ -20,16 +20,16 @@ import (
 const pace = 100 * time.Millisecond
 
 // Await looks until a condition holds. what says what is awaited; where says, at the end of
-// patience, how things are.
-func (s *Scene) Await(ctx context.Context, patience time.Duration, what string,
+// timeout, how things are.
+func (s *Scene) Await(ctx context.Context, timeout time.Duration, what string,
 	holds func(ctx context.Context) (bool, string, error)) error {
-	return await(ctx, pace, patience, what, holds)
+	return await(ctx, pace, timeout, what, holds)
 }
 
-func await(ctx context.Context, pace, patience time.Duration, what string,
+func await(ctx context.Context, pace, timeout time.Duration, what string,
 	holds func(ctx context.Context) (bool, string, error)) error {
 	last := ""
-	err := wait.PollUntilContextTimeout(ctx, pace, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pace, timeout, true, func(ctx context.Context) (bool, error) {
 		ok, now, err := holds(ctx)
 		if now != "" {
 			last = now
@@ -43,12 +43,12 @@ func await(ctx context.Context, pace, patience time.Duration, what string,
 }
 
 // WaitReady waits until listed hosts are Ready nodes.
-func (s *Scene) WaitReady(ctx context.Context, patience time.Duration, hosts ...*fleet.Host) error {
+func (s *Scene) WaitReady(ctx context.Context, timeout time.Duration, hosts ...*fleet.Host) error {
 	names := make([]string, len(hosts))
 	for i, h := range hosts {
 		names[i] = nameOf(h)
 	}
-	return s.WaitInstances(ctx, patience, names...)
+	return s.WaitInstances(ctx, timeout, names...)
 }
 
 // forOne is how much less often is looked for each instance that is listed: to list hundreds of
@@ -56,9 +56,9 @@ func (s *Scene) WaitReady(ctx context.Context, patience time.Duration, hosts ...
 const forOne = 3 * time.Millisecond
 
 // WaitInstances waits until the instances of these names are Ready nodes.
-func (s *Scene) WaitInstances(ctx context.Context, patience time.Duration, names ...string) error {
+func (s *Scene) WaitInstances(ctx context.Context, timeout time.Duration, names ...string) error {
 	each := time.Duration(len(names)) * forOne
-	return await(ctx, pace+each, patience, fmt.Sprintf("%d hosts to be Ready", len(names)),
+	return await(ctx, pace+each, timeout, fmt.Sprintf("%d hosts to be Ready", len(names)),
 		func(ctx context.Context) (bool, string, error) {
 			list := &v1alpha1.WindowsInstanceList{}
 			if err := s.Client.List(ctx, list, client.InNamespace(contract.OperatorNamespace)); err != nil {
@@ -85,8 +85,8 @@ func (s *Scene) WaitInstances(ctx context.Context, patience time.Duration, names
 }
 
 // WaitGone waits until hosts have neither instance nor Node.
-func (s *Scene) WaitGone(ctx context.Context, patience time.Duration, hosts ...*fleet.Host) error {
-	return s.Await(ctx, patience, fmt.Sprintf("%d hosts to be gone", len(hosts)),
+func (s *Scene) WaitGone(ctx context.Context, timeout time.Duration, hosts ...*fleet.Host) error {
+	return s.Await(ctx, timeout, fmt.Sprintf("%d hosts to be gone", len(hosts)),
 		func(ctx context.Context) (bool, string, error) {
 			for _, h := range hosts {
 				i, err := s.Instance(ctx, h)

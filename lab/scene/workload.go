@@ -27,7 +27,7 @@ type Workload struct {
 
 // Run makes a workload in the namespace default, and waits until all its pods run. It needs
 // Options.Scheduler.
-func (s *Scene) Run(ctx context.Context, patience time.Duration, w Workload) error {
+func (s *Scene) Run(ctx context.Context, timeout time.Duration, w Workload) error {
 	labels := map[string]string{"app": w.Name}
 	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: w.Name}
 	grace, unavailable := int64(w.Grace/time.Second), intstr.FromInt(w.MaxUnavailable)
@@ -50,7 +50,7 @@ func (s *Scene) Run(ctx context.Context, patience time.Duration, w Workload) err
 			return fmt.Errorf("making %T %s: %w", object, w.Name, err)
 		}
 	}
-	return s.Await(ctx, patience, "the pods of "+w.Name+" to run", func(ctx context.Context) (bool, string, error) {
+	return s.Await(ctx, timeout, "the pods of "+w.Name+" to run", func(ctx context.Context) (bool, string, error) {
 		if err := s.Client.Get(ctx, client.ObjectKeyFromObject(deployment), deployment); err != nil {
 			return false, "", err
 		}

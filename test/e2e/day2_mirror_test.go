@@ -28,7 +28,7 @@ import (
 func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 	c := dayTwo(t)
 	before := pids(t, c.hosts...)
-	ca := registry.NewAuthority(t, "registries")
+	ca := registry.NewCA(t, "registries")
 	source, copies, dead := registry.Start(t, ca), registry.Start(t, ca), registry.Start(t, ca)
 	dead.Close()
 	mirrored, only := registry.NewImage(t), registry.NewImage(t)
@@ -125,7 +125,7 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 func TestA23_TheNextPullUsesTheChangedPullSecret(t *testing.T) {
 	c := dayTwo(t)
 	before := pids(t, c.hosts...)
-	ca := registry.NewAuthority(t, "registries")
+	ca := registry.NewCA(t, "registries")
 	private := registry.Start(t, ca)
 	image := registry.NewImage(t)
 	private.Push(t, image, "team/app", "1")
@@ -199,7 +199,7 @@ func (c *crew) told(ctx context.Context, reason, named string) (bool, string, er
 func TestA22_RegistriesThatAreBlockedAllowedOrInsecure(t *testing.T) {
 	c := dayTwo(t)
 	before := pids(t, c.hosts...)
-	ca := registry.NewAuthority(t, "nobody trusts it")
+	ca := registry.NewCA(t, "nobody trusts it")
 	strange, other := registry.Start(t, ca), registry.Start(t, ca)
 	app := registry.NewImage(t)
 	strange.Push(t, app, "team/app", "1")
@@ -252,7 +252,7 @@ func TestA22_RegistriesThatAreBlockedAllowedOrInsecure(t *testing.T) {
 }
 
 // trustRegistries lets the cluster's nodes trust registries.
-func (c *crew) trustRegistries(t *testing.T, signer *registry.Authority, registries ...*registry.Registry) {
+func (c *crew) trustRegistries(t *testing.T, signer *registry.CA, registries ...*registry.Registry) {
 	t.Helper()
 	authorities := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
 		GenerateName: "registries-"}, Data: map[string]string{}}

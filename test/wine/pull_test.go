@@ -37,7 +37,7 @@ type registries struct {
 func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 	s := shared
 	h := s.host(puller)
-	ca := registry.NewAuthority(t, "registries")
+	ca := registry.NewCA(t, "registries")
 	r := registries{source: nearby(t, h, ca), copies: nearby(t, h, ca), private: nearby(t, h, ca).Lock("robot:secret"),
 		liar: nearby(t, h, ca), dead: deadHost(t)}
 	mirrored, tagged := r.copies.Push(t, registry.NewImage(t), "copy/app", "1"),
@@ -183,7 +183,7 @@ func (s *stage) dropped(t *testing.T, h *fleet.Host, blob []byte) {
 }
 
 // nearby is a registry that a host reaches.
-func nearby(t *testing.T, h *fleet.Host, ca *registry.Authority) *registry.Registry {
+func nearby(t *testing.T, h *fleet.Host, ca *registry.CA) *registry.Registry {
 	t.Helper()
 	r := registry.Start(t, ca)
 	address, err := netip.ParseAddrPort(r.Host)

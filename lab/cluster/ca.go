@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	authorityLife = 10 * 365 * 24 * time.Hour
+	caLife = 10 * 365 * 24 * time.Hour
 	// certificateLife is longer than any lab lives, and shorter than its CA.
 	certificateLife = 365 * 24 * time.Hour
 	// clockSkew is how far back certificates are valid, for hosts whose simulated
@@ -25,9 +25,9 @@ const (
 	clockSkew = time.Hour
 )
 
-// authority is the cluster's certificate authority. Keys are ECDSA P-256: all of
+// signingCA is the cluster's CA. Keys are ECDSA P-256: all of
 // a start's keys are made in a millisecond, and each component accepts them.
-type authority struct {
+type signingCA struct {
 	certificate *x509.Certificate
 	certPEM     []byte
 	key         *ecdsa.PrivateKey
@@ -36,7 +36,7 @@ type authority struct {
 // pair is a certificate and its key, PEM-encoded.
 type pair struct{ cert, key []byte }
 
-func newAuthority(now time.Time) (*authority, error) {
+func newCA(now time.Time) (*signingCA, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("making the cluster's CA key: %w", err)
@@ -45,7 +45,7 @@ func newAuthority(now time.Time) (*authority, error) {
 		SerialNumber:          big.NewInt(1),
 		Subject:               pkix.Name{CommonName: "wmco-lab"},
 		NotBefore:             now.Add(-clockSkew),
-		NotAfter:              now.Add(authorityLife),
+		NotAfter:              now.Add(caLife),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
@@ -58,11 +58,11 @@ func newAuthority(now time.Time) (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the cluster's CA certificate: %w", err)
 	}
-	return &authority{certificate: certificate, certPEM: encodeCertificate(der), key: key}, nil
+	return &signingCA{certificate: certificate, certPEM: encodeCertificate(der), key: key}, nil
 }
 
 // client issues a client certificate for a user and its groups.
-func (a *authority) client(user string, groups ...string) (pair, error) {
+func (a *signingCA) client(user string, groups ...string) (pair, error) {
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -71,7 +71,7 @@ func (a *authority) client(user string, groups ...string) (pair, error) {
 
 // serving issues the certificate of the lab's servers. The first address of the
 // service network is the API server's own, as pods see it.
-func (a *authority) serving() (pair, error) {
+func (a *signingCA) serving() (pair, error) {
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: "kube-apiserver"},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
@@ -83,7 +83,7 @@ func (a *authority) serving() (pair, error) {
 
 // issue signs the template for a new key, after filling in what all of the
 // lab's certificates share.
-func (a *authority) issue(template *x509.Certificate) (pair, error) {
+func (a *signingCA) issue(template *x509.Certificate) (pair, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return pair{}, fmt.Errorf("choosing a serial number: %w", err)

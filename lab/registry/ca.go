@@ -14,23 +14,23 @@ import (
 	"time"
 )
 
-// Authority signs the certificates of registries.
-type Authority struct {
+// CA signs the certificates of registries.
+type CA struct {
 	// PEM is its own certificate.
 	PEM         []byte
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 }
 
-// NewAuthority makes one that nobody trusts yet.
-func NewAuthority(t *testing.T, name string) *Authority {
+// NewCA makes a CA that nobody trusts yet.
+func NewCA(t *testing.T, name string) *CA {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
 		BasicConstraintsValid: true, IsCA: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0), KeyUsage: x509.KeyUsageCertSign,
 	}
-	a := &Authority{key: newKey(t)}
+	a := &CA{key: newKey(t)}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func NewAuthority(t *testing.T, name string) *Authority {
 }
 
 // sign makes a key and certificate of a server at 127.0.0.1.
-func (a *Authority) sign(t *testing.T) tls.Certificate {
+func (a *CA) sign(t *testing.T) tls.Certificate {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
