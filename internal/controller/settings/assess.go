@@ -230,7 +230,7 @@ func isUnsupported(lacks []*contract.Problem) bool {
 func upgradeMessage(busy []string, lacks []*contract.Problem) string {
 	switch {
 	case len(busy) > 0:
-		return fmt.Sprintf("%d hosts are joining, leaving, failing or being upgraded: %s", len(busy), some(busy))
+		return fmt.Sprintf("%d hosts are joining, leaving or being upgraded: %s", len(busy), some(busy))
 	case len(lacks) > 0:
 		return "a prerequisite is missing: " + lacks[0].Error()
 	}

@@ -60,7 +60,7 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 			[3]string{"True AsExpected", "True upgradeIsSafe", "False AsExpected"}, "no host is joining"},
 		"a host is new": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready"), host("b")}},
 			v1alpha1.InstanceCounts{Total: 2, Ready: 1, Joining: 1},
-			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "1 hosts are joining, leaving, failing or being upgraded: b"},
+			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "1 hosts are joining, leaving or being upgraded: b"},
 		"a host joins": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "progressing")}},
 			v1alpha1.InstanceCounts{Total: 1, Joining: 1},
 			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "a"},
