@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/distribution/reference"
 )
 
 // dockerHub is how image names call Docker Hub; dockerHubAddress is where it is.
@@ -175,45 +178,19 @@ func checkDomain(name string) error {
 	return nil
 }
 
-// checkRepository checks a repository's name, or a namespace: components of lower-case letters and
-// digits, separated within by one dot, one or two underscores, or any number of hyphens (the
-// grammar of the distribution specification).
+// checkRepository checks a repository's name, or a namespace.
 func checkRepository(path string) error {
-	if len(path) > 255 {
-		return errors.New("its path has more than 255 characters")
+	_, err := reference.WithName("registry.invalid/" + path)
+	if err == nil {
+		return nil
 	}
-	for component := range strings.SplitSeq(path, "/") {
-		switch {
-		case component == "":
-			return errors.New("its path has an empty part")
-		case strings.ContainsFunc(component, func(r rune) bool { return 'A' <= r && r <= 'Z' }):
-			return errors.New("its path has a capital; names of repositories have none")
-		case !isComponent(component):
-			return fmt.Errorf("%s can't be part of a repository's name", quote(component))
-		}
+	if slices.Contains(strings.Split(path, "/"), "") {
+		return errors.New("its path has an empty part")
 	}
-	return nil
-}
-
-// isComponent says whether letters and digits alternate with allowed separators, beginning and
-// ending with a letter or digit.
-func isComponent(text string) bool {
-	rest := text
-	for {
-		run := len(rest) - len(strings.TrimLeftFunc(rest, isLetterOrDigit))
-		if run == 0 {
-			return false
-		}
-		if rest = rest[run:]; rest == "" {
-			return true
-		}
-		next := strings.TrimLeftFunc(rest, func(r rune) bool { return !isLetterOrDigit(r) })
-		separator := rest[:len(rest)-len(next)]
-		if separator != "." && separator != "_" && separator != "__" && strings.Trim(separator, "-") != "" {
-			return false
-		}
-		rest = next
+	if _, lower := reference.WithName("registry.invalid/" + strings.ToLower(path)); lower == nil {
+		return errors.New("its path has a capital; names of repositories have none")
 	}
+	return fmt.Errorf("%s can't be the name of a repository: %w", quote(path), err)
 }
 
 func isLetterOrDigit(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' }

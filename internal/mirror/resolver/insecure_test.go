@@ -143,3 +143,16 @@ func TestAnImageThatTheClusterRefusesIsAskedForNowhere(t *testing.T) {
 		})
 	}
 }
+
+func TestAnIdentityTokenIsTakenByAnInsecureRegistryItself(t *testing.T) {
+	t.Parallel()
+	m := newImage(5, 1000)
+	u := newUpstream(t, m)
+	u.auth = (&tokens{refresh: "identity"}).wanted(u)
+	c := restricted(t, contract.RegistrySources{Insecure: []string{u.host}})
+	c.PullSecret = parseSecret(t, map[string]any{u.host: map[string]string{"identitytoken": "identity"}})
+	g := newRig(t, calm(), c)
+	if a := g.ask(t, http.MethodGet, u.host, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
+		t.Fatal(a)
+	}
+}

@@ -94,7 +94,7 @@ func (r *Resolver) issue(w http.ResponseWriter, request *http.Request) {
 	form := request.Form
 	repository, ok := strings.CutPrefix(form.Get("scope"), "repository:")
 	repository, pull := strings.CutSuffix(repository, ":pull")
-	if !ok || !pull || len(form["scope"]) != 1 || !isRegistry(form.Get("service")) || !isRepository(repository) {
+	if !ok || !pull || len(form["scope"]) != 1 || mirror.CheckName(form.Get("service"), repository) != nil {
 		refuse(w, http.StatusBadRequest, codeUnsupported, "a token is for pulling from one repository")
 		return
 	}

@@ -4,6 +4,10 @@ import (
 	"errors"
 	"net/url"
 	"strings"
+
+	"github.com/distribution/reference"
+
+	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
 // endpoint is a part of the distribution API.
@@ -45,8 +49,7 @@ func (t target) path(repository string) string {
 var (
 	errUnknownPath = errors.New("only manifests and blobs can be had here")
 	errNoNamespace = errors.New("the registry is missing: exactly one ns is needed")
-	errNamespace   = errors.New("ns is no registry")
-	errRepository  = errors.New("the repository's name is not legal")
+	errName        = errors.New("ns is no registry, or the repository's name is not legal")
 	errReference   = errors.New("neither a legal tag nor a digest")
 )
 
@@ -70,8 +73,9 @@ func parseTarget(u *url.URL) (target, error) {
 	if err != nil || len(query["ns"]) != 1 {
 		return target{}, errNoNamespace
 	}
-	if t.registry = strings.ToLower(query["ns"][0]); !isRegistry(t.registry) {
-		return target{}, errNamespace
+	t.registry = strings.ToLower(query["ns"][0])
+	if mirror.CheckName(t.registry, t.repository) != nil {
+		return target{}, errName
 	}
 	return t, nil
 }
@@ -79,23 +83,20 @@ func parseTarget(u *url.URL) (target, error) {
 // parsePath reads <repository>/<manifests|blobs>/<reference>. A repository may itself be called
 // "blobs", so it is the last but one part that counts.
 func parsePath(path string) (target, error) {
-	rest, reference, _ := cutLast(path)
+	rest, tag, _ := cutLast(path)
 	repository, kind, ok := cutLast(rest)
 	t := target{endpoint: endpoint(kind), repository: repository}
-	switch {
-	case !ok || t.endpoint != manifests && t.endpoint != blobs:
+	if !ok || t.endpoint != manifests && t.endpoint != blobs {
 		return target{}, errUnknownPath
-	case !isRepository(repository):
-		return target{}, errRepository
 	}
-	if d, ok := parseDigest(reference); ok {
+	if d, ok := parseDigest(tag); ok {
 		t.digest = d
 		return t, nil
 	}
-	if t.endpoint == blobs || !isTag(reference) {
+	if t.endpoint == blobs || !isTag(tag) {
 		return target{}, errReference
 	}
-	t.tag = reference
+	t.tag = tag
 	return t, nil
 }
 
@@ -107,107 +108,7 @@ func cutLast(path string) (before, last string, ok bool) {
 	return path[:i], path[i+1:], true
 }
 
-// maxName bounds registry and repository together, as the distribution API and containerd do.
-const maxName = 255
-
-// isRepository knows the grammar of the distribution API: parts of lower-case letters and digits,
-// joined by single separators.
-func isRepository(name string) bool {
-	if name == "" || len(name) > maxName {
-		return false
-	}
-	for part := range strings.SplitSeq(name, "/") {
-		if !isRepositoryPart(part) {
-			return false
-		}
-	}
-	return true
-}
-
-func isRepositoryPart(part string) bool {
-	if part == "" || !isLowerAlnum(part[0]) || !isLowerAlnum(part[len(part)-1]) {
-		return false
-	}
-	for i := 0; i < len(part); {
-		if isLowerAlnum(part[i]) {
-			i++
-			continue
-		}
-		start := i
-		for !isLowerAlnum(part[i]) { // ends: the last byte is one
-			i++
-		}
-		switch separator := part[start:i]; {
-		case separator == ".", separator == "_", separator == "__", strings.Trim(separator, "-") == "":
-		default:
-			return false
-		}
-	}
-	return true
-}
-
-// isTag knows the grammar of tags: up to 128 word characters, dots and dashes; neither of the
-// latter first.
+// isTag says whether a tag is legal.
 func isTag(tag string) bool {
-	if tag == "" || len(tag) > 128 || tag[0] == '.' || tag[0] == '-' {
-		return false
-	}
-	for i := range len(tag) {
-		if c := tag[i]; !isAlnum(c) && c != '_' && c != '.' && c != '-' {
-			return false
-		}
-	}
-	return true
+	return len(tag) <= 128 && reference.TagRegexp.FindString(tag) == tag && tag != ""
 }
-
-// isRegistry says whether host is a host name, an IPv4 address, or an IPv6 address in brackets,
-// with or without a port.
-func isRegistry(host string) bool {
-	if host == "" || len(host) > maxName {
-		return false
-	}
-	name, port := host, ""
-	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
-		if name, port = host[:i], host[i+1:]; !isPort(port) {
-			return false
-		}
-	}
-	if inside, ok := strings.CutPrefix(name, "["); ok {
-		inside, ok = strings.CutSuffix(inside, "]")
-		return ok && isIPv6(inside)
-	}
-	for label := range strings.SplitSeq(name, ".") {
-		if !isLabel(label) {
-			return false
-		}
-	}
-	return true
-}
-
-func isLabel(label string) bool {
-	if label == "" || len(label) > 63 || !isLowerAlnum(label[0]) || !isLowerAlnum(label[len(label)-1]) {
-		return false
-	}
-	for i := range len(label) {
-		if !isLowerAlnum(label[i]) && label[i] != '-' && label[i] != '_' {
-			return false
-		}
-	}
-	return true
-}
-
-func isPort(port string) bool {
-	n := 0
-	for i := range len(port) {
-		if port[i] < '0' || port[i] > '9' {
-			return false
-		}
-		if n = 10*n + int(port[i]-'0'); n > 65535 {
-			return false
-		}
-	}
-	return n > 0
-}
-
-func isLowerAlnum(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
-func isAlnum(c byte) bool      { return isLowerAlnum(c) || 'A' <= c && c <= 'Z' }
