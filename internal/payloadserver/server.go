@@ -71,6 +71,7 @@ type PayloadServer struct {
 	Options
 	certificate tls.Certificate
 	turns       chan struct{}
+	shares      shares
 	meters      *meters
 }
 
@@ -104,7 +105,7 @@ func (d *PayloadServer) Certificate() []byte {
 // Serve answers requests until ctx ends. It closes the listener.
 func (d *PayloadServer) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
-		Handler: d, ReadHeaderTimeout: stall, IdleTimeout: 2 * stall, MaxHeaderBytes: 1 << 14,
+		Handler: d, ReadHeaderTimeout: handshakeTime, IdleTimeout: stall, MaxHeaderBytes: 1 << 14,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate},
@@ -124,7 +125,7 @@ func (d *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // ends the transfers; daemons come back for the rest
 	defer stop()
-	if err := server.ServeTLS(listener, "", ""); ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {
+	if err := server.ServeTLS(newBounded(listener, maxConnections), "", ""); ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving blobs: %w", err)
 	}
 	return nil
@@ -163,17 +164,24 @@ func (d *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 		http.NotFound(w, r)
 		return resultMissing
 	}
-	if !d.turn(ctx) {
-		w.Header().Set("Retry-After", strconv.Itoa(int((comeBack + rand.N(comeBack)).Seconds())))
-		http.Error(w, "too many transfers", http.StatusServiceUnavailable)
-		return resultBusy
+	own, leave, ok := d.shares.take(node)
+	if !ok {
+		return busy(w)
 	}
-	d.meters.sending.Inc()
-	defer func() {
-		d.meters.sending.Dec()
-		<-d.turns
-	}()
+	defer leave()
+	release, ok := d.turn(ctx, own)
+	if !ok {
+		return busy(w)
+	}
+	defer release()
 	return d.send(w, r, blob)
+}
+
+// busy has a daemon come back later.
+func busy(w http.ResponseWriter) string {
+	w.Header().Set("Retry-After", strconv.Itoa(int((comeBack + rand.N(comeBack)).Seconds())))
+	http.Error(w, "too many transfers", http.StatusServiceUnavailable)
+	return resultBusy
 }
 
 // caller is the node whose daemon asks, or nothing when it is none of ours.
@@ -193,19 +201,26 @@ func (d *PayloadServer) caller(ctx context.Context, state *tls.ConnectionState) 
 	return node, nil
 }
 
-// turn waits for a place among the transfers; false when there was none in time.
-func (d *PayloadServer) turn(ctx context.Context) bool {
+// turn waits for a place among those of its node and then among all transfers; false when there was
+// none in time.
+func (d *PayloadServer) turn(ctx context.Context, own chan struct{}) (release func(), ok bool) {
 	d.meters.waiting.Inc()
 	defer d.meters.waiting.Dec()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	select {
-	case d.turns <- struct{}{}:
-		return true
-	case <-timer.C:
-	case <-ctx.Done():
+	if !turn(ctx, own, timer.C) {
+		return nil, false
 	}
-	return false
+	if !turn(ctx, d.turns, timer.C) {
+		<-own
+		return nil, false
+	}
+	d.meters.sending.Inc()
+	return func() {
+		d.meters.sending.Dec()
+		<-d.turns
+		<-own
+	}, true
 }
 
 func (d *PayloadServer) send(w http.ResponseWriter, r *http.Request, blob payload.Blob) (result string) {
@@ -228,7 +243,8 @@ func (d *PayloadServer) send(w http.ResponseWriter, r *http.Request, blob payloa
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("ETag", `"`+blob.Digest+`"`)
-	counted := &metered{ResponseWriter: &patient{ResponseWriter: w, control: http.NewResponseController(w)},
+	counted := &metered{ResponseWriter: &patient{ResponseWriter: w, control: http.NewResponseController(w),
+		began: time.Now()},
 		bytes: d.meters.bytes}
 	http.ServeContent(counted, r, "", time.Time{}, seeker)
 	if counted.failed {
@@ -237,16 +253,21 @@ func (d *PayloadServer) send(w http.ResponseWriter, r *http.Request, blob payloa
 	return resultSent
 }
 
-// patient gives the other side time for each piece, not for the whole: a slow link is fine, a dead
-// one is not.
+// patient gives the other side time for each piece, and as much for the whole as the least rate
+// takes: a slow link is fine, a dead one is not.
 type patient struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	began   time.Time
+	written int64
 }
 
 func (p *patient) Write(piece []byte) (int, error) {
-	if err := p.control.SetWriteDeadline(time.Now().Add(stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	deadline := writeDeadline(p.began, time.Now(), p.written)
+	if err := p.control.SetWriteDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, err
 	}
-	return p.ResponseWriter.Write(piece)
+	n, err := p.ResponseWriter.Write(piece)
+	p.written += int64(n)
+	return n, err
 }

@@ -1,0 +1,73 @@
+package payloadserver
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+)
+
+func TestA55_ATransferKeepsUpWithTheLeastRate(t *testing.T) {
+	t.Parallel()
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		after   time.Duration
+		written int64
+		want    time.Duration // from the beginning
+	}{
+		"the first piece has a minute":                       {0, 0, time.Minute},
+		"a transfer that takes little ends":                  {50 * time.Second, 1 << 10, time.Minute + time.Second/64},
+		"a quick one has a minute for each piece":            {10 * time.Second, 1 << 30, 70 * time.Second},
+		"one at the least rate goes on for as long as it is": {time.Hour, 3600 * leastRate, time.Hour + time.Minute},
+	} {
+		if got := writeDeadline(began, began.Add(c.after), c.written).Sub(began); got != c.want {
+			t.Errorf("%s: until %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestA55_ConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := newBounded(inner, 1)
+	accepted := make(chan net.Conn)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				close(accepted)
+				return
+			}
+			accepted <- conn
+		}
+	}()
+	dial := func() net.Conn {
+		conn, err := new(net.Dialer).DialContext(context.WithoutCancel(t.Context()), "tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	dial()
+	first := <-accepted
+	if _, err = dial().Read(make([]byte, 1)); err == nil {
+		t.Error("a connection beyond the bound was served")
+	}
+	if err = first.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = first.Close() // as net/http may
+	dial()
+	second := <-accepted
+	if err = second.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = inner.Close()
+	if _, more := <-accepted; more {
+		t.Error("a connection came after the end")
+	}
+}
