@@ -24,11 +24,11 @@ type Registry interface {
 		*contract.Problem)
 }
 
-// Options of a Keeper.
+// Options of an Applier.
 type Options struct {
 	Host winos.Host
-	// Book is the host's ledger.
-	Book *state.File
+	// State is the host's state file.
+	State *state.File
 	// Registry serves containerd; without one, the files for it are left as they are.
 	Registry Registry
 }
@@ -36,7 +36,7 @@ type Options struct {
 // Applier holds one host at its target. It is not for concurrent use.
 type Applier struct {
 	host     winos.Host
-	book     *state.File
+	state    *state.File
 	registry Registry
 	store    *payload.Store
 	digests  digests
@@ -48,11 +48,12 @@ type Applier struct {
 	last plan.Desired
 }
 
-// New makes a Keeper.
+// New makes an Applier.
 func New(o Options) *Applier {
 	now := o.Host.System.Now
 	return &Applier{
-		host: o.Host, book: o.Book, registry: o.Registry, store: payload.NewStore(o.Host.Files), sane: map[string]uint32{},
+		host: o.Host, state: o.State, registry: o.Registry, store: payload.NewStore(o.Host.Files),
+		sane:    map[string]uint32{},
 		digests: digests{files: o.Host.Files, now: now, known: map[string]seen{}},
 		lives:   lives{now: now, of: map[string]*life{}},
 		repeats: repeats{now: now, of: map[subject]*fight{}},
@@ -62,7 +63,7 @@ func New(o Options) *Applier {
 // Request says what to bring about.
 type Request struct {
 	Scope plan.Scope
-	// Confidential belongs to the ledger's manifest; nil while it is not known, or when there is
+	// Confidential belongs to the state file's manifest; nil while it is not known, or when there is
 	// none.
 	Confidential *contract.Confidential
 	// Node is the Node in its unstructured form, or nil while it is not known.
@@ -114,7 +115,7 @@ func (r Report) Problem() *contract.Problem {
 	return nil
 }
 
-// Pass looks at the host, plans, and takes the steps. The ledger's manifest, which must be valid,
+// Pass looks at the host, plans, and takes the steps. The state file's manifest, which must be valid,
 // says what is wanted.
 func (k *Applier) Pass(ctx context.Context, request Request) Report {
 	var report Report
@@ -136,7 +137,7 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 		report.failed(have.Unreadable[path])
 		report.Broken = append(report.Broken, have.Unreadable[path])
 	}
-	todo := plan.Diff(want, have, k.book.State)
+	todo := plan.Diff(want, have, k.state.State)
 	report.sort(todo.Waiting)
 	report.failed(todo.Conflicts...)
 	run := &run{
@@ -145,7 +146,7 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 		log:    logr.FromContextOrDiscard(ctx),
 	}
 	run.take(ctx, todo.Steps)
-	if err = RemoveAside(k.host.Files, k.book); err != nil {
+	if err = RemoveAside(k.host.Files, k.state); err != nil {
 		report.failed(FileProblem(err))
 	}
 	report.failed(k.routes(ctx)...)
@@ -156,23 +157,23 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 
 // resolve finds out what is wanted.
 func (k *Applier) resolve(ctx context.Context, request Request, report *Report) plan.Desired {
-	if request.Confidential == nil && k.book.Manifest.Confidential == "" {
+	if request.Confidential == nil && k.state.Manifest.Confidential == "" {
 		request.Confidential = &contract.Confidential{}
 	}
-	told := maps.Clone(k.book.HostValues)
+	told := maps.Clone(k.state.HostValues)
 	if told == nil {
 		told = map[contract.Fact]string{}
 	}
-	told[contract.FactNodeIP] = k.book.NodeIP
+	told[contract.FactNodeIP] = k.state.NodeIP
 	facts := plan.HostFacts(ctx, k.host, told)
 	in := plan.Input{
-		Manifest: k.book.Manifest, Extra: k.book.Extra, Scope: request.Scope, Confidential: request.Confidential,
-		Touched: func(name string) bool { _, touched := k.book.Environment[name]; return touched },
-		Node:    plan.NodeFields(request.Node, k.book.NodeValues), Host: facts,
+		Manifest: k.state.Manifest, Extra: k.state.Extra, Scope: request.Scope, Confidential: request.Confidential,
+		Touched: func(name string) bool { _, touched := k.state.Environment[name]; return touched },
+		Node:    plan.NodeFields(request.Node, k.state.NodeValues), Host: facts,
 	}
 	if k.registry != nil && request.Scope == plan.Everything && request.Confidential != nil {
 		files, problem := k.registry.Follow(ctx, *request.Confidential,
-			contract.Environment(k.book.Manifest, *request.Confidential))
+			contract.Environment(k.state.Manifest, *request.Confidential))
 		if problem != nil {
 			report.failed(problem)
 		}
@@ -184,17 +185,17 @@ func (k *Applier) resolve(ctx context.Context, request Request, report *Report) 
 }
 
 // remember keeps what the cloud told about the machine. It is written with the next change of the
-// ledger.
+// state file.
 func (k *Applier) remember(facts plan.Lookup[contract.Fact]) {
 	for _, f := range plan.ByCloud() {
-		if !plan.AsksFor(k.book.Manifest, f) || k.book.HostValues[f] != "" {
+		if !plan.AsksFor(k.state.Manifest, f) || k.state.HostValues[f] != "" {
 			continue
 		}
 		if value, problem := facts(f); problem == nil {
-			if k.book.HostValues == nil {
-				k.book.HostValues = map[contract.Fact]string{}
+			if k.state.HostValues == nil {
+				k.state.HostValues = map[contract.Fact]string{}
 			}
-			k.book.HostValues[f] = value
+			k.state.HostValues[f] = value
 		}
 	}
 }
@@ -213,8 +214,8 @@ func (k *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
 		logr.FromContextOrDiscard(ctx).Info("added a route", "to", to)
 		// Noted afterwards, unlike all else: one that was there before is nobody's business, and
 		// one of ours ends with the next boot anyway.
-		k.book.AddRoute(to.String())
-		if err = k.book.Save(); err != nil {
+		k.state.AddRoute(to.String())
+		if err = k.state.Save(); err != nil {
 			problems = append(problems, FileProblem(err))
 		}
 	}

@@ -17,10 +17,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// host is a machine with a ledger and a manifest of two services.
+// host is a machine with a state file and a manifest of two services.
 type host struct {
 	*sim.Machine
-	book *state.File
+	state *state.File
 }
 
 func newHost(t *testing.T) *host {
@@ -46,7 +46,7 @@ func newHost(t *testing.T) *host {
 // want sets the manifest, with these versions of the runtime and of kubelet, and fills the store.
 func (h *host) want(t *testing.T, runtime, kubelet string) {
 	t.Helper()
-	h.book.Manifest = contract.Manifest{
+	h.state.Manifest = contract.Manifest{
 		Services: []contract.Service{
 			{Name: "containerd", Command: contract.PathContainerd, Bootstrap: true},
 			{Name: "kubelet", Command: contract.PathKubelet, Bootstrap: true, Priority: 1,
@@ -55,7 +55,7 @@ func (h *host) want(t *testing.T, runtime, kubelet string) {
 		Files: []contract.File{h.program(t, contract.PathContainerd, "MZ runtime "+runtime, "containerd"),
 			h.program(t, contract.PathKubelet, "MZ kubelet "+kubelet, "kubelet")},
 	}
-	if err := h.book.Manifest.Validate(); err != nil {
+	if err := h.state.Manifest.Validate(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -75,7 +75,9 @@ func (h *host) program(t *testing.T, path, content, service string) contract.Fil
 	return contract.File{Path: path, Digest: digest, Size: int64(len(content)), Services: []string{service}}
 }
 
-func (h *host) keeper() *apply.Applier { return apply.New(apply.Options{Host: h.Host(), Book: h.book}) }
+func (h *host) applier() *apply.Applier {
+	return apply.New(apply.Options{Host: h.Host(), State: h.state})
+}
 
 func (h *host) pass(t *testing.T, k *apply.Applier) apply.Report {
 	t.Helper()
@@ -103,7 +105,7 @@ func (h *host) read(t *testing.T, path string) string {
 func TestASecondPassHasNothingToDo(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	k := h.keeper()
+	k := h.applier()
 	if r := h.pass(t, k); !r.Holds() || len(r.Steps) == 0 {
 		t.Fatalf("the first pass: %+v", r)
 	}
@@ -115,7 +117,7 @@ func TestASecondPassHasNothingToDo(t *testing.T) {
 	if k.Glance(t.Context()) {
 		t.Error("a glance sees a change")
 	}
-	if r := h.pass(t, h.keeper()); len(r.Steps) > 0 {
+	if r := h.pass(t, h.applier()); len(r.Steps) > 0 {
 		t.Errorf("after a restart of the daemon: %+v", r)
 	}
 }
@@ -123,7 +125,7 @@ func TestASecondPassHasNothingToDo(t *testing.T) {
 func TestANewProgramIsPutInPlaceWhileTheOldOneRuns(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	k := h.keeper()
+	k := h.applier()
 	h.pass(t, k)
 	runtime, kubelet := h.get(t, "containerd").PID, h.get(t, "kubelet").PID
 	h.want(t, "one", "two")
@@ -153,11 +155,11 @@ func TestANewProgramIsPutInPlaceWhileTheOldOneRuns(t *testing.T) {
 func TestAFailureKeepsBackOnlyWhatNeedsIt(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	k := h.keeper()
+	k := h.applier()
 	h.pass(t, k)
 	runtime, kubelet := h.get(t, "containerd").PID, h.get(t, "kubelet").PID
 	h.want(t, "two", "two")
-	blob := h.book.Manifest.Files[0].Digest
+	blob := h.state.Manifest.Files[0].Digest
 	if err := h.Host().Files.Remove(contract.DirStore + `\` + blob); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +184,7 @@ func TestAServiceThatDoesNotStartIsNamed(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	h.FailService("containerd", true)
-	k := h.keeper()
+	k := h.applier()
 	r := h.pass(t, k)
 	if p := r.Problem(); p == nil || p.Reason != contract.ReasonServiceFailed ||
 		!strings.Contains(p.Detail, "containerd") {
@@ -204,7 +206,7 @@ func TestAServiceOfSomebodyElseIsAConflict(t *testing.T) {
 	if err := h.Host().Services.Apply(t.Context(), theirs); err != nil {
 		t.Fatal(err)
 	}
-	r := h.pass(t, h.keeper())
+	r := h.pass(t, h.applier())
 	if p := r.Problem(); p == nil || p.Reason != contract.ReasonConflictingSoftware {
 		t.Errorf("got %v", p)
 	}
@@ -216,8 +218,8 @@ func TestAServiceOfSomebodyElseIsAConflict(t *testing.T) {
 func TestWhoeverKeepsChangingThingsIsReported(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	h.book.Manifest.Files = append(h.book.Manifest.Files, contract.File{Path: `C:\k\x.conf`, Content: "right"})
-	k := h.keeper()
+	h.state.Manifest.Files = append(h.state.Manifest.Files, contract.File{Path: `C:\k\x.conf`, Content: "right"})
+	k := h.applier()
 	for n := range 5 {
 		if r := h.pass(t, k); r.Holds() != (n < 2) {
 			t.Fatalf("pass %d: %v", n, r.Problem())
@@ -238,12 +240,12 @@ func TestWhoeverKeepsChangingThingsIsReported(t *testing.T) {
 func TestWhatIsWantedAgainAndAgainIsNoFight(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	k, before := h.keeper(), h.book.Manifest
+	k, before := h.applier(), h.state.Manifest
 	with := before
 	with.Files = append(slices.Clone(before.Files), contract.File{Path: `C:\k\x.conf`, Content: "right"})
 	with.EnvironmentVars = map[string]string{"HTTP_PROXY": "http://p:1"}
 	for n := range 10 {
-		h.book.Manifest = []contract.Manifest{with, before}[n%2]
+		h.state.Manifest = []contract.Manifest{with, before}[n%2]
 		if r := h.pass(t, k); !r.Holds() {
 			t.Fatalf("pass %d: %v", n, r.Problem())
 		}
@@ -254,7 +256,7 @@ func TestAFullDiskHasItsReason(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	h.SetDiskFree(0)
-	if p := h.pass(t, h.keeper()).Problem(); p == nil || p.Reason != contract.ReasonDiskFull {
+	if p := h.pass(t, h.applier()).Problem(); p == nil || p.Reason != contract.ReasonDiskFull {
 		t.Errorf("got %v", p)
 	}
 }
@@ -266,12 +268,12 @@ func TestAVariableThatWasThereIsPutBack(t *testing.T) {
 	if err := environment.Set(ctx, "Http_Proxy", "before"); err != nil {
 		t.Fatal(err)
 	}
-	h.book.Manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "ours"}
-	k := h.keeper()
+	h.state.Manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "ours"}
+	k := h.applier()
 	h.pass(t, k)
-	h.book.Manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "ours too"}
+	h.state.Manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "ours too"}
 	h.pass(t, k)
-	h.book.Manifest.EnvironmentVars = nil
+	h.state.Manifest.EnvironmentVars = nil
 	h.pass(t, k)
 	all, err := environment.All(ctx)
 	if err != nil {
@@ -298,7 +300,7 @@ func (w watching) Rename(from, to string) error {
 func TestA26_CertificateAndKeyAreReplacedTogether(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	h.pass(t, h.keeper())
+	h.pass(t, h.applier())
 	var renamed []string
 	host := h.Host()
 	host.Files = watching{host.Files, &renamed}
@@ -306,9 +308,9 @@ func TestA26_CertificateAndKeyAreReplacedTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.book.Manifest.Files = append(h.book.Manifest.Files, contract.File{Path: `C:\k\x.conf`, Content: "x"})
-	book.Manifest = h.book.Manifest
-	report := apply.New(apply.Options{Host: host, Book: book}).Pass(t.Context(),
+	h.state.Manifest.Files = append(h.state.Manifest.Files, contract.File{Path: `C:\k\x.conf`, Content: "x"})
+	book.Manifest = h.state.Manifest
+	report := apply.New(apply.Options{Host: host, State: book}).Pass(t.Context(),
 		apply.Request{Scope: plan.Everything, Confidential: &contract.Confidential{
 			Files: []contract.File{{Path: contract.PathExporterCertificate, Content: "certificate"},
 				{Path: contract.PathExporterKey, Content: "key"}},
@@ -327,7 +329,7 @@ func TestAStoreThatCanNotBeReadKeepsNothingElseBack(t *testing.T) {
 	h := newHost(t)
 	host := h.Host()
 	host.Trust = locked{host.Trust}
-	k := apply.New(apply.Options{Host: host, Book: h.book})
+	k := apply.New(apply.Options{Host: host, State: h.state})
 	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{0x30, 0x00}}))
 	r := k.Pass(t.Context(), apply.Request{Scope: plan.Everything,
 		Confidential: &contract.Confidential{Trust: []string{text}}})

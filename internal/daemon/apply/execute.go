@@ -16,7 +16,7 @@ import (
 )
 
 // run is one pass while it takes its steps, in three movements: what needs room on the disk is
-// prepared beside what is there; the ledger learns all that is about to happen, in one write; then
+// prepared beside what is there; the state file learns all that is about to happen, in one write; then
 // it happens, in steps that need no more room. So a full disk is noticed before anything has
 // changed.
 type run struct {
@@ -55,7 +55,7 @@ func (r *run) take(ctx context.Context, steps []plan.Step) {
 
 // forgetStaged removes what was prepared and not used, be it by a pass before that died.
 func (r *run) forgetStaged() {
-	r.book.Staged = slices.DeleteFunc(r.book.Staged, func(path string) bool {
+	r.state.Staged = slices.DeleteFunc(r.state.Staged, func(path string) bool {
 		err := UnstageFile(r.host.Files, path)
 		if err != nil {
 			r.log.Info("a file that was prepared can't be removed", "path", path, "detail", err.Error())
@@ -73,11 +73,11 @@ func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, o
 	}
 	var dirs []string
 	for _, s := range writes {
-		r.book.Staged = append(r.book.Staged, s.Name)
+		r.state.Staged = append(r.state.Staged, s.Name)
 		dirs = append(dirs, state.Parent(s.Name))
 	}
-	// The directories come with the first write of the ledger.
-	if err := state.Ensure(r.host.Files, r.book, dirs...); err != nil {
+	// The directories come with the first write of the state file.
+	if err := state.Ensure(r.host.Files, r.state, dirs...); err != nil {
 		r.refuse(writes, FileProblem(err))
 		return r.without(steps, writes), !r.whole
 	}
@@ -127,7 +127,7 @@ func (r *run) stageFile(ctx context.Context, f plan.File) (err error) {
 // declare writes down what is about to happen. If that fails, only what leaves no trace is done:
 // services that are down are started.
 func (r *run) declare(steps []plan.Step) (left []plan.Step, ok bool) {
-	err := r.book.Change(func() (err error) {
+	err := r.state.Change(func() (err error) {
 		for _, s := range steps {
 			switch s.Kind {
 			case plan.WriteFile:
@@ -135,11 +135,11 @@ func (r *run) declare(steps []plan.Step) (left []plan.Step, ok bool) {
 			case plan.SetVariable, plan.UnsetVariable:
 				r.touch(s.Name)
 			case plan.AddRoot:
-				r.book.AddCertificate(r.want.Roots[s.Name])
+				r.state.AddCertificate(r.want.Roots[s.Name])
 			case plan.SetService:
 				// A service made by us is never unknown.
-				if _, ours := r.book.Services[s.Name]; !ours {
-					r.book.SetService(s.Name, state.Start{})
+				if _, ours := r.state.Services[s.Name]; !ours {
+					r.state.SetService(s.Name, state.Start{})
 				}
 			}
 		}
@@ -162,12 +162,12 @@ func (r *run) declare(steps []plan.Step) (left []plan.Step, ok bool) {
 }
 
 func (r *run) declareFile(path string) error {
-	r.book.AddFile(path)
-	// From here on, a process that reads this file may get the new content, so what the ledger says
+	r.state.AddFile(path)
+	// From here on, a process that reads this file may get the new content, so what the state file says
 	// about it counts no longer.
 	for _, name := range r.file(path).Services {
-		if _, ours := r.book.Services[name]; ours {
-			r.book.SetService(name, state.Start{})
+		if _, ours := r.state.Services[name]; ours {
+			r.state.SetService(name, state.Start{})
 		}
 	}
 	if !strings.HasSuffix(strings.ToLower(path), ".exe") {
@@ -178,7 +178,7 @@ func (r *run) declareFile(path string) error {
 		return err
 	}
 	r.aside[path] = aside
-	r.book.AddAside(aside)
+	r.state.AddAside(aside)
 	return nil
 }
 
@@ -190,7 +190,7 @@ func (r *run) touch(name string) {
 			before = &value
 		}
 	}
-	r.book.TouchVariable(name, before)
+	r.state.TouchVariable(name, before)
 }
 
 // step takes one step, unless what it needs is broken, and notes the outcome; ok is false if it

@@ -19,7 +19,7 @@ var ErrDigest = errors.New("content has another digest")
 
 // WriteFile makes path hold content, whose SHA-256 must be digest; otherwise it is ErrDigest and path
 // is as it was. The exe of a running program is moved aside, which Windows allows, and noted in the
-// ledger for Sweep. Other errors are those of winos.Files and of content.
+// state file for Sweep. Other errors are those of winos.Files and of content.
 func WriteFile(ctx context.Context, files winos.Files, book *state.File, path, digest string,
 	content io.Reader) error {
 	err := StageFile(ctx, files, path, Content{Digest: digest, Content: content, Access: state.Access(path)})

@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// observe looks at what the target and the ledger name, and reads files where that is needed.
+// observe looks at what the target and the state file name, and reads files where that is needed.
 func (k *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed, error) {
 	have, err := k.look(ctx, want, func(path string) (string, winos.Access, error) { return k.digests.of(ctx, path) })
 	if err != nil {
@@ -51,10 +51,10 @@ func (k *Applier) Glance(ctx context.Context) bool {
 		logr.FromContextOrDiscard(ctx).V(1).Info("a route can't be set", "detail", p.Detail)
 		return true
 	}
-	return len(plan.Diff(k.last, have, k.book.State).Steps) > 0
+	return len(plan.Diff(k.last, have, k.state.State).Steps) > 0
 }
 
-// look asks the host for what the target and the ledger name. digest says what a file holds.
+// look asks the host for what the target and the state file name. digest says what a file holds.
 func (k *Applier) look(ctx context.Context, want plan.Desired,
 	digest func(path string) (string, winos.Access, error)) (plan.Observed, error) {
 	have := plan.Observed{Services: map[string]winos.Service{}, Sane: maps.Clone(k.sane), Digests: map[string]string{},
@@ -92,7 +92,7 @@ func (k *Applier) look(ctx context.Context, want plan.Desired,
 
 // private finds out which of the files and directories that are nobody else's others may open.
 func (k *Applier) private(have *plan.Observed) {
-	for _, path := range state.Private(k.book) {
+	for _, path := range state.Private(k.state) {
 		info, err := k.host.Files.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -111,7 +111,7 @@ func (k *Applier) private(have *plan.Observed) {
 // One store that can't be read keeps nothing else back.
 func (k *Applier) roots(ctx context.Context, want plan.Desired) (map[string]bool, error) {
 	found := map[string]bool{}
-	if len(want.Roots)+len(k.book.Certificates) == 0 {
+	if len(want.Roots)+len(k.state.Certificates) == 0 {
 		return found, nil
 	}
 	all, err := k.host.Trust.List(ctx)
@@ -125,7 +125,7 @@ func (k *Applier) roots(ctx context.Context, want plan.Desired) (map[string]bool
 }
 
 func (k *Applier) services(ctx context.Context, want plan.Desired, into map[string]winos.Service) error {
-	names := slices.Collect(maps.Keys(k.book.Services))
+	names := slices.Collect(maps.Keys(k.state.Services))
 	for _, s := range want.Services {
 		names = append(names, s.Name)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// do takes a step. What it takes away is crossed off the ledger when the pass ends: until then
+// do takes a step. What it takes away is crossed off the state file when the pass ends: until then
 // taking it away again does no harm.
 func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 	switch step.Kind {
@@ -30,7 +30,7 @@ func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 	case plan.UnsetVariable:
 		return contract.ReasonEnvironmentFailed, r.unsetVariable(ctx, step.Name)
 	case plan.PutBack:
-		return contract.ReasonEnvironmentFailed, PutBack(ctx, r.host, r.book, strings.ToLower(step.Name))
+		return contract.ReasonEnvironmentFailed, PutBack(ctx, r.host, r.state, strings.ToLower(step.Name))
 	case plan.WriteFile:
 		return contract.ReasonFileFailed, r.writeFile(step.Name)
 	case plan.RemoveFile:
@@ -55,21 +55,21 @@ func (r *run) restrict(path string) error {
 
 func (r *run) addRoot(ctx context.Context, name string) error {
 	if err := r.host.Trust.Add(ctx, r.want.Roots[name]); err != nil {
-		r.book.RemoveCertificate(r.want.Roots[name])
+		r.state.RemoveCertificate(r.want.Roots[name])
 		return fmt.Errorf("adding the authority with SHA-256 %.16s: %w", name, err)
 	}
 	return nil
 }
 
 func (r *run) removeRoot(ctx context.Context, name string) error {
-	for _, der := range slices.Clone(r.book.Certificates) {
+	for _, der := range slices.Clone(r.state.Certificates) {
 		if plan.Fingerprint(der) != name {
 			continue
 		}
 		if err := r.host.Trust.Remove(ctx, der); err != nil {
 			return fmt.Errorf("removing the authority with SHA-256 %.16s: %w", name, err)
 		}
-		r.book.RemoveCertificate(der)
+		r.state.RemoveCertificate(der)
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (r *run) removeService(ctx context.Context, name string) error {
 		return fmt.Errorf("removing service %s: %w", name, err)
 	}
 	r.lives.stopped(name)
-	delete(r.book.Services, name)
+	delete(r.state.Services, name)
 	return nil
 }
 
@@ -129,7 +129,7 @@ func (r *run) writeFile(path string) error {
 		}
 		return FileProblem(fmt.Errorf("replacing %s: %w", path, err))
 	}
-	r.book.Staged = slices.DeleteFunc(r.book.Staged, func(p string) bool { return p == path })
+	r.state.Staged = slices.DeleteFunc(r.state.Staged, func(p string) bool { return p == path })
 	return nil
 }
 
@@ -138,24 +138,24 @@ func (r *run) removeFile(path string) error {
 	if err := r.host.Files.Remove(path); err != nil {
 		return fmt.Errorf("removing %s: %w", path, err)
 	}
-	r.book.RemoveFile(path)
+	r.state.RemoveFile(path)
 	dir := state.Parent(path)
 	standing := slices.ContainsFunc(state.Directories(),
 		func(d string) bool { return strings.EqualFold(d, dir) || contract.Within(dir, d) })
-	if contract.Within(contract.DirK, dir) && r.book.Made(dir) && !standing {
+	if contract.Within(contract.DirK, dir) && r.state.Made(dir) && !standing {
 		if entries, err := r.host.Files.List(dir); err == nil && len(entries) == 0 && r.host.Files.Remove(dir) == nil {
-			r.book.RemoveDirectory(dir)
+			r.state.RemoveDirectory(dir)
 		}
 	}
 	return nil
 }
 
 // note writes with what a service is about to be started, and which process does not have that yet.
-// A ledger that can't be written is no reason to leave a service down: without the note it is
+// A state file that can't be written is no reason to leave a service down: without the note it is
 // started once more than needed.
 func (r *run) note(name string) {
-	r.book.SetService(name, state.Start{Inputs: r.service(name).Inputs, NotPID: r.have.Services[name].PID})
-	if err := r.book.Save(); err != nil {
+	r.state.SetService(name, state.Start{Inputs: r.service(name).Inputs, NotPID: r.have.Services[name].PID})
+	if err := r.state.Save(); err != nil {
 		r.log.Info("a start can't be noted", "service", name, "detail", err.Error())
 	}
 }

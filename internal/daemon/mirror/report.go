@@ -19,7 +19,7 @@ type EventSource interface {
 	Counters() (byHost []resolver.Counter, failures int64)
 }
 
-// ReporterOptions of a Herald.
+// ReporterOptions of a Reporter.
 type ReporterOptions struct {
 	// NodeName is the Node that events are about.
 	NodeName string
@@ -40,13 +40,13 @@ type Reporter struct {
 	serial int64 // of the last event
 }
 
-// NewReporter makes a Herald, which has nothing to tell before Hear.
+// NewReporter makes a Reporter, which has nothing to tell before Hear.
 func NewReporter(o ReporterOptions) *Reporter {
 	return &Reporter{ReporterOptions: o, news: make(chan struct{}, 1), told: map[string]telling{},
 		budget: budget{left: burst, since: o.Clock.Now()}}
 }
 
-// Hear says what is told of from now on. A nil Herald hears nothing.
+// Hear says what is told of from now on. A nil Reporter hears nothing.
 func (h *Reporter) Hear(source EventSource) {
 	if h == nil {
 		return

@@ -102,7 +102,8 @@ func check(response *http.Response, offset int64) error {
 		if offset > 0 && strings.HasPrefix(response.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", offset)) {
 			return nil
 		}
-		return fmt.Errorf("the payload server sends range %.60q and %d was asked for", response.Header.Get("Content-Range"),
+		return fmt.Errorf("the payload server sends range %.60q and %d was asked for",
+			response.Header.Get("Content-Range"),
 			offset)
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))

@@ -46,7 +46,7 @@ type Step struct {
 
 // Observed is a host as it is.
 type Observed struct {
-	// Services that exist, among those that the target or the ledger names.
+	// Services that exist, among those that the target or the state file names.
 	Services map[string]winos.Service
 	// Sane are the processes that ran when their service's configuration was last seen as it should
 	// be, by service.
@@ -315,7 +315,7 @@ func (p *planner) stops(usable []Service) map[string]bool {
 }
 
 // stale says whether a service's process was started before its present inputs were there. A file
-// that has to be written counts, even with the content that the ledger knows: the process may have
+// that has to be written counts, even with the content that the state file knows: the process may have
 // read what stood there meanwhile.
 func (p *planner) stale(s Service, current winos.Service) bool {
 	start := p.was.Services[s.Name]

@@ -30,9 +30,9 @@ func another(text string) contract.Manifest {
 	return m
 }
 
-// serving checks that everything runs with the settings of a manifest: its files, and no service
+// expectServing checks that everything runs with the settings of a manifest: its files, and no service
 // down.
-func (r *rig) serving(t *testing.T, text string) {
+func (r *rig) expectServing(t *testing.T, text string) {
 	t.Helper()
 	if got := r.read(t, contract.PathKubeletConfig); got != text {
 		t.Errorf("kubelet's configuration is %q, and not %q", got, text)
@@ -42,11 +42,11 @@ func (r *rig) serving(t *testing.T, text string) {
 			t.Errorf("%s is %s", s.Name, state)
 		}
 	}
-	r.noLitter(t)
+	r.expectNoLeftovers(t)
 }
 
-// noLitter checks that nothing that was prepared, or moved aside, is left.
-func (r *rig) noLitter(t *testing.T) {
+// expectNoLeftovers checks that nothing that was prepared, or moved aside, is left.
+func (r *rig) expectNoLeftovers(t *testing.T) {
 	t.Helper()
 	for key := range r.Snapshot() {
 		if name := strings.ToLower(key); strings.HasPrefix(name, `file c:\k\`) &&
@@ -133,15 +133,15 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 				two := r.publish(t, next)
 				r.annotate(t, contract.DesiredRevisionAnnotation, two)
 				pass(4 * time.Minute)
-				r.says(t, one(), c.reason)
+				r.expectStatus(t, one(), c.reason)
 				if status := r.annotations(t)[contract.ApplyStatusAnnotation]; name != "a full disk" &&
 					!strings.Contains(status, two) {
 					t.Errorf("the status does not name the version: %q", status)
 				}
 				c.mend(t, r)
 				pass(25 * time.Minute)
-				r.says(t, two, "")
-				r.serving(t, "two")
+				r.expectStatus(t, two, "")
+				r.expectServing(t, "two")
 			})
 		})
 	}
@@ -152,7 +152,7 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 func TestADesiredStateThatIsLeftAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 	for name, again := range map[string]func(t *testing.T, r *rig){
 		"all by one daemon":             func(*testing.T, *rig) {},
-		"by one daemon after the other": func(t *testing.T, r *rig) { r.halt(); r.tend(t, r.api) },
+		"by one daemon after the other": func(t *testing.T, r *rig) { r.stopDaemon(); r.start(t, r.api) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
@@ -171,7 +171,7 @@ func TestADesiredStateThatIsLeftAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 						again(t, r)
 					}
 					was = now
-					r.says(t, one(), contract.ReasonServiceFailed)
+					r.expectStatus(t, one(), contract.ReasonServiceFailed)
 				}
 				// After 1, 2, 4, 8, 16, 20, 20, … min, give or take a fifth.
 				if len(tried) < 8 || len(tried) > 12 {
@@ -190,7 +190,7 @@ func TestADesiredStateThatIsLeftAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 func TestWhileADesiredStateCanNotBePreparedNothingChanges(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, r *rig) contract.Manifest{
 		"a full disk": func(_ *testing.T, r *rig) contract.Manifest {
-			r.SetDiskFree(20_000) // room for the ledger
+			r.SetDiskFree(20_000) // room for the state file
 			return another(strings.Repeat("x", 30_000))
 		},
 		"payload that is not there": func(_ *testing.T, _ *rig) contract.Manifest {
@@ -228,7 +228,7 @@ func TestWhileADesiredStateCanNotBePreparedNothingChanges(t *testing.T) {
 						t.Errorf("%s was restarted", name)
 					}
 				}
-				r.serving(t, "{}")
+				r.expectServing(t, "{}")
 				for key, was := range snapshot {
 					if now := r.Snapshot()[key]; now != was &&
 						!strings.Contains(strings.ToLower(key), "wicd-state.json") &&
@@ -260,7 +260,7 @@ func TestARefusedDesiredStateIsNotTriedAllTheTime(t *testing.T) {
 		if n := r.starts.Load() - starts; n > 4 {
 			t.Errorf("kube-proxy was started %d times within 20 s", n)
 		}
-		r.serving(t, "{}")
+		r.expectServing(t, "{}")
 	})
 }
 
@@ -273,8 +273,8 @@ func TestAnAdministratorWhoTakesAChangeBackIsFollowedAtOnce(t *testing.T) {
 		r.picky.Store(false)
 		r.annotate(t, contract.DesiredRevisionAnnotation, one())
 		pass(30 * time.Second)
-		r.says(t, one(), "")
-		r.serving(t, "{}")
+		r.expectStatus(t, one(), "")
+		r.expectServing(t, "{}")
 	})
 }
 
@@ -291,8 +291,8 @@ func TestTwoDesiredStatesInQuickSuccession(t *testing.T) {
 				pass(gap)
 				r.annotate(t, contract.DesiredRevisionAnnotation, three)
 				pass(time.Minute)
-				r.says(t, three, "")
-				r.serving(t, "three")
+				r.expectStatus(t, three, "")
+				r.expectServing(t, "three")
 			})
 		})
 	}
@@ -310,8 +310,8 @@ func TestWhatIsWantedByThenIsTriedWithoutGoingBackFirst(t *testing.T) {
 		pass(200 * time.Millisecond)
 		r.picky.Store(false)
 		pass(time.Minute)
-		r.says(t, three, "")
-		r.serving(t, "three")
+		r.expectStatus(t, three, "")
+		r.expectServing(t, "three")
 	})
 }
 
@@ -321,9 +321,9 @@ func TestWhatFailedBeforeDoesNotKeepAChangeBack(t *testing.T) {
 		r.publish(t, manifest())
 		r.node(t, one())
 		r.overlay(t)
-		r.tend(t, r.api)
+		r.start(t, r.api)
 		pass(time.Minute)
-		r.says(t, "", contract.ReasonServiceFailed)
+		r.expectStatus(t, "", contract.ReasonServiceFailed)
 		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
 		pass(10 * time.Second)
 		if got := r.read(t, contract.PathKubeletConfig); got != "two" {
@@ -332,7 +332,7 @@ func TestWhatFailedBeforeDoesNotKeepAChangeBack(t *testing.T) {
 		}
 		r.broken.Store(false)
 		pass(5 * time.Minute)
-		r.says(t, versionOf(another("two")), "")
+		r.expectStatus(t, versionOf(another("two")), "")
 	})
 }
 
@@ -354,17 +354,17 @@ func TestADaemonThatEndsInTheMiddleGoesOnWhereItWas(t *testing.T) {
 				two := r.publish(t, another("two"))
 				r.annotate(t, contract.DesiredRevisionAnnotation, two)
 				pass(time.Second) // the files are new, and kubelet is stopping
-				r.halt()
+				r.stopDaemon()
 				r.picky.Store(c.refusing)
 				if c.away {
-					r.tend(t, nil)
+					r.start(t, nil)
 				} else {
-					r.tend(t, r.api)
+					r.start(t, r.api)
 				}
 				pass(20 * time.Second)
-				r.serving(t, c.want)
+				r.expectServing(t, c.want)
 				if !c.away && !c.refusing {
-					r.says(t, two, "")
+					r.expectStatus(t, two, "")
 				}
 			})
 		})
@@ -382,8 +382,8 @@ func TestAfterARebootWithoutTheAPIServerTheLastDesiredStateHolds(t *testing.T) {
 		}
 		two := r.want(t, another("two"), c)
 		pass(30 * time.Second)
-		r.says(t, two, "")
-		r.halt()
+		r.expectStatus(t, two, "")
+		r.stopDaemon()
 		reboot(t, r)
 		// Somebody was at it in the meantime.
 		if err := errors.Join(r.Host().Files.Remove(contract.PathExporterKey),
@@ -391,9 +391,9 @@ func TestAfterARebootWithoutTheAPIServerTheLastDesiredStateHolds(t *testing.T) {
 			r.Host().Environment.Unset(t.Context(), "HTTPS_PROXY")); err != nil {
 			t.Fatal(err)
 		}
-		r.tend(t, nil)
+		r.start(t, nil)
 		pass(time.Minute)
-		r.serving(t, "two")
+		r.expectServing(t, "two")
 		all, err := r.Host().Environment.All(t.Context())
 		if err != nil || all["HTTPS_PROXY"] != c.Environment["HTTPS_PROXY"] ||
 			r.read(t, contract.PathExporterKey) != "key" || r.read(t, hostsFile("quay.io")) != "m.example" {

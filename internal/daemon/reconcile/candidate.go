@@ -11,14 +11,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/sealed"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// candidate is a desired state that the Node asks for and that the host is not brought to (yet). It is
+// candidate is a revision that the Node names and that the host is not brought to (yet). It is
 // complete and checked.
 type candidate struct {
 	state.Revision
@@ -28,60 +31,86 @@ type candidate struct {
 	confidential *contract.Confidential
 }
 
-// readTimeout bounds one read of a Secret; nothing is tended meanwhile.
+// readTimeout bounds one read of a ConfigMap or Secret; nothing is reconciled meanwhile.
 const readTimeout = 15 * time.Second
 
-// choose finds what the Node asks for: nil when that is the present desired state, or when it can't
-// be had, in which case the problem says why. A bad or missing one changes nothing on the host.
-func (t *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured) (*candidate, *contract.Problem) {
-	if node == nil {
+// revisions reads the revisions that the Node names.
+type revisions struct {
+	client    dynamic.Interface
+	namespace string
+	state     *state.File
+	sealed    *sealed.Store
+	program   *program
+	clock     clock.Clock
+	intervals Intervals
+	// watch begins to watch an object, and wakes the loop when it changes.
+	watch func(ctx context.Context, client dynamic.ResourceInterface, name string) *apiclient.Watch
+	// last is what was read last and is not the host's revision.
+	last *candidate
+	// manifest is the watch of the ConfigMap of a version that the Node names, until that was read.
+	manifest        *apiclient.Watch
+	manifestVersion string
+	stop            context.CancelFunc
+	// unread is why an object could not be read; it is read again at readAgain, after reading.
+	unread    *contract.Problem
+	readAgain time.Time
+	reading   time.Duration
+}
+
+// choose finds what the Node names: nil when that is the host's revision, or when it can't be had,
+// in which case the problem says why. A bad or missing one changes nothing on the host.
+func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured) (*candidate, *contract.Problem) {
+	version := desired(node)
+	if version == "" {
 		return nil, nil
 	}
-	desired := node.GetAnnotations()[contract.DesiredRevisionAnnotation]
-	if desired == "" {
-		return nil, nil
+	if version == r.State.Version && !r.trial.unsure && (r.State.Partial || r.present().named) {
+		r.revisions.unfollow()
+		r.revisions.last = nil
+		return nil, r.unsealAgain(ctx)
 	}
-	if desired == t.Book.Version && !t.unsure && (t.Book.Partial || t.present().named) {
-		t.unfollow()
-		t.wished = nil
-		return nil, t.recover(ctx)
+	c, problem := r.revisions.read(ctx, version)
+	if problem != nil || c == nil || r.trial.unsure && r.understood(ctx, c) {
+		return nil, problem
 	}
-	if t.wished != nil && t.wished.Version == desired {
-		return t.wished, nil
+	return c, nil
+}
+
+// read gives the revision of a version, or nil as long as it was not read.
+func (r *revisions) read(ctx context.Context, version string) (*candidate, *contract.Problem) {
+	if r.last != nil && r.last.Version == version {
+		return r.last, nil
 	}
-	revision, problem := t.revisionOf(ctx, desired)
+	revision, problem := r.revisionOf(ctx, version)
 	if problem != nil || revision == nil {
 		return nil, problem
 	}
-	w := &candidate{Revision: *revision}
-	if !t.exchanges(w.Manifest) {
-		if w.data, w.confidential, problem = t.confidentialOf(ctx, w.Revision); problem != nil {
+	c := &candidate{Revision: *revision}
+	if !r.program.replaces(c.Manifest) {
+		if c.data, c.confidential, problem = r.confidentialOf(ctx, c.Revision); problem != nil {
 			return nil, problem
 		}
 	}
-	if t.unsure && t.assured(ctx, w) {
-		return nil, nil
-	}
-	logr.FromContextOrDiscard(ctx).Info("a desired state is known", "version", desired, "before", t.Book.Version)
-	t.unfollow()
-	t.wished = w
-	return w, nil
+	logr.FromContextOrDiscard(ctx).Info("read a revision", "version", version, "present", r.state.Version)
+	r.unfollow()
+	r.last = c
+	return c, nil
 }
 
-// revisionOf gives the manifest of a version: from the ledger, or as soon as the watch has seen it;
+// revisionOf gives the manifest of a version: from the state file, or as soon as the watch has seen it;
 // nil until then.
-func (t *Reconciler) revisionOf(ctx context.Context, version string) (*state.Revision, *contract.Problem) {
-	if before := t.Book.Before; before != nil && before.Version == version &&
+func (r *revisions) revisionOf(ctx context.Context, version string) (*state.Revision, *contract.Problem) {
+	if before := r.state.Before; before != nil && before.Version == version &&
 		contract.IsRevisionOf(version, before.Manifest) {
 		return before, nil
 	}
-	object, problem := t.published(ctx, version)
+	object, problem := r.published(ctx, version)
 	if problem != nil || object == nil {
 		return nil, problem
 	}
-	revision, err := t.revisionIn(object, version)
+	revision, err := r.revisionIn(object, version)
 	if err != nil {
-		t.follow(ctx, version) // somebody will put it right
+		r.follow(ctx, version) // somebody will put it right
 		return nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("ConfigMap %s: %w", object.GetName(), err))
 	}
 	return revision, nil
@@ -89,7 +118,7 @@ func (t *Reconciler) revisionOf(ctx context.Context, version string) (*state.Rev
 
 // revisionIn reads a manifest. Of one that this daemon does not understand and that brings another
 // daemon, it gives the files: the other one reads the rest.
-func (t *Reconciler) revisionIn(object *unstructured.Unstructured, version string) (*state.Revision, error) {
+func (r *revisions) revisionIn(object *unstructured.Unstructured, version string) (*state.Revision, error) {
 	data, _, err := unstructured.NestedStringMap(object.Object, "data")
 	if err != nil {
 		return nil, fmt.Errorf("reading its data: %w", err)
@@ -98,7 +127,7 @@ func (t *Reconciler) revisionIn(object *unstructured.Unstructured, version strin
 	named := contract.IsRevisionOfData(version, data)
 	if err != nil && named {
 		if files, ferr := contract.FilesFromConfigMap(data); ferr == nil &&
-			t.exchanges(contract.Manifest{Files: files}) {
+			r.program.replaces(contract.Manifest{Files: files}) {
 			return &state.Revision{Version: version, Manifest: contract.Manifest{Files: files}, Partial: true}, nil
 		}
 	}
@@ -115,61 +144,61 @@ func (t *Reconciler) revisionIn(object *unstructured.Unstructured, version strin
 // published gives the ConfigMap of a version. It is read once, because it is published before
 // anybody is told of it; one that is not there is watched for. Nothing and no problem means that
 // the watch has yet to see.
-func (t *Reconciler) published(ctx context.Context, version string) (*unstructured.Unstructured, *contract.Problem) {
-	if t.manifestVersion == version {
-		object, known := t.manifest.Get()
+func (r *revisions) published(ctx context.Context, version string) (*unstructured.Unstructured, *contract.Problem) {
+	if r.manifestVersion == version {
+		object, known := r.manifest.Get()
 		if object == nil && known {
 			return nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no ConfigMap %s%s",
 				contract.ServicesConfigMapPrefix, version)
 		}
 		return object, nil
 	}
-	return t.ask(func() (*unstructured.Unstructured, *contract.Problem) {
+	return r.ask(func() (*unstructured.Unstructured, *contract.Problem) {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		object, err := apiclient.GetCached(ctx, t.Client.Resource(configMaps).Namespace(t.Namespace),
+		object, err := apiclient.GetCached(ctx, r.client.Resource(configMaps).Namespace(r.namespace),
 			contract.ServicesConfigMapPrefix+version)
 		if err != nil {
 			return nil, contract.NewProblem(contract.ReasonAPICallFailed, "%v", err)
 		}
 		return object, nil
-	}, func() { t.follow(ctx, version) })
+	}, func() { r.follow(ctx, version) })
 }
 
 // ask reads an object, less and less often while that fails; the problem of the last attempt stands
 // meanwhile. missing is called when it is not there.
-func (t *Reconciler) ask(read func() (*unstructured.Unstructured, *contract.Problem),
+func (r *revisions) ask(read func() (*unstructured.Unstructured, *contract.Problem),
 	missing func()) (*unstructured.Unstructured, *contract.Problem) {
-	if t.unread != nil && t.Clock.Now().Before(t.readAgain) {
-		return nil, t.unread
+	if r.unread != nil && r.clock.Now().Before(r.readAgain) {
+		return nil, r.unread
 	}
 	object, problem := read()
-	if t.unread = problem; problem != nil {
-		t.reading = grow(t.reading, 2, t.Pace.Failing, t.Pace.FailingLimit)
-		t.readAgain = t.Clock.Now().Add(t.reading)
+	if r.unread = problem; problem != nil {
+		r.reading = grow(r.reading, 2, r.intervals.Failing, r.intervals.FailingLimit)
+		r.readAgain = r.clock.Now().Add(r.reading)
 		return nil, problem
 	}
-	t.reading = 0
+	r.reading = 0
 	if object == nil {
 		missing()
 	}
 	return object, nil
 }
 
-// confidentialOf gives the confidential part of a manifest: from the vault, or from the Secret of
+// confidentialOf gives the confidential part of a manifest: as it is sealed on this host, or from the Secret of
 // that version.
-func (t *Reconciler) confidentialOf(ctx context.Context, of state.Revision) ([]byte, *contract.Confidential,
+func (r *revisions) confidentialOf(ctx context.Context, of state.Revision) ([]byte, *contract.Confidential,
 	*contract.Problem) {
 	if of.Manifest.Confidential == "" {
 		return nil, nil, nil
 	}
-	if data, c := t.sealed(ctx, of.Manifest); c != nil {
+	if data, c := r.unseal(ctx, of.Manifest); c != nil {
 		return data, c, nil
 	}
 	var data []byte
 	var c *contract.Confidential
-	_, problem := t.ask(func() (*unstructured.Unstructured, *contract.Problem) {
-		object, problem := t.secret(ctx, of.Version)
+	_, problem := r.ask(func() (*unstructured.Unstructured, *contract.Problem) {
+		object, problem := r.secret(ctx, of.Version)
 		if problem == nil {
 			data, c, problem = unpack(object, of.Manifest)
 		}
@@ -179,11 +208,11 @@ func (t *Reconciler) confidentialOf(ctx context.Context, of state.Revision) ([]b
 }
 
 // secret reads the Secret of a version.
-func (t *Reconciler) secret(ctx context.Context, version string) (*unstructured.Unstructured, *contract.Problem) {
+func (r *revisions) secret(ctx context.Context, version string) (*unstructured.Unstructured, *contract.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	name := contract.ServicesSecretPrefix + version
-	object, err := apiclient.GetCached(ctx, t.Client.Resource(secrets).Namespace(t.Namespace), name)
+	object, err := apiclient.GetCached(ctx, r.client.Resource(secrets).Namespace(r.namespace), name)
 	if err != nil {
 		return nil, contract.NewProblem(contract.ReasonAPICallFailed, "%v", err)
 	}
@@ -212,14 +241,14 @@ func unpack(object *unstructured.Unstructured, m contract.Manifest) ([]byte, *co
 	return data, &c, nil
 }
 
-// sealed gives the confidential part of a manifest from the vault; nil when it is not there, or not
+// unseal gives the sealed confidential part of a manifest; nil when it is not there, or not
 // what it should be.
-func (t *Reconciler) sealed(ctx context.Context, m contract.Manifest) ([]byte, *contract.Confidential) {
+func (r *revisions) unseal(ctx context.Context, m contract.Manifest) ([]byte, *contract.Confidential) {
 	if m.Confidential == "" {
 		return nil, nil
 	}
 	log := logr.FromContextOrDiscard(ctx)
-	data, err := t.vault.Get(ctx, m.Confidential)
+	data, err := r.sealed.Get(ctx, m.Confidential)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -238,39 +267,40 @@ func (t *Reconciler) sealed(ctx context.Context, m contract.Manifest) ([]byte, *
 	return data, &c
 }
 
-// recover gets the confidential part of the present desired state back when the vault lost it.
-func (t *Reconciler) recover(ctx context.Context) *contract.Problem {
-	if t.confidential != nil || t.Book.Manifest.Confidential == "" || t.Client == nil {
+// unsealAgain gets the confidential part of the host's revision back when what was sealed is lost.
+func (r *Reconciler) unsealAgain(ctx context.Context) *contract.Problem {
+	if r.confidential != nil || r.State.Manifest.Confidential == "" || r.Client == nil {
 		return nil
 	}
-	data, c, problem := t.confidentialOf(ctx, state.Revision{Version: t.Book.Version, Manifest: t.Book.Manifest})
+	data, c, problem := r.revisions.confidentialOf(ctx,
+		state.Revision{Version: r.State.Version, Manifest: r.State.Manifest})
 	if problem != nil {
 		return problem
 	}
-	t.confidential = c
-	if err := t.vault.Keep(ctx, t.Book.Manifest.Confidential, data); err != nil {
+	r.confidential = c
+	if err := r.revisions.sealed.Keep(ctx, r.State.Manifest.Confidential, data); err != nil {
 		return problemOf(contract.ReasonFileFailed, err)
 	}
 	return nil
 }
 
 // follow watches the ConfigMap of this version, and no other any more.
-func (t *Reconciler) follow(ctx context.Context, version string) {
-	if version == t.manifestVersion {
+func (r *revisions) follow(ctx context.Context, version string) {
+	if version == r.manifestVersion {
 		return
 	}
-	t.unfollow()
-	ctx, t.stopManifest = context.WithCancel(ctx)
-	t.manifestVersion = version
-	t.manifest = t.watch(ctx, t.Client.Resource(configMaps).Namespace(t.Namespace),
+	r.unfollow()
+	ctx, r.stop = context.WithCancel(ctx)
+	r.manifestVersion = version
+	r.manifest = r.watch(ctx, r.client.Resource(configMaps).Namespace(r.namespace),
 		contract.ServicesConfigMapPrefix+version)
 }
 
 // unfollow ends the watch: a manifest that is known never changes, because its name stands for its
 // content.
-func (t *Reconciler) unfollow() {
-	t.stopManifest()
-	t.stopManifest, t.manifestVersion, t.manifest = func() {}, "", nil
+func (r *revisions) unfollow() {
+	r.stop()
+	r.stop, r.manifestVersion, r.manifest = func() {}, "", nil
 }
 
 func problemOf(reason contract.Reason, err error) *contract.Problem {

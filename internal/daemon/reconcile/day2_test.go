@@ -86,7 +86,7 @@ func TestA24_AProxyReachesTheSystemAndEveryServiceAndLeavesAgain(t *testing.T) {
 		two := r.want(t, watched(manifest()),
 			contract.Confidential{Environment: map[string]string{"HTTPS_PROXY": secretProxy}})
 		pass(10 * time.Second)
-		r.says(t, two, "")
+		r.expectStatus(t, two, "")
 		if value, _ := r.variable(t, "HTTPS_PROXY"); value != secretProxy {
 			t.Errorf("the system has %q", value)
 		}
@@ -117,7 +117,7 @@ func TestA24_AProxyReachesTheSystemAndEveryServiceAndLeavesAgain(t *testing.T) {
 		bare.EnvironmentVars = nil
 		three := r.want(t, bare, contract.Confidential{})
 		pass(10 * time.Second)
-		r.says(t, three, "")
+		r.expectStatus(t, three, "")
 		for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
 			if value, there := r.variable(t, name); there {
 				t.Errorf("the system still has %s=%q", name, value)
@@ -146,7 +146,7 @@ func TestA25_ARootIsThereOnceAndGoesAndOthersStay(t *testing.T) {
 		slices.Sort(texts)
 		two := r.want(t, manifest(), contract.Confidential{Trust: texts})
 		pass(5 * time.Second)
-		r.says(t, two, "")
+		r.expectStatus(t, two, "")
 		check := func(when string, nOurs int) {
 			t.Helper()
 			if a, b, c := r.times(t, ours), r.times(t, theirs), r.times(t, strange); a != nOurs || b != 1 || c != 1 {
@@ -161,7 +161,7 @@ func TestA25_ARootIsThereOnceAndGoesAndOthersStay(t *testing.T) {
 		check("removed by hand, after 11 s", 1)
 		three := r.want(t, manifest(), contract.Confidential{})
 		pass(5 * time.Second)
-		r.says(t, three, "")
+		r.expectStatus(t, three, "")
 		check("withdrawn", 0)
 		if r.pid(t, "kubelet") != kubelet {
 			t.Error("kubelet was restarted for a certificate")
@@ -188,7 +188,7 @@ func TestA21A26_CertificatesAreReplacedWithoutARestart(t *testing.T) {
 			m, c := rotated(version)
 			now := r.want(t, m, c)
 			pass(2 * time.Second)
-			r.says(t, now, "")
+			r.expectStatus(t, now, "")
 			for path, want := range map[string]string{contract.PathKubeletCA: "ca ",
 				contract.PathExporterCertificate: "certificate ", contract.PathExporterKey: "key "} {
 				if got := r.read(t, path); got != want+version {
@@ -223,7 +223,7 @@ func TestA22_MirrorsFollowWithoutARestart(t *testing.T) {
 		hosts := func(source string) string { return r.read(t, hostsFile(source)) }
 		two := r.want(t, manifest(), rules("a.example", "b.example"))
 		pass(2 * time.Second)
-		r.says(t, two, "")
+		r.expectStatus(t, two, "")
 		if hosts("a.example") != "m.example/a.example" || hosts("b.example") != "m.example/b.example" {
 			t.Errorf("%q, %q", hosts("a.example"), hosts("b.example"))
 		}
@@ -238,13 +238,13 @@ func TestA22_MirrorsFollowWithoutARestart(t *testing.T) {
 		r.pulls.fail(contract.NewProblem(contract.ReasonPortInUse, "x"))
 		three := r.want(t, manifest(), rules("b.example", "c.example"))
 		pass(10 * time.Second)
-		r.says(t, two, contract.ReasonPortInUse)
+		r.expectStatus(t, two, contract.ReasonPortInUse)
 		if hosts("a.example") == "absent" || hosts("b.example") == "absent" || hosts("c.example") != "absent" {
 			t.Errorf("%q, %q, %q", hosts("a.example"), hosts("b.example"), hosts("c.example"))
 		}
 		r.pulls.fail(nil)
 		pass(time.Minute)
-		r.says(t, three, "")
+		r.expectStatus(t, three, "")
 		if hosts("a.example") != "absent" || hosts("c.example") != "m.example/c.example" {
 			t.Errorf("%q, %q", hosts("a.example"), hosts("c.example"))
 		}
@@ -253,7 +253,7 @@ func TestA22_MirrorsFollowWithoutARestart(t *testing.T) {
 		}
 		four := r.want(t, manifest(), contract.Confidential{})
 		pass(2 * time.Second)
-		r.says(t, four, "")
+		r.expectStatus(t, four, "")
 		if there, err := winos.Exists(r.Host().Files, contract.DirRegistries); err != nil || !there ||
 			hosts("b.example") != "absent" {
 			t.Errorf("without rules: %v, %v", there, err)
@@ -287,7 +287,7 @@ func TestASecretThatIsNotWhatTheManifestNamesChangesNothing(t *testing.T) {
 					strings.Contains(a[contract.ApplyStatusAnnotation], "hunter2") {
 					t.Errorf("the Node says %v", a)
 				}
-				r.serving(t, "{}")
+				r.expectServing(t, "{}")
 				if n := reads(r); n > 5 {
 					t.Errorf("the Secret was read %d times within 10 s", n)
 				}
@@ -336,11 +336,11 @@ func TestWhatCanNotBeUnsealedIsReadAgainAndNothingIsTakenAwayMeanwhile(t *testin
 		m.WatchedEnvironmentVars = []string{"HTTP_PROXY", "HTTPS_PROXY"}
 		two := r.want(t, m, c)
 		pass(10 * time.Second)
-		r.says(t, two, "")
-		r.halt()
+		r.expectStatus(t, two, "")
+		r.stopDaemon()
 		r.ForgetSecrets()
 		kubelet := r.pid(t, "kubelet")
-		r.tend(t, nil) // the API server is away
+		r.start(t, nil) // the API server is away
 		pass(3 * time.Minute)
 		whole := func(when string) {
 			t.Helper()
@@ -358,10 +358,10 @@ func TestWhatCanNotBeUnsealedIsReadAgainAndNothingIsTakenAwayMeanwhile(t *testin
 			}
 		}
 		whole("without the API server")
-		r.halt()
-		r.tend(t, r.api)
+		r.stopDaemon()
+		r.start(t, r.api)
 		pass(10 * time.Second)
-		r.says(t, two, "")
+		r.expectStatus(t, two, "")
 		whole("with it")
 		if err := r.Host().Files.Remove(contract.PathExporterKey); err != nil {
 			t.Fatal(err)
@@ -419,7 +419,7 @@ func TestAFightIsNoticedSaidAndNotFought(t *testing.T) {
 				if fixes < 4 || fixes > 12 {
 					t.Errorf("it was put right %d times within an hour", fixes-1)
 				}
-				r.says(t, one(), contract.ReasonForeignInterference)
+				r.expectStatus(t, one(), contract.ReasonForeignInterference)
 				for _, s := range manifest().Services {
 					if state := r.state(t, s.Name); state != winos.ServiceRunning {
 						t.Errorf("%s is %s", s.Name, state)
@@ -429,7 +429,7 @@ func TestAFightIsNoticedSaidAndNotFought(t *testing.T) {
 				if !c.done(t, r) {
 					t.Error("it was not put right in the end")
 				}
-				r.says(t, one(), "")
+				r.expectStatus(t, one(), "")
 			})
 		})
 	}
@@ -477,7 +477,7 @@ func TestA35_RightsThatSomebodyLoosenedAreRestored(t *testing.T) {
 		if r.pid(t, "kubelet") != kubelet {
 			t.Error("kubelet was restarted")
 		}
-		r.says(t, one(), "")
+		r.expectStatus(t, one(), "")
 	})
 }
 
@@ -502,7 +502,7 @@ func TestPayloadThatNobodyNeedsIsRemovedAndOneStepBackStays(t *testing.T) {
 			version := r.publish(t, m)
 			r.annotate(t, contract.DesiredRevisionAnnotation, version)
 			pass(time.Minute)
-			r.says(t, version, "")
+			r.expectStatus(t, version, "")
 			return version
 		}
 		// A day on the host's clock, and an hour for the next look at the store.
@@ -553,7 +553,7 @@ func TestTheRouteToTheMetadataServiceIsKept(t *testing.T) {
 			t.Error("there is no route")
 		}
 		pass(time.Minute)
-		r.says(t, versionOf(m), "")
+		r.expectStatus(t, versionOf(m), "")
 		if s, err := r.Host().Services.Get(t.Context(), "kubelet"); err != nil ||
 			!strings.HasSuffix(s.Command, "--hostname-override=win-a.internal") {
 			t.Errorf("kubelet: %q, %v", s.Command, err)
@@ -563,14 +563,14 @@ func TestTheRouteToTheMetadataServiceIsKept(t *testing.T) {
 		if !r.Routes()[to] {
 			t.Error("the route did not come back after a network change")
 		}
-		r.halt()
+		r.stopDaemon()
 		reboot(t, r)
 		r.SetMetadata(nil, false) // the service is slow to come up: the name is known
-		r.tend(t, r.api)
+		r.start(t, r.api)
 		pass(time.Minute)
 		if !r.Routes()[to] || r.state(t, "kubelet") != winos.ServiceRunning {
 			t.Errorf("after a reboot: route %v, kubelet %s", r.Routes()[to], r.state(t, "kubelet"))
 		}
-		r.says(t, versionOf(m), "")
+		r.expectStatus(t, versionOf(m), "")
 	})
 }

@@ -48,18 +48,18 @@ func undisturbed(t *testing.T, picky bool, authority string) (want sim.Snapshot,
 	t.Run("nobody dies", func(t *testing.T) {
 		bubble(t, func(t *testing.T, r *rig) {
 			holds(t, r)
-			r.halt()
+			r.stopDaemon()
 			m, c := rich(t, r, authority)
 			r.picky.Store(picky)
 			r.want(t, m, c)
 			r.mortal = &mortal{}
-			r.tend(t, r.api)
+			r.start(t, r.api)
 			pass(20 * time.Second)
 			want, changes = r.Snapshot(), r.mortal.calls
 			if got := r.read(t, contract.PathKubeletConfig); got != map[bool]string{false: "two", true: "{}"}[picky] {
 				t.Errorf("kubelet's configuration is %q", got)
 			}
-			r.noLitter(t)
+			r.expectNoLeftovers(t)
 		})
 	})
 	return want, changes
@@ -79,21 +79,21 @@ func TestADaemonKilledAtAnyStepOfAnApplyFinishesIt(t *testing.T) {
 				t.Run(fmt.Sprintf("before change %d", at), func(t *testing.T) {
 					inBubble(t, func(t *testing.T, r *rig) {
 						holds(t, r)
-						r.halt()
+						r.stopDaemon()
 						m, c := rich(t, r, authority)
 						r.picky.Store(picky)
 						version := r.want(t, m, c)
 						r.mortal = &mortal{at: at}
-						r.tend(t, r.api)
+						r.start(t, r.api)
 						pass(20 * time.Second)
-						r.halt()
+						r.stopDaemon()
 						r.mortal = nil
-						r.tend(t, r.api)
+						r.start(t, r.api)
 						pass(20 * time.Second)
 						for _, line := range sim.Diff(want, r.Snapshot(), own()...) {
 							t.Error(line)
 						}
-						r.noLitter(t)
+						r.expectNoLeftovers(t)
 						a := r.annotations(t)
 						if !picky && (a[contract.RevisionAnnotation] != version ||
 							a[contract.ApplyStatusAnnotation] != "") {
@@ -119,12 +119,12 @@ func TestADiskThatFillsUpAtAnyStepOfAnApplyLeavesTheNodeServing(t *testing.T) {
 		t.Run(fmt.Sprintf("before change %d", at), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				holds(t, r)
-				r.halt()
+				r.stopDaemon()
 				m, c := rich(t, r, authority)
 				version := r.want(t, m, c)
 				r.mortal = &mortal{at: at, strike: func() { r.SetDiskFree(0) }}
-				r.pace = reconcile.Intervals{RefusedLimit: 2 * time.Minute}
-				r.tend(t, r.api)
+				r.pace = reconcile.Intervals{RetryLimit: 2 * time.Minute}
+				r.start(t, r.api)
 				pass(3 * time.Minute)
 				for _, s := range manifest().Services {
 					if state := r.state(t, s.Name); state != winos.ServiceRunning {
@@ -138,11 +138,11 @@ func TestADiskThatFillsUpAtAnyStepOfAnApplyLeavesTheNodeServing(t *testing.T) {
 				}
 				r.SetDiskFree(1 << 30)
 				pass(5 * time.Minute)
-				r.says(t, version, "")
+				r.expectStatus(t, version, "")
 				for _, line := range sim.Diff(want, r.Snapshot(), own()...) {
 					t.Error(line)
 				}
-				r.noLitter(t)
+				r.expectNoLeftovers(t)
 			})
 		})
 	}

@@ -37,11 +37,11 @@ func TestARevisionThatFailedIsNeverReportedAsHeldWhenTheStateFileCanNotBeWritten
 							break
 						}
 					}
-					r.says(t, one(), contract.ReasonServiceFailed)
-					r.serving(t, "{}")
+					r.expectStatus(t, one(), contract.ReasonServiceFailed)
+					r.expectServing(t, "{}")
 					book, err := state.Read(r.Host().Files)
-					if err != nil || book.Version != one() || book.Refused == nil || book.Refused.Version != two {
-						t.Errorf("the state file has version %s and failed revision %v, %v", book.Version, book.Refused,
+					if err != nil || book.Version != one() || book.Failed == nil || book.Failed.Version != two {
+						t.Errorf("the state file has version %s and failed revision %v, %v", book.Version, book.Failed,
 							err)
 					}
 				})
@@ -57,45 +57,45 @@ func TestATimeThatAWrongClockWroteDelaysNoLongerThanTheLongestPause(t *testing.T
 		two := r.publish(t, another("two"))
 		r.annotate(t, contract.DesiredRevisionAnnotation, two)
 		pass(10 * time.Second)
-		r.says(t, one(), contract.ReasonServiceFailed)
-		r.halt()
+		r.expectStatus(t, one(), contract.ReasonServiceFailed)
+		r.stopDaemon()
 		book, err := state.Read(r.Host().Files)
 		if err != nil {
 			t.Fatal(err)
 		}
-		book.Refused.Until, book.Refused.Pause = time.Now().Add(10*365*24*time.Hour), 10*365*24*time.Hour
+		book.Failed.Until, book.Failed.Pause = time.Now().Add(10*365*24*time.Hour), 10*365*24*time.Hour
 		if err = book.Save(); err != nil {
 			t.Fatal(err)
 		}
 		r.picky.Store(false)
-		r.tend(t, r.api)
+		r.start(t, r.api)
 		pass(25 * time.Minute)
-		r.says(t, two, "")
-		r.serving(t, "two")
+		r.expectStatus(t, two, "")
+		r.expectServing(t, "two")
 	})
 }
 
 func TestAStateFileOfZerosIsRebuiltWhileServicesRunOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
-		r.halt()
+		r.stopDaemon()
 		pids := map[string]uint32{}
 		for _, s := range manifest().Services {
 			pids[s.Name] = r.pid(t, s.Name)
 		}
 		r.write(t, contract.PathState, strings.Repeat("\x00", 2000))
-		r.tend(t, nil) // the API server is away at first
+		r.start(t, nil) // the API server is away at first
 		pass(10 * time.Minute)
 		for name, pid := range pids {
 			if now := r.pid(t, name); now != pid {
 				t.Errorf("%s was restarted", name)
 			}
 		}
-		r.halt()
-		r.tend(t, r.api)
+		r.stopDaemon()
+		r.start(t, r.api)
 		pass(time.Minute)
-		r.says(t, one(), "")
-		r.serving(t, "{}")
+		r.expectStatus(t, one(), "")
+		r.expectServing(t, "{}")
 		book, err := state.Read(r.Host().Files)
 		if err != nil || book.Version != one() || !book.Proven {
 			t.Errorf("the state file has version %q, %v", book.Version, err)
@@ -111,7 +111,7 @@ func TestAServiceThatHangsWhileItStopsIsEnded(t *testing.T) {
 		two := r.publish(t, another("two"))
 		r.annotate(t, contract.DesiredRevisionAnnotation, two)
 		pass(3 * time.Minute)
-		r.says(t, two, "")
-		r.serving(t, "two")
+		r.expectStatus(t, two, "")
+		r.expectServing(t, "two")
 	})
 }

@@ -9,81 +9,97 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 // A manifest that brings another daemon is the other one's to carry out, which knows all that is in
 // it:
 //
-//	old: rehearse ── does not run here: refused, nothing has changed
-//	     note in the state what is on trial ── start the rollback watchdog ── exchange the exe ──
+//	old: smoke test ── does not run here: failed, nothing has changed
+//	     write down what is on trial ── start the rollback watchdog ── exchange the exe ──
 //	     end, with an error: the service manager starts the new one
-//	new: attempt ── holds: proven; the guard is dismissed, and only now the version is on the Node
-//	             ├─ fails: back to what held, the old exe included ── end
-//	             └─ does not come up, or hangs: the guard puts the old exe back and notes it in the ledger
-//	old: holds what held, and dismisses the guard; the ledger says what was refused, and until when
+//	new: apply ── holds: proven; the watchdog is stopped, and only now the version is on the Node
+//	           ├─ fails: back to what held, the old exe included ── end
+//	           └─ does not come up, or hangs: the watchdog puts the old exe back and writes down why
+//	old: keeps what held, and stops the watchdog; the state file says what failed, and until when
 //
 // A daemon that dies anywhere is started again by the service manager, whichever it then is, and
-// goes on from the ledger.
+// goes on from the state file.
 
-// rehearsal is where another daemon's exe is tried, under its own name.
-const rehearsal = contract.DirStore + `\` + contract.ServiceDaemon + ".exe"
-
-// rehearsalLimit bounds a rehearsal. A virus scanner may read all of a new exe before it starts.
-const rehearsalLimit = time.Minute
-
-// exchanges says whether a manifest brings another daemon than this one.
-func (t *Reconciler) exchanges(m contract.Manifest) bool {
-	program, ok := m.DaemonProgram()
-	return ok && t.Program != "" && program.Digest != t.Program
+// program is the daemon's own.
+type program struct {
+	host  winos.Host
+	state *state.File
+	store *payload.Store
+	// digest of the exe that this process runs; empty when that is not the service's.
+	digest string
+	// tested is the digest of an exe that was seen to run on this host.
+	tested string
+	// since is when this daemon began to reconcile.
+	since time.Time
 }
 
-// exchangedBy says whether a pass has put another daemon in place.
-func (t *Reconciler) exchangedBy(report apply.Report) bool {
-	return t.Program != "" && slices.ContainsFunc(report.Steps, func(s plan.Step) bool {
-		return s.Kind == plan.WriteFile && s.Name == contract.PathDaemon && s.Want != t.Program
+// testPath is where another daemon's exe is tried, under its own name.
+const testPath = contract.DirStore + `\` + contract.ServiceDaemon + ".exe"
+
+// testLimit bounds a smoke test. A virus scanner may read all of a new exe before it starts.
+const testLimit = time.Minute
+
+// replaces says whether a manifest brings another daemon than this one.
+func (p *program) replaces(m contract.Manifest) bool {
+	exe, ok := m.DaemonProgram()
+	return ok && p.digest != "" && exe.Digest != p.digest
+}
+
+// replacedBy says whether a pass has put another daemon in place.
+func (p *program) replacedBy(report apply.Report) bool {
+	return p.digest != "" && slices.ContainsFunc(report.Steps, func(s plan.Step) bool {
+		return s.Kind == plan.WriteFile && s.Name == contract.PathDaemon && s.Want != p.digest
 	})
 }
 
-// rehearse makes sure that the daemon of a manifest, if it is another one, runs on this host at
+// smokeTest makes sure that the daemon of a manifest, if it is another one, runs on this host at
 // all.
-func (t *Reconciler) rehearse(ctx context.Context, m contract.Manifest) *contract.Problem {
-	program, _ := m.DaemonProgram()
-	if !t.exchanges(m) || t.tried == program.Digest {
+func (p *program) smokeTest(ctx context.Context, m contract.Manifest) *contract.Problem {
+	exe, _ := m.DaemonProgram()
+	if !p.replaces(m) || p.tested == exe.Digest {
 		return nil
 	}
-	defer t.tidy(ctx)
-	if err := t.copyTo(rehearsal, func(content apply.Content) error {
-		if err := apply.StageFile(ctx, t.Host.Files, rehearsal, content); err != nil {
+	defer p.tidy(ctx)
+	if err := p.copyTo(testPath, func(content apply.Content) error {
+		if err := apply.StageFile(ctx, p.host.Files, testPath, content); err != nil {
 			return err
 		}
-		return apply.CommitFile(t.Host.Files, rehearsal, rehearsal+".old")
-	}, program.Digest); err != nil {
+		return apply.CommitFile(p.host.Files, testPath, testPath+".old")
+	}, exe.Digest); err != nil {
 		return apply.FileProblem(err)
 	}
-	limited, cancel := context.WithTimeout(ctx, rehearsalLimit)
+	limited, cancel := context.WithTimeout(ctx, testLimit)
 	defer cancel()
-	code, err := t.Host.Programs.Run(limited, rehearsal, "version")
+	code, err := p.host.Programs.Run(limited, testPath, "version")
 	if err == nil && code != 0 {
 		err = fmt.Errorf("it ended with %d", code)
 	}
 	if err != nil {
 		return contract.NewProblem(contract.ReasonDaemonCallFailed, "the new daemon does not run on this host: %v", err)
 	}
-	t.tried = program.Digest
+	p.tested = exe.Digest
 	return nil
 }
 
-// tidy removes what a rehearsal leaves, or one that was cut short.
-func (t *Reconciler) tidy(ctx context.Context) {
-	err := apply.UnstageFile(t.Host.Files, rehearsal)
-	for _, path := range []string{rehearsal, rehearsal + ".old"} {
-		err = errors.Join(err, t.Host.Files.Remove(path))
+// tidy removes what a smoke test leaves, or one that was cut short.
+func (p *program) tidy(ctx context.Context) {
+	err := apply.UnstageFile(p.host.Files, testPath)
+	for _, path := range []string{testPath, testPath + ".old"} {
+		err = errors.Join(err, p.host.Files.Remove(path))
 	}
 	if err != nil {
 		logr.FromContextOrDiscard(ctx).Info("what was tried can't be removed", "detail", err.Error())
@@ -91,125 +107,53 @@ func (t *Reconciler) tidy(ctx context.Context) {
 }
 
 // copyTo hands out a blob; one that is damaged is dropped.
-func (t *Reconciler) copyTo(path string, write func(content apply.Content) error, digest string) error {
-	content, err := t.store.Open(digest)
+func (p *program) copyTo(path string, write func(content apply.Content) error, digest string) error {
+	content, err := p.store.Open(digest)
 	if err != nil {
 		return err
 	}
 	err = errors.Join(write(apply.Content{Digest: digest, Content: content, Access: state.Access(path)}), content.Close())
 	if errors.Is(err, apply.ErrDigest) {
-		return errors.Join(err, t.store.Drop(digest))
+		return errors.Join(err, p.store.Drop(digest))
 	}
 	return err
 }
 
-// exchange puts the daemon of the ledger's manifest in place of this one; this process is to end
+// replace puts the daemon of the state's manifest in place of this one; this process is to end
 // then.
-func (t *Reconciler) exchange(ctx context.Context, node *unstructured.Unstructured) apply.Report {
-	program, _ := t.Book.Manifest.DaemonProgram()
-	problem := t.rehearse(ctx, t.Book.Manifest)
-	if problem == nil {
-		problem = t.postGuard(ctx)
+func (p *program) replace(ctx context.Context) *contract.Problem {
+	exe, _ := p.state.Manifest.DaemonProgram()
+	if problem := p.smokeTest(ctx, p.state.Manifest); problem != nil {
+		return problem
 	}
-	if problem == nil {
-		err := t.copyTo(contract.PathDaemon, func(content apply.Content) error {
-			return apply.WriteFile(ctx, t.Host.Files, t.Book, contract.PathDaemon, content.Digest, content.Content)
-		}, program.Digest)
-		if err == nil {
-			logr.FromContextOrDiscard(ctx).Info("the daemon's program is exchanged; the new one goes on", "version",
-				t.Book.Version)
-			t.exchanged = true
-			return apply.Report{}
+	if p.state.Before != nil { // otherwise nothing has held, and there is nothing to go back to
+		if err := selfupdate.StartWatchdog(ctx, p.host, p.state, p.digest); err != nil {
+			return problemOf(contract.ReasonServiceFailed, fmt.Errorf("starting the rollback watchdog: %w", err))
 		}
-		problem = apply.FileProblem(err)
 	}
-	if ctx.Err() != nil || t.Book.Before == nil {
-		t.attempting = true
-		return apply.Report{Failed: []*contract.Problem{problem}}
+	err := p.copyTo(contract.PathDaemon, func(content apply.Content) error {
+		return apply.WriteFile(ctx, p.host.Files, p.state, contract.PathDaemon, content.Digest, content.Content)
+	}, exe.Digest)
+	if err != nil {
+		return apply.FileProblem(err)
 	}
-	return t.back(ctx, node, problem, false)
-}
-
-// postGuard has this daemon's program stand by while another one shows what it can do. Where
-// nothing has held before there is nothing to go back to.
-func (t *Reconciler) postGuard(ctx context.Context) *contract.Problem {
-	if t.Book.Before == nil {
-		return nil
-	}
-	if err := selfupdate.StartWatchdog(ctx, t.Host, t.Book, t.Program); err != nil {
-		return problemOf(contract.ReasonServiceFailed, fmt.Errorf("the new daemon can't be guarded: %w", err))
-	}
+	logr.FromContextOrDiscard(ctx).Info("the daemon's program is exchanged; the new one goes on", "version",
+		p.state.Version)
 	return nil
 }
 
-// guardedLife is how long a daemon that has proven nothing yet must have lived until it is trusted
-// to go back by itself, or when it is told to.
-const guardedLife = time.Minute
+// ownLife is how long a daemon that has proven nothing yet must have lived until it is trusted to
+// go back by itself, or when it is told to.
+const ownLife = time.Minute
 
-// relieve dismisses the guard once this daemon can be told to go back, which takes that it hears
-// the API server, and either what it was to prove holds, or it has lived for a while. It comes
+// relieve stops the rollback watchdog once this daemon can be told to go back, which takes that it
+// hears the API server, and either what was on trial holds, or it has lived for a while. It comes
 // before the version is on the Node: nobody takes that back.
-func (t *Reconciler) relieve(ctx context.Context, node *unstructured.Unstructured) {
-	if !selfupdate.WatchdogRuns(t.Book) || node == nil || !t.Book.Proven && t.Clock.Since(t.since) < guardedLife {
+func (p *program) relieve(ctx context.Context, node *unstructured.Unstructured, clock clock.Clock) {
+	if !selfupdate.WatchdogRuns(p.state) || node == nil || !p.state.Proven && clock.Since(p.since) < ownLife {
 		return
 	}
-	if err := selfupdate.StopWatchdog(ctx, t.Host, t.Book); err != nil {
-		logr.FromContextOrDiscard(ctx).Info("the guard can't be dismissed", "detail", err.Error())
-	}
-}
-
-// doubtLimit is how long a daemon waits to read a manifest of which another one could note only
-// part. Nothing is done meanwhile; the services run.
-const doubtLimit = 5 * time.Minute
-
-// doubt finds out whether the ledger's desired state is all known to this daemon.
-func (t *Reconciler) doubt() {
-	m := t.Book.Manifest
-	if t.exchanges(m) {
-		return // another one will know
-	}
-	t.unsure = t.Book.Partial || m.Validate() != nil || t.attempting && m.Confidential != "" && t.confidential == nil
-	t.unsureSince = t.Clock.Now()
-}
-
-// inDoubt says that what is on trial is not known well enough to be tried.
-func (t *Reconciler) inDoubt() bool { return t.unsure && t.attempting }
-
-// assured says whether a desired state that was read again is what the ledger has.
-func (t *Reconciler) assured(ctx context.Context, w *candidate) bool {
-	if w.Version != t.Book.Version || w.Manifest.Digest() != t.Book.Manifest.Digest() || w.Manifest.Validate() != nil {
-		return false
-	}
-	t.unsure = false
-	if w.confidential != nil && t.confidential == nil {
-		t.confidential = w.confidential
-		if err := t.vault.Keep(ctx, w.Manifest.Confidential, w.data); err != nil {
-			logr.FromContextOrDiscard(ctx).Info("the confidential part can't be kept", "detail", err.Error())
-		}
-	}
-	t.follows()
-	return true
-}
-
-// despair waits for what is on trial to be read, and goes back when that takes too long.
-func (t *Reconciler) despair(ctx context.Context, node *unstructured.Unstructured, problem *contract.Problem) {
-	report := apply.Report{}
-	if problem != nil {
-		report.Failed = []*contract.Problem{problem}
-	}
-	if t.Clock.Since(t.unsureSince) < doubtLimit || t.Book.Before == nil {
-		t.next = t.Clock.Now().Add(t.Pace.Glance)
-		if len(report.Failed) > 0 && t.Client != nil {
-			t.publish(ctx, node, report)
-		}
-		return
-	}
-	if problem == nil {
-		problem = contract.NewProblem(contract.ReasonManifestMissing, "the manifest could not be read within %s",
-			doubtLimit)
-	}
-	report = t.back(ctx, node, problem, true)
-	if !t.exchanged {
-		t.next = t.Clock.Now().Add(t.report(ctx, node, report, nil, true))
+	if err := selfupdate.StopWatchdog(ctx, p.host, p.state); err != nil {
+		logr.FromContextOrDiscard(ctx).Info("the rollback watchdog can't be stopped", "detail", err.Error())
 	}
 }

@@ -35,7 +35,7 @@ func settled(t *testing.T, r *rig) {
 	holds(t, r)
 	r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, first()))
 	pass(10 * time.Second)
-	r.says(t, versionOf(first()), "")
+	r.expectStatus(t, versionOf(first()), "")
 	if r.exchanged.Load() > 0 {
 		t.Fatal("the daemon was exchanged for itself")
 	}
@@ -69,18 +69,18 @@ func TestAnotherDaemonTakesOverAndProvesItself(t *testing.T) {
 		version := r.publish(t, withDaemon(another("two"), newDaemon))
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(30 * time.Second)
-		r.says(t, version, "")
+		r.expectStatus(t, version, "")
 		if got := r.read(t, contract.PathDaemon); got != newDaemon || r.exchanged.Load() != 1 {
 			t.Errorf("the program is %q after %d exchanges", got, r.exchanged.Load())
 		}
 		if who()[version] != digestOf(newDaemon) {
 			t.Error("the old daemon said that the version holds")
 		}
-		r.noLitter(t)
+		r.expectNoLeftovers(t)
 		// And back, when that is desired.
 		r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
 		pass(30 * time.Second)
-		r.says(t, versionOf(first()), "")
+		r.expectStatus(t, versionOf(first()), "")
 		if got := r.read(t, contract.PathDaemon); got != oldDaemon || r.exchanged.Load() != 2 {
 			t.Errorf("the program is %q after %d exchanges", got, r.exchanged.Load())
 		}
@@ -98,14 +98,14 @@ func TestADaemonThatDoesNotRunHereIsRefusedBeforeAnythingChanges(t *testing.T) {
 				version := r.publish(t, withDaemon(another("two"), exe))
 				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				pass(5 * time.Minute)
-				r.says(t, versionOf(first()), contract.ReasonDaemonCallFailed)
+				r.expectStatus(t, versionOf(first()), contract.ReasonDaemonCallFailed)
 				for _, line := range sim.Diff(before, r.Snapshot(), own()...) {
 					t.Error(line)
 				}
 				if r.exchanged.Load() > 0 {
 					t.Error("the daemon was exchanged")
 				}
-				r.serving(t, "{}")
+				r.expectServing(t, "{}")
 			})
 		})
 	}
@@ -119,7 +119,7 @@ func TestTheOldDaemonComesBackWithWhatHeld(t *testing.T) {
 		version := r.publish(t, withDaemon(another("two"), newDaemon))
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(30 * time.Second)
-		r.says(t, versionOf(first()), contract.ReasonServiceFailed)
+		r.expectStatus(t, versionOf(first()), contract.ReasonServiceFailed)
 		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(status, version) ||
 			!strings.Contains(status, "held at "+versionOf(first())) {
 			t.Errorf("the Node says %q", status)
@@ -138,7 +138,7 @@ func TestTheOldDaemonComesBackWithWhatHeld(t *testing.T) {
 		}
 		r.picky.Store(false)
 		pass(25 * time.Minute)
-		r.says(t, version, "")
+		r.expectStatus(t, version, "")
 		if got := r.read(t, contract.PathDaemon); got != newDaemon {
 			t.Errorf("the program is %q", got)
 		}
@@ -155,12 +155,12 @@ func TestADaemonKilledAtAnyStepOfItsExchangeIsFollowedByTheRightOne(t *testing.T
 			exchange := func(t *testing.T, r *rig, at int64) string {
 				t.Helper()
 				settled(t, r)
-				r.halt()
+				r.stopDaemon()
 				r.picky.Store(picky)
 				version := r.publish(t, withDaemon(another("two"), newDaemon))
 				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				r.mortal = &mortal{at: at}
-				r.tend(t, r.api)
+				r.start(t, r.api)
 				pass(15 * time.Second) // twice that is less than what lies before another attempt
 				return version
 			}
@@ -176,19 +176,19 @@ func TestADaemonKilledAtAnyStepOfItsExchangeIsFollowedByTheRightOne(t *testing.T
 					inBubble(t, func(t *testing.T, r *rig) {
 						who := r.witnesses()
 						version := exchange(t, r, at)
-						r.halt()
+						r.stopDaemon()
 						r.mortal = nil
-						r.tend(t, r.api)
+						r.start(t, r.api)
 						pass(15 * time.Second)
 						for _, line := range sim.Diff(want, r.Snapshot(), own()...) {
 							t.Error(line)
 						}
-						r.noLitter(t)
+						r.expectNoLeftovers(t)
 						if picky {
-							r.says(t, versionOf(first()), contract.ReasonServiceFailed)
+							r.expectStatus(t, versionOf(first()), contract.ReasonServiceFailed)
 							return
 						}
-						r.says(t, version, "")
+						r.expectStatus(t, version, "")
 						if who()[version] != digestOf(newDaemon) {
 							t.Error("the old daemon said that the version holds")
 						}
@@ -225,8 +225,8 @@ func TestWhatAnotherReleaseSaysMoreIsIgnored(t *testing.T) {
 				})
 				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				pass(time.Minute)
-				r.says(t, version, "")
-				r.serving(t, "two")
+				r.expectStatus(t, version, "")
+				r.expectServing(t, "two")
 				r.api.ClearActions()
 				pass(10 * time.Minute)
 				if n := len(r.api.Actions()); n > 12 {
@@ -234,10 +234,10 @@ func TestWhatAnotherReleaseSaysMoreIsIgnored(t *testing.T) {
 				}
 				// A daemon that is started again reads it again, and finds the same.
 				starts := r.starts.Load()
-				r.halt()
-				r.tend(t, r.api)
+				r.stopDaemon()
+				r.start(t, r.api)
 				pass(time.Minute)
-				r.says(t, version, "")
+				r.expectStatus(t, version, "")
 				if r.starts.Load() != starts {
 					t.Error("kube-proxy was restarted")
 				}
@@ -258,16 +258,16 @@ func TestWhatOnlyAnotherDaemonUnderstandsIsLeftToIt(t *testing.T) {
 		if got := r.read(t, contract.PathDaemon); got != newDaemon {
 			t.Fatalf("the program is %q", got)
 		}
-		r.serving(t, "{}")
-		r.says(t, versionOf(first()), contract.ReasonManifestInvalid)
+		r.expectServing(t, "{}")
+		r.expectStatus(t, versionOf(first()), contract.ReasonManifestInvalid)
 		// This one, in truth, understands no more than the old one: it gives up, and everything is
 		// as it was.
 		pass(4*time.Minute + 30*time.Second)
 		if got := r.read(t, contract.PathDaemon); got != oldDaemon {
 			t.Errorf("the program is %q", got)
 		}
-		r.says(t, versionOf(first()), contract.ReasonManifestInvalid)
-		r.serving(t, "{}")
+		r.expectStatus(t, versionOf(first()), contract.ReasonManifestInvalid)
+		r.expectServing(t, "{}")
 		pass(time.Hour)
 		if n := r.exchanged.Load(); n > 14 {
 			t.Errorf("%d exchanges within an hour", n)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
@@ -21,20 +23,19 @@ const signPause = 10 * time.Minute
 // signRenames is the sign that files are put in their places by the next boot.
 const signRenames = "PendingFileRename"
 
-// watchBoot says on the Node which boot this is, whether Windows waits for another, and how long
+// run reports on the Node which boot this is, whether Windows waits for another, and how long
 // this daemon can speak at all, and reboots when the operator says so, until ctx ends. It waits for
-// nothing that tending does.
-func (t *Reconciler) watchBoot(ctx context.Context) {
+// nothing that the loop does.
+func (b *reboots) run(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	wake := make(chan struct{}, 1)
-	t.node.Wake(wake)
-	b := boot{Reconciler: t}
+	b.node.Wake(wake)
 	for ctx.Err() == nil {
 		wait := b.look(ctx)
 		if wait <= 0 {
 			wait = signPause
 		}
-		timer := t.Clock.NewTimer(wait)
+		timer := b.clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 		case <-wake:
@@ -45,9 +46,15 @@ func (t *Reconciler) watchBoot(ctx context.Context) {
 	log.V(1).Info("no longer looking after reboots")
 }
 
-// boot is what is known of the present boot.
-type boot struct {
-	*Reconciler
+// reboots looks after reboots of the host, in a goroutine of its own.
+type reboots struct {
+	system         winos.System
+	client         dynamic.Interface
+	node           *apiclient.Watch
+	clock          clock.Clock
+	intervals      Intervals
+	certificateEnd func() time.Time
+	// facts of the present boot, and when they were read.
 	facts  winos.Facts
 	looked time.Time
 	// asked says that a reboot was asked for since the operator last approved of one.
@@ -57,7 +64,7 @@ type boot struct {
 }
 
 // look looks at the Node, and answers when to look again if nothing is seen before.
-func (b *boot) look(ctx context.Context) time.Duration {
+func (b *reboots) look(ctx context.Context) time.Duration {
 	node, _ := b.node.Get()
 	if node == nil {
 		return signPause
@@ -73,26 +80,26 @@ func (b *boot) look(ctx context.Context) time.Duration {
 		if ctx.Err() == nil {
 			logr.FromContextOrDiscard(ctx).Info("looking after reboots did not succeed", "detail", err.Error())
 		}
-		b.pause = grow(b.pause, 2, b.Pace.Failing, b.Pace.FailingLimit)
+		b.pause = grow(b.pause, 2, b.intervals.Failing, b.intervals.FailingLimit)
 		return jitter(b.pause)
 	}
 	b.pause = 0
-	return signPause - b.Clock.Since(b.looked)
+	return signPause - b.clock.Since(b.looked)
 }
 
-func (b *boot) refresh(ctx context.Context) (err error) {
-	if !b.looked.IsZero() && b.Clock.Since(b.looked) < signPause {
+func (b *reboots) refresh(ctx context.Context) (err error) {
+	if !b.looked.IsZero() && b.clock.Since(b.looked) < signPause {
 		return nil
 	}
-	if b.facts, err = b.Host.System.Facts(ctx); err == nil {
-		b.looked = b.Clock.Now()
+	if b.facts, err = b.system.Facts(ctx); err == nil {
+		b.looked = b.clock.Now()
 	}
 	return err
 }
 
 // reboot reboots the host if the operator has approved of the end of this very boot. It asks once
 // for each approval.
-func (b *boot) reboot(ctx context.Context, node *unstructured.Unstructured) error {
+func (b *reboots) reboot(ctx context.Context, node *unstructured.Unstructured) error {
 	if b.facts.BootID == "" || node.GetAnnotations()[contract.RebootApprovedAnnotation] != b.facts.BootID {
 		b.asked = false
 		return nil
@@ -101,7 +108,7 @@ func (b *boot) reboot(ctx context.Context, node *unstructured.Unstructured) erro
 		return nil
 	}
 	logr.FromContextOrDiscard(ctx).Info("rebooting, as the operator has approved", "boot", b.facts.BootID)
-	if err := b.Host.System.Reboot(
+	if err := b.system.Reboot(
 		ctx, "The Windows Machine Config Operator has drained this node for a reboot."); err != nil {
 		return err
 	}
@@ -110,7 +117,7 @@ func (b *boot) reboot(ctx context.Context, node *unstructured.Unstructured) erro
 }
 
 // say writes to the Node what it does not say yet.
-func (b *boot) say(ctx context.Context, node *unstructured.Unstructured) error {
+func (b *reboots) say(ctx context.Context, node *unstructured.Unstructured) error {
 	have, changes := node.GetAnnotations(), map[string]any{}
 	if have[contract.BootIDAnnotation] != b.facts.BootID {
 		changes[contract.BootIDAnnotation] = b.facts.BootID
@@ -122,15 +129,15 @@ func (b *boot) say(ctx context.Context, node *unstructured.Unstructured) error {
 	case signs != pending:
 		changes[contract.RebootPendingAnnotation] = signs
 	}
-	if b.CertificateEnd != nil {
-		if end := b.CertificateEnd().UTC().Format(time.RFC3339); have[contract.CertificateEndAnnotation] != end {
+	if b.certificateEnd != nil {
+		if end := b.certificateEnd().UTC().Format(time.RFC3339); have[contract.CertificateEndAnnotation] != end {
 			changes[contract.CertificateEndAnnotation] = end
 		}
 	}
 	if len(changes) == 0 {
 		return nil
 	}
-	_, err := apiclient.AnnotateNode(ctx, b.Client, b.node, node, changes)
+	_, err := apiclient.AnnotateNode(ctx, b.client, b.node, node, changes)
 	return err
 }
 

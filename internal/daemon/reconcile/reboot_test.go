@@ -47,8 +47,8 @@ func TestAHostRebootsOnceWhenTheEndOfItsBootIsApproved(t *testing.T) {
 		if second == first {
 			t.Fatal("the host did not reboot")
 		}
-		r.halt() // the daemon here is no process of the machine
-		r.tend(t, r.api)
+		r.stopDaemon() // the daemon here is no process of the machine
+		r.start(t, r.api)
 		pass(20 * time.Minute)
 		if r.bootID(t) != second {
 			t.Error("the host rebooted again")
@@ -56,7 +56,7 @@ func TestAHostRebootsOnceWhenTheEndOfItsBootIsApproved(t *testing.T) {
 		if got := r.annotations(t)[contract.BootIDAnnotation]; got != second {
 			t.Errorf("the Node says %q, the host %q", got, second)
 		}
-		r.says(t, one(), "")
+		r.expectStatus(t, one(), "")
 	})
 }
 

@@ -20,7 +20,7 @@ func holds(t *testing.T, r *rig) {
 	r.publish(t, manifest())
 	r.node(t, one())
 	r.overlay(t)
-	r.tend(t, r.api)
+	r.start(t, r.api)
 	pass(10 * time.Second)
 	if a := r.annotations(t); a[contract.RevisionAnnotation] != one() || a[contract.ApplyStatusAnnotation] != "" {
 		t.Fatalf("the Node says %v", a)
@@ -49,7 +49,7 @@ func TestALateServiceWaitsForTheNetworkAndSaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.publish(t, manifest())
 		r.node(t, one())
-		r.tend(t, r.api)
+		r.start(t, r.api)
 		pass(20 * time.Second)
 		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.HasPrefix(status,
 			"NetworkPending: ") {
@@ -254,12 +254,12 @@ func TestABadManifestChangesNothingAndIsReported(t *testing.T) {
 func TestWithoutTheAPIServerServicesStartAfterAReboot(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
-		r.halt()
+		r.stopDaemon()
 		if err := errors.Join(r.Host().Services.Stop(t.Context(), "containerd"),
 			r.Host().Services.Delete(t.Context(), "hybrid-overlay-node")); err != nil {
 			t.Fatal(err)
 		}
-		r.tend(t, nil)
+		r.start(t, nil)
 		pass(5 * time.Second)
 		for _, s := range manifest().Services {
 			if state := r.state(t, s.Name); state != winos.ServiceRunning {
@@ -281,7 +281,7 @@ func TestTheAPIServerAwayForAMinuteLosesNothing(t *testing.T) {
 		r.publish(t, manifest())
 		r.node(t, one())
 		r.overlay(t)
-		r.tend(t, r.api)
+		r.start(t, r.api)
 		pass(time.Minute)
 		if n := len(r.api.Actions()); n > 10 {
 			t.Errorf("%d requests within a minute", n)
@@ -352,7 +352,7 @@ func TestWhatTheNodeSaysIsNotPutIntoACommandUnchecked(t *testing.T) {
 		m.Services[2].NodeVariables[0].JSONPath = `{.metadata.annotations.evil}`
 		r.node(t, r.publish(t, m))
 		r.annotate(t, "evil", `x" --privileged`)
-		r.tend(t, r.api)
+		r.start(t, r.api)
 		pass(10 * time.Second)
 		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.HasPrefix(status,
 			"ManifestInvalid: ") {

@@ -151,7 +151,7 @@ func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
 			t.Fatal(err)
 		}
 		test(t, r)
-		r.halt()
+		r.stopDaemon()
 		if err = r.Close(); err != nil {
 			t.Error(err)
 		}
@@ -181,8 +181,8 @@ func (r *rig) proxy(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// tend begins to tend, with an API server or without one.
-func (r *rig) tend(t *testing.T, client dynamic.Interface) {
+// start begins to tend, with an API server or without one.
+func (r *rig) start(t *testing.T, client dynamic.Interface) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	host := r.Host()
@@ -202,8 +202,8 @@ func (r *rig) tend(t *testing.T, client dynamic.Interface) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.serve(ctx, reconcile.Options{Host: host, Book: book, Client: client, NodeName: nodeName, Namespace: namespace,
-			Registry: &r.pulls, Pace: r.pace, CertificateEnd: end})
+		r.serve(ctx, reconcile.Options{Host: host, State: book, Client: client, NodeName: nodeName, Namespace: namespace,
+			Registry: &r.pulls, Intervals: r.pace, CertificateEnd: end})
 	}()
 	r.stop, r.done = cancel, done
 }
@@ -227,7 +227,7 @@ func (r *rig) serve(ctx context.Context, options reconcile.Options) {
 		if err != nil {
 			return
 		}
-		options.Book = book
+		options.State = book
 	}
 }
 
@@ -255,8 +255,8 @@ func version(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// halt ends it.
-func (r *rig) halt() {
+// stopDaemon ends it.
+func (r *rig) stopDaemon() {
 	r.stop()
 	if r.done != nil {
 		<-r.done
@@ -371,8 +371,8 @@ func (r *rig) publishBoth(t *testing.T, m contract.Manifest, c contract.Confiden
 	return r.publish(t, m)
 }
 
-// says checks that the Node says that a version holds, or what keeps it from it.
-func (r *rig) says(t *testing.T, version string, status contract.Reason) {
+// expectStatus checks that the Node says that a version holds, or what keeps it from it.
+func (r *rig) expectStatus(t *testing.T, version string, status contract.Reason) {
 	t.Helper()
 	a := r.annotations(t)
 	said, _, _ := strings.Cut(a[contract.ApplyStatusAnnotation], ":")

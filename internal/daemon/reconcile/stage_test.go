@@ -48,17 +48,17 @@ func TestAVersionIsStagedWhileTheNodeServes(t *testing.T) {
 		for _, line := range sim.Diff(before, r.Snapshot(), contract.DirStore) {
 			t.Error(line)
 		}
-		r.says(t, one(), "")
+		r.expectStatus(t, one(), "")
 		// The switch needs nothing from anybody.
 		r.payloadServer.set(func() { r.payloadServer.away = true })
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(20 * time.Second)
-		r.says(t, version, "")
+		r.expectStatus(t, version, "")
 		if r.payloadServer.count(newProxy) != 1 || r.payloadServer.count(newKubelet) != 1 {
 			t.Errorf("sent: %v", r.payloadServer.sent)
 		}
-		r.halt()
-		r.tend(t, r.api)
+		r.stopDaemon()
+		r.start(t, r.api)
 		pass(time.Minute)
 		r.stages(t, version, len(newProxy)+len(newKubelet), "")
 		r.annotate(t, contract.StageAnnotation, "")
@@ -117,7 +117,7 @@ func TestStagingIsTriedUntilItSucceedsAndSaysWhyNot(t *testing.T) {
 				if r.has(t, newProxy) || r.has(t, newKubelet) {
 					t.Error("something is in the store")
 				}
-				r.says(t, one(), "")
+				r.expectStatus(t, one(), "")
 				c.mend(t, r)
 				pass(5 * time.Minute)
 				if a := r.annotations(t); a[contract.StagedAnnotation] != version ||
@@ -173,11 +173,11 @@ func TestADaemonKilledWhileItStagesGoesOnWithTheNextBlob(t *testing.T) {
 		version := r.publish(t, next())
 		r.annotate(t, contract.StageAnnotation, version)
 		pass(15 * time.Second)
-		r.halt()
+		r.stopDaemon()
 		if n := r.payloadServer.count(newProxy) + r.payloadServer.count(newKubelet); n != 1 {
 			t.Fatalf("%d blobs have come", n)
 		}
-		r.tend(t, r.api)
+		r.start(t, r.api)
 		pass(15 * time.Second)
 		if r.payloadServer.count(newProxy) != 1 || r.payloadServer.count(newKubelet) != 1 {
 			t.Errorf("sent: %v", r.payloadServer.sent)
@@ -185,7 +185,7 @@ func TestADaemonKilledWhileItStagesGoesOnWithTheNextBlob(t *testing.T) {
 		if a := r.annotations(t); a[contract.StagedAnnotation] != version {
 			t.Errorf("the Node says %v", a)
 		}
-		r.noLitter(t)
+		r.expectNoLeftovers(t)
 	})
 }
 
@@ -205,7 +205,7 @@ func TestAnotherVersionToStageEndsTheFirst(t *testing.T) {
 		if r.has(t, newProxy) || r.has(t, newKubelet) {
 			t.Error("the first version was fetched as well")
 		}
-		r.noLitter(t)
+		r.expectNoLeftovers(t)
 	})
 }
 
@@ -222,7 +222,7 @@ func TestASlowPayloadServerKeepsNobodyWaiting(t *testing.T) {
 		version := r.publish(t, another("two"))
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(20 * time.Second)
-		r.says(t, version, "")
+		r.expectStatus(t, version, "")
 		if state := r.state(t, "kube-proxy"); state != winos.ServiceRunning {
 			t.Errorf("kube-proxy is %s", state)
 		}
@@ -256,11 +256,11 @@ func TestADesiredVersionWhosePayloadIsNotHereIsFetchedByItself(t *testing.T) {
 		version := r.publish(t, next())
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(2 * time.Minute)
-		r.says(t, one(), contract.ReasonPayloadIncomplete)
-		r.serving(t, "{}")
+		r.expectStatus(t, one(), contract.ReasonPayloadIncomplete)
+		r.expectServing(t, "{}")
 		r.payloadServer.set(func() { r.payloadServer.away = false })
 		pass(3 * time.Minute)
-		r.says(t, version, "")
+		r.expectStatus(t, version, "")
 		if got := r.read(t, contract.PathKubeProxy); got != newProxy {
 			t.Errorf("kube-proxy is %q", got)
 		}
@@ -277,7 +277,7 @@ func TestADesiredVersionThatChangesWhileItsPayloadComesIsLeft(t *testing.T) {
 		version := r.publish(t, another("two"))
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(20 * time.Second)
-		r.says(t, version, "")
+		r.expectStatus(t, version, "")
 		if r.payloadServer.count(newProxy)+r.payloadServer.count(newKubelet) > 0 {
 			t.Error("payload that nobody wants any more was fetched")
 		}
@@ -306,7 +306,7 @@ func TestDamagedPayloadIsFetchedAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 				pass(5 * time.Minute)
-				r.says(t, version, "")
+				r.expectStatus(t, version, "")
 				if got := r.read(t, contract.PathKubeProxy); got != content || !r.has(t, content) {
 					t.Errorf("kube-proxy is %q", got)
 				}

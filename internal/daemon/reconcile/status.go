@@ -6,58 +6,65 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// publish says on the Node what holds, if the Node does not say so already. It answers after which
-// time it wants to be called again, or 0.
-func (t *Reconciler) publish(ctx context.Context, node *unstructured.Unstructured, report apply.Report) time.Duration {
+// status writes on the Node what holds.
+type status struct {
+	client    dynamic.Interface
+	state     *state.File
+	clock     clock.Clock
+	intervals Intervals
+	// written is when the apply-status annotation was last written; unwritten is the pause of the
+	// present row of writes that failed.
+	written   time.Time
+	unwritten time.Duration
+}
+
+// publish writes on the Node what holds, if it is not there already. It gives after which time it
+// is to be called again, or 0, and the Node's annotations if it wrote.
+func (s *status) publish(ctx context.Context, watched *apiclient.Watch, node *unstructured.Unstructured,
+	report apply.Report, waitsSince time.Time) (again time.Duration, after map[string]string) {
 	if node == nil {
-		return 0
+		return 0, nil
 	}
 	have := node.GetAnnotations()
 	desired := have[contract.DesiredRevisionAnnotation]
 	changes := map[string]any{}
 	if problem := report.Problem(); problem == nil {
-		if desired != "" && desired == t.Book.Version && t.Book.Proven && have[contract.RevisionAnnotation] != desired {
+		if desired != "" && desired == s.state.Version && s.state.Proven && have[contract.RevisionAnnotation] != desired {
 			changes[contract.RevisionAnnotation] = desired
 		}
-		if _, said := have[contract.ApplyStatusAnnotation]; said {
+		if _, there := have[contract.ApplyStatusAnnotation]; there {
 			changes[contract.ApplyStatusAnnotation] = nil
 		}
 	} else if text := apiclient.ProblemText(problem); have[contract.ApplyStatusAnnotation] != text {
-		wait := t.Pace.Status - t.Clock.Since(t.saidAt)
+		wait := s.intervals.Status - s.clock.Since(s.written)
 		if len(report.Failed) == 0 {
-			wait = max(wait, t.Pace.Settle-t.Clock.Since(t.waitsSince))
+			wait = max(wait, s.intervals.Settle-s.clock.Since(waitsSince))
 		}
 		if wait > 0 {
-			return wait
+			return wait, nil
 		}
 		changes[contract.ApplyStatusAnnotation] = text
-		t.saidAt = t.Clock.Now()
+		s.written = s.clock.Now()
 	}
 	if len(changes) == 0 {
-		t.unsaid = 0
-		return 0
+		s.unwritten = 0
+		return 0, nil
 	}
-	if err := t.annotate(ctx, node, changes); err != nil {
-		logr.FromContextOrDiscard(ctx).Info("the Node could not be annotated", "detail", err.Error())
-		t.unsaid = grow(t.unsaid, 2, t.Pace.Failing, t.Pace.FailingLimit)
-		return jitter(t.unsaid)
-	}
-	t.unsaid = 0
-	return 0
-}
-
-func (t *Reconciler) annotate(ctx context.Context, node *unstructured.Unstructured, changes map[string]any) error {
-	after, err := apiclient.AnnotateNode(ctx, t.Client, t.node, node, changes)
+	after, err := apiclient.AnnotateNode(ctx, s.client, watched, node, changes)
 	if err != nil {
-		return err
+		logr.FromContextOrDiscard(ctx).Info("the Node could not be annotated", "detail", err.Error())
+		s.unwritten = grow(s.unwritten, 2, s.intervals.Failing, s.intervals.FailingLimit)
+		return jitter(s.unwritten), nil
 	}
-	// Our own change is no news.
-	t.seen.version, t.seen.status = after[contract.RevisionAnnotation], after[contract.ApplyStatusAnnotation]
-	return nil
+	s.unwritten = 0
+	return 0, after
 }

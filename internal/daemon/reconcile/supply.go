@@ -2,75 +2,84 @@ package reconcile
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/payload"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// lacks says what of a desired state's payload is not on the host and is being fetched; nil when
-// nothing is, or when it can't be had. Then the state is tried anyway: what is in its place already
-// needs no blob, and otherwise nothing changes.
-func (t *Reconciler) lacks(w *candidate) *contract.Problem {
-	if t.stager == nil {
+// supply has payload fetched that the host lacks.
+type supply struct {
+	store *payload.Store
+	// stager fetches, in a goroutine of its own; nil when nothing can be fetched.
+	stager *payload.Stager
+	// arrived is set by the stager when an attempt to fetch is over.
+	arrived atomic.Bool
+}
+
+// lacks gives what of a candidate's payload is not on the host and is being fetched; nil when
+// nothing is, or when it can't be had. Then the candidate is tried anyway: what is in its place
+// already needs no blob, and otherwise nothing changes.
+func (s *supply) lacks(c *candidate) *contract.Problem {
+	if s.stager == nil {
 		return nil
 	}
-	blobs := w.Manifest.Blobs()
-	missing := t.missing(blobs)
+	blobs := c.Manifest.Blobs()
+	missing := s.missing(blobs)
 	if missing == 0 {
 		return nil
 	}
-	var coming *contract.Problem
-	if over, problem := t.stager.Need(w.Version, blobs); !over || problem == nil {
-		coming = contract.NewProblem(contract.ReasonPayloadIncomplete,
-			"version %s: %d of %d blobs are not on the host yet", w.Version, missing, len(blobs))
+	if over, problem := s.stager.Need(c.Version, blobs); over && problem != nil {
+		return nil
 	}
-	return coming
+	return contract.NewProblem(contract.ReasonPayloadIncomplete,
+		"version %s: %d of %d blobs are not on the host yet", c.Version, missing, len(blobs))
 }
 
 // missing counts the blobs that are not on the host. A store that can't be looked at is for the
-// pass to say.
-func (t *Reconciler) missing(blobs []contract.Blob) int {
-	missing, err := t.store.Missing(blobs)
+// pass to report.
+func (s *supply) missing(blobs []contract.Blob) int {
+	missing, err := s.store.Missing(blobs)
 	if err != nil {
 		return 0
 	}
 	return len(missing)
 }
 
-// supply has what a pass lacked be fetched.
-func (t *Reconciler) supply(w *candidate, report apply.Report) {
-	if t.stager == nil {
+// fetch has what a pass lacked be fetched.
+func (s *supply) fetch(present state.State, c *candidate, report apply.Report) {
+	if s.stager == nil {
 		return
 	}
-	version, blobs := t.Book.Version, t.Book.Manifest.Blobs()
-	if w != nil && w.Version != t.Book.Version {
-		version, blobs = w.Version, w.Manifest.Blobs()
+	version, blobs := present.Version, present.Manifest.Blobs()
+	if c != nil && c.Version != present.Version {
+		version, blobs = c.Version, c.Manifest.Blobs()
 	} else if !slices.ContainsFunc(report.Failed, ofPayload) {
-		t.stager.Content()
+		s.stager.Content()
 		return
 	}
-	if t.missing(blobs) == 0 {
-		t.stager.Content()
+	if s.missing(blobs) == 0 {
+		s.stager.Content()
 		return
 	}
-	_, _ = t.stager.Need(version, blobs) // what comes of it is asked when it is over
-}
-
-// supplied says whether fetching came to an end since it was last asked. What was refused for want
-// of payload is worth another try then.
-func (t *Reconciler) supplied(w *candidate) bool {
-	if !t.arrived.Swap(false) {
-		return false
-	}
-	if t.refused == nil || w == nil || w.Version != t.refused.version || !ofPayload(t.refused.problem) {
-		return true
-	}
-	if t.missing(w.Manifest.Blobs()) == 0 {
-		t.refused.until = t.Clock.Now()
-	}
-	return true
+	_, _ = s.stager.Need(version, blobs) // what comes of it is asked when it is over
 }
 
 func ofPayload(p *contract.Problem) bool {
 	return p.Reason == contract.ReasonPayloadIncomplete || p.Reason == contract.ReasonPayloadCorrupt
+}
+
+// supplied says whether fetching came to an end since it was last asked. What failed for want of
+// payload is worth another try then.
+func (r *Reconciler) supplied(c *candidate) bool {
+	if !r.supply.arrived.Swap(false) {
+		return false
+	}
+	if last := r.failures.last; last != nil && c != nil && c.Version == last.version && ofPayload(last.problem) &&
+		r.supply.missing(c.Manifest.Blobs()) == 0 {
+		last.until = r.Clock.Now()
+	}
+	return true
 }

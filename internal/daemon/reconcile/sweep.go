@@ -5,6 +5,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/windows-nodes/wmco/internal/daemon/payload"
+	"github.com/windows-nodes/wmco/internal/daemon/sealed"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
 // What nobody needs any more is looked for at most every sweepPause. A blob that no manifest names
@@ -14,42 +19,54 @@ const (
 	stagedLife = 24 * time.Hour
 )
 
-// sweep removes blobs and confidential parts that neither the present desired state nor the one
-// before names, nor one that is being staged. The one before stays, so that the host can go back to
-// it without the operator; so what it came after goes when two newer ones have been proven.
-func (t *Reconciler) sweep(ctx context.Context) {
-	now := t.Clock.Now()
-	if t.wished != nil || !t.Book.Proven || !t.swept.IsZero() && now.Sub(t.swept) < sweepPause {
+// sweeper removes blobs and confidential parts that nobody needs.
+type sweeper struct {
+	state  *state.File
+	store  *payload.Store
+	sealed *sealed.Store
+	clock  clock.Clock
+	// now is the time by which the host's files are dated.
+	now func() time.Time
+	// swept is when it last did.
+	swept time.Time
+}
+
+// sweep removes what neither the present revision nor the one before names, nor one that is being
+// staged. The one before stays, so that the host can go back to it without the operator; so what it
+// came after goes when two newer ones have been proven.
+func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
+	now := s.clock.Now()
+	if !s.state.Proven || !s.swept.IsZero() && now.Sub(s.swept) < sweepPause {
 		return
 	}
 	blobs := map[string]bool{}
-	if t.stager != nil {
-		keeps, known := t.stager.Keeps()
+	if stager != nil {
+		keeps, known := stager.Keeps()
 		if !known {
 			return
 		}
 		blobs = keeps
 	}
-	t.swept = now
+	s.swept = now
 	log := logr.FromContextOrDiscard(ctx)
-	sealed := []string{t.Book.Manifest.Confidential}
-	for _, f := range t.Book.Manifest.Files {
+	confidential := []string{s.state.Manifest.Confidential}
+	for _, f := range s.state.Manifest.Files {
 		blobs[f.Digest] = true
 	}
-	if before := t.Book.Before; before != nil {
-		sealed = append(sealed, before.Manifest.Confidential)
+	if before := s.state.Before; before != nil {
+		confidential = append(confidential, before.Manifest.Confidential)
 		for _, f := range before.Manifest.Files {
 			blobs[f.Digest] = true
 		}
 	}
-	removed, err := t.store.Sweep(blobs, t.Host.System.Now().Add(-stagedLife))
+	removed, err := s.store.Sweep(blobs, s.now().Add(-stagedLife))
 	if err != nil {
 		log.Info("payload that nobody needs can't be removed", "detail", err.Error())
 	}
 	if removed > 0 {
 		log.Info("removed payload that nobody needs", "blobs", removed)
 	}
-	if err = t.vault.Sweep(sealed...); err != nil {
+	if err = s.sealed.Sweep(confidential...); err != nil {
 		log.Info("confidential parts that nobody needs can't be removed", "detail", err.Error())
 	}
 }

@@ -57,8 +57,8 @@ func (r *rig) controller(ctx context.Context, p *sim.Process) int {
 	p.Running()
 	host.Services = winos.WithTimeouts(host.Services, host.Programs)
 	err = reconcile.New(reconcile.Options{
-		Host: host, Book: book, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls,
-		Pace: r.pace, Program: digestOf(exe),
+		Host: host, State: book, Client: client, NodeName: nodeName, Namespace: namespace, Registry: &r.pulls,
+		Intervals: r.pace, Program: digestOf(exe),
 	}).Run(ctx)
 	if errors.Is(err, reconcile.ErrExchanged) {
 		return 1
@@ -96,7 +96,7 @@ func (r *rig) mortals(p *sim.Process) winos.Host {
 func installed(t *testing.T, r *rig, exe string) (version string) {
 	t.Helper()
 	settled(t, r)
-	r.halt()
+	r.stopDaemon()
 	delays, reset := plan.DaemonRecovery()
 	services := r.Host().Services
 	err := services.Apply(t.Context(), winos.ServiceConfig{
@@ -115,8 +115,8 @@ func installed(t *testing.T, r *rig, exe string) (version string) {
 	return r.publish(t, withDaemon(another("two"), exe))
 }
 
-// heldByTheOld checks that the old daemon holds the first version, and that no guard is left.
-func (r *rig) heldByTheOld(t *testing.T) {
+// expectOldDaemon checks that the old daemon holds the first version, and that no guard is left.
+func (r *rig) expectOldDaemon(t *testing.T) {
 	t.Helper()
 	if got := r.read(t, contract.PathDaemon); got != oldDaemon {
 		t.Errorf("the program is %.40q", got)
@@ -124,11 +124,11 @@ func (r *rig) heldByTheOld(t *testing.T) {
 	if state := r.state(t, contract.ServiceDaemon); state != winos.ServiceRunning {
 		t.Errorf("the daemon is %s", state)
 	}
-	r.unguarded(t)
-	r.serving(t, "{}")
+	r.expectNoWatchdog(t)
+	r.expectServing(t, "{}")
 }
 
-func (r *rig) unguarded(t *testing.T) {
+func (r *rig) expectNoWatchdog(t *testing.T) {
 	t.Helper()
 	if state := r.state(t, contract.ServiceGuard); state != "absent" {
 		t.Errorf("the guard is %s", state)
@@ -138,7 +138,7 @@ func (r *rig) unguarded(t *testing.T) {
 	}
 	book, err := state.Read(r.Host().Files)
 	if err != nil || selfupdate.WatchdogRuns(book) {
-		t.Errorf("the ledger knows of a guard, %v", err)
+		t.Errorf("the state file knows of a guard, %v", err)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestADaemonThatDoesNotComeUpIsPutBackByItsGuard(t *testing.T) {
 						break
 					}
 				}
-				r.says(t, versionOf(first()), contract.ReasonDaemonCallFailed)
+				r.expectStatus(t, versionOf(first()), contract.ReasonDaemonCallFailed)
 				if !strings.Contains(said, "version "+version+": the new daemon ") ||
 					!strings.HasSuffix(said, "; the host is held at "+versionOf(first())) {
 					t.Errorf("the Node says %q", said)
@@ -200,8 +200,8 @@ func TestADaemonThatDoesNotComeUpIsPutBackByItsGuard(t *testing.T) {
 				// The operator hears it, and goes back.
 				r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
 				pass(3 * time.Minute)
-				r.says(t, versionOf(first()), "")
-				r.heldByTheOld(t)
+				r.expectStatus(t, versionOf(first()), "")
+				r.expectOldDaemon(t)
 				for _, line := range sim.Diff(before, r.Snapshot(), own()...) {
 					if !strings.Contains(line, contract.ServiceDaemon) || c.spoil == nil {
 						t.Error(line)
@@ -222,8 +222,8 @@ func TestADaemonThatComesUpDismissesItsGuard(t *testing.T) {
 				break
 			}
 		}
-		r.says(t, version, "")
-		r.unguarded(t)
+		r.expectStatus(t, version, "")
+		r.expectNoWatchdog(t)
 		pass(time.Hour)
 		if got := r.read(t, contract.PathDaemon); got != newDaemon {
 			t.Errorf("the program is %q", got)
@@ -247,8 +247,8 @@ func TestADaemonThatTheServiceManagerIsSlowToStartComesUpAllTheSame(t *testing.T
 				}
 				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				pass(45 * time.Second)
-				r.says(t, version, "")
-				r.unguarded(t)
+				r.expectStatus(t, version, "")
+				r.expectNoWatchdog(t)
 			})
 		})
 	}
@@ -265,10 +265,10 @@ func TestADaemonThatLivesIsLeftToItself(t *testing.T) {
 		if got := r.read(t, contract.PathDaemon); got != newDaemon {
 			t.Errorf("the program is %q", got)
 		}
-		r.unguarded(t)
+		r.expectNoWatchdog(t)
 		r.overlay(t)
 		pass(time.Minute)
-		r.says(t, version, "")
+		r.expectStatus(t, version, "")
 	})
 }
 
@@ -300,8 +300,8 @@ func TestAGuardOutlivesReboots(t *testing.T) {
 					said := r.annotations(t)[contract.ApplyStatusAnnotation]
 					r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
 					pass(10 * time.Minute)
-					r.says(t, versionOf(first()), "")
-					r.heldByTheOld(t)
+					r.expectStatus(t, versionOf(first()), "")
+					r.expectOldDaemon(t)
 					if !strings.HasPrefix(said, "DaemonCallFailed: ") {
 						t.Errorf("the Node said %q", said)
 					}
@@ -323,8 +323,8 @@ func TestAGuardKilledAtAnyStepGoesOn(t *testing.T) {
 		pass(90 * time.Second)
 		r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
 		pass(3 * time.Minute)
-		r.says(t, versionOf(first()), "")
-		r.heldByTheOld(t)
+		r.expectStatus(t, versionOf(first()), "")
+		r.expectOldDaemon(t)
 	}
 	t.Run("nobody dies", func(t *testing.T) {
 		bubble(t, func(t *testing.T, r *rig) {
@@ -361,9 +361,9 @@ func TestADaemonThatDiesWhileItGivesWayIsFollowedByTheNewOneInTheEnd(t *testing.
 		}
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(5 * time.Minute)
-		r.says(t, version, "")
-		r.unguarded(t)
-		r.serving(t, "two")
+		r.expectStatus(t, version, "")
+		r.expectNoWatchdog(t)
+		r.expectServing(t, "two")
 		if got := r.read(t, contract.PathDaemon); got != newDaemon {
 			t.Errorf("the program is %q", got)
 		}

@@ -29,7 +29,7 @@ type Store struct {
 	secrets winos.Secrets
 }
 
-// New gives the vault of a host. Its directory need not exist.
+// New gives the sealed store of a host. Its directory need not exist.
 func New(host winos.Host) *Store { return &Store{files: host.Files, secrets: host.Secrets} }
 
 // Keep seals the confidential part that has this digest. Keeping what is there already changes

@@ -44,7 +44,7 @@ func StartWatchdog(ctx context.Context, host winos.Host, book *state.File, diges
 	return host.Services.Start(ctx, contract.ServiceGuard)
 }
 
-// WatchdogRuns says whether the ledger knows of a guard.
+// WatchdogRuns says whether the state file knows of a guard.
 func WatchdogRuns(book *state.File) bool {
 	_, posted := book.Services[contract.ServiceGuard]
 	return posted

@@ -134,7 +134,7 @@ func (g Watchdog) rouse(ctx context.Context) {
 	}
 }
 
-// turn is what the ledger says about the own program.
+// turn is what the state file says about the own program.
 type turn int
 
 const (
@@ -191,7 +191,7 @@ func (g Watchdog) act(ctx context.Context, own, why string) error {
 	return g.goBack(ctx, own, why, source)
 }
 
-// goBack ends what runs; when nothing is left, nobody else keeps the ledger. Without a source, the
+// goBack ends what runs; when nothing is left, nobody else keeps the state file. Without a source, the
 // program is in its place.
 func (g Watchdog) goBack(ctx context.Context, own, why, source string) error {
 	log := logr.FromContextOrDiscard(ctx)
@@ -238,11 +238,11 @@ func (g Watchdog) note(book *state.File, own, why, source string) (string, error
 	book.AddAside(aside)
 	if turnOf(book, own) == before {
 		failed, pause := book.Version, refused
-		if last := book.Refused; last != nil && last.Version == failed {
+		if last := book.Failed; last != nil && last.Version == failed {
 			pause = min(max(2*last.Pause, refused), refusedLimit)
 		}
 		book.Back()
-		book.Refuse(failed, contract.NewProblem(contract.ReasonDaemonCallFailed, "%s", why), pause,
+		book.Fail(failed, contract.NewProblem(contract.ReasonDaemonCallFailed, "%s", why), pause,
 			time.Now().Add(pause))
 	}
 	err := book.Save()

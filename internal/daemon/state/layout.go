@@ -59,10 +59,10 @@ func Access(path string) winos.Access {
 	return winos.AccessInherit
 }
 
-// Open makes C:\k if it is not there and opens the ledger in it.
+// Open makes C:\k if it is not there and opens the state file in it.
 //
 // A directory C:\k that others may write into is not trusted: an ordinary user could have made it,
-// with a ledger in it. It is used only when it is empty, after making it anew; otherwise the answer
+// with a state file in it. It is used only when it is empty, after making it anew; otherwise the answer
 // is a Problem.
 func Open(files winos.Files) (*File, error) {
 	state, err := look(files)
@@ -105,7 +105,7 @@ func Conflict(files winos.Files) (*contract.Problem, error) {
 	return conflict(), nil
 }
 
-// Trusted says whether nobody but Administrators could have written what lies in C:\k, its ledger
+// Trusted says whether nobody but Administrators could have written what lies in C:\k, its state file
 // included. It changes nothing.
 func Trusted(files winos.Files) (bool, error) {
 	state, err := look(files)
@@ -121,7 +121,7 @@ type condition int
 
 const (
 	absent  condition = iota
-	empty             // ours, as a crash before the first line of the ledger leaves it
+	empty             // ours, as a crash before the first line of the state file leaves it
 	open              // empty, but others may write into it
 	ours              // only Administrators get in
 	foreign           // not empty, and others may write into it
@@ -142,7 +142,7 @@ func look(files winos.Files) (condition, error) {
 	if err != nil {
 		return absent, fmt.Errorf("listing %s: %w", contract.DirK, err)
 	}
-	// A first ledger that was not finished is as good as none.
+	// A first state file that was not finished is as good as none.
 	bare := !slices.ContainsFunc(entries, func(e winos.FileInfo) bool {
 		return !strings.EqualFold(contract.DirK+`\`+e.Name, contract.PathState+".tmp")
 	})

@@ -35,7 +35,7 @@ func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
 	}{
 		"not there":              {-1, nil, want{true, true}},
 		"empty, left by a crash": {winos.AccessAdministrators, nil, want{true, true}},
-		"with a first ledger that was not renamed": {winos.AccessAdministrators, []string{"wicd-state.json.tmp"},
+		"with a first state file that was not renamed": {winos.AccessAdministrators, []string{"wicd-state.json.tmp"},
 			want{true, true}},
 		"empty, but anybody's":                  {winos.AccessInherit, nil, want{true, true}},
 		"with a file, and anybody's":            {winos.AccessInherit, []string{"x"}, want{false, false}},
@@ -68,7 +68,7 @@ func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
 				return
 			}
 			if book.Made(contract.DirK) != c.want.made {
-				t.Errorf("the ledger says %v", book.Directories)
+				t.Errorf("the state file says %v", book.Directories)
 			}
 			info, err := f.Stat(contract.DirK)
 			if err != nil || info.Access != winos.AccessAdministrators {

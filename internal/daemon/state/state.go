@@ -22,16 +22,13 @@ type State struct {
 	NodeName string `json:"nodeName,omitempty"`
 	// NodeIP is the node's address as its instance says; empty for that of the default route.
 	NodeIP string `json:"nodeIP,omitempty"`
-	// Version and Manifest are the desired state that the host is brought to, or held at.
-	// Confidential parts are in the vault.
-	Version  string            `json:"version,omitempty"`
-	Manifest contract.Manifest `json:"manifest"`
-	// Partial says that the manifest says more than the daemon knew that wrote it down: another one
-	// has to read it again.
-	Partial bool `json:"partial,omitempty"`
-	// Refused is the desired state that could not be had last, and is not to be tried again too
-	// soon, by whichever daemon.
-	Refused *FailedRevision `json:"refused,omitempty"`
+	// Revision is what the host is brought to, or held at. Its confidential part is sealed. Partial
+	// says that the manifest has more than the daemon understood that wrote it down: another one has
+	// to read it again.
+	Revision
+	// Failed is the revision that could not be had last, and is not to be tried again too soon, by
+	// whichever daemon.
+	Failed *FailedRevision `json:"failed,omitempty"`
 	// Proven says that this desired state has held completely. Until then the host goes back to
 	// Before when it can't be had.
 	Proven bool `json:"proven,omitempty"`
@@ -75,9 +72,9 @@ type State struct {
 
 // Revision is one desired state.
 type Revision struct {
-	Version  string            `json:"version"`
+	Version  string            `json:"version,omitempty"`
 	Manifest contract.Manifest `json:"manifest"`
-	// Partial is as in Ledger.
+	// Partial says that this is not all of what was published: see State.
 	Partial bool `json:"partial,omitempty"`
 }
 
@@ -108,7 +105,7 @@ type Start struct {
 	NotPID uint32 `json:"notPID,omitempty"`
 }
 
-// File is the ledger in its file. It is not for concurrent use: one process and one goroutine at a
+// File is the state file in its file. It is not for concurrent use: one process and one goroutine at a
 // time keep it.
 type File struct {
 	State
@@ -117,8 +114,8 @@ type File struct {
 	written []byte
 }
 
-// Read reads the ledger; a host without one has an empty ledger. A file that can't be understood is
-// kept beside it as evidence, and the ledger starts anew: losing what was before is better than
+// Read reads the state file; a host without one has an empty state. A file that can't be understood is
+// kept beside it as evidence, and the state file starts anew: losing what was before is better than
 // never working again.
 func Read(files winos.Files) (*File, error) {
 	b := &File{files: files}
@@ -127,12 +124,12 @@ func Read(files winos.Files) (*File, error) {
 		return b, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the ledger: %w", err)
+		return nil, fmt.Errorf("reading the state file: %w", err)
 	}
 	if err = json.Unmarshal(content, &b.State); err != nil {
 		b.State = State{}
 		if err = files.Rename(contract.PathState, contract.PathState+".bad"); err != nil {
-			return nil, fmt.Errorf("setting a damaged ledger aside: %w", err)
+			return nil, fmt.Errorf("setting a damaged state file aside: %w", err)
 		}
 		return b, nil
 	}
@@ -140,33 +137,33 @@ func Read(files winos.Files) (*File, error) {
 	return b, nil
 }
 
-// Exists says whether there is a ledger on this host.
+// Exists says whether there is a state file on this host.
 func (b *File) Exists() bool { return b.written != nil }
 
-// Save writes the ledger if it differs from its file. An empty ledger that has no file gets none.
+// Save writes the state file if it differs from its file. An empty state that has no file gets none.
 func (b *File) Save() error {
 	if !b.Exists() && reflect.DeepEqual(b.State, State{}) {
 		return nil
 	}
 	content, err := json.MarshalIndent(b.State, "", " ")
 	if err != nil {
-		return fmt.Errorf("encoding the ledger: %w", err)
+		return fmt.Errorf("encoding the state file: %w", err)
 	}
 	if bytes.Equal(content, b.written) {
 		return nil
 	}
 	if err = winos.WriteFile(b.files, contract.PathState, bytes.NewReader(content),
 		winos.AccessAdministrators); err != nil {
-		return fmt.Errorf("writing the ledger: %w", err)
+		return fmt.Errorf("writing the state file: %w", err)
 	}
 	b.written = content
 	return nil
 }
 
-// Tidy removes what a write that was cut short left. Only who keeps the ledger alone may call it.
+// Tidy removes what a write that was cut short left. Only who keeps the state file alone may call it.
 func (b *File) Tidy() error {
 	if err := b.files.Remove(contract.PathState + ".tmp"); err != nil {
-		return fmt.Errorf("tidying up beside the ledger: %w", err)
+		return fmt.Errorf("tidying up beside the state file: %w", err)
 	}
 	return nil
 }
@@ -186,25 +183,24 @@ func (b *File) Change(change func() error) error {
 	return err
 }
 
-// Erase removes the ledger's file and forgets everything.
+// Erase removes the file and forgets everything.
 func (b *File) Erase() error {
 	b.State, b.written = State{}, nil
 	if err := b.files.Remove(contract.PathState); err != nil {
-		return fmt.Errorf("removing the ledger: %w", err)
+		return fmt.Errorf("removing the state file: %w", err)
 	}
 	return nil
 }
 
 // Back makes the desired state that held before the present one again. There must be one.
 func (l *State) Back() {
-	l.Version, l.Manifest, l.Partial = l.Before.Version, l.Before.Manifest, l.Before.Partial
-	l.Before, l.Proven = nil, true
+	l.Revision, l.Before, l.Proven = *l.Before, nil, true
 }
 
-// Refuse notes why a version could not be had, in words that the operator knows; the present one is
+// Fail notes why a version could not be had, in words that the operator knows; the present one is
 // where the host is held.
-func (l *State) Refuse(version string, why *contract.Problem, pause time.Duration, until time.Time) {
-	l.Refused = &FailedRevision{
+func (l *State) Fail(version string, why *contract.Problem, pause time.Duration, until time.Time) {
+	l.Failed = &FailedRevision{
 		Version: version, Pause: pause, Until: until,
 		Problem: contract.NewProblem(why.Reason, "version %s: %s; the host is held at %s", version, why.Detail,
 			l.Version),

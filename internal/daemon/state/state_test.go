@@ -43,10 +43,10 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 	f := stateFiles(t)
 	book := open(t, f)
 	if book.Exists() {
-		t.Error("a fresh host has a ledger")
+		t.Error("a fresh host has a state file")
 	}
 	if err := book.Save(); err != nil || book.Exists() {
-		t.Errorf("an empty ledger was written, %v", err)
+		t.Errorf("an empty state was written, %v", err)
 	}
 	before := "http://before"
 	book.NodeName, book.Version = "win-a", "1"

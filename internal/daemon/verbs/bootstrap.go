@@ -69,7 +69,7 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 		return answer, apply.FileProblem(err)
 	}
 	excludeRuntime(ctx, host.System, request.Manifest)
-	report := apply.New(apply.Options{Host: host, Book: book}).Pass(ctx,
+	report := apply.New(apply.Options{Host: host, State: book}).Pass(ctx,
 		apply.Request{Scope: plan.Bootstrap, Confidential: confidential})
 	if problem := report.Problem(); problem != nil {
 		return answer, problem
@@ -159,7 +159,7 @@ func note(book *state.File, request contract.BootstrapRequest, told identified) 
 		}
 		book.Proven = false
 	}
-	book.Partial, book.Refused = false, nil
+	book.Partial, book.Failed = false, nil
 	book.NodeName, book.Version, book.Manifest = request.NodeName, request.Version, request.Manifest
 	book.NodeIP, book.HostValues = request.NodeIP, told.values
 	book.Extra = nil

@@ -34,7 +34,7 @@ func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.Cleanu
 	}
 	c := &cleaning{host: host, book: book, where: where, log: logr.FromContextOrDiscard(ctx),
 		answer: contract.CleanupAnswer{Removed: []string{}}}
-	// From what acts by itself to what just lies there, and the ledger last.
+	// From what acts by itself to what just lies there, and the state file last.
 	for _, step := range []func(context.Context){c.services, c.programs, c.networks, c.routes, c.environment, c.certificates,
 		c.hostname, c.files, c.exchange} {
 		step(ctx)
@@ -42,7 +42,7 @@ func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.Cleanu
 	return c.answer, nil
 }
 
-// open reads the ledger, unless somebody else could have written it.
+// open reads the state file, unless somebody else could have written it.
 func open(files winos.Files) (*state.File, error) {
 	trusted, err := state.Trusted(files)
 	if err != nil {

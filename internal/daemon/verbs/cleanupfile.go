@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// files removes what we wrote and the directories that we made. The ledger goes last, and only when
+// files removes what we wrote and the directories that we made. The state file goes last, and only when
 // nothing is left for which it would be needed.
 func (c *cleaning) files(context.Context) {
 	for _, path := range slices.Concat(c.book.Files, c.book.Aside) {
@@ -75,7 +75,7 @@ func (c *cleaning) root() {
 		c.left("listing %s: %w", contract.DirK, err)
 		return
 	}
-	lost := c.lostLedger(entries)
+	lost := c.lostState(entries)
 	whole := lost || c.book.Made(contract.DirK)
 	for _, e := range entries {
 		path := contract.DirK + `\` + e.Name
@@ -91,7 +91,7 @@ func (c *cleaning) root() {
 	if len(c.answer.Left) > 0 {
 		return
 	}
-	// The store shows whose directory it is while there is no ledger, so it is the last but one.
+	// The store shows whose directory it is while there is no state file, so it is the last but one.
 	if whole || c.book.Made(contract.DirStore) {
 		c.removeAll(contract.DirStore)
 	}
@@ -106,9 +106,9 @@ func (c *cleaning) root() {
 	}
 }
 
-// lostLedger says whether C:\k is recognisably ours although no ledger says so: nobody else makes
+// lostState says whether C:\k is recognisably ours although no state file says so: nobody else makes
 // such a store in it, and a call that was killed at its very end leaves it empty.
-func (c *cleaning) lostLedger(entries []winos.FileInfo) bool {
+func (c *cleaning) lostState(entries []winos.FileInfo) bool {
 	info, err := c.host.Files.Stat(contract.DirK)
 	return err == nil && info.Access == winos.AccessAdministrators && !c.book.Exists() &&
 		(len(entries) == 0 || slices.ContainsFunc(entries, func(e winos.FileInfo) bool {
@@ -116,7 +116,7 @@ func (c *cleaning) lostLedger(entries []winos.FileInfo) bool {
 		}))
 }
 
-// ours says whether an entry of a C:\k that was there before is ours. Without a ledger nothing is:
+// ours says whether an entry of a C:\k that was there before is ours. Without a state file nothing is:
 // the names alone could be another's.
 func (c *cleaning) ours(path string) bool {
 	if !c.book.Exists() {

@@ -42,7 +42,7 @@ func (c *cleaning) services(ctx context.Context) {
 	c.save()
 }
 
-// ourServices are those that say so themselves, and those of the ledger whose description was
+// ourServices are those that say so themselves, and those of the state file whose description was
 // changed but whose program is still one of ours.
 func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 	names, err := c.host.Services.List(ctx)

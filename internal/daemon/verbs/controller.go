@@ -230,8 +230,8 @@ func (t *tending) alone(ctx context.Context) error {
 
 func (t *tending) tender(l *apiclient.Client) *reconcile.Reconciler {
 	options := reconcile.Options{
-		Host: t.options.Host, Book: t.book, NodeName: t.book.NodeName, Namespace: t.namespace, Registry: t.registry,
-		Follow: t.follow, Pace: t.options.Pace,
+		Host: t.options.Host, State: t.book, NodeName: t.book.NodeName, Namespace: t.namespace, Registry: t.registry,
+		Follow: t.follow, Intervals: t.options.Pace,
 		Program: t.program,
 	}
 	if l != nil {

@@ -62,7 +62,7 @@ func Handover(ctx context.Context, host winos.Host, self string,
 	if err = installed(ctx, host, book, self, serviceConfig(request), changed); err != nil {
 		return answer, err
 	}
-	// From its start on, the service keeps the ledger alone.
+	// From its start on, the service keeps the state file alone.
 	if err = host.Services.Start(ctx, contract.ServiceDaemon); err != nil {
 		return answer, problem("starting", err)
 	}

@@ -240,7 +240,7 @@ func TestPrepareRenamesAndRebootsAndIsThenContent(t *testing.T) {
 	}
 	book, err := state.Read(r.Host().Files)
 	if err != nil || book.HostnameBefore != "WIN-OLD" || len(book.Features) != 1 {
-		t.Errorf("the ledger says %+v, %v", book, err)
+		t.Errorf("the state file says %+v, %v", book, err)
 	}
 }
 

@@ -110,7 +110,7 @@ func TestCleanupWithoutALedger(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, sim.Options{})
 			join(t, r)
-			stop(t, r, contract.ServiceDaemon) // it would write its ledger again
+			stop(t, r, contract.ServiceDaemon) // it would write its state file again
 			c(t, r)
 			cleanUp(t, r)
 			after := r.Snapshot()

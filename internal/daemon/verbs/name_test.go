@@ -53,7 +53,7 @@ func TestANodeIsNamedByItsCloudWhereTheManifestSaysSo(t *testing.T) {
 	}
 	book, err := state.Read(r.Host().Files)
 	if err != nil || book.NodeName != name || book.HostValues[contract.FactGCPHostname] != name {
-		t.Errorf("the ledger says %q, %v, %v", book.NodeName, book.HostValues, err)
+		t.Errorf("the state file says %q, %v, %v", book.NodeName, book.HostValues, err)
 	}
 	r.SetMetadata(nil, false)
 	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, inCloud(name)); answer.Problem == nil ||

@@ -1,0 +1,75 @@
+package reconcile
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+)
+
+// failure is a revision that could not be had.
+type failure struct {
+	version string
+	problem *contract.Problem
+	// pause lies before the next attempt, which is due at until.
+	pause time.Duration
+	until time.Time
+}
+
+// failures has the revision that failed last.
+type failures struct {
+	state     *state.File
+	intervals Intervals
+	clock     clock.Clock
+	last      *failure
+}
+
+// newFailures takes over what a daemon before this one noted, with no longer a pause than one can
+// be: the clock may have been wrong then, or be wrong now.
+func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failures {
+	f := &failures{state: s, intervals: intervals, clock: clock}
+	if noted := s.Failed; noted != nil {
+		f.last = &failure{version: noted.Version, problem: noted.Problem, until: noted.Until,
+			pause: min(max(noted.Pause, 0), intervals.RetryLimit)}
+		if latest := clock.Now().Add(jitter(intervals.RetryLimit)); f.last.until.After(latest) {
+			f.last.until = latest
+		}
+	}
+	return f
+}
+
+// mayTry says whether a revision did not fail, or is due to be tried again.
+func (f *failures) mayTry(version string) bool {
+	return f.last == nil || f.last.version != version || !f.clock.Now().Before(f.last.until)
+}
+
+// note remembers that a revision could not be had, in the state file too: who tries it again may be
+// another process. One that changed something on the host is tried again after longer.
+func (f *failures) note(ctx context.Context, version string, why *contract.Problem, changed bool) {
+	first, limit := f.intervals.Failing, f.intervals.FailingLimit
+	if changed {
+		first, limit = f.intervals.Retry, f.intervals.RetryLimit
+	}
+	var pause time.Duration
+	if f.last != nil && f.last.version == version {
+		pause = f.last.pause
+	}
+	pause = max(grow(pause, 2, first, limit), first)
+	f.state.Fail(version, why, pause, f.clock.Now().Add(jitter(pause)))
+	f.last = &failure{version: version, problem: f.state.Failed.Problem, pause: pause, until: f.state.Failed.Until}
+	if err := f.state.Save(); err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "it can't be written down that a revision failed")
+	}
+}
+
+// clear forgets the failure.
+func (f *failures) clear(ctx context.Context) {
+	f.last, f.state.Failed = nil, nil
+	if err := f.state.Save(); err != nil {
+		logr.FromContextOrDiscard(ctx).Info("a failure can't be crossed off", "detail", err.Error())
+	}
+}

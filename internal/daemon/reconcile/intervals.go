@@ -1,0 +1,94 @@
+package reconcile
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+)
+
+// Intervals says how often things are looked at.
+type Intervals struct {
+	// Glance lies between quick looks at service states, file sizes and the environment; 10 s if 0.
+	Glance time.Duration
+	// Resync lies between full passes while everything holds, give or take a fifth; 2 min if 0.
+	Resync time.Duration
+	// Waiting is the first pause after a pass that waits for a fact that no event announces, such
+	// as the overlay network; it grows to WaitingLimit. 1 s and 15 s if 0.
+	Waiting, WaitingLimit time.Duration
+	// Failing is the first pause after a pass that failed; it doubles up to FailingLimit. 5 s and 1
+	// min if 0.
+	Failing, FailingLimit time.Duration
+	// Retry is the first pause before a revision is tried again that failed; it doubles up to
+	// RetryLimit. 1 min and 20 min if 0.
+	Retry, RetryLimit time.Duration
+	// Status is the shortest time between two writes of the apply-status annotation; 5 s if 0.
+	Status time.Duration
+	// Settle is how long something is awaited before the Node says so; 3 s if 0. Most waits of a
+	// join are over by then.
+	Settle time.Duration
+}
+
+func (i Intervals) withDefaults() Intervals {
+	for value, fallback := range map[*time.Duration]time.Duration{
+		&i.Glance: 10 * time.Second, &i.Resync: 2 * time.Minute, &i.Waiting: time.Second,
+		&i.WaitingLimit: 15 * time.Second,
+		&i.Failing:      5 * time.Second, &i.FailingLimit: time.Minute, &i.Status: 5 * time.Second,
+		&i.Settle: 3 * time.Second,
+		&i.Retry:  time.Minute, &i.RetryLimit: 20 * time.Minute,
+	} {
+		if *value == 0 {
+			*value = fallback
+		}
+	}
+	return i
+}
+
+// pauses chooses when to look again: soon and then less and less often while something is awaited
+// or fails, and anew when there is news.
+type pauses struct {
+	intervals Intervals
+	clock     clock.Clock
+	// failing and waiting are the pauses of the present row of failures, or of waiting.
+	failing, waiting time.Duration
+	// waitsSince is when the present wait began.
+	waitsSince time.Time
+}
+
+// resting says that nothing fails and nothing is awaited.
+func (p *pauses) resting() bool { return p.failing+p.waiting == 0 }
+
+func (p *pauses) next(report apply.Report, changed bool) time.Duration {
+	if changed {
+		p.failing, p.waiting = 0, 0
+	}
+	if len(report.Waiting) == 0 {
+		p.waitsSince = time.Time{}
+	} else if p.waitsSince.IsZero() {
+		p.waitsSince = p.clock.Now()
+	}
+	switch {
+	case len(report.Failed) > 0:
+		p.failing, p.waiting = grow(p.failing, 2, p.intervals.Failing, p.intervals.FailingLimit), 0
+		return jitter(p.failing)
+	case len(report.Waiting) > 0:
+		p.waiting, p.failing = grow(p.waiting, 1.5, p.intervals.Waiting, p.intervals.WaitingLimit), 0
+		return p.waiting
+	}
+	p.failing, p.waiting = 0, 0
+	return p.intervals.Glance
+}
+
+func grow(pause time.Duration, factor float64, first, limit time.Duration) time.Duration {
+	if pause == 0 {
+		return first
+	}
+	return min(time.Duration(float64(pause)*factor), limit)
+}
+
+// jitter spreads a pause by a fifth to either side.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}

@@ -1,0 +1,254 @@
+package reconcile
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+)
+
+// A revision is a transaction:
+//
+//	                       ┌── can't be prepared: nothing has changed ──┐
+//	candidate ── applying ─┼── a step fails ──── back to what held ─────┼── failed: tried again later
+//	                       └── applied ── verifying ── a service ended ─┘
+//	                                          └── everything holds ── proven
+//
+// The state file says at every moment which one is tried and which one held before, so a daemon
+// that dies anywhere goes on from there.
+
+// pass is what one pass is made from.
+type pass struct {
+	node *unstructured.Unstructured
+	// candidate is what the Node names and the host is not brought to, or nil.
+	candidate *candidate
+	// thorough reads every file again.
+	thorough bool
+}
+
+// trial is what is known of the revision on trial, beside what the state file says.
+type trial struct {
+	// began is when its pass began, by the host's clock; proofDue is when what was started by it has
+	// run long enough, or zero.
+	began, proofDue time.Time
+	// before is what failed already before it was tried.
+	before []*contract.Problem
+	// unsure says that the state's revision was not (wholly) understood, since unsureSince, and has
+	// to be read again.
+	unsure      bool
+	unsureSince time.Time
+}
+
+func (t *trial) doubt(unsure bool, now time.Time) { t.unsure, t.unsureSince = unsure, now }
+
+// pass goes from phase to phase until nothing is left to do for now, and gives the report of the
+// last look at the host.
+func (r *Reconciler) pass(ctx context.Context, p pass) apply.Report {
+	for {
+		report, e := r.step(ctx, p)
+		if e == none {
+			return report
+		}
+		r.machine.on(logr.FromContextOrDiscard(ctx), e)
+		switch e {
+		case accepted:
+			p.candidate = nil
+		case failed:
+			// Something newer may be named by now: then there is no need to go back first.
+			p.node, _ = r.node.Get()
+			p.candidate, _ = r.choose(ctx, p.node)
+			p.thorough = false
+		default:
+			return report
+		}
+	}
+}
+
+// step does what the present phase has to be done.
+func (r *Reconciler) step(ctx context.Context, p pass) (apply.Report, event) {
+	if r.machine.phase == Verifying {
+		if why := r.ended(ctx); why != nil {
+			r.fail(ctx, why, true)
+			return apply.Report{}, failed
+		}
+	}
+	var lacking *contract.Problem
+	if r.mayTry(p.candidate) {
+		if lacking = r.supply.lacks(p.candidate); lacking == nil && r.accept(ctx, p.candidate) {
+			return apply.Report{}, accepted
+		}
+	}
+	bring := r.keep
+	if r.machine.phase == Applying {
+		bring = r.apply
+	}
+	report, e := bring(ctx, p)
+	if lacking != nil {
+		report.Waiting = append(report.Waiting, lacking)
+	}
+	return report, e
+}
+
+// mayTry says whether there is a candidate that is to be tried now.
+func (r *Reconciler) mayTry(c *candidate) bool { return c != nil && r.failures.mayTry(c.Version) }
+
+// accept makes a candidate the host's revision, on trial. If that can't be, nothing has changed.
+func (r *Reconciler) accept(ctx context.Context, c *candidate) bool {
+	problem := r.program.smokeTest(ctx, c.Manifest)
+	if problem == nil && c.data != nil {
+		if err := r.revisions.sealed.Keep(ctx, c.Manifest.Confidential, c.data); err != nil {
+			problem = apply.FileProblem(err)
+		}
+	}
+	before := r.State.Version
+	if problem == nil {
+		err := r.State.Change(func() error {
+			if r.State.Proven && r.State.Version != c.Version {
+				last := r.State.Revision
+				r.State.Before = &last
+			}
+			r.State.Revision, r.State.Proven = c.Revision, false
+			return nil
+		})
+		if err != nil {
+			problem = apply.FileProblem(err)
+		}
+	}
+	if problem != nil {
+		r.failures.note(ctx, c.Version, problem, false)
+		return false
+	}
+	logr.FromContextOrDiscard(ctx).Info("trying a revision", "version", c.Version, "before", before)
+	r.revisions.last = nil
+	r.confidential, r.trial.unsure, r.identity = c.confidential, false, identity{}
+	if !r.program.replaces(r.State.Manifest) {
+		r.follow()
+	}
+	return true
+}
+
+// apply tries the state's revision as a whole.
+func (r *Reconciler) apply(ctx context.Context, p pass) (apply.Report, event) {
+	back := r.State.Before != nil
+	if r.program.replaces(r.State.Manifest) {
+		problem := r.program.replace(ctx)
+		switch {
+		case problem == nil:
+			return apply.Report{}, replaced
+		case ctx.Err() != nil || !back:
+			return apply.Report{Failed: []*contract.Problem{problem}}, none
+		}
+		r.fail(ctx, problem, false)
+		return apply.Report{}, failed
+	}
+	r.remember(ctx, p.node)
+	r.trial.began = r.Host.System.Now() // the clock by which the applier notes starts
+	report := r.applier.Pass(ctx, r.request(p, back))
+	if ctx.Err() != nil {
+		return report, none
+	}
+	r.trial.proofDue = time.Time{}
+	if back && started(report) {
+		r.trial.proofDue = r.Clock.Now().Add(apply.ProofTime)
+	}
+	fresh := slices.IndexFunc(report.Broken, func(p *contract.Problem) bool {
+		return !slices.ContainsFunc(r.trial.before, func(other *contract.Problem) bool { return *other == *p })
+	})
+	if back && fresh >= 0 {
+		r.fail(ctx, report.Broken[fresh], report.Changed)
+		return report, failed
+	}
+	return report, applied
+}
+
+func started(report apply.Report) bool {
+	return slices.ContainsFunc(report.Steps, func(s plan.Step) bool { return s.Kind == plan.StartService })
+}
+
+// keep makes a pass at the state's revision, in which what fails keeps nothing else back.
+func (r *Reconciler) keep(ctx context.Context, p pass) (apply.Report, event) {
+	r.remember(ctx, p.node)
+	report := r.applier.Pass(ctx, r.request(p, false))
+	r.trial.before = report.Failed
+	if r.program.replacedBy(report) {
+		return report, replaced
+	}
+	return report, none
+}
+
+func (r *Reconciler) request(p pass, whole bool) apply.Request {
+	request := apply.Request{Scope: plan.Everything, Confidential: r.confidential, Thorough: p.thorough, Whole: whole}
+	if p.node != nil {
+		request.Node = p.node.Object
+	}
+	return request
+}
+
+// fail makes the revision that held before the host's again, and notes why the one on trial can't
+// be had. If that can't be written down, the failed one is still on trial in the file: a daemon
+// that starts then tries it, and leaves it, once more. This one does not.
+func (r *Reconciler) fail(ctx context.Context, why *contract.Problem, changed bool) {
+	version := r.State.Version
+	logr.FromContextOrDiscard(ctx).Info("going back to what held", "failed", version, "reason", why.Reason, "detail",
+		why.Detail, "version", r.State.Before.Version)
+	r.State.Back()
+	_, r.confidential = r.revisions.unseal(ctx, r.State.Manifest)
+	r.trial.proofDue, r.trial.unsure, r.identity = time.Time{}, false, identity{}
+	r.follow()
+	r.failures.note(ctx, version, why, changed || r.program.replaces(r.State.Manifest))
+}
+
+// ended looks whether what was started for the revision on trial still runs, and gives the problem
+// if not.
+func (r *Reconciler) ended(ctx context.Context) *contract.Problem {
+	if r.State.Before == nil || r.trial.proofDue.IsZero() {
+		return nil
+	}
+	ended := r.applier.Ended(ctx, r.trial.began)
+	if len(ended) == 0 {
+		return nil
+	}
+	return contract.NewProblem(contract.ReasonServiceFailed, "service %s ended right after its start",
+		strings.Join(ended, ", "))
+}
+
+// settle notes that the state's revision holds, as soon as it does, and gives how long its proof
+// still takes. What can't be written down is not proven: another process would not see it.
+func (r *Reconciler) settle(ctx context.Context, report apply.Report) (time.Duration, *contract.Problem) {
+	if !report.Holds() || r.machine.phase != Verifying && r.machine.phase != RollingBack {
+		return 0, nil
+	}
+	if left := r.trial.proofDue.Sub(r.Clock.Now()); !r.trial.proofDue.IsZero() && left > 0 {
+		return left, nil
+	}
+	proves := !r.State.Proven
+	if err := r.State.Change(func() error {
+		if proves {
+			r.State.Proven, r.State.Failed = true, nil
+		}
+		return nil
+	}); err != nil {
+		return 0, apply.FileProblem(err)
+	}
+	if proves {
+		r.failures.last = nil
+	}
+	r.trial.proofDue = time.Time{}
+	logr.FromContextOrDiscard(ctx).Info("the revision holds", "version", r.State.Version)
+	r.machine.on(logr.FromContextOrDiscard(ctx), held)
+	return 0, nil
+}
+
+// recovered says that the host has what failed before. While that is on trial the failure stands,
+// so that the next pause is longer if it has to be left again. It may remain unproven for as long
+// as something fails that failed before, too.
+func (r *Reconciler) recovered(last *failure) bool {
+	return last.version == r.State.Version && (r.State.Proven || !r.Clock.Now().Before(r.trial.proofDue))
+}
