@@ -190,9 +190,8 @@ func (h *Reporter) create(ctx context.Context, client dynamic.Interface, s subje
 		Reason: reason, Type: kind, Message: s.latest.Message(),
 		Source:              corev1.EventSource{Component: contract.ServiceDaemon, Host: h.NodeName},
 		ReportingController: contract.ServiceDaemon, ReportingInstance: h.NodeName,
-		// bounded
 		FirstTimestamp: metav1.NewTime(s.latest.First), LastTimestamp: metav1.NewTime(s.latest.Last),
-		Count: int32(min(s.count, 1<<30)), //nolint:gosec
+		Count: int32(min(s.count, 1<<30)), //nolint:gosec // bounded
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(event)
 	if err != nil {

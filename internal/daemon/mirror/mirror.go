@@ -28,10 +28,10 @@ import (
 // Options of a Service.
 type Options struct {
 	Network winos.Network
-	// Vault keeps the word by which the resolver knows containerd.
-	Vault *sealed.Store
-	// Herald tells administrators what happened to pulls. Optional.
-	Herald *Reporter
+	// Sealed keeps the token by which the resolver recognises containerd.
+	Sealed *sealed.Store
+	// Reporter tells administrators what happened to pulls. Optional.
+	Reporter *Reporter
 	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS.
 	// For tests.
 	PlainLoopback []string
@@ -145,19 +145,19 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 	s.Close()
 	log := logr.FromContextOrDiscard(ctx)
 	if s.resolver == nil {
-		token, err := s.Vault.Token(ctx)
+		token, err := s.Sealed.Token(ctx)
 		if err != nil {
 			return asProblem(contract.ReasonFileFailed, err)
 		}
 		s.token = token
 		s.resolver, err = resolver.New(resolver.Options{
 			// the resolver itself logs it
-			Token: token, PlainLoopback: s.PlainLoopback, OnReport: func(resolver.Report) { s.Herald.Wake() },
+			Token: token, PlainLoopback: s.PlainLoopback, OnReport: func(resolver.Report) { s.Reporter.Wake() },
 		})
 		if err != nil {
 			return asProblem(contract.ReasonInternal, err)
 		}
-		s.Herald.Hear(s.resolver)
+		s.Reporter.Hear(s.resolver)
 		s.followed = ""
 	}
 	listener, err := s.Network.Listen(ctx, contract.MirrorPort)

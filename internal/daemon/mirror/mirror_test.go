@@ -37,7 +37,7 @@ func newHost(t *testing.T, plain ...string) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{m, nodemirror.NewService(nodemirror.Options{Network: m.Host().Network, Vault: sealed.New(m.Host()),
+	h := &host{m, nodemirror.NewService(nodemirror.Options{Network: m.Host().Network, Sealed: sealed.New(m.Host()),
 		PlainLoopback: plain})}
 	t.Cleanup(func() {
 		h.service.Close()

@@ -62,7 +62,7 @@ func (p *pulls) happen(image, served, refused string, attempts ...resolver.Attem
 	p.reports = p.reports[:min(len(p.reports), 64)]
 }
 
-// stage is a herald at work.
+// stage is a reporter at work.
 type stage struct {
 	*mirror.Reporter
 	*pulls
@@ -74,7 +74,7 @@ type stage struct {
 	events []corev1.Event
 }
 
-// inBubble runs a test with a herald at work, in time that passes at once.
+// inBubble runs a test with a reporter at work, in time that passes at once.
 func inBubble(t *testing.T, test func(t *testing.T, s *stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

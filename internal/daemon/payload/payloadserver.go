@@ -19,18 +19,18 @@ const (
 	latest  = 5 * time.Minute
 )
 
-// PayloadServer is a Source over HTTPS: the operator's payload server, at any of several addresses.
-type PayloadServer struct {
+// Server is a Source over HTTPS: the operator's payload server, at any of several addresses.
+type Server struct {
 	// Client shows the daemon's certificate and trusts the payload server's.
 	Client *http.Client
 	// URLs without a path, tried in order.
 	URLs []string
 }
 
-var _ Source = (*PayloadServer)(nil)
+var _ Source = (*Server)(nil)
 
 // Open asks each address in turn.
-func (d *PayloadServer) Open(ctx context.Context, digest string, offset int64) (io.ReadCloser, error) {
+func (d *Server) Open(ctx context.Context, digest string, offset int64) (io.ReadCloser, error) {
 	err := errors.New("no payload server is known")
 	for _, base := range d.URLs {
 		body, trouble := d.ask(ctx, base, digest, offset)
@@ -42,7 +42,7 @@ func (d *PayloadServer) Open(ctx context.Context, digest string, offset int64) (
 	return nil, err
 }
 
-func (d *PayloadServer) ask(ctx context.Context, base, digest string, offset int64) (io.ReadCloser, error) {
+func (d *Server) ask(ctx context.Context, base, digest string, offset int64) (io.ReadCloser, error) {
 	ctx, stop := context.WithCancel(ctx)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		strings.TrimRight(base, "/")+contract.PayloadServerPath+digest, nil)

@@ -61,7 +61,7 @@ func TestAPayloadServerIsHeldToWhatWasAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := payloadServer(t, c.status, c.header, "content")
-			d := &payload.PayloadServer{Client: server.Client(), URLs: []string{server.URL + "/"}}
+			d := &payload.Server{Client: server.Client(), URLs: []string{server.URL + "/"}}
 			body, err := d.Open(t.Context(), "aa", c.offset)
 			if (err == nil) != c.good {
 				t.Fatalf("got %v", err)
@@ -85,7 +85,7 @@ func TestTheNextPayloadServerIsAsked(t *testing.T) {
 	t.Parallel()
 	away, here := payloadServer(t, http.StatusOK, "", ""), payloadServer(t, http.StatusOK, "", "content")
 	away.Close()
-	d := &payload.PayloadServer{Client: here.Client(), URLs: []string{away.URL, here.URL}}
+	d := &payload.Server{Client: here.Client(), URLs: []string{away.URL, here.URL}}
 	body, err := d.Open(t.Context(), "aa", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestTheNextPayloadServerIsAsked(t *testing.T) {
 	if err = body.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err = (&payload.PayloadServer{Client: here.Client()}).Open(t.Context(), "aa", 0); err == nil {
+	if _, err = (&payload.Server{Client: here.Client()}).Open(t.Context(), "aa", 0); err == nil {
 		t.Error("nobody was asked, and nobody says so")
 	}
 }

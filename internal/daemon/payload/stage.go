@@ -58,7 +58,7 @@ type Stager struct {
 	received int64
 }
 
-// need is what the tending lacks.
+// need is what the reconcile loop lacks.
 type need struct {
 	version string
 	blobs   []contract.Blob
@@ -175,7 +175,7 @@ func (s *Stager) Run(ctx context.Context) {
 				under, tried, wait = s.begin(ctx, want), want, -1
 			}
 		}
-		err, over := s.await(ctx, under, wait)
+		over, err := s.await(ctx, under, wait)
 		if !over {
 			continue
 		}
@@ -206,8 +206,8 @@ func (s *Stager) begin(ctx context.Context, t task) *errand {
 }
 
 // await returns when the errand is over, when something was seen, or after wait, if that is not
-// negative. the error is the errand's
-func (s *Stager) await(ctx context.Context, e *errand, wait time.Duration) (err error, over bool) { //nolint:revive
+// negative. The error is the errand's.
+func (s *Stager) await(ctx context.Context, e *errand, wait time.Duration) (over bool, err error) {
 	var done <-chan outcome
 	if e != nil {
 		done = e.done
@@ -220,12 +220,12 @@ func (s *Stager) await(ctx context.Context, e *errand, wait time.Duration) (err 
 	}
 	select {
 	case result := <-done:
-		return result.err, true
+		return true, result.err
 	case <-ctx.Done():
 	case <-s.wake:
 	case <-due:
 	}
-	return nil, false
+	return false, nil
 }
 
 // wanted is what is to be fetched now; open says whether any of it is still to be done or said.

@@ -36,7 +36,8 @@ func (r *Reconciler) awaitsManifest(c *candidate) bool {
 
 // understood says whether a revision that was read again is what the state has.
 func (r *Reconciler) understood(ctx context.Context, c *candidate) bool {
-	if c.Version != r.State.Version || c.Manifest.Digest() != r.State.Manifest.Digest() || c.Manifest.Validate() != nil {
+	if c.Version != r.State.Version || c.Manifest.Digest() != r.State.Manifest.Digest() ||
+		c.Manifest.Validate() != nil {
 		return false
 	}
 	r.trial.unsure = false

@@ -112,7 +112,8 @@ func (p *program) copyTo(path string, write func(content apply.Content) error, d
 	if err != nil {
 		return err
 	}
-	err = errors.Join(write(apply.Content{Digest: digest, Content: content, Access: state.Access(path)}), content.Close())
+	err = errors.Join(write(apply.Content{Digest: digest, Content: content, Access: state.Access(path)}),
+		content.Close())
 	if errors.Is(err, apply.ErrDigest) {
 		return errors.Join(err, p.store.Drop(digest))
 	}

@@ -202,7 +202,8 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.serve(ctx, reconcile.Options{Host: host, State: book, Client: client, NodeName: nodeName, Namespace: namespace,
+		r.serve(ctx, reconcile.Options{
+			Host: host, State: book, Client: client, NodeName: nodeName, Namespace: namespace,
 			Registry: &r.pulls, Intervals: r.pace, CertificateEnd: end})
 	}()
 	r.stop, r.done = cancel, done

@@ -31,11 +31,12 @@ func (s *supply) lacks(c *candidate) *contract.Problem {
 	if missing == 0 {
 		return nil
 	}
-	if over, problem := s.stager.Need(c.Version, blobs); over && problem != nil {
-		return nil
+	var coming *contract.Problem
+	if over, problem := s.stager.Need(c.Version, blobs); !over || problem == nil {
+		coming = contract.NewProblem(contract.ReasonPayloadIncomplete,
+			"version %s: %d of %d blobs are not on the host yet", c.Version, missing, len(blobs))
 	}
-	return contract.NewProblem(contract.ReasonPayloadIncomplete,
-		"version %s: %d of %d blobs are not on the host yet", c.Version, missing, len(blobs))
+	return coming
 }
 
 // missing counts the blobs that are not on the host. A store that can't be looked at is for the

@@ -12,10 +12,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Verb is the command that the guard's service runs.
+// Verb is the command that the watchdog's service runs.
 const Verb = "guard"
 
-// StartWatchdog has the daemon's program, whose digest is given, stand guard. A guard that is there already
+// StartWatchdog has the daemon's program, whose digest is given, be the watchdog. A watchdog that is there already
 // is replaced.
 func StartWatchdog(ctx context.Context, host winos.Host, book *state.File, digest string) error {
 	if err := RemoveWatchdog(ctx, host.Services); err != nil {
@@ -30,7 +30,7 @@ func StartWatchdog(ctx context.Context, host winos.Host, book *state.File, diges
 		return apply.FileProblem(err)
 	}
 	if err := host.Files.Rename(spare, contract.PathGuard); err != nil {
-		return apply.FileProblem(fmt.Errorf("placing the guard's program: %w", err))
+		return apply.FileProblem(fmt.Errorf("placing the watchdog's program: %w", err))
 	}
 	delays, reset := plan.DaemonRecovery()
 	err := host.Services.Apply(ctx, winos.ServiceConfig{
@@ -44,20 +44,20 @@ func StartWatchdog(ctx context.Context, host winos.Host, book *state.File, diges
 	return host.Services.Start(ctx, contract.ServiceGuard)
 }
 
-// WatchdogRuns says whether the state file knows of a guard.
+// WatchdogRuns says whether the state file has a watchdog.
 func WatchdogRuns(book *state.File) bool {
 	_, posted := book.Services[contract.ServiceGuard]
 	return posted
 }
 
-// StopWatchdog takes the guard and its program away, and crosses them off. Repeating it changes nothing.
+// StopWatchdog takes the watchdog and its program away, and crosses them off. Repeating it changes nothing.
 func StopWatchdog(ctx context.Context, host winos.Host, book *state.File) error {
 	if err := RemoveWatchdog(ctx, host.Services); err != nil {
 		return err
 	}
 	for _, path := range []string{spare, contract.PathGuard} {
 		if err := host.Files.Remove(path); err != nil {
-			return fmt.Errorf("removing the guard's program: %w", err)
+			return fmt.Errorf("removing the watchdog's program: %w", err)
 		}
 	}
 	delete(book.Services, contract.ServiceGuard)
@@ -65,7 +65,7 @@ func StopWatchdog(ctx context.Context, host winos.Host, book *state.File) error 
 	return book.Save()
 }
 
-// RemoveWatchdog ends the guard's service and removes it, so that it acts no more: who does the daemon's
+// RemoveWatchdog ends the watchdog's service and removes it, so that it acts no more: who does the daemon's
 // work on the host in its stead calls it before anything else. Repeating it changes nothing. A
 // service of that name that is not ours is an error.
 func RemoveWatchdog(ctx context.Context, services winos.Services) error {
@@ -74,17 +74,17 @@ func RemoveWatchdog(ctx context.Context, services winos.Services) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("looking for the guard: %w", err)
+		return fmt.Errorf("looking for the watchdog: %w", err)
 	}
 	if !plan.Managed(found.Description) {
 		return contract.NewProblem(contract.ReasonConflictingSoftware, "service %s exists and is not ours",
 			contract.ServiceGuard)
 	}
 	if err = services.Stop(ctx, contract.ServiceGuard); err != nil && !errors.Is(err, winos.ErrNotFound) {
-		return fmt.Errorf("stopping the guard: %w", err)
+		return fmt.Errorf("stopping the watchdog: %w", err)
 	}
 	if err = services.Delete(ctx, contract.ServiceGuard); err != nil {
-		return fmt.Errorf("removing the guard: %w", err)
+		return fmt.Errorf("removing the watchdog: %w", err)
 	}
 	return nil
 }

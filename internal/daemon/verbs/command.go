@@ -39,9 +39,9 @@ type Options struct {
 	// PlainRegistries are host:port of registries on loopback addresses that the mirror resolver
 	// may speak to without TLS. For tests.
 	PlainRegistries []string
-	// Pace of the service, and of the guard; their zero values are right for production.
-	Pace  reconcile.Intervals
-	Guard selfupdate.Intervals
+	// Intervals of the service, and of the rollback watchdog; their zero values are right for production.
+	Intervals reconcile.Intervals
+	Watchdog  selfupdate.Intervals
 }
 
 // New makes the command tree. Its errors end the program with a non-zero code; a verb that has left

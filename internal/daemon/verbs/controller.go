@@ -26,7 +26,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// linkRetry is how long the host is tended without an API server before the kubeconfig and
+// linkRetry is how long the host is reconciled without an API server before the kubeconfig and
 // certificate, which could not be read, are tried again.
 const linkRetry = time.Minute
 
@@ -76,7 +76,7 @@ While the API server can't be reached, it goes on with the last manifest that it
 }
 
 // run is the service: it says at once that it runs, because the service manager waits for that and
-// nothing else, and tends until ctx ends.
+// nothing else, and reconciles until ctx ends.
 func (s *service) run(ctx context.Context, o Options, running func()) (err error) {
 	log, err := s.logger(o, "wicd.log")
 	if err != nil {
@@ -113,17 +113,17 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	rotating.Go(func() { rotator.Run(ctx) })
 	defer rotating.Wait()
 	defer stop()
-	told := mirror.NewReporter(mirror.ReporterOptions{NodeName: book.NodeName, Files: o.Host.Files,
+	reporter := mirror.NewReporter(mirror.ReporterOptions{NodeName: book.NodeName, Files: o.Host.Files,
 		Clock: hostClock{system: o.Host.System}})
-	rotating.Go(func() { told.Write(ctx) })
-	pulls := mirror.NewService(mirror.Options{Network: o.Host.Network, Vault: sealed.New(o.Host), Herald: told,
+	rotating.Go(func() { reporter.Write(ctx) })
+	pulls := mirror.NewService(mirror.Options{Network: o.Host.Network, Sealed: sealed.New(o.Host), Reporter: reporter,
 		PlainLoopback: o.PlainRegistries})
 	defer pulls.Close()
 	program, err := ownProgram(ctx, o)
 	if err != nil {
 		return err
 	}
-	t := tending{service: s, options: o, book: book, registry: pulls, herald: told, program: program,
+	t := runner{service: s, options: o, book: book, registry: pulls, reporter: reporter, program: program,
 		follow: func(m contract.Manifest) {
 			log.follow(m.Daemon)
 			rotator.Follow(m, log.path)
@@ -171,7 +171,7 @@ func rebuild(ctx context.Context, host winos.Host, book *state.File) error {
 }
 
 // ownProgram is the digest of the exe that this process was started from, if that is the service's.
-// Nobody exchanges it while this process has not begun to tend.
+// Nobody exchanges it while this process has not begun to reconcile.
 func ownProgram(ctx context.Context, o Options) (string, error) {
 	if !strings.EqualFold(o.Self, contract.PathDaemon) {
 		return "", nil
@@ -183,20 +183,20 @@ func ownProgram(ctx context.Context, o Options) (string, error) {
 	return digest, nil
 }
 
-// tending is what the service needs to tend, with or without the API server.
-type tending struct {
+// runner is what the service needs to reconcile, with or without the API server.
+type runner struct {
 	*service
 	options  Options
 	book     *state.File
 	registry apply.Registry
-	herald   *mirror.Reporter
+	reporter *mirror.Reporter
 	follow   func(contract.Manifest)
 	// program is the digest of the own exe, or empty when that is not the one of the service.
 	program string
 }
 
-// with tends with the API server, and keeps the certificate renewed, until ctx ends.
-func (t *tending) with(ctx context.Context, l *apiclient.Client) error {
+// with reconciles with the API server, and keeps the certificate renewed, until ctx ends.
+func (t *runner) with(ctx context.Context, l *apiclient.Client) error {
 	defer l.Close()
 	ctx, stop := context.WithCancel(ctx)
 	renewer := &apiclient.Renewer{
@@ -205,10 +205,10 @@ func (t *tending) with(ctx context.Context, l *apiclient.Client) error {
 	}
 	var renewing sync.WaitGroup
 	renewing.Go(func() { renewer.Run(ctx) })
-	renewing.Go(func() { t.herald.Run(ctx, l.Client) })
+	renewing.Go(func() { t.reporter.Run(ctx, l.Client) })
 	defer renewing.Wait()
 	defer stop()
-	return t.tender(l).Run(ctx)
+	return t.reconciler(l).Run(ctx)
 }
 
 // hostClock is the host's own clock: the one by which it judges what has expired.
@@ -222,16 +222,16 @@ func (c hostClock) Now() time.Time { return c.system.Now() }
 func (c hostClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // alone holds the host at what was last known, for a while.
-func (t *tending) alone(ctx context.Context) error {
+func (t *runner) alone(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, linkRetry)
 	defer cancel()
-	return t.tender(nil).Run(ctx)
+	return t.reconciler(nil).Run(ctx)
 }
 
-func (t *tending) tender(l *apiclient.Client) *reconcile.Reconciler {
+func (t *runner) reconciler(l *apiclient.Client) *reconcile.Reconciler {
 	options := reconcile.Options{
 		Host: t.options.Host, State: t.book, NodeName: t.book.NodeName, Namespace: t.namespace, Registry: t.registry,
-		Follow: t.follow, Intervals: t.options.Pace,
+		Follow: t.follow, Intervals: t.options.Intervals,
 		Program: t.program,
 	}
 	if l != nil {
@@ -242,7 +242,7 @@ func (t *tending) tender(l *apiclient.Client) *reconcile.Reconciler {
 			if err != nil {
 				return nil, err
 			}
-			return &payload.PayloadServer{Client: client, URLs: urls}, nil
+			return &payload.Server{Client: client, URLs: urls}, nil
 		}
 	}
 	return reconcile.New(options)

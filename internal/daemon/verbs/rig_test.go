@@ -164,7 +164,7 @@ func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 	cmd := verbs.New(verbs.Options{
 		Host: host, Version: "test", HomeDir: p.Machine.Home(), Self: p.Args[0], Stdin: p.Stdin, Stdout: p.Stdout,
 		Stderr: p.Stderr, Running: p.Running,
-		Pace: reconcile.Intervals{
+		Intervals: reconcile.Intervals{
 			Glance: 20 * time.Millisecond, Waiting: 5 * time.Millisecond, Failing: 20 * time.Millisecond},
 	})
 	cmd.SetArgs(append([]string{}, p.Args[1:]...))

@@ -13,7 +13,9 @@ import (
 // A power cut can leave a file of zeros.
 func TestADaemonWhoseStateFileIsLostTakesTheNodesNameFromItsCertificate(t *testing.T) {
 	t.Parallel()
-	for name, content := range map[string]string{"zeros": strings.Repeat("\x00", 4096), "empty": "", "half": `{"nodeName"`} {
+	for name, content := range map[string]string{
+		"zeros": strings.Repeat("\x00", 4096), "empty": "", "half": `{"nodeName"`,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, sim.Options{})

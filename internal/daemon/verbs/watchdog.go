@@ -16,10 +16,10 @@ func guardCommand(o Options) *cobra.Command {
 		Use: selfupdate.Verb, Short: "Restore this daemon unless the new one comes up; the service manager runs this", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !windowsService {
-				return runGuard(cmd.Context(), o, o.Running)
+				return runWatchdog(cmd.Context(), o, o.Running)
 			}
 			return o.RunService(cmd.Context(), contract.ServiceGuard, func(ctx context.Context, running func()) error {
-				return runGuard(ctx, o, running)
+				return runWatchdog(ctx, o, running)
 			})
 		},
 	}
@@ -27,13 +27,13 @@ func guardCommand(o Options) *cobra.Command {
 	return cmd
 }
 
-// runGuard stands guard, if need be without a log: a disk may be full.
-func runGuard(ctx context.Context, o Options, running func()) error {
+// runWatchdog is the rollback watchdog, if need be without a log: a disk may be full.
+func runWatchdog(ctx context.Context, o Options, running func()) error {
 	s := service{logDir: contract.DirLog + `\wicd`}
 	if log, err := s.logger(o, "guard.log"); err == nil {
 		defer func() { _ = log.close() }()
 		ctx = logr.NewContext(ctx, log.Logger)
 	}
 	running()
-	return selfupdate.Watchdog{Host: o.Host, Self: o.Self, Pace: o.Guard}.Run(ctx)
+	return selfupdate.Watchdog{Host: o.Host, Self: o.Self, Intervals: o.Watchdog}.Run(ctx)
 }
