@@ -259,7 +259,8 @@ func hostExplanations() []Explanation {
 	return []Explanation{
 		{ReasonBuildUnsupported, 301,
 			"The Windows build is not supported.",
-			"Use Windows Server 2019 (17763), 2022 (20348) or 2025 (26100)."},
+			"Use Windows Server 2019 (17763), 2022 (20348.681 or later) or 2025 (26100). Install Windows updates if " +
+				"the message names one."},
 		{ReasonDiskFull, 302, "The system drive has too little room for the payload and images.",
 			"Free space on drive C: or enlarge it."},
 		{ReasonClockSkewed, 303,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -98,7 +99,7 @@ func (c *cleaning) routes(ctx context.Context) {
 	c.book.Routes = slices.DeleteFunc(c.book.Routes, func(text string) bool {
 		to, err := netip.ParseAddr(text)
 		if err == nil {
-			err = c.host.Routes.Remove(ctx, to)
+			err = c.giveRouteBack(ctx, to)
 		}
 		if err != nil && !errors.Is(err, winos.ErrUnsupported) {
 			c.left("removing the route to %.40s: %w", text, err)
@@ -108,6 +109,16 @@ func (c *cleaning) routes(ctx context.Context) {
 		return true
 	})
 	c.save()
+}
+
+// giveRouteBack leaves the route to the metadata service, which the host had when it joined (it told
+// its name) and which removing the network took away: without it the host could not join again.
+func (c *cleaning) giveRouteBack(ctx context.Context, to netip.Addr) error {
+	if to != plan.MetadataAddress() {
+		return c.host.Routes.Remove(ctx, to)
+	}
+	_, err := c.host.Routes.Ensure(ctx, to)
+	return err
 }
 
 // environment puts back the variables that we changed.

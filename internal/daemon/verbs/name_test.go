@@ -98,3 +98,54 @@ func TestANodeHasTheAddressThatItsInstanceNames(t *testing.T) {
 		t.Errorf("an address that it lacks: %v", answer.Problem)
 	}
 }
+
+// amazon answers as the metadata service of AWS does, in its second version.
+func amazon(name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			_, _ = io.WriteString(w, "token")
+			return
+		}
+		_, _ = io.WriteString(w, name)
+	})
+}
+
+// Making the HNS network dropped the host's route to the metadata service, cleaning up removed the
+// daemon's, and the host was refused (W309) until its next boot.
+func TestAHostOnAWSThatLeavesCanJoinAgain(t *testing.T) {
+	t.Parallel()
+	const name = "ip-10-0-0-1.ec2.internal"
+	r := newRig(t, sim.Options{Metadata: amazon(name), MetadataRouted: true})
+	to := netip.MustParseAddr("169.254.169.254")
+	ask := preflightRequest(r)
+	ask.NodeName = contract.FactAWSHostname
+	preflight := func(when string) {
+		t.Helper()
+		found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, ask))
+		if found.Facts.NodeName != name || len(found.Problems) > 0 {
+			t.Errorf("%s: %+v", when, found)
+		}
+	}
+	preflight("at first")
+	join(t, r)
+	r.LoseRoutes() // the network was made
+	stop(t, r, contract.ServiceDaemon)
+	book, err := state.Open(r.Host().Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = r.Host().Routes.Ensure(t.Context(), to); err != nil {
+		t.Fatal(err)
+	}
+	book.AddRoute(to.String())
+	if err = book.Save(); err != nil {
+		t.Fatal(err)
+	}
+	cleanUp(t, r)
+	if !r.Routes()[to] {
+		t.Error("the host had a route to the metadata service, and has none any more")
+	}
+	r.LoseRoutes()
+	r.plant(t)
+	preflight("after a change of networks")
+}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/go-logr/logr"
+
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
@@ -92,7 +94,23 @@ func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request c
 		}
 		return strings.ToLower(facts.Hostname), nil
 	}
-	return plan.HostFacts(ctx, host, nil)(request.NodeName)
+	name, problem := plan.HostFacts(ctx, host, nil)(request.NodeName)
+	if problem == nil || request.NodeName != contract.FactAWSHostname {
+		return name, problem
+	}
+	// A change of HNS networks takes the route to the metadata service away. One that does not help
+	// is taken back.
+	to := plan.MetadataAddress()
+	added, err := host.Routes.Ensure(ctx, to)
+	if err != nil || !added {
+		return name, problem
+	}
+	if name, problem = plan.HostFacts(ctx, host, nil)(request.NodeName); problem != nil {
+		if err = host.Routes.Remove(ctx, to); err != nil {
+			logr.FromContextOrDiscard(ctx).Info("a route to the metadata service stays", "detail", err.Error())
+		}
+	}
+	return name, problem
 }
 
 // services are those of the names that we use, and of container runtimes.

@@ -34,6 +34,13 @@ func supportedBuilds() map[int]string {
 	return map[int]string{17763: "Windows Server 2019", 20348: "Windows Server 2022", 26100: "Windows Server 2025"}
 }
 
+// Server 2022 takes part in an overlay network from an update of April 2022 on:
+// KB5012637, named by the overlay's own requirements.
+const (
+	build2022     = 20348
+	overlayUpdate = 681
+)
+
 // findings are what was seen on the host.
 type findings struct {
 	facts    winos.Facts
@@ -107,6 +114,10 @@ func daemonDiffers(f findings, request contract.PreflightRequest) []*contract.Pr
 }
 
 func buildUnsupported(f findings, _ contract.PreflightRequest) []*contract.Problem {
+	if f.facts.Build == build2022 && f.facts.UBR < overlayUpdate {
+		return one(contract.ReasonBuildUnsupported, "%s (%d.%d) lacks the update KB5012637 (%d.%d), which the overlay "+
+			"network needs", f.facts.ProductName, f.facts.Build, f.facts.UBR, build2022, overlayUpdate)
+	}
 	if _, ok := supportedBuilds()[f.facts.Build]; ok && f.facts.Server {
 		return nil
 	}

@@ -16,7 +16,7 @@ func fit() (findings, contract.PreflightRequest) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	return findings{
 		facts: winos.Facts{Hostname: "WIN-A", ProductName: "Windows Server 2022 Datacenter", Server: true, Build: 20348,
-			Admin: true, DiskFree: 100 * gib},
+			UBR: 2700, Admin: true, DiskFree: 100 * gib},
 		now: now, daemon: "d", nodeIP: "10.0.0.1", feature: winos.FeatureEnabled,
 		listening: map[int]string{22: "sshd.exe"}, services: map[string]winos.Service{},
 	}, contract.PreflightRequest{Time: now, Daemon: "d"}
@@ -46,6 +46,14 @@ func TestA08_WhatKeepsAHostFromJoining(t *testing.T) {
 		"Windows Server 2025": {func(f *findings,
 			_ *contract.PreflightRequest) {
 			f.facts.Build = 26100
+		}, nil},
+		"A43: Windows Server 2022 before the update that the overlay needs": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.facts.Build, f.facts.UBR = 20348, 680
+		}, []contract.Reason{contract.ReasonBuildUnsupported}},
+		"A43: Windows Server 2022 with that update": {func(f *findings,
+			_ *contract.PreflightRequest) {
+			f.facts.Build, f.facts.UBR = 20348, 681
 		}, nil},
 		"Windows Server, version 23H2": {func(f *findings,
 			_ *contract.PreflightRequest) {
