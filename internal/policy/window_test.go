@@ -15,6 +15,7 @@ func TestWindows(t *testing.T) {
 		return when
 	}
 	saturday := Window{Start: "0 22 * * 6", Duration: 4 * time.Hour, TimeZone: "Europe/Berlin"}
+	berlin := Window{Start: "30 2 * * *", Duration: time.Hour, TimeZone: "Europe/Berlin"}
 	nightly := Window{Start: "30 1 * * *", Duration: time.Hour}
 	for name, c := range map[string]struct {
 		windows []Window
@@ -34,6 +35,17 @@ func TestWindows(t *testing.T) {
 			next: "2026-11-28T21:00:00Z"},
 		"summer time is an hour earlier in UTC": {windows: []Window{saturday}, now: "2026-07-04T20:00:00Z",
 			open: true},
+		"a start in the hour that summer time leaves out opens after it": {windows: []Window{berlin},
+			now: "2026-03-29T01:30:00Z", open: true},
+		"… and not before": {windows: []Window{berlin}, now: "2026-03-29T01:29:59Z", next: "2026-03-29T01:30:00Z"},
+		"… and not again the same day": {windows: []Window{berlin}, now: "2026-03-29T02:30:00Z",
+			next: "2026-03-30T00:30:00Z"},
+		"a start in the hour that comes twice opens with the first": {windows: []Window{berlin},
+			now: "2026-10-25T00:30:00Z", open: true},
+		"… and not with the second": {windows: []Window{berlin}, now: "2026-10-25T01:30:00Z",
+			next: "2026-10-26T01:30:00Z"},
+		"a long window over the change is as long as any": {windows: []Window{{Start: "0 22 * * *",
+			Duration: 6 * time.Hour, TimeZone: "Europe/Berlin"}}, now: "2026-10-25T01:59:59Z", open: true},
 		"the sooner of two": {windows: []Window{saturday, nightly}, now: "2026-11-21T12:00:00Z",
 			next: "2026-11-21T21:00:00Z"},
 		"one open of two": {windows: []Window{saturday, nightly}, now: "2026-11-24T02:00:00Z",
