@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -82,7 +83,9 @@ SERVICES_LOG_FLUSH_INTERVAL.`,
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(command.OutOrStdout(), version.Version())
+			// scripts of users read this line
+			_, err := fmt.Fprintf(command.OutOrStdout(), "windows-machine-config-operator version: %q, go version: %q\n",
+				version.Version(), runtime.Version())
 			return err
 		},
 	})
