@@ -70,6 +70,12 @@ func (r *Reader) network(ctx context.Context, facts *blueprint.Facts) error {
 		all = append(all, unsupported("%s: spec.networkType is %q; Windows nodes need %s", nameNetwork,
 			facts.NetworkType, blueprint.NetworkOVNKubernetes))
 	}
+	clusterNetworks := make([]string, len(object.Spec.ClusterNetwork))
+	for i, entry := range object.Spec.ClusterNetwork {
+		clusterNetworks[i] = entry.CIDR
+	}
+	all = append(all, classE(nameNetwork+": spec.serviceNetwork", object.Spec.ServiceNetwork),
+		classE(nameNetwork+": spec.clusterNetwork", clusterNetworks))
 	prefix, ok := serviceNetwork(object.Spec.ServiceNetwork)
 	if !ok {
 		all = append(all, unsupported("%s: spec.serviceNetwork has no IPv4 prefix; Windows nodes need one of at "+
@@ -82,6 +88,18 @@ func (r *Reader) network(ctx context.Context, facts *blueprint.Facts) error {
 		}
 	}
 	return errors.Join(all...)
+}
+
+// classE refuses networks in 240.0.0.0/4: Windows routes nothing to or from them.
+func classE(what string, networks []string) error {
+	reserved := netip.PrefixFrom(netip.AddrFrom4([4]byte{240}), 4)
+	for _, text := range networks {
+		if network, err := netip.ParsePrefix(text); err == nil && network.Overlaps(reserved) && network.Bits() > 0 {
+			return unsupported("%s has %s, which is in 240.0.0.0/4 (class E); Windows has no use for such addresses",
+				what, network)
+		}
+	}
+	return nil
 }
 
 // minServiceBits leaves room for the tenth host.
@@ -108,6 +126,13 @@ func (r *Reader) hybridOverlay(ctx context.Context, facts *blueprint.Facts) erro
 		return unsupported("%s: spec.defaultNetwork.ovnKubernetesConfig.hybridOverlayConfig has no "+
 			"hybridClusterNetwork; give it one, such as 10.132.0.0/14 with host prefix 23",
 			nameOperatorNetwork)
+	}
+	hybrid := make([]string, len(overlay.HybridClusterNetwork))
+	for i, entry := range overlay.HybridClusterNetwork {
+		hybrid[i] = entry.CIDR
+	}
+	if err := classE(nameOperatorNetwork+": hybridClusterNetwork", hybrid); err != nil {
+		return err
 	}
 	facts.HybridOverlay = true
 	for _, network := range overlay.HybridClusterNetwork {

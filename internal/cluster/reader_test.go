@@ -143,6 +143,15 @@ func TestWhatIsMissingOrWrongIsAProblemThatNamesTheObject(t *testing.T) {
 		"an empty hybrid overlay": {edit(func(o *operatorv1.Network) {
 			o.Spec.DefaultNetwork.OVNKubernetesConfig.HybridOverlayConfig.HybridClusterNetwork = nil
 		}), contract.ReasonNetworkUnsupported, "hybridOverlayConfig"},
+		"A43, a service network in class E": {edit(func(o *configv1.Network) {
+			o.Spec.ServiceNetwork = []string{"240.1.0.0/16"}
+		}), contract.ReasonNetworkUnsupported, "spec.serviceNetwork has 240.1.0.0/16"},
+		"A43, a cluster network in class E": {edit(func(o *configv1.Network) {
+			o.Spec.ClusterNetwork = []configv1.ClusterNetworkEntry{{CIDR: "10.128.0.0/14"}, {CIDR: "250.0.0.0/8"}}
+		}), contract.ReasonNetworkUnsupported, "spec.clusterNetwork has 250.0.0.0/8"},
+		"A43, a hybrid network in class E": {edit(func(o *operatorv1.Network) {
+			o.Spec.DefaultNetwork.OVNKubernetesConfig.HybridOverlayConfig.HybridClusterNetwork[0].CIDR = "241.0.0.0/14"
+		}), contract.ReasonNetworkUnsupported, "hybridClusterNetwork has 241.0.0.0/14"},
 		"a VXLAN port that is none": {edit(func(o *operatorv1.Network) {
 			port := uint32(70000)
 			o.Spec.DefaultNetwork.OVNKubernetesConfig.HybridOverlayConfig.HybridOverlayVXLANPort = &port
