@@ -189,8 +189,8 @@ func TestUserDataKeepsForeignKeys(t *testing.T) {
 	_, step, _ := strings.Cut(script, "Invoke-Step 'authorized key' {\n")
 	step, _, _ = strings.Cut(step, "\n}\n")
 	for _, part := range []string{
-		"[IO.File]::ReadAllText($path)",      // what is there
-		"-notcontains $publicKey",            // ours is added only where it is missing
+		"[IO.File]::ReadAllText($path)",       // what is there
+		"-notcontains $publicKey",             // ours is added only where it is missing
 		"Set-PrivateFile $path (($keys -join", // and all are written
 	} {
 		if !strings.Contains(step, part) {
