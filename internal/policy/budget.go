@@ -101,7 +101,7 @@ func count(node string, fleet Fleet) (total, down int, who []string) {
 		}
 		t.members++
 		switch {
-		case m.Node == node || m.Down == "" || m.Behind && isBehind:
+		case m.Node == node || m.Down == "" || m.Behind && isBehind || m.Leaving && !m.Ready && !m.Granted:
 			t.serving++
 		default:
 			t.down++

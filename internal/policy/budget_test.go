@@ -97,6 +97,8 @@ func TestMayDisrupt(t *testing.T) {
 			instances: instances{onNode("ib", "b", leavingInstance)}},
 		"one is deleted and has yet to get its turn": {nodes: nodes{a, b},
 			instances: instances{onNode("ib", "b", deletedInstance)}, allowed: true},
+		"one that is dead is to be removed": {nodes: nodes{a, readyNode("b", notReady)},
+			instances: instances{onNode("ib", "b", deletedInstance)}, allowed: true},
 		"the Machine of one is being deleted": {nodes: nodes{a, b}, instances: instances{onNode("mb", "b")},
 			sets: sets{set("s", 1, "mb!")}},
 		"the Node of one that had joined is gone": {nodes: nodes{a}, instances: instances{onNode("ib", "b")}},

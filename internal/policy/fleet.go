@@ -35,6 +35,8 @@ type Member struct {
 	// Granted says that it was let go ahead, or is being removed; Begun that it was, and bears the
 	// operator's cordon still.
 	Granted, Begun bool
+	// Leaving says that its host is to be removed. One that is dead as well is missed by nobody.
+	Leaving bool
 	// Ready is what kubelet reports, NotReadySince since when it does not.
 	Ready         bool
 	NotReadySince time.Time
@@ -153,7 +155,7 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 	if instance != nil {
 		member.Host, member.Set = instance.Name, setOf[instance.Name]
 		member.Down = granted(instance, hosts[instance.Name].Leaving)
-		member.Granted = member.Down != ""
+		member.Granted, member.Leaving = member.Down != "", !instance.DeletionTimestamp.IsZero()
 	}
 	switch {
 	case member.Granted:

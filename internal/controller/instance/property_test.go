@@ -204,7 +204,10 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 		if f.p.now.instances[other].Status.Disruption != nil {
 			hands++
 		}
-		if other != name && !f.serves(other) {
+		one, node := f.p.now.instances[other], f.p.now.nodes[other]
+		missed := one == nil || one.DeletionTimestamp.IsZero() || one.Status.Disruption != nil ||
+			node == nil || node.Status.Conditions[0].Status == corev1.ConditionTrue
+		if other != name && missed && !f.serves(other) {
 			lost++
 		}
 	}
