@@ -57,8 +57,8 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 		return Care{Rejoin: contract.NewProblem(contract.ReasonNodePending, "node %s vanished", status.NodeName)}, nil
 	}
 	if problem := Foreign(node, instance); problem != nil {
-		// the outcome tells it
-		return Care{Node: node, Outcome: Wait(0, problem.Reason, "%s", problem.Detail)}, nil //nolint:nilerr
+		told := Wait(0, problem.Reason, "%s", problem.Detail)
+		return Care{Node: node, Outcome: told}, nil //nolint:nilerr // the outcome tells it
 	}
 	if status.PublicKeyHash == "" {
 		// as an operator that kept it there only left it

@@ -286,8 +286,8 @@ func (f *fleet) halts(name, version string) {
 // newFleet has hosts that are nodes at the first version.
 func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	t.Helper()
-	// a schedule, no secret
-	f := &fleet{t: t, r: rand.New(rand.NewPCG(seed, 7)), host: map[string]*machineOf{}, threshold: 1, //nolint:gosec
+	schedule := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // no secret
+	f := &fleet{t: t, r: schedule, host: map[string]*machineOf{}, threshold: 1,
 		closures: make([]bool, 4)}
 	f.p = &plane{now: newShelf()}
 	f.p.lag = func() int {
