@@ -48,7 +48,7 @@ func TestTheExporterIsScrapedBesideKubelet(t *testing.T) {
 		t.Errorf("targets: %+v", monitor)
 	}
 	endpoint := monitor.Endpoints[0]
-	if endpoint.Port != "https-metrics" || endpoint.Path != "/metrics" || !endpoint.HonorLabels ||
+	if endpoint.Port != "https-metrics" || endpoint.Path != "/metrics" || endpoint.HonorLabels ||
 		endpoint.Interval != "30s" ||
 		*endpoint.TLSConfig.ServerName != "windows-exporter.openshift-windows-machine-config-operator.svc" {
 		t.Errorf("endpoint: %+v", endpoint)
