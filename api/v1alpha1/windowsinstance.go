@@ -290,6 +290,9 @@ type Update struct {
 	// the payload.
 	// +optional
 	OverSSH bool `json:"overSSH,omitempty"`
+	// Reason why the last attempt failed, as a word.
+	// +optional
+	Reason string `json:"reason,omitempty"`
 	// Code of the reason why the last attempt failed.
 	// +optional
 	Code string `json:"code,omitempty"`

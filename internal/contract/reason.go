@@ -37,16 +37,50 @@ func AsProblem(err error) (*Problem, bool) {
 	return nil, false
 }
 
-// Explanation is what the reference page and a status show for a reason.
+// Explanation is what the reference page and a status show for a reason. The number is for people:
+// nothing is decided by it.
 type Explanation struct {
 	Reason Reason
 	Number int
 	// When says in a sentence when it occurs; Fix what to do about it.
 	When, Fix string
+	// About says which condition of a host a failure for this reason makes False, if any.
+	About Subject
+}
+
+// Subject is what a reason says something about.
+type Subject string
+
+// Subjects that have a condition of their own.
+const (
+	AboutReach Subject = "reaching the host"
+	AboutHost  Subject = "the host itself"
+)
+
+// row is an Explanation in the lists below.
+type row struct {
+	reason    Reason
+	number    int
+	when, fix string
+}
+
+// about makes explanations of rows.
+func about(subject Subject, rows []row) []Explanation {
+	all := make([]Explanation, len(rows))
+	for i, r := range rows {
+		all[i] = Explanation{Reason: r.reason, Number: r.number, When: r.when, Fix: r.fix, About: subject}
+	}
+	return all
 }
 
 // Number of the reason, or 0 for one that is not in Explanations.
 func (r Reason) Number() int { return explain(r).Number }
+
+// Known says whether the reason is one of Explanations.
+func (r Reason) Known() bool { return explain(r).When != "" }
+
+// About says which condition of a host a failure for the reason makes False, if any.
+func (r Reason) About() Subject { return explain(r).About }
 
 // Fix says what an administrator can do.
 func (r Reason) Fix() string { return explain(r).Fix }
@@ -179,13 +213,14 @@ const (
 
 // Explanations lists every reason, by number.
 func Explanations() []Explanation {
-	return slices.Concat(reachExplanations(), hostExplanations(), serviceExplanations(), nodeExplanations(),
-		leaveExplanations(), machineExplanations(), clusterExplanations())
+	return slices.Concat(about(AboutReach, reachExplanations()), about(AboutHost, hostExplanations()),
+		about("", prepareExplanations()), about("", serviceExplanations()), about("", nodeExplanations()),
+		about("", leaveExplanations()), about("", machineExplanations()), about("", clusterExplanations()))
 }
 
 // reachExplanations are about the entry and about reaching the host.
-func reachExplanations() []Explanation {
-	return []Explanation{
+func reachExplanations() []row {
+	return []row{
 		{ReasonEntryMalformed, 101, "An entry of windows-instances is not understood.",
 			"Write the entry as <IPv4 address or DNS name>: username=<name>. The other entries are not affected."},
 		{ReasonAddressUnresolvable, 102,
@@ -254,9 +289,9 @@ func reachExplanations() []Explanation {
 	}
 }
 
-// hostExplanations are about the host, preparing it and the payload.
-func hostExplanations() []Explanation {
-	return []Explanation{
+// hostExplanations are about what preflight finds at the host.
+func hostExplanations() []row {
+	return []row{
 		{ReasonBuildUnsupported, 301,
 			"The Windows build is not supported.",
 			"Use Windows Server 2019 (17763), 2022 (20348.681 or later) or 2025 (26100). Install Windows updates if " +
@@ -287,7 +322,12 @@ func hostExplanations() []Explanation {
 		{ReasonNodeIPMissing, 310,
 			"The host does not have the address in spec.nodeIP.",
 			"Correct spec.nodeIP of the WindowsInstance, or give the host this address."},
+	}
+}
 
+// prepareExplanations are about preparing and rebooting the host, and about the payload.
+func prepareExplanations() []row {
+	return []row{
 		{ReasonPreparing, 401,
 			"The host name or Windows features are being set.",
 			"Nothing to do."},
@@ -323,8 +363,8 @@ func hostExplanations() []Explanation {
 }
 
 // serviceExplanations are about services, files and certificates.
-func serviceExplanations() []Explanation {
-	return []Explanation{
+func serviceExplanations() []row {
+	return []row{
 		{ReasonServiceFailed, 601,
 			"A managed Windows service does not start or does not stay up.",
 			"Read the log of the service in C:\\var\\log on the host."},
@@ -362,8 +402,8 @@ func serviceExplanations() []Explanation {
 }
 
 // nodeExplanations are about the Node.
-func nodeExplanations() []Explanation {
-	return []Explanation{
+func nodeExplanations() []row {
+	return []row{
 		{ReasonNodePending, 701, "kubelet has not registered its Node yet.",
 			"Nothing to do; if it lasts, read C:\\var\\log\\kubelet\\kubelet.log on the host."},
 		{ReasonNodeNotReady, 702, "The Node is not Ready.", "See the Node's Ready condition (kubectl describe node)."},
@@ -415,8 +455,8 @@ func nodeExplanations() []Explanation {
 }
 
 // leaveExplanations are about leaving and waiting.
-func leaveExplanations() []Explanation {
-	return []Explanation{
+func leaveExplanations() []row {
+	return []row{
 		{ReasonDraining, 801,
 			"Pods are being evicted from the node.",
 			"Nothing to do."},
@@ -448,8 +488,8 @@ func leaveExplanations() []Explanation {
 }
 
 // machineExplanations are about replacing Machines, and about what has no reason of its own.
-func machineExplanations() []Explanation {
-	return []Explanation{
+func machineExplanations() []row {
+	return []row{
 		{ReasonMachineReplaced, 820,
 			"The Machine's host refuses the present private key, so the Machine is deleted and its MachineSet " +
 				"makes another.",
@@ -488,8 +528,8 @@ func machineExplanations() []Explanation {
 }
 
 // clusterExplanations are about the cluster.
-func clusterExplanations() []Explanation {
-	return []Explanation{
+func clusterExplanations() []row {
+	return []row{
 		{ReasonPrivateKeyMissing, 901, "The secret cloud-private-key does not exist or lacks private-key.pem.",
 			"Create it: kubectl create secret generic cloud-private-key --from-file=private-key.pem=<file> -n " +
 				"openshift-windows-machine-config-operator."},

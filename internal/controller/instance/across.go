@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -154,7 +155,8 @@ func (w *walk) takePlace(ctx context.Context, node *corev1.Node, purpose v1alpha
 	what, next, last := "", status.NextAttemptTime, lifecycle.Outcome{}
 	if update := status.Update; update != nil && purpose == v1alpha1.DisruptionUpdate {
 		what, next = fmt.Sprintf("version %s is desired and waits", update.Revision), update.NextTime
-		last = lifecycle.Wait(0, reasonOf(update.Code), "%s", update.Message)
+		last = lifecycle.Wait(0, cmp.Or(contract.Reason(update.Reason), contract.ReasonRevisionPending), "%s",
+			update.Message)
 	} else if reboot := status.Reboot; reboot != nil {
 		what, next = "node "+node.Name+" is to be rebooted and waits", reboot.NextTime
 		last = lifecycle.Wait(0, contract.ReasonRebooting, "node %s was rebooted just now, and a reboot is still "+
@@ -243,7 +245,7 @@ func (w *walk) at(step v1alpha1.Step) {
 func (w *walk) turnBack(ctx context.Context, to way, problem *contract.Problem) (ctrl.Result, error) {
 	status := &w.instance.Status
 	update := status.Update
-	update.Code, update.Message = code(problem.Reason), problem.Detail
+	update.Reason, update.Code, update.Message = string(problem.Reason), code(problem.Reason), problem.Detail
 	switch {
 	case !switched(status, to.purpose) && (update.From == "" || status.DesiredRevision == update.From):
 		w.tellBack(ctx, to.purpose, problem)
@@ -332,13 +334,3 @@ func (w *walk) skew(ctx context.Context) {
 const skewSupported contract.Reason = "Supported"
 
 func code(reason contract.Reason) string { return fmt.Sprintf("W%d", reason.Number()) }
-
-// reasonOf finds the reason of a code.
-func reasonOf(code string) contract.Reason {
-	for _, e := range contract.Explanations() {
-		if code == fmt.Sprintf("W%d", e.Number) {
-			return e.Reason
-		}
-	}
-	return contract.ReasonRevisionPending
-}

@@ -261,7 +261,8 @@ func (w *walk) failedAt(ctx context.Context, problem *contract.Problem) {
 	}
 	status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: version, Code: code(problem.Reason),
 		Message: problem.Detail, Time: now}
-	status.Update = &v1alpha1.Update{Revision: version, From: held, OverSSH: true, Code: code(problem.Reason),
+	status.Update = &v1alpha1.Update{Revision: version, From: held, OverSSH: true,
+		Reason: string(problem.Reason), Code: code(problem.Reason),
 		Message: problem.Detail, Progress: v1alpha1.Progress{Step: v1alpha1.StepGoingBack, Since: now, Tries: tries}}
 	status.DesiredRevision = held
 	w.tellBack(ctx, v1alpha1.DisruptionUpdate, problem)

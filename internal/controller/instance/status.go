@@ -124,10 +124,10 @@ func (w *walk) report(ctx context.Context, outcome lifecycle.Outcome) {
 	if !outcome.IsFailed() {
 		return
 	}
-	switch p.Reason.Number() / 100 {
-	case 1, 2:
+	switch p.Reason.About() {
+	case contract.AboutReach:
 		w.condition(v1alpha1.ConditionReachable, metav1.ConditionFalse, p.Reason, p.Detail)
-	case 3:
+	case contract.AboutHost:
 		w.condition(v1alpha1.ConditionPreflightPassed, metav1.ConditionFalse, p.Reason, p.Detail)
 	}
 }

@@ -132,7 +132,8 @@ func (w *walk) rest(ctx context.Context, to way, why *contract.Problem) (ctrl.Re
 	next := microless(w.now().Add(wait))
 	here.Step, here.Since, here.NextTime, here.ReadySince = v1alpha1.StepWaiting, microless(w.now()), &next, nil
 	if update := status.Update; to.purpose == v1alpha1.DisruptionUpdate {
-		update.SwitchTime, update.Code, update.Message = nil, code(why.Reason), why.Detail
+		update.SwitchTime, update.Message = nil, why.Detail
+		update.Reason, update.Code = string(why.Reason), code(why.Reason)
 	}
 	status.Phase, status.DrainTime = v1alpha1.PhaseReady, nil
 	w.arrived()

@@ -63,7 +63,7 @@ func strict(raw []byte, into any) error {
 // settle walks through a decoded answer and makes every contract.Problem in it fit to be shown.
 func settle(v reflect.Value) {
 	if problem, is := addressed[contract.Problem](v); is {
-		if problem.Reason.Number() == 0 {
+		if !problem.Reason.Known() {
 			problem.Detail = fmt.Sprintf("%s: %s", problem.Reason, problem.Detail)
 			problem.Reason = contract.ReasonDaemonCallFailed
 		}
