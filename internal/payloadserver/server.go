@@ -1,4 +1,4 @@
-// Package payload server answers how nodes get what they lack of the payload while they serve: it hands out
+// Package payloadserver answers how nodes get what they lack of the payload while they serve: it hands out
 // blobs by their digest, to daemons of known nodes only.
 //
 // The operator runs it beside its controllers; daemons pull from it. It knows no host and no

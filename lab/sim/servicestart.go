@@ -15,7 +15,7 @@ import (
 func (s *manager) startService(ctx context.Context, name string) error {
 	for {
 		s.mu.Lock()
-		a, err := s.begin(name) //nolint:contextcheck // A start outlives the one who asked for it.
+		a, err := s.begin(name)
 		changed := s.changed
 		s.mu.Unlock()
 		switch {

@@ -114,9 +114,8 @@ func (t *Template) openCell(ctx context.Context, prefix, hostname string, addres
 			return nil, err
 		}
 		gateway := gatewayOf(address)
-		// the same
-		c.first = exec.Command("sh", "-c", isolatedScript, "cell", hostname, address.String(),
-			gateway.String()) //nolint:noctx
+		arguments := []string{"-c", isolatedScript, "cell", hostname, address.String(), gateway.String()}
+		c.first = exec.Command("sh", arguments...) //nolint:noctx // the same
 		c.first.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
 	}
 	group(c.first)

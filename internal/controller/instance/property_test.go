@@ -96,15 +96,6 @@ func (f *fleet) serves(name string) bool {
 		a[contract.RevisionAnnotation] == a[contract.DesiredRevisionAnnotation]
 }
 
-// onlyCordoned says that somebody cordoned a node that is well: its pods go on.
-func (f *fleet) onlyCordoned(name string) bool {
-	n, i := f.p.now.nodes[name], f.p.now.instances[name]
-	a := n.Annotations
-	return n.Status.Conditions[0].Status == corev1.ConditionTrue && n.Spec.Unschedulable &&
-		a[contract.CordonedAnnotation] == "" &&
-		i.Status.Disruption == nil && a[contract.RevisionAnnotation] == a[contract.DesiredRevisionAnnotation]
-}
-
 // isOut says that a node has not been Ready for so long that its pods are lost.
 func (f *fleet) isOut(name string) bool {
 	ready := f.p.now.nodes[name].Status.Conditions[0]

@@ -186,9 +186,9 @@ func (s services) startNeeded(ctx context.Context, h serviceHandle, waiting []st
 		}
 		if err := s.start(ctx, needed, waiting); err != nil {
 			// What became of the other service is told, not wrapped: ErrNotFound, say, is not about
-			// this one. see above
+			// this one.
 			return fmt.Errorf("starting service %s, which needs %s: %w: %v", h.name, needed, ErrStartFailed,
-				err) //nolint:errorlint
+				err) //nolint:errorlint // see above
 		}
 	}
 	return nil
