@@ -164,15 +164,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if r.meters != nil {
 		r.meters.show(config.Status.Rollout)
 	}
-	again := r.again()
-	if config.Status.Rollout.Phase == v1alpha1.RolloutWaiting && (again == 0 || again > waitingRetry) {
-		again = waitingRetry
-	}
+	return ctrl.Result{RequeueAfter: again(r.again(), config.Status, facts)}, nil
+}
+
+// again is when to look next, where time alone changes the answer: 0 for never.
+func again(planned time.Duration, status v1alpha1.WindowsMachineConfigStatus, facts Facts) time.Duration {
 	booting := func(i v1alpha1.WindowsInstance) bool { return i.Status.Failures > 0 && boots(&i, facts.Now) }
-	if (again == 0 || again > waitingRetry) && slices.ContainsFunc(facts.Instances, booting) {
-		again = waitingRetry // time alone ends it
+	waits := status.Rollout.Phase == v1alpha1.RolloutWaiting || slices.ContainsFunc(facts.Instances, booting)
+	if waits && (planned == 0 || planned > waitingRetry) {
+		return waitingRetry
 	}
-	return ctrl.Result{RequeueAfter: again}, nil
+	return planned
 }
 
 func (r *Reconciler) gather(ctx context.Context) (Facts, error) {

@@ -108,9 +108,3 @@ func parents(path string) []string {
 	}
 	return all
 }
-
-// atOrBelow says whether path is dir or lies below it. Windows knows no letter case.
-func atOrBelow(dir, path string) bool {
-	return strings.EqualFold(dir, path) ||
-		strings.HasPrefix(strings.ToLower(path), strings.ToLower(strings.TrimSuffix(dir, `\`)+`\`))
-}

@@ -170,3 +170,9 @@ func (launcher) RemoveAtBoot(path string) error {
 	return fail(windows.MoveFileEx(name, nil, windows.MOVEFILE_DELAY_UNTIL_REBOOT), "having the next boot delete %s",
 		path)
 }
+
+// atOrBelow says whether path is dir or lies below it. Windows knows no letter case.
+func atOrBelow(dir, path string) bool {
+	return strings.EqualFold(dir, path) ||
+		strings.HasPrefix(strings.ToLower(path), strings.ToLower(strings.TrimSuffix(dir, `\`)+`\`))
+}
