@@ -114,8 +114,8 @@ func TestNodesReachThePayloadServer(t *testing.T) {
 	}
 }
 
-// The operator's metrics have a port of their name; what monitors it must not take the payload server's for
-// it.
+// The operator's metrics have a port of their name; what monitors it must not take the payload
+// server's for it.
 func TestThePayloadServerIsNotTakenForMetrics(t *testing.T) {
 	t.Parallel()
 	if payloadServer, metrics := named[*corev1.Service](t, "windows-payload"),

@@ -1,16 +1,16 @@
-// Package config answers the question "what is applied to a cluster so that the operator can run there?" It holds the manifests, which
-// kubectl applies: default/ on a real cluster, lab/ in the lab, monitoring/ where the Prometheus operator
-// runs, cluster-api/ where Cluster API has its namespace, samples/ to start from.
+// Package config answers the question "what is applied to a cluster so that the operator can run
+// there?" It holds the manifests, which kubectl applies: default/ on a real cluster, lab/ in the
+// lab, monitoring/ where the Prometheus operator runs, cluster-api/ where Cluster API has its
+// namespace, samples/ to start from.
 //
-// It has no code, and nothing imports it; its tests try the manifests against a real API server. Custom resource definitions (crd/) and the
-// operator's rights (rbac/role.yaml) are generated from the markers in the code and never edited:
-//
-//	controller-gen crd paths=./api/... output:crd:dir=config/crd
-//	controller-gen rbac:roleName=windows-machine-config-operator //	    paths="{./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./config}" output:rbac:dir=config/rbac
+// It has no code, and nothing imports it; its tests try the manifests against a real API server.
+// Custom resource definitions (crd/) and the operator's rights (rbac/role.yaml) are generated from
+// the markers in the code, by make generate, and never edited.
 package config
 
-// What the operator's process needs besides its controllers: the leader's lease, asking who scrapes its metrics, and knowing who signs the
-// certificates that daemons show. A lease can't be created by name, since a request to create says no name.
+// What the operator's process needs besides its controllers: the leader's lease, asking who scrapes
+// its metrics, and knowing who signs the certificates that daemons show. A lease can't be created by
+// name, since a request to create says no name.
 //
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=windows-machine-config-operator-lock,verbs=get;update,namespace=openshift-windows-machine-config-operator

@@ -85,8 +85,8 @@ func checkRule(t *testing.T, where place, rule rbacv1.PolicyRule) {
 			// In its own namespace the operator publishes Secrets whose names follow from their
 			// content.
 			own := resource == "secrets" && where.namespace == contract.OperatorNamespace
-			// Beside the bootstrapper it makes and deletes Secrets that are named after instances; the policy
-			// windows-operator-secret keeps it to those. It reads none of them.
+			// Beside the bootstrapper it makes and deletes Secrets that are named after instances;
+			// the policy windows-operator-secret keeps it to those. It reads none of them.
 			bootstrap := resource == "secrets" && where.namespace == contract.MachineConfigNamespace &&
 				slices.Equal(rule.Verbs, []string{"create", "delete"})
 			if len(rule.ResourceNames) == 0 && !creates && !own && !bootstrap {

@@ -14,9 +14,9 @@ const (
 	// ConditionAvailable is True when the operator has everything it needs to join hosts; otherwise
 	// its reason names what is missing.
 	ConditionAvailable = "Available"
-	// ConditionUpgradeable is False while any host joins, leaves or is updated, or a prerequisite is
-	// missing. A host that is off, fails, or is paused before its join does not count: the upgrade
-	// may be its cure. Nor does an unsupported Kubernetes version.
+	// ConditionUpgradeable is False while any host joins, leaves or is updated, or a prerequisite
+	// is missing. A host that is off, fails, or is paused before its join does not count: the
+	// upgrade may be its cure. Nor does an unsupported Kubernetes version.
 	ConditionUpgradeable = "Upgradeable"
 	// ConditionDegraded is True when a host failed, an entry or a setting is invalid, or a rollout
 	// is halted.
@@ -27,7 +27,8 @@ const (
 	ConditionAccepted = "Accepted"
 )
 
-// Defaults of RolloutSpec, where there is no WindowsMachineConfig to hold them. The CRD has the same.
+// Defaults of RolloutSpec, where there is no WindowsMachineConfig to hold them. The CRD has the
+// same.
 const (
 	DefaultDrainTimeout = 10 * time.Minute
 	DefaultSettleTime   = 10 * time.Second
@@ -53,8 +54,8 @@ type RolloutSpec struct {
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 	// UnavailableAfter is how long a node must be not Ready until it counts as out of service: then
-	// it does not wait until other nodes are back, and its pods are not waited for. Until then it is
-	// treated as one in service.
+	// it does not wait until other nodes are back, and its pods are not waited for. Until then it
+	// is treated as one in service.
 	// +kubebuilder:default="5m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`

@@ -1,8 +1,8 @@
 // Command wicd is the daemon: it makes a Windows machine a node, and runs on it as the service
 // windows-instance-config-daemon.
 //
-// It gives the command tree of internal/daemon/verbs the machine that it runs on. On other systems it
-// builds, shows its help, and can do nothing.
+// It gives the command tree of internal/daemon/verbs the machine that it runs on. On other systems
+// it builds, shows its help, and can do nothing.
 package main
 
 import (

@@ -18,7 +18,8 @@ const succeedVerb = "succeed"
 // successor sees to it that the service runs again after its program was exchanged. The service
 // manager does that by itself, a second after the old process ended, as its recovery settings say:
 // then there is nothing to do. It does not where somebody took those settings away, or where it
-// ignores them, as Wine's does; then the host would have no daemon until the operator joins it again.
+// ignores them, as Wine's does; then the host would have no daemon until the operator joins it
+// again.
 type successor struct {
 	services winos.Services
 	// grace is how long the service manager has, limit how long all may take, and pause lies

@@ -84,7 +84,8 @@ SERVICES_LOG_FLUSH_INTERVAL.`,
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			// scripts of users read this line
-			_, err := fmt.Fprintf(command.OutOrStdout(), "windows-machine-config-operator version: %q, go version: %q\n",
+			_, err := fmt.Fprintf(command.OutOrStdout(),
+				"windows-machine-config-operator version: %q, go version: %q\n",
 				version.Version(), runtime.Version())
 			return err
 		},

@@ -29,10 +29,11 @@ const (
 	serviceAddress = "WINDOWS_PAYLOAD_SERVICE_HOST"
 )
 
-// addPayloadServer lets daemons fetch the payload from this process. Only the leader serves it, because
-// only the leader says where it is and which certificate it shows: with two, daemons would be sent
-// to the one and shown the certificate of the other.
-func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface, directory *payload.Dir) (publish.PayloadSource,
+// addPayloadServer lets daemons fetch the payload from this process. Only the leader serves it,
+// because only the leader says where it is and which certificate it shows: with two, daemons would
+// be sent to the one and shown the certificate of the other.
+func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
+	directory *payload.Dir) (publish.PayloadSource,
 	error) {
 	if o.payloadBind == "0" {
 		return publish.PayloadSource{}, nil

@@ -133,7 +133,8 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		return err
 	}
 	desired, err := publish.Setup(mgr, publish.Options{
-		Namespace: o.namespace, Facts: facts, Payload: directory.Manifest(), PayloadSource: payloadAddresses, Logging: logging,
+		Namespace: o.namespace, Facts: facts, Payload: directory.Manifest(), PayloadSource: payloadAddresses,
+		Logging:         logging,
 		OperatorVersion: version.Version(),
 		Grace:           o.retain,
 	})

@@ -34,14 +34,16 @@ When a host waits or fails, its WindowsInstance says why with a number, a reason
 
     kubectl get wininst -n openshift-windows-machine-config-operator -o wide
 
-The same reason is in conditions, events, logs and metrics. Numbers are stable: they keep their meaning from release to release.
+The same reason is in conditions, events, logs and metrics. Numbers are stable: they keep their meaning
+from release to release.
 
 `
 
 const certificateIntroduction = `## Certificate requests
 
-The operator decides about the certificate requests of its hosts by exact rules. The reason of its decision stands in the condition of an approved or
-denied request, and in an event about one that it refuses: such a request of a kubelet stays pending, for an administrator to look at.
+The operator decides about the certificate requests of its hosts by exact rules. The reason of its decision
+stands in the condition of an approved or denied request, and in an event about one that it refuses: such a
+request of a kubelet stays pending, for an administrator to look at.
 
 `
 

@@ -185,7 +185,8 @@ func CanonicalAPIServer(raw string) (string, error) {
 	return "https://" + net.JoinHostPort(host, u.Port()), nil
 }
 
-// Reserved are addresses that no host has: those of pods, and the API server's where its URL has one.
+// Reserved are addresses that no host has: those of pods, and the API server's where its URL has
+// one.
 func (f Facts) Reserved() []netip.Prefix {
 	reserved := slices.Clone(f.PodNetworks)
 	if server, err := url.Parse(f.APIServer); err == nil {

@@ -134,8 +134,8 @@ func (l Logging) DaemonMaxSizeMB() int {
 }
 
 // Runner is the log of a service whose program does not write its own file, and the start of its
-// command: kube-log-runner writes it. The daemon rotates it, since kube-log-runner renames the file,
-// which Windows refuses while somebody reads it, and writes nothing from then on.
+// command: kube-log-runner writes it. The daemon rotates it, since kube-log-runner renames the
+// file, which Windows refuses while somebody reads it, and writes nothing from then on.
 func (l Logging) Runner(service string) (*contract.Log, []string) {
 	file := logFile(service, service)
 	words := []string{contract.PathKubeLogRunner, "-log-file=" + file}

@@ -18,8 +18,9 @@ const (
 	// CredentialIDExtra is where the API server says in a requester's extra which token showed who
 	// asks.
 	CredentialIDExtra = "authentication.kubernetes.io/credential-id"
-	// BootstrapSecretPrefix and the UID of an instance name the Secret in MachineConfigNamespace that
-	// bootstrap tokens of its join are bound to: they end with it. BootstrapSecretType is its type.
+	// BootstrapSecretPrefix and the UID of an instance name the Secret in MachineConfigNamespace
+	// that bootstrap tokens of its join are bound to: they end with it. BootstrapSecretType is its
+	// type.
 	BootstrapSecretPrefix = "windows-bootstrap-"
 	BootstrapSecretType   = "windowsmachineconfig.openshift.io/bootstrap"
 	// DaemonUserPrefix and a node name make the user name of a daemon's certificate.

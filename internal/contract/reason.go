@@ -248,7 +248,8 @@ func reachExplanations() []row {
 		{ReasonMachineAnnotationInvalid, 108, "An annotation of the Machine is not understood.",
 			"Correct the annotation that is named."},
 		{ReasonListAbsent, 109,
-			"The ConfigMap windows-instances is absent, and instances were made from it. They are removed when it stays " +
+			"The ConfigMap windows-instances is absent, and instances were made from it. They are removed when it " +
+				"stays " +
 				"absent for a minute.",
 			"Create it again if its hosts are to stay. To remove all of them, leave it absent, or empty it, which is " +
 				"followed at once."},
@@ -343,9 +344,10 @@ func prepareExplanations() []row {
 				"program there."},
 		{ReasonRebootFutile, 406,
 			"The host was rebooted three times in a row, and a reboot is still requested.",
-			"While it joins: find out what keeps the host name or the Windows feature in the message from lasting over " +
-				"a boot, such as cloud-init or guest customization that sets the old name again; the operator " +
-				"reboots the host once an hour until it lasts. Later: find out what sets the annotation reboot-required or reboot-pending of the Node, and stop it. This " +
+			"While it joins: find out what keeps the host name or the Windows feature in the message from lasting " +
+				"over a boot, such as cloud-init or guest customization that sets the old name again; the operator " +
+				"reboots the host once an hour until it lasts. Later: find out what sets the annotation " +
+				"reboot-required or reboot-pending of the Node, and stop it. This " +
 				"reason goes away with the annotations. For one more reboot, remove the annotation reboot from the " +
 				"Node and set it again."},
 		{ReasonHostBusy, 407,
@@ -473,8 +475,8 @@ func leaveExplanations() []row {
 		{ReasonRemovalPending, 805,
 			"The host is to be removed and waits for a place in the rollout budget. Its node is in service meanwhile.",
 			"Nothing to do while other nodes are unavailable: it goes on when they are back. If " +
-				"spec.rollout.maxUnavailable is 0, set another value. To remove it at once, set spec.removalPolicy of " +
-				"the WindowsInstance to Force: its pods are not waited for, and a host that can't be cleaned is left " +
+				"spec.rollout.maxUnavailable is 0, set another value. To remove it at once, set spec.removalPolicy " +
+				"of the WindowsInstance to Force: its pods are not waited for, and a host that can't be cleaned is left " +
 				"as it is."},
 		{ReasonWaitingForSlot, 810, "As many hosts are joining as maxConcurrentJoins allows.",
 			"Nothing to do; or raise spec.rollout.maxConcurrentJoins of the WindowsMachineConfig."},
@@ -516,7 +518,8 @@ func machineExplanations() []row {
 			"Machines were replaced, and none of the new ones has accepted the private key yet.",
 			"Nothing to do while they start. If it lasts: does the MachineSet's userDataSecret name " +
 				"windows-user-data, and does the template run it? On platforms that have no user data, the template " +
-				"itself must hold the public key. It is tried again with another key, when a Machine of the set accepts " +
+				"itself must hold the public key. It is tried again with another key, when a Machine of the set " +
+				"accepts " +
 				"it, or when the operator is restarted."},
 		{ReasonUserDataStale, 827,
 			"The user data of new Machines does not hold the present key yet.",
@@ -553,7 +556,8 @@ func clusterExplanations() []row {
 				"API server."},
 		{ReasonMirrorRejected, 908,
 			"A mirror rule is not valid.",
-			"Correct the source or mirror that is named, in the ImageDigestMirrorSet, ImageTagMirrorSet, ImageContentSourcePolicy or Image that " +
+			"Correct the source or mirror that is named, in the ImageDigestMirrorSet, ImageTagMirrorSet, " +
+				"ImageContentSourcePolicy or Image that " +
 				"the message names. The other rules are in force."},
 		{ReasonPullSecretInvalid, 909,
 			"The cluster's pull secret is not valid.",

@@ -6,8 +6,8 @@ import "strings"
 // the operator's version and a hyphen.
 const RevisionDigits = 10
 
-// IsRevisionOf says whether a version is the name of a manifest. It is not that of what is left of a
-// manifest when this release does not know all that is in it.
+// IsRevisionOf says whether a version is the name of a manifest. It is not that of what is left of
+// a manifest when this release does not know all that is in it.
 func IsRevisionOf(version string, m Manifest) bool { return names(version, m.Digest()) }
 
 // IsRevisionOfData says whether a version is the name of the manifest in a ConfigMap's data:

@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	// rowOfPage is a row of docs/acceptance.md; rowsOfTest the beginning of a test that shows one row
-	// or several, such as TestA21A26_…
+	// rowOfPage is a row of docs/acceptance.md; rowsOfTest the beginning of a test that shows one
+	// row or several, such as TestA21A26_…
 	rowOfPage  = regexp.MustCompile(`(?m)^\| <a id="(A\d\d)"></a>(A\d\d) \|`)
 	rowsOfTest = regexp.MustCompile(`(?m)^func Test((?:A\d+)+)_`)
 	rowNumber  = regexp.MustCompile(`A\d+`)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDocumentsUseTheTermsOfTheField finds words of an earlier dialect, which made readers stop. The
-// right column is what to write.
+// TestDocumentsUseTheTermsOfTheField finds words of an earlier dialect, which made readers stop.
+// The right column is what to write.
 func TestDocumentsUseTheTermsOfTheField(t *testing.T) {
 	t.Parallel()
 	terms := map[string]string{

@@ -18,7 +18,8 @@ import (
 // Bounds are the user's, for a node that goes to another version or through a reboot.
 type Bounds struct {
 	// Drain is how long pods are given; Settle how long a node must be Ready; Proof how long it may
-	// take from the switch on; Unavailable how long it must be not Ready to count as out of service.
+	// take from the switch on; Unavailable how long it must be not Ready to count as out of
+	// service.
 	Drain, Settle, Proof, Unavailable time.Duration
 }
 
@@ -103,7 +104,8 @@ func (w *Walker) stage(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	}
 	why := node.Annotations[contract.StageStatusAnnotation]
 	if why != "" && !inVain(why) {
-		return Wait(stageRetry, contract.ReasonStaging, "node %s fetches version %s: %.300s", node.Name, update.Revision,
+		return Wait(stageRetry, contract.ReasonStaging, "node %s fetches version %s: %.300s", node.Name,
+			update.Revision,
 			why)
 	}
 	left := w.Silence - w.Now().Sub(update.Since.Time)
@@ -157,8 +159,8 @@ func claim(ctx context.Context, _ *v1alpha1.WindowsInstance, crossing *Crossing)
 
 // empty cordons the node and moves its pods away. A node that has not been Ready for long has its
 // pods told to end, and is not waited for: nobody there would say when they did. It fails when pods
-// can't be moved in time, and when somebody uncordons the node meanwhile; but a node that was told to
-// leave its version already only goes on.
+// can't be moved in time, and when somebody uncordons the node meanwhile; but a node that was told
+// to leave its version already only goes on.
 func (w *Walker) empty(ctx context.Context, instance *v1alpha1.WindowsInstance, crossing *Crossing) Outcome {
 	status, node := &instance.Status, crossing.Node
 	between := status.Update != nil && status.Update.From != "" &&

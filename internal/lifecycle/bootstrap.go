@@ -24,8 +24,8 @@ const (
 	waitLimit = 5 * time.Minute
 )
 
-// maxCredentials is how many bootstrap tokens of one join are remembered: kubelet may still wait for
-// what it requested with the one of the attempt before.
+// maxCredentials is how many bootstrap tokens of one join are remembered: kubelet may still wait
+// for what it requested with the one of the attempt before.
 const maxCredentials = 4
 
 // bootstrap starts containerd and kubelet on the host and gets the daemon's certificate request.
@@ -75,8 +75,9 @@ func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstan
 			"the host calls itself %.63q now, and %q before", answer.NodeName, instance.Status.NodeName))
 	}
 	if err = policy.CheckDaemonRequest(answer.DaemonCSR, instance.Status.NodeName); err != nil {
-		return Fail(contract.NewProblem(contract.ReasonDaemonCallFailed, "the certificate request of %s is not submitted: "+
-			"%v", instance.Spec.Address, err))
+		return Fail(contract.NewProblem(contract.ReasonDaemonCallFailed,
+			"the certificate request of %s is not submitted: "+
+				"%v", instance.Spec.Address, err))
 	}
 	visit.request = answer.DaemonCSR
 	if visit.csr, err = w.requestCertificate(ctx, instance, visit.request); err != nil {

@@ -72,7 +72,8 @@ func TestA01_AHealthyHostWalksAllTheWayOverOneConnection(t *testing.T) {
 		string(handed.Certificate) != "certificate" || handed.Version != version {
 		t.Errorf("handed over: %+v %v", handed, err)
 	}
-	if s := i.Status; s.HostKey == "" || s.NodeName != "win-a" || s.Revision != version || s.DesiredRevision != version ||
+	if s := i.Status; s.HostKey == "" || s.NodeName != "win-a" || s.Revision != version ||
+		s.DesiredRevision != version ||
 		s.Host.Build != "10.0.20348.2340" {
 		t.Errorf("status %+v", s)
 	}

@@ -68,7 +68,8 @@ func (w *Walker) Keep(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	marks := Marks{Instance: instance, KeyHash: status.PublicKeyHash, Version: status.DesiredRevision}
 	if u := status.Update; u != nil && Begun(u.Step) && (u.Step != v1alpha1.StepProving || status.Disruption == nil) {
 		// who is to be drained first is told by that step only; who goes back takes the daemon's
-		// status of before away in the same write; and who has lost its place must have it back first
+		// status of before away in the same write; and who has lost its place must have it back
+		// first
 		marks.Version = ""
 	}
 	if err = w.mark(ctx, node, marks); err != nil {

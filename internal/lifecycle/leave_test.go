@@ -281,8 +281,10 @@ func TestPodsThatCanNotBeListedOrEvictedAreAWait(t *testing.T) {
 func TestAPodWhoseEvictionIsRefusedIsNamedAndTheOthersGo(t *testing.T) {
 	t.Parallel()
 	for name, refused := range map[string]error{
-		"two disruption budgets":       apierrors.NewInternalError(errors.New("This pod has more than one PodDisruptionBudget")),
-		"a webhook that denies":        apierrors.NewForbidden(corev1.Resource("pods"), "pod-a", errors.New("admission webhook: no")),
+		"two disruption budgets": apierrors.NewInternalError(errors.New("This pod has more than one " +
+			"PodDisruptionBudget")),
+		"a webhook that denies": apierrors.NewForbidden(corev1.Resource("pods"), "pod-a",
+			errors.New("admission webhook: no")),
 		"a webhook with its own words": apierrors.NewBadRequest("admission webhook: no"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -290,14 +292,15 @@ func TestAPodWhoseEvictionIsRefusedIsNamedAndTheOthersGo(t *testing.T) {
 			w := newWorld(t, joinedNode("1"))
 			w.runPod(t, "pod-a", false)
 			w.runPod(t, "pod-b", false)
-			w.pods.PrependReactor("create", "pods/eviction", func(action kubetesting.Action) (bool, runtime.Object, error) {
-				create, ok := action.(kubetesting.CreateAction)
-				if !ok {
-					return false, nil, nil
-				}
-				eviction, ok := create.GetObject().(*policyv1.Eviction)
-				return ok && eviction.Name == "pod-a", nil, refused
-			})
+			w.pods.PrependReactor("create", "pods/eviction",
+				func(action kubetesting.Action) (bool, runtime.Object, error) {
+					create, ok := action.(kubetesting.CreateAction)
+					if !ok {
+						return false, nil, nil
+					}
+					eviction, ok := create.GetObject().(*policyv1.Eviction)
+					return ok && eviction.Name == "pod-a", nil, refused
+				})
 			i, visit := leaving(), &lifecycle.Visit{}
 			want(t, w.Leave(t.Context(), i, visit, drainTimeout), "waits", contract.ReasonDraining)
 			w.clock = w.clock.Add(drainTimeout + time.Second)

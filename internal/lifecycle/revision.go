@@ -13,10 +13,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// revision is the desired state that a host is brought to over SSH, with the cluster's facts. A host
-// that joins for the first time gets the one that is desired now; one that has joined gets the one
-// that it is to have, whatever is desired meanwhile: to go to another takes its turn in the rollout.
-// Where that one is not published any more there is nothing but the desired one.
+// revision is the desired state that a host is brought to over SSH, with the cluster's facts. A
+// host that joins for the first time gets the one that is desired now; one that has joined gets the
+// one that it is to have, whatever is desired meanwhile: to go to another takes its turn in the
+// rollout. Where that one is not published any more there is nothing but the desired one.
 func (w *Walker) revision(ctx context.Context, instance *v1alpha1.WindowsInstance) (blueprint.Desired, blueprint.Facts,
 	error) {
 	current, facts, err := w.Desired.Current(ctx)
@@ -46,8 +46,8 @@ func joinsAt(status *v1alpha1.WindowsInstanceStatus) string {
 	return status.DesiredRevision
 }
 
-// published reads a version that is not the desired one. What is not exactly what the version's name
-// stands for, or not all known to this release, counts as not there.
+// published reads a version that is not the desired one. What is not exactly what the version's
+// name stands for, or not all known to this release, counts as not there.
 func (w *Walker) published(ctx context.Context, version string) (desired blueprint.Desired, found bool, err error) {
 	configMap, secret := &corev1.ConfigMap{}, &corev1.Secret{}
 	desired.Version = version

@@ -157,7 +157,8 @@ func (w *Walker) Resume(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return 0
 	}
 	if phase == v1alpha1.PhaseConfirming {
-		if desired, _, err := w.revision(ctx, instance); err == nil && desired.Version != instance.Status.DesiredRevision {
+		if desired, _, err := w.revision(ctx, instance); err == nil &&
+			desired.Version != instance.Status.DesiredRevision {
 			return 0
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// linuxOnly are volumes whose drivers exist on Linux only. What is left of the drivers in the tree is
-// served by CSI, whose drivers say themselves where they run.
+// linuxOnly are volumes whose drivers exist on Linux only. What is left of the drivers in the tree
+// is served by CSI, whose drivers say themselves where they run.
 func linuxOnly(v *corev1.VolumeSource) string {
 	for name, set := range map[string]bool{
 		"nfs": v.NFS != nil, "iscsi": v.ISCSI != nil, "fc": v.FC != nil, "rbd": v.RBD != nil, "cephfs": v.CephFS != nil,
@@ -28,14 +28,16 @@ func checkVolumes(p *pod, say report) {
 		v := &p.Spec.Volumes[i]
 		path := fmt.Sprintf("volumes[%d]", i)
 		if name := linuxOnly(&v.VolumeSource); name != "" {
-			say(Error, path+"."+name, "has no driver for Windows", "Use a CSI driver that runs on Windows, such as SMB.")
+			say(Error, path+"."+name, "has no driver for Windows",
+				"Use a CSI driver that runs on Windows, such as SMB.")
 		}
 		if v.EmptyDir != nil && v.EmptyDir.Medium != "" {
 			say(Error, path+".emptyDir.medium", fmt.Sprintf("Windows has no medium %s", v.EmptyDir.Medium),
 				"Remove it: the volume is then on the node's disk.")
 		}
 		if v.HostPath != nil && looksLikeLinux(v.HostPath.Path) && !p.allHostProcess() {
-			say(Warning, path+".hostPath.path", v.HostPath.Path+" is a path of Linux; on Windows it is taken on drive C:",
+			say(Warning, path+".hostPath.path", v.HostPath.Path+" is a path of Linux; on Windows it is taken on "+
+				"drive C:",
 				`Name a path of the Windows host, such as C:\data.`)
 		}
 		for field, mode := range modes(&v.VolumeSource) {
@@ -124,7 +126,8 @@ func checkResources(p *pod, say report) {
 			}
 		}
 		if _, set := c.Resources.Requests[corev1.ResourceMemory]; !set && c.Resources.Limits.Memory().IsZero() {
-			say(Warning, path+".resources.requests.memory", "is not set: Windows never ends a process for lack of memory, "+
+			say(Warning, path+".resources.requests.memory", "is not set: Windows never ends a process for lack of "+
+				"memory, "+
 				"so pods without requests let a node run out of it", "Set requests.memory to what the container needs.")
 		}
 	})

@@ -43,7 +43,8 @@ func CheckImages(ctx context.Context, templates []Template, c Cluster, images Im
 					container.Image + " " + message, fix})
 			}
 			if a.err != nil {
-				say(Warning, fmt.Sprintf("could not be looked at: %v", a.err), "Check its name, and that you may pull it.")
+				say(Warning, fmt.Sprintf("could not be looked at: %v", a.err),
+					"Check its name, and that you may pull it.")
 				return
 			}
 			p.judge(container, a.offer, say)

@@ -50,7 +50,8 @@ func images() catalog {
 	}
 }
 
-// TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy holds each manifest of testdata against its golden file.
+// TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy holds each manifest of testdata against its golden
+// file.
 func TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy(t *testing.T) {
 	t.Parallel()
 	manifests, err := filepath.Glob("testdata/*.yaml")

@@ -60,8 +60,8 @@ func Read(file string, from io.Reader) ([]Template, error) {
 	return all, fmt.Errorf("reading %s: more than %d documents", file, maxDocuments)
 }
 
-// Find finds the pod templates in one object: a Pod, a workload of Kubernetes, a List of them, or an
-// object of any other kind that has pod templates somewhere inside.
+// Find finds the pod templates in one object: a Pod, a workload of Kubernetes, a List of them, or
+// an object of any other kind that has pod templates somewhere inside.
 func Find(file string, document int, object map[string]any) ([]Template, error) {
 	kind, _ := object["kind"].(string)
 	if items, isList := object["items"].([]any); isList {

@@ -106,7 +106,8 @@ func checkUnsaid(p *pod, say report) {
 		Effect: corev1.TaintEffectNoSchedule}) {
 		return
 	}
-	say(Warning, "", "names no operating system and tolerates the taint of Windows nodes, so its pods are placed there, too",
+	say(Warning, "", "names no operating system and tolerates the taint of Windows nodes, so its pods are placed "+
+		"there, too",
 		"Set spec.os.name and the node selector kubernetes.io/os to linux or windows.")
 }
 
@@ -117,7 +118,8 @@ func checkName(p *pod, say report) {
 	}
 	if p.Spec.OS != nil && p.Spec.NodeSelector[corev1.LabelOSStable] == "" && p.Spec.RuntimeClassName == nil &&
 		systemOfAffinity(p.Spec.Affinity) == systemUnsaid {
-		say(Error, "nodeSelector", "does not name kubernetes.io/os: the scheduler does not look at os.name and may choose "+
+		say(Error, "nodeSelector", "does not name kubernetes.io/os: the scheduler does not look at os.name and may "+
+			"choose "+
 			"a Linux node, whose kubelet refuses the pod", "Add the node selector kubernetes.io/os: windows.")
 	}
 }
@@ -165,7 +167,8 @@ func checkHost(p *pod, say report) {
 	}
 	for _, f := range fields {
 		if f.set {
-			say(Error, f.field, "Windows has no such namespace to share; the API server refuses it with os.name windows",
+			say(Error, f.field,
+				"Windows has no such namespace to share; the API server refuses it with os.name windows",
 				"Remove it. A HostProcess container sees the host's network and processes.")
 		}
 	}
@@ -204,7 +207,8 @@ func checkHostProcess(p *pod, say report) {
 	})
 	switch {
 	case any && !all:
-		say(Error, "containers", "some containers are HostProcess containers and some are not, which the API server refuses",
+		say(Error, "containers", "some containers are HostProcess containers and some are not, which the API "+
+			"server refuses",
 			"Set windowsOptions.hostProcess in the pod's securityContext, for all of them.")
 	case any && !p.Spec.HostNetwork:
 		say(Error, "hostNetwork", "must be true in a pod of HostProcess containers", "Set hostNetwork: true.")
@@ -220,7 +224,8 @@ func checkUser(p *pod, say report) {
 			return
 		}
 		if o.RunAsUserName != nil && len(*o.RunAsUserName) > longestUser {
-			say(Error, path+".runAsUserName", "is longer than Windows allows", "Use DOMAIN\\user with a user of up to 20 characters.")
+			say(Error, path+".runAsUserName", "is longer than Windows allows",
+				"Use DOMAIN\\user with a user of up to 20 characters.")
 		}
 		if o.GMSACredentialSpec == nil && o.GMSACredentialSpecName != nil {
 			say(Warning, path+".gmsaCredentialSpecName",
@@ -240,7 +245,8 @@ func checkUser(p *pod, say report) {
 
 func checkDNS(p *pod, say report) {
 	if p.Spec.DNSPolicy == corev1.DNSClusterFirstWithHostNet {
-		say(Warning, "dnsPolicy", "ClusterFirstWithHostNet is not supported on Windows; the pod is treated as ClusterFirst",
+		say(Warning, "dnsPolicy", "ClusterFirstWithHostNet is not supported on Windows; the pod is treated as "+
+			"ClusterFirst",
 			"Remove it.")
 	}
 }

@@ -22,7 +22,7 @@ import (
 // Rules and rejected parts are sorted: the order of the sets does not matter.
 func Merge(sets []Set) ([]contract.MirrorRule, []Rejected) {
 	var rejected []Rejected
-	merged := map[key]*heap{}
+	merged := map[key]*sourceEntries{}
 	never := map[string]bool{}
 	for _, set := range sets {
 		checked, complaints := check(set)
@@ -34,7 +34,7 @@ func Merge(sets []Set) ([]contract.MirrorRule, []Rejected) {
 		never[source] = never[source] || checked.never
 		k := key{source, set.Kind}
 		if merged[k] == nil {
-			merged[k] = &heap{}
+			merged[k] = &sourceEntries{}
 		}
 		merged[k].lists = append(merged[k].lists, checked.mirrors)
 	}
@@ -58,12 +58,12 @@ type key struct {
 	kind   contract.PullKind
 }
 
-// heap is what all entries say about one source.
-type heap struct{ lists [][]string }
+// sourceEntries is what all entries say about one source.
+type sourceEntries struct{ lists [][]string }
 
 // merge gives the mirrors in order. The source is among them only if an entry has it before a
 // mirror: that is how a user asks for it to be tried earlier than last.
-func (h *heap) merge(source string) []string {
+func (h *sourceEntries) merge(source string) []string {
 	lists := h.lists
 	if slices.ContainsFunc(lists, func(list []string) bool { return slices.Contains(list, source) }) {
 		for i, list := range lists {

@@ -13,8 +13,8 @@ import (
 type Rules struct {
 	// entries by source, written as location.String does.
 	entries map[string]entry
-	// byHost has the same entries by the host of their source, without those of wildcards, which are
-	// few.
+	// byHost has the same entries by the host of their source, without those of wildcards, which
+	// are few.
 	byHost    map[string][]entry
 	wildcards []entry
 	scopes    scopes

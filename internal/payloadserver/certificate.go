@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// lifetime of the payload server's certificate. The operator makes another with every start, and is updated
-// more often than that.
+// lifetime of the payload server's certificate. The operator makes another with every start, and is
+// updated more often than that.
 const lifetime = 5 * 365 * 24 * time.Hour
 
 // selfSigned makes a key and its certificate. Daemons trust exactly this one, so no authority

@@ -1,5 +1,5 @@
-// Package payloadserver answers how nodes get what they lack of the payload while they serve: it hands out
-// blobs by their digest, to daemons of known nodes only.
+// Package payloadserver answers how nodes get what they lack of the payload while they serve: it
+// hands out blobs by their digest, to daemons of known nodes only.
 //
 // The operator runs it beside its controllers; daemons pull from it. It knows no host and no
 // version, never writes, and keeps nothing of a transfer: a daemon that was interrupted asks for
@@ -75,8 +75,8 @@ type PayloadServer struct {
 	meters      *meters
 }
 
-// New makes a payload server with a certificate of its own. Whoever tells daemons about the payload server tells them
-// the certificate, too: see Certificate.
+// New makes a payload server with a certificate of its own. Whoever tells daemons about the payload
+// server tells them the certificate, too: see Certificate.
 func New(options Options) (*PayloadServer, error) {
 	if options.Blobs == nil || options.Clients == nil || options.Known == nil ||
 		len(options.Names)+len(options.Addresses) == 0 {
@@ -125,13 +125,15 @@ func (d *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // ends the transfers; daemons come back for the rest
 	defer stop()
-	if err := server.ServeTLS(newBounded(listener, maxConnections), "", ""); ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {
+	if err := server.ServeTLS(newBounded(listener, maxConnections), "", ""); ctx.Err() == nil &&
+		!errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving blobs: %w", err)
 	}
 	return nil
 }
 
-// ServeHTTP hands out one blob, or a range of it: GET or HEAD of contract.PayloadServerPath and a digest.
+// ServeHTTP hands out one blob, or a range of it: GET or HEAD of contract.PayloadServerPath and a
+// digest.
 func (d *PayloadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.meters.requests.WithLabelValues(d.answer(w, r)).Inc()
 }

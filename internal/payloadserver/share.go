@@ -70,8 +70,8 @@ func turn(ctx context.Context, places chan struct{}, timeout <-chan time.Time) b
 	return false
 }
 
-// writeDeadline is until when the next piece must be accepted: within the stall, and in time for the
-// least rate of the whole.
+// writeDeadline is until when the next piece must be accepted: within the stall, and in time for
+// the least rate of the whole.
 func writeDeadline(began, now time.Time, written int64) time.Time {
 	rate := began.Add(stall + time.Duration(written)*time.Second/leastRate)
 	if next := now.Add(stall); next.Before(rate) {

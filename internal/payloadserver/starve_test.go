@@ -65,6 +65,7 @@ func TestA55_OneNodeDoesNotKeepOthersFromThePayload(t *testing.T) {
 		}
 	}
 	if busy == 0 || slow.peak.Load() > 2 {
-		t.Errorf("of %d requests of one node %d were put off and %d were served at once", greedy, busy, slow.peak.Load())
+		t.Errorf("of %d requests of one node %d were put off and %d were served at once", greedy, busy,
+			slow.peak.Load())
 	}
 }

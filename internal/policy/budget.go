@@ -19,15 +19,15 @@ type Verdict struct {
 	Why    string
 }
 
-// MayDisrupt decides whether a node may be disturbed: updated, rebooted, removed. maxUnavailable is a
-// number, or a percentage of the fleet, rounded up as disruption budgets do; nil means 1. A member
-// of the fleet counts as unavailable for whatever cause: see Member.Down. So does what a set lacks,
-// because a host that was taken away is missing until another one serves in its place.
+// MayDisrupt decides whether a node may be disturbed: updated, rebooted, removed. maxUnavailable is
+// a number, or a percentage of the fleet, rounded up as disruption budgets do; nil means 1. A
+// member of the fleet counts as unavailable for whatever cause: see Member.Down. So does what a set
+// lacks, because a host that was taken away is missing until another one serves in its place.
 //
 // A node whose pods are lost already costs nothing more, so it does not wait until others are back;
-// but of such nodes, too, no more than maxUnavailable are worked on at once, since many that are not
-// Ready at the same time may soon all be Ready again. Nodes that are only behind do not wait for
-// each other: nobody would ever be first.
+// but of such nodes, too, no more than maxUnavailable are worked on at once, since many that are
+// not Ready at the same time may soon all be Ready again. Nodes that are only behind do not wait
+// for each other: nobody would ever be first.
 func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
 	switch {

@@ -108,8 +108,8 @@ type CSRInput struct {
 	// CredentialOwner is another instance whose join was given the bootstrap token that the request
 	// came with, or empty.
 	CredentialOwner string
-	// CredentialKeys are the public keys, in DER, for which the bootstrap token that the request came
-	// with has got a certificate already.
+	// CredentialKeys are the public keys, in DER, for which the bootstrap token that the request
+	// came with has got a certificate already.
 	CredentialKeys [][]byte
 	// OperatorUser is the user name under which the operator itself submits the daemons' first
 	// requests.

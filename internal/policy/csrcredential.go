@@ -27,8 +27,8 @@ func CredentialOf(csr *certificatesv1.CertificateSigningRequest) string {
 	return ""
 }
 
-// CredentialIDOf is the id that the API server will name when somebody shows this token of a service
-// account, which came from the API server.
+// CredentialIDOf is the id that the API server will name when somebody shows this token of a
+// service account, which came from the API server.
 func CredentialIDOf(token string) (string, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -32,14 +32,21 @@ func TestA50_ABootstrapTokenIsGoodForOneHostAndOneKey(t *testing.T) {
 		want      policy.CSRVerdict
 		reason    policy.CSRReason
 	}{
-		"the token of this join":                 {id: "JTI=a", want: policy.CSRApprove, reason: policy.CSRKubeletApproved},
-		"an earlier token of this join":          {id: "JTI=a0", want: policy.CSRApprove, reason: policy.CSRKubeletApproved},
-		"another host's token":                   {id: "JTI=b", owner: "b", want: policy.CSRRefuse, reason: policy.CSRCredentialForeign},
-		"a token that no join was given":         {id: "JTI=x", want: policy.CSRWait, reason: policy.CSRCredentialUnknown},
-		"a token without an id":                  {want: policy.CSRWait, reason: policy.CSRCredentialUnknown},
-		"a name that begins like the token's id": {id: "JTI=", want: policy.CSRWait, reason: policy.CSRCredentialUnknown},
-		"the same key again":                     {id: "JTI=a", keys: [][]byte{der(own)}, want: policy.CSRApprove, reason: policy.CSRKubeletApproved},
-		"a second key":                           {id: "JTI=a", keys: [][]byte{der(other)}, want: policy.CSRRefuse, reason: policy.CSRKeyOfAnother},
+		"the token of this join": {id: "JTI=a", want: policy.CSRApprove,
+			reason: policy.CSRKubeletApproved},
+		"an earlier token of this join": {id: "JTI=a0", want: policy.CSRApprove,
+			reason: policy.CSRKubeletApproved},
+		"another host's token": {id: "JTI=b", owner: "b", want: policy.CSRRefuse,
+			reason: policy.CSRCredentialForeign},
+		"a token that no join was given": {id: "JTI=x", want: policy.CSRWait,
+			reason: policy.CSRCredentialUnknown},
+		"a token without an id": {want: policy.CSRWait, reason: policy.CSRCredentialUnknown},
+		"a name that begins like the token's id": {id: "JTI=", want: policy.CSRWait,
+			reason: policy.CSRCredentialUnknown},
+		"the same key again": {id: "JTI=a", keys: [][]byte{der(own)}, want: policy.CSRApprove,
+			reason: policy.CSRKubeletApproved},
+		"a second key": {id: "JTI=a", keys: [][]byte{der(other)}, want: policy.CSRRefuse,
+			reason: policy.CSRKeyOfAnother},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

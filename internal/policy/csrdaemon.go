@@ -40,7 +40,8 @@ func CheckDaemonRequest(text []byte, node string) error {
 	}
 	name, found := strings.CutPrefix(request.Subject.CommonName, contract.DaemonUserPrefix)
 	if !found || name != node {
-		return fmt.Errorf("the request is for %s, not for the daemon of node %s", shown(request.Subject.CommonName), node)
+		return fmt.Errorf("the request is for %s, not for the daemon of node %s", shown(request.Subject.CommonName),
+			node)
 	}
 	f := csrFacts{claim: CSRClaim{Kind: CSRDaemon, NodeName: name, Request: request}}
 	for _, rule := range []csrRule{subjectIs(contract.DaemonGroup), noNames, keyIsStrong, keyIsHeld} {

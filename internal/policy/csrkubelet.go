@@ -9,8 +9,8 @@ import (
 )
 
 // bootstrapUser is the identity with which kubelets ask for their first certificate. Every joining
-// host has it, so it vouches for no name: the instance's phase, the absence of a working Node and the
-// id of the token do.
+// host has it, so it vouches for no name: the instance's phase, the absence of a working Node and
+// the id of the token do.
 const bootstrapUser = "system:serviceaccount:" + contract.MachineConfigNamespace + ":" +
 	contract.BootstrapServiceAccount
 

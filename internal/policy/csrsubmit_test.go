@@ -10,8 +10,11 @@ import (
 func TestA52_WhatTheOperatorSubmittedAndDoesNotRecogniseIsDenied(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(s *situation){
-		"the controller manager": func(s *situation) { s.subject = pkix.Name{CommonName: "system:kube-controller-manager"} },
-		"something unreadable":   func(s *situation) { s.request = []byte("x") },
+		"the controller manager": func(
+			s *situation) {
+			s.subject = pkix.Name{CommonName: "system:kube-controller-manager"}
+		},
+		"something unreadable": func(s *situation) { s.request = []byte("x") },
 	} {
 		s := firstDaemon()
 		change(&s)

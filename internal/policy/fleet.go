@@ -186,8 +186,8 @@ func granted(instance *v1alpha1.WindowsInstance, machineLeaves bool) string {
 	return ""
 }
 
-// NeedsPlace says whether a host that is removed takes a place of the rollout budget first. One that
-// is forced does not wait, and one that is destroyed with its Machine is lost already.
+// NeedsPlace says whether a host that is removed takes a place of the rollout budget first. One
+// that is forced does not wait, and one that is destroyed with its Machine is lost already.
 func NeedsPlace(removal v1alpha1.RemovalPolicy) bool {
 	return removal != v1alpha1.RemovalForce && removal != v1alpha1.RemovalDiscard
 }

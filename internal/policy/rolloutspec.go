@@ -27,7 +27,8 @@ func Closed(spec v1alpha1.RolloutSpec, now time.Time) string {
 	case next.IsZero():
 		return "no window of spec.rollout.maintenanceWindows is open, and none ever will be"
 	}
-	return "no window of spec.rollout.maintenanceWindows is open; the next one opens at " + next.UTC().Format(time.RFC3339)
+	return "no window of spec.rollout.maintenanceWindows is open; the next one opens at " +
+		next.UTC().Format(time.RFC3339)
 }
 
 // NextOpening is when the next window opens; zero when one is open, or none will.

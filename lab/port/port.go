@@ -1,6 +1,6 @@
-// Package port answers which TCP port of the loopback address a program of the lab may listen on, and keeps that port from
-// everybody else. The control plane and scenes use it, and tests that need an address at which nobody listens. It never
-// listens itself.
+// Package port answers which TCP port of the loopback address a program of the lab may listen on,
+// and keeps that port from everybody else. The control plane and scenes use it, and tests that need
+// an address at which nobody listens. It never listens itself.
 package port
 
 import (
@@ -15,8 +15,8 @@ const Loopback = "127.0.0.1"
 // Port is a free TCP port on the loopback address, kept until it is released.
 type Port struct {
 	Number int
-	// Kept says that the port stays reserved while its program listens on it, and over its restarts.
-	// Elsewhere than on Linux it was only free a moment ago.
+	// Kept says that the port stays reserved while its program listens on it, and over its
+	// restarts. Elsewhere than on Linux it was only free a moment ago.
 	Kept    bool
 	release func()
 }
@@ -31,8 +31,8 @@ func (p Port) Release() {
 	}
 }
 
-// Reserve keeps a port for a program that binds with SO_REUSEPORT, as Kubernetes' components do with
-// --permit-port-sharing. Others can't take it, not even by its number.
+// Reserve keeps a port for a program that binds with SO_REUSEPORT, as Kubernetes' components do
+// with --permit-port-sharing. Others can't take it, not even by its number.
 func Reserve(ctx context.Context) (Port, error) { return reserve(ctx, byReusePort) }
 
 // Hold keeps a port for a program that binds with SO_REUSEADDR only, as every listener of Go does.

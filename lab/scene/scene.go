@@ -84,8 +84,8 @@ type Scene struct {
 	Key      *Key
 
 	options Options
-	// payload server is the address where the operator hands out the payload. It is chosen before there are
-	// hosts, because they must reach it.
+	// payload server is the address where the operator hands out the payload. It is chosen before
+	// there are hosts, because they must reach it.
 	payloadServer string
 	// payload is the directory that the operator began with.
 	payload string

@@ -51,8 +51,8 @@ func runLogged(ctx context.Context, p *Process) int {
 	}
 }
 
-// runnerLog is kube-log-runner's file. A full one is closed and renamed, which Windows refuses while
-// somebody has it open who does not share deletion, such as every Go program. Then nothing is
+// runnerLog is kube-log-runner's file. A full one is closed and renamed, which Windows refuses
+// while somebody has it open who does not share deletion, such as every Go program. Then nothing is
 // written any more: the pipe from the program is closed, and klog ignores that.
 type runnerLog struct {
 	process *Process

@@ -20,7 +20,7 @@ var ErrOff = errors.New("the machine is off")
 // manager is the service control manager.
 //
 //	Stopped ──Start──▶ StartPending ──Running()──▶ Running ──Stop──▶ StopPending ──program returns──▶ Stopped
-//	                        │ returns, hangs, fails      │ returns or is killed                          │ process may linger
+//	                        │ returns, hangs, fails      │ returns or is killed          process may linger │
 //	                        ▼                            ▼                                               ▼
 //	                     Stopped ◀── restart after the recovery delay, unless it ended with 0         process gone
 type manager struct {

@@ -102,10 +102,11 @@ func (m *Machine) start(ctx context.Context, l launch) (*process, error) {
 	return p, nil
 }
 
-// StartProgram starts an exe that belongs to no service and goes on until it is killed, as the shims
-// of containers do: they outlive containerd. It gives the process's id.
+// StartProgram starts an exe that belongs to no service and goes on until it is killed, as the
+// shims of containers do: they outlive containerd. It gives the process's id.
 func (m *Machine) StartProgram(exe string) (pid uint32, err error) {
-	p, err := m.start(context.Background(), launch{argv: []string{exe}, commandLine: exe, dir: systemDir, program: hangs})
+	p, err := m.start(context.Background(),
+		launch{argv: []string{exe}, commandLine: exe, dir: systemDir, program: hangs})
 	if err != nil {
 		return 0, err
 	}

@@ -158,8 +158,9 @@ func TestA05_NodesOfMachinesHaveTheAnnotationsOfTheContract(t *testing.T) {
 	}
 	keyType, hostKey, _ := strings.Cut(instance.Status.HostKey, " ")
 	for name, want := range map[string]string{
-		contract.RevisionAnnotation: instance.Status.Revision, contract.DesiredRevisionAnnotation: instance.Status.Revision,
-		contract.PublicKeyHashAnnotation: key.Hash, contract.HostKeyAnnotation: hostKey,
+		contract.RevisionAnnotation:        instance.Status.Revision,
+		contract.DesiredRevisionAnnotation: instance.Status.Revision,
+		contract.PublicKeyHashAnnotation:   key.Hash, contract.HostKeyAnnotation: hostKey,
 		contract.HostKeyTypeAnnotation: keyType,
 		contract.InstanceAnnotation:    contract.OperatorNamespace + "/" + instance.Name,
 	} {

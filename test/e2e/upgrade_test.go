@@ -199,7 +199,8 @@ func (v *trip) arrived(t *testing.T, hosts ...*fleet.Host) (version string) {
 				return false, where + "; behind: " + n.Node, err
 			}
 		}
-		idle := status.Phase == v1alpha1.RolloutIdle && status.Revision == desired && int(status.Updated) == len(v.hosts)
+		idle := status.Phase == v1alpha1.RolloutIdle && status.Revision == desired &&
+			int(status.Updated) == len(v.hosts)
 		return desired != v.from && (idle || !whole), where, err
 	})
 	return version

@@ -285,7 +285,8 @@ func (s *stage) metrics(t *testing.T, token string) (code int, body string) {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	// nobody vouches for its certificate here
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // of this machine
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // of this machine
 	defer transport.CloseIdleConnections()
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
@@ -349,7 +350,8 @@ func (s *stage) retirement(t *testing.T) {
 		return apierrors.IsNotFound(err), "", client.IgnoreNotFound(err)
 	})
 	manifest := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + s.instance(t, h).Status.Revision,
+		Namespace: contract.OperatorNamespace,
+		Name:      contract.ServicesConfigMapPrefix + s.instance(t, h).Status.Revision,
 	}}
 	if err := s.Client.Patch(t.Context(), manifest, merge(`{"metadata":{"labels":null}}`)); err != nil {
 		t.Fatal(err)

@@ -72,8 +72,8 @@ func sign(key signature.Signer, repository name.Repository, image v1.Descriptor)
 // errUnsigned is the answer where no signature is by the given key.
 var errUnsigned = errors.New("no signature of it is by this key")
 
-// signedBy says whether a referrer is a signature of the image by the key: nil, errUnsigned, or what
-// made it unreadable.
+// signedBy says whether a referrer is a signature of the image by the key: nil, errUnsigned, or
+// what made it unreadable.
 func signedBy(key signature.Verifier, referrer v1.Image, image v1.Hash) error {
 	manifest, err := referrer.Manifest()
 	if err != nil {

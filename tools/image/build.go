@@ -14,8 +14,8 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 )
 
-// payloadPlatform is what the payload's image says it is for. Its files run on Windows, but it is the
-// operator that reads it, so Linux nodes must be able to pull it.
+// payloadPlatform is what the payload's image says it is for. Its files run on Windows, but it is
+// the operator that reads it, so Linux nodes must be able to pull it.
 const payloadPlatform = "linux/amd64"
 
 type buildOptions struct {
@@ -97,8 +97,8 @@ func (o buildOptions) payloadImage(layers []v1.Layer, parts []part, key signatur
 	return finish("payload", image, o.version, parts, repository, key)
 }
 
-// compile builds the operator so that the same source gives the same bytes. It carries the time zones
-// with it, since the image has no other files.
+// compile builds the operator so that the same source gives the same bytes. It carries the time
+// zones with it, since the image has no other files.
 func (o buildOptions) compile(ctx context.Context, platform v1.Platform, to string) error {
 	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=timetzdata",
 		"-ldflags=-s -w -X github.com/windows-nodes/wmco/internal/version.version="+o.version,

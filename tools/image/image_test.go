@@ -32,8 +32,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// source is what images are made of: a payload of two programs, and a program for each platform. The
-// programs are this test's own, which has build information of Go as the real ones have.
+// source is what images are made of: a payload of two programs, and a program for each platform.
+// The programs are this test's own, which has build information of Go as the real ones have.
 type source struct{ payload, binary string }
 
 func newSource(t *testing.T) source {

@@ -37,8 +37,8 @@ func fromDisk(source, target string, mode int64) (file, error) {
 		open: func() (io.ReadCloser, error) { return os.Open(source) }}, nil
 }
 
-// layer packs files so that the same content always gives the same bytes: sorted, owned by root, and
-// with the time 1970-01-01, which says nothing about the machine that built it.
+// layer packs files so that the same content always gives the same bytes: sorted, owned by root,
+// and with the time 1970-01-01, which says nothing about the machine that built it.
 func layer(files ...file) (v1.Layer, error) {
 	files = slices.Clone(files)
 	slices.SortFunc(files, func(a, b file) int { return bytes.Compare([]byte(a.path), []byte(b.path)) })

@@ -44,7 +44,8 @@ func buildCommand() *cobra.Command {
 	f.StringVar(&o.version, "version", "dev", "`version` of the operator")
 	f.StringVar(&o.revision, "revision", "", "`commit` of the source, for a label")
 	f.StringVar(&o.repository, "repository", "quay.io/windows-nodes/wmco",
-		"`name` under which the operator's image is published, which its signature names; the payload's ends in -payload")
+		"`name` under which the operator's image is published, which its signature names; the payload's ends in "+
+			"-payload")
 	f.StringVar(&o.key, "key", "", "private key of PEM to sign with; "+passwordVariable+
 		" holds its password, if any; without a key nothing is signed")
 	f.StringSliceVar(&o.platforms, "platforms", []string{"linux/amd64", "linux/arm64"}, "`platforms` of the operator")
@@ -55,10 +56,12 @@ func pushCommand() *cobra.Command {
 	var from, tag string
 	c := &cobra.Command{
 		Use: "push REPOSITORY", Short: "Push the OCI layout to REPOSITORY and REPOSITORY-payload",
-		Long: "Push the OCI layout to REPOSITORY and REPOSITORY-payload. Credentials are those of docker login or podman login.",
+		Long: "Push the OCI layout to REPOSITORY and REPOSITORY-payload. Credentials are those of docker login or " +
+			"podman login.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return push(c.Context(), c.OutOrStdout(), from, args[0], tag, remote.WithAuthFromKeychain(authn.DefaultKeychain))
+			return push(c.Context(), c.OutOrStdout(), from, args[0], tag,
+				remote.WithAuthFromKeychain(authn.DefaultKeychain))
 		},
 	}
 	c.Flags().StringVar(&from, "from", "out/image", "`directory` of the OCI layout")

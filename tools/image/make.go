@@ -80,7 +80,8 @@ func assemble(platform v1.Platform, config v1.Config, layers []v1.Layer) (v1.Ima
 	return mutate.ConfigFile(image, described)
 }
 
-// operatorImage makes the operator's image for one platform: the program, and the payload beside it.
+// operatorImage makes the operator's image for one platform: the program, and the payload beside
+// it.
 func operatorImage(platform v1.Platform, binary string, l labels, payload []v1.Layer) (v1.Image, error) {
 	f, err := fromDisk(binary, program, 0o555)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 var suffixes = map[string]string{"operator": "", "payload": "-payload"} //nolint:gochecknoglobals // a table
 
 // push copies a layout into a registry: the operator to repository:tag, the payload to
-// repository-payload:tag, and what is attached to them beside them. What the registry has already is
-// not sent again, so a push that broke off is simply run again.
+// repository-payload:tag, and what is attached to them beside them. What the registry has already
+// is not sent again, so a push that broke off is simply run again.
 func push(ctx context.Context, out io.Writer, directory, repository, tag string, options ...remote.Option) error {
 	path, err := layout.FromPath(directory)
 	if err != nil {

@@ -102,8 +102,8 @@ func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	s.strangersAreLeftAlone()
 }
 
-// While a host joins again, another one that joins has a token, too, and a local process on the host
-// may read the host's own.
+// While a host joins again, another one that joins has a token, too, and a local process on the
+// host may read the host's own.
 func TestA50_ATokenOfOneJoinBuysNoOtherNode(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -123,8 +123,8 @@ func TestA50_ATokenOfOneJoinBuysNoOtherNode(t *testing.T) {
 	s.signed("own", "WMCOApprove")
 }
 
-// With the rights and policies that we ship, the operator makes tokens that end when it says so, and
-// no Secrets that would be worth more.
+// With the rights and policies that we ship, the operator makes tokens that end when it says so,
+// and no Secrets that would be worth more.
 func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -210,7 +210,8 @@ func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	calm := ours("calm")
 	var group sync.WaitGroup
 	// every host that joins has this identity for a while
-	thief, err := client.New(s.account(contract.MachineConfigNamespace, contract.BootstrapServiceAccount), client.Options{Scheme: testScheme(t)})
+	thief, err := client.New(s.account(contract.MachineConfigNamespace, contract.BootstrapServiceAccount),
+		client.Options{Scheme: testScheme(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

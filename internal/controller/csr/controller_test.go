@@ -44,7 +44,8 @@ func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Objec
 	build := func(objects []client.Object) *fake.ClientBuilder {
 		b := fake.NewClientBuilder().WithScheme(testScheme(t)).WithInterceptorFuncs(funcs)
 		for _, o := range objects { // the fake writes into what it is given, and parallel tests share it
-			b = b.WithObjects(o.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy has its original's type
+			b = b.WithObjects(
+				o.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy has its original's type
 		}
 		for _, i := range indexes() {
 			b = b.WithIndex(i.object, i.field, i.values)

@@ -105,8 +105,8 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 	return in, nil
 }
 
-// noteNode notes that a Node other than the claimed one lists an address. Nodes of our own hosts say
-// that of themselves.
+// noteNode notes that a Node other than the claimed one lists an address. Nodes of our own hosts
+// say that of themselves.
 func (r *Reconciler) noteNode(ctx context.Context, in *policy.CSRInput, address, name, claimed string) error {
 	if name == claimed {
 		return nil

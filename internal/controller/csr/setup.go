@@ -78,8 +78,8 @@ func newReconciler(cached client.Client, live client.Reader, recorder events.Eve
 	return &Reconciler{client: cached, live: live, events: recorder, options: options, used: newUsed()}
 }
 
-// claiming lets pending requests through that ask for a node's identity, and those of the operator's
-// own.
+// claiming lets pending requests through that ask for a node's identity, and those of the
+// operator's own.
 func claiming(operator string) predicate.Predicate {
 	pending := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		csr, ok := o.(*certificatesv1.CertificateSigningRequest)

@@ -84,7 +84,8 @@ func (w *walk) aim(ctx context.Context, care lifecycle.Care) (desired struct{ Ve
 			status.Update.Step = v1alpha1.StepWaiting
 		}
 	case err == nil && update.Revision != desired.Version: // it goes on from where it is, without a way back in between
-		logf.FromContext(ctx).Info("going on to a newer version", "version", desired.Version, "instead", update.Revision)
+		logf.FromContext(ctx).Info("going on to a newer version", "version", desired.Version, "instead",
+			update.Revision)
 		on := w.walker.Compare(ctx, update.Revision, now)
 		status.Update = &v1alpha1.Update{
 			Revision: desired.Version, From: update.From, Drains: update.Drains || on.Drains,

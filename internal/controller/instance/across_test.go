@@ -279,7 +279,8 @@ func TestAVersionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 			r.switched(t, 1)
 			fails(t, r)
 			i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
-			if i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Revision != second || i.Status.Disruption == nil {
+			if i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Revision != second ||
+				i.Status.Disruption == nil {
 				t.Fatalf("status %+v", i.Status)
 			}
 			if n := r.node(t, 1); n.Annotations[contract.DesiredRevisionAnnotation] != first || !n.Spec.Unschedulable {

@@ -88,8 +88,8 @@ func RememberLast(parse func(pem []byte) (string, error)) func(pem []byte) (stri
 	}
 }
 
-// BootstrapToken mints tokens of the cluster's node bootstrapper. They end after an hour, or with the
-// Secret that stands for the join.
+// BootstrapToken mints tokens of the cluster's node bootstrapper. They end after an hour, or with
+// the Secret that stands for the join.
 type BootstrapToken struct{ Client kubernetes.Interface }
 
 var _ lifecycle.Tokens = BootstrapToken{}

@@ -79,9 +79,9 @@ func (w *walk) give(ctx context.Context, drainTimeout time.Duration) lifecycle.O
 	return w.walker.Leave(ctx, w.instance, &w.life.visit, drainTimeout)
 }
 
-// mayLeave has a host that is to be removed take a place in the rollout budget, so that removing many
-// drains no more at once than anything else does. No window holds it: whoever removes it has said
-// when. A host that is no node has no pods to lose, and who forces a removal does not wait.
+// mayLeave has a host that is to be removed take a place in the rollout budget, so that removing
+// many drains no more at once than anything else does. No window holds it: whoever removes it has
+// said when. A host that is no node has no pods to lose, and who forces a removal does not wait.
 func (w *walk) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	status := &w.instance.Status
 	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}

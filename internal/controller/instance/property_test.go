@@ -42,8 +42,8 @@ var errKilled = errors.New("the operator is killed")
 // machineOf is what is really the case at one host.
 type machineOf struct {
 	pods int
-	// blocked says that a disruption budget holds its pods, or, when refused, something else does; bad
-	// that no version but the first becomes well here; down that it is off.
+	// blocked says that a disruption budget holds its pods, or, when refused, something else does;
+	// bad that no version but the first becomes well here; down that it is off.
 	blocked, refused, bad, down bool
 	// toward is the version that its daemon works at.
 	toward string
@@ -62,8 +62,8 @@ type fleet struct {
 	killed   bool
 	budgets  []intstr.IntOrString
 	closures []bool
-	// before is an operator that was followed by another, and does not know yet; it is at work while
-	// stale says so.
+	// before is an operator that was followed by another, and does not know yet; it is at work
+	// while stale says so.
 	before    *Reconciler
 	stale     bool
 	resumed   string
@@ -228,8 +228,8 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	}
 }
 
-// givesBack is the observer at the moment at which a place is given back: the node is in service, or
-// an administrator has paused it, or its host waits to be reached.
+// givesBack is the observer at the moment at which a place is given back: the node is in service,
+// or an administrator has paused it, or its host waits to be reached.
 func (f *fleet) givesBack(now *v1alpha1.WindowsInstance) {
 	phase := now.Status.Phase
 	looked := phase == v1alpha1.PhaseReady || phase == v1alpha1.PhaseUpdating || phase == v1alpha1.PhaseRebooting
@@ -240,8 +240,8 @@ func (f *fleet) givesBack(now *v1alpha1.WindowsInstance) {
 	}
 }
 
-// tells is the observer at the moment at which a node is told to leave the version that it held: its
-// pods have gone, or were lost.
+// tells is the observer at the moment at which a node is told to leave the version that it held:
+// its pods have gone, or were lost.
 func (f *fleet) tells(was, now *corev1.Node, update *v1alpha1.Update) {
 	from, to := was.Annotations[contract.DesiredRevisionAnnotation], now.Annotations[contract.DesiredRevisionAnnotation]
 	if update != nil && from == update.From && to == update.Revision && from != to && f.host[now.Name].pods > 0 &&
@@ -331,7 +331,8 @@ func (f *fleet) add(name string) {
 			Status: corev1.ConditionTrue, LastTransitionTime: joined}}},
 	})
 	f.p.store(&v1alpha1.WindowsInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name + generation), Generation: 1,
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name + generation),
+			Generation: 1,
 			Finalizers: []string{contract.InstanceFinalizer}, CreationTimestamp: joined},
 		Spec: v1alpha1.WindowsInstanceSpec{Address: name, Username: "a", Port: 22},
 		Status: v1alpha1.WindowsInstanceStatus{
@@ -643,10 +644,10 @@ func (f *fleet) heal() {
 // Whatever happens in whatever order — caches lag behind, operators are killed at any write or are
 // stale, nodes go down or blink, drains block, evictions are refused, versions don't hold, budgets
 // change, windows close, hosts are removed — no node that serves is disturbed when as many as the
-// budget allows serve nobody, no more that are down are worked on at once, nothing begins in a closed
-// window, no node is switched with its pods, no second node is taken to a version that failed,
-// nobody's cordon is lifted, and in the end every node is well. The observer goes by the API server
-// only.
+// budget allows serve nobody, no more that are down are worked on at once, nothing begins in a
+// closed window, no node is switched with its pods, no second node is taken to a version that
+// failed, nobody's cordon is lifted, and in the end every node is well. The observer goes by the
+// API server only.
 func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 	t.Parallel()
 	first := rand.Uint64()
@@ -687,7 +688,8 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 		removed, blips = removed+f.removed, blips+f.blips
 	}
 	t.Logf("first seed %d: in %d schedules %d nodes were disturbed, %d at most at once; %d went back, %d were "+
-		"rebooted, %d of them in the place of an update; %d were removed, and there were %d hiccups of readiness", first,
+		"rebooted, %d of them in the place of an update; %d were removed, and there were %d hiccups of readiness",
+		first,
 		schedules, disturbed, peak, back, reboots, both, removed, blips)
 	if disturbed < 5*schedules || back == 0 || removed == 0 || blips == 0 || reboots == 0 || both == 0 || peak < 2 {
 		t.Errorf("too little happened for this to show anything")

@@ -12,9 +12,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
-// mayWalk decides whether a host may walk the way in. One that is a node needs a place in the rollout
-// budget, also when an attempt failed; a host that can't be reached meanwhile keeps no place from
-// others. One whose node has not been Ready for long loses nothing.
+// mayWalk decides whether a host may walk the way in. One that is a node needs a place in the
+// rollout budget, also when an attempt failed; a host that can't be reached meanwhile keeps no
+// place from others. One whose node has not been Ready for long loses nothing.
 func (w *walk) mayWalk(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
 	if w.instance.Status.Disruption != nil || w.instance.Status.JoinedTime == nil {

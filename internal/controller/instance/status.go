@@ -269,9 +269,9 @@ func (w *walk) remember() {
 }
 
 // statusPatch replaces the status, of this very instance only, as it was last seen or written: one
-// that took the name meanwhile has another UID, and what another operator wrote meanwhile, such as a
-// place in the rollout budget, is not overwritten. A merge patch could not name the UID, because the
-// API server overlooks what a patch of a status says about anything but the resource version.
+// that took the name meanwhile has another UID, and what another operator wrote meanwhile, such as
+// a place in the rollout budget, is not overwritten. A merge patch could not name the UID, because
+// the API server overlooks what a patch of a status says about anything but the resource version.
 func statusPatch(instance *v1alpha1.WindowsInstance) (client.Patch, error) {
 	type operation struct {
 		Op    string `json:"op"`

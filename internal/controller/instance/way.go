@@ -155,5 +155,6 @@ func progress(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.Disruptio
 // switched says that a host was told to have the version that it goes to.
 func switched(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurpose) bool {
 	update := status.Update
-	return purpose == v1alpha1.DisruptionUpdate && (update.SwitchTime != nil || status.DesiredRevision == update.Revision)
+	return purpose == v1alpha1.DisruptionUpdate &&
+		(update.SwitchTime != nil || status.DesiredRevision == update.Revision)
 }

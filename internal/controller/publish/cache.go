@@ -28,7 +28,8 @@ func CacheByObject(namespace string, inputs []cluster.Input) map[client.Object]c
 	all := map[client.Object]cache.ByObject{
 		&corev1.ConfigMap{}: configMaps,
 		&corev1.Secret{}:    secrets,
-		&rbacv1.Role{}:      {Namespaces: map[string]cache.Config{namespace: {FieldSelector: named(contract.ServicesReaderRole)}}},
+		&rbacv1.Role{}: {Namespaces: map[string]cache.Config{
+			namespace: {FieldSelector: named(contract.ServicesReaderRole)}}},
 	}
 	for _, input := range inputs {
 		config := cache.Config{}

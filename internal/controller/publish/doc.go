@@ -7,8 +7,10 @@
 // Source. It never touches a Node, and moves none to another version. Two controllers share the
 // work, so that every object has one writer:
 //
-//	publish  facts, settings → Secret and ConfigMap of the current version, Role windows-services-reader, ConfigMap trusted-ca
-//	retire   Nodes, instances → ConfigMaps of other versions: marked when nothing uses them, deleted after a while, and then their Secrets
+//	publish  facts, settings → Secret and ConfigMap of the current revision,
+//	                           Role windows-services-reader, ConfigMap trusted-ca
+//	retire   Nodes, instances → ConfigMaps of other revisions: marked when nothing uses them,
+//	                           deleted after a while, and then their Secrets
 //
 // A version is named by the digest of its content, so its objects never change: new content is new
 // objects, published before any node is told of them.

@@ -17,15 +17,16 @@ import (
 
 // PayloadSource is where daemons fetch blobs while their nodes serve.
 type PayloadSource struct {
-	// URLs of payload servers, without a path. None: there is no payload server, and daemons can't fetch anything.
+	// URLs of payload servers, without a path. None: there is no payload server, and daemons can't
+	// fetch anything.
 	URLs []string
 	// CA is the PEM certificates that they show.
 	CA []byte
 }
 
-// publishSource keeps the ConfigMap that tells daemons where payload servers are. It changes with every
-// start of the operator, whose payload server has another certificate then, so it is no part of a version: a
-// daemon that a payload server is a stranger to reads it again.
+// publishSource keeps the ConfigMap that tells daemons where payload servers are. It changes with
+// every start of the operator, whose payload server has another certificate then, so it is no part
+// of a version: a daemon that a payload server is a stranger to reads it again.
 func (p *publisher) publishSource(ctx context.Context) error {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace,
 		Name: contract.PayloadSourceConfigMap}}

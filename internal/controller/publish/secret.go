@@ -70,7 +70,8 @@ func unpacked(s *corev1.Secret) ([]byte, bool) {
 	return data, err == nil
 }
 
-// belongs reports whether a Secret holds the bytes with the digest that the manifest of its name has.
+// belongs reports whether a Secret holds the bytes with the digest that the manifest of its name
+// has.
 func belongs(s *corev1.Secret, digest string) bool {
 	data, ok := unpacked(s)
 	sum := sha256.Sum256(data)

@@ -60,7 +60,8 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 			[3]string{"True AsExpected", "True upgradeIsSafe", "False AsExpected"}, "no host is joining"},
 		"a host is new": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready"), host("b")}},
 			v1alpha1.InstanceCounts{Total: 2, Ready: 1, Joining: 1},
-			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "1 hosts are joining, leaving or being upgraded: b"},
+			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"},
+			"1 hosts are joining, leaving or being upgraded: b"},
 		"a host joins": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "progressing")}},
 			v1alpha1.InstanceCounts{Total: 1, Joining: 1},
 			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "a"},
@@ -169,9 +170,10 @@ func TestUpgradeableCountsWhatIsOnItsWayAndNotWhatIsStuck(t *testing.T) {
 		lacks []*contract.Problem
 		safe  bool
 	}{
-		"a host that is off":                    {host: host("a", "joined"), safe: true},
-		"a host that fails to join":             {host: host("a", "failing", "progressing"), safe: true},
-		"a host whose update fails":             {host: host("a", "joined", "ready", "progressing", "failing"), safe: true},
+		"a host that is off":        {host: host("a", "joined"), safe: true},
+		"a host that fails to join": {host: host("a", "failing", "progressing"), safe: true},
+		"a host whose update fails": {host: host("a", "joined", "ready", "progressing", "failing"),
+			safe: true},
 		"a host that can't leave":               {host: host("a", "leaving", "failing", "progressing"), safe: true},
 		"a host paused before its join":         {host: host("a", "paused"), safe: true},
 		"a host paused while it is progressing": {host: host("a", "paused", "joined", "progressing")},
@@ -197,7 +199,8 @@ func TestUpgradeableCountsWhatIsOnItsWayAndNotWhatIsStuck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			status := &v1alpha1.WindowsMachineConfigStatus{}
-			settings.Assess(status, settings.Facts{Instances: []v1alpha1.WindowsInstance{c.host}, Lacks: c.lacks, Now: now})
+			settings.Assess(status, settings.Facts{Instances: []v1alpha1.WindowsInstance{c.host}, Lacks: c.lacks,
+				Now: now})
 			if got := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionUpgradeable); got != c.safe {
 				t.Errorf("Upgradeable is %v: %+v", got, meta.FindStatusCondition(status.Conditions,
 					v1alpha1.ConditionUpgradeable))

@@ -34,8 +34,9 @@ func joined(name string, words ...string) v1alpha1.WindowsInstance {
 				&v1alpha1.Update{Revision: "2", Progress: v1alpha1.Progress{Step: v1alpha1.StepSwitching}}
 			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
 		case "failed":
-			i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "2", Code: "W706", Message: "kubelet is not well",
-				Time: now}
+			i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "2", Code: "W706",
+				Message: "kubelet is not well",
+				Time:    now}
 		case "leaving":
 			i.DeletionTimestamp = &now
 		case "down":
@@ -138,8 +139,9 @@ func TestBoundsThatAreNotUnderstoodAreRejected(t *testing.T) {
 		"a word":             {v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromString("half"))}, 1},
 		"a window that is not": {v1alpha1.RolloutSpec{MaintenanceWindows: []v1alpha1.MaintenanceWindow{{Start: "* * *",
 			Duration: metav1.Duration{Duration: time.Hour}}}}, 1},
-		"a window without an end": {v1alpha1.RolloutSpec{MaintenanceWindows: []v1alpha1.MaintenanceWindow{{Start: "0 1 * * *"},
-			{Start: "0 1 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}, 1},
+		"a window without an end": {
+			v1alpha1.RolloutSpec{MaintenanceWindows: []v1alpha1.MaintenanceWindow{{Start: "0 1 * * *"},
+				{Start: "0 1 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

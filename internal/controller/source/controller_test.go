@@ -184,7 +184,8 @@ func TestAListThatIsReplacedByForceRemovesNobody(t *testing.T) {
 	if again, err = r.Reconcile(t.Context(), ctrl.Request{}); err != nil || again.RequeueAfter != absenceGrace/2 {
 		t.Errorf("it comes back after %s, %v", again.RequeueAfter, err)
 	}
-	if err = r.api.Create(t.Context(), list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=b"})); err != nil {
+	if err = r.api.Create(t.Context(), list(map[string]string{"10.0.0.1": "username=a",
+		"10.0.0.2": "username=b"})); err != nil {
 		t.Fatal(err)
 	}
 	r.reconcile(t)

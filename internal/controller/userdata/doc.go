@@ -6,8 +6,8 @@
 // writes these secrets and nothing else: a change of the script by itself touches no Machine.
 //
 //	cloud-private-key ──▶ public key ─┐
-//	windows-ssh-host-key ─────────────┼─▶ windows-user-data in openshift-machine-api, and in openshift-cluster-api where that exists
-//	platform ─────────────────────────┘
+//	windows-ssh-host-key ─────────────┼─▶ windows-user-data in openshift-machine-api,
+//	platform ─────────────────────────┘   and in openshift-cluster-api where that exists
 //
 // Those namespaces may be missing, and with them the rights in them, so what is there does not go
 // through the manager's cache, which would wait for them: it is read live, and a watch of the one

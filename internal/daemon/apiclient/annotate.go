@@ -23,9 +23,9 @@ const maxText = 512
 // timeout bounds one write to the Node.
 const timeout = 15 * time.Second
 
-// AnnotateNode sets annotations of a Node, and removes those whose value is nil. The watched object takes
-// the change over, unless it has seen a newer one since before. It answers with the annotations as
-// they are then.
+// AnnotateNode sets annotations of a Node, and removes those whose value is nil. The watched object
+// takes the change over, unless it has seen a newer one since before. It answers with the
+// annotations as they are then.
 func AnnotateNode(ctx context.Context, client dynamic.Interface, watched *Watch, before *unstructured.Unstructured,
 	changes map[string]any) (map[string]string, error) {
 	name := before.GetName()

@@ -1,5 +1,5 @@
-// Package apiclient answers how the daemon talks to the API server: with which address and trust, as
-// whom, how it watches one object, and how it annotates its own Node.
+// Package apiclient answers how the daemon talks to the API server: with which address and trust,
+// as whom, how it watches one object, and how it annotates its own Node.
 //
 // The service opens one Client. Everything it needs is read through winos.Files, never from the
 // process's own file system or environment, so that it works the same in a simulated machine.

@@ -79,9 +79,10 @@ func NewRequest(key *ecdsa.PrivateKey, node string) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: blockRequest, Bytes: der}), nil
 }
 
-// StoreCertificate makes certificate (PEM) the daemon's. It must be for the pending key, or for the key of the
-// certificate that is stored already, and for the daemon of node. The pair goes into one file, at
-// once; then the pending key is forgotten. changed is false when that certificate was there before.
+// StoreCertificate makes certificate (PEM) the daemon's. It must be for the pending key, or for the
+// key of the certificate that is stored already, and for the daemon of node. The pair goes into one
+// file, at once; then the pending key is forgotten. changed is false when that certificate was
+// there before.
 func StoreCertificate(files winos.Files, certificate []byte, node string) (changed bool, err error) {
 	key, current, err := keyFor(files, certificate)
 	if err != nil {

@@ -40,8 +40,8 @@ const (
 	// patience is how long one request is waited for. kube-controller-manager forgets pending
 	// requests after a day and denied ones after an hour.
 	patience = time.Hour
-	// pause lies between attempts that failed, and restPause at least between renewals: a host whose
-	// clock is days ahead would renew without end.
+	// pause lies between attempts that failed, and restPause at least between renewals: a host
+	// whose clock is days ahead would renew without end.
 	pause     = 10 * time.Minute
 	restPause = time.Hour
 	// longestWait is how long the end of a certificate goes without being looked at: timers stand

@@ -63,8 +63,8 @@ func New(o Options) *Applier {
 // Request says what to bring about.
 type Request struct {
 	Scope plan.Scope
-	// Confidential belongs to the state file's manifest; nil while it is not known, or when there is
-	// none.
+	// Confidential belongs to the state file's manifest; nil while it is not known, or when there
+	// is none.
 	Confidential *contract.Confidential
 	// Node is the Node in its unstructured form, or nil while it is not known.
 	Node map[string]any
@@ -115,8 +115,8 @@ func (r Report) Problem() *contract.Problem {
 	return nil
 }
 
-// Pass looks at the host, plans, and takes the steps. The state file's manifest, which must be valid,
-// says what is wanted.
+// Pass looks at the host, plans, and takes the steps. The state file's manifest, which must be
+// valid, says what is wanted.
 func (k *Applier) Pass(ctx context.Context, request Request) Report {
 	var report Report
 	want := k.resolve(ctx, request, &report)
@@ -230,8 +230,8 @@ func asProblem(reason contract.Reason, err error) *contract.Problem {
 	return contract.NewProblem(reason, "%v", err)
 }
 
-// ProofTime is how long a service that was started anew must run until it counts as one that starts:
-// programs that refuse their configuration end within a second.
+// ProofTime is how long a service that was started anew must run until it counts as one that
+// starts: programs that refuse their configuration end within a second.
 const ProofTime = 2 * time.Second
 
 // Ended names the services of the last pass that we started since a point in time, by the host's

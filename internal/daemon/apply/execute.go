@@ -16,8 +16,8 @@ import (
 )
 
 // run is one pass while it takes its steps, in three movements: what needs room on the disk is
-// prepared beside what is there; the state file learns all that is about to happen, in one write; then
-// it happens, in steps that need no more room. So a full disk is noticed before anything has
+// prepared beside what is there; the state file learns all that is about to happen, in one write;
+// then it happens, in steps that need no more room. So a full disk is noticed before anything has
 // changed.
 type run struct {
 	*Applier
@@ -163,8 +163,8 @@ func (r *run) declare(steps []plan.Step) (left []plan.Step, ok bool) {
 
 func (r *run) declareFile(path string) error {
 	r.state.AddFile(path)
-	// From here on, a process that reads this file may get the new content, so what the state file says
-	// about it counts no longer.
+	// From here on, a process that reads this file may get the new content, so what the state file
+	// says about it counts no longer.
 	for _, name := range r.file(path).Services {
 		if _, ours := r.state.Services[name]; ours {
 			r.state.SetService(name, state.Start{})

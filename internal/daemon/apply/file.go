@@ -17,9 +17,9 @@ import (
 // ErrDigest says that content does not have the digest that it should have.
 var ErrDigest = errors.New("content has another digest")
 
-// WriteFile makes path hold content, whose SHA-256 must be digest; otherwise it is ErrDigest and path
-// is as it was. The exe of a running program is moved aside, which Windows allows, and noted in the
-// state file for Sweep. Other errors are those of winos.Files and of content.
+// WriteFile makes path hold content, whose SHA-256 must be digest; otherwise it is ErrDigest and
+// path is as it was. The exe of a running program is moved aside, which Windows allows, and noted
+// in the state file for Sweep. Other errors are those of winos.Files and of content.
 func WriteFile(ctx context.Context, files winos.Files, book *state.File, path, digest string,
 	content io.Reader) error {
 	err := StageFile(ctx, files, path, Content{Digest: digest, Content: content, Access: state.Access(path)})
@@ -75,8 +75,8 @@ func StageFile(ctx context.Context, files winos.Files, path string, blob Content
 // UnstageFile takes away what Stage left. Repeating it changes nothing.
 func UnstageFile(files winos.Files, path string) error { return files.Remove(temporary(path)) }
 
-// CommitFile gives what was staged its name, at once. The exe of a running program is moved to aside
-// first. It is a matter of one or two renames, which need no room on the disk.
+// CommitFile gives what was staged its name, at once. The exe of a running program is moved to
+// aside first. It is a matter of one or two renames, which need no room on the disk.
 func CommitFile(files winos.Files, path, aside string) error {
 	err := files.Rename(temporary(path), path)
 	if !errors.Is(err, winos.ErrInUse) {
@@ -108,8 +108,8 @@ func MoveAside(files winos.Files, path string) (string, error) {
 	}
 }
 
-// RemoveAside removes programs that were moved aside and that nothing runs any more. Those that still run
-// stay for the next time.
+// RemoveAside removes programs that were moved aside and that nothing runs any more. Those that
+// still run stay for the next time.
 func RemoveAside(files winos.Files, book *state.File) error {
 	var all []error
 	book.Aside = slices.DeleteFunc(book.Aside, func(path string) bool {

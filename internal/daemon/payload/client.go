@@ -14,14 +14,14 @@ import (
 const (
 	dialTimeout = 10 * time.Second
 	keepAlive   = 30 * time.Second
-	// answerTimeout is how long a payload server may take before it begins to answer: it says that it is
-	// busy rather than keeping anybody waiting.
+	// answerTimeout is how long a payload server may take before it begins to answer: it says that
+	// it is busy rather than keeping anybody waiting.
 	answerTimeout = time.Minute
 )
 
-// NewClient makes a client for payload servers that show a certificate which chains to exactly these (PEM).
-// It shows the certificate that it is given for each connection, so a renewed one is taken over. It
-// knows no proxy, because payload servers are within the cluster.
+// NewClient makes a client for payload servers that show a certificate which chains to exactly
+// these (PEM). It shows the certificate that it is given for each connection, so a renewed one is
+// taken over. It knows no proxy, because payload servers are within the cluster.
 func NewClient(ca []byte, certificate func() *tls.Certificate) (*http.Client, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {

@@ -24,8 +24,8 @@ const (
 	longestRetry = time.Minute
 )
 
-// Source is where blobs come from: the operator's payload server, or any other place that has them by
-// digest.
+// Source is where blobs come from: the operator's payload server, or any other place that has them
+// by digest.
 type Source interface {
 	// Open starts reading a blob at an offset in bytes. Its error may be a *Busy. A repeated call
 	// starts anew.

@@ -15,9 +15,9 @@ import (
 // Lookup gives a value, or the Problem that says what it waits for.
 type Lookup[K ~string] func(key K) (string, *contract.Problem)
 
-// HostFacts gives the facts of a host, as far as told does not have them: the host is not asked for those.
-// Each is found at most once, when it is first asked for, so a Lookup serves one pass and is not
-// for concurrent use.
+// HostFacts gives the facts of a host, as far as told does not have them: the host is not asked for
+// those. Each is found at most once, when it is first asked for, so a Lookup serves one pass and is
+// not for concurrent use.
 func HostFacts(ctx context.Context, host winos.Host, told map[contract.Fact]string) Lookup[contract.Fact] {
 	type answer struct {
 		value   string

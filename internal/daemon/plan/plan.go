@@ -315,8 +315,8 @@ func (p *planner) stops(usable []Service) map[string]bool {
 }
 
 // stale says whether a service's process was started before its present inputs were there. A file
-// that has to be written counts, even with the content that the state file knows: the process may have
-// read what stood there meanwhile.
+// that has to be written counts, even with the content that the state file knows: the process may
+// have read what stood there meanwhile.
 func (p *planner) stale(s Service, current winos.Service) bool {
 	start := p.was.Services[s.Name]
 	if start.Inputs != s.Inputs || (current.PID != 0 && current.PID == start.NotPID) {

@@ -30,8 +30,8 @@ func another(text string) contract.Manifest {
 	return m
 }
 
-// expectServing checks that everything runs with the settings of a manifest: its files, and no service
-// down.
+// expectServing checks that everything runs with the settings of a manifest: its files, and no
+// service down.
 func (r *rig) expectServing(t *testing.T, text string) {
 	t.Helper()
 	if got := r.read(t, contract.PathKubeletConfig); got != text {

@@ -97,8 +97,8 @@ func (r *revisions) read(ctx context.Context, version string) (*candidate, *cont
 	return c, nil
 }
 
-// revisionOf gives the manifest of a version: from the state file, or as soon as the watch has seen it;
-// nil until then.
+// revisionOf gives the manifest of a version: from the state file, or as soon as the watch has seen
+// it; nil until then.
 func (r *revisions) revisionOf(ctx context.Context, version string) (*state.Revision, *contract.Problem) {
 	if before := r.state.Before; before != nil && before.Version == version &&
 		contract.IsRevisionOf(version, before.Manifest) {
@@ -185,8 +185,8 @@ func (r *revisions) ask(read func() (*unstructured.Unstructured, *contract.Probl
 	return object, nil
 }
 
-// confidentialOf gives the confidential part of a manifest: as it is sealed on this host, or from the Secret of
-// that version.
+// confidentialOf gives the confidential part of a manifest: as it is sealed on this host, or from
+// the Secret of that version.
 func (r *revisions) confidentialOf(ctx context.Context, of state.Revision) ([]byte, *contract.Confidential,
 	*contract.Problem) {
 	if of.Manifest.Confidential == "" {

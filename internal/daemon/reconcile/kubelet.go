@@ -21,8 +21,8 @@ type KubeletIdentity int
 
 // Identities.
 const (
-	// NoIdentity means no kubeconfig, no client certificate, or an expired one: kubelet asks for one with
-	// its bootstrap credential.
+	// NoIdentity means no kubeconfig, no client certificate, or an expired one: kubelet asks for
+	// one with its bootstrap credential.
 	NoIdentity KubeletIdentity = iota
 	// Own means a valid certificate of this node.
 	OwnIdentity
@@ -54,8 +54,8 @@ func KubeletIdentityOf(files winos.Files, node string, now time.Time) (KubeletId
 	return OwnIdentity, nil
 }
 
-// KubeletExpired says whether kubelet has a certificate that is no longer valid. A running kubelet with
-// such a one does not look for another credential.
+// KubeletExpired says whether kubelet has a certificate that is no longer valid. A running kubelet
+// with such a one does not look for another credential.
 func KubeletExpired(files winos.Files, now time.Time) (bool, error) {
 	content, err := winos.ReadFile(files, pathCertificate)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,8 +81,8 @@ func certificate(content []byte) *x509.Certificate {
 	return nil
 }
 
-// WriteBootstrapCredential writes kubelet's bootstrap credential if kubelet has no identity of its own, and
-// deletes it otherwise. Repeating it changes nothing.
+// WriteBootstrapCredential writes kubelet's bootstrap credential if kubelet has no identity of its
+// own, and deletes it otherwise. Repeating it changes nothing.
 func WriteBootstrapCredential(files winos.Files, node string, now time.Time, kubeconfig []byte) error {
 	identity, err := KubeletIdentityOf(files, node, now)
 	if err != nil {
@@ -109,8 +109,8 @@ func WriteBootstrapCredential(files winos.Files, node string, now time.Time, kub
 	return nil
 }
 
-// DropBootstrapCredential deletes kubelet's bootstrap credential once kubelet has an identity of its own.
-// Repeating it changes nothing.
+// DropBootstrapCredential deletes kubelet's bootstrap credential once kubelet has an identity of
+// its own. Repeating it changes nothing.
 func DropBootstrapCredential(files winos.Files, node string, now time.Time) (dropped bool, err error) {
 	there, err := winos.Exists(files, contract.PathBootstrapKubeconfig)
 	if err != nil || !there {

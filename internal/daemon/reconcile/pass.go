@@ -35,8 +35,8 @@ type pass struct {
 
 // trial is what is known of the revision on trial, beside what the state file says.
 type trial struct {
-	// began is when its pass began, by the host's clock; proofDue is when what was started by it has
-	// run long enough, or zero.
+	// began is when its pass began, by the host's clock; proofDue is when what was started by it
+	// has run long enough, or zero.
 	began, proofDue time.Time
 	// before is what failed already before it was tried.
 	before []*contract.Problem

@@ -68,8 +68,8 @@ type rig struct {
 	done         chan struct{}
 	// pace of the daemon.
 	pace reconcile.Intervals
-	// payload server, if set, has payload. exchanged counts how often the daemon gave way to another exe,
-	// and running is the digest of the present one.
+	// payload server, if set, has payload. exchanged counts how often the daemon gave way to
+	// another exe, and running is the digest of the present one.
 	payloadServer *payloadServer
 	exchanged     atomic.Int64
 	running       atomic.Pointer[string]

@@ -15,8 +15,8 @@ import (
 // Verb is the command that the watchdog's service runs.
 const Verb = "guard"
 
-// StartWatchdog has the daemon's program, whose digest is given, be the watchdog. A watchdog that is there already
-// is replaced.
+// StartWatchdog has the daemon's program, whose digest is given, be the watchdog. A watchdog that
+// is there already is replaced.
 func StartWatchdog(ctx context.Context, host winos.Host, book *state.File, digest string) error {
 	if err := RemoveWatchdog(ctx, host.Services); err != nil {
 		return err
@@ -50,7 +50,8 @@ func WatchdogRuns(book *state.File) bool {
 	return posted
 }
 
-// StopWatchdog takes the watchdog and its program away, and crosses them off. Repeating it changes nothing.
+// StopWatchdog takes the watchdog and its program away, and crosses them off. Repeating it changes
+// nothing.
 func StopWatchdog(ctx context.Context, host winos.Host, book *state.File) error {
 	if err := RemoveWatchdog(ctx, host.Services); err != nil {
 		return err
@@ -65,9 +66,9 @@ func StopWatchdog(ctx context.Context, host winos.Host, book *state.File) error 
 	return book.Save()
 }
 
-// RemoveWatchdog ends the watchdog's service and removes it, so that it acts no more: who does the daemon's
-// work on the host in its stead calls it before anything else. Repeating it changes nothing. A
-// service of that name that is not ours is an error.
+// RemoveWatchdog ends the watchdog's service and removes it, so that it acts no more: who does the
+// daemon's work on the host in its stead calls it before anything else. Repeating it changes
+// nothing. A service of that name that is not ours is an error.
 func RemoveWatchdog(ctx context.Context, services winos.Services) error {
 	found, err := services.Get(ctx, contract.ServiceGuard)
 	if errors.Is(err, winos.ErrNotFound) {

@@ -144,8 +144,8 @@ const (
 	// present: it belongs to the desired state.
 	present
 	// before: it belongs to the one that held before, and the new daemon has not stopped the
-	// watchdog. It may have found that its version holds, and yet be unable to tell the operator, or
-	// to hear it.
+	// watchdog. It may have found that its version holds, and yet be unable to tell the operator,
+	// or to hear it.
 	before
 )
 
@@ -192,8 +192,8 @@ func (w Watchdog) act(ctx context.Context, own, why string) error {
 	return w.goBack(ctx, own, why, source)
 }
 
-// goBack ends what runs; when nothing is left, nobody else keeps the state file. Without a source, the
-// program is in its place.
+// goBack ends what runs; when nothing is left, nobody else keeps the state file. Without a source,
+// the program is in its place.
 func (w Watchdog) goBack(ctx context.Context, own, why, source string) error {
 	log := logr.FromContextOrDiscard(ctx)
 	if err := w.stop(ctx); err != nil {

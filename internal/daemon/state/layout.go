@@ -62,8 +62,8 @@ func Access(path string) winos.Access {
 // Open makes C:\k if it is not there and opens the state file in it.
 //
 // A directory C:\k that others may write into is not trusted: an ordinary user could have made it,
-// with a state file in it. It is used only when it is empty, after making it anew; otherwise the answer
-// is a Problem.
+// with a state file in it. It is used only when it is empty, after making it anew; otherwise the
+// answer is a Problem.
 func Open(files winos.Files) (*File, error) {
 	state, err := look(files)
 	if err != nil {
@@ -105,8 +105,8 @@ func Conflict(files winos.Files) (*contract.Problem, error) {
 	return conflict(), nil
 }
 
-// Trusted says whether nobody but Administrators could have written what lies in C:\k, its state file
-// included. It changes nothing.
+// Trusted says whether nobody but Administrators could have written what lies in C:\k, its state
+// file included. It changes nothing.
 func Trusted(files winos.Files) (bool, error) {
 	state, err := look(files)
 	return state != foreign, err

@@ -23,8 +23,8 @@ type State struct {
 	// NodeIP is the node's address as its instance says; empty for that of the default route.
 	NodeIP string `json:"nodeIP,omitempty"`
 	// Revision is what the host is brought to, or held at. Its confidential part is sealed. Partial
-	// says that the manifest has more than the daemon understood that wrote it down: another one has
-	// to read it again.
+	// says that the manifest has more than the daemon understood that wrote it down: another one
+	// has to read it again.
 	Revision
 	// Failed is the revision that could not be had last, and is not to be tried again too soon, by
 	// whichever daemon.
@@ -105,8 +105,8 @@ type Start struct {
 	NotPID uint32 `json:"notPID,omitempty"`
 }
 
-// File is the state file in its file. It is not for concurrent use: one process and one goroutine at a
-// time keep it.
+// File is the state file in its file. It is not for concurrent use: one process and one goroutine
+// at a time keep it.
 type File struct {
 	State
 	files winos.Files
@@ -114,9 +114,9 @@ type File struct {
 	written []byte
 }
 
-// Read reads the state file; a host without one has an empty state. A file that can't be understood is
-// kept beside it as evidence, and the state file starts anew: losing what was before is better than
-// never working again.
+// Read reads the state file; a host without one has an empty state. A file that can't be understood
+// is kept beside it as evidence, and the state file starts anew: losing what was before is better
+// than never working again.
 func Read(files winos.Files) (*File, error) {
 	b := &File{files: files}
 	content, err := winos.ReadFile(files, contract.PathState)
@@ -140,7 +140,8 @@ func Read(files winos.Files) (*File, error) {
 // Exists says whether there is a state file on this host.
 func (b *File) Exists() bool { return b.written != nil }
 
-// Save writes the state file if it differs from its file. An empty state that has no file gets none.
+// Save writes the state file if it differs from its file. An empty state that has no file gets
+// none.
 func (b *File) Save() error {
 	if !b.Exists() && reflect.DeepEqual(b.State, State{}) {
 		return nil
@@ -160,7 +161,8 @@ func (b *File) Save() error {
 	return nil
 }
 
-// Tidy removes what a write that was cut short left. Only who keeps the state file alone may call it.
+// Tidy removes what a write that was cut short left. Only who keeps the state file alone may call
+// it.
 func (b *File) Tidy() error {
 	if err := b.files.Remove(contract.PathState + ".tmp"); err != nil {
 		return fmt.Errorf("tidying up beside the state file: %w", err)

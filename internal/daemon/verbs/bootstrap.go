@@ -21,9 +21,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Bootstrap brings about what needs no Node: directories, files, credentials, environment, containerd and
-// kubelet. It answers with the request for the daemon's certificate. self is the path of the own
-// exe, which the manifest may ask for.
+// Bootstrap brings about what needs no Node: directories, files, credentials, environment,
+// containerd and kubelet. It answers with the request for the daemon's certificate. self is the
+// path of the own exe, which the manifest may ask for.
 func Bootstrap(ctx context.Context, host winos.Host, self string,
 	request contract.BootstrapRequest) (answer contract.BootstrapAnswer, err error) {
 	if err = request.Manifest.Validate(); err != nil {

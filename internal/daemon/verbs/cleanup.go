@@ -36,7 +36,8 @@ func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.Cleanu
 	c := &cleaning{host: host, book: book, where: where, log: logr.FromContextOrDiscard(ctx),
 		answer: contract.CleanupAnswer{Removed: []string{}}}
 	// From what acts by itself to what just lies there, and the state file last.
-	for _, step := range []func(context.Context){c.services, c.programs, c.networks, c.routes, c.environment, c.certificates,
+	for _, step := range []func(context.Context){c.services, c.programs, c.networks, c.routes, c.environment,
+		c.certificates,
 		c.hostname, c.files, c.exchange} {
 		step(ctx)
 	}
@@ -111,8 +112,9 @@ func (c *cleaning) routes(ctx context.Context) {
 	c.save()
 }
 
-// giveRouteBack leaves the route to the metadata service, which the host had when it joined (it told
-// its name) and which removing the network took away: without it the host could not join again.
+// giveRouteBack leaves the route to the metadata service, which the host had when it joined (it
+// told its name) and which removing the network took away: without it the host could not join
+// again.
 func (c *cleaning) giveRouteBack(ctx context.Context, to netip.Addr) error {
 	if to != plan.MetadataAddress() {
 		return c.host.Routes.Remove(ctx, to)

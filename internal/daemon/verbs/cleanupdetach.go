@@ -21,10 +21,10 @@ const cleanupVerb = "cleanup-service"
 // answer is where the one-shot service leaves what it did.
 func (w Where) answer() string { return ExchangePath(w.Home) + `\cleanup.json` }
 
-// CleanupDetached cleans the host in a process that outlives the caller, a one-shot service, and gives its
-// answer: removing the base network breaks the SSH connection, and with it OpenSSH for Windows may
-// end the commands that it started. Called again, it waits for a process that is still at work, or
-// gives the answer of one that has finished.
+// CleanupDetached cleans the host in a process that outlives the caller, a one-shot service, and
+// gives its answer: removing the base network breaks the SSH connection, and with it OpenSSH for
+// Windows may end the commands that it started. Called again, it waits for a process that is still
+// at work, or gives the answer of one that has finished.
 func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contract.CleanupAnswer, error) {
 	if where.Home == "" {
 		return cleanupAlone(ctx, host, where)
@@ -44,7 +44,8 @@ func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contrac
 		select {
 		case <-time.After(turnLook):
 		case <-ctx.Done():
-			return contract.CleanupAnswer{}, fmt.Errorf("waiting for service %s: %w", contract.ServiceCleanup, ctx.Err())
+			return contract.CleanupAnswer{},
+				fmt.Errorf("waiting for service %s: %w", contract.ServiceCleanup, ctx.Err())
 		}
 	}
 }
@@ -94,7 +95,8 @@ func collectCleanup(ctx context.Context, host winos.Host, where Where) (answer c
 	if err != nil {
 		err = fmt.Errorf("reading the answer of service %s: %w", contract.ServiceCleanup, err)
 	}
-	return answer, errors.Join(err, host.Services.Delete(ctx, contract.ServiceCleanup), host.Files.Remove(where.answer()))
+	return answer, errors.Join(err, host.Services.Delete(ctx, contract.ServiceCleanup),
+		host.Files.Remove(where.answer()))
 }
 
 // serveCleanup is what the one-shot service does.
@@ -120,8 +122,8 @@ func cleanupAlone(ctx context.Context, host winos.Host, where Where) (answer con
 	return Cleanup(ctx, host, where)
 }
 
-// withdrawCleanup takes a one-shot service away that nobody asked any more: it would clean the host at its
-// next boot.
+// withdrawCleanup takes a one-shot service away that nobody asked any more: it would clean the host
+// at its next boot.
 func withdrawCleanup(ctx context.Context, services winos.Services) error {
 	err := services.Stop(ctx, contract.ServiceCleanup)
 	if errors.Is(err, winos.ErrNotFound) {

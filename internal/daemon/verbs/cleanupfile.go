@@ -13,8 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// files removes what we wrote and the directories that we made. The state file goes last, and only when
-// nothing is left for which it would be needed.
+// files removes what we wrote and the directories that we made. The state file goes last, and only
+// when nothing is left for which it would be needed.
 func (c *cleaning) files(context.Context) {
 	for _, path := range slices.Concat(c.book.Files, c.book.Aside) {
 		if !contract.Within(contract.DirK, path) {
@@ -91,7 +91,8 @@ func (c *cleaning) root() {
 	if len(c.answer.Left) > 0 {
 		return
 	}
-	// The store shows whose directory it is while there is no state file, so it is the last but one.
+	// The store shows whose directory it is while there is no state file, so it is the last but
+	// one.
 	if whole || c.book.Made(contract.DirStore) {
 		c.removeAll(contract.DirStore)
 	}
@@ -106,8 +107,8 @@ func (c *cleaning) root() {
 	}
 }
 
-// lostState says whether C:\k is recognisably ours although no state file says so: nobody else makes
-// such a store in it, and a call that was killed at its very end leaves it empty.
+// lostState says whether C:\k is recognisably ours although no state file says so: nobody else
+// makes such a store in it, and a call that was killed at its very end leaves it empty.
 func (c *cleaning) lostState(entries []winos.FileInfo) bool {
 	info, err := c.host.Files.Stat(contract.DirK)
 	return err == nil && info.Access == winos.AccessAdministrators && !c.book.Exists() &&
@@ -116,8 +117,8 @@ func (c *cleaning) lostState(entries []winos.FileInfo) bool {
 		}))
 }
 
-// ours says whether an entry of a C:\k that was there before is ours. Without a state file nothing is:
-// the names alone could be another's.
+// ours says whether an entry of a C:\k that was there before is ours. Without a state file nothing
+// is: the names alone could be another's.
 func (c *cleaning) ours(path string) bool {
 	if !c.book.Exists() {
 		return false
@@ -127,7 +128,8 @@ func (c *cleaning) ours(path string) bool {
 		known = append(known, f.Path)
 	}
 	known = slices.Concat(known, c.book.Files, c.book.Directories, c.book.Aside, []string{
-		contract.PathDaemon, contract.PathGuard, contract.PathKubeconfig, contract.PathBootstrapKubeconfig, contract.PathDaemonKubeconfig,
+		contract.PathDaemon, contract.PathGuard, contract.PathKubeconfig, contract.PathBootstrapKubeconfig,
+		contract.PathDaemonKubeconfig,
 	})
 	return slices.ContainsFunc(known, func(k string) bool {
 		return strings.EqualFold(k, path) || strings.EqualFold(k+".tmp", path)
@@ -175,8 +177,8 @@ func (c *cleaning) clear(path string) error {
 	return errors.Join(append(all, c.host.Files.Remove(path))...)
 }
 
-// unlink removes a file or an empty directory. The exe of a process that can't be ended is moved out
-// of the way, under a name that nobody uses again, and the next boot deletes it.
+// unlink removes a file or an empty directory. The exe of a process that can't be ended is moved
+// out of the way, under a name that nobody uses again, and the next boot deletes it.
 func (c *cleaning) unlink(path string) error {
 	err := c.host.Files.Remove(path)
 	if !errors.Is(err, winos.ErrInUse) {

@@ -39,7 +39,8 @@ type Options struct {
 	// PlainRegistries are host:port of registries on loopback addresses that the mirror resolver
 	// may speak to without TLS. For tests.
 	PlainRegistries []string
-	// Intervals of the service, and of the rollback watchdog; their zero values are right for production.
+	// Intervals of the service, and of the rollback watchdog; their zero values are right for
+	// production.
 	Intervals reconcile.Intervals
 	Watchdog  selfupdate.Intervals
 }
@@ -84,7 +85,8 @@ Node's desired revision, and keeps services, files and environment as the manife
 	root.PersistentFlags().StringVar(&s.namespace, "namespace", contract.OperatorNamespace,
 		"`namespace` of the services manifests; verbs need none")
 	root.AddCommand(verbs(options)...)
-	root.AddCommand(controllerCommand(options, &s), guardCommand(options), cleanupCommand(options), versionCommand(options))
+	root.AddCommand(controllerCommand(options, &s), guardCommand(options), cleanupCommand(options),
+		versionCommand(options))
 	return root
 }
 

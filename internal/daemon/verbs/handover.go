@@ -30,8 +30,8 @@ const (
 	lifetime = 14 * 24 * time.Hour
 )
 
-// Handover stores the daemon's certificate and kubeconfig, installs the program at self as the service,
-// and starts it.
+// Handover stores the daemon's certificate and kubeconfig, installs the program at self as the
+// service, and starts it.
 func Handover(ctx context.Context, host winos.Host, self string,
 	request contract.HandoverRequest) (answer contract.HandoverAnswer, err error) {
 	book, err := state.Open(host.Files)
@@ -192,7 +192,8 @@ func install(ctx context.Context, host winos.Host, book *state.File, self string
 		return problem("stopping", err)
 	}
 	if exe {
-		if err := errors.Join(copyProgram(ctx, host.Files, book, self), apply.RemoveAside(host.Files, book)); err != nil {
+		if err := errors.Join(copyProgram(ctx, host.Files, book, self),
+			apply.RemoveAside(host.Files, book)); err != nil {
 			return apply.FileProblem(err)
 		}
 	}

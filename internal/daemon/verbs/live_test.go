@@ -342,8 +342,8 @@ func (w *world) requests(t *testing.T, user string) (lines []string) {
 	return lines
 }
 
-// logged waits until the audit log has what was answered so far: a request is written there a moment
-// after its effect can be seen.
+// logged waits until the audit log has what was answered so far: a request is written there a
+// moment after its effect can be seen.
 func (w *world) logged(t *testing.T, mark string) {
 	t.Helper()
 	_, _ = w.admin.CoreV1().ConfigMaps(contract.OperatorNamespace).Get(t.Context(), "mark-"+mark, metav1.GetOptions{})

@@ -16,8 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Preflight looks at the host and judges. self is the path of the own exe. A host that is not fit is no
-// error; what can't be looked at is.
+// Preflight looks at the host and judges. self is the path of the own exe. A host that is not fit
+// is no error; what can't be looked at is.
 func Preflight(ctx context.Context, host winos.Host, self string,
 	request contract.PreflightRequest) (contract.PreflightAnswer, error) {
 	found, err := look(ctx, host, self, request)

@@ -16,8 +16,8 @@ import (
 // Feature is the Windows feature without which no container runs.
 const Feature = "Containers"
 
-// ContainersFeature is the state of that feature. A system that knows no features at all, as Wine, is not held
-// up by them: containerd tells whether containers run.
+// ContainersFeature is the state of that feature. A system that knows no features at all, as Wine,
+// is not held up by them: containerd tells whether containers run.
 func ContainersFeature(ctx context.Context, system winos.System) (winos.FeatureState, error) {
 	state, err := system.Feature(ctx, Feature)
 	if errors.Is(err, winos.ErrUnsupported) {
@@ -26,8 +26,8 @@ func ContainersFeature(ctx context.Context, system winos.System) (winos.FeatureS
 	return state, err
 }
 
-// Preparations lists what Run would do, in words; empty means nothing. hostname is the wanted name, or
-// empty to keep the host's own.
+// Preparations lists what Run would do, in words; empty means nothing. hostname is the wanted name,
+// or empty to keep the host's own.
 func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string) (needs []string) {
 	if renames(facts, hostname) {
 		needs = append(needs, fmt.Sprintf("rename the host from %s to %s", facts.Hostname, hostname))
@@ -45,8 +45,8 @@ func renames(facts winos.Facts, hostname string) bool {
 	return hostname != "" && !strings.EqualFold(facts.Hostname, hostname)
 }
 
-// Prepare does it, and asks for a reboot if that is needed for it to take effect. Run again before the
-// reboot, it asks for the reboot again.
+// Prepare does it, and asks for a reboot if that is needed for it to take effect. Run again before
+// the reboot, it asks for the reboot again.
 func Prepare(ctx context.Context, host winos.Host, request contract.PrepareRequest) (contract.PrepareAnswer, error) {
 	facts, err := host.System.Facts(ctx)
 	if err != nil {
@@ -95,8 +95,8 @@ const (
 	rebootPause = time.Hour
 )
 
-// countReboot notes a reboot that is about to be asked for, and refuses it when those before were in
-// vain. Asking again in the same boot counts once.
+// countReboot notes a reboot that is about to be asked for, and refuses it when those before were
+// in vain. Asking again in the same boot counts once.
 func countReboot(host winos.Host, boot string, needs []string) error {
 	book, err := state.Open(host.Files)
 	if err != nil {
@@ -111,7 +111,8 @@ func countReboot(host winos.Host, boot string, needs []string) error {
 	}
 	// A clock that was wrong must not hold the host for ever.
 	if since := now.Sub(last.Time); last.Count >= maxReboots && since >= 0 && since < rebootPause {
-		return contract.NewProblem(contract.ReasonRebootFutile, "%d reboots did not bring it about: %s; the next is at %s",
+		return contract.NewProblem(contract.ReasonRebootFutile,
+			"%d reboots did not bring it about: %s; the next is at %s",
 			last.Count, what, last.Time.Add(rebootPause).UTC().Format(time.RFC3339))
 	}
 	book.Reboots = &state.Reboots{For: what, Count: last.Count + 1, BootID: boot, Time: now}

@@ -13,16 +13,17 @@ import (
 )
 
 const (
-	// turnLimit is how long another verb is waited for. The slowest, switching on a Windows feature,
-	// takes minutes; the operator calls again.
+	// turnLimit is how long another verb is waited for. The slowest, switching on a Windows
+	// feature, takes minutes; the operator calls again.
 	turnLimit = time.Minute
 	turnLook  = 50 * time.Millisecond
 )
 
-// takeTurn waits until no other verb runs on this host, and gives what ends its turn. An SSH connection that
-// breaks does not end its command in every version of OpenSSH for Windows, so the operator's next
-// call may find the one before still at work. The lock is the operating system's and ends with the
-// process that holds it. While another verb holds it for too long, it is a *contract.Problem.
+// takeTurn waits until no other verb runs on this host, and gives what ends its turn. An SSH
+// connection that breaks does not end its command in every version of OpenSSH for Windows, so the
+// operator's next call may find the one before still at work. The lock is the operating system's
+// and ends with the process that holds it. While another verb holds it for too long, it is a
+// *contract.Problem.
 func takeTurn(ctx context.Context, programs winos.Programs) (release func() error, err error) {
 	return acquireTurn(ctx, programs, func(context.Context, uint32) error { return nil })
 }

@@ -84,8 +84,8 @@ func replaced(m contract.Manifest, programs map[string]string) contract.Manifest
 	return m
 }
 
-// The daemon, the payload server, the service manager, the API server with its policies: all but Windows is
-// real here.
+// The daemon, the payload server, the service manager, the API server with its policies: all but
+// Windows is real here.
 func TestA29_ANodeIsStagedSwitchedAndComesBackWithAnotherDaemon(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

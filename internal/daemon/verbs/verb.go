@@ -67,12 +67,13 @@ func cleanupCommand(o Options) *cobra.Command {
 		Use: cleanupVerb, Short: "Clean this host as a service that outlives the call; the service manager runs this",
 		Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.RunService(cmd.Context(), contract.ServiceCleanup, func(ctx context.Context, running func()) error {
-				ctx, cancel := context.WithTimeout(ctx, verbLimit)
-				defer cancel()
-				running()
-				return serveCleanup(ctx, o.Host, Where{Home: o.HomeDir, Self: o.Self})
-			})
+			return o.RunService(cmd.Context(), contract.ServiceCleanup,
+				func(ctx context.Context, running func()) error {
+					ctx, cancel := context.WithTimeout(ctx, verbLimit)
+					defer cancel()
+					running()
+					return serveCleanup(ctx, o.Host, Where{Home: o.HomeDir, Self: o.Self})
+				})
 		},
 	}
 }

@@ -13,7 +13,8 @@ import (
 func guardCommand(o Options) *cobra.Command {
 	var windowsService bool
 	cmd := &cobra.Command{
-		Use: selfupdate.Verb, Short: "Restore this daemon unless the new one comes up; the service manager runs this", Hidden: true, Args: cobra.NoArgs,
+		Use: selfupdate.Verb, Short: "Restore this daemon unless the new one comes up; the service manager runs this",
+		Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !windowsService {
 				return runWatchdog(cmd.Context(), o, o.Running)

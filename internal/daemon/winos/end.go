@@ -12,9 +12,9 @@ import (
 )
 
 // Ending is a service manager that ends the processes of a service which does not stop in time, and
-// those of an earlier run before it starts a service: csi-proxy reports that it has stopped and goes
-// on, and of a wrapped program Windows ends the wrapper only. Two of one program would fight over
-// ports and pipes.
+// those of an earlier run before it starts a service: csi-proxy reports that it has stopped and
+// goes on, and of a wrapped program Windows ends the wrapper only. Two of one program would fight
+// over ports and pipes.
 func Ending(services Services, programs Programs) Services {
 	return ending{Services: services, programs: programs}
 }
@@ -59,8 +59,8 @@ func (e ending) Stop(ctx context.Context, name string) error {
 	return e.Services.Stop(ctx, name)
 }
 
-// endAll ends every process that runs a program of a service's command line. The daemon's own exe is
-// left out: it also runs verbs and the rollback watchdog.
+// endAll ends every process that runs a program of a service's command line. The daemon's own exe
+// is left out: it also runs verbs and the rollback watchdog.
 func (e ending) endAll(ctx context.Context, s Service) error {
 	for _, exe := range contract.Programs(s.Command) {
 		if strings.EqualFold(exe, contract.PathDaemon) || strings.EqualFold(exe, contract.PathGuard) {

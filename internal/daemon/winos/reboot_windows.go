@@ -29,7 +29,8 @@ func (system) Reboot(ctx context.Context, why string) error {
 	}
 	const force, reboot = true, true
 	err = windows.InitiateSystemShutdownEx(nil, text, uint32(rebootDelay.Seconds()), force, reboot,
-		windows.SHTDN_REASON_MAJOR_OPERATINGSYSTEM|windows.SHTDN_REASON_MINOR_RECONFIG|windows.SHTDN_REASON_FLAG_PLANNED)
+		windows.SHTDN_REASON_MAJOR_OPERATINGSYSTEM|windows.SHTDN_REASON_MINOR_RECONFIG|
+			windows.SHTDN_REASON_FLAG_PLANNED)
 	if errors.Is(err, windows.ERROR_SHUTDOWN_IN_PROGRESS) || errors.Is(err, windows.ERROR_SHUTDOWN_IS_SCHEDULED) {
 		return nil
 	}

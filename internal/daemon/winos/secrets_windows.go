@@ -105,7 +105,8 @@ func (secrets) Restrict(path string) error {
 	if err != nil {
 		return fail(err, "%s", doing)
 	}
-	const parts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION | windows.PROTECTED_DACL_SECURITY_INFORMATION
+	const parts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION |
+		windows.PROTECTED_DACL_SECURITY_INFORMATION
 	err = windows.SetNamedSecurityInfo(verbatim(strings.TrimSuffix(path, `\`)), windows.SE_FILE_OBJECT, parts, owner,
 		nil, list, nil)
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_INVALID_OWNER) {

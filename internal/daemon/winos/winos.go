@@ -297,8 +297,8 @@ type Programs interface {
 	// Lock takes a lock that ends with the calling process, however that ends, and leaves nothing
 	// behind. While another process holds it, it answers ErrInUse and that process.
 	Lock(ctx context.Context, path string) (unlock func() error, holder uint32, err error)
-	// RemoveAtBoot has the next boot delete a program's file that is in use now. Whatever is called so then is
-	// deleted, so it is for names that nobody uses again.
+	// RemoveAtBoot has the next boot delete a program's file that is in use now. Whatever is called
+	// so then is deleted, so it is for names that nobody uses again.
 	RemoveAtBoot(path string) error
 }
 

@@ -276,7 +276,8 @@ func TestCallEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// rebooting is the case in which the host goes down by itself, silent that in which only time tells.
+// rebooting is the case in which the host goes down by itself, silent that in which only time
+// tells.
 const rebooting, silent = "the host reboots", "the host falls silent"
 
 func TestCallEndsWhenTheConnectionDoes(t *testing.T) {

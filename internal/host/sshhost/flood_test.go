@@ -17,7 +17,8 @@ import (
 // most is what a test lets a hostile host send before it ends the connection itself.
 const most = 32 << 20
 
-// countedConn is a TCP connection whose received bytes are counted, and which ends beyond most of them.
+// countedConn is a TCP connection whose received bytes are counted, and which ends beyond most of
+// them.
 type countedConn struct {
 	net.Conn
 	received *atomic.Int64

@@ -110,8 +110,9 @@ func (k *keyring) proof(ctx context.Context, at mirror.Pull, way http.RoundTripp
 }
 
 // learn takes in that a proof was refused, and says whether another one may do. What was remembered
-// is forgotten; a newer token, which another request has got meanwhile, stays. A registry that asked
-// for nothing may ask for a token now, for this repository. A user and password it was shown anyway.
+// is forgotten; a newer token, which another request has got meanwhile, stays. A registry that
+// asked for nothing may ask for a token now, for this repository. A user and password it was shown
+// anyway.
 func (k *keyring) learn(ctx context.Context, at mirror.Pull, way http.RoundTripper, refused proof,
 	response *http.Response) bool {
 	key := askedOf(at, way)
@@ -131,8 +132,8 @@ func (k *keyring) learn(ctx context.Context, at mirror.Pull, way http.RoundTripp
 	return !refused.fresh
 }
 
-// parseChallenge reads which token a response asks for. The library has this only as part of a ping, so
-// the response is given to it as the answer to one.
+// parseChallenge reads which token a response asks for. The library has this only as part of a
+// ping, so the response is given to it as the answer to one.
 func parseChallenge(ctx context.Context, response *http.Response) (transport.Challenge, bool) {
 	somewhere, err := name.NewRegistry("registry.invalid")
 	if err != nil {
@@ -173,7 +174,7 @@ func (k *keyring) challenge(ctx context.Context, at mirror.Pull, way http.RoundT
 			if err != nil {
 				return transport.Challenge{}, err
 			}
-			seen := &witness{road: way}
+			seen := &httpsFailure{road: way}
 			challenge, err := transport.Ping(ctx, registry, seen)
 			if err != nil {
 				return transport.Challenge{}, faultOf(ctx, cmp.Or(seen.seen(), err))
@@ -260,8 +261,8 @@ func authenticator(c mirror.Credential) authn.Authenticator {
 }
 
 // once does something for all who want it at about the same time. It goes on when the first of them
-// goes away, so it has a time limit of its own. Who comes when it has been under way for a while, as
-// when nobody answers, begins anew, and so does who has more time than that.
+// goes away, so it has a time limit of its own. Who comes when it has been under way for a while,
+// as when nobody answers, begins anew, and so does who has more time than that.
 func once[T any](ctx context.Context, k *keyring, what string, do func(context.Context) (T, error)) (T, error) {
 	var none T
 	for {
@@ -288,15 +289,15 @@ func once[T any](ctx context.Context, k *keyring, what string, do func(context.C
 	}
 }
 
-// witness remembers why https failed. Ping tries plain http as well at addresses that it takes for
-// private, where it is refused, and that is then the only thing that it talks about.
-type witness struct {
+// httpsFailure remembers why https failed. Ping tries plain http as well at addresses that it takes
+// for private, where it is refused, and that is then the only thing that it talks about.
+type httpsFailure struct {
 	road http.RoundTripper
 	mu   sync.Mutex
 	err  error
 }
 
-func (w *witness) RoundTrip(request *http.Request) (*http.Response, error) {
+func (w *httpsFailure) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := w.road.RoundTrip(request)
 	if err != nil && !errors.Is(err, errPlain) {
 		w.mu.Lock()
@@ -306,7 +307,7 @@ func (w *witness) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-func (w *witness) seen() error {
+func (w *httpsFailure) seen() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err

@@ -22,7 +22,7 @@ func (p *pull) blob(w http.ResponseWriter, request *http.Request) error {
 		return p.blobHead(w, request)
 	}
 	part, ranged := parseSpan(request.Header.Get("Range"))
-	size := p.resolver.lineage.size(p.target)
+	size := p.resolver.kinds.size(p.target)
 	if size > 0 && part.first >= size {
 		w.Header().Set("Content-Range", "bytes */"+strconv.FormatInt(size, 10))
 		refuse(w, http.StatusRequestedRangeNotSatisfiable, codeUnsupported, "the range begins behind the end")
@@ -50,7 +50,7 @@ func (p *pull) blob(w http.ResponseWriter, request *http.Request) error {
 	if held != nil {
 		answer.close()
 		f.head(w, http.StatusOK)
-		p.resolver.lineage.arrived(p.target)
+		p.resolver.kinds.arrived(p.target)
 		p.resolver.book.served(at.Host, 1, int64(len(held)))
 		return write(w, held)
 	}
@@ -66,7 +66,7 @@ func (p *pull) hold(at mirror.Pull, r *reply) ([]byte, error) {
 	h := p.target.digest.hash()
 	_, _ = h.Write(content)
 	if !p.target.digest.isSum(h) {
-		p.resolver.liars.blame(p.target.digest, at)
+		p.resolver.mismatches.blame(p.target.digest, at)
 		return nil, faultf(ReasonWrongContent, "the digest is another")
 	}
 	return content, nil
@@ -75,7 +75,7 @@ func (p *pull) hold(at mirror.Pull, r *reply) ([]byte, error) {
 func (p *pull) blobHead(w http.ResponseWriter, request *http.Request) error {
 	var size int64
 	answer, at, err := p.next(request.Context(), http.MethodHead, everything(), func(_ mirror.Pull, r *reply) error {
-		known := p.resolver.lineage.size(p.target)
+		known := p.resolver.kinds.size(p.target)
 		d, legal := parseDigest(r.header.Get("Docker-Content-Digest"))
 		switch {
 		case r.length < 0:

@@ -8,7 +8,7 @@
 // reports:
 //
 //	request ── target ── line of sources ── attempt ── attempt … ── bytes, checked against their digest
-//	                     (rules, lineage,   (auth, redirects,        (a source that dies on the way is
+//	                     (rules, pull kind, (auth, redirects,        (a source that dies on the way is
 //	                      dead and lying     timeouts)                replaced by the next, from the same byte)
 //	                      sources last)
 //

@@ -21,20 +21,20 @@ func (g *rig) named(t *testing.T, m image) {
 
 // between is a node that knows an image's manifest, and two mirrors of it, the first of which gives
 // wrong bytes.
-func between(t *testing.T) (g *rig, m image, liar, other *upstream) {
+func between(t *testing.T) (g *rig, m image, lying, other *upstream) {
 	t.Helper()
 	m = newImage(4, 5<<20)
-	liar, other = newUpstream(t, m), newUpstream(t, m)
-	g = newRig(t, calm(), config(t, source+" digest "+liar.host+"/m "+other.host+"/n never"))
+	lying, other = newUpstream(t, m), newUpstream(t, m)
+	g = newRig(t, calm(), config(t, source+" digest "+lying.host+"/m "+other.host+"/n never"))
 	g.named(t, m)
-	liar.failing(changed(liar))
-	return g, m, liar, other
+	lying.failing(changed(lying))
+	return g, m, lying, other
 }
 
 // containerd finds out that the first answer is wrong, and asks again.
 func TestA22_WhoAsksAgainForALayerGetsItFromAnotherMirror(t *testing.T) {
 	t.Parallel()
-	g, m, liar, _ := between(t)
+	g, m, lying, _ := between(t)
 	path := "a/blobs/" + digestOf(m.layer)
 	if a := g.ask(t, http.MethodGet, source, path); a.err != nil || a.isRight(m.layer) {
 		t.Fatal("the first answer is not hashed while it flows:", a)
@@ -42,8 +42,8 @@ func TestA22_WhoAsksAgainForALayerGetsItFromAnotherMirror(t *testing.T) {
 	if a := g.ask(t, http.MethodGet, source, path); !a.isRight(m.layer) {
 		t.Fatal(a)
 	}
-	if n := liar.asked("blobs"); n != 1 {
-		t.Errorf("the liar was asked %d times", n)
+	if n := lying.asked("blobs"); n != 1 {
+		t.Errorf("the mirror that gave wrong bytes was asked %d times", n)
 	}
 }
 
@@ -67,7 +67,7 @@ func (h *hasty) Write(content []byte) (int, error) {
 
 func TestA22_WhoAsksAgainAtOnceGetsItFromAnotherMirrorToo(t *testing.T) {
 	t.Parallel()
-	g, m, liar, _ := between(t)
+	g, m, lying, _ := between(t)
 	path := "a/blobs/" + digestOf(m.layer)
 	again := 0
 	h := &hasty{ResponseRecorder: httptest.NewRecorder(), left: len(m.layer), askAgain: func() {
@@ -81,14 +81,15 @@ func TestA22_WhoAsksAgainAtOnceGetsItFromAnotherMirrorToo(t *testing.T) {
 	request.RemoteAddr = "127.0.0.1:1"
 	request.Header.Set(mirror.TokenHeader, mirror.Authorization(token))
 	g.ServeHTTP(h, request)
-	if again != 1 || liar.asked("blobs") != 1 {
-		t.Errorf("it asked again %d times, and the liar was asked %d times", again, liar.asked("blobs"))
+	if again != 1 || lying.asked("blobs") != 1 {
+		t.Errorf("it asked again %d times, and the mirror that gave wrong bytes was asked %d times", again,
+			lying.asked("blobs"))
 	}
 }
 
 func TestA22_WrongBytesNeverLookCompleteTwice(t *testing.T) {
 	t.Parallel()
-	g, m, liar, other := between(t)
+	g, m, lying, other := between(t)
 	path := "a/blobs/" + digestOf(m.layer)
 	other.failing(changed(other))
 	if a := g.ask(t, http.MethodGet, source, path); a.err != nil {
@@ -103,7 +104,7 @@ func TestA22_WrongBytesNeverLookCompleteTwice(t *testing.T) {
 	if len(reports) == 0 || reports[0].Attempts[0].Reason != resolver.ReasonWrongContent {
 		t.Errorf("reports %+v", reports)
 	}
-	liar.failing(nil)
+	lying.failing(nil)
 	if a := g.ask(t, http.MethodGet, source, path); !a.isRight(m.layer) {
 		t.Fatal(a)
 	}

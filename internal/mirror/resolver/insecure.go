@@ -27,8 +27,8 @@ func (s *state) way(at mirror.Pull) http.RoundTripper {
 	return s.road
 }
 
-// RoundTrip implements http.RoundTripper. A request is sent twice if need be; the body of one to the
-// registry's own token server can be had again.
+// RoundTrip implements http.RoundTripper. A request is sent twice if need be; the body of one to
+// the registry's own token server can be had again.
 func (l laxRoad) RoundTrip(request *http.Request) (*http.Response, error) {
 	if strings.ToLower(request.URL.Host) != l.host {
 		return l.road.RoundTrip(request)

@@ -47,11 +47,11 @@ func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 	p.served = at
 	switch {
 	case p.target.tag != "":
-		p.resolver.lineage.begin(p.target, f.digest, contract.PullByTag, true)
+		p.resolver.kinds.begin(p.target, f.digest, contract.PullByTag, true)
 	case p.isFirstByDigest():
-		p.resolver.lineage.begin(p.target, f.digest, contract.PullByDigest, true)
+		p.resolver.kinds.begin(p.target, f.digest, contract.PullByDigest, true)
 	}
-	p.resolver.lineage.children(p.target, f.digest, p.kind, f.content)
+	p.resolver.kinds.children(p.target, f.digest, p.kind, f.content)
 	h := w.Header()
 	h.Set("Content-Type", f.mediaType)
 	h.Set("Content-Length", strconv.FormatInt(f.size, 10))
@@ -62,7 +62,7 @@ func (p *pull) manifest(w http.ResponseWriter, request *http.Request) error {
 		p.resolver.book.served(at.Host, 1, 0)
 		return nil
 	}
-	p.resolver.lineage.arrived(p.target)
+	p.resolver.kinds.arrived(p.target)
 	if hosts := elsewhere(f.content); len(hosts) > 0 {
 		logr.FromContextOrDiscard(ctx).WithName("resolver").Info("layers have addresses of their own", "image",
 			p.target.name(), "hosts", hosts)
@@ -86,7 +86,7 @@ func (p *pull) headed(ctx context.Context, at mirror.Pull, r *reply) (found, err
 	default:
 		f.digest = d
 	}
-	if known := p.resolver.lineage.size(p.target); known > 0 && f.size >= 0 && f.size != known {
+	if known := p.resolver.kinds.size(p.target); known > 0 && f.size >= 0 && f.size != known {
 		return found{}, faultf(ReasonWrongContent, "it has %d bytes instead of %d", f.size, known)
 	}
 	if f.digest != "" && f.size > 0 && f.size <= maxManifest && f.mediaType != "" {
@@ -124,7 +124,7 @@ func (p *pull) read(at mirror.Pull, r *reply) (found, error) {
 	h := want.hash()
 	_, _ = h.Write(content)
 	if !want.isSum(h) {
-		p.resolver.liars.blame(want, at)
+		p.resolver.mismatches.blame(want, at)
 		return found{}, faultf(ReasonWrongContent, "the digest is another")
 	}
 	f := found{mediaType: mediaType(r.header), digest: want, size: int64(len(content)), content: content}

@@ -35,8 +35,8 @@ const (
 	podPrefix    = "pod-"
 	// podRoom is for as many pulls with credentials as a node can have under way.
 	podRoom = 1024
-	// podLife is how long containerd uses a handle. It is known for twice as long, for what is under
-	// way then.
+	// podLife is how long containerd uses a handle. It is known for twice as long, for what is
+	// under way then.
 	podLife = time.Hour
 	// maxForm is more than any cloud's password takes.
 	maxForm = 64 << 10

@@ -71,7 +71,7 @@ func newPull(r *Resolver, s *state, t target, request *http.Request) *pull {
 		return p
 	}
 	p.kind, p.line.now = places(r, s, t, request.Method)
-	p.line.now = r.liars.doubtfulLater(p.line.now, t.digest)
+	p.line.now = r.mismatches.doubtfulLater(p.line.now, t.digest)
 	if s.rules.Never(t.registry, t.repository) {
 		p.forbidden = authority("https", mirror.Pull{Host: t.registry}.Address())
 		// A mirror on the very host of the source says that the host may be asked.
@@ -95,7 +95,7 @@ func places(r *Resolver, s *state, t target, method string) (contract.PullKind, 
 	if t.endpoint == manifests && t.digest != "" && method == http.MethodHead {
 		return contract.PullByDigest, of(contract.PullByDigest)
 	}
-	kind, known := r.lineage.kind(t)
+	kind, known := r.kinds.kind(t)
 	if known {
 		return kind, of(kind)
 	}
@@ -182,7 +182,7 @@ func (p *pull) question(method string, at mirror.Pull, s span, patience time.Dur
 func (p *pull) turn(ctx context.Context) (at mirror.Pull, patience time.Duration, ok bool) {
 	for len(p.line.now) > 0 {
 		at, p.line.now = p.line.now[0], p.line.now[1:]
-		switch p.resolver.liars.guilt(at, p.target.digest) {
+		switch p.resolver.mismatches.confidence(at, p.target.digest) {
 		case proven:
 			p.note(at, faultf(ReasonWrongContent, "a short while ago"), 0)
 			p.line.last = append(p.line.last, at)

@@ -370,9 +370,9 @@ func TestWrongBytesAreNeverPassedOffAsComplete(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			liar, good := newUpstream(t, m), newUpstream(t, m)
-			liar.failing(fault(liar))
-			g := newRig(t, calm(), config(t, source+" digest "+liar.host+"/m "+good.host+"/n never"))
+			lying, good := newUpstream(t, m), newUpstream(t, m)
+			lying.failing(fault(lying))
+			g := newRig(t, calm(), config(t, source+" digest "+lying.host+"/m "+good.host+"/n never"))
 			first := g.ask(t, http.MethodGet, source, path)
 			if first.err == nil {
 				t.Fatal("the answer looked complete:", first)
@@ -380,8 +380,8 @@ func TestWrongBytesAreNeverPassedOffAsComplete(t *testing.T) {
 			if second := g.ask(t, http.MethodGet, source, path); !second.isRight(m.layer) {
 				t.Fatal(second)
 			}
-			if n := liar.asked("blobs"); n != 1 {
-				t.Errorf("the liar was asked %d times", n)
+			if n := lying.asked("blobs"); n != 1 {
+				t.Errorf("the mirror that gave wrong bytes was asked %d times", n)
 			}
 		})
 	}
@@ -390,14 +390,14 @@ func TestWrongBytesAreNeverPassedOffAsComplete(t *testing.T) {
 func TestASizeThatTheManifestNamesTellsALiarFromTheStart(t *testing.T) {
 	t.Parallel()
 	m := newImage(4, 5<<20)
-	liar, good := newUpstream(t, m), newUpstream(t, m)
-	g := newRig(t, calm(), config(t, source+" digest "+liar.host+"/m "+good.host+"/n never"))
+	lying, good := newUpstream(t, m), newUpstream(t, m)
+	g := newRig(t, calm(), config(t, source+" digest "+lying.host+"/m "+good.host+"/n never"))
 	for _, content := range [][]byte{m.index, m.manifest} {
 		if a := g.ask(t, http.MethodGet, source, "a/manifests/"+digestOf(content)); !a.isRight(content) {
 			t.Fatal(a)
 		}
 	}
-	liar.failing(body(m.layer[:len(m.layer)-1]))
+	lying.failing(body(m.layer[:len(m.layer)-1]))
 	if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
 		t.Fatal(a)
 	}

@@ -37,8 +37,8 @@ type Options struct {
 	// Pause is how long to wait before a place is asked again that was busy and did not say for how
 	// long. It doubles. Default 1 s.
 	Pause time.Duration
-	// Streams is how many layers are pulled at a time; further ones wait before anybody is asked for
-	// them. Each takes 2 MiB of memory. As many manifests are pulled besides. Default 32.
+	// Streams is how many layers are pulled at a time; further ones wait before anybody is asked
+	// for them. Each takes 2 MiB of memory. As many manifests are pulled besides. Default 32.
 	Streams int
 	// OnReport is told of a pull for which places were passed over, when that is news: not again
 	// for each layer or attempt that ends the same way. It must return at once. Optional.
@@ -76,14 +76,14 @@ func (o Options) defaults() Options {
 
 // Resolver is the node's registry of images. It is safe for concurrent use.
 type Resolver struct {
-	options Options
-	token   [sha256.Size]byte // of the header that has it
-	pods    *memory[string, podAccess]
-	lineage *lineage
-	liars   *liars
-	book    *book
-	slots   map[endpoint]chan struct{} // holds one for each request that is under way
-	chunks  *sync.Pool
+	options    Options
+	token      [sha256.Size]byte // of the header that has it
+	pods       *memory[string, podAccess]
+	kinds      *pullKinds
+	mismatches *mismatches
+	book       *book
+	slots      map[endpoint]chan struct{} // holds one for each request that is under way
+	chunks     *sync.Pool
 
 	mu      sync.RWMutex
 	current *state // nil before the first Update
@@ -102,8 +102,8 @@ func New(o Options) (*Resolver, error) {
 	o = o.defaults()
 	return &Resolver{
 		options: o, token: sha256.Sum256([]byte(mirror.Authorization(o.Token))),
-		pods:    newMemory[string, podAccess](podRoom, o.Now),
-		lineage: newLineage(o.Now), liars: newLiars(o.Now), book: newBook(o.Now),
+		pods:  newMemory[string, podAccess](podRoom, o.Now),
+		kinds: newPullKinds(o.Now), mismatches: newMismatches(o.Now), book: newBook(o.Now),
 		slots: map[endpoint]chan struct{}{manifests: make(chan struct{}, o.Streams),
 			blobs: make(chan struct{}, o.Streams)},
 		chunks: &sync.Pool{New: func() any { return new(chunk) }},
@@ -250,7 +250,7 @@ func (r *Resolver) serve(w http.ResponseWriter, request *http.Request, p *pull) 
 		err = p.blob(w, request)
 	}
 	if errors.Is(err, errNowhere) && p.isFirstByDigest() {
-		r.lineage.begin(p.target, p.target.digest, contract.PullByDigest, false)
+		r.kinds.begin(p.target, p.target.digest, contract.PullByDigest, false)
 	}
 	if request.Context().Err() != nil { // who is gone needs no report
 		if err != nil {
@@ -270,8 +270,9 @@ func (p *pull) isFirstByDigest() bool {
 	return p.method == http.MethodHead && p.target.endpoint == manifests && p.target.digest != ""
 }
 
-// slot waits until there is room for one more request of its kind. It comes before anybody is asked,
-// so that no answer waits to be read. Without a body a request takes no more than a manifest does.
+// slot waits until there is room for one more request of its kind. It comes before anybody is
+// asked, so that no answer waits to be read. Without a body a request takes no more than a manifest
+// does.
 func (r *Resolver) slot(ctx context.Context, p *pull) (release func(), err error) {
 	slots := r.slots[p.target.endpoint]
 	if p.method == http.MethodHead {
@@ -317,7 +318,7 @@ func (p *pull) close(ctx context.Context, w http.ResponseWriter, err error) {
 		panic(http.ErrAbortHandler) // ends the answer so that the client knows that it is not complete
 	default:
 		log.Info("pull failed")
-		p.resolver.lineage.doubt(p.target)
+		p.resolver.kinds.doubt(p.target)
 		refuseNowhere(w, p.target, report)
 	}
 }

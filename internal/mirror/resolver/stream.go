@@ -17,7 +17,7 @@ import (
 //	place ─► read (hash) ─► chunk ─► write ─► containerd
 //
 // containerd hashes what it stores, so what a manifest named that went through here is hashed only
-// if there is doubt (see liars): it would be more than half of what a stream takes of the
+// if there is doubt (see mismatches): it would be more than half of what a stream takes of the
 // processors. What is hashed is held back by its last chunk until all of it agrees with the digest.
 // Chunks go round, so a stream takes the same memory whatever flows through it.
 type stream struct {
@@ -50,7 +50,7 @@ func newStream(f *flow, first *reply, at mirror.Pull) *stream {
 	s := &stream{flow: f, source: first, at: at, position: f.part.first, bringers: []mirror.Pull{at},
 		free: make(chan *chunk, chunks), full: make(chan *chunk, chunks)}
 	s.end, s.bounded = f.end()
-	if f.isWhole() && (!f.named || f.pull.resolver.liars.doubts(at, f.pull.target.digest)) {
+	if f.isWhole() && (!f.named || f.pull.resolver.mismatches.doubts(at, f.pull.target.digest)) {
 		s.whole = f.pull.target.digest.hash()
 	}
 	return s
@@ -121,7 +121,7 @@ func (s *stream) finish(ctx context.Context, w http.ResponseWriter, held []byte,
 	case err != nil:
 		return errBroken
 	case s.whole != nil && !p.target.digest.isSum(s.whole):
-		p.resolver.liars.blame(p.target.digest, s.bringers...)
+		p.resolver.mismatches.blame(p.target.digest, s.bringers...)
 		for _, at := range s.bringers {
 			p.note(at, faultf(ReasonWrongContent, "the digest is another"), 0)
 		}
@@ -191,10 +191,10 @@ func (s *stream) read(ctx context.Context) error {
 		n, err := s.fill(c)
 		// Before containerd has the last byte: it may ask again at once.
 		if errors.Is(err, io.EOF) && !s.flow.ranged {
-			s.flow.pull.resolver.lineage.arrived(s.flow.pull.target)
+			s.flow.pull.resolver.kinds.arrived(s.flow.pull.target)
 		}
 		if errors.Is(err, io.EOF) && s.whole == nil {
-			s.flow.pull.resolver.liars.passed(s.flow.pull.target.digest, s.bringers)
+			s.flow.pull.resolver.mismatches.passed(s.flow.pull.target.digest, s.bringers)
 		}
 		if n > 0 {
 			s.position += int64(n)

@@ -18,7 +18,8 @@ import (
 
 // kubelet is one run of the stand-in:
 //
-//	flags, configuration ─▶ bootstrap (client certificate, kubeconfig) ─▶ register ─▶ status, lease, pods, certificates until stopped
+//	flags, configuration ─▶ bootstrap (client certificate, kubeconfig) ─▶ register
+//	                     ─▶ status, lease, pods, certificates until stopped
 //
 // It serves nothing on its port, runs no container, and watches nothing but its own pods.
 type kubelet struct {

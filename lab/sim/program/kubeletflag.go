@@ -21,25 +21,34 @@ type kubeletFlags struct {
 // Flags of kubelet 1.36 that mean nothing to a stand-in, from cmd/kubelet/app/options. Taints come
 // from the configuration file here.
 const (
-	kubeletSwitches = `anonymous-auth authentication-token-webhook cgroups-per-qos contention-profiling cpu-cfs-quota enable-controller-attach-detach
-		enable-debugging-handlers enable-server exit-on-lock-contention experimental-allocatable-ignore-eviction fail-cgroupv1 fail-swap-on
-		kernel-memcg-notification local-storage-capacity-isolation make-iptables-util-chains protect-kernel-defaults register-node
-		rotate-certificates rotate-server-certificates runonce seccomp-default serialize-image-pulls windows-service log-json-split-stream`
-	kubeletValues = `authentication-token-webhook-cache-ttl authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl
-		cpu-cfs-quota-period cpu-manager-reconcile-period eviction-pressure-transition-period file-check-frequency http-check-frequency
-		minimum-container-ttl-duration minimum-image-ttl-duration node-status-update-frequency runtime-request-timeout
-		streaming-connection-idle-timeout sync-frequency volume-stats-agg-period container-log-max-files event-burst event-qps
-		eviction-max-pod-grace-period healthz-port image-gc-high-threshold image-gc-low-threshold kube-api-burst kube-api-qps max-pods
-		maximum-dead-containers maximum-dead-containers-per-container node-status-max-images oom-score-adj pods-per-core port read-only-port
-		registry-burst registry-qps max-open-files pod-max-pids allowed-unsafe-sysctls cluster-dns enforce-node-allocatable tls-cipher-suites
-		authorization-mode cgroup-driver cgroup-root client-ca-file cluster-domain config-dir container-log-max-size container-runtime-endpoint
-		cpu-manager-policy experimental-mounter-path hairpin-mode image-credential-provider-bin-dir image-credential-provider-config
-		image-service-endpoint kube-api-content-type kube-reserved-cgroup kubelet-cgroups lock-file manifest-url memory-manager-policy pod-cidr
-		pod-manifest-path provider-id reserved-cpus resolv-conf root-dir runtime-cgroups system-cgroups system-reserved-cgroup tls-cert-file
-		tls-min-version tls-private-key-file topology-manager-policy topology-manager-scope volume-plugin-dir windows-priorityclass address
-		cpu-manager-policy-options eviction-hard eviction-minimum-reclaim eviction-soft eviction-soft-grace-period feature-gates
-		healthz-bind-address kube-reserved manifest-url-header qos-reserved register-with-taints reserved-memory system-reserved
-		topology-manager-policy-options v vmodule logging-format log-flush-frequency log-json-info-buffer-size log-text-info-buffer-size`
+	kubeletSwitches = `anonymous-auth authentication-token-webhook cgroups-per-qos contention-profiling cpu-cfs-quota
+		enable-controller-attach-detach enable-debugging-handlers enable-server exit-on-lock-contention
+		experimental-allocatable-ignore-eviction fail-cgroupv1 fail-swap-on kernel-memcg-notification
+		local-storage-capacity-isolation make-iptables-util-chains protect-kernel-defaults register-node
+		rotate-certificates rotate-server-certificates runonce seccomp-default serialize-image-pulls
+		windows-service log-json-split-stream`
+	kubeletValues = `authentication-token-webhook-cache-ttl authorization-webhook-cache-authorized-ttl
+		authorization-webhook-cache-unauthorized-ttl cpu-cfs-quota-period cpu-manager-reconcile-period
+		eviction-pressure-transition-period file-check-frequency http-check-frequency
+		minimum-container-ttl-duration minimum-image-ttl-duration node-status-update-frequency
+		runtime-request-timeout streaming-connection-idle-timeout sync-frequency volume-stats-agg-period
+		container-log-max-files event-burst event-qps eviction-max-pod-grace-period healthz-port
+		image-gc-high-threshold image-gc-low-threshold kube-api-burst kube-api-qps max-pods
+		maximum-dead-containers maximum-dead-containers-per-container node-status-max-images oom-score-adj
+		pods-per-core port read-only-port registry-burst registry-qps max-open-files pod-max-pids
+		allowed-unsafe-sysctls cluster-dns enforce-node-allocatable tls-cipher-suites authorization-mode
+		cgroup-driver cgroup-root client-ca-file cluster-domain config-dir container-log-max-size
+		container-runtime-endpoint cpu-manager-policy experimental-mounter-path hairpin-mode
+		image-credential-provider-bin-dir image-credential-provider-config image-service-endpoint
+		kube-api-content-type kube-reserved-cgroup kubelet-cgroups lock-file manifest-url
+		memory-manager-policy pod-cidr pod-manifest-path provider-id reserved-cpus resolv-conf root-dir
+		runtime-cgroups system-cgroups system-reserved-cgroup tls-cert-file tls-min-version
+		tls-private-key-file topology-manager-policy topology-manager-scope volume-plugin-dir
+		windows-priorityclass address cpu-manager-policy-options eviction-hard eviction-minimum-reclaim
+		eviction-soft eviction-soft-grace-period feature-gates healthz-bind-address kube-reserved
+		manifest-url-header qos-reserved register-with-taints reserved-memory system-reserved
+		topology-manager-policy-options v vmodule logging-format log-flush-frequency
+		log-json-info-buffer-size log-text-info-buffer-size`
 )
 
 func parseKubeletFlags(args []string) (kubeletFlags, error) {

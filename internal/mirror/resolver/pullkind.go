@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// lineage remembers of which pull a digest is part. containerd asks for a tag once, and from then
+// pullKinds remembers of which pull a digest is part. containerd asks for a tag once, and from then
 // on by the digests that it found: nothing in those requests says that the pull is one by tag, for
 // which other mirrors may be meant. So the resolver reads the manifests that it hands out, and
 // remembers what they name, below what named them:
@@ -18,8 +18,8 @@ import (
 //
 // A pull by digest begins with a HEAD of that digest, which makes that tree one of digests again.
 // The latest word counts.
-type lineage struct {
-	known *memory[place, kin]
+type pullKinds struct {
+	known *memory[place, origin]
 }
 
 // place is a digest within the repository that the user named.
@@ -28,7 +28,7 @@ type place struct {
 	digest               digest
 }
 
-type kin struct {
+type origin struct {
 	kind   contract.PullKind
 	parent digest // empty for what a pull began with
 	size   int64  // as the parent says; 0 if nobody said
@@ -40,20 +40,20 @@ type kin struct {
 // A manifest names tens of digests, a node pulls tens of images at a time; an entry takes about 300
 // bytes. What is forgotten is only looked for in more places.
 const (
-	lineageRoom = 8192
-	lineageLife = 6 * time.Hour
+	pullKindsKept = 8192
+	pullKindLife  = 6 * time.Hour
 )
 
 // generations is how deep manifests lie within each other: index, manifest, layer, and one for
 // luck.
 const generations = 4
 
-func newLineage(now func() time.Time) *lineage {
-	return &lineage{known: newMemory[place, kin](lineageRoom, now)}
+func newPullKinds(now func() time.Time) *pullKinds {
+	return &pullKinds{known: newMemory[place, origin](pullKindsKept, now)}
 }
 
 // kind says of which pull the target is part, or nothing if that isn't known.
-func (l *lineage) kind(t target) (contract.PullKind, bool) {
+func (l *pullKinds) kind(t target) (contract.PullKind, bool) {
 	if t.tag != "" {
 		return contract.PullByTag, true
 	}
@@ -77,36 +77,36 @@ func (l *lineage) kind(t target) (contract.PullKind, bool) {
 }
 
 // size is what the manifest says that names the target, or 0.
-func (l *lineage) size(t target) int64 {
+func (l *pullKinds) size(t target) int64 {
 	found, _ := l.known.get(place{t.registry, t.repository, t.digest})
 	return found.size
 }
 
 // doubt forgets the size. What a manifest says about something else is no more than that: a wrong
 // one must not keep the next attempt from what all places have.
-func (l *lineage) doubt(t target) {
+func (l *pullKinds) doubt(t target) {
 	at := place{t.registry, t.repository, t.digest}
 	if found, ok := l.known.get(at); ok && found.size > 0 {
-		l.known.change(at, lineageLife, func(old kin) kin { old.size = 0; return old })
+		l.known.change(at, pullKindLife, func(old origin) origin { old.size = 0; return old })
 	}
 }
 
 // begin notes that a pull of this kind begins with a digest. One that nobody served changes nothing
 // for those that are under way.
-func (l *lineage) begin(t target, d digest, kind contract.PullKind, served bool) {
-	l.known.change(place{t.registry, t.repository, d}, lineageLife, func(old kin) kin {
+func (l *pullKinds) begin(t target, d digest, kind contract.PullKind, served bool) {
+	l.known.change(place{t.registry, t.repository, d}, pullKindLife, func(old origin) origin {
 		if !served && old.pending {
 			return old
 		}
-		return kin{kind: kind, size: old.size, pending: served}
+		return origin{kind: kind, size: old.size, pending: served}
 	})
 }
 
 // arrived notes that a pull has what it asked for.
-func (l *lineage) arrived(t target) {
+func (l *pullKinds) arrived(t target) {
 	at := place{t.registry, t.repository, t.digest}
 	if found, ok := l.known.get(at); ok && found.pending {
-		l.known.change(at, lineageLife, func(old kin) kin { old.pending = false; return old })
+		l.known.change(at, pullKindLife, func(old origin) origin { old.pending = false; return old })
 	}
 }
 
@@ -144,7 +144,7 @@ func elsewhere(content []byte) (hosts []string) {
 }
 
 // children notes what a manifest names.
-func (l *lineage) children(t target, parent digest, kind contract.PullKind, content []byte) {
+func (l *pullKinds) children(t target, parent digest, kind contract.PullKind, content []byte) {
 	var all descriptors
 	if json.Unmarshal(content, &all) != nil {
 		return // containerd will say so
@@ -152,8 +152,9 @@ func (l *lineage) children(t target, parent digest, kind contract.PullKind, cont
 	for _, group := range [][]descriptor{{all.Config}, all.Layers, all.Manifests, all.Blobs} {
 		for _, one := range group {
 			if d, ok := parseDigest(one.Digest); ok && one.Size >= 0 && d != parent {
-				l.known.put(place{t.registry, t.repository, d}, kin{kind: kind, parent: parent, size: one.Size, pending: true},
-					lineageLife)
+				l.known.put(place{t.registry, t.repository, d},
+					origin{kind: kind, parent: parent, size: one.Size, pending: true},
+					pullKindLife)
 			}
 		}
 	}
