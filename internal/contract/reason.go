@@ -476,8 +476,8 @@ func leaveExplanations() []row {
 			"The host is to be removed and waits for a place in the rollout budget. Its node is in service meanwhile.",
 			"Nothing to do while other nodes are unavailable: it goes on when they are back. If " +
 				"spec.rollout.maxUnavailable is 0, set another value. To remove it at once, set spec.removalPolicy " +
-				"of the WindowsInstance to Force: its pods are not waited for, and a host that can't be cleaned is left " +
-				"as it is."},
+				"of the WindowsInstance to Force: its pods are not waited for, and a host that can't be cleaned is " +
+				"left as it is."},
 		{ReasonWaitingForSlot, 810, "As many hosts are joining as maxConcurrentJoins allows.",
 			"Nothing to do; or raise spec.rollout.maxConcurrentJoins of the WindowsMachineConfig."},
 		{ReasonPaused, 811,

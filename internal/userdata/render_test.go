@@ -181,20 +181,3 @@ func FuzzRender(f *testing.F) {
 		}
 	})
 }
-
-// On EC2 the script runs at each boot: keys that an administrator or the image has put there stay.
-func TestUserDataKeepsForeignKeys(t *testing.T) {
-	t.Parallel()
-	script := render(t, userdata.Input{Platform: blueprint.PlatformAWS, PublicKey: publicKey})
-	_, step, _ := strings.Cut(script, "Invoke-Step 'authorized key' {\n")
-	step, _, _ = strings.Cut(step, "\n}\n")
-	for _, part := range []string{
-		"[IO.File]::ReadAllText($path)",       // what is there
-		"-notcontains $publicKey",             // ours is added only where it is missing
-		"Set-PrivateFile $path (($keys -join", // and all are written
-	} {
-		if !strings.Contains(step, part) {
-			t.Errorf("the step has no %q:\n%s", part, step)
-		}
-	}
-}

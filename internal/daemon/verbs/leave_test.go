@@ -20,6 +20,9 @@ func cleanUp(t *testing.T, r *rig) contract.CleanupAnswer {
 	t.Helper()
 	if len(r.HNSNetworks()) > 0 { // their removal cuts the first call off
 		attempt(t, r, contract.VerbCleanup, contract.CleanupRequest{})
+		for hasProcess(r, string(contract.VerbCleanup)) { // it goes on without the connection
+			pause(t, 10*time.Millisecond)
+		}
 	}
 	answer := must(t, call[contract.CleanupAnswer](t, r, contract.VerbCleanup, contract.CleanupRequest{}))
 	for _, p := range answer.Left {

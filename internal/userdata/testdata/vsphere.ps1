@@ -114,13 +114,8 @@ Invoke-Step 'sshd_config' {
     }
 }
 
-# Keys of others stay: on EC2 this runs at each boot.
 Invoke-Step 'authorized key' {
-    $path = Join-Path $ssh 'administrators_authorized_keys'
-    $keys = @()
-    if (Test-Path -LiteralPath $path) { $keys = @([IO.File]::ReadAllText($path) -split '\r?\n') -match '\S' }
-    if ($keys -notcontains $publicKey) { $keys += $publicKey }
-    Set-PrivateFile $path (($keys -join [Environment]::NewLine) + [Environment]::NewLine)
+    Set-PrivateFile (Join-Path $ssh 'administrators_authorized_keys') ($publicKey + [Environment]::NewLine)
 }
 
 Invoke-Step 'firewall' {
