@@ -70,9 +70,6 @@ func (w *Walker) handOver(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	if !answer.ServiceRunning {
 		return Fail(contract.NewProblem(contract.ReasonServiceFailed, "%s does not run", contract.ServiceDaemon))
 	}
-	if err = w.revoke(ctx, instance); err != nil {
-		return retry(err)
-	}
 	w.Slots.Release(instance.UID)
 	visit.End()
 	return Done()
@@ -118,6 +115,10 @@ func (w *Walker) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if ready, message := NodeReady(node); !ready {
 		return w.confirmInTime(ctx, instance, Wait(eventRetry, contract.ReasonNodeNotReady, "node %s: %s", node.Name,
 			message))
+	}
+	// Not earlier: a host that joins again has its old Node while kubelet still asks for its certificate.
+	if err = w.revoke(ctx, instance); err != nil {
+		return retry(err)
 	}
 	if err = w.uncordon(ctx, node); err != nil {
 		return retry(err)

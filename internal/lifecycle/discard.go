@@ -57,6 +57,9 @@ func (w *Walker) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance
 			return retry(err)
 		}
 	}
+	if err = w.revoke(ctx, instance); err != nil {
+		return retry(err)
+	}
 	return Done()
 }
 

@@ -132,7 +132,11 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) (moved bool, err err
 	if err != nil {
 		return false, errors.Join(err, r.Files.Remove(aside))
 	}
-	return true, r.Logs.Empty(l.Path)
+	if err = r.Logs.Empty(l.Path); err != nil {
+		// The next look would copy the same again, and push older logs out.
+		return false, errors.Join(err, r.Files.Remove(aside))
+	}
+	return true, nil
 }
 
 // copyAside copies what is in a log, and what comes meanwhile. What is written between its end and

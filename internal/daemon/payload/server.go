@@ -32,12 +32,16 @@ var _ Source = (*Server)(nil)
 // Open asks each address in turn.
 func (d *Server) Open(ctx context.Context, digest string, offset int64) (io.ReadCloser, error) {
 	err := errors.New("no payload server is known")
+	var busy *Busy
 	for _, base := range d.URLs {
 		body, trouble := d.ask(ctx, base, digest, offset)
 		if trouble == nil {
 			return body, nil
 		}
-		err = trouble
+		// A server that is busy will have it; one that can't be reached says nothing about that.
+		if !errors.As(err, &busy) {
+			err = trouble
+		}
 	}
 	return nil, err
 }

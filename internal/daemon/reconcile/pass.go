@@ -85,6 +85,14 @@ func (r *Reconciler) step(ctx context.Context, p pass) (apply.Report, event) {
 			return apply.Report{}, accepted
 		}
 	}
+	if r.trial.unsure && r.machine.phase == Applying {
+		// Not all of what is on trial is understood: to apply it would remove what it does not name.
+		report := apply.Report{}
+		if lacking != nil {
+			report.Waiting = append(report.Waiting, lacking)
+		}
+		return report, none
+	}
 	bring := r.keep
 	if r.machine.phase == Applying {
 		bring = r.apply

@@ -317,8 +317,11 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	if sooner := r.publish(ctx, node, report); sooner > 0 {
 		pause = min(pause, sooner)
 	}
+	// What lies behind was tried in this pass, if it is known at all.
 	if last := r.failures.last; last != nil && last.version != r.State.Version {
-		pause = max(min(pause, last.until.Sub(r.Clock.Now())), time.Millisecond)
+		if left := last.until.Sub(r.Clock.Now()); left > 0 {
+			pause = min(pause, left)
+		}
 	}
 	return pause
 }

@@ -76,7 +76,7 @@ func (s *state) send(ctx context.Context, q question) (*reply, error) {
 		if err != nil {
 			return nil, err
 		}
-		response, err := s.follow(ctx, q, proof.header)
+		response, own, err := s.follow(ctx, q, proof.header)
 		if err != nil {
 			return nil, err
 		}
@@ -86,7 +86,8 @@ func (s *state) send(ctx context.Context, q question) (*reply, error) {
 		case status == http.StatusPartialContent:
 			discard(response)
 			return nil, faultf(ReasonWrongContent, "it gives a part")
-		case status == http.StatusUnauthorized && refused < 2 && s.keys.learn(ctx, q.at, s.way(q.at), proof, response):
+		case status == http.StatusUnauthorized && own && refused < 2 &&
+			s.keys.learn(ctx, q.at, s.way(q.at), proof, response):
 			discard(response)
 			refused++
 		case status == http.StatusMethodNotAllowed && q.method == http.MethodHead:
@@ -123,8 +124,10 @@ func headLength(h http.Header) int64 {
 }
 
 // follow sends a request and follows its redirects. Only an address of the same scheme, host and
-// port gets the Authorization header again.
-func (s *state) follow(ctx context.Context, q question, authorization string) (*http.Response, error) {
+// port gets the Authorization header again, and only what it answers says which token it wants: own
+// says whether the response is of that address.
+func (s *state) follow(ctx context.Context, q question, authorization string) (response *http.Response, own bool,
+	err error) {
 	address := &url.URL{Scheme: "https", Host: q.at.Address(), Path: q.path}
 	if s.road.isPlain(address.Host) {
 		address.Scheme = "http"
@@ -133,7 +136,7 @@ func (s *state) follow(ctx context.Context, q question, authorization string) (*
 	for range hops {
 		request, err := http.NewRequestWithContext(ctx, q.method, address.String(), nil)
 		if err != nil {
-			return nil, faultf(ReasonForbidden, "redirected to what is no address")
+			return nil, false, faultf(ReasonForbidden, "redirected to what is no address")
 		}
 		request.Header["Accept"] = q.accept
 		request.Header.Set("Accept-Encoding", "identity")
@@ -144,7 +147,7 @@ func (s *state) follow(ctx context.Context, q question, authorization string) (*
 		}
 		response, err := way.RoundTrip(request)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if sent := response.Request; sent != nil && sent.URL.Scheme != address.Scheme {
 			// an insecure registry that speaks no TLS
@@ -155,14 +158,14 @@ func (s *state) follow(ctx context.Context, q question, authorization string) (*
 		}
 		location := response.Header.Get("Location")
 		if response.StatusCode/100 != 3 || location == "" {
-			return response, nil
+			return response, authority(address.Scheme, address.Host) == origin, nil
 		}
 		discard(response)
 		if address, err = redirected(address, location, q.forbidden); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
-	return nil, faultf(ReasonFailing, "more than %d redirects", hops)
+	return nil, false, faultf(ReasonFailing, "more than %d redirects", hops)
 }
 
 // redirected is where a redirect leads, without user info.

@@ -1,0 +1,76 @@
+package reconcile_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// passes counts the passes of the daemon so far.
+func (p *pulls) passes() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.told)
+}
+
+// TestARevisionThatFailedCausesNoPassAfterPassWhileTheAPIServerIsAway: the time of its next attempt
+// lies behind, but nothing can be tried.
+func TestARevisionThatFailedCausesNoPassAfterPassWhileTheAPIServerIsAway(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.picky.Store(true)
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
+		pass(10 * time.Second)
+		r.stopDaemon()
+		pass(3 * time.Minute)
+		r.api.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("unreachable")
+		})
+		r.start(t, r.api)
+		for second := range 30 {
+			before := r.pulls.passes()
+			pass(time.Second)
+			if n := r.pulls.passes() - before; n > 20 {
+				t.Fatalf("second %d: %d passes", second, n)
+			}
+		}
+	})
+}
+
+// TestServicesStayWhileARevisionIsOnlyPartlyUnderstood: the daemon was exchanged for that revision,
+// and by now the Node names another one, whose payload is not on the host.
+func TestServicesStayWhileARevisionIsOnlyPartlyUnderstood(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.supplied(t, newProxy, newKubelet)
+		r.payloadServer.slow = time.Hour
+		settled(t, r)
+		version := r.released(t, withDaemon(another("two"), newDaemon), func(services string) string {
+			return strings.Replace(services, `{"name":"kubelet"`,
+				`{"hostVariablesInCommand":[{"name":"X","fact":"moon"}],"priority":"first","name":"kubelet"`, 1)
+		})
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
+		for range 600 {
+			if r.exchanged.Load() > 0 {
+				break
+			}
+			pass(100 * time.Millisecond)
+		}
+		if r.exchanged.Load() == 0 {
+			t.Fatal("the daemon was not exchanged: this shows nothing")
+		}
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, withDaemon(next(), newDaemon)))
+		pass(10 * time.Second)
+		for _, name := range []string{contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceKubeProxy} {
+			if _, err := r.Host().Services.Get(t.Context(), name); errors.Is(err, winos.ErrNotFound) {
+				t.Errorf("service %s is gone", name)
+			}
+		}
+	})
+}
