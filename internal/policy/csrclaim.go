@@ -39,7 +39,7 @@ func (c CSRClaim) SANs() []string { return append(dnsNames(c.Request), ipTexts(c
 // decided already, for another signer, or for no node. It is cheap, as other people's requests may
 // come in thousands.
 func ClaimOf(csr *certificatesv1.CertificateSigningRequest) (CSRClaim, bool) {
-	if !csrPending(csr) {
+	if !CSRPending(csr) {
 		return CSRClaim{}, false
 	}
 	var kubelet CSRKind
@@ -65,8 +65,8 @@ func ClaimOf(csr *certificatesv1.CertificateSigningRequest) (CSRClaim, bool) {
 	return CSRClaim{}, false
 }
 
-// csrPending reports whether nobody has decided about a request yet.
-func csrPending(csr *certificatesv1.CertificateSigningRequest) bool {
+// CSRPending reports whether nobody has decided about a request yet.
+func CSRPending(csr *certificatesv1.CertificateSigningRequest) bool {
 	return csr.DeletionTimestamp.IsZero() && len(csr.Status.Conditions) == 0 && len(csr.Status.Certificate) == 0
 }
 

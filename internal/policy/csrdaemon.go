@@ -54,7 +54,7 @@ func CheckDaemonRequest(text []byte, node string) error {
 
 // submittedByOperator reports whether the operator submitted a request itself.
 func submittedByOperator(in CSRInput) bool {
-	return in.OperatorUser != "" && in.CSR.Spec.Username == in.OperatorUser && csrPending(in.CSR)
+	return in.OperatorUser != "" && in.CSR.Spec.Username == in.OperatorUser && CSRPending(in.CSR)
 }
 
 // requestedByDaemonOrOperator demands that a daemon renews its own certificate, or that the

@@ -40,7 +40,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, wrap("reading the request", client.IgnoreNotFound(err))
 	}
 	claim, ours := policy.ClaimOf(csr)
-	if !ours && csr.Spec.Username != r.options.OperatorUser {
+	if !ours && (csr.Spec.Username != r.options.OperatorUser || !policy.CSRPending(csr)) {
 		return ctrl.Result{}, nil
 	}
 	decision, err := r.decide(ctx, csr, claim)
