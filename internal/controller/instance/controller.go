@@ -250,7 +250,8 @@ func (w *walk) failedAt(ctx context.Context, problem *contract.Problem) {
 	case problem.Reason == contract.ReasonDaemonSilent:
 		return // it was so before, at whatever version
 	}
-	if !w.instance.DeletionTimestamp.IsZero() || status.JoinedTime == nil || held == "" || version == held || !policy.BlamesRevision(problem.Reason) {
+	if !w.instance.DeletionTimestamp.IsZero() || status.JoinedTime == nil || held == "" || version == held ||
+		!policy.BlamesRevision(problem.Reason) {
 		return
 	}
 	logf.FromContext(ctx).Info("going back", "version", version, "from", held, "reason", problem.Reason)

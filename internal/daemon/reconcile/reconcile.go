@@ -317,11 +317,18 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	if sooner := r.publish(ctx, node, report); sooner > 0 {
 		pause = min(pause, sooner)
 	}
-	// What lies behind was tried in this pass, if it is known at all.
-	if last := r.failures.last; last != nil && last.version != r.State.Version {
-		if left := last.until.Sub(r.Clock.Now()); left > 0 {
-			pause = min(pause, left)
-		}
+	return r.untilNextTry(pause)
+}
+
+// untilNextTry shortens a pause to the time at which a revision that failed may be tried again. If
+// that time is over, it was tried in this pass, or it is not known now.
+func (r *Reconciler) untilNextTry(pause time.Duration) time.Duration {
+	last := r.failures.last
+	if last == nil || last.version == r.State.Version {
+		return pause
+	}
+	if left := last.until.Sub(r.Clock.Now()); left > 0 {
+		return min(pause, left)
 	}
 	return pause
 }
