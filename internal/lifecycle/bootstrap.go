@@ -28,8 +28,25 @@ const (
 // for what it requested with the one of the attempt before.
 const maxCredentials = 4
 
+// credential makes kubelet's first credential. It belongs to the phase before the one that hands it to
+// the host: its id is in the saved status then, so that another operator recognises what kubelet
+// requests with it.
+func (w *Walker) credential(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
+	token, err := w.Tokens.BootstrapToken(ctx, instance)
+	if err != nil {
+		return retry(fmt.Errorf("making kubelet's first credential: %w", err))
+	}
+	ids := append(instance.Status.BootstrapCredentials, token.ID)
+	instance.Status.BootstrapCredentials = ids[max(0, len(ids)-maxCredentials):]
+	visit.token = token.Text
+	return Done()
+}
+
 // bootstrap starts containerd and kubelet on the host and gets the daemon's certificate request.
 func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
+	if visit.token == "" {
+		return restart()
+	}
 	desired, facts, err := w.revision(ctx, instance)
 	if err != nil {
 		return waitForCluster(err)
@@ -46,13 +63,7 @@ func (w *Walker) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstan
 			return outcome
 		}
 	}
-	token, err := w.Tokens.BootstrapToken(ctx, instance)
-	if err != nil {
-		return retry(fmt.Errorf("making kubelet's first credential: %w", err))
-	}
-	ids := append(instance.Status.BootstrapCredentials, token.ID)
-	instance.Status.BootstrapCredentials = ids[max(0, len(ids)-maxCredentials):]
-	kubeconfig, err := bootstrapKubeconfig(facts, token.Text)
+	kubeconfig, err := bootstrapKubeconfig(facts, visit.token)
 	if err != nil {
 		return Fail(err)
 	}

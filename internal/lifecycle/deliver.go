@@ -15,13 +15,13 @@ import (
 const streamName = "payload.tar.zst"
 
 // deliver sends what the host lacks in one stream, and has it verified there. What arrived stays,
-// so a broken transfer resumes.
+// so a broken transfer resumes. Then it makes what the next phase hands to the host.
 func (w *Walker) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance, visit *Visit) Outcome {
 	if visit.found == nil {
 		return restart()
 	}
 	if len(visit.found.Missing) == 0 {
-		return Done()
+		return w.credential(ctx, instance, visit)
 	}
 	selected, err := w.Payload.Select(visit.found.Missing)
 	if err != nil {
@@ -43,7 +43,7 @@ func (w *Walker) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance
 			len(answer.Missing), len(selected)))
 	}
 	visit.found.Missing = nil
-	return Done()
+	return w.credential(ctx, instance, visit)
 }
 
 // send packs while it sends: nothing is kept in memory or on disk.

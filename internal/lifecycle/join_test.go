@@ -157,7 +157,7 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 			w.machine.Answer(contract.VerbReceive, problem(contract.ReasonPayloadCorrupt))
 		}, "fails", contract.ReasonPayloadCorrupt, v1alpha1.PhaseDelivering},
 		"there is no token": {nil, func(w *world) { w.noToken = down }, "waits", contract.ReasonAPICallFailed,
-			v1alpha1.PhaseBootstrapping},
+			v1alpha1.PhaseDelivering},
 		"the Node can't be read": {nil, func(w *world) { w.broken["get"] = down },
 			"waits", contract.ReasonAPICallFailed, v1alpha1.PhaseBootstrapping},
 		"a Linux node has the name": {[]client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-a"}}},

@@ -13,6 +13,7 @@ type Visit struct {
 	// shared is the host key that the host was made with and has in common with others, if any.
 	shared  string
 	found   *contract.PreflightAnswer
+	token   string // kubelet's first credential, whose id is in the saved status
 	request []byte // the daemon's certificate request
 	csr     string // name of the CertificateSigningRequest made of it
 	drained bool
