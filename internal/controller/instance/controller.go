@@ -297,7 +297,8 @@ func (w *walk) waiting(ctx context.Context, verdict policy.Verdict) lifecycle.Ou
 // then looked after again.
 func (w *walk) wellMeanwhile(ctx context.Context) (bool, error) {
 	status := &w.instance.Status
-	if status.Disruption != nil || status.JoinedTime == nil {
+	// An attempt that is under way at the host ends first: it may have replaced the daemon's key already.
+	if status.Disruption != nil || status.JoinedTime == nil || w.life.visit.Connected() {
 		return false, nil
 	}
 	well, err := w.walker.HelpsItself(ctx, w.instance)
