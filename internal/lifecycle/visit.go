@@ -23,6 +23,9 @@ type Visit struct {
 // Connected says whether the connection is there and usable.
 func (v *Visit) Connected() bool { return v.conn != nil && v.conn.Err() == nil }
 
+// HasReplacedKey reports whether the daemon waits for the certificate of a key that this visit had made.
+func (v *Visit) HasReplacedKey() bool { return v.Connected() && v.request != nil }
+
 // End closes the connection and forgets what was learned over it.
 func (v *Visit) End() {
 	if v.conn != nil {

@@ -297,8 +297,8 @@ func (w *walk) waiting(ctx context.Context, verdict policy.Verdict) lifecycle.Ou
 // then looked after again.
 func (w *walk) wellMeanwhile(ctx context.Context) (bool, error) {
 	status := &w.instance.Status
-	// An attempt that is under way at the host ends first: it may have replaced the daemon's key already.
-	if status.Disruption != nil || status.JoinedTime == nil || w.life.visit.Connected() {
+	// An attempt that has replaced the daemon's key ends first, or the daemon could not report any more.
+	if status.Disruption != nil || status.JoinedTime == nil || w.life.visit.HasReplacedKey() {
 		return false, nil
 	}
 	well, err := w.walker.HelpsItself(ctx, w.instance)
