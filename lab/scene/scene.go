@@ -269,7 +269,7 @@ func (s *Scene) PutKey(ctx context.Context, key *Key) error {
 	return nil
 }
 
-// List lists exactly these hosts in windows-instances. None deletes the ConfigMap.
+// List lists exactly these hosts in windows-instances.
 func (s *Scene) List(ctx context.Context, hosts ...*fleet.Host) error {
 	data := map[string]string{}
 	for _, h := range hosts {
@@ -279,13 +279,10 @@ func (s *Scene) List(ctx context.Context, hosts ...*fleet.Host) error {
 	return s.ListRaw(ctx, data)
 }
 
-// ListRaw writes windows-instances as it is; nil deletes it.
+// ListRaw writes windows-instances as it is.
 func (s *Scene) ListRaw(ctx context.Context, data map[string]string) error {
 	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
 		Name: contract.InstancesConfigMap}, Data: data}
-	if len(data) == 0 {
-		return client.IgnoreNotFound(s.Client.Delete(ctx, list))
-	}
 	err := s.Client.Create(ctx, list)
 	if apierrors.IsAlreadyExists(err) {
 		err = s.Client.Update(ctx, list)

@@ -181,11 +181,13 @@ func (w *walk) stand() {
 
 // join walks the phases until one waits or fails.
 func (w *walk) join(ctx context.Context) (ctrl.Result, error) {
-	if well, err := w.wellMeanwhile(ctx); err != nil || well {
-		if err != nil {
-			return ctrl.Result{}, err
+	if !w.isHalfway() {
+		if well, err := w.wellMeanwhile(ctx); err != nil || well {
+			if err != nil {
+				return ctrl.Result{}, err
+			}
+			return w.keep(ctx)
 		}
-		return w.keep(ctx)
 	}
 	verdict, err := w.mayWalk(ctx)
 	if err != nil {
@@ -230,10 +232,18 @@ func (w *walk) join(ctx context.Context) (ctrl.Result, error) {
 	return w.result(ctx, 0)
 }
 
+// isHalfway reports whether the host has replaced kubelet's and the daemon's keys, or is about to: then
+// the attempt ends first, or the daemon could not report any more. One that failed is judged anew.
+func (w *walk) isHalfway() bool {
+	status := &w.instance.Status
+	return w.life.visit.HasReplacedKey() || len(status.BootstrapCredentials) > 0 && status.Failures == 0
+}
+
 // serveOn has a host looked after as one whose node serves while it waits for its turn.
 func (w *walk) serveOn() {
 	status := &w.instance.Status
 	status.Phase, w.life.failedIn = v1alpha1.PhaseReady, ""
+	status.BootstrapCredentials = nil // nobody waits for what is requested with them
 	if update := status.Update; update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching {
 		update.Step, update.Since = v1alpha1.StepWaiting, microless(w.now())
 	}
@@ -297,8 +307,7 @@ func (w *walk) waiting(ctx context.Context, verdict policy.Verdict) lifecycle.Ou
 // then looked after again.
 func (w *walk) wellMeanwhile(ctx context.Context) (bool, error) {
 	status := &w.instance.Status
-	// An attempt that has replaced the daemon's key ends first, or the daemon could not report any more.
-	if status.Disruption != nil || status.JoinedTime == nil || w.life.visit.HasReplacedKey() {
+	if status.Disruption != nil || status.JoinedTime == nil {
 		return false, nil
 	}
 	well, err := w.walker.HelpsItself(ctx, w.instance)

@@ -293,3 +293,46 @@ func TestAHostThatVanishedFromTheClusterJoinsAgain(t *testing.T) {
 		t.Errorf("kubelet was not asked to register: %v", err)
 	}
 }
+
+// Bootstrapping makes the daemon a new key, whose certificate only the rest of the join brings. A
+// node that is Ready meanwhile, by the credentials that its kubelet still has, must not end it.
+func TestAJoinThatGaveTheHostACredentialIsNotBrokenOff(t *testing.T) {
+	t.Parallel()
+	for name, interrupt := range map[string]func(*rig, *testing.T){
+		"by a node that is Ready": func(*rig, *testing.T) {},
+		"by another host that has the only place of the budget": func(r *rig, t *testing.T) {
+			i := r.get(t, 2)
+			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: metav1.NewTime(r.clock)}
+			if err := r.api.Status().Update(t.Context(), i); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"by another operator that takes over": func(r *rig, t *testing.T) { r.restart(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, append(listed(1), listed(2)...)...)
+			r.join(t, 1)
+			r.join(t, 2)
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-a"}}
+			if err := r.api.Delete(t.Context(), node); err != nil {
+				t.Fatal(err)
+			}
+			r.reconcile(t, 1)
+			handedOver := func() int {
+				return len(slices.DeleteFunc(r.machine(1).Calls(), func(v contract.Verb) bool { return v != contract.VerbHandover }))
+			}
+			before := handedOver()
+			r.register(t, 1, "")
+			interrupt(r, t)
+			r.reconcile(t, 1)
+			r.sign(t)
+			r.reconcile(t, 1)
+			if made := handedOver() - before; made != 1 {
+				i := r.get(t, 1)
+				t.Errorf("the daemon got %d certificates; status %s %s %s", made, i.Status.Phase,
+					i.Status.Reason, i.Status.Message)
+			}
+		})
+	}
+}

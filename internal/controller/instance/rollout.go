@@ -17,8 +17,8 @@ import (
 // place from others. One whose node has not been Ready for long loses nothing.
 func (w *walk) mayWalk(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
-	if w.instance.Status.Disruption != nil || w.instance.Status.JoinedTime == nil {
-		return free, nil
+	if w.instance.Status.Disruption != nil || w.instance.Status.JoinedTime == nil || w.life.visit.HasReplacedKey() {
+		return free, nil // what is left of a join whose keys are replaced disturbs no pods
 	}
 	node, err := w.walker.Ours(ctx, w.instance)
 	if err != nil || node == nil {
