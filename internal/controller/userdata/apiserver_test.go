@@ -317,6 +317,48 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	s.problems()
 }
 
+// A Machine may have been made from what stood in the secret while it was not ours.
+func TestA09_AMachineMadeWhileOtherUserDataStoodInTheSecretIsNotExpectedToShowTheHostKey(t *testing.T) {
+	t.Parallel()
+	for name, disturb := range map[string]func(s *stage, written *corev1.Secret){
+		"somebody wrote another script": func(s *stage, _ *corev1.Secret) {
+			s.change(machineAPI, script, func(secret *corev1.Secret) {
+				secret.Data[contract.UserDataField] = []byte("<powershell>exit</powershell>")
+			})
+		},
+		"somebody deleted it": func(s *stage, written *corev1.Secret) { s.remove(written) },
+	} {
+		for _, operator := range []string{"at work", "away"} {
+			t.Run(name+" while the operator was "+operator, func(t *testing.T) {
+				t.Parallel()
+				s := newStage(t)
+				s.key(newLine(t))
+				s.set(func() { s.now = time.Now().Add(-time.Hour) })
+				stop := s.start()
+				published := func(when time.Time) func(secret *corev1.Secret) bool {
+					return func(secret *corev1.Secret) bool {
+						return strings.HasSuffix(secret.Annotations[contract.HostKeyPublishedAnnotation],
+							" "+when.UTC().Format(time.RFC3339))
+					}
+				}
+				s.eventually(namespace, contract.HostKeySecret, "since when it is published", published(s.clock()))
+				written := s.eventually(machineAPI, script, "the user data", func(*corev1.Secret) bool { return true })
+				if operator == "away" {
+					stop()
+				}
+				made := s.machine("meanwhile", script)
+				s.set(func() { s.now = time.Now() })
+				disturb(s, written)
+				if operator == "away" {
+					s.start()
+				}
+				s.eventually(namespace, contract.HostKeySecret, "that it is published anew", published(s.clock()))
+				s.expects("a Machine made meanwhile", instance(made), "")
+			})
+		}
+	}
+}
+
 // expects waits until first contact expects a key of an instance: what the cache tells comes a
 // little later.
 func (s *stage) expects(who string, i *v1alpha1.WindowsInstance, want string) {

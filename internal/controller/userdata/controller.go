@@ -82,12 +82,11 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("rendering the user data: %w", err)
 	}
-	return r.publish(ctx, wanted{script: script, publicKeyHash: key.Hash}, shared, problems)
+	return r.publish(ctx, wanted{script: script, publicKeyHash: key.Hash, hostKey: shared}, problems)
 }
 
 // publish keeps the secrets of all namespaces, and does in each what it can.
-func (r *reconciler) publish(ctx context.Context, want wanted, shared *hostKey,
-	problems []*contract.Problem) (ctrl.Result, error) {
+func (r *reconciler) publish(ctx context.Context, want wanted, problems []*contract.Problem) (ctrl.Result, error) {
 	result := ctrl.Result{RequeueAfter: resync}
 	for _, namespace := range namespaces() {
 		found, err := r.keep(ctx, namespace, want)
@@ -112,8 +111,8 @@ func (r *reconciler) publish(ctx context.Context, want wanted, shared *hostKey,
 			}
 			r.state.hold(held)
 		}
-		if namespace == contract.MachineAPINamespace && shared != nil && !found.later {
-			if err = r.mark(ctx, shared, found.holds); err != nil {
+		if namespace == contract.MachineAPINamespace && want.hostKey != nil && !found.later {
+			if err = r.mark(ctx, want.hostKey, found.holds); err != nil {
 				return ctrl.Result{}, err
 			}
 		}

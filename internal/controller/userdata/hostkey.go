@@ -117,5 +117,6 @@ func (r *reconciler) mark(ctx context.Context, key *hostKey, published bool) err
 	if err := r.client.Update(ctx, secret); err != nil {
 		return fmt.Errorf("marking secret %s: %w", contract.HostKeySecret, err)
 	}
+	key.secret = secret
 	return nil
 }

@@ -31,8 +31,12 @@ type standing struct {
 	problem *contract.Problem
 }
 
-// wanted is what the secret must hold.
-type wanted struct{ script, publicKeyHash string }
+// wanted is what the secret must hold. hostKey is the public part of the host key in the script;
+// nil where it has none.
+type wanted struct {
+	script, publicKeyHash string
+	hostKey               *hostKey
+}
 
 // secret is windows-user-data in one namespace.
 func (w wanted) secret(namespace string) *corev1.Secret {
@@ -103,12 +107,28 @@ func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (s
 		return standing{problem: contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s %s", namespace,
 			contract.UserDataSecret, why)}, nil
 	}
+	if err = r.interrupted(ctx, namespace, want, found.Data[contract.UserDataField]); err != nil {
+		return standing{}, err
+	}
 	want.into(found)
 	return wrote(ctx, namespace, r.client.Update(ctx, found))
 }
 
+// interrupted notes, before the script is written, that machines may have been made without the
+// host key: from the script that stands there or, if there is none, from others before it.
+func (r *reconciler) interrupted(ctx context.Context, namespace string, want wanted, stands []byte) error {
+	if namespace != contract.MachineAPINamespace || want.hostKey == nil ||
+		bytes.Contains(stands, []byte(want.hostKey.line)) {
+		return nil
+	}
+	return r.mark(ctx, want.hostKey, false)
+}
+
 func (r *reconciler) create(ctx context.Context, namespace string, want wanted) (standing, error) {
 	r.watcher.begin(ctx, namespace)
+	if err := r.interrupted(ctx, namespace, want, nil); err != nil {
+		return standing{}, err
+	}
 	return wrote(ctx, namespace, r.client.Create(ctx, want.secret(namespace)))
 }
 
