@@ -259,11 +259,33 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	operator := connect(t, config)
-	waitForOperatorPolicies(t, operator)
+	waitForOperatorPolicies(t, admin, operator)
 	t.Run("A34 the policy does not bind the operator", func(t *testing.T) {
 		if err := patch("win-b", `{"metadata":{"labels":{"node-role.kubernetes.io/worker":""}}}`)(t.Context(),
 			operator); err != nil {
 			t.Error(err)
+		}
+	})
+	t.Run("only the operator releases a host", func(t *testing.T) {
+		mark := annotate("win-b", contract.ReleasedAnnotation)
+		for name, try := range map[string]attempt{
+			"an administrator": mark,
+			"by its status": patch("win-b", `{"metadata":{"annotations":{"`+contract.ReleasedAnnotation+`":"x"}}}`,
+				"status"),
+		} {
+			if err := try(t.Context(), admin); !refusedByPolicy(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := mark(t.Context(), operator); err != nil {
+			t.Error(err)
+		}
+		if err := annotate("win-b", "other")(t.Context(), admin); err != nil {
+			t.Error("the node can't be changed any more:", err)
+		}
+		if err := patch("win-b", `{"metadata":{"annotations":{"`+contract.ReleasedAnnotation+`":null}}}`)(t.Context(),
+			admin); err != nil {
+			t.Error("the mark can't be removed:", err)
 		}
 	})
 	for name, try := range map[string]attempt{
@@ -442,13 +464,17 @@ func waitForPolicies(t *testing.T, daemon kubernetes.Interface) {
 
 // waitForOperatorPolicies waits until the API server judges by the policies about what the operator
 // writes.
-func waitForOperatorPolicies(t *testing.T, operator kubernetes.Interface) {
+func waitForOperatorPolicies(t *testing.T, admin, operator kubernetes.Interface) {
 	t.Helper()
 	until(t, func(ctx context.Context) bool {
 		_, err := operator.CoreV1().Secrets(contract.OperatorNamespace).Create(ctx,
 			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "probe"}},
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return refusedByPolicy(err) && refusedByPolicy(letDaemonsRead("secrets", "probe")(ctx, operator))
+		_, release := admin.CoreV1().Nodes().Patch(ctx, "win-b", types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"`+contract.ReleasedAnnotation+`":"probe"}}}`),
+			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		return refusedByPolicy(err) && refusedByPolicy(release) &&
+			refusedByPolicy(letDaemonsRead("secrets", "probe")(ctx, operator))
 	})
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/csr"
 	"github.com/windows-nodes/wmco/internal/controller/instance"
 	"github.com/windows-nodes/wmco/internal/controller/machine"
+	"github.com/windows-nodes/wmco/internal/controller/orphan"
 	"github.com/windows-nodes/wmco/internal/controller/publish"
 	"github.com/windows-nodes/wmco/internal/controller/settings"
 	"github.com/windows-nodes/wmco/internal/controller/source"
@@ -173,6 +174,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
 			ServiceNetwork: serviceNetwork, Reserved: reserved}),
 		source.Setup(mgr, o.namespace),
+		orphan.Setup(mgr, o.namespace),
 		settings.Setup(mgr, settings.Options{
 			Namespace: o.namespace, Keys: keys, Desired: desired,
 			OperatorCondition: valueOr(o.environment, "OPERATOR_CONDITION_NAME", ""),

@@ -44,6 +44,8 @@ const (
 	// ServicesReaderRole is the Role whose resourceNames are the published manifests and Secrets;
 	// the daemons' group is bound to it.
 	ServicesReaderRole = "windows-services-reader"
+	// ReleasedConfigMap lists the nodes whose hosts were let go by force: node name → when.
+	ReleasedConfigMap = "windows-released-nodes"
 	// PrivateKeySecret holds the SSH key under PrivateKeyField.
 	PrivateKeySecret = "cloud-private-key"
 	PrivateKeyField  = "private-key.pem"

@@ -72,6 +72,10 @@ const (
 	// RebootApprovedAnnotation is a boot id: a daemon whose boot it is reboots its host now. The
 	// operator writes it on a node that is drained.
 	RebootApprovedAnnotation = Prefix + "reboot-approved"
+	// ReleasedAnnotation has the daemon take everything of ours off its host: it is the end of that
+	// daemon's certificate, as in CertificateEndAnnotation. Only the operator may write it, on a Node
+	// without an instance whose removal somebody forced.
+	ReleasedAnnotation = Prefix + "released"
 	// HybridSubnetAnnotation and HybridMACAnnotation belong to hybrid-overlay.
 	HybridSubnetAnnotation = "k8s.ovn.org/hybrid-overlay-node-subnet"
 	HybridMACAnnotation    = "k8s.ovn.org/hybrid-overlay-distributed-router-gateway-mac"

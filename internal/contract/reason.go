@@ -169,6 +169,7 @@ const (
 	ReasonSettling                Reason = "Settling"
 	ReasonUncordoned              Reason = "Uncordoned"
 	ReasonDaemonSilent            Reason = "DaemonSilent"
+	ReasonNodeOrphaned            Reason = "NodeOrphaned"
 
 	ReasonDraining       Reason = "Draining"
 	ReasonDrainBlocked   Reason = "DrainBlocked"
@@ -453,6 +454,13 @@ func nodeExplanations() []row {
 			"Correct what the message, the annotation apply-status of the Node, or C:\\var\\log on the host " +
 				"names: the daemon goes on trying. Or publish another revision, which the node then takes. Or delete " +
 				"the Node: the operator then joins its host again over SSH, at the revision that it held."},
+		{ReasonNodeOrphaned, 715,
+			"The node has our daemon but no WindowsInstance: its host left without being cleaned, and came back. It " +
+				"is cordoned.",
+			"If its removal was forced, nothing to do: the daemon cleans the host, and the Node is deleted when it " +
+				"has been NotReady for five minutes. Otherwise list the host again, in windows-instances or as a " +
+				"WindowsInstance: it joins and is uncordoned. To get rid of it, remove it from there again, which " +
+				"cleans it."},
 	}
 }
 

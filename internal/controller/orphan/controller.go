@@ -1,0 +1,240 @@
+package orphan
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// Reconciler looks after Nodes that no instance has.
+type Reconciler struct {
+	client    client.Client
+	events    events.EventRecorder
+	namespace string
+	record    record
+	now       func() time.Time
+
+	mu sync.Mutex
+	// since is since when a Node has no instance, forced which nodes have just lost theirs by force.
+	since  map[string]time.Time
+	forced map[string]bool
+}
+
+func newReconciler(api client.Client, recorder events.EventRecorder, namespace string,
+	now func() time.Time) *Reconciler {
+	return &Reconciler{client: api, events: recorder, namespace: namespace, now: now,
+		record: record{client: api, namespace: namespace, now: now},
+		since:  map[string]time.Time{}, forced: map[string]bool{}}
+}
+
+// Setup adds the controller to a manager. namespace is the operator's.
+func Setup(mgr ctrl.Manager, namespace string) error {
+	r := newReconciler(mgr.GetClient(), mgr.GetEventRecorder(contract.OperatorServiceAccount), namespace, time.Now)
+	windows := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return o.GetLabels()[corev1.LabelOSStable] == string(corev1.Windows)
+	})
+	err := ctrl.NewControllerManagedBy(mgr).Named("orphan").
+		For(&corev1.Node{}, builder.WithPredicates(windows)).
+		Watches(&v1alpha1.WindowsInstance{}, r.instances()).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the orphan controller: %w", err)
+	}
+	return nil
+}
+
+// instances has the Node of an instance looked at when the instance gets it, and when the instance
+// goes.
+func (r *Reconciler) instances() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	look := func(q queue, o client.Object) {
+		if instance, ok := o.(*v1alpha1.WindowsInstance); ok && instance.Status.NodeName != "" {
+			q.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: instance.Status.NodeName}})
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { look(q, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			before, ok := e.ObjectOld.(*v1alpha1.WindowsInstance)
+			after, also := e.ObjectNew.(*v1alpha1.WindowsInstance)
+			if ok && also && before.Status.NodeName != after.Status.NodeName {
+				look(q, after)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			r.deleted(e.Object)
+			look(q, e.Object)
+		},
+	}
+}
+
+// deleted notes the node of an instance whose removal was forced.
+func (r *Reconciler) deleted(o client.Object) {
+	instance, ok := o.(*v1alpha1.WindowsInstance)
+	if !ok || instance.Status.NodeName == "" || instance.Spec.RemovalPolicy != v1alpha1.RemovalForce {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forced[instance.Status.NodeName] = true
+}
+
+// Reconcile looks at one Node.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if err := r.note(ctx, request.Name); err != nil {
+		return ctrl.Result{}, err
+	}
+	node := &corev1.Node{}
+	if err := r.client.Get(ctx, request.NamespacedName, node); err != nil {
+		r.forget(request.Name)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	claimed, err := r.claimed(ctx, node)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if claimed {
+		r.forget(node.Name)
+		return ctrl.Result{}, r.keep(ctx, node)
+	}
+	if !policy.IsOurs(node) || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
+		r.forget(node.Name)
+		return ctrl.Result{}, nil
+	}
+	released, err := r.record.has(ctx, node.Name)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	verdict := policy.JudgeOrphan(node, released, r.sinceOf(node.Name), r.now())
+	return ctrl.Result{RequeueAfter: verdict.After}, r.carryOut(ctx, node, verdict)
+}
+
+// note records a node whose instance was removed by force.
+func (r *Reconciler) note(ctx context.Context, name string) error {
+	r.mu.Lock()
+	forced := r.forced[name]
+	r.mu.Unlock()
+	if !forced {
+		return nil
+	}
+	if err := r.record.add(ctx, name); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.forced, name)
+	return nil
+}
+
+func (r *Reconciler) sinceOf(name string) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.since[name].IsZero() {
+		r.since[name] = r.now()
+	}
+	return r.since[name]
+}
+
+func (r *Reconciler) forget(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.since, name)
+}
+
+// claimed reports whether an instance has this Node, or may get it: one that is not there yet, or
+// was made anew, has no more than an address in common with it.
+func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (bool, error) {
+	if namespace, name, ok := strings.Cut(node.Annotations[contract.InstanceAnnotation], "/"); ok {
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &v1alpha1.WindowsInstance{})
+		if client.IgnoreNotFound(err) != nil || err == nil {
+			return err == nil, err
+		}
+	}
+	instances := &v1alpha1.WindowsInstanceList{}
+	if err := r.client.List(ctx, instances, client.InNamespace(r.namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing instances: %w", err)
+	}
+	return slices.ContainsFunc(instances.Items, func(i v1alpha1.WindowsInstance) bool {
+		return i.Status.NodeName == node.Name || slices.ContainsFunc(node.Status.Addresses,
+			func(a corev1.NodeAddress) bool {
+				return strings.EqualFold(a.Address, i.Spec.Address) || i.Spec.NodeIP != "" && a.Address == i.Spec.NodeIP
+			})
+	}), nil
+}
+
+// keep takes back what was done about a host that an instance has again. The join lifts the cordon.
+func (r *Reconciler) keep(ctx context.Context, node *corev1.Node) error {
+	if err := r.record.drop(ctx, node.Name); err != nil {
+		return err
+	}
+	if _, marked := node.Annotations[contract.ReleasedAnnotation]; !marked {
+		return nil
+	}
+	return r.patch(ctx, node, func() { delete(node.Annotations, contract.ReleasedAnnotation) })
+}
+
+func (r *Reconciler) carryOut(ctx context.Context, node *corev1.Node, verdict policy.Orphan) error {
+	log := logf.FromContext(ctx).WithValues("node", node.Name)
+	if verdict.Remove {
+		err := r.client.Delete(ctx, node, client.Preconditions{UID: &node.UID, ResourceVersion: &node.ResourceVersion})
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting node %s: %w", node.Name, err)
+		}
+		log.Info("deleted the node of a host that was let go by force")
+		return r.record.drop(ctx, node.Name)
+	}
+	cordons := verdict.Cordon && !node.Spec.Unschedulable
+	releases := verdict.Release != "" && node.Annotations[contract.ReleasedAnnotation] != verdict.Release
+	if !cordons && !releases {
+		return nil
+	}
+	if err := r.patch(ctx, node, func() {
+		if node.Annotations == nil {
+			node.Annotations = map[string]string{}
+		}
+		if cordons {
+			node.Spec.Unschedulable, node.Annotations[contract.CordonedAnnotation] = true, "true"
+		}
+		if releases {
+			node.Annotations[contract.ReleasedAnnotation] = verdict.Release
+		}
+		// There is no such instance, and one of another name may get the node.
+		delete(node.Annotations, contract.InstanceAnnotation)
+	}); err != nil {
+		return err
+	}
+	reason := contract.ReasonNodeOrphaned
+	log.Info("a node of ours has no instance", "cordoned", cordons, "released", releases)
+	r.events.Eventf(node, nil, corev1.EventTypeWarning, string(reason), "Look", "node %s has our daemon and no "+
+		"WindowsInstance (W%d). %s", node.Name, reason.Number(), reason.Fix())
+	return nil
+}
+
+func (r *Reconciler) patch(ctx context.Context, node *corev1.Node, edit func()) error {
+	before := node.DeepCopy()
+	edit()
+	err := r.client.Patch(ctx, node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return fmt.Errorf("marking node %s: %w", node.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,289 @@
+package orphan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+const (
+	namespace = contract.OperatorNamespace
+	nodeName  = "win-a"
+	address   = "10.0.0.11"
+	end       = "2027-01-29T08:00:00Z"
+)
+
+type rig struct {
+	*Reconciler
+	api    client.WithWatch
+	broken map[string]error
+	heard  []string
+	clock  time.Time
+}
+
+func (r *rig) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
+	r.heard = append(r.heard, reason+" "+fmt.Sprintf(note, args...))
+}
+
+func newRig(t *testing.T, objects ...client.Object) *rig {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{clock: time.Unix(1_800_000_000, 0), broken: map[string]error{}}
+	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+			options ...client.ListOption) error {
+			return errors.Join(r.broken["list"], c.List(ctx, list, options...))
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			if err := r.broken["create"]; err != nil {
+				return err
+			}
+			return c.Create(ctx, o, options...)
+		},
+	}).Build()
+	r.Reconciler = newReconciler(r.api, r, namespace, func() time.Time { return r.clock })
+	return r
+}
+
+// look reconciles the Node, and gives it as it is then; nil when it is gone.
+func (r *rig) look(t *testing.T) (*corev1.Node, time.Duration) {
+	t.Helper()
+	result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: nodeName}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := &corev1.Node{}
+	if err = r.api.Get(t.Context(), client.ObjectKey{Name: nodeName}, node); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	} else if err != nil {
+		return nil, result.RequeueAfter
+	}
+	return node, result.RequeueAfter
+}
+
+// leave removes an instance by force and tells the controller.
+func (r *rig) leave(removal v1alpha1.RemovalPolicy) {
+	i := instance()
+	i.Spec.RemovalPolicy = removal
+	r.deleted(i)
+}
+
+func instance() *v1alpha1.WindowsInstance {
+	i := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: address}}
+	i.Spec.Address, i.Status.NodeName = address, nodeName
+	return i
+}
+
+// node is one that kubelet has registered, and that our daemon reports on.
+func node(edit ...func(n *corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node",
+		Labels: map[string]string{corev1.LabelOSStable: "windows"},
+		Annotations: map[string]string{contract.BootIDAnnotation: "boot-1",
+			contract.CertificateEndAnnotation: end}}}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+	for _, e := range edit {
+		e(n)
+	}
+	return n
+}
+
+func TestANodeOfOursWithoutAnInstanceIsTakenOutOfServiceAndReported(t *testing.T) {
+	t.Parallel()
+	for name, n := range map[string]*corev1.Node{
+		"as kubelet registered it": node(),
+		"with the mark of an instance that lost its finalizer": node(func(n *corev1.Node) {
+			n.Annotations[contract.InstanceAnnotation] = namespace + "/" + address
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, n)
+			if n, after := r.look(t); n.Spec.Unschedulable || after != policy.OrphanGrace {
+				t.Fatalf("cordoned %t at first sight, next look after %s", n.Spec.Unschedulable, after)
+			}
+			r.clock = r.clock.Add(policy.OrphanGrace)
+			n, _ := r.look(t)
+			if !n.Spec.Unschedulable || n.Annotations[contract.CordonedAnnotation] != "true" {
+				t.Errorf("not cordoned: %v", n.Annotations)
+			}
+			if _, released := n.Annotations[contract.ReleasedAnnotation]; released {
+				t.Error("its host is cleaned although nobody forced its removal")
+			}
+			if len(r.heard) != 1 || !strings.Contains(r.heard[0], "W715") || !strings.Contains(r.heard[0], "list the host") {
+				t.Errorf("events %q", r.heard)
+			}
+			r.look(t)
+			if len(r.heard) != 1 {
+				t.Errorf("said again: %q", r.heard)
+			}
+		})
+	}
+}
+
+func TestNodesThatAnInstanceHasOrMayGetAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, objects := range map[string][]client.Object{
+		"a join under way":                  {node(), instance()},
+		"an instance that is not there yet": {node(), func() *v1alpha1.WindowsInstance { i := instance(); i.Status.NodeName = ""; return i }()},
+		"an instance made anew, by its name": {node(func(n *corev1.Node) {
+			n.Annotations[contract.InstanceAnnotation] = namespace + "/" + address
+			n.Status.Addresses = nil
+		}), func() *v1alpha1.WindowsInstance { i := instance(); i.Status.NodeName = ""; return i }()},
+		"another operator's node":           {node(func(n *corev1.Node) { n.Annotations = map[string]string{contract.RevisionAnnotation: "10.20.0"} })},
+		"a Linux node with our annotations": {node(func(n *corev1.Node) { n.Labels[corev1.LabelOSStable] = "linux" })},
+		"a host that leaves, at its last step": {node(), func() *v1alpha1.WindowsInstance {
+			i := instance()
+			i.Finalizers = []string{contract.InstanceFinalizer}
+			i.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_800_000_000, 0)}
+			return i
+		}()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, objects...)
+			r.look(t)
+			r.clock = r.clock.Add(2 * policy.OrphanGrace)
+			if n, _ := r.look(t); n.Spec.Unschedulable || len(r.heard) > 0 {
+				t.Errorf("cordoned %t, events %q", n.Spec.Unschedulable, r.heard)
+			}
+		})
+	}
+}
+
+func TestInstancesThatAreBackInTimeFindTheirNodesInService(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, node())
+	r.look(t)
+	r.clock = r.clock.Add(policy.OrphanGrace - time.Second)
+	r.look(t)
+	if err := r.api.Create(t.Context(), instance()); err != nil {
+		t.Fatal(err)
+	}
+	r.clock = r.clock.Add(time.Minute)
+	r.look(t)
+	if err := r.api.Delete(t.Context(), instance()); err != nil {
+		t.Fatal(err)
+	}
+	r.clock = r.clock.Add(time.Minute)
+	if n, after := r.look(t); n.Spec.Unschedulable || after != policy.OrphanGrace {
+		t.Errorf("cordoned %t; the grace goes on for %s", n.Spec.Unschedulable, after)
+	}
+}
+
+func TestNothingIsDoneWhileItIsNotKnownWhichInstancesThereAre(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, node())
+	r.look(t)
+	r.clock = r.clock.Add(2 * policy.OrphanGrace)
+	r.broken["list"] = errors.New("the API server is away")
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: nodeName}}); err == nil {
+		t.Error("no error")
+	}
+	n := &corev1.Node{}
+	if err := r.api.Get(t.Context(), client.ObjectKey{Name: nodeName}, n); err != nil || n.Spec.Unschedulable {
+		t.Errorf("cordoned %t, %v", n.Spec.Unschedulable, err)
+	}
+}
+
+func TestAHostWhoseRemovalWasForcedIsReleasedWhenItComesBackAndItsNodeGoesWithIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.leave(v1alpha1.RemovalForce)
+	r.broken["create"] = errors.New("the API server is away")
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: nodeName}}); err == nil {
+		t.Fatal("no error, so it is forgotten")
+	}
+	delete(r.broken, "create")
+	r.look(t)
+	other := newRig(t) // an operator that starts anew
+	r.Reconciler = newReconciler(r.api, other, namespace, func() time.Time { return r.clock })
+	if err := r.api.Create(t.Context(), node()); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := r.look(t); n.Annotations[contract.ReleasedAnnotation] != "" {
+		t.Fatal("released at first sight")
+	}
+	r.clock = r.clock.Add(policy.OrphanGrace)
+	n, _ := r.look(t)
+	if n.Annotations[contract.ReleasedAnnotation] != end || !n.Spec.Unschedulable {
+		t.Fatalf("not released: %v", n.Annotations)
+	}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+		LastTransitionTime: metav1.Time{Time: r.clock}}}
+	if err := r.api.Status().Update(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	if n, after := r.look(t); n == nil || after == 0 {
+		t.Fatal("the node is gone at once, or is not looked at again")
+	}
+	r.clock = r.clock.Add(policy.OrphanGrace)
+	if n, _ = r.look(t); n != nil {
+		t.Error("the node of a clean host stays")
+	}
+	if there, err := r.record.has(t.Context(), nodeName); err != nil || there {
+		t.Errorf("the host is still to be cleaned: %t, %v", there, err)
+	}
+}
+
+func TestAHostThatIsListedAgainIsNoLongerReleased(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, node(func(n *corev1.Node) { n.Annotations[contract.ReleasedAnnotation] = end }))
+	r.leave(v1alpha1.RemovalForce)
+	r.look(t)
+	if err := r.api.Create(t.Context(), instance()); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := r.look(t); n.Annotations[contract.ReleasedAnnotation] != "" {
+		t.Error("still released")
+	}
+	if there, err := r.record.has(t.Context(), nodeName); err != nil || there {
+		t.Errorf("still to be cleaned: %t, %v", there, err)
+	}
+}
+
+func TestOnlyAForcedRemovalIsRecorded(t *testing.T) {
+	t.Parallel()
+	for _, removal := range []v1alpha1.RemovalPolicy{"", v1alpha1.RemovalClean, v1alpha1.RemovalDiscard} {
+		r := newRig(t)
+		r.leave(removal)
+		r.look(t)
+		if there, err := r.record.has(t.Context(), nodeName); err != nil || there {
+			t.Errorf("%s: %t, %v", removal, there, err)
+		}
+	}
+}
+
+func TestTheRecordForgetsHostsThatCanNotComeBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if err := r.record.add(t.Context(), "old"); err != nil {
+		t.Fatal(err)
+	}
+	r.clock = r.clock.Add(recordLife + time.Hour)
+	if err := r.record.add(t.Context(), "new"); err != nil {
+		t.Fatal(err)
+	}
+	old, err := r.record.has(t.Context(), "old")
+	if err != nil || old {
+		t.Errorf("old %t, %v", old, err)
+	}
+}
