@@ -127,10 +127,11 @@ powershell: ## Parse the user data with a real grammar of PowerShell (needs npm;
 	cd test/powershell && npm ci --ignore-scripts --no-audit --no-fund && node parse.mjs
 
 .PHONY: conformance
-conformance: ## Compare mirrors with what Linux nodes do, pull through containerd's own code from real registries, push images to one
+conformance: ## Compare mirrors with what Linux nodes do, pull through containerd's own code from real registries, push images to one, install the chart
 	cd test/mirror && go vet ./... && go test -count=1 -timeout 15m ./...
 	cd test/mirror/pull && go vet ./... && go test -count=1 -timeout 15m ./...
 	cd tools/image && go vet ./... && go test -count=1 -timeout 15m ./...
+	cd tools/chart && go vet ./... && go test -count=1 -timeout 15m ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzz everything that parses, 20 s each
@@ -146,13 +147,19 @@ image: payload ## Make the images of operator and payload in out/image, without 
 	  --revision "$$(git rev-parse HEAD 2>/dev/null || true)" --repository $(IMAGE) $(if $(KEY),--key $(abspath $(KEY)))
 	$(if $(PUSH),go run -C tools/image . push $(PUSH) --from $(OUT)/image --tag v$(VERSION))
 
+.PHONY: chart
+chart: ## Make the Helm chart in out/chart from config/ (PUSH=registry/repository pushes it to <PUSH>/charts)
+	go run -C tools/chart . --root $(CURDIR) --version $(VERSION) --out $(OUT)/chart
+	$(if $(PUSH),go -C tools/chart tool helm push $(OUT)/chart/wmco-$(VERSION).tgz oci://$(PUSH)/charts)
+
 .PHONY: deploy
 deploy: ## Install into the cluster of the current KUBECONFIG
 	kubectl apply --server-side -k config/default
 	if kubectl get namespace openshift-cluster-api >/dev/null 2>&1; then kubectl apply --server-side -k config/cluster-api; fi
 
 .PHONY: undeploy
-undeploy: ## Remove it again. Remove the hosts from windows-instances first
+undeploy: ## Remove it again; refused while hosts are joined: remove them from windows-instances first
+	go run ./cmd/wmco uninstall-check
 	kubectl delete --ignore-not-found -k config/cluster-api
 	kubectl delete -k config/default
 

@@ -90,6 +90,18 @@ SERVICES_LOG_FLUSH_INTERVAL.`,
 			return err
 		},
 	})
+	root.AddCommand(&cobra.Command{
+		Use: "uninstall-check", Short: "Fail while hosts are joined, and name them: run before the operator is removed",
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			c, err := clusterReader()
+			if err != nil {
+				return err
+			}
+			return checkUninstall(command.Context(), c, valueOr(o.environment, "WATCH_NAMESPACE",
+				contract.OperatorNamespace))
+		},
+	})
 	return root
 }
 

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"cmp"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"helm.sh/helm/v4/pkg/chart/loader/archive"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+const (
+	namespace = contract.OperatorNamespace
+	operator  = "windows-machine-config-operator"
+	keep      = "helm.sh/resource-policy" // what uninstalling leaves
+)
+
+//go:embed files/*
+var files embed.FS
+
+// stamp is the time of every file, so that the same source gives the same archive.
+var stamp = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// build makes the chart of a version out of the source tree at root, and saves it in out as a
+// directory and as an archive, whose path it returns.
+func build(root, version, out string) (string, error) {
+	content, err := contents(root, version)
+	if err != nil {
+		return "", err
+	}
+	buffered := make([]*archive.BufferedFile, 0, len(content))
+	for name, data := range content {
+		buffered = append(buffered, &archive.BufferedFile{Name: name, ModTime: stamp, Data: data})
+	}
+	slices.SortFunc(buffered, func(a, b *archive.BufferedFile) int { return strings.Compare(a.Name, b.Name) })
+	chart, err := loader.LoadFiles(buffered)
+	if err != nil {
+		return "", fmt.Errorf("loading the chart: %w", err)
+	}
+	if err = os.RemoveAll(filepath.Join(out, chart.Name())); err != nil {
+		return "", err
+	}
+	if err = os.MkdirAll(out, 0o755); err != nil {
+		return "", err
+	}
+	if err = chartutil.SaveDir(chart, out); err != nil {
+		return "", fmt.Errorf("saving the chart: %w", err)
+	}
+	return chartutil.Save(chart, out)
+}
+
+// contents are the chart's files by name.
+func contents(root, version string) (map[string][]byte, error) {
+	all := map[string][]byte{"Chart.yaml": fmt.Appendf(nil, header, version, version)}
+	for _, name := range []string{"templates/_helpers.tpl", "templates/uninstall.yaml", "templates/NOTES.txt"} {
+		data, err := files.ReadFile(path.Join("files", path.Base(name)))
+		if err != nil {
+			return nil, err
+		}
+		all[name] = data
+	}
+	defaults := map[string]any{}
+	for _, part := range []struct{ directory, only string }{
+		{"default", ""},
+		{"monitoring", `{{- if include "wmco.monitoring" . }}`},
+		{"cluster-api", `{{- if include "wmco.clusterAPI" . }}`},
+	} {
+		objects, err := kustomize(filepath.Join(root, "config", part.directory))
+		if err != nil {
+			return nil, err
+		}
+		for i, object := range objects {
+			text, err := template(object, defaults)
+			if err != nil {
+				return nil, err
+			}
+			if only := cmp.Or(part.only, condition(object)); only != "" {
+				text = only + "\n" + text + "{{- end }}\n"
+			}
+			name := fmt.Sprintf("templates/%s/%02d-%s.yaml", part.directory, i, strings.ToLower(object["kind"].(string)))
+			all[name] = []byte(text)
+		}
+	}
+	var err error
+	if all["values.yaml"], all["values.schema.json"], err = describe(defaults); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+const header = `apiVersion: v2
+type: application
+name: wmco
+description: Turns Windows Server machines into nodes of an OpenShift or OKD cluster, and keeps them that way
+version: %s
+appVersion: %q
+kubeVersion: ">=1.30.0-0"
+home: https://github.com/windows-nodes/wmco
+sources: [https://github.com/windows-nodes/wmco]
+keywords: [windows, nodes, openshift, okd]
+`
+
+// condition is when an object of config/default is left out.
+func condition(object map[string]any) string {
+	if object["kind"] == "Namespace" {
+		return "{{- if .Values.namespace.create }}"
+	}
+	return ""
+}
+
+func kustomize(directory string) ([]map[string]any, error) {
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), directory)
+	if err != nil {
+		return nil, fmt.Errorf("building %s: %w", directory, err)
+	}
+	objects := make([]map[string]any, 0, made.Size())
+	for _, r := range made.Resources() {
+		object, err := r.Map()
+		if err != nil {
+			return nil, fmt.Errorf("reading what %s makes: %w", directory, err)
+		}
+		objects = append(objects, object)
+	}
+	return objects, nil
+}
+
+// template is the template of an object. What it says today of a value goes into defaults.
+func template(object, defaults map[string]any) (string, error) {
+	switch object["kind"] {
+	case "CustomResourceDefinition", "Namespace":
+		if err := set(object, []any{"metadata", "annotations", keep}, "keep"); err != nil {
+			return "", err
+		}
+	case "Deployment":
+		if err := parameterise(object, defaults); err != nil {
+			return "", err
+		}
+	}
+	data, err := yaml.Marshal(object)
+	if err != nil {
+		return "", err
+	}
+	return fill(strings.ReplaceAll(string(data), "{{", `{{ "{{" }}`)), nil
+}
+
+func placeholder(i int) string { return fmt.Sprintf("@@%d@@", i) }
+
+// parameterise puts placeholders where values stand.
+func parameterise(object, defaults map[string]any) error {
+	for i, v := range values {
+		if v.field == nil {
+			continue
+		}
+		switch {
+		case v.adds != "":
+			if err := set(object, at(v.field, v.adds), placeholder(i)); err != nil {
+				return fmt.Errorf("%s: %w", v.key, err)
+			}
+		case v.appends:
+			list, ok := get(object, v.field).([]any)
+			if !ok {
+				return fmt.Errorf("%s: no list at %v", v.key, v.field)
+			}
+			if err := set(object, v.field, append(list, placeholder(i))); err != nil {
+				return fmt.Errorf("%s: %w", v.key, err)
+			}
+		default:
+			if defaults[v.key] = get(object, v.field); defaults[v.key] == nil {
+				return fmt.Errorf("%s: nothing at %v", v.key, v.field)
+			}
+			if err := set(object, v.field, placeholder(i)); err != nil {
+				return fmt.Errorf("%s: %w", v.key, err)
+			}
+		}
+	}
+	image, ok := defaults["image.repository"].(string)
+	if !ok {
+		return errors.New("the Deployment names no image")
+	}
+	defaults["image.repository"] = image[:strings.LastIndexByte(image, ':')]
+	return nil
+}
+
+// fill replaces placeholders by what renders their values. Values are rendered as JSON, which is YAML
+// wherever it stands.
+func fill(text string) string {
+	for i, v := range values {
+		mark := "'?" + regexp.QuoteMeta(placeholder(i)) + "'?"
+		expression := v.expression
+		if expression == "" {
+			expression = "{{ toJson .Values." + v.key + " }}"
+		}
+		var pattern, with string
+		switch {
+		case v.adds != "":
+			pattern, with = `(?m)^( *)`+v.adds+`: `+mark+`$`,
+				"{{- with .Values."+v.key+" }}\n${1}"+v.adds+": {{ toJson . }}\n{{- end }}"
+		case v.appends:
+			pattern, with = `(?m)^( *)- `+mark+`$`, "{{- range .Values."+v.key+" }}\n${1}- {{ toJson . }}\n{{- end }}"
+		default:
+			pattern, with = mark, strings.ReplaceAll(expression, "$", "$$")
+		}
+		text = regexp.MustCompile(pattern).ReplaceAllString(text, with)
+	}
+	return text
+}
+
+// get is what stands at a path of keys and indexes; nil for nothing.
+func get(object any, path []any) any {
+	for _, step := range path {
+		switch at := object.(type) {
+		case map[string]any:
+			key, _ := step.(string)
+			object = at[key]
+		case []any:
+			i, ok := step.(int)
+			if !ok || i >= len(at) {
+				return nil
+			}
+			object = at[i]
+		default:
+			return nil
+		}
+	}
+	return object
+}
+
+// set puts something at a path, whose last step is a key. Maps that are missing on the way are made.
+func set(object map[string]any, path []any, what any) error {
+	last := len(path) - 1
+	parent := get(object, path[:last])
+	key, ok := path[last].(string)
+	if parent == nil && ok && last > 0 {
+		parent = map[string]any{}
+		if err := set(object, path[:last], parent); err != nil {
+			return err
+		}
+	}
+	into, isMap := parent.(map[string]any)
+	if !ok || !isMap {
+		return fmt.Errorf("no field at %v", path)
+	}
+	into[key] = what
+	return nil
+}
+
+// describe writes values.yaml, each value with what it does, and the schema that Helm holds what is
+// set against.
+func describe(defaults map[string]any) (text, rules []byte, err error) {
+	lines := []string{"# Made from config/ by `make chart`. `helm show values` prints this file."}
+	properties := schema{"global": schema{"type": "object", "description": "Helm's, where the chart is part of another."}}
+	group := ""
+	for _, v := range values {
+		value, ok := defaults[v.key]
+		if !ok {
+			value = v.otherwise
+		}
+		data, err := json.Marshal(value)
+		if err != nil {
+			return nil, nil, err
+		}
+		described := schema{"description": v.about, "default": value}
+		for k, rule := range v.schema {
+			described[k] = rule
+		}
+		first, rest, nested := strings.Cut(v.key, ".")
+		if !nested {
+			lines, group = append(lines, "# "+v.about, fmt.Sprintf("%s: %s", v.key, data)), ""
+			properties[v.key] = described
+			continue
+		}
+		if group != first {
+			lines, group = append(lines, first+":"), first
+			properties[first] = schema{"type": "object", "additionalProperties": false, "properties": schema{}}
+		}
+		lines = append(lines, "  # "+v.about, fmt.Sprintf("  %s: %s", rest, data))
+		properties[first].(schema)["properties"].(schema)[rest] = described
+	}
+	rules, err = json.MarshalIndent(schema{"$schema": "https://json-schema.org/draft/2020-12/schema",
+		"type": "object", "additionalProperties": false, "properties": properties}, "", "  ")
+	return []byte(strings.Join(lines, "\n") + "\n"), rules, err
+}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+const root = "../.."
+
+// helm is Helm's own command, and made the chart's directory.
+var helm, made string
+
+func TestMain(m *testing.M) {
+	code, err := prepare(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func prepare(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("", "chart")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // what a test leaves is the system's to clear
+	helm = filepath.Join(dir, "helm")
+	if output, err := exec.CommandContext(context.Background(), "go", "build", "-o", helm,
+		"helm.sh/helm/v4/cmd/helm").CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("building helm: %w: %s", err, output)
+	}
+	if _, err = build(root, "0.1.0", dir); err != nil {
+		return 1, err
+	}
+	made = filepath.Join(dir, "wmco")
+	return m.Run(), nil
+}
+
+// run runs a program, and returns what it prints to standard output; on failure, its error.
+func run(t *testing.T, environment []string, program string, args ...string) (string, error) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), program, args...)
+	c.Env = append(append(os.Environ(), "HELM_CACHE_HOME="+t.TempDir(), "HELM_CONFIG_HOME="+t.TempDir(),
+		"HELM_DATA_HOME="+t.TempDir()), environment...)
+	var out, errs bytes.Buffer
+	c.Stdout, c.Stderr = &out, &errs
+	if err := c.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s %s: %w: %s", filepath.Base(program), args[0], err, errs.String())
+	}
+	return out.String(), nil
+}
+
+// render is what the chart renders, by kind, namespace and name, without its hooks.
+func render(t *testing.T, args ...string) map[string]map[string]any {
+	t.Helper()
+	text, err := run(t, nil, helm, append([]string{"template", "wmco", made, "--no-hooks"}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, strings.Split("\n"+text, "\n---\n"))
+}
+
+func parse(t *testing.T, documents []string) map[string]map[string]any {
+	t.Helper()
+	all := map[string]map[string]any{}
+	for _, document := range documents {
+		object := map[string]any{}
+		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+			t.Fatalf("%v in %s", err, document)
+		}
+		if len(object) > 0 {
+			all[id(object)] = object
+		}
+	}
+	return all
+}
+
+func id(object map[string]any) string {
+	return fmt.Sprint(object["kind"], " ", get(object, []any{"metadata", "namespace"}), "/",
+		get(object, []any{"metadata", "name"}))
+}
+
+// wanted is what kustomize makes of a directory of config/.
+func wanted(t *testing.T, directory string) map[string]map[string]any {
+	t.Helper()
+	objects, err := kustomize(filepath.Join(root, "config", directory))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documents []string
+	for _, object := range objects {
+		data, err := yaml.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents = append(documents, string(data))
+	}
+	return parse(t, documents)
+}
+
+// compare holds what the chart renders against what kustomize makes. Only what Helm must keep is
+// marked so.
+func compare(t *testing.T, got, want map[string]map[string]any) {
+	t.Helper()
+	if a, b := slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)); !slices.Equal(a, b) {
+		t.Errorf("the chart renders\n%s\nand kustomize makes\n%s", strings.Join(a, "\n"), strings.Join(b, "\n"))
+	}
+	for name, object := range want {
+		rendered := got[name]
+		if kept := object["kind"] == "Namespace" || object["kind"] == "CustomResourceDefinition"; kept {
+			annotations, _ := get(rendered, []any{"metadata", "annotations"}).(map[string]any)
+			if annotations[keep] != "keep" {
+				t.Errorf("%s is removed with the release", name)
+			}
+			if delete(annotations, keep); len(annotations) == 0 {
+				delete(rendered["metadata"].(map[string]any), "annotations")
+			}
+		}
+		if !reflect.DeepEqual(rendered, object) {
+			a, _ := yaml.Marshal(rendered) // both were YAML before
+			b, _ := yaml.Marshal(object)
+			t.Errorf("%s: the chart renders\n%s\nand kustomize makes\n%s", name, a, b)
+		}
+	}
+}
+
+func TestA65_TheChartRendersWhatKustomizeMakes(t *testing.T) {
+	t.Parallel()
+	compare(t, render(t), wanted(t, "default"))
+}
+
+func TestA65_MonitoringComesWhereThePrometheusOperatorIs(t *testing.T) {
+	t.Parallel()
+	want := wanted(t, "default")
+	maps.Copy(want, wanted(t, "monitoring"))
+	compare(t, render(t, "--api-versions", "monitoring.coreos.com/v1"), want)
+	compare(t, render(t, "--set", "monitoring.enabled=true"), want)
+	compare(t, render(t, "--api-versions", "monitoring.coreos.com/v1", "--set", "monitoring.enabled=false"),
+		wanted(t, "default"))
+}
+
+func TestA65_TheRightsInClusterAPIsNamespaceAreAValue(t *testing.T) {
+	t.Parallel()
+	want := wanted(t, "default")
+	maps.Copy(want, wanted(t, "cluster-api"))
+	compare(t, render(t, "--set", "clusterAPI.enabled=true"), want)
+}
+
+func TestA65_EachValueIsWhereItBelongs(t *testing.T) {
+	t.Parallel()
+	pod := []any{"spec", "template", "spec"}
+	container := at(pod, "containers", 0)
+	digest := "sha256:" + strings.Repeat("a", 64)
+	deployment := "Deployment " + namespace + "/" + operator
+	for key, c := range map[string]struct {
+		set   []string
+		field []any
+		want  any
+	}{
+		"image.repository":  {[]string{"image.repository=mirror:5000/w/wmco"}, at(container, "image"), "mirror:5000/w/wmco:v0.1.0"},
+		"image.tag":         {[]string{"image.tag=v9"}, at(container, "image"), "quay.io/windows-nodes/wmco:v9"},
+		"image.digest":      {[]string{"image.tag=v9,image.digest=" + digest}, at(container, "image"), "quay.io/windows-nodes/wmco@" + digest},
+		"image.pullPolicy":  {[]string{"image.pullPolicy=Always"}, at(container, "imagePullPolicy"), "Always"},
+		"imagePullSecrets":  {[]string{"imagePullSecrets[0].name=pull"}, at(pod, "imagePullSecrets", 0, "name"), "pull"},
+		"replicas":          {[]string{"replicas=2"}, []any{"spec", "replicas"}, float64(2)},
+		"resources":         {[]string{"resources.limits.memory=2Gi"}, at(container, "resources", "limits", "memory"), "2Gi"},
+		"nodeSelector":      {[]string{"nodeSelector.infra=yes"}, at(pod, "nodeSelector", "infra"), "yes"},
+		"tolerations":       {[]string{"tolerations[0].key=infra"}, at(pod, "tolerations", 0, "key"), "infra"},
+		"priorityClassName": {[]string{"priorityClassName=low"}, at(pod, "priorityClassName"), "low"},
+		"extraArgs":         {[]string{"extraArgs={--debugLogging}"}, at(container, "args", 3), "--debugLogging"},
+		"extraEnv": {[]string{"extraEnv[0].name=SERVICES_LOG_FILE_SIZE,extraEnv[0].value=10M"},
+			at(container, "env", 3, "value"), "10M"},
+	} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			all := render(t, "--set", c.set[0])
+			if got := get(all[deployment], c.field); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("with %s there is %v instead of %v", c.set, got, c.want)
+			}
+		})
+	}
+	if _, ok := render(t, "--set", "namespace.create=false")["Namespace <nil>/"+namespace]; ok {
+		t.Error("the namespace is made all the same")
+	}
+	for _, check := range []string{"true", "false"} {
+		text, err := run(t, nil, helm, "template", made, "--set", "uninstallCheck="+check)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprint(strings.Contains(text, "helm.sh/hook: pre-delete")) != check {
+			t.Errorf("with uninstallCheck=%s the hook is the other way round", check)
+		}
+	}
+}
+
+func TestA65_NonsenseIsRefusedByName(t *testing.T) {
+	t.Parallel()
+	for set, says := range map[string]string{
+		"image.repository=":            "image/repository",
+		"image.repository=a b":         "image/repository",
+		"image.tag=v 1":                "image/tag",
+		"image.digest=sha256:abc":      "image/digest",
+		"image.pullPolicy=Sometimes":   "image/pullPolicy",
+		"imagePullSecrets={pull}":      "imagePullSecrets",
+		"replicas=0":                   "replicas",
+		"replicas=many":                "replicas",
+		"resources.memory=1Gi":         "resources",
+		"tolerations=all":              "tolerations",
+		"extraArgs={debugLogging}":     "extraArgs",
+		"extraEnv[0].value=x":          "extraEnv",
+		"monitoring.enabled=perhaps":   "monitoring/enabled",
+		"clusterAPI.enabled=perhaps":   "clusterAPI/enabled",
+		"namespace.create=ns":          "namespace/create",
+		"namespace.name=another":       "namespace",
+		"uninstallCheck=never":         "uninstallCheck",
+		"replicaCount=2":               "replicaCount",
+		"priorityClassName[0]=highest": "priorityClassName",
+		"nodeSelector.infra=7":         "nodeSelector",
+	} {
+		t.Run(set, func(t *testing.T) {
+			t.Parallel()
+			_, err := run(t, nil, helm, "template", made, "--set", set)
+			if err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("says nothing of %s: %v", says, err)
+			}
+		})
+	}
+}
+
+func TestA65_TheSameSourceMakesTheSameArchive(t *testing.T) {
+	t.Parallel()
+	var archives [2][]byte
+	for i := range archives {
+		path, err := build(root, "0.1.0", t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if archives[i], err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(archives[0], archives[1]) {
+		t.Error("the archives differ")
+	}
+	if _, err := run(t, nil, helm, "lint", "--strict", made); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,15 @@
+{{- define "wmco.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default (printf "v%s" $.Chart.AppVersion) }}{{ end }}
+{{- end -}}
+{{- end -}}
+
+{{- define "wmco.monitoring" -}}
+{{- $on := .Values.monitoring.enabled -}}
+{{- if or (eq (toString $on) "true") (and (eq (toString $on) "auto") (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) }}yes{{ end -}}
+{{- end -}}
+
+{{- define "wmco.clusterAPI" -}}
+{{- $on := .Values.clusterAPI.enabled -}}
+{{- if or (eq (toString $on) "true") (and (eq (toString $on) "auto") (lookup "v1" "Namespace" "" "openshift-cluster-api")) }}yes{{ end -}}
+{{- end -}}

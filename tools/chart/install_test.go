@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/cluster"
+)
+
+// The chart on a real API server, by Helm's own command: installed twice, upgraded, refused to go while
+// a host is joined, removed, and installed again.
+func TestA65_TheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
+	t.Parallel()
+	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	admin, err := kubernetes.NewForConfig(lab.Admin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// OpenShift's, which ours lie beside
+	for _, name := range []string{contract.MachineConfigNamespace, contract.ConfigNamespace,
+		contract.MachineAPINamespace} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err = admin.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do := func(args ...string) error {
+		_, err := run(t, []string{"KUBECONFIG=" + lab.Kubeconfig}, helm, args...)
+		return err
+	}
+	if err = do("install", "wmco", made); err != nil {
+		t.Fatal(err)
+	}
+	if err = do("install", "again", made); err == nil || !strings.Contains(err.Error(), namespace) {
+		t.Errorf("a second release was not refused: %v", err)
+	}
+	if err = do("upgrade", "wmco", made, "--set", "replicas=2"); err != nil {
+		t.Fatal(err)
+	}
+	deployment, err := admin.AppsV1().Deployments(namespace).Get(t.Context(), operator, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *deployment.Spec.Replicas != 2 {
+		t.Errorf("%d replicas after the upgrade", *deployment.Spec.Replicas)
+	}
+
+	kubectl := func(input string, args ...string) {
+		t.Helper()
+		c := exec.CommandContext(t.Context(), lab.Binaries.Kubectl, append([]string{"--kubeconfig", lab.Kubeconfig}, args...)...)
+		c.Stdin = strings.NewReader(input)
+		if output, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("kubectl %s: %v: %s", args[0], err, output)
+		}
+	}
+	check := program(t)
+	_, rights, err := lab.ServiceAccountConfig(t.Context(), namespace, operator, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err = os.WriteFile(kubeconfig, rights, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	remove := func() error {
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { ended <- runJob(ctx, admin, check, kubeconfig) }()
+		err := do("uninstall", "wmco", "--timeout", "3m")
+		cancel()
+		if failed := <-ended; failed != nil && !errors.Is(failed, context.Canceled) {
+			t.Fatal(failed)
+		}
+		return err
+	}
+	kubectl(instance, "create", "-f", "-")
+	if err = remove(); err == nil {
+		t.Error("it was removed while a host was joined")
+	}
+	if _, err = admin.AppsV1().Deployments(namespace).Get(t.Context(), operator, metav1.GetOptions{}); err != nil {
+		t.Errorf("the operator is gone: %v", err)
+	}
+	kubectl("", "delete", "windowsinstance", "10.0.0.1", "-n", namespace)
+	if err = remove(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = admin.AppsV1().Deployments(namespace).Get(t.Context(), operator, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("the operator is still there: %v", err)
+	}
+	kubectl("", "get", "namespace", namespace) // with the SSH key in it
+	kubectl("", "get", "crd", "windowsinstances.windowsmachineconfig.openshift.io")
+	if err = do("install", "wmco", made); err != nil {
+		t.Errorf("it can't be installed again: %v", err)
+	}
+}
+
+const instance = `apiVersion: windowsmachineconfig.openshift.io/v1alpha1
+kind: WindowsInstance
+metadata: {namespace: ` + namespace + `, name: 10.0.0.1}
+spec: {address: 10.0.0.1, username: Administrator}
+`
+
+// program builds the operator's, which the hook's Job runs.
+func program(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), operator)
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/wmco")
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the operator: %v: %s", err, output)
+	}
+	return path
+}
+
+// runJob is kubelet and Job controller, which the lab has not: it waits for the hook's Job, runs its
+// arguments with the rights of its service account, and writes what came of it.
+func runJob(ctx context.Context, admin kubernetes.Interface, program, kubeconfig string) error {
+	jobs := admin.BatchV1().Jobs(namespace)
+	var job *batchv1.Job
+	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		found, err := jobs.Get(ctx, operator+"-uninstall", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && found.Status.StartTime != nil { // the one of the try before
+			return false, nil
+		}
+		job = found
+		return err == nil, err
+	})
+	if err != nil {
+		return err
+	}
+	c := exec.CommandContext(ctx, program, job.Spec.Template.Spec.Containers[0].Args...)
+	c.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	now := metav1.Now()
+	job.Status.StartTime = &now
+	first, second := batchv1.JobSuccessCriteriaMet, batchv1.JobComplete
+	if c.Run() == nil {
+		job.Status.Succeeded, job.Status.CompletionTime = 1, &now
+	} else {
+		first, second = batchv1.JobFailureTarget, batchv1.JobFailed
+		job.Status.Failed = 1
+	}
+	for _, kind := range []batchv1.JobConditionType{first, second} {
+		job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: kind,
+			Status: corev1.ConditionTrue, LastTransitionTime: now, LastProbeTime: now})
+	}
+	_, err = jobs.UpdateStatus(ctx, job, metav1.UpdateOptions{})
+	return err
+}

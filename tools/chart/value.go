@@ -1,0 +1,86 @@
+package main
+
+// value is what an administrator may set in the chart.
+type value struct {
+	// key is its path in values.yaml.
+	key string
+	// about is what it does, for values.yaml and the schema.
+	about string
+	// schema is the JSON schema of it, without its description.
+	schema schema
+	// field is where it stands in the Deployment; its default is what stands there. Nil for a value
+	// that a template of files/ reads, or that adds a field.
+	field []any
+	// expression renders it where it is not simply the value.
+	expression string
+	// otherwise is the default of a value without a field.
+	otherwise any
+	// adds is the field that a value which is not empty adds to the object at field.
+	adds string
+	// appends says that the value is a list whose elements follow those at field.
+	appends bool
+}
+
+type schema map[string]any
+
+// container is the path of the operator's container in its Deployment.
+var pod, container = []any{"spec", "template", "spec"}, []any{"spec", "template", "spec", "containers", 0}
+
+func at(path []any, more ...any) []any { return append(append([]any{}, path...), more...) }
+
+const (
+	present = "auto" // what it belongs to is in the cluster
+	dns     = `^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+)
+
+var (
+	text   = schema{"type": "string"}
+	choice = schema{"enum": []any{present, true, false}}
+	// list is one whose elements the API server judges.
+	list = func(element schema) schema { return schema{"type": "array", "items": element} }
+)
+
+// values are all of them, in the order of values.yaml.
+var values = []value{
+	{key: "image.repository", about: "Registry and repository of the operator's image, such as a mirror's.",
+		schema: schema{"type": "string", "minLength": 1, "pattern": `^[^\s:@]+(:[0-9]+)?(/[^\s:@]+)+$`},
+		field:  at(container, "image"), expression: `{{ include "wmco.image" . | toJson }}`},
+	{key: "image.tag", about: "Tag of the image. Empty: v and the chart's appVersion.",
+		schema: schema{"type": "string", "pattern": `^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$`}, otherwise: ""},
+	{key: "image.digest", about: "Digest of the image, which counts instead of the tag where it is set: sha256:…",
+		schema: schema{"type": "string", "pattern": `^(sha256:[0-9a-f]{64})?$`}, otherwise: ""},
+	{key: "image.pullPolicy", about: "When the image is pulled.",
+		schema: schema{"enum": []any{"Always", "IfNotPresent", "Never"}}, field: at(container, "imagePullPolicy")},
+	{key: "imagePullSecrets", about: "Secrets of the operator's namespace to pull the image with: [{name: …}].",
+		schema: list(schema{"type": "object", "required": []any{"name"}, "additionalProperties": false,
+			"properties": schema{"name": schema{"type": "string", "pattern": dns}}}),
+		otherwise: []any{}, field: pod, adds: "imagePullSecrets"},
+	{key: "replicas", about: "Pods of the operator. One works; the others wait for its lease.",
+		schema: schema{"type": "integer", "minimum": 1, "maximum": 5}, field: []any{"spec", "replicas"}},
+	{key: "resources", about: "CPU and memory of the operator's container.",
+		schema: schema{"type": "object", "additionalProperties": false, "properties": schema{
+			"requests": schema{"type": "object"}, "limits": schema{"type": "object"}}},
+		field: at(container, "resources")},
+	{key: "nodeSelector", about: "Labels of the nodes that the operator may run on. It needs a way to the hosts' SSH port.",
+		schema: schema{"type": "object", "additionalProperties": text}, field: at(pod, "nodeSelector")},
+	{key: "tolerations", about: "Taints that the operator's pod tolerates.", schema: list(schema{"type": "object"}),
+		field: at(pod, "tolerations")},
+	{key: "priorityClassName", about: "Priority class of the operator's pod.", schema: text,
+		field: at(pod, "priorityClassName")},
+	{key: "extraArgs", about: "Further flags of the operator, such as --debugLogging. Its --help lists them.",
+		schema: list(schema{"type": "string", "pattern": "^--"}), otherwise: []any{}, field: at(container, "args"),
+		appends: true},
+	{key: "extraEnv", about: "Further environment variables of the operator: [{name: …, value: …}].",
+		schema: list(schema{"type": "object", "required": []any{"name"},
+			"properties": schema{"name": schema{"type": "string", "minLength": 1}}}),
+		otherwise: []any{}, field: at(container, "env"), appends: true},
+	{key: "namespace.create", about: "Whether the chart makes the namespace " + namespace +
+		", in which everything stands. The operator works in no other.",
+		schema: schema{"type": "boolean"}, otherwise: true},
+	{key: "monitoring.enabled", about: "Whether to install ServiceMonitors, alerts and the rights of Prometheus. " +
+		"auto: where the cluster has the Prometheus operator's API.", schema: choice, otherwise: present},
+	{key: "clusterAPI.enabled", about: "Whether to give the operator its rights in openshift-cluster-api. " +
+		"auto: where that namespace exists.", schema: choice, otherwise: present},
+	{key: "uninstallCheck", about: "Whether `helm uninstall` fails while hosts are joined, and names them.",
+		schema: schema{"type": "boolean"}, otherwise: true},
+}
