@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/machine"
 	"github.com/windows-nodes/wmco/internal/controller/publish"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/version"
 )
 
@@ -76,7 +76,7 @@ SERVICES_LOG_FLUSH_INTERVAL.`,
 		"how long a services manifest stays after the last node stopped using it")
 	flags.DurationVar(&o.machinePatience, "machine-patience", machine.DefaultPatience,
 		"how long a Machine's host that never accepted the private key may refuse it before the Machine is replaced")
-	flags.DurationVar(&o.silence, "daemon-silence", lifecycle.DefaultSilence,
+	flags.DurationVar(&o.silence, "daemon-silence", journey.DefaultDaemonTimeout,
 		"how long a daemon may be unresponsive, while kubelet is healthy, before its host is joined again over SSH")
 	config.RegisterFlags(flag.CommandLine)
 	flags.AddGoFlagSet(flag.CommandLine) // --kubeconfig

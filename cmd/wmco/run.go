@@ -37,7 +37,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/source"
 	"github.com/windows-nodes/wmco/internal/controller/userdata"
 	"github.com/windows-nodes/wmco/internal/host/sshhost"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/internal/rollout"
 	"github.com/windows-nodes/wmco/internal/version"
@@ -180,11 +180,11 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			OperatorCondition: valueOr(o.environment, "OPERATOR_CONDITION_NAME", ""),
 			UserData:          userData,
 		}),
-		instance.Setup(mgr, lifecycle.Options{
+		instance.Setup(mgr, journey.Options{
 			Client: mgr.GetClient(), Pods: clients, Dialer: sshhost.New(sshhost.Options{}), Payload: directory,
 			Desired: desired,
 			Keys:    keys, Tokens: instance.BootstrapToken{Client: clients}, Now: time.Now, Namespace: o.namespace,
-			Origins: machines, Silence: o.silence,
+			Origins: machines, DaemonTimeout: o.silence,
 			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
 				Namespace: o.namespace, Platform: facts.Platform},
 		}, gate, desired.Changed()),

@@ -31,8 +31,7 @@ func TestTheArchitecturePageMapsEveryPackage(t *testing.T) {
 	}
 }
 
-// mapped reports whether the page names a package, or the folder of one whose parts are still being
-// put together.
+// mapped reports whether the page names a package, or, for a journey, its folder.
 func mapped(page, path string) bool {
 	if strings.HasPrefix(path, "internal/instance/") {
 		path = "internal/instance"

@@ -38,7 +38,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	instances "github.com/windows-nodes/wmco/internal/controller/instance"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
@@ -135,7 +135,7 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 	tokens := instances.BootstrapToken{Client: operator}
 	joining, other := instance("a", nodeName, nodeAddress, ""), instance("b", "win-b", "10.0.0.12", "")
 	joining.UID, other.UID = "uid-a", "uid-b"
-	shows := func(token lifecycle.Token) error {
+	shows := func(token journey.Token) error {
 		host := s.account(contract.MachineConfigNamespace, contract.BootstrapServiceAccount)
 		host.BearerToken = token.Text
 		asker, err := client.New(host, client.Options{Scheme: testScheme(t)})
@@ -144,7 +144,7 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 		}
 		return asker.List(t.Context(), &certificatesv1.CertificateSigningRequestList{})
 	}
-	var made []lifecycle.Token
+	var made []journey.Token
 	for _, of := range []*v1alpha1.WindowsInstance{joining, joining, other} {
 		token, err := tokens.BootstrapToken(t.Context(), of)
 		if err != nil {

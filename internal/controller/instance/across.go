@@ -15,33 +15,34 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/health"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // across takes a node one step further on its way to another version.
-func (w *walk) across(ctx context.Context, care lifecycle.Care) (ctrl.Result, error) {
+func (w *walk) across(ctx context.Context, found health.Finding) (ctrl.Result, error) {
 	status := &w.instance.Status
-	if care.Update != nil && !care.Update.Waits() { // pods don't feel it, and the host has all that it needs
-		return w.move(ctx, care)
+	if found.Update != nil && !found.Update.Waits() { // pods don't feel it, and the host has all that it needs
+		return w.move(ctx, found)
 	}
-	crossing, err := w.crossing(ctx, care.Node, v1alpha1.DisruptionUpdate)
+	view, err := w.view(ctx, found.Node, v1alpha1.DisruptionUpdate)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	to := way{Crossing: crossing, purpose: v1alpha1.DisruptionUpdate, at: w.at, failed: w.turnBack, arrived: w.proven}
+	to := way{View: view, purpose: v1alpha1.DisruptionUpdate, at: w.at, failed: w.turnBack, arrived: w.proven}
 	if result, on, err := w.resume(ctx, to); !on {
 		return result, err
 	}
 	if err = w.drainAgain(ctx, to); err != nil {
 		return ctrl.Result{}, err
 	}
-	if desired := w.aim(ctx, care); status.Update.Revision == desired.Version {
-		crossing.Kubelet = desired.KubeletVersion
+	if desired := w.aim(ctx, found); status.Update.Revision == desired.Version {
+		view.Kubelet = desired.KubeletVersion
 	}
 	if status.Update.Step == v1alpha1.StepGoingBack {
 		return w.goBack(ctx, to)
 	}
-	to.legs = w.walker.Across(status.Update.Drains)
+	to.steps = w.journeys.upgrade.Steps(status.Update.Drains)
 	return w.along(ctx, to)
 }
 
@@ -67,26 +68,26 @@ func (w *walk) drainAgain(ctx context.Context, to way) error {
 
 // aim sets out for the desired version, or turns to a newer one where the node is. What it gives
 // back has no version while none is published.
-func (w *walk) aim(ctx context.Context, care lifecycle.Care) (desired struct{ Version, KubeletVersion string }) {
+func (w *walk) aim(ctx context.Context, found health.Finding) (desired struct{ Version, KubeletVersion string }) {
 	status := &w.instance.Status
-	now, _, err := w.walker.Desired.Current(ctx)
+	now, _, err := w.parts.Desired.Current(ctx)
 	if err == nil {
 		desired.Version, desired.KubeletVersion = now.Version, now.KubeletVersion
 	}
 	update := status.Update
 	switch {
-	case update == nil || care.Update != nil && update.Revision != desired.Version:
+	case update == nil || found.Update != nil && update.Revision != desired.Version:
 		status.Update = &v1alpha1.Update{
-			Revision: care.Update.Version, From: care.Update.From, Drains: care.Update.Drains,
+			Revision: found.Update.Version, From: found.Update.From, Drains: found.Update.Drains,
 			Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging, Since: microless(w.now())},
 		}
-		if !care.Update.Payload {
+		if !found.Update.Payload {
 			status.Update.Step = v1alpha1.StepWaiting
 		}
 	case err == nil && update.Revision != desired.Version: // it goes on from where it is, without a way back in between
 		logf.FromContext(ctx).Info("going on to a newer version", "version", desired.Version, "instead",
 			update.Revision)
-		on := w.walker.Compare(ctx, update.Revision, now)
+		on := w.parts.Revisions.Compare(ctx, update.Revision, now)
 		status.Update = &v1alpha1.Update{
 			Revision: desired.Version, From: update.From, Drains: update.Drains || on.Drains,
 			Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging, Since: microless(w.now())},
@@ -99,28 +100,28 @@ func (w *walk) aim(ctx context.Context, care lifecycle.Care) (desired struct{ Ve
 }
 
 // move lets the daemon go to a version at once.
-func (w *walk) move(ctx context.Context, care lifecycle.Care) (ctrl.Result, error) {
+func (w *walk) move(ctx context.Context, found health.Finding) (ctrl.Result, error) {
 	w.gate.Leave(w.waits())
 	w.instance.Status.Update = nil
-	if err := w.walker.Move(ctx, w.instance, care.Node, care.Update.Version); err != nil {
+	if err := w.journeys.upgrade.Move(ctx, w.instance, found.Node, found.Update.Version); err != nil {
 		return ctrl.Result{}, err
 	}
 	w.life.told = w.now()
 	// in the words that its Node's event brings again, which are then no news
-	follows := lifecycle.Follows(care.Node, care.Update.Version)
+	follows := journey.Follows(found.Node, found.Update.Version)
 	w.report(ctx, follows)
-	return w.await(ctx, care.Node, follows, promptly)
+	return w.await(ctx, found.Node, follows, promptly)
 }
 
-// crossing is what a step works with.
-func (w *walk) crossing(ctx context.Context, node *corev1.Node,
-	purpose v1alpha1.DisruptionPurpose) (*lifecycle.Crossing, error) {
+// view is what a step works with.
+func (w *walk) view(ctx context.Context, node *corev1.Node,
+	purpose v1alpha1.DisruptionPurpose) (*journey.View, error) {
 	bounds, err := w.bounds(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &lifecycle.Crossing{
-		Node: node, Bounds: bounds, Claim: func(ctx context.Context) lifecycle.Outcome {
+	return &journey.View{
+		Node: node, Bounds: bounds, Claim: func(ctx context.Context) journey.Outcome {
 			return w.takePlace(ctx, node,
 				purpose)
 		},
@@ -128,8 +129,8 @@ func (w *walk) crossing(ctx context.Context, node *corev1.Node,
 }
 
 // bounds are the user's, or the defaults.
-func (r *Reconciler) bounds(ctx context.Context) (lifecycle.Bounds, error) {
-	bounds := lifecycle.DefaultBounds()
+func (r *Reconciler) bounds(ctx context.Context) (journey.Bounds, error) {
+	bounds := journey.DefaultBounds()
 	config, err := r.config(ctx)
 	if err != nil {
 		return bounds, err
@@ -148,22 +149,22 @@ func (r *Reconciler) bounds(ctx context.Context) (lifecycle.Bounds, error) {
 }
 
 // takePlace asks for a place in the rollout budget, unless the next try is not due yet.
-func (w *walk) takePlace(ctx context.Context, node *corev1.Node, purpose v1alpha1.DisruptionPurpose) lifecycle.Outcome {
+func (w *walk) takePlace(ctx context.Context, node *corev1.Node, purpose v1alpha1.DisruptionPurpose) journey.Outcome {
 	status := &w.instance.Status
 	if status.Disruption != nil {
-		return lifecycle.Done()
+		return journey.Done()
 	}
-	what, next, last := "", status.NextAttemptTime, lifecycle.Outcome{}
+	what, next, last := "", status.NextAttemptTime, journey.Outcome{}
 	if update := status.Update; update != nil && purpose == v1alpha1.DisruptionUpdate {
 		what, next = fmt.Sprintf("version %s is desired and waits", update.Revision), update.NextTime
-		last = lifecycle.Wait(0, cmp.Or(contract.Reason(update.Reason), contract.ReasonRevisionPending), "%s",
+		last = journey.Wait(0, cmp.Or(contract.Reason(update.Reason), contract.ReasonRevisionPending), "%s",
 			update.Message)
 	} else if reboot := status.Reboot; reboot != nil {
 		what, next = "node "+node.Name+" is to be rebooted and waits", reboot.NextTime
-		last = lifecycle.Wait(0, contract.ReasonRebooting, "node %s was rebooted just now, and a reboot is still "+
+		last = journey.Wait(0, contract.ReasonRebooting, "node %s was rebooted just now, and a reboot is still "+
 			"asked for", node.Name)
 		if reboot.Tries > 0 {
-			last = lifecycle.Wait(0, contract.ReasonDrainBlocked, "node %s could not be drained for a reboot",
+			last = journey.Wait(0, contract.ReasonDrainBlocked, "node %s could not be drained for a reboot",
 				node.Name)
 		}
 	}
@@ -176,20 +177,20 @@ func (w *walk) takePlace(ctx context.Context, node *corev1.Node, purpose v1alpha
 	verdict, err := w.mayDisrupt(ctx, node, purpose)
 	switch {
 	case err != nil:
-		return lifecycle.Wait(apiRetry, contract.ReasonAPICallFailed, "taking a place in the rollout budget: %v", err)
+		return journey.Wait(apiRetry, contract.ReasonAPICallFailed, "taking a place in the rollout budget: %v", err)
 	case verdict.Allowed:
 		logf.FromContext(ctx).Info("node has its turn", "node", node.Name, "purpose", purpose, "why", verdict.Why)
 		w.tellTurn(ctx, purpose)
-		return lifecycle.Done()
+		return journey.Done()
 	case verdict.Reason == contract.ReasonRolloutHalted && last.Problem != nil && last.Problem.Detail != "":
 		last.After = budgetRetry // what it failed at itself says more
 		return last
 	case verdict.Reason != "":
-		return lifecycle.Wait(budgetRetry, verdict.Reason, "%s: %s", what, verdict.Why)
+		return journey.Wait(budgetRetry, verdict.Reason, "%s: %s", what, verdict.Why)
 	}
 	logf.FromContext(ctx).V(1).Info("node waits for its turn", "node", node.Name, "purpose", purpose, "why",
 		verdict.Why)
-	return lifecycle.Wait(budgetRetry, contract.ReasonRevisionPending, "%s for the rollout budget", what)
+	return journey.Wait(budgetRetry, contract.ReasonRevisionPending, "%s for the rollout budget", what)
 }
 
 // apiRetry is for an API server that does not answer.
@@ -206,12 +207,12 @@ func (w *walk) claimed(ctx context.Context, purpose v1alpha1.DisruptionPurpose) 
 		}
 	case purpose == v1alpha1.DisruptionReboot && reboot != nil:
 		status.Phase = v1alpha1.PhaseRebooting
-		if !lifecycle.Begun(reboot.Step) {
+		if !journey.Begun(reboot.Step) {
 			reboot.Step, reboot.Since, reboot.NextTime = v1alpha1.StepDraining, now, nil
 		}
 	case update != nil && !update.OverSSH:
 		status.Phase = v1alpha1.PhaseUpdating
-		if lifecycle.Begun(update.Step) {
+		if journey.Begun(update.Step) {
 			return
 		}
 		update.Step, update.Since, update.NextTime = v1alpha1.StepDraining, now, nil
@@ -253,7 +254,7 @@ func (w *walk) turnBack(ctx context.Context, to way, problem *contract.Problem) 
 		w.ended(to.purpose, string(problem.Reason))
 		return w.rest(ctx, to, problem)
 	case update.From == "" || update.From == update.Revision:
-		w.report(ctx, lifecycle.Wait(budgetRetry, problem.Reason, "%s", problem.Detail))
+		w.report(ctx, journey.Wait(budgetRetry, problem.Reason, "%s", problem.Detail))
 		return w.result(ctx, budgetRetry)
 	}
 	logf.FromContext(ctx).Info("going back", "version", update.Revision, "from", update.From, "reason", problem.Reason,
@@ -275,7 +276,7 @@ func (w *walk) turnBack(ctx context.Context, to way, problem *contract.Problem) 
 
 // goBack brings the previous version back, and then gives the place back.
 func (w *walk) goBack(ctx context.Context, to way) (ctrl.Result, error) {
-	outcome := w.walker.GoBack(ctx, w.instance, to.Crossing)
+	outcome := w.journeys.upgrade.GoBack(ctx, w.instance, to.View)
 	if !outcome.IsDone() {
 		if overdue := string(contract.ReasonNotBack); outcome.Problem.Reason == contract.ReasonNotBack &&
 			w.instance.Status.Reason != overdue {
@@ -296,9 +297,9 @@ func (w *walk) goBack(ctx context.Context, to way) (ctrl.Result, error) {
 // with that in its place, so that it is drained once.
 func (w *walk) proven(ctx context.Context, to way) (ctrl.Result, error) {
 	status := &w.instance.Status
-	reboots := w.wantsReboot(ctx, lifecycle.Care{Node: to.Node}) && w.mayRebootNow()
+	reboots := w.wantsReboot(ctx, health.Finding{Node: to.Node}) && w.mayRebootNow()
 	if !reboots {
-		if outcome := w.walker.Return(ctx, to.Node); !outcome.IsDone() {
+		if outcome := w.parts.Nodes.ReturnToService(ctx, to.Node); !outcome.IsDone() {
 			return w.result(ctx, outcome.After)
 		}
 	}
@@ -314,14 +315,14 @@ func (w *walk) proven(ctx context.Context, to way) (ctrl.Result, error) {
 		return w.rebootToo(ctx, to.Node)
 	}
 	w.arrived()
-	w.report(ctx, lifecycle.Done())
+	w.report(ctx, journey.Done())
 	return w.result(ctx, 0)
 }
 
 // skew says whether the operator may rely on what the node's daemon says. One that is too far away
 // is walked into over SSH.
 func (w *walk) skew(ctx context.Context) {
-	if why := w.walker.Skew(ctx, w.instance); why != "" {
+	if why := w.journeys.health.Skew(ctx, w.instance); why != "" {
 		w.condition(v1alpha1.ConditionSkewSupported, metav1.ConditionFalse, contract.ReasonSkewUnsupported, why)
 		return
 	}

@@ -19,7 +19,12 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/health"
+	"github.com/windows-nodes/wmco/internal/instance/join"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/instance/reboot"
+	"github.com/windows-nodes/wmco/internal/instance/remove"
+	"github.com/windows-nodes/wmco/internal/instance/upgrade"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
@@ -35,13 +40,14 @@ const (
 
 // Reconciler walks one instance at a time through its phases; many instances go in parallel.
 type Reconciler struct {
-	client client.Client
-	walker *lifecycle.Walker
-	gate   *rollout.Gate
-	events events.EventRecorder
-	meters *meters
+	client   client.Client
+	parts    *journey.Parts
+	journeys journeys
+	gate     *rollout.Gate
+	events   events.EventRecorder
+	meters   *meters
 	// trials bound how many hosts are asked at once about a new key.
-	trials *lifecycle.Slots
+	trials *journey.Slots
 	now    func() time.Time
 	jitter func() float64
 
@@ -54,6 +60,20 @@ type Reconciler struct {
 	notes *semaphore.Weighted
 	// woken has instances reconciled.
 	woken chan event.GenericEvent
+}
+
+// journeys are the five that a host may be on.
+type journeys struct {
+	join    join.Join
+	upgrade upgrade.Upgrade
+	reboot  reboot.Reboot
+	remove  remove.Remove
+	health  health.Health
+}
+
+func newJourneys(parts *journey.Parts) journeys {
+	return journeys{join.Join{Parts: parts}, upgrade.Upgrade{Parts: parts}, reboot.Reboot{Parts: parts},
+		remove.Remove{Parts: parts}, health.Health{Parts: parts}}
 }
 
 // errGone says that the instance vanished while it was worked on.
@@ -132,7 +152,7 @@ func (w *walk) proceed(ctx context.Context) (ctrl.Result, error) {
 		w.stand()
 		// whoever works at a host may have ended its daemon, and has the time to start it again
 		status.SilentSince = nil
-		w.report(ctx, lifecycle.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
+		w.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
 		return w.result(ctx, pausedRetry)
 	case status.Phase == v1alpha1.PhaseReady, status.Phase == v1alpha1.PhaseUpdating,
 		status.Phase == v1alpha1.PhaseRebooting:
@@ -174,8 +194,8 @@ func (w *walk) untilNextAttempt() time.Duration {
 
 // stand ends what is under way at the host, and gives back the places that it took.
 func (w *walk) stand() {
-	w.life.visit.End()
-	w.walker.Slots.Release(w.instance.UID)
+	w.life.session.End()
+	w.parts.Slots.Release(w.instance.UID)
 	w.arrived()
 }
 
@@ -194,21 +214,21 @@ func (w *walk) join(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 	if !verdict.Allowed {
-		w.life.visit.End()
-		w.walker.Slots.Release(w.instance.UID) // others may have its slot, too
+		w.life.session.End()
+		w.parts.Slots.Release(w.instance.UID) // others may have its slot, too
 		w.serveOn()
 		w.report(ctx, w.waiting(ctx, verdict))
 		return w.result(ctx, budgetRetry)
 	}
-	phases := w.walker.Join()
+	phases := w.journeys.join.Phases()
 	work, ended := w.interruptible(ctx, w.life)
 	defer ended()
-	for i := w.walker.Resume(ctx, w.instance, &w.life.visit); i < len(phases); i++ {
+	for i := w.journeys.join.Resume(ctx, w.instance, &w.life.session); i < len(phases); i++ {
 		w.enter(phases[i].Name, i == 0)
 		if err := w.save(ctx); err != nil {
 			return ctrl.Result{}, err
 		}
-		outcome := phases[i].Run(work, w.instance, &w.life.visit)
+		outcome := phases[i].Run(work, w.instance, &w.life.session)
 		switch {
 		case errors.Is(context.Cause(work), errLeaving):
 			w.stand()
@@ -236,7 +256,7 @@ func (w *walk) join(ctx context.Context) (ctrl.Result, error) {
 // the attempt ends first, or the daemon could not report any more. One that failed is judged anew.
 func (w *walk) isHalfway() bool {
 	status := &w.instance.Status
-	return w.life.visit.HasReplacedKey() || len(status.BootstrapCredentials) > 0 && status.Failures == 0
+	return w.life.session.HasReplacedKey() || len(status.BootstrapCredentials) > 0 && status.Failures == 0
 }
 
 // serveOn has a host looked after as one whose node serves while it waits for its turn.
@@ -289,18 +309,18 @@ func (w *walk) backOverSSH(ctx context.Context) (ctrl.Result, error) {
 	next := microless(w.now().Add(wait))
 	failed.Step, failed.Since, failed.NextTime = v1alpha1.StepWaiting, microless(w.now()), &next
 	status.Update = &failed
-	w.report(ctx, lifecycle.Wait(wait, contract.ReasonUpdateFailed, "host is back at version %s, because at %s: %s",
+	w.report(ctx, journey.Wait(wait, contract.ReasonUpdateFailed, "host is back at version %s, because at %s: %s",
 		failed.From, failed.Revision, failed.Message))
 	return w.result(ctx, wait)
 }
 
 // waiting is how a host is that may not be walked into yet.
-func (w *walk) waiting(ctx context.Context, verdict policy.Verdict) lifecycle.Outcome {
-	if _, silent, err := w.walker.Silent(ctx, w.instance); err == nil && silent != nil {
-		return lifecycle.Wait(budgetRetry, silent.Reason, "%s; its host waits for the rollout budget: %s",
+func (w *walk) waiting(ctx context.Context, verdict policy.Verdict) journey.Outcome {
+	if _, silent, err := w.journeys.health.Unresponsive(ctx, w.instance); err == nil && silent != nil {
+		return journey.Wait(budgetRetry, silent.Reason, "%s; its host waits for the rollout budget: %s",
 			silent.Detail, verdict.Why)
 	}
-	return lifecycle.Wait(budgetRetry, contract.ReasonRevisionPending, "waits for the rollout budget: %s", verdict.Why)
+	return journey.Wait(budgetRetry, contract.ReasonRevisionPending, "waits for the rollout budget: %s", verdict.Why)
 }
 
 // wellMeanwhile says that the node of a host that is being joined again needs that no more. It is
@@ -310,7 +330,7 @@ func (w *walk) wellMeanwhile(ctx context.Context) (bool, error) {
 	if status.Disruption != nil || status.JoinedTime == nil {
 		return false, nil
 	}
-	well, err := w.walker.HelpsItself(ctx, w.instance)
+	well, err := w.journeys.health.RecoversByItself(ctx, w.instance)
 	if err != nil || !well {
 		return false, err
 	}
@@ -319,7 +339,7 @@ func (w *walk) wellMeanwhile(ctx context.Context) (bool, error) {
 }
 
 // failed ends an attempt and says when the next one is.
-func (w *walk) failed(ctx context.Context, outcome lifecycle.Outcome) (ctrl.Result, error) {
+func (w *walk) failed(ctx context.Context, outcome journey.Outcome) (ctrl.Result, error) {
 	if ctx.Err() != nil {
 		return ctrl.Result{}, ctx.Err() // we are stopping: that is no failure of the host
 	}
@@ -343,50 +363,50 @@ func (w *walk) failed(ctx context.Context, outcome lifecycle.Outcome) (ctrl.Resu
 // keep looks after a host that has joined. In the steady state it reads the Node from the cache and
 // writes nothing.
 func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
-	care, err := w.walker.Keep(ctx, w.instance)
+	found, err := w.journeys.health.Check(ctx, w.instance)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	w.skew(ctx)
 	var wait time.Duration
-	if proven := w.instance.Status.PublicKeyHash; care.Rejoin == nil {
+	if proven := w.instance.Status.PublicKeyHash; found.Rejoin == nil {
 		if wait = w.tryKey(ctx); w.instance.Status.PublicKeyHash != proven {
-			if care, err = w.walker.Keep(ctx, w.instance); err != nil { // the Node shows it, too
+			if found, err = w.journeys.health.Check(ctx, w.instance); err != nil { // the Node shows it, too
 				return ctrl.Result{}, err
 			}
 		}
 	}
 	switch {
-	case care.Rejoin != nil:
+	case found.Rejoin != nil:
 		// which it may do for long
 		if waits := w.instance.Status.Reason == string(contract.ReasonDaemonSilent); !waits {
-			logf.FromContext(ctx).Info("joining again", "reason", care.Rejoin.Reason, "detail", care.Rejoin.Detail)
+			logf.FromContext(ctx).Info("joining again", "reason", found.Rejoin.Reason, "detail", found.Rejoin.Detail)
 		}
 		w.giveUp()
-		w.report(ctx, lifecycle.Wait(0, care.Rejoin.Reason, "%s", care.Rejoin.Detail))
+		w.report(ctx, journey.Wait(0, found.Rejoin.Reason, "%s", found.Rejoin.Detail))
 		return w.join(ctx)
-	case care.Rebooting, w.rebootsFirst(ctx, care):
-		return w.reboot(ctx, care)
-	case care.Updating || care.Update != nil:
-		return w.across(ctx, care)
-	case w.wantsReboot(ctx, care):
-		return w.reboot(ctx, care)
+	case found.Rebooting, w.rebootsFirst(ctx, found):
+		return w.reboot(ctx, found)
+	case found.Updating || found.Update != nil:
+		return w.across(ctx, found)
+	case w.wantsReboot(ctx, found):
+		return w.reboot(ctx, found)
 	}
-	if care.Outcome.IsDone() {
+	if found.Outcome.IsDone() {
 		w.arrived()
 		w.instance.Status.Failures = 0
 	}
-	w.report(ctx, care.Outcome)
-	w.sayKey(care.Outcome)
-	care.Outcome.After = soonest(care.Outcome.After, wait)
-	return w.await(ctx, care.Node, care.Outcome, promptly)
+	w.report(ctx, found.Outcome)
+	w.sayKey(found.Outcome)
+	found.Outcome.After = soonest(found.Outcome.After, wait)
+	return w.await(ctx, found.Node, found.Outcome, promptly)
 }
 
 // giveUp ends what a host is on the way to that is to be joined again. It comes back at the version
 // that it held, and a version that it was leaving stays left.
 func (w *walk) giveUp() {
 	status := &w.instance.Status
-	if update := status.Update; update != nil && lifecycle.Begun(update.Step) && update.From != "" {
+	if update := status.Update; update != nil && journey.Begun(update.Step) && update.From != "" {
 		status.DesiredRevision = update.From
 	}
 	if update := status.Update; update == nil || update.Step != v1alpha1.StepGoingBack {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -32,28 +32,28 @@ type SecretKey struct {
 	Parse func(pem []byte) (hash string, err error)
 }
 
-var _ lifecycle.Keys = SecretKey{}
+var _ journey.Keys = SecretKey{}
 
 // PrivateKey answers with a *contract.Problem when there is no usable key.
-func (s SecretKey) PrivateKey(ctx context.Context) (lifecycle.Key, error) {
+func (s SecretKey) PrivateKey(ctx context.Context) (journey.Key, error) {
 	secret, err := s.read(ctx)
 	if apierrors.IsNotFound(err) {
-		return lifecycle.Key{}, contract.NewProblem(contract.ReasonPrivateKeyMissing, "secret %s/%s does not exist",
+		return journey.Key{}, contract.NewProblem(contract.ReasonPrivateKeyMissing, "secret %s/%s does not exist",
 			s.Namespace, contract.PrivateKeySecret)
 	}
 	if err != nil {
-		return lifecycle.Key{}, fmt.Errorf("reading secret %s: %w", contract.PrivateKeySecret, err)
+		return journey.Key{}, fmt.Errorf("reading secret %s: %w", contract.PrivateKeySecret, err)
 	}
 	pem, ok := secret.Data[contract.PrivateKeyField]
 	if !ok {
-		return lifecycle.Key{}, contract.NewProblem(contract.ReasonPrivateKeyMissing, "secret %s/%s has no %s",
+		return journey.Key{}, contract.NewProblem(contract.ReasonPrivateKeyMissing, "secret %s/%s has no %s",
 			s.Namespace, contract.PrivateKeySecret, contract.PrivateKeyField)
 	}
 	hash, err := s.Parse(pem)
 	if err != nil {
-		return lifecycle.Key{}, err
+		return journey.Key{}, err
 	}
-	return lifecycle.Key{PEM: pem, Hash: hash}, nil
+	return journey.Key{PEM: pem, Hash: hash}, nil
 }
 
 func (s SecretKey) read(ctx context.Context) (*corev1.Secret, error) {
@@ -92,20 +92,20 @@ func RememberLast(parse func(pem []byte) (string, error)) func(pem []byte) (stri
 // the Secret that stands for the join.
 type BootstrapToken struct{ Client kubernetes.Interface }
 
-var _ lifecycle.Tokens = BootstrapToken{}
+var _ journey.Tokens = BootstrapToken{}
 
 // bootstrapSeconds is how long a host may take from here to kubelet's request.
 const bootstrapSeconds = 3600
 
 // BootstrapToken asks the API server for a token.
-func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (lifecycle.Token,
+func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (journey.Token,
 	error) {
 	name := bootstrapSecret(instance)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: contract.BootstrapSecretType,
 		Immutable: ptr.To(true)}
 	_, err := b.Client.CoreV1().Secrets(contract.MachineConfigNamespace).Create(ctx, secret, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return lifecycle.Token{}, fmt.Errorf("making secret %s/%s: %w", contract.MachineConfigNamespace, name, err)
+		return journey.Token{}, fmt.Errorf("making secret %s/%s: %w", contract.MachineConfigNamespace, name, err)
 	}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: ptr.To(int64(bootstrapSeconds)),
@@ -114,14 +114,14 @@ func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.W
 	answer, err := b.Client.CoreV1().ServiceAccounts(contract.MachineConfigNamespace).
 		CreateToken(ctx, contract.BootstrapServiceAccount, request, metav1.CreateOptions{})
 	if err != nil {
-		return lifecycle.Token{}, fmt.Errorf("requesting a token of %s/%s: %w", contract.MachineConfigNamespace,
+		return journey.Token{}, fmt.Errorf("requesting a token of %s/%s: %w", contract.MachineConfigNamespace,
 			contract.BootstrapServiceAccount, err)
 	}
 	id, err := policy.CredentialIDOf(answer.Status.Token)
 	if err != nil {
-		return lifecycle.Token{}, err
+		return journey.Token{}, err
 	}
-	return lifecycle.Token{Text: answer.Status.Token, ID: id}, nil
+	return journey.Token{Text: answer.Status.Token, ID: id}, nil
 }
 
 // Revoke removes the Secret that the tokens are bound to.

@@ -355,8 +355,8 @@ func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {
 			r.noKey = contract.NewProblem(contract.ReasonPrivateKeyMissing, "there is none")
 		},
 		"a join slot": func(r *rig) {
-			r.walker.Slots.SetLimit(1)
-			r.walker.Slots.Acquire("somebody else")
+			r.parts.Slots.SetLimit(1)
+			r.parts.Slots.Acquire("somebody else")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

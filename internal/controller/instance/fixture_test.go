@@ -36,7 +36,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
@@ -64,7 +64,7 @@ type rig struct {
 	manifest contract.Manifest
 	kubelet  string
 	noKey    error
-	key      lifecycle.Key
+	key      journey.Key
 	events   []told
 	// statusWrites counts patches of instances' status; broken fails writes ("status", "finalizer")
 	// and reads of settings ("settings").
@@ -89,11 +89,11 @@ func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, erro
 	return blueprint.Desired{Version: r.version, Manifest: r.manifest, KubeletVersion: r.kubelet},
 		blueprint.Facts{APIServer: "https://api:6443"}, nil
 }
-func (r *rig) PrivateKey(context.Context) (lifecycle.Key, error) {
+func (r *rig) PrivateKey(context.Context) (journey.Key, error) {
 	return r.key, r.noKey
 }
-func (r *rig) BootstrapToken(context.Context, *v1alpha1.WindowsInstance) (lifecycle.Token, error) {
-	return lifecycle.Token{Text: "token", ID: "JTI=token"}, nil
+func (r *rig) BootstrapToken(context.Context, *v1alpha1.WindowsInstance) (journey.Token, error) {
+	return journey.Token{Text: "token", ID: "JTI=token"}, nil
 }
 
 func (r *rig) Revoke(context.Context, *v1alpha1.WindowsInstance) error { return nil }
@@ -129,7 +129,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	}
 	r := &rig{machines: map[string]*hosttest.Machine{}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		version: first, broken: map[string]error{}}
-	r.key = lifecycle.Key{PEM: []byte("pem"), Hash: "hash"}
+	r.key = journey.Key{PEM: []byte("pem"), Hash: "hash"}
 	for n, name := range []string{"win-a", "win-b", "win-c"} {
 		address := fmt.Sprintf("10.0.0.%d", n+1)
 		r.machines[address] = hosttest.New(name)
@@ -176,21 +176,22 @@ func (r *rig) restartWith(t *testing.T, live client.Reader) {
 	now := func() time.Time { return r.clock }
 	r.Reconciler = &Reconciler{
 		client: r.api, events: r, meters: meters, now: now, jitter: func() float64 { return 0 },
-		trials: lifecycle.NewSlots(trials, func(id types.UID) { r.wake(id) }), notes: semaphore.NewWeighted(noters),
+		trials: journey.NewSlots(trials, func(id types.UID) { r.wake(id) }), notes: semaphore.NewWeighted(noters),
 		lives: map[types.UID]*life{}, woken: make(chan event.GenericEvent, 100),
 	}
 	if r.gate, err = rollout.New(rollout.Options{Cached: r.api, Live: live, Namespace: namespace,
 		Now: now}); err != nil {
 		t.Fatal(err)
 	}
-	r.walker, err = lifecycle.New(lifecycle.Options{
+	r.parts, err = journey.New(journey.Options{
 		Client: r.api, Pods: r.pods, Dialer: r, Payload: r, Desired: r, Keys: r, Tokens: r,
-		Slots: lifecycle.NewSlots(defaultJoins, r.wake), Claims: lifecycle.NewClaims(), Now: now, Namespace: namespace,
-		Led: r.leads,
+		Slots: journey.NewSlots(defaultJoins, r.wake), Claims: journey.NewClaims(), Now: now, Namespace: namespace,
+		LeaderSince: r.leads,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.journeys = newJourneys(r.parts)
 }
 
 func (r *rig) faults() interceptor.Funcs {

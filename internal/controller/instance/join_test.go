@@ -225,8 +225,8 @@ func TestPausedMeansHandsOff(t *testing.T) {
 	r.reconcile(t, 1) // in mid join, with a connection and a slot
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
 	r.reconcile(t, 1)
-	if r.machine(1).Open() != 0 || r.walker.Slots.Held() != 0 {
-		t.Errorf("a paused host keeps %d connections and %d slots", r.machine(1).Open(), r.walker.Slots.Held())
+	if r.machine(1).Open() != 0 || r.parts.Slots.Held() != 0 {
+		t.Errorf("a paused host keeps %d connections and %d slots", r.machine(1).Open(), r.parts.Slots.Held())
 	}
 	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonPaused) ||
 		condition(i, v1alpha1.ConditionReady) != "False Paused" ||
@@ -256,7 +256,7 @@ func TestPausedMeansHandsOff(t *testing.T) {
 func TestASlotThatIsFreeWakesWhoWaitsForIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, append(listed(1), listed(2)...)...)
-	r.walker.Slots.SetLimit(1)
+	r.parts.Slots.SetLimit(1)
 	r.reconcile(t, 1)
 	r.reconcile(t, 2)
 	if i := r.get(t, 2); i.Status.Reason != string(contract.ReasonWaitingForSlot) ||
@@ -302,7 +302,8 @@ func TestAJoinThatGaveTheHostACredentialIsNotBrokenOff(t *testing.T) {
 		"by a node that is Ready": func(*rig, *testing.T) {},
 		"by another host that has the only place of the budget": func(r *rig, t *testing.T) {
 			i := r.get(t, 2)
-			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: metav1.NewTime(r.clock)}
+			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
+				Since: metav1.NewTime(r.clock)}
 			if err := r.api.Status().Update(t.Context(), i); err != nil {
 				t.Fatal(err)
 			}
@@ -320,7 +321,8 @@ func TestAJoinThatGaveTheHostACredentialIsNotBrokenOff(t *testing.T) {
 			}
 			r.reconcile(t, 1)
 			handedOver := func() int {
-				return len(slices.DeleteFunc(r.machine(1).Calls(), func(v contract.Verb) bool { return v != contract.VerbHandover }))
+				return len(slices.DeleteFunc(r.machine(1).Calls(),
+					func(v contract.Verb) bool { return v != contract.VerbHandover }))
 			}
 			before := handedOver()
 			r.register(t, 1, "")

@@ -9,7 +9,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -26,7 +26,7 @@ const (
 // the host once for each key, and again after ever longer waits if that was no yes. wait is when to
 // come again; 0 when there is nothing to find out.
 func (w *walk) tryKey(ctx context.Context) (wait time.Duration) {
-	key, err := w.walker.Keys.PrivateKey(ctx)
+	key, err := w.parts.Keys.PrivateKey(ctx)
 	if err != nil {
 		return 0 // there is no usable key to ask about; when there is, it is an event
 	}
@@ -48,7 +48,7 @@ func (w *walk) tryKey(ctx context.Context) (wait time.Duration) {
 	defer w.trials.Release(w.instance.UID)
 	work, ended := w.interruptible(ctx, w.life)
 	defer ended()
-	outcome := w.walker.TryKey(work, w.instance, key)
+	outcome := w.parts.Access.TryKey(work, w.instance, key)
 	if outcome.IsDone() {
 		logf.FromContext(ctx).Info("host lets the new key in", "publicKeyHash", key.Hash)
 		w.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
@@ -82,7 +82,7 @@ func (w *walk) notLetIn(ctx context.Context, problem *contract.Problem) time.Dur
 
 // sayKey puts a key that a joined host refuses on show, where nothing else is to be said of it. Its
 // node serves on.
-func (w *walk) sayKey(outcome lifecycle.Outcome) {
+func (w *walk) sayKey(outcome journey.Outcome) {
 	trial := w.instance.Status.KeyTrial
 	if !outcome.IsDone() || trial == nil || trial.Refusals == 0 {
 		return

@@ -12,11 +12,11 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // rotate replaces the private key.
-func (r *rig) rotate(name string) { r.key = lifecycle.Key{PEM: []byte(name), Hash: "hash of " + name} }
+func (r *rig) rotate(name string) { r.key = journey.Key{PEM: []byte(name), Hash: "hash of " + name} }
 
 // joined is a host that let key a in.
 func joined(t *testing.T) *rig {

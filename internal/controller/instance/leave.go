@@ -13,7 +13,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
@@ -32,7 +32,7 @@ func (w *walk) leave(ctx context.Context) (ctrl.Result, error) {
 		return w.release(ctx)
 	case w.instance.Spec.Paused && removal != v1alpha1.RemovalForce && removal != v1alpha1.RemovalDiscard:
 		w.stand()
-		w.report(ctx, lifecycle.Wait(pausedRetry, contract.ReasonPaused,
+		w.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused,
 			"spec.paused is true, and the instance is to be removed"))
 		return w.result(ctx, pausedRetry)
 	case changed:
@@ -46,7 +46,7 @@ func (w *walk) leave(ctx context.Context) (ctrl.Result, error) {
 	case err != nil:
 		return ctrl.Result{}, err
 	case !verdict.Allowed:
-		w.report(ctx, lifecycle.Wait(budgetRetry, contract.ReasonRemovalPending, "%s", verdict.Why))
+		w.report(ctx, journey.Wait(budgetRetry, contract.ReasonRemovalPending, "%s", verdict.Why))
 		return w.result(ctx, budgetRetry)
 	case status.Phase != v1alpha1.PhaseRemoving:
 		w.turn(ctx)
@@ -71,12 +71,12 @@ func (w *walk) leave(ctx context.Context) (ctrl.Result, error) {
 }
 
 // give takes one step of the way out that the instance's removal policy names.
-func (w *walk) give(ctx context.Context, drainTimeout time.Duration) lifecycle.Outcome {
+func (w *walk) give(ctx context.Context, drainTimeout time.Duration) journey.Outcome {
 	if w.instance.Spec.RemovalPolicy == v1alpha1.RemovalDiscard {
-		w.life.visit.End()
-		return w.walker.Discard(ctx, w.instance, drainTimeout)
+		w.life.session.End()
+		return w.journeys.remove.Discard(ctx, w.instance, drainTimeout)
 	}
-	return w.walker.Leave(ctx, w.instance, &w.life.visit, drainTimeout)
+	return w.journeys.remove.Leave(ctx, w.instance, &w.life.session, drainTimeout)
 }
 
 // mayLeave has a host that is to be removed take a place in the rollout budget, so that removing
@@ -88,7 +88,7 @@ func (w *walk) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	if !policy.NeedsPlace(w.instance.Spec.RemovalPolicy) || status.JoinedTime == nil {
 		return free, nil
 	}
-	node, err := w.walker.Ours(ctx, w.instance)
+	node, err := w.parts.Nodes.Ours(ctx, w.instance)
 	if err != nil || node == nil {
 		return free, err
 	}
@@ -101,8 +101,8 @@ func (w *walk) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	switch status.Phase {
 	case v1alpha1.PhaseReady, v1alpha1.PhaseUpdating, v1alpha1.PhaseRebooting, v1alpha1.PhaseRemoving:
 	default: // what is under way at the host ends
-		w.life.visit.End()
-		w.walker.Slots.Release(w.instance.UID)
+		w.life.session.End()
+		w.parts.Slots.Release(w.instance.UID)
 		w.serveOn()
 	}
 	var verdict policy.Verdict
@@ -119,14 +119,14 @@ func (w *walk) mayLeave(ctx context.Context) (policy.Verdict, error) {
 
 // turn ends the way in and begins the way out.
 func (w *walk) turn(ctx context.Context) {
-	w.life.visit.End()
-	w.walker.Slots.Release(w.instance.UID)
+	w.life.session.End()
+	w.parts.Slots.Release(w.instance.UID)
 	w.gate.Leave(w.waits())
 	status := &w.instance.Status
 	status.Failures, status.NextAttemptTime, status.DrainTime, status.Update, status.Reboot = 0, nil, nil, nil, nil
 	w.life.failedIn = ""
 	w.enter(v1alpha1.PhaseRemoving, true)
-	w.report(ctx, lifecycle.Wait(0, contract.ReasonInProgress, "leaving"))
+	w.report(ctx, journey.Wait(0, contract.ReasonInProgress, "leaving"))
 }
 
 // release lets the instance go: its status, and with it the pinned host key, is forgotten.

@@ -20,8 +20,8 @@ import (
 
 // held counts what an instance holds in memory.
 func (r *rig) held(n int) int {
-	count := r.machine(n).Open() + r.walker.Slots.Held() + r.gate.Waiting()
-	if _, ok := r.walker.Claims.Owner(r.machine(n).Facts().Hostname); ok {
+	count := r.machine(n).Open() + r.parts.Slots.Held() + r.gate.Waiting()
+	if _, ok := r.parts.Claims.Owner(r.machine(n).Facts().Hostname); ok {
 		count++
 	}
 	return count
@@ -192,8 +192,8 @@ func TestAnInstanceMadeAnewUnderItsNameStartsAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.join(t, 1) // its own claim does not stand in its way
-	if owner, _ := r.walker.Claims.Owner("win-a"); owner.UID != "another" || len(r.lives) != 1 ||
-		r.walker.Slots.Held() != 0 {
+	if owner, _ := r.parts.Claims.Owner("win-a"); owner.UID != "another" || len(r.lives) != 1 ||
+		r.parts.Slots.Held() != 0 {
 		t.Errorf("claimed by %+v, lives %v", owner, r.lives)
 	}
 }

@@ -13,16 +13,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // life is what is kept of an instance between reconciles. The leader is the only writer of a
 // status, so what it knows is truer than a cache that may lag behind; after a restart the API
 // server has it. One worker at a time has an instance's key, and with it its life.
 type life struct {
-	uid   types.UID
-	key   types.NamespacedName
-	visit lifecycle.Visit
+	uid     types.UID
+	key     types.NamespacedName
+	session journey.Session
 	// status is what is known; saved is what the API server has of it. They differ while it does
 	// not answer.
 	status, saved *v1alpha1.WindowsInstanceStatus
@@ -73,7 +73,7 @@ func (r *Reconciler) leads() time.Time {
 func (r *Reconciler) begin(instance *v1alpha1.WindowsInstance) *life {
 	started := &life{uid: instance.UID, key: client.ObjectKeyFromObject(instance)}
 	r.lives[instance.UID] = started
-	r.walker.Remember(instance)
+	r.parts.Claims.Remember(instance)
 	return started
 }
 
@@ -111,12 +111,12 @@ func (r *Reconciler) forget(key types.NamespacedName, present types.UID) {
 // end gives back everything that an instance holds in memory. A repeated call finds nothing to do.
 func (r *Reconciler) end(one *life) {
 	one.gone = true
-	one.visit.End()
+	one.session.End()
 	r.gate.Leave(string(one.uid))
 	r.gate.Freed() // it may have had a place in the rollout budget
-	r.walker.Slots.Release(one.uid)
+	r.parts.Slots.Release(one.uid)
 	r.trials.Release(one.uid)
-	r.walker.Claims.Forget(one.uid)
+	r.parts.Claims.Forget(one.uid)
 }
 
 // errLeaving ends a phase of a host that is told to leave.

@@ -16,22 +16,22 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // cloudIs is what became of all Machines.
 type cloudIs struct {
 	mu  sync.Mutex
-	now lifecycle.Origin
+	now journey.Origin
 }
 
-func (c *cloudIs) Origin(context.Context, *v1alpha1.WindowsInstance) (lifecycle.Origin, error) {
+func (c *cloudIs) Origin(context.Context, *v1alpha1.WindowsInstance) (journey.Origin, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now, nil
 }
 
-func (c *cloudIs) set(now lifecycle.Origin) {
+func (c *cloudIs) set(now journey.Origin) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = now
@@ -44,8 +44,8 @@ func ofMachine(t *testing.T) (*rig, *cloudIs) {
 	objects[0].(*v1alpha1.WindowsInstance).Spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "m",
 		UID: "uid-m"}
 	r := newRig(t, objects...)
-	cloud := &cloudIs{now: lifecycle.Origin{Exists: true, Drains: true}}
-	r.walker.Origins = cloud
+	cloud := &cloudIs{now: journey.Origin{Exists: true, Drains: true}}
+	r.parts.Origins = cloud
 	return r, cloud
 }
 
@@ -93,9 +93,9 @@ func TestAHostThatGoesWithItsMachineIsLetGoWithoutAWord(t *testing.T) {
 	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseRemoving || i.Status.Code != "W804" || i.Status.Failures != 0 {
 		t.Errorf("status %+v", i.Status)
 	}
-	cloud.set(lifecycle.Origin{})
+	cloud.set(journey.Origin{})
 	r.restart(t)
-	r.walker.Origins = cloud
+	r.parts.Origins = cloud
 	r.reconcile(t, 1)
 	if r.exists(t, 1) || r.machine(1).Dials() != dials || r.held(1) != 0 {
 		t.Errorf("exists %v, %d connections, holds %d", r.exists(t, 1), r.machine(1).Dials()-dials, r.held(1))
@@ -111,7 +111,7 @@ func TestAPauseDoesNotKeepAHostThatIsDestroyed(t *testing.T) {
 	r.join(t, 1)
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
 	r.discard(t, 1)
-	cloud.set(lifecycle.Origin{})
+	cloud.set(journey.Origin{})
 	r.reconcile(t, 1)
 	if r.exists(t, 1) {
 		t.Error("it is still there")
@@ -131,7 +131,7 @@ func TestACleaningThatCanNotEndTurnsIntoLettingGo(t *testing.T) {
 	if i := r.get(t, 1); i.Status.Failures < 4 {
 		t.Fatalf("status %+v", i.Status)
 	}
-	cloud.set(lifecycle.Origin{}) // and now the Machine is gone, which its controller finds out
+	cloud.set(journey.Origin{}) // and now the Machine is gone, which its controller finds out
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalDiscard })
 	r.reconcile(t, 1)
 	if r.exists(t, 1) || r.held(1) != 0 {
@@ -160,7 +160,7 @@ func TestWorkAtAHostEndsWhenItIsToldToLeave(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatalf("being interrupted: %v", err)
 	}
-	cloud.set(lifecycle.Origin{})
+	cloud.set(journey.Origin{})
 	r.reconcile(t, 1)
 	if r.exists(t, 1) || r.held(1) != 0 || len(r.events) > 1 {
 		t.Errorf("exists %v, holds %d, said %+v", r.exists(t, 1), r.held(1), r.events)

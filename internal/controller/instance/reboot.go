@@ -11,7 +11,9 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/health"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/instance/reboot"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -25,16 +27,16 @@ const (
 
 // wantsReboot says whether a node that is well, or is not Ready, should be rebooted. One that was
 // rebooted several times in a row and still asks is left alone.
-func (w *walk) wantsReboot(ctx context.Context, care lifecycle.Care) bool {
+func (w *walk) wantsReboot(ctx context.Context, found health.Finding) bool {
 	status := &w.instance.Status
-	if care.Node == nil || care.Outcome.Problem != nil && care.Outcome.Problem.Reason == contract.ReasonNodeForeign {
+	if found.Node == nil || found.Outcome.Problem != nil && found.Outcome.Problem.Reason == contract.ReasonNodeForeign {
 		return false
 	}
 	config, err := w.config(ctx)
 	if err != nil {
 		return false // a cached read fails only when the manager stops
 	}
-	why := lifecycle.WhyReboot(care.Node, config.Spec.Rollout.RebootWhenPending)
+	why := reboot.WhyReboot(found.Node, config.Spec.Rollout.RebootWhenPending)
 	if why == "" {
 		status.Reboot, status.Reboots = nil, 0
 		return false
@@ -53,12 +55,12 @@ func (w *walk) wantsReboot(ctx context.Context, care lifecycle.Care) bool {
 
 // rebootsFirst says that a node is to be rebooted although another version is desired: its rollout
 // is halted, and whoever asks for a reboot now need not wait until somebody knows why.
-func (w *walk) rebootsFirst(ctx context.Context, care lifecycle.Care) bool {
-	if care.Update == nil || care.Updating {
+func (w *walk) rebootsFirst(ctx context.Context, found health.Finding) bool {
+	if found.Update == nil || found.Updating {
 		return false
 	}
 	config, err := w.config(ctx)
-	if err != nil || lifecycle.WhyReboot(care.Node, config.Spec.Rollout.RebootWhenPending) == "" {
+	if err != nil || reboot.WhyReboot(found.Node, config.Spec.Rollout.RebootWhenPending) == "" {
 		return false
 	}
 	list := &v1alpha1.WindowsInstanceList{}
@@ -69,7 +71,7 @@ func (w *walk) rebootsFirst(ctx context.Context, care lifecycle.Care) bool {
 	for i := range list.Items {
 		all[i] = &list.Items[i]
 	}
-	return policy.Halted(care.Update.Version, config, all) != "" && w.wantsReboot(ctx, care)
+	return policy.Halted(found.Update.Version, config, all) != "" && w.wantsReboot(ctx, found)
 }
 
 // mayRebootNow says that the reboot that is wanted has neither to wait for its next try nor been
@@ -86,27 +88,27 @@ func (w *walk) rebootToo(ctx context.Context, node *corev1.Node) (ctrl.Result, e
 	w.claimed(ctx, v1alpha1.DisruptionReboot)
 	logf.FromContext(ctx).Info("going on with a reboot", "node", node.Name, "reason", w.instance.Status.Reboot.Reason)
 	w.tellTurn(ctx, v1alpha1.DisruptionReboot)
-	return w.reboot(ctx, lifecycle.Care{Node: node})
+	return w.reboot(ctx, health.Finding{Node: node})
 }
 
 // reboot takes a node one step further through a reboot.
-func (w *walk) reboot(ctx context.Context, care lifecycle.Care) (ctrl.Result, error) {
+func (w *walk) reboot(ctx context.Context, found health.Finding) (ctrl.Result, error) {
 	status := &w.instance.Status
-	crossing, err := w.crossing(ctx, care.Node, v1alpha1.DisruptionReboot)
+	view, err := w.view(ctx, found.Node, v1alpha1.DisruptionReboot)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if !lifecycle.Begun(status.Reboot.Step) && status.Reboots >= maxReboots {
-		w.report(ctx, lifecycle.Wait(0, contract.ReasonRebootFutile,
-			"node %s was rebooted %d times in a row, and a reboot is still asked for (%s)", care.Node.Name,
+	if !journey.Begun(status.Reboot.Step) && status.Reboots >= maxReboots {
+		w.report(ctx, journey.Wait(0, contract.ReasonRebootFutile,
+			"node %s was rebooted %d times in a row, and a reboot is still asked for (%s)", found.Node.Name,
 			status.Reboots, status.Reboot.Reason))
 		return w.result(ctx, 0)
 	}
-	through := way{Crossing: crossing, purpose: v1alpha1.DisruptionReboot, legs: w.walker.Through(),
+	through := way{View: view, purpose: v1alpha1.DisruptionReboot, steps: w.journeys.reboot.Steps(),
 		failed: w.rebootFailed, arrived: w.rebooted}
 	through.at = func(step v1alpha1.Step) {
 		if reboot := status.Reboot; step == v1alpha1.StepSwitching && reboot.BootID == "" {
-			reboot.BootID = care.Node.Annotations[contract.BootIDAnnotation] // that it must end
+			reboot.BootID = found.Node.Annotations[contract.BootIDAnnotation] // that it must end
 		}
 	}
 	if result, on, err := w.resume(ctx, through); !on {
@@ -123,7 +125,7 @@ func (w *walk) rebootFailed(ctx context.Context, through way, problem *contract.
 		if status.Reason != string(problem.Reason) {
 			w.tellBack(ctx, through.purpose, problem)
 		}
-		w.report(ctx, lifecycle.Wait(budgetRetry, problem.Reason, "%s", problem.Detail))
+		w.report(ctx, journey.Wait(budgetRetry, problem.Reason, "%s", problem.Detail))
 		return w.result(ctx, budgetRetry)
 	}
 	w.tellBack(ctx, through.purpose, problem)
@@ -133,7 +135,7 @@ func (w *walk) rebootFailed(ctx context.Context, through way, problem *contract.
 
 // rebooted ends the way: another boot, and the node is well.
 func (w *walk) rebooted(ctx context.Context, through way) (ctrl.Result, error) {
-	if back := w.walker.Return(ctx, through.Node); !back.IsDone() {
+	if back := w.parts.Nodes.ReturnToService(ctx, through.Node); !back.IsDone() {
 		return w.result(ctx, back.After)
 	}
 	status := &w.instance.Status
@@ -143,6 +145,6 @@ func (w *walk) rebooted(ctx context.Context, through way) (ctrl.Result, error) {
 	status.Reboots++
 	status.Reboot, status.DrainTime, status.Phase = nil, nil, v1alpha1.PhaseReady
 	w.arrived()
-	w.report(ctx, lifecycle.Done())
+	w.report(ctx, journey.Done())
 	return w.result(ctx, rebootAgain)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
@@ -17,15 +17,15 @@ import (
 // place from others. One whose node has not been Ready for long loses nothing.
 func (w *walk) mayWalk(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disturbed"}
-	if w.instance.Status.Disruption != nil || w.instance.Status.JoinedTime == nil || w.life.visit.HasReplacedKey() {
+	if w.instance.Status.Disruption != nil || w.instance.Status.JoinedTime == nil || w.life.session.HasReplacedKey() {
 		return free, nil // what is left of a join whose keys are replaced disturbs no pods
 	}
-	node, err := w.walker.Ours(ctx, w.instance)
+	node, err := w.parts.Nodes.Ours(ctx, w.instance)
 	if err != nil || node == nil {
 		return free, err
 	}
 	bounds, err := w.bounds(ctx)
-	if err != nil || w.walker.IsOut(node, bounds) {
+	if err != nil || w.parts.IsOut(node, bounds) {
 		return free, err
 	}
 	return w.mayDisrupt(ctx, node, v1alpha1.DisruptionUpdate)
@@ -82,7 +82,7 @@ func (w *walk) waits() string { return string(w.instance.UID) }
 
 // order is the instance's among those who wait.
 func (w *walk) order(node *corev1.Node) rollout.Order {
-	ready, _ := lifecycle.NodeReady(node)
+	ready, _ := journey.NodeReady(node)
 	order := rollout.Order{Down: !ready, Failures: w.instance.Status.Failures, Since: w.instance.CreationTimestamp.Time,
 		Name: w.instance.Name}
 	if update := w.instance.Status.Update; update != nil {

@@ -288,7 +288,7 @@ func TestAPlaceIsInTheAPIServerWhenTheDecisionIsOver(t *testing.T) {
 	r := updating(t)
 	i := r.get(t, 1)
 	w := &walk{Reconciler: r.Reconciler, instance: i, saved: i.DeepCopy(), life: r.life(i)}
-	node, err := r.walker.Serving(t.Context(), i)
+	node, err := r.journeys.health.Serving(t.Context(), i)
 	if err != nil || node == nil {
 		t.Fatalf("node %v, %v", node, err)
 	}

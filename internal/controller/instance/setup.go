@@ -25,7 +25,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
@@ -40,7 +40,7 @@ const wakes = 8192
 // Setup adds the controller to a manager. options.Slots and options.Claims are made here. gate lets
 // nodes be disturbed one after the other; changed delivers whenever options.Desired answers
 // otherwise than before.
-func Setup(mgr ctrl.Manager, options lifecycle.Options, gate *rollout.Gate, changed <-chan event.GenericEvent) error {
+func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, changed <-chan event.GenericEvent) error {
 	meters, err := newMeters(metrics.Registry)
 	if err != nil {
 		return err
@@ -50,13 +50,14 @@ func Setup(mgr ctrl.Manager, options lifecycle.Options, gate *rollout.Gate, chan
 		now: options.Now, jitter: rand.Float64, lives: map[types.UID]*life{}, gate: gate,
 		notes: semaphore.NewWeighted(noters), woken: make(chan event.GenericEvent, wakes),
 	}
-	r.trials = lifecycle.NewSlots(trials, r.wake)
-	options.Slots = lifecycle.NewSlots(defaultJoins, r.wake)
-	options.Claims = lifecycle.NewClaims()
-	options.Bounds, options.Led = r.bounds, r.leads
-	if r.walker, err = lifecycle.New(options); err != nil {
+	r.trials = journey.NewSlots(trials, r.wake)
+	options.Slots = journey.NewSlots(defaultJoins, r.wake)
+	options.Claims = journey.NewClaims()
+	options.Bounds, options.LeaderSince = r.bounds, r.leads
+	if r.parts, err = journey.New(options); err != nil {
 		return err
 	}
+	r.journeys = newJourneys(r.parts)
 	err = ctrl.NewControllerManagedBy(mgr).Named("instance").
 		For(&v1alpha1.WindowsInstance{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(r.interrupt),
@@ -101,7 +102,7 @@ func (r *Reconciler) wake(id types.UID) {
 
 // ofNode finds the instance of a Node: the one that claimed its name.
 func (r *Reconciler) ofNode(_ context.Context, node client.Object) []reconcile.Request {
-	owner, ok := r.walker.Claims.Owner(node.GetName())
+	owner, ok := r.parts.Claims.Owner(node.GetName())
 	if !ok {
 		return nil
 	}
@@ -137,7 +138,7 @@ func (r *Reconciler) limit(ctx context.Context, object client.Object) []reconcil
 	if err != nil {
 		return nil // a cached read fails only when the manager stops
 	}
-	r.walker.Slots.SetLimit(cmp.Or(int(config.Spec.Rollout.MaxConcurrentJoins), defaultJoins))
+	r.parts.Slots.SetLimit(cmp.Or(int(config.Spec.Rollout.MaxConcurrentJoins), defaultJoins))
 	return r.all(ctx, object)
 }
 
@@ -161,7 +162,7 @@ func digest(node *corev1.Node) []any {
 			ours[key] = value
 		}
 	}
-	ready, message := lifecycle.NodeReady(node)
+	ready, message := journey.NodeReady(node)
 	return []any{node.UID, node.Labels, ours, node.Spec.Taints, node.Spec.Unschedulable, ready, message,
 		node.Status.NodeInfo.KubeletVersion, node.Status.Addresses}
 }

@@ -24,12 +24,12 @@ func TestSettingsThatWereDeletedAreTheDefaults(t *testing.T) {
 	free := func() (count int) {
 		ids := []types.UID{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"}
 		for _, id := range ids {
-			if r.walker.Slots.Acquire(id) {
+			if r.parts.Slots.Acquire(id) {
 				count++
 			}
 		}
 		for _, id := range ids {
-			r.walker.Slots.Release(id)
+			r.parts.Slots.Release(id)
 		}
 		return count
 	}
@@ -50,7 +50,7 @@ func TestALowerLimitTakesNoSlotAway(t *testing.T) {
 	r := newRig(t, append(listed(1), listed(2)...)...)
 	r.reconcile(t, 1)
 	r.reconcile(t, 2)
-	r.walker.Slots.SetLimit(1)
+	r.parts.Slots.SetLimit(1)
 	r.register(t, 1, "")
 	r.register(t, 2, "")
 	r.reconcile(t, 1)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // enter begins a phase; entering the one it is in goes on with it. first begins a new attempt.
@@ -91,13 +91,13 @@ func (w *walk) ready(ctx context.Context) {
 	}
 	w.arrived()
 	w.life.failedIn = ""
-	w.report(ctx, lifecycle.Done())
+	w.report(ctx, journey.Done())
 	w.tellSetup(ctx)
 }
 
 // report turns an outcome into reason, code, fix and conditions, in this one place. Ready tells of
 // the node, whatever is under way: a host that waits for its update, or fails at it, serves on.
-func (w *walk) report(ctx context.Context, outcome lifecycle.Outcome) {
+func (w *walk) report(ctx context.Context, outcome journey.Outcome) {
 	status := &w.instance.Status
 	if outcome.IsDone() {
 		w.say(contract.ReasonNodeReady, "", "")
@@ -108,7 +108,7 @@ func (w *walk) report(ctx context.Context, outcome lifecycle.Outcome) {
 	}
 	p := outcome.Problem
 	w.say(p.Reason, p.Detail, w.fix(p.Reason, outcome.IsFailed()))
-	node, err := w.walker.Serving(ctx, w.instance)
+	node, err := w.journeys.health.Serving(ctx, w.instance)
 	switch {
 	case err != nil: // what was said of the node before is the best that is known
 	case node != nil:
@@ -187,7 +187,7 @@ const (
 // await saves what was reported of an outcome, and says when to come again. For the quiet time
 // after a daemon was told of a version it keeps to itself that the node has yet to follow, to be
 // Ready again or to stay so, if the daemon says nothing against it.
-func (w *walk) await(ctx context.Context, node *corev1.Node, outcome lifecycle.Outcome,
+func (w *walk) await(ctx context.Context, node *corev1.Node, outcome journey.Outcome,
 	quiet time.Duration) (ctrl.Result, error) {
 	since := w.now().Sub(w.life.told)
 	if quiet == 0 || since >= max(quiet, lately) || node.Annotations[contract.ApplyStatusAnnotation] != "" {

@@ -10,16 +10,16 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // way is what a node goes that takes a place in the rollout budget: to another version, or through
 // a reboot.
 type way struct {
-	*lifecycle.Crossing
+	*journey.View
 	purpose v1alpha1.DisruptionPurpose
-	legs    []lifecycle.Leg
+	steps   []journey.Step
 	// at notes in the status, beside the step that begins, what must be known before anything is
 	// done.
 	at func(step v1alpha1.Step)
@@ -28,15 +28,15 @@ type way struct {
 	arrived func(ctx context.Context, to way) (ctrl.Result, error)
 }
 
-// along walks the legs from the present step on, until one waits or fails. What a leg does is noted
+// along walks the steps from the present step on, until one waits or fails. What a leg does is noted
 // before it does it.
 func (w *walk) along(ctx context.Context, to way) (ctrl.Result, error) {
 	status := &w.instance.Status
-	present := slices.IndexFunc(to.legs, func(leg lifecycle.Leg) bool {
+	present := slices.IndexFunc(to.steps, func(leg journey.Step) bool {
 		return leg.Name == progress(status,
 			to.purpose).Step
 	})
-	for _, leg := range to.legs[max(0, present):] {
+	for _, leg := range to.steps[max(0, present):] {
 		if here := progress(status, to.purpose); here.Step != leg.Name {
 			here.Step, here.Since = leg.Name, microless(w.now())
 		}
@@ -46,7 +46,7 @@ func (w *walk) along(ctx context.Context, to way) (ctrl.Result, error) {
 				return ctrl.Result{}, err
 			}
 		}
-		outcome := leg.Run(ctx, w.instance, to.Crossing)
+		outcome := leg.Run(ctx, w.instance, to.View)
 		switch {
 		case outcome.IsFailed():
 			return to.failed(ctx, to, outcome.Problem)
@@ -100,11 +100,11 @@ func (to way) quiet(status *v1alpha1.WindowsInstanceStatus) time.Duration {
 func (w *walk) resume(ctx context.Context, to way) (result ctrl.Result, on bool, err error) {
 	status := &w.instance.Status
 	here := progress(status, to.purpose)
-	if here == nil || !lifecycle.Begun(here.Step) || status.Disruption != nil {
+	if here == nil || !journey.Begun(here.Step) || status.Disruption != nil {
 		return ctrl.Result{}, true, nil
 	}
 	if here.Step == v1alpha1.StepDraining && !switched(status, to.purpose) {
-		if outcome := w.walker.Return(ctx, to.Node); !outcome.IsDone() {
+		if outcome := w.parts.Nodes.ReturnToService(ctx, to.Node); !outcome.IsDone() {
 			result, err = w.result(ctx, outcome.After)
 			return result, false, err
 		}
@@ -122,7 +122,7 @@ func (w *walk) resume(ctx context.Context, to way) (result ctrl.Result, on bool,
 
 // rest puts a node back into service until the next try.
 func (w *walk) rest(ctx context.Context, to way, why *contract.Problem) (ctrl.Result, error) {
-	if outcome := w.walker.Return(ctx, to.Node); !outcome.IsDone() {
+	if outcome := w.parts.Nodes.ReturnToService(ctx, to.Node); !outcome.IsDone() {
 		return w.result(ctx, outcome.After)
 	}
 	status := &w.instance.Status
@@ -137,7 +137,7 @@ func (w *walk) rest(ctx context.Context, to way, why *contract.Problem) (ctrl.Re
 	}
 	status.Phase, status.DrainTime = v1alpha1.PhaseReady, nil
 	w.arrived()
-	w.report(ctx, lifecycle.Wait(wait, why.Reason, "%s", why.Detail))
+	w.report(ctx, journey.Wait(wait, why.Reason, "%s", why.Detail))
 	return w.result(ctx, wait)
 }
 

@@ -18,8 +18,8 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/inventory"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
@@ -81,7 +81,7 @@ func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 
 // keyHash reads the present key; ok is false while there is no usable one, and then nothing can be
 // said about any host.
-func (r *replacer) keyHash(ctx context.Context, keys lifecycle.Keys) (hash string, ok bool, err error) {
+func (r *replacer) keyHash(ctx context.Context, keys journey.Keys) (hash string, ok bool, err error) {
 	key, err := keys.PrivateKey(ctx)
 	if _, unusable := contract.AsProblem(err); unusable {
 		return "", false, nil

@@ -15,7 +15,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
@@ -39,16 +39,16 @@ func NewView(live client.Reader) *View { return &View{live: live} }
 var errUnknown = errors.New("it is not known yet whether the cluster has a Machine API")
 
 var (
-	_ lifecycle.Origins = (*View)(nil)
-	_ rollout.Sets      = (*View)(nil)
+	_ journey.Origins = (*View)(nil)
+	_ rollout.Sets    = (*View)(nil)
 )
 
 // Origin looks into the cache first. What is not there is looked for past it: a Machine may have
 // lost the label by which the cache knows it.
-func (v *View) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (lifecycle.Origin, error) {
+func (v *View) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (journey.Origin, error) {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceMachine {
-		return lifecycle.Origin{}, nil
+		return journey.Origin{}, nil
 	}
 	key, machine := client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: source.Name},
 		&machinev1beta1.Machine{}
@@ -60,18 +60,18 @@ func (v *View) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	err := v.live.Get(ctx, key, machine)
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return lifecycle.Origin{}, nil
+		return journey.Origin{}, nil
 	case err != nil:
-		return lifecycle.Origin{}, fmt.Errorf("reading Machine %s: %w", source.Name, err)
+		return journey.Origin{}, fmt.Errorf("reading Machine %s: %w", source.Name, err)
 	case machine.UID != source.UID:
-		return lifecycle.Origin{}, nil
+		return journey.Origin{}, nil
 	}
 	return origin(machine), nil
 }
 
-func origin(machine *machinev1beta1.Machine) lifecycle.Origin {
+func origin(machine *machinev1beta1.Machine) journey.Origin {
 	_, excluded := machine.Annotations[excludeDrain]
-	return lifecycle.Origin{Exists: true, Drains: machine.Status.NodeRef != nil || excluded}
+	return journey.Origin{Exists: true, Drains: machine.Status.NodeRef != nil || excluded}
 }
 
 // Sets implements rollout.Sets: the MachineSets whose Machines run Windows.

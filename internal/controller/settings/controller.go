@@ -25,8 +25,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/batch"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/inventory"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -34,7 +34,7 @@ import (
 type Options struct {
 	// Namespace of the operator.
 	Namespace string
-	Keys      lifecycle.Keys
+	Keys      journey.Keys
 	Desired   Desired
 	// OperatorCondition is the name of the object in which OLM wants to be told whether the
 	// operator may be upgraded, or empty without OLM.

@@ -24,7 +24,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/lifecycle"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // rig is a Reconciler with what it asks scripted, and an API server whose writes are counted.
@@ -39,7 +39,7 @@ type rig struct {
 	broken    error
 }
 
-func (r *rig) PrivateKey(context.Context) (lifecycle.Key, error) { return lifecycle.Key{}, r.key }
+func (r *rig) PrivateKey(context.Context) (journey.Key, error) { return journey.Key{}, r.key }
 func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
 	return blueprint.Desired{Version: "1-x"}, blueprint.Facts{}, r.current
 }

@@ -1,0 +1,278 @@
+package instance_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/internal/instance/health"
+	"github.com/windows-nodes/wmco/internal/instance/join"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/instance/remove"
+	"github.com/windows-nodes/wmco/internal/instance/upgrade"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+const version = "1.0.0-aaaaaaaaaa"
+
+// world is everything that a journey works with, each part scripted.
+type world struct {
+	join.Join
+	health   health.Health
+	upgrade  upgrade.Upgrade
+	remove   remove.Remove
+	machine  *hosttest.Machine
+	client   client.WithWatch
+	pods     *kubefake.Clientset
+	clock    time.Time
+	desired  blueprint.Desired
+	lacks    error // what Current and the others answer instead
+	noKey    error
+	revoked  int
+	noRevoke error
+	noToken  error
+	// broken fails writes and reads of the API server, by verb.
+	mu     sync.Mutex
+	broken map[string]error
+}
+
+func (w *world) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
+	return w.desired, blueprint.Facts{APIServer: "https://api:6443", BootstrapCA: "ca", KubeletCA: "kubelet-ca"},
+		w.lacks
+}
+
+func (w *world) PrivateKey(context.Context) (journey.Key, error) {
+	return journey.Key{PEM: []byte("pem"), Hash: "hash"}, w.noKey
+}
+
+func (w *world) BootstrapToken(context.Context, *v1alpha1.WindowsInstance) (journey.Token, error) {
+	return journey.Token{Text: "token", ID: "JTI=token"}, w.noToken
+}
+
+func (w *world) Revoke(context.Context, *v1alpha1.WindowsInstance) error {
+	w.revoked++
+	return w.noRevoke
+}
+
+func (w *world) Manifest() payload.Manifest {
+	return payload.Manifest{Files: []payload.File{{Name: contract.ServiceDaemon + ".exe", Digest: digest("daemon"),
+		Size: 6}}}
+}
+
+func (w *world) Select(wanted []contract.Blob) ([]payload.Blob, error) {
+	var selected []payload.Blob
+	for _, b := range wanted {
+		content := map[string]string{digest("daemon"): "daemon", digest("kubelet"): "kubelet"}[b.Digest]
+		if content == "" {
+			return nil, contract.NewProblem(contract.ReasonPayloadMissing, "no blob %s", b.Digest)
+		}
+		selected = append(selected, payload.Blob{
+			Blob: contract.Blob{Digest: b.Digest, Size: int64(len(content))},
+			Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewBufferString(content)), nil },
+		})
+	}
+	return selected, nil
+}
+
+func digest(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+func newWorld(t *testing.T, objects ...client.Object) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		machine: hosttest.New("win-a"), clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), broken: map[string]error{},
+		desired: blueprint.Desired{Version: version},
+	}
+	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(w.faults()).Build()
+	w.pods = kubefake.NewClientset()
+	parts, err := journey.New(journey.Options{
+		Client: w.client, Pods: w.pods, Dialer: w.machine, Payload: w, Desired: w, Keys: w, Tokens: w,
+		Slots: journey.NewSlots(1, func(types.UID) {}), Claims: journey.NewClaims(),
+		Now: func() time.Time { return w.clock }, Namespace: "ns",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Join, w.health, w.upgrade, w.remove = join.Join{Parts: parts}, health.Health{Parts: parts},
+		upgrade.Upgrade{Parts: parts}, remove.Remove{Parts: parts}
+	return w
+}
+
+// faults lets the API server fail.
+func (w *world) faults() interceptor.Funcs {
+	fault := func(verb string) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.broken[verb]
+	}
+	return interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			options ...client.GetOption) error {
+			if err := fault("get"); err != nil {
+				return err
+			}
+			return c.Get(ctx, key, o, options...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			if err := fault("create"); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, options...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch,
+			options ...client.PatchOption) error {
+			if err := fault("patch"); err != nil {
+				return err
+			}
+			return c.Patch(ctx, o, patch, options...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+			if err := fault("delete"); err != nil {
+				return err
+			}
+			// The fake client knows no preconditions.
+			asked, now := (&client.DeleteOptions{}).ApplyOptions(options), &corev1.Node{}
+			if err := c.Get(ctx, client.ObjectKeyFromObject(o), now); err == nil && asked.Preconditions != nil &&
+				*asked.Preconditions.UID != now.UID {
+				return apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, o.GetName(),
+					errors.New("the UID is another"))
+			}
+			return c.Delete(ctx, o, options...)
+		},
+	}
+}
+
+// walk runs the phases up to and with last, and answers what the last one that ran came to.
+func (w *world) join(t *testing.T, i *v1alpha1.WindowsInstance, session *journey.Session,
+	last v1alpha1.Phase) journey.Outcome {
+	t.Helper()
+	outcome := journey.Done()
+	phases := w.Phases()
+	for n := w.Resume(t.Context(), i, session); n < len(phases); n++ {
+		if i.Status.Phase != phases[n].Name {
+			i.Status.Phase = phases[n].Name
+			i.Status.Phases = append(i.Status.Phases, v1alpha1.PhaseTime{Phase: phases[n].Name,
+				StartTime: metav1.NewMicroTime(w.clock)})
+		}
+		if outcome = phases[n].Run(t.Context(), i, session); !outcome.IsDone() {
+			return outcome
+		}
+		if phases[n].Name == last {
+			return outcome
+		}
+	}
+	return outcome
+}
+
+// newInstance is one that no operator has seen.
+func newInstance() *v1alpha1.WindowsInstance {
+	i := instance()
+	i.UID, i.Status = "uid", v1alpha1.WindowsInstanceStatus{}
+	return i
+}
+
+// joinedNode is a Node of the instance at a version, Ready.
+func joinedNode(at string) *corev1.Node {
+	n := node()
+	n.UID = "node-uid"
+	n.Annotations = map[string]string{contract.InstanceAnnotation: "ns/10.0.0.1", contract.RevisionAnnotation: at,
+		contract.DesiredRevisionAnnotation: at}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue,
+		Reason: "KubeletReady"}}
+	return n
+}
+
+// getNode reads the Node; nil when it is not there.
+func (w *world) getNode(t *testing.T) *corev1.Node {
+	t.Helper()
+	n := &corev1.Node{}
+	if err := w.client.Get(t.Context(), types.NamespacedName{Name: "win-a"}, n); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	} else if err != nil {
+		return nil
+	}
+	return n
+}
+
+// setNode writes the Node as kubelet or the daemon would.
+func (w *world) setNode(t *testing.T, change func(*corev1.Node)) {
+	t.Helper()
+	n := w.getNode(t)
+	change(n)
+	status := n.Status.DeepCopy()
+	if err := w.client.Update(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	n.Status = *status
+	if err := w.client.Status().Update(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sign has every certificate request signed, or denied.
+func (w *world) sign(t *testing.T, denied bool) {
+	t.Helper()
+	list := &certificatesv1.CertificateSigningRequestList{}
+	if err := w.client.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	for n := range list.Items {
+		csr := &list.Items[n]
+		csr.Status.Certificate = []byte("certificate")
+		if denied {
+			csr.Status.Certificate = nil
+			csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied, Reason: "NotOurs"}}
+		}
+		if err := w.client.Status().Update(t.Context(), csr); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// want checks an outcome: "done", "waits" or "fails", and the reason.
+func want(t *testing.T, got journey.Outcome, verdict string, reason contract.Reason) {
+	t.Helper()
+	is := "done"
+	switch {
+	case got.IsWaiting():
+		is = "waits"
+	case got.IsFailed():
+		is = "fails"
+	}
+	have := contract.Reason("")
+	if got.Problem != nil {
+		have = got.Problem.Reason
+	}
+	if is != verdict || have != reason {
+		t.Fatalf("the phase %s with %q (%v), want %s with %q", is, have, got.Problem, verdict, reason)
+	}
+}

@@ -1,0 +1,224 @@
+// Package health answers what a host that has joined needs, by its Node alone: nothing, an upgrade, or
+// to be joined again. The instance controller asks it first. It never contacts a host.
+package health
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// Health looks at a host that has joined.
+type Health struct{ *journey.Parts }
+
+// Finding is what a host that has joined needs.
+type Finding struct {
+	Node *corev1.Node
+	// Rejoin says why the host must walk the way in again; nil when it need not.
+	Rejoin *contract.Problem
+	// Update says what another desired version asks for; nil when there is none.
+	Update *journey.Update
+	// Outcome is how the node is: done, or what it waits for.
+	Outcome journey.Outcome
+	// Updating and Rebooting say that the node has had its turn, and is on its way.
+	Updating, Rebooting bool
+}
+
+// Check looks at a host that has joined, through its Node only, and puts our marks back where they
+// are gone.
+func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance) (Finding, error) {
+	status := &instance.Status
+	node, err := h.Nodes.Get(ctx, status.NodeName)
+	if err != nil {
+		return Finding{}, err
+	}
+	if node == nil {
+		return Finding{Rejoin: contract.NewProblem(contract.ReasonNodePending, "node %s vanished", status.NodeName)},
+			nil
+	}
+	if problem := journey.Foreign(node, instance); problem != nil {
+		told := journey.Wait(0, problem.Reason, "%s", problem.Detail)
+		return Finding{Node: node, Outcome: told}, nil //nolint:nilerr // the outcome tells it
+	}
+	if status.PublicKeyHash == "" {
+		// as an operator that kept it there only left it
+		status.PublicKeyHash = node.Annotations[contract.PublicKeyHashAnnotation]
+	}
+	h.told(ctx, status, node)
+	marks := journey.Marks{Instance: instance, KeyHash: status.PublicKeyHash, Version: status.DesiredRevision}
+	if u := status.Update; u != nil && journey.Begun(u.Step) && (u.Step != v1alpha1.StepProving ||
+		status.Disruption == nil) {
+		// who is to be drained first is told by that step only; who goes back takes the daemon's
+		// status of before away in the same write; and who has lost its place must have it back
+		// first
+		marks.Version = ""
+	}
+	if err = h.Nodes.Mark(ctx, node, marks); err != nil {
+		return Finding{}, err
+	}
+	status.NodeUID = string(node.UID)
+	status.Revision, status.KubeletVersion = node.Annotations[contract.RevisionAnnotation],
+		node.Status.NodeInfo.KubeletVersion
+	return h.care(ctx, instance, node)
+}
+
+// told finds out whether a node was told of the desired version already, by an operator that ended
+// before it wrote that down.
+func (h *Health) told(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
+	version := node.Annotations[contract.DesiredRevisionAnnotation]
+	if version == status.DesiredRevision || status.Update != nil {
+		return
+	}
+	if desired, _, err := h.Desired.Current(ctx); err == nil && version == desired.Version &&
+		!h.Revisions.Compare(ctx, status.DesiredRevision, desired).Waits() {
+		status.DesiredRevision = version
+	}
+}
+
+// care decides what a node needs that is ours.
+func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) (Finding, error) {
+	status := &instance.Status
+	found := Finding{Node: node, Updating: journey.IsUpdating(status), Rebooting: journey.IsRebooting(status)}
+	desired, _, err := h.Desired.Current(ctx)
+	switch {
+	case err != nil || journey.IsUnderWay(status): // nobody knows what is desired, or it is on its way
+	case desired.Version != status.DesiredRevision:
+		found.Update = h.Revisions.Compare(ctx, status.DesiredRevision, desired)
+		found.Update.From = cmp.Or(status.HeldRevision, status.DesiredRevision)
+	default:
+		status.Update = nil // another version was desired meanwhile, and is not any more
+	}
+	h.Daemons.Observe(status, node)
+	silent, quiet := h.Daemons.Unresponsive(status, node)
+	// the way in brings the desired version, and that is the one that it was told
+	if silent != nil && err == nil && found.Update == nil {
+		found.Rejoin = silent
+		return found, nil
+	}
+	ready, message := journey.NodeReady(node)
+	overdue, left := h.overdue(node)
+	found.Outcome.After = quiet
+	if overdue && !journey.IsBounded(status) {
+		found.Rejoin = contract.NewProblem(contract.ReasonNodeNotReady, "node %s has not been Ready for %s: %s",
+			node.Name, rescueAfter, message)
+		return found, nil
+	}
+	switch {
+	case found.Update != nil:
+		found.Outcome = journey.Wait(0, contract.ReasonRevisionPending,
+			"version %s is desired and waits for the rollout budget",
+			desired.Version)
+		if status.Disruption == nil && journey.NodeReadyAt(node, status.DesiredRevision) {
+			err = h.Nodes.Uncordon(ctx, node) // it serves until it has its turn, whatever was begun with it before
+		} else {
+			err = nil
+		}
+		return found, err
+	case journey.IsUnderWay(status):
+		return found, nil
+	case status.Revision != status.DesiredRevision:
+		found.Outcome = journey.Follows(node, status.DesiredRevision)
+		found.Outcome.After = max(left, quiet)
+		return found, nil
+	case !ready:
+		found.Outcome = journey.Wait(left, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
+		return found, nil
+	}
+	if journey.ApplyStatus(node) == "" {
+		status.HeldRevision = status.Revision
+	}
+	return found, h.Nodes.Uncordon(ctx, node)
+}
+
+// rescueAfter is how long a node that has joined may be not Ready before its host is looked at over
+// SSH: kubelet's certificate or the daemon's may have expired while it was off, or services may be
+// gone. A boot with updates of Windows takes less.
+const rescueAfter = 10 * time.Minute
+
+// overdue says whether a node has not been Ready for too long, and otherwise how much time is left
+// to it; none for a node that is Ready.
+func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
+	for _, c := range node.Status.Conditions {
+		if c.Type != corev1.NodeReady || c.Status == corev1.ConditionTrue || c.LastTransitionTime.IsZero() {
+			continue
+		}
+		left = rescueAfter - h.Now().Sub(c.LastTransitionTime.Time)
+		return left <= 0, max(0, left)
+	}
+	return false, 0
+}
+
+// Serving gives the host's Node while it is Ready at the version that it was last told to have,
+// whatever is under way for the host; nil otherwise.
+func (h *Health) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
+	status := &instance.Status
+	if status.JoinedTime == nil || status.Phase == v1alpha1.PhaseRemoving {
+		return nil, nil
+	}
+	node, err := h.Nodes.Get(ctx, status.NodeName)
+	if err != nil || node == nil || journey.Foreign(node, instance) != nil {
+		return nil, err
+	}
+	told := node.Annotations[contract.DesiredRevisionAnnotation]
+	if told == "" || told != status.DesiredRevision || !journey.NodeReadyAt(node, told) {
+		return nil, nil
+	}
+	return node, nil
+}
+
+// RecoversByItself says whether a host that has joined needs nobody to walk into it: its node serves, or
+// is Ready and has a daemon that gets by itself what it lacks. A daemon that is silent helps
+// nobody.
+func (h *Health) RecoversByItself(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
+	if _, silent, err := h.Unresponsive(ctx, instance); err != nil || silent != nil {
+		return false, err
+	}
+	serving, err := h.Serving(ctx, instance)
+	if err != nil || serving != nil {
+		return serving != nil, err
+	}
+	if instance.Status.JoinedTime == nil || instance.Status.Phase == v1alpha1.PhaseRemoving {
+		return false, nil
+	}
+	node, err := h.Nodes.Ours(ctx, instance)
+	if err != nil || node == nil {
+		return false, err
+	}
+	ready, _ := journey.NodeReady(node)
+	return ready && journey.StagesItself(node), nil
+}
+
+// Skew says in words why a node's release and the desired one are too far apart; empty when they
+// are not, or when nobody knows what is desired.
+func (h *Health) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) string {
+	desired, _, err := h.Desired.Current(ctx)
+	if err != nil {
+		return ""
+	}
+	return policy.CheckSkew(journey.Release(desired.Version), journey.Release(instance.Status.Revision))
+}
+
+// Unresponsive gives the Node of a host that has joined, and why its daemon is taken for dead, or for one
+// that can't speak; nil while it is not.
+func (h *Health) Unresponsive(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, *contract.Problem,
+	error) {
+	if instance.Status.JoinedTime == nil || instance.Status.Phase == v1alpha1.PhaseRemoving {
+		return nil, nil, nil
+	}
+	node, err := h.Nodes.Ours(ctx, instance)
+	if err != nil || node == nil {
+		return nil, nil, err
+	}
+	problem, _ := h.Daemons.Unresponsive(&instance.Status, node)
+	if problem == nil {
+		return nil, nil, nil
+	}
+	return node, problem, nil
+}

@@ -1,0 +1,195 @@
+package instance_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// joined is an instance that is Ready at a version.
+func joined(at string) *v1alpha1.WindowsInstance {
+	i := leaving()
+	i.Status.Phase, i.Status.DesiredRevision, i.Status.Revision, i.Status.JoinedTime = v1alpha1.PhaseReady, at, at,
+		&metav1.Time{}
+	return i
+}
+
+func TestAHostThatHasJoinedIsLookedAfterThroughItsNode(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		node    func(*corev1.Node)
+		verdict string
+		reason  contract.Reason
+	}{
+		"all is well": {func(*corev1.Node) {}, "done", ""},
+		"kubelet is silent": {
+			func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, "waits",
+			contract.ReasonNodeNotReady},
+		"the version was taken away": {func(n *corev1.Node) { delete(n.Annotations, contract.RevisionAnnotation) },
+			"waits", contract.ReasonRevisionPending},
+		"another instance has it now": {
+			func(n *corev1.Node) { n.Annotations[contract.InstanceAnnotation] = "ns/another" }, "waits",
+			contract.ReasonNodeForeign},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := joinedNode(version)
+			test.node(n)
+			w := newWorld(t, n)
+			i := joined(version)
+			found, err := w.health.Check(t.Context(), i)
+			if err != nil || found.Rejoin != nil || found.Update != nil {
+				t.Fatalf("found %+v, %v", found, err)
+			}
+			want(t, found.Outcome, test.verdict, test.reason)
+			if w.machine.Dials() != 0 {
+				t.Error("the host was dialled")
+			}
+			serving, err := w.health.Serving(t.Context(), i)
+			if err != nil || (serving != nil) != (test.verdict == "done") {
+				t.Errorf("serving %v, %v", serving != nil, err)
+			}
+		})
+	}
+}
+
+// A host that was off until its certificates expired comes back without hands: the way in gives it
+// new ones.
+func TestANodeThatStaysAwayIsLookedAtOverSSH(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		away   time.Duration
+		ready  corev1.ConditionStatus
+		rejoin bool
+		left   time.Duration
+	}{
+		"away for a moment":         {away: time.Minute, ready: corev1.ConditionUnknown, left: 9 * time.Minute},
+		"away for too long":         {away: 10 * time.Minute, ready: corev1.ConditionUnknown, rejoin: true},
+		"not well for too long":     {away: time.Hour, ready: corev1.ConditionFalse, rejoin: true},
+		"well for a long time":      {away: time.Hour, ready: corev1.ConditionTrue},
+		"away since the clock says": {away: -time.Hour, ready: corev1.ConditionUnknown, left: 70 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := joinedNode(version)
+			w := newWorld(t, n)
+			n.Status.Conditions[0].Status = test.ready
+			n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(w.Now().Add(-test.away))
+			if err := w.Client.Status().Update(t.Context(), n); err != nil {
+				t.Fatal(err)
+			}
+			found, err := w.health.Check(t.Context(), joined(version))
+			if err != nil || (found.Rejoin != nil) != test.rejoin {
+				t.Fatalf("found %+v, %v", found, err)
+			}
+			if test.rejoin && found.Rejoin.Reason != contract.ReasonNodeNotReady ||
+				found.Outcome.After.Round(time.Minute) != test.left {
+				t.Errorf("rejoin %v, outcome %+v", found.Rejoin, found.Outcome)
+			}
+		})
+	}
+}
+
+func TestMarksThatAreGoneComeBack(t *testing.T) {
+	t.Parallel()
+	bare := joinedNode(version)
+	bare.Annotations = map[string]string{contract.RevisionAnnotation: version, contract.CordonedAnnotation: "true"}
+	bare.Spec.Unschedulable = true
+	w := newWorld(t, bare)
+	i := joined(version)
+	for range 3 { // marks, then the cordon; the third time finds nothing to do
+		if _, err := w.health.Check(t.Context(), i); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			t.Fatal(err)
+		}
+	}
+	n := w.getNode(t)
+	if n.Annotations[contract.InstanceAnnotation] == "" ||
+		n.Annotations[contract.DesiredRevisionAnnotation] != version || n.Spec.Unschedulable {
+		t.Errorf("the node is %v, unschedulable %v", n.Annotations, n.Spec.Unschedulable)
+	}
+	before := n.ResourceVersion
+	if _, err := w.health.Check(t.Context(), i); err != nil || w.getNode(t).ResourceVersion != before {
+		t.Errorf("a node that is well was written: %v", err)
+	}
+}
+
+func TestAHostWhoseNodeVanishedJoinsAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	found, err := w.health.Check(t.Context(), joined(version))
+	if err != nil || found.Rejoin == nil || found.Rejoin.Reason != contract.ReasonNodePending {
+		t.Errorf("found %+v, %v", found, err)
+	}
+	w.broken["get"] = apierrors.NewServiceUnavailable("away")
+	if _, err = w.health.Check(t.Context(), joined(version)); err == nil {
+		t.Error("an API server that is away looks like a node that vanished")
+	}
+}
+
+func TestTheWayToAnotherVersion(t *testing.T) {
+	t.Parallel()
+	manifest := func(command, digest string) contract.Manifest {
+		return contract.Manifest{
+			Services: []contract.Service{{Name: "kubelet", Command: command, Bootstrap: true}},
+			Files:    []contract.File{{Path: `C:\k\kubelet.exe`, Digest: digest, Size: 7}},
+		}
+	}
+	old := manifest(`C:\k\kubelet.exe --v=2`, digest("kubelet"))
+	for name, test := range map[string]struct {
+		to              string
+		manifest        contract.Manifest
+		unpublished     bool
+		payload, drains bool
+	}{
+		"another operator": {"1.1.0-bbbbbbbbbb", old, false, true, false},
+		"new payload that nobody feels": {"1.0.0-bbbbbbbbbb",
+			manifest(`C:\k\kubelet.exe --v=2`, digest("newer")), false, true, false},
+		"the old manifest can't be read":       {"1.0.0-bbbbbbbbbb", old, true, true, true},
+		"nothing that needs a walk or restart": {"1.0.0-bbbbbbbbbb", old, false, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects := []client.Object{joinedNode(version)}
+			if !test.unpublished {
+				data, err := old.Data()
+				if err != nil {
+					t.Fatal(err)
+				}
+				objects = append(objects,
+					&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns",
+						Name: contract.ServicesConfigMapPrefix + version}, Data: data})
+			}
+			w := newWorld(t, objects...)
+			w.desired.Version, w.desired.Manifest = test.to, test.manifest
+			i := joined(version)
+			found, err := w.health.Check(t.Context(), i)
+			if err != nil || found.Update == nil {
+				t.Fatalf("found %+v, %v", found, err)
+			}
+			if found.Update.Payload != test.payload || found.Update.Drains != test.drains ||
+				found.Update.Version != test.to || found.Update.From != version {
+				t.Errorf("update %+v", *found.Update)
+			}
+			if got := w.getNode(t).Annotations[contract.DesiredRevisionAnnotation]; got != version {
+				t.Errorf("looking moved the node to %q", got)
+			}
+			if serving, _ := w.health.Serving(t.Context(), i); serving == nil {
+				t.Error("a node that waits for its update does not serve")
+			}
+			if err = w.upgrade.Move(t.Context(), i, found.Node, test.to); err != nil ||
+				i.Status.DesiredRevision != test.to {
+				t.Errorf("moving: %v, status %q", err, i.Status.DesiredRevision)
+			}
+			if serving, _ := w.health.Serving(t.Context(), i); serving != nil {
+				t.Error("a node that has yet to reach its version serves")
+			}
+		})
+	}
+}

@@ -1,0 +1,155 @@
+package join
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+)
+
+// adopt waits for the host's Node and makes it ours: marks, and a cordon until the node is whole.
+func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	session *journey.Session) journey.Outcome {
+	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
+	if err != nil {
+		return journey.Retry(err)
+	}
+	if node == nil {
+		return j.waitInSlot(instance, contract.ReasonNodePending, "kubelet on %s has not registered node %s yet",
+			instance.Spec.Address, instance.Status.NodeName)
+	}
+	if problem := journey.Foreign(node, instance); problem != nil {
+		return journey.Fail(problem)
+	}
+	desired, _, err := j.Revisions.Of(ctx, instance)
+	if err != nil {
+		return journey.WaitForCluster(err)
+	}
+	marks := journey.Marks{Instance: instance, KeyHash: session.Key.Hash, Version: desired.Version}
+	if !journey.NodeReadyAt(node, desired.Version) {
+		marks.Cordon = true
+	}
+	if err = j.Nodes.Request(ctx, node, marks); err != nil {
+		return journey.Retry(err)
+	}
+	instance.Status.NodeUID, instance.Status.DesiredRevision = string(node.UID), desired.Version
+	return journey.Done()
+}
+
+// handOver gives the daemon its certificate and starts it as a service. Afterwards SSH is not
+// needed any more.
+func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	session *journey.Session) journey.Outcome {
+	if session.CSR == "" {
+		return restart()
+	}
+	certificate, err := j.certificate(ctx, session.CSR)
+	if _, denied := contract.AsProblem(err); denied {
+		return journey.Fail(err)
+	}
+	if err != nil {
+		return journey.Retry(err)
+	}
+	if len(certificate) == 0 {
+		return j.waitInSlot(instance, contract.ReasonCertificatePending, "certificate request %s is not signed yet",
+			session.CSR)
+	}
+	desired, facts, err := j.Revisions.Of(ctx, instance)
+	if err != nil {
+		return journey.WaitForCluster(err)
+	}
+	answer, err := journey.Call[contract.HandoverAnswer](ctx, session.Conn, contract.VerbHandover,
+		contract.HandoverRequest{
+			NodeName: instance.Status.NodeName, Version: desired.Version, Certificate: certificate,
+			APIServer: facts.APIServer, CA: []byte(facts.BootstrapCA), Namespace: j.Namespace,
+		})
+	if err != nil {
+		return journey.Fail(err)
+	}
+	if !answer.ServiceRunning {
+		return journey.Fail(contract.NewProblem(contract.ReasonServiceFailed, "%s does not run",
+			contract.ServiceDaemon))
+	}
+	j.Slots.Release(instance.UID)
+	session.End()
+	return journey.Done()
+}
+
+// confirm waits until the daemon reports the desired version and the Node is Ready, then lifts our
+// cordon. A host that has another revision to go back to has as long as the proof of an update. One
+// that has none is waited for without an end, as it holds no slot and no place. What it was told to
+// have is in the status: a cached Node may not show it yet.
+func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *journey.Session) journey.Outcome {
+	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
+	if err != nil {
+		return journey.Retry(err)
+	}
+	if node == nil {
+		return journey.Fail(contract.NewProblem(contract.ReasonNodePending, "node %s vanished",
+			instance.Status.NodeName))
+	}
+	if problem := journey.Foreign(node, instance); problem != nil {
+		return journey.Fail(problem)
+	}
+	desired := instance.Status.DesiredRevision
+	if err = j.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Version: desired}); err != nil {
+		return journey.Retry(err)
+	}
+	instance.Status.Revision, instance.Status.KubeletVersion = node.Annotations[contract.RevisionAnnotation],
+		node.Status.NodeInfo.KubeletVersion
+	if instance.Status.Revision != desired || desired == "" {
+		if problem := j.Daemons.Unanswered(instance, node); problem != nil {
+			return journey.Fail(problem)
+		}
+		return j.confirmInTime(ctx, instance, journey.Wait(eventRetry, contract.ReasonRevisionPending,
+			"node %s has version %q and should have %q%s", node.Name, instance.Status.Revision, desired,
+			journey.ApplyStatus(node)))
+	}
+	if ready, message := journey.NodeReady(node); !ready {
+		return j.confirmInTime(ctx, instance, journey.Wait(eventRetry, contract.ReasonNodeNotReady, "node %s: %s",
+			node.Name,
+			message))
+	}
+	// Not earlier: a host that joins again has its old Node while kubelet still asks for its certificate.
+	if err = j.RevokeCredentials(ctx, instance); err != nil {
+		return journey.Retry(err)
+	}
+	if err = j.Nodes.Uncordon(ctx, node); err != nil {
+		return journey.Retry(err)
+	}
+	instance.Status.SilentSince = nil
+	return journey.Done()
+}
+
+// confirmInTime turns a wait into a failure when the time for the proof is over.
+func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	outcome journey.Outcome) journey.Outcome {
+	if held := instance.Status.HeldRevision; held == "" || held == instance.Status.DesiredRevision {
+		outcome.Endless = outcome.Problem.Reason == contract.ReasonNodeNotReady
+		return outcome
+	}
+	bounds, err := j.CurrentBounds(ctx)
+	if err != nil {
+		return journey.Retry(err)
+	}
+	if began, ok := journey.PhaseBegan(instance, v1alpha1.PhaseConfirming); ok && j.Now().Sub(began) > bounds.Proof {
+		return journey.Fail(contract.NewProblem(contract.ReasonUpdateFailed, "%s, after %s", outcome.Problem.Detail,
+			bounds.Proof))
+	}
+	return outcome
+}
+
+// waitInSlot waits for an event, but not for ever: a host that gets nowhere makes room for others.
+func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Reason, format string,
+	args ...any) journey.Outcome {
+	if began, ok := journey.PhaseBegan(instance, instance.Status.Phase); ok {
+		if waited := j.Now().Sub(began); waited > waitLimit {
+			return journey.Fail(contract.NewProblem(reason, "%s, after %s", fmt.Sprintf(format, args...),
+				waited.Round(time.Second)))
+		}
+	}
+	return journey.Wait(eventRetry, reason, format, args...)
+}

@@ -1,0 +1,161 @@
+package join
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+const (
+	// eventRetry is how long to wait for something whose arrival is watched.
+	eventRetry = 20 * time.Second
+	// waitLimit is how long a host may keep its slot while it waits for its Node or certificate;
+	// then it makes room for others.
+	waitLimit = 5 * time.Minute
+)
+
+// maxCredentials is how many bootstrap tokens of one join are remembered: kubelet may still wait
+// for what it requested with the one of the attempt before.
+const maxCredentials = 4
+
+// credential makes kubelet's first credential. It belongs to the phase before the one that hands it to
+// the host: its id is in the saved status then, so that another operator recognises what kubelet
+// requests with it.
+func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	session *journey.Session) journey.Outcome {
+	token, err := j.Tokens.BootstrapToken(ctx, instance)
+	if err != nil {
+		return journey.Retry(fmt.Errorf("making kubelet's first credential: %w", err))
+	}
+	ids := append(instance.Status.BootstrapCredentials, token.ID)
+	instance.Status.BootstrapCredentials = ids[max(0, len(ids)-maxCredentials):]
+	session.Token = token.Text
+	return journey.Done()
+}
+
+// bootstrap starts containerd and kubelet on the host and gets the daemon's certificate request.
+func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	session *journey.Session) journey.Outcome {
+	if session.Token == "" {
+		return restart()
+	}
+	desired, facts, err := j.Revisions.Of(ctx, instance)
+	if err != nil {
+		return journey.WaitForCluster(err)
+	}
+	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
+	if err != nil {
+		return journey.Retry(err)
+	}
+	if node != nil {
+		if problem := journey.Foreign(node, instance); problem != nil {
+			return journey.Fail(problem)
+		}
+		if outcome := j.vacateServing(ctx, instance, session, node); !outcome.IsDone() {
+			return outcome
+		}
+	}
+	kubeconfig, err := bootstrapKubeconfig(facts, session.Token)
+	if err != nil {
+		return journey.Fail(err)
+	}
+	confidential, err := confidentialOf(desired)
+	if err != nil {
+		return journey.Fail(err)
+	}
+	answer, err := journey.Call[contract.BootstrapAnswer](ctx, session.Conn, contract.VerbBootstrap,
+		contract.BootstrapRequest{
+			NodeName: instance.Status.NodeName, NodeIP: instance.Spec.NodeIP, Version: desired.Version,
+			Manifest:     desired.Manifest,
+			Confidential: confidential, BootstrapKubeconfig: kubeconfig, BootstrapCA: []byte(facts.BootstrapCA),
+			KubeletCA: []byte(facts.KubeletCA),
+			Register:  node == nil,
+		})
+	if err != nil {
+		return journey.Fail(err)
+	}
+	if answer.NodeName != instance.Status.NodeName {
+		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid,
+			"the host calls itself %.63q now, and %q before", answer.NodeName, instance.Status.NodeName))
+	}
+	if err = policy.CheckDaemonRequest(answer.DaemonCSR, instance.Status.NodeName); err != nil {
+		return journey.Fail(contract.NewProblem(contract.ReasonDaemonCallFailed,
+			"the certificate request of %s is not submitted: "+
+				"%v", instance.Spec.Address, err))
+	}
+	session.Request = answer.DaemonCSR
+	if session.CSR, err = j.requestCertificate(ctx, instance, session.Request); err != nil {
+		return journey.Retry(err)
+	}
+	return journey.Done()
+}
+
+// vacateServing moves the pods away from a node that serves and has its turn to be walked into. One
+// that can't be emptied goes back into service.
+func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
+	node *corev1.Node) journey.Outcome {
+	if instance.Status.JoinedTime == nil || session.Drained {
+		return journey.Done()
+	}
+	bounds, err := j.CurrentBounds(ctx)
+	if err != nil {
+		return journey.Retry(err)
+	}
+	out := j.IsOut(node, bounds)
+	switch {
+	case instance.Status.Disruption == nil && out:
+		return journey.Done() // nobody is there to be disturbed
+	case instance.Status.Disruption == nil:
+		return journey.Fail(contract.NewProblem(contract.ReasonInProgress,
+			"node %s is back, and its host has no place in the rollout budget", node.Name))
+	}
+	outcome := j.Evacuate(ctx, instance, &journey.View{Node: node, Bounds: bounds})
+	session.Drained = outcome.IsDone()
+	if outcome.IsFailed() {
+		instance.Status.DrainTime = nil
+		if err := j.Nodes.Uncordon(ctx, node); err != nil {
+			return journey.Retry(err)
+		}
+	}
+	return outcome
+}
+
+// confidentialOf is what must not be public of a desired state, for a host that can't read it yet:
+// containerd and kubelet start with the proxy and the authorities that they will have.
+func confidentialOf(desired blueprint.Desired) ([]byte, error) {
+	if desired.Manifest.Confidential == "" {
+		return nil, nil
+	}
+	data, digest, err := desired.Confidential.Encode()
+	if err == nil && digest != desired.Manifest.Confidential {
+		err = contract.NewProblem(contract.ReasonManifestInvalid,
+			"the confidential part is not the one that the manifest names")
+	}
+	return data, err
+}
+
+// bootstrapKubeconfig lets kubelet ask for its certificate.
+func bootstrapKubeconfig(facts blueprint.Facts, token string) ([]byte, error) {
+	const name = "bootstrap"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: facts.APIServer,
+		CertificateAuthorityData: []byte(facts.BootstrapCA)}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	config.CurrentContext = name
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fmt.Errorf("writing the bootstrap kubeconfig: %w", err)
+	}
+	return content, nil
+}

@@ -1,0 +1,67 @@
+package join
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// daemonCertificate is how long a daemon's certificate is asked to live. It is renewed at about two
+// thirds, so a node may be off for more than four days and come back by itself, and 500 nodes make
+// about 50 requests a day.
+const daemonCertificate = 14 * 24 * time.Hour
+
+// requestCertificate submits the request that the host made. The object's name follows from the
+// request, so asking twice is asking once.
+func (j *Join) requestCertificate(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	request []byte) (name string, err error) {
+	hash := sha256.Sum256(request)
+	name = "wicd-" + instance.Status.NodeName + "-" + hex.EncodeToString(hash[:5])
+	csr := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        name,
+			Annotations: map[string]string{contract.InstanceAnnotation: instance.Namespace + "/" + instance.Name},
+		},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:           request,
+			SignerName:        certificatesv1.KubeAPIServerClientSignerName,
+			ExpirationSeconds: ptr.To(int32(daemonCertificate.Seconds())),
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature,
+				certificatesv1.UsageClientAuth},
+		},
+	}
+	if err = j.Client.Create(ctx, csr); err != nil && !apierrors.IsAlreadyExists(err) {
+		return "", fmt.Errorf("requesting the daemon's certificate: %w", err)
+	}
+	return name, nil
+}
+
+// certificate reads what became of a request: nil while it is pending.
+func (j *Join) certificate(ctx context.Context, name string) ([]byte, error) {
+	csr := &certificatesv1.CertificateSigningRequest{}
+	err := j.Client.Get(ctx, types.NamespacedName{Name: name}, csr)
+	if apierrors.IsNotFound(err) {
+		return nil, nil // the cache has not seen it yet
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading certificate request %s: %w", name, err)
+	}
+	for _, c := range csr.Status.Conditions {
+		if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
+			return nil, contract.NewProblem(contract.ReasonCertificateDenied, "certificate request %s: %s %s", name,
+				c.Reason, c.Message)
+		}
+	}
+	return csr.Status.Certificate, nil
+}

@@ -1,0 +1,69 @@
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// streamName is the payload stream's name in the exchange directory.
+const streamName = "payload.tar.zst"
+
+// deliver sends what the host lacks in one stream, and has it verified there. What arrived stays,
+// so a broken transfer resumes. Then it makes what the next phase hands to the host.
+func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	session *journey.Session) journey.Outcome {
+	if session.Found == nil {
+		return restart()
+	}
+	if len(session.Found.Missing) == 0 {
+		return j.credential(ctx, instance, session)
+	}
+	selected, err := j.Payload.Select(session.Found.Missing)
+	if err != nil {
+		if journey.JoinRevision(&instance.Status) != "" { // the host has lost what it held, and nobody else has it
+			instance.Status.HeldRevision, instance.Status.DesiredRevision, instance.Status.Update = "", "", nil
+		}
+		return journey.Fail(err)
+	}
+	if err = send(ctx, session, selected); err != nil {
+		return journey.Fail(err)
+	}
+	request := contract.ReceiveRequest{Stream: streamName, Blobs: session.Found.Missing}
+	answer, err := journey.Call[contract.ReceiveAnswer](ctx, session.Conn, contract.VerbReceive, request)
+	if err != nil {
+		return journey.Fail(err)
+	}
+	if len(answer.Missing) > 0 {
+		return journey.Fail(contract.NewProblem(contract.ReasonPayloadIncomplete, "%d of %d pieces did not arrive",
+			len(answer.Missing), len(selected)))
+	}
+	session.Found.Missing = nil
+	return j.credential(ctx, instance, session)
+}
+
+// send packs while it sends: nothing is kept in memory or on disk.
+func send(ctx context.Context, session *journey.Session, blobs []payload.Blob) error {
+	r, pipe := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := payload.Pack(ctx, pipe, blobs)
+		packed <- err
+		_ = pipe.CloseWithError(err) // always nil
+	}()
+	_, err := session.Conn.Send(ctx, streamName, r)
+	_ = r.Close() // ends a packing that nobody reads any more; always nil
+	if packing := <-packed; err == nil && packing != nil && !errors.Is(packing, io.ErrClosedPipe) {
+		return fmt.Errorf("packing the payload: %w", packing)
+	}
+	if err != nil {
+		return fmt.Errorf("sending the payload: %w", err)
+	}
+	return nil
+}

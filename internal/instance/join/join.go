@@ -1,0 +1,61 @@
+// Package join answers how a host becomes a node: eight phases over one SSH session, the last of which
+// waits for the daemon. The instance controller runs it, and saves the status between the phases. It
+// never takes a place in the rollout budget.
+package join
+
+import (
+	"context"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+)
+
+// Join brings a host into the cluster over SSH.
+type Join struct{ *journey.Parts }
+
+// Phase is one step of the way in.
+type Phase struct {
+	Name v1alpha1.Phase
+	// Remote phases need the connection of a Visit; without it the way starts again from
+	// Connecting.
+	Remote bool
+	Run    func(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) journey.Outcome
+}
+
+// Phases lists the phases of the way in, in their order.
+func (j *Join) Phases() []Phase {
+	return []Phase{
+		{Name: v1alpha1.PhaseConnecting, Run: j.connect},
+		{Name: v1alpha1.PhasePreflight, Remote: true, Run: j.preflight},
+		{Name: v1alpha1.PhasePreparing, Remote: true, Run: j.prepare},
+		{Name: v1alpha1.PhaseDelivering, Remote: true, Run: j.deliver},
+		{Name: v1alpha1.PhaseBootstrapping, Remote: true, Run: j.bootstrap},
+		{Name: v1alpha1.PhaseAdopting, Remote: true, Run: j.adopt},
+		{Name: v1alpha1.PhaseHandingOver, Remote: true, Run: j.handOver},
+		{Name: v1alpha1.PhaseConfirming, Run: j.confirm},
+	}
+}
+
+// Resume says at which index of the way in an instance goes on. A remote phase whose connection is
+// gone starts over: everything before it looks first, so nothing is done twice. So does a host that
+// waits for a version that is not the desired one any more: that version may be the very reason for
+// which it waits. And so does an attempt that failed at the end: waiting on would bring it no
+// further.
+func (j *Join) Resume(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) int {
+	phase, passed := instance.Status.Phase, instance.Status.Phases
+	if phase == v1alpha1.PhaseConfirming && len(passed) > 0 && passed[len(passed)-1].Milliseconds != nil {
+		return 0
+	}
+	if phase == v1alpha1.PhaseConfirming {
+		if desired, _, err := j.Revisions.Of(ctx, instance); err == nil &&
+			desired.Version != instance.Status.DesiredRevision {
+			return 0
+		}
+	}
+	for i, p := range j.Phases() {
+		if p.Name == phase && (!p.Remote || session.Connected()) {
+			return i
+		}
+	}
+	return 0
+}

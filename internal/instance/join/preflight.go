@@ -1,0 +1,125 @@
+package join
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+)
+
+// preflight plants the daemon and asks it what it finds. It changes nothing else on the host.
+func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	session *journey.Session) journey.Outcome {
+	desired, facts, err := j.Revisions.Of(ctx, instance)
+	if err != nil {
+		return journey.WaitForCluster(err)
+	}
+	daemon, err := j.Access.Plant(ctx, session)
+	if err != nil {
+		return journey.Fail(err)
+	}
+	request := contract.PreflightRequest{
+		Time: j.Now(), Blobs: journey.Blobs(desired.Manifest), Daemon: daemon.Digest, Hostname: instance.Spec.Hostname,
+		NodeIP:   instance.Spec.NodeIP,
+		NodeName: facts.Platform.NodeName(),
+	}
+	found, err := journey.Call[contract.PreflightAnswer](ctx, session.Conn, contract.VerbPreflight, request)
+	if err != nil {
+		return journey.Fail(err)
+	}
+	if outcome := j.recognise(instance, found.Facts); !outcome.IsDone() {
+		return outcome
+	}
+	if len(found.Problems) > 0 {
+		return journey.Fail(journey.Joined(found.Problems))
+	}
+	session.Found = &found
+	return journey.Done()
+}
+
+// recognise writes down who the host is, and makes sure that no other instance is the same host.
+func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) journey.Outcome {
+	if since := instance.Status.RebootTime; since != nil {
+		if instance.Status.Host != nil && instance.Status.Host.BootID == facts.BootID {
+			if j.Now().Sub(since.Time) > journey.RebootLimit {
+				instance.Status.RebootTime = nil // whatever stopped it, the next attempt asks again
+				return journey.Fail(contract.NewProblem(contract.ReasonRebootNotProven,
+					"still in the boot in which the reboot was asked for"))
+			}
+			return journey.Wait(journey.RebootRetry, contract.ReasonRebooting, "the reboot has not begun yet")
+		}
+		instance.Status.RebootTime = nil
+	}
+	instance.Status.Host = &v1alpha1.HostInfo{
+		Hostname: facts.Hostname, MachineID: facts.MachineID, BootID: facts.BootID, ProductName: facts.ProductName,
+		Build: fmt.Sprintf("10.0.%d.%d", facts.Build, facts.UBR), NodeIP: facts.NodeIP,
+	}
+	name := nodeName(instance, facts)
+	if name == "" {
+		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "the host has no name"))
+	}
+	if instance.Status.NodeName != "" && instance.Status.NodeName != name && instance.Status.NodeUID != "" {
+		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid,
+			"the host was renamed from %q to %q after it had become a node", instance.Status.NodeName, name))
+	}
+	by := journey.Claimant{UID: instance.UID, Key: types.NamespacedName{Namespace: instance.Namespace,
+		Name: instance.Name},
+		MachineID: facts.MachineID}
+	if owner, ok := j.Claims.Claim(name, by); !ok {
+		if owner.MachineID == facts.MachineID {
+			return journey.Fail(contract.NewProblem(contract.ReasonHostDuplicate,
+				"%s, which calls itself %q, is the host that instance %s has already, or a copy of its disk",
+				instance.Spec.Address, name, owner.Key.Name))
+		}
+		return journey.Fail(contract.NewProblem(contract.ReasonHostDuplicate,
+			"another host, instance %s, already is called %q",
+			owner.Key.Name, name))
+	}
+	instance.Status.NodeName = name
+	return journey.Done()
+}
+
+// nodeName is what the Node of a host will be called: the name that the host is to be given, else
+// the one that it has.
+func nodeName(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) string {
+	return strings.ToLower(cmp.Or(instance.Spec.Hostname, facts.NodeName, facts.Hostname))
+}
+
+// prepare sets what needs a reboot, and sends the host into it.
+func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	session *journey.Session) journey.Outcome {
+	if session.Found == nil {
+		return restart()
+	}
+	if len(session.Found.NeedsPrepare) == 0 {
+		return journey.Done()
+	}
+	answer, err := journey.Call[contract.PrepareAnswer](ctx, session.Conn, contract.VerbPrepare,
+		contract.PrepareRequest{Hostname: instance.Spec.Hostname})
+	if err != nil {
+		return journey.Fail(err)
+	}
+	if !answer.Rebooting {
+		return journey.Done()
+	}
+	now := metav1.NewTime(j.Now())
+	instance.Status.RebootTime = &now
+	instance.Status.Host.BootID = answer.BootID
+	needs := strings.Join(session.Found.NeedsPrepare, ", ")
+	session.End()
+	j.Slots.Release(instance.UID)
+	return journey.Wait(journey.RebootRetry, contract.ReasonRebooting, "rebooting for: %s", needs)
+}
+
+// restart answers a phase that was entered without what the phases before it learn.
+func restart() journey.Outcome {
+	return journey.Fail(errors.New("the visit lost what preflight had found"))
+}

@@ -1,0 +1,452 @@
+package instance_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+)
+
+func TestA01_AHealthyHostWalksAllTheWayOverOneConnection(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.desired.Manifest = contract.Manifest{Files: []contract.File{{Path: `C:\k\kubelet.exe`, Digest: digest("kubelet"),
+		Size: 7}}}
+	w.machine.Answer(contract.VerbPreflight,
+		contract.PreflightAnswer{Facts: w.machine.Facts(),
+			Missing: []contract.Blob{{Digest: digest("kubelet"), Size: 7}}})
+	i, session := newInstance(), &journey.Session{}
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonNodePending)
+	if err := w.client.Create(t.Context(), node()); err != nil {
+		t.Fatal(err)
+	}
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonCertificatePending)
+	if diff := cmp.Diff([]string{"JTI=token"}, i.Status.BootstrapCredentials); diff != "" {
+		t.Errorf("the token of the join is remembered so: %s", diff)
+	}
+	if n := w.getNode(t); !n.Spec.Unschedulable || n.Annotations[contract.PublicKeyHashAnnotation] != "hash" ||
+		n.Annotations[contract.DesiredRevisionAnnotation] != version {
+		t.Errorf("the node was not cordoned or marked: %v", n.Annotations)
+	}
+	w.sign(t, false)
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRevisionPending)
+	if w.machine.Open() != 0 || w.Slots.Held() != 0 {
+		t.Errorf("%d connections and %d slots are held after the daemon was handed over to", w.machine.Open(),
+			w.Slots.Held())
+	}
+	w.setNode(t, func(n *corev1.Node) { n.Annotations[contract.RevisionAnnotation] = version })
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonNodeNotReady)
+	w.setNode(t, func(n *corev1.Node) { n.Status.Conditions = joinedNode(version).Status.Conditions })
+	want(t, w.join(t, i, session, ""), "done", "")
+
+	if n := w.getNode(t); n.Spec.Unschedulable {
+		t.Error("our cordon was not lifted")
+	}
+	if w.machine.Dials() != 1 || w.machine.Sent() == 0 {
+		t.Errorf("%d connections, %d bytes", w.machine.Dials(), w.machine.Sent())
+	}
+	verbs := []contract.Verb{contract.VerbPreflight, contract.VerbReceive, contract.VerbBootstrap,
+		contract.VerbHandover}
+	if diff := cmp.Diff(verbs, w.machine.Calls()); diff != "" {
+		t.Error(diff)
+	}
+	if w.revoked != 1 || len(i.Status.BootstrapCredentials) != 0 {
+		t.Errorf("after the hand-over kubelet's first credential was ended %d times and is remembered: %v", w.revoked,
+			i.Status.BootstrapCredentials)
+	}
+	handed := contract.HandoverRequest{}
+	if ok, err := w.machine.Request(contract.VerbHandover, &handed); !ok || err != nil ||
+		string(handed.Certificate) != "certificate" || handed.Version != version {
+		t.Errorf("handed over: %+v %v", handed, err)
+	}
+	if s := i.Status; s.HostKey == "" || s.NodeName != "win-a" || s.Revision != version ||
+		s.DesiredRevision != version ||
+		s.Host.Build != "10.0.20348.2340" {
+		t.Errorf("status %+v", s)
+	}
+}
+
+func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
+	t.Parallel()
+	problem := func(reason contract.Reason) *contract.Problem { return contract.NewProblem(reason, "so it is") }
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "win-a", errors.New("newer"))
+	down := apierrors.NewServiceUnavailable("the API server is away")
+	for name, test := range map[string]struct {
+		nodes   []client.Object
+		arrange func(w *world)
+		verdict string
+		reason  contract.Reason
+		in      v1alpha1.Phase
+	}{
+		"there is no private key": {nil, func(w *world) { w.noKey = problem(contract.ReasonPrivateKeyMissing) },
+			"waits", contract.ReasonPrivateKeyMissing, v1alpha1.PhaseConnecting},
+		"the key can't be read": {nil, func(w *world) { w.noKey = down }, "waits", contract.ReasonAPICallFailed,
+			v1alpha1.PhaseConnecting},
+		"nothing answers": {nil,
+			func(w *world) { w.machine.Fail(hosttest.Dialling, problem(contract.ReasonUnreachable)) }, "fails",
+			contract.ReasonUnreachable, v1alpha1.PhaseConnecting},
+		"all slots are taken": {nil, func(w *world) { w.Slots.Acquire("other") }, "waits",
+			contract.ReasonWaitingForSlot, v1alpha1.PhaseConnecting},
+		"nothing is published yet": {nil, func(w *world) { w.lacks = problem(contract.ReasonManifestMissing) }, "waits",
+			contract.ReasonManifestMissing, v1alpha1.PhasePreflight},
+		"planting fails": {nil, func(w *world) {
+			w.machine.Fail(hosttest.Planting, fmt.Errorf("writing: %w", problem(contract.ReasonNoSFTP)))
+		},
+			"fails", contract.ReasonNoSFTP, v1alpha1.PhasePreflight},
+		"the daemon gives no answer": {nil, func(w *world) {
+			w.machine.Fail(string(contract.VerbPreflight), problem(contract.ReasonDaemonCallFailed))
+		},
+			"fails", contract.ReasonDaemonCallFailed, v1alpha1.PhasePreflight},
+		"an error that nobody classified": {nil,
+			func(w *world) { w.machine.Fail(string(contract.VerbPreflight), errors.New("oops")) },
+			"fails", contract.ReasonInternal, v1alpha1.PhasePreflight},
+		"the host is not fit": {nil, func(w *world) {
+			w.machine.Answer(contract.VerbPreflight,
+				contract.PreflightAnswer{Facts: w.machine.Facts(),
+					Problems: []contract.Problem{*problem(contract.ReasonDiskFull),
+						*problem(contract.ReasonPortInUse)}})
+		}, "fails", contract.ReasonDiskFull, v1alpha1.PhasePreflight},
+		"the host has no name": {
+			nil, func(w *world) { w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "" }) },
+			"fails", contract.ReasonHostnameInvalid, v1alpha1.PhasePreflight},
+		"another instance has the host": {nil,
+			func(w *world) { w.Claims.Claim("win-a", journey.Claimant{UID: "b", MachineID: "machine-win-a"}) },
+			"fails", contract.ReasonHostDuplicate, v1alpha1.PhasePreflight},
+		"another host has the name": {nil,
+			func(w *world) { w.Claims.Claim("win-a", journey.Claimant{UID: "b", MachineID: "another"}) },
+			"fails", contract.ReasonHostDuplicate, v1alpha1.PhasePreflight},
+		"preparing fails": {nil, func(w *world) {
+			w.machine.Answer(contract.VerbPreflight,
+				contract.PreflightAnswer{Facts: w.machine.Facts(), NeedsPrepare: []string{"Containers"}})
+			w.machine.Answer(contract.VerbPrepare, problem(contract.ReasonFeatureMissing))
+		}, "fails", contract.ReasonFeatureMissing, v1alpha1.PhasePreparing},
+		"the payload lacks what the host lacks": {nil, func(w *world) {
+			w.machine.Answer(contract.VerbPreflight,
+				contract.PreflightAnswer{Facts: w.machine.Facts(), Missing: []contract.Blob{{Digest: "unknown"}}})
+		}, "fails", contract.ReasonPayloadMissing, v1alpha1.PhaseDelivering},
+		"the transfer breaks": {nil, func(w *world) {
+			w.machine.Answer(contract.VerbPreflight,
+				contract.PreflightAnswer{Facts: w.machine.Facts(),
+					Missing: []contract.Blob{{Digest: digest("kubelet")}}})
+			w.machine.Fail(hosttest.Sending, problem(contract.ReasonConnectionLost))
+		}, "fails", contract.ReasonConnectionLost, v1alpha1.PhaseDelivering},
+		"not everything arrived": {nil, func(w *world) {
+			w.machine.Answer(contract.VerbPreflight,
+				contract.PreflightAnswer{Facts: w.machine.Facts(),
+					Missing: []contract.Blob{{Digest: digest("kubelet")}}})
+			w.machine.Answer(contract.VerbReceive,
+				contract.ReceiveAnswer{Missing: []contract.Blob{{Digest: digest("kubelet")}}})
+		}, "fails", contract.ReasonPayloadIncomplete, v1alpha1.PhaseDelivering},
+		"what arrived is damaged": {nil, func(w *world) {
+			w.machine.Answer(contract.VerbPreflight,
+				contract.PreflightAnswer{Facts: w.machine.Facts(),
+					Missing: []contract.Blob{{Digest: digest("kubelet")}}})
+			w.machine.Answer(contract.VerbReceive, problem(contract.ReasonPayloadCorrupt))
+		}, "fails", contract.ReasonPayloadCorrupt, v1alpha1.PhaseDelivering},
+		"there is no token": {nil, func(w *world) { w.noToken = down }, "waits", contract.ReasonAPICallFailed,
+			v1alpha1.PhaseDelivering},
+		"the Node can't be read": {nil, func(w *world) { w.broken["get"] = down },
+			"waits", contract.ReasonAPICallFailed, v1alpha1.PhaseBootstrapping},
+		"a Linux node has the name": {[]client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-a"}}},
+			func(*world) {},
+			"fails", contract.ReasonNodeForeign, v1alpha1.PhaseBootstrapping},
+		"kubelet does not start": {nil, func(w *world) {
+			w.machine.Answer(contract.VerbBootstrap,
+				problem(contract.ReasonServiceFailed))
+		},
+			"fails", contract.ReasonServiceFailed, v1alpha1.PhaseBootstrapping},
+		"the host changes its name meanwhile": {nil,
+			func(w *world) { w.machine.Answer(contract.VerbBootstrap, contract.BootstrapAnswer{NodeName: "win-b"}) },
+			"fails", contract.ReasonHostnameInvalid, v1alpha1.PhaseBootstrapping},
+		"the request can't be submitted": {nil, func(w *world) { w.broken["create"] = down }, "waits",
+			contract.ReasonAPICallFailed, v1alpha1.PhaseBootstrapping},
+		"the Node was changed by another": {[]client.Object{node()}, func(w *world) { w.broken["patch"] = conflict },
+			"waits", contract.ReasonInProgress, v1alpha1.PhaseAdopting},
+		"the API server goes away while the Node is marked": {[]client.Object{node()},
+			func(w *world) { w.broken["patch"] = down },
+			"waits", contract.ReasonAPICallFailed, v1alpha1.PhaseAdopting},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, test.nodes...)
+			test.arrange(w)
+			i, session := newInstance(), &journey.Session{}
+			outcome := w.join(t, i, session, "")
+			want(t, outcome, test.verdict, test.reason)
+			if i.Status.Phase != test.in {
+				t.Errorf("it happened in %s, want %s", i.Status.Phase, test.in)
+			}
+			if outcome.IsWaiting() && outcome.After <= 0 {
+				t.Error("it waits for ever")
+			}
+			if keeps := test.in != v1alpha1.PhaseConnecting ||
+				test.reason == contract.ReasonWaitingForSlot; outcome.IsWaiting() && keeps && !session.Connected() {
+				t.Error("a wait dropped the connection")
+			}
+		})
+	}
+}
+
+func TestAWaitForTheAPIServerGoesOnWhereItWas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, node())
+	w.broken["patch"] = apierrors.NewServiceUnavailable("away")
+	i, session := newInstance(), &journey.Session{}
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonAPICallFailed)
+	delete(w.broken, "patch")
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonCertificatePending)
+	if calls := w.machine.Calls(); w.machine.Dials() != 1 || len(calls) != 2 {
+		t.Errorf("%d connections and calls %v: something was done twice", w.machine.Dials(), calls)
+	}
+}
+
+func TestTheHostKeyIsPinnedEvenIfItCouldNotBeSavedAtFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i, session := newInstance(), &journey.Session{}
+	want(t, w.join(t, i, session, v1alpha1.PhaseConnecting), "done", "")
+	i.Status.HostKey = "" // the status was lost, the connection was not
+	i.Status.Phase = v1alpha1.PhaseConnecting
+	want(t, w.join(t, i, session, v1alpha1.PhaseConnecting), "done", "")
+	if i.Status.HostKey == "" || w.machine.Dials() != 1 {
+		t.Errorf("pin %q after %d connections", i.Status.HostKey, w.machine.Dials())
+	}
+	if i.Spec.HostKey = "ssh-rsa BBBB"; journey.ExpectedHostKey(i) != "ssh-rsa BBBB" {
+		t.Error("the user's word does not count more than the pin")
+	}
+}
+
+func TestTheWayGoesOnWhereItCan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	connected := &journey.Session{}
+	want(t, w.join(t, newInstance(), connected, v1alpha1.PhaseConnecting), "done", "")
+	broken := &journey.Session{}
+	for name, test := range map[string]struct {
+		phase   v1alpha1.Phase
+		session *journey.Session
+		desired string
+		want    v1alpha1.Phase
+	}{
+		"nothing was done":  {v1alpha1.PhasePending, broken, "", v1alpha1.PhaseConnecting},
+		"no phase is known": {"", broken, "", v1alpha1.PhaseConnecting},
+		"in a remote phase with its connection": {v1alpha1.PhaseDelivering, connected, "",
+			v1alpha1.PhaseDelivering},
+		"in a remote phase whose connection is gone": {v1alpha1.PhaseDelivering, broken, "",
+			v1alpha1.PhaseConnecting},
+		"waiting for the daemon": {v1alpha1.PhaseConfirming, broken, version,
+			v1alpha1.PhaseConfirming},
+		"waiting for a version that is not wanted now": {v1alpha1.PhaseConfirming, broken, "1.0.0-bbbbbbbbbb",
+			v1alpha1.PhaseConnecting},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := newInstance()
+			i.Status.Phase, i.Status.DesiredRevision = test.phase, test.desired
+			if got := w.Phases()[w.Resume(t.Context(), i, test.session)].Name; got != test.want {
+				t.Errorf("goes on in %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestARebootIsProvenByTheBootID(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	needs := contract.PreflightAnswer{Facts: w.machine.Facts(), NeedsPrepare: []string{"Containers"}}
+	w.machine.Answer(contract.VerbPreflight, needs)
+	w.machine.Answer(contract.VerbPrepare, contract.PrepareAnswer{Rebooting: true, BootID: "boot-1"})
+	i, session := newInstance(), &journey.Session{}
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRebooting)
+	if w.Slots.Held() != 0 || session.Connected() {
+		t.Error("a rebooting host holds its slot or connection")
+	}
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRebooting) // still in the old boot
+	if calls := w.machine.Calls(); slices.Contains(calls[2:], contract.VerbPrepare) {
+		t.Errorf("it was asked to reboot twice: %v", calls)
+	}
+	w.machine.Break()
+	w.machine.Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonUnreachable, "down"))
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRebooting)
+	if w.Slots.Held() != 0 {
+		t.Error("a host that is down holds a slot")
+	}
+	w.machine.Fail(hosttest.Dialling, nil)
+	w.machine.Answer(contract.VerbPreflight, nil)
+	w.machine.Change(func(f *contract.HostFacts) { f.BootID = "boot-2" })
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonNodePending)
+	if i.Status.RebootTime != nil || i.Status.Host.BootID != "boot-2" {
+		t.Errorf("the reboot is not noted as done: %+v", i.Status)
+	}
+}
+
+func TestARebootThatNeverHappensIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.machine.Answer(contract.VerbPreflight,
+		contract.PreflightAnswer{Facts: w.machine.Facts(), NeedsPrepare: []string{"Containers"}})
+	w.machine.Answer(contract.VerbPrepare, contract.PrepareAnswer{Rebooting: true, BootID: "boot-1"})
+	i, session := newInstance(), &journey.Session{}
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRebooting)
+	w.clock = w.clock.Add(time.Hour)
+	want(t, w.join(t, i, session, ""), "fails", contract.ReasonRebootNotProven)
+	session.End()
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRebooting)
+	if asked := len(slices.DeleteFunc(w.machine.Calls(),
+		func(v contract.Verb) bool { return v != contract.VerbPrepare })); asked != 2 {
+		t.Errorf("it was asked to reboot %d times", asked)
+	}
+}
+
+func TestAHostThatDoesNotComeBackFromARebootFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := newInstance()
+	i.Status.RebootTime = &metav1.Time{Time: w.clock}
+	w.machine.Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonKeyRefused, "no"))
+	want(t, w.join(t, i, &journey.Session{}, ""), "fails", contract.ReasonKeyRefused) // that is no reboot
+	w.machine.Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonUnreachable, "down"))
+	want(t, w.join(t, i, &journey.Session{}, ""), "waits", contract.ReasonRebooting)
+	w.clock = w.clock.Add(time.Hour)
+	want(t, w.join(t, i, &journey.Session{}, ""), "fails", contract.ReasonRebootNotProven)
+}
+
+func TestAHostMayBeRenamedBeforeItIsANodeOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i, session := newInstance(), &journey.Session{}
+	want(t, w.join(t, i, session, v1alpha1.PhasePreflight), "done", "")
+	w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "WIN-B" })
+	i.Status.Phase = v1alpha1.PhasePreflight
+	want(t, w.join(t, i, session, v1alpha1.PhasePreflight), "done", "")
+	if _, taken := w.Claims.Owner("win-a"); taken || i.Status.NodeName != "win-b" {
+		t.Errorf("the name before is still taken (%v), or the node is %q", taken, i.Status.NodeName)
+	}
+	i.Status.NodeUID, i.Status.Phase = "joined", v1alpha1.PhasePreflight
+	w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "win-c" })
+	want(t, w.join(t, i, session, v1alpha1.PhasePreflight), "fails", contract.ReasonHostnameInvalid)
+	if i.Status.NodeName != "win-b" {
+		t.Errorf("the node's name became %q", i.Status.NodeName)
+	}
+}
+
+func TestAHostThatGetsNowhereMakesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i, session := newInstance(), &journey.Session{}
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonNodePending)
+	w.clock = w.clock.Add(10 * time.Minute)
+	want(t, w.join(t, i, session, ""), "fails", contract.ReasonNodePending)
+
+	other := newWorld(t, node())
+	want(t, other.join(t, i, session, ""), "waits", contract.ReasonCertificatePending)
+	other.clock = w.clock.Add(20 * time.Minute)
+	want(t, other.join(t, i, session, ""), "fails", contract.ReasonCertificatePending)
+}
+
+func TestACertificateThatIsDeniedFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, node())
+	i, session := newInstance(), &journey.Session{}
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonCertificatePending)
+	w.broken["get"] = apierrors.NewServiceUnavailable("away")
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonAPICallFailed)
+	delete(w.broken, "get")
+	w.sign(t, true)
+	want(t, w.join(t, i, session, ""), "fails", contract.ReasonCertificateDenied)
+}
+
+func TestADaemonThatDoesNotRunIsNotHandedOverTo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, node())
+	w.machine.Answer(contract.VerbHandover, contract.HandoverAnswer{})
+	i, session := newInstance(), &journey.Session{}
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonCertificatePending)
+	w.sign(t, false)
+	want(t, w.join(t, i, session, ""), "fails", contract.ReasonServiceFailed)
+	if w.Slots.Held() != 1 {
+		t.Error("the slot was given back by the phase; that is for who ends the attempt")
+	}
+}
+
+func TestOnlyAMissingNodeIsRegisteredAnew(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		objects  []client.Object
+		register bool
+	}{"no Node": {nil, true}, "a Node": {[]client.Object{joinedNode("old")}, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, test.objects...)
+			want(t, w.join(t, newInstance(), &journey.Session{}, v1alpha1.PhaseBootstrapping), "done", "")
+			asked := contract.BootstrapRequest{}
+			if ok, err := w.machine.Request(contract.VerbBootstrap, &asked); !ok || err != nil ||
+				asked.Register != test.register {
+				t.Errorf("register = %v, %v", asked.Register, err)
+			}
+			if asked.NodeName != "win-a" || asked.Version != version || len(asked.BootstrapKubeconfig) == 0 ||
+				string(asked.KubeletCA) != "kubelet-ca" {
+				t.Errorf("asked for %+v", asked)
+			}
+		})
+	}
+}
+
+func TestAStaleNodeIsNotTakenForOneThatArrived(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode("1.0.0-old")) // as a cache shows it that has not seen our mark
+	i := newInstance()
+	i.Status.Phase, i.Status.NodeName, i.Status.DesiredRevision = v1alpha1.PhaseConfirming, "win-a", version
+	want(t, w.join(t, i, &journey.Session{}, ""), "waits", contract.ReasonRevisionPending)
+	if got := w.getNode(t).Annotations[contract.DesiredRevisionAnnotation]; got != version {
+		t.Errorf("the node was told to have %q", got)
+	}
+}
+
+func TestConfirmingDoesNotTakeAnothersNode(t *testing.T) {
+	t.Parallel()
+	foreign := joinedNode(version)
+	foreign.Annotations[contract.InstanceAnnotation] = "ns/another"
+	for name, test := range map[string]struct {
+		objects []client.Object
+		reason  contract.Reason
+	}{"the Node vanished": {nil, contract.ReasonNodePending},
+		"the Node is another's": {[]client.Object{foreign}, contract.ReasonNodeForeign}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, test.objects...)
+			i := newInstance()
+			i.Status.Phase, i.Status.NodeName, i.Status.DesiredRevision = v1alpha1.PhaseConfirming, "win-a", version
+			want(t, w.join(t, i, &journey.Session{}, ""), "fails", test.reason)
+		})
+	}
+}
+
+func TestANodeThatServesIsNotCordonedByJoiningAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode(version))
+	i := newInstance()
+	want(t, w.join(t, i, &journey.Session{}, v1alpha1.PhaseAdopting), "done", "")
+	if w.getNode(t).Spec.Unschedulable {
+		t.Error("it was cordoned")
+	}
+}
+
+func TestJourneysNeedAllTheirParts(t *testing.T) {
+	t.Parallel()
+	if _, err := journey.New(journey.Options{}); err == nil {
+		t.Error("a walker of nothing was made")
+	}
+}

@@ -1,0 +1,185 @@
+package journey
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
+)
+
+const (
+	// keyRetry is how long hosts wait for a usable private key; the secret's watch ends the wait
+	// earlier.
+	keyRetry = time.Minute
+	// RebootRetry is how often a rebooting host is tried.
+	RebootRetry = 10 * time.Second
+	// RebootLimit is how long it may take: servers with much memory take 10 minutes.
+	RebootLimit = 20 * time.Minute
+)
+
+// Access reaches hosts over SSH.
+type Access struct{ options *Options }
+
+// keyAccepted notes that a key let us in.
+func keyAccepted(instance *v1alpha1.WindowsInstance, key Key) {
+	instance.Status.PublicKeyHash, instance.Status.KeyTrial = key.Hash, nil
+}
+
+// keyFailed notes that a host was not entered with a key. What another key went through is
+// forgotten: only the present one counts.
+func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key Key, err error) {
+	trial := instance.Status.KeyTrial
+	if trial == nil || trial.PublicKeyHash != key.Hash {
+		trial = &v1alpha1.KeyTrial{PublicKeyHash: key.Hash}
+	}
+	trial.Failures++
+	if problem, ok := contract.AsProblem(err); ok && problem.Reason == contract.ReasonKeyRefused {
+		trial.Refusals++
+		if trial.RefusedSince == nil {
+			now := metav1.NewTime(a.options.Now()).Rfc3339Copy()
+			trial.RefusedSince = &now
+		}
+	}
+	instance.Status.KeyTrial = trial
+}
+
+// HasKey waits while there is no key to let us in: a host that waits for one takes no place from
+// others.
+func (a *Access) HasKey(ctx context.Context) Outcome {
+	_, err := a.options.Keys.PrivateKey(ctx)
+	if problem, ok := contract.AsProblem(err); ok {
+		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)
+	}
+	if err != nil {
+		return Retry(fmt.Errorf("reading the private key: %w", err))
+	}
+	return Done()
+}
+
+// TryKey asks a host that has joined whether it lets a key in, over a connection that is closed at
+// once. What came of it is in the instance's status; it fails with the reason why not.
+func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance, key Key) Outcome {
+	conn, err := a.options.Dialer.Dial(ctx, target(instance, key, ""))
+	if ctx.Err() != nil {
+		if err == nil {
+			_ = conn.Close() // nobody waits for it
+		}
+		return Retry(ctx.Err())
+	}
+	if err != nil {
+		a.keyFailed(instance, key, err)
+		return Fail(err)
+	}
+	_ = conn.Close() // it has told what it was opened for
+	keyAccepted(instance, key)
+	return Done()
+}
+
+// Dial opens the connection of a session with the present key. It waits while there is none, and while
+// a host reboots because of us. A repeated call connects anew.
+func (a *Access) Dial(ctx context.Context, instance *v1alpha1.WindowsInstance, session *Session) Outcome {
+	key, err := a.options.Keys.PrivateKey(ctx)
+	if problem, ok := contract.AsProblem(err); ok {
+		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)
+	}
+	if err != nil {
+		return Retry(fmt.Errorf("reading the private key: %w", err))
+	}
+	shared, err := a.sharedHostKey(ctx, instance)
+	if problem, ok := contract.AsProblem(err); ok {
+		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)
+	}
+	if err != nil {
+		return Retry(fmt.Errorf("reading the host key for first contacts: %w", err))
+	}
+	session.End()
+	conn, err := a.options.Dialer.Dial(ctx, target(instance, key, shared))
+	if err != nil {
+		a.keyFailed(instance, key, err)
+		return a.dialFailed(instance, err)
+	}
+	keyAccepted(instance, key)
+	session.Conn, session.Key, session.SharedKey = conn, key, shared
+	return Done()
+}
+
+// target is an instance's host and how to get in.
+func target(instance *v1alpha1.WindowsInstance, key Key, shared string) host.Target {
+	return host.Target{
+		Address: instance.Spec.Address, Port: int(instance.Spec.Port), User: instance.Spec.Username,
+		PrivateKey: key.PEM, HostKey: cmp.Or(ExpectedHostKey(instance), shared),
+	}
+}
+
+// sharedHostKey is the host key that the host was made with; empty where there is none, or the user
+// has named one.
+func (a *Access) sharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error) {
+	if a.options.FirstContact == nil || instance.Spec.HostKey != "" {
+		return "", nil
+	}
+	return a.options.FirstContact.SharedHostKey(ctx, instance)
+}
+
+// dialFailed tells a host that is rebooting because of us from one that is gone.
+func (a *Access) dialFailed(instance *v1alpha1.WindowsInstance, err error) Outcome {
+	problem, ok := contract.AsProblem(err)
+	if !ok || problem.Reason != contract.ReasonUnreachable && problem.Reason != contract.ReasonNotSSH &&
+		problem.Reason != contract.ReasonConnectionLost {
+		return Fail(err)
+	}
+	since := instance.Status.RebootTime
+	switch {
+	case since == nil:
+		return Fail(err)
+	case a.options.Now().Sub(since.Time) > RebootLimit:
+		return Fail(contract.NewProblem(contract.ReasonRebootNotProven, "rebooted at %s and not back since: %s",
+			since.UTC().Format(time.RFC3339), problem.Detail))
+	default:
+		a.options.Slots.Release(instance.UID) // it queues again when it is back
+		return Wait(RebootRetry, contract.ReasonRebooting, "rebooting since %s", since.UTC().Format(time.RFC3339))
+	}
+}
+
+// ExpectedHostKey is the key that a host must show: the user's word, else the pin of the first
+// contact, else empty.
+func ExpectedHostKey(instance *v1alpha1.WindowsInstance) string {
+	if instance.Spec.HostKey != "" {
+		return instance.Spec.HostKey
+	}
+	return instance.Status.HostKey
+}
+
+// Plant leaves the daemon's binary on the host.
+func (a *Access) Plant(ctx context.Context, session *Session) (contract.Blob, error) {
+	file, ok := a.options.Payload.Manifest().Named(contract.ServiceDaemon + ".exe")
+	if !ok {
+		return contract.Blob{}, contract.NewProblem(contract.ReasonPayloadMissing, "the payload has no %s.exe",
+			contract.ServiceDaemon)
+	}
+	selected, err := a.options.Payload.Select([]contract.Blob{file.Blob()})
+	if err != nil {
+		return contract.Blob{}, err
+	}
+	if _, err = session.Conn.Plant(ctx, host.Blob(selected[0])); err != nil {
+		return contract.Blob{}, fmt.Errorf("planting the daemon: %w", err)
+	}
+	return file.Blob(), nil
+}
+
+// Call runs a verb and unwraps its answer.
+func Call[T any](ctx context.Context, conn host.Conn, verb contract.Verb, request any) (T, error) {
+	var answer contract.Answer[T]
+	if err := conn.Call(ctx, verb, request, &answer); err != nil {
+		return answer.Result, fmt.Errorf("calling %s: %w", verb, err)
+	}
+	if answer.Problem != nil {
+		return answer.Result, answer.Problem
+	}
+	return answer.Result, nil
+}

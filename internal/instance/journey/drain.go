@@ -1,0 +1,136 @@
+package journey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubectl/pkg/drain"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// drainRetry is how often the pods of a draining node are looked at.
+const drainRetry = 2 * time.Second
+
+// Drain evicts pods within their own grace periods and disruption budgets, a bounded step each time
+// it is called.
+func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string,
+	timeout time.Duration) Outcome {
+	began := drainBegan(instance, p.Now())
+	helper := &drain.Helper{Ctx: ctx, Client: p.Pods, Force: true, IgnoreAllDaemonSets: true, DeleteEmptyDirData: true,
+		GracePeriodSeconds: -1}
+	list, errs := helper.GetPodsForDeletion(nodeName)
+	if len(errs) > 0 {
+		return Retry(fmt.Errorf("listing pods of node %s: %w", nodeName, errors.Join(errs...)))
+	}
+	var blocked, ending []string
+	var away error
+	inGrace := false
+	for _, pod := range list.Pods() {
+		if pod.DeletionTimestamp != nil {
+			ending = append(ending, pod.Namespace+"/"+pod.Name)
+			inGrace = inGrace || pod.DeletionTimestamp.After(p.Now()) // that is when its grace period ends
+			continue
+		}
+		switch err := helper.EvictPod(pod, policyv1.SchemeGroupVersion); {
+		case client.IgnoreNotFound(err) == nil:
+		case isAnswer(err):
+			blocked = append(blocked, fmt.Sprintf("%s/%s (%.200s)", pod.Namespace, pod.Name, err.Error()))
+		default:
+			away = fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+		if away != nil {
+			break // the others would wait for the same API server
+		}
+	}
+	left := len(list.Pods())
+	if left == 0 {
+		instance.Status.DrainTime = nil
+		return Done()
+	}
+	switch {
+	case p.Now().Sub(began) > timeout && !inGrace:
+		return Wait(drainRetry, contract.ReasonDrainBlocked, "%d pods are left after %s; not let go: [%s]; told to "+
+			"end and still there: [%s]", left, timeout, some(blocked), some(ending))
+	case away != nil:
+		return Retry(away)
+	}
+	return Wait(drainRetry, contract.ReasonDraining, "%d pods are left", left)
+}
+
+// drainBegan is when the pods of this drain were first told to go. A time from before the host got
+// its present place is that of an earlier drain.
+func drainBegan(instance *v1alpha1.WindowsInstance, now time.Time) time.Time {
+	status := &instance.Status
+	if began := status.DrainTime; began == nil || status.Disruption != nil && began.Before(&status.Disruption.Since) {
+		status.DrainTime = &metav1.Time{Time: now}
+	}
+	return status.DrainTime.Time
+}
+
+// isAnswer tells an API server that refuses an eviction, for whatever cause, from one that does not
+// answer: a disruption budget (429), two of them over one pod (500), a webhook that denies it (4xx)
+// or fails (500).
+func isAnswer(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status) && !apierrors.IsServiceUnavailable(err)
+}
+
+// some names the first few.
+func some(names []string) string {
+	const few = 5
+	slices.Sort(names)
+	return strings.Join(names[:min(few, len(names))], " ")
+}
+
+// Evacuate cordons the node and moves its pods away. A node that has not been Ready for long has its
+// pods told to end, and is not waited for: nobody there would say when they did. It fails when pods
+// can't be moved in time, and when somebody uncordons the node meanwhile; but a node that was told
+// to leave its version already only goes on.
+func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance, view *View) Outcome {
+	status, node := &instance.Status, view.Node
+	between := status.Update != nil && status.Update.From != "" &&
+		node.Annotations[contract.DesiredRevisionAnnotation] != status.Update.From
+	switch {
+	case lifted(node) && between:
+		return Done()
+	case lifted(node):
+		return Fail(contract.NewProblem(contract.ReasonUncordoned,
+			"somebody uncordoned node %s while it was being drained", node.Name))
+	}
+	if err := p.Nodes.Cordon(ctx, node); err != nil {
+		return Retry(err)
+	}
+	return emptied(instance, p.IsOut(node, view.Bounds), between,
+		p.Drain(ctx, instance, node.Name, view.Bounds.Drain))
+}
+
+// emptied judges what a drain came to.
+func emptied(instance *v1alpha1.WindowsInstance, out, between bool, outcome Outcome) Outcome {
+	if outcome.IsDone() {
+		return outcome
+	}
+	blocked := outcome.Problem.Reason == contract.ReasonDrainBlocked
+	switch {
+	case out && (blocked || outcome.Problem.Reason == contract.ReasonDraining), between && blocked:
+		instance.Status.DrainTime = nil
+		return Done()
+	case blocked:
+		return Fail(outcome.Problem)
+	}
+	return outcome
+}
+
+// ClaimPlace has a place in the rollout budget taken.
+func ClaimPlace(ctx context.Context, _ *v1alpha1.WindowsInstance, view *View) Outcome {
+	return view.Claim(ctx)
+}

@@ -1,0 +1,137 @@
+package journey
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Marks are what the operator writes on a Node of ours.
+type Marks struct {
+	Instance *v1alpha1.WindowsInstance
+	// KeyHash is the hash of the public key that let us in; empty leaves the annotation alone.
+	KeyHash string
+	// Version that the node should have; empty leaves the annotation alone.
+	Version string
+	// Cordon keeps pods away until the node is whole. A cordon that is there already is not ours
+	// and stays.
+	Cordon bool
+	// Upgrading shows that the node has a place in the rollout budget.
+	Upgrading bool
+}
+
+// Apply writes the marks on a Node in memory. A repeated call changes nothing.
+func (m Marks) Apply(node *corev1.Node) {
+	if node.Labels == nil {
+		node.Labels = map[string]string{}
+	}
+	if node.Annotations == nil {
+		node.Annotations = map[string]string{}
+	}
+	maps.Copy(node.Labels, m.Instance.Spec.Labels)
+	node.Labels[contract.OSIDLabel] = contract.OSIDWindows
+	if source := m.Instance.Spec.Source; source == nil || source.Kind != v1alpha1.SourceMachine {
+		node.Labels[contract.BYOHLabel] = "true"
+		node.Labels[contract.WorkerLabel] = ""
+	}
+	node.Annotations[contract.InstanceAnnotation] = reference(m.Instance)
+	if m.KeyHash != "" {
+		node.Annotations[contract.PublicKeyHashAnnotation] = m.KeyHash
+	}
+	if m.Version != "" {
+		node.Annotations[contract.DesiredRevisionAnnotation] = m.Version
+	}
+	if keyType, key, ok := strings.Cut(m.Instance.Status.HostKey, " "); ok {
+		node.Annotations[contract.HostKeyTypeAnnotation], node.Annotations[contract.HostKeyAnnotation] = keyType, key
+	}
+	if m.Upgrading {
+		node.Labels[contract.UpgradingLabel] = "true"
+	}
+	m.taint(node)
+	if m.Cordon && !node.Spec.Unschedulable {
+		node.Spec.Unschedulable = true
+		node.Annotations[contract.CordonedAnnotation] = "true"
+	}
+}
+
+// taint puts os=Windows:NoSchedule first and adds the instance's own taints.
+func (m Marks) taint(node *corev1.Node) {
+	os := corev1.Taint{Key: contract.TaintKey, Value: contract.TaintValue, Effect: corev1.TaintEffectNoSchedule}
+	place := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&os) })
+	switch {
+	case place < 0:
+		node.Spec.Taints = slices.Insert(node.Spec.Taints, 0, os)
+	case place > 0:
+		node.Spec.Taints = slices.Insert(slices.Delete(node.Spec.Taints, place, place+1), 0, os)
+	}
+	for _, wanted := range m.Instance.Spec.Taints {
+		if place = slices.IndexFunc(node.Spec.Taints,
+			func(t corev1.Taint) bool { return t.MatchTaint(&wanted) }); place < 0 {
+			node.Spec.Taints = append(node.Spec.Taints, wanted)
+		} else {
+			node.Spec.Taints[place].Value = wanted.Value
+		}
+	}
+}
+
+// Foreign answers a problem when a Node can't be this instance's. One that the cloud calls
+// otherwise than the instance is another host's, whatever marks it bears. A Node without our mark
+// is taken when it is a Windows node with the host's address: kubelet has just registered it, or an
+// earlier operator left it.
+func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Problem {
+	// Clouds and their machine controllers don't agree on the case of what is the same to the
+	// cloud.
+	if wanted := instance.Spec.ProviderID; wanted != "" && node.Spec.ProviderID != "" &&
+		!strings.EqualFold(wanted, node.Spec.ProviderID) {
+		return contract.NewProblem(contract.ReasonNodeForeign,
+			"node %s is %.300q to the cloud, and instance %s is %.300q", node.Name, node.Spec.ProviderID, instance.Name,
+			wanted)
+	}
+	if owner := node.Annotations[contract.InstanceAnnotation]; owner != "" {
+		if owner == reference(instance) {
+			return nil
+		}
+		return contract.NewProblem(contract.ReasonNodeForeign, "node %s belongs to instance %.300s", node.Name, owner)
+	}
+	if node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
+		return contract.NewProblem(contract.ReasonNodeForeign, "node %s is not a Windows node", node.Name)
+	}
+	info := instance.Status.Host
+	for _, a := range node.Status.Addresses {
+		if a.Type != corev1.NodeInternalIP {
+			continue
+		}
+		if a.Address == instance.Spec.Address || a.Address == instance.Spec.NodeIP || info != nil &&
+			a.Address == info.NodeIP {
+			return nil
+		}
+	}
+	return contract.NewProblem(contract.ReasonNodeForeign, "node %s has none of the host's addresses", node.Name)
+}
+
+// NodeReadyAt says whether a Node is Ready with this version applied.
+func NodeReadyAt(node *corev1.Node, version string) bool {
+	ready, _ := NodeReady(node)
+	return ready && node.Annotations[contract.RevisionAnnotation] == version
+}
+
+// NodeReady reads the Ready condition.
+func NodeReady(node *corev1.Node) (ready bool, message string) {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue, fmt.Sprintf("%s: %.300s", c.Reason, c.Message)
+		}
+	}
+	return false, "kubelet has not reported yet"
+}
+
+// reference is how a Node names its instance.
+func reference(instance *v1alpha1.WindowsInstance) string {
+	return instance.Namespace + "/" + instance.Name
+}

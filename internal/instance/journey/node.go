@@ -1,0 +1,173 @@
+package journey
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Nodes reads Nodes through the cache, and writes what the operator has on them.
+type Nodes struct {
+	options *Options
+	written *written
+}
+
+// Cordon cordons a node that is to be drained, and shows that it has a place in the rollout budget. A
+// cordon that is there already is not ours and stays.
+func (n *Nodes) Cordon(ctx context.Context, node *corev1.Node) error {
+	err := n.change(ctx, node, func(wanted *corev1.Node) {
+		if wanted.Labels == nil {
+			wanted.Labels = map[string]string{}
+		}
+		wanted.Labels[contract.UpgradingLabel] = "true"
+		if wanted.Spec.Unschedulable {
+			return
+		}
+		if wanted.Annotations == nil {
+			wanted.Annotations = map[string]string{}
+		}
+		wanted.Spec.Unschedulable = true
+		wanted.Annotations[contract.CordonedAnnotation] = "true"
+	})
+	if err != nil {
+		return fmt.Errorf("cordoning node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// lifted says that somebody else took our cordon away: we write cordon and mark at once.
+func lifted(node *corev1.Node) bool {
+	return node.Annotations[contract.CordonedAnnotation] == "true" && !node.Spec.Unschedulable
+}
+
+// Uncordon lifts a cordon that is ours, and no other, and takes away what shows a place in the
+// budget.
+func (n *Nodes) Uncordon(ctx context.Context, node *corev1.Node) error {
+	err := n.change(ctx, node, func(wanted *corev1.Node) {
+		delete(wanted.Labels, contract.UpgradingLabel)
+		if wanted.Annotations[contract.CordonedAnnotation] == "true" {
+			wanted.Spec.Unschedulable = false
+			delete(wanted.Annotations, contract.CordonedAnnotation)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("uncordoning node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// change writes a Node where it differs; node is then what the API server has. It answers a
+// conflict when somebody else has written, or the cache lags behind.
+func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
+	wanted := node.DeepCopy()
+	edit(wanted)
+	if equality.Semantic.DeepEqual(node, wanted) {
+		return nil
+	}
+	if err := n.written.check(node, n.options.Now()); err != nil {
+		return err
+	}
+	if err := n.options.Client.Patch(ctx, wanted,
+		client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})); err != nil {
+		return err
+	}
+	n.written.note(wanted, n.options.Now())
+	wanted.DeepCopyInto(node)
+	return nil
+}
+
+// Get reads a Node through the cache; nil when there is none.
+func (n *Nodes) Get(ctx context.Context, name string) (*corev1.Node, error) {
+	node := &corev1.Node{}
+	err := n.options.Client.Get(ctx, objectKey(name), node)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading node %s: %w", name, err)
+	}
+	return node, nil
+}
+
+// Mark writes marks where they differ; node is then what the API server has.
+func (n *Nodes) Mark(ctx context.Context, node *corev1.Node, marks Marks) error {
+	if err := n.change(ctx, node, marks.Apply); err != nil {
+		return fmt.Errorf("marking node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// Request marks a Node with a version that its daemon is to bring about, and takes the daemon's word
+// of before away in the same write: what it says afterwards is an answer.
+func (n *Nodes) Request(ctx context.Context, node *corev1.Node, marks Marks) error {
+	err := n.change(ctx, node, func(wanted *corev1.Node) {
+		marks.Apply(wanted)
+		delete(wanted.Annotations, contract.ApplyStatusAnnotation)
+	})
+	if err != nil {
+		return fmt.Errorf("marking node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// Annotate writes annotations of a Node; an empty value removes one.
+func (n *Nodes) Annotate(ctx context.Context, node *corev1.Node, values map[string]string) error {
+	err := n.change(ctx, node, func(wanted *corev1.Node) {
+		for key, value := range values {
+			if value == "" {
+				delete(wanted.Annotations, key)
+				continue
+			}
+			if wanted.Annotations == nil {
+				wanted.Annotations = map[string]string{}
+			}
+			wanted.Annotations[key] = value
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("annotating node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// Ours reads the instance's Node; nil when there is none or it is another's. One that kubelet has
+// just registered has no mark yet.
+func (n *Nodes) Ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
+	if instance.Status.NodeName == "" {
+		return nil, nil
+	}
+	node, err := n.Get(ctx, instance.Status.NodeName)
+	if err != nil || node == nil || Foreign(node, instance) != nil {
+		return nil, err
+	}
+	return node, nil
+}
+
+// Delete deletes this very Node.
+func (n *Nodes) Delete(ctx context.Context, node *corev1.Node) error {
+	if err := n.options.Client.Delete(
+		ctx, node, client.Preconditions{UID: ptr.To(node.UID)}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+func objectKey(name string) client.ObjectKey { return types.NamespacedName{Name: name} }
+
+// ReturnToService puts a node back into service: what we put on it for the way goes, and of cordons only our
+// own.
+func (n *Nodes) ReturnToService(ctx context.Context, node *corev1.Node) Outcome {
+	if err := n.Uncordon(ctx, node); err != nil {
+		return Retry(err)
+	}
+	return Done()
+}

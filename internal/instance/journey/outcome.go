@@ -1,0 +1,102 @@
+package journey
+
+import (
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Outcome is what a phase came to.
+type Outcome struct {
+	verdict verdict
+	// After is how long to wait at most; an event may end the wait earlier.
+	After time.Duration
+	// Endless says that what it waits for may never come: the host's place in the rollout budget is
+	// others' meanwhile.
+	Endless bool
+	// Problem says why it waits or failed; nil when done.
+	Problem *contract.Problem
+}
+
+type verdict int
+
+const (
+	done verdict = iota
+	waiting
+	failed
+)
+
+// Done says that the phase's end state holds.
+func Done() Outcome { return Outcome{} }
+
+// Wait says that something must happen first; it is no failure.
+func Wait(after time.Duration, reason contract.Reason, format string, args ...any) Outcome {
+	return Outcome{verdict: waiting, After: after, Problem: contract.NewProblem(reason, format, args...)}
+}
+
+// WaitEndless is Wait for something that may never come.
+func WaitEndless(after time.Duration, reason contract.Reason, format string, args ...any) Outcome {
+	outcome := Wait(after, reason, format, args...)
+	outcome.Endless = true
+	return outcome
+}
+
+// Fail says that this attempt is over. An error without a reason of its own becomes an internal
+// one.
+func Fail(err error) Outcome {
+	problem, ok := contract.AsProblem(err)
+	if !ok {
+		problem = contract.NewProblem(contract.ReasonInternal, "%v", err)
+	}
+	return Outcome{verdict: failed, Problem: problem}
+}
+
+const (
+	// ConflictRetry is for a write that met another's: the cache has the newer object within
+	// milliseconds.
+	ConflictRetry = 200 * time.Millisecond
+	// callRetry is for an API server that does not answer.
+	callRetry = 3 * time.Second
+)
+
+// Retry waits after a call of the API server that did not succeed: no host is to blame, and what
+// was begun on one goes on.
+func Retry(err error) Outcome {
+	if apierrors.IsConflict(err) {
+		return Wait(ConflictRetry, contract.ReasonInProgress, "an object changed meanwhile; trying again at once")
+	}
+	return Wait(callRetry, contract.ReasonAPICallFailed, "%v", err)
+}
+
+// IsDone says that the phase's end state holds.
+func (o Outcome) IsDone() bool { return o.verdict == done }
+
+// IsWaiting says that something must happen first.
+func (o Outcome) IsWaiting() bool { return o.verdict == waiting }
+
+// IsFailed says that the attempt is over.
+func (o Outcome) IsFailed() bool { return o.verdict == failed }
+
+// WaitForCluster waits for what only the cluster's administrator can mend; hosts are not to blame,
+// so it is no failure of theirs.
+func WaitForCluster(err error) Outcome {
+	if problem, ok := contract.AsProblem(err); ok {
+		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)
+	}
+	return Retry(err)
+}
+
+// Joined makes one problem of several: the first one's reason, everybody's detail.
+func Joined(problems []contract.Problem) *contract.Problem {
+	details := make([]string, len(problems))
+	for i := range problems {
+		details[i] = problems[i].Detail
+		if i > 0 {
+			details[i] = problems[i].Error()
+		}
+	}
+	return &contract.Problem{Reason: problems[0].Reason, Detail: strings.Join(details, "; ")}
+}

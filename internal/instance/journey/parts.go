@@ -1,0 +1,166 @@
+package journey
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// Options are what journeys work with. All are required but those that say otherwise.
+type Options struct {
+	// Client reads through the cache and writes; Pods is used for draining only and reads past the
+	// cache.
+	Client client.Client
+	Pods   kubernetes.Interface
+	Dialer host.Dialer
+	// Payload is what hosts are given.
+	Payload Payload
+	Desired Desired
+	Keys    Keys
+	Tokens  Tokens
+	// Origins tells what became of Machines; nil where there are none, which takes every Machine
+	// for gone.
+	Origins Origins
+	// FirstContact tells which host key a host shows that has never been reached; nil accepts and
+	// pins whatever it shows.
+	FirstContact FirstContact
+	// Slots bound how many hosts are worked on at once; Claims keep two instances from being one
+	// host.
+	Slots  *Slots
+	Claims *Claims
+	// Bounds are the user's; nil means the defaults.
+	Bounds func(ctx context.Context) (Bounds, error)
+	// DaemonTimeout is how long a daemon may take to respond to a request; DefaultDaemonTimeout if 0.
+	// LeaderSince tells since when this operator leads; nil means since ever.
+	DaemonTimeout time.Duration
+	LeaderSince   func() time.Time
+	// Now is the clock.
+	Now func() time.Time
+	// Namespace of the operator, where the services manifests are.
+	Namespace string
+}
+
+// Payload is the binaries that we ship; *payload.Dir is one.
+type Payload interface {
+	Manifest() payload.Manifest
+	// Select answers with a *contract.Problem when a digest is not in the payload.
+	Select(wanted []contract.Blob) ([]payload.Blob, error)
+}
+
+// Desired tells the published desired state.
+type Desired interface {
+	// Current answers with a *contract.Problem while there is none.
+	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
+}
+
+// Origins tells what became of the Machines that instances were made from.
+type Origins interface {
+	// Origin answers about an instance whose source is a Machine. A repeated call asks again.
+	Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (Origin, error)
+}
+
+// Origin is how the Machine of an instance is.
+type Origin struct {
+	// Exists is false once the Machine, and with it its host, is gone.
+	Exists bool
+	// Drains says that whoever removes the Machine drains its Node before.
+	Drains bool
+}
+
+// Key is the SSH key that lets us in.
+type Key struct {
+	PEM []byte
+	// Hash is the hex SHA-256 of the public key's authorized_keys line.
+	Hash string
+}
+
+// Keys gives the private key.
+type Keys interface {
+	// PrivateKey answers with a *contract.Problem while there is no usable one.
+	PrivateKey(ctx context.Context) (Key, error)
+}
+
+// FirstContact knows what was put on hosts before anybody reached them.
+type FirstContact interface {
+	// SharedHostKey is the SSH host key, "<type> <base64>", with which the host of an instance was
+	// made to start, or empty when it was made with none that we know. It is shared with other
+	// hosts, so it is good for the first contact only: over that connection the host proves which
+	// keys are its own (host.Prover), and one of those is pinned. A repeated call reads again. It
+	// answers with a *contract.Problem while the key should be known and is not.
+	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
+}
+
+// Tokens makes first credentials for kubelets.
+type Tokens interface {
+	// BootstrapToken is short-lived and good for requesting the certificate of the node of one
+	// instance. A repeated call gives another one, and the earlier ones stay good.
+	BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (Token, error)
+	// Revoke ends all tokens of an instance. A repeated call finds none.
+	Revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error
+}
+
+// Token is kubelet's first credential.
+type Token struct {
+	// Text is the secret.
+	Text string
+	// ID is what the API server calls it; no secret.
+	ID string
+}
+
+// Parts are what all journeys share, made of the options.
+type Parts struct {
+	Options
+	// Nodes reads and writes Nodes, Access reaches hosts over SSH, Daemons watches for unresponsive
+	// daemons, Revisions reads and compares what is published.
+	Nodes     *Nodes
+	Access    *Access
+	Daemons   *Daemons
+	Revisions *Revisions
+}
+
+// New checks that everything is there.
+func New(options Options) (*Parts, error) {
+	if options.Client == nil || options.Pods == nil || options.Dialer == nil || options.Payload == nil ||
+		options.Desired == nil ||
+		options.Keys == nil || options.Tokens == nil || options.Slots == nil || options.Claims == nil ||
+		options.Now == nil || options.Namespace == "" {
+		return nil, errors.New("making the parts of journeys: an option is missing")
+	}
+	options.DaemonTimeout = cmp.Or(options.DaemonTimeout, DefaultDaemonTimeout)
+	parts := &Parts{Options: options}
+	parts.Nodes = &Nodes{options: &parts.Options, written: &written{nodes: map[types.UID]write{}}}
+	parts.Access, parts.Daemons = &Access{&parts.Options}, &Daemons{&parts.Options}
+	parts.Revisions = &Revisions{options: &parts.Options, changes: &changes{}}
+	return parts, nil
+}
+
+// RevokeCredentials ends kubelet's first credentials: it has its own, or the host leaves.
+func (p *Parts) RevokeCredentials(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
+	if err := p.Tokens.Revoke(ctx, instance); err != nil {
+		return fmt.Errorf("ending kubelet's first credential: %w", err)
+	}
+	instance.Status.BootstrapCredentials = nil
+	return nil
+}
+
+// PhaseBegan is when a phase began that has not ended.
+func PhaseBegan(instance *v1alpha1.WindowsInstance, phase v1alpha1.Phase) (time.Time, bool) {
+	for _, p := range instance.Status.Phases {
+		if p.Phase == phase && p.Milliseconds == nil {
+			return p.StartTime.Time, true
+		}
+	}
+	return time.Time{}, false
+}

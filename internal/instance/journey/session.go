@@ -1,0 +1,35 @@
+package journey
+
+import (
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
+)
+
+// Session is the work on one host under one connection. It lives in memory only; one worker at a time
+// has it.
+type Session struct {
+	Conn host.Conn
+	Key  Key
+	// shared is the host key that the host was made with and has in common with others, if any.
+	SharedKey string
+	Found     *contract.PreflightAnswer
+	Token     string // kubelet's first credential, whose id is in the saved status
+	Request   []byte // the daemon's certificate request
+	CSR       string // name of the CertificateSigningRequest made of it
+	Drained   bool
+	Cleaned   bool
+}
+
+// Connected says whether the connection is there and usable.
+func (s *Session) Connected() bool { return s.Conn != nil && s.Conn.Err() == nil }
+
+// HasReplacedKey reports whether the daemon waits for the certificate of a key that this visit had made.
+func (s *Session) HasReplacedKey() bool { return s.Connected() && s.Request != nil }
+
+// End closes the connection and forgets what was learned over it.
+func (s *Session) End() {
+	if s.Conn != nil {
+		_ = s.Conn.Close() // the visit is over either way, and the peer may be gone
+	}
+	*s = Session{}
+}

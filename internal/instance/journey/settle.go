@@ -1,0 +1,30 @@
+package journey
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Settles says since when a node is Ready without a break, and how long it still has to be.
+// Kubelet's word counts, too: nobody may have looked meanwhile.
+func (p *Parts) Settles(node *corev1.Node, since *metav1.Time, settle time.Duration) (*metav1.Time, time.Duration) {
+	now := p.Now()
+	began := now
+	if since != nil && since.Time.Before(now) {
+		began = since.Time
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.LastTransitionTime.After(began) && c.LastTransitionTime.Time.Before(now) {
+			began = c.LastTransitionTime.Time
+		}
+	}
+	left := settle - now.Sub(began)
+	if since != nil && since.Time.Equal(began) {
+		return since, left
+	}
+	// as the API server keeps it, and not too early
+	kept := metav1.NewTime(began.Add(time.Second - 1).Truncate(time.Second))
+	return &kept, max(left, kept.Sub(now)+settle)
+}

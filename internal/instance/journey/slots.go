@@ -1,0 +1,93 @@
+package journey
+
+import (
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Slots bound how many hosts are worked on at once. Waiters get their turn in the order in which
+// they came.
+type Slots struct {
+	mu      sync.Mutex
+	limit   int
+	holders map[types.UID]bool
+	waiters []types.UID
+	wake    func(types.UID)
+}
+
+// NewSlots makes slots with a limit. wake is called, without a lock held, for each waiter that may
+// now try again.
+func NewSlots(limit int, wake func(types.UID)) *Slots {
+	return &Slots{limit: limit, holders: map[types.UID]bool{}, wake: wake}
+}
+
+// SetLimit changes the limit. Holders above it keep their slots.
+func (s *Slots) SetLimit(limit int) {
+	s.mu.Lock()
+	if s.limit == limit {
+		s.mu.Unlock()
+		return
+	}
+	s.limit = limit
+	next := s.next()
+	s.mu.Unlock()
+	s.wakeAll(next)
+}
+
+// Acquire takes a slot, or queues for one. It is true for a holder, too.
+func (s *Slots) Acquire(id types.UID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holders[id] {
+		return true
+	}
+	place := slices.Index(s.waiters, id)
+	ahead := place
+	if place < 0 {
+		ahead = len(s.waiters)
+	}
+	if len(s.holders)+ahead < s.limit {
+		s.holders[id] = true
+		if place >= 0 {
+			s.waiters = slices.Delete(s.waiters, place, place+1)
+		}
+		return true
+	}
+	if place < 0 {
+		s.waiters = append(s.waiters, id)
+	}
+	return false
+}
+
+// Release gives a slot, or a place in the queue, back. Releasing what is not held is fine.
+func (s *Slots) Release(id types.UID) {
+	s.mu.Lock()
+	delete(s.holders, id)
+	if place := slices.Index(s.waiters, id); place >= 0 {
+		s.waiters = slices.Delete(s.waiters, place, place+1)
+	}
+	next := s.next()
+	s.mu.Unlock()
+	s.wakeAll(next)
+}
+
+// Held counts holders.
+func (s *Slots) Held() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.holders)
+}
+
+// next are the waiters that fit now.
+func (s *Slots) next() []types.UID {
+	free := max(0, s.limit-len(s.holders))
+	return slices.Clone(s.waiters[:min(free, len(s.waiters))])
+}
+
+func (s *Slots) wakeAll(ids []types.UID) {
+	for _, id := range ids {
+		s.wake(id)
+	}
+}

@@ -1,0 +1,204 @@
+package instance_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+)
+
+func instance() *v1alpha1.WindowsInstance {
+	return &v1alpha1.WindowsInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "10.0.0.1"},
+		Spec:       v1alpha1.WindowsInstanceSpec{Address: "10.0.0.1"},
+		Status:     v1alpha1.WindowsInstanceStatus{HostKey: "ssh-ed25519 AAAA"},
+	}
+}
+
+func node() *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "win-a", Labels: map[string]string{corev1.LabelOSStable: "windows"}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP,
+			Address: "10.0.0.1"}}},
+	}
+}
+
+func TestA05_MarksAreWrittenOnceAndThenLeftAlone(t *testing.T) {
+	t.Parallel()
+	n := node()
+	marks := journey.Marks{Instance: instance(), KeyHash: "abc", Version: "1-x", Cordon: true}
+	marks.Apply(n)
+	want := map[string]string{
+		contract.InstanceAnnotation: "ns/10.0.0.1", contract.PublicKeyHashAnnotation: "abc",
+		contract.DesiredRevisionAnnotation: "1-x",
+		contract.HostKeyAnnotation:         "AAAA", contract.HostKeyTypeAnnotation: "ssh-ed25519",
+		contract.CordonedAnnotation: "true",
+	}
+	if diff := cmp.Diff(want, n.Annotations); diff != "" {
+		t.Error(diff)
+	}
+	if n.Labels[contract.BYOHLabel] != "true" || n.Labels[contract.OSIDLabel] != "Windows" {
+		t.Errorf("labels %v", n.Labels)
+	}
+	if _, ok := n.Labels[contract.WorkerLabel]; !ok || !n.Spec.Unschedulable {
+		t.Error("worker label or cordon is missing")
+	}
+	before := n.DeepCopy()
+	marks.Apply(n)
+	if diff := cmp.Diff(before, n); diff != "" {
+		t.Errorf("applying marks twice changes the Node: %s", diff)
+	}
+}
+
+func TestACordonOfSomebodyElseIsNotTakenOver(t *testing.T) {
+	t.Parallel()
+	n := node()
+	n.Spec.Unschedulable = true
+	journey.Marks{Instance: instance(), Cordon: true}.Apply(n)
+	if _, ours := n.Annotations[contract.CordonedAnnotation]; ours {
+		t.Error("an administrator's cordon was marked as ours, so it would be lifted")
+	}
+}
+
+func TestA04_TheOSTaintIsFirst(t *testing.T) {
+	t.Parallel()
+	os := corev1.Taint{Key: "os", Value: "Windows", Effect: corev1.TaintEffectNoSchedule}
+	other := corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoSchedule}
+	own := corev1.Taint{Key: "team", Value: "blue", Effect: corev1.TaintEffectNoExecute}
+	for name, test := range map[string]struct{ have, want []corev1.Taint }{
+		"absent":         {nil, []corev1.Taint{os, own}},
+		"behind another": {[]corev1.Taint{other, os}, []corev1.Taint{os, other, own}},
+		"with another own": {[]corev1.Taint{os, {Key: "team", Value: "red", Effect: corev1.TaintEffectNoExecute}},
+			[]corev1.Taint{os, own}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, i := node(), instance()
+			n.Spec.Taints, i.Spec.Taints = test.have, []corev1.Taint{own}
+			journey.Marks{Instance: i}.Apply(n)
+			if diff := cmp.Diff(test.want, n.Spec.Taints); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestOnlyTheHostsOwnNodeIsAdopted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		edit    func(*corev1.Node)
+		foreign bool
+	}{
+		"a fresh Windows node with the host's address": {func(*corev1.Node) {}, false},
+		"a node that is marked as ours, whatever its address": {func(n *corev1.Node) {
+			n.Annotations, n.Status.Addresses = map[string]string{contract.InstanceAnnotation: "ns/10.0.0.1"}, nil
+		}, false},
+		"a node of another instance": {func(n *corev1.Node) {
+			n.Annotations = map[string]string{contract.InstanceAnnotation: "ns/10.0.0.11"}
+		}, true},
+		"a Linux node":                {func(n *corev1.Node) { n.Labels[corev1.LabelOSStable] = "linux" }, true},
+		"a node with another address": {func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.2" }, true},
+		"an address as a substring":   {func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.11" }, true},
+		"an external address that fits": {func(n *corev1.Node) { n.Status.Addresses[0].Type = corev1.NodeExternalIP },
+			true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := node()
+			test.edit(n)
+			if got := journey.Foreign(n, instance()) != nil; got != test.foreign {
+				t.Errorf("foreign = %v", got)
+			}
+		})
+	}
+}
+
+func TestANodeIsWhoTheCloudSaysItIs(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		node, wanted string
+		marked       bool
+		foreign      bool
+	}{
+		"the same": {node: "aws:///z/i-1", wanted: "aws:///z/i-1"},
+		"the same but for its case": {node: "azure:///subscriptions/A/resourceGroups/RG/x",
+			wanted: "azure:///subscriptions/a/resourcegroups/rg/x"},
+		"the Node has none yet": {wanted: "aws:///z/i-1"},
+		"the instance has none": {node: "aws:///z/i-1"},
+		"another":               {node: "aws:///z/i-2", wanted: "aws:///z/i-1", foreign: true},
+		"another, whatever its marks": {node: "aws:///z/i-2", wanted: "aws:///z/i-1", marked: true,
+			foreign: true},
+		"one that begins as the other":          {node: "aws:///z/i-12", wanted: "aws:///z/i-1", foreign: true},
+		"another in the zone of the same cloud": {node: "aws:///y/i-1", wanted: "aws:///z/i-1", foreign: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, i := node(), instance()
+			n.Spec.ProviderID, i.Spec.ProviderID = test.node, test.wanted
+			if test.marked {
+				n.Annotations = map[string]string{contract.InstanceAnnotation: "ns/10.0.0.1"}
+			}
+			if got := journey.Foreign(n, i) != nil; got != test.foreign {
+				t.Errorf("foreign = %v", got)
+			}
+		})
+	}
+}
+
+func TestANodeWithTheAddressThatTheUserChoseIsTheHosts(t *testing.T) {
+	t.Parallel()
+	n, i := node(), instance()
+	n.Status.Addresses[0].Address, i.Spec.NodeIP = "192.0.2.7", "192.0.2.7"
+	if problem := journey.Foreign(n, i); problem != nil {
+		t.Error(problem)
+	}
+}
+
+func TestANodeOfAMachineIsNotMarkedAsBroughtByItsOwner(t *testing.T) {
+	t.Parallel()
+	n, i := node(), instance()
+	i.Spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "win-a"}
+	i.Spec.Labels = map[string]string{"team": "blue"}
+	journey.Marks{Instance: i}.Apply(n)
+	for label, wanted := range map[string]bool{contract.BYOHLabel: false, contract.WorkerLabel: false,
+		contract.OSIDLabel: true, "team": true} {
+		if _, has := n.Labels[label]; has != wanted {
+			t.Errorf("has %s: %v", label, has)
+		}
+	}
+}
+
+func TestA10_TheFirstClaimOfANodeNameHolds(t *testing.T) {
+	t.Parallel()
+	claims := journey.NewClaims()
+	a := journey.Claimant{UID: "a", Key: types.NamespacedName{Name: "a"}, MachineID: "m"}
+	b := journey.Claimant{UID: "b", Key: types.NamespacedName{Name: "b"}, MachineID: "m"}
+	if _, ok := claims.Claim("win", a); !ok {
+		t.Fatal("the first claim failed")
+	}
+	if owner, ok := claims.Claim("win", b); ok || owner.UID != "a" {
+		t.Fatalf("the second claim got %v", owner)
+	}
+	if _, ok := claims.Claim("win", a); !ok {
+		t.Error("claiming again failed")
+	}
+	if owner, ok := claims.Claim("copy", b); ok || owner.UID != "a" {
+		t.Errorf("a copy of its disk under another name got %v", owner)
+	}
+	if _, ok := claims.Claim("other", journey.Claimant{UID: "c", MachineID: "another"}); !ok {
+		t.Error("another host could not claim another name")
+	}
+	if _, ok := claims.Claim("nameless", journey.Claimant{UID: "d"}); !ok {
+		t.Error("a host whose installation is not known could not claim a name")
+	}
+	claims.Forget("a")
+	if _, ok := claims.Claim("win", b); !ok {
+		t.Error("a name that was given up can't be claimed")
+	}
+}

@@ -1,0 +1,65 @@
+package remove
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+)
+
+// discardRetry is how often it is asked whether a leaving Machine is gone. The question is answered
+// from a cache while it is there.
+const discardRetry = 2 * time.Second
+
+// Discard lets a host go that is destroyed with its Machine. It is never contacted. While the
+// Machine is there its Node stays, because whoever removes the Machine drains the Node, and moves
+// its pods where they end in their own time; a Node that nobody drains is drained here as far as
+// the time allows. Afterwards the Node goes, if it is still there.
+func (r *Remove) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	drainTimeout time.Duration) journey.Outcome {
+	origin, err := r.origin(ctx, instance)
+	if err != nil {
+		return journey.Retry(err)
+	}
+	node, err := r.Nodes.Ours(ctx, instance)
+	if err != nil {
+		return journey.Retry(err)
+	}
+	if origin.Exists {
+		if node != nil && !origin.Drains {
+			if err = r.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Cordon: true}); err != nil {
+				return journey.Retry(err)
+			}
+			if outcome := r.Drain(ctx, instance, node.Name, drainTimeout); outcome.IsWaiting() {
+				return outcome
+			}
+		}
+		return journey.Wait(discardRetry, contract.ReasonMachineLeaving, "Machine %s is being deleted",
+			instance.Spec.Source.Name)
+	}
+	if node != nil {
+		if err = r.Nodes.Delete(ctx, node); err != nil {
+			return journey.Retry(err)
+		}
+	}
+	if err = r.RevokeCredentials(ctx, instance); err != nil {
+		return journey.Retry(err)
+	}
+	return journey.Done()
+}
+
+// origin takes an instance that was not made from a Machine for one whose Machine is gone.
+func (r *Remove) origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (journey.Origin, error) {
+	source := instance.Spec.Source
+	if r.Origins == nil || source == nil || source.Kind != v1alpha1.SourceMachine {
+		return journey.Origin{}, nil
+	}
+	origin, err := r.Origins.Origin(ctx, instance)
+	if err != nil {
+		return journey.Origin{}, fmt.Errorf("asking what became of Machine %s: %w", source.Name, err)
+	}
+	return origin, nil
+}

@@ -1,0 +1,102 @@
+// Package remove answers how a host is given back: drained, cleaned over SSH and forgotten, or left to
+// its Machine. The instance controller runs it, and lets the instance go when it is done.
+package remove
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+)
+
+// Remove gives a host back.
+type Remove struct{ *journey.Parts }
+
+// Leave gives a host back: cordon, connect, drain, clean, forget. It is done when nothing of the
+// instance is left in the cluster, nor, unless the user forces it, on the host. drainTimeout is
+// when to report a drain as blocked; it goes on trying. Forced, it tries each step once.
+func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
+	drainTimeout time.Duration) journey.Outcome {
+	node, err := r.Nodes.Ours(ctx, instance)
+	if err != nil {
+		return journey.Retry(err)
+	}
+	if node != nil {
+		if err = r.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Cordon: true}); err != nil {
+			return journey.Retry(err)
+		}
+	}
+	force := instance.Spec.RemovalPolicy == v1alpha1.RemovalForce
+	if outcome := r.vacate(ctx, instance, session, node, drainTimeout); !outcome.IsDone() && !force {
+		return outcome
+	}
+	if node, err = r.Nodes.Ours(ctx, instance); err != nil { // kubelet may have registered it while we were at the host
+		return journey.Retry(err)
+	}
+	if node != nil {
+		if err = r.Nodes.Delete(ctx, node); err != nil {
+			return journey.Retry(err)
+		}
+	}
+	if err = r.RevokeCredentials(ctx, instance); err != nil {
+		return journey.Retry(err)
+	}
+	if session.Connected() {
+		if err = session.Conn.Unplant(ctx); err != nil && !force {
+			return journey.Fail(fmt.Errorf("removing the planted daemon: %w", err))
+		}
+	}
+	session.End()
+	return journey.Done()
+}
+
+// vacate empties the node and cleans the host. A host that was never reached has nothing to clean;
+// nor has one that this instance has no claim to, because preflight, which claims it, changes
+// nothing: it may be another instance's node.
+func (r *Remove) vacate(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
+	node *corev1.Node,
+	timeout time.Duration) journey.Outcome {
+	if instance.Status.HostKey == "" || instance.Status.NodeName == "" {
+		return journey.Done()
+	}
+	if !session.Connected() {
+		if outcome := r.Access.Dial(ctx, instance, session); !outcome.IsDone() {
+			return outcome
+		}
+	}
+	if node != nil && !session.Drained {
+		outcome := r.Drain(ctx, instance, node.Name, timeout)
+		if !outcome.IsDone() && instance.Spec.RemovalPolicy != v1alpha1.RemovalForce {
+			return outcome
+		}
+		session.Drained = true
+	}
+	if session.Cleaned {
+		return journey.Done()
+	}
+	outcome := r.clean(ctx, session)
+	session.Cleaned = outcome.IsDone()
+	return outcome
+}
+
+// clean has the daemon take everything away.
+func (r *Remove) clean(ctx context.Context, session *journey.Session) journey.Outcome {
+	if _, err := r.Access.Plant(ctx, session); err != nil {
+		return journey.Fail(err)
+	}
+	answer, err := journey.Call[contract.CleanupAnswer](ctx, session.Conn, contract.VerbCleanup,
+		contract.CleanupRequest{})
+	if err != nil {
+		return journey.Fail(err)
+	}
+	if len(answer.Left) > 0 {
+		return journey.Fail(&contract.Problem{Reason: contract.ReasonCleanupFailed,
+			Detail: journey.Joined(answer.Left).Detail})
+	}
+	return journey.Done()
+}

@@ -1,0 +1,364 @@
+package instance_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubetesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+)
+
+const drainTimeout = 10 * time.Minute
+
+// leaving is an instance that has joined.
+func leaving() *v1alpha1.WindowsInstance {
+	i := newInstance()
+	i.Status.HostKey, i.Status.NodeName, i.Status.Phase = "ssh-ed25519 AAAAwin-a", "win-a", v1alpha1.PhaseRemoving
+	return i
+}
+
+// runPod puts a pod on the node. A blocked one is held by a disruption budget; others vanish when
+// they are evicted.
+func (w *world) runPod(t *testing.T, name string, blocked bool) {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "pod"},
+		Spec:       corev1.PodSpec{NodeName: "win-a"},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	if _, err := w.pods.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.pods.PrependReactor("create", "pods/eviction", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		create, ok := action.(kubetesting.CreateAction)
+		if !ok {
+			return false, nil, nil
+		}
+		eviction, ok := create.GetObject().(*policyv1.Eviction)
+		if !ok || eviction.Name != name {
+			return false, nil, nil
+		}
+		if blocked {
+			return true, nil, apierrors.NewTooManyRequests("the disruption budget needs 1 healthy pod", 0)
+		}
+		gvr := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+		return true, nil, w.pods.Tracker().Delete(gvr, "default", name)
+	})
+}
+
+func TestA32_AHostThatLeavesIsDrainedCleanedAndForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode("1"))
+	w.runPod(t, "pod-a", false)
+	i, session := leaving(), &journey.Session{}
+	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "waits", contract.ReasonDraining)
+	if n := w.getNode(t); n == nil || !n.Spec.Unschedulable {
+		t.Fatal("the node is gone or not cordoned while pods are left")
+	}
+	if slices.Contains(w.machine.Calls(), contract.VerbCleanup) {
+		t.Fatal("the host was cleaned under its pods")
+	}
+	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
+	if w.getNode(t) != nil || w.machine.Planted() || w.machine.Open() != 0 || w.machine.Dials() != 1 ||
+		i.Status.DrainTime != nil {
+		t.Errorf("node %v, planted %v, %d open of %d connections, draining since %v", w.getNode(t), w.machine.Planted(),
+			w.machine.Open(), w.machine.Dials(), i.Status.DrainTime)
+	}
+	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
+}
+
+func TestAHostThatWasNeverOursIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	foreign := joinedNode("1")
+	foreign.Annotations[contract.InstanceAnnotation] = "ns/another"
+	for name, edit := range map[string]func(*v1alpha1.WindowsInstance){
+		"never reached": func(i *v1alpha1.WindowsInstance) {
+			i.Status.HostKey,
+				i.Status.NodeName = "", ""
+		},
+		"reached, but another instance's host": func(i *v1alpha1.WindowsInstance) { i.Status.NodeName = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, foreign.DeepCopy())
+			w.machine.Fail(hosttest.Dialling, errors.New("must not be asked"))
+			i := leaving()
+			edit(i)
+			want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
+			if w.machine.Dials() != 0 || w.getNode(t) == nil || w.getNode(t).Spec.Unschedulable {
+				t.Error("somebody else's host or node was touched")
+			}
+		})
+	}
+}
+
+func TestANodeOfAnotherStaysWhenAHostLeaves(t *testing.T) {
+	t.Parallel()
+	foreign := joinedNode("1")
+	foreign.Annotations[contract.InstanceAnnotation] = "ns/another"
+	w := newWorld(t, foreign)
+	want(t, w.remove.Leave(t.Context(), leaving(), &journey.Session{}, drainTimeout), "done", "")
+	if n := w.getNode(t); n == nil || n.Spec.Unschedulable {
+		t.Error("another's node was cordoned or deleted")
+	}
+}
+
+func TestANodeThatKubeletHasJustRegisteredGoesToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, node()) // no mark yet: the join did not get that far
+	want(t, w.remove.Leave(t.Context(), leaving(), &journey.Session{}, drainTimeout), "done", "")
+	if w.getNode(t) != nil {
+		t.Error("the node of a host that was cleaned stays")
+	}
+}
+
+func TestA33_ForceLetsGoOfWhatCanNotBeReached(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode("1"))
+	w.runPod(t, "pod-a", true)
+	w.machine.Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonUnreachable, "gone for good"))
+	i, session := leaving(), &journey.Session{}
+	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "fails", contract.ReasonUnreachable)
+	if n := w.getNode(t); n == nil || !n.Spec.Unschedulable {
+		t.Fatal("the node of a host that can't be reached must stay, cordoned")
+	}
+	i.Spec.RemovalPolicy = v1alpha1.RemovalForce
+	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
+	if w.getNode(t) != nil {
+		t.Error("the node is still there")
+	}
+}
+
+func TestForceCleansWhatCanBeReached(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode("1"))
+	w.runPod(t, "pod-a", true)
+	i := leaving()
+	i.Spec.RemovalPolicy = v1alpha1.RemovalForce
+	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
+	if !slices.Contains(w.machine.Calls(), contract.VerbCleanup) || w.machine.Planted() || w.getNode(t) != nil {
+		t.Errorf("a host that answers was not cleaned because a pod is held: %v", w.machine.Calls())
+	}
+}
+
+func TestForceGoesOnAfterAnyFailureAtTheHost(t *testing.T) {
+	t.Parallel()
+	for name, arrange := range map[string]func(*hosttest.Machine){
+		"planting":   func(m *hosttest.Machine) { m.Fail(hosttest.Planting, errors.New("no")) },
+		"cleaning":   func(m *hosttest.Machine) { m.Fail(string(contract.VerbCleanup), errors.New("no")) },
+		"unplanting": func(m *hosttest.Machine) { m.Fail(hosttest.Unplanting, errors.New("no")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, joinedNode("1"))
+			arrange(w.machine)
+			i := leaving()
+			want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "fails", contract.ReasonInternal)
+			i.Spec.RemovalPolicy = v1alpha1.RemovalForce
+			want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
+			if w.getNode(t) != nil {
+				t.Error("the node is still there")
+			}
+		})
+	}
+}
+
+func TestADrainThatIsBlockedIsNamedAndGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode("1"))
+	w.runPod(t, "pod-a", true)
+	i, session := leaving(), &journey.Session{}
+	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "waits", contract.ReasonDraining)
+	w.clock = w.clock.Add(drainTimeout + time.Second)
+	outcome := w.remove.Leave(t.Context(), i, session, drainTimeout)
+	want(t, outcome, "waits", contract.ReasonDrainBlocked)
+	if !strings.Contains(outcome.Problem.Detail, "default/pod-a") {
+		t.Errorf("the pod is not named: %s", outcome.Problem.Detail)
+	}
+	if w.machine.Dials() != 1 {
+		t.Errorf("%d connections while it waits", w.machine.Dials())
+	}
+	w.pods.PrependReactor("create", "pods/eviction", func(kubetesting.Action) (bool, runtime.Object, error) {
+		return true, nil, w.pods.Tracker().Delete(schema.GroupVersionResource{Version: "v1", Resource: "pods"},
+			"default", "pod-a")
+	})
+	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "waits", contract.ReasonDrainBlocked)
+	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
+}
+
+func TestAPodThatDoesNotEndIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode("1"))
+	ending := metav1.NewTime(w.clock)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "stuck", DeletionTimestamp: &ending},
+		Spec:       corev1.PodSpec{NodeName: "win-a"},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	if _, err := w.pods.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	i, session := leaving(), &journey.Session{}
+	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "waits", contract.ReasonDraining)
+	w.clock = w.clock.Add(drainTimeout + time.Second)
+	outcome := w.remove.Leave(t.Context(), i, session, drainTimeout)
+	want(t, outcome, "waits", contract.ReasonDrainBlocked)
+	if !strings.Contains(outcome.Problem.Detail, "default/stuck") {
+		t.Errorf("the pod is not named: %s", outcome.Problem.Detail)
+	}
+}
+
+func TestAHostThatIsNotCleanDoesNotLeave(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode("1"))
+	w.machine.Answer(contract.VerbCleanup,
+		contract.CleanupAnswer{Left: []contract.Problem{{Reason: contract.ReasonFileFailed,
+			Detail: `C:\k\kubelet.exe is in use`}}})
+	i, session := leaving(), &journey.Session{}
+	outcome := w.remove.Leave(t.Context(), i, session, drainTimeout)
+	want(t, outcome, "fails", contract.ReasonCleanupFailed)
+	if !strings.Contains(outcome.Problem.Detail, "kubelet.exe") || w.getNode(t) == nil {
+		t.Errorf("what is left is not named, or the node is gone: %s", outcome.Problem.Detail)
+	}
+}
+
+func TestTheAPIServerMayGoAwayWhileAHostLeaves(t *testing.T) {
+	t.Parallel()
+	down := apierrors.NewServiceUnavailable("away")
+	for _, verb := range []string{"get", "patch", "delete"} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, joinedNode("1"))
+			w.broken[verb] = down
+			i, session := leaving(), &journey.Session{}
+			want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "waits", contract.ReasonAPICallFailed)
+			delete(w.broken, verb)
+			want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
+			cleaned := slices.DeleteFunc(w.machine.Calls(),
+				func(v contract.Verb) bool { return v != contract.VerbCleanup })
+			if w.machine.Dials() != 1 || len(cleaned) != 1 || w.getNode(t) != nil {
+				t.Errorf("%d connections, cleaned %d times, node %v", w.machine.Dials(), len(cleaned), w.getNode(t))
+			}
+		})
+	}
+}
+
+func TestPodsThatCanNotBeListedOrEvictedAreAWait(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ verb, resource string }{"listed": {"list", "pods"},
+		"evicted": {"create", "pods/eviction"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, joinedNode("1"))
+			w.runPod(t, "pod-a", false)
+			w.pods.PrependReactor(test.verb, test.resource, func(kubetesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewServiceUnavailable("away")
+			})
+			session := &journey.Session{}
+			want(t, w.remove.Leave(t.Context(), leaving(), session, drainTimeout), "waits",
+				contract.ReasonAPICallFailed)
+			if !session.Connected() {
+				t.Error("the connection was dropped")
+			}
+		})
+	}
+}
+
+func TestAPodWhoseEvictionIsRefusedIsNamedAndTheOthersGo(t *testing.T) {
+	t.Parallel()
+	for name, refused := range map[string]error{
+		"two disruption budgets": apierrors.NewInternalError(errors.New("This pod has more than one " +
+			"PodDisruptionBudget")),
+		"a webhook that denies": apierrors.NewForbidden(corev1.Resource("pods"), "pod-a",
+			errors.New("admission webhook: no")),
+		"a webhook with its own words": apierrors.NewBadRequest("admission webhook: no"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, joinedNode("1"))
+			w.runPod(t, "pod-a", false)
+			w.runPod(t, "pod-b", false)
+			w.pods.PrependReactor("create", "pods/eviction",
+				func(action kubetesting.Action) (bool, runtime.Object, error) {
+					create, ok := action.(kubetesting.CreateAction)
+					if !ok {
+						return false, nil, nil
+					}
+					eviction, ok := create.GetObject().(*policyv1.Eviction)
+					return ok && eviction.Name == "pod-a", nil, refused
+				})
+			i, session := leaving(), &journey.Session{}
+			want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "waits", contract.ReasonDraining)
+			w.clock = w.clock.Add(drainTimeout + time.Second)
+			outcome := w.remove.Leave(t.Context(), i, session, drainTimeout)
+			want(t, outcome, "waits", contract.ReasonDrainBlocked)
+			if !strings.Contains(outcome.Problem.Detail, "default/pod-a") || strings.Contains(outcome.Problem.Detail,
+				"pod-b") || !strings.Contains(outcome.Problem.Detail, refused.Error()) {
+				t.Errorf("it says %s", outcome.Problem.Detail)
+			}
+		})
+	}
+}
+
+// staleClient shows the Node that was there before.
+type staleClient struct {
+	client.Client
+	node *corev1.Node
+}
+
+func (s staleClient) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	if n, ok := o.(*corev1.Node); ok {
+		s.node.DeepCopyInto(n)
+	}
+	return nil
+}
+
+func TestANodeThatTookTheNameMeanwhileIsNotDeleted(t *testing.T) {
+	t.Parallel()
+	fresh := joinedNode("1")
+	fresh.UID = "another"
+	w := newWorld(t, fresh)
+	before := joinedNode("1")
+	before.Spec.Unschedulable = true
+	before.Spec.Taints = []corev1.Taint{{Key: "os", Value: "Windows", Effect: corev1.TaintEffectNoSchedule}}
+	i := leaving()
+	journey.Marks{Instance: i}.Apply(before)
+	w.Client = staleClient{Client: w.client, node: before}
+	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "waits", contract.ReasonInProgress)
+	if n := w.getNode(t); n == nil || n.UID != "another" {
+		t.Errorf("a node was deleted that the cache had not shown: %v", n)
+	}
+}
+
+func TestAfterARestartWhatWasClaimedIsClaimedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := leaving()
+	i.Status.Host = &v1alpha1.HostInfo{MachineID: "m"}
+	w.Claims.Remember(i)
+	if owner, ok := w.Claims.Owner("win-a"); !ok || owner.UID != i.UID || owner.MachineID != "m" ||
+		owner.Key.Name != i.Name {
+		t.Errorf("claimed by %+v", owner)
+	}
+	never := newInstance()
+	never.UID = "never"
+	w.Claims.Remember(never)
+	if _, ok := w.Claims.Owner(""); ok {
+		t.Error("an instance without a node claimed the empty name")
+	}
+}
