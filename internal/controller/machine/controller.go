@@ -25,6 +25,9 @@ const (
 	nameRetry = 30 * time.Second
 	// staleRetry is for a cache that lags behind what the API server says.
 	staleRetry = time.Second
+	// lostRetry is how often a Machine without the label is read whose host is being cleaned: the
+	// cache does not have it, so its end is no event.
+	lostRetry = 15 * time.Second
 )
 
 // Reconciler keeps the instances of Machines.
@@ -73,7 +76,7 @@ func (r *Reconciler) carryOut(ctx context.Context, machines []inventory.Machine,
 	}
 	for _, problem := range p.rejected {
 		if problem.Reason == contract.ReasonMachineAddressUnusable {
-			result.RequeueAfter = nameRetry
+			result.RequeueAfter = soonest(result.RequeueAfter, nameRetry)
 		}
 	}
 	for _, entry := range p.create {
@@ -93,10 +96,8 @@ func (r *Reconciler) carryOut(ctx context.Context, machines []inventory.Machine,
 		all = append(all, r.discard(ctx, &p.discard[i]))
 	}
 	for i := range p.lost {
-		known, err := r.lost(ctx, &p.lost[i])
-		if !known {
-			result.RequeueAfter = staleRetry
-		}
+		again, err := r.lost(ctx, &p.lost[i])
+		result.RequeueAfter = soonest(result.RequeueAfter, again)
 		all = append(all, err)
 	}
 	if err := errors.Join(all...); err != nil {
@@ -171,20 +172,28 @@ func (r *Reconciler) remove(ctx context.Context, instance *v1alpha1.WindowsInsta
 
 // lost asks the API server what became of the Machine of an instance. One that is gone took its
 // host with it; one that lost its label is no business of ours any more, and its host is given back
-// clean. known is false when the cache is behind and there is nothing to do yet.
-func (r *Reconciler) lost(ctx context.Context, instance *v1alpha1.WindowsInstance) (known bool, err error) {
+// clean. again is when to look once more; 0 when there is no need.
+func (r *Reconciler) lost(ctx context.Context, instance *v1alpha1.WindowsInstance) (again time.Duration, err error) {
 	machine := &machinev1beta1.Machine{}
 	err = r.live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: instance.Spec.Source.Name},
 		machine)
 	switch {
 	case client.IgnoreNotFound(err) != nil:
-		return true, fmt.Errorf("reading Machine %s: %w", instance.Spec.Source.Name, err)
+		return 0, fmt.Errorf("reading Machine %s: %w", instance.Spec.Source.Name, err)
 	case err != nil, machine.UID != instance.Spec.Source.UID, !machine.DeletionTimestamp.IsZero():
-		return true, r.discard(ctx, instance)
+		return 0, r.discard(ctx, instance)
 	case machine.Labels[contract.MachineOSLabel] == contract.OSIDWindows:
-		return false, nil
+		return staleRetry, nil
 	}
-	return true, r.remove(ctx, instance, "machine runs Windows no more by its label, instance leaves")
+	return lostRetry, r.remove(ctx, instance, "machine has lost the label of Windows, instance leaves")
+}
+
+// soonest of two waits, of which 0 is none.
+func soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 func wrap(doing string, err error) error {
