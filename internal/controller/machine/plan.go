@@ -46,16 +46,10 @@ type view struct {
 // decide compares Machines and instances. An instance is removed only when its Machine goes, not
 // when the Machine can't be read.
 func decide(v view) plan {
-	d := &decision{view: v, named: map[string]*v1alpha1.WindowsInstance{},
-		plan: plan{waits: map[string]string{}, rejected: map[string]*contract.Problem{}}}
-	d.addresses = map[string]string{}
-	for i := range v.instances {
-		d.named[v.instances[i].Name] = &v.instances[i]
-		d.take(v.instances[i].Spec.Address, v.instances[i].Name)
-	}
 	machines := slices.SortedFunc(slices.Values(v.machines), func(a, b inventory.Machine) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.Name, b.Name))
 	})
+	d := newDecision(v, machines)
 	present := map[string]bool{}
 	for _, m := range machines {
 		present[m.Name] = true
@@ -73,8 +67,69 @@ type decision struct {
 	view
 	plan
 	named map[string]*v1alpha1.WindowsInstance
-	// addresses tells which instance has an address.
+	// readings are of Machines that stay, by name; reported tells which addresses these have.
+	readings map[string]inventory.Reading
+	reported map[string]bool
+	// addresses tells which instance has an address, or gets it now.
 	addresses map[string]string
+}
+
+// newDecision reads the Machines, given in their order, and finds out who has which address.
+func newDecision(v view, machines []inventory.Machine) *decision {
+	d := &decision{view: v, plan: plan{waits: map[string]string{}, rejected: map[string]*contract.Problem{}},
+		named: map[string]*v1alpha1.WindowsInstance{}, readings: map[string]inventory.Reading{},
+		reported: map[string]bool{}, addresses: map[string]string{}}
+	for i := range v.instances {
+		d.named[v.instances[i].Name] = &v.instances[i]
+	}
+	var moves []inventory.Entry
+	for _, m := range machines {
+		if m.Deleting || m.Ignored || v.platform == "" {
+			continue
+		}
+		reading := inventory.ReadMachine(m, v.platform, v.resolves)
+		d.readings[m.Name] = reading
+		if reading.Entry == nil {
+			continue
+		}
+		entry := *reading.Entry
+		d.reported[strings.ToLower(entry.Address)] = true
+		if i := d.named[m.Name]; i != nil && isOf(i, m) && i.DeletionTimestamp.IsZero() &&
+			!strings.EqualFold(i.Spec.Address, entry.Address) {
+			moves = append(moves, entry)
+		}
+	}
+	// Each round gives up the move of one whose new address somebody keeps, until all that are left
+	// can be made at once: two Machines may have swapped their addresses.
+	for {
+		d.takeAll(moves)
+		blocked := slices.IndexFunc(moves,
+			func(e inventory.Entry) bool { return d.addresses[strings.ToLower(e.Address)] != e.Name })
+		if blocked < 0 {
+			return d
+		}
+		moves = slices.Delete(moves, blocked, blocked+1)
+	}
+}
+
+// takeAll notes who has which address when these instances move, and no others do.
+func (d *decision) takeAll(moves []inventory.Entry) {
+	clear(d.addresses)
+	for i := range d.instances {
+		instance := &d.instances[i]
+		if !slices.ContainsFunc(moves, func(e inventory.Entry) bool { return e.Name == instance.Name }) {
+			d.take(instance.Spec.Address, instance.Name)
+		}
+	}
+	for _, entry := range moves {
+		d.take(entry.Address, entry.Name)
+	}
+}
+
+// isLost tells of a Machine that failed whose address another reports: the cloud has destroyed its
+// host.
+func (d *decision) isLost(m inventory.Machine, instance *v1alpha1.WindowsInstance) bool {
+	return m.Phase == inventory.MachineFailed && d.reported[strings.ToLower(instance.Spec.Address)]
 }
 
 func (d *decision) take(address, name string) {
@@ -88,7 +143,7 @@ func (d *decision) one(m inventory.Machine) {
 	instance := d.named[m.Name]
 	mine := instance != nil && ofMachine(instance) && instance.Spec.Source.Name == m.Name
 	switch {
-	case mine && (m.Deleting || instance.Spec.Source.UID != m.UID):
+	case mine && (m.Deleting || instance.Spec.Source.UID != m.UID || !m.Ignored && d.isLost(m, instance)):
 		if instance.DeletionTimestamp.IsZero() || instance.Spec.RemovalPolicy == v1alpha1.RemovalClean {
 			d.discard = append(d.discard, *instance)
 		}
@@ -113,7 +168,7 @@ func (d *decision) project(m inventory.Machine, instance *v1alpha1.WindowsInstan
 		d.waits[m.Name] = "the platform of the cluster is not known yet"
 		return
 	}
-	reading := inventory.ReadMachine(m, d.platform, d.resolves)
+	reading := d.readings[m.Name]
 	switch {
 	case reading.Problem != nil:
 		d.rejected[m.Name] = reading.Problem
@@ -134,12 +189,12 @@ func (d *decision) project(m inventory.Machine, instance *v1alpha1.WindowsInstan
 // the order in which they were made.
 func (d *decision) place(entry inventory.Entry, instance *v1alpha1.WindowsInstance) {
 	holder := d.addresses[strings.ToLower(entry.Address)]
-	other := d.named[holder]
 	moved := instance == nil || !strings.EqualFold(instance.Spec.Address, entry.Address)
+	taken := moved && holder != "" && holder != entry.Name
 	switch {
-	case moved && holder != "" && other != nil && !other.DeletionTimestamp.IsZero():
+	case taken && d.leaves(holder):
 		d.waits[entry.Name] = "instance " + holder + " has its address and leaves"
-	case moved && holder != "":
+	case taken:
 		d.rejected[entry.Name] = contract.NewProblem(contract.ReasonAddressDuplicate,
 			"Machine %s has the address %s, which instance %s has already", entry.Name, entry.Address, holder)
 	case instance == nil:
@@ -147,8 +202,17 @@ func (d *decision) place(entry inventory.Entry, instance *v1alpha1.WindowsInstan
 		d.take(entry.Address, entry.Name)
 	case !equality.Semantic.DeepEqual(projected(instance.Spec, entry), instance.Spec):
 		d.update = append(d.update, update{instance: *instance, entry: entry})
-		d.take(entry.Address, entry.Name)
 	}
+}
+
+// leaves says whether an instance leaves, or is told to now.
+func (d *decision) leaves(name string) bool {
+	instance := d.named[name]
+	if instance == nil || !instance.DeletionTimestamp.IsZero() {
+		return instance != nil
+	}
+	return slices.ContainsFunc(d.machines,
+		func(m inventory.Machine) bool { return isOf(instance, m) && d.isLost(m, instance) })
 }
 
 // ofMachine says whether an instance was made from a Machine.

@@ -167,6 +167,28 @@ func TestInstancesFollowMachines(t *testing.T) {
 			machines{running("a", 2, nil), running("b", 1, nil)}, instances{made("a", nil)},
 			steps{Rejected: map[string]contract.Reason{"b": contract.ReasonAddressDuplicate}},
 		},
+		"two Machines swap addresses": {
+			machines{running("a", 1, at("10.0.0.2")), running("b", 2, nil)},
+			instances{made("a", nil), made("b", func(i *v1alpha1.WindowsInstance) { i.Spec.Address = "10.0.0.2" })},
+			steps{Update: []string{"a", "b"}},
+		},
+		"a Machine moves to an address that another leaves": {
+			machines{running("a", 1, at("10.0.0.2")), running("b", 2, at("10.0.0.3")), running("c", 3, nil)},
+			instances{made("a", nil), made("b", func(i *v1alpha1.WindowsInstance) { i.Spec.Address = "10.0.0.2" })},
+			steps{Update: []string{"a", "b"}, Create: []string{"c"}},
+		},
+		"… or would leave if it could": {
+			machines{running("a", 1, at("10.0.0.2")), running("b", 2, at("10.0.0.3"))},
+			instances{made("a", nil), made("b", func(i *v1alpha1.WindowsInstance) { i.Spec.Address = "10.0.0.2" }),
+				made("c", func(i *v1alpha1.WindowsInstance) { byHand(i); i.Spec.Address = "10.0.0.3" })},
+			steps{Rejected: map[string]contract.Reason{"a": contract.ReasonAddressDuplicate,
+				"b": contract.ReasonAddressDuplicate}},
+		},
+		"the cloud gave another the address of a Machine that failed": {
+			machines{running("a", 1, func(m *inventory.Machine) { m.Phase = inventory.MachineFailed }),
+				running("b", 2, nil)}, instances{made("a", nil)},
+			steps{Discard: []string{"a"}, Waits: []string{"a", "b"}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
