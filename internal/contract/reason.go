@@ -527,8 +527,7 @@ func machineExplanations() []row {
 			"Nothing to do while they start. If it lasts: does the MachineSet's userDataSecret name " +
 				"windows-user-data, and does the template run it? On platforms that have no user data, the template " +
 				"itself must hold the public key. It is tried again with another key, when a Machine of the set " +
-				"accepts " +
-				"it, or when the operator is restarted."},
+				"accepts it, or when you delete the ConfigMap windows-machine-replacements."},
 		{ReasonUserDataStale, 827,
 			"The user data of new Machines does not hold the present key yet.",
 			"Nothing to do; if it lasts, look at the secret windows-user-data in openshift-machine-api."},

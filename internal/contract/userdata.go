@@ -16,6 +16,9 @@ const (
 	// HostKeyPublishedAnnotation on that Secret says which key the user data has, and since when:
 	// "<fingerprint> <RFC 3339 time>".
 	HostKeyPublishedAnnotation = Prefix + "in-user-data"
+	// ReplacementsConfigMap, in the operator's namespace, holds which Machines of each set were
+	// replaced in vain.
+	ReplacementsConfigMap = "windows-machine-replacements"
 	// ManagedByLabel = OperatorServiceAccount marks what the operator made.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 )

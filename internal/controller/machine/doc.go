@@ -11,4 +11,6 @@ package machine
 // +kubebuilder:rbac:groups=machine.openshift.io,resources=machines,verbs=get;list;watch;delete,namespace=openshift-machine-api
 // +kubebuilder:rbac:groups=machine.openshift.io,resources=machinesets,verbs=list;watch,namespace=openshift-machine-api
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch;create;patch;delete,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=create,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=windows-machine-replacements,verbs=get;update,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,namespace=openshift-machine-api

@@ -1,12 +1,22 @@
 package machine
 
 import (
-	"sync"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // maxFutile is how many Machines of a set are replaced before one that came instead must have let
@@ -15,53 +25,116 @@ import (
 const maxFutile = 3
 
 // futility counts, by set, Machines that were replaced and have not been followed by one that lets
-// us in.
+// us in. The count is in a ConfigMap, which only this controller writes: it is read once, and again
+// when somebody else changed it. Only one worker may use it.
 type futility struct {
-	mu   sync.Mutex
-	sets map[types.UID]attempt
+	client    client.Client
+	live      client.Reader
+	namespace string
+	// stored is nil until it was read; its name is empty while there is no such ConfigMap.
+	stored *corev1.ConfigMap
+	sets   map[types.UID]attempt
 }
 
-// attempt is what was tried for a set, and for which key.
+// attempt is what was tried for a set: with which key, since when, and which Machines were
+// replaced.
 type attempt struct {
-	hash  string
-	count int
-	since time.Time
+	Hash     string      `json:"publicKeyHash"`
+	Since    metav1.Time `json:"since"`
+	Machines []types.UID `json:"machines"`
 }
 
-func newFutility() *futility { return &futility{sets: map[types.UID]attempt{}} }
+// load reads the count unless it is known already.
+func (f *futility) load(ctx context.Context) error {
+	if f.stored != nil {
+		return nil
+	}
+	stored := &corev1.ConfigMap{}
+	err := f.live.Get(ctx, client.ObjectKey{Namespace: f.namespace, Name: contract.ReplacementsConfigMap}, stored)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading ConfigMap %s: %w", contract.ReplacementsConfigMap, err)
+	}
+	f.stored, f.sets = stored, map[types.UID]attempt{}
+	for set, text := range stored.Data {
+		var tried attempt
+		if json.Unmarshal([]byte(text), &tried) == nil { // what is not ours counts for nothing
+			f.sets[types.UID(set)] = tried
+		}
+	}
+	return nil
+}
 
-// replaced notes that a Machine was deleted because it does not let a key in.
-func (f *futility) replaced(m inventory.Machine, hash string, now time.Time) {
+// replaced notes, before a Machine is deleted, that it does not let a key in. Noting it again
+// changes nothing. Sets that are gone are forgotten.
+func (f *futility) replaced(ctx context.Context, m inventory.Machine, hash string, now time.Time,
+	sets []policy.Set) error {
 	if m.Owner == nil {
-		return
+		return nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	tried := f.sets[m.Owner.UID]
-	if tried.hash != hash {
-		tried = attempt{hash: hash, since: now.Truncate(time.Second)} // as times of creation are kept
+	if tried.Hash != hash {
+		tried = attempt{Hash: hash, Since: metav1.NewTime(now).Rfc3339Copy()} // as times of creation are kept
 	}
-	tried.count++
-	f.sets[m.Owner.UID] = tried
+	if slices.Contains(tried.Machines, m.UID) {
+		return nil
+	}
+	tried.Machines = append(slices.Clone(tried.Machines), m.UID)
+	changed := maps.Clone(f.sets)
+	changed[m.Owner.UID] = tried
+	maps.DeleteFunc(changed, func(uid types.UID, _ attempt) bool {
+		return !slices.ContainsFunc(sets, func(s policy.Set) bool { return s.UID == uid })
+	})
+	return f.save(ctx, changed)
 }
 
 // fruitful notes that a Machine lets the present key in. It counts when it came after another was
 // deleted.
-func (f *futility) fruitful(m inventory.Machine) {
+func (f *futility) fruitful(ctx context.Context, m inventory.Machine) error {
 	if m.Owner == nil {
-		return
+		return nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if tried, ok := f.sets[m.Owner.UID]; ok && !m.CreatedAt.Before(tried.since) {
-		delete(f.sets, m.Owner.UID)
+	tried, ok := f.sets[m.Owner.UID]
+	if !ok || m.CreatedAt.Before(tried.Since.Time) {
+		return nil
 	}
+	changed := maps.Clone(f.sets)
+	delete(changed, m.Owner.UID)
+	return f.save(ctx, changed)
 }
 
 // futile says whether enough was tried for a set with a key.
 func (f *futility) futile(set types.UID, hash string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	tried := f.sets[set]
-	return tried.hash == hash && tried.count >= maxFutile
+	return tried.Hash == hash && len(tried.Machines) >= maxFutile
+}
+
+// save writes the count as it was read last, or answers errChanged.
+func (f *futility) save(ctx context.Context, sets map[types.UID]attempt) error {
+	stored := f.stored.DeepCopy()
+	stored.Data = map[string]string{}
+	for set, tried := range sets {
+		text, err := json.Marshal(tried)
+		if err != nil {
+			return fmt.Errorf("encoding what was replaced: %w", err)
+		}
+		stored.Data[string(set)] = string(text)
+	}
+	var err error
+	if stored.Name == "" {
+		stored.Namespace, stored.Name = f.namespace, contract.ReplacementsConfigMap
+		metav1.SetMetaDataLabel(&stored.ObjectMeta, contract.ManagedByLabel, contract.OperatorServiceAccount)
+		err = f.client.Create(ctx, stored)
+	} else {
+		err = f.client.Update(ctx, stored)
+	}
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+		f.stored = nil
+		return errChanged
+	case err != nil:
+		f.stored = nil // it may have been written
+		return fmt.Errorf("writing ConfigMap %s: %w", contract.ReplacementsConfigMap, err)
+	}
+	f.stored, f.sets = stored, sets
+	return nil
 }

@@ -29,8 +29,7 @@ import (
 const recheck = 15 * time.Second
 
 // replacer deletes Machines whose hosts do not let the present key in, one decision at a time, so
-// that their sets make others. All that it goes by is in the API server; only how often that was in
-// vain is remembered here.
+// that their sets make others. All that it goes by is in the API server.
 type replacer struct {
 	// client reads instances through the manager's cache and deletes; machines reads Machines
 	// through their own; live reads past both.
@@ -53,7 +52,13 @@ func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 	if err != nil || !ok {
 		return ctrl.Result{}, err
 	}
+	if err = r.futility.load(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
 	due, after, err := r.due(ctx, hash)
+	if errors.Is(err, errChanged) {
+		return ctrl.Result{RequeueAfter: staleRetry}, nil
+	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -70,6 +75,9 @@ func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 	for i, decision := range decisions {
 		if decision.Action == policy.ActWait || decision.Action == policy.ActNever {
 			restricted[due[i].machine.Name] = decision
+		}
+		if decision.Reason == contract.ReasonReplacementFutile {
+			r.futility.stored = nil // the administrator may delete it
 		}
 	}
 	r.tellRestricted(due, restricted)
@@ -120,7 +128,9 @@ func (r *replacer) due(ctx context.Context, hash string) (due []dueMachine, afte
 			continue
 		}
 		if instance.Status.PublicKeyHash == hash {
-			r.futility.fruitful(m)
+			if err := r.futility.fruitful(ctx, m); err != nil {
+				return nil, 0, err
+			}
 		}
 		cause, wait := policy.WhyReplace(instance, hash, r.options.Now(), r.options.Patience)
 		if cause != "" && !m.Deleting {
@@ -182,7 +192,10 @@ func (r *replacer) question(due dueMachine, hash string, decision *policy.Replac
 			if now.UID != due.machine.UID || !decide(fromOpenShift(now)) {
 				return errChanged
 			}
-			return r.remove(ctx, now, due, hash)
+			if err := r.futility.replaced(ctx, due.machine, hash, r.options.Now(), seen.Fleet.Sets); err != nil {
+				return err
+			}
+			return r.remove(ctx, now, due)
 		},
 		Granted: func(look rollout.Look) { look.Fleet.Leave(due.machine.Name) },
 	}
@@ -215,7 +228,7 @@ func (r *replacer) candidate(m inventory.Machine, seen rollout.Look, hash string
 }
 
 // remove deletes the very Machine that was decided about, as it was then.
-func (r *replacer) remove(ctx context.Context, m *machinev1beta1.Machine, due dueMachine, hash string) error {
+func (r *replacer) remove(ctx context.Context, m *machinev1beta1.Machine, due dueMachine) error {
 	err := r.client.Delete(ctx, m, client.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion})
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return errChanged
@@ -224,7 +237,6 @@ func (r *replacer) remove(ctx context.Context, m *machinev1beta1.Machine, due du
 		r.tellFailed(due, err)
 		return fmt.Errorf("deleting Machine %s: %w", m.Name, err)
 	}
-	r.futility.replaced(due.machine, hash, r.options.Now())
 	r.tellDeleted(due)
 	logf.FromContext(ctx).Info("machine deleted, its set makes another", "machine", m.Name, "cause", due.cause)
 	return nil

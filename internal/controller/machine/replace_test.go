@@ -25,6 +25,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/inventory"
+	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
@@ -117,7 +118,7 @@ func (y *yard) restart() {
 		y.t.Fatal(err)
 	}
 	y.replacer = &replacer{
-		client: y.api, machines: reader, live: y.api, gate: gate, events: y, told: &told{}, futility: newFutility(),
+		client: y.api, machines: reader, live: y.api, gate: gate, events: y, told: &told{}, futility: &futility{client: y.api, live: y.api, namespace: namespace},
 		options: Options{Namespace: namespace, Keys: y.cached, LiveKeys: y.live, Patience: DefaultPatience,
 			Now: func() time.Time { return y.clock }},
 	}
@@ -488,21 +489,67 @@ func TestReplacingInVainEnds(t *testing.T) {
 	y.want()
 }
 
+func TestA19_ReplacingInVainEndsThoughTheOperatorIsRestarted(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 0)
+	y.scale(1)
+	for n := range maxFutile + 1 {
+		name := fmt.Sprintf("x%d", n)
+		y.machine(name, false)
+		y.refuses(name)
+		y.restart()
+		y.reconcile()
+		if n == maxFutile {
+			break
+		}
+		y.want()
+		y.gone(name)
+		y.clock = y.clock.Add(10 * time.Minute)
+	}
+	y.want(fmt.Sprintf("x%d", maxFutile))
+	if last := y.said[len(y.said)-1]; !strings.Contains(last, "W826") {
+		t.Errorf("said %q", last)
+	}
+	if err := y.api.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
+		Name: contract.ReplacementsConfigMap}}); err != nil {
+		t.Fatal(err)
+	}
+	y.reconcile() // the administrator has mended what was wrong
+	y.want()
+}
+
 func TestASuccessorThatLetsUsInEndsTheDoubt(t *testing.T) {
 	t.Parallel()
-	f := newFutility()
+	y := newYard(t, 0)
+	f := y.futility
+	sets := []policy.Set{{UID: "set"}}
 	at := time.Date(2026, 1, 1, 0, 0, 0, 5e8, time.UTC)
 	old, next := running("old", 0, nil), running("new", 0, nil)
 	old.Owner, next.Owner = ownedBySet(), ownedBySet()
 	old.CreatedAt, next.CreatedAt = at.Add(-time.Hour), at.Truncate(time.Second)
-	for range maxFutile {
-		f.replaced(old, "k", at)
+	if err := f.load(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	f.fruitful(old) // it was there before
+	for n := range maxFutile {
+		gone := old
+		gone.UID = types.UID(fmt.Sprint("gone", n))
+		if err := errors.Join(f.replaced(t.Context(), gone, "k", at, sets),
+			f.replaced(t.Context(), gone, "k", at, sets)); err != nil {
+			t.Fatal(err)
+		}
+		if f.futile("set", "k") != (n == maxFutile-1) {
+			t.Errorf("after %d Machines it is futile: %t", n+1, f.futile("set", "k"))
+		}
+	}
+	if err := f.fruitful(t.Context(), old); err != nil { // it was there before
+		t.Fatal(err)
+	}
 	if !f.futile("set", "k") || f.futile("set", "other") || f.futile("another", "k") {
 		t.Error("what was in vain is not known")
 	}
-	f.fruitful(next)
+	if err := f.fruitful(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
 	if f.futile("set", "k") {
 		t.Error("a success does not count")
 	}
