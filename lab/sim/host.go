@@ -111,6 +111,13 @@ func (f serviceFace) Delete(ctx context.Context, name string) error {
 	return f.m.services.delete(ctx, name)
 }
 
+func (f serviceFace) DeleteAtStop(ctx context.Context, name string) error {
+	if err := f.change(ctx); err != nil {
+		return err
+	}
+	return f.m.services.deleteAtStop(name)
+}
+
 func (f fileFace) owner() *owner {
 	if f.p == nil {
 		return nil

@@ -207,9 +207,21 @@ func (s *manager) delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// purge removes a service that is marked for deletion, once nobody has it open.
+// deleteAtStop marks a service for deletion, which may be running.
+func (s *manager) deleteAtStop(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, err := s.find(name)
+	if err == nil {
+		v.deleted = true
+		s.purge(v)
+	}
+	return err
+}
+
+// purge removes a service that is marked for deletion, once it has stopped and nobody has it open.
 func (s *manager) purge(v *service) {
-	if !v.deleted || v.holders > 0 || s.services[fold(v.config.Name)] != v {
+	if !v.deleted || v.state != winos.ServiceStopped || v.holders > 0 || s.services[fold(v.config.Name)] != v {
 		return
 	}
 	v.cancelRetry()

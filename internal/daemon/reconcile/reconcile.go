@@ -85,6 +85,9 @@ type Reconciler struct {
 // ErrExchanged says that the daemon's own program has been exchanged.
 var ErrExchanged = errors.New("the daemon's program was exchanged for another")
 
+// ErrReleased says that the operator has let this host go, and that the host is to be cleaned.
+var ErrReleased = errors.New("the host was released and is to be cleaned")
+
 // New makes a Reconciler.
 func New(options Options) *Reconciler {
 	options.Intervals = options.Intervals.withDefaults()
@@ -122,7 +125,8 @@ func phaseOf(s state.State) Phase {
 }
 
 // Run reconciles until ctx ends, and returns when what runs beside it has ended too. It returns
-// ErrExchanged when this process must end, so that another program takes over, and nil otherwise.
+// ErrExchanged when this process must end, so that another program takes over, ErrReleased when
+// the host is to be cleaned, and nil otherwise.
 func (r *Reconciler) Run(ctx context.Context) error {
 	logr.FromContextOrDiscard(ctx).Info("reconciling", "node", r.NodeName, "version", r.State.Version, "phase",
 		r.machine.phase)
@@ -141,6 +145,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		r.startBeside(ctx)
 	}
 	for due := true; ctx.Err() == nil; {
+		if r.released() {
+			return ErrReleased
+		}
 		r.reconcile(ctx, due)
 		if r.machine.phase == AwaitingRestart {
 			return ErrExchanged
@@ -156,6 +163,18 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		timer.Stop()
 	}
 	return nil
+}
+
+// released reports whether the Node is there, belongs to no instance, and releases the daemon of
+// this very certificate. A Node that is not there, or not to be seen, says nothing.
+func (r *Reconciler) released() bool {
+	node, _ := r.node.Get()
+	if node == nil || r.CertificateEnd == nil {
+		return false
+	}
+	annotations := node.GetAnnotations()
+	return annotations[contract.InstanceAnnotation] == "" &&
+		annotations[contract.ReleasedAnnotation] == r.CertificateEnd().UTC().Format(time.RFC3339)
 }
 
 // startBeside starts what goes on beside the loop.

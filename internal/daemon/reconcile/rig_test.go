@@ -57,8 +57,10 @@ type rig struct {
 	starts      atomic.Int64
 	environment atomic.Pointer[map[string]string]
 	// pulls serves containerd; ends, if set, is when the certificate does.
-	pulls  pulls
-	ends   atomic.Pointer[time.Time]
+	pulls pulls
+	ends  atomic.Pointer[time.Time]
+	// letGo says that the reconciler has ended because the host is to be cleaned.
+	letGo  atomic.Bool
 	locked *sim.File
 	// mortal, if set, may end the daemon early.
 	mortal *mortal
@@ -219,7 +221,9 @@ func (r *rig) serve(ctx context.Context, options reconcile.Options) {
 			options.Program = digestOf(string(content))
 		}
 		r.running.Store(&options.Program)
-		if !errors.Is(reconcile.New(options).Run(ctx), reconcile.ErrExchanged) {
+		err := reconcile.New(options).Run(ctx)
+		r.letGo.Store(errors.Is(err, reconcile.ErrReleased))
+		if !errors.Is(err, reconcile.ErrExchanged) {
 			return
 		}
 		r.exchanged.Add(1)

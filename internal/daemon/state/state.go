@@ -44,6 +44,9 @@ type State struct {
 	// the cloud can't always be asked.
 	HostValues map[contract.Fact]string `json:"hostValues,omitempty"`
 
+	// Exchange is the exchange directory of the user over whose connection the host was joined.
+	Exchange string `json:"exchange,omitempty"`
+
 	// HostnameBefore and HostnameSet are there when prepare renamed the host.
 	HostnameBefore string `json:"hostnameBefore,omitempty"`
 	HostnameSet    string `json:"hostnameSet,omitempty"`

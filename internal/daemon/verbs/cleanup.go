@@ -24,6 +24,8 @@ type Where struct {
 	Home string
 	// Self is the path of the own program, which can't delete itself: the operator does.
 	Self string
+	// Released says that the daemon of a host that was let go cleans it, and nobody calls.
+	Released bool
 }
 
 // Cleanup takes everything of ours away and puts back what was. What could not be done is in the

@@ -21,6 +21,15 @@ const cleanupVerb = "cleanup-service"
 // answer is where the one-shot service leaves what it did.
 func (w Where) answer() string { return ExchangePath(w.Home) + `\cleanup.json` }
 
+// command of the one-shot service.
+func (w Where) command() string {
+	command := `"` + w.Self + `" ` + cleanupVerb
+	if w.Released {
+		command += " " + released
+	}
+	return command
+}
+
 // CleanupDetached cleans the host in a process that outlives the caller, a one-shot service, and
 // gives its answer: removing the base network breaks the SSH connection, and with it OpenSSH for
 // Windows may end the commands that it started. Called again, it waits for a process that is still
@@ -68,7 +77,7 @@ func beginCleanup(ctx context.Context, host winos.Host, where Where) error {
 	}
 	if err = host.Services.Apply(ctx, winos.ServiceConfig{
 		Name: contract.ServiceCleanup, Description: plan.Description(contract.ServiceCleanup),
-		Command: `"` + where.Self + `" ` + cleanupVerb,
+		Command: where.command(),
 	}); err != nil {
 		return err
 	}

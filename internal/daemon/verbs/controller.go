@@ -137,6 +137,10 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 		} else {
 			err = t.with(ctx, l)
 		}
+		if errors.Is(err, reconcile.ErrReleased) {
+			cleanReleased(ctx, o, book)
+			err = nil
+		}
 		if err != nil {
 			return err
 		}

@@ -47,6 +47,12 @@ func Handover(ctx context.Context, host winos.Host, self string,
 	if err = state.Ensure(host.Files, book, state.Directories()...); err != nil {
 		return answer, apply.FileProblem(err)
 	}
+	if exchange := directory(self); homeOf(exchange) != "" {
+		book.Exchange = exchange
+		if err = book.Save(); err != nil {
+			return answer, apply.FileProblem(err)
+		}
+	}
 	changed, err := credentials(host.Files, request)
 	if errors.Is(err, winos.ErrInUse) {
 		// A running service may be reading what it was given before. It is started again anyway,

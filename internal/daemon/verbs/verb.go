@@ -3,6 +3,7 @@ package verbs
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -63,7 +64,8 @@ func inTurn[Request, Result any](o Options,
 
 // cleanupCommand is the one-shot service that cleans the host.
 func cleanupCommand(o Options) *cobra.Command {
-	return &cobra.Command{
+	where := Where{Home: o.HomeDir, Self: o.Self}
+	cmd := &cobra.Command{
 		Use: cleanupVerb, Short: "Clean this host as a service that outlives the call; the service manager runs this",
 		Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,10 +74,18 @@ func cleanupCommand(o Options) *cobra.Command {
 					ctx, cancel := context.WithTimeout(ctx, verbLimit)
 					defer cancel()
 					running()
-					return serveCleanup(ctx, o.Host, Where{Home: o.HomeDir, Self: o.Self})
+					return logged(ctx, o, "cleanup.log", func(ctx context.Context) error {
+						if where.Released {
+							return serveRelease(ctx, o.Host, where)
+						}
+						return serveCleanup(ctx, o.Host, where)
+					})
 				})
 		},
 	}
+	cmd.Flags().BoolVar(&where.Released, strings.TrimPrefix(released, "--"), false,
+		"clean a host that the operator has let go: nobody collects the answer")
+	return cmd
 }
 
 // verb makes the command of one verb.

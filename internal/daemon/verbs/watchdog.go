@@ -28,13 +28,23 @@ func guardCommand(o Options) *cobra.Command {
 	return cmd
 }
 
-// runWatchdog is the rollback watchdog, if need be without a log: a disk may be full.
 func runWatchdog(ctx context.Context, o Options, running func()) error {
+	return logged(ctx, o, "guard.log", func(ctx context.Context) error {
+		running()
+		return selfupdate.Watchdog{Host: o.Host, Self: o.Self, Intervals: o.Watchdog}.Run(ctx)
+	})
+}
+
+// logged runs a service with a log of its own, if need be without one: a disk may be full.
+func logged(ctx context.Context, o Options, name string, run func(context.Context) error) error {
 	s := service{logDir: contract.DirLog + `\wicd`}
-	if log, err := s.logger(o, "guard.log"); err == nil {
-		defer func() { _ = log.close() }()
-		ctx = logr.NewContext(ctx, log.Logger)
+	log, err := s.logger(o, name)
+	if err != nil {
+		return run(ctx)
 	}
-	running()
-	return selfupdate.Watchdog{Host: o.Host, Self: o.Self, Intervals: o.Watchdog}.Run(ctx)
+	defer func() { _ = log.close() }()
+	if err = run(logr.NewContext(ctx, log.Logger)); err != nil {
+		log.Error(err, "ended") // nobody sees a service's standard error
+	}
+	return err
 }

@@ -35,6 +35,7 @@ func (noServices) Apply(context.Context, ServiceConfig) error   { return ErrUnsu
 func (noServices) Start(context.Context, string) error          { return ErrUnsupported }
 func (noServices) Stop(context.Context, string) error           { return ErrUnsupported }
 func (noServices) Delete(context.Context, string) error         { return ErrUnsupported }
+func (noServices) DeleteAtStop(context.Context, string) error   { return ErrUnsupported }
 
 type noFiles struct{}
 

@@ -315,6 +315,24 @@ func (services) Delete(ctx context.Context, name string) error {
 	}
 }
 
+// DeleteAtStop is Services.
+func (services) DeleteAtStop(ctx context.Context, name string) error {
+	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
+		return err
+	}
+	const deletion = 0x10000 // DELETE, a standard right
+	h, err := openService(name, deletion)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	err = fail(windows.DeleteService(h.handle), "deleting service %s", name)
+	if errors.Is(err, windows.ERROR_SERVICE_MARKED_FOR_DELETE) {
+		return nil
+	}
+	return err
+}
+
 func deleteService(name string) error {
 	const deletion = 0x10000 // DELETE, a standard right
 	h, err := openService(name, deletion|windows.SERVICE_QUERY_STATUS)

@@ -101,6 +101,9 @@ type Services interface {
 	Stop(ctx context.Context, name string) error
 	// Delete removes a stopped service. Deleting what does not exist is fine.
 	Delete(ctx context.Context, name string) error
+	// DeleteAtStop has a running service go when it has stopped: what a service does that is to
+	// leave nothing of itself. Repeating it changes nothing.
+	DeleteAtStop(ctx context.Context, name string) error
 }
 
 // Access says who may open a file or directory.

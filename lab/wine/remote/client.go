@@ -88,6 +88,10 @@ func (s services) Delete(ctx context.Context, name string) error {
 	return tell(ctx, s.client, "DeleteService", name)
 }
 
+func (s services) DeleteAtStop(ctx context.Context, name string) error {
+	return tell(ctx, s.client, "DeleteServiceAtStop", name)
+}
+
 // files transfers whole files: they are small, and large ones have another way in.
 type files struct{ client *rpc.Client }
 

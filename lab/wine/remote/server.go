@@ -67,6 +67,11 @@ func (m *Machine) DeleteService(name string, reply *Reply[None]) error {
 	return do(reply, func(ctx context.Context) error { return m.host.Services.Delete(ctx, name) })
 }
 
+// DeleteServiceAtStop is winos.Services.DeleteAtStop.
+func (m *Machine) DeleteServiceAtStop(name string, reply *Reply[None]) error {
+	return do(reply, func(ctx context.Context) error { return m.host.Services.DeleteAtStop(ctx, name) })
+}
+
 // ReadFile gives a file's content.
 func (m *Machine) ReadFile(path string, reply *Reply[[]byte]) error {
 	return answer(reply, func(context.Context) ([]byte, error) { return winos.ReadFile(m.host.Files, path) })

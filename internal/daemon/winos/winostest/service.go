@@ -32,6 +32,7 @@ func serviceCases() []testCase {
 		{name: "a process gets the environment of the system and of its service", needs: []Ability{ServiceEnvironment},
 			run: serviceEnvironment},
 		{name: "a running service can not be deleted and a stopped one is gone at once", run: serviceDeleted},
+		{name: "a running service that is to be deleted goes when it has stopped", run: serviceDeletedAtStop},
 		{name: "a context that has ended changes nothing", run: serviceContext},
 	}
 }
@@ -339,6 +340,25 @@ func serviceDeleted(m machine) {
 		noError(t, m.Host.Services.Apply(t.Context(), config))
 		m.start(t, config.Name)
 	}
+}
+
+func serviceDeletedAtStop(m machine) {
+	t := m.t
+	config := m.service(t, "Outlived", order.Orders{}, nil)
+	m.start(t, config.Name)
+	noError(t, m.Host.Services.DeleteAtStop(t.Context(), config.Name))
+	noError(t, m.Host.Services.DeleteAtStop(t.Context(), config.Name))
+	if state := m.get(t, config.Name).State; state != winos.ServiceRunning {
+		t.Errorf("after its deletion was asked for, the service is %s", state)
+	}
+	if err := m.Host.Services.Stop(t.Context(), config.Name); !errors.Is(err, winos.ErrNotFound) {
+		noError(t, err)
+	}
+	eventually(t, "deleting", func() bool {
+		_, err := m.Host.Services.Get(t.Context(), config.Name)
+		return errors.Is(err, winos.ErrNotFound)
+	})
+	noError(t, m.Host.Services.Apply(t.Context(), config))
 }
 
 func serviceContext(m machine) {

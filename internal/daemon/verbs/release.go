@@ -1,0 +1,107 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// released is the argument that tells the one-shot service that nobody collects its answer.
+const released = "--released"
+
+// releaseRetry is the pause after an attempt to start the one-shot service.
+const releaseRetry = time.Minute
+
+// cleanReleased has the one-shot service clean this host, and waits to be stopped by it.
+func cleanReleased(ctx context.Context, o Options, book *state.File) {
+	log := logr.FromContextOrDiscard(ctx)
+	for ctx.Err() == nil {
+		err := startRelease(ctx, o, book)
+		if err == nil {
+			log.Info("the operator has let this host go; it is cleaned")
+			<-ctx.Done()
+			return
+		}
+		log.Error(err, "this host can't be cleaned now", "retry", releaseRetry)
+		select {
+		case <-time.After(releaseRetry):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// startRelease starts the one-shot service from a copy of the own program: what lies in C:\k goes.
+func startRelease(ctx context.Context, o Options, book *state.File) error {
+	home := homeOf(book.Exchange)
+	if home == "" {
+		home = o.HomeDir
+	}
+	digest, err := apply.DigestOf(ctx, o.Host.Files, o.Self)
+	if err != nil {
+		return fmt.Errorf("reading the own program: %w", err)
+	}
+	where := Where{Home: home, Self: ExchangePath(home) + `\` + contract.PlantedName(digest), Released: true}
+	if err = plant(ctx, o.Host.Files, o.Self, where.Self, digest); err != nil {
+		return err
+	}
+	return beginCleanup(ctx, o.Host, where)
+}
+
+// homeOf is the directory that an exchange directory lies in.
+func homeOf(exchange string) string {
+	home, ours := strings.CutSuffix(exchange, `\`+contract.ExchangeDir)
+	if !ours {
+		return ""
+	}
+	return home
+}
+
+// directory is that of a file.
+func directory(path string) string { return path[:max(0, strings.LastIndexByte(path, '\\'))] }
+
+// plant copies a program, unless it is there already.
+func plant(ctx context.Context, files winos.Files, from, to, digest string) error {
+	if present, err := apply.DigestOf(ctx, files, to); err == nil && present == digest {
+		return nil
+	}
+	if err := files.MkdirAll(directory(to), winos.AccessAdministrators); err != nil {
+		return fmt.Errorf("making the exchange directory: %w", err)
+	}
+	r, err := files.Open(from)
+	if err != nil {
+		return fmt.Errorf("opening the own program: %w", err)
+	}
+	return errors.Join(winos.WriteFile(files, to, r, winos.AccessAdministrators), r.Close())
+}
+
+// serveRelease cleans a host that was let go, and has the service and its program go, too. What
+// can't be done now is tried again by the next boot, which starts the service.
+func serveRelease(ctx context.Context, host winos.Host, where Where) (err error) {
+	end, err := takeTurn(ctx, host.Programs)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	answer, err := Cleanup(ctx, host, where)
+	if err != nil {
+		return err
+	}
+	var left []error
+	for _, p := range answer.Left {
+		left = append(left, &p)
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("cleaning a host that was let go: %w", errors.Join(left...))
+	}
+	return errors.Join(host.Programs.RemoveAtBoot(where.Self),
+		host.Programs.RemoveAtBoot(ExchangePath(where.Home)), host.Services.DeleteAtStop(ctx, contract.ServiceCleanup))
+}
