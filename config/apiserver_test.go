@@ -88,7 +88,7 @@ func TestA34_ADaemonIsKeptToItsOwnNode(t *testing.T) {
 					t.Errorf("node %s has the taint", name)
 				}
 			}
-			if len(node.Labels)+len(node.Finalizers)+len(node.OwnerReferences)+len(node.Status.Addresses) != 0 ||
+			if !maps.Equal(node.Labels, windowsLabels()) || len(node.Finalizers)+len(node.OwnerReferences)+len(node.Status.Addresses) != 0 ||
 				node.Spec.Unschedulable || node.Spec.ProviderID != "" || node.Annotations["example.com/kept"] != "yes" {
 				t.Errorf("node %s: %+v", name, node)
 			}
@@ -290,7 +290,7 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 	})
 	for name, try := range map[string]attempt{
 		"reads the private key":             readSecret(contract.OperatorNamespace, contract.PrivateKeySecret),
-		"mints a token of the bootstrapper": token(contract.MachineConfigNamespace, contract.BootstrapServiceAccount),
+		"mints a token of the bootstrapper": mint("windows-bootstrap-1", 3600),
 		"reads the list of hosts":           readConfigMap(contract.OperatorNamespace, contract.InstancesConfigMap),
 		"tells an event about a Node":       tellEvent,
 		"reads all certificate requests": func(ctx context.Context, c kubernetes.Interface) error {
@@ -408,12 +408,20 @@ func prepare(t *testing.T, admin kubernetes.Interface) {
 	var failures []error
 	for _, name := range []string{"win-a", "win-b"} {
 		_, err := admin.CoreV1().Nodes().Create(ctx, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"example.com/kept": "yes"}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"example.com/kept": "yes"},
+				Labels: windowsLabels()},
 			Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "os", Value: "Windows",
 				Effect: corev1.TaintEffectNoSchedule}}},
 		}, metav1.CreateOptions{})
 		failures = append(failures, err)
 	}
+	_, err := admin.CoreV1().Nodes().Create(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: linux, Labels: map[string]string{
+			corev1.LabelOSStable: string(corev1.Linux), "node-role.kubernetes.io/control-plane": ""}},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "node-role.kubernetes.io/control-plane",
+			Effect: corev1.TaintEffectNoSchedule}}},
+	}, metav1.CreateOptions{})
+	failures = append(failures, err)
 	for _, name := range []string{contract.InstancesConfigMap, "windows-services-0", "windows-services-1"} {
 		_, err := admin.CoreV1().ConfigMaps(contract.OperatorNamespace).Create(ctx,
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -424,8 +432,15 @@ func prepare(t *testing.T, admin kubernetes.Interface) {
 			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		failures = append(failures, err)
 	}
-	_, err := admin.CoreV1().Secrets(contract.MachineConfigNamespace).Create(ctx,
+	_, err = admin.CoreV1().Secrets(contract.MachineConfigNamespace).Create(ctx,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: contract.BootstrapTokenSecret}}, metav1.CreateOptions{})
+	failures = append(failures, err)
+	_, err = admin.CoreV1().Secrets(contract.MachineConfigNamespace).Create(ctx,
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: contract.BootstrapSecretPrefix + "1"},
+			Type: contract.BootstrapSecretType}, metav1.CreateOptions{})
+	failures = append(failures, err)
+	_, err = admin.CoreV1().Secrets(contract.MachineConfigNamespace).Create(ctx,
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
 	failures = append(failures, err)
 	_, err = admin.CoreV1().ServiceAccounts(contract.MachineConfigNamespace).Create(ctx,
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: contract.BootstrapServiceAccount}},
@@ -441,6 +456,12 @@ func prepare(t *testing.T, admin kubernetes.Interface) {
 	if err = errors.Join(append(failures, err)...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// windowsLabels are those that a kubelet gives its Node, and the older one that the controller
+// manager adds.
+func windowsLabels() map[string]string {
+	return map[string]string{corev1.LabelOSStable: string(corev1.Windows), "beta.kubernetes.io/os": "windows"}
 }
 
 // waitForPolicies waits until the API server judges by the policies, which follows a moment after
@@ -473,8 +494,13 @@ func waitForOperatorPolicies(t *testing.T, admin, operator kubernetes.Interface)
 		_, release := admin.CoreV1().Nodes().Patch(ctx, "win-b", types.MergePatchType,
 			[]byte(`{"metadata":{"annotations":{"`+contract.ReleasedAnnotation+`":"probe"}}}`),
 			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-		return refusedByPolicy(err) && refusedByPolicy(release) &&
-			refusedByPolicy(letDaemonsRead("secrets", "probe")(ctx, operator))
+		dry := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+		_, node := operator.CoreV1().Nodes().Patch(ctx, linux, types.MergePatchType, []byte(`{}`), dry)
+		_, request := operator.CertificatesV1().CertificateSigningRequests().Create(ctx, daemonRequest(t, "probe"),
+			metav1.CreateOptions{DryRun: dry.DryRun})
+		return refusedByPolicy(err) && refusedByPolicy(release) && refusedByPolicy(node) && refusedByPolicy(request) &&
+			refusedByPolicy(letDaemonsRead("secrets", "probe")(ctx, operator)) &&
+			refusedByPolicy(mint("probe", 3600)(ctx, operator))
 	})
 }
 

@@ -186,8 +186,9 @@ func TestA07_SpoofedRequestsAreNotApproved(t *testing.T) {
 		"a daemon's that may serve": {asking: daemonClient(daemon,
 			a).but(func(a *asking) { a.usage = certificatesv1.UsageServerAuth })},
 		"the operator's for ten years": {asking: daemonClient(operator,
-			a).but(func(a *asking) { a.life, a.instance = tenYears, instance }), reason: "CSRLifetimeLong",
-			denied: true},
+			a).but(func(a *asking) { a.life, a.instance = tenYears, instance })},
+		"the operator's for a kubelet": {asking: kubeletClient(operator,
+			a).but(func(a *asking) { a.instance = instance })},
 		"the operator's, mixed up": {asking: daemonClient(operator,
 			b).but(func(a *asking) { a.instance = instance }), reason: "CSRRequesterWrong", denied: true},
 		"the operator's, of a host that has joined": {asking: daemonClient(operator,
@@ -195,7 +196,7 @@ func TestA07_SpoofedRequestsAreNotApproved(t *testing.T) {
 	}
 	asked := map[string]spoof{}
 	for what, spoof := range spoofs {
-		name := "spoof-" + strings.Map(letters, what)
+		name := "wicd-spoof-" + strings.Map(letters, what)
 		err := s.ask(t, name, spoof.asking)
 		switch {
 		case spoof.reason == "" && !apierrors.IsForbidden(err):
