@@ -25,8 +25,10 @@ PAYLOAD ?=
 # WINE=1 makes the demo's hosts of Wine. WMCO_WINE=require lets make test fail where Wine is missing.
 WINE    ?=
 export WMCO_WINE
-# SUPPLIED is a directory with the executables that can't be built from Go modules: see docs/payload.md.
-SUPPLIED ?=
+# SUPPLIED is a directory with the executables that can't be built from Go modules: see docs/payload.md. INCOMPLETE=1 makes images
+# without them.
+SUPPLIED   ?=
+INCOMPLETE ?=
 
 ##@ Try it
 
@@ -142,9 +144,9 @@ fuzz: ## Fuzz everything that parses, 20 s each
 ##@ Install
 
 .PHONY: image
-image: payload ## Make the images of operator and payload in out/image, without a container engine (PUSH=registry/repository, KEY=file, SUPPLIED=dir)
+image: payload ## Make the images of operator and payload in out/image, without a container engine (PUSH=registry/repository, KEY=file, SUPPLIED=dir, INCOMPLETE=1)
 	go run -C tools/image . build --root $(CURDIR) --payload $(OUT)/payload --out $(OUT)/image --version $(VERSION) \
-	  --revision "$$(git rev-parse HEAD 2>/dev/null || true)" --repository $(IMAGE) $(if $(KEY),--key $(abspath $(KEY)))
+	  --revision "$$(git rev-parse HEAD 2>/dev/null || true)" --repository $(IMAGE) $(if $(KEY),--key $(abspath $(KEY))) $(if $(INCOMPLETE),--incomplete)
 	$(if $(PUSH),go run -C tools/image . push $(PUSH) --from $(OUT)/image --tag v$(VERSION))
 
 .PHONY: chart

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/sigstore/sigstore/pkg/signature"
+
+	"github.com/windows-nodes/wmco/internal/payload"
 )
 
 // payloadPlatform is what the payload's image says it is for. Its files run on Windows, but it is
@@ -21,6 +23,7 @@ const payloadPlatform = "linux/amd64"
 type buildOptions struct {
 	root, payload, out, version, revision, repository, key string
 	platforms                                              []string
+	incomplete                                             bool
 }
 
 // build makes both images and writes the layout.
@@ -40,6 +43,9 @@ func build(ctx context.Context, out io.Writer, o buildOptions) error {
 	_, _ = fmt.Fprintf(out, "packing %s\n", o.payload)
 	manifest, layers, err := payloadLayers(o.payload)
 	if err != nil {
+		return err
+	}
+	if err := o.complete(manifest); err != nil {
 		return err
 	}
 	parts := payloadParts(o.payload, manifest)
@@ -78,6 +84,19 @@ func build(ctx context.Context, out io.Writer, o buildOptions) error {
 		return err
 	}
 	return say(out, o, operator, carried)
+}
+
+// complete refuses a payload without programs that somebody has to supply, unless that is meant.
+func (o buildOptions) complete(manifest payload.Manifest) error {
+	if len(manifest.Missing) == 0 || o.incomplete {
+		return nil
+	}
+	var lines []string
+	for _, m := range manifest.Missing {
+		lines = append(lines, fmt.Sprintf("  %s: off without it: %s", m.Name, m.Feature))
+	}
+	return fmt.Errorf("the payload lacks\n%s\nSupply them (image supply --help, docs/payload.md), or build without them: "+
+		"--incomplete, make image INCOMPLETE=1", strings.Join(lines, "\n"))
 }
 
 func (o buildOptions) payloadImage(layers []v1.Layer, parts []part, key signature.Signer) (made, error) {

@@ -134,6 +134,13 @@ func keys(t *testing.T, password string) (signature.Signer, signature.Verifier) 
 // requests that are answered before it breaks off; below zero it never does.
 func registry(t *testing.T, requests *atomic.Int64) (string, remote.Option) {
 	t.Helper()
+	host, transport := serve(t, requests)
+	return host, remote.WithTransport(transport)
+}
+
+// serve is registry with the transport itself.
+func serve(t *testing.T, requests *atomic.Int64) (string, http.RoundTripper) {
+	t.Helper()
 	c := &configuration.Configuration{Storage: configuration.Storage{"inmemory": {}, "delete": {"enabled": true}}}
 	c.HTTP.Secret = "s"
 	c.Log.Level, c.Log.AccessLog.Disabled = "error", true
@@ -145,7 +152,7 @@ func registry(t *testing.T, requests *atomic.Int64) (string, remote.Option) {
 		app.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
-	return strings.TrimPrefix(server.URL, "https://"), remote.WithTransport(server.Client().Transport)
+	return strings.TrimPrefix(server.URL, "https://"), server.Client().Transport
 }
 
 func digests(t *testing.T, directory string) map[string]string {

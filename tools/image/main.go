@@ -27,7 +27,7 @@ func command() *cobra.Command {
 		Use: "image", Short: "Make, push and verify the project's container images, without a container engine",
 		SilenceUsage: true,
 	}
-	top.AddCommand(buildCommand(), pushCommand(), verifyCommand())
+	top.AddCommand(buildCommand(), pushCommand(), verifyCommand(), supplyCommand())
 	return top
 }
 
@@ -48,6 +48,7 @@ func buildCommand() *cobra.Command {
 			"-payload")
 	f.StringVar(&o.key, "key", "", "private key of PEM to sign with; "+passwordVariable+
 		" holds its password, if any; without a key nothing is signed")
+	f.BoolVar(&o.incomplete, "incomplete", false, "build although programs are missing that must be supplied")
 	f.StringSliceVar(&o.platforms, "platforms", []string{"linux/amd64", "linux/arm64"}, "`platforms` of the operator")
 	return c
 }
@@ -90,5 +91,42 @@ func verifyCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&key, "key", "cosign.pub", "public key of PEM")
+	return c
+}
+
+func supplyCommand() *cobra.Command {
+	o, secret := supplyOptions{}, ""
+	c := &cobra.Command{
+		Use:   "supply PROGRAM",
+		Short: "Take a program that can't be built out of the image that carries it",
+		Long: "Take a program that can't be built out of the image that carries it, into a directory for SUPPLIED. " +
+			"PROGRAM is its name in the payload, such as hybrid-overlay-node.exe. The image is named by its digest.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			o.program = args[0]
+			var keys authn.Keychain = authn.DefaultKeychain
+			if secret != "" {
+				from, err := readPullSecret(secret)
+				if err != nil {
+					return err
+				}
+				keys = from
+			}
+			return supply(c.Context(), c.OutOrStdout(), o, remote.WithAuthFromKeychain(keys))
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.image, "from", "", "`image` with its digest: registry/repository@sha256:…")
+	f.StringVar(&o.path, "path", "", "`path` of the program in the image; in images for Windows it begins with Files/")
+	f.StringVar(&o.platform, "platform", "linux/amd64", "`platform` of the image, where it has several")
+	f.StringVar(&o.into, "into", "supplied", "`directory` to write to")
+	f.StringVar(&o.version, "version", "", "`version` of the program, for people; the image's digest if empty")
+	f.StringVar(&secret, "pull-secret", "",
+		"`file` with the credentials, such as OpenShift's pull secret; without it, those of docker login or podman login")
+	for _, flag := range []string{"from", "path"} {
+		if err := c.MarkFlagRequired(flag); err != nil {
+			panic(err) // it is defined above
+		}
+	}
 	return c
 }
