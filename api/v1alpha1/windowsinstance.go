@@ -208,6 +208,12 @@ type KeyTrial struct {
 	// RefusedSince is when the host refused the key for the first time.
 	// +optional
 	RefusedSince *metav1.Time `json:"refusedSince,omitempty"`
+	// LastRefusedTime is when the host refused the key for the last time.
+	// +optional
+	LastRefusedTime *metav1.Time `json:"lastRefusedTime,omitempty"`
+	// LastTime is when the key was tried for the last time.
+	// +optional
+	LastTime *metav1.Time `json:"lastTime,omitempty"`
 	// Failures counts failed attempts in a row, whatever the cause.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`

@@ -64,6 +64,14 @@ func (in *KeyTrial) DeepCopyInto(out *KeyTrial) {
 		in, out := &in.RefusedSince, &out.RefusedSince
 		*out = (*in).DeepCopy()
 	}
+	if in.LastRefusedTime != nil {
+		in, out := &in.LastRefusedTime, &out.LastRefusedTime
+		*out = (*in).DeepCopy()
+	}
+	if in.LastTime != nil {
+		in, out := &in.LastTime, &out.LastTime
+		*out = (*in).DeepCopy()
+	}
 	if in.NextTime != nil {
 		in, out := &in.NextTime, &out.NextTime
 		*out = (*in).DeepCopy()

@@ -96,6 +96,9 @@ const (
 	// ResumeRolloutAnnotation on the WindowsMachineConfig is a version whose rollout goes on
 	// although it was halted.
 	ResumeRolloutAnnotation = Prefix + "resume-rollout"
+	// TryKeyAnnotation on a WindowsInstance is an RFC 3339 time: the host is asked whether it accepts
+	// the private key if it was not asked since.
+	TryKeyAnnotation = Prefix + "try-key"
 	// IgnoredAnnotation = "true" on a WindowsInstance says that it is paused because its Machine is
 	// ignored.
 	IgnoredAnnotation = Prefix + "ignored"

@@ -61,6 +61,17 @@ func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Tim
 	return CauseKeyRefused, 0
 }
 
+// refusalAge is for how long a refusal is taken to be how the host is now: a Machine waits for its
+// turn for days, and meanwhile somebody may have authorised the key.
+const refusalAge = 30 * time.Second
+
+// IsRefusalStale reports whether the host of an instance must be asked again before its Machine is
+// deleted.
+func IsRefusalStale(instance *v1alpha1.WindowsInstance, now time.Time) bool {
+	trial := instance.Status.KeyTrial
+	return trial == nil || trial.LastRefusedTime == nil || now.Sub(trial.LastRefusedTime.Time) > refusalAge
+}
+
 // ReplaceCandidate is a Machine that should make room, as it is now.
 type ReplaceCandidate struct {
 	Name  string
@@ -78,6 +89,8 @@ type ReplaceCandidate struct {
 	// Futile says that several others of its set were replaced and none of those that came instead
 	// has let us in yet.
 	Futile bool
+	// Stale says that the host refused the key too long ago to go by it.
+	Stale bool
 	// Unready says that what Machines are made from does not hold the present key yet.
 	Unready bool
 }
@@ -89,6 +102,8 @@ type ReplaceAction string
 const (
 	// ActReplace: it may go now.
 	ActReplace ReplaceAction = "Replace"
+	// ActAsk: it may go if its host still refuses the key, which must be asked.
+	ActAsk ReplaceAction = "Ask"
 	// ActWait: not now; it is asked again.
 	ActWait ReplaceAction = "Wait"
 	// ActNever: not unless somebody changes something about it.
@@ -201,6 +216,10 @@ func (c ReplaceCandidate) healing(set Set, serving int, maxUnavailable *intstr.I
 }
 
 func (c ReplaceCandidate) replace() ReplaceDecision {
+	if c.Stale {
+		return decision(ActAsk, contract.ReasonMachineReplaced,
+			"the host of Machine %s is asked once more whether it accepts the private key", c.Name)
+	}
 	return decision(ActReplace, contract.ReasonMachineReplaced,
 		"Machine %s does not let the present private key in (%s)", c.Name, c.Cause)
 }

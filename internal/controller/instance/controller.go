@@ -147,6 +147,9 @@ func (w *walk) proceed(ctx context.Context) (ctrl.Result, error) {
 	if changed { // the user has changed something: try at once
 		atOnce(status)
 	}
+	if keyRequested(w.instance) {
+		status.KeyTrial.NextTime, status.NextAttemptTime = nil, nil
+	}
 	switch {
 	case w.instance.Spec.Paused:
 		w.stand()

@@ -61,6 +61,14 @@ func (w *walk) tryKey(ctx context.Context) (wait time.Duration) {
 	return w.notLetIn(ctx, outcome.Problem)
 }
 
+// keyRequested says whether the host must be asked now: it did not accept the key, and somebody
+// requests its answer who needs a newer one.
+func keyRequested(instance *v1alpha1.WindowsInstance) bool {
+	trial := instance.Status.KeyTrial
+	requested, err := time.Parse(time.RFC3339, instance.Annotations[contract.TryKeyAnnotation])
+	return err == nil && trial != nil && trial.LastTime != nil && trial.LastTime.Time.Before(requested)
+}
+
 // keyAccepted is the reason of a KeyAuthorized condition that is True.
 const keyAccepted contract.Reason = "KeyAccepted"
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -102,6 +103,61 @@ func TestARefusedKeyIsReportedAndTheNodeServesOn(t *testing.T) {
 	if i = r.get(t, 1); r.machine(1).Dials() != before+1 || i.Status.PublicKeyHash != "hash of b" ||
 		i.Status.Code != "W705" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
 		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-before, i.Status)
+	}
+}
+
+// requestKey has the first host asked, as the machine controller does.
+func (r *rig) requestKey(t *testing.T) {
+	t.Helper()
+	r.clock = r.clock.Add(time.Second)
+	i := r.get(t, 1)
+	metav1.SetMetaDataAnnotation(&i.ObjectMeta, contract.TryKeyAnnotation, r.clock.UTC().Format(time.RFC3339))
+	if err := r.api.Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestA18_AHostIsAskedAtOnceWhenItsAnswerIsRequested(t *testing.T) {
+	t.Parallel()
+	r := joined(t)
+	r.rotate("b")
+	r.reconcile(t, 1)
+	before := r.machine(1).Dials()
+	r.requestKey(t)
+	r.reconcile(t, 1)
+	trial := r.get(t, 1).Status.KeyTrial
+	if r.machine(1).Dials() != before+1 || trial.Refusals != 2 || !trial.LastRefusedTime.Time.Equal(r.clock) {
+		t.Fatalf("%d connections; trial %+v", r.machine(1).Dials()-before, trial)
+	}
+	r.reconcile(t, 1) // it has answered
+	r.machine(1).Fail(hosttest.Dialling, unreachable())
+	refused := r.clock
+	r.requestKey(t)
+	r.reconcile(t, 1)
+	r.reconcile(t, 1)
+	trial = r.get(t, 1).Status.KeyTrial
+	if r.machine(1).Dials() != before+2 || trial.Refusals != 2 || !trial.LastRefusedTime.Time.Equal(refused) {
+		t.Errorf("%d connections; trial %+v", r.machine(1).Dials()-before, trial)
+	}
+}
+
+func TestA18_AHostOnItsWayInIsAskedAtOnceWhenItsAnswerIsRequested(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.rotate("b")
+	r.machine(1).Authorize("a")
+	for range 4 {
+		r.reconcile(t, 1)
+		r.clock = r.clock.Add(time.Minute)
+	}
+	r.reconcile(t, 1)
+	before := r.machine(1).Dials()
+	r.requestKey(t)
+	for range 2 {
+		r.reconcile(t, 1)
+	}
+	if r.machine(1).Dials() != before+1 {
+		t.Errorf("%d connections, want one; status %+v", r.machine(1).Dials()-before, r.get(t, 1).Status)
 	}
 }
 

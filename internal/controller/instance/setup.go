@@ -59,7 +59,8 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 	}
 	r.journeys = newJourneys(r.parts)
 	err = ctrl.NewControllerManagedBy(mgr).Named("instance").
-		For(&v1alpha1.WindowsInstance{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.WindowsInstance{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{},
+			keyNews()))).
 		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(r.interrupt),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeNews())).
@@ -165,6 +166,14 @@ func digest(node *corev1.Node) []any {
 	ready, message := journey.NodeReady(node)
 	return []any{node.UID, node.Labels, ours, node.Spec.Taints, node.Spec.Unschedulable, ready, message,
 		node.Status.NodeInfo.KubeletVersion, node.Status.Addresses}
+}
+
+// keyNews lets an instance through when its host is to be asked about the key.
+func keyNews() predicate.Predicate {
+	asked := func(o client.Object) string { return o.GetAnnotations()[contract.TryKeyAnnotation] }
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return asked(e.ObjectOld) != asked(e.ObjectNew)
+	}}
 }
 
 // named lets one object through.

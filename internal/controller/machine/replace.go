@@ -11,6 +11,7 @@ import (
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -75,6 +76,9 @@ func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 	for i, decision := range decisions {
 		if decision.Action == policy.ActWait || decision.Action == policy.ActNever {
 			restricted[due[i].machine.Name] = decision
+		}
+		if decision.Action == policy.ActAsk {
+			errs = append(errs, r.ask(ctx, due[i].machine.Name))
 		}
 		if decision.Reason == contract.ReasonReplacementFutile {
 			r.futility.stored = nil // the administrator may delete it
@@ -167,6 +171,24 @@ func (r *replacer) consider(ctx context.Context, due []dueMachine, hash string) 
 	return decisions, errs
 }
 
+// askAgain is how long a host has to answer before its answer is requested once more.
+const askAgain = time.Minute
+
+// ask requests that a host be asked whether it accepts the key. What it says is an event.
+func (r *replacer) ask(ctx context.Context, name string) error {
+	instance, now := &v1alpha1.WindowsInstance{}, r.options.Now()
+	if err := r.client.Get(ctx, client.ObjectKey{Namespace: r.options.Namespace, Name: name}, instance); err != nil {
+		return wrap("reading instance "+name, client.IgnoreNotFound(err))
+	}
+	asked, err := time.Parse(time.RFC3339, instance.Annotations[contract.TryKeyAnnotation])
+	if err == nil && now.Sub(asked) < askAgain {
+		return nil
+	}
+	patch := client.MergeFrom(instance.DeepCopy())
+	metav1.SetMetaDataAnnotation(&instance.ObjectMeta, contract.TryKeyAnnotation, now.UTC().Format(time.RFC3339))
+	return wrap("asking the host of instance "+name, client.IgnoreNotFound(r.client.Patch(ctx, instance, patch)))
+}
+
 // question asks about one Machine. The decision is noted where the one who asks can see it.
 func (r *replacer) question(due dueMachine, hash string, decision *policy.ReplaceDecision) rollout.Question {
 	var seen rollout.Look
@@ -213,7 +235,7 @@ func (r *replacer) candidate(m inventory.Machine, seen rollout.Look, hash string
 		cause, _ := policy.WhyReplace(i, hash, r.options.Now(), r.options.Patience)
 		return cause
 	}
-	c.Cause = why(instance)
+	c.Cause, c.Stale = why(instance), policy.IsRefusalStale(instance, r.options.Now())
 	c.Node, c.Paused = instance.Status.NodeName, instance.Spec.Paused
 	if m.Owner != nil && m.Owner.Kind == ownerKind {
 		c.Set = m.Owner.UID

@@ -171,8 +171,9 @@ func (y *yard) refuses(names ...string) {
 		if err := y.api.Get(y.t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, i); err != nil {
 			y.t.Fatal(err)
 		}
-		since := metav1.NewTime(y.clock.Add(-time.Hour))
-		i.Status.KeyTrial = &v1alpha1.KeyTrial{PublicKeyHash: y.live.hash, Refusals: 5, RefusedSince: &since}
+		now, since := metav1.NewTime(y.clock), metav1.NewTime(y.clock.Add(-time.Hour))
+		i.Status.KeyTrial = &v1alpha1.KeyTrial{PublicKeyHash: y.live.hash, Refusals: 5, RefusedSince: &since,
+			LastRefusedTime: &now}
 		if err := y.api.Status().Update(y.t.Context(), i); err != nil {
 			y.t.Fatal(err)
 		}
@@ -261,6 +262,42 @@ func TestA18_MachinesWithAnEarlierKeyAreReplacedOneByOne(t *testing.T) {
 	if len(restricted) != 2 || !strings.Contains(restricted[0], "W822") { // once by each operator
 		t.Errorf("said %q", restricted)
 	}
+}
+
+func TestA18_AMachineIsReplacedOnlyAfterItsHostWasAskedAgain(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 2)
+	y.rotate("b")
+	y.refuses("m0")
+	y.clock = y.clock.Add(72 * time.Hour) // the budget was spent, and now it is not
+	y.reconcile()
+	y.want("m0", "m1")
+	asked := y.instance("m0").Annotations[contract.TryKeyAnnotation]
+	if asked != y.clock.Format(time.RFC3339) {
+		t.Errorf("its host is asked at %q", asked)
+	}
+	y.clock = y.clock.Add(10 * time.Second)
+	y.reconcile()
+	y.want("m0", "m1")
+	if again := y.instance("m0").Annotations[contract.TryKeyAnnotation]; again != asked {
+		t.Errorf("it is asked once more before it could answer: %q", again)
+	}
+	if y.instance("m1").Annotations[contract.TryKeyAnnotation] != "" {
+		t.Error("a host is asked that has refused nothing")
+	}
+	y.refuses("m0")
+	y.reconcile()
+	y.want("m1")
+}
+
+// instance is the one of a name.
+func (y *yard) instance(name string) *v1alpha1.WindowsInstance {
+	y.t.Helper()
+	i := &v1alpha1.WindowsInstance{}
+	if err := y.api.Get(y.t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, i); err != nil {
+		y.t.Fatal(err)
+	}
+	return i
 }
 
 func TestA18_AKeyThatComesBackReplacesNobodyWhoHasIt(t *testing.T) {

@@ -39,10 +39,12 @@ func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key Key, err erro
 		trial = &v1alpha1.KeyTrial{PublicKeyHash: key.Hash}
 	}
 	trial.Failures++
+	now := metav1.NewTime(a.options.Now()).Rfc3339Copy()
+	trial.LastTime = &now
 	if problem, ok := contract.AsProblem(err); ok && problem.Reason == contract.ReasonKeyRefused {
 		trial.Refusals++
+		trial.LastRefusedTime = &now
 		if trial.RefusedSince == nil {
-			now := metav1.NewTime(a.options.Now()).Rfc3339Copy()
 			trial.RefusedSince = &now
 		}
 	}
