@@ -267,8 +267,9 @@ func reachExplanations() []row {
 				"re-add the entry. Otherwise another machine answers: find out which."},
 		{ReasonConnectionLost, 204,
 			"The connection broke during work on the host.",
-			"Nothing to do: it is tried again. If it repeats, check the network between the control plane and " +
-				"the host."},
+			"It is tried again, and a transfer goes on where it broke. If it repeats, check the network between the " +
+				"control plane and the host for what ends connections: a firewall, a proxy, a VPN, or packets that " +
+				"are too large for a link (MTU)."},
 		{ReasonNotSSH, 205,
 			"Something other than an SSH server answers, or the server does not answer in time.",
 			"Check the address and port, and whether sshd on the host is overloaded."},

@@ -37,8 +37,8 @@ type Conn interface {
 	// HostKey is the key that the machine showed, as "<type> <base64>".
 	HostKey() string
 	// Plant makes sure that the daemon's binary lies in the exchange directory: it is sent only
-	// when missing or of another size, under a temporary name, and renamed. A repeated call sends
-	// nothing. It returns the bytes sent.
+	// when missing or of another size, under a temporary name, and renamed. It goes on where an
+	// earlier connection broke. A repeated call sends nothing. It returns the bytes sent.
 	Plant(ctx context.Context, daemon Blob) (sent int64, err error)
 	// Send leaves content in the exchange directory under name, in one stream. It replaces what was
 	// there. Content that is also an io.Closer is closed at the end, which ends whoever feeds it.

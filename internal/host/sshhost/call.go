@@ -47,7 +47,7 @@ func CallTimeout(verb contract.Verb) time.Duration {
 
 // Call is host.Conn. Everything that keeps an answer from coming while the connection lives is a
 // *contract.Problem DaemonCallFailed.
-func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any) error {
+func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any) (err error) {
 	doing := "calling " + string(verb)
 	if c.planted == "" {
 		return fmt.Errorf("%s: no daemon is planted", doing)
@@ -60,6 +60,7 @@ func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any
 	limit := c.options.CallTimeout(verb)
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	defer func() { c.doubt(ctx, verb, answer, err) }()
 	raw, err := c.exchange(bounded, doing, verb, body)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: no answer within %s", doing, c.address,

@@ -37,6 +37,8 @@ type conn struct {
 	tidied bool
 	// planted is the name of the planted daemon; empty before Plant.
 	planted string
+	// patched says that it was sent in parts, by more than one connection.
+	patched bool
 
 	work sync.WaitGroup
 	gone chan struct{}

@@ -18,6 +18,17 @@ import (
 // partSuffix ends the temporary names of files on their way.
 const partSuffix = ".part"
 
+// partOf is the temporary name of a file on its way. A planted daemon's is no program yet.
+func partOf(name string) string {
+	if isPlanted(name) {
+		name = daemonPart + strings.TrimSuffix(strings.TrimPrefix(name, "wicd-"), ".exe")
+	}
+	return name + partSuffix
+}
+
+// daemonPart begins the temporary name of a daemon that is being planted.
+const daemonPart = "daemon-"
+
 // posixRename is the extension by which SFTP replaces a file in one step.
 const posixRename = "posix-rename@openssh.com"
 
@@ -137,7 +148,7 @@ func removeAll(files *sftp.Client, directory string, depth int, left *int) error
 }
 
 // isLeftover says whether a file is a request or an answer of some call, whole or in part, or part
-// of a planted daemon. Parts of streams are kept: they are resumed.
+// of a daemon that was planted by an older operator. Other parts are kept: they are resumed.
 func isLeftover(name string) bool {
 	whole := strings.TrimSuffix(name, partSuffix)
 	return strings.HasSuffix(whole, contract.RequestName("")) || strings.HasSuffix(whole, contract.AnswerName("")) ||
@@ -179,7 +190,7 @@ func remove(files *sftp.Client, name string) error {
 // put leaves content under a name: written to a temporary name with many writes on their way at
 // once, and renamed when all of it is there. content's own errors come back as they are.
 func put(files *sftp.Client, name string, content io.Reader, from start) (sent int64, err error) {
-	part := inExchange(name + partSuffix)
+	part := inExchange(partOf(name))
 	f, at, err := from(files, part, content)
 	if err != nil {
 		return 0, err

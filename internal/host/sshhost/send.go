@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
+	"strings"
 
+	"github.com/go-logr/logr"
 	"github.com/pkg/sftp"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -36,16 +39,37 @@ func (c *conn) Plant(ctx context.Context, daemon host.Blob) (sent int64, err err
 		if err != nil {
 			return 0, fmt.Errorf("opening the daemon's binary: %w", err)
 		}
-		if sent, err = c.stream(ctx, "planting the daemon", name, content, afresh); err != nil {
+		if sent, err = c.stream(ctx, "planting the daemon", name, content, resumed); err != nil {
 			return sent, err
 		}
+		c.patched = sent < daemon.Size
 	}
 	c.planted = name
 	return sent, nil
 }
 
-// findPlanted looks for a planted daemon of this name and size, and removes others. One that can't
-// be removed, because it runs, stays.
+// doubt removes a planted daemon that is not what was sent: it finds that out at preflight, or was
+// sent in parts over several connections and does not start. It is then sent afresh.
+func (c *conn) doubt(ctx context.Context, verb contract.Verb, answer any, failed error) {
+	p, isProblem := contract.AsProblem(failed)
+	broken := c.patched && isProblem && p.Reason == contract.ReasonDaemonCallFailed
+	if found, ok := answer.(*contract.Answer[contract.PreflightAnswer]); ok && failed == nil {
+		broken = slices.ContainsFunc(found.Result.Problems,
+			func(p contract.Problem) bool { return p.Reason == contract.ReasonPayloadCorrupt })
+	}
+	if verb != contract.VerbPreflight || !broken || c.Err() != nil {
+		return
+	}
+	logr.FromContextOrDiscard(ctx).Info("the planted daemon is damaged and is sent again", "address", c.address)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endingGrace)
+	defer cancel()
+	// What can't be removed now is found damaged again.
+	_ = c.during(ctx, "removing a damaged daemon", func() error { return remove(c.files, c.planted) })
+	c.planted = ""
+}
+
+// findPlanted looks for a planted daemon of this name and size, and removes others, also those that
+// have come in part only. One that can't be removed, because it runs, stays.
 func findPlanted(files *sftp.Client, name string, size int64) (present bool, err error) {
 	entries, err := list(files, contract.ExchangeDir)
 	if err != nil {
@@ -55,7 +79,7 @@ func findPlanted(files *sftp.Client, name string, size int64) (present bool, err
 		switch {
 		case e.Name() == name:
 			present = e.Mode().IsRegular() && e.Size() == size
-		case isPlanted(e.Name()):
+		case isPlanted(e.Name()), strings.HasPrefix(e.Name(), daemonPart) && e.Name() != partOf(name):
 			if err = files.Remove(inExchange(e.Name())); isBreak(err) {
 				return false, err
 			}
