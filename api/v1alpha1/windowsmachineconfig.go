@@ -25,6 +25,9 @@ const (
 	// this object say; otherwise its reason names the first setting that is left out, such as a
 	// mirror, a certificate or a field of kubelet's configuration.
 	ConditionAccepted = "Accepted"
+	// ConditionPayloadComplete is False when the operator was built without a program, so that a
+	// feature of nodes is off; its message names both.
+	ConditionPayloadComplete = "PayloadComplete"
 )
 
 // Defaults of RolloutSpec, where there is no WindowsMachineConfig to hold them. The CRD has the
@@ -350,6 +353,7 @@ type WindowsMachineConfigStatus struct {
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == 'cluster'",message="the only WindowsMachineConfig is named cluster"
 // +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
 // +kubebuilder:printcolumn:name="Upgradeable",type=string,JSONPath=`.status.conditions[?(@.type=="Upgradeable")].status`
+// +kubebuilder:printcolumn:name="Payload",type=string,JSONPath=`.status.conditions[?(@.type=="PayloadComplete")].reason`
 // +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.instances.total`
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.instances.ready`
 // +kubebuilder:printcolumn:name="Failing",type=integer,JSONPath=`.status.instances.failing`

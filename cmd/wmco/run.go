@@ -176,7 +176,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		source.Setup(mgr, o.namespace),
 		orphan.Setup(mgr, o.namespace),
 		settings.Setup(mgr, settings.Options{
-			Namespace: o.namespace, Keys: keys, Desired: desired,
+			Namespace: o.namespace, Keys: keys, Desired: desired, Missing: directory.Manifest().Missing,
 			OperatorCondition: valueOr(o.environment, "OPERATOR_CONDITION_NAME", ""),
 			UserData:          userData,
 		}),

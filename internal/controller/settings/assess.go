@@ -13,6 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/inventory"
+	"github.com/windows-nodes/wmco/internal/payload"
 )
 
 // Facts are what the status follows from.
@@ -32,6 +33,8 @@ type Facts struct {
 	Kubelet    []byte
 	Known      bool
 	Generation int64
+	// Missing is what the operator's payload lacks.
+	Missing []payload.Missing
 	// Config is what the user set; nil when nobody knows. Now is the time.
 	Config *v1alpha1.WindowsMachineConfig
 	Now    time.Time
@@ -49,6 +52,8 @@ const (
 	// understood.
 	reasonHosts   = "HostsFailing"
 	reasonEntries = "EntriesRejected"
+	// reasonFeatures: the payload lacks a program.
+	reasonFeatures = "FeaturesOff"
 	// reasonSettings: no host fails and no entry is refused, but a setting is not followed.
 	reasonSettings = "SettingsRejected"
 )
@@ -71,6 +76,7 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 		})
 	}
 	accepted(status, f)
+	complete(status, f)
 	rollout(status, f)
 	if status.Rollout.Phase == v1alpha1.RolloutHalted {
 		f.Troubles = append(slices.Clone(f.Troubles),
@@ -94,6 +100,19 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	degraded := len(failing)+len(f.Rejected)+len(status.RejectedSettings)+len(f.Troubles) > 0
 	set(status, f, v1alpha1.ConditionDegraded, degraded, why, reasonAsExpected,
 		degradedMessage(failing, f, len(status.RejectedSettings)))
+}
+
+// complete says which features are off because the operator was built without a program.
+func complete(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
+	message := "nodes have every feature"
+	off := make([]string, 0, len(f.Missing))
+	for _, m := range f.Missing {
+		off = append(off, fmt.Sprintf("%s (%s is missing)", m.Feature, m.Name))
+	}
+	if len(off) > 0 {
+		message = "off: " + strings.Join(off, ", ")
+	}
+	set(status, f, v1alpha1.ConditionPayloadComplete, len(off) == 0, reasonAsExpected, reasonFeatures, message)
 }
 
 // accepted says what of the settings is in force.

@@ -14,6 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/settings"
 	"github.com/windows-nodes/wmco/internal/inventory"
+	"github.com/windows-nodes/wmco/internal/payload"
 )
 
 // host builds an instance; each word says something about it.
@@ -206,5 +207,21 @@ func TestUpgradeableCountsWhatIsOnItsWayAndNotWhatIsStuck(t *testing.T) {
 					v1alpha1.ConditionUpgradeable))
 			}
 		})
+	}
+}
+
+func TestWhatThePayloadLacksIsACondition(t *testing.T) {
+	t.Parallel()
+	status := &v1alpha1.WindowsMachineConfigStatus{}
+	settings.Assess(status, settings.Facts{Missing: []payload.Missing{{Name: "csi-proxy.exe", Feature: "CSI storage"},
+		{Name: "hybrid-overlay-node.exe", Feature: "pod network"}}})
+	c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPayloadComplete)
+	want := "off: CSI storage (csi-proxy.exe is missing), pod network (hybrid-overlay-node.exe is missing)"
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != "FeaturesOff" || c.Message != want {
+		t.Errorf("condition %+v", c)
+	}
+	settings.Assess(status, settings.Facts{})
+	if !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionPayloadComplete) {
+		t.Errorf("conditions %+v", status.Conditions)
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/batch"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/inventory"
+	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -36,6 +37,8 @@ type Options struct {
 	Namespace string
 	Keys      journey.Keys
 	Desired   Desired
+	// Missing is what the operator's payload lacks.
+	Missing []payload.Missing
 	// OperatorCondition is the name of the object in which OLM wants to be told whether the
 	// operator may be upgraded, or empty without OLM.
 	OperatorCondition string
@@ -178,7 +181,7 @@ func again(planned time.Duration, status v1alpha1.WindowsMachineConfigStatus, fa
 }
 
 func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
-	facts := Facts{}
+	facts := Facts{Missing: r.Missing}
 	if _, err := r.Keys.PrivateKey(ctx); err != nil {
 		problem, ok := contract.AsProblem(err)
 		if !ok {
