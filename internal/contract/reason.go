@@ -530,8 +530,9 @@ func machineExplanations() []row {
 				"itself must hold the public key. It is tried again with another key, when a Machine of the set " +
 				"accepts it, or when you delete the ConfigMap windows-machine-replacements."},
 		{ReasonUserDataStale, 827,
-			"The user data of new Machines does not hold the present key yet.",
-			"Nothing to do; if it lasts, look at the secret windows-user-data in openshift-machine-api."},
+			"The user data of new Machines does not hold the present key yet, or is another Secret than windows-user-data.",
+			"Nothing to do; if it lasts, look at the secret windows-user-data in openshift-machine-api. Machines of a " +
+				"MachineSet with user data of your own are not replaced: once that holds the key, delete them."},
 		{ReasonInternal, 899,
 			"An error occurred that has no reason of its own.",
 			"Read the message. If it does not help, file a bug with it."},

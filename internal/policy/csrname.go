@@ -33,7 +33,8 @@ func namesAreOfNodes(f csrFacts) *csrFault {
 		return fault(CSRNamesMissing, "a serving certificate needs a name or address")
 	}
 	for _, name := range dnsNames(request) {
-		if len(validation.IsDNS1123Subdomain(name)) > 0 || isServiceName(name) {
+		lower := strings.ToLower(name)
+		if len(validation.IsDNS1123Subdomain(lower)) > 0 || isServiceName(lower) {
 			return fault(CSRNameNotOfNode, "%s can't be a node's name", shown(name))
 		}
 	}
@@ -102,7 +103,7 @@ func namesAreOfThisNode(f csrFacts) *csrFault {
 // given reports whether somebody other than a host says that a name or address is this instance's.
 func (f csrFacts) given(name string) bool {
 	return name == f.Node.Name || slices.ContainsFunc(f.instance.Given, func(address string) bool {
-		return AddressText(address) == name
+		return AddressText(address) == AddressText(name)
 	})
 }
 
@@ -113,7 +114,8 @@ func (f csrFacts) given(name string) bool {
 func addressesOf(f csrFacts) map[string]bool {
 	known := map[string]bool{f.Node.Name: true}
 	for _, address := range f.instance.Addresses {
-		known[AddressText(address)] = true
+		// kubelet writes a name as its cloud does, and that may be in capitals
+		known[AddressText(address)], known[address] = true, true
 	}
 	for _, address := range f.Node.Status.Addresses {
 		text := AddressText(address.Address)
@@ -126,11 +128,11 @@ func addressesOf(f csrFacts) map[string]bool {
 	return known
 }
 
-// AddressText writes an IP address in the one form in which two of them can be compared, and leaves
-// names as they are.
+// AddressText writes an IP address or a DNS name in the one form in which two of them can be
+// compared.
 func AddressText(address string) string {
 	if ip, err := netip.ParseAddr(address); err == nil {
 		return ip.Unmap().String()
 	}
-	return address
+	return strings.ToLower(address)
 }

@@ -37,6 +37,33 @@ func TestA54_WhatAKubeletSaysOfItselfBuysNoForeignNameOrAddress(t *testing.T) {
 	}
 }
 
+func TestA07_NamesAreTheSameInUpperCase(t *testing.T) {
+	t.Parallel()
+	s := serving()
+	s.instances[0].Addresses = append(s.instances[0].Addresses, "WIN1.Corp.Example")
+	for name, asked := range map[string]string{"as the cloud writes it": "WIN1.Corp.Example",
+		"in lower case": "win1.corp.example"} {
+		s.template.DNSNames = []string{nodeName, asked}
+		if got := policy.DecideCSR(s.input()); got.Verdict != policy.CSRApprove {
+			t.Errorf("%s: decided %s %s: %s", name, got.Verdict, got.Reason, got.Message)
+		}
+	}
+	s.template.DNSNames = []string{nodeName, "WIN1.Corp.Example"}
+	in := s.input()
+	in.Elsewhere = map[string]string{"WIN1.Corp.Example": "Node b"}
+	if got := policy.DecideCSR(in); got.Verdict != policy.CSRRefuse || got.Reason != policy.CSRNameNotOfNode {
+		t.Errorf("a name that another has, too: decided %s %s", got.Verdict, got.Reason)
+	}
+	for _, forbidden := range []string{"LOCALHOST", "API.Default.SVC", "Kubernetes"} {
+		s.template.DNSNames = []string{nodeName, forbidden}
+		s.node.Status.Addresses = append(s.node.Status.Addresses,
+			corev1.NodeAddress{Type: corev1.NodeHostName, Address: forbidden})
+		if got := policy.DecideCSR(s.input()); got.Verdict != policy.CSRRefuse || got.Reason != policy.CSRNameNotOfNode {
+			t.Errorf("%s: decided %s %s", forbidden, got.Verdict, got.Reason)
+		}
+	}
+}
+
 func TestA54_WhatAnotherHostSaysOfItselfTakesNoCertificateFromThisOne(t *testing.T) {
 	t.Parallel()
 	s := serving()

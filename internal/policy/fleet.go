@@ -64,6 +64,8 @@ type Set struct {
 	// Minimum is how many of them its owner wants to serve at all times, as a number or a
 	// percentage of Replicas; nil leaves it to the budget.
 	Minimum *intstr.IntOrString
+	// UserData names the Secret that new hosts get their user data from; empty when nobody knows.
+	UserData string
 	// Leaving is set once the set itself is being deleted.
 	Leaving bool
 	// Hosts are the hosts that it has, by the name of their instances.

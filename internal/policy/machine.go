@@ -146,6 +146,9 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 	case c.Futile:
 		return decision(ActWait, contract.ReasonReplacementFutile,
 			"Machines of %s were replaced, and none that came instead has let us in yet", set.Name)
+	case set.UserData != "" && set.UserData != contract.UserDataSecret:
+		return decision(ActNever, contract.ReasonUserDataStale, "%s makes Machines with the user data of Secret %s, "+
+			"and whether that holds the present key is not known", set.Name, set.UserData)
 	case c.Unready:
 		return decision(ActWait, contract.ReasonUserDataStale, "the user data does not hold the present key yet")
 	case machinesOf(set) > set.Replicas:
@@ -171,7 +174,7 @@ func machinesOf(set Set) (count int) {
 // replaced before are not back, it would be one more at stake.
 func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString,
 	closed string) ReplaceDecision {
-	serving, serves := 0, false
+	serving, cordoned, serves := 0, 0, false
 	for _, m := range fleet.Members {
 		switch {
 		case m.Set != set.UID:
@@ -179,6 +182,8 @@ func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *int
 			serves = !fleet.isOut(m) // whatever it is down for, its pods are well, and would go
 		case m.Down == "":
 			serving++
+		case m.Cordoned:
+			cordoned++
 		}
 	}
 	least, err := leastServing(set, maxUnavailable)
@@ -187,7 +192,8 @@ func (c ReplaceCandidate) withinBounds(set Set, fleet Fleet, maxUnavailable *int
 			set.Name, err)
 	}
 	if !serves {
-		return c.healing(set, serving, maxUnavailable)
+		// the pods of a node that an administrator cordoned are well, and no others are at stake
+		return c.healing(set, serving+cordoned, maxUnavailable)
 	}
 	if closed != "" {
 		return decision(ActWait, contract.ReasonMaintenanceWindowClosed, "%s", closed)

@@ -80,6 +80,7 @@ func TestDecideReplace(t *testing.T) {
 		return all
 	}
 	withMinimum := func(s policy.Set, minimum *intstr.IntOrString) sets { s.Minimum = minimum; return sets{s} }
+	ownUserData := func(s policy.Set) sets { s.UserData = "my-own"; return sets{s} }
 	leavingSet := full[0]
 	leavingSet.Leaving = true
 	serving := func(edit func(*policy.ReplaceCandidate)) policy.ReplaceCandidate {
@@ -183,6 +184,12 @@ func TestDecideReplace(t *testing.T) {
 			contract.ReasonMachineReplaced},
 		"… and a budget of zero": {failed, three[:2], sets{set("s", 3, "ma", "mb", "mx")}, number(0),
 			policy.ActWait, contract.ReasonOwnerShort},
+		"… and an administrator's cordon of another does not hold it up": {failed,
+			nodes{readyNode("a"), readyNode("b", func(n *corev1.Node) { n.Spec.Unschedulable = true })},
+			sets{set("s", 3, "ma", "mb", "mx")}, nil, policy.ActReplace, contract.ReasonMachineReplaced},
+		"… and its successor would have user data of the user's own": {
+			failed, three[:2], ownUserData(set("s", 3, "ma", "mb", "mx")), nil, policy.ActNever,
+			contract.ReasonUserDataStale},
 		"the only one of its set never was a node": {failed, nil, sets{set("s", 1, "mx")}, nil, policy.ActReplace,
 			contract.ReasonMachineReplaced},
 	} {

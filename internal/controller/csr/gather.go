@@ -75,13 +75,14 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 		return in, fmt.Errorf("reading the addresses of the cluster: %w", err)
 	}
 	in.Elsewhere, in.Said = map[string]string{}, map[string]string{}
-	for _, address := range claim.SANs() {
+	for _, name := range claim.SANs() {
+		address := policy.AddressText(name)
 		nodes := &corev1.NodeList{}
 		if err = r.client.List(ctx, nodes, client.MatchingFields{nodesByAddress: address}); err != nil {
 			return in, fmt.Errorf("listing nodes: %w", err)
 		}
 		for i := range nodes.Items {
-			if err = r.noteNode(ctx, &in, address, nodes.Items[i].Name, claim.NodeName); err != nil {
+			if err = r.noteNode(ctx, &in, name, nodes.Items[i].Name, claim.NodeName); err != nil {
 				return in, err
 			}
 		}
@@ -96,9 +97,9 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 			switch {
 			case other.NodeName == claim.NodeName:
 			case slices.ContainsFunc(other.Given, func(a string) bool { return policy.AddressText(a) == address }):
-				in.Elsewhere[address] = "WindowsInstance " + other.Name
+				in.Elsewhere[name] = "WindowsInstance " + other.Name
 			default:
-				in.Said[address] = "WindowsInstance " + other.Name
+				in.Said[name] = "WindowsInstance " + other.Name
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"encoding/json"
 	"fmt"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
@@ -57,9 +58,34 @@ func slim(object any) (any, error) {
 		o.ManagedFields, o.Spec.ProviderSpec, o.Status.ProviderStatus, o.Status.LastOperation,
 			o.Status.Conditions = nil, machinev1beta1.ProviderSpec{}, nil, nil, nil
 	case *machinev1beta1.MachineSet:
+		var spec providerSpec
+		spec.UserDataSecret.Name = userDataOf(o)
+		raw, err := json.Marshal(spec)
+		if err != nil {
+			return nil, fmt.Errorf("keeping the user data of MachineSet %s: %w", o.Name, err)
+		}
 		o.ManagedFields, o.Spec.Template.Spec, o.Status.Conditions = nil, machinev1beta1.MachineSpec{}, nil
+		o.Spec.Template.Spec.ProviderSpec.Value = &runtime.RawExtension{Raw: raw}
 	}
 	return object, nil
+}
+
+// providerSpec is what the provider specs of all clouds have in common.
+type providerSpec struct {
+	UserDataSecret struct {
+		Name string `json:"name"`
+	} `json:"userDataSecret"`
+}
+
+// userDataOf names the Secret from which the Machines of a set get their user data; empty when that
+// can't be read.
+func userDataOf(set *machinev1beta1.MachineSet) string {
+	var spec providerSpec
+	value := set.Spec.Template.Spec.ProviderSpec.Value
+	if value == nil || json.Unmarshal(value.Raw, &spec) != nil {
+		return ""
+	}
+	return spec.UserDataSecret.Name
 }
 
 // fromOpenShift reads a Machine. Every field of it may be absent.

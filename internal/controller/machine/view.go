@@ -117,7 +117,7 @@ const ownerKind = "MachineSet"
 // setOf reads a MachineSet. One that names no number has one Machine.
 func setOf(set *machinev1beta1.MachineSet, hosts []policy.SetHost) policy.Set {
 	result := policy.Set{UID: set.UID, Name: "MachineSet " + set.Name, Replicas: 1,
-		Leaving: !set.DeletionTimestamp.IsZero(), Hosts: hosts}
+		Leaving: !set.DeletionTimestamp.IsZero(), Hosts: hosts, UserData: userDataOf(set)}
 	if set.Spec.Replicas != nil {
 		result.Replicas = int(*set.Spec.Replicas)
 	}
