@@ -19,6 +19,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
@@ -360,5 +361,54 @@ func TestAfterARestartWhatWasClaimedIsClaimedAgain(t *testing.T) {
 	w.Claims.Remember(never)
 	if _, ok := w.Claims.Owner(""); ok {
 		t.Error("an instance without a node claimed the empty name")
+	}
+}
+
+// The connection broke while the daemon was sent, or the daemon does not run there: nothing claimed
+// the host, but something of ours lies on it.
+func TestWhatAHostGotBeforeItWasClaimedIsTakenAway(t *testing.T) {
+	t.Parallel()
+	for name, edit := range map[string]func(*v1alpha1.WindowsInstance){
+		"nobody knows who it is": func(*v1alpha1.WindowsInstance) {},
+		"another host has its name": func(i *v1alpha1.WindowsInstance) {
+			i.Status.Host = &v1alpha1.HostInfo{Hostname: "win-b", MachineID: "machine-2"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			i := leaving()
+			i.Status.NodeName = ""
+			edit(i)
+			conn, err := w.machine.Dial(t.Context(), host.Target{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err = conn.Plant(t.Context(), host.Blob{}); err != nil || !w.machine.Planted() {
+				t.Fatal("nothing is planted", err)
+			}
+			_ = conn.Close()
+			w.machine.Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonUnreachable, "off"))
+			want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "fails", contract.ReasonUnreachable)
+			w.machine.Fail(hosttest.Dialling, nil)
+			if outcome := w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout); !outcome.IsDone() {
+				t.Fatal(outcome)
+			}
+			if w.machine.Planted() || w.machine.Open() != 0 || slices.Contains(w.machine.Calls(), contract.VerbCleanup) {
+				t.Errorf("planted %t, %d open, called %v", w.machine.Planted(), w.machine.Open(), w.machine.Calls())
+			}
+		})
+	}
+}
+
+func TestWhatAnotherInstanceHasOnItsHostStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	i := leaving()
+	i.Status.NodeName, i.Status.Host = "", &v1alpha1.HostInfo{Hostname: "win-a", MachineID: "machine-1"}
+	w.remove.Claims.Claim("win-a", journey.Claimant{UID: "other", MachineID: "machine-1"})
+	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
+	if w.machine.Dials() != 0 {
+		t.Error("another instance's host was touched")
 	}
 }

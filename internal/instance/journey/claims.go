@@ -52,6 +52,18 @@ func (c *Claims) Owner(nodeName string) (Claimant, bool) {
 	return owner, ok
 }
 
+// HasMachine reports whether an instance has claimed this installation of Windows.
+func (c *Claims) HasMachine(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, owner := range c.owners {
+		if id != "" && owner.MachineID == id {
+			return true
+		}
+	}
+	return false
+}
+
 // Forget gives up everything that an instance claimed.
 func (c *Claims) Forget(id types.UID) {
 	c.mu.Lock()

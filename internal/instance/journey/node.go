@@ -3,6 +3,7 @@ package journey
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -96,6 +97,18 @@ func (n *Nodes) Get(ctx context.Context, name string) (*corev1.Node, error) {
 		return nil, fmt.Errorf("reading node %s: %w", name, err)
 	}
 	return node, nil
+}
+
+// At lists the Nodes with an address.
+func (n *Nodes) At(ctx context.Context, address string) ([]corev1.Node, error) {
+	list := &corev1.NodeList{}
+	if err := n.options.Client.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	return slices.DeleteFunc(list.Items, func(node corev1.Node) bool {
+		return !slices.ContainsFunc(node.Status.Addresses,
+			func(a corev1.NodeAddress) bool { return a.Address == address })
+	}), nil
 }
 
 // Mark writes marks where they differ; node is then what the API server has.

@@ -5,6 +5,7 @@ package remove
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,19 +56,30 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return journey.Done()
 }
 
-// vacate empties the node and cleans the host. A host that was never reached has nothing to clean;
-// nor has one that this instance has no claim to, because preflight, which claims it, changes
-// nothing: it may be another instance's node.
+// vacate empties the node and cleans the host. A host that was never reached has nothing to clean. One
+// that was never claimed has the daemon's program at most, because preflight, which claims it,
+// changes nothing else; that goes with the connection's end, unless another instance has that host.
 func (r *Remove) vacate(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	node *corev1.Node,
 	timeout time.Duration) journey.Outcome {
-	if instance.Status.HostKey == "" || instance.Status.NodeName == "" {
+	if instance.Status.HostKey == "" {
 		return journey.Done()
+	}
+	if instance.Status.NodeName == "" {
+		switch others, err := r.isOthers(ctx, instance); {
+		case err != nil:
+			return journey.Retry(err)
+		case others:
+			return journey.Done()
+		}
 	}
 	if !session.Connected() {
 		if outcome := r.Access.Dial(ctx, instance, session); !outcome.IsDone() {
 			return outcome
 		}
+	}
+	if instance.Status.NodeName == "" {
+		return journey.Done()
 	}
 	if node != nil && !session.Drained {
 		outcome := r.Drain(ctx, instance, node.Name, timeout)
@@ -82,6 +94,16 @@ func (r *Remove) vacate(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	outcome := r.clean(ctx, session)
 	session.Cleaned = outcome.IsDone()
 	return outcome
+}
+
+// isOthers reports whether a host that this instance never claimed is another instance's: by what it
+// told about itself, or by its address.
+func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
+	if told := instance.Status.Host; told != nil {
+		return r.Claims.HasMachine(told.MachineID), nil
+	}
+	nodes, err := r.Nodes.At(ctx, instance.Spec.Address)
+	return slices.ContainsFunc(nodes, func(n corev1.Node) bool { return journey.Foreign(&n, instance) != nil }), err
 }
 
 // clean has the daemon take everything away.
