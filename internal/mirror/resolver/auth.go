@@ -102,6 +102,9 @@ func (k *keyring) proof(ctx context.Context, at mirror.Pull, way http.RoundTripp
 	case strings.EqualFold(challenge.Scheme, "bearer"):
 		token, freshToken, err := k.token(ctx, at, way, challenge, p.grant)
 		p.header, p.fresh = "Bearer "+token, fresh && freshToken
+		if err != nil && !fresh {
+			k.forgetChallenges(at) // the server that was remembered may be the one of yesterday
+		}
 		return p, err
 	case credential.Username != "" || credential.Password != "":
 		p.header = "Basic " + base64.StdEncoding.EncodeToString([]byte(credential.Username+":"+credential.Password))
@@ -119,9 +122,7 @@ func (k *keyring) learn(ctx context.Context, at mirror.Pull, way http.RoundTripp
 	if token, ok := k.tokens.get(refused.grant); ok && "Bearer "+token == refused.header {
 		k.tokens.forget(refused.grant)
 	}
-	for _, lax := range []bool{false, true} {
-		k.challenges.forget(challenged{host: at.Host, lax: lax})
-	}
+	k.forgetChallenges(at)
 	if !strings.HasPrefix(refused.header, "Bearer ") {
 		key.repository = at.Repository
 		if late, ok := parseChallenge(ctx, response); ok {
@@ -130,6 +131,15 @@ func (k *keyring) learn(ctx context.Context, at mirror.Pull, way http.RoundTripp
 		}
 	}
 	return !refused.fresh
+}
+
+// forgetChallenges has the next request ask the registry and the repository anew.
+func (k *keyring) forgetChallenges(at mirror.Pull) {
+	for _, lax := range []bool{false, true} {
+		for _, repository := range []string{"", at.Repository} {
+			k.challenges.forget(challenged{host: at.Host, repository: repository, lax: lax})
+		}
+	}
 }
 
 // parseChallenge reads which token a response asks for. The library has this only as part of a

@@ -471,3 +471,68 @@ func tunnel(t *testing.T, w http.ResponseWriter, to string) {
 	_ = client.Close()
 	<-done
 }
+
+// What a redirect leads to may be anybody's. It must not say where the pull secret is shown.
+func TestTheTargetOfARedirectNamesNoTokenServer(t *testing.T) {
+	t.Parallel()
+	m := newImage(1, 1000)
+	thief, u := newUpstream(t, m), newUpstream(t, m)
+	thief.auth = func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="here"`, thief.URL))
+		w.WriteHeader(http.StatusUnauthorized)
+		return false
+	}
+	u.failing(func(w http.ResponseWriter, r *http.Request) bool {
+		http.Redirect(w, r, thief.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		return true
+	})
+	conf := config(t, source+" digest "+u.host+"/m never")
+	conf.PullSecret = secret(t, map[string]string{u.host: "u:p"})
+	g := newRig(t, calm(), conf)
+	if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); a.status == http.StatusOK {
+		t.Error(a)
+	}
+	if thief.asked("/v2/") == 0 {
+		t.Error("the redirect was not followed, so this shows nothing")
+	}
+	for _, r := range thief.seen() {
+		if r.URL.Path == "/token" || r.Header.Get("Authorization") != "" {
+			t.Errorf("%s got %q", r.URL, r.Header.Get("Authorization"))
+		}
+	}
+}
+
+// Such a registry asks for a token at its repositories only, so that is where it says that its token
+// server has moved.
+func TestATokenServerThatMovesIsFound(t *testing.T) {
+	t.Parallel()
+	m := newImage(1, 1000)
+	u := newUpstream(t, m)
+	var at atomic.Value
+	u.auth = func(w http.ResponseWriter, r *http.Request) bool {
+		realm, _ := at.Load().(string)
+		switch {
+		case r.URL.Path == "/v2/", r.Header.Get("Authorization") == "Bearer "+realm:
+			return true
+		case r.URL.Path == "/"+realm:
+			_, _ = fmt.Fprintf(w, `{"token":%q,"expires_in":300}`, realm)
+		case strings.HasPrefix(r.URL.Path, "/v2/"):
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/%s",service="here"`, u.URL, realm))
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+		return false
+	}
+	conf := config(t, source+" digest "+u.host+"/m never")
+	conf.PullSecret = secret(t, map[string]string{u.host: "u:p"})
+	g := newRig(t, calm(), conf)
+	for _, realm := range []string{"old", "new"} {
+		at.Store(realm)
+		for _, digest := range []string{digestOf(m.layer), digestOf(m.config)} {
+			if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digest); a.status != http.StatusOK {
+				t.Error(realm, a)
+			}
+		}
+	}
+}
