@@ -124,12 +124,14 @@ func allowedToDaemons(t *testing.T) map[string]attempt {
 func refusedToDaemons(t *testing.T) map[string]attempt {
 	t.Helper()
 	all := map[string]attempt{
-		"annotates another Node":                   annotate("win-b", contract.RevisionAnnotation),
-		"empties a patch of another Node":          patch("win-b", `{}`),
-		"writes its desired version":               annotate("win-a", contract.DesiredRevisionAnnotation),
-		"writes whose Node it is":                  annotate("win-a", contract.InstanceAnnotation),
-		"writes the key's hash":                    annotate("win-a", contract.PublicKeyHashAnnotation),
-		"takes the operator's cordon as its own":   annotate("win-a", contract.CordonedAnnotation),
+		"annotates another Node":                 annotate("win-b", contract.RevisionAnnotation),
+		"empties a patch of another Node":        patch("win-b", `{}`),
+		"writes its desired version":             annotate("win-a", contract.DesiredRevisionAnnotation),
+		"writes whose Node it is":                annotate("win-a", contract.InstanceAnnotation),
+		"writes the key's hash":                  annotate("win-a", contract.PublicKeyHashAnnotation),
+		"takes the operator's cordon as its own": annotate("win-a", contract.CordonedAnnotation),
+		"A55 writes an annotation without end": patch("win-a", `{"metadata":{"annotations":{"`+
+			contract.ApplyStatusAnnotation+`":"`+strings.Repeat("x", 240_000)+`"}}}`),
 		"writes a foreign annotation":              annotate("win-a", "example.com/new"),
 		"writes an annotation that looks like one": annotate("win-a", contract.RevisionAnnotation+"2"),
 		"changes a foreign annotation":             annotate("win-a", "example.com/kept"),

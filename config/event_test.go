@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"context"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,6 +67,23 @@ func eventsOfNoDaemon() map[string]attempt {
 		"tells as the operator":             tell(func(e *corev1.Event) { e.ReportingController = "wmco" }),
 		"tells as nobody":                   tell(func(e *corev1.Event) { e.Source = corev1.EventSource{} }),
 		"tells of something else":           tell(func(e *corev1.Event) { e.Reason = "NodeNotReady" }),
+		"A55 tells at length":               tell(func(e *corev1.Event) { e.Message = strings.Repeat("x", 1025) }),
+		"A55 hides a load in an annotation": tell(func(e *corev1.Event) {
+			e.Annotations = map[string]string{"a": strings.Repeat("x", 200_000)}
+		}),
+		"A55 hides a load in labels":    tell(func(e *corev1.Event) { e.Labels = map[string]string{"a": "b"} }),
+		"A55 hides a load in an action": tell(func(e *corev1.Event) { e.Action = strings.Repeat("x", 129) }),
+		"A55 hides a load in a field path": about(func(o *corev1.ObjectReference) {
+			o.FieldPath = strings.Repeat("x", 1_000_000)
+		}),
+		"A55 hides a load in a version": about(func(o *corev1.ObjectReference) {
+			o.ResourceVersion = strings.Repeat("x", 1_000_000)
+		}),
+		"A55 stays by a finalizer": tell(func(e *corev1.Event) { e.Finalizers = []string{"example.com/stay"} }),
+		"A55 has an owner": tell(func(e *corev1.Event) {
+			e.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: strings.Repeat("x", 200), UID: "x"}}
+		}),
+		"A55 counts in a series": tell(func(e *corev1.Event) { e.Series = &corev1.EventSeries{Count: 2} }),
 		"tells of a relation": tell(
 			func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Kind: "Node", Name: "win-b"} }),
 	}

@@ -184,22 +184,29 @@ type PhaseTime struct {
 // HostInfo is what preflight found.
 type HostInfo struct {
 	// Hostname in lower case; it is the node's name.
+	// +kubebuilder:validation:MaxLength=253
 	Hostname string `json:"hostname,omitempty"`
 	// MachineID is the MachineGuid of the Windows installation.
+	// +kubebuilder:validation:MaxLength=128
 	MachineID string `json:"machineID,omitempty"`
 	// BootID differs with every boot; a new one proves a reboot.
+	// +kubebuilder:validation:MaxLength=128
 	BootID string `json:"bootID,omitempty"`
 	// ProductName of Windows, as the host gives it.
+	// +kubebuilder:validation:MaxLength=256
 	ProductName string `json:"productName,omitempty"`
 	// Build of Windows, such as 10.0.20348.2340.
+	// +kubebuilder:validation:MaxLength=64
 	Build string `json:"build,omitempty"`
 	// NodeIP is the IPv4 address of the interface that has the default route.
+	// +kubebuilder:validation:MaxLength=45
 	NodeIP string `json:"nodeIP,omitempty"`
 }
 
 // KeyTrial is how a host responds to a private key that it has not accepted yet.
 type KeyTrial struct {
 	// PublicKeyHash of the key that is tried: the hex SHA-256 of its line in authorized_keys.
+	// +kubebuilder:validation:MaxLength=64
 	PublicKeyHash string `json:"publicKeyHash"`
 	// Refusals counts how often the host refused the key. A host that can't be reached refuses
 	// nothing.
@@ -282,8 +289,10 @@ type Update struct {
 	Progress `json:",inline"`
 
 	// Revision is the revision that it is taken to.
+	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision"`
 	// From is the revision that it goes back to if it fails; absent when none was proven.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	From string `json:"from,omitempty"`
 	// Drains says that the node is drained before the switch.
@@ -297,12 +306,15 @@ type Update struct {
 	// +optional
 	OverSSH bool `json:"overSSH,omitempty"`
 	// Reason why the last attempt failed, as a word.
+	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// Code of the reason why the last attempt failed.
+	// +kubebuilder:validation:MaxLength=8
 	// +optional
 	Code string `json:"code,omitempty"`
 	// Message says why the last attempt failed.
+	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Message string `json:"message,omitempty"`
 }
@@ -314,6 +326,7 @@ type Reboot struct {
 	// Reason why it is rebooted: Required, Requested or Pending.
 	Reason RebootReason `json:"reason"`
 	// BootID before the reboot; another one proves the reboot.
+	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	BootID string `json:"bootID,omitempty"`
 }
@@ -332,10 +345,13 @@ const (
 // UpdateFailure is a revision at which this node failed and from which it went back.
 type UpdateFailure struct {
 	// Revision is the revision at which it failed.
+	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision"`
 	// Code of the reason, such as W706.
+	// +kubebuilder:validation:MaxLength=8
 	Code string `json:"code"`
 	// Message says what failed.
+	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Message string `json:"message,omitempty"`
 	// Time when it went back.
@@ -348,15 +364,19 @@ type WindowsInstanceStatus struct {
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 	// Reason for waiting or failing, as a word.
+	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// Code is the stable number of the reason, such as W203. The reference page explains each.
+	// +kubebuilder:validation:MaxLength=8
 	// +optional
 	Code string `json:"code,omitempty"`
 	// Message says what happened, and to what.
+	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Message string `json:"message,omitempty"`
 	// Fix says what to do about it.
+	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Fix string `json:"fix,omitempty"`
 	// Failures counts attempts that failed since the last success.
@@ -367,23 +387,28 @@ type WindowsInstanceStatus struct {
 	NextAttemptTime *metav1.Time `json:"nextAttemptTime,omitempty"`
 	// NodeName is the Node of this host. It is set when preflight has read the host name and no
 	// other instance has it.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
 	// NodeUID is the Node that was adopted.
+	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	NodeUID string `json:"nodeUID,omitempty"`
 	// BootstrapCredentials are the ids of the bootstrap tokens that the present join was given, the
 	// newest last. Only with one of them kubelet may ask for its first certificate. They are no
 	// secret.
 	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=256
 	// +listType=atomic
 	// +optional
 	BootstrapCredentials []string `json:"bootstrapCredentials,omitempty"`
 	// HostKey is the SSH host key pinned at first contact, as "<type> <base64>".
+	// +kubebuilder:validation:MaxLength=8192
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`
 	// PublicKeyHash is the key that the host accepted last: the hex SHA-256 of its line in
 	// authorized_keys.
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	PublicKeyHash string `json:"publicKeyHash,omitempty"`
 	// KeyTrial is how the host responds to a key that it has not accepted yet; absent when it
@@ -421,20 +446,25 @@ type WindowsInstanceStatus struct {
 	// +optional
 	DrainTime *metav1.Time `json:"drainTime,omitempty"`
 	// Revision that the daemon reports as applied; DesiredRevision what it should be.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Revision string `json:"revision,omitempty"`
 	// DesiredRevision is the published revision that this host should have.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	DesiredRevision string `json:"desiredRevision,omitempty"`
 	// HeldRevision is the last revision at which the node was proven. It goes back to it when
 	// another one fails.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	HeldRevision string `json:"heldRevision,omitempty"`
 	// KubeletVersion of the Node.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	KubeletVersion string `json:"kubeletVersion,omitempty"`
 	// Phases of the present attempt and how long each took.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Phases []PhaseTime `json:"phases,omitempty"`
 	// JoinedTime is when the host first became Ready.
@@ -444,6 +474,7 @@ type WindowsInstanceStatus struct {
 	// SkewSupported.
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// ObservedGeneration is the generation that this status is about.

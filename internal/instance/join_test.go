@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -339,6 +340,33 @@ func TestAHostMayBeRenamedBeforeItIsANodeOnly(t *testing.T) {
 	want(t, w.join(t, i, session, v1alpha1.PhasePreflight), "fails", contract.ReasonHostnameInvalid)
 	if i.Status.NodeName != "win-b" {
 		t.Errorf("the node's name became %q", i.Status.NodeName)
+	}
+}
+
+// The name becomes part of names of objects, and of paths.
+func TestA51_AHostThatCallsItselfWhatNoNodeIsCalledIsRefused(t *testing.T) {
+	t.Parallel()
+	for what, name := range map[string]string{
+		"a path": "../../etc", "two lines": "win-a\nwin-b", "a control character": "win-a\x1b[2J", "no ASCII": "wín-a",
+		"without end": strings.Repeat("a", 500_000), "longer than a request's name": strings.Repeat("a.", 110) + "a",
+		"a label's part": "win_a", "a dot": ".", "a blank": "win a",
+	} {
+		for from, change := range map[string]func(f *contract.HostFacts){
+			"hostname": func(f *contract.HostFacts) { f.Hostname = name },
+			"nodeName": func(f *contract.HostFacts) { f.NodeName = name },
+		} {
+			w := newWorld(t)
+			w.machine.Change(change)
+			i := newInstance()
+			outcome := w.join(t, i, &journey.Session{}, v1alpha1.PhasePreflight)
+			want(t, outcome, "fails", contract.ReasonHostnameInvalid)
+			if _, taken := w.Claims.Owner(name); taken || i.Status.NodeName != "" {
+				t.Errorf("%s as %s: taken %v, node %.63q", what, from, taken, i.Status.NodeName)
+			}
+			if text := outcome.Problem.Detail; len(text) > 500 || strings.ContainsAny(text, "\n\x1b") {
+				t.Errorf("%s as %s: %d bytes are said: %.100q", what, from, len(text), text)
+			}
+		}
 	}
 }
 

@@ -1,11 +1,15 @@
 package instance
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -70,4 +74,34 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 			t.Errorf("saving with %s UID left the message %q", name, now.Status.Message)
 		}
 	}
+	t.Run("A51 with texts that a host chose", func(t *testing.T) {
+		if err = api.Get(t.Context(), client.ObjectKeyFromObject(present), present); err != nil {
+			t.Fatal(err)
+		}
+		long := strings.Repeat("é", 100_000)
+		w := &walk{Reconciler: &Reconciler{client: api}, instance: present, saved: present.DeepCopy(), life: &life{}}
+		present.Status = v1alpha1.WindowsInstanceStatus{
+			Message: long, Revision: long, KubeletVersion: long, HeldRevision: long,
+			Update: &v1alpha1.Update{Message: long, Revision: "1", From: long,
+				Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging, Since: metav1.Now()}},
+			UpdateFailure: &v1alpha1.UpdateFailure{Message: long, Revision: "1", Code: "W1", Time: metav1.Now()},
+			Reboot: &v1alpha1.Reboot{Reason: v1alpha1.RebootRequired, BootID: long,
+				Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging, Since: metav1.Now()}},
+		}
+		if err = w.save(t.Context()); err != nil {
+			t.Fatalf("%.500v", err)
+		}
+		now := &v1alpha1.WindowsInstance{}
+		if err = api.Get(t.Context(), client.ObjectKeyFromObject(present), now); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := json.Marshal(now.Status); err != nil || len(text) > 40_000 || !utf8.Valid(text) ||
+			strings.ContainsRune(string(text), utf8.RuneError) {
+			t.Errorf("the status has %d bytes: %v", len(text), err)
+		}
+		now.Status.Revision = long
+		if err = api.Status().Update(t.Context(), now); !apierrors.IsInvalid(err) {
+			t.Errorf("the API has no limit: %v", err)
+		}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -235,6 +236,7 @@ func (w *walk) urgent() bool {
 // save writes the status where it differs from what the API server has. What can't be written now
 // is kept and written later: a pinned host key or a reboot that was asked for must not be lost.
 func (w *walk) save(ctx context.Context) error {
+	fit(&w.instance.Status)
 	w.remember()
 	if equality.Semantic.DeepEqual(w.saved.Status, w.instance.Status) {
 		return nil
@@ -296,10 +298,45 @@ func newer(a, b string) string {
 	return a
 }
 
-// maxMessage is the limit that the API sets on a condition's message.
-const maxMessage = 32768
+// Limits of the API in characters, and here in bytes.
+const (
+	maxMessage  = 32768 // of a condition
+	maxWhy      = 4096  // why an update failed
+	maxRevision = 253
+	maxBootID   = 128
+	maxPhases   = 64
+)
 
-func shorten(message string) string { return message[:min(len(message), maxMessage)] }
+// fit cuts the texts that a host or its kubelet chose, in part or as a whole, to what the API takes:
+// otherwise a host could keep its status from being written. No name is among them.
+func fit(status *v1alpha1.WindowsInstanceStatus) {
+	status.Message, status.Fix = cut(status.Message, maxWhy), cut(status.Fix, maxWhy)
+	status.Revision, status.HeldRevision = cut(status.Revision, maxRevision), cut(status.HeldRevision, maxRevision)
+	status.KubeletVersion = cut(status.KubeletVersion, maxRevision)
+	status.Phases = status.Phases[max(0, len(status.Phases)-maxPhases):]
+	if u := status.Update; u != nil {
+		u.Message, u.From = cut(u.Message, maxWhy), cut(u.From, maxRevision)
+	}
+	if f := status.UpdateFailure; f != nil {
+		f.Message = cut(f.Message, maxWhy)
+	}
+	if r := status.Reboot; r != nil {
+		r.BootID = cut(r.BootID, maxBootID)
+	}
+}
+
+func shorten(message string) string { return cut(message, maxMessage) }
+
+// cut leaves at most so many bytes of a text, and no half of a character.
+func cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit]
+}
 
 // microless is a time as the API server keeps it: in whole seconds. Comparing with what was read
 // must find no difference.

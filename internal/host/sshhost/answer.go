@@ -17,6 +17,9 @@ var errAnswerTooLong = errors.New("the answer is longer than any honest one")
 // maxDetail bounds in bytes the detail of a problem that a host reports.
 const maxDetail = 1 << 10
 
+// maxChecked bounds in bytes what an error about an answer says.
+const maxChecked = 200
+
 // decodeAnswer reads a host's answer into answer, a pointer to a contract.Answer, which stays as it
 // was when there is an error. The planted daemon is of our own version, so whatever it would not
 // write is refused: unknown fields, anything after the end, no result. Problems in the answer end
@@ -42,7 +45,24 @@ func decodeAnswer(raw []byte, answer any) error {
 		return err
 	}
 	settle(fresh.Elem())
+	if err := check(fresh.Elem()); err != nil {
+		return errors.New(printable(err.Error(), maxChecked))
+	}
 	target.Elem().Set(fresh.Elem())
+	return nil
+}
+
+// check lets the result of an answer, if it can, say whether an honest daemon may have given it.
+func check(answer reflect.Value) error {
+	result := answer
+	if answer.Kind() == reflect.Struct {
+		result = answer.FieldByName("Result")
+	}
+	if result.IsValid() && result.CanInterface() {
+		if checked, can := result.Interface().(interface{ Check() error }); can {
+			return checked.Check()
+		}
+	}
 	return nil
 }
 
@@ -52,7 +72,7 @@ func strict(raw []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return errors.New(printable(err.Error(), 200))
+		return errors.New(printable(err.Error(), maxChecked))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("something follows its end")

@@ -388,30 +388,106 @@ func TestEveryVerbHasItsTime(t *testing.T) {
 	}
 }
 
-// FuzzDecodeAnswer feeds what a hostile host may say: no panic, no half answer, no text that is
-// unfit to be shown.
-func FuzzDecodeAnswer(f *testing.F) {
-	f.Add([]byte(`{"result":{"facts":{"hostname":"a","build":20348},"missing":[{"sha256":"00","size":1}]}}`))
-	f.Add(
-		[]byte(
-			`{"problem":{"reason":"DiskFull","detail":"x"},"result":{"problems":[{"reason":"x","detail":"\u0000"}]}}`))
-	f.Add([]byte(`{"result":null}`))
-	f.Add([]byte(`{"result":{}}{}`))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		var answer contract.Answer[contract.PreflightAnswer]
-		if err := decodeAnswer(raw, &answer); err != nil {
-			if diff := cmp.Diff(contract.Answer[contract.PreflightAnswer]{}, answer); diff != "" {
-				t.Errorf("refused with %v, and decoded:\n%s", err, diff)
+func TestA51_WhatNoHonestDaemonAnswersIsRefused(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 500_000)
+	preflight := func(fields string) string { return `{"result":{"facts":{"hostname":"a"` + fields }
+	for name, test := range map[string]struct {
+		verb contract.Verb
+		text string
+	}{
+		"a name that is a path":      {contract.VerbPreflight, `{"result":{"facts":{"hostname":"..\\..\\x"}}}`},
+		"a name of two lines":        {contract.VerbPreflight, preflight(`,"nodeName":"a\nb"}}}`)},
+		"a long name":                {contract.VerbPreflight, `{"result":{"facts":{"hostname":"` + long + `"}}}`},
+		"a long id":                  {contract.VerbPreflight, preflight(`,"machineID":"` + long + `"}}}`)},
+		"a boot that clears screens": {contract.VerbPreflight, preflight(`,"bootID":"\u001b[2J"}}}`)},
+		"a long product":             {contract.VerbPreflight, preflight(`,"productName":"` + long + `"}}}`)},
+		"an address that is none":    {contract.VerbPreflight, preflight(`,"nodeIP":"10.0.0.1 win-b"}}}`)},
+		"an address with a zone":     {contract.VerbPreflight, preflight(`,"nodeIP":"fe80::1%` + long + `"}}}`)},
+		"a negative disk":            {contract.VerbPreflight, preflight(`,"diskFree":-1}}}`)},
+		"a long feature":             {contract.VerbPreflight, preflight(`},"needsPrepare":["` + long + `"]}}`)},
+		"a digest that is none":      {contract.VerbPreflight, preflight(`},"missing":[{"sha256":"../x","size":1}]}}`)},
+		"no end of blobs": {contract.VerbPreflight, preflight(`},"missing":[` + strings.Repeat(`{"sha256":"`+
+			strings.Repeat("0", 64)+`","size":1},`, 9000) + `{"sha256":"` + strings.Repeat("0", 64) + `","size":1}]}}`)},
+		"another boot of two lines": {contract.VerbPrepare, `{"result":{"bootID":"a\nb"}}`},
+		"a stored path":             {contract.VerbReceive, `{"result":{"stored":["../x"]}}`},
+		"a long request":            {contract.VerbBootstrap, `{"result":{"nodeName":"a","daemonCSR":"` + long[:400_000] + `"}}`},
+		"a Node that is a path":     {contract.VerbBootstrap, `{"result":{"nodeName":"a/b"}}`},
+		"no end of files":           {contract.VerbCleanup, `{"result":{"kept":[` + strings.Repeat(`"",`, 100_000) + `""]}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := answers()[test.verb](t, []byte(test.text)); err == nil || len(err.Error()) > 300 {
+				t.Errorf("it ended with: %.500v", err)
+			}
+		})
+	}
+}
+
+// answers decode what a host answers to each verb, as the operator does, and complain about what
+// is not fit to be used.
+func answers() map[contract.Verb]func(tb testing.TB, raw []byte) error {
+	return map[contract.Verb]func(tb testing.TB, raw []byte) error{
+		contract.VerbPreflight: decodes(func(a contract.PreflightAnswer) []contract.Problem { return a.Problems }),
+		contract.VerbPrepare:   decodes[contract.PrepareAnswer](nil),
+		contract.VerbReceive:   decodes[contract.ReceiveAnswer](nil),
+		contract.VerbBootstrap: decodes[contract.BootstrapAnswer](nil),
+		contract.VerbHandover:  decodes[contract.HandoverAnswer](nil),
+		contract.VerbCleanup:   decodes(func(a contract.CleanupAnswer) []contract.Problem { return a.Left }),
+	}
+}
+
+func decodes[T any](problems func(T) []contract.Problem) func(tb testing.TB, raw []byte) error {
+	return func(tb testing.TB, raw []byte) error {
+		tb.Helper()
+		var answer contract.Answer[T]
+		err := decodeAnswer(raw, &answer)
+		if err != nil {
+			if diff := cmp.Diff(contract.Answer[T]{}, answer); diff != "" {
+				tb.Errorf("refused with %v, and decoded:\n%s", err, diff)
 			}
 			if len(err.Error()) > 300 || strings.ContainsAny(err.Error(), "\n\x00") {
-				t.Errorf("the error is unfit to be shown: %q", err)
+				tb.Errorf("the error is unfit to be shown: %q", err)
 			}
-			return
+			return err
 		}
-		for _, p := range append(answer.Result.Problems, deref(answer.Problem)...) {
+		all := deref(answer.Problem)
+		if problems != nil {
+			all = append(all, problems(answer.Result)...)
+		}
+		for _, p := range all {
 			if p.Reason.Number() == 0 || len(p.Detail) > maxDetail+10 || strings.ContainsAny(p.Detail, "\r\n\x00\x1b") {
-				t.Errorf("a problem is unfit to be shown: %+v", p)
+				tb.Errorf("a problem is unfit to be shown: %+v", p)
 			}
+		}
+		return nil
+	}
+}
+
+// FuzzDecodeAnswer feeds what a hostile host may say to each verb: no panic, no half answer, no
+// text that is unfit to be shown.
+func FuzzDecodeAnswer(f *testing.F) {
+	for verb, seeds := range map[contract.Verb][]string{
+		contract.VerbPreflight: {
+			`{"result":{"facts":{"hostname":"a","build":20348},"missing":[{"sha256":"00","size":1}]}}`,
+			`{"problem":{"reason":"DiskFull","detail":"x"},"result":{"problems":[{"reason":"x","detail":"\u0000"}]}}`,
+			`{"result":null}`, `{"result":{}}{}`,
+		},
+		contract.VerbPrepare:   {`{"result":{"rebooting":true,"bootID":"1"}}`},
+		contract.VerbReceive:   {`{"result":{"stored":["` + strings.Repeat("0", 64) + `"],"missing":null}}`},
+		contract.VerbBootstrap: {`{"result":{"nodeName":"a","daemonCSR":"LS0tLS0="}}`},
+		contract.VerbHandover:  {`{"result":{"serviceRunning":true}}`},
+		contract.VerbCleanup: {
+			`{"result":{"removed":["C:\\k"],"left":[{"reason":"x","detail":"\u001b"}],"rebootAdvised":true}}`},
+	} {
+		for _, seed := range seeds {
+			f.Add(string(verb), []byte(seed))
+		}
+	}
+	all := answers()
+	f.Fuzz(func(t *testing.T, verb string, raw []byte) {
+		if decode, is := all[contract.Verb(verb)]; is {
+			_ = decode(t, raw)
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -45,6 +46,9 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return journey.Done()
 }
 
+// maxNodeName leaves room for what the names of a node's requests have besides its own.
+const maxNodeName = 200
+
 // recognise writes down who the host is, and makes sure that no other instance is the same host.
 func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) journey.Outcome {
 	if since := instance.Status.RebootTime; since != nil {
@@ -65,6 +69,9 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.Host
 	name := nodeName(instance, facts)
 	if name == "" {
 		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "the host has no name"))
+	}
+	if len(name) > maxNodeName || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "%.63q can't be a node name", name))
 	}
 	if instance.Status.NodeName != "" && instance.Status.NodeName != name && instance.Status.NodeUID != "" {
 		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid,
