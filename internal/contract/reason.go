@@ -118,6 +118,7 @@ const (
 	ReasonKeyNotAuthorized Reason = "KeyNotAuthorized"
 	ReasonHostKeyUnproven  Reason = "HostKeyUnproven"
 	ReasonHostFloods       Reason = "HostFloods"
+	ReasonNoSession        Reason = "NoSession"
 
 	ReasonBuildUnsupported    Reason = "BuildUnsupported"
 	ReasonDiskFull            Reason = "DiskFull"
@@ -289,6 +290,10 @@ func reachExplanations() []row {
 		{ReasonHostFloods, 209,
 			"The host sent more than any answer of the daemon has, so the operator closed the connection.",
 			"Find out what answers at this address, and whether somebody else controls the host."},
+		{ReasonNoSession, 210,
+			"The host's SSH server transfers files and opens no session for a command.",
+			"Set MaxSessions in C:\\ProgramData\\ssh\\sshd_config to 2 or more (OpenSSH's default is 10), and restart " +
+				"sshd."},
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -84,7 +83,7 @@ func (c *conn) exchange(ctx context.Context, doing string, verb contract.Verb, b
 		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
 	id := newID()
-	defer c.forget(ctx, files, id)
+	defer c.forget(ctx, id)
 	err = c.during(ctx, doing, func() error {
 		_, err := put(files, contract.RequestName(id), bytes.NewReader(body), afresh)
 		return err
@@ -94,6 +93,9 @@ func (c *conn) exchange(ctx context.Context, doing string, verb contract.Verb, b
 	}
 	if err = c.run(ctx, doing, c.commandLine(verb, id), body); err != nil {
 		return nil, err
+	}
+	if files, err = c.session(ctx); err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
 	var useless string
 	err = c.during(ctx, doing, func() error {
@@ -130,19 +132,22 @@ func (c *conn) commandLine(verb contract.Verb, id string) string {
 // forget removes the request, if the daemon did not, and the answer. It has a little time of its
 // own, because what it removes may be secret also when ctx has ended. What stays behind is removed
 // by the next connection; it does not make an answer that came worthless.
-func (c *conn) forget(ctx context.Context, files *sftp.Client, id string) {
+func (c *conn) forget(ctx context.Context, id string) {
 	if c.Err() != nil {
 		return
 	}
 	log := logr.FromContextOrDiscard(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endingGrace)
 	defer cancel()
-	err := c.during(ctx, "removing request and answer", func() error {
-		done := make(chan error)
-		go func() { done <- remove(files, contract.RequestName(id)) }()
-		err := remove(files, contract.AnswerName(id))
-		return errors.Join(<-done, err)
-	})
+	files, err := c.session(ctx)
+	if err == nil {
+		err = c.during(ctx, "removing request and answer", func() error {
+			done := make(chan error)
+			go func() { done <- remove(files, contract.RequestName(id)) }()
+			err := remove(files, contract.AnswerName(id))
+			return errors.Join(<-done, err)
+		})
+	}
 	if err != nil {
 		log.Info("request or answer stays on the host until the next connection", "address", c.address, "cause",
 			err.Error())
@@ -152,12 +157,7 @@ func (c *conn) forget(ctx context.Context, files *sftp.Client, id string) {
 // run runs a command line and waits for its end. body is the request, which must not come back in
 // an error.
 func (c *conn) run(ctx context.Context, doing, line string, body []byte) error {
-	var session *ssh.Session
-	err := c.during(ctx, doing, func() error {
-		var err error
-		session, err = c.client.NewSession()
-		return err
-	})
+	session, err := c.command(ctx, doing)
 	if err != nil {
 		return err
 	}

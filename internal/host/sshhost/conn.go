@@ -31,8 +31,10 @@ type conn struct {
 	// announced are the host keys that the host says it has.
 	announced *announcement
 
-	// files is the one SFTP session, opened at the first need.
-	files *sftp.Client
+	// files is the one SFTP session, opened at the first need. single says that the server allows
+	// no other session beside it, so that it ends before each command.
+	files  *sftp.Client
+	single bool
 	// tidied says that the exchange directory is there and in order.
 	tidied bool
 	// planted is the name of the planted daemon; empty before Plant.

@@ -9,8 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/pkg/sftp"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -51,11 +53,70 @@ func (c *conn) session(ctx context.Context) (*sftp.Client, error) {
 			return nil, err
 		}
 	}
+	if c.tidied {
+		return c.files, nil // what lies there is this connection's
+	}
 	if err := c.during(ctx, "preparing the exchange directory", func() error { return tidy(c.files) }); err != nil {
 		return nil, err
 	}
 	c.tidied = true
 	return c.files, nil
+}
+
+// sessionRetry is the pause after which a server that allows one session is asked for another: the
+// one before ends when the server has noticed that its program did.
+const sessionRetry = 50 * time.Millisecond
+
+// command opens a session for a command. A server with MaxSessions 1 refuses it while there is SFTP.
+func (c *conn) command(ctx context.Context, doing string) (session *ssh.Session, err error) {
+	if c.single {
+		c.endFiles()
+	}
+	err = c.during(ctx, doing, func() error {
+		return c.whileRefused(ctx, func() (err error) {
+			if session, err = c.client.NewSession(); isRefused(err) && c.files != nil {
+				c.single = true
+				c.endFiles()
+			}
+			return err
+		})
+	})
+	if isRefused(err) {
+		err = contract.NewProblem(contract.ReasonNoSession, "%s on %s: the SSH server opens no session for it", doing,
+			c.address)
+	}
+	return session, err
+}
+
+// whileRefused repeats the opening of a session, on a server that allows one, until the one before
+// has ended there.
+func (c *conn) whileRefused(ctx context.Context, open func() error) error {
+	limit, cancel := context.WithTimeout(ctx, endingGrace)
+	defer cancel()
+	for {
+		err := open()
+		if !isRefused(err) || !c.single {
+			return err
+		}
+		select {
+		case <-limit.Done():
+			return err
+		case <-time.After(sessionRetry):
+		}
+	}
+}
+
+func isRefused(err error) bool {
+	_, refused := errors.AsType[*ssh.OpenChannelError](err)
+	return refused
+}
+
+// endFiles ends the SFTP session; the next step over SFTP opens another.
+func (c *conn) endFiles() {
+	if c.files != nil {
+		_ = c.files.Close()
+		c.files = nil
+	}
 }
 
 // open starts the SFTP session.
@@ -64,11 +125,14 @@ func (c *conn) open(ctx context.Context) error {
 	err := c.during(ctx, "starting SFTP", func() error {
 		// 64 writes of 32 KiB on their way fill the 2 MiB window that SSH servers give a channel;
 		// larger packets would gain nothing.
-		files, err := sftp.NewClient(c.client, sftp.UseConcurrentWrites(true))
+		err := c.whileRefused(ctx, func() (err error) {
+			c.files, err = sftp.NewClient(c.client, sftp.UseConcurrentWrites(true))
+			return err
+		})
 		if err == nil {
-			c.files = files
 			return nil
 		}
+		c.files = nil
 		refused = ctx.Err() == nil && c.wire.broken() == nil
 		if refused {
 			return nil
@@ -81,7 +145,8 @@ func (c *conn) open(ctx context.Context) error {
 	if refused {
 		return contract.NewProblem(contract.ReasonNoSFTP, "starting SFTP on %s: the SSH server refuses it", c.address)
 	}
-	c.start(func() { _ = c.files.Wait() })
+	files := c.files
+	c.start(func() { _ = files.Wait() })
 	return nil
 }
 

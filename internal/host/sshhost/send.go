@@ -64,7 +64,9 @@ func (c *conn) doubt(ctx context.Context, verb contract.Verb, answer any, failed
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endingGrace)
 	defer cancel()
 	// What can't be removed now is found damaged again.
-	_ = c.during(ctx, "removing a damaged daemon", func() error { return remove(c.files, c.planted) })
+	if files, err := c.session(ctx); err == nil {
+		_ = c.during(ctx, "removing a damaged daemon", func() error { return remove(files, c.planted) })
+	}
 	c.planted = ""
 }
 

@@ -1,6 +1,7 @@
 package sshd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -133,7 +134,7 @@ func (c *connection) open(ctx context.Context, offered ssh.NewChannel) {
 func (c *connection) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.sessions == maxSessions {
+	if c.sessions >= cmp.Or(c.server.network.settings().MaxSessions, maxSessions) {
 		return false
 	}
 	c.sessions++

@@ -21,6 +21,8 @@ type Settings struct {
 	// Bandwidth in bytes per second, for all connections together and for each direction by itself;
 	// 0 is unlimited.
 	Bandwidth int64
+	// MaxSessions is how many sessions a connection may have at a time; 0 is OpenSSH's default.
+	MaxSessions int
 	// Faults are what goes wrong.
 	Faults Faults
 }
