@@ -40,6 +40,8 @@ type reconciler struct {
 	events  events.EventRecorder
 	watcher *watcher
 	state   *State
+	// rewrites is for the one worker.
+	rewrites rewrites
 }
 
 var _ reconcile.Reconciler = (*reconciler)(nil)
@@ -99,6 +101,9 @@ func (r *reconciler) publish(ctx context.Context, want wanted, problems []*contr
 		case found.problem != nil:
 			problems = append(problems, found.problem)
 			result.RequeueAfter = min(result.RequeueAfter, r.recheck)
+			if found.after > 0 {
+				result.RequeueAfter = min(result.RequeueAfter, found.after)
+			}
 		case found.absent:
 			logf.FromContext(ctx).V(1).Info("no user data is needed in a namespace that is not there", "namespace",
 				namespace)

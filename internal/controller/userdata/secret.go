@@ -27,7 +27,9 @@ type standing struct {
 	// absent says that there is no such namespace.
 	absent bool
 	// later says that it can be said only after settling.
-	later   bool
+	later bool
+	// after is when it is written again; 0 when nothing holds that up.
+	after   time.Duration
 	problem *contract.Problem
 }
 
@@ -106,6 +108,10 @@ func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (s
 	case why != "":
 		return standing{problem: contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s %s", namespace,
 			contract.UserDataSecret, why)}, nil
+	}
+	if after, rewritten := r.rewrites.next(namespace, want.script, r.Now()); after > 0 {
+		return standing{after: after, problem: contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s is "+
+			"rewritten by somebody else, %d times by now", namespace, contract.UserDataSecret, rewritten)}, nil
 	}
 	if err = r.interrupted(ctx, namespace, want, found.Data[contract.UserDataField]); err != nil {
 		return standing{}, err

@@ -62,7 +62,7 @@ func Setup(mgr ctrl.Manager, options Options) (*State, error) {
 	r := &reconciler{
 		Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(),
 		events:  mgr.GetEventRecorder(contract.OperatorServiceAccount),
-		watcher: newWatcher(mgr, options.Secrets), state: newState(),
+		watcher: newWatcher(mgr, options.Secrets), state: newState(), rewrites: rewrites{},
 	}
 	first := make(chan event.GenericEvent, 1)
 	first <- event.GenericEvent{Object: &corev1.Secret{}}
