@@ -12,6 +12,21 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
+// FirstBoot is how long the first boot of a Machine's host may take: Windows Setup with its restarts,
+// and user data, which may have to fetch the OpenSSH server from Windows Update.
+const FirstBoot = 15 * time.Minute
+
+// IsBooting reports whether a host that can't be reached is most likely still at its first boot.
+func IsBooting(instance *v1alpha1.WindowsInstance, reason contract.Reason, now time.Time) bool {
+	source, status := instance.Spec.Source, &instance.Status
+	if source == nil || source.Kind != v1alpha1.SourceMachine || status.HostKey != "" || status.KeyTrial != nil &&
+		status.KeyTrial.Refusals > 0 {
+		return false
+	}
+	return slices.Contains([]contract.Reason{contract.ReasonUnreachable, contract.ReasonNotSSH,
+		contract.ReasonConnectionLost}, reason) && now.Sub(instance.CreationTimestamp.Time) < FirstBoot
+}
+
 // ReplaceCause is why a Machine should make room for another one.
 type ReplaceCause string
 

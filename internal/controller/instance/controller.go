@@ -356,7 +356,9 @@ func (w *walk) failed(ctx context.Context, outcome journey.Outcome) (ctrl.Result
 	next := microless(w.now().Add(wait))
 	status.NextAttemptTime = &next
 	w.report(ctx, outcome)
-	w.tellFailure(ctx, outcome.Problem)
+	if !policy.IsBooting(w.instance, outcome.Problem.Reason, w.now()) {
+		w.tellFailure(ctx, outcome.Problem)
+	}
 	w.meters.failures.WithLabelValues(string(status.Phase), string(outcome.Problem.Reason)).Inc()
 	logf.FromContext(ctx).Info("attempt failed", "phase", status.Phase, "reason", outcome.Problem.Reason, "detail",
 		outcome.Problem.Detail, "failures", status.Failures, "retryIn", wait.String())
