@@ -47,6 +47,8 @@ type PreflightRequest struct {
 	Daemon string `json:"daemon"`
 	// NodeName is the fact that names the Node; FactHostname when empty.
 	NodeName Fact `json:"nodeName,omitempty"`
+	// VXLANPort is that of the hybrid network, or 0 for the default.
+	VXLANPort uint16 `json:"vxlanPort,omitempty"`
 	// NodeIP is the address that the Node is to have, or empty for that of the default route. A
 	// host that does not have it has a problem.
 	NodeIP string `json:"nodeIP,omitempty"`

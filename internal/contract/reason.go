@@ -120,16 +120,19 @@ const (
 	ReasonHostFloods       Reason = "HostFloods"
 	ReasonNoSession        Reason = "NoSession"
 
-	ReasonBuildUnsupported    Reason = "BuildUnsupported"
-	ReasonDiskFull            Reason = "DiskFull"
-	ReasonClockSkewed         Reason = "ClockSkewed"
-	ReasonHostnameInvalid     Reason = "HostnameInvalid"
-	ReasonPortInUse           Reason = "PortInUse"
-	ReasonConflictingSoftware Reason = "ConflictingSoftware"
-	ReasonNotAdministrator    Reason = "NotAdministrator"
-	ReasonNoDefaultRoute      Reason = "NoDefaultRoute"
-	ReasonMetadataUnavailable Reason = "MetadataUnavailable"
-	ReasonNodeIPMissing       Reason = "NodeIPMissing"
+	ReasonBuildUnsupported     Reason = "BuildUnsupported"
+	ReasonVXLANPortUnsupported Reason = "VXLANPortUnsupported"
+	ReasonStaticAddress        Reason = "StaticAddress"
+	ReasonSeveralGateways      Reason = "SeveralGateways"
+	ReasonDiskFull             Reason = "DiskFull"
+	ReasonClockSkewed          Reason = "ClockSkewed"
+	ReasonHostnameInvalid      Reason = "HostnameInvalid"
+	ReasonPortInUse            Reason = "PortInUse"
+	ReasonConflictingSoftware  Reason = "ConflictingSoftware"
+	ReasonNotAdministrator     Reason = "NotAdministrator"
+	ReasonNoDefaultRoute       Reason = "NoDefaultRoute"
+	ReasonMetadataUnavailable  Reason = "MetadataUnavailable"
+	ReasonNodeIPMissing        Reason = "NodeIPMissing"
 
 	ReasonPreparing        Reason = "Preparing"
 	ReasonRebooting        Reason = "Rebooting"
@@ -330,6 +333,19 @@ func hostExplanations() []row {
 		{ReasonNodeIPMissing, 310,
 			"The host does not have the address in spec.nodeIP.",
 			"Correct spec.nodeIP of the WindowsInstance, or give the host this address."},
+		{ReasonVXLANPortUnsupported, 311,
+			"The hybrid network has a VXLAN port of its own, which Windows Server 2019 does not support.",
+			"Use Windows Server 2022 or 2025 for this host. The port is hybridOverlayVXLANPort in the Network object of " +
+				"the network operator."},
+		{ReasonStaticAddress, 312,
+			"The host has a static address, which Windows may lose when the container network is made.",
+			"Run as an administrator on the host, then reboot it: reg add " +
+				`HKLM\SYSTEM\CurrentControlSet\Services\hns\State /v DeviceLessNicDisabled /t REG_DWORD /d 1 /f. ` +
+				"Or give it its address by DHCP."},
+		{ReasonSeveralGateways, 313,
+			"The host has several network cards with a default gateway, so it is not known which one is for the cluster.",
+			"Set spec.nodeIP of the WindowsInstance to the address that the Node is to have, or take the default gateway " +
+				"off the other cards."},
 	}
 }
 

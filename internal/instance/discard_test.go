@@ -117,6 +117,9 @@ func TestAHostThatIsToBeRenamedIsKnownByTheNameItWillHave(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if looked.VXLANPort != 9898 {
+		t.Errorf("preflight was asked about the VXLAN port %d", looked.VXLANPort)
+	}
 	if looked.Hostname != "win-abc12" || prepared.Hostname != "win-abc12" {
 		t.Errorf("it was asked to be %q and %q", looked.Hostname, prepared.Hostname)
 	}

@@ -41,6 +41,10 @@ type Options struct {
 	// Build if empty.
 	Build, UBR  int
 	ProductName string
+	// StaticAddress says that no DHCP server gave its address, DeviceLessNICDisabled that HNS is set
+	// to let it be. Gateways are the network cards with a default gateway.
+	StaticAddress, DeviceLessNICDisabled bool
+	Gateways                             []string
 	// Client makes it a client edition of Windows.
 	Client bool
 	// Memory and Disk are sizes in bytes; 16 GiB and 128 GiB if 0.

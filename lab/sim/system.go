@@ -18,16 +18,18 @@ type system struct {
 	client             bool
 	memory             int64
 
-	mu            sync.Mutex
-	hostname      string
-	pendingName   string
-	build, ubr    int
-	features      map[string]winos.FeatureState
-	featureFault  error
-	rebootPending bool
-	rebootSigns   []string
-	renames       []string
-	exclusions    []string
+	mu               sync.Mutex
+	hostname         string
+	pendingName      string
+	build, ubr       int
+	features         map[string]winos.FeatureState
+	featureFault     error
+	rebootPending    bool
+	rebootSigns      []string
+	renames          []string
+	exclusions       []string
+	static, disabled bool // its address; DeviceLessNicDisabled
+	gateways         []string
 	// forgetful: neither a new host name nor a feature outlives the boot that is to bring it.
 	forgetful bool
 }
@@ -36,6 +38,7 @@ func newSystem(o Options) *system {
 	return &system{
 		machineID: o.MachineID, product: o.ProductName, client: o.Client, memory: o.Memory,
 		hostname: o.Hostname, build: o.Build, ubr: o.UBR, features: maps.Clone(o.Features),
+		static: o.StaticAddress, disabled: o.DeviceLessNICDisabled, gateways: o.Gateways,
 	}
 }
 
@@ -76,6 +79,7 @@ func (s *system) facts() winos.Facts {
 	return winos.Facts{
 		Hostname: s.hostname, MachineID: s.machineID, ProductName: product, Server: !s.client,
 		Build: s.build, UBR: s.ubr, Memory: s.memory, RebootPending: pending || len(s.rebootSigns) > 0,
+		StaticAddress: s.static, DeviceLessNICDisabled: s.disabled, Gateways: slices.Clone(s.gateways),
 		RebootSigns: slices.Clone(s.rebootSigns), ReplacedAtBoot: slices.Clone(s.renames),
 	}
 }

@@ -37,6 +37,7 @@ func supportedBuilds() map[int]string {
 // Server 2022 takes part in an overlay network from an update of April 2022 on:
 // KB5012637, named by the overlay's own requirements.
 const (
+	build2019     = 17763
 	build2022     = 20348
 	overlayUpdate = 681
 )
@@ -96,7 +97,7 @@ func judge(f findings, request contract.PreflightRequest) (problems []contract.P
 	}
 	for _, check := range []func(findings, contract.PreflightRequest) []*contract.Problem{
 		daemonDiffers, buildUnsupported, featureUnknown, diskFull, clockSkewed, hostnameInvalid, routeMissing,
-		addressMissing, nameUnknown, conflicting, portsInUse,
+		addressMissing, gatewaysSeveral, addressStatic, portUnsupported, nameUnknown, conflicting, portsInUse,
 	} {
 		for _, p := range check(f, request) {
 			problems = append(problems, *p)
@@ -126,6 +127,33 @@ func buildUnsupported(f findings, _ contract.PreflightRequest) []*contract.Probl
 			f.facts.Build)
 	}
 	return one(contract.ReasonBuildUnsupported, "%s has build %d", f.facts.ProductName, f.facts.Build)
+}
+
+// portUnsupported: the HNS of Server 2019 has no feature VxlanPort.
+func portUnsupported(f findings, request contract.PreflightRequest) []*contract.Problem {
+	if f.facts.Build != build2019 || request.VXLANPort == 0 {
+		return nil
+	}
+	return one(contract.ReasonVXLANPortUnsupported, "%s can't use the VXLAN port %d of the hybrid network",
+		f.facts.ProductName, request.VXLANPort)
+}
+
+// addressStatic: making the first network takes the card's address away, but for Server 2022. On a
+// host that has joined it was made already.
+func addressStatic(f findings, _ contract.PreflightRequest) []*contract.Problem {
+	if !f.facts.StaticAddress || f.facts.DeviceLessNICDisabled || f.facts.Build == build2022 || f.joined() {
+		return nil
+	}
+	return one(contract.ReasonStaticAddress, "address %s is static, and DeviceLessNicDisabled is not set", f.nodeIP)
+}
+
+// gatewaysSeveral: which card is the cluster's would be up to metrics that change.
+func gatewaysSeveral(f findings, request contract.PreflightRequest) []*contract.Problem {
+	if len(f.facts.Gateways) < 2 || request.NodeIP != "" || f.joined() {
+		return nil
+	}
+	return one(contract.ReasonSeveralGateways, "%d network cards have a default gateway: %s", len(f.facts.Gateways),
+		strings.Join(f.facts.Gateways, ", "))
 }
 
 func featureUnknown(f findings, _ contract.PreflightRequest) []*contract.Problem {

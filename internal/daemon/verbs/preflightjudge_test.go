@@ -158,3 +158,48 @@ func TestA08_WhatKeepsAHostFromJoining(t *testing.T) {
 		})
 	}
 }
+
+func TestA43_PreflightTellsWhatTheNetworkNeeds(t *testing.T) {
+	t.Parallel()
+	type request = contract.PreflightRequest
+	joined := map[string]winos.Service{contract.ServiceDaemon: managed(contract.ServiceDaemon)}
+	for name, c := range map[string]struct {
+		change func(f *findings, r *request)
+		want   []contract.Reason
+	}{
+		"Server 2019 with a VXLAN port": {func(f *findings, r *request) { f.facts.Build, r.VXLANPort = 17763, 9898 },
+			[]contract.Reason{contract.ReasonVXLANPortUnsupported}},
+		"Server 2022 with a VXLAN port": {func(_ *findings, r *request) { r.VXLANPort = 9898 }, nil},
+		"a static address": {func(f *findings, _ *request) { f.facts.Build, f.facts.StaticAddress = 26100, true },
+			[]contract.Reason{contract.ReasonStaticAddress}},
+		"a static address on Server 2022": {func(f *findings, _ *request) { f.facts.StaticAddress = true }, nil},
+		"a static address that HNS lets be": {func(f *findings, _ *request) {
+			f.facts.Build, f.facts.StaticAddress, f.facts.DeviceLessNICDisabled = 17763, true, true
+		}, nil},
+		"a static address of a host that has joined": {func(f *findings, _ *request) {
+			f.facts.Build, f.facts.StaticAddress, f.services = 26100, true, joined
+		}, nil},
+		"two gateways": {func(f *findings, _ *request) { f.facts.Gateways = []string{"Ethernet", "Storage"} },
+			[]contract.Reason{contract.ReasonSeveralGateways}},
+		"two gateways and an address that was chosen": {func(f *findings, r *request) {
+			f.facts.Gateways, r.NodeIP = []string{"Ethernet", "Storage"}, "10.0.0.1"
+		}, nil},
+		"two gateways of a host that has joined": {func(f *findings, _ *request) {
+			f.facts.Gateways, f.services = []string{"Ethernet", "vEthernet (Ethernet)"}, joined
+		}, nil},
+		"one gateway": {func(f *findings, _ *request) { f.facts.Gateways = []string{"Ethernet"} }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, r := fit()
+			c.change(&f, &r)
+			var got []contract.Reason
+			for _, p := range judge(f, r) {
+				got = append(got, p.Reason)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("found %v and should find %v", got, c.want)
+			}
+		})
+	}
+}

@@ -102,10 +102,10 @@ func TestAnExpiredIdentityIsSaidAndReplacedByTheWayIn(t *testing.T) {
 		return strings.Contains(journal(t, r),
 			"the daemon's certificate has expired")
 	})
-	// The host is held at what was last known.
-	write(t, r, contract.PathKubeProxy, "MZ damaged", winos.AccessAdministrators)
-	eventually(t, "tending without an identity",
-		func() bool { return read(t, r, contract.PathKubeProxy) == "MZ proxy" })
+	// The host is held at what was last known. No program runs from this file, so nobody has it open.
+	const file = contract.DirTemp + `\readme.txt`
+	write(t, r, file, "damaged", winos.AccessAdministrators)
+	eventually(t, "reconciling without an identity", func() bool { return read(t, r, file) == "ours" })
 	daemon := service(t, r, contract.ServiceDaemon).PID
 	join(t, r) // the operator walks the host in again
 	fresh := read(t, r, contract.PathDaemonCertificate)

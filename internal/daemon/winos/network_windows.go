@@ -72,11 +72,20 @@ func routes(cards map[uint32]card) ([]route, error) {
 	return table, nil
 }
 
+// dhcpEnabled is IP_ADAPTER_DHCP_ENABLED:
+// https://learn.microsoft.com/en-us/windows/win32/api/iptypes/ns-iptypes-ip_adapter_addresses_lh.
+const dhcpEnabled = 0x4
+
+// hnsStateKey is where the host network service keeps what it is set to.
+const hnsStateKey = `SYSTEM\CurrentControlSet\Services\hns\State`
+
 // card is one network interface.
 type card struct {
 	metric    uint32
 	connected bool
 	addresses []address
+	name      string
+	dynamic   bool // its address is a DHCP server's
 }
 
 // networkCards reads the interfaces that have IPv4, by index:
@@ -103,10 +112,37 @@ func networkCards() (map[uint32]card, error) {
 				metric:    adapter.Ipv4Metric,
 				connected: adapter.OperStatus == windows.IfOperStatusUp,
 				addresses: addressesOf(adapter.FirstUnicastAddress),
+				name:      windows.UTF16PtrToString(adapter.FriendlyName),
+				dynamic:   adapter.Flags&dhcpEnabled != 0,
 			}
 		}
 		return cards, nil
 	}
+}
+
+// readCards says how the interface with the default route came by its address, and whether others
+// have a default route, too.
+func readCards(facts *Facts) error {
+	cards, err := networkCards()
+	if err != nil {
+		return err
+	}
+	table, err := routes(cards)
+	if err != nil {
+		return err
+	}
+	for _, index := range gateways(table) {
+		facts.Gateways = append(facts.Gateways, cards[index].name)
+	}
+	if way, ok := defaultRoute(table); ok {
+		facts.StaticAddress = !cards[way.Interface].dynamic
+	}
+	disabled, err := number(hnsStateKey, "DeviceLessNicDisabled")
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	facts.DeviceLessNICDisabled = disabled == 1
+	return nil
 }
 
 func addressesOf(entry *windows.IpAdapterUnicastAddress) []address {

@@ -34,6 +34,17 @@ func defaultRoute(table []route) (route, bool) {
 	}), true
 }
 
+// gateways are the connected interfaces that have an IPv4 default route, in the table's order.
+func gateways(table []route) (interfaces []uint32) {
+	for _, r := range table {
+		if r.Destination == netip.PrefixFrom(netip.IPv4Unspecified(), 0) && r.Connected &&
+			!slices.Contains(interfaces, r.Interface) {
+			interfaces = append(interfaces, r.Interface)
+		}
+	}
+	return interfaces
+}
+
 func (r route) cost() uint64 { return uint64(r.Metric) + uint64(r.InterfaceMetric) }
 
 // address is one address of an interface.

@@ -2,6 +2,7 @@ package winos
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 )
 
@@ -113,5 +114,20 @@ func TestADetourLeadsWhereTheDefaultRouteLeads(t *testing.T) {
 				t.Errorf("the route is %+v", add)
 			}
 		})
+	}
+}
+
+func TestGatewaysAreTheConnectedInterfacesWithADefaultRoute(t *testing.T) {
+	t.Parallel()
+	everything := netip.MustParsePrefix("0.0.0.0/0")
+	table := []route{
+		{Destination: everything, Interface: 7, Metric: 1, Connected: true},
+		{Destination: everything, Interface: 7, Metric: 2, Connected: true},
+		{Destination: everything, Interface: 8},
+		{Destination: netip.MustParsePrefix("10.0.0.0/8"), Interface: 9, Connected: true},
+		{Destination: everything, Interface: 3, Connected: true},
+	}
+	if got := gateways(table); !slices.Equal(got, []uint32{7, 3}) {
+		t.Errorf("gateways are %v", got)
 	}
 }

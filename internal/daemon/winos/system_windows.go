@@ -45,7 +45,7 @@ func (system) Facts(ctx context.Context) (Facts, error) {
 	}
 	var facts Facts
 	for _, step := range []func(*Facts) error{
-		readHostname, readMachineID, readVersion, readBoot, readAdmin, readMemory, readDisk, readReboot,
+		readHostname, readMachineID, readVersion, readBoot, readAdmin, readMemory, readDisk, readReboot, readCards,
 	} {
 		if err := step(&facts); err != nil {
 			return Facts{}, err

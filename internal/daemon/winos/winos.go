@@ -191,6 +191,12 @@ type Facts struct {
 	Memory int64 // bytes
 	// DiskFree and DiskTotal are about the system drive, in bytes.
 	DiskFree, DiskTotal int64
+	// StaticAddress says that no DHCP server gave the address of the interface that has the default
+	// route, DeviceLessNICDisabled that HNS is set to let such an address be. Source: the
+	// prerequisites of bring-your-own hosts in OpenShift's Windows documentation.
+	StaticAddress, DeviceLessNICDisabled bool
+	// Gateways are the connected interfaces that have an IPv4 default route.
+	Gateways []string
 	// RebootPending says that Windows itself asks for a reboot.
 	RebootPending bool
 	// RebootSigns are the reasons of Windows' own parts for that, sorted; a new host name is none.

@@ -30,7 +30,7 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 	request := contract.PreflightRequest{
 		Time: j.Now(), Blobs: journey.Blobs(desired.Manifest), Daemon: daemon.Digest, Hostname: instance.Spec.Hostname,
 		NodeIP:   instance.Spec.NodeIP,
-		NodeName: facts.Platform.NodeName(),
+		NodeName: facts.Platform.NodeName(), VXLANPort: facts.VXLANPort,
 	}
 	found, err := journey.Call[contract.PreflightAnswer](ctx, session.Conn, contract.VerbPreflight, request)
 	if err != nil {
