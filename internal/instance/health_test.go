@@ -1,6 +1,7 @@
 package instance_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // joined is an instance that is Ready at a version.
@@ -191,5 +193,18 @@ func TestTheWayToAnotherVersion(t *testing.T) {
 				t.Error("a node that has yet to reach its version serves")
 			}
 		})
+	}
+}
+
+func TestTheCauseThatTheDaemonKnowsIsWhatTheInstanceSays(t *testing.T) {
+	t.Parallel()
+	n := joinedNode("1")
+	n.Annotations[contract.ApplyStatusAnnotation] = "APICallFailed: the host network service does not answer"
+	n.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse,
+		Reason: "KubeletNotReady", Message: "cni plugin not initialized"}
+	_, message := journey.NodeReady(n)
+	if !strings.Contains(message, "the host network service does not answer") ||
+		!strings.Contains(message, "cni plugin not initialized") {
+		t.Errorf("it says %q", message)
 	}
 }

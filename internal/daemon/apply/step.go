@@ -76,7 +76,7 @@ func (r *run) removeRoot(ctx context.Context, name string) error {
 
 func (r *run) removeService(ctx context.Context, name string) error {
 	if err := r.host.Services.Stop(ctx, name); err != nil && !errors.Is(err, winos.ErrNotFound) {
-		return fmt.Errorf("stopping service %s: %w", name, err)
+		return err
 	}
 	if err := r.host.Services.Delete(ctx, name); err != nil {
 		return fmt.Errorf("removing service %s: %w", name, err)
@@ -164,7 +164,7 @@ func (r *run) stopService(ctx context.Context, name string) error {
 	r.lives.stopped(name)
 	if err := r.host.Services.Stop(ctx, name); err != nil {
 		r.broken[name] = true
-		return fmt.Errorf("stopping service %s: %w", name, err)
+		return err
 	}
 	return nil
 }
@@ -182,7 +182,7 @@ func (r *run) startService(ctx context.Context, name string) error {
 	r.lives.stopped(name)
 	if err := r.host.Services.Start(ctx, name); err != nil {
 		r.broken[name] = true
-		return fmt.Errorf("starting service %s: %w", name, err)
+		return err
 	}
 	if current, err := r.host.Services.Get(ctx, name); err == nil {
 		r.lives.started(name, current.PID, r.service(name).Inputs)

@@ -143,7 +143,7 @@ func confidentialPart(ctx context.Context, host winos.Host, request contract.Boo
 func stopDaemon(ctx context.Context, services winos.Services) error {
 	err := services.Stop(ctx, contract.ServiceDaemon)
 	if err != nil && !errors.Is(err, winos.ErrNotFound) {
-		return contract.NewProblem(contract.ReasonServiceFailed, "stopping service %s: %v", contract.ServiceDaemon, err)
+		return contract.NewProblem(contract.ReasonServiceFailed, "%v", err)
 	}
 	return nil
 }

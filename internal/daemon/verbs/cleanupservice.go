@@ -20,7 +20,7 @@ func (c *cleaning) services(ctx context.Context) {
 	ours := c.ourServices(ctx)
 	for _, name := range stopOrder(ours) {
 		if err := c.host.Services.Stop(ctx, name); err != nil && !errors.Is(err, winos.ErrNotFound) {
-			c.left("stopping service %s: %w", name, err)
+			c.left("%w", err)
 			// It is deleted nevertheless: then it is gone at the latest with the next boot.
 		}
 		if err := c.host.Services.Delete(ctx, name); err != nil {

@@ -58,7 +58,7 @@ func Handover(ctx context.Context, host winos.Host, self string,
 		// A running service may be reading what it was given before. It is started again anyway,
 		// with what is new.
 		if err = host.Services.Stop(ctx, contract.ServiceDaemon); err != nil && !errors.Is(err, winos.ErrNotFound) {
-			return answer, problem("stopping", err)
+			return answer, contract.NewProblem(contract.ReasonServiceFailed, "%v", err)
 		}
 		changed, err = credentials(host.Files, request)
 	}
@@ -70,7 +70,7 @@ func Handover(ctx context.Context, host winos.Host, self string,
 	}
 	// From its start on, the service keeps the state file alone.
 	if err = host.Services.Start(ctx, contract.ServiceDaemon); err != nil {
-		return answer, problem("starting", err)
+		return answer, contract.NewProblem(contract.ReasonServiceFailed, "%v", err)
 	}
 	after, err := host.Services.Get(ctx, contract.ServiceDaemon)
 	if err != nil {
@@ -195,7 +195,7 @@ func stuck(state winos.ServiceState) bool {
 func install(ctx context.Context, host winos.Host, book *state.File, self string, config winos.ServiceConfig,
 	exe bool) error {
 	if err := host.Services.Stop(ctx, config.Name); err != nil && !errors.Is(err, winos.ErrNotFound) {
-		return problem("stopping", err)
+		return contract.NewProblem(contract.ReasonServiceFailed, "%v", err)
 	}
 	if exe {
 		if err := errors.Join(copyProgram(ctx, host.Files, book, self),

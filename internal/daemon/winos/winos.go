@@ -84,7 +84,8 @@ type Service struct {
 	PID uint32
 }
 
-// Services is the service manager. All our services start automatically at boot.
+// Services is the service manager. All our services start automatically at boot. Errors of Start and
+// Stop say what was done with which service.
 type Services interface {
 	// List names all services of the machine.
 	List(ctx context.Context) ([]string, error)

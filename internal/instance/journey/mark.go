@@ -121,11 +121,11 @@ func NodeReadyAt(node *corev1.Node, version string) bool {
 	return ready && node.Annotations[contract.RevisionAnnotation] == version
 }
 
-// NodeReady reads the Ready condition.
+// NodeReady reads the Ready condition. Why a node is not Ready, its daemon often knows better.
 func NodeReady(node *corev1.Node) (ready bool, message string) {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue, fmt.Sprintf("%s: %.300s", c.Reason, c.Message)
+			return c.Status == corev1.ConditionTrue, fmt.Sprintf("%s: %.300s", c.Reason, c.Message) + ApplyStatus(node)
 		}
 	}
 	return false, "kubelet has not reported yet"

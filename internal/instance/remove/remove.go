@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -119,6 +120,9 @@ func (r *Remove) clean(ctx context.Context, session *journey.Session) journey.Ou
 	if len(answer.Left) > 0 {
 		return journey.Fail(&contract.Problem{Reason: contract.ReasonCleanupFailed,
 			Detail: journey.Joined(answer.Left).Detail})
+	}
+	if len(answer.Kept) > 0 {
+		logr.FromContextOrDiscard(ctx).Info("files of others stay on the host", "paths", answer.Kept)
 	}
 	return journey.Done()
 }
