@@ -197,6 +197,7 @@ const (
 	ReasonPrivateKeyMissing      Reason = "PrivateKeyMissing"
 	ReasonPrivateKeyInvalid      Reason = "PrivateKeyInvalid"
 	ReasonNetworkUnsupported     Reason = "NetworkUnsupported"
+	ReasonVXLANPortDefault       Reason = "VXLANPortDefault"
 	ReasonClusterFactsIncomplete Reason = "ClusterFactsIncomplete"
 	ReasonPayloadMissing         Reason = "PayloadMissing"
 	ReasonVersionUnsupported     Reason = "VersionUnsupported"
@@ -632,5 +633,10 @@ func clusterExplanations() []row {
 		{ReasonRolloutSettingInvalid, 920,
 			"A field of spec.rollout of the WindowsMachineConfig is not valid.",
 			"Correct the field that is named. Until then no node that is in service is disrupted."},
+		{ReasonVXLANPortDefault, 921,
+			"On vSphere, the default VXLAN port 4789 may be taken by its own overlay: pods of different nodes don't reach " +
+				"each other then.",
+			"Choose another port, such as 9898, as hybridOverlayVXLANPort when the cluster is installed; it can't be " +
+				"changed later. Nothing to do if pods of Windows nodes reach others."},
 	}
 }

@@ -33,6 +33,8 @@ type Facts struct {
 	Kubelet    []byte
 	Known      bool
 	Generation int64
+	// Warning is what may go wrong with the cluster's network; nil for nothing.
+	Warning *contract.Problem
 	// Missing is what the operator's payload lacks.
 	Missing []payload.Missing
 	// Config is what the user set; nil when nobody knows. Now is the time.

@@ -75,6 +75,7 @@ type Reconciler struct {
 	// meters may be nil.
 	meters *meters
 	now    func() time.Time
+	warned bool // of the network
 }
 
 // Setup adds the controller to a manager.
@@ -161,6 +162,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 			return ctrl.Result{}, fmt.Errorf("saving the status: %w", err)
 		}
 	}
+	if w := facts.Warning; w != nil && !r.warned && len(facts.Instances) > 0 {
+		r.warned = true // once in each process: nobody may be able to change it
+		r.Events.Eventf(config, nil, corev1.EventTypeWarning, string(w.Reason), "Read", "%s. %s", w.Error(), w.Reason.Fix())
+	}
 	if err = r.tellOLM(ctx, config.Status); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -180,6 +185,15 @@ func again(planned time.Duration, status v1alpha1.WindowsMachineConfigStatus, fa
 	return planned
 }
 
+// networkWarning is what of the cluster's network often keeps pods apart, though nobody can say that it
+// does: vSphere's own overlay takes the default VXLAN port.
+func networkWarning(cluster blueprint.Facts) *contract.Problem {
+	if cluster.Platform != blueprint.PlatformVSphere || cluster.VXLANPort != 0 {
+		return nil
+	}
+	return contract.NewProblem(contract.ReasonVXLANPortDefault, "the hybrid network uses the default VXLAN port on vSphere")
+}
+
 func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 	facts := Facts{Missing: r.Missing}
 	if _, err := r.Keys.PrivateKey(ctx); err != nil {
@@ -193,8 +207,9 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 	if r.UserData != nil {
 		facts.Troubles = r.UserData.Problems()
 	}
-	if desired, _, err := r.Desired.Current(ctx); err == nil {
+	if desired, cluster, err := r.Desired.Current(ctx); err == nil {
 		facts.DesiredRevision = desired.Version
+		facts.Warning = networkWarning(cluster)
 	}
 	if desired, ok := r.Desired.Published(); ok {
 		facts.Known, facts.Refused, facts.Kubelet = true, desired.Rejected, desired.KubeletFragment

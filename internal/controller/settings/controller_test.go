@@ -3,6 +3,7 @@ package settings
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,13 +36,14 @@ type rig struct {
 	current   error
 	problems  []*contract.Problem
 	published blueprint.Desired
+	facts     blueprint.Facts
 	writes    int
 	broken    error
 }
 
 func (r *rig) PrivateKey(context.Context) (journey.Key, error) { return journey.Key{}, r.key }
 func (r *rig) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
-	return blueprint.Desired{Version: "1-x"}, blueprint.Facts{}, r.current
+	return blueprint.Desired{Version: "1-x"}, r.facts, r.current
 }
 func (r *rig) Published() (blueprint.Desired, bool) { return r.published, r.published.Version != "" }
 func (r *rig) Problems() []*contract.Problem        { return r.problems }
@@ -209,5 +211,37 @@ func TestWhatNodesDoNotGetIsListed(t *testing.T) {
 	config = r.reconcile(t)
 	if !meta.IsStatusConditionTrue(config.Status.Conditions, v1alpha1.ConditionAccepted) || config.Status.Kubelet.AcceptedConfig != nil || len(config.Status.RejectedSettings) > 0 {
 		t.Errorf("what is mended stays: %+v", config.Status)
+	}
+}
+
+func TestA43_TheDefaultPortOnVSphereIsWarnedOfOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		facts blueprint.Facts
+		want  int
+	}{
+		"vSphere":             {blueprint.Facts{Platform: blueprint.PlatformVSphere}, 1},
+		"vSphere with a port": {blueprint.Facts{Platform: blueprint.PlatformVSphere, VXLANPort: 9898}, 0},
+		"another platform":    {blueprint.Facts{Platform: blueprint.PlatformAWS}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
+			r := newRig(t, host)
+			r.facts = c.facts
+			told := events.NewFakeRecorder(10)
+			r.Events = told
+			for range 3 {
+				r.reconcile(t)
+			}
+			close(told.Events)
+			var got []string
+			for e := range told.Events {
+				got = append(got, e)
+			}
+			if len(got) != c.want || c.want > 0 && !strings.Contains(got[0], "Warning VXLANPortDefault") {
+				t.Errorf("told %q", got)
+			}
+		})
 	}
 }
