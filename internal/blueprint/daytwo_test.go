@@ -122,6 +122,27 @@ func TestNothingIsTakenAwayWhileABundleIsNotThere(t *testing.T) {
 	}
 }
 
+func TestARegistrysInvalidBundleKeepsItsOwnCertificatesOnly(t *testing.T) {
+	t.Parallel()
+	in := input()
+	bundle := func(pem string) blueprint.Bundle { return blueprint.Bundle{Source: "a bundle", PEM: []byte(pem)} }
+	in.Facts.RegistryTrust = map[string]blueprint.Bundle{"bad.example": bundle(authority(t, "bad")),
+		"old.example": bundle(authority(t, "old")), "m.example": bundle(authority(t, "m"))}
+	in.Previous = trusting(t, in, authority(t, "proxy"))
+	in.Facts.RegistryTrust = map[string]blueprint.Bundle{"bad.example": bundle("junk"),
+		"m.example": bundle(authority(t, "m, the next"))}
+	got := trusting(t, in, authority(t, "proxy, the next")).Confidential
+	want := []string{authority(t, "bad"), authority(t, "m, the next"), authority(t, "proxy, the next")}
+	slices.Sort(want)
+	if !slices.Equal(got.Trust, want) {
+		t.Errorf("trusted are %d certificates, and 3 should be", len(got.Trust))
+	}
+	if !maps.Equal(got.RegistryTrust, map[string]string{"bad.example": authority(t, "bad"),
+		"m.example": authority(t, "m, the next")}) {
+		t.Errorf("registries have %v", slices.Sorted(maps.Keys(got.RegistryTrust)))
+	}
+}
+
 func TestARegistrysAuthoritiesAreTrustedForItAndByWindows(t *testing.T) {
 	t.Parallel()
 	in := input()

@@ -23,32 +23,40 @@ func trust(in Input, bin binaries) (part, error) {
 // whichever bundles it is in and in whatever order. Authorities of one registry are trusted for
 // all, too: containerd, which pulls what has no mirror, knows Windows' root store only.
 //
-// While a bundle that something names is not there, or holds nothing that can be used, nothing is
-// taken away.
+// While a bundle that something names is not there, or holds nothing that can be used, what it brought
+// stays. Of a registry's that is known. Any other may have brought every certificate, and names of
+// registries, so nothing is taken away.
 func authorities(f Facts, before contract.Confidential, now time.Time) (root []string, registries map[string]string,
 	rejected []*contract.Problem) {
 	found := map[string]bool{}
-	hold := false
-	take := func(b Bundle) (own []string) {
+	take := func(b Bundle) (own []string, held bool) {
 		if b.Pending {
-			hold = true
-			return nil
+			return nil, true
 		}
 		own, flaws := certificates(b, now)
 		rejected = append(rejected, flaws...)
-		hold = hold || len(own) == 0 && len(flaws) > 0
 		for _, c := range own {
 			found[c] = true
 		}
-		return own
+		return own, len(own) == 0 && len(flaws) > 0
 	}
+	hold := false
 	for _, b := range f.Trust {
-		take(b)
+		_, held := take(b)
+		hold = hold || held
 	}
 	registries = map[string]string{}
 	for _, host := range slices.Sorted(maps.Keys(f.RegistryTrust)) {
-		if own := take(f.RegistryTrust[host]); len(own) > 0 {
+		own, held := take(f.RegistryTrust[host])
+		if len(own) > 0 {
 			registries[host] = strings.Join(own, "")
+		} else if bundle := before.RegistryTrust[host]; held && bundle != "" {
+			registries[host] = bundle
+			for _, c := range before.Trust {
+				if strings.Contains(bundle, c) {
+					found[c] = true
+				}
+			}
 		}
 	}
 	if hold {

@@ -164,7 +164,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	if w := facts.Warning; w != nil && !r.warned && len(facts.Instances) > 0 {
 		r.warned = true // once in each process: nobody may be able to change it
-		r.Events.Eventf(config, nil, corev1.EventTypeWarning, string(w.Reason), "Read", "%s. %s", w.Error(), w.Reason.Fix())
+		r.Events.Eventf(config, nil, corev1.EventTypeWarning, string(w.Reason), "Read", "%s. %s", w.Error(),
+			w.Reason.Fix())
 	}
 	if err = r.tellOLM(ctx, config.Status); err != nil {
 		return ctrl.Result{}, err
@@ -191,7 +192,8 @@ func networkWarning(cluster blueprint.Facts) *contract.Problem {
 	if cluster.Platform != blueprint.PlatformVSphere || cluster.VXLANPort != 0 {
 		return nil
 	}
-	return contract.NewProblem(contract.ReasonVXLANPortDefault, "the hybrid network uses the default VXLAN port on vSphere")
+	return contract.NewProblem(contract.ReasonVXLANPortDefault,
+		"the hybrid network uses the default VXLAN port on vSphere")
 }
 
 func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
