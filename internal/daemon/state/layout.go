@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -71,7 +72,7 @@ func Open(files winos.Files) (*File, error) {
 	}
 	switch state {
 	case foreign:
-		return nil, conflict()
+		return nil, conflict(contract.DirK)
 	case open:
 		if err = files.Remove(contract.DirK); err != nil {
 			return nil, fmt.Errorf("removing the empty directory %s, which others may write into: %w", contract.DirK,
@@ -96,13 +97,68 @@ func Open(files winos.Files) (*File, error) {
 	return book, nil
 }
 
-// Conflict says whether a C:\k is in the way that Open would refuse. It changes nothing.
+// Conflict says whether a C:\k is in the way that Open would refuse, or keys of kubelet that Ensure
+// would. It changes nothing.
 func Conflict(files winos.Files) (*contract.Problem, error) {
 	state, err := look(files)
-	if err != nil || state != foreign {
+	switch {
+	case err != nil:
+		return nil, err
+	case state == foreign:
+		return conflict(contract.DirK), nil
+	case state == ours:
+		return nil, nil // Ensure looks at the rest, with what the state file says
+	}
+	keys, err := keysOf(files)
+	if err != nil || keys != foreign {
 		return nil, err
 	}
-	return conflict(), nil
+	return conflict(contract.DirKubeletPKI), nil
+}
+
+// keysOf says whose directory of kubelet's keys there is. kubelet uses a private key that it finds
+// there, so whoever could write one would have the node's name.
+func keysOf(files winos.Files) (condition, error) {
+	info, err := files.Stat(contract.DirKubeletPKI)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return absent, nil
+	case err != nil:
+		return absent, fmt.Errorf("looking at %s: %w", contract.DirKubeletPKI, err)
+	case !info.Dir:
+		return foreign, nil
+	case info.Access == winos.AccessAdministrators:
+		return ours, nil
+	}
+	entries, err := files.List(contract.DirKubeletPKI)
+	if err != nil {
+		return absent, fmt.Errorf("listing %s: %w", contract.DirKubeletPKI, err)
+	}
+	if len(entries) > 0 {
+		return foreign, nil
+	}
+	return open, nil
+}
+
+// clearKeys takes away an empty directory of kubelet's keys that somebody else made, so that it is
+// made anew, and refuses one that is not empty.
+func clearKeys(files winos.Files, book *File) error {
+	if book.Made(contract.DirKubeletPKI) {
+		return nil
+	}
+	keys, err := keysOf(files)
+	switch {
+	case err != nil:
+		return err
+	case keys == foreign:
+		return conflict(contract.DirKubeletPKI)
+	case keys != open:
+		return nil
+	}
+	if err = files.Remove(contract.DirKubeletPKI); err != nil {
+		return fmt.Errorf("removing the empty directory %s, which others may write into: %w", contract.DirKubeletPKI, err)
+	}
+	return nil
 }
 
 // Trusted says whether nobody but Administrators could have written what lies in C:\k, its state
@@ -112,9 +168,9 @@ func Trusted(files winos.Files) (bool, error) {
 	return state != foreign, err
 }
 
-func conflict() *contract.Problem {
+func conflict(dir string) *contract.Problem {
 	return contract.NewProblem(contract.ReasonConflictingSoftware,
-		"%s exists, is not empty and may be opened by others than Administrators; rename or remove it", contract.DirK)
+		"%s exists, is not empty and may be opened by others than Administrators; rename or remove it", dir)
 }
 
 type condition int
@@ -159,8 +215,13 @@ func look(files winos.Files) (condition, error) {
 }
 
 // Ensure makes directories and their parents, and notes those that were not there before it makes
-// them.
+// them. Of those that are for Administrators only, none may have been made by others meanwhile.
 func Ensure(files winos.Files, book *File, dirs ...string) error {
+	if slices.Contains(dirs, contract.DirKubeletPKI) {
+		if err := clearKeys(files, book); err != nil {
+			return err
+		}
+	}
 	var missing []string
 	for _, dir := range dirs {
 		for _, d := range append(parents(dir), dir) {
@@ -180,6 +241,9 @@ func Ensure(files winos.Files, book *File, dirs ...string) error {
 	for _, d := range missing {
 		if err := files.MkdirAll(d, Access(d)); err != nil {
 			return fmt.Errorf("making %s: %w", d, err)
+		}
+		if info, err := files.Stat(d); err != nil || Access(d) == winos.AccessAdministrators && info.Access != Access(d) {
+			return fmt.Errorf("making %s: %w", d, cmp.Or(err, error(conflict(d))))
 		}
 	}
 	return nil

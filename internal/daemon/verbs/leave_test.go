@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/sim"
 )
@@ -182,6 +183,46 @@ func TestAnOrdinaryUsersDirectoryIsNotTrusted(t *testing.T) {
 	for _, line := range sim.Diff(before, r.Snapshot(), r.Home()) {
 		t.Error(line)
 	}
+}
+
+// kubelet uses a private key that it finds there: who has put it there would have the node's name.
+func TestA50_AKeyThatAnOrdinaryUserLeftForKubeletIsNotUsed(t *testing.T) {
+	t.Parallel()
+	t.Run("a key lies there", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, sim.Options{})
+		if err := r.Host().Files.MkdirAll(contract.DirKubeletPKI, winos.AccessInherit); err != nil {
+			t.Fatal(err)
+		}
+		write(t, r, contract.DirKubeletPKI+`\kubelet-client.key.tmp`, "a key that a user has", winos.AccessInherit)
+		found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))
+		if len(found.Problems) != 1 || found.Problems[0].Reason != contract.ReasonConflictingSoftware ||
+			!strings.Contains(found.Problems[0].Detail, contract.DirKubeletPKI) {
+			t.Errorf("preflight: %v", found.Problems)
+		}
+		if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap,
+			bootstrapRequest()); answer.Problem == nil || answer.Problem.Reason != contract.ReasonConflictingSoftware {
+			t.Errorf("bootstrap: %v", answer.Problem)
+		}
+	})
+	t.Run("the directory is empty", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, sim.Options{})
+		if err := r.Host().Files.MkdirAll(contract.DirKubeletPKI, winos.AccessInherit); err != nil {
+			t.Fatal(err)
+		}
+		book, err := state.Open(r.Host().Files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = state.Ensure(r.Host().Files, book, state.Directories()...); err != nil {
+			t.Fatal(err)
+		}
+		info, err := r.Host().Files.Stat(contract.DirKubeletPKI)
+		if err != nil || info.Access != winos.AccessAdministrators || !book.Made(contract.DirKubeletPKI) {
+			t.Errorf("it is %+v, %v, made %v", info, err, book.Made(contract.DirKubeletPKI))
+		}
+	})
 }
 
 func set(t *testing.T, r *rig, name, value string) {
