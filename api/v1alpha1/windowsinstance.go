@@ -428,9 +428,13 @@ type WindowsInstanceStatus struct {
 	// Reboot is how far the node is in a reboot.
 	// +optional
 	Reboot *Reboot `json:"reboot,omitempty"`
-	// Reboots counts reboots in a row after which another one was still requested.
+	// Reboots counts reboots in a row, each within an hour after the one before, or with a request
+	// that lasts.
 	// +optional
 	Reboots int32 `json:"reboots,omitempty"`
+	// LastRebootTime is when the last of them was proven.
+	// +optional
+	LastRebootTime *metav1.Time `json:"lastRebootTime,omitempty"`
 	// Host is what preflight found.
 	// +optional
 	Host *HostInfo `json:"host,omitempty"`

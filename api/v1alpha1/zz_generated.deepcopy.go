@@ -554,6 +554,10 @@ func (in *WindowsInstanceStatus) DeepCopyInto(out *WindowsInstanceStatus) {
 		*out = new(Reboot)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.LastRebootTime != nil {
+		in, out := &in.LastRebootTime, &out.LastRebootTime
+		*out = (*in).DeepCopy()
+	}
 	if in.Host != nil {
 		in, out := &in.Host, &out.Host
 		*out = new(HostInfo)

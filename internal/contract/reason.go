@@ -375,7 +375,7 @@ func prepareExplanations() []row {
 				"reboots the host once an hour until it lasts. Later: find out what sets the annotation " +
 				"reboot-required or reboot-pending of the Node, and stop it. This " +
 				"reason goes away with the annotations. For one more reboot, remove the annotation reboot from the " +
-				"Node and set it again."},
+				"Node and set it again an hour after the last one: a host could do the same to be rebooted for ever."},
 		{ReasonHostBusy, 407,
 			"An earlier command of the daemon's program has been running on the host for more than a minute.",
 			"Nothing to do: the operator tries again. If it does not end, look on the host for a process wicd-….exe " +

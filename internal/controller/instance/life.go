@@ -28,6 +28,8 @@ type life struct {
 	status, saved *v1alpha1.WindowsInstanceStatus
 	// version is the object's resource version at saved.
 	version string
+	// rebootWithdrawn says that no reboot was requested when that was looked at last.
+	rebootWithdrawn bool
 	// told is when its node was last told of a version.
 	told time.Time
 	// called says that the instance was woken because there is a free place in the rollout budget.

@@ -20,6 +20,9 @@ import (
 const (
 	// maxReboots is how often in a row a host is rebooted that goes on asking for it.
 	maxReboots = 3
+	// rebootsInARow is how long after a reboot another one counts as one more in a row, also when the
+	// request was withdrawn in between: a host may withdraw it for a moment.
+	rebootsInARow = time.Hour
 	// rebootAgain is when to look whether a reboot is still asked for; that it is asked for anew is
 	// an event.
 	rebootAgain = time.Minute
@@ -37,8 +40,14 @@ func (w *walk) wantsReboot(ctx context.Context, found health.Finding) bool {
 		return false // a cached read fails only when the manager stops
 	}
 	why := reboot.WhyReboot(found.Node, config.Spec.Rollout.RebootWhenPending)
+	last := status.LastRebootTime
+	old := last == nil || w.now().Sub(last.Time) >= rebootsInARow
+	if old && (why == "" || w.life.rebootWithdrawn && status.Reboot == nil) {
+		status.Reboots, status.LastRebootTime = 0, nil
+	}
+	w.life.rebootWithdrawn = why == ""
 	if why == "" {
-		status.Reboot, status.Reboots = nil, 0
+		status.Reboot = nil
 		return false
 	}
 	if status.Reboot == nil {
@@ -142,7 +151,8 @@ func (w *walk) rebooted(ctx context.Context, through way) (ctrl.Result, error) {
 	w.ended(through.purpose, "Proven")
 	logf.FromContext(ctx).Info("node has rebooted", "node", status.NodeName, "reason", status.Reboot.Reason)
 	w.tellArrived(ctx, through.purpose, fmt.Sprintf("node %s has rebooted and is Ready", status.NodeName))
-	status.Reboots++
+	now := microless(w.now())
+	status.Reboots, status.LastRebootTime = status.Reboots+1, &now
 	status.Reboot, status.DrainTime, status.Phase = nil, nil, v1alpha1.PhaseReady
 	w.arrived()
 	w.report(ctx, journey.Done())

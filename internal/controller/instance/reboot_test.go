@@ -256,6 +256,35 @@ func TestALoopOfRebootsIsStopped(t *testing.T) {
 	}
 }
 
+// What asks for reboots may take its request back each time, on purpose or not.
+func TestALoopOfRebootsIsStoppedAlthoughEachRequestIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	boot := "boot-1"
+	for range maxReboots {
+		r.says(t, 1, contract.RebootRequiredAnnotation, "")
+		r.reconcile(t, 1)
+		r.passes(t, 1, 10*time.Minute)
+		r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+		boot += "x"
+		r.boots(t, 1, boot)
+		r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootRequiredAnnotation) })
+		r.reconcile(t, 1)
+		r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+	}
+	r.says(t, 1, contract.RebootRequiredAnnotation, "")
+	r.reconcile(t, 1)
+	r.passes(t, 1, 10*time.Minute)
+	r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootFutile)
+
+	r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootRequiredAnnotation) })
+	r.reconcile(t, 1)
+	r.passes(t, 1, time.Hour)
+	r.says(t, 1, contract.RebootRequiredAnnotation, "")
+	r.reconcile(t, 1)
+	r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+}
+
 func TestNothingBeginsOutsideOfAWindow(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
