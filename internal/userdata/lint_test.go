@@ -63,7 +63,7 @@ func lint(script string) (complaints []string) {
 	return append(complaints, variablesOf(tokens)...)
 }
 
-// scan takes a script apart. Double quotes, backticks, here-strings, block comments and everything
+// scan takes a script apart. Double quotes, backticks, here-strings and everything
 // that is not ASCII are not known.
 func scan(script string) (tokens []token, complaints []string) {
 	line, glued := 1, false
@@ -75,6 +75,11 @@ func scan(script string) (tokens []token, complaints []string) {
 			line++
 		case c == ' ':
 			rest, glued = rest[1:], false
+			continue
+		case strings.HasPrefix(rest, "<#") && strings.Contains(rest, "#>"):
+			comment, after, _ := strings.Cut(rest, "#>")
+			line += strings.Count(comment, "\n")
+			rest = after
 			continue
 		case c == '#':
 			comment, _, _ := strings.Cut(rest, "\n")

@@ -133,6 +133,17 @@ func TestKeysThatAreNotWhatTheyShouldBeAreRefused(t *testing.T) {
 	}
 }
 
+// Scripts of users look for it there.
+func TestThePublicKeyStandsOnALineOfItsOwn(t *testing.T) {
+	t.Parallel()
+	for _, platform := range platforms {
+		text := render(t, userdata.Input{Platform: platform, PublicKey: publicKey, HostKey: hostKey(t)})
+		if strings.Count(text, "\n"+publicKey+"\n") != 1 {
+			t.Errorf("%s: the key has no line of its own", platform)
+		}
+	}
+}
+
 func TestALongKeyStillFits(t *testing.T) {
 	t.Parallel()
 	for _, platform := range platforms {

@@ -4,6 +4,9 @@ Set-StrictMode -Version Latest
 $ErrorActionPreference = 'Stop'
 $ProgressPreference = 'SilentlyContinue'
 
+<# The public key that is authorised, for scripts that look for it:
+{{.PublicKey}}
+#>
 $publicKey = '{{.PublicKey}}'
 {{- if .HostKey}}
 $hostKey = '{{.HostKey}}'
@@ -117,8 +120,12 @@ Invoke-Step 'sshd_config' {
     }
 }
 
+# Keys that others authorised stay, whether the image or an administrator brought them.
 Invoke-Step 'authorized key' {
-    Set-PrivateFile (Join-Path $ssh 'administrators_authorized_keys') ($publicKey + [Environment]::NewLine)
+    $path = Join-Path $ssh 'administrators_authorized_keys'
+    $lines = @($publicKey)
+    if (Test-Path -LiteralPath $path) { $lines += @([IO.File]::ReadAllText($path) -split '\r?\n') -cne '' -cne $publicKey }
+    Set-PrivateFile $path (($lines -join [Environment]::NewLine) + [Environment]::NewLine)
 }
 {{- if .HostKey}}
 

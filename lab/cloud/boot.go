@@ -8,14 +8,23 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/sim"
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
 // firstBoot gives a host what its user data and its image make of it, and says what that was. User
 // data that nothing can be made of leaves a host that lets nobody in.
 func (o Options) firstBoot(host *fleet.HostOptions, userData string, fault Fault) Setup {
-	setup, err := Evaluate(o.Platform, userData)
+	setup, err := Evaluate(o.Platform, userData, host.Machine.AuthorizedKeys)
+	setup.again = func(authorized []byte) []ssh.PublicKey {
+		later, err := Evaluate(o.Platform, userData, authorized)
+		if err != nil {
+			o.Log.Error(err, "a host can't use its user data")
+		}
+		return later.Keys
+	}
 	if err != nil {
 		o.Log.Error(err, "a host can't use its user data")
 	}
@@ -26,11 +35,12 @@ func (o Options) firstBoot(host *fleet.HostOptions, userData string, fault Fault
 		}
 	}
 	if fault == FaultWrongKey {
-		setup.Keys = []ssh.PublicKey{stranger()}
+		setup.Keys, setup.Persist = []ssh.PublicKey{stranger()}, false
 	}
 	if fault != FaultHostKey {
 		host.Settings.HostKey = setup.HostKey
 	}
+	host.Machine.AuthorizedKeys = nil
 	for _, key := range setup.Keys {
 		host.Machine.AuthorizedKeys = append(host.Machine.AuthorizedKeys, ssh.MarshalAuthorizedKey(key)...)
 	}
@@ -38,8 +48,7 @@ func (o Options) firstBoot(host *fleet.HostOptions, userData string, fault Fault
 	return setup
 }
 
-// laterBoots runs persistent user data again at each boot, until the host is closed or ctx ends:
-// whatever was authorised meanwhile is forgotten.
+// laterBoots runs persistent user data again at each boot, until the host is closed or ctx ends.
 func (s Setup) laterBoots(ctx context.Context, host *fleet.Host) {
 	for s.Persist {
 		boot, err := host.Machine.WaitBoot(ctx)
@@ -54,8 +63,13 @@ func (s Setup) laterBoots(ctx context.Context, host *fleet.Host) {
 		if _, err = host.Machine.WaitBoot(ctx); err != nil {
 			return
 		}
+		files := host.Machine.Host().Files
+		authorized, err := winos.ReadFile(files, sim.AuthorizedKeysPath)
+		if err != nil {
+			authorized = nil // somebody deleted it
+		}
 		// a full disk is what may go wrong, and then the keys stay
-		_ = sshd.Authorize(host.Machine.Host().Files, s.Keys...)
+		_ = sshd.Authorize(files, s.again(authorized)...)
 	}
 }
 

@@ -25,12 +25,14 @@ type Setup struct {
 	Ports []int
 	// Persist says that the script is run at each boot, and not only at the first.
 	Persist bool
+	// again gives the keys that are authorised after a later boot, of those that were before.
+	again func(authorized []byte) []ssh.PublicKey
 }
 
 // Evaluate says what a host does with its user data at boot. Nothing of a script that PowerShell
 // can't read is run, which is an error here; so is a wrapping that the platform's agent does not
-// know.
-func Evaluate(platform configv1.PlatformType, userData string) (Setup, error) {
+// know. authorized are the keys that the host has before, by its image or from an earlier boot.
+func Evaluate(platform configv1.PlatformType, userData string, authorized []byte) (Setup, error) {
 	script, persist, err := unwrap(platform, userData)
 	if err != nil {
 		return Setup{}, err
@@ -38,7 +40,7 @@ func Evaluate(platform configv1.PlatformType, userData string) (Setup, error) {
 	world, err := powershell.Run(script, map[string]string{
 		"ProgramData": `C:\ProgramData`, "SystemRoot": `C:\Windows`, "windir": `C:\Windows`, "SystemDrive": "C:",
 		"ProgramFiles": `C:\Program Files`,
-	})
+	}, map[string]string{sim.AuthorizedKeysPath: string(authorized)})
 	if err != nil {
 		return Setup{}, fmt.Errorf("running user data: %w", err)
 	}

@@ -58,7 +58,7 @@ func TestUserDataLetsTheOperatorIn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := cloud.Evaluate(platform, text)
+			got, err := cloud.Evaluate(platform, text, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -83,6 +83,29 @@ func TestUserDataLetsTheOperatorIn(t *testing.T) {
 	}
 }
 
+func TestUserDataKeepsKeysThatOthersAuthorized(t *testing.T) {
+	t.Parallel()
+	_, public := keyPair(t)
+	_, other := keyPair(t)
+	for platform, name := range platforms() {
+		text, err := userdata.Render(userdata.Input{Platform: name, PublicKey: authorizedLine(public)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for had, authorized := range map[string]string{
+			"theirs":     authorizedLine(other) + " admin@corp\n",
+			"both":       authorizedLine(public) + "\r\n" + authorizedLine(other),
+			"them twice": authorizedLine(other) + "\n\n" + authorizedLine(public) + "\n",
+		} {
+			got, err := cloud.Evaluate(platform, text, []byte(authorized))
+			if err != nil || len(got.Keys) != 2 || !bytes.Equal(got.Keys[0].Marshal(), public.Marshal()) ||
+				!bytes.Equal(got.Keys[1].Marshal(), other.Marshal()) {
+				t.Errorf("%s, a host that had %s: authorised keys %v, %v", name, had, got.Keys, err)
+			}
+		}
+	}
+}
+
 func TestUserDataThatIsBrokenLetsNobodyIn(t *testing.T) {
 	t.Parallel()
 	_, public := keyPair(t)
@@ -104,16 +127,16 @@ func TestUserDataThatIsBrokenLetsNobodyIn(t *testing.T) {
 	for name, text := range broken {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := cloud.Evaluate(configv1.AWSPlatformType, text)
+			got, err := cloud.Evaluate(configv1.AWSPlatformType, text, nil)
 			if len(got.Keys) > 0 {
 				t.Errorf("it lets %v in, %v", got.Keys, err)
 			}
 		})
 	}
-	if _, err := cloud.Evaluate(configv1.GCPPlatformType, whole); err == nil {
+	if _, err := cloud.Evaluate(configv1.GCPPlatformType, whole, nil); err == nil {
 		t.Error("Google's agent takes tags")
 	}
-	if _, err := cloud.Evaluate(configv1.AzurePlatformType, whole); err == nil {
+	if _, err := cloud.Evaluate(configv1.AzurePlatformType, whole, nil); err == nil {
 		t.Error("Azure takes tags")
 	}
 }

@@ -211,7 +211,7 @@ func TestA09_AMachineShowsTheHostKeyOfItsUserDataAtFirst(t *testing.T) {
 	}
 	// What it has pinned since is the host's own, which no workload can read from the metadata
 	// service.
-	setup, err := cloud.Evaluate(platform, s.userData(t, contract.MachineAPINamespace))
+	setup, err := cloud.Evaluate(platform, s.userData(t, contract.MachineAPINamespace), nil)
 	if err != nil || setup.HostKey == nil {
 		t.Fatalf("the user data brings no host key: %v", err)
 	}

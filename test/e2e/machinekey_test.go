@@ -67,7 +67,7 @@ func (s *stage) letsIn(t *testing.T, namespace string, key *scene.Key) {
 			secret); err != nil {
 			return false, "no secret", client.IgnoreNotFound(err)
 		}
-		setup, err := cloud.Evaluate(platform, string(secret.Data["userData"]))
+		setup, err := cloud.Evaluate(platform, string(secret.Data["userData"]), nil)
 		if err != nil {
 			return false, err.Error(), nil //nolint:nilerr // it may be what a test put there
 		}
@@ -261,7 +261,7 @@ func (s *stage) settle(t *testing.T) {
 				Name: cloud.UserDataSecret}, secret); err != nil {
 				return false, "", client.IgnoreNotFound(err)
 			}
-			setup, err := cloud.Evaluate(platform, string(secret.Data["userData"]))
+			setup, err := cloud.Evaluate(platform, string(secret.Data["userData"]), nil)
 			return err == nil && len(setup.Keys) == 1 &&
 				bytes.Equal(setup.Keys[0].Marshal(), s.Key.Public.Marshal()), "", nil
 		})

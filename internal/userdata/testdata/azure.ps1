@@ -5,6 +5,9 @@ Set-StrictMode -Version Latest
 $ErrorActionPreference = 'Stop'
 $ProgressPreference = 'SilentlyContinue'
 
+<# The public key that is authorised, for scripts that look for it:
+ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN/Cr3JXqmLW7u+g9pTh+wyqDHpSQEIQczXkVx9q
+#>
 $publicKey = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN/Cr3JXqmLW7u+g9pTh+wyqDHpSQEIQczXkVx9q'
 $hostKey = 'PRIVATE/KEY=='
 $hostKeyLine = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIMgpRl32MOMqKSSfGcN9YIeRJdhlF4V6e+yahUJ0jDq'
@@ -116,8 +119,12 @@ Invoke-Step 'sshd_config' {
     }
 }
 
+# Keys that others authorised stay, whether the image or an administrator brought them.
 Invoke-Step 'authorized key' {
-    Set-PrivateFile (Join-Path $ssh 'administrators_authorized_keys') ($publicKey + [Environment]::NewLine)
+    $path = Join-Path $ssh 'administrators_authorized_keys'
+    $lines = @($publicKey)
+    if (Test-Path -LiteralPath $path) { $lines += @([IO.File]::ReadAllText($path) -split '\r?\n') -cne '' -cne $publicKey }
+    Set-PrivateFile $path (($lines -join [Environment]::NewLine) + [Environment]::NewLine)
 }
 
 # Once in a machine's life: what an image brought along may be known to others. The Ed25519 key is for the first contact, when the operator can

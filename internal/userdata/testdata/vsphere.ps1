@@ -5,6 +5,9 @@ Set-StrictMode -Version Latest
 $ErrorActionPreference = 'Stop'
 $ProgressPreference = 'SilentlyContinue'
 
+<# The public key that is authorised, for scripts that look for it:
+ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN/Cr3JXqmLW7u+g9pTh+wyqDHpSQEIQczXkVx9q
+#>
 $publicKey = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN/Cr3JXqmLW7u+g9pTh+wyqDHpSQEIQczXkVx9q'
 $log = Join-Path $env:SystemRoot 'Logs\windows-user-data.log'
 $ssh = Join-Path $env:ProgramData 'ssh'
@@ -114,8 +117,12 @@ Invoke-Step 'sshd_config' {
     }
 }
 
+# Keys that others authorised stay, whether the image or an administrator brought them.
 Invoke-Step 'authorized key' {
-    Set-PrivateFile (Join-Path $ssh 'administrators_authorized_keys') ($publicKey + [Environment]::NewLine)
+    $path = Join-Path $ssh 'administrators_authorized_keys'
+    $lines = @($publicKey)
+    if (Test-Path -LiteralPath $path) { $lines += @([IO.File]::ReadAllText($path) -split '\r?\n') -cne '' -cne $publicKey }
+    Set-PrivateFile $path (($lines -join [Environment]::NewLine) + [Environment]::NewLine)
 }
 
 Invoke-Step 'firewall' {

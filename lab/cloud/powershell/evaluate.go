@@ -2,6 +2,7 @@ package powershell
 
 import (
 	"encoding/base64"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -16,23 +17,64 @@ func (r *runner) evaluate(s statement) value {
 		return value{text: strings.TrimSuffix(first(named, positional, 0, "path"), `\`) + `\` +
 			strings.TrimPrefix(first(named, positional, 1, "childpath"), `\`)}
 	}
-	var b strings.Builder
+	var left value
 	for i := 0; i < len(s); i++ {
 		n := s[i]
 		switch {
 		case n.kind == word && i+1 < len(s) && s[i+1].isGroup() && !s[i+1].spaced:
 			i++
-			b.WriteString(r.function(n.text, s[i]))
+			left.text += r.function(n.text, s[i])
 		case n.is("::NewLine"):
-			b.WriteString("\r\n")
+			left.text += "\r\n"
 		case n.kind == word && strings.HasPrefix(n.text, "-"):
-			return value{} // an operator: what it makes is not followed
+			rest := s[i+1:]
+			end := slices.IndexFunc(rest, func(n node) bool { return n.kind == word && strings.HasPrefix(n.text, "-") })
+			if end < 0 {
+				end = len(rest)
+			}
+			if left = left.operate(strings.ToLower(n.text), r.evaluate(rest[:end]).text); left.text == "" {
+				return left
+			}
+			i += end
 		case n.kind == word, n.kind == opening && n.text == "[":
 		default:
-			b.WriteString(r.one(n).text)
+			left = left.plus(r.one(n))
 		}
 	}
-	return value{text: b.String()}
+	return left
+}
+
+// plus adds a value: to a list its elements, to a text its text.
+func (v value) plus(added value) value {
+	switch {
+	case v.list == nil && v.text == "":
+		return added
+	case v.list == nil:
+		return value{text: v.text + added.text}
+	case added.list == nil:
+		return listOf(append(slices.Clone(v.list), added.text))
+	}
+	return listOf(append(slices.Clone(v.list), added.list...))
+}
+
+// listOf is a list, whose text is that of its elements.
+func listOf(elements []string) value { return value{text: strings.Join(elements, ""), list: elements} }
+
+// operate gives what an operator makes of a value; nothing for one whose work is not followed.
+func (v value) operate(operator, right string) value {
+	switch operator {
+	case "-split":
+		pattern, err := regexp.Compile(right)
+		if err != nil {
+			return value{}
+		}
+		return listOf(pattern.Split(v.text, -1))
+	case "-join":
+		return value{text: strings.Join(v.list, right)}
+	case "-cne":
+		return listOf(slices.DeleteFunc(slices.Clone(v.list), func(e string) bool { return e == right }))
+	}
+	return value{}
 }
 
 // one gives a single node's value.
@@ -46,6 +88,12 @@ func (r *runner) one(n node) value {
 		return value{block: n.body}
 	case n.isTable():
 		return value{table: r.table(n.body)}
+	case n.isGroup() && len(n.body) > 0 && n.text == "@(":
+		elements := value{list: []string{}}
+		for _, part := range n.body[0].split(",") {
+			elements = elements.plus(r.evaluate(part))
+		}
+		return elements
 	case n.isGroup() && len(n.body) > 0:
 		return r.evaluate(n.body[0])
 	case n.kind == opening:

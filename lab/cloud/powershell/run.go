@@ -17,15 +17,18 @@ type World struct {
 	Ports []int
 }
 
-// Run says what a script leaves, with these variables of the environment. Its error is one of
-// syntax, by which PowerShell runs nothing of it.
-func Run(script string, environment map[string]string) (World, error) {
+// Run says what a script leaves, with these variables of the environment, on a machine that has
+// these files already. Its error is one of syntax, by which PowerShell runs nothing of it.
+func Run(script string, environment, files map[string]string) (World, error) {
 	body, err := parse(script)
 	if err != nil {
 		return World{}, fmt.Errorf("reading the script: %w", err)
 	}
 	r := &runner{variables: map[string]value{}, functions: map[string]function{},
 		world: World{Files: map[string]string{}}}
+	for path, content := range files {
+		r.write(path, content)
+	}
 	for name, v := range environment {
 		r.variables["env:"+strings.ToLower(name)] = value{text: v}
 	}
@@ -37,9 +40,10 @@ func Run(script string, environment map[string]string) (World, error) {
 	return r.world, nil
 }
 
-// value is what an expression gives: a text, and a block or a table where it is one.
+// value is what an expression gives: a text, and a list, a block or a table where it is one.
 type value struct {
 	text  string
+	list  []string
 	block []statement
 	table map[string]value
 }
@@ -84,6 +88,9 @@ func (r *runner) statement(s statement) error {
 		return r.control(s)
 	case first.kind == variable && len(s) > 2 && s[1].is("="):
 		r.variables[first.text] = r.evaluate(s[2:])
+		return nil
+	case first.kind == variable && len(s) > 3 && s[1].is("+") && s[2].is("="):
+		r.variables[first.text] = r.variables[first.text].plus(r.evaluate(s[3:]))
 		return nil
 	}
 	for _, part := range s.split("|") {

@@ -13,6 +13,7 @@ func TestWhatAScriptLeaves(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		script string
+		before map[string]string
 		files  map[string]string
 		ports  []int
 	}{
@@ -49,6 +50,17 @@ func TestWhatAScriptLeaves(t *testing.T) {
 			script: "Set-Content C:\\x\\key_1 a\nSet-Content C:\\x\\more b\nRemove-Item -Path 'C:\\x\\key_*' -Force",
 			files:  map[string]string{`c:\x\more`: "b\r\n"},
 		},
+		"lines that were there stay": {
+			before: map[string]string{`C:\k`: "a\r\nmine\n\nb"},
+			script: "$mine = 'mine'\n$lines = @($mine)\n$lines += @([IO.File]::ReadAllText('C:\\k') -split '\\r?\\n') -cne " +
+				"'' -cne $mine\n[IO.File]::WriteAllText('C:\\k', (($lines -join [Environment]::NewLine) + " +
+				"[Environment]::NewLine))",
+			files: map[string]string{`c:\k`: "mine\r\na\r\nb\r\n"},
+		},
+		"lists": {
+			script: "$all = @('x', 'y')\n$all += 'z'\nSet-Content C:\\l ($all -join '+')",
+			files:  map[string]string{`c:\l`: "x+y+z\r\n"},
+		},
 		"firewall rules": {
 			script: "$rule = @{\n  Direction = 'Inbound'; Action = 'Allow'\n  Protocol = 'TCP'; LocalPort = $Port\n}\n" +
 				"function Open([int] $Port) { $rule = @{ Direction = 'Inbound'; Action = 'Allow'; Protocol = " +
@@ -62,7 +74,7 @@ func TestWhatAScriptLeaves(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := powershell.Run(test.script, map[string]string{"ProgramData": `C:\ProgramData`})
+			got, err := powershell.Run(test.script, map[string]string{"ProgramData": `C:\ProgramData`}, test.before)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +102,7 @@ func TestWhatPowerShellCantReadIsNotRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got, err := powershell.Run(script, nil); err == nil || len(got.Files) > 0 {
+			if got, err := powershell.Run(script, nil, nil); err == nil || len(got.Files) > 0 {
 				t.Errorf("it left %v, %v", got.Files, err)
 			}
 		})
@@ -101,7 +113,7 @@ func FuzzRun(f *testing.F) {
 	f.Add("function f($a) { [IO.File]::WriteAllText($a, \"`$x$a\") }\nf (Join-Path 'C:\\a' 'b')")
 	f.Add("@{ a = 'b'\n c = @(1,2) }\n@'\nx\n'@")
 	f.Fuzz(func(t *testing.T, script string) {
-		got, err := powershell.Run(script, nil)
+		got, err := powershell.Run(script, nil, nil)
 		for path := range got.Files {
 			if err != nil || strings.Contains(path, "/") {
 				t.Errorf("file %q, %v", path, err)
