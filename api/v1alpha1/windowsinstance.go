@@ -394,6 +394,17 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	NodeUID string `json:"nodeUID,omitempty"`
+	// NodeLabels and NodeTaints are the keys of the labels, and the taints as "<key>:<effect>", that
+	// the Node has from the spec. What leaves the spec is removed from the Node.
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=atomic
+	// +optional
+	NodeLabels []string `json:"nodeLabels,omitempty"`
+	// NodeTaints: see NodeLabels.
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=atomic
+	// +optional
+	NodeTaints []string `json:"nodeTaints,omitempty"`
 	// BootstrapCredentials are the ids of the bootstrap tokens that the present join was given, the
 	// newest last. Only with one of them kubelet may ask for its first certificate. They are no
 	// secret.

@@ -524,6 +524,16 @@ func (in *WindowsInstanceStatus) DeepCopyInto(out *WindowsInstanceStatus) {
 		in, out := &in.NextAttemptTime, &out.NextAttemptTime
 		*out = (*in).DeepCopy()
 	}
+	if in.NodeLabels != nil {
+		in, out := &in.NodeLabels, &out.NodeLabels
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
+	if in.NodeTaints != nil {
+		in, out := &in.NodeTaints, &out.NodeTaints
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.BootstrapCredentials != nil {
 		in, out := &in.BootstrapCredentials, &out.BootstrapCredentials
 		*out = make([]string, len(*in))

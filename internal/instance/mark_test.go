@@ -56,6 +56,39 @@ func TestA05_MarksAreWrittenOnceAndThenLeftAlone(t *testing.T) {
 	}
 }
 
+func TestA05_LabelsAndTaintsThatLeaveTheSpecLeaveTheNode(t *testing.T) {
+	t.Parallel()
+	i, n := instance(), node()
+	n.Labels["zone"] = "a"
+	theirs := corev1.Taint{Key: "theirs", Effect: corev1.TaintEffectNoSchedule}
+	ours := corev1.Taint{Key: "ours", Value: "x", Effect: corev1.TaintEffectNoSchedule}
+	n.Spec.Taints = []corev1.Taint{theirs}
+	i.Spec.Labels, i.Spec.Taints = map[string]string{"tier": "gold", "team": "a"}, []corev1.Taint{ours}
+	w := newWorld(t, n)
+	mark := func() {
+		n = w.getNode(t)
+		if err := w.Nodes.Mark(t.Context(), n, journey.Marks{Instance: i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if mark(); n.Labels["tier"] != "gold" || len(n.Spec.Taints) != 3 {
+		t.Fatalf("labels %v, taints %v", n.Labels, n.Spec.Taints)
+	}
+	i.Spec.Labels, i.Spec.Taints = map[string]string{"team": "b"}, nil
+	mark()
+	if _, there := n.Labels["tier"]; there || n.Labels["team"] != "b" || n.Labels["zone"] != "a" ||
+		n.Labels[corev1.LabelOSStable] != "windows" || n.Labels[contract.BYOHLabel] != "true" {
+		t.Errorf("labels %v", n.Labels)
+	}
+	if len(n.Spec.Taints) != 2 || n.Spec.Taints[0].Key != contract.TaintKey || n.Spec.Taints[1] != theirs {
+		t.Errorf("taints %v", n.Spec.Taints)
+	}
+	w.setNode(t, func(n *corev1.Node) { n.Labels["tier"] = "of somebody else by now" })
+	if mark(); n.Labels["tier"] == "" {
+		t.Error("what is not the operator's any more was removed")
+	}
+}
+
 func TestACordonOfSomebodyElseIsNotTakenOver(t *testing.T) {
 	t.Parallel()
 	n := node()

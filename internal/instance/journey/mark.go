@@ -34,6 +34,9 @@ func (m Marks) Apply(node *corev1.Node) {
 	if node.Annotations == nil {
 		node.Annotations = map[string]string{}
 	}
+	for _, key := range m.Instance.Status.NodeLabels {
+		delete(node.Labels, key) // what is still in the spec follows
+	}
 	maps.Copy(node.Labels, m.Instance.Spec.Labels)
 	node.Labels[contract.OSIDLabel] = contract.OSIDWindows
 	if source := m.Instance.Spec.Source; source == nil || source.Kind != v1alpha1.SourceMachine {
@@ -62,6 +65,11 @@ func (m Marks) Apply(node *corev1.Node) {
 
 // taint puts os=Windows:NoSchedule first and adds the instance's own taints.
 func (m Marks) taint(node *corev1.Node) {
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		isOf := func(wanted corev1.Taint) bool { return wanted.MatchTaint(&t) }
+		return slices.Contains(m.Instance.Status.NodeTaints, taintID(t)) &&
+			!slices.ContainsFunc(m.Instance.Spec.Taints, isOf)
+	})
 	os := corev1.Taint{Key: contract.TaintKey, Value: contract.TaintValue, Effect: corev1.TaintEffectNoSchedule}
 	place := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&os) })
 	switch {
@@ -79,6 +87,19 @@ func (m Marks) taint(node *corev1.Node) {
 		}
 	}
 }
+
+// noteMarks writes down which labels and taints the Node has from the spec. It belongs after a write,
+// and is in the instance: a node may change its own annotations, and must not have taints removed.
+func noteMarks(instance *v1alpha1.WindowsInstance) {
+	var taints []string
+	for _, t := range instance.Spec.Taints {
+		taints = append(taints, taintID(t))
+	}
+	instance.Status.NodeLabels = slices.Sorted(maps.Keys(instance.Spec.Labels))
+	instance.Status.NodeTaints = taints
+}
+
+func taintID(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }
 
 // Foreign answers a problem when a Node can't be this instance's. One that the cloud calls
 // otherwise than the instance is another host's, whatever marks it bears. A Node without our mark

@@ -116,6 +116,7 @@ func (n *Nodes) Mark(ctx context.Context, node *corev1.Node, marks Marks) error 
 	if err := n.change(ctx, node, marks.Apply); err != nil {
 		return fmt.Errorf("marking node %s: %w", node.Name, err)
 	}
+	noteMarks(marks.Instance)
 	return nil
 }
 
@@ -129,6 +130,7 @@ func (n *Nodes) Request(ctx context.Context, node *corev1.Node, marks Marks) err
 	if err != nil {
 		return fmt.Errorf("marking node %s: %w", node.Name, err)
 	}
+	noteMarks(marks.Instance)
 	return nil
 }
 
