@@ -145,6 +145,45 @@ func TestA33_ForceLetsGoOfWhatCanNotBeReached(t *testing.T) {
 	}
 }
 
+func TestA32_AHostThatWasReinstalledLeaves(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		node  func(*corev1.Node, time.Time)
+		leads bool
+	}{
+		"its node is Ready, so the host is elsewhere": {func(n *corev1.Node, _ time.Time) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		}, false},
+		"its node has just ceased to be Ready": {func(n *corev1.Node, now time.Time) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+				LastTransitionTime: metav1.NewTime(now.Add(-time.Minute))}}
+		}, false},
+		"its node is not Ready for long": {func(n *corev1.Node, now time.Time) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+				LastTransitionTime: metav1.NewTime(now.Add(-10 * time.Minute))}}
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, joinedNode("1"))
+			w.setNode(t, func(n *corev1.Node) { test.node(n, w.clock) })
+			i, session := leaving(), &journey.Session{}
+			i.Status.HostKey, i.Spec.HostKey = "ssh-ed25519 BBBBofbefore", "ssh-ed25519 BBBBofbefore"
+			if !test.leads {
+				want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "fails", contract.ReasonHostKeyMismatch)
+				if w.getNode(t) == nil {
+					t.Error("the node of a host that may live on is gone")
+				}
+				return
+			}
+			want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
+			if w.getNode(t) != nil || slices.Contains(w.machine.Calls(), contract.VerbCleanup) {
+				t.Errorf("node %v, calls %v", w.getNode(t), w.machine.Calls())
+			}
+		})
+	}
+}
+
 func TestForceCleansWhatCanBeReached(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode("1"))

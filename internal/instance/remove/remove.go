@@ -10,10 +10,12 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // Remove gives a host back.
@@ -75,7 +77,13 @@ func (r *Remove) vacate(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		}
 	}
 	if !session.Connected() {
-		if outcome := r.Access.Dial(ctx, instance, session); !outcome.IsDone() {
+		outcome := r.Access.Dial(ctx, instance, session)
+		if r.isReplaced(node, outcome) {
+			logf.FromContext(ctx).Info("another machine answers at the host's address, and the node is down: the host "+
+				"was reinstalled or replaced, and nothing is cleaned", "address", instance.Spec.Address)
+			return journey.Done()
+		}
+		if !outcome.IsDone() {
 			return outcome
 		}
 	}
@@ -95,6 +103,24 @@ func (r *Remove) vacate(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	outcome := r.clean(ctx, session)
 	session.Cleaned = outcome.IsDone()
 	return outcome
+}
+
+// replacedAfter is how long a node must not have been Ready before a machine with another host key is
+// taken for what came instead of its host: a node that serves has its host elsewhere, and somebody
+// may have given its address to another.
+const replacedAfter = 5 * time.Minute
+
+// isReplaced reports whether the machine that joined is no more. What answers has nothing of ours, and
+// may be anybody's.
+func (r *Remove) isReplaced(node *corev1.Node, outcome journey.Outcome) bool {
+	if !outcome.IsFailed() || outcome.Problem.Reason != contract.ReasonHostKeyMismatch {
+		return false
+	}
+	since := time.Time{}
+	if node != nil {
+		since = policy.NotReadySince(node)
+	}
+	return node == nil || !since.IsZero() && policy.IsOut(since, r.Now(), replacedAfter)
 }
 
 // isOthers reports whether a host that this instance never claimed is another instance's: by what it
