@@ -46,6 +46,8 @@ type Applier struct {
 	sane map[string]uint32
 	// last is the target of the last pass, for Glance.
 	last plan.Desired
+	// boot is what bootID found.
+	boot string
 }
 
 // New makes an Applier.
@@ -155,6 +157,16 @@ func (k *Applier) Pass(ctx context.Context, request Request) Report {
 	return report
 }
 
+// bootID is the present boot, which this process does not outlive; empty while it is not known.
+func (k *Applier) bootID(ctx context.Context) string {
+	if k.boot == "" {
+		if facts, err := k.host.System.Facts(ctx); err == nil {
+			k.boot = facts.BootID
+		}
+	}
+	return k.boot
+}
+
 // resolve finds out what is wanted.
 func (k *Applier) resolve(ctx context.Context, request Request, report *Report) plan.Desired {
 	if request.Confidential == nil && k.state.Manifest.Confidential == "" {
@@ -168,8 +180,11 @@ func (k *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	facts := plan.HostFacts(ctx, k.host, told)
 	in := plan.Input{
 		Manifest: k.state.Manifest, Extra: k.state.Extra, Scope: request.Scope, Confidential: request.Confidential,
-		Touched: func(name string) bool { _, touched := k.state.Environment[name]; return touched },
-		Node:    plan.NodeFields(request.Node, k.state.NodeValues), Host: facts,
+		Inherited: func(name string) bool {
+			v, touched := k.state.Environment[name]
+			return touched && v.IsInherited(k.bootID(ctx))
+		},
+		Node: plan.NodeFields(request.Node, k.state.NodeValues), Host: facts,
 	}
 	if k.registry != nil && request.Scope == plan.Everything && request.Confidential != nil {
 		files, problem := k.registry.Follow(ctx, *request.Confidential,

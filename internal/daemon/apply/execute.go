@@ -38,7 +38,7 @@ func (r *run) take(ctx context.Context, steps []plan.Step) {
 	r.forgetStaged()
 	steps, ok := r.stage(ctx, steps)
 	if ok {
-		steps, ok = r.declare(steps)
+		steps, ok = r.declare(ctx, steps)
 	}
 	for _, step := range steps {
 		if !ok {
@@ -126,7 +126,7 @@ func (r *run) stageFile(ctx context.Context, f plan.File) (err error) {
 
 // declare writes down what is about to happen. If that fails, only what leaves no trace is done:
 // services that are down are started.
-func (r *run) declare(steps []plan.Step) (left []plan.Step, ok bool) {
+func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step, ok bool) {
 	err := r.state.Change(func() (err error) {
 		for _, s := range steps {
 			switch s.Kind {
@@ -134,6 +134,7 @@ func (r *run) declare(steps []plan.Step) (left []plan.Step, ok bool) {
 				err = errors.Join(err, r.declareFile(s.Name))
 			case plan.SetVariable, plan.UnsetVariable:
 				r.touch(s.Name)
+				r.state.NoteVariable(s.Name, r.bootID(ctx), s.Kind == plan.SetVariable)
 			case plan.AddRoot:
 				r.state.AddCertificate(r.want.Roots[s.Name])
 			case plan.SetService:

@@ -100,11 +100,12 @@ type Input struct {
 	// Registry are files by which containerd finds images; nil while they are not known. Nothing
 	// lies in between: an empty list is none.
 	Registry []contract.File
-	// Touched says whether we changed a system variable, named in lower case, at some time.
-	Touched func(name string) bool
-	Scope   Scope
-	Node    Lookup[Path]
-	Host    Lookup[contract.Fact]
+	// Inherited says whether services get a system variable of ours, named in lower case, from the
+	// service manager although it is removed.
+	Inherited func(name string) bool
+	Scope     Scope
+	Node      Lookup[Path]
+	Host      Lookup[contract.Fact]
 }
 
 // Resolve computes the target. The manifest must be valid.
@@ -228,7 +229,8 @@ func resolveService(s contract.Service, t Desired, in Input) Service {
 
 // serviceEnvironment is what a service's own process gets beside the system's environment: the same
 // variables, because the service manager hands on the system's as they were at boot. For the same
-// reason one that was withdrawn is overridden, by an empty value, which all programs take for none.
+// reason one that was there then and was withdrawn is overridden, until the next boot, by an empty
+// value, which all programs take for none.
 func serviceEnvironment(t Desired, in Input) map[string]string {
 	all := maps.Clone(t.Environment)
 	has := func(name string) bool {
@@ -240,7 +242,7 @@ func serviceEnvironment(t Desired, in Input) map[string]string {
 		return false
 	}
 	for _, name := range t.Watched {
-		if in.Touched != nil && in.Touched(strings.ToLower(name)) && !has(name) {
+		if in.Inherited != nil && in.Inherited(strings.ToLower(name)) && !has(name) {
 			if all == nil {
 				all = map[string]string{}
 			}

@@ -144,7 +144,7 @@ func TestWhatIsConfidentialIsPartOfTheTarget(t *testing.T) {
 	t.Parallel()
 	in := input()
 	in.Manifest.WatchedEnvironmentVars = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
-	in.Touched = func(name string) bool { return name == "http_proxy" || name == "https_proxy" }
+	in.Inherited = func(name string) bool { return name == "http_proxy" || name == "https_proxy" }
 	der := []byte{0x30, 0x00}
 	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	in.Confidential = &contract.Confidential{

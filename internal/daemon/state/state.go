@@ -95,6 +95,16 @@ type Variable struct {
 	Name string `json:"name"`
 	// Before is its value before we first touched it; nil when it was not set.
 	Before *string `json:"before,omitempty"`
+	// SetIn is the boot in which we set it when the service manager did not have it, RemovedIn the
+	// one in which we removed it. The service manager hands on what was there at its boot.
+	SetIn     string `json:"setIn,omitempty"`
+	RemovedIn string `json:"removedIn,omitempty"`
+}
+
+// IsInherited reports whether services get a variable that is removed, or about to be, from the
+// service manager nevertheless.
+func (v Variable) IsInherited(boot string) bool {
+	return v.SetIn != boot && (v.RemovedIn == "" || v.RemovedIn == boot)
 }
 
 // Start tells with what a service runs.
@@ -263,6 +273,21 @@ func (l *State) TouchVariable(name string, before *string) {
 	if _, known := l.Environment[strings.ToLower(name)]; !known {
 		l.Environment[strings.ToLower(name)] = Variable{Name: name, Before: before}
 	}
+}
+
+// NoteVariable notes in which boot a touched variable is set or removed.
+func (l *State) NoteVariable(name, boot string, set bool) {
+	v := l.Environment[strings.ToLower(name)]
+	gone := v.RemovedIn != "" && v.RemovedIn != boot
+	switch {
+	case !set:
+		v.RemovedIn = boot
+	case gone || v.RemovedIn == "" && v.SetIn == "" && v.Before == nil:
+		v.SetIn, v.RemovedIn = boot, ""
+	default:
+		v.RemovedIn = ""
+	}
+	l.Environment[strings.ToLower(name)] = v
 }
 
 // SetService notes with what a service is about to run.

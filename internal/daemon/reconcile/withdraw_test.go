@@ -1,0 +1,82 @@
+package reconcile_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// own is what every service has of a variable in its own environment.
+func (r *rig) own(t *testing.T, name string) (value string, there bool) {
+	t.Helper()
+	for _, s := range manifest().Services {
+		got, err := r.Host().Services.Get(t.Context(), s.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, there = got.Environment[name]
+	}
+	return value, there
+}
+
+// reboot cuts the power; the daemon of these tests is no process of the machine.
+func (r *rig) reboot(t *testing.T) {
+	t.Helper()
+	r.stopDaemon()
+	r.PowerCut()
+	r.PowerOn()
+	r.start(t, r.api)
+	pass(time.Minute)
+}
+
+// The service manager hands the system's variables on as they were at the last boot. Only one that
+// was there then has to be overridden, and only until the next.
+func TestA24_AVariableThatWasWithdrawnIsGoneFromServices(t *testing.T) {
+	watched := manifest()
+	watched.WatchedEnvironmentVars = []string{"HTTP_PROXY", "HTTPS_PROXY"}
+	proxy := contract.Confidential{Environment: map[string]string{"HTTPS_PROXY": secretProxy}}
+	without := func(t *testing.T, r *rig) {
+		t.Helper()
+		r.want(t, watched, contract.Confidential{})
+		pass(10 * time.Second)
+		if value, there := r.variable(t, "HTTPS_PROXY"); there {
+			t.Errorf("the system still has %q", value)
+		}
+	}
+	t.Run("at once, when it came after the boot", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *rig) {
+			holds(t, r)
+			r.want(t, watched, proxy)
+			pass(10 * time.Second)
+			without(t, r)
+			if value, there := r.own(t, "HTTPS_PROXY"); there {
+				t.Errorf("services have %q", value)
+			}
+		})
+	})
+	t.Run("at the next boot, when it was there at the last", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *rig) {
+			holds(t, r)
+			two := r.want(t, watched, proxy)
+			pass(10 * time.Second)
+			r.reboot(t)
+			without(t, r)
+			three := r.annotations(t)[contract.DesiredRevisionAnnotation]
+			if value, there := r.own(t, "HTTPS_PROXY"); !there || value != "" {
+				t.Errorf("services have %q, and get the old one from the service manager", value)
+			}
+			r.reboot(t)
+			if value, there := r.own(t, "HTTPS_PROXY"); there {
+				t.Errorf("services have %q", value)
+			}
+			for _, version := range []string{two, three} {
+				r.annotate(t, contract.DesiredRevisionAnnotation, version)
+				pass(10 * time.Second)
+			}
+			if value, there := r.own(t, "HTTPS_PROXY"); there {
+				t.Errorf("set and withdrawn again, services have %q", value)
+			}
+		})
+	})
+}
