@@ -9,9 +9,9 @@ func csiProxy(in Input, bin binaries) (part, error) {
 	}
 	file := logFile("csi-proxy", "csi-proxy")
 	// Not in kube-log-runner: csi-proxy does not end when it is stopped, and Windows would end the
-	// wrapper alone. It appends to its log.
-	words := []string{contract.PathCSIProxy, "-log_file=" + file, "-logtostderr=false", "-windows-service",
-		"-v=" + verbosity(in.Spec.Logging.Debug)}
+	// wrapper alone. It appends to its log, and has no limit for it: the daemon cuts it.
+	words := []string{contract.PathCSIProxy, "-log_file=" + file, "-log_file_max_size=0", "-logtostderr=false",
+		"-windows-service", "-v=" + verbosity(in.Spec.Logging.Debug)}
 	return part{services: []contract.Service{{
 		Name: contract.ServiceCSIProxy, Command: command(words...), Priority: 2, Log: in.Logging.log(file, false),
 	}}}, nil

@@ -461,3 +461,18 @@ func TestRuntimeClassesTolerateTheTaintInBothSpellings(t *testing.T) {
 		}
 	}
 }
+
+// At its limit klog opens its file anew and appends to it no more, so that a log that the daemon
+// cuts becomes a sparse file. The daemon alone limits the log.
+func TestA44_CSIProxyLeavesTheLimitOfItsLogToTheDaemon(t *testing.T) {
+	t.Parallel()
+	desired, err := blueprint.Render(input())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range desired.Manifest.Services {
+		if s.Name == contract.ServiceCSIProxy && !strings.Contains(s.Command, " -log_file_max_size=0") {
+			t.Errorf("it runs as %s", s.Command)
+		}
+	}
+}
