@@ -35,7 +35,8 @@ func (w Where) command() string {
 // Windows may end the commands that it started. Called again, it waits for a process that is still
 // at work, or gives the answer of one that has finished.
 func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contract.CleanupAnswer, error) {
-	if where.Home == "" {
+	// A program elsewhere, such as the installed one, would delete what its service runs.
+	if where.Home == "" || !contract.Within(ExchangePath(where.Home), where.Self) {
 		return cleanupAlone(ctx, host, where)
 	}
 	if err := beginCleanup(ctx, host, where); err != nil {

@@ -110,10 +110,28 @@ func (c *cleaning) programs(ctx context.Context) {
 		c.left("listing processes: %w", err)
 	}
 	for _, p := range left {
+		if !c.oursRuns(p.Exe) {
+			continue
+		}
 		limited, cancel := context.WithTimeout(ctx, killLimit)
 		if err = c.host.Programs.Kill(limited, p.PID); err != nil {
 			c.log.Info("a process can't be ended", "pid", p.PID, "exe", p.Exe, "detail", err.Error())
 		}
 		cancel()
 	}
+}
+
+// oursRuns says whether a program below C:\k is ours: by the entry of that directory in which it
+// lies.
+func (c *cleaning) oursRuns(exe string) bool {
+	if c.book.Made(contract.DirK) {
+		return true
+	}
+	name, _, _ := strings.Cut(exe[len(contract.DirK)+1:], `\`)
+	entry := contract.DirK + `\` + name
+	if strings.EqualFold(entry, contract.DirStore) || c.ours(entry) {
+		return true
+	}
+	entries, err := c.host.Files.List(contract.DirK)
+	return err == nil && c.lostState(entries)
 }

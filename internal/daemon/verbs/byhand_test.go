@@ -1,0 +1,48 @@
+package verbs_test
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+func TestCleanupByHandFromTheInstalledProgramCleansTheHost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	var said bytes.Buffer
+	if code := r.Exec(t.Context(), sim.ExecRequest{CommandLine: contract.PathDaemon + " cleanup",
+		Stdout: &said}); code != 0 || !strings.Contains(said.String(), "removed") {
+		t.Errorf("exit code %d, it says %q", code, said.String())
+	}
+	if _, err := r.Host().Services.Get(t.Context(), contract.ServiceCleanup); !errors.Is(err, winos.ErrNotFound) {
+		t.Errorf("its service stays: %v", err)
+	}
+	if there, err := winos.Exists(r.Host().Files, contract.DirK); err != nil || there {
+		t.Errorf(`C:\k stays: %t, %v`, there, err)
+	}
+}
+
+func TestCleanupDoesNotEndProgramsOfOthers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	const theirs = contract.DirK + `\tool\agent.exe`
+	if err := r.Host().Files.MkdirAll(contract.DirK, winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+	write(t, r, theirs, "MZ", winos.AccessAdministrators)
+	if _, err := r.StartProgram(theirs); err != nil {
+		t.Fatal(err)
+	}
+	join(t, r)
+	cleanUp(t, r)
+	if !slices.ContainsFunc(r.Processes(), func(p sim.ProcessInfo) bool { return p.Exe == theirs }) {
+		t.Error("another's program was ended")
+	}
+}
