@@ -21,7 +21,8 @@ const (
 )
 
 // nodes plays the cloud controller, which gives a Node its provider ID and takes the taint of the
-// uninitialized away, on Azure in place of the node manager, which can't yet do it; and the part of the machine API that links a Node with its Machine.
+// uninitialized away, and the part of the machine API that links a Node with its Machine. On Azure
+// a real cloud leaves that to the node manager, which can't do it yet: see decision 0026.
 type nodes struct {
 	client.Client
 	compute *compute

@@ -27,21 +27,26 @@ func (r *runner) evaluate(s statement) value {
 		case n.is("::NewLine"):
 			left.text += "\r\n"
 		case n.kind == word && strings.HasPrefix(n.text, "-"):
-			rest := s[i+1:]
-			end := slices.IndexFunc(rest, func(n node) bool { return n.kind == word && strings.HasPrefix(n.text, "-") })
-			if end < 0 {
-				end = len(rest)
-			}
-			if left = left.operate(strings.ToLower(n.text), r.evaluate(rest[:end]).text); left.text == "" {
+			right := operand(s[i+1:])
+			if left = left.operate(strings.ToLower(n.text), r.evaluate(right).text); left.text == "" {
 				return left
 			}
-			i += end
+			i += len(right)
 		case n.kind == word, n.kind == opening && n.text == "[":
 		default:
 			left = left.plus(r.one(n))
 		}
 	}
 	return left
+}
+
+// operand is what an operator works with: everything up to the next one.
+func operand(s statement) statement {
+	end := slices.IndexFunc(s, func(n node) bool { return n.kind == word && strings.HasPrefix(n.text, "-") })
+	if end < 0 {
+		return s
+	}
+	return s[:end]
 }
 
 // plus adds a value: to a list its elements, to a text its text.
