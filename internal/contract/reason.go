@@ -323,8 +323,8 @@ func hostExplanations() []row {
 		{ReasonPortInUse, 305, "Another program listens on a port that a node needs.",
 			"Stop the program that is named, or move it to another port."},
 		{ReasonConflictingSoftware, 306,
-			"A container runtime or kubelet is installed that the operator did not install, or a directory that must be " +
-				"for Administrators only holds files that others could write.",
+			"A container runtime or kubelet is installed that the operator did not install, or a directory that " +
+				"must be for Administrators only holds files that others could write.",
 			"Uninstall it, or remove the directory in the message. The operator replaces nothing that it did not " +
 				"install."},
 		{ReasonNotAdministrator, 307, "The user may log in but is not an administrator.",
@@ -378,7 +378,8 @@ func prepareExplanations() []row {
 				"reboots the host once an hour until it lasts. Later: find out what sets the annotation " +
 				"reboot-required or reboot-pending of the Node, and stop it. This " +
 				"reason goes away with the annotations. For one more reboot, remove the annotation reboot from the " +
-				"Node and set it again an hour after the last one: a host could do the same to be rebooted for ever."},
+				"Node and set it again an hour after the last one: a host could do the same to be rebooted for " +
+				"ever."},
 		{ReasonHostBusy, 407,
 			"An earlier command of the daemon's program has been running on the host for more than a minute.",
 			"Nothing to do: the operator tries again. If it does not end, look on the host for a process wicd-….exe " +

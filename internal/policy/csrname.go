@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -85,6 +86,10 @@ func isHostAddress(address netip.Addr, f csrFacts) bool {
 func namesAreOfThisNode(f csrFacts) *csrFault {
 	known := addressesOf(f)
 	for _, name := range f.claim.SANs() {
+		if !known[name] && f.reported(name) {
+			return fault(CSRNameNotOfNode, "only the kubelet of Node %s reports %s, which may be anybody's; if it is the "+
+				"host's, add it to spec.addresses of the WindowsInstance %s", f.Node.Name, shown(name), f.instance.Name)
+		}
 		if !known[name] {
 			return fault(CSRNameNotOfNode, "%s is not among the addresses of Node %s or instance %s", shown(name),
 				f.Node.Name, f.instance.Name)
@@ -98,6 +103,12 @@ func namesAreOfThisNode(f csrFacts) *csrFault {
 		}
 	}
 	return nil
+}
+
+// reported says whether a kubelet lists a name or address at its Node.
+func (f csrFacts) reported(name string) bool {
+	return slices.ContainsFunc(f.Node.Status.Addresses,
+		func(a corev1.NodeAddress) bool { return AddressText(a.Address) == AddressText(name) })
 }
 
 // given reports whether somebody other than a host says that a name or address is this instance's.

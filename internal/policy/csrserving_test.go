@@ -3,6 +3,7 @@ package policy_test
 import (
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,27 @@ func TestA54_WhatAKubeletSaysOfItselfBuysNoForeignNameOrAddress(t *testing.T) {
 				t.Errorf("%s as %s: decided %s %s", name, kind, got.Verdict, got.Reason)
 			}
 		}
+	}
+}
+
+// A host that is listed may have a public address by its cloud, which kubelet lists. Nobody but the
+// user can say that it is the host's.
+func TestA54_WhatOnlyTheKubeletReportsIsRefusedWithWhatToDo(t *testing.T) {
+	t.Parallel()
+	s := serving()
+	const public = "198.51.100.7"
+	s.node.Status.Addresses = append(s.node.Status.Addresses,
+		corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: public})
+	s.template.IPAddresses = append(s.template.IPAddresses, net.ParseIP(public))
+	got := policy.DecideCSR(s.input())
+	if got.Verdict != policy.CSRRefuse || !strings.Contains(got.Message, "spec.addresses") ||
+		!strings.Contains(got.Message, public) || !strings.Contains(got.Message, s.instances[0].Name) {
+		t.Errorf("decided %s %s: %s", got.Verdict, got.Reason, got.Message)
+	}
+	s.instances[0].Given, s.instances[0].Addresses = append(s.instances[0].Given, public),
+		append(s.instances[0].Addresses, public)
+	if got = policy.DecideCSR(s.input()); got.Verdict != policy.CSRApprove {
+		t.Errorf("once it is given: decided %s %s: %s", got.Verdict, got.Reason, got.Message)
 	}
 }
 

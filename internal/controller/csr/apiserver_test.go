@@ -90,14 +90,14 @@ func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	s.submit(mallory, "client-of-another", asKubelet("win-b", certificatesv1.KubeAPIServerClientKubeletSignerName))
 	s.refused("client-of-another", "CSRRequesterWrong")
 
-	daemonKey := s.submit(operator, "daemon", asDaemon(nodeName, "a"))
-	daemon := s.identity(s.signed("daemon", "WICDAutoApproved"), daemonKey)
+	daemonKey := s.submit(operator, "wicd-first", asDaemon(nodeName, "a"))
+	daemon := s.identity(s.signed("wicd-first", "WICDAutoApproved"), daemonKey)
 	s.submit(daemon, "daemon-renewal", asDaemon(nodeName, ""))
 	s.signed("daemon-renewal", "WICDAutoApproved")
 	s.submit(daemon, "daemon-of-another", asDaemon("win-b", ""))
 	s.denied("daemon-of-another", "CSRRequesterWrong")
-	s.submit(operator, "daemon-mixed-up", asDaemon(nodeName, "b"))
-	s.denied("daemon-mixed-up", "CSRRequesterWrong")
+	s.submit(operator, "wicd-mixed-up", asDaemon(nodeName, "b"))
+	s.denied("wicd-mixed-up", "CSRRequesterWrong")
 
 	s.strangersAreLeftAlone()
 }
@@ -195,7 +195,7 @@ func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	operator := s.account(contract.OperatorNamespace, contract.OperatorServiceAccount)
 	ours := func(when string) (slowest time.Duration) {
 		for n := range 4 {
-			kubelet, daemon := fmt.Sprintf("ours-%s-kubelet-%d", when, n), fmt.Sprintf("ours-%s-daemon-%d", when, n)
+			kubelet, daemon := fmt.Sprintf("ours-%s-kubelet-%d", when, n), fmt.Sprintf("wicd-%s-%d", when, n)
 			bootstrap := s.join("a")
 			began := time.Now()
 			s.submit(bootstrap, kubelet, asKubelet(nodeName, certificatesv1.KubeAPIServerClientKubeletSignerName))

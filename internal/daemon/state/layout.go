@@ -156,7 +156,8 @@ func clearKeys(files winos.Files, book *File) error {
 		return nil
 	}
 	if err = files.Remove(contract.DirKubeletPKI); err != nil {
-		return fmt.Errorf("removing the empty directory %s, which others may write into: %w", contract.DirKubeletPKI, err)
+		return fmt.Errorf("removing the empty directory %s, which others may write into: %w", contract.DirKubeletPKI,
+			err)
 	}
 	return nil
 }
@@ -242,7 +243,8 @@ func Ensure(files winos.Files, book *File, dirs ...string) error {
 		if err := files.MkdirAll(d, Access(d)); err != nil {
 			return fmt.Errorf("making %s: %w", d, err)
 		}
-		if info, err := files.Stat(d); err != nil || Access(d) == winos.AccessAdministrators && info.Access != Access(d) {
+		info, err := files.Stat(d)
+		if err != nil || Access(d) == winos.AccessAdministrators && info.Access != Access(d) {
 			return fmt.Errorf("making %s: %w", d, cmp.Or(err, error(conflict(d))))
 		}
 	}
