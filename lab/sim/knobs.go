@@ -19,6 +19,8 @@ type knobs struct {
 	services map[string]serviceFaults
 	// unkillable are exes whose processes nobody can end.
 	unkillable map[string]bool
+	// pendingLocks are how many attempts at a lock still find its file about to be deleted.
+	pendingLocks int
 }
 
 type serviceFaults struct {
@@ -184,4 +186,18 @@ func (m *Machine) DisableService(name string) error { return m.services.disable(
 // until release.
 func (m *Machine) HoldService(name string) (release func(), err error) {
 	return m.services.hold(name)
+}
+
+// SetPendingLocks has the next n attempts at a lock find the file of the one before about to be
+// deleted, because a virus scanner still reads it: Windows then denies access.
+func (m *Machine) SetPendingLocks(n int) { m.knobs.change(func() { m.knobs.pendingLocks = n }) }
+
+func (k *knobs) takePendingLock() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.pendingLocks == 0 {
+		return false
+	}
+	k.pendingLocks--
+	return true
 }

@@ -76,6 +76,9 @@ func (f programsFace) Lock(ctx context.Context, path string) (func() error, uint
 	if err := f.change(ctx); err != nil {
 		return nil, 0, err
 	}
+	if f.m.knobs.takePendingLock() {
+		return nil, 0, fmt.Errorf("locking %s: %w", path, winos.ErrDenied)
+	}
 	t := &f.m.processes
 	t.mu.Lock()
 	defer t.mu.Unlock()

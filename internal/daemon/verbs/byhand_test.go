@@ -46,3 +46,14 @@ func TestCleanupDoesNotEndProgramsOfOthers(t *testing.T) {
 		t.Error("another's program was ended")
 	}
 }
+
+// The file of the verb before is about to be deleted, and something still has it open.
+func TestALockThatIsAboutToGoIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	r.SetPendingLocks(3)
+	answer := call[contract.PrepareAnswer](t, r, contract.VerbPrepare, contract.PrepareRequest{})
+	if answer.Problem != nil {
+		t.Error(answer.Problem)
+	}
+}

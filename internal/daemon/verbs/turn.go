@@ -17,6 +17,9 @@ const (
 	// feature, takes minutes; the operator calls again.
 	turnLimit = time.Minute
 	turnLook  = 50 * time.Millisecond
+	// maxDenied is how often in a row access to the lock's file may be denied, for five seconds:
+	// while a file is about to be deleted, Windows says the same as of one that nobody may open.
+	maxDenied = 100
 )
 
 // takeTurn waits until no other verb runs on this host, and gives what ends its turn. An SSH
@@ -43,13 +46,17 @@ func acquireTurn(ctx context.Context, programs winos.Programs,
 	busy func(ctx context.Context, holder uint32) error) (release func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
-	for {
+	for denied := 0; ; {
 		release, holder, err := programs.Lock(ctx, contract.PathLock)
 		switch {
 		case err == nil:
 			return release, nil
+		case errors.Is(err, winos.ErrDenied) && denied < maxDenied:
+			denied++
 		case !errors.Is(err, winos.ErrInUse):
 			return nil, fmt.Errorf("waiting for other calls on this host: %w", err)
+		default:
+			denied = 0
 		}
 		if err = busy(ctx, holder); err != nil {
 			return nil, fmt.Errorf("ending another call on this host: %w", err)
