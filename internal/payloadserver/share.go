@@ -21,6 +21,9 @@ const (
 	// maxConnections is how many connections are open at once: several for each node of a large
 	// fleet.
 	maxConnections = 4096
+	// perSourceParts is into how many parts the connections are divided; one address has at most one
+	// part. Nodes behind one address share it: it is enough for one connection of each of 500.
+	perSourceParts = 8
 )
 
 // shares are what each node takes of the server.
@@ -80,14 +83,19 @@ func writeDeadline(began, now time.Time, written int64) time.Time {
 	return rate
 }
 
-// bounded is a listener that closes connections beyond a number.
+// bounded is a listener that closes connections beyond a number, and those beyond its part of one
+// address: who has not shown a certificate yet must not keep others out.
 type bounded struct {
 	net.Listener
-	places chan struct{}
+	most, perSource int
+
+	mu      sync.Mutex
+	all     int
+	sources map[string]int
 }
 
 func newBounded(listener net.Listener, most int) *bounded {
-	return &bounded{Listener: listener, places: make(chan struct{}, most)}
+	return &bounded{Listener: listener, most: most, perSource: max(1, most/perSourceParts), sources: map[string]int{}}
 }
 
 // Accept is net.Listener.
@@ -97,13 +105,41 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		select {
-		case b.places <- struct{}{}:
-			return &placed{Conn: conn, leave: sync.OnceFunc(func() { <-b.places })}, nil
-		default:
-			_ = conn.Close() // one more than we serve
+		source := host(conn)
+		if b.enter(source) {
+			return &placed{Conn: conn, leave: sync.OnceFunc(func() { b.leave(source) })}, nil
 		}
+		_ = conn.Close() // one more than we serve
 	}
+}
+
+func (b *bounded) enter(source string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.all >= b.most || b.sources[source] >= b.perSource {
+		return false
+	}
+	b.all++
+	b.sources[source]++
+	return true
+}
+
+func (b *bounded) leave(source string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all--
+	if b.sources[source]--; b.sources[source] == 0 {
+		delete(b.sources, source)
+	}
+}
+
+// host is the address that a connection comes from, without its port.
+func host(conn net.Conn) string {
+	address, _, err := net.SplitHostPort(conn.RemoteAddr().String())
+	if err != nil {
+		return conn.RemoteAddr().String()
+	}
+	return address
 }
 
 // placed gives its place back when it is closed.

@@ -26,6 +26,57 @@ func TestA55_ATransferKeepsUpWithTheLeastRate(t *testing.T) {
 	}
 }
 
+// Whoever reaches the port can open connections and say nothing.
+func TestA55_OneSourceDoesNotTakeAllConnections(t *testing.T) {
+	t.Parallel()
+	inner := &sources{}
+	listener := newBounded(inner, 4*perSourceParts)
+	for n := range 4 {
+		inner.from("10.0.0.66")
+		if conn, err := listener.Accept(); err != nil || conn == nil {
+			t.Fatalf("connection %d of the source: %v", n, err)
+		}
+	}
+	inner.from("10.0.0.66") // one more than its part: it is closed, and the next one is served
+	inner.from("10.0.0.1")
+	conn, err := listener.Accept()
+	if err != nil || host(conn) != "10.0.0.1" {
+		t.Fatalf("another source was not served: %v %v", conn, err)
+	}
+	_ = conn.Close()
+	if inner.closed != 2 || len(listener.sources) != 1 {
+		t.Errorf("%d connections were closed, and %d sources are counted", inner.closed, len(listener.sources))
+	}
+}
+
+// sources is a listener with connections from addresses of choice.
+type sources struct {
+	net.Listener
+	next   []string
+	closed int
+}
+
+func (s *sources) from(address string) { s.next = append(s.next, address) }
+
+func (s *sources) Accept() (net.Conn, error) {
+	address := s.next[0]
+	s.next = s.next[1:]
+	return &sourced{from: s, address: address}, nil
+}
+
+type sourced struct {
+	net.Conn
+	from    *sources
+	address string
+}
+
+func (s *sourced) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(s.address), Port: 1} }
+
+func (s *sourced) Close() error {
+	s.from.closed++
+	return nil
+}
+
 func TestA55_ConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
