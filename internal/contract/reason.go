@@ -299,7 +299,8 @@ func reachExplanations() []row {
 			"Find out what answers at this address, and whether somebody else controls the host."},
 		{ReasonNoSession, 210,
 			"The host's SSH server transfers files and opens no session for a command.",
-			"Set MaxSessions in C:\\ProgramData\\ssh\\sshd_config to 2 or more (OpenSSH's default is 10), and restart " +
+			"Set MaxSessions in C:\\ProgramData\\ssh\\sshd_config to 2 or more (OpenSSH's default is 10), " +
+				"and restart " +
 				"sshd."},
 	}
 }
@@ -341,7 +342,8 @@ func hostExplanations() []row {
 			"Correct spec.nodeIP of the WindowsInstance, or give the host this address."},
 		{ReasonVXLANPortUnsupported, 311,
 			"The hybrid network has a VXLAN port of its own, which Windows Server 2019 does not support.",
-			"Use Windows Server 2022 or 2025 for this host. The port is hybridOverlayVXLANPort in the Network object of " +
+			"Use Windows Server 2022 or 2025 for this host. The port is hybridOverlayVXLANPort in the " +
+				"Network object of " +
 				"the network operator."},
 		{ReasonStaticAddress, 312,
 			"The host has a static address, which Windows may lose when the container network is made.",
@@ -349,8 +351,10 @@ func hostExplanations() []row {
 				`HKLM\SYSTEM\CurrentControlSet\Services\hns\State /v DeviceLessNicDisabled /t REG_DWORD /d 1 /f. ` +
 				"Or give it its address by DHCP."},
 		{ReasonSeveralGateways, 313,
-			"The host has several network cards with a default gateway, so it is not known which one is for the cluster.",
-			"Set spec.nodeIP of the WindowsInstance to the address that the Node is to have, or take the default gateway " +
+			"The host has several network cards with a default gateway, so it is not known which one is for " +
+				"the cluster.",
+			"Set spec.nodeIP of the WindowsInstance to the address that the Node is to have, or take the " +
+				"default gateway " +
 				"off the other cards."},
 	}
 }
@@ -558,8 +562,10 @@ func machineExplanations() []row {
 				"itself must hold the public key. It is tried again with another key, when a Machine of the set " +
 				"accepts it, or when you delete the ConfigMap windows-machine-replacements."},
 		{ReasonUserDataStale, 827,
-			"The user data of new Machines does not hold the present key yet, or is another Secret than windows-user-data.",
-			"Nothing to do; if it lasts, look at the secret windows-user-data in openshift-machine-api. Machines of a " +
+			"The user data of new Machines does not hold the present key yet, or is another Secret than " +
+				"windows-user-data.",
+			"Nothing to do; if it lasts, look at the secret windows-user-data in openshift-machine-api. " +
+				"Machines of a " +
 				"MachineSet with user data of your own are not replaced: once that holds the key, delete them."},
 		{ReasonInternal, 899,
 			"An error occurred that has no reason of its own.",
@@ -640,7 +646,8 @@ func clusterExplanations() []row {
 			"A field of spec.rollout of the WindowsMachineConfig is not valid.",
 			"Correct the field that is named. Until then no node that is in service is disrupted."},
 		{ReasonVXLANPortDefault, 921,
-			"On vSphere, the default VXLAN port 4789 may be taken by its own overlay: pods of different nodes don't reach " +
+			"On vSphere, the default VXLAN port 4789 may be taken by its own overlay: pods of different " +
+				"nodes don't reach " +
 				"each other then.",
 			"Choose another port, such as 9898, as hybridOverlayVXLANPort when the cluster is installed; it can't be " +
 				"changed later. Nothing to do if pods of Windows nodes reach others."},

@@ -10,7 +10,8 @@ import (
 func csiProxy(ctx context.Context, p *sim.Process) int {
 	flags := newFlags("csi-proxy")
 	log := flags.String("log_file", "", "")
-	tolerate(flags, "windows-service logtostderr alsologtostderr", "log_file_max_size kubelet-path working-dir v vmodule stderrthreshold")
+	tolerate(flags, "windows-service logtostderr alsologtostderr",
+		"log_file_max_size kubelet-path working-dir v vmodule stderrthreshold")
 	if err := parse(flags, doubleDashes(p.Args[1:])); err != nil {
 		return refuse(p, err)
 	}
