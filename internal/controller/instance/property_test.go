@@ -28,7 +28,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
-	"github.com/windows-nodes/wmco/internal/instance/reboot"
 )
 
 // schedules is how many are tried, and steps how long each is.
@@ -257,7 +256,7 @@ func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 	f.both++
 	n := f.p.now.nodes[now.Status.NodeName]
 	if was.Status.Update.Step != v1alpha1.StepProving || now.Status.Update != nil ||
-		now.Status.Revision != was.Status.Update.Revision || now.Status.Reboots >= reboot.MaxReboots {
+		now.Status.Revision != was.Status.Update.Revision || now.Status.Reboots >= maxReboots {
 		f.violated("%s is to be rebooted in the midst of its update: %+v", n.Name, was.Status.Update)
 	}
 }
