@@ -33,8 +33,8 @@ func wanted() plan.Desired {
 func holding() (plan.Observed, state.State) {
 	have := plan.Observed{Services: map[string]winos.Service{}, Digests: map[string]string{`C:\k\kubelet.conf`: "conf"},
 		Environment: map[string]string{"Http_Proxy": "x", "Path": "y"}}
-	was := state.State{Services: map[string]state.Start{}, Files: []string{`C:\K\kubelet.conf`},
-		Environment: map[string]state.Variable{"http_proxy": {Name: "HTTP_PROXY"}}}
+	was := state.State{Changes: state.Changes{Services: map[string]state.Start{}, Files: []string{`C:\K\kubelet.conf`},
+		Environment: map[string]state.Variable{"http_proxy": {Name: "HTTP_PROXY"}}}}
 	for i, s := range wanted().Services {
 		have.Services[s.Name] = winos.Service{ServiceConfig: s.ServiceConfig, State: winos.ServiceRunning,
 			PID: uint32(100 + i)}

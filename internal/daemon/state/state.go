@@ -47,6 +47,11 @@ type State struct {
 	// Exchange is the exchange directory of the user over whose connection the host was joined.
 	Exchange string `json:"exchange,omitempty"`
 
+	Changes
+}
+
+// Changes is what was changed on the host for its node, and so what cleaning up reverts.
+type Changes struct {
 	// HostnameBefore and HostnameSet are there when prepare renamed the host.
 	HostnameBefore string `json:"hostnameBefore,omitempty"`
 	HostnameSet    string `json:"hostnameSet,omitempty"`

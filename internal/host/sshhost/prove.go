@@ -109,6 +109,22 @@ func rank(key ssh.PublicKey) int {
 		ssh.KeyAlgoRSA}, key.Type())
 }
 
+// settle returns when every request that came has been taken notice of, or the connection is gone.
+func (a *announcement) settle(gone <-chan struct{}) error {
+	done := make(chan struct{})
+	select {
+	case a.flush <- done:
+	case <-gone:
+		return errClosed
+	}
+	select {
+	case <-done:
+		return nil
+	case <-gone:
+		return errClosed
+	}
+}
+
 // ProveHostKeys is host.Prover. Keys that the host announces and does not prove are a
 // *contract.Problem HostKeyUnproven: then somebody announces what is not his. A key that it can
 // prove with SHA-1 only is passed over.
@@ -123,11 +139,11 @@ func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 		if _, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil); err != nil {
 			return err
 		}
-		if err := c.hear(); err != nil {
+		if err := c.announced.settle(c.gone); err != nil {
 			return err
 		}
 		var err error
-		proven, err = c.prove(c.announced.keys())
+		proven, err = keyProof{c.client, c.address, c.hostKey}.prove(c.announced.keys())
 		return err
 	})
 	if err != nil {
@@ -136,48 +152,40 @@ func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	return proven, nil
 }
 
-// hear returns when every request that came has been taken notice of.
-func (c *conn) hear() error {
-	done := make(chan struct{})
-	select {
-	case c.announced.flush <- done:
-	case <-c.gone:
-		return errClosed
-	}
-	select {
-	case <-done:
-		return nil
-	case <-c.gone:
-		return errClosed
-	}
+// keyProof asks a host to prove host keys over a connection.
+type keyProof struct {
+	client *ssh.Client
+	// address is the host's, for messages; shown is the key of the handshake, as a line of an
+	// authorized_keys file.
+	address, shown string
 }
 
 // prove has the host sign each key that it did not show. The one that it showed is proven by the
 // handshake.
-func (c *conn) prove(keys []ssh.PublicKey) (proven []string, err error) {
+func (p keyProof) prove(keys []ssh.PublicKey) (proven []string, err error) {
 	var asked []ssh.PublicKey
 	var request []byte
 	for _, key := range keys {
-		if authorizedLine(key) != c.hostKey {
+		if authorizedLine(key) != p.shown {
 			asked = append(asked, key)
 			request = append(request, ssh.Marshal(struct{ Key []byte }{key.Marshal()})...)
 		}
 	}
 	signed := map[string]bool{}
 	if len(asked) > 0 {
-		ok, answer, err := c.client.SendRequest(requestProve, true, request)
+		ok, answer, err := p.client.SendRequest(requestProve, true, request)
 		if err != nil {
 			return nil, err
 		}
 		if !ok {
-			return nil, c.unproven("it refuses to")
+			return nil, p.unproven("it refuses to")
 		}
-		if signed, err = c.verify(asked, answer); err != nil {
+		if signed, err = p.verify(asked, answer); err != nil {
 			return nil, err
 		}
 	}
 	for _, key := range keys {
-		if line := authorizedLine(key); line == c.hostKey || signed[line] {
+		if line := authorizedLine(key); line == p.shown || signed[line] {
 			proven = append(proven, line)
 		}
 	}
@@ -186,7 +194,7 @@ func (c *conn) prove(keys []ssh.PublicKey) (proven []string, err error) {
 
 // verify checks an answer, which has one signature for each key that was asked about, in their
 // order.
-func (c *conn) verify(asked []ssh.PublicKey, answer []byte) (map[string]bool, error) {
+func (p keyProof) verify(asked []ssh.PublicKey, answer []byte) (map[string]bool, error) {
 	proven := map[string]bool{}
 	for _, key := range asked {
 		var next struct {
@@ -195,7 +203,7 @@ func (c *conn) verify(asked []ssh.PublicKey, answer []byte) (map[string]bool, er
 		}
 		var signature ssh.Signature
 		if ssh.Unmarshal(answer, &next) != nil || ssh.Unmarshal(next.Signature, &signature) != nil {
-			return nil, c.unproven("its answer can't be read")
+			return nil, p.unproven("its answer can't be read")
 		}
 		answer = next.Rest
 		if signature.Format == ssh.KeyAlgoRSA {
@@ -204,16 +212,16 @@ func (c *conn) verify(asked []ssh.PublicKey, answer []byte) (map[string]bool, er
 		data := ssh.Marshal(struct {
 			Request      string
 			Session, Key []byte
-		}{requestProve, c.client.SessionID(), key.Marshal()})
+		}{requestProve, p.client.SessionID(), key.Marshal()})
 		if err := key.Verify(data, &signature); err != nil {
-			return nil, c.unproven(fmt.Sprintf("the signature by %s is wrong", ssh.FingerprintSHA256(key)))
+			return nil, p.unproven(fmt.Sprintf("the signature by %s is wrong", ssh.FingerprintSHA256(key)))
 		}
 		proven[authorizedLine(key)] = true
 	}
 	return proven, nil
 }
 
-func (c *conn) unproven(why string) error {
+func (p keyProof) unproven(why string) error {
 	return contract.NewProblem(contract.ReasonHostKeyUnproven,
-		"%s announces host keys and does not prove that it has them: %s", c.address, why)
+		"%s announces host keys and does not prove that it has them: %s", p.address, why)
 }
