@@ -198,7 +198,7 @@ func sortedOff(off []Off) []Off {
 
 func sortedProblems(problems []*contract.Problem) []*contract.Problem {
 	slices.SortFunc(problems, func(a, b *contract.Problem) int {
-		return cmp.Or(cmp.Compare(a.Reason.Number(), b.Reason.Number()), cmp.Compare(a.Detail, b.Detail))
+		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Detail, b.Detail))
 	})
 	return slices.CompactFunc(problems, func(a, b *contract.Problem) bool { return *a == *b })
 }

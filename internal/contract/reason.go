@@ -76,6 +76,9 @@ func about(subject Subject, rows []row) []Explanation {
 // Number of the reason, or 0 for one that is not in Explanations.
 func (r Reason) Number() int { return explain(r).Number }
 
+// Code is the number as users read it, such as W203.
+func (r Reason) Code() string { return fmt.Sprintf("W%d", r.Number()) }
+
 // Known says whether the reason is one of Explanations.
 func (r Reason) Known() bool { return explain(r).When != "" }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 const third = "1.2.0-cccccccccc"
@@ -346,7 +347,7 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 	}
 	about := 0
 	for _, e := range r.events[before:] {
-		if _, ok := e.regarding.(*v1alpha1.WindowsInstance); ok && e.reason == eventUpdateFailed {
+		if _, ok := e.regarding.(*v1alpha1.WindowsInstance); ok && e.reason == journey.EventUpdateFailed {
 			about++
 		}
 	}

@@ -61,9 +61,9 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 	}{"its own": {present.UID, true}, "that of the one before": {"00000000-0000-0000-0000-000000000000", false}} {
 		seen := present.DeepCopy()
 		seen.UID = test.uid
-		w := &walk{Reconciler: &Reconciler{client: api}, instance: seen, saved: seen.DeepCopy(), life: &life{}}
+		c := newReconciliation(&Reconciler{client: api}, seen, &life{})
 		seen.Status.Message = name
-		if err = w.save(t.Context()); (err == nil) != test.saved {
+		if err = c.record.save(t.Context()); (err == nil) != test.saved {
 			t.Errorf("saving with %s UID: %v", name, err)
 		}
 		now := &v1alpha1.WindowsInstance{}
@@ -79,7 +79,7 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 			t.Fatal(err)
 		}
 		long := strings.Repeat("é", 100_000)
-		w := &walk{Reconciler: &Reconciler{client: api}, instance: present, saved: present.DeepCopy(), life: &life{}}
+		c := newReconciliation(&Reconciler{client: api}, present, &life{})
 		present.Status = v1alpha1.WindowsInstanceStatus{
 			Message: long, Revision: long, KubeletVersion: long, HeldRevision: long,
 			Update: &v1alpha1.Update{Message: long, Revision: "1", From: long,
@@ -88,7 +88,7 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 			Reboot: &v1alpha1.Reboot{Reason: v1alpha1.RebootRequired, BootID: long,
 				Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging, Since: metav1.Now()}},
 		}
-		if err = w.save(t.Context()); err != nil {
+		if err = c.record.save(t.Context()); err != nil {
 			t.Fatalf("%.500v", err)
 		}
 		now := &v1alpha1.WindowsInstance{}

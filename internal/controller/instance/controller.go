@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -38,13 +37,13 @@ const (
 	staleRetry = 200 * time.Millisecond
 )
 
-// Reconciler walks one instance at a time through its phases; many instances go in parallel.
+// Reconciler takes one instance at a time a step further; many instances go in parallel.
 type Reconciler struct {
 	client   client.Client
 	parts    *journey.Parts
 	journeys journeys
 	gate     *rollout.Gate
-	events   events.EventRecorder
+	recorder recorder
 	meters   *meters
 	// trials bound how many hosts are asked at once about a new key.
 	trials *journey.Slots
@@ -53,9 +52,9 @@ type Reconciler struct {
 
 	mu    sync.Mutex
 	lives map[types.UID]*life
-	// led is since when it is known again what instances had claimed before a restart, and they are
+	// leaderSince is when it became known again what instances had claimed before a restart, and they are
 	// looked after.
-	led time.Time
+	leaderSince time.Time
 	// notes bound how many statuses are written at once that only say that a node has followed.
 	notes *semaphore.Weighted
 	// woken has instances reconciled.
@@ -97,9 +96,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if life.gone {
 		return ctrl.Result{}, nil // the cache has yet to see it
 	}
-	w := &walk{Reconciler: r, instance: instance, life: life, saved: instance.DeepCopy()}
-	w.overlay()
-	result, err := w.step(ctx)
+	c := newReconciliation(r, instance, life)
+	c.record.overlay()
+	result, err := c.step(ctx)
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: staleRetry}, nil // the cache has the newer object soon
 	}
@@ -112,61 +111,69 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return result, err
 }
 
-// walk is one reconcile of one instance.
-type walk struct {
+// reconciliation is one reconcile of one instance: it gathers, picks the journey, and saves.
+type reconciliation struct {
 	*Reconciler
 	instance *v1alpha1.WindowsInstance
 	life     *life
-	// saved is the instance as the API server has it.
-	saved *v1alpha1.WindowsInstance
+	// record is what is known and saved of the status; status writes reports into it.
+	record record
+	status reporter
+}
+
+func newReconciliation(r *Reconciler, instance *v1alpha1.WindowsInstance, life *life) *reconciliation {
+	return &reconciliation{Reconciler: r, instance: instance, life: life,
+		record: record{Reconciler: r, instance: instance, life: life, saved: instance.DeepCopy()},
+		status: reporter{instance: instance, now: r.now, life: life, meters: r.meters}}
 }
 
 // step leaves or proceeds; an instance that proceeds has our finalizer first.
-func (w *walk) step(ctx context.Context) (ctrl.Result, error) {
-	if !w.instance.DeletionTimestamp.IsZero() {
-		return w.leave(ctx)
+func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
+	if !c.instance.DeletionTimestamp.IsZero() {
+		return c.leave(ctx)
 	}
-	if !controllerutil.ContainsFinalizer(w.instance, contract.InstanceFinalizer) {
-		with := w.saved.DeepCopy()
+	if !controllerutil.ContainsFinalizer(c.instance, contract.InstanceFinalizer) {
+		with := c.record.saved.DeepCopy()
 		controllerutil.AddFinalizer(with, contract.InstanceFinalizer)
-		if err := w.client.Patch(ctx, with,
-			client.MergeFromWithOptions(w.saved, client.MergeFromWithOptimisticLock{})); err != nil {
+		if err := c.client.Patch(ctx, with,
+			client.MergeFromWithOptions(c.record.saved, client.MergeFromWithOptimisticLock{})); err != nil {
 			return ctrl.Result{}, fmt.Errorf("adding the finalizer: %w", vanished(err))
 		}
-		w.instance, w.saved = with, with.DeepCopy()
-		w.overlay()
+		with.DeepCopyInto(c.instance)
+		c.record.saved = with.DeepCopy()
+		c.record.overlay()
 	}
-	return w.proceed(ctx)
+	return c.proceed(ctx)
 }
 
 // proceed decides what an instance that stays needs.
-func (w *walk) proceed(ctx context.Context) (ctrl.Result, error) {
-	status := &w.instance.Status
-	changed := status.ObservedGeneration != w.instance.Generation
-	status.ObservedGeneration = w.instance.Generation
+func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
+	status := &c.instance.Status
+	changed := status.ObservedGeneration != c.instance.Generation
+	status.ObservedGeneration = c.instance.Generation
 	if changed { // the user has changed something: try at once
 		atOnce(status)
 	}
-	if keyRequested(w.instance) {
+	if keyRequested(c.instance) {
 		status.KeyTrial.NextTime, status.NextAttemptTime = nil, nil
 	}
 	switch {
-	case w.instance.Spec.Paused:
-		w.stand()
+	case c.instance.Spec.Paused:
+		c.stop()
 		// whoever works at a host may have ended its daemon, and has the time to start it again
 		status.SilentSince = nil
-		w.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
-		return w.result(ctx, pausedRetry)
+		c.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
+		return c.result(ctx, pausedRetry)
 	case status.Phase == v1alpha1.PhaseReady, status.Phase == v1alpha1.PhaseUpdating,
 		status.Phase == v1alpha1.PhaseRebooting:
-		return w.keep(ctx)
+		return c.check(ctx)
 	case changed:
 		status.NextAttemptTime = nil // the user has changed something: try at once
 	}
-	if wait := w.untilNextAttempt(); wait > 0 {
-		return w.result(ctx, wait)
+	if wait := untilNextAttempt(&c.instance.Status, c.now()); wait > 0 {
+		return c.result(ctx, wait)
 	}
-	return w.join(ctx)
+	return c.join(ctx)
 }
 
 // atOnce has everything tried now that waits for its next try.
@@ -184,10 +191,9 @@ func atOnce(status *v1alpha1.WindowsInstanceStatus) {
 
 // untilNextAttempt is how long a failed attempt still has to wait; when it is over, the time is
 // cleared.
-func (w *walk) untilNextAttempt() time.Duration {
-	status := &w.instance.Status
+func untilNextAttempt(status *v1alpha1.WindowsInstanceStatus, now time.Time) time.Duration {
 	if next := status.NextAttemptTime; next != nil {
-		if wait := next.Sub(w.now()); wait > 0 {
+		if wait := next.Sub(now); wait > 0 {
 			return wait
 		}
 	}
@@ -195,188 +201,127 @@ func (w *walk) untilNextAttempt() time.Duration {
 	return 0
 }
 
-// stand ends what is under way at the host, and gives back the places that it took.
-func (w *walk) stand() {
-	w.life.session.End()
-	w.parts.Slots.Release(w.instance.UID)
-	w.arrived()
+// stop ends what is under way at the host, and gives back the places that it took.
+func (c *reconciliation) stop() {
+	c.life.session.End()
+	c.parts.Slots.Release(c.instance.UID)
+	c.releasePlace()
 }
 
 // join walks the phases until one waits or fails.
-func (w *walk) join(ctx context.Context) (ctrl.Result, error) {
-	if !w.isHalfway() {
-		if well, err := w.wellMeanwhile(ctx); err != nil || well {
+func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
+	if !join.IsHalfway(&c.instance.Status, &c.life.session) {
+		if well, err := c.recovered(ctx); err != nil || well {
 			if err != nil {
 				return ctrl.Result{}, err
 			}
-			return w.keep(ctx)
+			return c.check(ctx)
 		}
 	}
-	verdict, err := w.mayWalk(ctx)
+	verdict, err := c.mayJoin(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if !verdict.Allowed {
-		w.life.session.End()
-		w.parts.Slots.Release(w.instance.UID) // others may have its slot, too
-		w.serveOn()
-		w.report(ctx, w.waiting(ctx, verdict))
-		return w.result(ctx, budgetRetry)
+		c.life.session.End()
+		c.parts.Slots.Release(c.instance.UID) // others may have its slot, too
+		c.suspendJoin()
+		c.report(ctx, c.waiting(ctx, verdict))
+		return c.result(ctx, budgetRetry)
 	}
-	phases := w.journeys.join.Phases()
-	work, ended := w.interruptible(ctx, w.life)
+	phases := c.journeys.join.Phases()
+	work, ended := c.interruptible(ctx, c.life)
 	defer ended()
-	for i := w.journeys.join.Resume(ctx, w.instance, &w.life.session); i < len(phases); i++ {
-		w.enter(phases[i].Name, i == 0)
-		if err := w.save(ctx); err != nil {
+	for i := c.journeys.join.Resume(ctx, c.instance, &c.life.session); i < len(phases); i++ {
+		c.status.enter(phases[i].Name, i == 0)
+		if err := c.record.save(ctx); err != nil {
 			return ctrl.Result{}, err
 		}
-		outcome := phases[i].Run(work, w.instance, &w.life.session)
+		outcome := phases[i].Run(work, c.instance, &c.life.session)
 		switch {
 		case errors.Is(context.Cause(work), errLeaving):
-			w.stand()
-			return w.result(ctx, 0) // its deletion is an event that is waiting already
+			c.stop()
+			return c.result(ctx, 0) // its deletion is an event that is waiting already
 		case outcome.IsFailed():
-			return w.failed(ctx, outcome)
+			return c.failed(ctx, outcome)
 		case outcome.IsWaiting():
-			w.life.failedIn = "" // what it waits for is the newer word
+			c.life.failedIn = "" // what it waits for is newer
 			if outcome.Endless {
-				w.arrived()
+				c.releasePlace()
 			}
-			w.report(ctx, outcome)
-			return w.result(ctx, outcome.After)
+			c.report(ctx, outcome)
+			return c.result(ctx, outcome.After)
 		}
-		w.passed(phases[i].Name)
+		c.status.passed(phases[i].Name)
 	}
-	if update := w.instance.Status.Update; update != nil && update.Step == v1alpha1.StepGoingBack {
-		return w.backOverSSH(ctx)
-	}
-	w.ready(ctx)
-	return w.result(ctx, 0)
+	outcome := c.journeys.join.Finish(&c.instance.Status, c.jitter())
+	c.releasePlace()
+	c.life.failedIn = ""
+	c.report(ctx, outcome)
+	c.recorder.record(ctx, c.instance, setupEvent(c.instance))
+	return c.result(ctx, outcome.After)
 }
 
-// isHalfway reports whether the host has replaced kubelet's and the daemon's keys, or is about to: then
-// the attempt ends first, or the daemon could not report any more. One that failed is judged anew.
-func (w *walk) isHalfway() bool {
-	status := &w.instance.Status
-	return w.life.session.HasReplacedKey() || len(status.BootstrapCredentials) > 0 && status.Failures == 0
-}
-
-// serveOn has a host looked after as one whose node serves while it waits for its turn.
-func (w *walk) serveOn() {
-	status := &w.instance.Status
-	status.Phase, w.life.failedIn = v1alpha1.PhaseReady, ""
-	status.BootstrapCredentials = nil // nobody waits for what is requested with them
-	if update := status.Update; update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching {
-		update.Step, update.Since = v1alpha1.StepWaiting, microless(w.now())
-	}
-}
-
-// failedAt notes a version that a host failed at over SSH, and turns it back to the one that it
-// held. What lies with the host, the network or the cluster is no version's failure.
-func (w *walk) failedAt(ctx context.Context, problem *contract.Problem) {
-	status := &w.instance.Status
-	version, held := status.DesiredRevision, status.HeldRevision
-	switch update := status.Update; {
-	case update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching:
-		version = update.Revision
-	case problem.Reason == contract.ReasonDaemonSilent:
-		return // it was so before, at whatever version
-	}
-	if !w.instance.DeletionTimestamp.IsZero() || status.JoinedTime == nil || held == "" || version == held ||
-		!policy.BlamesRevision(problem.Reason) {
-		return
-	}
-	logf.FromContext(ctx).Info("going back", "version", version, "from", held, "reason", problem.Reason)
-	now := microless(w.now())
-	tries := int32(0)
-	if status.Update != nil {
-		tries = status.Update.Tries
-	}
-	status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: version, Code: code(problem.Reason),
-		Message: problem.Detail, Time: now}
-	status.Update = &v1alpha1.Update{Revision: version, From: held, OverSSH: true,
-		Reason: string(problem.Reason), Code: code(problem.Reason),
-		Message: problem.Detail, Progress: v1alpha1.Progress{Step: v1alpha1.StepGoingBack, Since: now, Tries: tries}}
-	status.DesiredRevision = held
-	w.tellBack(ctx, v1alpha1.DisruptionUpdate, problem)
-}
-
-// backOverSSH ends the way back of a host that was joined again at the version that it held.
-func (w *walk) backOverSSH(ctx context.Context) (ctrl.Result, error) {
-	status := &w.instance.Status
-	failed := *status.Update
-	w.ready(ctx)
-	failed.Tries++
-	wait := policy.DisruptBackoff(failed.Tries, w.jitter())
-	next := microless(w.now().Add(wait))
-	failed.Step, failed.Since, failed.NextTime = v1alpha1.StepWaiting, microless(w.now()), &next
-	status.Update = &failed
-	w.report(ctx, journey.Wait(wait, contract.ReasonUpdateFailed, "host is back at version %s, because at %s: %s",
-		failed.From, failed.Revision, failed.Message))
-	return w.result(ctx, wait)
-}
-
-// waiting is how a host is that may not be walked into yet.
-func (w *walk) waiting(ctx context.Context, verdict policy.Verdict) journey.Outcome {
-	if _, silent, err := w.journeys.health.Unresponsive(ctx, w.instance); err == nil && silent != nil {
+// waiting is how a host is that may not be joined again yet.
+func (c *reconciliation) waiting(ctx context.Context, verdict policy.Verdict) journey.Outcome {
+	if _, silent, err := c.journeys.health.Unresponsive(ctx, c.instance); err == nil && silent != nil {
 		return journey.Wait(budgetRetry, silent.Reason, "%s; its host waits for the rollout budget: %s",
 			silent.Detail, verdict.Why)
 	}
 	return journey.Wait(budgetRetry, contract.ReasonRevisionPending, "waits for the rollout budget: %s", verdict.Why)
 }
 
-// wellMeanwhile says that the node of a host that is being joined again needs that no more. It is
+// recovered says that the node of a host that is being joined again needs that no more. It is
 // then looked after again.
-func (w *walk) wellMeanwhile(ctx context.Context) (bool, error) {
-	status := &w.instance.Status
+func (c *reconciliation) recovered(ctx context.Context) (bool, error) {
+	status := &c.instance.Status
 	if status.Disruption != nil || status.JoinedTime == nil {
 		return false, nil
 	}
-	well, err := w.journeys.health.RecoversByItself(ctx, w.instance)
+	well, err := c.journeys.health.RecoversByItself(ctx, c.instance)
 	if err != nil || !well {
 		return false, err
 	}
-	w.serveOn()
+	c.suspendJoin()
 	return true, nil
 }
 
 // failed ends an attempt and says when the next one is.
-func (w *walk) failed(ctx context.Context, outcome journey.Outcome) (ctrl.Result, error) {
+func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (ctrl.Result, error) {
 	if ctx.Err() != nil {
 		return ctrl.Result{}, ctx.Err() // we are stopping: that is no failure of the host
 	}
-	w.stand()
-	w.timed(w.instance.Status.Phase)
-	status := &w.instance.Status
-	w.failedAt(ctx, outcome.Problem)
+	c.stop()
+	c.status.timed(c.instance.Status.Phase)
+	status := &c.instance.Status
+	c.recorder.record(ctx, c.instance, c.journeys.join.TurnBack(ctx, c.instance, outcome.Problem)...)
 	status.Failures++
-	w.life.failedIn = status.Phase
-	wait := policy.Backoff(status.Failures, w.jitter())
-	next := microless(w.now().Add(wait))
+	c.life.failedIn = status.Phase
+	wait := policy.Backoff(status.Failures, c.jitter())
+	next := journey.Seconds(c.now().Add(wait))
 	status.NextAttemptTime = &next
-	w.report(ctx, outcome)
-	if !policy.IsBooting(w.instance, outcome.Problem.Reason, w.now()) {
-		w.tellFailure(ctx, outcome.Problem)
+	c.report(ctx, outcome)
+	if !policy.IsBooting(c.instance, outcome.Problem.Reason, c.now()) {
+		c.recorder.record(ctx, c.instance, failureEvent(status.Phase, outcome.Problem))
 	}
-	w.meters.failures.WithLabelValues(string(status.Phase), string(outcome.Problem.Reason)).Inc()
+	c.meters.failures.WithLabelValues(string(status.Phase), string(outcome.Problem.Reason)).Inc()
 	logf.FromContext(ctx).Info("attempt failed", "phase", status.Phase, "reason", outcome.Problem.Reason, "detail",
 		outcome.Problem.Detail, "failures", status.Failures, "retryIn", wait.String())
-	return w.result(ctx, wait)
+	return c.result(ctx, wait)
 }
 
-// keep looks after a host that has joined. In the steady state it reads the Node from the cache and
+// check looks after a host that has joined. In the steady state it reads the Node from the cache and
 // writes nothing.
-func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
-	found, err := w.journeys.health.Check(ctx, w.instance)
+func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
+	found, err := c.journeys.health.Check(ctx, c.instance)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	w.skew(ctx)
+	c.status.skew(c.journeys.health.Skew(ctx, c.instance))
 	var wait time.Duration
-	if proven := w.instance.Status.PublicKeyHash; found.Rejoin == nil {
-		if wait = w.tryKey(ctx); w.instance.Status.PublicKeyHash != proven {
-			if found, err = w.journeys.health.Check(ctx, w.instance); err != nil { // the Node shows it, too
+	if proven := c.instance.Status.PublicKeyHash; found.Rejoin == nil {
+		if wait = c.tryKey(ctx); c.instance.Status.PublicKeyHash != proven {
+			if found, err = c.journeys.health.Check(ctx, c.instance); err != nil { // the Node shows it, too
 				return ctrl.Result{}, err
 			}
 		}
@@ -384,40 +329,35 @@ func (w *walk) keep(ctx context.Context) (ctrl.Result, error) {
 	switch {
 	case found.Rejoin != nil:
 		// which it may do for long
-		if waits := w.instance.Status.Reason == string(contract.ReasonDaemonSilent); !waits {
+		if waits := c.instance.Status.Reason == string(contract.ReasonDaemonSilent); !waits {
 			logf.FromContext(ctx).Info("joining again", "reason", found.Rejoin.Reason, "detail", found.Rejoin.Detail)
 		}
-		w.giveUp()
-		w.report(ctx, journey.Wait(0, found.Rejoin.Reason, "%s", found.Rejoin.Detail))
-		return w.join(ctx)
-	case found.Rebooting, w.rebootsFirst(ctx, found):
-		return w.reboot(ctx, found)
+		join.Begin(&c.instance.Status)
+		c.report(ctx, journey.Wait(0, found.Rejoin.Reason, "%s", found.Rejoin.Detail))
+		return c.join(ctx)
+	case found.Node == nil || found.Outcome.Problem != nil &&
+		found.Outcome.Problem.Reason == contract.ReasonNodeForeign:
+	case found.Rebooting, c.rebootsFirst(ctx, found):
+		return c.disrupt(ctx, &c.journeys.reboot, found)
 	case found.Updating || found.Update != nil:
-		return w.across(ctx, found)
-	case w.wantsReboot(ctx, found):
-		return w.reboot(ctx, found)
+		return c.disrupt(ctx, &c.journeys.upgrade, found)
+	case c.wantsReboot(ctx, found.Node):
+		return c.disrupt(ctx, &c.journeys.reboot, found)
 	}
 	if found.Outcome.IsDone() {
-		w.arrived()
-		w.instance.Status.Failures = 0
+		c.releasePlace()
+		c.instance.Status.Failures = 0
 	}
-	w.report(ctx, found.Outcome)
-	w.sayKey(found.Outcome)
+	c.report(ctx, found.Outcome)
+	c.status.sayKey(found.Outcome)
 	found.Outcome.After = soonest(found.Outcome.After, wait)
-	return w.await(ctx, found.Node, found.Outcome, promptly)
+	return c.await(ctx, found.Node, found.Outcome, journey.QuietPeriod)
 }
 
-// giveUp ends what a host is on the way to that is to be joined again. It comes back at the version
-// that it held, and a version that it was leaving stays left.
-func (w *walk) giveUp() {
-	status := &w.instance.Status
-	if update := status.Update; update != nil && journey.Begun(update.Step) && update.From != "" {
-		status.DesiredRevision = update.From
-	}
-	if update := status.Update; update == nil || update.Step != v1alpha1.StepGoingBack {
-		status.Update = nil
-	}
-	status.Phase, status.Reboot = v1alpha1.PhasePending, nil
+// suspendJoin has a host in service whose join waits.
+func (c *reconciliation) suspendJoin() {
+	c.journeys.join.Suspend(&c.instance.Status)
+	c.life.failedIn = ""
 }
 
 // config reads the settings; an absent object means the defaults.

@@ -7,9 +7,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // Event reasons that users of the contract know; they appear on the source of an instance and on
@@ -23,86 +26,53 @@ const (
 	eventMachineSetupFailure = "MachineSetupFailure"
 )
 
-// Event reasons of what nodes are disturbed for; they appear on the instance.
-const (
-	eventUpdateStarted = "UpdateStarted"
-	eventUpdated       = "Updated"
-	eventUpdateFailed  = "UpdateFailed"
-	eventRebootStarted = "RebootStarted"
-	eventRebooted      = "Rebooted"
-	eventRebootFailed  = "RebootFailed"
-)
-
 // maxNote keeps notes below the 1024 bytes that the API allows.
 const maxNote = 1000
 
-// tellSetup says that a host became a node.
-func (w *walk) tellSetup(ctx context.Context) {
-	w.tell(ctx, corev1.EventTypeNormal, eventSetup, "Join",
-		fmt.Sprintf("%s is node %s at version %s", w.instance.Spec.Address, w.instance.Status.NodeName,
-			w.instance.Status.Revision))
+// setupEvent says that a host became a node.
+func setupEvent(instance *v1alpha1.WindowsInstance) journey.Event {
+	return journey.Event{Type: corev1.EventTypeNormal, Reason: eventSetup, Action: "Join",
+		Note: fmt.Sprintf("%s is node %s at version %s", instance.Spec.Address, instance.Status.NodeName,
+			instance.Status.Revision)}
 }
 
-// tellFailure says that an attempt failed. The reason is part of the action, because events that
+// failureEvent says that an attempt failed. The reason is part of the action, because events that
 // differ in their note only are counted as one, and only the first one's note is kept.
-func (w *walk) tellFailure(ctx context.Context, p *contract.Problem) {
-	w.tell(ctx, corev1.EventTypeWarning, eventSetupFailure, string(w.instance.Status.Phase)+string(p.Reason),
-		fmt.Sprintf("%v. %s", p, p.Reason.Fix()))
+func failureEvent(phase v1alpha1.Phase, p *contract.Problem) journey.Event {
+	return journey.Event{Type: corev1.EventTypeWarning, Reason: eventSetupFailure,
+		Action: string(phase) + string(p.Reason),
+		Note:   fmt.Sprintf("%v. %s", p, p.Reason.Fix())}
 }
 
-// tellTeardown says that a host was given back.
-func (w *walk) tellTeardown(ctx context.Context) {
+// teardownEvent says that a host was given back.
+func teardownEvent(instance *v1alpha1.WindowsInstance) journey.Event {
 	how := "was cleaned and is no node any more"
-	switch w.instance.Spec.RemovalPolicy {
+	switch instance.Spec.RemovalPolicy {
 	case v1alpha1.RemovalForce:
 		how = "is no node any more; it may not be clean, as spec.removalPolicy was Force"
 	case v1alpha1.RemovalDiscard:
 		how = "is no node any more; it went with its Machine"
 	}
-	w.tell(ctx, corev1.EventTypeNormal, eventTeardown, "Leave", w.instance.Spec.Address+" "+how)
+	return journey.Event{Type: corev1.EventTypeNormal, Reason: eventTeardown, Action: "Leave",
+		Note: instance.Spec.Address + " " + how}
 }
 
-// tellTurn says that a node has its turn to be disturbed.
-func (w *walk) tellTurn(ctx context.Context, purpose v1alpha1.DisruptionPurpose) {
-	if purpose == v1alpha1.DisruptionReboot {
-		w.tell(ctx, corev1.EventTypeNormal, eventRebootStarted, string(purpose),
-			fmt.Sprintf("node %s has its turn to be rebooted", w.instance.Status.NodeName))
-		return
-	}
-	if update := w.instance.Status.Update; update != nil && update.Drains {
-		w.tell(ctx, corev1.EventTypeNormal, eventUpdateStarted, string(purpose),
-			fmt.Sprintf("node %s has its turn to go to version %s", w.instance.Status.NodeName, update.Revision))
-	}
+// recorder reports events at an instance, and at the entry or Machine that it was made from.
+type recorder struct {
+	client client.Reader
+	events events.EventRecorder
 }
 
-// tellArrived says that it is over, and the node is back in service.
-func (w *walk) tellArrived(ctx context.Context, purpose v1alpha1.DisruptionPurpose, note string) {
-	reason := eventUpdated
-	if purpose == v1alpha1.DisruptionReboot {
-		reason = eventRebooted
-	}
-	w.tell(ctx, corev1.EventTypeNormal, reason, string(purpose), note)
-}
-
-// tellBack says that it did not end well.
-func (w *walk) tellBack(ctx context.Context, purpose v1alpha1.DisruptionPurpose, p *contract.Problem) {
-	reason := eventUpdateFailed
-	if purpose == v1alpha1.DisruptionReboot {
-		reason = eventRebootFailed
-	}
-	w.tell(ctx, corev1.EventTypeWarning, reason, string(purpose)+string(p.Reason),
-		fmt.Sprintf("%v. %s", p, p.Reason.Fix()))
-}
-
-// tell says something at the instance, and at the entry or Machine that it was made from.
-func (w *walk) tell(ctx context.Context, kind, reason, action, note string) {
-	note = strings.ToValidUTF8(note[:min(len(note), maxNote)], "")
-	w.events.Eventf(w.instance, nil, kind, reason, action, "%s", note)
-	if entry := w.entry(ctx); entry != nil {
-		w.events.Eventf(entry, w.instance, kind, reason, action, "%s", note)
-	}
-	if machine := w.machine(); machine != nil && ofMachines(reason) != "" {
-		w.events.Eventf(machine, w.instance, kind, ofMachines(reason), action, "%s", note)
+func (r recorder) record(ctx context.Context, instance *v1alpha1.WindowsInstance, all ...journey.Event) {
+	for _, e := range all {
+		note := strings.ToValidUTF8(e.Note[:min(len(e.Note), maxNote)], "")
+		r.events.Eventf(instance, nil, e.Type, e.Reason, e.Action, "%s", note)
+		if entry := r.entry(ctx, instance); entry != nil {
+			r.events.Eventf(entry, instance, e.Type, e.Reason, e.Action, "%s", note)
+		}
+		if machine := machine(instance); machine != nil && ofMachines(e.Reason) != "" {
+			r.events.Eventf(machine, instance, e.Type, ofMachines(e.Reason), e.Action, "%s", note)
+		}
 	}
 }
 
@@ -118,8 +88,8 @@ func ofMachines(reason string) string {
 }
 
 // machine is the Machine that the instance was made from; nil for one that was made otherwise.
-func (w *walk) machine() *corev1.ObjectReference {
-	source := w.instance.Spec.Source
+func machine(instance *v1alpha1.WindowsInstance) *corev1.ObjectReference {
+	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceMachine {
 		return nil
 	}
@@ -132,17 +102,17 @@ func (w *walk) machine() *corev1.ObjectReference {
 // entry is the part of windows-instances that the instance was made from; nil for one that was made
 // otherwise. With the UID, kubectl describe finds events about it; the ConfigMap may be gone, and
 // with it the UID.
-func (w *walk) entry(ctx context.Context) *corev1.ObjectReference {
-	source := w.instance.Spec.Source
+func (r recorder) entry(ctx context.Context, instance *v1alpha1.WindowsInstance) *corev1.ObjectReference {
+	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceConfigMap {
 		return nil
 	}
 	entry := &corev1.ObjectReference{
-		APIVersion: "v1", Kind: "ConfigMap", Namespace: w.instance.Namespace, Name: contract.InstancesConfigMap,
+		APIVersion: "v1", Kind: "ConfigMap", Namespace: instance.Namespace, Name: contract.InstancesConfigMap,
 		FieldPath: "data{" + source.Name + "}",
 	}
 	list := &corev1.ConfigMap{}
-	if err := w.client.Get(ctx, types.NamespacedName{Namespace: entry.Namespace, Name: entry.Name}, list); err == nil {
+	if err := r.client.Get(ctx, types.NamespacedName{Namespace: entry.Namespace, Name: entry.Name}, list); err == nil {
 		entry.UID = list.UID
 	}
 	return entry

@@ -175,7 +175,7 @@ func (r *rig) restartWith(t *testing.T, live client.Reader) {
 	}
 	now := func() time.Time { return r.clock }
 	r.Reconciler = &Reconciler{
-		client: r.api, events: r, meters: meters, now: now, jitter: func() float64 { return 0 },
+		client: r.api, recorder: recorder{r.api, r}, meters: meters, now: now, jitter: func() float64 { return 0 },
 		trials: journey.NewSlots(trials, func(id types.UID) { r.wake(id) }), notes: semaphore.NewWeighted(noters),
 		lives: map[types.UID]*life{}, woken: make(chan event.GenericEvent, 100),
 	}
@@ -184,7 +184,7 @@ func (r *rig) restartWith(t *testing.T, live client.Reader) {
 		t.Fatal(err)
 	}
 	r.parts, err = journey.New(journey.Options{
-		Client: r.api, Pods: r.pods, Dialer: r, Payload: r, Desired: r, Keys: r, Tokens: r,
+		Client: r.api, Live: live, Pods: r.pods, Dialer: r, Payload: r, Desired: r, Keys: r, Tokens: r,
 		Slots: journey.NewSlots(defaultJoins, r.wake), Claims: journey.NewClaims(), Now: now, Namespace: namespace,
 		LeaderSince: r.leads,
 	})

@@ -25,40 +25,40 @@ const (
 // tryKey finds out whether the present private key lets us in where another one last did. It asks
 // the host once for each key, and again after ever longer waits if that was no yes. wait is when to
 // come again; 0 when there is nothing to find out.
-func (w *walk) tryKey(ctx context.Context) (wait time.Duration) {
-	key, err := w.parts.Keys.PrivateKey(ctx)
+func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
+	key, err := c.parts.Keys.PrivateKey(ctx)
 	if err != nil {
 		return 0 // there is no usable key to ask about; when there is, it is an event
 	}
-	status := &w.instance.Status
+	status := &c.instance.Status
 	if status.PublicKeyHash == key.Hash {
 		status.KeyTrial = nil
-		w.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
+		c.status.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
 			"the present private key let us in")
 		return 0
 	}
 	if trial := status.KeyTrial; trial != nil && trial.PublicKeyHash == key.Hash && trial.NextTime != nil {
-		if wait = trial.NextTime.Sub(w.now()); wait > 0 {
+		if wait = trial.NextTime.Sub(c.now()); wait > 0 {
 			return wait
 		}
 	}
-	if !w.trials.Acquire(w.instance.UID) {
+	if !c.trials.Acquire(c.instance.UID) {
 		return trialRetry
 	}
-	defer w.trials.Release(w.instance.UID)
-	work, ended := w.interruptible(ctx, w.life)
+	defer c.trials.Release(c.instance.UID)
+	work, ended := c.interruptible(ctx, c.life)
 	defer ended()
-	outcome := w.parts.Access.TryKey(work, w.instance, key)
+	outcome := c.parts.Access.TryKey(work, c.instance, key)
 	if outcome.IsDone() {
 		logf.FromContext(ctx).Info("host lets the new key in", "publicKeyHash", key.Hash)
-		w.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
+		c.status.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
 			"the present private key let us in")
 		return 0
 	}
 	if work.Err() != nil || status.KeyTrial == nil {
 		return outcome.After // we are stopping, the instance leaves, or the host was not asked at all
 	}
-	return w.notLetIn(ctx, outcome.Problem)
+	return c.notLetIn(ctx, outcome.Problem)
 }
 
 // keyRequested says whether the host must be asked now: it did not accept the key, and somebody
@@ -73,30 +73,19 @@ func keyRequested(instance *v1alpha1.WindowsInstance) bool {
 const keyAccepted contract.Reason = "KeyAccepted"
 
 // notLetIn writes down that the key did not let us in, and when it is tried again.
-func (w *walk) notLetIn(ctx context.Context, problem *contract.Problem) time.Duration {
-	trial := w.instance.Status.KeyTrial
-	wait := policy.KeyBackoff(trial.Failures, w.jitter())
-	next := microless(w.now().Add(wait))
+func (c *reconciliation) notLetIn(ctx context.Context, problem *contract.Problem) time.Duration {
+	trial := c.instance.Status.KeyTrial
+	wait := policy.KeyBackoff(trial.Failures, c.jitter())
+	next := journey.Seconds(c.now().Add(wait))
 	trial.NextTime = &next
 	state, reason := metav1.ConditionUnknown, problem.Reason
 	if trial.Refusals > 0 {
 		state, reason = metav1.ConditionFalse, contract.ReasonKeyNotAuthorized
 	}
-	w.condition(v1alpha1.ConditionKeyAuthorized, state, reason, problem.Detail+". "+reason.Fix())
+	c.status.condition(v1alpha1.ConditionKeyAuthorized, state, reason, problem.Detail+". "+reason.Fix())
 	logf.FromContext(ctx).Info("host does not let the new key in", "reason", problem.Reason, "detail", problem.Detail,
 		"failures", trial.Failures, "retryIn", wait.String())
 	return wait
-}
-
-// sayKey puts a key that a joined host refuses on show, where nothing else is to be said of it. Its
-// node serves on.
-func (w *walk) sayKey(outcome journey.Outcome) {
-	trial := w.instance.Status.KeyTrial
-	if !outcome.IsDone() || trial == nil || trial.Refusals == 0 {
-		return
-	}
-	w.say(contract.ReasonKeyNotAuthorized, "the host lets in an earlier private key, and not the present one",
-		contract.ReasonKeyNotAuthorized.Fix())
 }
 
 // soonest of two waits, of which 0 is none.

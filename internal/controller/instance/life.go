@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,8 +29,8 @@ type life struct {
 	version string
 	// rebootWithdrawn says that no reboot was requested when that was looked at last.
 	rebootWithdrawn bool
-	// told is when its node was last told of a version.
-	told time.Time
+	// requestedAt is when its daemon was last told a revision.
+	requestedAt time.Time
 	// called says that the instance was woken because there is a free place in the rollout budget.
 	// Reconciler.mu guards it.
 	called bool
@@ -50,7 +49,7 @@ type life struct {
 func (r *Reconciler) recall(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.led.IsZero() {
+	if !r.leaderSince.IsZero() {
 		return nil
 	}
 	list := &v1alpha1.WindowsInstanceList{}
@@ -60,7 +59,7 @@ func (r *Reconciler) recall(ctx context.Context) error {
 	for i := range list.Items {
 		r.begin(&list.Items[i])
 	}
-	r.led = r.now()
+	r.leaderSince = r.now()
 	return nil
 }
 
@@ -68,7 +67,7 @@ func (r *Reconciler) recall(ctx context.Context) error {
 func (r *Reconciler) leads() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.led
+	return r.leaderSince
 }
 
 // begin starts a life. r.mu is held.
@@ -151,23 +150,6 @@ func (r *Reconciler) interrupt(_ context.Context, instance client.Object) []reco
 	return nil
 }
 
-// overlay puts what is known over what the cache shows, unless the cache shows what somebody else
-// wrote after us: then another operator leads, or did, and what it wrote counts.
-func (w *walk) overlay() {
-	shown := w.instance.ResourceVersion
-	if w.life.saved != nil && shown != w.life.version && newer(w.life.version, shown) == shown &&
-		!equality.Semantic.DeepEqual(*w.life.saved, w.instance.Status) &&
-		!equality.Semantic.DeepEqual(*w.life.status, w.instance.Status) {
-		w.life.status, w.life.saved = nil, nil
-	}
-	if w.life.saved != nil {
-		w.life.saved.DeepCopyInto(&w.saved.Status)
-	}
-	if w.life.status != nil {
-		w.life.status.DeepCopyInto(&w.instance.Status)
-	}
-}
-
 // vanished tells an instance that is not there any more from other troubles of a write.
 func vanished(err error) error {
 	if apierrors.IsNotFound(err) {
@@ -175,3 +157,6 @@ func vanished(err error) error {
 	}
 	return err
 }
+
+// name is that under which the instance asks for a place in the rollout budget.
+func (l *life) name() string { return string(l.uid) }

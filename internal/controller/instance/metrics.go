@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
 // meters are the metrics of this controller.
@@ -38,11 +36,4 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 		}
 	}
 	return m, nil
-}
-
-// ended notes how long the instance had its place, which it is about to give back.
-func (w *walk) ended(purpose v1alpha1.DisruptionPurpose, result string) {
-	if place := w.instance.Status.Disruption; place != nil {
-		w.meters.disturbed.WithLabelValues(string(purpose), result).Observe(w.now().Sub(place.Since.Time).Seconds())
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // follows has a node be told of a version that pods don't feel, and its daemon answer.
@@ -35,14 +36,14 @@ func TestA27_ThatNodesFollowedIsWrittenByFewAtATime(t *testing.T) {
 	t.Parallel()
 	r := crowded(t)
 	writes := r.statusWrites
-	if result := r.reconcile(t, 1); result.RequeueAfter < later || result.RequeueAfter > 2*later {
+	if result := r.reconcile(t, 1); result.RequeueAfter < writeDelay || result.RequeueAfter > 2*writeDelay {
 		t.Errorf("it comes again after %v", result.RequeueAfter)
 	}
 	if r.statusWrites != writes {
 		t.Error("its status was written while others are")
 	}
 	r.isReady(t, 1, false)
-	r.passes(t, 1, promptly+time.Second)
+	r.passes(t, 1, journey.QuietPeriod+time.Second)
 	if r.statusWrites != writes+1 {
 		t.Error("it is no news that a node does not serve")
 	}
@@ -50,7 +51,7 @@ func TestA27_ThatNodesFollowedIsWrittenByFewAtATime(t *testing.T) {
 	r.reconcile(t, 1)
 	writes = r.statusWrites
 	r.notes.Release(noters)
-	r.passes(t, 1, later)
+	r.passes(t, 1, writeDelay)
 	if i := r.get(t, 1); i.Status.Revision != mirrored || condition(i, "Ready") != "True NodeReady" ||
 		i.Status.Reason != string(contract.ReasonNodeReady) {
 		t.Errorf("%d more writes, status %+v", r.statusWrites-writes, i.Status)

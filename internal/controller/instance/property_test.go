@@ -28,6 +28,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/instance/reboot"
 )
 
 // schedules is how many are tried, and steps how long each is.
@@ -261,7 +262,7 @@ func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 		proves = f.rig.clock.Sub(switched.Time) >= v1alpha1.DefaultSettleTime
 	}
 	if !proves || now.Status.Update != nil ||
-		now.Status.Revision != was.Status.Update.Revision || now.Status.Reboots >= maxReboots {
+		now.Status.Revision != was.Status.Update.Revision || now.Status.Reboots >= reboot.MaxReboots {
 		f.violated("%s is to be rebooted in the midst of its update: %+v", n.Name, was.Status.Update)
 	}
 }

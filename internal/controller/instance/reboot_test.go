@@ -11,6 +11,8 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/instance/reboot"
 )
 
 // steady are hosts that have joined and are at the desired version.
@@ -171,12 +173,12 @@ func TestAnUpdateDoesNotGoOnWithARebootThatHasToWait(t *testing.T) {
 	for name, wait := range map[string]func(r *rig, status *v1alpha1.WindowsInstanceStatus){
 		"because there were three in a row": func(_ *rig,
 			status *v1alpha1.WindowsInstanceStatus) {
-			status.Reboots = maxReboots
+			status.Reboots = reboot.MaxReboots
 		},
 		"for its next try": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
 			status.Reboot = &v1alpha1.Reboot{Reason: v1alpha1.RebootRequested,
 				Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, Tries: 1,
-					NextTime: new(microless(r.clock.Add(time.Hour)))}}
+					NextTime: new(journey.Seconds(r.clock.Add(time.Hour)))}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -261,7 +263,7 @@ func TestALoopOfRebootsIsStoppedAlthoughEachRequestIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
 	boot := "boot-1"
-	for range maxReboots {
+	for range reboot.MaxReboots {
 		r.says(t, 1, contract.RebootRequiredAnnotation, "")
 		r.reconcile(t, 1)
 		r.passes(t, 1, 10*time.Minute)

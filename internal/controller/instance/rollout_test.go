@@ -287,12 +287,12 @@ func TestAPlaceIsInTheAPIServerWhenTheDecisionIsOver(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
 	i := r.get(t, 1)
-	w := &walk{Reconciler: r.Reconciler, instance: i, saved: i.DeepCopy(), life: r.life(i)}
+	c := newReconciliation(r.Reconciler, i, r.life(i))
 	node, err := r.journeys.health.Serving(t.Context(), i)
 	if err != nil || node == nil {
 		t.Fatalf("node %v, %v", node, err)
 	}
-	verdict, err := w.mayDisrupt(t.Context(), node, v1alpha1.DisruptionUpdate)
+	verdict, err := c.takePlace(t.Context(), node, v1alpha1.DisruptionUpdate, "", func() {})
 	if err != nil || !verdict.Allowed {
 		t.Fatalf("%+v, %v", verdict, err)
 	}

@@ -46,7 +46,8 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 		return err
 	}
 	r := &Reconciler{
-		client: mgr.GetClient(), events: mgr.GetEventRecorder(contract.OperatorServiceAccount), meters: meters,
+		client: mgr.GetClient(), recorder: recorder{mgr.GetClient(),
+			mgr.GetEventRecorder(contract.OperatorServiceAccount)}, meters: meters,
 		now: options.Now, jitter: rand.Float64, lives: map[types.UID]*life{}, gate: gate,
 		notes: semaphore.NewWeighted(noters), woken: make(chan event.GenericEvent, wakes),
 	}

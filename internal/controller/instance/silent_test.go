@@ -8,6 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // mirrored is a version that daemons go to at once, without a place in the budget.
@@ -54,7 +55,7 @@ func TestADaemonThatDoesNotAnswerIsRescuedOverSSH(t *testing.T) {
 	t.Parallel()
 	r := mute(t, 1)
 	dials := r.machine(1).Dials()
-	r.passes(t, 1, promptly+5*time.Second)
+	r.passes(t, 1, journey.QuietPeriod+5*time.Second)
 	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonRevisionPending); i.Status.SilentSince == nil {
 		t.Fatal("nobody notes that it owes an answer")
 	}

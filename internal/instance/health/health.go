@@ -202,7 +202,7 @@ func (h *Health) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) s
 	if err != nil {
 		return ""
 	}
-	return policy.CheckSkew(journey.Release(desired.Version), journey.Release(instance.Status.Revision))
+	return policy.CheckSkew(journey.ReleaseOf(desired.Version), journey.ReleaseOf(instance.Status.Revision))
 }
 
 // Unresponsive gives the Node of a host that has joined, and why its daemon is taken for dead, or for one

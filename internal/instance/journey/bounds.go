@@ -37,21 +37,3 @@ func (p *Parts) IsOut(node *corev1.Node, bounds Bounds) bool {
 	ready, _ := NodeReady(node)
 	return !ready && policy.IsOut(policy.NotReadySince(node), p.Now(), bounds.Unavailable)
 }
-
-// View is one look at a node on its way to another version, or through a reboot.
-type View struct {
-	Node   *corev1.Node
-	Bounds Bounds
-	// Kubelet is the version that the node's kubelet must report at its new version; empty when
-	// nobody knows.
-	Kubelet string
-	// Claim takes a place in the rollout budget, or waits for one. A repeated call finds the place
-	// taken.
-	Claim func(ctx context.Context) Outcome
-}
-
-// Step is one step of a way across. It looks first; what it fails at has the node go back.
-type Step struct {
-	Name v1alpha1.Step
-	Run  func(ctx context.Context, instance *v1alpha1.WindowsInstance, view *View) Outcome
-}

@@ -101,9 +101,9 @@ func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance
 	between := status.Update != nil && status.Update.From != "" &&
 		node.Annotations[contract.DesiredRevisionAnnotation] != status.Update.From
 	switch {
-	case lifted(node) && between:
+	case IsUncordoned(node) && between:
 		return Done()
-	case lifted(node):
+	case IsUncordoned(node):
 		return Fail(contract.NewProblem(contract.ReasonUncordoned,
 			"somebody uncordoned node %s while it was being drained", node.Name))
 	}
@@ -128,9 +128,4 @@ func emptied(instance *v1alpha1.WindowsInstance, out, between bool, outcome Outc
 		return Fail(outcome.Problem)
 	}
 	return outcome
-}
-
-// ClaimPlace has a place in the rollout budget taken.
-func ClaimPlace(ctx context.Context, _ *v1alpha1.WindowsInstance, view *View) Outcome {
-	return view.Claim(ctx)
 }

@@ -45,8 +45,8 @@ func (n *Nodes) Cordon(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// lifted says that somebody else took our cordon away: we write cordon and mark at once.
-func lifted(node *corev1.Node) bool {
+// IsUncordoned says that somebody else took our cordon away: we write cordon and mark at once.
+func IsUncordoned(node *corev1.Node) bool {
 	return node.Annotations[contract.CordonedAnnotation] == "true" && !node.Spec.Unschedulable
 }
 

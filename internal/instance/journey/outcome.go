@@ -19,6 +19,52 @@ type Outcome struct {
 	Endless bool
 	// Problem says why it waits or failed; nil when done.
 	Problem *contract.Problem
+	// Then is what the controller does next; nothing but to save for what waits, is done or failed.
+	Then Then
+	// Place is what is asked for with AskForPlace; Released a place that was given back.
+	Place    Place
+	Released *Released
+	// Events are reported in any case.
+	Events []Event
+	// Quiet is how long nothing is said of a wait; IsUnreported that nothing is said of it at all.
+	Quiet        time.Duration
+	IsUnreported bool
+	// IsRequested says that the daemon was just told to apply another revision.
+	IsRequested bool
+}
+
+// QuietPeriod is how long a daemon that was told a revision may take until the instance says that it
+// is awaited. Nearly all are done by then, and a change that concerns hundreds of nodes costs each of
+// them one write of its status instead of two.
+const QuietPeriod = 15 * time.Second
+
+// Then is what follows upon a step at once.
+type Then int
+
+// What may follow.
+const (
+	// Stop ends the journey for now.
+	Stop Then = iota
+	// Save saves the status, and asks for the next step.
+	Save
+	// AskForPlace asks for a place in the rollout budget, and goes on with it.
+	AskForPlace
+	// JoinAgain joins the host again over SSH.
+	JoinAgain
+	// RebootToo goes on with a reboot in the same place.
+	RebootToo
+)
+
+// Unreported is the outcome, of which nothing is said.
+func (o Outcome) Unreported() Outcome {
+	o.IsUnreported = true
+	return o
+}
+
+// With adds an event.
+func (o Outcome) With(event Event) Outcome {
+	o.Events = append(o.Events, event)
+	return o
 }
 
 type verdict int

@@ -23,6 +23,8 @@ type Options struct {
 	// Client reads through the cache and writes; Pods is used for draining only and reads past the
 	// cache.
 	Client client.Client
+	// Live reads past the cache; Client when nil.
+	Live   client.Reader
 	Pods   kubernetes.Interface
 	Dialer host.Dialer
 	// Payload is what hosts are given.
@@ -137,6 +139,9 @@ func New(options Options) (*Parts, error) {
 		options.Keys == nil || options.Tokens == nil || options.Slots == nil || options.Claims == nil ||
 		options.Now == nil || options.Namespace == "" {
 		return nil, errors.New("making the parts of journeys: an option is missing")
+	}
+	if options.Live == nil {
+		options.Live = options.Client
 	}
 	options.DaemonTimeout = cmp.Or(options.DaemonTimeout, DefaultDaemonTimeout)
 	parts := &Parts{Options: options}

@@ -117,14 +117,14 @@ func (r *Revisions) compare(ctx context.Context, from string, to blueprint.Desir
 	for _, b := range Blobs(old) {
 		had[b.Digest] = true
 	}
-	c.payload = Release(from) != Release(to.Version) ||
+	c.payload = ReleaseOf(from) != ReleaseOf(to.Version) ||
 		slices.ContainsFunc(Blobs(to.Manifest), func(b contract.Blob) bool { return !had[b.Digest] })
 	c.restarts, c.drains = len(blueprint.Restarts(old, to.Manifest)) > 0, blueprint.Drains(old, to.Manifest)
 	return c, true, contract.IsRevisionOfData(from, published.Data)
 }
 
-// Release is a version without its manifest's digest: the operator's own.
-func Release(version string) string {
+// ReleaseOf is a version without its manifest's digest: the operator's own.
+func ReleaseOf(version string) string {
 	if cut := strings.LastIndexByte(version, '-'); cut >= 0 {
 		return version[:cut]
 	}

@@ -4,20 +4,36 @@ package reboot
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // Reboot takes a node through a reboot.
 type Reboot struct{ *journey.Parts }
 
-// rebootProof is the least time that a reboot has: servers with much memory take 10 minutes.
-const rebootProof = 20 * time.Minute
+const (
+	// rebootProof is the least time that a reboot has: servers with much memory take 10 minutes.
+	rebootProof = 20 * time.Minute
+	// MaxReboots is how often in a row a host is rebooted that goes on asking for it.
+	MaxReboots = 3
+	// rebootsInARow is how long after a reboot another one counts as one more in a row, also when the
+	// request was withdrawn in between: a host may withdraw it for a moment.
+	rebootsInARow = time.Hour
+	// againRetry is when to look whether a reboot is still asked for; that it is asked for anew is an
+	// event. awayRetry is a safety net, too.
+	againRetry = time.Minute
+	awayRetry  = time.Minute
+
+	purpose = v1alpha1.DisruptionReboot
+)
 
 // WhyReboot says who wants a node rebooted; empty when nobody does. A daemon that does not say in
 // which boot it runs can't prove a reboot. pending says whether Windows' own wish counts.
@@ -36,15 +52,145 @@ func WhyReboot(node *corev1.Node, pending bool) v1alpha1.RebootReason {
 	return ""
 }
 
-// Steps lists the steps through a reboot, in their order. The host is never contacted: the daemon
-// reboots it when it is told to.
-func (r *Reboot) Steps() []journey.Step {
-	return []journey.Step{
-		{Name: v1alpha1.StepWaiting, Run: journey.ClaimPlace},
-		{Name: v1alpha1.StepDraining, Run: r.Evacuate},
-		{Name: v1alpha1.StepSwitching, Run: r.restartHost},
-		{Name: v1alpha1.StepProving, Run: r.comeBack},
+// isBlocked says that a node that was rebooted several times in a row still asks, and is left alone.
+func isBlocked(status *v1alpha1.WindowsInstanceStatus) bool { return status.Reboots >= MaxReboots }
+
+// Observe notes in the status who wants a node rebooted, and reports whether anybody does. wasWithdrawn
+// says that nobody did when that was looked at last.
+func (r *Reboot) Observe(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, pending, wasWithdrawn bool,
+	jitter float64) bool {
+	why := WhyReboot(node, pending)
+	last := status.LastRebootTime
+	old := last == nil || r.Now().Sub(last.Time) >= rebootsInARow
+	if old && (why == "" || wasWithdrawn && status.Reboot == nil) {
+		status.Reboots, status.LastRebootTime = 0, nil
 	}
+	if why == "" {
+		status.Reboot = nil
+		return false
+	}
+	if status.Reboot == nil {
+		status.Reboot = &v1alpha1.Reboot{
+			Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, Since: journey.Seconds(r.Now())}}
+		if status.Reboots > 0 { // it has just been rebooted, and the request may take a moment to go
+			next := journey.Seconds(r.Now().Add(policy.DisruptBackoff(status.Reboots, jitter)))
+			status.Reboot.NextTime = &next
+		}
+	}
+	status.Reboot.Reason = why
+	return true
+}
+
+// IsDue reports whether a node may be rebooted now: somebody wants it, and the next try neither has to
+// wait nor is one too many.
+func (r *Reboot) IsDue(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, pending bool) bool {
+	if WhyReboot(node, pending) == "" || isBlocked(status) {
+		return false
+	}
+	if status.Reboot == nil {
+		return status.Reboots == 0
+	}
+	return status.Reboot.NextTime == nil || !status.Reboot.NextTime.After(r.Now())
+}
+
+// Granted notes what begins with a place in the budget, in the same write.
+func (r *Reboot) Granted(status *v1alpha1.WindowsInstanceStatus) {
+	status.Phase = v1alpha1.PhaseRebooting
+	if here := status.Reboot; !journey.Begun(here.Step) {
+		here.Step, here.Since, here.NextTime = v1alpha1.StepDraining, journey.Seconds(r.Now()), nil
+	}
+}
+
+// place is what the node asks for.
+func (r *Reboot) place(view *journey.View) journey.Place {
+	name := view.Node.Name
+	place := journey.Place{Purpose: purpose, Waits: "node " + name + " is to be rebooted and waits",
+		Last: contract.NewProblem(contract.ReasonRebooting,
+			"node %s was rebooted just now, and a reboot is still asked for", name)}
+	if view.Instance.Status.Reboot.Tries > 0 {
+		place.Last = contract.NewProblem(contract.ReasonDrainBlocked, "node %s could not be drained for a reboot", name)
+	}
+	return place
+}
+
+// Next goes on until something is to be waited for or saved. The host is never contacted: the daemon
+// reboots it when it is told to.
+func (r *Reboot) Next(ctx context.Context, view *journey.View) (journey.Outcome, error) {
+	status := &view.Instance.Status
+	if !journey.Begun(status.Reboot.Step) && isBlocked(status) {
+		return journey.Wait(0, contract.ReasonRebootFutile,
+			"node %s was rebooted %d times in a row, and a reboot is still asked for (%s)", view.Node.Name,
+			status.Reboots, status.Reboot.Reason), nil
+	}
+	if kept := r.KeepsPlace(ctx, view, purpose, false, r.place); !kept.IsDone() || kept.Then != journey.Stop {
+		return kept, nil
+	}
+	for {
+		here := &status.Reboot.Progress
+		if here.Step == v1alpha1.StepSwitching && status.Reboot.BootID == "" {
+			status.Reboot.BootID = view.Node.Annotations[contract.BootIDAnnotation] // that it must end
+		}
+		if view.MustSave(purpose) {
+			return journey.Outcome{Then: journey.Save}, nil
+		}
+		next, outcome := v1alpha1.StepDraining, journey.Done()
+		switch here.Step {
+		case v1alpha1.StepDraining:
+			next, outcome = v1alpha1.StepSwitching, r.Evacuate(ctx, view.Instance, view)
+		case v1alpha1.StepSwitching:
+			next, outcome = v1alpha1.StepProving, r.restartHost(ctx, view.Instance, view)
+		case v1alpha1.StepProving:
+			if outcome = r.comeBack(ctx, view.Instance, view); outcome.IsDone() {
+				return r.finish(ctx, view), nil
+			}
+		default:
+			if status.Disruption == nil {
+				return r.TakePlace(view, r.place(view)), nil
+			}
+		}
+		switch {
+		case outcome.IsFailed():
+			return r.failed(ctx, view, outcome.Problem), nil
+		case outcome.IsWaiting():
+			return outcome, nil
+		}
+		r.ToStep(here, next)
+	}
+}
+
+// failed is for a node that could not be drained, which goes back into service, and for a host that
+// does not come back, which keeps its place and is waited for.
+func (r *Reboot) failed(ctx context.Context, view *journey.View, problem *contract.Problem) journey.Outcome {
+	status := &view.Instance.Status
+	if status.Reboot.Step == v1alpha1.StepDraining {
+		outcome := r.TryLater(ctx, view, purpose, "", problem)
+		if outcome.IsUnreported {
+			return outcome
+		}
+		return outcome.With(journey.FailedEvent(purpose, problem))
+	}
+	outcome := journey.Wait(awayRetry, problem.Reason, "%s", problem.Detail)
+	if status.Reason != string(problem.Reason) {
+		outcome = outcome.With(journey.FailedEvent(purpose, problem))
+	}
+	return outcome
+}
+
+// finish ends the way: another boot, and the node is well.
+func (r *Reboot) finish(ctx context.Context, view *journey.View) journey.Outcome {
+	if outcome := r.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
+		return outcome.Unreported()
+	}
+	status := &view.Instance.Status
+	logf.FromContext(ctx).Info("node has rebooted", "node", status.NodeName, "reason", status.Reboot.Reason)
+	outcome := journey.Done().With(journey.DoneEvent(purpose, fmt.Sprintf("node %s has rebooted and is Ready",
+		status.NodeName)))
+	now := journey.Seconds(r.Now())
+	status.Reboots, status.LastRebootTime = status.Reboots+1, &now
+	status.Reboot = nil
+	outcome.Released = journey.Release(status, purpose, "Proven")
+	outcome.After = againRetry
+	return outcome
 }
 
 // restartHost tells the daemon of one boot to reboot, and waits for another boot. It fails, again

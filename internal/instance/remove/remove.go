@@ -21,6 +21,16 @@ import (
 // Remove gives a host back.
 type Remove struct{ *journey.Parts }
 
+// Next takes one step of the removal that the instance's policy names.
+func (r *Remove) Next(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
+	drainTimeout time.Duration) journey.Outcome {
+	if instance.Spec.RemovalPolicy == v1alpha1.RemovalDiscard {
+		session.End()
+		return r.Discard(ctx, instance, drainTimeout)
+	}
+	return r.Leave(ctx, instance, session, drainTimeout)
+}
+
 // Leave gives a host back: cordon, connect, drain, clean, forget. It is done when nothing of the
 // instance is left in the cluster, nor, unless the user forces it, on the host. drainTimeout is
 // when to report a drain as blocked; it goes on trying. Forced, it tries each step once.

@@ -1,14 +1,17 @@
 // Package upgrade answers how a node gets to another revision, or back to the one that it held, through
-// annotations of its Node. The instance controller runs it. It never contacts a host.
+// annotations of its Node: the table in policy decides, and this package gathers what it decides upon,
+// and acts. The instance controller runs it. It never contacts a host.
 package upgrade
 
 import (
+	"cmp"
 	"context"
-	"slices"
-	"strings"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -19,205 +22,303 @@ import (
 // Upgrade takes a node to another revision.
 type Upgrade struct{ *journey.Parts }
 
-// Steps lists the steps to another version, in their order. Pods leave before the switch only if
-// they would feel it. The host is never contacted: the daemon does what the Node's annotations say.
-//
-//	stage → claim → (drain) → switch → prove → (uncordon)
-//	                            └────────┴──→ go back → (uncordon)
-func (u *Upgrade) Steps(drains bool) []journey.Step {
-	steps := []journey.Step{
-		{Name: v1alpha1.StepStaging, Run: u.stage},
-		{Name: v1alpha1.StepWaiting, Run: u.claim},
-		{Name: v1alpha1.StepDraining, Run: u.Evacuate},
-		{Name: v1alpha1.StepSwitching, Run: u.switchOver},
-		{Name: v1alpha1.StepProving, Run: u.prove},
-	}
-	return slices.DeleteFunc(steps, func(step journey.Step) bool {
-		return !drains &&
-			step.Name == v1alpha1.StepDraining
-	})
-}
+// stuckRetry is a safety net for a node that has no revision to go back to: its news are events.
+const stuckRetry = time.Minute
 
-// stageRetry is a safety net: what the daemon says about staging is an event.
-const stageRetry = time.Minute
+const purpose = v1alpha1.DisruptionUpdate
 
-// stage has the daemon fetch what the version needs while the node serves.
-func (u *Upgrade) stage(ctx context.Context, instance *v1alpha1.WindowsInstance, view *journey.View) journey.Outcome {
-	update, node := instance.Status.Update, view.Node
-	if u.overSSH(instance, node) || node.Annotations[contract.StagedAnnotation] == update.Revision {
-		return journey.Done()
+// Next goes on until something is to be waited for, saved, or done by another.
+func (u *Upgrade) Next(ctx context.Context, view *journey.View) (journey.Outcome, error) {
+	status := &view.Instance.Status
+	if view.Change != nil && !view.Change.Waits() { // pods don't feel it, and the host has all that it needs
+		return u.applyAtOnce(ctx, view)
 	}
-	if !journey.StagesItself(node) || policy.CheckSkew(journey.Release(update.Revision),
-		journey.Release(node.Annotations[contract.RevisionAnnotation])) != "" {
-		update.OverSSH = true
-		return journey.Done()
+	if kept := u.KeepsPlace(ctx, view, purpose, isTold(status), u.place); !kept.IsDone() || kept.Then != journey.Stop {
+		return kept, nil
 	}
-	if node.Annotations[contract.StageAnnotation] != update.Revision {
-		if err := u.Nodes.Annotate(ctx, node,
-			map[string]string{contract.StageAnnotation: update.Revision}); err != nil {
-			return journey.Retry(err)
+	if !isUnseen(view) {
+		u.aim(ctx, view)
+	}
+	for {
+		if status.Update.Step == v1alpha1.StepSwitching && !isUnseen(view) {
+			u.noteSwitch(status)
+		}
+		if view.MustSave(purpose) {
+			return journey.Outcome{Then: journey.Save}, nil
+		}
+		facts := u.facts(view)
+		row := policy.NextUpgrade(status.Update.Step, facts, u.Now())
+		outcome, ends, err := u.act(ctx, view, row, facts)
+		if err != nil || ends {
+			return outcome, err
 		}
 	}
-	// it is empty meanwhile
-	if waited := u.Now().Sub(update.Since.Time); instance.Status.Disruption != nil && waited > view.Bounds.Proof {
-		return journey.Fail(contract.NewProblem(contract.ReasonUpdateFailed,
-			"node %s does not get the payload of version %s: %.300s", node.Name, update.Revision,
-			node.Annotations[contract.StageStatusAnnotation]))
+}
+
+// act does what a row says. It ends the reconcile's part unless there is more to decide.
+func (u *Upgrade) act(ctx context.Context, view *journey.View, row policy.UpgradeRow,
+	facts policy.UpgradeFacts) (outcome journey.Outcome, ends bool, err error) {
+	status, node := &view.Instance.Status, view.Node
+	update := status.Update
+	switch row.Action {
+	case policy.ActionFail:
+		return u.fail(ctx, view, facts, u.failure(view, row)), true, nil
+	case policy.ActionTakePlace:
+		return u.takePlace(ctx, view), true, nil
+	case policy.ActionJoin:
+		logf.FromContext(ctx).Info("upgrading over SSH", "revision", update.Revision)
+		u.ToStep(&update.Progress, row.Next)
+		status.Phase = v1alpha1.PhasePending
+		return journey.Outcome{Then: journey.JoinAgain}, true, nil
+	case policy.ActionFinish:
+		return u.finish(ctx, view), true, nil
+	case policy.ActionReturn:
+		return u.returnFromBack(ctx, view), true, nil
+	case policy.ActionLook:
+		live := &corev1.Node{}
+		if err := u.Live.Get(ctx, types.NamespacedName{Name: node.Name}, live); err != nil {
+			return outcome, true, fmt.Errorf("reading node %s: %w", node.Name, err)
+		}
+		view.Told = new(live.Annotations[contract.DesiredRevisionAnnotation])
+		if *view.Told == update.Revision || *view.Told == "" {
+			return journey.Outcome{Then: journey.Save}, true, nil // and from there it goes on as if the cache showed it
+		}
+	case policy.ActionWait:
+		if row.Next == update.Step {
+			return u.wait(view, row), true, nil
+		}
 	}
-	why := node.Annotations[contract.StageStatusAnnotation]
-	if why != "" && !inVain(why) {
-		return journey.Wait(stageRetry, contract.ReasonStaging, "node %s fetches version %s: %.300s", node.Name,
-			update.Revision,
-			why)
+	if err = u.write(ctx, view, row.Action); err != nil {
+		outcome = journey.Retry(err)
+		outcome.Quiet = quiet(view)
+		return outcome, true, nil
 	}
-	left := u.DaemonTimeout - u.Now().Sub(update.Since.Time)
-	if left <= 0 {
+	u.toStep(view, row.Next)
+	return outcome, false, nil
+}
+
+// write does what changes the Node or the status, and what the table is asked again after.
+func (u *Upgrade) write(ctx context.Context, view *journey.View, action policy.UpgradeAction) (err error) {
+	update, node := view.Instance.Status.Update, view.Node
+	switch action {
+	case policy.ActionRequestStaging:
+		err = u.Nodes.Annotate(ctx, node, map[string]string{contract.StageAnnotation: update.Revision})
+	case policy.ActionSwitch:
+		err = u.Nodes.Mark(ctx, node, journey.Marks{Instance: view.Instance, Version: update.Revision, Upgrading: true})
+		view.IsRequested = err == nil
+	case policy.ActionRestore:
+		// The daemon's status of before is taken away: it may still be for the previous revision,
+		// while the host is between the two.
+		err = u.Nodes.Annotate(ctx, node, map[string]string{contract.DesiredRevisionAnnotation: update.From,
+			contract.RevisionAnnotation: ""})
+	case policy.ActionDrain:
+		if err = u.Nodes.Cordon(ctx, node); err == nil {
+			drain := u.Drain(ctx, view.Instance, node.Name, view.Bounds.Drain)
+			view.Drain = &drain
+		}
+	case policy.ActionUseSSH:
 		update.OverSSH = true
-		return journey.Done()
 	}
-	if why != "" {
-		return journey.Wait(min(left, stageRetry), contract.ReasonStaging, "node %s fetches version %s: %.300s",
-			node.Name,
-			update.Revision, why)
-	}
-	return journey.Wait(min(left, stageRetry), contract.ReasonStaging, "node %s fetches version %s", node.Name,
-		update.Revision)
+	return err
 }
 
-// inVain says whether a daemon's word is that it gets nothing where it was told to fetch: as where
-// a firewall lies in between. What lies with its host, such as a full disk, is no better over SSH,
-// and a fetch that takes long goes on.
-func inVain(why string) bool {
-	reason, _, _ := strings.Cut(why, ":")
-	return reason == string(contract.ReasonPayloadIncomplete)
-}
-
-// overSSH says that the host is walked into, also because its daemon would not make the switch: it
-// is silent already.
-func (u *Upgrade) overSSH(instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
-	update := instance.Status.Update
-	if problem, _ := u.Daemons.Unresponsive(&instance.Status, node); problem != nil && update.SwitchTime == nil {
-		update.OverSSH = true
+// toStep begins a step, and notes what follows from leaving the one before.
+func (u *Upgrade) toStep(view *journey.View, step v1alpha1.Step) {
+	status := &view.Instance.Status
+	switch update := status.Update; {
+	case step == update.Step:
+		return
+	case update.Step == v1alpha1.StepDraining:
+		status.DrainTime = nil
+		if view.Drain == nil { // the cordon was lifted
+			drained := journey.Done()
+			view.Drain = &drained
+		}
+	case update.Step == v1alpha1.StepSwitching && step == v1alpha1.StepDraining:
+		update.SwitchTime, status.DesiredRevision = nil, *view.Told
 	}
-	return update.OverSSH
+	u.ToStep(&status.Update.Progress, step)
 }
 
-// claim has a place in the rollout budget taken, for an update.
-func (u *Upgrade) claim(ctx context.Context, instance *v1alpha1.WindowsInstance, view *journey.View) journey.Outcome {
-	if u.overSSH(instance, view.Node) && instance.Status.Disruption == nil {
+// Granted notes what begins with a place in the budget, in the same write.
+func (u *Upgrade) Granted(status *v1alpha1.WindowsInstanceStatus) {
+	update := status.Update
+	if update == nil || update.OverSSH {
+		return
+	}
+	status.Phase = v1alpha1.PhaseUpdating
+	if journey.Begun(update.Step) {
+		return
+	}
+	update.Step, update.Since, update.NextTime = v1alpha1.StepDraining, journey.Seconds(u.Now()), nil
+	if !update.Drains {
+		update.Step = v1alpha1.StepSwitching
+		u.noteSwitch(status)
+	}
+}
+
+// noteSwitch notes, before the daemon is told, that from now on the host is to have the revision.
+func (u *Upgrade) noteSwitch(status *v1alpha1.WindowsInstanceStatus) {
+	update, now := status.Update, journey.Seconds(u.Now())
+	if status.DesiredRevision != update.Revision {
+		status.DesiredRevision = update.Revision
+		update.SwitchTime, update.ReadySince = &now, nil
+	}
+	if update.SwitchTime == nil {
+		update.SwitchTime = &now
+	}
+}
+
+// place is what the node asks for.
+func (u *Upgrade) place(view *journey.View) journey.Place {
+	update := view.Instance.Status.Update
+	place := journey.Place{Purpose: purpose, Waits: fmt.Sprintf("version %s is desired and waits", update.Revision),
+		Last: contract.NewProblem(cmp.Or(contract.Reason(update.Reason), contract.ReasonRevisionPending), "%s",
+			update.Message)}
+	if update.SwitchTime == nil && update.Step != v1alpha1.StepGoingBack &&
+		view.Node.Annotations[contract.DesiredRevisionAnnotation] != update.Revision {
+		place.Revision = update.Revision
+	}
+	return place
+}
+
+// takePlace asks for a place, unless the host is to be joined again and there is no key for that.
+func (u *Upgrade) takePlace(ctx context.Context, view *journey.View) journey.Outcome {
+	if view.Instance.Status.Update.OverSSH {
 		if outcome := u.Access.HasKey(ctx); !outcome.IsDone() {
 			return outcome
 		}
 	}
-	return journey.ClaimPlace(ctx, instance, view)
-}
-
-// switchOver tells the daemon which version to bring about, and waits until it holds. A daemon that
-// went back by itself says so.
-func (u *Upgrade) switchOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
-	view *journey.View) journey.Outcome {
-	update, node := instance.Status.Update, view.Node
-	if err := u.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Version: update.Revision,
-		Upgrading: true}); err != nil {
-		return journey.Retry(err)
-	}
-	if node.Annotations[contract.RevisionAnnotation] == update.Revision {
-		return journey.Done()
-	}
-	if why := refused(node, update.Revision); why != nil && !passes(why) {
-		return journey.Fail(contract.NewProblem(contract.ReasonUpdateFailed, "node %s went back by itself: %s",
-			node.Name, why))
-	}
-	return u.inTime(update, view, journey.Follows(node, update.Revision))
-}
-
-// prove waits until the node is well at its new version for the settling time.
-func (u *Upgrade) prove(_ context.Context, instance *v1alpha1.WindowsInstance, view *journey.View) journey.Outcome {
-	update, node := instance.Status.Update, view.Node
-	ready, message := journey.NodeReady(node)
-	outcome := journey.Done()
-	switch info := node.Status.NodeInfo.KubeletVersion; {
-	case node.Annotations[contract.RevisionAnnotation] != update.Revision:
-		outcome = journey.Follows(node, update.Revision)
-	case journey.ApplyStatus(node) != "":
-		outcome = journey.Wait(0, contract.ReasonRevisionPending, "node %s has version %q, and it does not hold%s",
-			node.Name,
-			update.Revision, journey.ApplyStatus(node))
-	case !ready:
-		outcome = journey.Wait(0, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
-	case !sameVersion(info, view.Kubelet):
-		outcome = journey.Wait(0, contract.ReasonRevisionPending, "kubelet of node %s is %.50q and should be %q",
-			node.Name,
-			info, view.Kubelet)
-	}
-	if !outcome.IsDone() {
-		update.ReadySince = nil
-		return u.inTime(update, view, outcome)
-	}
-	var left time.Duration
-	if update.ReadySince, left = u.Settles(node, update.ReadySince, view.Bounds.Settle); left > 0 {
-		return journey.Wait(left, contract.ReasonSettling, "node %s is at version %s and has to stay Ready for %s",
-			node.Name,
-			update.Revision, view.Bounds.Settle)
-	}
-	return journey.Done()
-}
-
-// GoBack has the daemon put the previous version back, and waits until the node is well there. The
-// daemon's word of before is taken away: it may still be for the previous version, while the host
-// is between the two. How long that takes has no end, as there is nothing else to go to; but it is
-// told.
-func (u *Upgrade) GoBack(ctx context.Context, instance *v1alpha1.WindowsInstance, view *journey.View) journey.Outcome {
-	update, node := instance.Status.Update, view.Node
-	if node.Annotations[contract.DesiredRevisionAnnotation] != update.From {
-		if err := u.Nodes.Annotate(ctx, node, map[string]string{contract.DesiredRevisionAnnotation: update.From,
-			contract.RevisionAnnotation: ""}); err != nil {
-			return journey.Retry(err)
-		}
-	}
-	_, left := u.Daemons.Unresponsive(&instance.Status, node)
-	reason, since := contract.ReasonUpdateFailed, ""
-	// its place stays taken: it serves nobody, with or without one
-	if proof := view.Bounds.Proof - u.Now().Sub(update.Since.Time); proof <= 0 {
-		reason, since = contract.ReasonNotBack, " since "+update.Since.UTC().Format(time.RFC3339)
-	} else if left == 0 || proof < left {
-		left = proof
-	}
-	ready, message := journey.NodeReady(node)
-	switch {
-	case node.Annotations[contract.RevisionAnnotation] != update.From || refused(node, update.Revision) != nil:
-		return journey.Wait(left, reason, "node %s goes back to version %s%s%s, because: %s", node.Name, update.From,
-			since,
-			journey.ApplyStatus(node), update.Message)
-	case !ready:
-		return journey.Wait(left, reason, "node %s is back at version %s and not Ready%s (%s), because: %s", node.Name,
-			update.From, since, message, update.Message)
-	}
-	return journey.Done()
-}
-
-// inTime turns a wait into a failure when the time for the proof is over.
-func (u *Upgrade) inTime(update *v1alpha1.Update, view *journey.View, outcome journey.Outcome) journey.Outcome {
-	began := update.Since.Time
-	if update.SwitchTime != nil {
-		began = update.SwitchTime.Time
-	}
-	left := view.Bounds.Proof - u.Now().Sub(began)
-	if left <= 0 {
-		return journey.Fail(contract.NewProblem(contract.ReasonUpdateFailed, "%s, after %s", outcome.Problem.Detail,
-			view.Bounds.Proof))
-	}
-	outcome.After = left
+	outcome := u.TakePlace(view, u.place(view))
+	outcome.Quiet = quiet(view)
 	return outcome
 }
 
-// Move lets a host's daemon pull another version.
+// aim sets out for the desired revision, or turns to a newer one where the node is.
+func (u *Upgrade) aim(ctx context.Context, view *journey.View) {
+	status := &view.Instance.Status
+	update, desired := status.Update, view.Desired
+	begin := func(revision, from string, drains, payload bool) {
+		status.Update = &v1alpha1.Update{Revision: revision, From: from, Drains: drains,
+			Progress: v1alpha1.Progress{Step: v1alpha1.StepStaging, Since: journey.Seconds(u.Now())}}
+		if !payload {
+			status.Update.Step = v1alpha1.StepWaiting
+		}
+	}
+	switch {
+	case update == nil || view.Change != nil && (desired == nil || update.Revision != desired.Version):
+		begin(view.Change.Version, view.Change.From, view.Change.Drains, view.Change.Payload)
+	case desired != nil && update.Revision != desired.Version: // from where it is, without going back in between
+		logf.FromContext(ctx).Info("going on to a newer revision", "revision", desired.Version, "instead",
+			update.Revision)
+		on := u.Revisions.Compare(ctx, update.Revision, *desired)
+		begin(desired.Version, update.From, update.Drains || on.Drains, on.Payload)
+	}
+}
+
+// applyAtOnce has the daemon apply a revision without a place in the budget.
+func (u *Upgrade) applyAtOnce(ctx context.Context, view *journey.View) (journey.Outcome, error) {
+	view.Instance.Status.Update = nil
+	if err := u.Move(ctx, view.Instance, view.Node, view.Change.Version); err != nil {
+		return journey.Outcome{}, err
+	}
+	// as its Node's event brings it again, which then is no news
+	outcome := journey.Follows(view.Node, view.Change.Version)
+	outcome.Quiet, outcome.IsRequested = journey.QuietPeriod, true
+	return outcome, nil
+}
+
+// Move tells a daemon another revision.
 func (u *Upgrade) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
-	version string) error {
-	if err := u.Nodes.Request(ctx, node, journey.Marks{Instance: instance, Version: version}); err != nil {
+	revision string) error {
+	if err := u.Nodes.Request(ctx, node, journey.Marks{Instance: instance, Version: revision}); err != nil {
 		return err
 	}
-	instance.Status.DesiredRevision = version
+	instance.Status.DesiredRevision = revision
 	u.Daemons.Observe(&instance.Status, node)
 	return nil
+}
+
+// fail is for a step that failed. A node that was not switched yet goes back into service and is
+// tried again later, so that others go on. One that was has the previous revision put back, if there
+// is one; else it stays where it is, and goes on trying.
+func (u *Upgrade) fail(ctx context.Context, view *journey.View, facts policy.UpgradeFacts,
+	problem *contract.Problem) journey.Outcome {
+	status := &view.Instance.Status
+	update := status.Update
+	note(update, problem)
+	switch policy.NextUpgrade(policy.StepFailed, facts, u.Now()).Action {
+	case policy.ActionReturn:
+		return u.tryLater(ctx, view, "", problem)
+	case policy.ActionGoBack:
+		logf.FromContext(ctx).Info("going back", "revision", update.Revision, "to", update.From, "reason",
+			problem.Reason,
+			"detail", problem.Detail)
+		update.Step, update.Since, update.ReadySince = v1alpha1.StepGoingBack, journey.Seconds(u.Now()), nil
+		status.DesiredRevision = update.From
+		// Whoever decides next must know of it before the place is given back: that is what keeps a
+		// second node from being taken there.
+		if update.SwitchTime != nil { // the revision was tried
+			status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: update.Revision, Code: update.Code,
+				Message: update.Message, Time: journey.Seconds(u.Now())}
+		}
+		return journey.Outcome{Then: journey.Save}.With(journey.FailedEvent(purpose, problem))
+	}
+	return journey.Wait(stuckRetry, problem.Reason, "%s", problem.Detail)
+}
+
+// returnFromBack ends the way of a node that is well at its previous revision.
+func (u *Upgrade) returnFromBack(ctx context.Context, view *journey.View) journey.Outcome {
+	status := &view.Instance.Status
+	update := status.Update
+	status.HeldRevision = update.From
+	return u.tryLater(ctx, view, "GoneBack", contract.NewProblem(contract.ReasonUpdateFailed,
+		"node %s is back at version %s, because at %s: %s", view.Node.Name, update.From, update.Revision,
+		update.Message))
+}
+
+// tryLater puts the node back into service until the next try.
+func (u *Upgrade) tryLater(ctx context.Context, view *journey.View, result string,
+	why *contract.Problem) journey.Outcome {
+	outcome := u.TryLater(ctx, view, purpose, result, why)
+	if outcome.IsUnreported {
+		return outcome
+	}
+	view.Instance.Status.Update.SwitchTime = nil
+	note(view.Instance.Status.Update, why)
+	if result == "" {
+		outcome = outcome.With(journey.FailedEvent(purpose, why))
+	}
+	return outcome
+}
+
+// finish ends the way of a node that is well at its revision. One that is to be rebooted, too, goes
+// on with that in its place, so that it is drained once.
+func (u *Upgrade) finish(ctx context.Context, view *journey.View) journey.Outcome {
+	status := &view.Instance.Status
+	if !view.RebootDue {
+		if outcome := u.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
+			return outcome.Unreported()
+		}
+	}
+	revision := status.Update.Revision
+	logf.FromContext(ctx).Info("node is at its new revision", "node", status.NodeName, "revision", revision)
+	outcome := journey.Done().With(journey.DoneEvent(purpose, fmt.Sprintf("node %s is at version %s", status.NodeName,
+		revision)))
+	if failure := status.UpdateFailure; failure != nil && failure.Revision != status.Update.From {
+		status.UpdateFailure = nil
+	}
+	status.Revision, status.HeldRevision = revision, revision
+	status.Update, status.Failures = nil, 0
+	place := status.Disruption
+	outcome.Released = journey.Release(status, purpose, "Proven")
+	if view.RebootDue {
+		status.Disruption, outcome.Then = place, journey.RebootToo
+	}
+	return outcome
+}
+
+// note keeps why the last try failed.
+func note(update *v1alpha1.Update, problem *contract.Problem) {
+	update.Reason, update.Code, update.Message = string(problem.Reason), problem.Reason.Code(), problem.Detail
 }

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// upgradePage lists what the operator decides at each step of an upgrade.
+func upgradePage() []byte {
+	page := &bytes.Buffer{}
+	fmt.Fprint(page, generated+"# Steps of an upgrade\n\n"+
+		"What the operator does with a node at each step, in the order in which it is checked: the first row of "+
+		"the step that applies counts.\n[Upgrades](../upgrades.md#how-a-node-gets-a-new-revision) explains the steps; "+
+		"`status.update.step` of a WindowsInstance names the present one.\n\n")
+	step, rows := v1alpha1.Step(""), [][]string(nil)
+	flush := func() {
+		if len(rows) > 0 {
+			fmt.Fprintf(page, "## %s\n\n", step)
+			table(page, []string{"If", "Then", "Next step", "Reason"}, rows)
+		}
+	}
+	for _, row := range policy.UpgradeRows() {
+		if row.Step != step {
+			flush()
+			step, rows = row.Step, nil
+		}
+		next := string(row.Next)
+		if row.Next == "" || row.Next == row.Step {
+			next = ""
+		}
+		rows = append(rows, []string{prose(row.When), prose(does(row)), next, reasonLink(row.Reason)})
+	}
+	flush()
+	return append(bytes.TrimRight(page.Bytes(), "\n"), '\n')
+}
+
+// does says what is done in a row.
+func does(row policy.UpgradeRow) string {
+	if row.Action == policy.ActionWait && row.Next == row.Step {
+		return "wait"
+	}
+	return cmp.Or(string(row.Action), "go on")
+}
+
+// reasonLink names a reason by its number.
+func reasonLink(reason contract.Reason) string {
+	if reason == "" {
+		return ""
+	}
+	return fmt.Sprintf("[%s](reasons.md#%s)", reason.Code(), reason.Code())
+}

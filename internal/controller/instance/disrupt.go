@@ -1,0 +1,200 @@
+package instance
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/health"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/instance/reboot"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// disruption is a journey that takes a place in the rollout budget: to another revision, or through a
+// reboot.
+type disruption interface {
+	// Next goes on until something is to be waited for, saved, or done by another. A repeated call goes
+	// on from the status.
+	Next(ctx context.Context, view *journey.View) (journey.Outcome, error)
+	// Granted notes in the status what begins with a place.
+	Granted(status *v1alpha1.WindowsInstanceStatus)
+}
+
+// disrupt takes a node further through an upgrade or a reboot.
+func (c *reconciliation) disrupt(ctx context.Context, to disruption, found health.Finding) (ctrl.Result, error) {
+	view, err := c.view(ctx, found)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	for range maxSteps {
+		outcome, err := to.Next(ctx, view)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if outcome.Then == journey.AskForPlace {
+			if outcome = c.askForPlace(ctx, to, view, outcome); outcome.IsDone() {
+				continue
+			}
+		}
+		c.note(ctx, outcome)
+		switch outcome.Then {
+		case journey.Save:
+			if err = c.record.save(ctx); err != nil {
+				return ctrl.Result{}, err
+			}
+			continue
+		case journey.JoinAgain:
+			return c.join(ctx)
+		case journey.RebootToo:
+			to = &c.journeys.reboot
+			c.rebootToo(ctx, view)
+			continue
+		}
+		if outcome.IsUnreported {
+			return c.result(ctx, outcome.After)
+		}
+		c.report(ctx, outcome)
+		return c.await(ctx, view.Node, outcome, outcome.Quiet)
+	}
+	return ctrl.Result{RequeueAfter: apiRetry}, nil
+}
+
+// maxSteps bounds one reconcile; a way has a dozen steps.
+const maxSteps = 50
+
+// view gathers what a disruption works with.
+func (c *reconciliation) view(ctx context.Context, found health.Finding) (*journey.View, error) {
+	config, err := c.config(ctx)
+	if err != nil {
+		return nil, err
+	}
+	status := &c.instance.Status
+	view := &journey.View{Instance: c.instance, Saved: &c.record.saved.Status, Node: found.Node,
+		Bounds: boundsOf(config), Change: found.Update, Jitter: c.jitter(),
+		RebootDue: c.journeys.reboot.IsDue(status, found.Node, config.Spec.Rollout.RebootWhenPending)}
+	if desired, _, err := c.parts.Desired.Current(ctx); err == nil {
+		view.Desired = &desired
+	}
+	return view, nil
+}
+
+// note reports an outcome's events and metrics, and leaves the queue for a place where none is asked
+// for any more.
+func (c *reconciliation) note(ctx context.Context, outcome journey.Outcome) {
+	c.recorder.record(ctx, c.instance, outcome.Events...)
+	if place := outcome.Released; place != nil {
+		c.meters.disturbed.WithLabelValues(string(place.Purpose), place.Result).
+			Observe(c.now().Sub(place.Since).Seconds())
+	}
+	if outcome.IsRequested {
+		c.life.requestedAt = c.now()
+	}
+	if c.instance.Status.Disruption == nil && outcome.Then != journey.AskForPlace {
+		c.gate.Leave(c.life.name())
+	}
+}
+
+// askForPlace asks for a place in the rollout budget for a journey. It is done when it is there.
+func (c *reconciliation) askForPlace(ctx context.Context, to disruption, view *journey.View,
+	asks journey.Outcome) journey.Outcome {
+	log, place, answer := logf.FromContext(ctx), asks.Place, journey.Outcome{}
+	verdict, err := c.takePlace(ctx, view.Node, place.Purpose, place.Revision,
+		func() { to.Granted(&c.instance.Status) })
+	switch {
+	case err != nil:
+		answer = journey.Wait(apiRetry, contract.ReasonAPICallFailed, "taking a place in the rollout budget: %v", err)
+	case verdict.Allowed:
+		log.Info("node has its turn", "node", view.Node.Name, "purpose", place.Purpose, "why", verdict.Why)
+		c.recorder.record(ctx, c.instance, journey.StartedEvent(place.Purpose, &c.instance.Status)...)
+		if update := c.instance.Status.Update; update != nil && update.Step == v1alpha1.StepSwitching {
+			c.life.requestedAt = c.now()
+		}
+		return journey.Done()
+	case verdict.Reason == contract.ReasonRolloutHalted && place.Last.Detail != "":
+		answer = journey.Wait(budgetRetry, place.Last.Reason, "%s", place.Last.Detail) // which says more
+	case verdict.Reason != "":
+		answer = journey.Wait(budgetRetry, verdict.Reason, "%s: %s", place.Waits, verdict.Why)
+	default:
+		log.V(1).Info("node waits for its turn", "node", view.Node.Name, "purpose", place.Purpose, "why", verdict.Why)
+		answer = journey.Wait(budgetRetry, contract.ReasonRevisionPending, "%s for the rollout budget", place.Waits)
+	}
+	answer.Then, answer.Quiet = journey.AskForPlace, asks.Quiet
+	return answer
+}
+
+// apiRetry is for an API server that does not answer.
+const apiRetry = 3 * time.Second
+
+// rebootToo goes on with a reboot in the place that a node has taken for its upgrade. Both are in one
+// write, so the place is never free meanwhile.
+func (c *reconciliation) rebootToo(ctx context.Context, view *journey.View) {
+	status := &c.instance.Status
+	c.journeys.reboot.Observe(status, view.Node, true, c.life.rebootWithdrawn, view.Jitter)
+	status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: journey.Seconds(c.now())}
+	c.journeys.reboot.Granted(status)
+	logf.FromContext(ctx).Info("going on with a reboot", "node", view.Node.Name, "reason", status.Reboot.Reason)
+	c.recorder.record(ctx, c.instance, journey.StartedEvent(v1alpha1.DisruptionReboot, status)...)
+}
+
+// wantsReboot says whether a node that is well, or is not Ready, should be rebooted.
+func (c *reconciliation) wantsReboot(ctx context.Context, node *corev1.Node) bool {
+	config, err := c.config(ctx)
+	if err != nil {
+		return false // a cached read fails only when the manager stops
+	}
+	pending, wasWithdrawn := config.Spec.Rollout.RebootWhenPending, c.life.rebootWithdrawn
+	c.life.rebootWithdrawn = reboot.WhyReboot(node, pending) == ""
+	return c.journeys.reboot.Observe(&c.instance.Status, node, pending, wasWithdrawn, c.jitter())
+}
+
+// rebootsFirst says that a node is to be rebooted although another revision is desired: its rollout
+// is halted, and whoever asks for a reboot now need not wait until somebody knows why.
+func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding) bool {
+	if found.Update == nil || found.Updating {
+		return false
+	}
+	config, err := c.config(ctx)
+	if err != nil || reboot.WhyReboot(found.Node, config.Spec.Rollout.RebootWhenPending) == "" {
+		return false
+	}
+	list := &v1alpha1.WindowsInstanceList{}
+	if err = c.client.List(ctx, list); err != nil {
+		return false // as above
+	}
+	all := make([]*v1alpha1.WindowsInstance, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	return policy.Halted(found.Update.Version, config, all) != "" && c.wantsReboot(ctx, found.Node)
+}
+
+// bounds are the user's, or the defaults.
+func (r *Reconciler) bounds(ctx context.Context) (journey.Bounds, error) {
+	config, err := r.config(ctx)
+	return boundsOf(config), err
+}
+
+func boundsOf(config *v1alpha1.WindowsMachineConfig) journey.Bounds {
+	bounds := journey.DefaultBounds()
+	if config == nil {
+		return bounds
+	}
+	for _, one := range []struct {
+		wanted *metav1.Duration
+		bound  *time.Duration
+	}{{config.Spec.Rollout.DrainTimeout, &bounds.Drain}, {config.Spec.Rollout.SettleTime, &bounds.Settle},
+		{config.Spec.Rollout.ProofTimeout, &bounds.Proof},
+		{config.Spec.Rollout.UnavailableAfter, &bounds.Unavailable}} {
+		if one.wanted != nil {
+			*one.bound = one.wanted.Duration
+		}
+	}
+	return bounds
+}

@@ -1,0 +1,47 @@
+package instance
+
+import (
+	"unicode/utf8"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+)
+
+// Limits of the API in characters, and here in bytes.
+const (
+	maxMessage  = 32768 // of a condition
+	maxWhy      = 4096  // why an update failed
+	maxRevision = 253
+	maxBootID   = 128
+	maxPhases   = 64
+)
+
+// fit cuts the texts that a host or its kubelet chose, in part or as a whole, to what the API takes:
+// otherwise a host could keep its status from being written. No name is among them.
+func fit(status *v1alpha1.WindowsInstanceStatus) {
+	status.Message, status.Fix = cut(status.Message, maxWhy), cut(status.Fix, maxWhy)
+	status.Revision, status.HeldRevision = cut(status.Revision, maxRevision), cut(status.HeldRevision, maxRevision)
+	status.KubeletVersion = cut(status.KubeletVersion, maxRevision)
+	status.Phases = status.Phases[max(0, len(status.Phases)-maxPhases):]
+	if u := status.Update; u != nil {
+		u.Message, u.From = cut(u.Message, maxWhy), cut(u.From, maxRevision)
+	}
+	if f := status.UpdateFailure; f != nil {
+		f.Message = cut(f.Message, maxWhy)
+	}
+	if r := status.Reboot; r != nil {
+		r.BootID = cut(r.BootID, maxBootID)
+	}
+}
+
+func shorten(message string) string { return cut(message, maxMessage) }
+
+// cut leaves at most so many bytes of a text, and no half of a character.
+func cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit]
+}

@@ -1,0 +1,130 @@
+package instance
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+)
+
+// record is what is known of an instance's status, and what the API server has of it.
+type record struct {
+	*Reconciler
+	instance *v1alpha1.WindowsInstance
+	life     *life
+	// saved is the instance as the API server has it.
+	saved *v1alpha1.WindowsInstance
+}
+
+// overlay puts what is known over what the cache shows, unless the cache shows what somebody else
+// wrote after us: then another operator leads, or did, and what it wrote counts.
+func (r *record) overlay() {
+	shown := r.instance.ResourceVersion
+	if r.life.saved != nil && shown != r.life.version && newer(r.life.version, shown) == shown &&
+		!equality.Semantic.DeepEqual(*r.life.saved, r.instance.Status) &&
+		!equality.Semantic.DeepEqual(*r.life.status, r.instance.Status) {
+		r.life.status, r.life.saved = nil, nil
+	}
+	if r.life.saved != nil {
+		r.life.saved.DeepCopyInto(&r.saved.Status)
+	}
+	if r.life.status != nil {
+		r.life.status.DeepCopyInto(&r.instance.Status)
+	}
+}
+
+// isUrgent says that somebody waits for what is to be written: for a place in the rollout budget, or
+// for a node that serves or does not.
+func (r *record) isUrgent() bool {
+	of := func(status *v1alpha1.WindowsInstanceStatus) [4]bool {
+		return [4]bool{
+			status.Disruption != nil, status.Update != nil, status.Reboot != nil,
+			meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady),
+		}
+	}
+	return of(&r.saved.Status) != of(&r.instance.Status)
+}
+
+// save writes the status where it differs from what the API server has. What can't be written now
+// is kept and written later: a pinned host key or a reboot that was asked for must not be lost.
+func (r *record) save(ctx context.Context) error {
+	fit(&r.instance.Status)
+	r.remember()
+	if equality.Semantic.DeepEqual(r.saved.Status, r.instance.Status) {
+		return nil
+	}
+	r.instance.ResourceVersion = r.life.version
+	patch, err := statusPatch(r.instance)
+	if err != nil {
+		return err
+	}
+	patched := r.instance.DeepCopy()
+	if err = r.client.Status().Patch(ctx, patched, patch); err != nil {
+		return fmt.Errorf("saving the status: %w", vanished(err))
+	}
+	ready := func(status v1alpha1.WindowsInstanceStatus) bool {
+		return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
+	}
+	placeIsFree := r.saved.Status.Disruption != nil && r.instance.Status.Disruption == nil || !ready(r.saved.Status) &&
+		ready(r.instance.Status)
+	r.life.saved, r.life.version = r.life.status.DeepCopy(), patched.ResourceVersion
+	r.saved.Status = *r.life.status.DeepCopy()
+	r.instance.ResourceVersion, r.saved.ResourceVersion = patched.ResourceVersion, patched.ResourceVersion
+	if placeIsFree {
+		r.gate.Freed()
+	}
+	return nil
+}
+
+// remember keeps what is known, and what it was made from.
+func (r *record) remember() {
+	r.life.status, r.life.saved = r.instance.Status.DeepCopy(), r.saved.Status.DeepCopy()
+	r.life.version = newer(r.instance.ResourceVersion, r.life.version)
+}
+
+// saveOrRevert makes a change and saves it. Unlike all else, what could not be written now must not be
+// written later.
+func (r *record) saveOrRevert(ctx context.Context, change func()) error {
+	before := r.instance.Status.DeepCopy()
+	change()
+	err := r.save(ctx)
+	if err != nil {
+		r.instance.Status, r.life.status = *before, before.DeepCopy()
+	}
+	return err
+}
+
+// statusPatch replaces the status, of this very instance only, as it was last seen or written: one
+// that took the name meanwhile has another UID, and what another operator wrote meanwhile, such as
+// a place in the rollout budget, is not overwritten. A merge patch could not name the UID, because
+// the API server overlooks what a patch of a status says about anything but the resource version.
+func statusPatch(instance *v1alpha1.WindowsInstance) (client.Patch, error) {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	text, err := json.Marshal([]operation{{"test", "/metadata/uid", instance.UID},
+		{"add", "/metadata/resourceVersion", instance.ResourceVersion}, {"add", "/status", instance.Status}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the status: %w", err)
+	}
+	return client.RawPatch(types.JSONPatchType, text), nil
+}
+
+// newer of two versions of one object, which are numbers that grow (KEP-5504).
+func newer(a, b string) string {
+	numberA, errA := strconv.ParseUint(a, 10, 64)
+	numberB, errB := strconv.ParseUint(b, 10, 64)
+	if errA == nil && errB == nil && numberB > numberA {
+		return b
+	}
+	return a
+}

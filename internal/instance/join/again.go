@@ -1,0 +1,95 @@
+package join
+
+import (
+	"context"
+
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// IsHalfway reports whether the host has replaced kubelet's and the daemon's keys, or is about to: then
+// the attempt ends first, or the daemon could not report any more. One that failed is judged anew.
+func IsHalfway(status *v1alpha1.WindowsInstanceStatus, session *journey.Session) bool {
+	return session.HasReplacedKey() || len(status.BootstrapCredentials) > 0 && status.Failures == 0
+}
+
+// Begin ends what a host is on the way to that is to be joined again. It comes back at the revision
+// that it held, and a revision that it was leaving stays left.
+func Begin(status *v1alpha1.WindowsInstanceStatus) {
+	if update := status.Update; update != nil && journey.Begun(update.Step) && update.From != "" {
+		status.DesiredRevision = update.From
+	}
+	if update := status.Update; update == nil || update.Step != v1alpha1.StepGoingBack {
+		status.Update = nil
+	}
+	status.Phase, status.Reboot = v1alpha1.PhasePending, nil
+}
+
+// Suspend has a host in service whose node serves while its join waits for a place.
+func (j *Join) Suspend(status *v1alpha1.WindowsInstanceStatus) {
+	status.Phase = v1alpha1.PhaseReady
+	status.BootstrapCredentials = nil // nobody waits for what is requested with them
+	if update := status.Update; update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching {
+		update.Step, update.Since = v1alpha1.StepWaiting, journey.Seconds(j.Now())
+	}
+}
+
+// TurnBack notes a revision that a host failed at over SSH, and turns it back to the one that it held.
+// What lies with the host, the network or the cluster is no revision's failure.
+func (j *Join) TurnBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	problem *contract.Problem) []journey.Event {
+	status := &instance.Status
+	revision, held := status.DesiredRevision, status.HeldRevision
+	switch update := status.Update; {
+	case update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching:
+		revision = update.Revision
+	case problem.Reason == contract.ReasonDaemonSilent:
+		return nil // it was so before, at whatever revision
+	}
+	if !instance.DeletionTimestamp.IsZero() || status.JoinedTime == nil || held == "" || revision == held ||
+		!policy.BlamesRevision(problem.Reason) {
+		return nil
+	}
+	logf.FromContext(ctx).Info("going back", "revision", revision, "to", held, "reason", problem.Reason)
+	now, tries := journey.Seconds(j.Now()), int32(0)
+	if status.Update != nil {
+		tries = status.Update.Tries
+	}
+	code := problem.Reason.Code()
+	status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: revision, Code: code, Message: problem.Detail, Time: now}
+	status.Update = &v1alpha1.Update{Revision: revision, From: held, OverSSH: true,
+		Reason: string(problem.Reason), Code: code, Message: problem.Detail,
+		Progress: v1alpha1.Progress{Step: v1alpha1.StepGoingBack, Since: now, Tries: tries}}
+	status.DesiredRevision = held
+	return []journey.Event{journey.FailedEvent(v1alpha1.DisruptionUpdate, problem)}
+}
+
+// Finish notes that a host has joined. One that was brought back to the revision that it held waits
+// for the next try of the other.
+func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) journey.Outcome {
+	failed := status.Update
+	status.Phase, status.Failures, status.NextAttemptTime = v1alpha1.PhaseReady, 0, nil
+	if failure := status.UpdateFailure; failure != nil && status.Revision != status.HeldRevision &&
+		failure.Revision != status.HeldRevision {
+		status.UpdateFailure = nil
+	}
+	status.DesiredRevision, status.HeldRevision, status.Update = status.Revision, status.Revision, nil
+	now := journey.Seconds(j.Now())
+	if status.JoinedTime == nil {
+		status.JoinedTime = &now
+	}
+	if failed == nil || failed.Step != v1alpha1.StepGoingBack {
+		return journey.Done()
+	}
+	failed.Tries++
+	wait := policy.DisruptBackoff(failed.Tries, jitter)
+	next := journey.Seconds(j.Now().Add(wait))
+	failed.Step, failed.Since, failed.NextTime = v1alpha1.StepWaiting, now, &next
+	status.Update = failed
+	return journey.Wait(wait, contract.ReasonUpdateFailed, "host is back at version %s, because at %s: %s", failed.From,
+		failed.Revision, failed.Message)
+}

@@ -1,0 +1,56 @@
+package journey
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Reasons of events about nodes that are disrupted; they appear on the instance.
+const (
+	EventUpdateStarted = "UpdateStarted"
+	EventUpdated       = "Updated"
+	EventUpdateFailed  = "UpdateFailed"
+	EventRebootStarted = "RebootStarted"
+	EventRebooted      = "Rebooted"
+	EventRebootFailed  = "RebootFailed"
+)
+
+// Event is to be reported about an instance. The action is part of its identity: events that differ
+// in their note only are counted as one.
+type Event struct{ Type, Reason, Action, Note string }
+
+// StartedEvent says that a node has its turn to be disrupted; nil for what no pod feels.
+func StartedEvent(purpose v1alpha1.DisruptionPurpose, status *v1alpha1.WindowsInstanceStatus) []Event {
+	if purpose == v1alpha1.DisruptionReboot {
+		return []Event{{corev1.EventTypeNormal, EventRebootStarted, string(purpose),
+			fmt.Sprintf("node %s has its turn to be rebooted", status.NodeName)}}
+	}
+	if update := status.Update; update != nil && update.Drains {
+		return []Event{{corev1.EventTypeNormal, EventUpdateStarted, string(purpose),
+			fmt.Sprintf("node %s has its turn to go to version %s", status.NodeName, update.Revision)}}
+	}
+	return nil
+}
+
+// DoneEvent says that it is over, and the node is back in service.
+func DoneEvent(purpose v1alpha1.DisruptionPurpose, note string) Event {
+	reason := EventUpdated
+	if purpose == v1alpha1.DisruptionReboot {
+		reason = EventRebooted
+	}
+	return Event{corev1.EventTypeNormal, reason, string(purpose), note}
+}
+
+// FailedEvent says that it did not end well.
+func FailedEvent(purpose v1alpha1.DisruptionPurpose, p *contract.Problem) Event {
+	reason := EventUpdateFailed
+	if purpose == v1alpha1.DisruptionReboot {
+		reason = EventRebootFailed
+	}
+	return Event{corev1.EventTypeWarning, reason, string(purpose) + string(p.Reason),
+		fmt.Sprintf("%v. %s", p, p.Reason.Fix())}
+}

@@ -1,0 +1,254 @@
+package upgrade
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// stageRetry is a safety net: what the daemon says about staging is an event.
+const stageRetry = time.Minute
+
+// isTold says that a host was told to have the revision that it goes to.
+func isTold(status *v1alpha1.WindowsInstanceStatus) bool {
+	update := status.Update
+	return update != nil && (update.SwitchTime != nil || status.DesiredRevision == update.Revision)
+}
+
+// isUnseen says that a node is about to be switched, and the cache does not show that it was told. It
+// may be back in service since its pods were taken for lost.
+func isUnseen(view *journey.View) bool {
+	update := view.Instance.Status.Update
+	return update != nil && update.Step == v1alpha1.StepSwitching && update.Drains && view.Drain == nil &&
+		view.Told == nil && view.Node.Annotations[contract.DesiredRevisionAnnotation] != update.Revision
+}
+
+// quiet is how long nothing is said of a node whose services are only started anew: until it is time
+// to wonder.
+func quiet(view *journey.View) time.Duration {
+	if view.Instance.Status.Update.Drains {
+		return 0
+	}
+	return journey.QuietPeriod + view.Bounds.Settle
+}
+
+// facts are what the table decides upon.
+func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
+	status, node := &view.Instance.Status, view.Node
+	update, told := status.Update, node.Annotations[contract.DesiredRevisionAnnotation]
+	if problem, _ := u.Daemons.Unresponsive(status, node); problem != nil && update.SwitchTime == nil &&
+		!journey.Begun(update.Step) { // it would not make the switch
+		update.OverSSH = true
+	}
+	f := policy.UpgradeFacts{
+		HasPlace: status.Disruption != nil, Drains: update.Drains, OverSSH: update.OverSSH,
+		HasPrevious:  update.From != "" && update.From != update.Revision,
+		StagingFacts: stagingFacts(update, node), DrainFacts: u.drainFacts(view),
+		StepSince: update.Since.Time, ProofTimeout: view.Bounds.Proof, DaemonTimeout: u.DaemonTimeout,
+		IsSwitched:  isTold(status) || update.From != "" && status.DesiredRevision != update.From,
+		IsRequested: view.IsRequested, IsApplied: node.Annotations[contract.RevisionAnnotation] == update.Revision,
+	}
+	if update.SwitchTime != nil {
+		f.SwitchSince = update.SwitchTime.Time
+	}
+	if why := refused(node, update.Revision); why != nil && !passes(why) {
+		f.Refused = true
+	}
+	lacks := (*contract.Problem)(nil)
+	switch update.Step {
+	case v1alpha1.StepProving:
+		lacks = u.lacks(view)
+		update.ReadySince, f.IsSettled = u.settled(view, lacks)
+	case v1alpha1.StepGoingBack:
+		lacks, f.IsRequested = u.lacksBack(view, contract.ReasonUpdateFailed, ""), told == update.From
+	}
+	if lacks != nil {
+		f.Lacks = lacks.Reason
+	}
+	return f
+}
+
+func stagingFacts(update *v1alpha1.Update, node *corev1.Node) policy.StagingFacts {
+	staging := node.Annotations[contract.StageStatusAnnotation]
+	return policy.StagingFacts{
+		CanStage: journey.StagesItself(node) && policy.CheckSkew(journey.ReleaseOf(update.Revision),
+			journey.ReleaseOf(node.Annotations[contract.RevisionAnnotation])) == "",
+		IsStageRequested: node.Annotations[contract.StageAnnotation] == update.Revision,
+		IsStaged:         node.Annotations[contract.StagedAnnotation] == update.Revision,
+		GetsNothing:      staging == "" || inVain(staging),
+	}
+}
+
+func (u *Upgrade) drainFacts(view *journey.View) policy.DrainFacts {
+	update, node := view.Instance.Status.Update, view.Node
+	f := policy.DrainFacts{
+		Uncordoned: journey.IsUncordoned(node), IsOut: u.IsOut(node, view.Bounds), IsUnseen: isUnseen(view),
+		HasLeft: update.From != "" && node.Annotations[contract.DesiredRevisionAnnotation] != update.From,
+	}
+	if view.Drain != nil {
+		f.Drain = drainState(*view.Drain)
+	} else if view.Told != nil {
+		f.IsNotTold = *view.Told != update.Revision && *view.Told != ""
+	}
+	return f
+}
+
+// drainState is what a drain came to.
+func drainState(outcome journey.Outcome) policy.DrainState {
+	switch {
+	case outcome.IsDone():
+		return policy.Drained
+	case outcome.Problem.Reason == contract.ReasonDrainBlocked:
+		return policy.DrainBlocked
+	case outcome.Problem.Reason == contract.ReasonDraining:
+		return policy.DrainRunning
+	}
+	return policy.DrainWaiting
+}
+
+// lacks is what a node lacks to be well at its revision; nil when it is.
+func (u *Upgrade) lacks(view *journey.View) *contract.Problem {
+	update, node, kubelet := view.Instance.Status.Update, view.Node, ""
+	if view.Desired != nil && view.Desired.Version == update.Revision {
+		kubelet = view.Desired.KubeletVersion
+	}
+	ready, message := journey.NodeReady(node)
+	switch info := node.Status.NodeInfo.KubeletVersion; {
+	case node.Annotations[contract.RevisionAnnotation] != update.Revision:
+		return journey.Follows(node, update.Revision).Problem
+	case journey.ApplyStatus(node) != "":
+		return contract.NewProblem(contract.ReasonRevisionPending, "node %s has version %q, and it does not hold%s",
+			node.Name, update.Revision, journey.ApplyStatus(node))
+	case !ready:
+		return contract.NewProblem(contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
+	case !sameVersion(info, kubelet):
+		return contract.NewProblem(contract.ReasonRevisionPending, "kubelet of node %s is %.50q and should be %q",
+			node.Name, info, kubelet)
+	}
+	return nil
+}
+
+// lacksBack is what a node lacks to be well at its previous revision; nil when it is. since says for
+// how long in the message.
+func (u *Upgrade) lacksBack(view *journey.View, reason contract.Reason, since string) *contract.Problem {
+	update, node := view.Instance.Status.Update, view.Node
+	ready, message := journey.NodeReady(node)
+	switch {
+	case node.Annotations[contract.RevisionAnnotation] != update.From || refused(node, update.Revision) != nil:
+		return contract.NewProblem(reason, "node %s goes back to version %s%s%s, because: %s", node.Name, update.From,
+			since, journey.ApplyStatus(node), update.Message)
+	case !ready:
+		return contract.NewProblem(reason, "node %s is back at version %s and not Ready%s (%s), because: %s", node.Name,
+			update.From, since, message, update.Message)
+	}
+	return nil
+}
+
+// settled is since when a node is well without a break, and whether that is long enough.
+func (u *Upgrade) settled(view *journey.View, lacks *contract.Problem) (since *metav1.Time, enough bool) {
+	if lacks != nil {
+		return nil, false
+	}
+	since, left := u.Settles(view.Node, view.Instance.Status.Update.ReadySince, view.Bounds.Settle)
+	return since, left <= 0
+}
+
+// failure says what a step failed at.
+func (u *Upgrade) failure(view *journey.View, row policy.UpgradeRow) *contract.Problem {
+	update, node := view.Instance.Status.Update, view.Node
+	switch update.Step {
+	case v1alpha1.StepStaging:
+		return contract.NewProblem(row.Reason, "node %s does not get the payload of version %s: %.300s", node.Name,
+			update.Revision, node.Annotations[contract.StageStatusAnnotation])
+	case v1alpha1.StepDraining:
+		if view.Drain != nil {
+			return view.Drain.Problem
+		}
+		return contract.NewProblem(row.Reason, "somebody uncordoned node %s while it was being drained", node.Name)
+	}
+	if why := refused(node, update.Revision); why != nil && !passes(why) && update.Step == v1alpha1.StepSwitching {
+		return contract.NewProblem(row.Reason, "node %s went back by itself: %s", node.Name, why)
+	}
+	return contract.NewProblem(row.Reason, "%s, after %s", u.lacks(view).Detail, view.Bounds.Proof)
+}
+
+// wait is what a row says that waits, and when to look again.
+func (u *Upgrade) wait(view *journey.View, row policy.UpgradeRow) journey.Outcome {
+	update, node, outcome := view.Instance.Status.Update, view.Node, journey.Outcome{}
+	proof := func() time.Duration {
+		began := update.Since.Time
+		if update.SwitchTime != nil {
+			began = update.SwitchTime.Time
+		}
+		return view.Bounds.Proof - u.Now().Sub(began)
+	}
+	switch update.Step {
+	case v1alpha1.StepStaging:
+		outcome = u.fetches(view, row.Reason)
+	case v1alpha1.StepDraining:
+		outcome = *view.Drain
+	case v1alpha1.StepGoingBack:
+		return u.goesBack(view, row.Reason)
+	case v1alpha1.StepSwitching:
+		outcome = journey.Follows(node, update.Revision)
+		outcome.After = proof()
+	default:
+		if lacks := u.lacks(view); lacks != nil {
+			outcome = journey.Wait(proof(), lacks.Reason, "%s", lacks.Detail)
+			break
+		}
+		_, left := u.Settles(node, update.ReadySince, view.Bounds.Settle)
+		outcome = journey.Wait(left, row.Reason, "node %s is at version %s and has to stay Ready for %s", node.Name,
+			update.Revision, view.Bounds.Settle)
+	}
+	outcome.Quiet = quiet(view)
+	return outcome
+}
+
+// fetches waits for the daemon's payload.
+func (u *Upgrade) fetches(view *journey.View, reason contract.Reason) journey.Outcome {
+	update, node, after := view.Instance.Status.Update, view.Node, stageRetry
+	why, detail := node.Annotations[contract.StageStatusAnnotation], ""
+	if why != "" {
+		detail = fmt.Sprintf(": %.300s", why)
+	}
+	if why == "" || inVain(why) {
+		after = min(u.DaemonTimeout-u.Now().Sub(update.Since.Time), stageRetry)
+	}
+	return journey.Wait(after, reason, "node %s fetches version %s%s", node.Name, update.Revision, detail)
+}
+
+// goesBack waits until a node is well at its previous revision. How long that takes has no end, as
+// there is nothing else to go to; but it is told. Its place stays taken: it serves nobody, with or
+// without one.
+func (u *Upgrade) goesBack(view *journey.View, reason contract.Reason) journey.Outcome {
+	update, since := view.Instance.Status.Update, ""
+	_, left := u.Daemons.Unresponsive(&view.Instance.Status, view.Node)
+	if reason == contract.ReasonNotBack {
+		since = " since " + update.Since.UTC().Format(time.RFC3339)
+	} else if proof := view.Bounds.Proof - u.Now().Sub(update.Since.Time); left == 0 || proof < left {
+		left = proof
+	}
+	problem := u.lacksBack(view, reason, since)
+	outcome := journey.Wait(left, problem.Reason, "%s", problem.Detail)
+	if reason == contract.ReasonNotBack && view.Instance.Status.Reason != string(reason) {
+		outcome = outcome.With(journey.FailedEvent(purpose, problem))
+	}
+	return outcome
+}
+
+// inVain says whether a daemon reports that it gets nothing where it was told to fetch: as where a
+// firewall lies in between. What lies with its host, such as a full disk, is no better over SSH, and
+// a fetch that takes long goes on.
+func inVain(why string) bool {
+	reason, _, _ := strings.Cut(why, ":")
+	return reason == string(contract.ReasonPayloadIncomplete)
+}

@@ -1,0 +1,216 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// UpgradeFacts are what a node's next step to another revision depends on.
+type UpgradeFacts struct {
+	// HasPlace says that the node has a place in the rollout budget; Drains that its pods must leave
+	// before the switch; HasPrevious that there is another revision to go back to.
+	HasPlace, Drains, HasPrevious bool
+	// OverSSH says that the host is to be joined again instead, because its daemon can't do it.
+	OverSSH bool
+	StagingFacts
+	DrainFacts
+	// StepSince is since when the node is at its step; SwitchSince since when the daemon is to have
+	// the revision; zero while it is not.
+	StepSince, SwitchSince time.Time
+	// IsRequested says that the daemon was told to apply the revision of its step. IsApplied that it
+	// reports it, Refused that it reports that it failed and went back.
+	IsRequested, IsApplied, Refused bool
+	// IsSwitched says that the daemon was told to leave its previous revision, or is about to be.
+	IsSwitched bool
+	// Lacks is why the node is not proven; empty when it is Ready with its revision, and settles.
+	Lacks contract.Reason
+	// IsSettled says that it was so for the settling time.
+	IsSettled bool
+	// ProofTimeout is the user's bound, DaemonTimeout that of a daemon that responds nothing.
+	ProofTimeout, DaemonTimeout time.Duration
+}
+
+// StagingFacts say how far the daemon is with the payload.
+type StagingFacts struct {
+	// CanStage says that the daemon fetches payload by itself; IsStageRequested and IsStaged that it
+	// was told to, and did; GetsNothing that it gets nothing, or reports nothing.
+	CanStage, IsStageRequested, IsStaged, GetsNothing bool
+}
+
+// DrainFacts say how far the node is with its pods.
+type DrainFacts struct {
+	// Drain is what the drain came to; Uncordoned that somebody lifted the cordon; IsOut that the node
+	// has been not Ready for so long that its pods are lost; HasLeft that it was told to leave its
+	// previous revision already.
+	Drain                      DrainState
+	Uncordoned, IsOut, HasLeft bool
+	// IsUnseen says that the cache does not show that the daemon was told the revision, and its pods
+	// were not drained just now; IsNotTold that the API server says that it was not.
+	IsUnseen, IsNotTold bool
+}
+
+// DrainState is how far a drain is.
+type DrainState string
+
+// States of a drain.
+const (
+	DrainUnknown DrainState = ""
+	DrainRunning DrainState = "Running"
+	DrainBlocked DrainState = "Blocked"
+	DrainWaiting DrainState = "Waiting" // for the API server
+	Drained      DrainState = "Drained"
+)
+
+// UpgradeAction is what is done at a step.
+type UpgradeAction string
+
+// Actions of an upgrade. After one that only learns something, the table is asked again.
+const (
+	ActionWait           UpgradeAction = ""
+	ActionRequestStaging UpgradeAction = "have the daemon fetch the payload"
+	ActionUseSSH         UpgradeAction = "note that the host is joined again over SSH"
+	ActionTakePlace      UpgradeAction = "ask for a place in the rollout budget"
+	ActionJoin           UpgradeAction = "join the host again over SSH"
+	ActionDrain          UpgradeAction = "cordon the node, and evict its pods"
+	ActionLook           UpgradeAction = "read the Node past the cache"
+	ActionSwitch         UpgradeAction = "have the daemon apply the revision"
+	ActionFail           UpgradeAction = "fail: see below"
+	ActionReturn         UpgradeAction = "return the node to service, and try again later"
+	ActionGoBack         UpgradeAction = "note the failure of the revision"
+	ActionRestore        UpgradeAction = "have the daemon apply the previous revision"
+	ActionFinish         UpgradeAction = "return the node to service, or reboot it if that is requested"
+)
+
+// StepFailed is where a step that fails goes on; it is none of the status.
+const StepFailed v1alpha1.Step = "Failed"
+
+// UpgradeRow is one row of the table.
+type UpgradeRow struct {
+	Step v1alpha1.Step
+	// When says in words when the row holds; the first one that holds counts.
+	When string
+	// Next is the step that follows; the same one for a wait.
+	Next   v1alpha1.Step
+	Action UpgradeAction
+	// Reason is what is reported meanwhile, or what the step fails with; empty where the facts have it.
+	Reason contract.Reason
+	holds  func(f UpgradeFacts, now time.Time) bool
+}
+
+// UpgradeRows are the steps from one revision to another.
+func UpgradeRows() []UpgradeRow {
+	return append(upgradeBegins(), upgradeEnds()...)
+}
+
+// upgradeBegins are the steps at which the node is at its previous revision.
+func upgradeBegins() []UpgradeRow {
+	const staging, waiting, draining, switching = v1alpha1.StepStaging, v1alpha1.StepWaiting, v1alpha1.StepDraining,
+		v1alpha1.StepSwitching
+	return []UpgradeRow{
+		{staging, "the host is to be joined again, or has the payload", waiting, ActionWait, "",
+			func(f UpgradeFacts, _ time.Time) bool { return f.OverSSH || f.IsStaged }},
+		{staging, "the daemon can't fetch payload, or is of a release too far away", waiting, ActionUseSSH, "",
+			func(f UpgradeFacts, _ time.Time) bool { return !f.CanStage }},
+		{staging, "the daemon was not told yet", staging, ActionRequestStaging, contract.ReasonStaging,
+			func(f UpgradeFacts, _ time.Time) bool { return !f.IsStageRequested }},
+		{staging, "the node has its place, and proofTimeout is over", StepFailed, ActionFail,
+			contract.ReasonUpdateFailed,
+			func(f UpgradeFacts, now time.Time) bool { return f.HasPlace && now.Sub(f.StepSince) > f.ProofTimeout }},
+		{staging, "the daemon has got nothing for five minutes", waiting, ActionUseSSH, "",
+			func(f UpgradeFacts, now time.Time) bool {
+				return f.GetsNothing && now.Sub(f.StepSince) >= f.DaemonTimeout
+			}},
+		{staging, "otherwise", staging, ActionWait, contract.ReasonStaging, always},
+
+		{waiting, "the node has no place", waiting, ActionTakePlace, contract.ReasonRevisionPending,
+			func(f UpgradeFacts, _ time.Time) bool { return !f.HasPlace }},
+		{waiting, "the host is to be joined again", switching, ActionJoin, "",
+			func(f UpgradeFacts, _ time.Time) bool { return f.OverSSH }},
+		{waiting, "pods would feel the switch", draining, ActionWait, "",
+			func(f UpgradeFacts, _ time.Time) bool { return f.Drains }},
+		{waiting, "otherwise", switching, ActionWait, "", always},
+
+		{draining, "somebody uncordoned the node, which was told to leave its revision", switching, ActionWait, "",
+			func(f UpgradeFacts, _ time.Time) bool { return f.Uncordoned && f.HasLeft }},
+		{draining, "somebody uncordoned the node", StepFailed, ActionFail, contract.ReasonUncordoned,
+			func(f UpgradeFacts, _ time.Time) bool { return f.Uncordoned }},
+		{draining, "it is to be seen how many pods are left", draining, ActionDrain, "",
+			func(f UpgradeFacts, _ time.Time) bool { return f.Drain == DrainUnknown }},
+		{draining, "no pods are left, or the node is out of service, or they are blocked and it was told to " +
+			"leave its revision", switching, ActionWait, "", func(f UpgradeFacts, _ time.Time) bool {
+			pods := f.Drain == DrainBlocked || f.Drain == DrainRunning
+			return f.Drain == Drained || f.IsOut && pods || f.HasLeft && f.Drain == DrainBlocked
+		}},
+		{draining, "pods are left after drainTimeout", StepFailed, ActionFail, contract.ReasonDrainBlocked,
+			func(f UpgradeFacts, _ time.Time) bool { return f.Drain == DrainBlocked }},
+		{draining, "otherwise", draining, ActionWait, contract.ReasonDraining, always},
+	}
+}
+
+// upgradeEnds are the steps at which the daemon applies a revision.
+func upgradeEnds() []UpgradeRow {
+	const waiting, draining, switching, proving, goingBack = v1alpha1.StepWaiting, v1alpha1.StepDraining,
+		v1alpha1.StepSwitching, v1alpha1.StepProving, v1alpha1.StepGoingBack
+	late := func(f UpgradeFacts, now time.Time) bool {
+		began := f.StepSince
+		if !f.SwitchSince.IsZero() {
+			began = f.SwitchSince
+		}
+		return now.Sub(began) >= f.ProofTimeout
+	}
+	return []UpgradeRow{
+		{switching, "pods would feel it, and the cache does not show that the daemon was told", switching, ActionLook,
+			"",
+			func(f UpgradeFacts, _ time.Time) bool { return f.IsUnseen }},
+		{switching, "the daemon was not told: the node may be back in service", draining, ActionWait, "",
+			func(f UpgradeFacts, _ time.Time) bool { return f.IsNotTold }},
+		{switching, "the daemon was not told yet, now that the pods have left", switching, ActionSwitch, "",
+			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
+		{switching, "the daemon reports the revision", proving, ActionWait, "",
+			func(f UpgradeFacts, _ time.Time) bool { return f.IsApplied }},
+		{switching, "the daemon reports that it went back", StepFailed, ActionFail, contract.ReasonUpdateFailed,
+			func(f UpgradeFacts, _ time.Time) bool { return f.Refused }},
+		{switching, "proofTimeout is over", StepFailed, ActionFail, contract.ReasonUpdateFailed, late},
+		{switching, "otherwise", switching, ActionWait, contract.ReasonRevisionPending, always},
+
+		{proving, "the node is not Ready, or kubelet or the daemon report otherwise, and proofTimeout is over",
+			StepFailed,
+			ActionFail, contract.ReasonUpdateFailed,
+			func(f UpgradeFacts, now time.Time) bool { return f.Lacks != "" && late(f, now) }},
+		{proving, "the node is not Ready, or kubelet or the daemon report otherwise", proving, ActionWait, "",
+			func(f UpgradeFacts, _ time.Time) bool { return f.Lacks != "" }},
+		{proving, "it has been well for settleTime", "", ActionFinish, contract.ReasonNodeReady,
+			func(f UpgradeFacts, _ time.Time) bool { return f.IsSettled }},
+		{proving, "otherwise", proving, ActionWait, contract.ReasonSettling, always},
+
+		{StepFailed, "the daemon was not told the revision, so the node is at the one that it held", waiting,
+			ActionReturn,
+			"", func(f UpgradeFacts, _ time.Time) bool { return !f.IsSwitched }},
+		{StepFailed, "there is no other revision to go back to", "", ActionWait, "",
+			func(f UpgradeFacts, _ time.Time) bool { return !f.HasPrevious }},
+		{StepFailed, "otherwise", goingBack, ActionGoBack, "", always},
+
+		{goingBack, "the daemon was not told yet", goingBack, ActionRestore, "",
+			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
+		{goingBack, "the node is Ready at the previous revision", waiting, ActionReturn, contract.ReasonUpdateFailed,
+			func(f UpgradeFacts, _ time.Time) bool { return f.Lacks == "" }},
+		{goingBack, "proofTimeout is over", goingBack, ActionWait, contract.ReasonNotBack,
+			func(f UpgradeFacts, now time.Time) bool { return now.Sub(f.StepSince) >= f.ProofTimeout }},
+		{goingBack, "otherwise", goingBack, ActionWait, contract.ReasonUpdateFailed, always},
+	}
+}
+
+func always(UpgradeFacts, time.Time) bool { return true }
+
+// NextUpgrade decides what comes next for a node that is on its way to another revision: the first
+// row of its step that holds.
+func NextUpgrade(step v1alpha1.Step, facts UpgradeFacts, now time.Time) UpgradeRow {
+	for _, row := range UpgradeRows() {
+		if row.Step == step && row.holds(facts, now) {
+			return row
+		}
+	}
+	return UpgradeRow{Step: step, Next: v1alpha1.StepWaiting} // a step that no release of ours has written
+}
