@@ -8,6 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/instance/upgrade"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
@@ -28,7 +29,7 @@ func (c *reconciliation) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	if err != nil || c.parts.IsOut(node, bounds) {
 		return free, err
 	}
-	return c.takePlace(ctx, node, v1alpha1.DisruptionUpdate, "",
+	return c.takePlace(ctx, node, v1alpha1.DisruptionUpdate, upgrade.RevisionToTry(&c.instance.Status, node),
 		func() { c.journeys.upgrade.Granted(&c.instance.Status) })
 }
 

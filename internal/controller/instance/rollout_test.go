@@ -300,3 +300,22 @@ func TestAPlaceIsInTheAPIServerWhenTheDecisionIsOver(t *testing.T) {
 		t.Error("nobody else can see the place")
 	}
 }
+
+// A host that lost its place while it was joined at another revision asks for one again.
+func TestAHostIsNotJoinedAgainAtARevisionThatIsHalted(t *testing.T) {
+	t.Parallel()
+	r := updating(t)
+	failed := r.get(t, 1)
+	failed.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: second, Code: "W706", Time: metav1.NewTime(r.clock)}
+	if err := r.api.Status().Update(t.Context(), failed); err != nil {
+		t.Fatal(err)
+	}
+	i := r.get(t, 2)
+	i.Status.Update = &v1alpha1.Update{Revision: second, From: first, OverSSH: true,
+		Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, Since: metav1.NewTime(r.clock)}}
+	c := newReconciliation(r.Reconciler, i, r.life(i))
+	verdict, err := c.mayJoin(t.Context())
+	if err != nil || verdict.Allowed || verdict.Reason != contract.ReasonRolloutHalted {
+		t.Errorf("%+v, %v", verdict, err)
+	}
+}

@@ -175,11 +175,19 @@ func (u *Upgrade) place(view *journey.View) journey.Place {
 	place := journey.Place{Purpose: purpose, Waits: fmt.Sprintf("version %s is desired and waits", update.Revision),
 		Last: contract.NewProblem(cmp.Or(contract.Reason(update.Reason), contract.ReasonRevisionPending), "%s",
 			update.Message)}
-	if update.SwitchTime == nil && update.Step != v1alpha1.StepGoingBack &&
-		view.Node.Annotations[contract.DesiredRevisionAnnotation] != update.Revision {
-		place.Revision = update.Revision
-	}
+	place.Revision = RevisionToTry(&view.Instance.Status, view.Node)
 	return place
+}
+
+// RevisionToTry is the revision that a node is taken to with a place, and that may be halted; empty
+// where it is going there already, or back.
+func RevisionToTry(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) string {
+	update := status.Update
+	if update == nil || update.SwitchTime != nil || update.Step == v1alpha1.StepGoingBack ||
+		node.Annotations[contract.DesiredRevisionAnnotation] == update.Revision {
+		return ""
+	}
+	return update.Revision
 }
 
 // takePlace asks for a place, unless the host is to be joined again and there is no key for that.
