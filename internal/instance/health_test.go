@@ -208,3 +208,15 @@ func TestTheCauseThatTheDaemonKnowsIsWhatTheInstanceSays(t *testing.T) {
 		t.Errorf("it says %q", message)
 	}
 }
+
+// An operator of before wrote no such thing; where a node is well, that is what it goes back to.
+func TestWhatANodeHoldsIsFilledInWhereNobodyWroteItDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode(version))
+	w.desired.Version = "1.1.0-bbbbbbbbbb"
+	i := joined(version)
+	i.Status.HeldRevision = ""
+	if _, err := w.health.Check(t.Context(), i); err != nil || i.Status.HeldRevision != version {
+		t.Errorf("it holds %q: %v", i.Status.HeldRevision, err)
+	}
+}

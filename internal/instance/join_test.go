@@ -478,3 +478,20 @@ func TestJourneysNeedAllTheirParts(t *testing.T) {
 		t.Error("a walker of nothing was made")
 	}
 }
+
+func TestAHostThatIsNotConfirmedInTimeKeepsNoPlaceFromOthers(t *testing.T) {
+	t.Parallel()
+	n := joinedNode("1.0.0-old")
+	n.Annotations[contract.ApplyStatusAnnotation] = "ServiceFailed: kubelet does not stay up"
+	w := newWorld(t, n)
+	i := newInstance()
+	i.Status.Phase, i.Status.NodeName, i.Status.DesiredRevision = v1alpha1.PhaseConfirming, "win-a", version
+	i.Status.Phases = []v1alpha1.PhaseTime{{Phase: v1alpha1.PhaseConfirming, StartTime: metav1.NewMicroTime(w.clock)}}
+	if outcome := w.join(t, i, &journey.Session{}, ""); !outcome.IsWaiting() || outcome.Endless {
+		t.Errorf("at first it is %+v", outcome)
+	}
+	w.clock = w.clock.Add(v1alpha1.DefaultProofTimeout + time.Minute)
+	if outcome := w.join(t, i, &journey.Session{}, ""); !outcome.IsWaiting() || !outcome.Endless {
+		t.Errorf("after the time for the proof it is %+v", outcome)
+	}
+}

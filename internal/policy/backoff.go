@@ -20,6 +20,13 @@ const (
 	disruptBackoffMax  = 30 * time.Minute
 )
 
+// The longest pauses, jitter included.
+const (
+	LongestBackoff        = backoffMax * 6 / 5
+	LongestKeyBackoff     = keyBackoffMax * 6 / 5
+	LongestDisruptBackoff = disruptBackoffMax * 6 / 5
+)
+
 // Backoff is how long to wait after the n-th failure in a row, n from 1: 5 s, 10 s, 20 s … at most
 // 5 min, and up to a fifth more by jitter in [0,1), so that a fleet that failed together does not
 // come back together.

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -44,7 +45,8 @@ func (c *reconciliation) leave(ctx context.Context) (ctrl.Result, error) {
 	case err != nil:
 		return ctrl.Result{}, err
 	case !verdict.Allowed:
-		c.report(ctx, journey.Wait(budgetRetry, contract.ReasonRemovalPending, "%s", verdict.Why))
+		c.report(ctx, journey.Wait(budgetRetry, cmp.Or(verdict.Reason, contract.ReasonRemovalPending), "%s",
+			verdict.Why))
 		return c.result(ctx, budgetRetry)
 	case status.Phase != v1alpha1.PhaseRemoving:
 		c.turn(ctx)
@@ -94,6 +96,12 @@ func (c *reconciliation) mayLeave(ctx context.Context) (policy.Verdict, error) {
 		c.life.session.End()
 		c.parts.Slots.Release(c.instance.UID)
 		c.suspendJoin()
+	}
+	if status.HostKey != "" && status.NodeName != "" { // it is to be reached
+		if key := c.parts.Access.HasKey(ctx); !key.IsDone() {
+			c.gate.Leave(c.life.name())
+			return policy.Verdict{Reason: key.Problem.Reason, Why: key.Problem.Detail}, nil
+		}
 	}
 	return c.takePlace(ctx, node, v1alpha1.DisruptionRemove, "", func() {
 		if status.Phase != v1alpha1.PhaseRemoving {

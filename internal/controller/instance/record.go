@@ -38,6 +38,7 @@ func (r *record) overlay() {
 	if r.life.status != nil {
 		r.life.status.DeepCopyInto(&r.instance.Status)
 	}
+	boundTimes(&r.instance.Status, r.now())
 }
 
 // isUrgent says that somebody waits for what is to be written: for a place in the rollout budget, or

@@ -85,6 +85,7 @@ func (h *Health) told(ctx context.Context, status *v1alpha1.WindowsInstanceStatu
 // care decides what a node needs that is ours.
 func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) (Finding, error) {
 	status := &instance.Status
+	fillHeldRevision(status, node)
 	found := Finding{Node: node, Updating: journey.IsUpdating(status), Rebooting: journey.IsRebooting(status)}
 	desired, _, err := h.Desired.Current(ctx)
 	switch {
@@ -135,6 +136,14 @@ func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 		status.HeldRevision = status.Revision
 	}
 	return found, h.Nodes.Uncordon(ctx, node)
+}
+
+// fillHeldRevision notes what a node that is well holds, where an operator of before did not.
+func fillHeldRevision(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
+	if status.HeldRevision == "" && !journey.IsUnderWay(status) && journey.ApplyStatus(node) == "" &&
+		journey.NodeReadyAt(node, status.DesiredRevision) {
+		status.HeldRevision = status.DesiredRevision
+	}
 }
 
 // rescueAfter is how long a node that has joined may be not Ready before its host is looked at over

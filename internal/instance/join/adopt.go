@@ -127,15 +127,17 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 // confirmInTime turns a wait into a failure when the time for the proof is over.
 func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	outcome journey.Outcome) journey.Outcome {
-	if held := instance.Status.HeldRevision; held == "" || held == instance.Status.DesiredRevision {
-		outcome.Endless = outcome.Problem.Reason == contract.ReasonNodeNotReady
-		return outcome
-	}
 	bounds, err := j.CurrentBounds(ctx)
 	if err != nil {
 		return journey.Retry(err)
 	}
-	if began, ok := journey.PhaseBegan(instance, v1alpha1.PhaseConfirming); ok && j.Now().Sub(began) > bounds.Proof {
+	began, ok := journey.PhaseBegan(instance, v1alpha1.PhaseConfirming)
+	late := ok && j.Now().Sub(began) > bounds.Proof
+	if held := instance.Status.HeldRevision; held == "" || held == instance.Status.DesiredRevision {
+		outcome.Endless = outcome.Problem.Reason == contract.ReasonNodeNotReady || late
+		return outcome
+	}
+	if late {
 		return journey.Fail(contract.NewProblem(contract.ReasonUpdateFailed, "%s, after %s", outcome.Problem.Detail,
 			bounds.Proof))
 	}

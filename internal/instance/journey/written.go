@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// longestLag is how long the cache may lag behind a write of ours. After that the API server is
+// LongestLag is how long the cache may lag behind a write of ours. After that the API server is
 // asked: its world may have been set back to an earlier one.
-const longestLag = time.Minute
+const LongestLag = time.Minute
 
 // written is which version of each Node came of our last write. While the cache shows an older one,
 // another write would meet a newer object: it is refused here, and costs the API server nothing.
@@ -30,7 +30,7 @@ type write struct {
 }
 
 // settled says that a write is too old for the cache to lag behind it.
-func (w write) settled(now time.Time) bool { return now.Sub(w.at) > longestLag }
+func (w write) settled(now time.Time) bool { return now.Sub(w.at) > LongestLag }
 
 // note remembers a Node as the API server has just written it.
 func (w *written) note(node *corev1.Node, now time.Time) {

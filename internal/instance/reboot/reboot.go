@@ -104,6 +104,11 @@ func (r *Reboot) Granted(status *v1alpha1.WindowsInstanceStatus) {
 // place is what the node asks for.
 func (r *Reboot) place(view *journey.View) journey.Place {
 	name := view.Node.Name
+	if view.Instance.Status.Reboot.Tries > 0 && view.Instance.Status.Reason == string(contract.ReasonDaemonSilent) {
+		return journey.Place{Purpose: purpose, Waits: "node " + name + " is to be rebooted and waits",
+			Last: contract.NewProblem(contract.ReasonDaemonSilent, "the daemon of node %s did not reboot its host",
+				name)}
+	}
 	place := journey.Place{Purpose: purpose, Waits: "node " + name + " is to be rebooted and waits",
 		Last: contract.NewProblem(contract.ReasonRebooting,
 			"node %s was rebooted just now, and a reboot is still asked for", name)}
@@ -162,7 +167,13 @@ func (r *Reboot) Next(ctx context.Context, view *journey.View) (journey.Outcome,
 // does not come back, which keeps its place and is waited for.
 func (r *Reboot) failed(ctx context.Context, view *journey.View, problem *contract.Problem) journey.Outcome {
 	status := &view.Instance.Status
-	if status.Reboot.Step == v1alpha1.StepDraining {
+	if status.Reboot.Step == v1alpha1.StepDraining || problem.Reason == contract.ReasonDaemonSilent {
+		// a daemon that comes back later must not reboot a node that serves
+		if err := r.Nodes.Annotate(ctx, view.Node,
+			map[string]string{contract.RebootApprovedAnnotation: ""}); err != nil {
+			return journey.Retry(err).Unreported()
+		}
+		status.Reboot.BootID = ""
 		outcome := r.TryLater(ctx, view, purpose, "", problem)
 		if outcome.IsUnreported {
 			return outcome
@@ -207,7 +218,13 @@ func (r *Reboot) restartHost(ctx context.Context, instance *v1alpha1.WindowsInst
 			return journey.Retry(err)
 		}
 	}
-	return r.back(reboot, view, journey.Wait(0, contract.ReasonRebooting, "node %s reboots", node.Name))
+	outcome := r.back(reboot, view, journey.Wait(0, contract.ReasonRebooting, "node %s reboots", node.Name))
+	if ready, _ := journey.NodeReady(node); ready && outcome.IsFailed() { // it never went down
+		return journey.Fail(contract.NewProblem(contract.ReasonDaemonSilent,
+			"the daemon of node %s was told at %s to reboot its host, and did not", node.Name,
+			reboot.Since.UTC().Format(time.RFC3339)))
+	}
+	return outcome
 }
 
 // comeBack waits until the node is Ready for the settling time, and then takes away what asked for

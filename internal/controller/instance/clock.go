@@ -1,0 +1,46 @@
+package instance
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// clockSkew is how far the clocks of two operators may be apart.
+const clockSkew = time.Minute
+
+// boundTimes puts right what a wrong clock wrote: no pause is longer than the longest that can be
+// meant, and nothing began in the future.
+func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
+	bound := func(t *metav1.Time, longest time.Duration) {
+		if t != nil && t.Time.After(now.Add(longest+clockSkew)) {
+			*t = journey.Seconds(now.Add(longest))
+		}
+	}
+	bound(status.NextAttemptTime, policy.LongestBackoff)
+	for _, since := range []*metav1.Time{status.RebootTime, status.SilentSince, status.DrainTime,
+		status.LastRebootTime} {
+		bound(since, 0)
+	}
+	if trial := status.KeyTrial; trial != nil {
+		bound(trial.NextTime, policy.LongestKeyBackoff)
+	}
+	if place := status.Disruption; place != nil {
+		bound(&place.Since, 0)
+	}
+	if update := status.Update; update != nil {
+		bound(update.NextTime, policy.LongestDisruptBackoff)
+		bound(&update.Since, 0)
+		bound(update.SwitchTime, 0)
+		bound(update.ReadySince, 0)
+	}
+	if reboot := status.Reboot; reboot != nil {
+		bound(reboot.NextTime, policy.LongestDisruptBackoff)
+		bound(&reboot.Since, 0)
+		bound(reboot.ReadySince, 0)
+	}
+}
