@@ -4,11 +4,44 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
+
+// A restore of etcd sets every object back to an earlier version, under the same UID.
+func TestAStatusIsWrittenAgainAfterARestoreOfEtcd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.join(t, 1)
+	was := r.get(t, 1)
+	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Finalizers = nil })
+	if err := r.api.Delete(t.Context(), r.get(t, 1)); err != nil {
+		t.Fatal(err)
+	}
+	restored := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: was.Namespace, Name: was.Name,
+		UID: was.UID, Generation: was.Generation, Finalizers: was.Finalizers}, Spec: was.Spec}
+	if err := r.api.Create(t.Context(), restored); err != nil {
+		t.Fatal(err)
+	}
+	restored.Status = was.Status
+	if err := r.api.Status().Update(t.Context(), restored); err != nil {
+		t.Fatal(err)
+	}
+	if now := r.get(t, 1).ResourceVersion; newer(now, was.ResourceVersion) == now {
+		t.Fatalf("version %s after %s is no restore", r.get(t, 1).ResourceVersion, was.ResourceVersion)
+	}
+	r.changes(t, 1, func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })
+	for range 6 {
+		r.clock = r.clock.Add(30 * time.Second)
+		r.reconcile(t, 1)
+	}
+	if got := r.get(t, 1).Status; got.Reason != string(contract.ReasonNodeNotReady) {
+		t.Errorf("the status says %s: %s", got.Reason, got.Message)
+	}
+}
 
 // A clock that was wrong for a while must not hold a host for years.
 func TestTimesThatAWrongClockWroteAreBounded(t *testing.T) {

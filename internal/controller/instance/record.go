@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // record is what is known of an instance's status, and what the API server has of it.
@@ -67,7 +70,16 @@ func (r *record) save(ctx context.Context) error {
 		return err
 	}
 	patched := r.instance.DeepCopy()
-	if err = r.client.Status().Patch(ctx, patched, patch); err != nil {
+	err = r.client.Status().Patch(ctx, patched, patch)
+	switch {
+	case !apierrors.IsConflict(err):
+		r.life.conflictSince = time.Time{}
+	case r.life.conflictSince.IsZero():
+		r.life.conflictSince = r.now()
+	case r.now().Sub(r.life.conflictSince) > journey.LongestLag:
+		r.forgetRestored(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("saving the status: %w", vanished(err))
 	}
 	ready := func(status v1alpha1.WindowsInstanceStatus) bool {
@@ -82,6 +94,17 @@ func (r *record) save(ctx context.Context) error {
 		r.gate.Freed()
 	}
 	return nil
+}
+
+// forgetRestored forgets what is known of an instance that the API server has at an earlier version
+// than was seen: etcd was restored, and what is there counts.
+func (r *record) forgetRestored(ctx context.Context) {
+	r.life.conflictSince = r.now()
+	live := &v1alpha1.WindowsInstance{}
+	err := r.parts.Live.Get(ctx, r.life.key, live)
+	if err == nil && newer(live.ResourceVersion, r.life.version) != live.ResourceVersion {
+		r.life.status, r.life.saved, r.life.version = nil, nil, ""
+	}
 }
 
 // remember keeps what is known, and what it was made from.
