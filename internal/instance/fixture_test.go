@@ -116,7 +116,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(w.faults()).Build()
 	w.pods = kubefake.NewClientset()
 	parts, err := journey.New(journey.Options{
-		Client: w.client, Pods: w.pods, Dialer: w.machine, Payload: w, Desired: w, Keys: w, Tokens: w,
+		Client: w.client, Live: w.client, Pods: w.pods, Dialer: w.machine, Payload: w, Desired: w, Keys: w, Tokens: w,
 		Slots: journey.NewSlots(1, func(types.UID) {}), Claims: journey.NewClaims(),
 		Now: func() time.Time { return w.clock }, Namespace: "ns",
 	})

@@ -97,7 +97,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil // the cache has yet to see it
 	}
 	c := newReconciliation(r, instance, life)
-	c.record.overlay()
 	result, err := c.step(ctx)
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: staleRetry}, nil // the cache has the newer object soon
@@ -129,6 +128,9 @@ func newReconciliation(r *Reconciler, instance *v1alpha1.WindowsInstance, life *
 
 // step leaves or proceeds; an instance that proceeds has our finalizer first.
 func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
+	if err := c.record.load(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
 	if !c.instance.DeletionTimestamp.IsZero() {
 		return c.leave(ctx)
 	}

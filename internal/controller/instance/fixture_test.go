@@ -163,7 +163,20 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 // restart begins anew, as another operator process does.
 func (r *rig) restart(t *testing.T) {
 	t.Helper()
-	r.restartWith(t, r.api)
+	r.restartWith(t, pastCache{r.api, r})
+}
+
+// pastCache reads past a cache that lags behind.
+type pastCache struct {
+	client.Reader
+	rig *rig
+}
+
+func (p pastCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	stale, staleNode := p.rig.stale, p.rig.staleNode
+	p.rig.stale, p.rig.staleNode = nil, nil
+	defer func() { p.rig.stale, p.rig.staleNode = stale, staleNode }()
+	return p.Reader.Get(ctx, key, o, options...)
 }
 
 // restartWith begins anew with another way past the cache.

@@ -27,9 +27,8 @@ type life struct {
 	status, saved *v1alpha1.WindowsInstanceStatus
 	// version is the object's resource version at saved.
 	version string
-	// conflictSince is since when no write of the status was accepted, because the API server has
-	// another version; zero while there is no such conflict.
-	conflictSince time.Time
+	// conflicted says that the last write was refused, because the API server has another version.
+	conflicted bool
 	// rebootWithdrawn says that no reboot was requested when that was looked at last.
 	rebootWithdrawn bool
 	// requestedAt is when its daemon was last told a revision.

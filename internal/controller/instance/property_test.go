@@ -63,10 +63,8 @@ type fleet struct {
 	killed   bool
 	budgets  []intstr.IntOrString
 	closures []bool
-	// before is an operator that was followed by another, and does not know yet; it is at work
-	// while stale says so.
+	// before is an operator that was followed by another, and does not know yet.
 	before    *Reconciler
-	stale     bool
 	resumed   string
 	threshold int
 	journal   []string
@@ -156,7 +154,7 @@ func (f *fleet) watch(old, wanted client.Object) error {
 			break
 		}
 		instance := f.p.now.instances[now.Name]
-		if instance == nil || f.stale { // which conflicts, or is the place of another
+		if instance == nil {
 			break
 		}
 		place := instance.Status.Disruption != nil
@@ -390,7 +388,7 @@ func (f *fleet) evictPod(a kubetesting.Action) (bool, runtime.Object, error) {
 		return false, nil, nil
 	}
 	name := eviction.Name[:strings.LastIndexByte(eviction.Name, '-')]
-	if i := f.p.now.instances[name]; !f.stale && (i == nil || i.Status.Disruption == nil) {
+	if i := f.p.now.instances[name]; i == nil || i.Status.Disruption == nil {
 		f.violated("pods of %s are evicted without a place in the budget", name)
 	}
 	if f.host[name].blocked && f.host[name].refused {
@@ -598,12 +596,12 @@ func (f *fleet) look(name string) {
 // lookStale has an instance looked at by an operator that another one has followed.
 func (f *fleet) lookStale() {
 	present := f.rig.Reconciler
-	f.rig.Reconciler, f.stale = f.before, true
+	f.rig.Reconciler = f.before
 	name := fmt.Sprintf("win-%d", f.r.IntN(len(f.host)))
 	f.note("a stale operator looks at %s", name)
 	_, _ = f.rig.Reconcile(f.t.Context(), // whatever it comes to
 		ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
-	f.rig.Reconciler, f.stale, f.killed = present, false, false
+	f.rig.Reconciler, f.killed = present, false
 	f.replace()
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,13 +25,23 @@ type record struct {
 	saved *v1alpha1.WindowsInstance
 }
 
+// load puts what is known over what the cache shows. A host that may be disturbed is read past the
+// cache: a place that only a cache shows was given back, and may be another's. Whoever has no place
+// writes one before anything else is done, and that fails where the cache lags behind.
+func (r *record) load(ctx context.Context) error {
+	r.overlay()
+	if r.life.conflicted || r.instance.Status.Disruption != nil || journey.IsUnderWay(&r.instance.Status) {
+		return r.readLive(ctx)
+	}
+	return nil
+}
+
 // overlay puts what is known over what the cache shows, unless the cache shows what somebody else
 // wrote after us: then another operator leads, or did, and what it wrote counts.
 func (r *record) overlay() {
 	shown := r.instance.ResourceVersion
 	if r.life.saved != nil && shown != r.life.version && newer(r.life.version, shown) == shown &&
-		!equality.Semantic.DeepEqual(*r.life.saved, r.instance.Status) &&
-		!equality.Semantic.DeepEqual(*r.life.status, r.instance.Status) {
+		!r.isKnown(&r.instance.Status) {
 		r.life.status, r.life.saved = nil, nil
 	}
 	if r.life.saved != nil {
@@ -42,6 +51,35 @@ func (r *record) overlay() {
 		r.life.status.DeepCopyInto(&r.instance.Status)
 	}
 	boundTimes(&r.instance.Status, r.now())
+}
+
+// isKnown says that a status is what was saved last, or what is to be saved, and that may have
+// arrived.
+func (r *record) isKnown(status *v1alpha1.WindowsInstanceStatus) bool {
+	return r.life.saved != nil && (equality.Semantic.DeepEqual(*r.life.saved, *status) ||
+		equality.Semantic.DeepEqual(*r.life.status, *status))
+}
+
+// readLive goes on with the instance as the API server has it, whatever was seen: etcd may have been
+// restored to an earlier version of it.
+func (r *record) readLive(ctx context.Context) error {
+	live := &v1alpha1.WindowsInstance{}
+	err := r.parts.Live.Get(ctx, r.life.key, live)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && live.UID != r.life.uid:
+		return errGone
+	case err != nil:
+		return fmt.Errorf("reading the instance past the cache: %w", err)
+	}
+	live.DeepCopyInto(r.saved)
+	live.DeepCopyInto(r.instance)
+	if r.isKnown(&live.Status) {
+		r.life.status.DeepCopyInto(&r.instance.Status)
+	}
+	boundTimes(&r.instance.Status, r.now())
+	r.life.conflicted, r.life.version = false, live.ResourceVersion
+	r.remember()
+	return nil
 }
 
 // isUrgent says that somebody waits for what is to be written: for a place in the rollout budget, or
@@ -70,16 +108,8 @@ func (r *record) save(ctx context.Context) error {
 		return err
 	}
 	patched := r.instance.DeepCopy()
-	err = r.client.Status().Patch(ctx, patched, patch)
-	switch {
-	case !apierrors.IsConflict(err):
-		r.life.conflictSince = time.Time{}
-	case r.life.conflictSince.IsZero():
-		r.life.conflictSince = r.now()
-	case r.now().Sub(r.life.conflictSince) > journey.LongestLag:
-		r.forgetRestored(ctx)
-	}
-	if err != nil {
+	if err = r.client.Status().Patch(ctx, patched, patch); err != nil {
+		r.life.conflicted = apierrors.IsConflict(err)
 		return fmt.Errorf("saving the status: %w", vanished(err))
 	}
 	ready := func(status v1alpha1.WindowsInstanceStatus) bool {
@@ -94,17 +124,6 @@ func (r *record) save(ctx context.Context) error {
 		r.gate.Freed()
 	}
 	return nil
-}
-
-// forgetRestored forgets what is known of an instance that the API server has at an earlier version
-// than was seen: etcd was restored, and what is there counts.
-func (r *record) forgetRestored(ctx context.Context) {
-	r.life.conflictSince = r.now()
-	live := &v1alpha1.WindowsInstance{}
-	err := r.parts.Live.Get(ctx, r.life.key, live)
-	if err == nil && newer(live.ResourceVersion, r.life.version) != live.ResourceVersion {
-		r.life.status, r.life.saved, r.life.version = nil, nil, ""
-	}
 }
 
 // remember keeps what is known, and what it was made from.

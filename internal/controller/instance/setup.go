@@ -37,7 +37,7 @@ const workers = 256
 // finds no room is lost, and slotRetry stands in.
 const wakes = 8192
 
-// Setup adds the controller to a manager. options.Slots and options.Claims are made here. gate lets
+// Setup adds the controller to a manager. options.Live, Slots and Claims are made here. gate lets
 // nodes be disturbed one after the other; changed delivers whenever options.Desired answers
 // otherwise than before.
 func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, changed <-chan event.GenericEvent) error {
@@ -54,7 +54,7 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 	r.trials = journey.NewSlots(trials, r.wake)
 	options.Slots = journey.NewSlots(defaultJoins, r.wake)
 	options.Claims = journey.NewClaims()
-	options.Bounds, options.LeaderSince = r.bounds, r.leads
+	options.Live, options.Bounds, options.LeaderSince = mgr.GetAPIReader(), r.bounds, r.leads
 	if r.parts, err = journey.New(options); err != nil {
 		return err
 	}

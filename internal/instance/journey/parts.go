@@ -23,7 +23,7 @@ type Options struct {
 	// Client reads through the cache and writes; Pods is used for draining only and reads past the
 	// cache.
 	Client client.Client
-	// Live reads past the cache; Client when nil.
+	// Live reads past the cache.
 	Live   client.Reader
 	Pods   kubernetes.Interface
 	Dialer host.Dialer
@@ -134,14 +134,10 @@ type Parts struct {
 
 // New checks that everything is there.
 func New(options Options) (*Parts, error) {
-	if options.Client == nil || options.Pods == nil || options.Dialer == nil || options.Payload == nil ||
-		options.Desired == nil ||
-		options.Keys == nil || options.Tokens == nil || options.Slots == nil || options.Claims == nil ||
-		options.Now == nil || options.Namespace == "" {
+	if options.Client == nil || options.Live == nil || options.Pods == nil || options.Dialer == nil ||
+		options.Payload == nil || options.Desired == nil || options.Keys == nil || options.Tokens == nil ||
+		options.Slots == nil || options.Claims == nil || options.Now == nil || options.Namespace == "" {
 		return nil, errors.New("making the parts of journeys: an option is missing")
-	}
-	if options.Live == nil {
-		options.Live = options.Client
 	}
 	options.DaemonTimeout = cmp.Or(options.DaemonTimeout, DefaultDaemonTimeout)
 	parts := &Parts{Options: options}
