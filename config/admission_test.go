@@ -31,6 +31,14 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 			}
 			continue
 		}
+		if policy.Name == "windows-cloud-node" {
+			manager := "request.userInfo.username == '" + "system:serviceaccount:" +
+				contract.OperatorNamespace + ":" + contract.CloudNodeServiceAccount + "'"
+			if c := policy.Spec.MatchConditions; len(c) != 1 || c[0].Expression != manager {
+				t.Errorf("%s does not recognise Azure's node manager: %v", policy.Name, c)
+			}
+			continue
+		}
 		for _, condition := range policy.Spec.MatchConditions {
 			if !strings.Contains(condition.Expression, "'"+contract.DaemonGroup+"'") ||
 				!strings.Contains(condition.Expression, "'"+contract.DaemonUserPrefix+"'") {

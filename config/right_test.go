@@ -112,7 +112,7 @@ func TestA34_TheDaemonsRightsAreFew(t *testing.T) {
 	t.Parallel()
 	rules, subjects := granted(t)
 	allowed := map[string][]string{"nodes": {"list", "watch", "patch"}, "certificatesigningrequests": {"create", "get"},
-		"events": {"create"}}
+		"events": {"create"}, "serviceaccounts/token": {"create"}}
 	for where, who := range subjects {
 		if !slices.ContainsFunc(who, func(s rbacv1.Subject) bool {
 			return s.Kind == rbacv1.GroupKind &&
@@ -124,6 +124,10 @@ func TestA34_TheDaemonsRightsAreFew(t *testing.T) {
 			for _, resource := range rule.Resources {
 				if !slices.Equal(rule.Verbs, allowed[resource]) {
 					t.Errorf("daemons may %v %s", rule.Verbs, resource)
+				}
+				if resource == "serviceaccounts/token" &&
+					!slices.Equal(rule.ResourceNames, []string{contract.CloudNodeServiceAccount}) {
+					t.Errorf("daemons may request tokens of %v", rule.ResourceNames)
 				}
 			}
 		}

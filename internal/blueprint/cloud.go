@@ -11,7 +11,11 @@ import (
 // pathCredentialProviderConfig tells kubelet how to get image pull credentials from the cloud.
 const pathCredentialProviderConfig = contract.DirK + `\credential-provider-config.yaml`
 
-// cloudNode tells Azure's cloud controller what only the node can find out. It acts as the daemon.
+// varCloudNodeKubeconfig is the variable for contract.FactCloudNodeKubeconfig.
+const varCloudNodeKubeconfig = "CLOUD_NODE_KUBECONFIG"
+
+// cloudNode initialises the Node on Azure, where OpenShift's cloud controller leaves that to a
+// program on the node. It has an identity of its own: the daemon's may do none of it.
 func cloudNode(in Input, bin binaries) (part, error) {
 	if in.Facts.Platform != PlatformAzure {
 		return part{}, nil
@@ -23,8 +27,10 @@ func cloudNode(in Input, bin binaries) (part, error) {
 		Name: contract.ServiceCloudNode,
 		Command: command(contract.PathAzureNodeManager, "--windows-service", "--node-name="+varNodeName,
 			"--wait-routes=false",
-			"--kubeconfig="+contract.PathDaemonKubeconfig),
-		NodeVariables: []contract.NodeVariable{nodeName()}, Priority: 3,
+			"--kubeconfig="+varCloudNodeKubeconfig),
+		NodeVariables: []contract.NodeVariable{nodeName()},
+		HostVariables: []contract.HostVariable{{Name: varCloudNodeKubeconfig, Fact: contract.FactCloudNodeKubeconfig}},
+		Priority:      3,
 	}}}, nil
 }
 

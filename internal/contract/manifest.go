@@ -106,6 +106,10 @@ const (
 	// one longer than 63 characters is cut before its first dot, and if that is still too long,
 	// after 63 characters.
 	FactGCPHostname Fact = "gcpHostname"
+	// FactCloudNodeKubeconfig is the path of a kubeconfig that the daemon writes, with a token of
+	// the ServiceAccount CloudNodeServiceAccount that is bound to the Node and that the daemon
+	// renews.
+	FactCloudNodeKubeconfig Fact = "cloudNodeKubeconfig"
 )
 
 // PreScript is a PowerShell script of the contract's format.

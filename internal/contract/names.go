@@ -25,6 +25,9 @@ const (
 	BootstrapSecretType   = "windowsmachineconfig.openshift.io/bootstrap"
 	// DaemonUserPrefix and a node name make the user name of a daemon's certificate.
 	DaemonUserPrefix = "system:wicd-node:"
+	// CloudNodeServiceAccount is the identity of Azure's node manager, in OperatorNamespace. Each
+	// daemon requests tokens of it that are bound to its own Node.
+	CloudNodeServiceAccount = "azure-cloud-node-manager"
 	// DaemonGroup is the group of every daemon's certificate.
 	DaemonGroup = "system:wicd-nodes"
 	// KubeletUserPrefix and a node name make the user name of a kubelet's certificate.

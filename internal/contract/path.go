@@ -48,6 +48,8 @@ const (
 	PathKubeconfig          = `C:\k\kubeconfig`
 	PathDaemonKubeconfig    = `C:\k\wicd-kubeconfig`
 	PathDaemonCertificate   = `C:\k\wicd-certs\wicd-client-current.pem`
+	PathCloudNodeToken      = `C:\k\wicd-certs\cloud-node-token`
+	PathCloudNodeKubeconfig = `C:\k\wicd-certs\cloud-node-kubeconfig`
 	PathKubeProxyConfig     = `C:\k\kube-proxy.conf`
 	PathExporterWebConfig   = `C:\k\tls\windows-exporter-webconfig.yaml`
 	PathExporterCertificate = `C:\k\tls\certs\tls.crt`

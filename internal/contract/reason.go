@@ -159,6 +159,7 @@ const (
 	ReasonForeignInterference Reason = "ForeignInterference"
 	ReasonTrustFailed         Reason = "TrustFailed"
 	ReasonSealBroken          Reason = "SealBroken"
+	ReasonTokenPending        Reason = "TokenPending"
 	ReasonRouteFailed         Reason = "RouteFailed"
 
 	ReasonNodePending     Reason = "NodePending"
@@ -434,6 +435,9 @@ func serviceExplanations() []row {
 				"disk was moved to another machine."},
 		{ReasonRouteFailed, 612, "The route to the cloud's metadata service can't be set.",
 			"Check the default route of the host."},
+		{ReasonTokenPending, 613, "The daemon has no token for Azure's node manager yet.",
+			"Nothing to do; if it lasts, read why the API server refuses it in C:\\var\\log\\wicd on the host, and " +
+				"apply the operator's manifests again."},
 	}
 }
 

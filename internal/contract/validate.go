@@ -365,7 +365,8 @@ func limitViolations(whose string, l Log) (all []error) {
 // Known says whether the daemon can find this fact.
 func (f Fact) Known() bool {
 	switch f {
-	case FactHostname, FactNodeIP, FactSourceVIP, FactHNSSubnet, FactManagementIP, FactAWSHostname, FactGCPHostname:
+	case FactHostname, FactNodeIP, FactSourceVIP, FactHNSSubnet, FactManagementIP, FactAWSHostname, FactGCPHostname,
+		FactCloudNodeKubeconfig:
 		return true
 	}
 	return false

@@ -69,7 +69,7 @@ func (c *compute) launch(ctx context.Context, machine *machinev1beta1.Machine, u
 	i := &instance{
 		machine: types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}, uid: machine.UID,
 		number:     c.launched,
-		providerID: providerID(c.options.Platform, machine.Name), fault: faultOf(machine), cancel: cancel,
+		providerID: ProviderID(c.options.Platform, machine.Name), fault: faultOf(machine), cancel: cancel,
 		gone: make(chan struct{}),
 	}
 	c.instances[machine.UID] = i
@@ -107,7 +107,7 @@ func (c *compute) run(ctx context.Context, i *instance, wanted string, options f
 		<-ctx.Done()
 		return lease.Release()
 	}
-	host, err := c.boot(ctx, lease, options)
+	host, err := c.boot(ctx, lease, options, i.providerID)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = nil // it was terminated before it was up
@@ -131,12 +131,14 @@ func (c *compute) ghost(ctx context.Context, i *instance, wanted string) error {
 	return nil
 }
 
-func (c *compute) boot(ctx context.Context, lease *fleet.Lease, options fleet.HostOptions) (*fleet.Host, error) {
+func (c *compute) boot(ctx context.Context, lease *fleet.Lease, options fleet.HostOptions,
+	providerID string) (*fleet.Host, error) {
 	options.Machine.Address, options.Lease = lease.Address, lease
 	if options.Name == "" {
 		options.Name = NodeName(c.options.Platform, options.Machine.Hostname, lease.Address)
 	}
-	options.Machine.Metadata, options.Machine.MetadataRouted = Metadata(c.options.Platform, options.Name)
+	options.Machine.Metadata, options.Machine.MetadataRouted = Metadata(c.options.Platform, options.Name,
+		providerID)
 	host, err := fleet.Boot(ctx, options)
 	if err != nil {
 		return nil, fmt.Errorf("booting the host at %s: %w", lease.Address, err)

@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,11 +24,13 @@ func NodeName(platform configv1.PlatformType, hostname string, address netip.Add
 }
 
 // Metadata is the platform's metadata service as a host has it, nil where there is none that tells
-// names. routed says that the host reaches it only by a route of its own.
-func Metadata(platform configv1.PlatformType, nodeName string) (service http.Handler, routed bool) {
+// anything that counts here. routed says that the host reaches it only by a route of its own.
+func Metadata(platform configv1.PlatformType, nodeName, providerID string) (service http.Handler, routed bool) {
 	switch platform {
 	case configv1.AWSPlatformType:
 		return amazonMetadata(nodeName), true
+	case configv1.AzurePlatformType:
+		return azureMetadata(providerID), false
 	case configv1.GCPPlatformType:
 		return googleMetadata(nodeName), false
 	}
@@ -70,6 +73,29 @@ func googleMetadata(nodeName string) http.Handler {
 		}
 		w.Header().Set("Metadata-Flavor", "Google")
 		say(w, nodeName)
+	})
+	return mux
+}
+
+// What Azure tells of an instance here.
+const (
+	AzureRegion = "eastus"
+	AzureZone   = "1"
+	azureSize   = "Standard_D4s_v3"
+)
+
+// azureMetadata is what Azure's node manager reads.
+func azureMetadata(providerID string) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metadata/instance", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Metadata") != "true" || r.Header.Get("X-Forwarded-For") != "" ||
+			r.URL.Query().Get("api-version") == "" {
+			http.Error(w, "", http.StatusBadRequest)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"compute": map[string]string{
+			"resourceId": strings.TrimPrefix(providerID, "azure://"), "location": AzureRegion, "zone": AzureZone,
+			"vmSize": azureSize}})
 	})
 	return mux
 }

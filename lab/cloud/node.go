@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	configv1 "github.com/openshift/api/config/v1"
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -22,7 +23,7 @@ const (
 
 // nodes plays the cloud controller, which gives a Node its provider ID and takes the taint of the
 // uninitialized away, and the part of the machine API that links a Node with its Machine. On Azure
-// a real cloud leaves that to the node manager, which can't do it yet: see decision 0026.
+// it leaves the former to the node manager on the host, as OpenShift's does.
 type nodes struct {
 	client.Client
 	compute *compute
@@ -40,15 +41,9 @@ func (n *nodes) Reconcile(ctx context.Context, request reconcile.Request) (recon
 	}
 	wanted := node.DeepCopy()
 	instance, ours := n.instanceOf(node)
-	switch {
-	case ours:
-		wanted.Spec.ProviderID = instance.providerID
-	case tainted(node) && node.Spec.ProviderID == "":
-		// An instance of the same cloud that somebody started without a Machine.
-		wanted.Spec.ProviderID = providerID(n.options.Platform, node.Name)
+	if n.options.Platform != configv1.AzurePlatformType {
+		n.initialize(wanted, instance, ours)
 	}
-	wanted.Spec.Taints = slices.DeleteFunc(wanted.Spec.Taints,
-		func(t corev1.Taint) bool { return t.Key == uninitialized })
 	if ours {
 		if err := n.link(ctx, instance, wanted); err != nil {
 			return reconcile.Result{}, err
@@ -63,6 +58,19 @@ func (n *nodes) Reconcile(ctx context.Context, request reconcile.Request) (recon
 		return reconcile.Result{}, fmt.Errorf("initializing node %s: %w", node.Name, err)
 	}
 	return reconcile.Result{}, nil
+}
+
+// initialize is the part of the cloud controller.
+func (n *nodes) initialize(node *corev1.Node, instance description, ours bool) {
+	switch {
+	case ours:
+		node.Spec.ProviderID = instance.providerID
+	case tainted(node) && node.Spec.ProviderID == "":
+		// An instance of the same cloud that somebody started without a Machine.
+		node.Spec.ProviderID = ProviderID(n.options.Platform, node.Name)
+	}
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints,
+		func(t corev1.Taint) bool { return t.Key == uninitialized })
 }
 
 // instanceOf finds the instance that a Node runs on.

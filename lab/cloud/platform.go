@@ -21,8 +21,8 @@ func Platforms() []string {
 // netBIOS is the longest name that Windows Setup gives a computer.
 const netBIOS = 15
 
-// providerID is what the platform calls an instance.
-func providerID(platform configv1.PlatformType, machine string) string {
+// ProviderID is what the platform calls an instance.
+func ProviderID(platform configv1.PlatformType, machine string) string {
 	switch platform {
 	case configv1.AWSPlatformType:
 		return "aws:///us-east-1a/i-0" + random(8)

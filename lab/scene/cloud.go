@@ -36,7 +36,8 @@ func (s *Scene) newCloud() (err error) {
 // made.
 func (s *Scene) place(host *fleet.HostOptions) {
 	host.Name = cloud.NodeName(s.options.Platform, host.Machine.Hostname, host.Machine.Address)
-	host.Machine.Metadata, host.Machine.MetadataRouted = cloud.Metadata(s.options.Platform, host.Name)
+	host.Machine.Metadata, host.Machine.MetadataRouted = cloud.Metadata(s.options.Platform, host.Name,
+		cloud.ProviderID(s.options.Platform, host.Name))
 }
 
 // NewMachineSet makes a MachineSet of the scene's platform. Machines that are made before there is

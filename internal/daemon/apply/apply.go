@@ -99,7 +99,7 @@ func (r Report) Holds() bool { return len(r.Waiting)+len(r.Failed) == 0 }
 func (r *Report) sort(unknown []*contract.Problem) {
 	for _, p := range unknown {
 		switch p.Reason {
-		case contract.ReasonNetworkPending, contract.ReasonNodePending:
+		case contract.ReasonNetworkPending, contract.ReasonNodePending, contract.ReasonTokenPending:
 			r.Waiting = append(r.Waiting, p)
 		default:
 			r.Failed = append(r.Failed, p)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"slices"
 	"strings"
@@ -71,6 +72,9 @@ func find(ctx context.Context, host winos.Host, f contract.Fact) (string, error)
 		return NewMetadata(host.Network).AWSHostname(ctx)
 	case contract.FactGCPHostname:
 		return NewMetadata(host.Network).GCPHostname(ctx)
+	case contract.FactCloudNodeKubeconfig:
+		_, err := host.Files.Stat(contract.PathCloudNodeKubeconfig)
+		return contract.PathCloudNodeKubeconfig, err
 	}
 	return "", contract.NewProblem(contract.ReasonManifestInvalid, "fact %q is not known", f)
 }
@@ -93,6 +97,9 @@ func problem(f contract.Fact, err error) *contract.Problem {
 	switch {
 	case f == contract.FactNodeIP:
 		return contract.NewProblem(contract.ReasonNoDefaultRoute, "finding the node's address: %v", err)
+	case f == contract.FactCloudNodeKubeconfig && errors.Is(err, fs.ErrNotExist):
+		return contract.NewProblem(contract.ReasonTokenPending, "there is no token for service %s yet",
+			contract.ServiceCloudNode)
 	case f.Network() && errors.Is(err, winos.ErrNotFound):
 		return contract.NewProblem(contract.ReasonNetworkPending, "network %s has no %s yet",
 			contract.HybridOverlayNetwork, f)

@@ -31,6 +31,9 @@ type Options struct {
 	// Client speaks to the API server as this node's daemon. Without one, the host is held at the
 	// last revision that was read.
 	Client dynamic.Interface
+	// Kubeconfig is the path of the daemon's kubeconfig: what it says of the API server goes into
+	// that of Azure's node manager.
+	Kubeconfig string
 	// NodeName is the own Node, Namespace where the manifests are.
 	NodeName, Namespace string
 	// Registry serves containerd. Without one, its files are left as they are.
@@ -65,6 +68,7 @@ type Reconciler struct {
 	supply    *supply
 	status    *status
 	sweeper   *sweeper
+	token     *token
 	pauses    pauses
 	trial     trial
 	// confidential belongs to the state's manifest; nil while it was not read, or when there is
@@ -109,6 +113,7 @@ func New(options Options) *Reconciler {
 		client: o.Client, namespace: o.Namespace, state: o.State, sealed: secrets, program: r.program, clock: o.Clock,
 		intervals: o.Intervals, watch: r.watch, stop: func() {},
 	}
+	r.token = &token{Options: o, wake: make(chan struct{}, 1), written: r.wake}
 	r.status = &status{client: o.Client, state: o.State, clock: o.Clock, intervals: o.Intervals}
 	return r
 }
@@ -184,6 +189,8 @@ func (r *Reconciler) startBeside(ctx context.Context) {
 		certificateEnd: r.CertificateEnd,
 	}
 	r.beside.Go(func() { b.run(ctx) })
+	r.token.node = r.node
+	r.beside.Go(func() { r.token.run(ctx) })
 	if r.Source == nil {
 		return
 	}
@@ -217,13 +224,15 @@ type inputs struct {
 	confidential             bool
 	values                   map[string]string
 	problem                  contract.Problem
+	// token counts the tokens that were written.
+	token int64
 }
 
 func (i inputs) equal(other inputs) bool {
 	return i.exists == other.exists && i.desired == other.desired && i.version == other.version &&
 		i.status == other.status &&
 		i.manifest == other.manifest && i.candidate == other.candidate && i.confidential == other.confidential &&
-		i.problem == other.problem &&
+		i.problem == other.problem && i.token == other.token &&
 		maps.Equal(i.values, other.values)
 }
 
@@ -266,7 +275,8 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 
 func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured, c *candidate,
 	problem *contract.Problem) inputs {
-	now := inputs{manifest: r.present().digest, confidential: r.confidential != nil, values: r.remember(ctx, node)}
+	now := inputs{manifest: r.present().digest, confidential: r.confidential != nil, values: r.remember(ctx, node),
+		token: r.token.count.Load()}
 	if node != nil {
 		a := node.GetAnnotations()
 		now.exists, now.desired, now.version, now.status = true, a[contract.DesiredRevisionAnnotation],
@@ -397,6 +407,7 @@ func (r *Reconciler) remember(ctx context.Context, node *unstructured.Unstructur
 
 // follow tells others what the present revision says to them.
 func (r *Reconciler) follow() {
+	r.token.follow(r.State.Manifest)
 	if r.Follow != nil {
 		r.Follow(r.State.Manifest)
 	}

@@ -205,7 +205,7 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 	go func() {
 		defer close(done)
 		r.serve(ctx, reconcile.Options{
-			Host: host, State: book, Client: client, NodeName: nodeName, Namespace: namespace,
+			Host: host, State: book, Client: client, NodeName: nodeName, Namespace: namespace, Kubeconfig: contract.PathDaemonKubeconfig,
 			Registry: &r.pulls, Intervals: r.pace, CertificateEnd: end})
 	}()
 	r.stop, r.done = cancel, done

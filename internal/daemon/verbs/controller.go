@@ -239,7 +239,7 @@ func (t *runner) reconciler(l *apiclient.Client) *reconcile.Reconciler {
 		Program: t.program,
 	}
 	if l != nil {
-		options.Client = l.Client
+		options.Client, options.Kubeconfig = l.Client, t.kubeconfig
 		options.CertificateEnd = func() time.Time { return l.Certificate().Leaf.NotAfter }
 		options.Source = func(urls []string, ca []byte) (payload.Source, error) {
 			client, err := payload.NewClient(ca, l.Certificate)

@@ -152,8 +152,7 @@ func asProblem(err error) *contract.Problem {
 	return contract.NewProblem(contract.ReasonInternal, "%v", err)
 }
 
-// kubeconfig refers to the certificate's file, so it stays right when the certificate is renewed;
-// other programs that act as the daemon use it too.
+// kubeconfig refers to the certificate's file, so it stays right when the certificate is renewed.
 func kubeconfig(request contract.HandoverRequest) ([]byte, error) {
 	const name = "wicd"
 	config := clientcmdapi.NewConfig()

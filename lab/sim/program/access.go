@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/connrotation"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -44,16 +46,18 @@ func loadKubeconfig(files winos.Files, path string) (*rest.Config, error) {
 		}
 		*name = ""
 	}
+	var refreshed transport.WrapperFunc
 	for _, c := range config.Clusters {
 		inline(&c.CertificateAuthority, &c.CertificateAuthorityData)
 	}
 	for _, a := range config.AuthInfos {
 		inline(&a.ClientCertificate, &a.ClientCertificateData)
 		inline(&a.ClientKey, &a.ClientKeyData)
-		var token []byte
-		inline(&a.TokenFile, &token)
-		if len(token) > 0 {
-			a.Token = string(token)
+		// client-go reads the file when the client is made, and again while it is used.
+		if path := a.TokenFile; path != "" && err == nil {
+			var token []byte
+			inline(&a.TokenFile, &token)
+			refreshed = func(rt http.RoundTripper) http.RoundTripper { return fileToken{files, path, rt} }
 		}
 	}
 	if err != nil {
@@ -63,7 +67,26 @@ func loadKubeconfig(files winos.Files, path string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loading kubeconfig %s: %w", path, err)
 	}
+	client.WrapTransport = refreshed
 	return client, nil
+}
+
+// fileToken shows the token that a file of the machine holds.
+type fileToken struct {
+	files winos.Files
+	path  string
+	http.RoundTripper
+}
+
+// RoundTrip sends a request with the token of now.
+func (f fileToken) RoundTrip(request *http.Request) (*http.Response, error) {
+	token, err := winos.ReadFile(f.files, f.path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the token: %w", err)
+	}
+	request = request.Clone(request.Context())
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	return f.RoundTripper.RoundTrip(request)
 }
 
 // access is a way to the API server.
@@ -95,7 +118,7 @@ func connect(config *rest.Config, name string, now func() time.Time, certificate
 		}
 	}
 	dialer := connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext)
-	transport := utilnet.SetTransportDefaults(&http.Transport{
+	direct := utilnet.SetTransportDefaults(&http.Transport{
 		DialContext:     dialer.DialContext,
 		TLSClientConfig: security,
 		// The environment of the laboratory's own process is not the machine's.
@@ -104,11 +127,11 @@ func connect(config *rest.Config, name string, now func() time.Time, certificate
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host:        config.Host,
 		APIPath:     config.APIPath,
-		BearerToken: config.BearerToken,
-		Transport:   transport,
-		UserAgent:   name,
-		QPS:         clientQPS,
-		Burst:       clientBurst,
+		BearerToken: config.BearerToken, WrapTransport: config.WrapTransport,
+		Transport: direct,
+		UserAgent: name,
+		QPS:       clientQPS,
+		Burst:     clientBurst,
 		ContentConfig: rest.ContentConfig{
 			ContentType:        runtime.ContentTypeProtobuf,
 			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
@@ -117,7 +140,7 @@ func connect(config *rest.Config, name string, now func() time.Time, certificate
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	return &access{client: client, transport: transport, dialer: dialer}, nil
+	return &access{client: client, transport: direct, dialer: dialer}, nil
 }
 
 // reconnect makes all further requests use new connections, and with them the newest certificate.

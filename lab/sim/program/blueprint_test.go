@@ -78,6 +78,7 @@ func fill(text string, node []contract.NodeVariable, host []contract.HostVariabl
 	values := map[contract.Fact]string{
 		contract.FactHostname: "published", contract.FactNodeIP: "127.0.0.1", contract.FactSourceVIP: "10.132.0.2",
 		contract.FactHNSSubnet: "10.132.0.0/24", contract.FactManagementIP: "127.0.0.1",
+		contract.FactCloudNodeKubeconfig: contract.PathKubeconfig,
 	}
 	for _, v := range host {
 		text = strings.ReplaceAll(text, v.Name, values[v.Fact])

@@ -2,13 +2,36 @@ package program
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// cloudNode has no cloud to ask.
+// nodeManager is one run of the stand-in for Azure's node manager. It makes the calls of the real
+// one (cloud-provider-azure, pkg/nodemanager/nodemanager.go): while its Node has the taint, it gets
+// the Node and updates it with the provider id, the labels of zone, region and instance type and
+// without the taint; then it patches the addresses in the status.
+type nodeManager struct {
+	*sim.Process
+	node   string
+	server *access
+	log    logr.Logger
+}
+
 func cloudNode(ctx context.Context, p *sim.Process) int {
 	flags := newFlags("azure-cloud-node-manager")
 	node := flags.String("node-name", "", "")
@@ -20,8 +43,117 @@ func cloudNode(ctx context.Context, p *sim.Process) int {
 	if *node == "" {
 		return refuse(p, errors.New("node-name must be specified"))
 	}
-	if _, err := loadKubeconfig(p.Host.Files, *kubeconfig); err != nil {
+	config, err := loadKubeconfig(p.Host.Files, *kubeconfig)
+	if err != nil {
 		return refuse(p, fmt.Errorf("building a client: %w", err))
 	}
-	return idle{name: "azure-cloud-node-manager"}.run(ctx, p)
+	server, err := connect(config, "azure-cloud-node-manager", p.Host.System.Now, nil)
+	if err != nil {
+		return refuse(p, err)
+	}
+	defer server.close()
+	ctx, log := withLog(ctx, p.Stderr, p.Host.System.Now)
+	log.Info("stand-in started", "program", "azure-cloud-node-manager", "node", *node)
+	p.Running()
+	m := &nodeManager{Process: p, node: *node, server: server, log: log}
+	followNode(ctx, server, *node, log, m.sync)
+	return 0
+}
+
+// azureInstance is what of the answer of Azure's metadata service counts here.
+type azureInstance struct {
+	Compute struct {
+		ResourceID string `json:"resourceId"`
+		Location   string `json:"location"`
+		Zone       string `json:"zone"`
+		Size       string `json:"vmSize"`
+	} `json:"compute"`
+}
+
+func (m *nodeManager) sync(ctx context.Context, seen *corev1.Node) error {
+	if !tainted(seen) {
+		return nil
+	}
+	instance, err := m.instance(ctx)
+	if err != nil {
+		return err
+	}
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		node, err := m.server.client.CoreV1().Nodes().Get(ctx, m.node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if node.Spec.ProviderID == "" {
+			node.Spec.ProviderID = "azure://" + instance.Compute.ResourceID
+		}
+		if node.Labels == nil {
+			node.Labels = map[string]string{}
+		}
+		node.Labels[corev1.LabelInstanceTypeStable] = instance.Compute.Size
+		node.Labels[corev1.LabelTopologyZone] = instance.Compute.Location + "-" + instance.Compute.Zone
+		node.Labels[corev1.LabelTopologyRegion] = instance.Compute.Location
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints,
+			func(t corev1.Taint) bool { return t.Key == uninitialized })
+		if node, err = m.server.client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		m.log.Info("initialized node with cloud provider", "node", m.node)
+		return m.patchAddresses(ctx, node)
+	})
+}
+
+// patchAddresses replaces the addresses in the Node's status.
+func (m *nodeManager) patchAddresses(ctx context.Context, node *corev1.Node) error {
+	ip, err := m.Host.Network.NodeIP(ctx)
+	if err != nil {
+		return fmt.Errorf("finding the address of the instance: %w", err)
+	}
+	addresses := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ip.String()},
+		{Type: corev1.NodeHostName, Address: m.node}, {Type: corev1.NodeInternalDNS, Address: m.node + ".lab.internal"}}
+	if equality.Semantic.DeepEqual(addresses, node.Status.Addresses) {
+		return nil
+	}
+	list := make([]any, 0, len(addresses)+1)
+	for _, a := range addresses {
+		list = append(list, a)
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{
+		"addresses": append(list, map[string]string{"$patch": "replace"})}})
+	if err != nil {
+		return fmt.Errorf("writing the node's addresses: %w", err)
+	}
+	_, err = m.server.client.CoreV1().Nodes().Patch(ctx, m.node, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
+	return err
+}
+
+// instance reads the instance's metadata.
+func (m *nodeManager) instance(ctx context.Context) (instance azureInstance, err error) {
+	service := netip.MustParseAddrPort("169.254.169.254:80")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return m.Host.Network.Dial(ctx, service)
+		}}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		"http://"+service.String()+"/metadata/instance?api-version=2021-10-01&format=json", nil)
+	if err != nil {
+		return instance, err
+	}
+	request.Header.Set("Metadata", "true")
+	response, err := client.Do(request)
+	if err != nil {
+		return instance, fmt.Errorf("reading the instance's metadata: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return instance, fmt.Errorf("reading the instance's metadata: %s", response.Status)
+	}
+	if err = json.NewDecoder(io.LimitReader(response.Body, 1<<16)).Decode(&instance); err != nil {
+		return instance, fmt.Errorf("reading the instance's metadata: %w", err)
+	}
+	return instance, nil
+}
+
+func tainted(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitialized })
 }

@@ -7,15 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -74,52 +70,13 @@ func hybridOverlay(ctx context.Context, p *sim.Process) int {
 	ctx, lines := withLog(ctx, log, p.Host.System.Now)
 	lines.Info("stand-in started", "program", "hybrid-overlay-node", "node", *node)
 	p.Running()
-	(&overlay{Process: p, node: *node, server: server, log: lines}).run(ctx)
+	o := &overlay{Process: p, node: *node, server: server, log: lines}
+	followNode(ctx, server, *node, lines, o.sync)
 	return 0
 }
 
-// run follows its own Node until ctx ends.
-func (o *overlay) run(ctx context.Context) {
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
-	enqueue := func(any) { queue.Add(o.node) }
-	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.NewListWatchFromClient(o.server.client.CoreV1().RESTClient(), "nodes", metav1.NamespaceAll,
-			fields.OneTermEqualSelector("metadata.name", o.node)),
-		ObjectType: &corev1.Node{},
-		Handler:    cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }},
-	})
-	var group sync.WaitGroup
-	group.Go(func() { informer.RunWithContext(ctx) })
-	group.Go(func() {
-		<-ctx.Done()
-		queue.ShutDown()
-	})
-	for {
-		key, shutdown := queue.Get()
-		if shutdown {
-			break
-		}
-		if err := o.sync(ctx, store); err != nil && ctx.Err() == nil {
-			o.log.Info("error syncing node", "node", key, "err", err.Error())
-			queue.AddRateLimited(key)
-		} else {
-			queue.Forget(key)
-		}
-		queue.Done(key)
-	}
-	group.Wait()
-}
-
 // sync makes the network of the Node's subnet, and annotates the Node with the gateway's address.
-func (o *overlay) sync(ctx context.Context, store cache.Store) error {
-	obj, exists, err := store.GetByKey(o.node)
-	if err != nil || !exists {
-		return err
-	}
-	node, ok := obj.(*corev1.Node)
-	if !ok {
-		return fmt.Errorf("unexpected %T", obj)
-	}
+func (o *overlay) sync(ctx context.Context, node *corev1.Node) error {
 	text := node.Annotations[contract.HybridSubnetAnnotation]
 	if text == "" {
 		o.log.V(1).Info("no subnet yet", "node", o.node)

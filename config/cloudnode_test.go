@@ -1,0 +1,184 @@
+package config_test
+
+import (
+	"context"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/cluster"
+)
+
+// uninitialized is the taint that Azure's node manager takes away.
+const uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
+
+// bound requests a token as a daemon does.
+func bound(account, kind, node string, seconds int64) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		_, err := requestToken(ctx, c, account, kind, node, seconds)
+		return err
+	}
+}
+
+func requestToken(ctx context.Context, c kubernetes.Interface, account, kind, node string,
+	seconds int64) (string, error) {
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	if kind != "" {
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: node}
+	}
+	answer, err := c.CoreV1().ServiceAccounts(contract.OperatorNamespace).CreateToken(ctx, account, request,
+		metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return answer.Status.Token, nil
+}
+
+func TestA40_ADaemonRequestsTokensForItsOwnNodeOnly(t *testing.T) {
+	t.Parallel()
+	lab := install(t)
+	admin := connect(t, lab.Admin())
+	prepare(t, admin)
+	daemon := as(t, lab, contract.DaemonUserPrefix+"win-a", contract.DaemonGroup)
+	account := contract.CloudNodeServiceAccount
+	until(t, func(ctx context.Context) bool {
+		return refusedByPolicy(bound(account, "Node", "win-b", 3600)(ctx, daemon))
+	})
+	refused := func(err error) bool { return apierrors.IsForbidden(err) }
+	tries(t, daemon, map[string]attempt{
+		"for another Node":     bound(account, "Node", "win-b", 3600),
+		"for a Secret":         bound(account, "Secret", "windows-services-1", 3600),
+		"that nothing ends":    bound(account, "", "", 3600),
+		"for a day":            bound(account, "Node", "win-a", 24*3600),
+		"of the operator":      bound(contract.OperatorServiceAccount, "Node", "win-a", 3600),
+		"of another namespace": token(contract.MachineConfigNamespace, contract.BootstrapServiceAccount),
+	}, refused)
+	token, err := requestToken(t.Context(), daemon, account, "Node", "win-a", 3600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manager := withToken(t, lab, token)
+	t.Run("the token is that of its Node", func(t *testing.T) { keptToItsNode(t, admin, manager) })
+	t.Run("a token of no Node writes nothing", func(t *testing.T) {
+		free, err := requestToken(t.Context(), admin, account, "", "", 3600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tries(t, withToken(t, lab, free), map[string]attempt{"a label": patch("win-a", zone)}, refusedByPolicy)
+	})
+	t.Run("a token ends with its Node", func(t *testing.T) {
+		if err := admin.CoreV1().Nodes().Delete(t.Context(), "win-a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		until(t, func(ctx context.Context) bool {
+			_, err := manager.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+			return apierrors.IsUnauthorized(err)
+		})
+	})
+}
+
+func withToken(t *testing.T, lab *cluster.Cluster, token string) kubernetes.Interface {
+	t.Helper()
+	config := rest.AnonymousClientConfig(lab.Admin())
+	config.BearerToken = token
+	return connect(t, config)
+}
+
+// zone is a label that Azure's node manager writes.
+const zone = `{"metadata":{"labels":{"topology.kubernetes.io/zone":"eastus-1"}}}`
+
+// keptToItsNode makes the calls of the real node manager, and others that it must not.
+func keptToItsNode(t *testing.T, admin, manager kubernetes.Interface) {
+	t.Helper()
+	taint := func(node string) {
+		_, err := admin.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType,
+			[]byte(`{"spec":{"taints":[{"key":"os","value":"Windows","effect":"NoSchedule"},`+
+				`{"key":"`+uninitialized+`","value":"true","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	taint("win-a")
+	taint("win-b")
+	until(t, func(ctx context.Context) bool { return refusedByPolicy(patch("win-b", zone)(ctx, manager)) })
+	deletes := func(ctx context.Context, c kubernetes.Interface) error {
+		return c.CoreV1().Nodes().Delete(ctx, "win-a", metav1.DeleteOptions{})
+	}
+	refused := map[string]attempt{
+		"initialises another Node":     initialise("win-b", nil),
+		"addresses of another Node":    patchStatus("win-b"),
+		"keeps no taint":               initialise("win-a", func(n *corev1.Node) { n.Spec.Taints = nil }),
+		"adds a taint":                 patch("win-a", `{"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`),
+		"cordons it":                   patch("win-a", `{"spec":{"unschedulable":true}}`),
+		"another cloud's provider id":  patch("win-a", `{"spec":{"providerID":"aws:///i-1"}}`),
+		"annotates it":                 annotate("win-a", contract.RevisionAnnotation),
+		"labels it as control plane":   patch("win-a", `{"metadata":{"labels":{"node-role.kubernetes.io/master":""}}}`),
+		"labels it as Linux":           patch("win-a", `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`),
+		"sets a finalizer":             patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`),
+		"labels it through the status": patch("win-a", zone, "status"),
+		"says that it is ready": patch("win-a",
+			`{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, "status"),
+		"gives it memory":     patch("win-a", `{"status":{"capacity":{"memory":"1Ti"}}}`, "status"),
+		"gives it an image":   patch("win-a", `{"status":{"images":[{"names":["x"],"sizeBytes":1}]}}`, "status"),
+		"gives it another OS": patch("win-a", `{"status":{"nodeInfo":{"operatingSystem":"linux"}}}`, "status"),
+		"deletes it":          deletes,
+		"makes another":       makeNode,
+		"reads secrets":       readSecret(contract.OperatorNamespace, contract.PrivateKeySecret),
+	}
+	tries(t, manager, refused, apierrors.IsForbidden)
+	fine := func(err error) bool { return err == nil }
+	tries(t, manager, map[string]attempt{"initialises its Node": initialise("win-a", nil)}, fine)
+	tries(t, manager, map[string]attempt{
+		"addresses":                   patchStatus("win-a"),
+		"a label of before":           patch("win-a", `{"metadata":{"labels":{"failure-domain.beta.kubernetes.io/zone":"0"}}}`),
+		"the same provider id":        patch("win-a", `{"spec":{"providerID":"azure:///a"}}`),
+		"nothing, in the whole Node":  initialise("win-a", nil),
+		"nothing, in the Node status": patch("win-a", `{}`, "status"),
+	}, fine)
+	tries(t, manager, map[string]attempt{
+		"another provider id": patch("win-a", `{"spec":{"providerID":"azure:///b"}}`),
+		"no provider id":      patch("win-a", `{"spec":{"providerID":null}}`),
+	}, func(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) })
+	node, err := admin.CoreV1().Nodes().Get(t.Context(), "win-a", metav1.GetOptions{})
+	if err != nil || node.Spec.ProviderID != "azure:///a" || len(node.Status.Addresses) != 1 || node.Spec.Unschedulable ||
+		node.Annotations["example.com/kept"] != "yes" || node.Labels[corev1.LabelTopologyZone] != "eastus-1" {
+		t.Errorf("the node is %+v, %v", node, err)
+	}
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == uninitialized || taint.Key == "a" {
+			t.Errorf("the node has the taints %v", node.Spec.Taints)
+		}
+	}
+}
+
+// initialise gets a Node and updates it as the node manager does.
+func initialise(name string, further func(*corev1.Node)) attempt {
+	return func(ctx context.Context, c kubernetes.Interface) error {
+		node, err := c.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		node.Spec.ProviderID = "azure:///a"
+		node.Labels[corev1.LabelInstanceTypeStable] = "Standard_D4s_v3"
+		node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelTopologyRegion] = "eastus-1", "eastus"
+		var left []corev1.Taint
+		for _, taint := range node.Spec.Taints {
+			if taint.Key != uninitialized {
+				left = append(left, taint)
+			}
+		}
+		node.Spec.Taints = left
+		if further != nil {
+			further(node)
+		}
+		_, err = c.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
+		return err
+	}
+}

@@ -1,0 +1,95 @@
+package apiclient
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// TokenLife is how long the tokens for Azure's node manager are asked for.
+const TokenLife = time.Hour
+
+// RequestToken gets a token of a ServiceAccount that ends with a Node, and how long it lives.
+func RequestToken(ctx context.Context, client dynamic.Interface, namespace, account, node string,
+	uid types.UID) (token string, life time.Duration, err error) {
+	seconds := int64(TokenLife.Seconds())
+	request, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&authenticationv1.TokenRequest{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"},
+		ObjectMeta: metav1.ObjectMeta{Name: account, Namespace: namespace},
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds,
+			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: node,
+				UID: uid}},
+	})
+	if err != nil {
+		return "", 0, fmt.Errorf("encoding a token request: %w", err)
+	}
+	accounts := schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	object, err := client.Resource(accounts).Namespace(namespace).Create(ctx,
+		&unstructured.Unstructured{Object: request}, metav1.CreateOptions{}, "token")
+	if err != nil {
+		return "", 0, fmt.Errorf("requesting a token of %s: %w", account, err)
+	}
+	var answer authenticationv1.TokenRequest
+	if err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &answer); err != nil {
+		return "", 0, fmt.Errorf("decoding a token of %s: %w", account, err)
+	}
+	// By the API server's clock alone: the host's may be off.
+	life = answer.Status.ExpirationTimestamp.Sub(answer.CreationTimestamp.Time)
+	if answer.Status.Token == "" || life <= 0 || answer.CreationTimestamp.IsZero() {
+		return "", 0, fmt.Errorf("requesting a token of %s: the answer holds none that lives", account)
+	}
+	return answer.Status.Token, life, nil
+}
+
+// WriteCloudNode writes what Azure's node manager reads: the token, which it reads again while it
+// runs, and the kubeconfig, with the address and CA of the daemon's own.
+func WriteCloudNode(files winos.Files, daemonKubeconfig, token string) error {
+	server, ca, err := readKubeconfig(files, daemonKubeconfig)
+	if err != nil {
+		return err
+	}
+	const name = contract.CloudNodeServiceAccount
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: contract.PathCloudNodeToken}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	config.CurrentContext = name
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return fmt.Errorf("encoding the kubeconfig of %s: %w", name, err)
+	}
+	// The token first: the program does not start without it, and starts when there is a kubeconfig.
+	err = winos.WriteFile(files, contract.PathCloudNodeToken, bytes.NewReader([]byte(token)),
+		winos.AccessAdministrators)
+	if err != nil {
+		return fmt.Errorf("writing the token of %s: %w", name, err)
+	}
+	have, err := winos.ReadFile(files, contract.PathCloudNodeKubeconfig)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("reading the kubeconfig of %s: %w", name, err)
+	}
+	if bytes.Equal(have, content) {
+		return nil
+	}
+	err = winos.WriteFile(files, contract.PathCloudNodeKubeconfig, bytes.NewReader(content), winos.AccessAdministrators)
+	if err != nil {
+		return fmt.Errorf("writing the kubeconfig of %s: %w", name, err)
+	}
+	return nil
+}

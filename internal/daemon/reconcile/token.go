@@ -1,0 +1,117 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// tokenPause lies at most between two looks at the token: timers stand still while a host is
+// suspended.
+const tokenPause = 5 * time.Minute
+
+// token keeps a token for Azure's node manager on the host, in a goroutine of its own, as long as
+// the manifest names it. It is bound to the Node, so another Node of this name needs another.
+type token struct {
+	Options
+	node *apiclient.Watch
+	// wake is signalled when there may be something to do, written when a token was written.
+	wake, written chan struct{}
+	wanted        atomic.Bool
+	count         atomic.Int64
+	// uid of the Node of the last token, which is renewed at renewAt, by the host's clock.
+	uid     types.UID
+	renewAt time.Time
+	// failedFor is the Node for which the last attempt failed; the next one is not before retryAt.
+	failedFor types.UID
+	retryAt   time.Time
+	pause     time.Duration
+}
+
+// follow takes over whether a manifest names the token.
+func (t *token) follow(m contract.Manifest) {
+	if t.wanted.Swap(plan.AsksFor(m, contract.FactCloudNodeKubeconfig)) != t.wanted.Load() {
+		signal(t.wake)
+	}
+}
+
+func signal(channel chan<- struct{}) {
+	select {
+	case channel <- struct{}{}:
+	default: // a signal is waiting already
+	}
+}
+
+func (t *token) run(ctx context.Context) {
+	t.node.Wake(t.wake)
+	for ctx.Err() == nil {
+		timer := t.Clock.NewTimer(t.look(ctx))
+		select {
+		case <-ctx.Done():
+		case <-t.wake:
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+}
+
+// look renews the token if it is time, and answers when to look again if nothing is seen before.
+func (t *token) look(ctx context.Context) time.Duration {
+	node, _ := t.node.Get()
+	if node == nil || !t.wanted.Load() {
+		return tokenPause
+	}
+	uid := node.GetUID()
+	left := t.renewAt.Sub(t.Host.System.Now())
+	if uid == t.uid && 0 < left && left <= apiclient.TokenLife && t.there() {
+		return min(left, tokenPause)
+	}
+	if left = t.retryAt.Sub(t.Clock.Now()); uid == t.failedFor && left > 0 {
+		return left
+	}
+	log := logr.FromContextOrDiscard(ctx)
+	life, err := t.renew(ctx, uid)
+	if err != nil {
+		if ctx.Err() == nil {
+			log.Info("there is no new token for Azure's node manager", "detail", err.Error())
+		}
+		if uid != t.failedFor {
+			t.pause = 0
+		}
+		t.pause = grow(t.pause, 2, t.Intervals.Failing, t.Intervals.FailingLimit)
+		t.failedFor, t.retryAt = uid, t.Clock.Now().Add(jitter(t.pause))
+		return t.pause
+	}
+	log.V(1).Info("wrote a token for Azure's node manager", "life", life.String())
+	t.uid, t.renewAt, t.failedFor, t.pause = uid, t.Host.System.Now().Add(life/2), "", 0
+	t.count.Add(1)
+	signal(t.written)
+	return min(life/2, tokenPause)
+}
+
+// there says whether what was written is still there.
+func (t *token) there() bool {
+	token, err := winos.Exists(t.Host.Files, contract.PathCloudNodeToken)
+	kubeconfig, other := winos.Exists(t.Host.Files, contract.PathCloudNodeKubeconfig)
+	return errors.Join(err, other) != nil || token && kubeconfig
+}
+
+func (t *token) renew(ctx context.Context, uid types.UID) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	text, life, err := apiclient.RequestToken(ctx, t.Client, t.Namespace, contract.CloudNodeServiceAccount, t.NodeName,
+		uid)
+	if err != nil {
+		return 0, err
+	}
+	return life, apiclient.WriteCloudNode(t.Host.Files, t.Kubeconfig, text)
+}

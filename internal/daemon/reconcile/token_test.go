@@ -1,0 +1,167 @@
+package reconcile_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// tokens is the API server's side of requests for tokens.
+type tokens struct {
+	requests atomic.Int64
+	refuses  atomic.Bool
+}
+
+// serve answers with tokens that are called after the Node that they end with. The API server's
+// clock is a day ahead of the host's.
+func (s *tokens) serve(r *rig) {
+	r.api.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		s.requests.Add(1)
+		create, ok := a.(clienttesting.CreateAction)
+		if s.refuses.Load() || !ok || a.GetSubresource() != "token" || a.GetNamespace() != namespace {
+			return true, nil, errors.New("forbidden")
+		}
+		request := create.GetObject().(*unstructured.Unstructured).DeepCopy()
+		field := func(path ...string) string {
+			text, _, _ := unstructured.NestedString(request.Object, path...)
+			return text
+		}
+		if request.GetName() != contract.CloudNodeServiceAccount || field("spec", "boundObjectRef", "kind") != "Node" ||
+			field("spec", "boundObjectRef", "name") != nodeName {
+			return true, nil, fmt.Errorf("a request for %v", request.Object)
+		}
+		now := time.Now().Add(24 * time.Hour)
+		request.SetCreationTimestamp(metav1.NewTime(now))
+		request.Object["status"] = map[string]any{
+			"token":               fmt.Sprintf("%s/%d", field("spec", "boundObjectRef", "uid"), s.requests.Load()),
+			"expirationTimestamp": now.Add(time.Hour).UTC().Format(time.RFC3339)}
+		return true, request, nil
+	})
+}
+
+// azure is a manifest whose kube-proxy stands for Azure's node manager.
+func azure() contract.Manifest {
+	m := manifest()
+	for i := range m.Services {
+		if m.Services[i].Name == contract.ServiceKubeProxy {
+			m.Services[i].Command += " --kubeconfig=CLOUD_NODE"
+			m.Services[i].HostVariables = append(m.Services[i].HostVariables,
+				contract.HostVariable{Name: "CLOUD_NODE", Fact: contract.FactCloudNodeKubeconfig})
+		}
+	}
+	return m
+}
+
+const daemonKubeconfig = `{"apiVersion":"v1","kind":"Config","current-context":"c",
+"contexts":[{"name":"c","context":{"cluster":"k","user":"u"}}],"users":[{"name":"u","user":{}}],
+"clusters":[{"name":"k","cluster":{"server":"https://api-int:6443","certificate-authority-data":"Y2E="}}]}`
+
+func (r *rig) token(t *testing.T) string {
+	t.Helper()
+	content, err := winos.ReadFile(r.Host().Files, contract.PathCloudNodeToken)
+	if err != nil {
+		return ""
+	}
+	return string(content)
+}
+
+func (r *rig) newUID(t *testing.T, uid types.UID) {
+	t.Helper()
+	object, err := r.api.Tracker().Get(nodes, "", nodeName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := object.(*unstructured.Unstructured).DeepCopy()
+	node.SetUID(uid)
+	if err = r.api.Tracker().Update(nodes, node, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		var server tokens
+		server.serve(r)
+		server.refuses.Store(true)
+		holds(t, r)
+		if n := server.requests.Load(); n != 0 {
+			t.Errorf("%d tokens were requested that nothing needs", n)
+		}
+		r.write(t, contract.PathDaemonKubeconfig, daemonKubeconfig)
+		r.newUID(t, "first")
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, azure()))
+		pass(time.Hour)
+		r.expectStatus(t, one(), contract.ReasonTokenPending)
+		if n := server.requests.Load(); n < 3 || n > 70 {
+			t.Errorf("%d requests in an hour in which each is refused", n)
+		}
+
+		server.refuses.Store(false)
+		pass(10 * time.Minute)
+		r.expectStatus(t, versionOf(azure()), "")
+		if s, err := r.Host().Services.Get(t.Context(), contract.ServiceKubeProxy); err != nil ||
+			!strings.HasSuffix(s.Command, "--kubeconfig="+contract.PathCloudNodeKubeconfig) {
+			t.Errorf("the service is %+v, %v", s, err)
+		}
+		content, err := winos.ReadFile(r.Host().Files, contract.PathCloudNodeKubeconfig)
+		if err != nil || !strings.Contains(string(content), `C:\k\wicd-certs\cloud-node-token`) ||
+			!strings.Contains(string(content), "https://api-int:6443") {
+			t.Errorf("the kubeconfig is %s, %v", content, err)
+		}
+		info, err := r.Host().Files.Stat(contract.PathCloudNodeToken)
+		if err != nil || info.Access != winos.AccessAdministrators {
+			t.Errorf("the token is for %v, %v", info.Access, err)
+		}
+		before, requests := r.token(t), server.requests.Load()
+		if !strings.HasPrefix(before, "first/") {
+			t.Fatalf("the token is %q", before)
+		}
+
+		t.Log("it is renewed at half its life, and not more often")
+		pass(5 * time.Hour)
+		if n := server.requests.Load() - requests; n < 9 || n > 11 {
+			t.Errorf("%d requests in five hours", n)
+		}
+		if r.token(t) == before {
+			t.Error("the token is the old one")
+		}
+
+		t.Log("another Node of this name needs another token")
+		r.newUID(t, "second")
+		pass(time.Minute)
+		if !strings.HasPrefix(r.token(t), "second/") {
+			t.Errorf("the token is %q", r.token(t))
+		}
+
+		t.Log("what somebody deleted comes back")
+		if err := r.Host().Files.Remove(contract.PathCloudNodeToken); err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * time.Minute)
+		if r.token(t) == "" {
+			t.Error("there is no token")
+		}
+
+		t.Log("a daemon that starts anew requests one: it does not know how old the one before is")
+		requests = server.requests.Load()
+		r.stopDaemon()
+		r.start(t, r.api)
+		pass(time.Minute)
+		if n := server.requests.Load() - requests; n != 1 {
+			t.Errorf("%d requests after the start", n)
+		}
+		r.expectStatus(t, versionOf(azure()), "")
+	})
+}
