@@ -3,12 +3,14 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/crypto/ssh"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -249,6 +251,39 @@ func TestAHostThatNeedsAFeatureIsPreparedAndRebooted(t *testing.T) {
 	if bootID(t, hosts[0]) == before {
 		t.Error("the host became a node without the reboot that the feature needs")
 	}
+}
+
+// A feature that every boot leaves pending: rebooting on is no cure, and somebody must be told.
+func TestAHostThatRebootsInVainIsRebootedThreeTimesAndSaysSo(t *testing.T) {
+	s := shared
+	h := s.hosts(t, 1)[0]
+	h.Machine.SetForgetful(true)
+	h.Machine.SetFeature("Containers", winos.FeatureAbsent)
+	boots := map[string]bool{bootID(t, h): true}
+	s.add(t, h)
+	s.await(t, "an end of the reboots", func(ctx context.Context) (bool, string, error) {
+		boots[bootID(t, h)] = true
+		i, err := s.Instance(ctx, h)
+		if err != nil {
+			return false, "", client.IgnoreNotFound(err)
+		}
+		return i.Status.Reason == string(contract.ReasonRebootFutile) && i.Status.Fix != "" &&
+			i.Status.NextAttemptTime != nil, i.Status.Reason + " " + i.Status.Message, nil
+	})
+	s.await(t, "an event", func(ctx context.Context) (bool, string, error) {
+		boots[bootID(t, h)] = true
+		list := &eventsv1.EventList{}
+		err := s.Client.List(ctx, list, client.InNamespace(contract.OperatorNamespace))
+		return slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
+			return e.Regarding.Name == s.instance(t, h).Name && e.Type == corev1.EventTypeWarning &&
+				e.Reason == string(contract.ReasonRebootFutile)
+		}), fmt.Sprintf("%d events", len(list.Items)), err
+	})
+	if len(boots) > 4 {
+		t.Errorf("the host was booted %d times", len(boots))
+	}
+	s.drop(t, h)
+	s.gone(t, h)
 }
 
 // bootID tells one boot of a host from another.

@@ -55,7 +55,7 @@ type Changes struct {
 	// HostnameBefore and HostnameSet are there when prepare renamed the host.
 	HostnameBefore string `json:"hostnameBefore,omitempty"`
 	HostnameSet    string `json:"hostnameSet,omitempty"`
-	// Reboots are those that prepare has asked for so far, for the same thing.
+	// Reboots are those that prepare has asked for so far.
 	Reboots *Reboots `json:"reboots,omitempty"`
 	// Features are Windows features that prepare switched on.
 	Features []string `json:"features,omitempty"`
@@ -314,10 +314,9 @@ func add(list []string, path string) []string {
 	return append(list, path)
 }
 
-// Reboots counts reboots for one and the same thing.
+// Reboots counts reboots for the host's preparation.
 type Reboots struct {
-	For   string `json:"for"`
-	Count int    `json:"count"`
+	Count int `json:"count"`
 	// BootID is the boot in which the last one was asked for, at Time.
 	BootID string    `json:"bootID"`
 	Time   time.Time `json:"time"`

@@ -88,11 +88,13 @@ func Prepare(ctx context.Context, host winos.Host, request contract.PrepareReque
 	return answer, nil
 }
 
-// A host is rebooted so often for one thing, and then at most once in a while: what brings its old
-// name back, or keeps a feature pending, does not end by another reboot.
+// A host is rebooted so often for its preparation, and then at most once in a while: what brings
+// its old name back, or keeps a feature pending, does not end by another reboot. What has not been
+// rebooted for a day is another preparation.
 const (
-	maxReboots  = 3
-	rebootPause = time.Hour
+	maxReboots   = 3
+	rebootPause  = time.Hour
+	forgetReboot = 24 * time.Hour
 )
 
 // countReboot notes a reboot that is about to be asked for, and refuses it when those before were
@@ -102,20 +104,22 @@ func countReboot(host winos.Host, boot string, needs []string) error {
 	if err != nil {
 		return err
 	}
-	last, what, now := book.Reboots, strings.Join(needs, "; "), host.System.Now()
-	switch {
-	case last == nil || last.For != what:
-		last = &state.Reboots{For: what}
-	case last.BootID == boot:
-		return nil
+	last, now := book.Reboots, host.System.Now()
+	if last == nil {
+		last = &state.Reboots{}
 	}
-	// A clock that was wrong must not hold the host for ever.
-	if since := now.Sub(last.Time); last.Count >= maxReboots && since >= 0 && since < rebootPause {
+	since := now.Sub(last.Time)
+	switch {
+	case last.Count > 0 && last.BootID == boot:
+		return nil
+	case since < 0 || since >= forgetReboot:
+		last = &state.Reboots{} // a clock that was wrong must not hold the host for ever
+	case last.Count >= maxReboots && since < rebootPause:
 		return contract.NewProblem(contract.ReasonRebootFutile,
 			"%d reboots did not bring it about: %s; the next is at %s",
-			last.Count, what, last.Time.Add(rebootPause).UTC().Format(time.RFC3339))
+			last.Count, strings.Join(needs, "; "), last.Time.Add(rebootPause).UTC().Format(time.RFC3339))
 	}
-	book.Reboots = &state.Reboots{For: what, Count: last.Count + 1, BootID: boot, Time: now}
+	book.Reboots = &state.Reboots{Count: last.Count + 1, BootID: boot, Time: now}
 	return book.Save()
 }
 

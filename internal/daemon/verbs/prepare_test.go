@@ -132,3 +132,38 @@ func TestAHostThatForgetsWhatARebootWasForIsNotRebootedForEver(t *testing.T) {
 		})
 	}
 }
+
+// renamed is a system whose image gives the host another name at each boot.
+type renamed struct{ winos.System }
+
+// Facts is winos.System.
+func (r renamed) Facts(ctx context.Context) (winos.Facts, error) {
+	facts, err := r.System.Facts(ctx)
+	facts.Hostname = "WIN-" + facts.BootID
+	return facts, err
+}
+
+func TestAHostThatHasAnotherNameAtEachBootIsNotRebootedForEver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, err := sim.New(sim.Options{Hostname: "WIN-A"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = m.Close() }()
+		count := 0
+		for began := time.Now(); time.Since(began) < time.Hour; <-time.After(5 * time.Minute) {
+			host := m.Host()
+			host.System = renamed{host.System}
+			var answer contract.PrepareAnswer
+			if answer, err = verbs.Prepare(t.Context(), host, contract.PrepareRequest{Hostname: "win-b"}); answer.Rebooting {
+				count++
+			}
+			synctest.Wait()
+		}
+		problem, ok := contract.AsProblem(err)
+		if count != 3 || !ok || problem.Reason != contract.ReasonRebootFutile {
+			t.Errorf("%d reboots within an hour, then %v", count, err)
+		}
+	})
+}
