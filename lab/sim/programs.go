@@ -36,12 +36,12 @@ func (f programsFace) Run(ctx context.Context, exe string, args ...string) (int,
 }
 
 // Kill is winos.Programs.
-func (f programsFace) Kill(ctx context.Context, pid uint32) error {
+func (f programsFace) Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error {
 	if err := f.change(ctx); err != nil {
 		return err
 	}
 	p, ok := f.m.processes.find(pid)
-	if !ok {
+	if !ok || !runs(p.exe) {
 		return nil
 	}
 	if f.m.knobs.isUnkillable(p.exe) {

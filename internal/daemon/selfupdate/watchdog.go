@@ -40,9 +40,6 @@ const (
 // ever when somebody took its settings away.
 const grace = 5
 
-// killLimit bounds how long the end of a killed process is waited for.
-const killLimit = 30 * time.Second
-
 // aside is where the new program is moved. What is left of it, the daemon removes.
 const aside = contract.PathDaemon + ".old-0"
 
@@ -269,23 +266,12 @@ func (w Watchdog) leave(ctx context.Context, have string) error {
 	return w.start(ctx)
 }
 
-// stop ends the daemon, which may not do so when it is asked.
+// stop ends the daemon; one that is gone is fine.
 func (w Watchdog) stop(ctx context.Context) error {
-	err := w.Host.Services.Stop(ctx, contract.ServiceDaemon)
-	if err == nil || errors.Is(err, winos.ErrNotFound) {
-		return nil
-	}
-	found, lookErr := w.Host.Services.Get(ctx, contract.ServiceDaemon)
-	if lookErr != nil || found.PID == 0 {
-		return errors.Join(err, lookErr)
-	}
-	logr.FromContextOrDiscard(ctx).Info("the new daemon does not stop, and is killed", "detail", err.Error())
-	limited, cancel := context.WithTimeout(ctx, killLimit)
-	defer cancel()
-	if err = w.Host.Programs.Kill(limited, found.PID); err != nil {
+	if err := w.Host.Services.Stop(ctx, contract.ServiceDaemon); err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return err
 	}
-	return w.Host.Services.Stop(ctx, contract.ServiceDaemon)
+	return nil
 }
 
 // start starts the daemon; one that runs, or is gone, is left alone.

@@ -114,7 +114,7 @@ func (c *cleaning) programs(ctx context.Context) {
 			continue
 		}
 		limited, cancel := context.WithTimeout(ctx, killLimit)
-		if err = c.host.Programs.Kill(limited, p.PID); err != nil {
+		if err = c.host.Programs.Kill(limited, p.PID, winos.Runs(p.Exe)); err != nil {
 			c.log.Info("a process can't be ended", "pid", p.PID, "exe", p.Exe, "detail", err.Error())
 		}
 		cancel()

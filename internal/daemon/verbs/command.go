@@ -101,7 +101,7 @@ func withDefaults(o Options) Options {
 		o.Stderr = io.Discard
 	}
 	if o.Host.Services != nil {
-		o.Host.Services = winos.Ending(winos.WithTimeouts(o.Host.Services, o.Host.Programs), o.Host.Programs)
+		o.Host.Services = winos.WithTimeouts(o.Host.Services, o.Host.Programs)
 	}
 	if o.Running == nil {
 		o.Running = func() {}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -38,8 +39,15 @@ func seizeTurn(ctx context.Context, programs winos.Programs) (release func() err
 			return nil
 		}
 		logr.FromContextOrDiscard(ctx).Info("another call is still at work and is ended", "pid", holder)
-		return programs.Kill(ctx, holder)
+		return programs.Kill(ctx, holder, isVerb)
 	})
+}
+
+// isVerb recognises the daemon's program, installed or in an exchange directory.
+func isVerb(exe string) bool {
+	name := strings.ToLower(exe[strings.LastIndexByte(exe, '\\')+1:])
+	return strings.EqualFold(exe, contract.PathDaemon) || strings.HasPrefix(name, "wicd-") &&
+		strings.HasSuffix(name, ".exe")
 }
 
 func acquireTurn(ctx context.Context, programs winos.Programs,

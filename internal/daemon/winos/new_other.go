@@ -124,8 +124,8 @@ type noPrograms struct{}
 
 var _ Programs = noPrograms{}
 
-func (noPrograms) Run(context.Context, string, ...string) (int, error) { return 0, ErrUnsupported }
-func (noPrograms) Kill(context.Context, uint32) error                  { return ErrUnsupported }
+func (noPrograms) Run(context.Context, string, ...string) (int, error)   { return 0, ErrUnsupported }
+func (noPrograms) Kill(context.Context, uint32, func(string) bool) error { return ErrUnsupported }
 
 func (noPrograms) Processes(context.Context, string) ([]Process, error) { return nil, ErrUnsupported }
 

@@ -59,12 +59,14 @@ func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error
 }
 
 // Kill is Programs. A process that ends by itself at that moment can't be terminated any more,
-// which is no error.
-func (launcher) Kill(ctx context.Context, pid uint32) error {
+// which is no error. Its exe is read by the handle that ends it: Windows gives numbers of processes
+// that have ended to others.
+func (launcher) Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	opened, err := windows.OpenProcess(windows.PROCESS_TERMINATE|windows.SYNCHRONIZE, false, pid)
+	opened, err := windows.OpenProcess(windows.PROCESS_TERMINATE|windows.SYNCHRONIZE|
+		windows.PROCESS_QUERY_LIMITED_INFORMATION, false, pid)
 	if errors.Is(err, windows.ERROR_INVALID_PARAMETER) {
 		return nil // there is none
 	}
@@ -73,6 +75,15 @@ func (launcher) Kill(ctx context.Context, pid uint32) error {
 	}
 	p := process{handle: opened}
 	defer p.close()
+	exe, err := imageOf(opened)
+	switch {
+	case err != nil && p.ended():
+		return nil
+	case err != nil:
+		return fail(err, "reading what process %d runs", pid)
+	case !runs(exe):
+		return nil
+	}
 	if err = windows.TerminateProcess(p.handle, killedCode); err != nil && !p.ended() {
 		return fail(err, "ending process %d", pid)
 	}
@@ -104,12 +115,21 @@ func imagePath(pid uint32) string {
 		return ""
 	}
 	defer func() { _ = windows.CloseHandle(h) }()
-	var name [windows.MAX_LONG_PATH]uint16
-	size := uint32(len(name))
-	if err = windows.QueryFullProcessImageName(h, 0, &name[0], &size); err != nil {
+	path, err := imageOf(h)
+	if err != nil {
 		return ""
 	}
-	return windows.UTF16ToString(name[:size])
+	return path
+}
+
+// imageOf is the path of the exe of an opened process.
+func imageOf(h windows.Handle) (string, error) {
+	var name [windows.MAX_LONG_PATH]uint16
+	size := uint32(len(name))
+	if err := windows.QueryFullProcessImageName(h, 0, &name[0], &size); err != nil {
+		return "", err
+	}
+	return windows.UTF16ToString(name[:size]), nil
 }
 
 // Lock is Programs. The lock is a file that Windows deletes when its holder closes it or ends, and

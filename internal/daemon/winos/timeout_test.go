@@ -19,11 +19,11 @@ type killer struct {
 }
 
 // Kill is winos.Programs.
-func (k *killer) Kill(ctx context.Context, pid uint32) error {
+func (k *killer) Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error {
 	if k.denied {
 		return winos.ErrDenied
 	}
-	return k.Programs.Kill(ctx, pid)
+	return k.Programs.Kill(ctx, pid, runs)
 }
 
 func TestAServiceThatHangsIsGivenUp(t *testing.T) {

@@ -299,9 +299,9 @@ type Programs interface {
 	// and gives its exit code when it has ended. When ctx ends first, the process is killed.
 	// ErrStartFailed says that Windows does not start it.
 	Run(ctx context.Context, exe string, args ...string) (exitCode int, err error)
-	// Kill ends a process without asking it, and returns when it has ended. One that is gone is
-	// fine.
-	Kill(ctx context.Context, pid uint32) error
+	// Kill ends a process without asking it, and returns when it has ended. runs is told its exe; a
+	// process that is gone, or runs another by now, is fine and left alone.
+	Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error
 	// Processes lists the processes whose exe is path or lies below it, except the caller itself.
 	Processes(ctx context.Context, path string) ([]Process, error)
 	// Lock takes a lock that ends with the calling process, however that ends, and leaves nothing

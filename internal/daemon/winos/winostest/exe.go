@@ -84,8 +84,15 @@ func exeKilled(m machine) {
 	t := m.t
 	config := m.service(t, "Killed", order.Orders{}, nil)
 	running := m.start(t, config.Name)
+	other := func(string) bool { return false }
+	noError(t, m.Host.Programs.Kill(t.Context(), running.PID, other))
+	state, err := m.Host.Services.Get(t.Context(), config.Name)
+	noError(t, err)
+	if state.PID != running.PID || state.State != winos.ServiceRunning {
+		t.Errorf("a process of another program is ended: %+v", state)
+	}
 	for range 2 { // one that is gone is fine
-		noError(t, m.Host.Programs.Kill(t.Context(), running.PID))
+		noError(t, m.Host.Programs.Kill(t.Context(), running.PID, winos.Runs(m.dir+`\KILLED.exe`)))
 	}
 	noError(t, m.Host.Files.Remove(m.dir+`\Killed.exe`))
 	m.stop(t, config.Name)
