@@ -52,9 +52,11 @@ func input() blueprint.Input {
 // day is a time on the n-th day of the tests.
 func day(n int) time.Time { return time.Date(2026, 1, 1+n, 12, 0, 0, 0, time.UTC) }
 
+type keyPair struct{ Certificate, Key []byte } // both PEM
+
 // pair is a certificate and its key, the same ones for the same name each time. The last word may
 // be "authority" or "expired".
-func pair(t *testing.T, name string, words ...string) blueprint.KeyPair {
+func pair(t *testing.T, name string, words ...string) keyPair {
 	t.Helper()
 	seed := sha256.Sum256([]byte(name))
 	key := ed25519.NewKeyFromSeed(seed[:])
@@ -78,7 +80,7 @@ func pair(t *testing.T, name string, words ...string) blueprint.KeyPair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return blueprint.KeyPair{
+	return keyPair{
 		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		Key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}),
 	}

@@ -2,7 +2,6 @@ package blueprint
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -25,10 +24,8 @@ func confidential(in *Input, bin binaries) (secret contract.Confidential, public
 		return secret, nil, nil, rendering(contract.PathKubeletConfig, err)
 	}
 	reject(flaws)
-	in.keyPair, flaws = keyPair(in.Facts.Exporter, before)
-	reject(flaws)
 
-	secret = contract.Confidential{Salt: bytes.Clone(in.Salt), Files: slices.Clone(in.keyPair)}
+	secret = contract.Confidential{Salt: bytes.Clone(in.Salt)}
 	secret.Trust, secret.RegistryTrust, flaws = authorities(in.Facts, before, in.Now)
 	reject(flaws)
 	public, secret.Environment, flaws = environment(in.Facts.Proxy, in.Previous)

@@ -243,46 +243,6 @@ func TestAPullSecretThatCanNotBeReadLeavesTheLastOne(t *testing.T) {
 	}
 }
 
-func TestTheExportersKeyIsDeliveredAndReplacedWithoutARestart(t *testing.T) {
-	t.Parallel()
-	files := func(desired blueprint.Desired) (all []string) {
-		for _, f := range desired.Confidential.Files {
-			all = append(all, f.Path)
-			if len(f.Services) > 0 {
-				t.Errorf("%s restarts %v", f.Path, f.Services)
-			}
-		}
-		return all
-	}
-	in := input()
-	if desired := render(t, in); len(files(desired)) > 0 ||
-		!strings.Contains(service(t, desired, contract.ServiceExporter).Command,
-			"--web.listen-address=127.0.0.1:9182") {
-		t.Errorf("without a key it listens: %+v", desired.Manifest.Services)
-	}
-	in.Facts.Exporter = new(pair(t, "one"))
-	first := render(t, in)
-	if !slices.Equal(files(first), []string{contract.PathExporterCertificate, contract.PathExporterKey}) ||
-		strings.Contains(service(t, first, contract.ServiceExporter).Command, "listen-address") {
-		t.Errorf("files %v, command %s", files(first), service(t, first, contract.ServiceExporter).Command)
-	}
-	in.Facts.Exporter, in.Previous = new(pair(t, "two")), first
-	second := render(t, in)
-	if second.Version == first.Version || len(blueprint.Restarts(first.Manifest, second.Manifest)) > 0 {
-		t.Error("a new key is no new version, or restarts something")
-	}
-	in.Facts.Exporter, in.Previous = &blueprint.KeyPair{Certificate: pair(t, "two").Certificate,
-		Key: pair(t, "three").Key}, second
-	third := render(t, in)
-	if text, _ := said(third); third.Version != second.Version || !strings.Contains(text, contract.ExporterTLSSecret) {
-		t.Errorf("a pair that does not fit is used, or nobody says so: %q", text)
-	}
-	in.Facts.Exporter, in.Previous = nil, third
-	if gone := render(t, in); len(files(gone)) > 0 {
-		t.Error("a key that was taken away stays")
-	}
-}
-
 func service(t *testing.T, desired blueprint.Desired, name string) contract.Service {
 	t.Helper()
 	i := slices.IndexFunc(desired.Manifest.Services, func(s contract.Service) bool { return s.Name == name })
@@ -317,11 +277,6 @@ func TestWhatWaitsForTheBudgetOnDayTwo(t *testing.T) {
 			t.Helper()
 			in.Facts.Trust = append(in.Facts.Trust, blueprint.Bundle{PEM: []byte(authority(t, "new"))})
 		}, nil},
-		"A26 exporter": {func(t *testing.T,
-			in *blueprint.Input) {
-			t.Helper()
-			in.Facts.Exporter = new(pair(t, "rotated"))
-		}, nil},
 		"A16 log age only": {func(_ *testing.T, in *blueprint.Input) { in.Spec.Logging.MaxFiles = new(int32(3)) },
 			[]string{"hybrid-overlay-node"}},
 		"kubelet's": {func(_ *testing.T, in *blueprint.Input) { in.Spec.Kubelet.Config = fragment(`{"maxPods": 9}`) },
@@ -331,7 +286,6 @@ func TestWhatWaitsForTheBudgetOnDayTwo(t *testing.T) {
 			t.Parallel()
 			in := input()
 			dayTwo(t, &in)
-			in.Facts.Exporter = new(pair(t, "exporter"))
 			before := render(t, in)
 			in.Previous = before
 			test.change(t, &in)

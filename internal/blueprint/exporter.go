@@ -1,8 +1,6 @@
 package blueprint
 
 import (
-	"crypto/tls"
-	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -27,65 +25,32 @@ func collectors() []string {
 		"textfile"}
 }
 
-// exporter serves the node's metrics over TLS. Where nothing brings it a key, it serves them to the
-// node itself only: never in the clear over the network.
+// exporter serves the node's metrics over TLS, with what kubelet serves with: each node has its own
+// key, and a certificate that is good for its own names and addresses. It reads the file at each
+// connection, but does not start without it, and kubelet has one only once the Node has its
+// addresses and the request is approved.
 func exporter(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(FeatureMetrics, contract.PathWindowsExporter); ok {
 		return off, nil
 	}
-	words := []string{
-		contract.PathWindowsExporter,
-		"--collectors.enabled=" + strings.Join(collectors(), ","),
-		"--collector.textfile.directories=" + contract.DirMetrics,
-	}
-	var p part
-	if len(in.keyPair) > 0 {
-		words = append(words, "--web.config.file="+contract.PathExporterWebConfig)
-		content, err := yaml.Marshal(webConfig{TLS: webTLS{Certificate: contract.PathExporterCertificate,
-			Key: contract.PathExporterKey}})
-		if err != nil {
-			return part{}, rendering(contract.PathExporterWebConfig, err)
-		}
-		p.files = []contract.File{{Path: contract.PathExporterWebConfig, Content: string(content),
-			Services: []string{contract.ServiceExporter}}}
-	} else {
-		words = append(words, "--web.listen-address=127.0.0.1:"+strconv.Itoa(contract.MetricsPort))
-		p.off = []Off{{Feature: FeatureMetrics, Reason: "nodes get no key and certificate for windows_exporter, so " +
-			"it listens on 127.0.0.1 only"}}
+	content, err := yaml.Marshal(webConfig{TLS: webTLS{Certificate: contract.PathKubeletServingPair,
+		Key: contract.PathKubeletServingPair}})
+	if err != nil {
+		return part{}, rendering(contract.PathExporterWebConfig, err)
 	}
 	file := logFile("windows_exporter", "windows_exporter")
-	words = append(words, "--log.level="+level(in.Spec.Logging.Debug), "--log.file="+file)
-	p.services = []contract.Service{{
-		// It asks whether it was started by the service manager itself, so nothing can run it and
-		// write its log.
-		Name: contract.ServiceExporter, Command: command(words...), Priority: 2, Log: in.Logging.log(file, false),
-	}}
-	return p, nil
-}
-
-// keyPair are the files with the exporter's certificate and key. They name no service: it reads
-// them anew for each connection. A pair that does not fit is not used; nodes keep the one that they
-// have.
-func keyPair(pair *KeyPair, before contract.Confidential) ([]contract.File, []*contract.Problem) {
-	if pair == nil {
-		return nil, nil
-	}
-	if _, err := tls.X509KeyPair(pair.Certificate, pair.Key); err != nil {
-		rejected := []*contract.Problem{
-			contract.NewProblem(contract.ReasonExporterKeyInvalid,
-				"the secret %s: its certificate and key can't be read, or don't belong together",
-				contract.ExporterTLSSecret),
-		}
-		var kept []contract.File
-		for _, f := range before.Files {
-			if f.Path == contract.PathExporterCertificate || f.Path == contract.PathExporterKey {
-				kept = append(kept, f)
-			}
-		}
-		return kept, rejected
-	}
-	return []contract.File{
-		{Path: contract.PathExporterCertificate, Content: string(pair.Certificate)},
-		{Path: contract.PathExporterKey, Content: string(pair.Key)},
+	return part{
+		files: []contract.File{{Path: contract.PathExporterWebConfig, Content: string(content),
+			Services: []string{contract.ServiceExporter}}},
+		services: []contract.Service{{
+			// It asks whether it was started by the service manager itself, so nothing can run it
+			// and write its log.
+			Name: contract.ServiceExporter, Command: command(contract.PathWindowsExporter,
+				"--collectors.enabled="+strings.Join(collectors(), ","),
+				"--collector.textfile.directories="+contract.DirMetrics,
+				"--web.config.file="+contract.PathExporterWebConfig,
+				"--log.level="+level(in.Spec.Logging.Debug), "--log.file="+file),
+			Priority: 2, Log: in.Logging.log(file, false), RequiresFile: contract.PathKubeletServingPair,
+		}},
 	}, nil
 }

@@ -79,8 +79,6 @@ type Facts struct {
 	Registries contract.RegistrySources
 	// PullSecret is the cluster's .dockerconfigjson, or nil when it has none.
 	PullSecret []byte
-	// Exporter is the key pair with which windows_exporter serves, or nil when there is none.
-	Exporter *KeyPair
 	// Rejected is what the reader of the cluster found and could not use.
 	Rejected []*contract.Problem
 }
@@ -94,11 +92,6 @@ type Bundle struct {
 	// Pending says that there is no text yet, or none any more, though something names the bundle.
 	// What nodes trust already stays until it is there.
 	Pending bool
-}
-
-// KeyPair is a certificate and its key, both PEM, not yet checked.
-type KeyPair struct {
-	Certificate, Key []byte
 }
 
 // Proxy is how nodes reach the world outside. Empty fields are not set on nodes.

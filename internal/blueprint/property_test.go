@@ -21,9 +21,6 @@ func random(r *rand.Rand) blueprint.Input {
 	platforms := []blueprint.Platform{"none", "vsphere", "nutanix", "aws", "azure", "gcp", "openstack"}
 	in.Facts.Platform = platforms[r.IntN(len(platforms))]
 	in.Facts.VXLANPort = uint16(r.IntN(2) * 9898)
-	if r.IntN(2) == 0 {
-		in.Facts.Exporter = &blueprint.KeyPair{Certificate: []byte("junk")}
-	}
 	in.Spec.Logging.Debug = r.IntN(2) == 0
 	if r.IntN(2) == 0 {
 		in.Facts.CloudProvider = blueprint.CloudProviderExternal

@@ -35,7 +35,6 @@ type Input struct {
 
 	// What Render found out before it asks the programs for their parts.
 	fragment fragment
-	keyPair  []contract.File
 }
 
 // Desired is what nodes must be brought to.

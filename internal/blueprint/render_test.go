@@ -116,9 +116,6 @@ func TestRenderSaysWhatIsOff(t *testing.T) {
 			func(in *blueprint.Input) { in.Payload = lacking("windows_exporter.exe") },
 			[]blueprint.Feature{blueprint.FeatureMetrics}, []string{contract.ServiceExporter},
 		},
-		"metrics over the network, without a key": {
-			func(in *blueprint.Input) { in.Facts.Exporter = nil }, []blueprint.Feature{blueprint.FeatureMetrics}, nil,
-		},
 		"storage, without csi-proxy": {
 			func(in *blueprint.Input) { in.Payload = lacking("csi-proxy.exe") },
 			[]blueprint.Feature{blueprint.FeatureStorage}, []string{contract.ServiceCSIProxy},
@@ -142,7 +139,6 @@ func TestRenderSaysWhatIsOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := input()
-			in.Facts.Exporter = new(pair(t, "exporter"))
 			test.change(&in)
 			desired := render(t, in)
 			var features []blueprint.Feature
@@ -169,7 +165,6 @@ func TestThePayloadsOwnWordsExplainWhatItLacks(t *testing.T) {
 	in := input()
 	in.Payload = lacking("csi-proxy.exe")
 	in.Payload.Missing = []payload.Missing{{Name: "csi-proxy.exe", Reason: "not on the module proxy"}}
-	in.Facts.Exporter = new(pair(t, "exporter"))
 	if got, want := render(t, in).Off[0].Reason,
 		"the payload lacks csi-proxy.exe (not on the module proxy)"; got != want {
 		t.Errorf("got %q, want %q", got, want)

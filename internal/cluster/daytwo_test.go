@@ -76,8 +76,6 @@ func dayTwo() []client.Object {
 			Data: map[string]string{"b": "2", "a": "1"}, BinaryData: map[string][]byte{"c": []byte("3")}},
 		&corev1.Secret{ObjectMeta: within(contract.ConfigNamespace, contract.PullSecret),
 			Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("{}")}},
-		&corev1.Secret{ObjectMeta: within(contract.OperatorNamespace, contract.ExporterTLSSecret),
-			Data: map[string][]byte{corev1.TLSCertKey: []byte("cert"), corev1.TLSPrivateKeyKey: []byte("key")}},
 	}
 }
 
@@ -137,9 +135,8 @@ func TestWhatAnAdministratorSetsIsRead(t *testing.T) {
 		Insecure: []string{"m.example:5000"}}, facts.Registries); diff != "" {
 		t.Errorf("registries: %s", diff)
 	}
-	if string(facts.PullSecret) != "{}" || facts.Exporter == nil || string(facts.Exporter.Certificate) != "cert" ||
-		string(facts.Exporter.Key) != "key" {
-		t.Errorf("pull secret %q, exporter %v", facts.PullSecret, facts.Exporter)
+	if string(facts.PullSecret) != "{}" {
+		t.Errorf("pull secret %q", facts.PullSecret)
 	}
 	if len(facts.Rejected) > 0 {
 		t.Errorf("rejected: %v", facts.Rejected)
@@ -221,8 +218,7 @@ func TestAClusterWithoutAnyOfItHasFacts(t *testing.T) {
 			}
 			if facts.Proxy.HTTP != "http://proxy" || facts.WantsTrustedCA ||
 				len(facts.Trust)+len(facts.RegistryTrust)+len(facts.Mirrors)+len(facts.PullSecret)+
-					len(facts.Rejected) > 0 ||
-				facts.Exporter != nil {
+					len(facts.Rejected) > 0 {
 				t.Errorf("facts are %+v", facts)
 			}
 		})

@@ -82,9 +82,6 @@ func dayTwoInputs(namespace string) []Input {
 			content(func(o *corev1.Secret) []any {
 				return []any{o.Data[corev1.DockerConfigJsonKey]}
 			})},
-		{&corev1.Secret{ObjectMeta: in(namespace, contract.ExporterTLSSecret)}, content(func(o *corev1.Secret) []any {
-			return []any{o.Data[corev1.TLSCertKey], o.Data[corev1.TLSPrivateKeyKey]}
-		})},
 	}
 }
 

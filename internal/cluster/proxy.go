@@ -20,7 +20,6 @@ const (
 	nameProxy      = "the Proxy cluster"
 	nameImage      = "the Image cluster of config.openshift.io"
 	namePullSecret = "the Secret " + contract.PullSecret + " in " + contract.ConfigNamespace
-	nameExporter   = "the Secret " + contract.ExporterTLSSecret
 )
 
 // clusterProxy reads the proxy from where OpenShift's machine config operator reads it for Linux

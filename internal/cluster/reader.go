@@ -75,7 +75,7 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 	}
 	for _, read := range []func(context.Context, *blueprint.Facts) error{
 		r.serverVersion, r.infrastructure, r.network, r.hybridOverlay, r.kubeletCA, r.worker, r.bootstrapCA,
-		r.clusterProxy, r.registryCAs, additional, r.pullSecret, r.exporterKey, r.digestMirrors,
+		r.clusterProxy, r.registryCAs, additional, r.pullSecret, r.digestMirrors,
 		r.contentSourcePolicies, r.tagMirrors, r.registrySources,
 	} {
 		all = append(all, read(ctx, &facts))

@@ -247,7 +247,7 @@ func TestAPassingFaultIsNoProblem(t *testing.T) {
 	}{
 		"a timeout passes": {apierrors.NewTimeoutError("slow", 1), 0},
 		"a right that is lacking doesn't": {apierrors.NewForbidden(secrets, "node-bootstrapper-token",
-			errors.New("no")), 3},
+			errors.New("no")), 2},
 		"nor does a kind that is lacking": {&meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: "Secret"}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -319,7 +319,7 @@ func TestStatusUpdatesDoNotChangeTheContentOfInputs(t *testing.T) {
 	t.Parallel()
 	all := objects(t, clustertest.Options{VXLANPort: 9898})
 	inputs := reader(t, all, interceptor.Funcs{}, nil).Inputs()
-	if len(inputs) != 14 {
+	if len(inputs) != 13 {
 		t.Fatalf("%d inputs", len(inputs))
 	}
 	inputs = inputs[:5] // the others have a test of their own

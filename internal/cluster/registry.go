@@ -33,19 +33,6 @@ func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) error {
 	return nil
 }
 
-// exporterKey reads the key pair that the cluster makes for the exporter.
-func (r *Reader) exporterKey(ctx context.Context, facts *blueprint.Facts) error {
-	var object corev1.Secret
-	found, err := optional(ctx, r.cached, &object,
-		client.ObjectKey{Namespace: r.namespace, Name: contract.ExporterTLSSecret}, nameExporter)
-	if err != nil || !found {
-		return err
-	}
-	facts.Exporter = &blueprint.KeyPair{Certificate: object.Data[corev1.TLSCertKey],
-		Key: object.Data[corev1.TLSPrivateKeyKey]}
-	return nil
-}
-
 func (r *Reader) digestMirrors(ctx context.Context, facts *blueprint.Facts) error {
 	var list configv1.ImageDigestMirrorSetList
 	if err := listed(ctx, r.cached, &list, "ImageDigestMirrorSets"); err != nil {

@@ -18,7 +18,7 @@ func sampleConfidential() Confidential {
 		PullSecret:    []byte(`{"auths":{}}`),
 		RegistryTrust: map[string]string{"m.example:5000": "pem"},
 		Environment:   map[string]string{"HTTP_PROXY": "http://me:hunter2@proxy:3128"},
-		Files:         []File{{Path: PathExporterKey, Content: "key"}},
+		Files:         []File{{Path: `C:\k\tls\certs\tls.key`, Content: "key"}},
 	}
 }
 

@@ -68,6 +68,9 @@ type Service struct {
 	Priority uint `json:"priority"`
 	// Disruptive says that pods feel a restart of this service.
 	Disruptive bool `json:"disruptive,omitempty"`
+	// RequiresFile is a file that others write and without which the service would end at once:
+	// the daemon starts it as soon as the file is there. Nothing waits for that meanwhile.
+	RequiresFile string `json:"requiresFile,omitempty"`
 	// Log is the service's log, or nil when it has none. The daemon keeps its limits; a change of
 	// it alone restarts nothing.
 	Log *Log `json:"log,omitempty"`

@@ -63,9 +63,6 @@ const (
 	// PullSecret holds the cluster's credentials for registries, in ConfigNamespace, as
 	// .dockerconfigjson.
 	PullSecret = "pull-secret"
-	// ExporterTLSSecret holds the key and certificate with which windows_exporter serves, in the
-	// operator's namespace.
-	ExporterTLSSecret = "windows-machine-config-operator-tls"
 	// LeaderLease is the operator's leader lock.
 	LeaderLease = "windows-machine-config-operator-lock"
 	// MachineConfigObject is the only legal name of a WindowsMachineConfig.

@@ -52,8 +52,8 @@ const (
 	PathCloudNodeKubeconfig = `C:\k\wicd-certs\cloud-node-kubeconfig`
 	PathKubeProxyConfig     = `C:\k\kube-proxy.conf`
 	PathExporterWebConfig   = `C:\k\tls\windows-exporter-webconfig.yaml`
-	PathExporterCertificate = `C:\k\tls\certs\tls.crt`
-	PathExporterKey         = `C:\k\tls\certs\tls.key`
+	// PathKubeletServingPair is what kubelet serves with, certificate and key, once it has one.
+	PathKubeletServingPair = `C:\var\lib\kubelet\pki\kubelet-server-current.pem`
 	// PathState is the daemon's own record: what it applied, what it created, what it found before.
 	// It is what makes cleanup exact.
 	PathState = `C:\k\wicd-state.json`

@@ -212,7 +212,6 @@ const (
 	ReasonTrustSourceMissing     Reason = "TrustSourceMissing"
 	ReasonProxyInvalid           Reason = "ProxyInvalid"
 	ReasonKubeletConfigRefused   Reason = "KubeletConfigRefused"
-	ReasonExporterKeyInvalid     Reason = "ExporterKeyInvalid"
 	ReasonSettingInvalid         Reason = "SettingInvalid"
 	ReasonDesiredStateTooLarge   Reason = "DesiredStateTooLarge"
 	ReasonUserDataForeign        Reason = "UserDataForeign"
@@ -625,10 +624,6 @@ func clusterExplanations() []row {
 			"spec.kubelet.config of the WindowsMachineConfig is not valid, or sets a field that the operator " +
 				"must set.",
 			"Correct or remove the field that is named. Nodes keep the last configuration that was accepted."},
-		{ReasonExporterKeyInvalid, 914,
-			"The TLS key pair of windows_exporter is not valid.",
-			"Delete the secret windows-machine-config-operator-tls in the operator's namespace: the cluster " +
-				"makes a new one. Nodes keep the last valid pair."},
 		{ReasonSettingInvalid, 915,
 			"A setting of the WindowsMachineConfig is not valid.",
 			"Correct the field that is named. Until then its default is used."},

@@ -58,6 +58,16 @@ func (m Manifest) Validate() error {
 	return nil
 }
 
+func requiredViolations(s Service) []error {
+	if s.RequiresFile == "" {
+		return nil
+	}
+	if err := CheckPath(s.RequiresFile); err != nil {
+		return []error{fmt.Errorf("the file that it requires: %w", err)}
+	}
+	return nil
+}
+
 func serviceViolations(s Service, services map[string]Service) (all []error) {
 	complain := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
 	if !legalServiceName(s.Name) {
@@ -72,6 +82,7 @@ func serviceViolations(s Service, services map[string]Service) (all []error) {
 	if len(s.PreScripts) > 0 {
 		complain("powershellPreScripts are not run by this daemon")
 	}
+	all = append(all, requiredViolations(s)...)
 	all = append(all, variableViolations(s.NodeVariables, s.HostVariables)...)
 	if s.Bootstrap && len(s.NodeVariables) > 0 {
 		complain("a bootstrap service starts before there is a Node, so it can't use node variables")

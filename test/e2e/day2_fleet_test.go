@@ -16,7 +16,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/fleet"
-	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
 // What one change may cost the API server for one node: its daemon reads a ConfigMap, watches it,
@@ -93,12 +92,6 @@ func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 			t.Helper()
 			edit(t, c, authorities, func(o *corev1.ConfigMap) { o.Data["bundle"] = string(authority(t, "another")) })
 		}, stays: true},
-		{name: "A26 the exporter's key", make: func(t *testing.T) {
-			t.Helper()
-			_, err := openshift.RotateExporterKey(t.Context(), c.Cluster.Admin())
-			must(t, err)
-			t.Cleanup(func() { c.dropExporterKey(t) })
-		}},
 	} {
 		t.Run(change.name, func(t *testing.T) {
 			// Only once the change before was taken back everywhere does a count begin.

@@ -10,19 +10,18 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
 	"testing"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/cluster/clustertest"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/fleet"
-	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
 func TestA21_AnotherClientCAOfKubeletReachesEveryNodeWithoutARestart(t *testing.T) {
@@ -87,58 +86,71 @@ func TestA25_AuthoritiesAreInTheRootStoreOnceAndLeaveItAgain(t *testing.T) {
 	}
 }
 
-func TestA26_TheExporterServesTheKeyThatTheClusterMadeLast(t *testing.T) {
+func TestA26_TheExporterServesTheCertificateThatKubeletGotLast(t *testing.T) {
 	c := dayTwo(t)
-	rotate := func() []byte {
-		t.Helper()
-		certificate, err := openshift.RotateExporterKey(t.Context(), c.Cluster.Admin())
-		must(t, err)
-		return certificate
+	shows := func(pool *x509.CertPool) func(h *fleet.Host) error {
+		return func(h *fleet.Host) error { return handshake(t.Context(), h, pool, h.Machine.Address().String()) }
 	}
-	shows := func(certificate []byte) func(h *fleet.Host) error {
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(certificate)
-		return func(h *fleet.Host) error { return handshake(t.Context(), h, pool) }
-	}
+	cluster := x509.NewCertPool()
+	cluster.AppendCertsFromPEM(c.Cluster.Admin().CAData)
+	c.everywhere(t, "kubelet's certificate to be served over TLS", shows(cluster))
 	before := pids(t, c.hosts...)
-	first := rotate()
-	t.Cleanup(func() { c.dropExporterKey(t) })
-	c.everywhere(t, "the first key to be served over TLS", shows(first))
-	c.settled(t)
-	restarted(t, before, c.hosts, contract.ServiceExporter)
+	next := x509.NewCertPool()
 	for _, h := range c.hosts {
-		if s := managed(t, h)[contract.ServiceExporter]; !strings.Contains(s.Command, "--web.config.file=") {
-			t.Errorf("%s: it is told of no key: %s", h.Name, s.Command)
-		}
+		files := h.Machine.Host().Files
+		old, err := winos.ReadFile(files, contract.PathKubeletServingPair)
+		must(t, err)
+		t.Cleanup(func() {
+			must(t, winos.WriteFile(files, contract.PathKubeletServingPair, bytes.NewReader(old),
+				winos.AccessAdministrators))
+		})
+		certificate, key, err := cert.GenerateSelfSignedCertKey(h.Name, []net.IP{h.Machine.Address().AsSlice()}, nil)
+		must(t, err)
+		next.AppendCertsFromPEM(certificate)
+		must(t, winos.WriteFile(files, contract.PathKubeletServingPair, bytes.NewReader(append(certificate, key...)),
+			winos.AccessAdministrators))
 	}
-	before = pids(t, c.hosts...)
-	c.everywhere(t, "the next key to be served", shows(rotate()))
+	c.everywhere(t, "the next certificate to be served", shows(next))
 	c.settled(t)
 	undisturbed(t, before, c.hosts...)
 	for _, h := range c.hosts {
-		if shows(first)(h) == nil {
+		if shows(cluster)(h) == nil {
 			t.Errorf("%s still shows the first certificate", h.Name)
 		}
-		if info, err := h.Machine.Host().Files.Stat(contract.PathExporterKey); err != nil ||
+		if info, err := h.Machine.Host().Files.Stat(contract.PathKubeletServingPair); err != nil ||
 			info.Access != winos.AccessAdministrators {
 			t.Errorf("%s: others may read the exporter's key: %v", h.Name, err)
 		}
 	}
 }
 
-// dropExporterKey takes away what RotateExporterKey made.
-func (c *crew) dropExporterKey(t *testing.T) {
-	t.Helper()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
-		Name: contract.ExporterTLSSecret}}
-	if err := c.admin.Delete(context.WithoutCancel(t.Context()), secret); err != nil {
-		t.Error(err)
+// Whoever has everything that one node has can't answer for the metrics of another.
+func TestA53_ANodesExporterShowsACertificateForThatNodeOnly(t *testing.T) {
+	c := dayTwo(t)
+	cluster := x509.NewCertPool()
+	cluster.AppendCertsFromPEM(c.Cluster.Admin().CAData)
+	keys := map[string]string{}
+	for i, h := range c.hosts {
+		other := c.hosts[(i+1)%len(c.hosts)]
+		c.on(t, []*fleet.Host{h}, "its exporter to show a certificate for it", func(h *fleet.Host) error {
+			return handshake(t.Context(), h, cluster, h.Machine.Address().String())
+		})
+		if err := handshake(t.Context(), h, cluster, other.Machine.Address().String()); !errors.As(err,
+			new(x509.HostnameError)) {
+			t.Errorf("%s answers for %s: %v", h.Name, other.Name, err)
+		}
+		pair, err := winos.ReadFile(h.Machine.Host().Files, contract.PathKubeletServingPair)
+		must(t, err)
+		if owner := keys[string(pair)]; owner != "" {
+			t.Errorf("%s has the key of %s", h.Name, owner)
+		}
+		keys[string(pair)] = h.Name
 	}
 }
 
-// handshake speaks TLS to the exporter of a host.
-func handshake(ctx context.Context, h *fleet.Host, pool *x509.CertPool) error {
-	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: openshift.ExporterServerName,
+// handshake speaks TLS to the exporter of a host, and expects a certificate for a name or address.
+func handshake(ctx context.Context, h *fleet.Host, pool *x509.CertPool, name string) error {
+	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: name,
 		MinVersion: tls.VersionTLS12}}
 	conn, err := dialer.DialContext(ctx, "tcp",
 		net.JoinHostPort(h.Machine.Address().String(), strconv.Itoa(contract.MetricsPort)))

@@ -137,12 +137,6 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 		}, func(d blueprint.Desired) bool {
 			return string(d.KubeletFragment) == `{"maxPods":60}` && len(d.Rejected) == 0
 		}},
-		{"A26 the exporter has a key", func(t *testing.T, p *plane) {
-			t.Helper()
-			if _, err := openshift.RotateExporterKey(t.Context(), p.lab.Admin()); err != nil {
-				t.Fatal(err)
-			}
-		}, func(d blueprint.Desired) bool { return len(d.Confidential.Files) == 2 }},
 	} {
 		if !t.Run(step.name, func(t *testing.T) {
 			step.do(t, p)
@@ -154,17 +148,8 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 			return
 		}
 	}
-	t.Run("A26 its key is rotated, and what is published tells nobody", func(t *testing.T) {
-		before := p.current(t, "")
-		certificate, err := openshift.RotateExporterKey(t.Context(), p.lab.Admin())
-		if err != nil {
-			t.Fatal(err)
-		}
-		after := p.current(t, before.Version)
-		if after.Confidential.Files[0].Content != string(certificate) ||
-			len(blueprint.Restarts(before.Manifest, after.Manifest)) > 0 {
-			t.Error("the key is not the new one, or a restart is asked for")
-		}
+	t.Run("A23 what is published tells nobody what is confidential", func(t *testing.T) {
+		after := p.current(t, "")
 		for key, text := range p.manifest(t.Context(), t, after.ConfigMapName()).Data {
 			for _, hidden := range []string{"PRIVATE KEY", "hunter2", "YTpi"} {
 				if strings.Contains(text, hidden) {

@@ -312,14 +312,14 @@ func TestA26_CertificateAndKeyAreReplacedTogether(t *testing.T) {
 	book.Manifest = h.state.Manifest
 	report := apply.New(apply.Options{Host: host, State: book}).Pass(t.Context(),
 		apply.Request{Scope: plan.Everything, Confidential: &contract.Confidential{
-			Files: []contract.File{{Path: contract.PathExporterCertificate, Content: "certificate"},
-				{Path: contract.PathExporterKey, Content: "key"}},
+			Files: []contract.File{{Path: `C:\k\tls\certs\tls.crt`, Content: "certificate"},
+				{Path: `C:\k\tls\certs\tls.key`, Content: "key"}},
 		}})
 	if !report.Holds() {
 		t.Fatal(report.Problem())
 	}
-	at := slices.Index(renamed, contract.PathExporterCertificate)
-	if at < 0 || at+1 >= len(renamed) || renamed[at+1] != contract.PathExporterKey {
+	at := slices.Index(renamed, `C:\k\tls\certs\tls.crt`)
+	if at < 0 || at+1 >= len(renamed) || renamed[at+1] != `C:\k\tls\certs\tls.key` {
 		t.Errorf("something happens between certificate and key: %v", renamed)
 	}
 }

@@ -58,7 +58,7 @@ func (k *Applier) Glance(ctx context.Context) bool {
 func (k *Applier) look(ctx context.Context, want plan.Desired,
 	digest func(path string) (string, winos.Access, error)) (plan.Observed, error) {
 	have := plan.Observed{Services: map[string]winos.Service{}, Sane: maps.Clone(k.sane), Digests: map[string]string{},
-		Unreadable: map[string]*contract.Problem{}, Held: k.held}
+		Unreadable: map[string]*contract.Problem{}, Held: k.held, Absent: k.absent(want)}
 	var err error
 	if have.Environment, err = k.host.Environment.All(ctx); err != nil {
 		return have, fmt.Errorf("reading the system environment: %w", err)
@@ -88,6 +88,20 @@ func (k *Applier) look(ctx context.Context, want plan.Desired,
 	}
 	k.private(&have)
 	return have, nil
+}
+
+// absent are the files that services require and that are not there.
+func (k *Applier) absent(want plan.Desired) map[string]bool {
+	all := map[string]bool{}
+	for _, s := range want.Services {
+		if s.RequiresFile == "" {
+			continue
+		}
+		if _, err := k.host.Files.Stat(s.RequiresFile); errors.Is(err, fs.ErrNotExist) {
+			all[s.RequiresFile] = true
+		}
+	}
+	return all
 }
 
 // private finds out which of the files and directories that are nobody else's others may open.

@@ -53,6 +53,8 @@ type Service struct {
 	// Inputs is the digest of everything that a running process has read: it must be restarted when
 	// this changes.
 	Inputs string
+	// RequiresFile is a file of others without which the service is left as it is, or empty.
+	RequiresFile string
 	// Waiting is set while a value is not known: the service is left as it is.
 	Waiting *contract.Problem
 }
@@ -203,7 +205,7 @@ func resolveService(s contract.Service, t Desired, in Input) Service {
 	resolved := Service{ServiceConfig: winos.ServiceConfig{
 		Name: s.Name, Description: Description(s.Name), Dependencies: s.Dependencies,
 		Environment: serviceEnvironment(t, in), Recovery: delays, RecoveryReset: reset,
-	}}
+	}, RequiresFile: s.RequiresFile}
 	values, problem := look(s.NodeVariables, s.HostVariables, in)
 	if t.ConfidentialUnknown && in.Manifest.ConfidentialEnvironment != "" {
 		problem = contract.NewProblem(contract.ReasonSealBroken,

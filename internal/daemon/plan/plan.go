@@ -56,6 +56,8 @@ type Observed struct {
 	Digests map[string]string
 	// Unreadable are files that can't be read; nothing is planned for them.
 	Unreadable map[string]*contract.Problem
+	// Absent are files that services require and that are not there.
+	Absent map[string]bool
 	// Loose are files and directories that others than Administrators may open, and must not.
 	Loose []string
 	// Environment is the system's.
@@ -243,7 +245,6 @@ func (p *planner) services() {
 	for _, s := range p.want.Services {
 		current, exists := p.have.Services[s.Name]
 		_, ours := p.was.Services[s.Name]
-		needsBlocked := slices.ContainsFunc(s.Dependencies, func(d string) bool { return blocked[d] })
 		switch {
 		case exists && !ours && !Managed(current.Description):
 			p.Conflicts = append(p.Conflicts,
@@ -252,7 +253,7 @@ func (p *planner) services() {
 		case s.Waiting != nil:
 			p.wait(s.Waiting)
 			blocked[s.Name] = true
-		case needsBlocked:
+		case p.lacks(s, blocked):
 			blocked[s.Name] = true
 		default:
 			usable = append(usable, s)
@@ -278,6 +279,12 @@ func (p *planner) services() {
 			p.step(Step{Kind: StartService, Name: s.Name, Why: "must run", Want: s.Inputs})
 		}
 	}
+}
+
+// lacks says whether a service that waits for nothing can't be started all the same.
+func (p *planner) lacks(s Service, blocked map[string]bool) bool {
+	return p.have.Absent[s.RequiresFile] ||
+		slices.ContainsFunc(s.Dependencies, func(d string) bool { return blocked[d] })
 }
 
 // stops plans which services go down, because their inputs changed, because they hang in a state

@@ -378,7 +378,7 @@ func TestAfterARebootWithoutTheAPIServerTheLastDesiredStateHolds(t *testing.T) {
 			Environment: map[string]string{"HTTPS_PROXY": "http://me:hunter2@proxy"},
 			Mirrors: []contract.MirrorRule{{Source: "quay.io", Kind: contract.PullByTag,
 				Mirrors: []string{"m.example"}}},
-			Files: []contract.File{{Path: contract.PathExporterKey, Content: "key"}},
+			Files: []contract.File{{Path: `C:\k\tls\certs\tls.key`, Content: "key"}},
 		}
 		two := r.want(t, another("two"), c)
 		pass(30 * time.Second)
@@ -386,7 +386,7 @@ func TestAfterARebootWithoutTheAPIServerTheLastDesiredStateHolds(t *testing.T) {
 		r.stopDaemon()
 		reboot(t, r)
 		// Somebody was at it in the meantime.
-		if err := errors.Join(r.Host().Files.Remove(contract.PathExporterKey),
+		if err := errors.Join(r.Host().Files.Remove(`C:\k\tls\certs\tls.key`),
 			r.Host().Files.Remove(hostsFile("quay.io")),
 			r.Host().Environment.Unset(t.Context(), "HTTPS_PROXY")); err != nil {
 			t.Fatal(err)
@@ -396,7 +396,7 @@ func TestAfterARebootWithoutTheAPIServerTheLastDesiredStateHolds(t *testing.T) {
 		r.expectServing(t, "two")
 		all, err := r.Host().Environment.All(t.Context())
 		if err != nil || all["HTTPS_PROXY"] != c.Environment["HTTPS_PROXY"] ||
-			r.read(t, contract.PathExporterKey) != "key" || r.read(t, hostsFile("quay.io")) != "m.example" {
+			r.read(t, `C:\k\tls\certs\tls.key`) != "key" || r.read(t, hostsFile("quay.io")) != "m.example" {
 			t.Errorf("the confidential part does not hold: %v, %v", all, err)
 		}
 	})

@@ -176,8 +176,8 @@ func TestA21A26_CertificatesAreReplacedWithoutARestart(t *testing.T) {
 			m := manifest()
 			m.Files = append(m.Files, contract.File{Path: contract.PathKubeletCA, Content: "ca " + version})
 			return m, contract.Confidential{Files: []contract.File{
-				{Path: contract.PathExporterCertificate, Content: "certificate " + version},
-				{Path: contract.PathExporterKey, Content: "key " + version},
+				{Path: `C:\k\tls\certs\tls.crt`, Content: "certificate " + version},
+				{Path: `C:\k\tls\certs\tls.key`, Content: "key " + version},
 			}}
 		}
 		before := map[string]uint32{}
@@ -190,7 +190,7 @@ func TestA21A26_CertificatesAreReplacedWithoutARestart(t *testing.T) {
 			pass(2 * time.Second)
 			r.expectStatus(t, now, "")
 			for path, want := range map[string]string{contract.PathKubeletCA: "ca ",
-				contract.PathExporterCertificate: "certificate ", contract.PathExporterKey: "key "} {
+				`C:\k\tls\certs\tls.crt`: "certificate ", `C:\k\tls\certs\tls.key`: "key "} {
 				if got := r.read(t, path); got != want+version {
 					t.Errorf("%s is %q", path, got)
 				}
@@ -331,7 +331,7 @@ func TestWhatCanNotBeUnsealedIsReadAgainAndNothingIsTakenAwayMeanwhile(t *testin
 		der, text := authority(t, "ours")
 		c := rules("a.example")
 		c.Trust, c.Environment = []string{text}, map[string]string{"HTTPS_PROXY": secretProxy}
-		c.Files = []contract.File{{Path: contract.PathExporterKey, Content: "key"}}
+		c.Files = []contract.File{{Path: `C:\k\tls\certs\tls.key`, Content: "key"}}
 		m := manifest()
 		m.WatchedEnvironmentVars = []string{"HTTP_PROXY", "HTTPS_PROXY"}
 		two := r.want(t, m, c)
@@ -345,7 +345,7 @@ func TestWhatCanNotBeUnsealedIsReadAgainAndNothingIsTakenAwayMeanwhile(t *testin
 		whole := func(when string) {
 			t.Helper()
 			if value, _ := r.variable(t, "HTTPS_PROXY"); value != secretProxy || r.times(t, der) != 1 ||
-				r.read(t, contract.PathExporterKey) != "key" || r.read(t, hostsFile("a.example")) == "absent" {
+				r.read(t, `C:\k\tls\certs\tls.key`) != "key" || r.read(t, hostsFile("a.example")) == "absent" {
 				t.Errorf("%s, something was taken away", when)
 			}
 			for _, s := range manifest().Services {
@@ -363,7 +363,7 @@ func TestWhatCanNotBeUnsealedIsReadAgainAndNothingIsTakenAwayMeanwhile(t *testin
 		pass(10 * time.Second)
 		r.expectStatus(t, two, "")
 		whole("with it")
-		if err := r.Host().Files.Remove(contract.PathExporterKey); err != nil {
+		if err := r.Host().Files.Remove(`C:\k\tls\certs\tls.key`); err != nil {
 			t.Fatal(err)
 		}
 		pass(11 * time.Second)

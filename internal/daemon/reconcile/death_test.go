@@ -32,8 +32,8 @@ func rich(t *testing.T, r *rig, authority string) (contract.Manifest, contract.C
 	c := rules("a.example", "b.example")
 	c.Trust = []string{authority}
 	c.Environment = map[string]string{"HTTPS_PROXY": secretProxy}
-	c.Files = []contract.File{{Path: contract.PathExporterCertificate, Content: "certificate"},
-		{Path: contract.PathExporterKey, Content: "key"}}
+	c.Files = []contract.File{{Path: `C:\k\tls\certs\tls.crt`, Content: "certificate"},
+		{Path: `C:\k\tls\certs\tls.key`, Content: "key"}}
 	return m, c
 }
 

@@ -133,7 +133,7 @@ func TestTheConfidentialPartComesWithBootstrap(t *testing.T) {
 	r := newRig(t, sim.Options{})
 	c := contract.Confidential{
 		Salt: []byte("0123456789abcdef"), Environment: map[string]string{"HTTPS_PROXY": proxy},
-		Files: []contract.File{{Path: contract.PathExporterKey, Content: "the key"}},
+		Files: []contract.File{{Path: `C:\k\tls\certs\tls.key`, Content: "the key"}},
 	}
 	data, digest, err := c.Encode()
 	if err != nil {
@@ -164,7 +164,7 @@ func TestTheConfidentialPartComesWithBootstrap(t *testing.T) {
 	if service(t, r, "kubelet").PID != kubelet {
 		t.Error("kubelet was restarted by the service, which should know what bootstrap knew")
 	}
-	if got := read(t, r, contract.PathExporterKey); got != "the key" {
+	if got := read(t, r, `C:\k\tls\certs\tls.key`); got != "the key" {
 		t.Errorf("the key is %q", got)
 	}
 	for key, what := range r.Snapshot() {

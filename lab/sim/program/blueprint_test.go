@@ -48,8 +48,7 @@ func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 				contract.PathKubeletCA: certificate, contract.PathBootstrapCA: certificate,
 				contract.PathKubeconfig:          kubeconfig,
 				contract.PathBootstrapKubeconfig: kubeconfig, // nobody answers there: kubelet waits
-				contract.PathDaemonKubeconfig:    kubeconfig, `C:\k\tls\certs\tls.crt`: certificate,
-				`C:\k\tls\certs\tls.key`: key,
+				contract.PathDaemonKubeconfig:    kubeconfig, contract.PathKubeletServingPair: certificate + key,
 			} {
 				b.write(t, path, content)
 			}

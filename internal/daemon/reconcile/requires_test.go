@@ -1,0 +1,41 @@
+package reconcile_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// kubelet gets what it serves with late, or never: neither the revision nor another service may
+// depend on that.
+func TestA53_TheExporterStartsOnceKubeletHasACertificateAndNothingElseWaitsForIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		kubelet := r.pid(t, "kubelet")
+		m := manifest()
+		m.Services = append(m.Services, contract.Service{Name: contract.ServiceExporter, Priority: 2,
+			Command: contract.PathKubeProxy, RequiresFile: contract.PathKubeletServingPair})
+		version := r.want(t, m, contract.Confidential{})
+		pass(3 * time.Minute)
+		r.expectStatus(t, version, "")
+		if state := r.state(t, contract.ServiceExporter); state != "absent" {
+			t.Errorf("without the file it is %s", state)
+		}
+		r.write(t, contract.PathKubeletServingPair, "certificate and key")
+		pass(12 * time.Second)
+		if state := r.state(t, contract.ServiceExporter); state != winos.ServiceRunning {
+			t.Errorf("with the file it is %s", state)
+		}
+		exporter := r.pid(t, contract.ServiceExporter)
+		if err := r.Host().Files.Remove(contract.PathKubeletServingPair); err != nil {
+			t.Fatal(err)
+		}
+		pass(3 * time.Minute)
+		r.expectStatus(t, version, "")
+		if r.pid(t, contract.ServiceExporter) != exporter || r.pid(t, "kubelet") != kubelet {
+			t.Error("a service was restarted because the file went")
+		}
+	})
+}
