@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -65,6 +66,57 @@ func TestTimesThatAWrongClockWroteAreBounded(t *testing.T) {
 	}
 	if r.machine(1).Dials() == dials {
 		t.Error("the host is not tried again")
+	}
+}
+
+// Whatever is reckoned with: what only tells users when something was need not be put right.
+func TestEveryTimeThatIsReckonedWithIsBounded(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	far := metav1.NewTime(now.Add(10 * 365 * 24 * time.Hour))
+	progress := v1alpha1.Progress{Since: far, ReadySince: &far, NextTime: &far}
+	status := &v1alpha1.WindowsInstanceStatus{
+		NextAttemptTime: &far, LastRebootTime: &far, RebootTime: &far, SilentSince: &far, DrainTime: &far,
+		Phases:     []v1alpha1.PhaseTime{{StartTime: metav1.NewMicroTime(far.Time)}},
+		KeyTrial:   &v1alpha1.KeyTrial{NextTime: &far, LastTime: &far, RefusedSince: &far, LastRefusedTime: &far},
+		Disruption: &v1alpha1.Disruption{Since: far},
+		Update:     &v1alpha1.Update{Progress: progress, SwitchTime: &far},
+		Reboot:     &v1alpha1.Reboot{Progress: progress},
+	}
+	status = status.DeepCopy() // so that each has a time of its own
+	boundTimes(status, now)
+	var bounded int
+	var check func(path string, value reflect.Value)
+	check = func(path string, value reflect.Value) {
+		switch one := value.Interface().(type) {
+		case metav1.Time:
+			if bounded++; one.After(now.Add(time.Hour)) {
+				t.Errorf("%s is %s", path, one)
+			}
+			return
+		case metav1.MicroTime:
+			if bounded++; one.After(now.Add(time.Hour)) {
+				t.Errorf("%s is %s", path, one)
+			}
+			return
+		}
+		switch value.Kind() {
+		case reflect.Pointer:
+			if !value.IsNil() {
+				check(path, value.Elem())
+			}
+		case reflect.Struct:
+			for i := range value.NumField() {
+				check(path+"."+value.Type().Field(i).Name, value.Field(i))
+			}
+		case reflect.Slice:
+			for i := range value.Len() {
+				check(path, value.Index(i))
+			}
+		}
+	}
+	if check("status", reflect.ValueOf(status)); bounded < 18 {
+		t.Errorf("only %d times were looked at", bounded)
 	}
 }
 

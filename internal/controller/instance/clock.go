@@ -26,8 +26,16 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 		status.LastRebootTime} {
 		bound(since, 0)
 	}
+	for i := range status.Phases {
+		if start := &status.Phases[i].StartTime; start.After(now.Add(clockSkew)) {
+			*start = metav1.NewMicroTime(now)
+		}
+	}
 	if trial := status.KeyTrial; trial != nil {
 		bound(trial.NextTime, policy.LongestKeyBackoff)
+		bound(trial.LastTime, 0)
+		bound(trial.RefusedSince, 0)
+		bound(trial.LastRefusedTime, 0)
 	}
 	if place := status.Disruption; place != nil {
 		bound(&place.Since, 0)
