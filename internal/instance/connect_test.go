@@ -47,7 +47,7 @@ func TestAHostThatWasMadeWithASharedKeyIsPinnedByItsOwn(t *testing.T) {
 			proves: []string{other}, pinned: own, verdict: "fails", reason: contract.ReasonHostKeyMismatch, pins: own},
 		"another host answers": {contact: firstContact{key: shared}, shows: own, verdict: "fails",
 			reason: contract.ReasonHostKeyMismatch},
-		"the user's word counts": {contact: firstContact{key: shared}, shows: own, given: own,
+		"what the user set counts": {contact: firstContact{key: shared}, shows: own, given: own,
 			verdict: "done", pins: own},
 		"a host that was made without one":      {contact: firstContact{}, shows: own, verdict: "done", pins: own},
 		"nobody knows what hosts are made with": {shows: own, verdict: "done", pins: own},

@@ -172,7 +172,7 @@ func (w *world) faults() interceptor.Funcs {
 	}
 }
 
-// walk runs the phases up to and with last, and answers what the last one that ran came to.
+// runTo runs the phases up to and with last, and answers what the last one that ran came to.
 func (w *world) join(t *testing.T, i *v1alpha1.WindowsInstance, session *journey.Session,
 	last v1alpha1.Phase) journey.Outcome {
 	t.Helper()

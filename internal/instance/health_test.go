@@ -31,7 +31,7 @@ func TestAHostThatHasJoinedIsLookedAfterThroughItsNode(t *testing.T) {
 		reason  contract.Reason
 	}{
 		"all is well": {func(*corev1.Node) {}, "done", ""},
-		"kubelet is silent": {
+		"kubelet does not report": {
 			func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, "waits",
 			contract.ReasonNodeNotReady},
 		"the version was taken away": {func(n *corev1.Node) { delete(n.Annotations, contract.RevisionAnnotation) },
@@ -62,7 +62,7 @@ func TestAHostThatHasJoinedIsLookedAfterThroughItsNode(t *testing.T) {
 	}
 }
 
-// A host that was off until its certificates expired comes back without hands: the way in gives it
+// A host that was off until its certificates expired comes back by itself: joining again gives it
 // new ones.
 func TestANodeThatStaysAwayIsLookedAtOverSSH(t *testing.T) {
 	t.Parallel()
@@ -135,7 +135,7 @@ func TestAHostWhoseNodeVanishedJoinsAgain(t *testing.T) {
 	}
 }
 
-func TestTheWayToAnotherVersion(t *testing.T) {
+func TestWhatAnotherRevisionTakes(t *testing.T) {
 	t.Parallel()
 	manifest := func(command, digest string) contract.Manifest {
 		return contract.Manifest{
@@ -153,8 +153,8 @@ func TestTheWayToAnotherVersion(t *testing.T) {
 		"another operator": {"1.1.0-bbbbbbbbbb", old, false, true, false},
 		"new payload that nobody feels": {"1.0.0-bbbbbbbbbb",
 			manifest(`C:\k\kubelet.exe --v=2`, digest("newer")), false, true, false},
-		"the old manifest can't be read":       {"1.0.0-bbbbbbbbbb", old, true, true, true},
-		"nothing that needs a walk or restart": {"1.0.0-bbbbbbbbbb", old, false, false, false},
+		"the old manifest can't be read":        {"1.0.0-bbbbbbbbbb", old, true, true, true},
+		"nothing that needs a drain or restart": {"1.0.0-bbbbbbbbbb", old, false, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -176,7 +176,7 @@ func TestTheWayToAnotherVersion(t *testing.T) {
 				t.Fatalf("found %+v, %v", found, err)
 			}
 			if found.Update.Payload != test.payload || found.Update.Drains != test.drains ||
-				found.Update.Version != test.to || found.Update.From != version {
+				found.Update.Revision != test.to || found.Update.From != version {
 				t.Errorf("update %+v", *found.Update)
 			}
 			if got := w.getNode(t).Annotations[contract.DesiredRevisionAnnotation]; got != version {

@@ -21,7 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-func TestA01_AHealthyHostWalksAllTheWayOverOneConnection(t *testing.T) {
+func TestA01_AHealthyHostJoinsOverOneConnection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.desired.Manifest = contract.Manifest{Files: []contract.File{{Path: `C:\k\kubelet.exe`, Digest: digest("kubelet"),
@@ -226,11 +226,11 @@ func TestTheHostKeyIsPinnedEvenIfItCouldNotBeSavedAtFirst(t *testing.T) {
 		t.Errorf("pin %q after %d connections", i.Status.HostKey, w.machine.Dials())
 	}
 	if i.Spec.HostKey = "ssh-rsa BBBB"; journey.ExpectedHostKey(i) != "ssh-rsa BBBB" {
-		t.Error("the user's word does not count more than the pin")
+		t.Error("what the user set does not count more than the pin")
 	}
 }
 
-func TestTheWayGoesOnWhereItCan(t *testing.T) {
+func TestAJoinGoesOnWhereItCan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	connected := &journey.Session{}
@@ -475,7 +475,7 @@ func TestANodeThatServesIsNotCordonedByJoiningAgain(t *testing.T) {
 func TestJourneysNeedAllTheirParts(t *testing.T) {
 	t.Parallel()
 	if _, err := journey.New(journey.Options{}); err == nil {
-		t.Error("a walker of nothing was made")
+		t.Error("parts of nothing were made")
 	}
 }
 

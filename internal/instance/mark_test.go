@@ -32,7 +32,7 @@ func node() *corev1.Node {
 func TestA05_MarksAreWrittenOnceAndThenLeftAlone(t *testing.T) {
 	t.Parallel()
 	n := node()
-	marks := journey.Marks{Instance: instance(), KeyHash: "abc", Version: "1-x", Cordon: true}
+	marks := journey.Marks{Instance: instance(), KeyHash: "abc", Revision: "1-x", Cordon: true}
 	marks.Apply(n)
 	want := map[string]string{
 		contract.InstanceAnnotation: "ns/10.0.0.1", contract.PublicKeyHashAnnotation: "abc",

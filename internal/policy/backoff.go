@@ -41,7 +41,7 @@ func KeyBackoff(failures int32, jitter float64) time.Duration {
 }
 
 // DisruptBackoff is how long a node is left alone that could not be drained, or did not become well
-// at another version: 1 min, 2 min, 4 min … at most 30 min, and up to a fifth more by jitter in
+// at another revision: 1 min, 2 min, 4 min … at most 30 min, and up to a fifth more by jitter in
 // [0,1).
 func DisruptBackoff(tries int32, jitter float64) time.Duration {
 	return doubled(disruptBackoffBase, disruptBackoffMax, tries, jitter)

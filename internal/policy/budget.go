@@ -14,7 +14,7 @@ import (
 // Verdict is a decision with its reason in words.
 type Verdict struct {
 	Allowed bool
-	// Reason is the word for a no; empty when it is the budget.
+	// Reason is that of a no; empty when it is the budget.
 	Reason contract.Reason
 	Why    string
 }

@@ -88,7 +88,7 @@ func TestMayDisrupt(t *testing.T) {
 		"all is well and the default budget is one": {nodes: nodes{a, b}, allowed: true},
 		"one is not Ready, for whatever cause":      {nodes: nodes{a, readyNode("b", notReady)}},
 		"one never said how it is":                  {nodes: nodes{a, readyNode("b", silent)}},
-		"one is on its way to another version":      {nodes: nodes{a, readyNode("b", behind)}},
+		"one is on its way to another revision":     {nodes: nodes{a, readyNode("b", behind)}},
 		"one is cordoned by us":                     {nodes: nodes{a, readyNode("b", ours)}},
 		"one is cordoned by an administrator":       {nodes: nodes{a, readyNode("b", cordoned)}},
 		"one was let go ahead and does not show it": {nodes: nodes{a, b},

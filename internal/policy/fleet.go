@@ -30,7 +30,7 @@ type Member struct {
 	// serves.
 	Down string
 	// Cordoned says that it is down only because somebody else cordoned it, and Behind only because
-	// it has yet to reach the version that it was told: its pods are well.
+	// it has yet to reach the revision that was requested: its pods are well.
 	Cordoned, Behind bool
 	// Granted says that it was let go ahead, or is being removed; Begun that it was, and bears the
 	// operator's cordon still.
@@ -166,7 +166,7 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, hosts map[s
 	case member.Begun:
 		member.Down = "it is cordoned by the operator"
 	case node.Annotations[contract.RevisionAnnotation] != node.Annotations[contract.DesiredRevisionAnnotation]:
-		member.Down, member.Behind = "it is not at its desired version yet", true
+		member.Down, member.Behind = "it is not at its desired revision yet", true
 	case node.Spec.Unschedulable:
 		member.Down, member.Cordoned = "it is cordoned", true
 	}

@@ -9,21 +9,21 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Halted says in words why no other node may be taken to a version: as many failed at it as the
+// Halted says in words why no other node may be taken to a revision: as many failed at it as the
 // user allows, and he did not say that it goes on all the same. It is empty when one may. What
 // instances say of themselves is the newest; the settings' status remembers those that are gone.
-func Halted(version string, config *v1alpha1.WindowsMachineConfig, instances []*v1alpha1.WindowsInstance) string {
-	if version == "" || config.Annotations[contract.ResumeRolloutAnnotation] == version {
+func Halted(revision string, config *v1alpha1.WindowsMachineConfig, instances []*v1alpha1.WindowsInstance) string {
+	if revision == "" || config.Annotations[contract.ResumeRolloutAnnotation] == revision {
 		return ""
 	}
 	var failed []string
 	for _, f := range config.Status.Rollout.Failures {
-		if f.Revision == version {
+		if f.Revision == revision {
 			failed = append(failed, f.Node)
 		}
 	}
 	for _, i := range instances {
-		if f := i.Status.UpdateFailure; f != nil && f.Revision == version {
+		if f := i.Status.UpdateFailure; f != nil && f.Revision == revision {
 			failed = append(failed, i.Status.NodeName)
 		}
 	}
@@ -34,7 +34,7 @@ func Halted(version string, config *v1alpha1.WindowsMachineConfig, instances []*
 		return ""
 	}
 	return fmt.Sprintf("%d nodes failed at revision %s (%s), and spec.rollout.failureThreshold is %d", len(failed),
-		version,
+		revision,
 		strings.Join(failed[:min(len(failed), maxFailedNamed)], ", "), threshold)
 }
 

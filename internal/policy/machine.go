@@ -97,7 +97,7 @@ type ReplaceCandidate struct {
 	// of the set, this one with them, that should make room and serve nobody.
 	Set types.UID
 	Due int
-	// Paused and Ignored are the user's words; Leaving says that it goes already; Governed names
+	// Paused and Ignored are what the user set; Leaving says that it goes already; Governed names
 	// the API that decides about it instead.
 	Paused, Ignored, Leaving bool
 	Governed                 string

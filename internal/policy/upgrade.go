@@ -47,8 +47,8 @@ type DrainFacts struct {
 	Drain                      DrainState
 	Uncordoned, IsOut, HasLeft bool
 	// IsUnseen says that the cache does not show that the daemon was told the revision, and its pods
-	// were not drained just now; IsNotTold that the API server says that it was not.
-	IsUnseen, IsNotTold bool
+	// were not drained just now; IsNotRequested that the API server says that it was not.
+	IsUnseen, IsNotRequested bool
 }
 
 // DrainState is how far a drain is.
@@ -165,7 +165,7 @@ func upgradeEnds() []UpgradeRow {
 			"",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsUnseen }},
 		{switching, "the daemon was not told: the node may be back in service", draining, ActionWait, "",
-			func(f UpgradeFacts, _ time.Time) bool { return f.IsNotTold }},
+			func(f UpgradeFacts, _ time.Time) bool { return f.IsNotRequested }},
 		{switching, "the daemon was not told yet, now that the pods have left", switching, ActionSwitch, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
 		{switching, "the daemon reports the revision", proving, ActionWait, "",

@@ -2,7 +2,7 @@
 // has it, has the policy decide, and lets nobody else decide until what was allowed can be seen
 // there.
 //
-// Controllers ask it before they take a node to another version, reboot it or delete a Machine. All
+// Controllers ask it before they take a node to another revision, reboot it or delete a Machine. All
 // who ask at the same time are answered by one look, worst first. What was allowed is in the API
 // server before anything else is decided; in memory is only who waits, so that the first of them is
 // called when a place is free: an operator that takes over reads the same and decides the same.
@@ -56,8 +56,7 @@ type Gate struct {
 	turn chan struct{}
 
 	mu sync.Mutex
-	// queue are questions that no round has taken yet; waiters, by name, those who were told to
-	// wait.
+	// queue are questions that no round has taken yet; waiters, by name, those who have to wait.
 	queue   []*asked
 	waiters map[string]*waiter
 }
@@ -96,9 +95,9 @@ func (l Look) MayRemove(node string) policy.Verdict {
 	return policy.MayDisrupt(node, l.Fleet, l.MaxUnavailable)
 }
 
-// Halted says in words why no other node may be taken to a version; empty when one may.
-func (l Look) Halted(version string) string {
-	return policy.Halted(version, l.Config, slices.Collect(maps.Values(l.Instances)))
+// Halted says in words why no other node may be taken to a revision; empty when one may.
+func (l Look) Halted(revision string) string {
+	return policy.Halted(revision, l.Config, slices.Collect(maps.Values(l.Instances)))
 }
 
 // Question is one decision.

@@ -42,7 +42,7 @@ type host struct {
 	key              int  // the key that it lets in
 }
 
-// serves is the observer's word: pods may run there and go on running. It is written down without a
+// serves is how the observer sees it: pods may run there and go on running. It is written down without a
 // look at the policy's.
 func (h host) serves() bool {
 	return h.node && h.ready && !h.cordoned && h.version == h.desired && !h.claimed && !h.deleting

@@ -177,8 +177,8 @@ type waiter struct {
 // Times after which a waiter is not reckoned with any more: it asks at least once a minute, and
 // comes at once when it is called.
 const (
-	forgotten = 3 * time.Minute
-	unheard   = 10 * time.Second
+	waitTimeout = 3 * time.Minute
+	callTimeout = 10 * time.Second
 )
 
 // wait notes who waits.
@@ -241,8 +241,8 @@ func (g *Gate) others(askers ...[]*asked) []waiter {
 	var list []waiter
 	now := g.Now()
 	for name, w := range g.waiters {
-		silent := now.Sub(w.asked) > forgotten || !w.called.IsZero() && now.Sub(w.called) > unheard
-		if !asks[name] && !silent {
+		isGone := now.Sub(w.asked) > waitTimeout || !w.called.IsZero() && now.Sub(w.called) > callTimeout
+		if !asks[name] && !isGone {
 			list = append(list, *w)
 		}
 	}

@@ -142,11 +142,11 @@ func TestARemovalThatWaitsForTheKeyTakesNoPlace(t *testing.T) {
 func TestAnApprovedRebootThatTheDaemonDoesNotDoGivesItsPlaceBack(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
-	r.says(t, 1, contract.RebootRequestedAnnotation, "")
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
-	r.passes(t, 1, 21*time.Minute)
-	r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDaemonSilent)
+	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	r.advance(t, 1, 21*time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDaemonSilent)
 	node := r.node(t, 1)
 	if r.get(t, 1).Status.Disruption != nil || node.Spec.Unschedulable ||
 		node.Annotations[contract.RebootApprovedAnnotation] != "" {

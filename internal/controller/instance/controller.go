@@ -210,7 +210,7 @@ func (c *reconciliation) stop() {
 	c.releasePlace()
 }
 
-// join walks the phases until one waits or fails.
+// join goes through the phases until one waits or fails.
 func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 	if !join.IsHalfway(&c.instance.Status, &c.life.session) {
 		if well, err := c.recovered(ctx); err != nil || well {
@@ -266,9 +266,9 @@ func (c *reconciliation) join(ctx context.Context) (ctrl.Result, error) {
 
 // waiting is how a host is that may not be joined again yet.
 func (c *reconciliation) waiting(ctx context.Context, verdict policy.Verdict) journey.Outcome {
-	if _, silent, err := c.journeys.health.Unresponsive(ctx, c.instance); err == nil && silent != nil {
-		return journey.Wait(budgetRetry, silent.Reason, "%s; its host waits for the rollout budget: %s",
-			silent.Detail, verdict.Why)
+	if _, unresponsive, err := c.journeys.health.Unresponsive(ctx, c.instance); err == nil && unresponsive != nil {
+		return journey.Wait(budgetRetry, unresponsive.Reason, "%s; its host waits for the rollout budget: %s",
+			unresponsive.Detail, verdict.Why)
 	}
 	return journey.Wait(budgetRetry, contract.ReasonRevisionPending, "waits for the rollout budget: %s", verdict.Why)
 }

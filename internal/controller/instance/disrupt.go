@@ -66,7 +66,7 @@ func (c *reconciliation) disrupt(ctx context.Context, to disruption, found healt
 	return ctrl.Result{RequeueAfter: apiRetry}, nil
 }
 
-// maxSteps bounds one reconcile; a way has a dozen steps.
+// maxSteps bounds one reconcile; a journey has a dozen steps.
 const maxSteps = 50
 
 // view gathers what a disruption works with.
@@ -172,7 +172,7 @@ func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding)
 	for i := range list.Items {
 		all[i] = &list.Items[i]
 	}
-	return policy.Halted(found.Update.Version, config, all) != "" && c.wantsReboot(ctx, found.Node)
+	return policy.Halted(found.Update.Revision, config, all) != "" && c.wantsReboot(ctx, found.Node)
 }
 
 // bounds are the user's, or the defaults.

@@ -1,4 +1,4 @@
-// Package instance walks every WindowsInstance through its life: it decides which phase comes next,
+// Package instance takes every WindowsInstance through its life: it decides which phase comes next,
 // runs it, and writes down what came of it as phase, conditions, reason and fix, event and metric.
 //
 // The operator runs it. It is the only writer of a WindowsInstance's status and of our marks on

@@ -32,7 +32,7 @@ const maxNote = 1000
 // setupEvent says that a host became a node.
 func setupEvent(instance *v1alpha1.WindowsInstance) journey.Event {
 	return journey.Event{Type: corev1.EventTypeNormal, Reason: eventSetup, Action: "Join",
-		Note: fmt.Sprintf("%s is node %s at version %s", instance.Spec.Address, instance.Status.NodeName,
+		Note: fmt.Sprintf("%s is node %s at revision %s", instance.Spec.Address, instance.Status.NodeName,
 			instance.Status.Revision)}
 }
 

@@ -33,7 +33,7 @@ func (r *rig) stagedAll(t *testing.T, hosts ...int) {
 	t.Helper()
 	for _, n := range hosts {
 		r.reconcile(t, n)
-		r.says(t, n, contract.StagedAnnotation, r.version)
+		r.annotate(t, n, contract.StagedAnnotation, r.version)
 	}
 }
 
@@ -47,7 +47,7 @@ func TestABlipOfReadinessGoesPastNoBound(t *testing.T) {
 	}
 	r.stagedAll(t, 1, 2, 3)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
 	for _, n := range []int{2, 3} {
 		r.isReady(t, n, false)
 		r.reconcile(t, n)
@@ -82,7 +82,7 @@ func TestABudgetOfZeroStopsNodesThatAreDownToo(t *testing.T) {
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = &none })
 	r.stagedAll(t, 1)
 	r.isReady(t, 1, false)
-	r.passes(t, 1, 6*time.Minute)
+	r.advance(t, 1, 6*time.Minute)
 	r.waitsInService(t, 1)
 }
 
@@ -95,7 +95,7 @@ func TestAClosedWindowHoldsNodesThatAreDownToo(t *testing.T) {
 	})
 	r.stagedAll(t, 1)
 	r.isReady(t, 1, false)
-	r.passes(t, 1, 6*time.Minute)
+	r.advance(t, 1, 6*time.Minute)
 	if i := r.waitsInService(t, 1); i.Status.Reason != string(contract.ReasonMaintenanceWindowClosed) {
 		t.Errorf("it waits because of %s", i.Status.Reason)
 	}
@@ -124,11 +124,11 @@ func TestANodeThatIsBackBeforeTheSwitchIsDrainedLikeAnyOther(t *testing.T) {
 	if n := r.node(t, 1); n.Annotations[contract.DesiredRevisionAnnotation] != first {
 		t.Fatalf("a node with pods was switched: %+v", r.get(t, 1).Status)
 	}
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
 	blocked = false
-	r.passes(t, 1, time.Second)
-	r.passes(t, 1, time.Second)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.advance(t, 1, time.Second)
+	r.advance(t, 1, time.Second)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
 // genuine are hosts that have joined at a version which is published, and a newer one that is, too:
@@ -162,7 +162,7 @@ func genuine(t *testing.T, hosts ...int) (r *rig, held string) {
 func (r *rig) talks(t *testing.T, hosts ...int) {
 	t.Helper()
 	for _, n := range hosts {
-		r.says(t, n, contract.BootIDAnnotation, "boot-1")
+		r.annotate(t, n, contract.BootIDAnnotation, "boot-1")
 	}
 }
 
@@ -170,7 +170,7 @@ func (r *rig) talks(t *testing.T, hosts ...int) {
 func (r *rig) goesBack(t *testing.T, n int, held string) {
 	t.Helper()
 	r.switched(t, n)
-	r.says(t, n, contract.ApplyStatusAnnotation, "ServiceFailed: version "+r.version+": kubelet ended; the host "+
+	r.annotate(t, n, contract.ApplyStatusAnnotation, "ServiceFailed: version "+r.version+": kubelet ended; the host "+
 		"is held at "+held)
 	r.reconcile(t, n)
 	r.changes(t, n, func(node *corev1.Node) {
@@ -178,11 +178,11 @@ func (r *rig) goesBack(t *testing.T, n int, held string) {
 		delete(node.Annotations, contract.ApplyStatusAnnotation)
 	})
 	r.reconcile(t, n)
-	r.is(t, n, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
+	r.expect(t, n, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
 }
 
-// walkedInto plays what a host does that is joined again over SSH.
-func (r *rig) walkedInto(t *testing.T, n int) {
+// joinsAgain plays what a host does that is joined again over SSH.
+func (r *rig) joinsAgain(t *testing.T, n int) {
 	t.Helper()
 	for range 3 {
 		r.sign(t)
@@ -207,12 +207,12 @@ func TestAHostThatIsRescuedComesBackAtTheRevisionThatItHeld(t *testing.T) {
 			arrange(t, r, held)
 			r.stagedAll(t, 2)
 			r.isReady(t, 2, false)
-			r.passes(t, 2, 11*time.Minute)
+			r.advance(t, 2, 11*time.Minute)
 			dials := r.machine(2).Dials()
 			if dials < 2 {
 				t.Fatalf("%d connections", dials)
 			}
-			r.walkedInto(t, 2)
+			r.joinsAgain(t, 2)
 			request := contract.BootstrapRequest{}
 			if _, err := r.machine(2).Request(contract.VerbBootstrap, &request); err != nil {
 				t.Fatal(err)
@@ -236,16 +236,16 @@ func TestANodeThatGoesBackAndIsNotReadyDoesNotGetTheFailedRevisionAgain(t *testi
 	r, held := genuine(t, 1)
 	r.talks(t, 1)
 	r.switched(t, 1)
-	r.says(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+r.version+": kubelet ended; the host is "+
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+r.version+": kubelet ended; the host is "+
 		"held at "+held)
 	r.reconcile(t, 1)
 	r.isReady(t, 1, false)
 	dials := r.machine(1).Dials()
-	r.passes(t, 1, 11*time.Minute)
+	r.advance(t, 1, 11*time.Minute)
 	if r.machine(1).Dials() == dials {
 		t.Fatal("nobody looks at its host")
 	}
-	r.walkedInto(t, 1)
+	r.joinsAgain(t, 1)
 	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != held {
 		t.Fatalf("it is to have %s", told)
 	}
@@ -255,7 +255,7 @@ func TestANodeThatGoesBackAndIsNotReadyDoesNotGetTheFailedRevisionAgain(t *testi
 	})
 	r.isReady(t, 1, true)
 	for range 3 {
-		r.passes(t, 1, time.Second)
+		r.advance(t, 1, time.Second)
 	}
 	i := r.waitsInService(t, 1)
 	if i.Status.Phase != v1alpha1.PhaseReady || i.Status.UpdateFailure == nil ||
@@ -281,7 +281,7 @@ func TestFailingAtARevisionOverSSHHaltsTheRolloutAndGoesBack(t *testing.T) {
 	}
 	r.machine(1).Fail(string(contract.VerbBootstrap), nil)
 	r.clock = r.clock.Add(time.Minute)
-	r.walkedInto(t, 1)
+	r.joinsAgain(t, 1)
 	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != held {
 		t.Errorf("it is to have %s", told)
 	}
@@ -299,14 +299,14 @@ func TestAHostThatWasNotReadyWhenARevisionAppearedGoesBackToWhatHeld(t *testing.
 	r := staged(t, 1, 2)
 	r.isReady(t, 1, false)
 	r.stagedAll(t, 1)
-	r.passes(t, 1, 6*time.Minute)
+	r.advance(t, 1, 6*time.Minute)
 	if i := r.get(t, 1); i.Status.Update == nil || i.Status.Update.From != first {
 		t.Fatalf("it has nothing to go back to: %+v", i.Status.Update)
 	}
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
-	r.passes(t, 1, 11*time.Minute)
-	if i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack,
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.advance(t, 1, 11*time.Minute)
+	if i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack,
 		contract.ReasonUpdateFailed); i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Revision != second {
 		t.Fatalf("status %+v", i.Status)
 	}
@@ -322,30 +322,30 @@ func TestAPodWhoseEvictionIsRefusedOtherwiseBlocksThatNodeOnly(t *testing.T) {
 	r.pod(t, 1, "web")
 	r.stagedAll(t, 1, 2)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
-	r.passes(t, 1, 11*time.Minute)
-	i := r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	r.advance(t, 1, 11*time.Minute)
+	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
 	if !strings.Contains(i.Status.Message, "default/web") || !strings.Contains(i.Status.Message, "more than one") {
 		t.Errorf("it says %s", i.Status.Message)
 	}
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
 func TestARevisionIsNotProvenWhileItsDaemonSaysThatItDoesNotHold(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
 	r.switched(t, 1)
-	r.says(t, 1, contract.RevisionAnnotation, second)
-	r.says(t, 1, contract.ApplyStatusAnnotation, "FileFailed: version "+second+": the state can't be written")
+	r.annotate(t, 1, contract.RevisionAnnotation, second)
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "FileFailed: version "+second+": the state can't be written")
 	r.reconcile(t, 1)
-	r.passes(t, 1, time.Minute)
-	i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonRevisionPending)
+	r.advance(t, 1, time.Minute)
+	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonRevisionPending)
 	if !strings.Contains(i.Status.Message, "can't be written") {
 		t.Errorf("it says %s", i.Status.Message)
 	}
-	r.passes(t, 1, 10*time.Minute)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
+	r.advance(t, 1, 10*time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
 }
 
 func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {
@@ -362,7 +362,7 @@ func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := updating(t)
-			r.says(t, 2, contract.BootIDAnnotation, "boot-1") // the other one's daemon needs no SSH
+			r.annotate(t, 2, contract.BootIDAnnotation, "boot-1") // the other one's daemon needs no SSH
 			lacks(r)
 			r.reconcile(t, 1)
 			i := r.get(t, 1)
@@ -370,9 +370,9 @@ func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {
 				t.Fatalf("it waits with a place: %+v", i.Status)
 			}
 			r.reconcile(t, 2)
-			r.says(t, 2, contract.StagedAnnotation, second)
+			r.annotate(t, 2, contract.StagedAnnotation, second)
 			r.reconcile(t, 2)
-			r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+			r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 		})
 	}
 }
@@ -431,7 +431,7 @@ func TestRemovalsTakePlacesOfTheBudget(t *testing.T) {
 	for range 4 {
 		for n := 1; n <= 3; n++ {
 			if r.exists(t, n) {
-				r.passes(t, n, time.Minute)
+				r.advance(t, n, time.Minute)
 			}
 		}
 		if n := r.cordoned(t); n > 1 {
@@ -503,10 +503,10 @@ func TestADrainBeginsAnewWithEachPlace(t *testing.T) {
 	r.pod(t, 1, "web")
 	r.stagedAll(t, 1)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
-	r.passes(t, 1, 9*time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	r.advance(t, 1, 9*time.Minute)
 	r.remove(t, 1)
-	r.passes(t, 1, 2*time.Minute)
+	r.advance(t, 1, 2*time.Minute)
 	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonDraining) {
 		t.Errorf("two minutes after its removal began: %s: %s", i.Status.Reason, i.Status.Message)
 	}

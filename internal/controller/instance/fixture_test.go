@@ -326,7 +326,7 @@ func (r *rig) exists(t *testing.T, n int) bool {
 	return err == nil
 }
 
-// register plays kubelet: the Node appears, with the daemon's word for a version and Ready.
+// register plays kubelet: the Node appears, with the revision that the daemon reports, and Ready.
 func (r *rig) register(t *testing.T, n int, version string) {
 	t.Helper()
 	name := r.machine(n).Facts().Hostname
@@ -367,7 +367,7 @@ func (r *rig) sign(t *testing.T) {
 	}
 }
 
-// join brings a host all the way in.
+// join has a host join to the end.
 func (r *rig) join(t *testing.T, n int) {
 	t.Helper()
 	r.reconcile(t, n)

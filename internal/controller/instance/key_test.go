@@ -141,7 +141,7 @@ func TestA18_AHostIsAskedAtOnceWhenItsAnswerIsRequested(t *testing.T) {
 	}
 }
 
-func TestA18_AHostOnItsWayInIsAskedAtOnceWhenItsAnswerIsRequested(t *testing.T) {
+func TestA18_AHostThatJoinsIsAskedAtOnceWhenItsAnswerIsRequested(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
 	r.rotate("b")
@@ -227,7 +227,7 @@ func TestFewHostsAreAskedAtOnce(t *testing.T) {
 	}
 }
 
-func TestAHostOnItsWayInTellsHowItTakesTheKey(t *testing.T) {
+func TestAHostThatJoinsShowsHowItTakesTheKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
 	r.rotate("b")

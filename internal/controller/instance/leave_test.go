@@ -166,7 +166,7 @@ func TestAnInstanceThatLostItsFinalizerByForceHoldsNothing(t *testing.T) {
 	}
 }
 
-func TestAnInstanceThatVanishesInMidWalkEndsTheWalk(t *testing.T) {
+func TestAnInstanceThatVanishesWhileItJoinsEndsTheJoin(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
 	r.saving = func() {

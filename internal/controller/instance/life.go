@@ -31,7 +31,7 @@ type life struct {
 	conflicted bool
 	// rebootWithdrawn says that no reboot was requested when that was looked at last.
 	rebootWithdrawn bool
-	// requestedAt is when its daemon was last told a revision.
+	// requestedAt is when a revision was last requested of its daemon.
 	requestedAt time.Time
 	// called says that the instance was woken because there is a free place in the rollout budget.
 	// Reconciler.mu guards it.
@@ -65,7 +65,7 @@ func (r *Reconciler) recall(ctx context.Context) error {
 	return nil
 }
 
-// leads tells since when instances are looked after.
+// leads is since when instances are looked after.
 func (r *Reconciler) leads() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -80,7 +80,7 @@ func TestAMachineIsToldWhatBecameOfItsHost(t *testing.T) {
 	}
 }
 
-func TestAHostThatGoesWithItsMachineIsLetGoWithoutAWord(t *testing.T) {
+func TestAHostThatGoesWithItsMachineIsLetGoWithoutAConnection(t *testing.T) {
 	t.Parallel()
 	r, cloud := ofMachine(t)
 	r.join(t, 1)

@@ -16,7 +16,7 @@ func (r *rig) follows(t *testing.T, n int) {
 	if told := r.node(t, n).Annotations[contract.DesiredRevisionAnnotation]; told != mirrored {
 		t.Fatalf("it was told to have %s", told)
 	}
-	r.says(t, n, contract.RevisionAnnotation, mirrored)
+	r.annotate(t, n, contract.RevisionAnnotation, mirrored)
 }
 
 // crowded is a host whose node has followed while the operator writes down as much of others as it
@@ -43,7 +43,7 @@ func TestA27_ThatNodesFollowedIsWrittenByFewAtATime(t *testing.T) {
 		t.Error("its status was written while others are")
 	}
 	r.isReady(t, 1, false)
-	r.passes(t, 1, journey.QuietPeriod+time.Second)
+	r.advance(t, 1, journey.QuietPeriod+time.Second)
 	if r.statusWrites != writes+1 {
 		t.Error("it is no news that a node does not serve")
 	}
@@ -51,7 +51,7 @@ func TestA27_ThatNodesFollowedIsWrittenByFewAtATime(t *testing.T) {
 	r.reconcile(t, 1)
 	writes = r.statusWrites
 	r.notes.Release(noters)
-	r.passes(t, 1, writeDelay)
+	r.advance(t, 1, writeDelay)
 	if i := r.get(t, 1); i.Status.Revision != mirrored || condition(i, "Ready") != "True NodeReady" ||
 		i.Status.Reason != string(contract.ReasonNodeReady) {
 		t.Errorf("%d more writes, status %+v", r.statusWrites-writes, i.Status)
@@ -87,7 +87,7 @@ func TestANodeThatIsOlderThanWhatWasWrittenIsNotWrittenAgain(t *testing.T) {
 		t.Errorf("%d writes, and again after %v", r.nodePatches-patches, result.RequeueAfter)
 	}
 	// A cache that shows it for a minute shows the truth: the API server's world was set back.
-	r.passes(t, 1, 2*time.Minute)
+	r.advance(t, 1, 2*time.Minute)
 	if r.nodePatches != patches+1 {
 		t.Errorf("%d writes", r.nodePatches-patches)
 	}

@@ -82,7 +82,7 @@ func (f *fleet) violated(format string, args ...any) {
 	f.t.Errorf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(f.journal[max(0, len(f.journal)-25):], "\n"))
 }
 
-// serves is the observer's word: pods run there and go on. It is written down without a look at the
+// serves is how the observer sees it: pods run there and go on. It is written without a look at the
 // policy's.
 func (f *fleet) serves(name string) bool {
 	n, i := f.p.now.nodes[name], f.p.now.instances[name]
@@ -401,8 +401,8 @@ func (f *fleet) evictPod(a kubetesting.Action) (bool, runtime.Object, error) {
 	return true, nil, nil
 }
 
-// tend is the daemon of a host, and its kubelet.
-func (f *fleet) tend(name string) {
+// act is the daemon of a host, and its kubelet.
+func (f *fleet) act(name string) {
 	h, n := f.host[name], f.p.now.nodes[name]
 	if n == nil {
 		return
@@ -460,7 +460,7 @@ func (f *fleet) happen(version *int) {
 	rare := f.r.IntN(5) == 0
 	switch f.r.IntN(18) {
 	case 0, 1, 2, 3, 4:
-		f.tend(name)
+		f.act(name)
 	case 5:
 		h.down = !h.down && f.r.IntN(3) == 0
 		f.note("%s is down: %v", name, h.down)
@@ -626,7 +626,7 @@ func (f *fleet) heal() {
 		f.rig.clock = f.rig.clock.Add(20 * time.Second)
 		for n := range len(f.host) {
 			name := fmt.Sprintf("win-%d", n)
-			f.tend(name)
+			f.act(name)
 			f.look(name)
 			i, node := f.p.now.instances[name], f.p.now.nodes[name]
 			rest = rest && i.Status.Revision == f.rig.version && i.Status.Update == nil && i.Status.Reboot == nil &&

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/reboot"
 )
 
-// steady are hosts that have joined and are at the desired version.
+// steady are hosts that have joined and are at the desired revision.
 func steady(t *testing.T, hosts ...int) *rig {
 	t.Helper()
 	r := staged(t, hosts...)
@@ -27,14 +27,14 @@ func steady(t *testing.T, hosts ...int) *rig {
 func (r *rig) boots(t *testing.T, n int, boot string) {
 	t.Helper()
 	r.isReady(t, n, false)
-	r.passes(t, n, time.Minute)
-	r.is(t, n, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	r.advance(t, n, time.Minute)
+	r.expect(t, n, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 	r.restart(t)
 	r.isReady(t, n, true)
-	r.says(t, n, contract.BootIDAnnotation, boot)
+	r.annotate(t, n, contract.BootIDAnnotation, boot)
 	r.reconcile(t, n)
-	r.is(t, n, v1alpha1.PhaseRebooting, v1alpha1.StepProving, contract.ReasonSettling)
-	r.passes(t, n, time.Minute) // what asked for it is taken away
+	r.expect(t, n, v1alpha1.PhaseRebooting, v1alpha1.StepProving, contract.ReasonSettling)
+	r.advance(t, n, time.Minute) // what asked for it is taken away
 	r.reconcile(t, n)
 }
 
@@ -57,20 +57,20 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 			blocked := false
 			r.evicts(&blocked)
 			r.pod(t, 1, "web")
-			r.says(t, 1, test.asks, "")
+			r.annotate(t, 1, test.asks, "")
 			dials := r.machine(1).Dials()
 			r.reconcile(t, 1)
 			if !test.reboots {
-				r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+				r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 				return
 			}
-			i := r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepDraining, contract.ReasonDraining)
+			i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepDraining, contract.ReasonDraining)
 			if n := r.node(t, 1); i.Status.Disruption.Purpose != v1alpha1.DisruptionReboot || !n.Spec.Unschedulable ||
 				n.Annotations[contract.RebootApprovedAnnotation] != "" {
 				t.Fatalf("while it is drained: %+v, %v", i.Status.Disruption, n.Annotations)
 			}
 			r.reconcile(t, 1)
-			r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+			r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 			if n := r.node(t, 1); n.Annotations[contract.RebootApprovedAnnotation] != "boot-1" {
 				t.Fatalf("the daemon is told %v", n.Annotations)
 			}
@@ -79,7 +79,7 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 				r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootPendingAnnotation) })
 			}
 			r.boots(t, 1, "boot-2")
-			i = r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+			i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 			n := r.node(t, 1)
 			for _, gone := range []string{test.asks, contract.RebootApprovedAnnotation, contract.CordonedAnnotation} {
 				if _, there := n.Annotations[gone]; there {
@@ -90,8 +90,8 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 				r.machine(1).Dials() != dials {
 				t.Errorf("status %+v, %v", i.Status, n.Labels)
 			}
-			r.passes(t, 1, time.Hour)
-			r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+			r.advance(t, 1, time.Hour)
+			r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 		})
 	}
 }
@@ -100,7 +100,7 @@ func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
 	r.switched(t, 1)
-	r.says(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended right after "+
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended right after "+
 		"its start; the host is held at "+first)
 	r.reconcile(t, 1)
 	r.changes(t, 1, func(n *corev1.Node) {
@@ -109,17 +109,17 @@ func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
 	})
 	r.reconcile(t, 1)
 	r.reconcile(t, 2)
-	r.says(t, 2, contract.StagedAnnotation, second)
+	r.annotate(t, 2, contract.StagedAnnotation, second)
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
+	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
 
-	r.says(t, 2, contract.RebootRequestedAnnotation, "")
+	r.annotate(t, 2, contract.RebootRequestedAnnotation, "")
 	r.reconcile(t, 2)
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	r.expect(t, 2, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 	r.boots(t, 2, "boot-2")
 	r.reconcile(t, 2)
-	i := r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
+	i := r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
 	n := r.node(t, 2)
 	if _, asked := n.Annotations[contract.RebootRequestedAnnotation]; asked || i.Status.Disruption != nil ||
 		i.Status.DesiredRevision != first || n.Spec.Unschedulable {
@@ -129,7 +129,7 @@ func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
 		c.Annotations = map[string]string{contract.ResumeRolloutAnnotation: second}
 	})
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
 func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
@@ -138,14 +138,14 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 	blocked := false
 	r.evicts(&blocked)
 	r.pod(t, 1, "web")
-	r.says(t, 1, contract.RebootRequestedAnnotation, "")
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
 	r.reconcile(t, 1)
-	r.says(t, 1, contract.StagedAnnotation, second)
+	r.annotate(t, 1, contract.StagedAnnotation, second)
 	r.reconcile(t, 1)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.arrives(t, 1, second)
-	i := r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 	n := r.node(t, 1)
 	if !n.Spec.Unschedulable || n.Annotations[contract.RebootApprovedAnnotation] != "boot-1" ||
 		i.Status.Disruption == nil || i.Status.Disruption.Purpose != v1alpha1.DisruptionReboot ||
@@ -153,17 +153,17 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 		t.Fatalf("after its update it is %+v, %v", i.Status, n.Annotations)
 	}
 	r.reconcile(t, 2)
-	r.says(t, 2, contract.StagedAnnotation, second)
+	r.annotate(t, 2, contract.StagedAnnotation, second)
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
+	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
 	r.boots(t, 1, "boot-2")
-	i = r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+	i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	if n = r.node(t, 1); n.Spec.Unschedulable || i.Status.Disruption != nil || i.Status.Reboots != 1 ||
 		n.Annotations[contract.RebootRequestedAnnotation] != "" {
 		t.Errorf("at the end it is %+v, %v", i.Status, n.Annotations)
 	}
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
 // One that has been rebooted too often, or whose drain for a reboot was blocked just now, goes back
@@ -191,7 +191,7 @@ func TestAnUpdateDoesNotGoOnWithARebootThatHasToWait(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.restart(t)
-			r.says(t, 1, contract.RebootRequestedAnnotation, "")
+			r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
 			r.arrives(t, 1, second)
 			if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != second ||
 				i.Status.Disruption != nil || r.node(t, 1).Spec.Unschedulable {
@@ -205,55 +205,55 @@ func TestAHostThatDoesNotComeBackIsReportedAndHoldsOnePlace(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1, 2, 3)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(2)) })
-	r.says(t, 1, contract.RebootRequestedAnnotation, "")
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
 	r.reconcile(t, 1)
 	r.isReady(t, 1, false)
-	r.passes(t, 1, 21*time.Minute)
-	i := r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootNotProven)
+	r.advance(t, 1, 21*time.Minute)
+	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootNotProven)
 	if i.Status.Disruption == nil || i.Status.Fix == "" {
 		t.Errorf("status %+v", i.Status)
 	}
-	r.passes(t, 1, time.Hour)
-	r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootNotProven)
+	r.advance(t, 1, time.Hour)
+	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootNotProven)
 	for _, n := range []int{2, 3} {
-		r.says(t, n, contract.RebootRequestedAnnotation, "")
+		r.annotate(t, n, contract.RebootRequestedAnnotation, "")
 		r.reconcile(t, n)
 	}
-	r.is(t, 2, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
-	r.is(t, 3, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
+	r.expect(t, 2, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	r.expect(t, 3, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
 	r.isReady(t, 1, true)
-	r.says(t, 1, contract.BootIDAnnotation, "boot-2") // and at last it comes
+	r.annotate(t, 1, contract.BootIDAnnotation, "boot-2") // and at last it comes
 	r.reconcile(t, 1)
-	r.passes(t, 1, time.Minute)
+	r.advance(t, 1, time.Minute)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
 func TestALoopOfRebootsIsStopped(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.RebootWhenPending = true })
-	r.says(t, 1, contract.RebootPendingAnnotation, "servicing")
+	r.annotate(t, 1, contract.RebootPendingAnnotation, "servicing")
 	boot := "boot-1"
 	for n := range 3 {
 		r.reconcile(t, 1)
-		r.passes(t, 1, 10*time.Minute)
-		r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+		r.advance(t, 1, 10*time.Minute)
+		r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 		boot += "x"
 		r.boots(t, 1, boot)
 		if i := r.get(t, 1); i.Status.Reboots != int32(n+1) || i.Status.Disruption != nil {
 			t.Fatalf("after reboot %d: %+v", n+1, i.Status)
 		}
 	}
-	r.passes(t, 1, time.Hour)
-	i := r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootFutile)
+	r.advance(t, 1, time.Hour)
+	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootFutile)
 	if i.Status.Disruption != nil || !strings.Contains(i.Status.Message, "3 times") ||
 		condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootPendingAnnotation) })
 	r.reconcile(t, 1)
-	if i = r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.Reboots != 0 {
+	if i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.Reboots != 0 {
 		t.Errorf("status %+v", i.Status)
 	}
 }
@@ -264,27 +264,27 @@ func TestALoopOfRebootsIsStoppedAlthoughEachRequestIsWithdrawn(t *testing.T) {
 	r := steady(t, 1)
 	boot := "boot-1"
 	for range reboot.MaxReboots {
-		r.says(t, 1, contract.RebootRequiredAnnotation, "")
+		r.annotate(t, 1, contract.RebootRequiredAnnotation, "")
 		r.reconcile(t, 1)
-		r.passes(t, 1, 10*time.Minute)
-		r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+		r.advance(t, 1, 10*time.Minute)
+		r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 		boot += "x"
 		r.boots(t, 1, boot)
 		r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootRequiredAnnotation) })
 		r.reconcile(t, 1)
-		r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+		r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	}
-	r.says(t, 1, contract.RebootRequiredAnnotation, "")
+	r.annotate(t, 1, contract.RebootRequiredAnnotation, "")
 	r.reconcile(t, 1)
-	r.passes(t, 1, 10*time.Minute)
-	r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootFutile)
+	r.advance(t, 1, 10*time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootFutile)
 
 	r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootRequiredAnnotation) })
 	r.reconcile(t, 1)
-	r.passes(t, 1, time.Hour)
-	r.says(t, 1, contract.RebootRequiredAnnotation, "")
+	r.advance(t, 1, time.Hour)
+	r.annotate(t, 1, contract.RebootRequiredAnnotation, "")
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 }
 
 func TestNothingBeginsOutsideOfAWindow(t *testing.T) {
@@ -296,29 +296,29 @@ func TestNothingBeginsOutsideOfAWindow(t *testing.T) {
 	})
 	for _, n := range []int{1, 2} {
 		r.reconcile(t, n)
-		r.says(t, n, contract.StagedAnnotation, second)
+		r.annotate(t, n, contract.StagedAnnotation, second)
 		r.reconcile(t, n)
-		i := r.is(t, n, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
+		i := r.expect(t, n, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
 		if !strings.Contains(i.Status.Message, "2026-01-01T22:00:00Z") {
 			t.Errorf("it says %s", i.Status.Message)
 		}
 	}
 	r.clock = time.Date(2026, 1, 1, 22, 59, 0, 0, time.UTC)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.clock = r.clock.Add(2 * time.Minute)
 	r.arrives(t, 1, second) // what began is brought to its end
-	r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
+	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
 	r.isReady(t, 2, false)
-	r.passes(t, 2, 6*time.Minute) // which is down anyway, and may be back soon
+	r.advance(t, 2, 6*time.Minute) // which is down anyway, and may be back soon
 	if i := r.get(t, 2); i.Status.Disruption != nil {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.clock = time.Date(2026, 1, 2, 22, 1, 0, 0, time.UTC)
 	r.isReady(t, 2, false)
-	r.passes(t, 2, 6*time.Minute)
+	r.advance(t, 2, 6*time.Minute)
 	if i := r.get(t, 2); i.Status.Disruption == nil {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -354,9 +354,9 @@ func TestAKubeletThatIsMinorVersionsNewerIsProven(t *testing.T) {
 	r.switched(t, 1)
 	r.changes(t, 1, func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.4" })
 	r.arrives(t, 1, second)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonRevisionPending)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonRevisionPending)
 	r.changes(t, 1, func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.36.1+build" })
 	r.reconcile(t, 1)
-	r.passes(t, 1, time.Minute)
-	r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+	r.advance(t, 1, time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }

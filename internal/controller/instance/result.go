@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// report turns an outcome into reason, code, fix and conditions. Ready tells of the node, whatever is
+// report turns an outcome into reason, code, fix and conditions. Ready is the node's, whatever is
 // under way: a host that waits for its update, or fails at it, serves on.
 func (c *reconciliation) report(ctx context.Context, outcome journey.Outcome) {
 	var node *corev1.Node
@@ -30,9 +30,9 @@ func (c *reconciliation) result(ctx context.Context, after time.Duration) (ctrl.
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// What comes of a version that hundreds of nodes were told at once is written down by few at a
+// What comes of a revision that was requested of hundreds of nodes at once is written down by few at a
 // time, and by the others a little later: while nodes have yet to hear and to answer, that goes
-// first. It is so for writeThrottle after a node was told.
+// first. It is so for writeThrottle after the request.
 const (
 	noters        = 4
 	writeThrottle = time.Minute
@@ -40,7 +40,7 @@ const (
 )
 
 // await saves what was reported of an outcome, and says when to come again. For the quiet time
-// after a daemon was told of a version it keeps to itself that the node has yet to follow, to be
+// after a revision was requested of a daemon nothing is saved of that the node has yet to follow, to be
 // Ready again or to stay so, if the daemon says nothing against it.
 func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome journey.Outcome,
 	quiet time.Duration) (ctrl.Result, error) {

@@ -154,7 +154,7 @@ func TestTheBudgetIsTheUsers(t *testing.T) {
 	}
 }
 
-func TestAVersionThatNeverComesUpCanBeLeft(t *testing.T) {
+func TestARevisionThatNeverComesUpCanBeLeft(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
 	r.reconcile(t, 1)

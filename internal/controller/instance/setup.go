@@ -120,7 +120,7 @@ func ofCertificate(_ context.Context, csr client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
-// all instances may be concerned: by the key, or by a new desired version.
+// all instances may be concerned: by the key, or by another desired revision.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, list); err != nil {

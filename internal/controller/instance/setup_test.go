@@ -81,7 +81,7 @@ func TestOnlyNewsOfANodeThatConcernUsWakeItsInstance(t *testing.T) {
 			false},
 		"an annotation of others": {func(n *corev1.Node) { n.Annotations["example.com/x"] = "y" }, false},
 		"the version":             {func(n *corev1.Node) { n.Annotations[contract.RevisionAnnotation] = "2" }, true},
-		"kubelet falls silent": {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown },
+		"kubelet reports no more": {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown },
 			true},
 		"somebody cordons":         {func(n *corev1.Node) { n.Spec.Unschedulable = true }, true},
 		"a label is gone or comes": {func(n *corev1.Node) { n.Labels = map[string]string{"a": "b"} }, true},

@@ -28,7 +28,8 @@ func TestAPlaceThatOnlyAStaleCacheShowsDisturbsNobody(t *testing.T) {
 		},
 		"that drains for a reboot": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
 			status.Phase, status.Disruption.Purpose = v1alpha1.PhaseRebooting, v1alpha1.DisruptionReboot
-			status.Reboot = &v1alpha1.Reboot{Reason: v1alpha1.RebootRequested, Progress: since(r, v1alpha1.StepDraining)}
+			status.Reboot = &v1alpha1.Reboot{Reason: v1alpha1.RebootRequested,
+				Progress: since(r, v1alpha1.StepDraining)}
 		},
 		"that reboots": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
 			status.Phase, status.Disruption.Purpose = v1alpha1.PhaseRebooting, v1alpha1.DisruptionReboot
@@ -39,8 +40,10 @@ func TestAPlaceThatOnlyAStaleCacheShowsDisturbsNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := steady(t, 1)
-			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0)) })
-			r.says(t, 1, contract.RebootRequestedAnnotation, "")
+			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+				c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0))
+			})
+			r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
 			blocked := false
 			r.evicts(&blocked)
 			r.pod(t, 1, "web")
@@ -56,8 +59,8 @@ func TestAPlaceThatOnlyAStaleCacheShowsDisturbsNobody(t *testing.T) {
 			}
 			after := r.node(t, 1)
 			if after.Spec.Unschedulable || !maps.Equal(before.Annotations, after.Annotations) {
-				t.Errorf("the node is cordoned: %v, annotations %v, before %v", after.Spec.Unschedulable, after.Annotations,
-					before.Annotations)
+				t.Errorf("the node is cordoned: %v, annotations %v, before %v", after.Spec.Unschedulable,
+					after.Annotations, before.Annotations)
 			}
 			if pods, err := r.pods.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{
 				FieldSelector: "spec.nodeName=" + before.Name}); err != nil || len(pods.Items) != 1 {
@@ -77,9 +80,9 @@ func TestAPauseThatOnlyAStaleCacheShowsKeepsThePlace(t *testing.T) {
 	blocked := true
 	r.evicts(&blocked)
 	r.pod(t, 1, "web")
-	r.says(t, 1, contract.RebootRequestedAnnotation, "")
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepDraining, contract.ReasonDraining)
+	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepDraining, contract.ReasonDraining)
 	r.stale = r.get(t, 1)
 	r.stale.Spec.Paused = true
 	r.reconcile(t, 1)
@@ -93,11 +96,11 @@ func TestOnlyAHostWithAPlaceIsReadPastTheCache(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0)) })
-	r.says(t, 1, contract.RebootRequestedAnnotation, "")
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
 	r.restart(t)
 	r.parts.Live = nil // whoever reads there panics
 	for range 3 {
 		r.reconcile(t, 1)
 	}
-	r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
+	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
 }

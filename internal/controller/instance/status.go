@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// reporter writes into a status what users are told of a host. It saves nothing.
+// reporter writes into a status what users read of a host. It saves nothing.
 type reporter struct {
 	instance *v1alpha1.WindowsInstance
 	life     *life
@@ -113,12 +113,12 @@ func (r reporter) report(outcome journey.Outcome, serving *corev1.Node, isKnown 
 	}
 }
 
-func (r reporter) serves(version string) {
+func (r reporter) serves(revision string) {
 	r.condition(v1alpha1.ConditionReady, metav1.ConditionTrue, contract.ReasonNodeReady,
-		"node "+r.instance.Status.NodeName+" is Ready at version "+version)
+		"node "+r.instance.Status.NodeName+" is Ready at revision "+revision)
 }
 
-// fix is what the user can do; for a removal that fails, the way out is always named.
+// fix is what the user can do; for a removal that fails, what helps is always named.
 func (r reporter) fix(reason contract.Reason, failed bool) string {
 	fix := reason.Fix()
 	if failed && r.instance.Status.Phase == v1alpha1.PhaseRemoving && reason != contract.ReasonCleanupFailed {

@@ -21,13 +21,13 @@ type Health struct{ *journey.Parts }
 // Finding is what a host that has joined needs.
 type Finding struct {
 	Node *corev1.Node
-	// Rejoin says why the host must walk the way in again; nil when it need not.
+	// Rejoin says why the host must be joined again; nil when it need not.
 	Rejoin *contract.Problem
-	// Update says what another desired version asks for; nil when there is none.
+	// Update says what another desired revision takes; nil when there is none.
 	Update *journey.Update
 	// Outcome is how the node is: done, or what it waits for.
 	Outcome journey.Outcome
-	// Updating and Rebooting say that the node has had its turn, and is on its way.
+	// Updating and Rebooting say that the node has had its turn, and is under way.
 	Updating, Rebooting bool
 }
 
@@ -44,21 +44,21 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance) 
 			nil
 	}
 	if problem := journey.Foreign(node, instance); problem != nil {
-		told := journey.Wait(0, problem.Reason, "%s", problem.Detail)
-		return Finding{Node: node, Outcome: told}, nil //nolint:nilerr // the outcome tells it
+		foreign := journey.Wait(0, problem.Reason, "%s", problem.Detail)
+		return Finding{Node: node, Outcome: foreign}, nil //nolint:nilerr // the outcome says it
 	}
 	if status.PublicKeyHash == "" {
 		// as an operator that kept it there only left it
 		status.PublicKeyHash = node.Annotations[contract.PublicKeyHashAnnotation]
 	}
-	h.told(ctx, status, node)
-	marks := journey.Marks{Instance: instance, KeyHash: status.PublicKeyHash, Version: status.DesiredRevision}
+	h.noteRequested(ctx, status, node)
+	marks := journey.Marks{Instance: instance, KeyHash: status.PublicKeyHash, Revision: status.DesiredRevision}
 	if u := status.Update; u != nil && journey.Begun(u.Step) && (u.Step != v1alpha1.StepProving ||
 		status.Disruption == nil) {
 		// who is to be drained first is told by that step only; who goes back takes the daemon's
 		// status of before away in the same write; and who has lost its place must have it back
 		// first
-		marks.Version = ""
+		marks.Revision = ""
 	}
 	if err = h.Nodes.Mark(ctx, node, marks); err != nil {
 		return Finding{}, err
@@ -69,16 +69,16 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance) 
 	return h.care(ctx, instance, node)
 }
 
-// told finds out whether a node was told of the desired version already, by an operator that ended
+// noteRequested finds out whether the desired revision was requested already, by an operator that ended
 // before it wrote that down.
-func (h *Health) told(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
-	version := node.Annotations[contract.DesiredRevisionAnnotation]
-	if version == status.DesiredRevision || status.Update != nil {
+func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
+	revision := node.Annotations[contract.DesiredRevisionAnnotation]
+	if revision == status.DesiredRevision || status.Update != nil {
 		return
 	}
-	if desired, _, err := h.Desired.Current(ctx); err == nil && version == desired.Version &&
+	if desired, _, err := h.Desired.Current(ctx); err == nil && revision == desired.Version &&
 		!h.Revisions.Compare(ctx, status.DesiredRevision, desired).Waits() {
-		status.DesiredRevision = version
+		status.DesiredRevision = revision
 	}
 }
 
@@ -94,13 +94,13 @@ func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 		found.Update = h.Revisions.Compare(ctx, status.DesiredRevision, desired)
 		found.Update.From = cmp.Or(status.HeldRevision, status.DesiredRevision)
 	default:
-		status.Update = nil // another version was desired meanwhile, and is not any more
+		status.Update = nil // another revision was desired meanwhile, and is not any more
 	}
 	h.Daemons.Observe(status, node)
-	silent, quiet := h.Daemons.Unresponsive(status, node)
-	// the way in brings the desired version, and that is the one that it was told
-	if silent != nil && err == nil && found.Update == nil {
-		found.Rejoin = silent
+	unresponsive, quiet := h.Daemons.Unresponsive(status, node)
+	// joining brings the desired revision, and that is the one that was requested
+	if unresponsive != nil && err == nil && found.Update == nil {
+		found.Rejoin = unresponsive
 		return found, nil
 	}
 	ready, message := journey.NodeReady(node)
@@ -114,7 +114,7 @@ func (h *Health) care(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	switch {
 	case found.Update != nil:
 		found.Outcome = journey.Wait(0, contract.ReasonRevisionPending,
-			"version %s is desired and waits for the rollout budget",
+			"revision %s is desired and waits for the rollout budget",
 			desired.Version)
 		if status.Disruption == nil && journey.NodeReadyAt(node, status.DesiredRevision) {
 			err = h.Nodes.Uncordon(ctx, node) // it serves until it has its turn, whatever was begun with it before
@@ -164,7 +164,7 @@ func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
 	return false, 0
 }
 
-// Serving gives the host's Node while it is Ready at the version that it was last told to have,
+// Serving gives the host's Node while it is Ready at the revision that was last requested,
 // whatever is under way for the host; nil otherwise.
 func (h *Health) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	status := &instance.Status
@@ -175,18 +175,18 @@ func (h *Health) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if err != nil || node == nil || journey.Foreign(node, instance) != nil {
 		return nil, err
 	}
-	told := node.Annotations[contract.DesiredRevisionAnnotation]
-	if told == "" || told != status.DesiredRevision || !journey.NodeReadyAt(node, told) {
+	revision := node.Annotations[contract.DesiredRevisionAnnotation]
+	if revision == "" || revision != status.DesiredRevision || !journey.NodeReadyAt(node, revision) {
 		return nil, nil
 	}
 	return node, nil
 }
 
-// RecoversByItself says whether a host that has joined needs nobody to walk into it: its node serves, or
-// is Ready and has a daemon that gets by itself what it lacks. A daemon that is silent helps
-// nobody.
+// RecoversByItself says whether a host that has joined need not be joined again: its node serves, or
+// is Ready and has a daemon that gets by itself what it lacks. A daemon that does not
+// respond gets nothing.
 func (h *Health) RecoversByItself(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
-	if _, silent, err := h.Unresponsive(ctx, instance); err != nil || silent != nil {
+	if _, unresponsive, err := h.Unresponsive(ctx, instance); err != nil || unresponsive != nil {
 		return false, err
 	}
 	serving, err := h.Serving(ctx, instance)
@@ -215,7 +215,7 @@ func (h *Health) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) s
 }
 
 // Unresponsive gives the Node of a host that has joined, and why its daemon is taken for dead, or for one
-// that can't speak; nil while it is not.
+// that can't report; nil while it is not.
 func (h *Health) Unresponsive(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, *contract.Problem,
 	error) {
 	if instance.Status.JoinedTime == nil || instance.Status.Phase == v1alpha1.PhaseRemoving {

@@ -28,7 +28,7 @@ func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if err != nil {
 		return journey.WaitForCluster(err)
 	}
-	marks := journey.Marks{Instance: instance, KeyHash: session.Key.Hash, Version: desired.Version}
+	marks := journey.Marks{Instance: instance, KeyHash: session.Key.Hash, Revision: desired.Version}
 	if !journey.NodeReadyAt(node, desired.Version) {
 		marks.Cordon = true
 	}
@@ -78,7 +78,7 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// confirm waits until the daemon reports the desired version and the Node is Ready, then lifts our
+// confirm waits until the daemon reports the desired revision and the Node is Ready, then lifts our
 // cordon. A host that has another revision to go back to has as long as the proof of an update. One
 // that has none is waited for without an end, as it holds no slot and no place. What it was told to
 // have is in the status: a cached Node may not show it yet.
@@ -95,7 +95,7 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return journey.Fail(problem)
 	}
 	desired := instance.Status.DesiredRevision
-	if err = j.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Version: desired}); err != nil {
+	if err = j.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Revision: desired}); err != nil {
 		return journey.Retry(err)
 	}
 	instance.Status.Revision, instance.Status.KubeletVersion = node.Annotations[contract.RevisionAnnotation],
@@ -105,7 +105,7 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 			return journey.Fail(problem)
 		}
 		return j.confirmInTime(ctx, instance, journey.Wait(eventRetry, contract.ReasonRevisionPending,
-			"node %s has version %q and should have %q%s", node.Name, instance.Status.Revision, desired,
+			"node %s has revision %q and should have %q%s", node.Name, instance.Status.Revision, desired,
 			journey.ApplyStatus(node)))
 	}
 	if ready, message := journey.NodeReady(node); !ready {

@@ -90,6 +90,6 @@ func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) jo
 	next := journey.Seconds(j.Now().Add(wait))
 	failed.Step, failed.Since, failed.NextTime = v1alpha1.StepWaiting, now, &next
 	status.Update = failed
-	return journey.Wait(wait, contract.ReasonUpdateFailed, "host is back at version %s, because at %s: %s", failed.From,
-		failed.Revision, failed.Message)
+	return journey.Wait(wait, contract.ReasonUpdateFailed, "host is back at revision %s, because at %s: %s",
+		failed.From, failed.Revision, failed.Message)
 }

@@ -100,7 +100,7 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return journey.Done()
 }
 
-// vacateServing moves the pods away from a node that serves and has its turn to be walked into. One
+// vacateServing moves the pods away from a node that serves and has its turn to be joined again. One
 // that can't be emptied goes back into service.
 func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	node *corev1.Node) journey.Outcome {

@@ -13,16 +13,16 @@ import (
 // Join brings a host into the cluster over SSH.
 type Join struct{ *journey.Parts }
 
-// Phase is one step of the way in.
+// Phase is one step of a join.
 type Phase struct {
 	Name v1alpha1.Phase
-	// Remote phases need the connection of a Visit; without it the way starts again from
+	// Remote phases need the connection of a Session; without it the join starts again from
 	// Connecting.
 	Remote bool
 	Run    func(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) journey.Outcome
 }
 
-// Phases lists the phases of the way in, in their order.
+// Phases lists the phases of a join, in their order.
 func (j *Join) Phases() []Phase {
 	return []Phase{
 		{Name: v1alpha1.PhaseConnecting, Run: j.connect},
@@ -36,9 +36,9 @@ func (j *Join) Phases() []Phase {
 	}
 }
 
-// Resume says at which index of the way in an instance goes on. A remote phase whose connection is
+// Resume says at which index of the phases an instance goes on. A remote phase whose connection is
 // gone starts over: everything before it looks first, so nothing is done twice. So does a host that
-// waits for a version that is not the desired one any more: that version may be the very reason for
+// waits for a revision that is not the desired one any more: that revision may be the very reason for
 // which it waits. And so does an attempt that failed at the end: waiting on would bring it no
 // further.
 func (j *Join) Resume(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) int {

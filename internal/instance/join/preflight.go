@@ -128,5 +128,5 @@ func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 
 // restart answers a phase that was entered without what the phases before it learn.
 func restart() journey.Outcome {
-	return journey.Fail(errors.New("the visit lost what preflight had found"))
+	return journey.Fail(errors.New("the session lost what preflight had found"))
 }

@@ -148,7 +148,7 @@ func (a *Access) dialFailed(instance *v1alpha1.WindowsInstance, err error) Outco
 	}
 }
 
-// ExpectedHostKey is the key that a host must show: the user's word, else the pin of the first
+// ExpectedHostKey is the key that a host must show: what the user set, else the pin of the first
 // contact, else empty.
 func ExpectedHostKey(instance *v1alpha1.WindowsInstance) string {
 	if instance.Spec.HostKey != "" {

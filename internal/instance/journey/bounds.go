@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Bounds are the user's, for a node that goes to another version or through a reboot.
+// Bounds are the user's, for a node that goes to another revision or through a reboot.
 type Bounds struct {
 	// Drain is how long pods are given; Settle how long a node must be Ready; Proof how long it may
 	// take from the switch on; Unavailable how long it must be not Ready to count as out of

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestTwoVersionsAreComparedOnce(t *testing.T) {
+func TestTwoRevisionsAreComparedOnce(t *testing.T) {
 	t.Parallel()
 	c, asked := &changes{}, 0
 	of := func(from, to string, known, forGood bool) {

@@ -12,65 +12,65 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// DefaultDaemonTimeout is how long a daemon may say nothing to what it was told, or get nothing of what
-// it was told to fetch, before its host is walked into over SSH.
+// DefaultDaemonTimeout is how long a daemon may leave a request without a response, or get nothing of
+// what it is to fetch, before its host is joined again over SSH.
 const DefaultDaemonTimeout = 5 * time.Minute
 
-// longestQuiet bounds how far ahead a look is planned for the end of a certificate, which is a
-// daemon's word.
+// longestQuiet bounds how far ahead a look is planned for the end of a certificate, which a daemon
+// reports.
 const longestQuiet = 24 * time.Hour
 
 // Daemons watches whether daemons respond to what is requested of them.
 type Daemons struct{ options *Options }
 
-// Observe notes in the status since when a daemon owes an answer: kubelet is well, and it neither
-// has the version that it was told nor says why not.
+// Observe notes in the status since when a daemon has not responded: kubelet is well, and the daemon
+// neither has the revision that was requested nor reports why not.
 func (d *Daemons) Observe(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	now := metav1.NewTime(d.options.Now().Truncate(time.Second)) // as the API server keeps it
 	switch ready, _ := NodeReady(node); {
-	case !ready || IsBounded(status) || !owes(status, node):
+	case !ready || IsBounded(status) || !isAwaited(status, node):
 		status.SilentSince = nil
 	case status.SilentSince == nil || status.SilentSince.After(now.Time):
 		status.SilentSince = &now
 	}
 }
 
-// owes says that a daemon was told a version, and neither has it nor says why not.
-func owes(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
-	told := node.Annotations[contract.DesiredRevisionAnnotation]
-	return told == status.DesiredRevision && told != node.Annotations[contract.RevisionAnnotation] &&
+// isAwaited says that a revision was requested of a daemon, which neither has it nor reports why not.
+func isAwaited(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
+	requested := node.Annotations[contract.DesiredRevisionAnnotation]
+	return requested == status.DesiredRevision && requested != node.Annotations[contract.RevisionAnnotation] &&
 		node.Annotations[contract.ApplyStatusAnnotation] == ""
 }
 
-// Unresponsive says why a node's daemon is taken for dead, or for one that can't speak, while kubelet is
-// well; nil while it is not, and left is then when to look again at the latest, if it owes an
-// answer or its certificate ends.
+// Unresponsive says why a node's daemon is taken for dead, or for one that can't report, while kubelet is
+// well; nil while it is not, and left is then when to look again at the latest, if a response is
+// awaited or its certificate ends.
 func (d *Daemons) Unresponsive(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) (problem *contract.Problem,
 	left time.Duration) {
 	if ready, _ := NodeReady(node); !ready || IsBounded(status) {
 		return nil, 0
 	}
-	daemon := policy.Daemon{Led: d.leaderSince()}
+	daemon := policy.Daemon{LeaderSince: d.leaderSince()}
 	if end, err := time.Parse(time.RFC3339, node.Annotations[contract.CertificateEndAnnotation]); err == nil {
 		daemon.CertificateEnd = end
 	}
-	if status.SilentSince != nil && owes(status, node) {
-		daemon.Owing = status.SilentSince.Time
+	if status.SilentSince != nil && isAwaited(status, node) {
+		daemon.RequestedSince = status.SilentSince.Time
 	}
 	for _, p := range status.Phases {
 		if p.Phase == v1alpha1.PhaseConfirming { // which follows upon the handover
-			daemon.Visited = p.StartTime.Time
+			daemon.JoinedTime = p.StartTime.Time
 		}
 	}
-	why, left := policy.Silent(daemon, d.options.DaemonTimeout, d.options.Now())
+	why, left := policy.Unresponsive(daemon, d.options.DaemonTimeout, d.options.Now())
 	if why != "" {
 		return contract.NewProblem(contract.ReasonDaemonSilent,
-			"kubelet of node %s is well, and its daemon is dead or can't speak: %s", node.Name, why), 0
+			"kubelet of node %s is well, and its daemon is dead or can't report: %s", node.Name, why), 0
 	}
 	return nil, min(left, longestQuiet)
 }
 
-// led is since when this operator looks after hosts; zero when nobody told.
+// leaderSince is since when this operator looks after hosts; zero when nobody told.
 func (d *Daemons) leaderSince() time.Time {
 	if d.options.LeaderSince == nil {
 		return time.Time{}
@@ -103,14 +103,14 @@ func has(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurp
 	return status.Disruption != nil && status.Disruption.Purpose == purpose
 }
 
-// IsBounded says that a node that is not Ready is on a way that has an end of its own. One that is
+// IsBounded says that a node that is not Ready is on a journey that has an end of its own. One that is
 // brought back, or has nowhere to go back to, is not: if its daemon can't help it, SSH may.
 func IsBounded(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsRebooting(status) || IsUpdating(status) && status.Update.From != "" &&
 		status.Update.Step != v1alpha1.StepGoingBack
 }
 
-// ApplyStatus is the daemon's own word on why the desired version does not hold yet.
+// ApplyStatus is the daemon's report on why the desired revision does not hold yet.
 func ApplyStatus(node *corev1.Node) string {
 	if status := node.Annotations[contract.ApplyStatusAnnotation]; status != "" {
 		return fmt.Sprintf(": %.300s", status)
@@ -122,10 +122,10 @@ func ApplyStatus(node *corev1.Node) string {
 // say in which boot they run.
 func StagesItself(node *corev1.Node) bool { return node.Annotations[contract.BootIDAnnotation] != "" }
 
-// Follows is how a node is whose daemon has been told of a version and has yet to bring it about.
-func Follows(node *corev1.Node, version string) Outcome {
-	return Wait(0, contract.ReasonRevisionPending, "node %s has version %q and should have %q%s", node.Name,
-		node.Annotations[contract.RevisionAnnotation], version, ApplyStatus(node))
+// Follows is how a node is of whose daemon a revision was requested that it has yet to apply.
+func Follows(node *corev1.Node, revision string) Outcome {
+	return Wait(0, contract.ReasonRevisionPending, "node %s has revision %q and should have %q%s", node.Name,
+		node.Annotations[contract.RevisionAnnotation], revision, ApplyStatus(node))
 }
 
 // Unanswered says that a daemon that was handed over does not answer: nothing is gained by waiting on,
@@ -138,7 +138,7 @@ func (d *Daemons) Unanswered(instance *v1alpha1.WindowsInstance, node *corev1.No
 		if p.Phase != v1alpha1.PhaseConfirming || p.Milliseconds != nil {
 			continue
 		}
-		if why, _ := policy.Silent(policy.Daemon{Owing: p.StartTime.Time, Led: d.leaderSince()},
+		if why, _ := policy.Unresponsive(policy.Daemon{RequestedSince: p.StartTime.Time, LeaderSince: d.leaderSince()},
 			d.options.DaemonTimeout,
 			d.options.Now()); why != "" {
 			return contract.NewProblem(contract.ReasonDaemonSilent,

@@ -95,7 +95,7 @@ func some(names []string) string {
 // Evacuate cordons the node and moves its pods away. A node that has not been Ready for long has its
 // pods told to end, and is not waited for: nobody there would say when they did. It fails when pods
 // can't be moved in time, and when somebody uncordons the node meanwhile; but a node that was told
-// to leave its version already only goes on.
+// to leave its revision already only goes on.
 func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance, view *View) Outcome {
 	status, node := &instance.Status, view.Node
 	between := status.Update != nil && status.Update.From != "" &&

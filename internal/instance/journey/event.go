@@ -31,7 +31,7 @@ func StartedEvent(purpose v1alpha1.DisruptionPurpose, status *v1alpha1.WindowsIn
 	}
 	if update := status.Update; update != nil && update.Drains {
 		return []Event{{corev1.EventTypeNormal, EventUpdateStarted, string(purpose),
-			fmt.Sprintf("node %s has its turn to go to version %s", status.NodeName, update.Revision)}}
+			fmt.Sprintf("node %s has its turn to go to revision %s", status.NodeName, update.Revision)}}
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ type Marks struct {
 	Instance *v1alpha1.WindowsInstance
 	// KeyHash is the hash of the public key that let us in; empty leaves the annotation alone.
 	KeyHash string
-	// Version that the node should have; empty leaves the annotation alone.
-	Version string
+	// Revision that the node should have; empty leaves the annotation alone.
+	Revision string
 	// Cordon keeps pods away until the node is whole. A cordon that is there already is not ours
 	// and stays.
 	Cordon bool
@@ -47,8 +47,8 @@ func (m Marks) Apply(node *corev1.Node) {
 	if m.KeyHash != "" {
 		node.Annotations[contract.PublicKeyHashAnnotation] = m.KeyHash
 	}
-	if m.Version != "" {
-		node.Annotations[contract.DesiredRevisionAnnotation] = m.Version
+	if m.Revision != "" {
+		node.Annotations[contract.DesiredRevisionAnnotation] = m.Revision
 	}
 	if keyType, key, ok := strings.Cut(m.Instance.Status.HostKey, " "); ok {
 		node.Annotations[contract.HostKeyTypeAnnotation], node.Annotations[contract.HostKeyAnnotation] = keyType, key
@@ -136,10 +136,10 @@ func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Pr
 	return contract.NewProblem(contract.ReasonNodeForeign, "node %s has none of the host's addresses", node.Name)
 }
 
-// NodeReadyAt says whether a Node is Ready with this version applied.
-func NodeReadyAt(node *corev1.Node, version string) bool {
+// NodeReadyAt says whether a Node is Ready with this revision applied.
+func NodeReadyAt(node *corev1.Node, revision string) bool {
 	ready, _ := NodeReady(node)
-	return ready && node.Annotations[contract.RevisionAnnotation] == version
+	return ready && node.Annotations[contract.RevisionAnnotation] == revision
 }
 
 // NodeReady reads the Ready condition. Why a node is not Ready, its daemon often knows better.

@@ -120,8 +120,8 @@ func (n *Nodes) Mark(ctx context.Context, node *corev1.Node, marks Marks) error 
 	return nil
 }
 
-// Request marks a Node with a version that its daemon is to bring about, and takes the daemon's word
-// of before away in the same write: what it says afterwards is an answer.
+// Request marks a Node with a revision that its daemon is to apply, and takes the daemon's report of
+// before away in the same write: what it reports afterwards is the response.
 func (n *Nodes) Request(ctx context.Context, node *corev1.Node, marks Marks) error {
 	err := n.change(ctx, node, func(wanted *corev1.Node) {
 		marks.Apply(wanted)
@@ -178,8 +178,7 @@ func (n *Nodes) Delete(ctx context.Context, node *corev1.Node) error {
 
 func objectKey(name string) client.ObjectKey { return types.NamespacedName{Name: name} }
 
-// ReturnToService puts a node back into service: what we put on it for the way goes, and of cordons only our
-// own.
+// ReturnToService puts a node back into service: what we put on it goes, and of cordons only our own.
 func (n *Nodes) ReturnToService(ctx context.Context, node *corev1.Node) Outcome {
 	if err := n.Uncordon(ctx, node); err != nil {
 		return Retry(err)

@@ -29,11 +29,11 @@ type Outcome struct {
 	// Quiet is how long nothing is said of a wait; IsUnreported that nothing is said of it at all.
 	Quiet        time.Duration
 	IsUnreported bool
-	// IsRequested says that the daemon was just told to apply another revision.
+	// IsRequested says that another revision was just requested of the daemon.
 	IsRequested bool
 }
 
-// QuietPeriod is how long a daemon that was told a revision may take until the instance says that it
+// QuietPeriod is how long a daemon may take to apply a revision until the instance says that it
 // is awaited. Nearly all are done by then, and a change that concerns hundreds of nodes costs each of
 // them one write of its status instead of two.
 const QuietPeriod = 15 * time.Second

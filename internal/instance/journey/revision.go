@@ -31,18 +31,18 @@ func (r *Revisions) Of(ctx context.Context, instance *v1alpha1.WindowsInstance) 
 	if err != nil {
 		return current, facts, err
 	}
-	version := JoinRevision(&instance.Status)
-	if version == "" || version == current.Version {
+	revision := JoinRevision(&instance.Status)
+	if revision == "" || revision == current.Version {
 		return current, facts, nil
 	}
-	published, found, err := r.published(ctx, version)
+	published, found, err := r.published(ctx, revision)
 	if err != nil || !found {
 		return current, facts, err
 	}
 	return published, facts, nil
 }
 
-// JoinRevision is the version that a host is to be joined at; empty for the one that is desired now.
+// JoinRevision is the revision that a host is to be joined at; empty for the one that is desired now.
 func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
 	update := status.Update
 	switch {
@@ -54,17 +54,18 @@ func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
 	return status.DesiredRevision
 }
 
-// published reads a version that is not the desired one. What is not exactly what the version's
+// published reads a revision that is not the desired one. What is not exactly what the revision's
 // name stands for, or not all known to this release, counts as not there.
-func (r *Revisions) published(ctx context.Context, version string) (desired blueprint.Desired, found bool, err error) {
+func (r *Revisions) published(ctx context.Context, revision string) (desired blueprint.Desired, found bool, err error) {
 	configMap, secret := &corev1.ConfigMap{}, &corev1.Secret{}
-	desired.Version = version
+	desired.Version = revision
 	key := types.NamespacedName{Namespace: r.options.Namespace, Name: desired.ConfigMapName()}
 	if err = r.options.Client.Get(ctx, key, configMap); err != nil {
 		return desired, false, absent("reading ConfigMap "+key.Name, err)
 	}
 	manifest, err := contract.ManifestFromConfigMap(configMap.Data)
-	if err != nil || !contract.IsRevisionOfData(version, configMap.Data) || !contract.IsRevisionOf(version, manifest) {
+	if err != nil || !contract.IsRevisionOfData(revision, configMap.Data) ||
+		!contract.IsRevisionOf(revision, manifest) {
 		return desired, false, nil //nolint:nilerr // whoever publishes puts it right
 	}
 	desired.Manifest = manifest
@@ -90,10 +91,10 @@ func absent(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// Compare says what it takes to come from a published version to the desired one. Whatever may be
-// missing counts for a version whose manifest can't be read any more.
+// Compare says what it takes to come from a published revision to the desired one. Whatever may be
+// missing counts for a revision whose manifest can't be read any more.
 func (r *Revisions) Compare(ctx context.Context, from string, to blueprint.Desired) *Update {
-	update := &Update{Version: to.Version, Payload: true, Restarts: true, Drains: true}
+	update := &Update{Revision: to.Version, Payload: true, Restarts: true, Drains: true}
 	if change, known := r.changes.of(from, to.Version,
 		func() (change, bool, bool) { return r.compare(ctx, from, to) }); known {
 		update.Payload, update.Restarts, update.Drains = change.payload, change.restarts, change.drains
@@ -101,7 +102,7 @@ func (r *Revisions) Compare(ctx context.Context, from string, to blueprint.Desir
 	return update
 }
 
-// compare reads the manifest of the version that a node comes from. What one says that is not what
+// compare reads the manifest of the revision that a node comes from. What one says that is not what
 // its name stands for is not forGood: somebody will put it right.
 func (r *Revisions) compare(ctx context.Context, from string, to blueprint.Desired) (c change, known, forGood bool) {
 	published := &corev1.ConfigMap{}
@@ -123,18 +124,18 @@ func (r *Revisions) compare(ctx context.Context, from string, to blueprint.Desir
 	return c, true, contract.IsRevisionOfData(from, published.Data)
 }
 
-// ReleaseOf is a version without its manifest's digest: the operator's own.
-func ReleaseOf(version string) string {
-	if cut := strings.LastIndexByte(version, '-'); cut >= 0 {
-		return version[:cut]
+// ReleaseOf is a revision without its manifest's digest: the operator's version.
+func ReleaseOf(revision string) string {
+	if cut := strings.LastIndexByte(revision, '-'); cut >= 0 {
+		return revision[:cut]
 	}
-	return version
+	return revision
 }
 
-// Update is what another version asks for.
+// Update is what another revision asks for.
 type Update struct {
-	Version string
-	// From is the version that held last on the node, and that it goes back to when the other one
+	Revision string
+	// From is the revision that held last on the node, and that it goes back to when the other one
 	// does not hold; empty when none was ever proven.
 	From string
 	// Payload says that it brings files that the host may lack, so they are fetched first. Restarts

@@ -23,13 +23,13 @@ type Session struct {
 // Connected says whether the connection is there and usable.
 func (s *Session) Connected() bool { return s.Conn != nil && s.Conn.Err() == nil }
 
-// HasReplacedKey reports whether the daemon waits for the certificate of a key that this visit had made.
+// HasReplacedKey reports whether the daemon waits for the certificate of a key that this session had made.
 func (s *Session) HasReplacedKey() bool { return s.Connected() && s.Request != nil }
 
 // End closes the connection and forgets what was learned over it.
 func (s *Session) End() {
 	if s.Conn != nil {
-		_ = s.Conn.Close() // the visit is over either way, and the peer may be gone
+		_ = s.Conn.Close() // the session is over either way, and the peer may be gone
 	}
 	*s = Session{}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Settles says since when a node is Ready without a break, and how long it still has to be.
-// Kubelet's word counts, too: nobody may have looked meanwhile.
+// What kubelet reports counts, too: nobody may have looked meanwhile.
 func (p *Parts) Settles(node *corev1.Node, since *metav1.Time, settle time.Duration) (*metav1.Time, time.Duration) {
 	now := p.Now()
 	began := now

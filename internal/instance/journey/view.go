@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// View is what was gathered of a node that is on its way to another revision or through a reboot. It
+// View is what was gathered of a node that is upgraded or rebooted. It
 // lasts for one reconcile.
 type View struct {
 	// Instance is what is known of the host; a journey changes its status. Saved is the status as the
@@ -29,10 +29,11 @@ type View struct {
 	Change  *Update
 	// RebootDue says that the node goes on with a reboot when it has its revision.
 	RebootDue bool
-	// Drain is what the drain of this reconcile came to; Told the revision that the daemon was told
-	// according to the API server, where that was read; IsRequested that it was told its revision.
+	// Drain is what the drain of this reconcile came to; Live the revision that is
+	// requested of the daemon according to the API server, where that was read; IsRequested that its
+	// revision was requested.
 	Drain       *Outcome
-	Told        *string
+	Live        *string
 	IsRequested bool
 	// Jitter spreads tries, in [0,1).
 	Jitter float64
@@ -58,7 +59,7 @@ type Released struct {
 // difference.
 func Seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
-// Progress is how far a node is with a purpose; nil when it is on no such way.
+// Progress is how far a node is with a purpose; nil when it is on no such journey.
 func Progress(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurpose) *v1alpha1.Progress {
 	switch {
 	case purpose == v1alpha1.DisruptionUpdate && status.Update != nil:

@@ -35,8 +35,8 @@ const (
 	purpose = v1alpha1.DisruptionReboot
 )
 
-// WhyReboot says who wants a node rebooted; empty when nobody does. A daemon that does not say in
-// which boot it runs can't prove a reboot. pending says whether Windows' own wish counts.
+// WhyReboot says who requests a reboot of a node; empty when nobody does. A daemon that does not say in
+// which boot it runs can't prove a reboot. pending says whether what Windows requests counts.
 func WhyReboot(node *corev1.Node, pending bool) v1alpha1.RebootReason {
 	asked := func(annotation string) bool { _, ok := node.Annotations[annotation]; return ok }
 	switch {
@@ -55,7 +55,7 @@ func WhyReboot(node *corev1.Node, pending bool) v1alpha1.RebootReason {
 // isBlocked says that a node that was rebooted several times in a row still asks, and is left alone.
 func isBlocked(status *v1alpha1.WindowsInstanceStatus) bool { return status.Reboots >= MaxReboots }
 
-// Observe notes in the status who wants a node rebooted, and reports whether anybody does. wasWithdrawn
+// Observe notes in the status who requests a reboot of a node, and reports whether anybody does. wasWithdrawn
 // says that nobody did when that was looked at last.
 func (r *Reboot) Observe(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, pending, wasWithdrawn bool,
 	jitter float64) bool {
@@ -81,7 +81,7 @@ func (r *Reboot) Observe(status *v1alpha1.WindowsInstanceStatus, node *corev1.No
 	return true
 }
 
-// IsDue reports whether a node may be rebooted now: somebody wants it, and the next try neither has to
+// IsDue reports whether a node may be rebooted now: somebody requests it, and the next try neither has to
 // wait nor is one too many.
 func (r *Reboot) IsDue(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, pending bool) bool {
 	if WhyReboot(node, pending) == "" || isBlocked(status) {
@@ -187,7 +187,7 @@ func (r *Reboot) failed(ctx context.Context, view *journey.View, problem *contra
 	return outcome
 }
 
-// finish ends the way: another boot, and the node is well.
+// finish ends the journey: another boot, and the node is well.
 func (r *Reboot) finish(ctx context.Context, view *journey.View) journey.Outcome {
 	if outcome := r.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
 		return outcome.Unreported()
@@ -221,7 +221,7 @@ func (r *Reboot) restartHost(ctx context.Context, instance *v1alpha1.WindowsInst
 	outcome := r.back(reboot, view, journey.Wait(0, contract.ReasonRebooting, "node %s reboots", node.Name))
 	if ready, _ := journey.NodeReady(node); ready && outcome.IsFailed() { // it never went down
 		return journey.Fail(contract.NewProblem(contract.ReasonDaemonSilent,
-			"the daemon of node %s was told at %s to reboot its host, and did not", node.Name,
+			"the daemon of node %s was to reboot its host at %s, and did not", node.Name,
 			reboot.Since.UTC().Format(time.RFC3339)))
 	}
 	return outcome

@@ -136,8 +136,8 @@ func (r *Remove) isReplaced(node *corev1.Node, outcome journey.Outcome) bool {
 // isOthers reports whether a host that this instance never claimed is another instance's: by what it
 // told about itself, or by its address.
 func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
-	if told := instance.Status.Host; told != nil {
-		return r.Claims.HasMachine(told.MachineID), nil
+	if host := instance.Status.Host; host != nil {
+		return r.Claims.HasMachine(host.MachineID), nil
 	}
 	nodes, err := r.Nodes.At(ctx, instance.Spec.Address)
 	return slices.ContainsFunc(nodes, func(n corev1.Node) bool { return journey.Foreign(&n, instance) != nil }), err

@@ -17,18 +17,18 @@ import (
 // stageRetry is a safety net: what the daemon says about staging is an event.
 const stageRetry = time.Minute
 
-// isTold says that a host was told to have the revision that it goes to.
-func isTold(status *v1alpha1.WindowsInstanceStatus) bool {
+// isRequested says that the revision that a host goes to was requested.
+func isRequested(status *v1alpha1.WindowsInstanceStatus) bool {
 	update := status.Update
 	return update != nil && (update.SwitchTime != nil || status.DesiredRevision == update.Revision)
 }
 
-// isUnseen says that a node is about to be switched, and the cache does not show that it was told. It
+// isUnseen says that a node is about to be switched, and the cache does not show that this was requested. It
 // may be back in service since its pods were taken for lost.
 func isUnseen(view *journey.View) bool {
 	update := view.Instance.Status.Update
 	return update != nil && update.Step == v1alpha1.StepSwitching && update.Drains && view.Drain == nil &&
-		view.Told == nil && view.Node.Annotations[contract.DesiredRevisionAnnotation] != update.Revision
+		view.Live == nil && view.Node.Annotations[contract.DesiredRevisionAnnotation] != update.Revision
 }
 
 // quiet is how long nothing is said of a node whose services are only started anew: until it is time
@@ -43,7 +43,7 @@ func quiet(view *journey.View) time.Duration {
 // facts are what the table decides upon.
 func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 	status, node := &view.Instance.Status, view.Node
-	update, told := status.Update, node.Annotations[contract.DesiredRevisionAnnotation]
+	update, requested := status.Update, node.Annotations[contract.DesiredRevisionAnnotation]
 	if problem, _ := u.Daemons.Unresponsive(status, node); problem != nil && update.SwitchTime == nil &&
 		!journey.Begun(update.Step) { // it would not make the switch
 		update.OverSSH = true
@@ -53,7 +53,7 @@ func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 		HasPrevious:  update.From != "" && update.From != update.Revision,
 		StagingFacts: stagingFacts(update, node), DrainFacts: u.drainFacts(view),
 		StepSince: update.Since.Time, ProofTimeout: view.Bounds.Proof, DaemonTimeout: u.DaemonTimeout,
-		IsSwitched:  isTold(status) || update.From != "" && status.DesiredRevision != update.From,
+		IsSwitched:  isRequested(status) || update.From != "" && status.DesiredRevision != update.From,
 		IsRequested: view.IsRequested, IsApplied: node.Annotations[contract.RevisionAnnotation] == update.Revision,
 	}
 	if update.SwitchTime != nil {
@@ -68,7 +68,7 @@ func (u *Upgrade) facts(view *journey.View) policy.UpgradeFacts {
 		lacks = u.lacks(view)
 		update.ReadySince, f.IsSettled = u.settled(view, lacks)
 	case v1alpha1.StepGoingBack:
-		lacks, f.IsRequested = u.lacksBack(view, contract.ReasonUpdateFailed, ""), told == update.From
+		lacks, f.IsRequested = u.lacksBack(view, contract.ReasonUpdateFailed, ""), requested == update.From
 	}
 	if lacks != nil {
 		f.Lacks = lacks.Reason
@@ -95,8 +95,8 @@ func (u *Upgrade) drainFacts(view *journey.View) policy.DrainFacts {
 	}
 	if view.Drain != nil {
 		f.Drain = drainState(*view.Drain)
-	} else if view.Told != nil {
-		f.IsNotTold = *view.Told != update.Revision && *view.Told != ""
+	} else if view.Live != nil {
+		f.IsNotRequested = *view.Live != update.Revision && *view.Live != ""
 	}
 	return f
 }
@@ -125,7 +125,7 @@ func (u *Upgrade) lacks(view *journey.View) *contract.Problem {
 	case node.Annotations[contract.RevisionAnnotation] != update.Revision:
 		return journey.Follows(node, update.Revision).Problem
 	case journey.ApplyStatus(node) != "":
-		return contract.NewProblem(contract.ReasonRevisionPending, "node %s has version %q, and it does not hold%s",
+		return contract.NewProblem(contract.ReasonRevisionPending, "node %s has revision %q, and it does not hold%s",
 			node.Name, update.Revision, journey.ApplyStatus(node))
 	case !ready:
 		return contract.NewProblem(contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
@@ -143,11 +143,11 @@ func (u *Upgrade) lacksBack(view *journey.View, reason contract.Reason, since st
 	ready, message := journey.NodeReady(node)
 	switch {
 	case node.Annotations[contract.RevisionAnnotation] != update.From || refused(node, update.Revision) != nil:
-		return contract.NewProblem(reason, "node %s goes back to version %s%s%s, because: %s", node.Name, update.From,
+		return contract.NewProblem(reason, "node %s goes back to revision %s%s%s, because: %s", node.Name, update.From,
 			since, journey.ApplyStatus(node), update.Message)
 	case !ready:
-		return contract.NewProblem(reason, "node %s is back at version %s and not Ready%s (%s), because: %s", node.Name,
-			update.From, since, message, update.Message)
+		return contract.NewProblem(reason, "node %s is back at revision %s and not Ready%s (%s), because: %s",
+			node.Name, update.From, since, message, update.Message)
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func (u *Upgrade) failure(view *journey.View, row policy.UpgradeRow) *contract.P
 	update, node := view.Instance.Status.Update, view.Node
 	switch update.Step {
 	case v1alpha1.StepStaging:
-		return contract.NewProblem(row.Reason, "node %s does not get the payload of version %s: %.300s", node.Name,
+		return contract.NewProblem(row.Reason, "node %s does not get the payload of revision %s: %.300s", node.Name,
 			update.Revision, node.Annotations[contract.StageStatusAnnotation])
 	case v1alpha1.StepDraining:
 		if view.Drain != nil {
@@ -206,7 +206,7 @@ func (u *Upgrade) wait(view *journey.View, row policy.UpgradeRow) journey.Outcom
 			break
 		}
 		_, left := u.Settles(node, update.ReadySince, view.Bounds.Settle)
-		outcome = journey.Wait(left, row.Reason, "node %s is at version %s and has to stay Ready for %s", node.Name,
+		outcome = journey.Wait(left, row.Reason, "node %s is at revision %s and has to stay Ready for %s", node.Name,
 			update.Revision, view.Bounds.Settle)
 	}
 	outcome.Quiet = quiet(view)
@@ -223,11 +223,11 @@ func (u *Upgrade) fetches(view *journey.View, reason contract.Reason) journey.Ou
 	if why == "" || inVain(why) {
 		after = min(u.DaemonTimeout-u.Now().Sub(update.Since.Time), stageRetry)
 	}
-	return journey.Wait(after, reason, "node %s fetches version %s%s", node.Name, update.Revision, detail)
+	return journey.Wait(after, reason, "node %s fetches revision %s%s", node.Name, update.Revision, detail)
 }
 
 // goesBack waits until a node is well at its previous revision. How long that takes has no end, as
-// there is nothing else to go to; but it is told. Its place stays taken: it serves nobody, with or
+// there is nothing else to go to; but it is reported. Its place stays taken: it serves nobody, with or
 // without one.
 func (u *Upgrade) goesBack(view *journey.View, reason contract.Reason) journey.Outcome {
 	update, since := view.Instance.Status.Update, ""
@@ -245,7 +245,7 @@ func (u *Upgrade) goesBack(view *journey.View, reason contract.Reason) journey.O
 	return outcome
 }
 
-// inVain says whether a daemon reports that it gets nothing where it was told to fetch: as where a
+// inVain says whether a daemon reports that it gets nothing where it is to fetch: as where a
 // firewall lies in between. What lies with its host, such as a full disk, is no better over SSH, and
 // a fetch that takes long goes on.
 func inVain(why string) bool {

@@ -20,17 +20,17 @@ func sameVersion(reported, wanted string) bool {
 	return err != nil || r.WithPreRelease("").EqualTo(w.WithPreRelease(""))
 }
 
-// refused is the daemon's word that it left a version, or could not go to it, and holds the host at
+// refused is the daemon's report that it left a revision, or could not go to it, and holds the host at
 // another; nil while it says nothing of the kind.
-func refused(node *corev1.Node, version string) *contract.Problem {
+func refused(node *corev1.Node, revision string) *contract.Problem {
 	reason, detail, ok := strings.Cut(node.Annotations[contract.ApplyStatusAnnotation], ": ")
-	if !ok || !strings.HasPrefix(detail, "version "+version+": ") {
+	if !ok || !strings.HasPrefix(detail, "version "+revision+": ") {
 		return nil
 	}
 	return contract.NewProblem(contract.Reason(reason), "%.400s", detail)
 }
 
-// passes says that what a daemon lacks may come by itself, so that the version is not to blame.
+// passes says that what a daemon lacks may come by itself, so that the revision is not to blame.
 func passes(problem *contract.Problem) bool {
 	switch problem.Reason {
 	case contract.ReasonManifestMissing, contract.ReasonPayloadMissing, contract.ReasonPayloadIncomplete,

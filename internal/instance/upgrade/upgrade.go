@@ -33,7 +33,8 @@ func (u *Upgrade) Next(ctx context.Context, view *journey.View) (journey.Outcome
 	if view.Change != nil && !view.Change.Waits() { // pods don't feel it, and the host has all that it needs
 		return u.applyAtOnce(ctx, view)
 	}
-	if kept := u.KeepsPlace(ctx, view, purpose, isTold(status), u.place); !kept.IsDone() || kept.Then != journey.Stop {
+	kept := u.KeepsPlace(ctx, view, purpose, isRequested(status), u.place)
+	if !kept.IsDone() || kept.Then != journey.Stop {
 		return kept, nil
 	}
 	if !isUnseen(view) {
@@ -79,8 +80,8 @@ func (u *Upgrade) act(ctx context.Context, view *journey.View, row policy.Upgrad
 		if err := u.Live.Get(ctx, types.NamespacedName{Name: node.Name}, live); err != nil {
 			return outcome, true, fmt.Errorf("reading node %s: %w", node.Name, err)
 		}
-		view.Told = new(live.Annotations[contract.DesiredRevisionAnnotation])
-		if *view.Told == update.Revision || *view.Told == "" {
+		view.Live = new(live.Annotations[contract.DesiredRevisionAnnotation])
+		if *view.Live == update.Revision || *view.Live == "" {
 			return journey.Outcome{Then: journey.Save}, true, nil // and from there it goes on as if the cache showed it
 		}
 	case policy.ActionWait:
@@ -104,7 +105,8 @@ func (u *Upgrade) write(ctx context.Context, view *journey.View, action policy.U
 	case policy.ActionRequestStaging:
 		err = u.Nodes.Annotate(ctx, node, map[string]string{contract.StageAnnotation: update.Revision})
 	case policy.ActionSwitch:
-		err = u.Nodes.Mark(ctx, node, journey.Marks{Instance: view.Instance, Version: update.Revision, Upgrading: true})
+		err = u.Nodes.Mark(ctx, node,
+			journey.Marks{Instance: view.Instance, Revision: update.Revision, Upgrading: true})
 		view.IsRequested = err == nil
 	case policy.ActionRestore:
 		// The daemon's status of before is taken away: it may still be for the previous revision,
@@ -135,7 +137,7 @@ func (u *Upgrade) toStep(view *journey.View, step v1alpha1.Step) {
 			view.Drain = &drained
 		}
 	case update.Step == v1alpha1.StepSwitching && step == v1alpha1.StepDraining:
-		update.SwitchTime, status.DesiredRevision = nil, *view.Told
+		update.SwitchTime, status.DesiredRevision = nil, *view.Live
 	}
 	u.ToStep(&status.Update.Progress, step)
 }
@@ -157,7 +159,7 @@ func (u *Upgrade) Granted(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// noteSwitch notes, before the daemon is told, that from now on the host is to have the revision.
+// noteSwitch notes, before it is requested of the daemon, that from now on the host is to have the revision.
 func (u *Upgrade) noteSwitch(status *v1alpha1.WindowsInstanceStatus) {
 	update, now := status.Update, journey.Seconds(u.Now())
 	if status.DesiredRevision != update.Revision {
@@ -172,7 +174,7 @@ func (u *Upgrade) noteSwitch(status *v1alpha1.WindowsInstanceStatus) {
 // place is what the node asks for.
 func (u *Upgrade) place(view *journey.View) journey.Place {
 	update := view.Instance.Status.Update
-	place := journey.Place{Purpose: purpose, Waits: fmt.Sprintf("version %s is desired and waits", update.Revision),
+	place := journey.Place{Purpose: purpose, Waits: fmt.Sprintf("revision %s is desired and waits", update.Revision),
 		Last: contract.NewProblem(cmp.Or(contract.Reason(update.Reason), contract.ReasonRevisionPending), "%s",
 			update.Message)}
 	place.Revision = RevisionToTry(&view.Instance.Status, view.Node)
@@ -215,7 +217,7 @@ func (u *Upgrade) aim(ctx context.Context, view *journey.View) {
 	}
 	switch {
 	case update == nil || view.Change != nil && (desired == nil || update.Revision != desired.Version):
-		begin(view.Change.Version, view.Change.From, view.Change.Drains, view.Change.Payload)
+		begin(view.Change.Revision, view.Change.From, view.Change.Drains, view.Change.Payload)
 	case desired != nil && update.Revision != desired.Version: // from where it is, without going back in between
 		logf.FromContext(ctx).Info("going on to a newer revision", "revision", desired.Version, "instead",
 			update.Revision)
@@ -227,19 +229,19 @@ func (u *Upgrade) aim(ctx context.Context, view *journey.View) {
 // applyAtOnce has the daemon apply a revision without a place in the budget.
 func (u *Upgrade) applyAtOnce(ctx context.Context, view *journey.View) (journey.Outcome, error) {
 	view.Instance.Status.Update = nil
-	if err := u.Move(ctx, view.Instance, view.Node, view.Change.Version); err != nil {
+	if err := u.Move(ctx, view.Instance, view.Node, view.Change.Revision); err != nil {
 		return journey.Outcome{}, err
 	}
 	// as its Node's event brings it again, which then is no news
-	outcome := journey.Follows(view.Node, view.Change.Version)
+	outcome := journey.Follows(view.Node, view.Change.Revision)
 	outcome.Quiet, outcome.IsRequested = journey.QuietPeriod, true
 	return outcome, nil
 }
 
-// Move tells a daemon another revision.
+// Move requests another revision of a daemon.
 func (u *Upgrade) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	revision string) error {
-	if err := u.Nodes.Request(ctx, node, journey.Marks{Instance: instance, Version: revision}); err != nil {
+	if err := u.Nodes.Request(ctx, node, journey.Marks{Instance: instance, Revision: revision}); err != nil {
 		return err
 	}
 	instance.Status.DesiredRevision = revision
@@ -275,13 +277,13 @@ func (u *Upgrade) fail(ctx context.Context, view *journey.View, facts policy.Upg
 	return journey.Wait(stuckRetry, problem.Reason, "%s", problem.Detail)
 }
 
-// returnFromBack ends the way of a node that is well at its previous revision.
+// returnFromBack ends the journey of a node that is well at its previous revision.
 func (u *Upgrade) returnFromBack(ctx context.Context, view *journey.View) journey.Outcome {
 	status := &view.Instance.Status
 	update := status.Update
 	status.HeldRevision = update.From
 	return u.tryLater(ctx, view, "GoneBack", contract.NewProblem(contract.ReasonUpdateFailed,
-		"node %s is back at version %s, because at %s: %s", view.Node.Name, update.From, update.Revision,
+		"node %s is back at revision %s, because at %s: %s", view.Node.Name, update.From, update.Revision,
 		update.Message))
 }
 
@@ -300,7 +302,7 @@ func (u *Upgrade) tryLater(ctx context.Context, view *journey.View, result strin
 	return outcome
 }
 
-// finish ends the way of a node that is well at its revision. One that is to be rebooted, too, goes
+// finish ends the journey of a node that is well at its revision. One that is to be rebooted, too, goes
 // on with that in its place, so that it is drained once.
 func (u *Upgrade) finish(ctx context.Context, view *journey.View) journey.Outcome {
 	status := &view.Instance.Status
@@ -311,7 +313,7 @@ func (u *Upgrade) finish(ctx context.Context, view *journey.View) journey.Outcom
 	}
 	revision := status.Update.Revision
 	logf.FromContext(ctx).Info("node is at its new revision", "node", status.NodeName, "revision", revision)
-	outcome := journey.Done().With(journey.DoneEvent(purpose, fmt.Sprintf("node %s is at version %s", status.NodeName,
+	outcome := journey.Done().With(journey.DoneEvent(purpose, fmt.Sprintf("node %s is at revision %s", status.NodeName,
 		revision)))
 	if failure := status.UpdateFailure; failure != nil && failure.Revision != status.Update.From {
 		status.UpdateFailure = nil

@@ -33,7 +33,7 @@ func staged(t *testing.T, hosts ...int) *rig {
 			}
 		}
 		r.join(t, n)
-		r.says(t, n, contract.BootIDAnnotation, "boot-1")
+		r.annotate(t, n, contract.BootIDAnnotation, "boot-1")
 		r.reconcile(t, n)
 	}
 	r.version = second
@@ -65,8 +65,8 @@ func (r *rig) changes(t *testing.T, n int, edit func(*corev1.Node)) {
 	}
 }
 
-// says is the daemon's word on a Node.
-func (r *rig) says(t *testing.T, n int, annotation, value string) {
+// annotate writes what the daemon reports on a Node.
+func (r *rig) annotate(t *testing.T, n int, annotation, value string) {
 	t.Helper()
 	r.changes(t, n, func(node *corev1.Node) { node.Annotations[annotation] = value })
 }
@@ -82,8 +82,8 @@ func (r *rig) isReady(t *testing.T, n int, ready bool) {
 	})
 }
 
-// passes lets time go by, and has the instance looked at.
-func (r *rig) passes(t *testing.T, n int, d time.Duration) {
+// advance lets time go by, and has the instance looked at.
+func (r *rig) advance(t *testing.T, n int, d time.Duration) {
 	t.Helper()
 	r.clock = r.clock.Add(d)
 	r.reconcile(t, n)
@@ -126,8 +126,8 @@ func (r *rig) refusesEvictions(err error) {
 	})
 }
 
-// is checks where a host is: phase, step ("" for none), reason.
-func (r *rig) is(t *testing.T, n int, phase v1alpha1.Phase, step v1alpha1.Step,
+// expect checks where a host is: phase, step ("" for none), reason.
+func (r *rig) expect(t *testing.T, n int, phase v1alpha1.Phase, step v1alpha1.Step,
 	reason contract.Reason) *v1alpha1.WindowsInstance {
 	t.Helper()
 	i := r.get(t, n)
@@ -145,7 +145,7 @@ func (r *rig) is(t *testing.T, n int, phase v1alpha1.Phase, step v1alpha1.Step,
 	return i
 }
 
-func TestANodeGoesToAnotherVersionStepByStepWithoutSSH(t *testing.T) {
+func TestANodeGoesToAnotherRevisionStepByStepWithoutSSH(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
 	blocked := false
@@ -154,21 +154,21 @@ func TestANodeGoesToAnotherVersionStepByStepWithoutSSH(t *testing.T) {
 	dials := r.machine(1).Dials()
 
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging, contract.ReasonStaging)
+	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging, contract.ReasonStaging)
 	if n := r.node(t, 1); n.Annotations[contract.StageAnnotation] != second ||
 		n.Annotations[contract.DesiredRevisionAnnotation] != first || n.Spec.Unschedulable {
 		t.Fatalf("while it is staged the node is %v", n.Annotations)
 	}
-	r.says(t, 1, contract.StageStatusAnnotation, "DiskFull: no room")
-	r.passes(t, 1, time.Hour)
-	if i := r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging,
+	r.annotate(t, 1, contract.StageStatusAnnotation, "DiskFull: no room")
+	r.advance(t, 1, time.Hour)
+	if i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging,
 		contract.ReasonStaging); !strings.Contains(i.Status.Message, "no room") {
 		t.Errorf("it says %s", i.Status.Message)
 	}
 
-	r.says(t, 1, contract.StagedAnnotation, second)
+	r.annotate(t, 1, contract.StagedAnnotation, second)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
 	if n := r.node(t, 1); !n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "true" ||
 		n.Annotations[contract.CordonedAnnotation] != "true" ||
 		n.Annotations[contract.DesiredRevisionAnnotation] != first {
@@ -176,24 +176,24 @@ func TestANodeGoesToAnotherVersionStepByStepWithoutSSH(t *testing.T) {
 	}
 	r.restart(t)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	if n := r.node(t, 1); n.Annotations[contract.DesiredRevisionAnnotation] != second {
 		t.Fatalf("the node should go to %s", n.Annotations[contract.DesiredRevisionAnnotation])
 	}
 
 	r.isReady(t, 1, false)
-	r.passes(t, 1, time.Minute)
-	r.says(t, 1, contract.RevisionAnnotation, second)
+	r.advance(t, 1, time.Minute)
+	r.annotate(t, 1, contract.RevisionAnnotation, second)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonNodeNotReady)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonNodeNotReady)
 	r.isReady(t, 1, true)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonSettling)
-	r.passes(t, 1, 9*time.Second)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonSettling)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonSettling)
+	r.advance(t, 1, 9*time.Second)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonSettling)
 	r.restart(t)
-	r.passes(t, 1, 2*time.Second)
-	i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+	r.advance(t, 1, 2*time.Second)
+	i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	n := r.node(t, 1)
 	if i.Status.Revision != second || i.Status.DesiredRevision != second || i.Status.Disruption != nil ||
 		condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
@@ -217,17 +217,17 @@ func TestANodeGoesToAnotherVersionStepByStepWithoutSSH(t *testing.T) {
 func (r *rig) switched(t *testing.T, n int) {
 	t.Helper()
 	r.reconcile(t, n)
-	r.says(t, n, contract.StagedAnnotation, r.version)
+	r.annotate(t, n, contract.StagedAnnotation, r.version)
 	r.reconcile(t, n)
-	r.is(t, n, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.expect(t, n, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
 // arrives has a host's daemon report a version, and the node settle.
 func (r *rig) arrives(t *testing.T, n int, version string) {
 	t.Helper()
-	r.says(t, n, contract.RevisionAnnotation, version)
+	r.annotate(t, n, contract.RevisionAnnotation, version)
 	r.reconcile(t, n)
-	r.passes(t, n, time.Minute)
+	r.advance(t, n, time.Minute)
 }
 
 func TestOnlyOneNodeAtATimeGoesAndTheNextFollowsAtOnce(t *testing.T) {
@@ -235,9 +235,9 @@ func TestOnlyOneNodeAtATimeGoesAndTheNextFollowsAtOnce(t *testing.T) {
 	r := staged(t, 1, 2)
 	r.switched(t, 1)
 	r.reconcile(t, 2)
-	r.says(t, 2, contract.StagedAnnotation, second)
+	r.annotate(t, 2, contract.StagedAnnotation, second)
 	r.reconcile(t, 2)
-	i := r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
+	i := r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
 	if condition(i, v1alpha1.ConditionReady) != "True NodeReady" || r.node(t, 2).Spec.Unschedulable {
 		t.Errorf("the one that waits is shown as %+v", i.Status)
 	}
@@ -249,29 +249,29 @@ func TestOnlyOneNodeAtATimeGoesAndTheNextFollowsAtOnce(t *testing.T) {
 		t.Fatalf("%d were called", len(r.woken))
 	}
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-func TestAVersionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
+func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]func(t *testing.T, r *rig){
 		"the daemon went back by itself": func(t *testing.T, r *rig) {
 			t.Helper()
-			r.says(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended right "+
+			r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended right "+
 				"after its start; the host is held at "+first)
 			r.reconcile(t, 1)
 		},
 		"the daemon never says that it holds": func(t *testing.T, r *rig) {
 			t.Helper()
-			r.passes(t, 1, 11*time.Minute)
+			r.advance(t, 1, 11*time.Minute)
 		},
 		"the node does not become Ready": func(t *testing.T, r *rig) {
 			t.Helper()
 			r.isReady(t, 1, false)
-			r.says(t, 1, contract.RevisionAnnotation, second)
-			r.passes(t, 1, time.Minute)
-			r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonNodeNotReady)
-			r.passes(t, 1, 10*time.Minute)
+			r.annotate(t, 1, contract.RevisionAnnotation, second)
+			r.advance(t, 1, time.Minute)
+			r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepProving, contract.ReasonNodeNotReady)
+			r.advance(t, 1, 10*time.Minute)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestAVersionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 			r := staged(t, 1, 2)
 			r.switched(t, 1)
 			fails(t, r)
-			i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
+			i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
 			if i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Revision != second ||
 				i.Status.Disruption == nil {
 				t.Fatalf("status %+v", i.Status)
@@ -294,29 +294,29 @@ func TestAVersionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 			})
 			r.isReady(t, 1, true)
 			r.reconcile(t, 1)
-			i = r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
+			i = r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
 			if n := r.node(t, 1); i.Status.Disruption != nil || n.Spec.Unschedulable ||
 				n.Labels[contract.UpgradingLabel] != "" || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 				t.Fatalf("back in service: %+v, %v", i.Status, n.Spec.Unschedulable)
 			}
 			r.reconcile(t, 2)
-			r.says(t, 2, contract.StagedAnnotation, second)
+			r.annotate(t, 2, contract.StagedAnnotation, second)
 			r.reconcile(t, 2)
-			r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
-			r.passes(t, 1, time.Hour)
-			r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
+			r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
+			r.advance(t, 1, time.Hour)
+			r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
 
 			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
 				c.Annotations = map[string]string{contract.ResumeRolloutAnnotation: second}
 			})
 			r.reconcile(t, 2)
-			r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+			r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 			r.arrives(t, 2, second)
 			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Annotations = nil })
 			r.version = third // and a newer one is free of what happened to the other
 			r.switched(t, 1)
 			r.arrives(t, 1, third)
-			if i = r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.UpdateFailure != nil {
+			if i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.UpdateFailure != nil {
 				t.Errorf("status %+v", i.Status)
 			}
 		})
@@ -330,17 +330,17 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 	r := staged(t, 1, 2)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.FailureThreshold = 5 })
 	r.switched(t, 1)
-	r.says(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended right after "+
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: version "+second+": kubelet ended right after "+
 		"its start; the host is held at "+first)
 	r.reconcile(t, 1)
-	r.passes(t, 1, 9*time.Minute)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
-	r.says(t, 1, contract.ApplyStatusAnnotation, "FileLocked: version "+first+": an antivirus holds kubelet.exe")
+	r.advance(t, 1, 9*time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonUpdateFailed)
+	r.annotate(t, 1, contract.ApplyStatusAnnotation, "FileLocked: version "+first+": an antivirus holds kubelet.exe")
 	before := len(r.events)
-	r.passes(t, 1, 2*time.Minute)
+	r.advance(t, 1, 2*time.Minute)
 	r.restart(t)
-	r.passes(t, 1, time.Hour)
-	i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonNotBack)
+	r.advance(t, 1, time.Hour)
+	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepGoingBack, contract.ReasonNotBack)
 	if i.Status.Disruption == nil || i.Status.Fix == "" || i.Status.Code != "W714" ||
 		!strings.Contains(i.Status.Message, "antivirus") || !strings.Contains(i.Status.Message, "since 2026-") {
 		t.Errorf("status %+v", i.Status)
@@ -357,13 +357,13 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 
 	waits := func(place bool) {
 		r.reconcile(t, 2)
-		r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
+		r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
 		if held := r.get(t, 1).Status.Disruption != nil; held != place {
 			t.Errorf("the one that does not get back has a place: %v", held)
 		}
 	}
 	r.reconcile(t, 2)
-	r.says(t, 2, contract.StagedAnnotation, second)
+	r.annotate(t, 2, contract.StagedAnnotation, second)
 	waits(true)
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
 	r.reconcile(t, 1)
@@ -377,9 +377,9 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 		delete(n.Annotations, contract.ApplyStatusAnnotation)
 	})
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
+	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
 // settings changes the WindowsMachineConfig.
@@ -409,24 +409,24 @@ func TestADrainThatIsBlockedDelaysThatNodeOnly(t *testing.T) {
 	r.pod(t, 1, "web")
 	for _, n := range []int{1, 2} {
 		r.reconcile(t, n)
-		r.says(t, n, contract.StagedAnnotation, second)
+		r.annotate(t, n, contract.StagedAnnotation, second)
 		r.reconcile(t, n)
 	}
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
-	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
-	r.passes(t, 1, 11*time.Minute)
-	i := r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
+	r.advance(t, 1, 11*time.Minute)
+	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
 	if n := r.node(t, 1); n.Spec.Unschedulable || i.Status.Disruption != nil || i.Status.Update.NextTime == nil ||
 		!strings.Contains(i.Status.Message, "default/web") {
 		t.Fatalf("it keeps its place: %+v", i.Status)
 	}
 	r.reconcile(t, 2)
-	r.is(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.arrives(t, 2, second)
 	blocked = false
-	r.passes(t, 1, 2*time.Minute)
+	r.advance(t, 1, 2*time.Minute)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
 func TestWhatOthersDoWithTheCordonIsRespected(t *testing.T) {
@@ -437,7 +437,7 @@ func TestWhatOthersDoWithTheCordonIsRespected(t *testing.T) {
 		r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 		r.switched(t, 1)
 		r.arrives(t, 1, second)
-		r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+		r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 		if !r.node(t, 1).Spec.Unschedulable {
 			t.Error("an administrator's cordon was lifted")
 		}
@@ -449,18 +449,18 @@ func TestWhatOthersDoWithTheCordonIsRespected(t *testing.T) {
 		r.evicts(&blocked)
 		r.pod(t, 1, "web")
 		r.reconcile(t, 1)
-		r.says(t, 1, contract.StagedAnnotation, second)
+		r.annotate(t, 1, contract.StagedAnnotation, second)
 		r.reconcile(t, 1)
 		r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = false })
 		r.reconcile(t, 1)
-		r.is(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUncordoned)
+		r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUncordoned)
 		if n := r.node(t, 1); n.Spec.Unschedulable || n.Annotations[contract.CordonedAnnotation] != "" {
 			t.Error("it is cordoned against the administrator's will")
 		}
 	})
 }
 
-func TestANewerVersionInMidwayIsGoneOnTo(t *testing.T) {
+func TestANewerRevisionInMidwayIsGoneOnTo(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
 	r.switched(t, 1)
@@ -471,11 +471,11 @@ func TestANewerVersionInMidwayIsGoneOnTo(t *testing.T) {
 		i.Status.Disruption == nil || !r.node(t, 1).Spec.Unschedulable {
 		t.Fatalf("status %+v", i.Status.Update)
 	}
-	r.says(t, 1, contract.StagedAnnotation, third)
+	r.annotate(t, 1, contract.StagedAnnotation, third)
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.arrives(t, 1, third)
-	r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
 func TestADowngradeIsAnUpdateLikeAnyOther(t *testing.T) {
@@ -486,18 +486,18 @@ func TestADowngradeIsAnUpdateLikeAnyOther(t *testing.T) {
 	r.version = first
 	r.switched(t, 1)
 	r.arrives(t, 1, first)
-	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.Revision != first {
+	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.Revision != first {
 		t.Errorf("status %+v", i.Status)
 	}
 }
 
-func TestAVersionThatIsTakenBackWhileItIsStagedLeavesNoTrace(t *testing.T) {
+func TestARevisionThatIsTakenBackWhileItIsStagedLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
 	r.reconcile(t, 1)
 	r.version = first
 	r.reconcile(t, 1)
-	r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
 func TestANodeThatIsDeletedWhileItIsDrainedJoinsAgain(t *testing.T) {
@@ -507,7 +507,7 @@ func TestANodeThatIsDeletedWhileItIsDrainedJoinsAgain(t *testing.T) {
 	r.evicts(&blocked)
 	r.pod(t, 1, "web")
 	r.reconcile(t, 1)
-	r.says(t, 1, contract.StagedAnnotation, second)
+	r.annotate(t, 1, contract.StagedAnnotation, second)
 	r.reconcile(t, 1)
 	if err := r.api.Delete(t.Context(), r.node(t, 1)); err != nil {
 		t.Fatal(err)
@@ -519,7 +519,7 @@ func TestANodeThatIsDeletedWhileItIsDrainedJoinsAgain(t *testing.T) {
 	r.reconcile(t, 1)
 	r.register(t, 1, second)
 	r.reconcile(t, 1)
-	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.Disruption != nil ||
+	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.Disruption != nil ||
 		i.Status.Update != nil {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -532,13 +532,13 @@ func TestAPauseInMidwayGivesThePlaceBackAndGoesOnAfterwards(t *testing.T) {
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
 	r.reconcile(t, 1)
 	r.reconcile(t, 2)
-	r.says(t, 2, contract.StagedAnnotation, second)
+	r.annotate(t, 2, contract.StagedAnnotation, second)
 	r.reconcile(t, 2)
 	// the other is down all the same
-	r.is(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
+	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
 	r.reconcile(t, 1)
-	if i := r.is(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching,
+	if i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching,
 		contract.ReasonRevisionPending); i.Status.Disruption == nil {
 		t.Error("it goes on without a place")
 	}
@@ -547,14 +547,14 @@ func TestAPauseInMidwayGivesThePlaceBackAndGoesOnAfterwards(t *testing.T) {
 func TestADaemonThatGetsNothingIsHelpedOverSSH(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]string{
-		"because it is silent":                        "",
+		"because it does not respond":                 "",
 		"because the payload server can't be reached": "PayloadIncomplete: 5 attempts in a row brought nothing",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := staged(t, 1)
 			r.reconcile(t, 1)
-			r.says(t, 1, contract.StageStatusAnnotation, says)
+			r.annotate(t, 1, contract.StageStatusAnnotation, says)
 			dials := r.machine(1).Dials()
 			r.looksInTime(t, 1, dials)
 		})
@@ -566,10 +566,10 @@ func TestADaemonThatIsSlowIsNotHelpedOverSSH(t *testing.T) {
 	r := staged(t, 1)
 	r.reconcile(t, 1)
 	dials := r.machine(1).Dials()
-	r.says(t, 1, contract.StageStatusAnnotation, "Staging: 3 of 14 programs are still to come")
-	r.passes(t, 1, time.Hour)
+	r.annotate(t, 1, contract.StageStatusAnnotation, "Staging: 3 of 14 programs are still to come")
+	r.advance(t, 1, time.Hour)
 	if r.machine(1).Dials() != dials {
-		t.Error("it is still fetching, and its host was walked into")
+		t.Error("it is still fetching, and its host was joined again")
 	}
 }
 
@@ -578,7 +578,7 @@ func TestAStepThatCanNotBeNotedIsNotTaken(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
 	r.reconcile(t, 1)
-	r.says(t, 1, contract.StagedAnnotation, second)
+	r.annotate(t, 1, contract.StagedAnnotation, second)
 	writes := 0
 	r.saving = func() {
 		if writes++; writes == 2 { // the first one takes the place
@@ -624,11 +624,11 @@ func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 	}
 	writes := r.statusWrites
 	r.isReady(t, 1, false) // kubelet is started anew
-	r.passes(t, 1, time.Second)
+	r.advance(t, 1, time.Second)
 	r.isReady(t, 1, true)
-	r.says(t, 1, contract.RevisionAnnotation, proxied)
-	r.passes(t, 1, time.Second)
-	r.passes(t, 1, v1alpha1.DefaultSettleTime+time.Second)
+	r.annotate(t, 1, contract.RevisionAnnotation, proxied)
+	r.advance(t, 1, time.Second)
+	r.advance(t, 1, v1alpha1.DefaultSettleTime+time.Second)
 	if one = r.get(t, 1); one.Status.Phase != v1alpha1.PhaseReady || one.Status.Revision != proxied ||
 		one.Status.Disruption != nil || r.statusWrites != writes+1 {
 		t.Errorf("%d more writes of the status: %+v", r.statusWrites-writes, one.Status)

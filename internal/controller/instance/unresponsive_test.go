@@ -14,16 +14,16 @@ import (
 // mirrored is a version that daemons go to at once, without a place in the budget.
 const mirrored = "1.0.0-eeeeeeeeee"
 
-// mute are hosts that have joined, have owed nothing for long, and are told of a version that pods
+// unresponsive are hosts that have joined, were quiet for long, and are to have a revision that pods
 // don't feel.
-func mute(t *testing.T, hosts ...int) *rig {
+func unresponsive(t *testing.T, hosts ...int) *rig {
 	t.Helper()
 	r := staged(t, hosts...)
 	r.publish(t, first, contract.Manifest{})
 	r.clock = r.clock.Add(24 * time.Hour)
 	r.version = mirrored
 	for _, n := range hosts {
-		r.says(t, n, contract.ApplyStatusAnnotation, "FileFailed: something of before")
+		r.annotate(t, n, contract.ApplyStatusAnnotation, "FileFailed: something of before")
 		r.reconcile(t, n)
 		if a := r.node(t, n).Annotations; a[contract.DesiredRevisionAnnotation] != mirrored ||
 			a[contract.ApplyStatusAnnotation] != "" {
@@ -33,18 +33,18 @@ func mute(t *testing.T, hosts ...int) *rig {
 	return r
 }
 
-// rescued plays what a host does that is walked into, until its daemon speaks.
+// rescued plays what a host does that is joined again, until its daemon reports.
 func (r *rig) rescued(t *testing.T, n int) {
 	t.Helper()
 	for range 3 { // draining, then the certificate, then the version
 		r.sign(t)
 		r.reconcile(t, n)
 	}
-	r.says(t, n, contract.RevisionAnnotation, r.version)
-	r.says(t, n, contract.CertificateEndAnnotation, r.clock.Add(14*24*time.Hour).Format(time.RFC3339))
+	r.annotate(t, n, contract.RevisionAnnotation, r.version)
+	r.annotate(t, n, contract.CertificateEndAnnotation, r.clock.Add(14*24*time.Hour).Format(time.RFC3339))
 	r.reconcile(t, n)
 	r.reconcile(t, n)
-	i := r.is(t, n, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+	i := r.expect(t, n, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	if i.Status.SilentSince != nil || i.Status.Disruption != nil || i.Status.DesiredRevision != r.version ||
 		r.node(t, n).Spec.Unschedulable {
 		t.Fatalf("after its rescue the status is %+v", i.Status)
@@ -53,17 +53,17 @@ func (r *rig) rescued(t *testing.T, n int) {
 
 func TestADaemonThatDoesNotAnswerIsRescuedOverSSH(t *testing.T) {
 	t.Parallel()
-	r := mute(t, 1)
+	r := unresponsive(t, 1)
 	dials := r.machine(1).Dials()
-	r.passes(t, 1, journey.QuietPeriod+5*time.Second)
-	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonRevisionPending); i.Status.SilentSince == nil {
-		t.Fatal("nobody notes that it owes an answer")
+	r.advance(t, 1, journey.QuietPeriod+5*time.Second)
+	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonRevisionPending); i.Status.SilentSince == nil {
+		t.Fatal("nobody notes that a response is awaited")
 	}
-	r.passes(t, 1, 275*time.Second)
+	r.advance(t, 1, 275*time.Second)
 	if r.machine(1).Dials() != dials {
 		t.Fatal("it was not given time")
 	}
-	r.passes(t, 1, 10*time.Second)
+	r.advance(t, 1, 10*time.Second)
 	i := r.get(t, 1)
 	if r.machine(1).Dials() != dials+1 || i.Status.Disruption == nil {
 		t.Fatalf("%d connections, status %+v", r.machine(1).Dials()-dials, i.Status)
@@ -73,7 +73,7 @@ func TestADaemonThatDoesNotAnswerIsRescuedOverSSH(t *testing.T) {
 		t.Errorf("%d connections", r.machine(1).Dials()-dials)
 	}
 	writes := r.statusWrites
-	r.passes(t, 1, time.Hour)
+	r.advance(t, 1, time.Hour)
 	if r.statusWrites != writes || r.machine(1).Dials() != dials+1 {
 		t.Error("a daemon that is well again is not left alone")
 	}
@@ -85,11 +85,11 @@ func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 		"it has the version": func(t *testing.T,
 			r *rig) {
 			t.Helper()
-			r.says(t, 1, contract.RevisionAnnotation, mirrored)
+			r.annotate(t, 1, contract.RevisionAnnotation, mirrored)
 		},
 		"it says why not": func(t *testing.T, r *rig) {
 			t.Helper()
-			r.says(t, 1, contract.ApplyStatusAnnotation, "FileFailed: x")
+			r.annotate(t, 1, contract.ApplyStatusAnnotation, "FileFailed: x")
 		},
 		"its node is not Ready": func(t *testing.T, r *rig) { t.Helper(); r.isReady(t, 1, false) },
 		"its instance is paused": func(t *testing.T, r *rig) {
@@ -98,17 +98,17 @@ func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 		},
 		"what it says of its end is no time": func(t *testing.T, r *rig) {
 			t.Helper()
-			r.says(t, 1, contract.RevisionAnnotation, mirrored)
-			r.says(t, 1, contract.CertificateEndAnnotation, strings.Repeat("2001", 1000))
+			r.annotate(t, 1, contract.RevisionAnnotation, mirrored)
+			r.annotate(t, 1, contract.CertificateEndAnnotation, strings.Repeat("2001", 1000))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := mute(t, 1)
+			r := unresponsive(t, 1)
 			dials := r.machine(1).Dials()
 			says(t, r)
 			for range 3 {
-				r.passes(t, 1, 3*time.Minute)
+				r.advance(t, 1, 3*time.Minute)
 			}
 			if i := r.get(t, 1); r.machine(1).Dials() != dials || i.Status.SilentSince != nil {
 				t.Errorf("%d connections, status %+v", r.machine(1).Dials()-dials, i.Status)
@@ -117,15 +117,15 @@ func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 	}
 }
 
-// looksInTime makes sure that nobody walks into a host, which was dialled so often, within four
+// looksInTime makes sure that nobody joins a host again, which was dialled so often, within four
 // minutes, but within six.
 func (r *rig) looksInTime(t *testing.T, i, dials int) {
 	t.Helper()
-	r.passes(t, i, 4*time.Minute)
+	r.advance(t, i, 4*time.Minute)
 	if r.machine(i).Dials() != dials {
 		t.Fatal("it was not given time")
 	}
-	r.passes(t, i, 2*time.Minute)
+	r.advance(t, i, 2*time.Minute)
 	if r.machine(i).Dials() == dials {
 		t.Error("nobody looks at its host")
 	}
@@ -133,12 +133,12 @@ func (r *rig) looksInTime(t *testing.T, i, dials int) {
 
 func TestAPauseGivesADaemonTimeAnew(t *testing.T) {
 	t.Parallel()
-	r := mute(t, 1)
+	r := unresponsive(t, 1)
 	dials := r.machine(1).Dials()
-	r.passes(t, 1, 4*time.Minute)
+	r.advance(t, 1, 4*time.Minute)
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
 	r.reconcile(t, 1)
-	r.passes(t, 1, time.Hour)
+	r.advance(t, 1, time.Hour)
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
 	r.reconcile(t, 1)
 	r.looksInTime(t, 1, dials)
@@ -146,26 +146,26 @@ func TestAPauseGivesADaemonTimeAnew(t *testing.T) {
 
 func TestAnOperatorThatWasAwayListensFirst(t *testing.T) {
 	t.Parallel()
-	r := mute(t, 1)
+	r := unresponsive(t, 1)
 	dials := r.machine(1).Dials()
-	r.passes(t, 1, time.Minute)
+	r.advance(t, 1, time.Minute)
 	since := r.get(t, 1).Status.SilentSince
 	r.clock = r.clock.Add(time.Hour)
 	r.restart(t)
 	r.reconcile(t, 1)
-	r.passes(t, 1, 2*time.Minute)
+	r.advance(t, 1, 2*time.Minute)
 	if now := r.get(t, 1).Status.SilentSince; r.machine(1).Dials() != dials || !now.Equal(since) {
-		t.Fatalf("%d connections, silent since %s and %s before", r.machine(1).Dials()-dials, now, since)
+		t.Fatalf("%d connections, unresponsive since %s and %s before", r.machine(1).Dials()-dials, now, since)
 	}
-	r.passes(t, 1, time.Minute)
+	r.advance(t, 1, time.Minute)
 	if r.machine(1).Dials() == dials {
 		t.Error("nobody looks at its host")
 	}
 }
 
-func TestSilentDaemonsAreRescuedWithinTheBudget(t *testing.T) {
+func TestUnresponsiveDaemonsAreRescuedWithinTheBudget(t *testing.T) {
 	t.Parallel()
-	r := mute(t, 1, 2)
+	r := unresponsive(t, 1, 2)
 	dials := r.machine(2).Dials()
 	r.clock = r.clock.Add(10 * time.Second)
 	r.reconcile(t, 1)
@@ -173,9 +173,9 @@ func TestSilentDaemonsAreRescuedWithinTheBudget(t *testing.T) {
 	r.clock = r.clock.Add(5 * time.Minute)
 	r.reconcile(t, 1)
 	for range 3 {
-		r.passes(t, 2, time.Minute)
+		r.advance(t, 2, time.Minute)
 	}
-	if i := r.is(t, 2, v1alpha1.PhaseReady, "", contract.ReasonDaemonSilent); r.machine(2).Dials() != dials ||
+	if i := r.expect(t, 2, v1alpha1.PhaseReady, "", contract.ReasonDaemonSilent); r.machine(2).Dials() != dials ||
 		i.Status.Disruption != nil || i.Status.Code != "W713" ||
 		!strings.Contains(i.Status.Message, "waits for the rollout budget") {
 		t.Fatalf("%d connections, status %+v", r.machine(2).Dials()-dials, i.Status)
@@ -190,60 +190,60 @@ func TestSilentDaemonsAreRescuedWithinTheBudget(t *testing.T) {
 
 func TestADaemonWhoseCertificateEndedIsRescuedOverSSH(t *testing.T) {
 	t.Parallel()
-	r := mute(t, 1)
-	r.says(t, 1, contract.RevisionAnnotation, mirrored)
-	r.says(t, 1, contract.CertificateEndAnnotation, r.clock.Add(time.Hour).Format(time.RFC3339))
+	r := unresponsive(t, 1)
+	r.annotate(t, 1, contract.RevisionAnnotation, mirrored)
+	r.annotate(t, 1, contract.CertificateEndAnnotation, r.clock.Add(time.Hour).Format(time.RFC3339))
 	dials := r.machine(1).Dials()
 	if result := r.reconcile(t, 1); result.RequeueAfter != 65*time.Minute {
 		t.Errorf("it is looked at again after %s", result.RequeueAfter)
 	}
-	r.passes(t, 1, 64*time.Minute)
+	r.advance(t, 1, 64*time.Minute)
 	if r.machine(1).Dials() != dials {
 		t.Fatal("it was not given time")
 	}
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
-	r.passes(t, 1, 2*time.Minute)
+	r.advance(t, 1, 2*time.Minute)
 	for n := range 3 { // a host that can't be reached goes on serving, keeps no place, and is tried less and less often
-		i := r.is(t, 1, v1alpha1.PhaseConnecting, "", contract.ReasonUnreachable)
+		i := r.expect(t, 1, v1alpha1.PhaseConnecting, "", contract.ReasonUnreachable)
 		if r.machine(1).Dials() != dials+n+1 || i.Status.Disruption != nil || i.Status.Failures != int32(n+1) ||
 			condition(i, v1alpha1.ConditionReady) != "True NodeReady" || r.node(t, 1).Spec.Unschedulable {
 			t.Fatalf("failure %d: %d connections, status %+v", n+1, r.machine(1).Dials()-dials, i.Status)
 		}
-		r.passes(t, 1, i.Status.NextAttemptTime.Sub(r.clock))
+		r.advance(t, 1, i.Status.NextAttemptTime.Sub(r.clock))
 	}
 	r.machine(1).Fail(hosttest.Dialling, nil)
-	r.passes(t, 1, time.Minute)
+	r.advance(t, 1, time.Minute)
 	r.rescued(t, 1)
-	// its word of before, or a lie
-	r.says(t, 1, contract.CertificateEndAnnotation, r.clock.Add(-6*time.Minute).Format(time.RFC3339))
+	// what it reported before, or what is wrong
+	r.annotate(t, 1, contract.CertificateEndAnnotation, r.clock.Add(-6*time.Minute).Format(time.RFC3339))
 	last := r.machine(1).Dials()
-	r.passes(t, 1, 7*time.Minute)
+	r.advance(t, 1, 7*time.Minute)
 	if r.machine(1).Dials() != last {
-		t.Error("its host was walked into again")
+		t.Error("its host was joined again")
 	}
 }
 
 func TestADaemonThatComesBackByItselfIsNotRescued(t *testing.T) {
 	t.Parallel()
-	r := mute(t, 1)
-	r.passes(t, 1, 10*time.Second)
+	r := unresponsive(t, 1)
+	r.advance(t, 1, 10*time.Second)
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
-	r.passes(t, 1, 6*time.Minute)
-	r.is(t, 1, v1alpha1.PhaseConnecting, "", contract.ReasonUnreachable)
-	r.says(t, 1, contract.RevisionAnnotation, mirrored)
+	r.advance(t, 1, 6*time.Minute)
+	r.expect(t, 1, v1alpha1.PhaseConnecting, "", contract.ReasonUnreachable)
+	r.annotate(t, 1, contract.RevisionAnnotation, mirrored)
 	dials := r.machine(1).Dials()
-	r.passes(t, 1, time.Minute)
-	if i := r.is(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); r.machine(1).Dials() != dials ||
+	r.advance(t, 1, time.Minute)
+	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); r.machine(1).Dials() != dials ||
 		i.Status.Failures != 0 || i.Status.SilentSince != nil {
 		t.Errorf("%d connections, status %+v", r.machine(1).Dials()-dials, i.Status)
 	}
 }
 
-func TestAnUpdateGoesOverSSHAtOnceWhereTheDaemonIsSilent(t *testing.T) {
+func TestAnUpdateGoesOverSSHAtOnceWhereTheDaemonDoesNotRespond(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
 	r.clock = r.clock.Add(24 * time.Hour)
-	r.says(t, 1, contract.CertificateEndAnnotation, r.clock.Add(-time.Hour).Format(time.RFC3339))
+	r.annotate(t, 1, contract.CertificateEndAnnotation, r.clock.Add(-time.Hour).Format(time.RFC3339))
 	dials := r.machine(1).Dials()
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); r.machine(1).Dials() != dials+1 || i.Status.Disruption == nil {
@@ -254,21 +254,21 @@ func TestAnUpdateGoesOverSSHAtOnceWhereTheDaemonIsSilent(t *testing.T) {
 
 func TestADaemonThatDiesAgainAfterItsRescueIsTriedAnew(t *testing.T) {
 	t.Parallel()
-	r := mute(t, 1)
-	r.passes(t, 1, 10*time.Second)
-	r.passes(t, 1, 5*time.Minute)
+	r := unresponsive(t, 1)
+	r.advance(t, 1, 10*time.Second)
+	r.advance(t, 1, 5*time.Minute)
 	for range 3 {
 		r.sign(t)
 		r.reconcile(t, 1)
 	}
-	r.is(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonRevisionPending)
+	r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonRevisionPending)
 	dials := r.machine(1).Dials()
-	r.passes(t, 1, 6*time.Minute)
-	if i := r.is(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonDaemonSilent); i.Status.Failures != 1 ||
+	r.advance(t, 1, 6*time.Minute)
+	if i := r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonDaemonSilent); i.Status.Failures != 1 ||
 		i.Status.NextAttemptTime == nil || i.Status.Disruption != nil {
 		t.Errorf("status %+v", i.Status)
 	}
-	r.passes(t, 1, 10*time.Second)
+	r.advance(t, 1, 10*time.Second)
 	if r.machine(1).Dials() != dials+1 {
 		t.Errorf("%d connections", r.machine(1).Dials()-dials)
 	}

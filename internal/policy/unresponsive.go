@@ -1,0 +1,54 @@
+package policy
+
+import (
+	"fmt"
+	"time"
+)
+
+// Daemon is what is known of a node's daemon while its kubelet is well. A zero time is one that is
+// not known.
+type Daemon struct {
+	// CertificateEnd is when its certificate ends, as it reports.
+	CertificateEnd time.Time
+	// RequestedSince is since when it neither has the revision that was requested nor reports why
+	// not; zero while it does.
+	RequestedSince time.Time
+	// LeaderSince is since when this operator looks after hosts. Before, there may have been no API
+	// server to respond to.
+	LeaderSince time.Time
+	// JoinedTime is when its host was last joined over SSH, which gave it another certificate.
+	JoinedTime time.Time
+}
+
+// rejoinRest is how many times the timeout lies between two joins because of a certificate: what a
+// daemon reports of it may be wrong.
+const rejoinRest = 12
+
+// Unresponsive says why a daemon is taken for dead, or for one that can't report; empty while it is
+// not, and left is then how long it may go on without a report, 0 without an end. An operator that
+// has just begun gives it half of the timeout in any case, so that one that was away does not join
+// every host again for what could not be reported meanwhile.
+func Unresponsive(d Daemon, timeout time.Duration, now time.Time) (why string, left time.Duration) {
+	due := func(times ...time.Time) (left time.Duration) {
+		for _, t := range append(times, d.LeaderSince.Add(timeout/2)) {
+			left = max(left, t.Sub(now))
+		}
+		return left
+	}
+	if since := d.RequestedSince; !since.IsZero() {
+		if left = due(since.Add(timeout)); left <= 0 {
+			return "it has not responded since " + since.UTC().Format(time.RFC3339) + " to what was requested", 0
+		}
+	}
+	if end := d.CertificateEnd; !end.IsZero() && end.After(d.JoinedTime) {
+		until := due(end.Add(timeout), d.JoinedTime.Add(rejoinRest*timeout))
+		if until <= 0 {
+			return fmt.Sprintf("its certificate ended at %s, and it has shown no other since",
+				end.UTC().Format(time.RFC3339)), 0
+		}
+		if left == 0 || until < left {
+			left = until
+		}
+	}
+	return "", left
+}
