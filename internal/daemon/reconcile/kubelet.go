@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -9,7 +10,10 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/go-logr/logr"
+
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -52,6 +56,35 @@ func KubeletIdentityOf(files winos.Files, node string, now time.Time) (KubeletId
 		return ForeignIdentity, nil
 	}
 	return OwnIdentity, nil
+}
+
+// ForgetRefusedKubelet has kubelet ask for another certificate if the API server refuses the
+// present one, which is valid by date. Without an answer of the API server it changes nothing. It is
+// also true when an earlier call did it that was killed, maybe before kubelet was started again.
+func ForgetRefusedKubelet(ctx context.Context, files winos.Files, node string, now time.Time) (forgot bool, err error) {
+	config, err := winos.Exists(files, contract.PathKubeconfig)
+	if err != nil || !config {
+		certificate, cerr := winos.Exists(files, pathCertificate)
+		return !config && certificate, errors.Join(err, cerr)
+	}
+	identity, err := KubeletIdentityOf(files, node, now)
+	if err != nil || identity != OwnIdentity {
+		return false, err
+	}
+	log := logr.FromContextOrDiscard(ctx)
+	refused, err := apiclient.Refused(ctx, files, contract.PathKubeconfig, pathCertificate)
+	if err != nil {
+		log.Info("it is not known whether kubelet's certificate is accepted", "detail", err.Error())
+		return false, nil
+	}
+	if !refused {
+		return false, nil
+	}
+	log.Info("the API server refuses kubelet's certificate, so kubelet asks for another")
+	if err = files.Remove(contract.PathKubeconfig); err != nil {
+		return false, fmt.Errorf("removing kubelet's kubeconfig: %w", err)
+	}
+	return true, nil
 }
 
 // KubeletExpired says whether kubelet has a certificate that is no longer valid. A running kubelet

@@ -4,10 +4,15 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/pem"
+	"fmt"
 	"math/big"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -100,4 +105,87 @@ func TestTheBootstrapCredentialIsThereExactlyWhileItIsNeeded(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestACertificateOfKubeletThatIsRefusedIsForgotten(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, c := range map[string]struct {
+		code   int
+		down   bool
+		forgot bool
+	}{
+		"it is accepted":                      {http.StatusOK, false, false},
+		"it may do nothing":                   {http.StatusForbidden, false, false},
+		"the API server is not well":          {http.StatusServiceUnavailable, false, false},
+		"nobody answers":                      {http.StatusUnauthorized, true, false},
+		"its signer is trusted by nobody now": {http.StatusUnauthorized, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if len(r.TLS.PeerCertificates) != 1 {
+					t.Error("kubelet's certificate was not shown")
+				}
+				w.WriteHeader(c.code)
+			}))
+			server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+			server.StartTLS()
+			defer server.Close()
+			if c.down {
+				server.Close()
+			}
+			m, err := sim.New(sim.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = m.Close() }()
+			files := m.Host().Files
+			kubeconfig := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c",
+"contexts":[{"name":"c","context":{"cluster":"k","user":"u"}}],"users":[{"name":"u","user":{}}],
+"clusters":[{"name":"k","cluster":{"server":%q,"certificate-authority-data":%q}}]}`, server.URL,
+				base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+					Bytes: server.Certificate().Raw})))
+			for path, content := range map[string]string{contract.PathKubeconfig: kubeconfig,
+				contract.DirKubeletPKI + `\kubelet-client-current.pem`: pair(t, "system:node:win-a", now.Add(time.Hour))} {
+				if err = files.MkdirAll(path[:strings.LastIndex(path, `\`)], winos.AccessInherit); err != nil {
+					t.Fatal(err)
+				}
+				if err = winos.WriteFile(files, path, strings.NewReader(content), winos.AccessInherit); err != nil {
+					t.Fatal(err)
+				}
+			}
+			forgot, err := reconcile.ForgetRefusedKubelet(t.Context(), files, "win-a", now)
+			if err != nil || forgot != c.forgot {
+				t.Errorf("forgot %t, %v", forgot, err)
+			}
+			identity, err := reconcile.KubeletIdentityOf(files, "win-a", now)
+			if err != nil || (identity == reconcile.OwnIdentity) == c.forgot {
+				t.Errorf("identity %v, %v", identity, err)
+			}
+			if again, err := reconcile.ForgetRefusedKubelet(t.Context(), files, "win-a", now); err != nil || again != c.forgot {
+				t.Errorf("called again by who was killed after it: %t, %v", again, err)
+			}
+		})
+	}
+}
+
+// pair is a certificate with its key, as kubelet keeps them.
+func pair(t *testing.T, name string, until time.Time) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: until}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) +
+		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}))
 }

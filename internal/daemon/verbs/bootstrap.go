@@ -64,6 +64,10 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if err != nil {
 		return answer, apply.FileProblem(err)
 	}
+	refused, err := forgetRefused(ctx, host, answer.NodeName, request)
+	if err != nil {
+		return answer, apply.FileProblem(err)
+	}
 	if err = reconcile.WriteBootstrapCredential(host.Files, answer.NodeName, host.System.Now(),
 		request.BootstrapKubeconfig); err != nil {
 		return answer, apply.FileProblem(err)
@@ -74,15 +78,24 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if problem := report.Problem(); problem != nil {
 		return answer, problem
 	}
-	// A kubelet whose certificate has expired takes up a new credential when it starts, and not
-	// before.
-	if request.Register || expired {
+	// A kubelet whose certificate has expired, or is refused, takes up a new credential when it
+	// starts, and not before.
+	if request.Register || expired || refused {
 		if err = register(ctx, host.Services, report); err != nil {
 			return answer, err
 		}
 	}
 	answer.DaemonCSR, err = certificateRequest(host.Files, answer.NodeName)
 	return answer, err
+}
+
+// forgetRefused asks whether kubelet's certificate is accepted, if there is a credential with which
+// it would get another.
+func forgetRefused(ctx context.Context, host winos.Host, node string, request contract.BootstrapRequest) (bool, error) {
+	if len(request.BootstrapKubeconfig) == 0 {
+		return false, nil
+	}
+	return reconcile.ForgetRefusedKubelet(ctx, host.Files, node, host.System.Now())
 }
 
 // identified is what the host is called, and what told so.

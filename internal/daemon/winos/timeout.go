@@ -129,7 +129,8 @@ func (l limited) killPending(ctx context.Context, name string) (killed bool, err
 			if !strings.EqualFold(other, chain[i]) || !pending || s.PID == 0 {
 				continue
 			}
-			if err = l.kill(ctx, s, s.PID, append(contract.Programs(s.Command), contract.Executable(s.Command))...); err != nil {
+			exes := append(contract.Programs(s.Command), contract.Executable(s.Command))
+			if err = l.kill(ctx, s, s.PID, exes...); err != nil {
 				return killed, fmt.Errorf("killing the process of service %s: %w", other, err)
 			}
 			killed = true

@@ -1,0 +1,58 @@
+package apiclient
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// refusedLimit bounds the question.
+const refusedLimit = 15 * time.Second
+
+// Refused asks the API server of a kubeconfig whether it refuses a client certificate. One that is
+// valid by date is refused when the CA that signed it is trusted no longer, such as after a restore
+// of etcd. Without an answer it is not known, which is an error.
+func Refused(ctx context.Context, files winos.Files, kubeconfig, certificate string) (bool, error) {
+	server, ca, err := readKubeconfig(files, kubeconfig)
+	if err != nil {
+		return false, err
+	}
+	content, err := winos.ReadFile(files, certificate)
+	if err != nil {
+		return false, fmt.Errorf("reading %s: %w", certificate, err)
+	}
+	pair, err := tls.X509KeyPair(content, content)
+	if err != nil {
+		return false, fmt.Errorf("parsing %s: %w", certificate, err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	ctx, cancel := context.WithTimeout(ctx, refusedLimit)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/api", nil)
+	if err != nil {
+		return false, fmt.Errorf("asking %s: %w", server, err)
+	}
+	transport := &http.Transport{
+		DialContext:       (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		DisableKeepAlives: true,
+		Proxy:             func(*http.Request) (*url.URL, error) { return nil, nil },
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots,
+			// The server's list of CAs is not looked at: that none of them fits is what is asked.
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }},
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return false, fmt.Errorf("asking %s: %w", server, err)
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<10))
+	return response.StatusCode == http.StatusUnauthorized, response.Body.Close()
+}

@@ -1,0 +1,67 @@
+package verbs_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// etcd was restored from before a rotation of signers: the certificate is good for days, and the
+// API server takes it no more.
+func TestAKubeletWhoseCertificateIsRefusedGetsAnotherWhenItJoinsAgain(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	server.StartTLS()
+	defer server.Close()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	tended(t, r)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: r.Host().System.Now().Add(7 * day),
+		Subject: pkix.Name{CommonName: contract.KubeletUserPrefix + "win-a"}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) +
+		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}))
+	const current = contract.DirKubeletPKI + `\kubelet-client-current.pem`
+	write(t, r, current, refused, winos.AccessAdministrators)
+	write(t, r, contract.PathKubeconfig, fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c",
+"contexts":[{"name":"c","context":{"cluster":"k","user":"u"}}],"users":[{"name":"u","user":{}}],
+"clusters":[{"name":"k","cluster":{"server":%q,"certificate-authority-data":%q}}]}`, server.URL,
+		base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: server.Certificate().Raw}))), winos.AccessAdministrators)
+	kubelets := r.kubelets.Load()
+	join(t, r)
+	eventually(t, "another certificate", func() bool { return read(t, r, current) != refused })
+	tended(t, r)
+	join(t, r)
+	if n := r.kubelets.Load() - kubelets; n != 1 {
+		t.Errorf("kubelet was started %d times, and once was needed", n)
+	}
+}
