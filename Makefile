@@ -70,6 +70,7 @@ generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the referen
 	$(BIN)/controller-gen object paths=./api/...
 	$(BIN)/controller-gen crd paths=./api/... output:crd:dir=config/crd
 	$(BIN)/controller-gen rbac:roleName=windows-machine-config-operator 'paths={./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./config}' output:rbac:dir=config/rbac
+	$(BIN)/controller-gen rbac:roleName=windows-machine-config-operator-kubernetes paths=./config/kubernetes/rights output:rbac:dir=config/kubernetes/rights
 	go run ./docs/generate
 
 ##@ Check

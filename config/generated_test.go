@@ -23,9 +23,11 @@ func TestGeneratedFilesAreFresh(t *testing.T) {
 	run(t, root, generator, "rbac:roleName=windows-machine-config-operator",
 		"paths={./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./config}",
 		"output:rbac:dir="+filepath.Join(fresh, "rbac"))
+	run(t, root, generator, "rbac:roleName=windows-machine-config-operator-kubernetes",
+		"paths=./config/kubernetes/rights", "output:rbac:dir="+filepath.Join(fresh, "kubernetes"))
 	run(t, root, generator, "object", "paths=./api/...", "output:object:dir="+filepath.Join(fresh, "object"))
 	for generated, committed := range map[string]string{"crd": "config/crd", "rbac": "config/rbac",
-		"object": "api/v1alpha1"} {
+		"kubernetes": "config/kubernetes/rights", "object": "api/v1alpha1"} {
 		files, err := os.ReadDir(filepath.Join(fresh, generated))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("nothing was generated for %s: %v", committed, err)

@@ -156,6 +156,8 @@ func approvals(t *testing.T, lab *cluster.Cluster, operator kubernetes.Interface
 		"a kubelet's renewal":                   {contract.KubeletUserPrefix + "win-a", kubelet, true},
 		"a kubelet's serving certificate":       {contract.KubeletUserPrefix + "win-a", serving, true},
 		"a kubelet's first certificate":         {bootstrapper, kubelet, true},
+		"a first one where no OpenShift is":     {contract.BootstrapUser(contract.OperatorNamespace), kubelet, true},
+		"and there, too, nothing else":          {contract.BootstrapUser(contract.OperatorNamespace), client, false},
 		"somebody's client certificate":         {"mallory", client, false},
 		"the bootstrapper's other certificate":  {bootstrapper, client, false},
 		"somebody's kubelet certificate":        {"mallory", kubelet, false},

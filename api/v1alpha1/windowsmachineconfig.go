@@ -178,8 +178,80 @@ type TrustSpec struct {
 	AdditionalCA string `json:"additionalCA,omitempty"`
 }
 
+// NetworkType is a network that Windows nodes are on.
+// +kubebuilder:validation:Enum=OVNKubernetesHybrid;External
+type NetworkType string
+
+// Networks.
+const (
+	// NetworkOVNKubernetesHybrid is OVN-Kubernetes with a hybrid overlay, on OpenShift.
+	NetworkOVNKubernetesHybrid NetworkType = "OVNKubernetesHybrid"
+	// NetworkExternal leaves CNI plugins and kube-proxy to somebody else, such as Calico's pods.
+	NetworkExternal NetworkType = "External"
+)
+
+// NetworkSpec says which network Windows nodes are on.
+type NetworkSpec struct {
+	// Type is OVNKubernetesHybrid on OpenShift. On other clusters it is External: CNI plugins and
+	// kube-proxy come from somebody else, such as Calico's pods, and the operator installs neither.
+	// +optional
+	Type NetworkType `json:"type,omitempty"`
+}
+
+// ProxySpec is how nodes reach the world outside, where there is no Proxy object of OpenShift.
+type ProxySpec struct {
+	// HTTPProxy is the URL of the proxy for HTTP requests.
+	// +kubebuilder:validation:MaxLength=2048
+	// +optional
+	HTTPProxy string `json:"httpProxy,omitempty"`
+	// HTTPSProxy is the URL of the proxy for HTTPS requests.
+	// +kubebuilder:validation:MaxLength=2048
+	// +optional
+	HTTPSProxy string `json:"httpsProxy,omitempty"`
+	// NoProxy lists what is reached without the proxy, separated by commas. The API server, the
+	// cluster's services and its pods are added.
+	// +kubebuilder:validation:MaxLength=16384
+	// +optional
+	NoProxy string `json:"noProxy,omitempty"`
+}
+
+// ImageMirrors are the mirrors of one source. Its fields have the meaning that they have in an
+// ImageDigestMirrorSet of OpenShift.
+type ImageMirrors struct {
+	// Source is a registry, a repository or a part of its name, such as docker.io/library, or a
+	// wildcard such as *.example.com.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Source string `json:"source"`
+	// Mirrors are tried in this order, before the source.
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
+	// +optional
+	Mirrors []string `json:"mirrors,omitempty"`
+	// MirrorSourcePolicy says whether the source is tried when no mirror has the image.
+	// +kubebuilder:validation:Enum=AllowContactingSource;NeverContactSource
+	// +optional
+	MirrorSourcePolicy string `json:"mirrorSourcePolicy,omitempty"`
+}
+
+// MirrorsSpec says which mirrors images are pulled from, where there are no objects of OpenShift for
+// that.
+type MirrorsSpec struct {
+	// ImageDigestMirrors are for images that are named by digest.
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=atomic
+	// +optional
+	ImageDigestMirrors []ImageMirrors `json:"imageDigestMirrors,omitempty"`
+	// ImageTagMirrors are for images that are named by tag.
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=atomic
+	// +optional
+	ImageTagMirrors []ImageMirrors `json:"imageTagMirrors,omitempty"`
+}
+
 // WindowsMachineConfigSpec holds the settings of all Windows nodes. Every field has a default, and
-// the object may be absent.
+// the object may be absent. On OpenShift the cluster's own objects say what apiServer, network, proxy,
+// mirrors and pullSecret say elsewhere, and these are refused there.
 type WindowsMachineConfigSpec struct {
 	// Rollout bounds how many hosts are worked on at once.
 	// +kubebuilder:default={}
@@ -194,6 +266,26 @@ type WindowsMachineConfigSpec struct {
 	// Trust sets which CAs nodes trust.
 	// +optional
 	Trust TrustSpec `json:"trust,omitempty"`
+	// APIServer is the URL by which hosts reach the API server, such as
+	// https://api.example.com:6443. By default it is read from the ConfigMap
+	// kube-public/cluster-info, which kubeadm makes.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	APIServer string `json:"apiServer,omitempty"`
+	// Network says which network Windows nodes are on.
+	// +optional
+	Network NetworkSpec `json:"network,omitempty"`
+	// Proxy is how nodes reach the world outside.
+	// +optional
+	Proxy ProxySpec `json:"proxy,omitempty"`
+	// Mirrors says which mirrors images are pulled from.
+	// +optional
+	Mirrors MirrorsSpec `json:"mirrors,omitempty"`
+	// PullSecret names a Secret of type kubernetes.io/dockerconfigjson in the operator's namespace
+	// with credentials for mirrors.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	PullSecret string `json:"pullSecret,omitempty"`
 }
 
 // InstanceCounts counts instances by their state. A patch of the status leaves out what is zero, so

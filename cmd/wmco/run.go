@@ -71,26 +71,39 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	mgr, err := newManager(restConfig, o)
+	openShift, err := cluster.IsOpenShift(clients.Discovery())
 	if err != nil {
 		return err
 	}
-	facts, err := cluster.NewReader(cluster.Options{
-		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: clients.Discovery(), Namespace: o.namespace,
-		Proxy: blueprint.ProxyFromEnvironment(o.environment),
-	})
+	mgr, err := newManager(restConfig, o, openShift)
+	if err != nil {
+		return err
+	}
+	facts, err := newReader(mgr, o, clients, openShift)
 	if err != nil {
 		return err
 	}
 	if err = addControllers(mgr, o, clients, facts, directory, logging); err != nil {
 		return err
 	}
-	logStart(log, directory)
+	logStart(log, directory, openShift)
 	return mgr.Start(ctx)
 }
 
+// newReader makes the reader of facts for this kind of cluster.
+func newReader(mgr ctrl.Manager, o options, clients kubernetes.Interface, openShift bool) (cluster.Kind, error) {
+	options := cluster.Options{
+		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: clients.Discovery(), Namespace: o.namespace,
+		Proxy: blueprint.ProxyFromEnvironment(o.environment),
+	}
+	if openShift {
+		return cluster.NewReader(options)
+	}
+	return cluster.NewPlain(options, clients.AuthorizationV1().SubjectAccessReviews())
+}
+
 // newManager makes a manager whose cache holds only what we may read.
-func newManager(restConfig *rest.Config, o options) (ctrl.Manager, error) {
+func newManager(restConfig *rest.Config, o options, openShift bool) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cluster.AddToScheme(scheme),
 		machine.AddToScheme(scheme)); err != nil {
@@ -101,7 +114,11 @@ func newManager(restConfig *rest.Config, o options) (ctrl.Manager, error) {
 		&v1alpha1.WindowsMachineConfig{}: {Field: fields.OneTermEqualSelector("metadata.name",
 			contract.MachineConfigObject)},
 	}
-	maps.Copy(byObject, publish.CacheByObject(o.namespace, cluster.Inputs(o.namespace)))
+	inputs := cluster.PlainInputs(o.namespace)
+	if openShift {
+		inputs = cluster.Inputs(o.namespace)
+	}
+	maps.Copy(byObject, publish.CacheByObject(o.namespace, inputs))
 	lock, err := leaderLock(restConfig, o)
 	if err != nil {
 		return nil, err
@@ -127,7 +144,7 @@ func newManager(restConfig *rest.Config, o options) (ctrl.Manager, error) {
 }
 
 // addControllers wires one controller after the other.
-func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts *cluster.Reader,
+func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts cluster.Kind,
 	directory *payload.Dir, logging blueprint.Logging) error {
 	payloadAddresses, err := addPayloadServer(mgr, o, clients, directory)
 	if err != nil {
@@ -172,6 +189,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	}
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
+			BootstrapUser:  contract.BootstrapUser(facts.BootstrapNamespace()),
 			ServiceNetwork: serviceNetwork, Reserved: reserved}),
 		source.Setup(mgr, o.namespace),
 		orphan.Setup(mgr, o.namespace),
@@ -183,7 +201,8 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		instance.Setup(mgr, journey.Options{
 			Client: mgr.GetClient(), Pods: clients, Dialer: sshhost.New(sshhost.Options{}), Payload: directory,
 			Desired: desired,
-			Keys:    keys, Tokens: instance.BootstrapToken{Client: clients}, Now: time.Now, Namespace: o.namespace,
+			Keys:    keys, Tokens: instance.BootstrapToken{Client: clients, Namespace: facts.BootstrapNamespace()},
+			Now: time.Now, Namespace: o.namespace,
 			Origins: machines, DaemonTimeout: o.silence,
 			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
 				Namespace: o.namespace, Platform: facts.Platform},
@@ -210,9 +229,10 @@ func publicKey(keys instance.SecretKey) func(ctx context.Context) (userdata.Publ
 }
 
 // logStart says at the start what this build is and what its payload lacks.
-func logStart(log logr.Logger, directory *payload.Dir) {
+func logStart(log logr.Logger, directory *payload.Dir, openShift bool) {
 	manifest := directory.Manifest()
-	log.Info("starting", "version", version.Version(), "payload", manifest.Version, "files", len(manifest.Files))
+	log.Info("starting", "version", version.Version(), "payload", manifest.Version, "files", len(manifest.Files),
+		"openShift", openShift)
 	for _, m := range manifest.Missing {
 		log.Info("payload lacks a file, so a feature is off", "file", m.Name, "feature", m.Feature, "reason", m.Reason)
 	}

@@ -16,6 +16,25 @@ const (
 	pathHostLocal  = contract.DirCNI + `\host-local.exe`
 )
 
+// payloadFor is what of a payload nodes on this network need: on an external one, neither CNI plugins
+// nor kube-proxy.
+func payloadFor(network string, manifest payload.Manifest) payload.Manifest {
+	if network != NetworkExternal {
+		return manifest
+	}
+	manifest.Files = slices.DeleteFunc(slices.Clone(manifest.Files), func(f payload.File) bool {
+		return NetworkPart(f.Path)
+	})
+	return manifest
+}
+
+// NetworkPart says whether a program or plugin is only for networks that the operator connects nodes
+// to.
+func NetworkPart(path string) bool {
+	return strings.EqualFold(path, contract.PathHybridOverlay) || strings.EqualFold(path, contract.PathKubeProxy) ||
+		strings.HasPrefix(strings.ToLower(path), strings.ToLower(contract.DirCNI)+`\`)
+}
+
 // binaries are the files of a payload, by their paths in lower case.
 type binaries struct {
 	byPath  map[string]payload.File

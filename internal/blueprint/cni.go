@@ -30,6 +30,19 @@ type endpointPolicy struct {
 	Settings map[string]any `json:"Settings"`
 }
 
+// cniPlaces are the directories of CNI plugins and of their configuration.
+type cniPlaces struct{ plugins, config string }
+
+// cniDirs keeps the operator's own directories apart from those of an external network. These are
+// where Calico's pods and sig-windows-tools write on Windows unless told otherwise.
+// https://docs.tigera.io/calico/latest/reference/installation/api#windowsnodespec
+func cniDirs(network string) cniPlaces {
+	if network == NetworkExternal {
+		return cniPlaces{plugins: contract.DirExternalCNI, config: contract.DirExternalCNIConfig}
+	}
+	return cniPlaces{plugins: contract.DirCNI, config: contract.DirCNIConfig}
+}
+
 // cni connects pods to the hybrid overlay network, if there is one. containerd sees the file appear
 // by itself, so no service is started anew for it.
 func cni(in Input, bin binaries) (part, error) {

@@ -28,7 +28,7 @@ const (
 
 // containerd runs the containers. It starts before there is a Node.
 func containerd(in Input, bin binaries) (part, error) {
-	config, err := containerdConfig(bin.file(contract.PathContainerd))
+	config, err := containerdConfig(bin.file(contract.PathContainerd), cniDirs(in.Facts.NetworkType))
 	if err != nil {
 		return part{}, rendering(contract.PathContainerdConfig, err)
 	}
@@ -72,18 +72,18 @@ type table = map[string]any
 // version 2 only; 2.x moved the settings of its CRI plugin to three others with version 3; 2.1
 // replaced cni.bin_dir by cni.bin_dirs, and 2.4 reads nothing else. (2.4 has a version 4 too, and
 // converts.)
-func containerdConfig(binary payload.File) (string, error) {
+func containerdConfig(binary payload.File, dirs cniPlaces) (string, error) {
 	file := containerdFile{
 		Version: 3, Root: containerdRoot, State: containerdState,
 		GRPC: containerdGRPC{Address: containerdPipe, Receive: messageSize, Send: messageSize},
 	}
-	cni := table{"conf_dir": contract.DirCNIConfig, "max_conf_num": 1, "ip_pref": "ipv4"}
+	cni := table{"conf_dir": dirs.config, "max_conf_num": 1, "ip_pref": "ipv4"}
 	// 1.7 was the last 1.x; what calls itself 1.36 is a stand-in with Kubernetes' version.
 	before2 := older(binary, 1, 8)
 	if before2 || older(binary, 2, 1) && !older(binary, 2, 0) {
-		cni["bin_dir"] = contract.DirCNI
+		cni["bin_dir"] = dirs.plugins
 	} else {
-		cni["bin_dirs"] = []string{contract.DirCNI}
+		cni["bin_dirs"] = []string{dirs.plugins}
 	}
 	if before2 {
 		file.Version, file.Plugins = 2, pluginsBefore2(cni)

@@ -29,8 +29,14 @@ const (
 	PlatformGCP     Platform = "gcp"
 )
 
-// NetworkOVNKubernetes is the network type that can carry Windows nodes.
-const NetworkOVNKubernetes = "OVNKubernetes"
+// Networks that can carry Windows nodes.
+const (
+	// NetworkOVNKubernetes has a hybrid overlay, which the operator connects nodes to.
+	NetworkOVNKubernetes = "OVNKubernetes"
+	// NetworkExternal means that somebody else brings CNI plugins and kube-proxy, such as pods that
+	// run on the host. The operator installs neither.
+	NetworkExternal = "External"
+)
 
 // CloudProviderExternal is the only cloud provider that a kubelet still knows.
 const CloudProviderExternal = "external"
@@ -43,10 +49,12 @@ type Facts struct {
 	APIServer string
 	// KubernetesVersion is what the API server says of itself, such as v1.36.3.
 	KubernetesVersion string
-	// NetworkType is the cluster's network plugin; only NetworkOVNKubernetes carries Windows nodes.
+	// NetworkType is NetworkOVNKubernetes or NetworkExternal; no other carries Windows nodes.
 	NetworkType string
 	// ServiceNetwork is the IPv4 prefix of cluster IPs.
 	ServiceNetwork netip.Prefix
+	// DNS is the address of the cluster's DNS service, where it was read; else ClusterDNS says it.
+	DNS netip.Addr
 	// PodNetworks are the prefixes of which pods have their addresses.
 	PodNetworks []netip.Prefix
 	// HybridOverlay says whether the network plugin has a hybrid overlay, and VXLANPort its port if
@@ -103,8 +111,12 @@ type Proxy struct {
 // convention.
 const clusterDNSHost = 10
 
-// ClusterDNS is the address of the cluster's DNS service: the tenth host of the service network.
+// ClusterDNS is the address of the cluster's DNS service: as it was read, or the tenth host of the
+// service network.
 func (f Facts) ClusterDNS() netip.Addr {
+	if f.DNS.IsValid() {
+		return f.DNS
+	}
 	address := f.ServiceNetwork.Masked().Addr()
 	for range clusterDNSHost {
 		address = address.Next()
@@ -126,16 +138,16 @@ func (f Facts) problems() (all []*contract.Problem) {
 	if _, err := CanonicalAPIServer(f.APIServer); err != nil {
 		incomplete("URL of the API server: %s", err)
 	}
-	if f.NetworkType != NetworkOVNKubernetes {
+	if f.NetworkType != NetworkOVNKubernetes && f.NetworkType != NetworkExternal {
 		unsupported("the network type is %q, not %s", f.NetworkType, NetworkOVNKubernetes)
 	}
-	if !f.HybridOverlay {
+	if !f.HybridOverlay && f.NetworkType != NetworkExternal {
 		unsupported("the network has no hybrid overlay")
 	}
 	switch {
 	case !f.ServiceNetwork.IsValid() || !f.ServiceNetwork.Addr().Is4():
 		unsupported("the service network is not an IPv4 prefix")
-	case !f.ServiceNetwork.Contains(f.ClusterDNS()):
+	case !f.DNS.IsValid() && !f.ServiceNetwork.Contains(f.ClusterDNS()):
 		unsupported("the service network %s has no tenth host for DNS", f.ServiceNetwork)
 	}
 	if f.CloudProvider != "" && f.CloudProvider != CloudProviderExternal {

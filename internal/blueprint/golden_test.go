@@ -2,6 +2,7 @@ package blueprint_test
 
 import (
 	"flag"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -77,6 +78,11 @@ func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {
 			func(in *blueprint.Input) { in.Facts.CredentialProviders = credentialProviders() }),
 		"azure": on(blueprint.PlatformAzure, nil),
 		"gcp":   on(blueprint.PlatformGCP, nil),
+		"external-network": on(blueprint.PlatformNone, func(in *blueprint.Input) {
+			in.Facts.NetworkType, in.Facts.HybridOverlay = blueprint.NetworkExternal, false
+			in.Facts.DNS = netip.MustParseAddr("10.96.0.10")
+			in.Facts.ServiceNetwork = netip.MustParsePrefix("10.96.0.0/12")
+		}),
 		"everything-set": on(blueprint.PlatformNone, func(in *blueprint.Input) {
 			in.Facts.VXLANPort = 9898
 			in.Spec.Logging.Debug = true

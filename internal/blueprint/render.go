@@ -93,7 +93,7 @@ type part struct {
 // PayloadMissing, VersionUnsupported, ManifestInvalid and DesiredStateTooLarge. What keeps nothing
 // but itself from being followed is no error, but stands in Rejected.
 func Render(in Input) (Desired, error) {
-	bin := newBinaries(in.Payload)
+	bin := newBinaries(payloadFor(in.Facts.NetworkType, in.Payload))
 	if err := check(in, bin); err != nil {
 		return Desired{}, err
 	}
@@ -136,9 +136,13 @@ func Render(in Input) (Desired, error) {
 
 // parts asks every program for its part.
 func parts(in Input, bin binaries) (all part, err error) {
-	for _, render := range []func(Input, binaries) (part, error){
-		trust, containerd, kubelet, credentialProvider, hybridOverlay, cni, kubeProxy, exporter, csiProxy, cloudNode,
-	} {
+	renderers := []func(Input, binaries) (part, error){
+		trust, containerd, kubelet, credentialProvider, exporter, csiProxy, cloudNode,
+	}
+	if in.Facts.NetworkType != NetworkExternal {
+		renderers = append(renderers, hybridOverlay, cni, kubeProxy)
+	}
+	for _, render := range renderers {
 		p, err := render(in, bin)
 		if err != nil {
 			return part{}, err

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // singleton is the name of OpenShift's configuration objects.
@@ -42,8 +43,10 @@ func (r *Reader) infrastructure(ctx context.Context, facts *blueprint.Facts) err
 	return errors.Join(all...)
 }
 
-// Platform is where the cluster runs. It is known before the rest of the facts are; until it is,
-// the error joins problems.
+// BootstrapNamespace implements Kind.
+func (r *Reader) BootstrapNamespace() string { return contract.MachineConfigNamespace }
+
+// Platform implements Kind.
 func (r *Reader) Platform(ctx context.Context) (blueprint.Platform, error) {
 	var facts blueprint.Facts
 	if err := r.infrastructure(ctx, &facts); facts.Platform == "" {

@@ -1,12 +1,12 @@
 // Package cluster answers what the cluster is like that Windows hosts are to join: it reads facts
 // with a client, checks them, and fills in blueprint.Facts.
 //
-// The publisher uses it through Source, which is the seam for clusters other than OpenShift; Reader
-// is OpenShift's. Everything read is taken for hostile until it is parsed. What is missing or wrong
-// comes back as *contract.Problem values that name the object and what to do, all of them at once.
-// What an administrator may write on day 2, such as mirrors and CA bundles, is handed on as it was
-// written: blueprint decides what of it can be followed. It writes nothing, and decides nothing
-// about nodes.
+// The publisher uses it through Source. Reader reads OpenShift's objects; Plain reads those of any
+// other cluster, and its rights are in config/kubernetes/rights. Everything read is taken for
+// hostile until it is parsed. What is missing or wrong comes back as *contract.Problem values that
+// name the object and what to do, all of them at once. What an administrator may write on day 2, such
+// as mirrors and CA bundles, is handed on as it was written: blueprint decides what of it can be
+// followed. It writes nothing, and decides nothing about nodes.
 //
 // Reader's rights stand below. What is watched through the manager's cache, each object by its name
 // (see Inputs), has list and watch; the others are read live when something changed, and every ten

@@ -95,7 +95,7 @@ func registry(key string) string {
 }
 
 // additionalCA reads the authorities that an administrator names for Windows nodes.
-func (r *Reader) additionalCA(ctx context.Context, facts *blueprint.Facts, name string) error {
+func (r *common) additionalCA(ctx context.Context, facts *blueprint.Facts, name string) error {
 	if name == "" {
 		return nil
 	}
@@ -125,7 +125,7 @@ func bundles(facts *blueprint.Facts, keys []string, data map[string][]byte, name
 
 // configMap reads one that an administrator names, as bytes by key. When it is not there, the
 // answer is nil, and that is noted with who names it.
-func (r *Reader) configMap(ctx context.Context, facts *blueprint.Facts, namespace, name, who string) (map[string][]byte,
+func (r *common) configMap(ctx context.Context, facts *blueprint.Facts, namespace, name, who string) (map[string][]byte,
 	error) {
 	var object corev1.ConfigMap
 	what := fmt.Sprintf("the ConfigMap %s/%s", namespace, name)

@@ -42,22 +42,34 @@ type Options struct {
 	Proxy blueprint.Proxy
 }
 
-// Reader reads the facts of an OpenShift cluster.
-type Reader struct {
+// common reads what every kind of cluster has.
+type common struct {
 	cached, live client.Reader
 	version      Versioner
 	namespace    string
 	proxy        blueprint.Proxy
 }
 
-var _ Source = (*Reader)(nil)
+// Reader reads the facts of an OpenShift cluster.
+type Reader struct{ common }
+
+var _ Kind = (*Reader)(nil)
 
 // NewReader makes a Reader. All readers of its options are needed.
 func NewReader(o Options) (*Reader, error) {
-	if o.Cached == nil || o.Live == nil || o.Version == nil || o.Namespace == "" {
-		return nil, errors.New("a reader of clusters needs a cached and a live client, a versioner and a namespace")
+	c, err := newCommon(o)
+	if err != nil {
+		return nil, err
 	}
-	return &Reader{cached: o.Cached, live: o.Live, version: o.Version, namespace: o.Namespace, proxy: o.Proxy}, nil
+	return &Reader{common: c}, nil
+}
+
+func newCommon(o Options) (common, error) {
+	if o.Cached == nil || o.Live == nil || o.Version == nil || o.Namespace == "" {
+		return common{},
+			errors.New("a reader of clusters needs a cached and a live client, a versioner and a namespace")
+	}
+	return common{cached: o.Cached, live: o.Live, version: o.Version, namespace: o.Namespace, proxy: o.Proxy}, nil
 }
 
 // AddToScheme adds OpenShift's types to a scheme.
@@ -83,10 +95,11 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 	if err := errors.Join(all...); err != nil {
 		return blueprint.Facts{}, err
 	}
+	facts.Rejected = append(facts.Rejected, settingsNotHere(spec)...)
 	return facts, nil
 }
 
-func (r *Reader) serverVersion(_ context.Context, facts *blueprint.Facts) error {
+func (r *common) serverVersion(_ context.Context, facts *blueprint.Facts) error {
 	info, err := r.version.ServerVersion()
 	if err != nil {
 		return fmt.Errorf("reading the API server's version: %w", err)

@@ -20,6 +20,16 @@ type Source interface {
 	Inputs() []Input
 }
 
+// Kind is a Source with what else differs from one kind of cluster to another.
+type Kind interface {
+	Source
+	// Platform is where the cluster runs. It is known before the rest of the facts are; until it
+	// is, the error joins problems.
+	Platform(ctx context.Context) (blueprint.Platform, error)
+	// BootstrapNamespace is where the ServiceAccount is that kubelets join with.
+	BootstrapNamespace() string
+}
+
 // Input is one object that facts are read from, or all of a kind.
 type Input struct {
 	// Object has the type, the name unless all objects are meant, and the namespace if there is

@@ -12,15 +12,15 @@ const (
 const (
 	// OperatorServiceAccount runs the operator, in OperatorNamespace.
 	OperatorServiceAccount = "windows-machine-config-operator"
-	// BootstrapServiceAccount is the identity with which a kubelet asks for its first certificate,
-	// in MachineConfigNamespace.
+	// BootstrapServiceAccount is the identity with which a kubelet asks for its first certificate:
+	// in MachineConfigNamespace on OpenShift, else in the operator's namespace.
 	BootstrapServiceAccount = "node-bootstrapper"
 	// CredentialIDExtra is where the API server says in a requester's extra which token showed who
 	// asks.
 	CredentialIDExtra = "authentication.kubernetes.io/credential-id"
-	// BootstrapSecretPrefix and the UID of an instance name the Secret in MachineConfigNamespace
-	// that bootstrap tokens of its join are bound to: they end with it. BootstrapSecretType is its
-	// type.
+	// BootstrapSecretPrefix and the UID of an instance name the Secret in the namespace of
+	// BootstrapServiceAccount that bootstrap tokens of its join are bound to: they end with it.
+	// BootstrapSecretType is its type.
 	BootstrapSecretPrefix = "windows-bootstrap-"
 	BootstrapSecretType   = "windowsmachineconfig.openshift.io/bootstrap"
 	// DaemonUserPrefix and a node name make the user name of a daemon's certificate.
@@ -77,3 +77,9 @@ const (
 	// MirrorPort is where the node-local mirror resolver listens, on 127.0.0.1 only.
 	MirrorPort = 9184
 )
+
+// BootstrapUser is the user name of the ServiceAccount with which kubelets request their first
+// certificate.
+func BootstrapUser(namespace string) string {
+	return "system:serviceaccount:" + namespace + ":" + BootstrapServiceAccount
+}

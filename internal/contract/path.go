@@ -2,14 +2,18 @@ package contract
 
 // Directories on a node. All lie on the system drive, as users know them.
 const (
-	DirK           = `C:\k`
-	DirCNI         = `C:\k\cni`
-	DirCNIConfig   = `C:\k\cni\config`
-	DirContainerd  = `C:\k\containerd`
-	DirRegistries  = `C:\k\containerd\registries`
-	DirManifests   = `C:\k\etc\kubernetes\manifests`
-	DirTLS         = `C:\k\tls`
-	DirDaemonCerts = `C:\k\wicd-certs`
+	DirK         = `C:\k`
+	DirCNI       = `C:\k\cni`
+	DirCNIConfig = `C:\k\cni\config`
+	// DirExternalCNI and DirExternalCNIConfig are where an external network puts its CNI plugins
+	// and their configuration. The operator writes nothing there.
+	DirExternalCNI       = `C:\opt\cni\bin`
+	DirExternalCNIConfig = `C:\etc\cni\net.d`
+	DirContainerd        = `C:\k\containerd`
+	DirRegistries        = `C:\k\containerd\registries`
+	DirManifests         = `C:\k\etc\kubernetes\manifests`
+	DirTLS               = `C:\k\tls`
+	DirDaemonCerts       = `C:\k\wicd-certs`
 	// DirStore holds verified payload blobs, each named by its lower-case hex SHA-256. Managed
 	// files are copies of them, so that a damaged or missing file is repaired without the operator.
 	DirStore = `C:\k\store`

@@ -202,6 +202,8 @@ const (
 	ReasonPrivateKeyInvalid      Reason = "PrivateKeyInvalid"
 	ReasonNetworkUnsupported     Reason = "NetworkUnsupported"
 	ReasonVXLANPortDefault       Reason = "VXLANPortDefault"
+	ReasonSettingNotHere         Reason = "SettingNotHere"
+	ReasonBootstrapNotGranted    Reason = "BootstrapNotGranted"
 	ReasonClusterFactsIncomplete Reason = "ClusterFactsIncomplete"
 	ReasonPayloadMissing         Reason = "PayloadMissing"
 	ReasonVersionUnsupported     Reason = "VersionUnsupported"
@@ -224,7 +226,8 @@ const (
 func Explanations() []Explanation {
 	return slices.Concat(about(AboutReach, reachExplanations()), about(AboutHost, hostExplanations()),
 		about("", prepareExplanations()), about("", serviceExplanations()), about("", nodeExplanations()),
-		about("", leaveExplanations()), about("", machineExplanations()), about("", clusterExplanations()))
+		about("", leaveExplanations()), about("", machineExplanations()), about("", clusterExplanations()),
+		about("", kindExplanations()))
 }
 
 // reachExplanations are about the entry and about reaching the host.
@@ -588,7 +591,8 @@ func clusterExplanations() []row {
 				"bits."},
 		{ReasonNetworkUnsupported, 903,
 			"The cluster's network does not support Windows nodes.",
-			"Use OVN-Kubernetes with hybrid networking configured."},
+			"On OpenShift, use OVN-Kubernetes with hybrid networking configured. On other clusters, set " +
+				"spec.network.type of the WindowsMachineConfig to External."},
 		{ReasonClusterFactsIncomplete, 904,
 			"A fact that nodes need could not be read from the cluster.",
 			"Look at the object that the message names."},
@@ -603,12 +607,13 @@ func clusterExplanations() []row {
 		{ReasonMirrorRejected, 908,
 			"A mirror rule is not valid.",
 			"Correct the source or mirror that is named, in the ImageDigestMirrorSet, ImageTagMirrorSet, " +
-				"ImageContentSourcePolicy or Image that " +
+				"ImageContentSourcePolicy, Image or WindowsMachineConfig that " +
 				"the message names. The other rules are in force."},
 		{ReasonPullSecretInvalid, 909,
 			"The cluster's pull secret is not valid.",
-			"Correct .dockerconfigjson of the secret pull-secret in openshift-config. Nodes keep the last valid " +
-				"one."},
+			"Correct .dockerconfigjson of the secret pull-secret in openshift-config, or, where there is no " +
+				"OpenShift, of the one that spec.pullSecret of the WindowsMachineConfig names. Nodes keep the last " +
+				"valid one."},
 		{ReasonCertificateRejected, 910,
 			"A certificate in a CA bundle is not valid or is not a CA certificate.",
 			"Remove or replace the certificate that is named. The others in its bundle are trusted."},
@@ -618,8 +623,8 @@ func clusterExplanations() []row {
 				"certificates that nodes trust because of it stay."},
 		{ReasonProxyInvalid, 912,
 			"The cluster's proxy setting is not valid.",
-			"Correct the field of the Proxy cluster that is named: http://host:port or https://host:port. Nodes " +
-				"keep the last valid one."},
+			"Correct the field of the Proxy cluster that is named, or of spec.proxy of the WindowsMachineConfig " +
+				"where there is no OpenShift: http://host:port or https://host:port. Nodes keep the last valid one."},
 		{ReasonKubeletConfigRefused, 913,
 			"spec.kubelet.config of the WindowsMachineConfig is not valid, or sets a field that the operator " +
 				"must set.",
@@ -650,5 +655,18 @@ func clusterExplanations() []row {
 				"each other then.",
 			"Choose another port, such as 9898, as hybridOverlayVXLANPort when the cluster is installed; it can't be " +
 				"changed later. Nothing to do if pods of Windows nodes reach others."},
+	}
+}
+
+// kindExplanations are about which kind of cluster it is.
+func kindExplanations() []row {
+	return []row{
+		{ReasonSettingNotHere, 922,
+			"A field of the WindowsMachineConfig sets what an object of OpenShift sets on this cluster.",
+			"Remove the field that is named, and change the object that is named instead. The object is in force."},
+		{ReasonBootstrapNotGranted, 923,
+			"The ServiceAccount that hosts join with may not request certificates.",
+			"Apply the operator's manifests for clusters without OpenShift again (config/kubernetes): they make the " +
+				"ServiceAccount node-bootstrapper and bind it to the ClusterRole system:node-bootstrapper."},
 	}
 }

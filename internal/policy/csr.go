@@ -114,6 +114,8 @@ type CSRInput struct {
 	// OperatorUser is the user name under which the operator itself submits the daemons' first
 	// requests.
 	OperatorUser string
+	// BootstrapUser is the user name with which kubelets request their first certificate.
+	BootstrapUser string
 	// Elsewhere says for names and addresses of the request which other instance was given them, or
 	// which Node that is none of ours has them, in words: "Node master-0".
 	Elsewhere map[string]string

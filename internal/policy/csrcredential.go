@@ -13,9 +13,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// IsFirstKubeletRequest reports whether a request was made with a bootstrap token.
-func IsFirstKubeletRequest(csr *certificatesv1.CertificateSigningRequest) bool {
-	return csr.Spec.Username == bootstrapUser
+// IsFirstKubeletRequest reports whether a request was made with a bootstrap token. Every joining host
+// is that user, so it vouches for no name: the instance's phase, the absence of a working Node and
+// the id of the token do.
+func IsFirstKubeletRequest(csr *certificatesv1.CertificateSigningRequest, bootstrapUser string) bool {
+	return bootstrapUser != "" && csr.Spec.Username == bootstrapUser
 }
 
 // CredentialOf is the id of the token with which a request was made, or empty. The API server sets

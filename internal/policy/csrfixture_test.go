@@ -151,6 +151,7 @@ func (s situation) input() policy.CSRInput {
 		Instances:      s.instances,
 		Node:           s.node,
 		OperatorUser:   operator,
+		BootstrapUser:  contract.BootstrapUser(contract.MachineConfigNamespace),
 		Elsewhere:      s.elsewhere,
 		ServiceNetwork: netip.MustParsePrefix("172.30.0.0/16"),
 	}

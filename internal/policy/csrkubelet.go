@@ -8,12 +8,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// bootstrapUser is the identity with which kubelets ask for their first certificate. Every joining
-// host has it, so it vouches for no name: the instance's phase, the absence of a working Node and
-// the id of the token do.
-const bootstrapUser = "system:serviceaccount:" + contract.MachineConfigNamespace + ":" +
-	contract.BootstrapServiceAccount
-
 func kubeletClientRules() csrRules {
 	return csrRules{request: []csrRule{
 		signerIs(certificatesv1.KubeAPIServerClientKubeletSignerName),
@@ -27,7 +21,7 @@ func kubeletClientRules() csrRules {
 	}, cluster: []csrRule{
 		staying,
 		func(f csrFacts) *csrFault {
-			if f.CSR.Spec.Username == bootstrapUser {
+			if IsFirstKubeletRequest(f.CSR, f.BootstrapUser) {
 				if broken := firstCertificateIsDue(f); broken != nil {
 					return broken
 				}
@@ -62,9 +56,9 @@ func kubeletServingRules() csrRules {
 }
 
 func requestedByKubeletOrBootstrapper(f csrFacts) *csrFault {
-	if f.CSR.Spec.Username != bootstrapUser && !requestedByItself(f, contract.KubeletGroup) {
+	if !IsFirstKubeletRequest(f.CSR, f.BootstrapUser) && !requestedByItself(f, contract.KubeletGroup) {
 		return fault(CSRRequesterWrong, "neither %s nor the node itself asks for this client certificate",
-			bootstrapUser)
+			f.BootstrapUser)
 	}
 	return nil
 }

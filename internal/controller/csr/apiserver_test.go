@@ -132,7 +132,7 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens := instances.BootstrapToken{Client: operator}
+	tokens := instances.BootstrapToken{Client: operator, Namespace: contract.MachineConfigNamespace}
 	joining, other := instance("a", nodeName, nodeAddress, ""), instance("b", "win-b", "10.0.0.12", "")
 	joining.UID, other.UID = "uid-a", "uid-b"
 	shows := func(token journey.Token) error {
@@ -386,7 +386,7 @@ func (s *stage) startController() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	err = Setup(mgr, Options{Namespace: namespace, OperatorUser: OperatorUser(namespace),
+	err = Setup(mgr, Options{Namespace: namespace, OperatorUser: OperatorUser(namespace), BootstrapUser: bootstrapUser(),
 		Reserved: func(context.Context) ([]netip.Prefix, error) { return nil, nil },
 		ServiceNetwork: func(context.Context) (netip.Prefix, error) {
 			return netip.MustParsePrefix("172.30.0.0/16"),

@@ -47,7 +47,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("gathering what %s depends on: %w", csr.Name, err)
 	}
-	if first := policy.IsFirstKubeletRequest(csr); first && decision.Verdict == policy.CSRApprove &&
+	first := policy.IsFirstKubeletRequest(csr, r.options.BootstrapUser)
+	if first && decision.Verdict == policy.CSRApprove &&
 		!r.used.claim(policy.CredentialOf(csr), claim.Request.RawSubjectPublicKeyInfo) {
 		return ctrl.Result{RequeueAfter: time.Second}, nil // another key was a moment faster; decided anew
 	}

@@ -47,7 +47,7 @@ func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Objec
 			b = b.WithObjects(
 				o.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy has its original's type
 		}
-		for _, i := range indexes() {
+		for _, i := range indexes(bootstrapUser()) {
 			b = b.WithIndex(i.object, i.field, i.values)
 		}
 		return b
@@ -69,7 +69,7 @@ func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Objec
 		},
 	})
 	w.Reconciler = newReconciler(cached, live, w.said,
-		Options{Namespace: namespace, OperatorUser: OperatorUser(namespace),
+		Options{Namespace: namespace, OperatorUser: OperatorUser(namespace), BootstrapUser: bootstrapUser(),
 			Reserved: func(context.Context) ([]netip.Prefix, error) { return nil, nil },
 			ServiceNetwork: func(context.Context) (netip.Prefix, error) {
 				return netip.MustParsePrefix("172.30.0.0/16"),

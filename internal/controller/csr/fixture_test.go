@@ -119,3 +119,6 @@ func node(name, instance string, ready corev1.ConditionStatus, addresses ...stri
 	}
 	return n
 }
+
+// bootstrapUser is who joins with a bootstrap token on OpenShift.
+func bootstrapUser() string { return contract.BootstrapUser(contract.MachineConfigNamespace) }

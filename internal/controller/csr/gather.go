@@ -26,7 +26,7 @@ import (
 func (r *Reconciler) gather(
 	ctx context.Context, reader client.Reader, csr *certificatesv1.CertificateSigningRequest, claim policy.CSRClaim,
 ) (policy.CSRInput, error) {
-	in := policy.CSRInput{CSR: csr, OperatorUser: r.options.OperatorUser}
+	in := policy.CSRInput{CSR: csr, OperatorUser: r.options.OperatorUser, BootstrapUser: r.options.BootstrapUser}
 	if claim.NodeName == "" {
 		return in, nil // a request of our own for nobody
 	}
@@ -58,7 +58,7 @@ func (r *Reconciler) gather(
 	if claim.Kind == policy.CSRKubeletServing {
 		return r.gatherAddresses(ctx, in, claim)
 	}
-	if policy.IsFirstKubeletRequest(csr) {
+	if policy.IsFirstKubeletRequest(csr, r.options.BootstrapUser) {
 		return r.gatherCredential(ctx, in, claim)
 	}
 	return in, nil

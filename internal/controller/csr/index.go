@@ -34,7 +34,7 @@ type index struct {
 	values client.IndexerFunc
 }
 
-func indexes() []index {
+func indexes(bootstrapUser string) []index {
 	return []index{
 		{object: &certificatesv1.CertificateSigningRequest{}, field: requestsAbout,
 			values: func(o client.Object) []string {
@@ -52,7 +52,7 @@ func indexes() []index {
 			values: func(o client.Object) []string {
 				csr, ok := o.(*certificatesv1.CertificateSigningRequest)
 				id := ""
-				if ok && policy.IsFirstKubeletRequest(csr) && isApproved(csr) {
+				if ok && policy.IsFirstKubeletRequest(csr, bootstrapUser) && isApproved(csr) {
 					id = policy.CredentialOf(csr)
 				}
 				if id == "" {

@@ -35,6 +35,8 @@ type Options struct {
 	Namespace string
 	// OperatorUser is the user name under which the operator submits the daemons' first requests.
 	OperatorUser string
+	// BootstrapUser is the user name with which kubelets request their first certificate.
+	BootstrapUser string
 	// ServiceNetwork tells the prefix of the cluster's service addresses. It is asked for serving
 	// certificates only.
 	ServiceNetwork func(ctx context.Context) (netip.Prefix, error)
@@ -49,11 +51,11 @@ func OperatorUser(namespace string) string {
 
 // Setup adds the controller and its indexes to a manager.
 func Setup(mgr ctrl.Manager, options Options) error {
-	if options.Namespace == "" || options.OperatorUser == "" || options.ServiceNetwork == nil ||
-		options.Reserved == nil {
+	if options.Namespace == "" || options.OperatorUser == "" || options.BootstrapUser == "" ||
+		options.ServiceNetwork == nil || options.Reserved == nil {
 		return errors.New("setting up the csr controller: an option is missing")
 	}
-	for _, i := range indexes() {
+	for _, i := range indexes(options.BootstrapUser) {
 		if err := mgr.GetFieldIndexer().IndexField(context.Background(), i.object, i.field, i.values); err != nil {
 			return fmt.Errorf("indexing for the csr controller: %w", err)
 		}

@@ -88,9 +88,13 @@ func RememberLast(parse func(pem []byte) (string, error)) func(pem []byte) (stri
 	}
 }
 
-// BootstrapToken mints tokens of the cluster's node bootstrapper. They end after an hour, or with
-// the Secret that stands for the join.
-type BootstrapToken struct{ Client kubernetes.Interface }
+// BootstrapToken mints tokens of the node bootstrapper. They end after an hour, or with the Secret
+// that stands for the join.
+type BootstrapToken struct {
+	Client kubernetes.Interface
+	// Namespace of the node bootstrapper, and of the Secrets.
+	Namespace string
+}
 
 var _ journey.Tokens = BootstrapToken{}
 
@@ -103,18 +107,18 @@ func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.W
 	name := bootstrapSecret(instance)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: contract.BootstrapSecretType,
 		Immutable: ptr.To(true)}
-	_, err := b.Client.CoreV1().Secrets(contract.MachineConfigNamespace).Create(ctx, secret, metav1.CreateOptions{})
+	_, err := b.Client.CoreV1().Secrets(b.Namespace).Create(ctx, secret, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return journey.Token{}, fmt.Errorf("making secret %s/%s: %w", contract.MachineConfigNamespace, name, err)
+		return journey.Token{}, fmt.Errorf("making secret %s/%s: %w", b.Namespace, name, err)
 	}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: ptr.To(int64(bootstrapSeconds)),
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: name},
 	}}
-	answer, err := b.Client.CoreV1().ServiceAccounts(contract.MachineConfigNamespace).
+	answer, err := b.Client.CoreV1().ServiceAccounts(b.Namespace).
 		CreateToken(ctx, contract.BootstrapServiceAccount, request, metav1.CreateOptions{})
 	if err != nil {
-		return journey.Token{}, fmt.Errorf("requesting a token of %s/%s: %w", contract.MachineConfigNamespace,
+		return journey.Token{}, fmt.Errorf("requesting a token of %s/%s: %w", b.Namespace,
 			contract.BootstrapServiceAccount, err)
 	}
 	id, err := policy.CredentialIDOf(answer.Status.Token)
@@ -127,9 +131,9 @@ func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.W
 // Revoke removes the Secret that the tokens are bound to.
 func (b BootstrapToken) Revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	name := bootstrapSecret(instance)
-	err := b.Client.CoreV1().Secrets(contract.MachineConfigNamespace).Delete(ctx, name, metav1.DeleteOptions{})
+	err := b.Client.CoreV1().Secrets(b.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("removing secret %s/%s: %w", contract.MachineConfigNamespace, name, err)
+		return fmt.Errorf("removing secret %s/%s: %w", b.Namespace, name, err)
 	}
 	return nil
 }

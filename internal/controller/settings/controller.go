@@ -196,6 +196,18 @@ func networkWarning(cluster blueprint.Facts) *contract.Problem {
 		"the hybrid network uses the default VXLAN port on vSphere")
 }
 
+// missingOn is what of the operator's payload nodes of this cluster lack: on an external network they need
+// neither CNI plugins nor kube-proxy.
+func missingOn(cluster blueprint.Facts, all []payload.Missing) []payload.Missing {
+	if cluster.NetworkType != blueprint.NetworkExternal {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(m payload.Missing) bool {
+		part, ok := payload.PartNamed(m.Name)
+		return ok && blueprint.NetworkPart(part.Path)
+	})
+}
+
 func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 	facts := Facts{Missing: r.Missing}
 	if _, err := r.Keys.PrivateKey(ctx); err != nil {
@@ -212,6 +224,7 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 	if desired, cluster, err := r.Desired.Current(ctx); err == nil {
 		facts.DesiredRevision = desired.Version
 		facts.Warning = networkWarning(cluster)
+		facts.Missing = missingOn(cluster, r.Missing)
 	}
 	if desired, ok := r.Desired.Published(); ok {
 		facts.Known, facts.Refused, facts.Kubelet = true, desired.Rejected, desired.KubeletFragment

@@ -1,0 +1,148 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/mirror"
+)
+
+// Plain reads the facts of a cluster without OpenShift, such as one that kubeadm made. What no object
+// of such a cluster says, the WindowsMachineConfig does.
+type Plain struct {
+	common
+	access authorizationv1client.SubjectAccessReviewInterface
+}
+
+var _ Kind = (*Plain)(nil)
+
+// openShiftGroup has the objects by which OpenShift is recognised.
+const openShiftGroup = "config.openshift.io"
+
+// IsOpenShift says which kind of cluster the API server offers.
+func IsOpenShift(server discovery.ServerGroupsInterface) (bool, error) {
+	groups, err := server.ServerGroups()
+	if err != nil {
+		return false, fmt.Errorf("listing the API groups of the cluster: %w", err)
+	}
+	return slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == openShiftGroup }), nil
+}
+
+// NewPlain makes a reader for clusters without OpenShift. access says what the ServiceAccount that
+// kubelets join with may do.
+func NewPlain(o Options, access authorizationv1client.SubjectAccessReviewInterface) (*Plain, error) {
+	c, err := newCommon(o)
+	if err != nil {
+		return nil, err
+	}
+	if access == nil {
+		return nil, errors.New("a reader of clusters without OpenShift needs access reviews")
+	}
+	return &Plain{common: c, access: access}, nil
+}
+
+// Facts implements Source.
+func (p *Plain) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec) (blueprint.Facts, error) {
+	facts := blueprint.Facts{Platform: blueprint.PlatformNone, NetworkType: blueprint.NetworkExternal}
+	var all []error
+	for _, read := range []func(context.Context, v1alpha1.WindowsMachineConfigSpec, *blueprint.Facts) error{
+		p.clusterVersion, p.apiServer, p.serverCA, p.clientCA, p.networks, p.dns, p.network, p.granted, p.userCA,
+		p.credentials,
+	} {
+		all = append(all, read(ctx, spec, &facts))
+	}
+	if err := errors.Join(all...); err != nil {
+		return blueprint.Facts{}, err
+	}
+	facts.Proxy = p.plainProxy(spec.Proxy, facts)
+	facts.Mirrors = append(mirrorSets(contract.PullByDigest, spec.Mirrors.ImageDigestMirrors),
+		mirrorSets(contract.PullByTag, spec.Mirrors.ImageTagMirrors)...)
+	return facts, nil
+}
+
+// Platform implements Kind: where there is no OpenShift, nothing says it.
+func (p *Plain) Platform(context.Context) (blueprint.Platform, error) {
+	return blueprint.PlatformNone, nil
+}
+
+// BootstrapNamespace implements Kind: the operator's manifests have the ServiceAccount.
+func (p *Plain) BootstrapNamespace() string { return p.namespace }
+
+func (p *Plain) clusterVersion(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
+	return p.serverVersion(ctx, facts)
+}
+
+func (p *Plain) userCA(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
+	return p.additionalCA(ctx, facts, spec.Trust.AdditionalCA)
+}
+
+func (p *Plain) network(_ context.Context, spec v1alpha1.WindowsMachineConfigSpec, _ *blueprint.Facts) error {
+	if t := spec.Network.Type; t != "" && t != v1alpha1.NetworkExternal {
+		return unsupported("spec.network.type of the WindowsMachineConfig is %q, which needs OpenShift", t)
+	}
+	return nil
+}
+
+// granted checks what a kubelet needs before it is a node, so that hosts don't wait for it in vain.
+func (p *Plain) granted(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, _ *blueprint.Facts) error {
+	const accounts = "system:serviceaccounts"
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:   contract.BootstrapUser(p.namespace),
+		Groups: []string{accounts, accounts + ":" + p.namespace, "system:authenticated"},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "certificates.k8s.io", Verb: "create",
+			Resource: "certificatesigningrequests"},
+	}}
+	answer, err := p.access.Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("reviewing the rights of %s: %w", review.Spec.User, err)
+	}
+	if !answer.Status.Allowed {
+		return contract.NewProblem(contract.ReasonBootstrapNotGranted, "%s may not create CertificateSigningRequests",
+			review.Spec.User)
+	}
+	return nil
+}
+
+// credentials reads the pull secret. It waits for one that is named and not there: nodes keep what
+// they have.
+func (p *Plain) credentials(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec,
+	facts *blueprint.Facts) error {
+	if spec.PullSecret == "" {
+		return nil
+	}
+	what := fmt.Sprintf("the Secret %s/%s, which spec.pullSecret of the WindowsMachineConfig names,", p.namespace,
+		spec.PullSecret)
+	var object corev1.Secret
+	found, err := optional(ctx, p.cached, &object, keyIn(p.namespace, spec.PullSecret), what)
+	if err != nil {
+		return err
+	}
+	if !found {
+		facts.Rejected = append(facts.Rejected,
+			contract.NewProblem(contract.ReasonPullSecretInvalid, "%s does not exist", what))
+	}
+	// What is no pull secret is refused when it is rendered, and nodes keep the last one.
+	if facts.PullSecret = object.Data[corev1.DockerConfigJsonKey]; len(facts.PullSecret) == 0 {
+		facts.PullSecret = []byte(" ")
+	}
+	return nil
+}
+
+func mirrorSets(kind contract.PullKind, all []v1alpha1.ImageMirrors) (sets []mirror.Set) {
+	for _, m := range all {
+		sets = append(sets, mirror.Set{Object: "spec.mirrors of the WindowsMachineConfig", Kind: kind,
+			Source: m.Source, Mirrors: m.Mirrors, Policy: mirror.Policy(m.MirrorSourcePolicy)})
+	}
+	return sets
+}

@@ -1,0 +1,301 @@
+package cluster_test
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubernetesfake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/cluster"
+	"github.com/windows-nodes/wmco/internal/cluster/clustertest"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// elsewhere is a namespace that no manifest names.
+const elsewhere = "windows"
+
+// plainObjects are what kubeadm, DNS and Kubernetes itself keep in a cluster.
+func plainObjects(t *testing.T) (all []client.Object, serverCA, clientCA string) {
+	t.Helper()
+	ca := func(name string) string {
+		pem, err := clustertest.Certificate(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(pem)
+	}
+	serverCA, clientCA = ca("server"), ca("client")
+	in := func(namespace, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name}
+	}
+	dns := &corev1.Service{ObjectMeta: in("kube-system", "kube-dns"), Spec: corev1.ServiceSpec{
+		ClusterIP: "fd00::a", ClusterIPs: []string{"fd00::a", "10.96.0.53"}}}
+	dns.Labels = map[string]string{"k8s-app": "kube-dns"}
+	return []client.Object{
+		&corev1.ConfigMap{ObjectMeta: in("kube-public", "cluster-info"), Data: map[string]string{"kubeconfig": `
+apiVersion: v1
+kind: Config
+clusters:
+- name: ""
+  cluster: {server: "https://API.example.com:6443"}
+`}},
+		&corev1.ConfigMap{ObjectMeta: in(elsewhere, "kube-root-ca.crt"), Data: map[string]string{"ca.crt": serverCA}},
+		&corev1.ConfigMap{ObjectMeta: in("kube-system", "extension-apiserver-authentication"),
+			Data: map[string]string{"client-ca-file": clientCA}},
+		&corev1.ConfigMap{ObjectMeta: in("kube-system", "kubeadm-config"), Data: map[string]string{
+			"ClusterConfiguration": "networking: {serviceSubnet: 10.97.0.0/16, podSubnet: \"10.244.0.0/16,fd01::/48\"}"}},
+		&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
+			Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"fd00::/108", "10.96.0.0/12"}}},
+		dns,
+	}, serverCA, clientCA
+}
+
+// plainReader reads objects, after change has been at each; one that it answers false for is not
+// there. refused is what the bootstrapper may not do.
+func plainReader(t *testing.T, all []client.Object, change func(client.Object) bool, refused bool) *cluster.Plain {
+	t.Helper()
+	if change != nil {
+		all = slices.DeleteFunc(all, func(o client.Object) bool { return !change(o) })
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(all...).Build()
+	clients := kubernetesfake.NewClientset()
+	clients.PrependReactor("create", "subjectaccessreviews",
+		func(action clienttesting.Action) (bool, runtime.Object, error) {
+			create, ok := action.(clienttesting.CreateAction)
+			if !ok {
+				return true, nil, errors.New("no review")
+			}
+			review, ok := create.GetObject().(*authorizationv1.SubjectAccessReview)
+			if !ok {
+				return true, nil, errors.New("no review")
+			}
+			review.Status.Allowed = !refused &&
+				review.Spec.User == "system:serviceaccount:"+elsewhere+":node-bootstrapper" &&
+				review.Spec.ResourceAttributes.Resource == "certificatesigningrequests"
+			return true, review, nil
+		})
+	r, err := cluster.NewPlain(cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"), Namespace: elsewhere},
+		clients.AuthorizationV1().SubjectAccessReviews())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestA60_FactsOfAKubeadmClusterComeFromItsOwnObjects(t *testing.T) {
+	t.Parallel()
+	all, serverCA, clientCA := plainObjects(t)
+	facts, err := plainReader(t, all, nil, false).Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if facts.APIServer != "https://api.example.com:6443" || facts.BootstrapCA != serverCA || facts.KubeletCA != clientCA ||
+		facts.ServiceNetwork != netip.MustParsePrefix("10.96.0.0/12") || facts.ClusterDNS().String() != "10.96.0.53" ||
+		facts.KubernetesVersion != "v1.36.3" || facts.NetworkType != blueprint.NetworkExternal ||
+		facts.Platform != blueprint.PlatformNone || len(facts.PodNetworks) != 2 || len(facts.Rejected) > 0 {
+		t.Errorf("facts are %+v", facts)
+	}
+}
+
+func TestA60_AnOlderAPIServerSaysTheServiceNetworkInKubeadmsConfiguration(t *testing.T) {
+	t.Parallel()
+	all, _, _ := plainObjects(t)
+	facts, err := plainReader(t, all, func(o client.Object) bool { return o.GetName() != "kubernetes" }, false).
+		Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+	if err != nil || facts.ServiceNetwork.String() != "10.97.0.0/16" {
+		t.Errorf("%v, %v", facts.ServiceNetwork, err)
+	}
+}
+
+func TestA60_WhatAPlainClusterLacksIsAProblemWithTheFix(t *testing.T) {
+	t.Parallel()
+	gone := func(names ...string) func(client.Object) bool {
+		return func(o client.Object) bool { return !slices.Contains(names, o.GetName()) }
+	}
+	data := func(name, key, value string) func(client.Object) bool {
+		return func(o client.Object) bool {
+			if c, ok := o.(*corev1.ConfigMap); ok && o.GetName() == name {
+				c.Data[key] = value
+			}
+			return true
+		}
+	}
+	for name, test := range map[string]struct {
+		change  func(client.Object) bool
+		spec    v1alpha1.WindowsMachineConfigSpec
+		refused bool
+		reason  contract.Reason
+		says    []string
+	}{
+		"no cluster-info": {change: gone("cluster-info"), says: []string{"kube-public/cluster-info", "spec.apiServer"}},
+		"a cluster-info without a cluster": {change: data("cluster-info", "kubeconfig", "{}"),
+			says: []string{"kube-public/cluster-info", "spec.apiServer"}},
+		"a cluster-info that is no YAML": {change: data("cluster-info", "kubeconfig", "\t"),
+			says: []string{"kube-public/cluster-info"}},
+		"an API server that is no URL": {spec: v1alpha1.WindowsMachineConfigSpec{APIServer: "http://a"},
+			says: []string{"spec.apiServer"}},
+		"no CA of the API server": {change: gone("kube-root-ca.crt"), says: []string{elsewhere + "/kube-root-ca.crt"}},
+		"a CA that is none": {change: data("kube-root-ca.crt", "ca.crt", "junk"),
+			says: []string{"kube-root-ca.crt", "--root-ca-file"}},
+		"no CA of clients": {change: gone("extension-apiserver-authentication"),
+			says: []string{"extension-apiserver-authentication"}},
+		"an empty CA of clients": {change: data("extension-apiserver-authentication", "client-ca-file", ""),
+			says: []string{"--client-ca-file"}},
+		"no service network at all": {change: gone("kubernetes", "kubeadm-config"),
+			says: []string{"the ServiceCIDR kubernetes", "kubeadm-config"}},
+		"a kubeadm-config that is none, and nothing else": {change: func(o client.Object) bool {
+			return o.GetName() != "kubernetes" && data("kubeadm-config", "ClusterConfiguration", "\t")(o)
+		}, says: []string{"ClusterConfiguration"}},
+		"services in IPv6 only": {change: func(o client.Object) bool {
+			if s, ok := o.(*networkingv1.ServiceCIDR); ok {
+				s.Spec.CIDRs = []string{"fd00::/108"}
+			}
+			return true
+		}, reason: contract.ReasonNetworkUnsupported, says: []string{"IPv4"}},
+		"no DNS": {change: gone("kube-dns"), says: []string{"k8s-app=kube-dns", "coredns"}},
+		"a headless DNS": {change: func(o client.Object) bool {
+			if s, ok := o.(*corev1.Service); ok {
+				s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"}
+			}
+			return true
+		}, says: []string{"no IPv4 address"}},
+		"a network of OpenShift": {spec: v1alpha1.WindowsMachineConfigSpec{
+			Network: v1alpha1.NetworkSpec{Type: v1alpha1.NetworkOVNKubernetesHybrid}},
+			reason: contract.ReasonNetworkUnsupported, says: []string{"needs OpenShift"}},
+		"no right to join": {refused: true, reason: contract.ReasonBootstrapNotGranted,
+			says: []string{"system:serviceaccount:" + elsewhere + ":node-bootstrapper"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all, _, _ := plainObjects(t)
+			_, err := plainReader(t, all, test.change, test.refused).Facts(t.Context(), test.spec)
+			problems := cluster.Problems(err)
+			if len(problems) != 1 || !cluster.OnlyProblems(err) {
+				t.Fatalf("problems %v of %v", problems, err)
+			}
+			reason := contract.ReasonClusterFactsIncomplete
+			if test.reason != "" {
+				reason = test.reason
+			}
+			if problems[0].Reason != reason {
+				t.Errorf("reason %s", problems[0].Reason)
+			}
+			for _, text := range test.says {
+				if !strings.Contains(problems[0].Detail, text) {
+					t.Errorf("%q does not name %s", problems[0].Detail, text)
+				}
+			}
+		})
+	}
+}
+
+func TestA62_SettingsSayWhatNoObjectOfAPlainClusterDoes(t *testing.T) {
+	t.Parallel()
+	all, _, _ := plainObjects(t)
+	all = append(all, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "pulls"},
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{}}`)}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "authorities"},
+			Data: map[string]string{"one": "PEM"}})
+	spec := v1alpha1.WindowsMachineConfigSpec{
+		APIServer:  "https://other.example.com",
+		Proxy:      v1alpha1.ProxySpec{HTTPProxy: "http://proxy:3128", NoProxy: "10.0.0.0/8, .example.com"},
+		PullSecret: "pulls", Trust: v1alpha1.TrustSpec{AdditionalCA: "authorities"},
+		Mirrors: v1alpha1.MirrorsSpec{
+			ImageDigestMirrors: []v1alpha1.ImageMirrors{{Source: "quay.io/a", Mirrors: []string{"m.example/a"},
+				MirrorSourcePolicy: "NeverContactSource"}},
+			ImageTagMirrors: []v1alpha1.ImageMirrors{{Source: "docker.io", Mirrors: []string{"m.example/hub"}}},
+		},
+	}
+	facts, err := plainReader(t, all, nil, false).Facts(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if facts.APIServer != "https://other.example.com" || string(facts.PullSecret) != `{"auths":{}}` ||
+		len(facts.Trust) != 1 || string(facts.Trust[0].PEM) != "PEM" || len(facts.Rejected) > 0 {
+		t.Errorf("facts are %+v", facts)
+	}
+	if len(facts.Mirrors) != 2 || facts.Mirrors[0].Kind != contract.PullByDigest ||
+		facts.Mirrors[0].Policy != "NeverContactSource" || facts.Mirrors[1].Kind != contract.PullByTag ||
+		facts.Mirrors[1].Mirrors[0] != "m.example/hub" {
+		t.Errorf("mirrors are %+v", facts.Mirrors)
+	}
+	const none = ".cluster.local,.example.com,.svc,10.0.0.0/8,10.244.0.0/16,10.96.0.0/12,127.0.0.1,fd01::/48,localhost," +
+		"other.example.com"
+	if facts.Proxy != (blueprint.Proxy{HTTP: "http://proxy:3128", None: none}) {
+		t.Errorf("proxy is %+v", facts.Proxy)
+	}
+}
+
+func TestA62_APullSecretThatIsNotThereLeavesNodesWhatTheyHave(t *testing.T) {
+	t.Parallel()
+	all, _, _ := plainObjects(t)
+	facts, err := plainReader(t, all, nil, false).Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{PullSecret: "gone"})
+	if err != nil || len(facts.PullSecret) == 0 || len(facts.Rejected) != 1 ||
+		!strings.Contains(facts.Rejected[0].Detail, elsewhere+"/gone") {
+		t.Errorf("%q, %v, %v", facts.PullSecret, facts.Rejected, err)
+	}
+}
+
+func TestA62_OnOpenShiftASettingThatContradictsTheClusterIsRefusedWithTheReason(t *testing.T) {
+	t.Parallel()
+	spec := v1alpha1.WindowsMachineConfigSpec{
+		APIServer: "https://other.example.com", Network: v1alpha1.NetworkSpec{Type: v1alpha1.NetworkExternal},
+		Proxy: v1alpha1.ProxySpec{HTTPProxy: "http://other"}, PullSecret: "other",
+		Mirrors: v1alpha1.MirrorsSpec{ImageDigestMirrors: []v1alpha1.ImageMirrors{{Source: "quay.io"}},
+			ImageTagMirrors: []v1alpha1.ImageMirrors{{Source: "quay.io"}}},
+	}
+	all := objects(t, clustertest.Options{Platform: "None"})
+	r := reader(t, all, interceptor.Funcs{}, nil)
+	facts, err := r.Facts(t.Context(), spec)
+	if err != nil || len(facts.Rejected) != 6 {
+		t.Fatalf("%v, %v", facts.Rejected, err)
+	}
+	for _, p := range facts.Rejected {
+		if p.Reason != contract.ReasonSettingNotHere {
+			t.Errorf("reason %s", p.Reason)
+		}
+	}
+	facts.Rejected = nil
+	want, err := r.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{
+		Network: v1alpha1.NetworkSpec{Type: v1alpha1.NetworkOVNKubernetesHybrid}})
+	if err != nil || len(want.Rejected) > 0 || want.APIServer != facts.APIServer || want.Proxy != facts.Proxy ||
+		want.NetworkType != facts.NetworkType || len(want.Mirrors) != len(facts.Mirrors) {
+		t.Errorf("the cluster's own are not in force: %+v, %v", facts, err)
+	}
+}
+
+func TestA60_OpenShiftIsRecognisedByItsAPIGroup(t *testing.T) {
+	t.Parallel()
+	for name, groups := range map[bool][]string{false: {"apps", "operator.example.com"},
+		true: {"apps", "config.openshift.io"}} {
+		got, err := cluster.IsOpenShift(offered(groups))
+		if err != nil || got != name {
+			t.Errorf("%v: %v, %v", groups, got, err)
+		}
+	}
+}
+
+// offered are API groups.
+type offered []string
+
+func (o offered) ServerGroups() (*metav1.APIGroupList, error) {
+	list := &metav1.APIGroupList{}
+	for _, name := range o {
+		list.Groups = append(list.Groups, metav1.APIGroup{Name: name})
+	}
+	return list, nil
+}

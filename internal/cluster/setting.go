@@ -1,0 +1,29 @@
+package cluster
+
+import (
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// settingsNotHere refuses what the WindowsMachineConfig says about things that an object of OpenShift
+// says already. Naming the network that the cluster has is no contradiction.
+func settingsNotHere(spec v1alpha1.WindowsMachineConfigSpec) (problems []*contract.Problem) {
+	for _, s := range []struct {
+		set           bool
+		field, object string
+	}{
+		{spec.APIServer != "", "apiServer", nameInfrastructure},
+		{spec.Network.Type != "" && spec.Network.Type != v1alpha1.NetworkOVNKubernetesHybrid, "network.type",
+			nameNetwork},
+		{spec.Proxy != v1alpha1.ProxySpec{}, "proxy", nameProxy},
+		{len(spec.Mirrors.ImageDigestMirrors) > 0, "mirrors.imageDigestMirrors", "an ImageDigestMirrorSet"},
+		{len(spec.Mirrors.ImageTagMirrors) > 0, "mirrors.imageTagMirrors", "an ImageTagMirrorSet"},
+		{spec.PullSecret != "", "pullSecret", namePullSecret},
+	} {
+		if s.set {
+			problems = append(problems, contract.NewProblem(contract.ReasonSettingNotHere,
+				"spec.%s of the WindowsMachineConfig is not followed: on OpenShift, %s sets that", s.field, s.object))
+		}
+	}
+	return problems
+}
