@@ -61,6 +61,8 @@ const (
 	// PathState is the daemon's own record: what it applied, what it created, what it found before.
 	// It is what makes cleanup exact.
 	PathState = `C:\k\wicd-state.json`
+	// PathDaemonLog is the daemon's log, under the name that log collectors of users fetch.
+	PathDaemonLog = `C:\var\log\wicd\windows-instance-config-daemon.exe.INFO`
 	// PathLock is there while a verb runs, and only then. No ordinary user may make a file there.
 	PathLock = `C:\Windows\windows-instance-config-daemon.lock`
 	// PathMetrics are the daemon's counters in Prometheus' text format.

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -100,7 +101,7 @@ func logsOf(t *testing.T, h *fleet.Host) map[string]string {
 	for name, s := range managed(t, h) {
 		switch _, after, _ := strings.Cut(s.Command, contract.DirLog+`\`); {
 		case name == contract.ServiceDaemon:
-			logs[name] = contract.DirLog + `\wicd\wicd.log`
+			logs[name] = contract.PathDaemonLog
 		case after != "":
 			path, _, _ := strings.Cut(after, ".log")
 			logs[name] = contract.DirLog + `\` + path + ".log"
@@ -113,7 +114,8 @@ func logsOf(t *testing.T, h *fleet.Host) map[string]string {
 func age(t *testing.T, h *fleet.Host, path string) {
 	t.Helper()
 	for i := range logFiles + 2 {
-		older := fmt.Sprintf("%s-2020010%d-000000.log", strings.TrimSuffix(path, ".log"), i+1)
+		extension := filepath.Ext(path)
+		older := fmt.Sprintf("%s-2020010%d-000000%s", strings.TrimSuffix(path, extension), i+1, extension)
 		must(t, winos.WriteFile(h.Machine.Host().Files, older, strings.NewReader("old\n"), winos.AccessInherit))
 	}
 }
@@ -135,7 +137,7 @@ func olderLogs(t *testing.T, h *fleet.Host, path string) (names []string) {
 	entries, err := h.Machine.Host().Files.List(dir)
 	must(t, err)
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name, strings.TrimSuffix(base, ".log")+"-") {
+		if strings.HasPrefix(e.Name, strings.TrimSuffix(base, filepath.Ext(base))+"-") {
 			names = append(names, e.Name)
 		}
 	}

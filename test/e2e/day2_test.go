@@ -134,7 +134,7 @@ func (c *crew) state(h *fleet.Host) string {
 	if err := c.Client.Get(context.Background(), client.ObjectKey{Name: h.Name}, node); err != nil {
 		return err.Error()
 	}
-	log, err := winos.ReadFile(h.Machine.Host().Files, contract.DirLog+`\wicd\wicd.log`)
+	log, err := winos.ReadFile(h.Machine.Host().Files, contract.PathDaemonLog)
 	if err != nil {
 		return err.Error()
 	}

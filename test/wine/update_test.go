@@ -137,7 +137,7 @@ func TestA29_TheDaemonExchangesItsOwnRunningProgramAndComesBackAsTheNewOne(t *te
 		if n := h.Server.Counters().Connections; n != connections[h.Name] {
 			t.Errorf("%s: somebody logged in, %d times", h.Name, n-connections[h.Name])
 		}
-		log, err := os.ReadFile(machine(h).Path(contract.DirLog + `\wicd\wicd.log`))
+		log, err := os.ReadFile(machine(h).Path(contract.PathDaemonLog))
 		if err != nil || !bytes.Contains(log, []byte(`"started" version="`+nextVersion+`"`)) {
 			t.Errorf("%s: the daemon's log does not tell of its start, %v:\n%s", h.Name, err,
 				log[max(0, len(log)-2000):])

@@ -78,7 +78,7 @@ While the API server can't be reached, it goes on with the last manifest that it
 // run is the service: it says at once that it runs, because the service manager waits for that and
 // nothing else, and reconciles until ctx ends.
 func (s *service) run(ctx context.Context, o Options, running func()) (err error) {
-	log, err := s.logger(o, "wicd.log")
+	log, err := s.logger(o, contract.PathDaemonLog[len(dirLog)+1:])
 	if err != nil {
 		return err
 	}

@@ -313,7 +313,7 @@ func (w *world) holds(t *testing.T, version string) {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the Node said %v", last)
-			if x, err := winos.ReadFile(w.Host().Files, `C:\var\log\wicd\wicd.log`); err == nil {
+			if x, err := winos.ReadFile(w.Host().Files, contract.PathDaemonLog); err == nil {
 				t.Logf("LOG %s", x)
 			}
 		}

@@ -73,6 +73,16 @@ func expires(t *testing.T, text string) time.Time {
 	return leaf.NotAfter
 }
 
+func TestTheDaemonsLogHasTheNameThatCollectorsFetch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	eventually(t, "a log", func() bool {
+		content, err := winos.ReadFile(r.Host().Files, `C:\var\log\wicd\windows-instance-config-daemon.exe.INFO`)
+		return err == nil && strings.Contains(string(content), "started")
+	})
+}
+
 func TestAHostThatWasOffForAWeekNeedsNobody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
