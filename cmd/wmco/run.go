@@ -33,6 +33,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/machine"
 	"github.com/windows-nodes/wmco/internal/controller/orphan"
 	"github.com/windows-nodes/wmco/internal/controller/publish"
+	"github.com/windows-nodes/wmco/internal/controller/runtimeclass"
 	"github.com/windows-nodes/wmco/internal/controller/settings"
 	"github.com/windows-nodes/wmco/internal/controller/source"
 	"github.com/windows-nodes/wmco/internal/controller/userdata"
@@ -193,6 +194,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			ServiceNetwork: serviceNetwork, Reserved: reserved}),
 		source.Setup(mgr, o.namespace),
 		orphan.Setup(mgr, o.namespace),
+		runtimeclass.Setup(mgr),
 		settings.Setup(mgr, settings.Options{
 			Namespace: o.namespace, Keys: keys, Desired: desired, Missing: directory.Manifest().Missing,
 			OperatorCondition: valueOr(o.environment, "OPERATOR_CONDITION_NAME", ""),

@@ -204,6 +204,8 @@ const (
 	ReasonVXLANPortDefault       Reason = "VXLANPortDefault"
 	ReasonSettingNotHere         Reason = "SettingNotHere"
 	ReasonBootstrapNotGranted    Reason = "BootstrapNotGranted"
+	ReasonRuntimeClassForeign    Reason = "RuntimeClassForeign"
+	ReasonRuntimeClassInUse      Reason = "RuntimeClassInUse"
 	ReasonClusterFactsIncomplete Reason = "ClusterFactsIncomplete"
 	ReasonPayloadMissing         Reason = "PayloadMissing"
 	ReasonVersionUnsupported     Reason = "VersionUnsupported"
@@ -655,6 +657,15 @@ func clusterExplanations() []row {
 				"each other then.",
 			"Choose another port, such as 9898, as hybridOverlayVXLANPort when the cluster is installed; it can't be " +
 				"changed later. Nothing to do if pods of Windows nodes reach others."},
+		{ReasonRuntimeClassForeign, 924,
+			"A RuntimeClass that the operator did not make has the name of one that it would make, such as windows2022, " +
+				"and another handler or node selector. It stays as it is.",
+			"Delete it, and the operator makes its own; pods that run keep running. Or keep it, and give pods for Windows " +
+				"another way to a node of their build."},
+		{ReasonRuntimeClassInUse, 925,
+			"A RuntimeClass is to be deleted, because no node has its build or the settings say so, and pods use it.",
+			"Delete the pods, or change what makes them: without the class they can't be made again. It is deleted " +
+				"within ten minutes of that."},
 	}
 }
 

@@ -61,6 +61,21 @@ const (
 	buildRecipe = "1"
 )
 
+// BuildExtra returns the path of a program of Kubernetes that only some tests need, such as
+// kube-scheduler, building it when the cache lacks it. name is that of its folder in
+// k8s.io/kubernetes/cmd.
+func BuildExtra(ctx context.Context, options BuildOptions, name string) (path string, err error) {
+	b, err := newBuilder(ctx, options)
+	if err != nil {
+		return "", fmt.Errorf("preparing to build %s: %w", name, err)
+	}
+	b.programs = []program{{name: name, pkg: kubernetesModule + "/cmd/" + name}}
+	if err = b.build(ctx); err != nil {
+		return "", err
+	}
+	return b.path(name), nil
+}
+
 // Build returns the control plane's programs, building those that the cache
 // lacks: four to five minutes on two cores the first time, milliseconds later.
 // A repeated call does nothing. Of two labs that call it at once, one builds and
@@ -70,27 +85,33 @@ func Build(ctx context.Context, options BuildOptions) (Binaries, error) {
 	if err != nil {
 		return Binaries{}, fmt.Errorf("preparing to build the control plane: %w", err)
 	}
-	if len(b.missing()) == 0 {
-		return b.binaries(), nil
-	}
-	if err := os.MkdirAll(b.out, 0o755); err != nil {
-		return Binaries{}, fmt.Errorf("making the build cache: %w", err)
-	}
-	release, err := acquire(ctx, filepath.Join(filepath.Dir(b.out), "build.lock"), func(waited time.Duration) {
-		b.sayf("another lab is building the control plane; waiting, %s so far", waited)
-	})
-	if err != nil {
-		return Binaries{}, fmt.Errorf("waiting for another build of the control plane: %w", err)
-	}
-	defer release()
-	if err := b.buildMissing(ctx); err != nil {
+	if err = b.build(ctx); err != nil {
 		return Binaries{}, err
 	}
 	return b.binaries(), nil
 }
 
+// build builds what the cache lacks.
+func (b *builder) build(ctx context.Context) error {
+	if len(b.missing()) == 0 {
+		return nil
+	}
+	if err := os.MkdirAll(b.out, 0o755); err != nil {
+		return fmt.Errorf("making the build cache: %w", err)
+	}
+	release, err := acquire(ctx, filepath.Join(filepath.Dir(b.out), "build.lock"), func(waited time.Duration) {
+		b.sayf("another lab is building the control plane; waiting, %s so far", waited)
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for another build of the control plane: %w", err)
+	}
+	defer release()
+	return b.buildMissing(ctx)
+}
+
 // builder builds the programs of one cache key.
 type builder struct {
+	programs []program
 	module   string // folder of lab/controlplane
 	out      string // folder of this key in the cache
 	progress io.Writer
@@ -101,7 +122,7 @@ func newBuilder(ctx context.Context, options BuildOptions) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{module: filepath.Join(root, "lab", "controlplane"), progress: options.Progress}
+	b := &builder{programs: programs(), module: filepath.Join(root, "lab", "controlplane"), progress: options.Progress}
 	if b.progress == nil {
 		b.progress = io.Discard
 	}
@@ -159,7 +180,7 @@ func (b *builder) path(name string) string {
 // place when it is whole, so being there is enough.
 func (b *builder) missing() []program {
 	var missing []program
-	for _, p := range programs() {
+	for _, p := range b.programs {
 		if _, err := os.Stat(b.path(p.name)); err != nil {
 			missing = append(missing, p)
 		}

@@ -191,7 +191,7 @@ func (c *Cluster) endAll() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var failures []error
-	for _, name := range []string{controllerManagerName, apiServerName, etcdName} {
+	for _, name := range []string{schedulerName, controllerManagerName, apiServerName, etcdName} {
 		if p := c.running[name]; p != nil {
 			failures = append(failures, p.kill())
 		}

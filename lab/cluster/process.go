@@ -14,6 +14,7 @@ const (
 	etcdName              = "etcd"
 	apiServerName         = "kube-apiserver"
 	controllerManagerName = "kube-controller-manager"
+	schedulerName         = "kube-scheduler"
 )
 
 // component is one program of the control plane, as it is to be started.

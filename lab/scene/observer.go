@@ -364,3 +364,12 @@ func (o *Observer) sawPod(pod *corev1.Pod) {
 		o.wrong = append(o.wrong, key+" was given less than its grace period")
 	}
 }
+
+func isReady(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

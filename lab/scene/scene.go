@@ -64,7 +64,7 @@ type Options struct {
 	// OLM lets the operator meet the part of OLM that it tells whether an upgrade is safe: the
 	// OperatorCondition of this name. Empty for no OLM.
 	OLM string
-	// Scheduler lets pods that wait be bound to Windows nodes.
+	// Scheduler starts kube-scheduler, so that pods get to nodes.
 	Scheduler bool
 	// Arguments are further ones for the operator.
 	Arguments []string
@@ -158,6 +158,12 @@ func (s *Scene) startCluster(ctx context.Context) (err error) {
 	if s.Client, err = client.New(s.Cluster.Admin(), client.Options{Scheme: scheme}); err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
+	if s.options.Scheduler {
+		s.say("starting kube-scheduler")
+		if err = s.Cluster.StartScheduler(ctx, s.options.Progress); err != nil {
+			return err
+		}
+	}
 	s.say("installing OpenShift's CRDs and objects")
 	return openshift.Install(ctx, s.Cluster.Admin(),
 		openshift.Options{APIServer: s.Cluster.URL, CA: s.Cluster.CAPEM, Platform: s.options.Platform})
@@ -184,9 +190,6 @@ func (s *Scene) startHosts(ctx context.Context) (err error) {
 	}
 	s.run(func() error { return openshift.AssignSubnets(running, s.Cluster.Admin()) })
 	s.run(func() error { return openshift.FollowProxy(running, s.Cluster.Admin()) })
-	if s.options.Scheduler {
-		s.run(func() error { return schedule(running, s.Cluster.Admin()) })
-	}
 	if s.options.onCloud() {
 		if err = s.newCloud(); err != nil {
 			return err

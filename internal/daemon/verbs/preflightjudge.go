@@ -28,12 +28,6 @@ const (
 // a host that is behind by less can use them; two minutes leaves room for a clock that drifts on.
 const maxSkew = 2 * time.Minute
 
-// supportedBuilds are the long-term releases of Windows Server that container images of the same
-// build exist for.
-func supportedBuilds() map[int]string {
-	return map[int]string{17763: "Windows Server 2019", 20348: "Windows Server 2022", 26100: "Windows Server 2025"}
-}
-
 // Server 2022 takes part in an overlay network from an update of April 2022 on:
 // KB5012637, named by the overlay's own requirements.
 const (
@@ -119,7 +113,9 @@ func buildUnsupported(f findings, _ contract.PreflightRequest) []*contract.Probl
 		return one(contract.ReasonBuildUnsupported, "%s (%d.%d) lacks the update KB5012637 (%d.%d), which the overlay "+
 			"network needs", f.facts.ProductName, f.facts.Build, f.facts.UBR, build2022, overlayUpdate)
 	}
-	if _, ok := supportedBuilds()[f.facts.Build]; ok && f.facts.Server {
+	if f.facts.Server && slices.ContainsFunc(contract.WindowsBuilds(), func(b contract.WindowsBuild) bool {
+		return b.Number == f.facts.Build
+	}) {
 		return nil
 	}
 	if !f.facts.Server {

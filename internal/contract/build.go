@@ -1,0 +1,31 @@
+package contract
+
+import "strconv"
+
+// WindowsBuild is a long-term release of Windows Server that container images of the same build
+// exist for.
+type WindowsBuild struct {
+	Number  int
+	Product string
+	// RuntimeClass is the name of the RuntimeClass that selects its nodes.
+	RuntimeClass string
+}
+
+// WindowsBuilds are those that hosts may have, the oldest first.
+func WindowsBuilds() []WindowsBuild {
+	return []WindowsBuild{
+		{17763, "Windows Server 2019", "windows2019"},
+		{20348, "Windows Server 2022", "windows2022"},
+		{26100, "Windows Server 2025", "windows2025"},
+	}
+}
+
+// Label is the value that kubelet gives BuildLabel on nodes of this build.
+func (b WindowsBuild) Label() string { return "10.0." + strconv.Itoa(b.Number) }
+
+const (
+	// RuntimeClassHandler is the handler of containerd for process-isolated Windows containers.
+	RuntimeClassHandler = "runhcs-wcow-process"
+	// UnusedSinceAnnotation on a RuntimeClass of the operator is since when no node has its build.
+	UnusedSinceAnnotation = "windowsmachineconfig.openshift.io/unused-since"
+)

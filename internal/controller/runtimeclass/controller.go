@@ -1,0 +1,224 @@
+package runtimeclass
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+const (
+	// retryInUse is how often it is looked whether pods still use a class that is to go: each look
+	// lists all pods.
+	retryInUse = 10 * time.Minute
+	// podsAtOnce bounds an answer of the API server.
+	podsAtOnce = 500
+	// bound is how long one look may take.
+	bound = 2 * time.Minute
+)
+
+// Reconciler keeps the RuntimeClasses for Windows.
+type Reconciler struct {
+	client client.Client
+	// live reads pods, which the operator has no cache of.
+	live   client.Reader
+	events events.EventRecorder
+	now    func() time.Time
+	// reported is why each class was reported last. Only one worker has it.
+	reported map[string]contract.Reason
+}
+
+func newReconciler(api client.Client, live client.Reader, recorder events.EventRecorder,
+	now func() time.Time) *Reconciler {
+	return &Reconciler{client: api, live: live, events: recorder, now: now, reported: map[string]contract.Reason{}}
+}
+
+// Setup adds the controller to a manager.
+func Setup(mgr ctrl.Manager) error {
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(contract.OperatorServiceAccount),
+		time.Now)
+	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: contract.MachineConfigObject}}}
+	})
+	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return slices.Contains(policy.RuntimeClassNames(), o.GetName())
+	})
+	err := ctrl.NewControllerManagedBy(mgr).Named("runtimeclass").
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1, ReconciliationTimeout: bound}).
+		Watches(&corev1.Node{}, all, builder.WithPredicates(buildChanged())).
+		Watches(&nodev1.RuntimeClass{}, all, builder.WithPredicates(ours)).
+		Watches(&v1alpha1.WindowsMachineConfig{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the runtimeclass controller: %w", err)
+	}
+	return nil
+}
+
+// buildChanged lets through what changes the builds that the cluster has. Nodes are written every
+// few seconds.
+func buildChanged() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return e.Object.GetLabels()[contract.BuildLabel] != "" },
+		DeleteFunc: func(e event.DeleteEvent) bool { return e.Object.GetLabels()[contract.BuildLabel] != "" },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return e.ObjectOld.GetLabels()[contract.BuildLabel] != e.ObjectNew.GetLabels()[contract.BuildLabel]
+		},
+	}
+}
+
+// Reconcile makes, restores and withdraws the RuntimeClasses for Windows, all at once.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	input, err := r.gather(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	plan := policy.PlanRuntimeClasses(input)
+	var problems []error
+	for _, class := range plan.Create {
+		problems = append(problems, r.create(ctx, class))
+	}
+	for _, class := range plan.Update {
+		problems = append(problems, r.update(ctx, class))
+	}
+	inUse, err := r.withdraw(ctx, plan.Withdraw)
+	problems = append(problems, err)
+	r.report(ctx, plan.Foreign, inUse)
+	if len(inUse) > 0 && (plan.After == 0 || plan.After > retryInUse) {
+		plan.After = retryInUse
+	}
+	return ctrl.Result{RequeueAfter: plan.After}, errors.Join(problems...)
+}
+
+// gather reads what the decision needs.
+func (r *Reconciler) gather(ctx context.Context) (policy.RuntimeClassInput, error) {
+	input := policy.RuntimeClassInput{Existing: map[string]nodev1.RuntimeClass{}, Now: r.now()}
+	config := &v1alpha1.WindowsMachineConfig{}
+	err := r.client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
+	if client.IgnoreNotFound(err) != nil {
+		return input, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+	}
+	input.Remove = config.Spec.RuntimeClasses == v1alpha1.RuntimeClassesRemoved
+	nodes, classes := &corev1.NodeList{}, &nodev1.RuntimeClassList{}
+	if err = r.client.List(ctx, nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)},
+		client.UnsafeDisableDeepCopy); err != nil {
+		return input, fmt.Errorf("listing nodes: %w", err)
+	}
+	if err = r.client.List(ctx, classes); err != nil {
+		return input, fmt.Errorf("listing RuntimeClasses: %w", err)
+	}
+	for _, node := range nodes.Items {
+		input.Builds = append(input.Builds, node.Labels[contract.BuildLabel])
+	}
+	for _, class := range classes.Items {
+		input.Existing[class.Name] = class
+	}
+	return input, nil
+}
+
+func (r *Reconciler) create(ctx context.Context, class *nodev1.RuntimeClass) error {
+	err := r.client.Create(ctx, class)
+	switch {
+	case apierrors.IsAlreadyExists(err): // its event is on the way, and brings another look
+		return nil
+	case err != nil:
+		return fmt.Errorf("creating RuntimeClass %s: %w", class.Name, err)
+	}
+	logf.FromContext(ctx).Info("created a RuntimeClass", "runtimeClass", class.Name)
+	return nil
+}
+
+func (r *Reconciler) update(ctx context.Context, class *nodev1.RuntimeClass) error {
+	if err := r.client.Update(ctx, class); err != nil {
+		return fmt.Errorf("updating RuntimeClass %s: %w", class.Name, err)
+	}
+	logf.FromContext(ctx).Info("updated a RuntimeClass", "runtimeClass", class.Name,
+		"unusedSince", class.Annotations[contract.UnusedSinceAnnotation])
+	return nil
+}
+
+// withdraw deletes the classes that no pod uses, and gives those that pods use.
+func (r *Reconciler) withdraw(ctx context.Context, classes []nodev1.RuntimeClass) ([]nodev1.RuntimeClass, error) {
+	if len(classes) == 0 {
+		return nil, nil
+	}
+	used, err := r.used(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var inUse []nodev1.RuntimeClass
+	for _, class := range classes {
+		if used[class.Name] {
+			inUse = append(inUse, class)
+			continue
+		}
+		err = r.client.Delete(ctx, &class,
+			client.Preconditions{UID: &class.UID, ResourceVersion: &class.ResourceVersion})
+		if client.IgnoreNotFound(err) != nil {
+			return inUse, fmt.Errorf("deleting RuntimeClass %s: %w", class.Name, err)
+		}
+		logf.FromContext(ctx).Info("deleted a RuntimeClass", "runtimeClass", class.Name)
+	}
+	return inUse, nil
+}
+
+// used gives the names of the RuntimeClasses that pods have which have not ended.
+func (r *Reconciler) used(ctx context.Context) (map[string]bool, error) {
+	used := map[string]bool{}
+	for next := ""; ; {
+		pods := &corev1.PodList{}
+		if err := r.live.List(ctx, pods, client.Limit(podsAtOnce), client.Continue(next)); err != nil {
+			return nil, fmt.Errorf("listing pods: %w", err)
+		}
+		for _, pod := range pods.Items {
+			ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+			if pod.Spec.RuntimeClassName != nil && !ended {
+				used[*pod.Spec.RuntimeClassName] = true
+			}
+		}
+		if next = pods.Continue; next == "" {
+			return used, nil
+		}
+	}
+}
+
+// report writes an event about each class that is not as planned, once.
+func (r *Reconciler) report(ctx context.Context, foreign, inUse []nodev1.RuntimeClass) {
+	found := map[string]contract.Reason{}
+	tell := func(class nodev1.RuntimeClass, reason contract.Reason, what string) {
+		found[class.Name] = reason
+		if r.reported[class.Name] == reason {
+			return
+		}
+		logf.FromContext(ctx).Info("a RuntimeClass stays as it is", "runtimeClass", class.Name, "reason", reason)
+		r.events.Eventf(&class, nil, corev1.EventTypeWarning, string(reason), "Keep", "%s (W%d). %s", what,
+			reason.Number(), reason.Fix())
+	}
+	for _, class := range foreign {
+		tell(class, contract.ReasonRuntimeClassForeign,
+			"RuntimeClass "+class.Name+" was not made by the operator, and does not select Windows nodes of this build")
+	}
+	for _, class := range inUse {
+		tell(class, contract.ReasonRuntimeClassInUse, "RuntimeClass "+class.Name+" is to go, and pods use it")
+	}
+	r.reported = found
+}

@@ -1,0 +1,68 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/windows-nodes/wmco/lab/port"
+)
+
+// StartScheduler builds kube-scheduler where the cache lacks it, starts it, and returns when it is
+// healthy. It runs until Stop. Only tests of where pods get to need it, so Start leaves it out.
+func (c *Cluster) StartScheduler(ctx context.Context, progress io.Writer) error {
+	path, err := BuildExtra(ctx, BuildOptions{Progress: progress}, schedulerName)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, defaultStartTimeout)
+	defer cancel()
+	reserved, err := c.reserve(ctx)
+	if err != nil {
+		return err
+	}
+	identity, err := c.ca.config(c.URL, "system:kube-scheduler", mastersGroup)
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := writeKubeconfig(c.workspace, "scheduler.kubeconfig", identity)
+	if err != nil {
+		return err
+	}
+	p, err := c.launch(ctx, c.schedulerComponent(path, kubeconfig, reserved))
+	if err != nil {
+		return err
+	}
+	client, err := rest.HTTPClientFor(c.admin)
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	defer client.CloseIdleConnections()
+	return c.untilHealthy(ctx, p, func(ctx context.Context) error {
+		return get(ctx, client, url(reserved)+"/readyz")
+	})
+}
+
+func (c *Cluster) schedulerComponent(path, kubeconfig string, reserved port.Port) component {
+	return component{
+		name: schedulerName,
+		path: path,
+		dir:  c.workspace.dir,
+		log:  c.workspace.path(schedulerName + ".log"),
+		args: []string{
+			"--kubeconfig=" + kubeconfig,
+			"--authentication-kubeconfig=" + kubeconfig,
+			"--authorization-kubeconfig=" + kubeconfig,
+			"--leader-elect=false",
+			"--bind-address=" + port.Loopback,
+			"--secure-port=" + strconv.Itoa(reserved.Number),
+			"--permit-port-sharing=" + strconv.FormatBool(reserved.Kept),
+			"--tls-cert-file=" + c.workspace.path("serving.crt"),
+			"--tls-private-key-file=" + c.workspace.path("serving.key"),
+			"--profiling=false",
+		},
+	}
+}

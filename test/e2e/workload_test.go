@@ -1,0 +1,201 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+const (
+	linuxNode    = "linux-worker"
+	runtimeClass = "windows2022"
+)
+
+// The real kube-scheduler places the example of docs/workloads.md, as it stands there.
+func TestA72_TheWebServerOfThePageGetsToANodeOfItsBuildAndLinuxPodsDoNot(t *testing.T) {
+	o := options(2)
+	o.Scheduler = true
+	edit := o.Hosts.Edit
+	o.Hosts.Edit = func(i int, h *sim.Options) {
+		edit(i, h)
+		if i == 1 {
+			h.Build, h.UBR = 26100, 1742
+		}
+	}
+	s := own(t, o)
+	hosts := s.hosts(t, 2)
+	s.join(t, hosts...)
+	s.hasClasses(t, runtimeClass, "windows2025")
+	s.linux(t)
+
+	web, service := s.example(t)
+	web.Namespace, service.Namespace = metav1.NamespaceDefault, metav1.NamespaceDefault
+	*web.Spec.Replicas = 3
+	s.put(t, service)
+	s.put(t, web)
+	linux := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "linux"},
+		Spec: *web.Spec.DeepCopy()}
+	labels := map[string]string{"app": "linux"}
+	linux.Spec.Selector.MatchLabels, linux.Spec.Template.Labels = labels, labels
+	linux.Spec.Template.Spec.OS, linux.Spec.Template.Spec.RuntimeClassName = nil, nil
+	s.put(t, linux)
+	s.placed(t, web, hosts[0].Name)
+	s.placed(t, linux, linuxNode)
+
+	// A pod that tells its OS is refused what Windows can't do, when it is made.
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "root"},
+		Spec: *web.Spec.Template.Spec.DeepCopy()}
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64)}
+	if err := s.Client.Create(t.Context(), pod); !apierrors.IsInvalid(err) {
+		t.Errorf("a Windows pod with runAsUser: %v", err)
+	}
+}
+
+// example reads the first block of the page.
+func (s *stage) example(t *testing.T) (*appsv1.Deployment, *corev1.Service) {
+	t.Helper()
+	root, err := cluster.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(root, "docs", "workloads.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(page), "```yaml\n")
+	block, _, _ = strings.Cut(block, "```")
+	first, second, _ := strings.Cut(block, "---\n")
+	web, service := &appsv1.Deployment{}, &corev1.Service{}
+	if err = errors.Join(yaml.UnmarshalStrict([]byte(first), web),
+		yaml.UnmarshalStrict([]byte(second), service)); err != nil {
+		t.Fatalf("the example of the page: %v", err)
+	}
+	if web.Spec.Replicas == nil {
+		web.Spec.Replicas = new(int32)
+	}
+	return web, service
+}
+
+// linux makes a node without taints, with the most room, which is where pods go that may go
+// anywhere.
+func (s *stage) linux(t *testing.T) {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: linuxNode, Labels: map[string]string{
+		corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64", corev1.LabelHostname: linuxNode}}}
+	s.put(t, node)
+	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"),
+		corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("250")}
+	node.Status = corev1.NodeStatus{Capacity: room, Allocatable: room, Conditions: []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}}
+	if err := s.Client.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	s.put(t, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: linuxNode}})
+	s.beat(t.Context(), t)
+}
+
+// beat is the heartbeat of the node that no kubelet looks after.
+func (s *stage) beat(ctx context.Context, t *testing.T) {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: linuxNode}, lease); err != nil {
+		t.Fatal(err)
+	}
+	now, name, seconds := metav1.NewMicroTime(time.Now()), linuxNode, int32(40)
+	lease.Spec.RenewTime, lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &now, &name, &seconds
+	if err := s.Client.Update(ctx, lease); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// placed waits until all pods of a Deployment are on one node.
+func (s *stage) placed(t *testing.T, d *appsv1.Deployment, node string) {
+	t.Helper()
+	s.await(t, "the pods of "+d.Name+" to be on "+node, func(ctx context.Context) (bool, string, error) {
+		s.beat(ctx, t)
+		pods := &corev1.PodList{}
+		err := s.Client.List(ctx, pods, client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels))
+		bound := 0
+		for _, pod := range pods.Items {
+			if pod.Spec.NodeName != "" && pod.Spec.NodeName != node {
+				return false, "", fmt.Errorf("pod %s is on %s", pod.Name, pod.Spec.NodeName)
+			}
+			if pod.Spec.NodeName == node {
+				bound++
+			}
+		}
+		return bound == int(*d.Spec.Replicas), fmt.Sprintf("%d are", bound), err
+	})
+}
+
+// hasClasses waits until these are the RuntimeClasses.
+func (s *stage) hasClasses(t *testing.T, want ...string) {
+	t.Helper()
+	s.await(t, fmt.Sprintf("the RuntimeClasses %v", want), func(ctx context.Context) (bool, string, error) {
+		list := &nodev1.RuntimeClassList{}
+		err := s.Client.List(ctx, list)
+		var names []string
+		for _, class := range list.Items {
+			names = append(names, class.Name)
+		}
+		return fmt.Sprint(names) == fmt.Sprint(want), fmt.Sprint(names), err
+	})
+}
+
+// runtimeClasses has the operator restore RuntimeClasses and delete them.
+func (s *stage) runtimeClasses(t *testing.T) {
+	s.hasClasses(t, runtimeClass)
+	class := &nodev1.RuntimeClass{}
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Name: runtimeClass}, class); err != nil {
+		t.Fatal(err)
+	}
+	patch := client.MergeFrom(class.DeepCopy())
+	class.Scheduling.NodeSelector["somebody"] = "wrote"
+	if err := s.Client.Patch(t.Context(), class, patch); err != nil {
+		t.Fatal(err)
+	}
+	// What is left of builds that the cluster had once.
+	for _, name := range []string{"windows2019", "windows2025"} {
+		s.put(t, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			contract.ManagedByLabel: contract.OperatorServiceAccount}}, Handler: contract.RuntimeClassHandler})
+	}
+	s.await(t, "the classes to be restored", func(ctx context.Context) (bool, string, error) {
+		list := &nodev1.RuntimeClassList{}
+		if err := s.Client.List(ctx, list); err != nil {
+			return false, "", err
+		}
+		for _, class := range list.Items {
+			unused := class.Annotations[contract.UnusedSinceAnnotation] != ""
+			if class.Scheduling == nil || class.Scheduling.NodeSelector["somebody"] != "" ||
+				unused == (class.Name == runtimeClass) {
+				return false, class.String(), nil
+			}
+		}
+		return len(list.Items) == 3, "", nil
+	})
+	if err := s.Configure(t.Context(), v1alpha1.WindowsMachineConfigSpec{
+		RuntimeClasses: v1alpha1.RuntimeClassesRemoved}); err != nil {
+		t.Fatal(err)
+	}
+	s.hasClasses(t)
+}
