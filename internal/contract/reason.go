@@ -229,7 +229,7 @@ func Explanations() []Explanation {
 	return slices.Concat(about(AboutReach, reachExplanations()), about(AboutHost, hostExplanations()),
 		about("", prepareExplanations()), about("", serviceExplanations()), about("", nodeExplanations()),
 		about("", leaveExplanations()), about("", machineExplanations()), about("", clusterExplanations()),
-		about("", kindExplanations()))
+		about("", kindExplanations()), about("", workloadExplanations()))
 }
 
 // reachExplanations are about the entry and about reaching the host.
@@ -657,11 +657,17 @@ func clusterExplanations() []row {
 				"each other then.",
 			"Choose another port, such as 9898, as hybridOverlayVXLANPort when the cluster is installed; it can't be " +
 				"changed later. Nothing to do if pods of Windows nodes reach others."},
+	}
+}
+
+// workloadExplanations are about what pods need.
+func workloadExplanations() []row {
+	return []row{
 		{ReasonRuntimeClassForeign, 924,
-			"A RuntimeClass that the operator did not make has the name of one that it would make, such as windows2022, " +
-				"and another handler or node selector. It stays as it is.",
-			"Delete it, and the operator makes its own; pods that run keep running. Or keep it, and give pods for Windows " +
-				"another way to a node of their build."},
+			"A RuntimeClass that the operator did not make has the name of one that it would make, such as " +
+				"windows2022, and another handler or node selector. It stays as it is.",
+			"Delete it, and the operator makes its own; pods that run keep running. Or keep it, and give pods for " +
+				"Windows another way to a node of their build."},
 		{ReasonRuntimeClassInUse, 925,
 			"A RuntimeClass is to be deleted, because no node has its build or the settings say so, and pods use it.",
 			"Delete the pods, or change what makes them: without the class they can't be made again. It is deleted " +

@@ -46,8 +46,8 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 	t.Run("a manifest that no node uses is retired", s.retirement)
 	t.Run("a daemon fetches what the next version has", s.fetches)
 	t.Run("an event that repeats is counted", s.repeatedEvent)
-	t.Run("pods of daemon sets don't hold a host back", s.daemonSetPod)
 	t.Run("RuntimeClasses are restored and deleted", s.runtimeClasses)
+	t.Run("pods of daemon sets don't hold a host back", s.daemonSetPod)
 	seen := slices.Concat(observe(t, shared), observe(t, s))
 	if partial() {
 		if theCloud.stage != nil {

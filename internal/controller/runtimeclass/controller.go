@@ -106,7 +106,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if len(inUse) > 0 && (plan.After == 0 || plan.After > retryInUse) {
 		plan.After = retryInUse
 	}
-	return ctrl.Result{RequeueAfter: plan.After}, errors.Join(problems...)
+	if err = errors.Join(problems...); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: plan.After}, nil
 }
 
 // gather reads what the decision needs.
@@ -148,7 +151,11 @@ func (r *Reconciler) create(ctx context.Context, class *nodev1.RuntimeClass) err
 }
 
 func (r *Reconciler) update(ctx context.Context, class *nodev1.RuntimeClass) error {
-	if err := r.client.Update(ctx, class); err != nil {
+	err := r.client.Update(ctx, class)
+	switch {
+	case apierrors.IsConflict(err): // the cache is behind: its event brings another look
+		return nil
+	case err != nil:
 		return fmt.Errorf("updating RuntimeClass %s: %w", class.Name, err)
 	}
 	logf.FromContext(ctx).Info("updated a RuntimeClass", "runtimeClass", class.Name,

@@ -1,0 +1,117 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+func TestA70_EachInstanceHasMetricsThatAlertsAreMadeOf(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	node := func(name, end string, annotations ...string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "windows"},
+			Annotations: map[string]string{contract.CertificateEndAnnotation: end}}}
+		for _, a := range annotations {
+			n.Annotations[a] = "x"
+		}
+		return n
+	}
+	instance := func(name string, edit func(s *v1alpha1.WindowsInstanceStatus)) *v1alpha1.WindowsInstance {
+		i := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+		edit(&i.Status)
+		return i
+	}
+	now := metav1.NewTime(time.Unix(1_800_000_000, 0))
+	well := instance("10.0.0.1", func(s *v1alpha1.WindowsInstanceStatus) {
+		s.Phase, s.NodeName, s.Revision, s.DesiredRevision = v1alpha1.PhaseReady, "win-a", "1-a", "1-a"
+		s.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}}
+	})
+	waiting := instance("10.0.0.2", func(s *v1alpha1.WindowsInstanceStatus) {
+		s.Phase, s.Reason, s.Code = v1alpha1.PhaseConnecting, "Unreachable", "W201"
+	})
+	unwell := instance("10.0.0.3", func(s *v1alpha1.WindowsInstanceStatus) {
+		s.Phase, s.NodeName, s.Revision, s.DesiredRevision, s.SilentSince = v1alpha1.PhaseReady, "win-c", "1-a", "1-b", &now
+	})
+	foreign := instance("10.0.0.4", func(*v1alpha1.WindowsInstanceStatus) {})
+	foreign.Namespace = "elsewhere"
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(well, waiting, unwell, foreign,
+		node("win-a", "2027-01-29T08:00:00Z"), node("win-c", "soon", contract.RebootPendingAnnotation)).Build()
+	want := `
+# HELP wmco_instance_daemon_certificate_expiry_timestamp_seconds When the daemon's client certificate expires, as it reports it.
+# TYPE wmco_instance_daemon_certificate_expiry_timestamp_seconds gauge
+wmco_instance_daemon_certificate_expiry_timestamp_seconds{node="win-a",windows_instance="10.0.0.1"} 1.8012096e+09
+# HELP wmco_instance_daemon_unresponsive 1 while a daemon neither applies its desired revision nor reports why not, else 0.
+# TYPE wmco_instance_daemon_unresponsive gauge
+wmco_instance_daemon_unresponsive{node="",windows_instance="10.0.0.2"} 0
+wmco_instance_daemon_unresponsive{node="win-a",windows_instance="10.0.0.1"} 0
+wmco_instance_daemon_unresponsive{node="win-c",windows_instance="10.0.0.3"} 1
+# HELP wmco_instance_info 1, with the phase of an instance, and why it waits or fails.
+# TYPE wmco_instance_info gauge
+wmco_instance_info{code="",node="win-a",phase="Ready",reason="",windows_instance="10.0.0.1"} 1
+wmco_instance_info{code="",node="win-c",phase="Ready",reason="",windows_instance="10.0.0.3"} 1
+wmco_instance_info{code="W201",node="",phase="Connecting",reason="Unreachable",windows_instance="10.0.0.2"} 1
+# HELP wmco_instance_ready 1 when an instance is a node at its desired revision and Ready, else 0.
+# TYPE wmco_instance_ready gauge
+wmco_instance_ready{node="",windows_instance="10.0.0.2"} 0
+wmco_instance_ready{node="win-a",windows_instance="10.0.0.1"} 1
+wmco_instance_ready{node="win-c",windows_instance="10.0.0.3"} 0
+# HELP wmco_instance_reboot_requested 1 while a reboot of the host is requested or pending, else 0.
+# TYPE wmco_instance_reboot_requested gauge
+wmco_instance_reboot_requested{node="",windows_instance="10.0.0.2"} 0
+wmco_instance_reboot_requested{node="win-a",windows_instance="10.0.0.1"} 0
+wmco_instance_reboot_requested{node="win-c",windows_instance="10.0.0.3"} 1
+# HELP wmco_instance_updated 1 when a host has the revision that it should have, else 0.
+# TYPE wmco_instance_updated gauge
+wmco_instance_updated{node="",windows_instance="10.0.0.2"} 0
+wmco_instance_updated{node="win-a",windows_instance="10.0.0.1"} 1
+wmco_instance_updated{node="win-c",windows_instance="10.0.0.3"} 0
+`
+	if got := scrape(t, api); got != strings.TrimPrefix(want, "\n") {
+		t.Errorf("metrics:\n%s", got)
+	}
+	// A cache that can't answer withholds nothing else of the scrape.
+	broken := interceptor.NewClient(api, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList,
+		...client.ListOption) error {
+		return errors.New("the cache is not there yet")
+	}})
+	if got := scrape(t, broken); got != "" {
+		t.Errorf("metrics without a cache: %s", got)
+	}
+}
+
+// scrape gives what a scrape would, after checking it.
+func scrape(t *testing.T, cached client.Reader) string {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(newInstances(cached, "ns"))
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, family := range families {
+		if _, err = expfmt.MetricFamilyToText(&text, family); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return text.String()
+}

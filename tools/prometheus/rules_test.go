@@ -1,0 +1,156 @@
+package prometheus
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/promql/parser"
+	"go.yaml.in/yaml/v3"
+)
+
+const root = "../.."
+
+// rule is one of a PrometheusRule.
+type rule struct {
+	Record, Alert, Expr string
+	Annotations         map[string]string
+}
+
+// groups reads the rules of a manifest, as an object and as promtool reads them.
+func groups(t *testing.T, file string) (rules []rule, text []byte) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root, "config", "monitoring", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var manifest struct {
+		Spec map[string]any
+	}
+	var typed struct {
+		Spec struct {
+			Groups []struct{ Rules []rule }
+		}
+	}
+	if err = yaml.Unmarshal(content, &manifest); err != nil {
+		t.Fatal(err)
+	}
+	if err = yaml.Unmarshal(content, &typed); err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range typed.Spec.Groups {
+		rules = append(rules, group.Rules...)
+	}
+	if text, err = yaml.Marshal(manifest.Spec); err != nil || len(rules) < 5 {
+		t.Fatalf("%s has %d rules: %v", file, len(rules), err)
+	}
+	return rules, text
+}
+
+func TestA70_EachAlertFiresAndFallsSilent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	promtool := filepath.Join(dir, "promtool")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", "remove_all_sd", "-o", promtool,
+		"github.com/prometheus/prometheus/cmd/promtool")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building promtool: %v\n%s", err, output)
+	}
+	alerts, text := groups(t, "alerts.yaml")
+	_, recorded := groups(t, "rules.yaml")
+	tests, err := os.ReadFile(filepath.Join(root, "tools", "prometheus", "alerts_test.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"alerts.rules.yaml": text, "recording.rules.yaml": recorded,
+		"test.yaml": tests} {
+		if err = os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{"check", "rules", "--lint-fatal", "alerts.rules.yaml", "recording.rules.yaml"},
+		{"test", "rules", "test.yaml"}} {
+		c := exec.CommandContext(t.Context(), promtool, args...)
+		c.Dir = dir
+		if output, err := c.CombinedOutput(); err != nil {
+			t.Errorf("promtool %v: %v\n%s", args, err, output)
+		}
+	}
+	for _, alert := range alerts {
+		if !strings.Contains(string(tests), "- name: "+alert.Alert+"\n") {
+			t.Errorf("alert %s has no test", alert.Alert)
+		}
+	}
+}
+
+// Every alert has a section of the runbook page, which ends in a command.
+func TestA70_EachAlertNamesItsObjectAndHasARunbook(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(root, "docs", "alerts.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts, _ := groups(t, "alerts.yaml")
+	for _, alert := range alerts {
+		_, section, found := strings.Cut(string(page), "\n## "+alert.Alert+"\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		lines := strings.Split(strings.TrimRight(section, "\n"), "\n")
+		if !found || !strings.HasPrefix(lines[len(lines)-1], "    kubectl ") {
+			t.Errorf("docs/alerts.md has no section %s that ends in a command", alert.Alert)
+		}
+		if !strings.HasSuffix(alert.Annotations["runbook_url"], "/docs/alerts.md#"+strings.ToLower(alert.Alert)) {
+			t.Errorf("%s: runbook_url is %q", alert.Alert, alert.Annotations["runbook_url"])
+		}
+		if alert.Annotations["summary"] == "" || alert.Annotations["description"] == "" {
+			t.Errorf("%s lacks a summary or a description", alert.Alert)
+		}
+	}
+	if sections := strings.Count(string(page), "\n## "); sections != len(alerts) {
+		t.Errorf("docs/alerts.md has %d sections for %d alerts", sections, len(alerts))
+	}
+}
+
+// The rules ask only for metrics that somebody exports, by the reference page and by what others
+// are known to have.
+func TestA71_RulesAskOnlyForMetricsThatExist(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(root, "docs", "reference", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := regexp.MustCompile(`(?:wmco|wicd|windows)_[a-z_]+`).FindAllString(string(page), -1)
+	// Of Prometheus, kubelet and kube-state-metrics.
+	known = append(known, "up", "kubelet_certificate_manager_client_ttl_seconds",
+		"kubelet_certificate_manager_server_ttl_seconds", "kube_pod_container_info")
+	asked := map[string]bool{}
+	for _, file := range []string{"alerts.yaml", "rules.yaml"} {
+		rules, _ := groups(t, file)
+		for _, r := range rules {
+			expr, err := parser.NewParser(parser.Options{}).ParseExpr(r.Expr)
+			if err != nil {
+				t.Errorf("%s%s: %v", r.Alert, r.Record, err)
+				continue
+			}
+			for _, selector := range parser.ExtractSelectors(expr) {
+				for _, matcher := range selector {
+					if matcher.Name == "__name__" {
+						asked[matcher.Value] = true
+					}
+				}
+			}
+		}
+	}
+	for name := range asked {
+		if !slices.Contains(known, name) {
+			t.Errorf("rules ask for %s, which docs/reference/metrics.md does not have", name)
+		}
+	}
+	if len(asked) < 20 {
+		t.Errorf("the rules ask for %d metrics only", len(asked))
+	}
+}
