@@ -60,11 +60,7 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if err = note(book, request, told); err != nil {
 		return answer, apply.FileProblem(err)
 	}
-	expired, err := reconcile.KubeletExpired(host.Files, host.System.Now())
-	if err != nil {
-		return answer, apply.FileProblem(err)
-	}
-	refused, err := forgetRefused(ctx, host, answer.NodeName, request)
+	useless, err := uselessCertificate(ctx, host, answer.NodeName, request)
 	if err != nil {
 		return answer, apply.FileProblem(err)
 	}
@@ -80,7 +76,7 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	}
 	// A kubelet whose certificate has expired, or is refused, takes up a new credential when it
 	// starts, and not before.
-	if request.Register || expired || refused {
+	if request.Register || useless {
 		if err = register(ctx, host.Services, report); err != nil {
 			return answer, err
 		}
@@ -89,11 +85,13 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	return answer, err
 }
 
-// forgetRefused asks whether kubelet's certificate is accepted, if there is a credential with which
-// it would get another.
-func forgetRefused(ctx context.Context, host winos.Host, node string, request contract.BootstrapRequest) (bool, error) {
-	if len(request.BootstrapKubeconfig) == 0 {
-		return false, nil
+// uselessCertificate says whether kubelet has a certificate that has expired. If there is a
+// credential with which it would get another, it also looks whether the API server refuses it.
+func uselessCertificate(ctx context.Context, host winos.Host, node string,
+	request contract.BootstrapRequest) (bool, error) {
+	expired, err := reconcile.KubeletExpired(host.Files, host.System.Now())
+	if err != nil || expired || len(request.BootstrapKubeconfig) == 0 {
+		return expired, err
 	}
 	return reconcile.ForgetRefusedKubelet(ctx, host.Files, node, host.System.Now())
 }
