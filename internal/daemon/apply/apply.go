@@ -196,6 +196,11 @@ func (k *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	}
 	want := plan.Resolve(in)
 	k.remember(facts)
+	if request.Scope == plan.Everything {
+		if problem := k.reserved(ctx, facts); problem != nil {
+			report.failed(problem)
+		}
+	}
 	return want
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apply"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -24,6 +25,8 @@ func (c *cleaning) files(context.Context) {
 	c.kubeletKeys()
 	if c.book.Made(state.DirCNIState) {
 		c.removeAll(state.DirCNIState)
+	} else if err := apply.ReleaseAddresses(c.host.Files); err != nil {
+		c.left("releasing addresses: %w", err)
 	}
 	c.directories()
 	c.root()

@@ -1,0 +1,75 @@
+package reconcile_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+const reserved = state.DirCNIState + `\networks\` + contract.HybridOverlayNetwork
+
+// reservations are the addresses that host-local gives to nobody, with what their files say.
+func (r *rig) reservations(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	entries, err := r.Host().Files.List(reserved)
+	if err != nil {
+		return all
+	}
+	for _, e := range entries {
+		content, err := winos.ReadFile(r.Host().Files, reserved+`\`+e.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[e.Name] = string(content)
+	}
+	return all
+}
+
+// HNS takes the address from the same range, and host-local goes by its files alone: the plugin's
+// first pod would have had the address of kube-proxy's endpoint.
+func TestNoPodGetsTheAddressOfKubeProxysEndpoint(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		endpoint := func() string {
+			t.Helper()
+			address, err := r.Host().Network.EnsureEndpoint(t.Context(), contract.HybridOverlayNetwork,
+				contract.SourceVIPEndpointName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return address.String()
+		}
+		first := endpoint()
+		if all := r.reservations(t); len(all) != 1 || all[first] == "" {
+			t.Fatalf("reserved are %v, want %s", all, first)
+		}
+
+		t.Log("the network is another after a boot, and another pod's file lies there")
+		if err := r.Host().Network.RemoveHNSNetwork(t.Context(), contract.HybridOverlayNetwork); err != nil {
+			t.Fatal(err)
+		}
+		r.overlay(t)
+		if _, err := r.Host().Network.EnsureEndpoint(t.Context(), contract.HybridOverlayNetwork, "another"); err != nil {
+			t.Fatal(err)
+		}
+		second := endpoint()
+		pod := strings.Repeat("0123456789abcdef", 4) + "\r\neth0"
+		r.write(t, reserved+`\`+second, pod)
+		pass(5 * time.Minute)
+		if all := r.reservations(t); second == first || all[second] != pod {
+			t.Errorf("reserved are %v; what was a pod's is not ours to change", all)
+		}
+		if err := r.Host().Files.Remove(reserved + `\` + second); err != nil {
+			t.Fatal(err)
+		}
+		pass(5 * time.Minute)
+		if all := r.reservations(t); len(all) != 1 || all[second] == "" {
+			t.Errorf("reserved are %v, want %s", all, second)
+		}
+	})
+}
