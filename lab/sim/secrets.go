@@ -88,6 +88,18 @@ func (m *Machine) SetAccess(path string, access winos.Access) error {
 	return m.volume.setAccess(path, access)
 }
 
+// Disown has a directory that exists belong to an ordinary user.
+func (m *Machine) Disown(path string) error {
+	m.volume.mu.Lock()
+	defer m.volume.mu.Unlock()
+	n, err := m.volume.find(path)
+	if err != nil {
+		return &fs.PathError{Op: "disown", Path: path, Err: err}
+	}
+	n.foreign = true
+	return nil
+}
+
 func (v *volume) setAccess(path string, access winos.Access) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -95,6 +107,6 @@ func (v *volume) setAccess(path string, access winos.Access) error {
 	if err != nil {
 		return &fs.PathError{Op: "restrict", Path: path, Err: err}
 	}
-	n.access = access
+	n.access, n.foreign = access, n.foreign && access != winos.AccessAdministrators
 	return nil
 }

@@ -43,6 +43,7 @@ type node struct {
 	content  content
 	modified time.Time
 	access   winos.Access
+	foreign  bool // an ordinary user made it
 	readers  int
 	writers  int
 	// exclusive says that its writer lets nobody else write.
@@ -68,7 +69,8 @@ func (n *node) busy() bool {
 func (n *node) open() bool { return n.readers+n.writers > 0 }
 
 func (n *node) info() winos.FileInfo {
-	return winos.FileInfo{Name: n.name, Size: n.content.size, Dir: n.dir(), ModTime: n.modified, Access: n.access}
+	return winos.FileInfo{Name: n.name, Size: n.content.size, Dir: n.dir(), ModTime: n.modified, Access: n.access,
+		Foreign: n.foreign}
 }
 
 func newVolume(total, foreign int64, now func() time.Time, admin func() bool) *volume {

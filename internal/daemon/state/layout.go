@@ -110,11 +110,44 @@ func Conflict(files winos.Files) (*contract.Problem, error) {
 		return nil, nil // Ensure looks at the rest, with what the state file says
 	}
 	keys, err := keysOf(files)
-	if err != nil || keys != foreign {
+	if err == nil && keys == foreign {
+		return conflict(contract.DirKubeletPKI), nil
+	}
+	if err != nil {
 		return nil, err
 	}
-	return conflict(contract.DirKubeletPKI), nil
+	return Usurped(files)
 }
+
+// Usurped says whether one of our directories outside C:\k, or one above it, is somebody's who is no
+// administrator: as its owner he could put another directory in the place of one that SYSTEM's
+// programs write to.
+func Usurped(files winos.Files) (*contract.Problem, error) {
+	for _, dir := range Directories() {
+		if !contract.Within(dirVar, dir) {
+			continue
+		}
+		for _, d := range append(parents(dir), dir) {
+			info, err := files.Stat(d)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("looking at %s: %w", d, err)
+			}
+			if info.Foreign {
+				return contract.NewProblem(contract.ReasonConflictingSoftware, "%s belongs to somebody who is no "+
+					"administrator, or lets such a one replace what is in it; have Administrators own it, or rename "+
+					"or remove it", d), nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// dirVar is the directory above those of ours that are not in C:\k. C:\Temp is everybody's, and no
+// program reads what lies there.
+const dirVar = `C:\var`
 
 // keysOf says whose directory of kubelet's keys there is. kubelet uses a private key that it finds
 // there, so whoever could write one would have the node's name.

@@ -50,6 +50,12 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if err = errors.Join(book.Tidy(), state.Ensure(host.Files, book, state.Directories()...)); err != nil {
 		return answer, apply.FileProblem(err)
 	}
+	// After they were made: nobody can put himself in between.
+	if problem, err := state.Usurped(host.Files); err != nil {
+		return answer, err
+	} else if problem != nil {
+		return answer, problem
+	}
 	if err = payload.NewStore(host.Files).Adopt(ctx, self, request.Manifest.Blobs()); err != nil {
 		return answer, apply.FileProblem(err)
 	}

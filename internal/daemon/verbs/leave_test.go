@@ -1,6 +1,7 @@
 package verbs_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -223,6 +224,38 @@ func TestA50_AKeyThatAnOrdinaryUserLeftForKubeletIsNotUsed(t *testing.T) {
 			t.Errorf("it is %+v, %v, made %v", info, err, book.Made(contract.DirKubeletPKI))
 		}
 	})
+}
+
+// Whoever owns a directory may exchange what lies in it, also what lies deeper and is not his.
+func TestA50_ADirectoryAboveKubeletsKeysThatAUserOwnsIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{`C:\var`, `C:\var\lib`, `C:\var\lib\kubelet`, contract.DirLog,
+		contract.DirLog + `\kubelet`} {
+		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, sim.Options{})
+			refused := func(what string, problem *contract.Problem) {
+				t.Helper()
+				if problem == nil || problem.Reason != contract.ReasonConflictingSoftware ||
+					!strings.HasPrefix(problem.Detail, dir+" ") {
+					t.Errorf("%s: %v", what, problem)
+				}
+			}
+			if err := errors.Join(r.Host().Files.MkdirAll(dir, winos.AccessInherit), r.Disown(dir)); err != nil {
+				t.Fatal(err)
+			}
+			found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))
+			if len(found.Problems) != 1 {
+				t.Fatalf("preflight: %v", found.Problems)
+			}
+			refused("preflight", &found.Problems[0])
+			refused("bootstrap", call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap,
+				bootstrapRequest()).Problem)
+			if _, err := r.Host().Services.Get(t.Context(), contract.ServiceKubelet); !errors.Is(err, winos.ErrNotFound) {
+				t.Errorf("kubelet: %v", err)
+			}
+		})
+	}
 }
 
 func set(t *testing.T, r *rig, name, value string) {

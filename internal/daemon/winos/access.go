@@ -2,6 +2,7 @@ package winos
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -48,6 +49,51 @@ func accessOf(sddl string, trusted []string) Access {
 		}
 	}
 	return AccessAdministrators
+}
+
+// foreign says whether a security descriptor in text form lets somebody who is not trusted replace
+// what lies in a directory: the owner may change its rights, and so may who has WRITE_DAC or
+// WRITE_OWNER; who has FILE_DELETE_CHILD may rename what others made in it. What it lets do to the
+// directory itself is not asked: that is a matter of the one above.
+func foreign(sddl string, trusted []string) bool {
+	if !slices.Contains(trusted, section(sddl, "O:")) {
+		return true
+	}
+	_, entries, found := strings.Cut(section(sddl, "D:"), "(")
+	if !found {
+		return true // no list lets everybody in
+	}
+	for entry := range strings.SplitSeq(strings.TrimSuffix(entries, ")"), ")(") {
+		fields := strings.Split(entry, ";")
+		switch {
+		case len(fields) < 6 || fields[0] != "A" && fields[0] != "D":
+			return true
+		case fields[0] == "D" || slices.Contains(flags(fields[1]), "IO") || slices.Contains(trusted, fields[5]):
+		case replaces(fields[2]):
+			return true
+		}
+	}
+	return false
+}
+
+// replaces says whether rights, in letters or as a number, have one that lets replace what lies in
+// a directory.
+func replaces(rights string) bool {
+	const deleteChild, writeDAC, writeOwner, genericAll = 0x40, 0x40000, 0x80000, 0x10000000
+	if number, err := strconv.ParseUint(rights, 0, 32); err == nil {
+		return number&(deleteChild|writeDAC|writeOwner|genericAll) != 0
+	}
+	return slices.ContainsFunc(flags(rights), func(right string) bool {
+		return slices.Contains([]string{"FA", "GA", "KA", "DT", "WD", "WO"}, right) // DT has the bit of FILE_DELETE_CHILD
+	})
+}
+
+// flags splits a text of two letters each.
+func flags(text string) (all []string) {
+	for ; len(text) >= 2; text = text[2:] {
+		all = append(all, text[:2])
+	}
+	return all
 }
 
 // section cuts one part (O:, G:, D:, S:) out of a security descriptor.

@@ -47,3 +47,34 @@ func TestAnOrdinaryAccountIsNotTrusted(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+func TestADirectoryIsForeignWhenOthersMayReplaceWhatLiesInIt(t *testing.T) {
+	t.Parallel()
+	const user = "S-1-5-21-1-2-3-1001"
+	for name, test := range map[string]struct {
+		sddl string
+		want bool
+	}{
+		"ours": {administratorsDirectory, false},
+		"as an administrator makes it in C:\\": {"O:BAG:BAD:AI(A;OICIID;FA;;;SY)(A;OICIID;FA;;;BA)" +
+			"(A;OICIID;0x1200a9;;;BU)(A;CIID;LC;;;BU)(A;CIID;DC;;;BU)(A;OICIIOID;GA;;;CO)", false},
+		"as a user makes it in C:\\": {"O:" + user + "G:BAD:AI(A;OICIID;FA;;;SY)(A;ID;FA;;;" + user + ")", true},
+		"a user may delete in it":    {"O:BAD:(A;;FA;;;BA)(A;;0x40;;;BU)", true},
+		"a user may delete in it, in letters":       {"O:BAD:(A;;FA;;;BA)(A;;CCDCDT;;;BU)", true},
+		"a user may change its rights":              {"O:BAD:(A;;WD;;;BU)", true},
+		"a user may own it":                         {"O:BAD:(A;;WO;;;AU)", true},
+		"everybody has full access":                 {"O:BAD:(A;;FA;;;WD)", true},
+		"for what is made in it only":               {"O:BAD:(A;OICIIO;FA;;;CO)(A;;FA;;;BA)", false},
+		"a denial":                                  {"O:BAD:(D;;FA;;;BU)(A;;FA;;;BA)", false},
+		"without a list":                            {"O:BA", true},
+		"an entry of a kind that we do not know":    {`O:BAD:(XA;;FR;;;BA;(@User.Title=="x"))`, true},
+		"nothing, as on a file system without them": {"", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := foreign(test.sddl, administrators()); got != test.want {
+				t.Errorf("foreign(%q) = %v", test.sddl, got)
+			}
+		})
+	}
+}

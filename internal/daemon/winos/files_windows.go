@@ -133,16 +133,23 @@ func (files) Stat(path string) (FileInfo, error) {
 	if err != nil {
 		return FileInfo{}, err
 	}
-	access, err := accessOn(path, us)
+	sddl, err := securityOn(path)
 	if err != nil {
 		return FileInfo{}, fail(err, "%s", doing)
 	}
+	// Where a link leads is described above; who owns the link may lead it elsewhere.
+	alien := foreign(sddl, us)
+	if data.FileAttributes&windows.FILE_ATTRIBUTE_REPARSE_POINT != 0 {
+		own, err := linkSecurity(name)
+		alien = alien || err != nil || foreign(own, us)
+	}
 	return FileInfo{
+		Foreign: alien,
 		Name:    path[strings.LastIndex(path, `\`)+1:],
 		Size:    size(data.FileSizeHigh, data.FileSizeLow),
 		Dir:     isDirectory(data.FileAttributes),
 		ModTime: moment(data.LastWriteTime),
-		Access:  access,
+		Access:  accessOf(sddl, us),
 	}, nil
 }
 
@@ -282,17 +289,43 @@ func securityOf(access Access, sddl string) (*windows.SecurityAttributes, error)
 	return security, nil
 }
 
+const securityParts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION
+
 // accessOn reads who may open what is at path.
 func accessOn(path string, trusted []string) (Access, error) {
-	const parts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION
-	descriptor, err := windows.GetNamedSecurityInfo(verbatim(path), windows.SE_FILE_OBJECT, parts)
-	if errors.Is(err, windows.ERROR_NOT_SUPPORTED) || errors.Is(err, windows.ERROR_INVALID_FUNCTION) {
-		return AccessInherit, nil // a file system without rights, such as FAT
-	}
+	sddl, err := securityOn(path)
 	if err != nil {
 		return AccessInherit, err
 	}
-	return accessOf(descriptor.String(), trusted), nil
+	return accessOf(sddl, trusted), nil
+}
+
+// securityOn reads the security descriptor of what is at path; it is empty on a file system without
+// rights, such as FAT.
+func securityOn(path string) (sddl string, err error) {
+	descriptor, err := windows.GetNamedSecurityInfo(verbatim(path), windows.SE_FILE_OBJECT, securityParts)
+	if errors.Is(err, windows.ERROR_NOT_SUPPORTED) || errors.Is(err, windows.ERROR_INVALID_FUNCTION) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return descriptor.String(), nil
+}
+
+// linkSecurity reads the security descriptor of a link itself.
+func linkSecurity(name *uint16) (sddl string, err error) {
+	h, err := windows.CreateFile(name, windows.READ_CONTROL, shareAll, nil, windows.OPEN_EXISTING,
+		windows.FILE_FLAG_BACKUP_SEMANTICS|windows.FILE_FLAG_OPEN_REPARSE_POINT, 0)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = windows.CloseHandle(h) }()
+	descriptor, err := windows.GetSecurityInfo(h, windows.SE_FILE_OBJECT, securityParts)
+	if err != nil {
+		return "", err
+	}
+	return descriptor.String(), nil
 }
 
 // trusted are the administrators, and the account that we run as if it is one of them: Wine keeps

@@ -125,6 +125,9 @@ type FileInfo struct {
 	Dir     bool
 	ModTime time.Time
 	Access  Access
+	// Foreign says that somebody who is no administrator owns it, or may change its rights or take
+	// away what lies in it. It is known from Stat only.
+	Foreign bool
 }
 
 // Files is the file system. Paths are absolute, with a drive letter and backslashes. Errors wrap

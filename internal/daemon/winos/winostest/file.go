@@ -246,6 +246,9 @@ func fileAccess(m machine) {
 		if info.Access != want {
 			t.Errorf("access to %s is %d instead of %d", path, info.Access, want)
 		}
+		if info.Foreign {
+			t.Errorf("%s, which we made, belongs to somebody else", path)
+		}
 		infos, err := files.List(m.dir)
 		noError(t, err)
 		for _, listed := range infos {
