@@ -124,7 +124,7 @@ func StagesItself(node *corev1.Node) bool { return node.Annotations[contract.Boo
 
 // Follows is how a node is of whose daemon a revision was requested that it has yet to apply.
 func Follows(node *corev1.Node, revision string) Outcome {
-	return Wait(0, contract.ReasonRevisionPending, "node %s has revision %q and should have %q%s", node.Name,
+	return Wait(0, contract.ReasonRevisionPending, "node %s has revision %.100q and should have %q%s", node.Name,
 		node.Annotations[contract.RevisionAnnotation], revision, ApplyStatus(node))
 }
 

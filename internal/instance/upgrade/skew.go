@@ -27,6 +27,9 @@ func refused(node *corev1.Node, revision string) *contract.Problem {
 	if !ok || !strings.HasPrefix(detail, "version "+revision+": ") {
 		return nil
 	}
+	if !contract.Reason(reason).Known() { // a daemon can say anything
+		reason = string(contract.ReasonUpdateFailed)
+	}
 	return contract.NewProblem(contract.Reason(reason), "%.400s", detail)
 }
 

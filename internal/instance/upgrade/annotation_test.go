@@ -1,0 +1,38 @@
+package upgrade
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+)
+
+// FuzzAnnotations has a hostile daemon or kubelet say anything where the operator reads it: what
+// becomes of it for logs, events and a status is short, and its reason is one of ours.
+func FuzzAnnotations(f *testing.F) {
+	const version = "0.1.0-0123456789"
+	f.Add("DiskFull: version "+version+": no room", version)
+	f.Add("\x1b]0;x: version "+version+": "+strings.Repeat("y", 200_000), strings.Repeat("z", 200_000))
+	f.Add(": ", "")
+	f.Fuzz(func(t *testing.T, status, revision string) {
+		node := &corev1.Node{}
+		node.Name = "win-a"
+		node.Annotations = map[string]string{contract.ApplyStatusAnnotation: status,
+			contract.StageStatusAnnotation: status, contract.RevisionAnnotation: revision}
+		texts := []string{journey.ApplyStatus(node), journey.Follows(node, version).Problem.Detail}
+		if why := refused(node, version); why != nil {
+			if !why.Reason.Known() {
+				t.Errorf("the reason %.80q is none of ours", why.Reason)
+			}
+			texts = append(texts, why.Error())
+		}
+		for _, text := range texts {
+			if len(text) > 4<<10 {
+				t.Errorf("%d bytes: %.80q", len(text), text)
+			}
+		}
+	})
+}
