@@ -47,14 +47,8 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if err != nil {
 		return answer, err
 	}
-	if err = errors.Join(book.Tidy(), state.Ensure(host.Files, book, state.Directories()...)); err != nil {
-		return answer, apply.FileProblem(err)
-	}
-	// After they were made: nobody can put himself in between.
-	if problem, err := state.Usurped(host.Files); err != nil {
+	if err = makeDirectories(host.Files, book); err != nil {
 		return answer, err
-	} else if problem != nil {
-		return answer, problem
 	}
 	if err = payload.NewStore(host.Files).Adopt(ctx, self, request.Manifest.Blobs()); err != nil {
 		return answer, apply.FileProblem(err)
@@ -100,6 +94,22 @@ func uselessCertificate(ctx context.Context, host winos.Host, node string,
 		return expired, err
 	}
 	return reconcile.ForgetRefusedKubelet(ctx, host.Files, node, host.System.Now())
+}
+
+// makeDirectories makes those that are missing, and sees then that none is a user's: nobody can put
+// himself in between.
+func makeDirectories(files winos.Files, book *state.File) error {
+	if err := errors.Join(book.Tidy(), state.Ensure(files, book, state.Directories()...)); err != nil {
+		return apply.FileProblem(err)
+	}
+	problem, err := state.Usurped(files)
+	if err != nil {
+		return err
+	}
+	if problem != nil {
+		return problem
+	}
+	return nil
 }
 
 // identified is what the host is called, and what told so.

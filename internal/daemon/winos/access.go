@@ -84,7 +84,8 @@ func replaces(rights string) bool {
 		return number&(deleteChild|writeDAC|writeOwner|genericAll) != 0
 	}
 	return slices.ContainsFunc(flags(rights), func(right string) bool {
-		return slices.Contains([]string{"FA", "GA", "KA", "DT", "WD", "WO"}, right) // DT has the bit of FILE_DELETE_CHILD
+		// DT has the bit of FILE_DELETE_CHILD.
+		return slices.Contains([]string{"FA", "GA", "KA", "DT", "WD", "WO"}, right)
 	})
 }
 

@@ -58,8 +58,8 @@ func TestADirectoryIsForeignWhenOthersMayReplaceWhatLiesInIt(t *testing.T) {
 		"ours": {administratorsDirectory, false},
 		"as an administrator makes it in C:\\": {"O:BAG:BAD:AI(A;OICIID;FA;;;SY)(A;OICIID;FA;;;BA)" +
 			"(A;OICIID;0x1200a9;;;BU)(A;CIID;LC;;;BU)(A;CIID;DC;;;BU)(A;OICIIOID;GA;;;CO)", false},
-		"as a user makes it in C:\\": {"O:" + user + "G:BAD:AI(A;OICIID;FA;;;SY)(A;ID;FA;;;" + user + ")", true},
-		"a user may delete in it":    {"O:BAD:(A;;FA;;;BA)(A;;0x40;;;BU)", true},
+		"as a user makes it in C:\\":                {"O:" + user + "G:BAD:AI(A;OICIID;FA;;;SY)(A;ID;FA;;;" + user + ")", true},
+		"a user may delete in it":                   {"O:BAD:(A;;FA;;;BA)(A;;0x40;;;BU)", true},
 		"a user may delete in it, in letters":       {"O:BAD:(A;;FA;;;BA)(A;;CCDCDT;;;BU)", true},
 		"a user may change its rights":              {"O:BAD:(A;;WD;;;BU)", true},
 		"a user may own it":                         {"O:BAD:(A;;WO;;;AU)", true},

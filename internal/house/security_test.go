@@ -1,0 +1,79 @@
+package house_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	testName    = regexp.MustCompile(`\b(Test[A-Za-z0-9_]+|Fuzz[A-Za-z0-9_]+)`)
+	packageName = regexp.MustCompile("`((?:internal|config|lab|test|cmd)[a-z0-9/]*)`")
+)
+
+// Each attack of the threat model names the tests that show it stopped, whole or by how their names
+// begin, and the packages that have them.
+func TestEveryTestThatTheThreatModelNamesExists(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(root(t), "SECURITY.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		shown := cells[len(cells)-1]
+		if len(cells) < 4 || !strings.HasPrefix(line, "| ") || cells[0] == "| Who" || strings.HasPrefix(cells[0], "| -") {
+			continue
+		}
+		if !testName.MatchString(shown) {
+			continue
+		}
+		packages := packageName.FindAllStringSubmatch(shown, -1)
+		if len(packages) == 0 {
+			t.Errorf("no package has the tests of %q", shown)
+		}
+		used := map[string]bool{}
+		for _, test := range testName.FindAllString(shown, -1) {
+			named++
+			found := false
+			for _, p := range packages {
+				if hasTest(t, p[1], test) {
+					found, used[p[1]] = true, true
+				}
+			}
+			if !found {
+				t.Errorf("no package of %q has the test %s", shown, test)
+			}
+		}
+		for _, p := range packages {
+			if !used[p[1]] {
+				t.Errorf("%s has none of the tests of %q", p[1], shown)
+			}
+		}
+	}
+	if named < 30 {
+		t.Errorf("only %d tests are named", named)
+	}
+}
+
+// hasTest says whether a package has a test whose name begins so.
+func hasTest(t *testing.T, directory, test string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root(t), directory, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains("\n"+string(source), "\nfunc "+test) {
+			return true
+		}
+	}
+	return false
+}
