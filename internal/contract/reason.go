@@ -25,7 +25,7 @@ func NewProblem(reason Reason, format string, args ...any) *Problem {
 
 // Error says the detail, followed by number and reason.
 func (p *Problem) Error() string {
-	return fmt.Sprintf("%s (W%d %s)", p.Detail, p.Reason.Number(), p.Reason)
+	return fmt.Sprintf("%s (%s %s)", p.Detail, p.Reason.Code(), p.Reason)
 }
 
 // AsProblem finds a Problem in an error's chain.

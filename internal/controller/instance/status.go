@@ -131,8 +131,7 @@ func (r reporter) fix(reason contract.Reason, failed bool) string {
 
 func (r reporter) say(reason contract.Reason, message, fix string) {
 	status := &r.instance.Status
-	status.Reason, status.Code, status.Message, status.Fix = string(reason), fmt.Sprintf("W%d", reason.Number()),
-		message, fix
+	status.Reason, status.Code, status.Message, status.Fix = string(reason), reason.Code(), message, fix
 }
 
 func (r reporter) condition(kind string, state metav1.ConditionStatus, reason contract.Reason, message string) {

@@ -225,7 +225,7 @@ func (r *Reconciler) carryOut(ctx context.Context, node *corev1.Node, verdict po
 	reason := contract.ReasonNodeOrphaned
 	log.Info("a node of ours has no instance", "cordoned", cordons, "released", releases)
 	r.events.Eventf(node, nil, corev1.EventTypeWarning, string(reason), "Look", "node %s has our daemon and no "+
-		"WindowsInstance (W%d). %s", node.Name, reason.Number(), reason.Fix())
+		"WindowsInstance (%s). %s", node.Name, reason.Code(), reason.Fix())
 	return nil
 }
 

@@ -73,7 +73,7 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	status.RejectedEntries = nil
 	for _, r := range f.Rejected[:min(maxRejected, len(f.Rejected))] {
 		status.RejectedEntries = append(status.RejectedEntries, v1alpha1.RejectedEntry{
-			Key: r.Key, Code: fmt.Sprintf("W%d", r.Problem.Reason.Number()),
+			Key: r.Key, Code: r.Problem.Reason.Code(),
 			Message: r.Problem.Detail + ". " + r.Problem.Reason.Fix(),
 		})
 	}
@@ -131,7 +131,7 @@ func accepted(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 		words = append(words, p.Error())
 		if len(status.RejectedSettings) < maxRejected {
 			status.RejectedSettings = append(status.RejectedSettings, v1alpha1.RejectedSetting{
-				Code: fmt.Sprintf("W%d", p.Reason.Number()), Message: p.Detail + ". " + p.Reason.Fix(),
+				Code: p.Reason.Code(), Message: p.Detail + ". " + p.Reason.Fix(),
 			})
 		}
 	}
