@@ -16,6 +16,8 @@ LDFLAGS := -s -w -X github.com/windows-nodes/wmco/internal/version.version=$(VER
 HOSTS    ?= 3
 MACHINES ?= 0
 FAIL    ?=
+# CLUSTER=kubernetes has the demo on a cluster that kubeadm configured, instead of one that looks like OpenShift.
+CLUSTER  ?= openshift
 # NODES is how many nodes bench-config has, UPGRADES how many bench-upgrade has; NEXT is the version to which demo-upgrade goes.
 NODES    ?= 200
 UPGRADES ?= 100
@@ -33,8 +35,8 @@ INCOMPLETE ?=
 ##@ Try it
 
 .PHONY: demo
-demo: build ## Join simulated Windows hosts to a local cluster and watch (ONCE=1, HOSTS=n, MACHINES=n, FAIL=auth,disk,…, WINE=1)
-	$(BIN)/winlab demo --operator $(BIN)/wmco --hosts $(HOSTS) --machines $(MACHINES) --fail "$(FAIL)" $(if $(ONCE),--once --json $(OUT)/demo.json) $(if $(filter real,$(PAYLOAD)),--payload $(OUT)/payload) $(if $(WINE),--wine)
+demo: build ## Join simulated Windows hosts to a local cluster and watch (CLUSTER=kubernetes, ONCE=1, HOSTS=n, MACHINES=n, FAIL=auth,disk,…, WINE=1)
+	$(BIN)/winlab demo --operator $(BIN)/wmco --cluster $(CLUSTER) --hosts $(HOSTS) --machines $(MACHINES) --fail "$(FAIL)" $(if $(ONCE),--once --json $(OUT)/demo.json) $(if $(filter real,$(PAYLOAD)),--payload $(OUT)/payload) $(if $(WINE),--wine)
 
 .PHONY: demo-upgrade
 demo-upgrade: build ## Upgrade simulated nodes with pods on them to the next build, and watch (ONCE=1, HOSTS=n)

@@ -22,10 +22,10 @@ import (
 
 // demo is what the user asked for.
 type demo struct {
-	operator, payload, json, fail, platform string
-	hosts, machines                         int
-	once, keep, debug, wine                 bool
-	timeout                                 time.Duration
+	operator, payload, json, fail, platform, cluster string
+	hosts, machines                                  int
+	once, keep, debug, wine                          bool
+	timeout                                          time.Duration
 }
 
 func newDemo() *cobra.Command {
@@ -33,7 +33,8 @@ func newDemo() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "demo",
 		Short: "Join simulated Windows hosts to a local cluster and watch",
-		Long: `demo starts a control plane that looks like OpenShift, simulated Windows hosts and the
+		Long: `demo starts a control plane that looks like OpenShift, or with --cluster kubernetes one that
+kubeadm configured, simulated Windows hosts and the
 operator, lists the hosts in windows-instances, and shows how each host joins until Ctrl-C. With --machines
 it adds a simulated cloud and a MachineSet, whose Machines boot with the operator's user data and become nodes
 without being listed. With --once it removes one host and one Machine again, checks that they are gone and the
@@ -50,6 +51,8 @@ host is clean, writes a report, and ends: with 0 when every host joined, otherwi
 	flags.StringVar(&d.platform, "platform", "",
 		"the cluster's platform: "+strings.Join(cloud.Platforms(), ", ")+
 			", or none (default AWS with --machines, none without)")
+	flags.StringVar(&d.cluster, "cluster", clusterOpenShift,
+		"kind of the cluster: "+clusterOpenShift+", or "+clusterKubernetes+" as kubeadm configures it")
 	flags.StringVar(&d.fail, "fail", "", "faults of the first hosts, separated by commas: "+
 		strings.Join(fleet.FaultNames(), ", "))
 	flags.BoolVar(&d.once, "once", false, "remove one host at the end, write the report, and end")
@@ -62,6 +65,12 @@ host is clean, writes a report, and ends: with 0 when every host joined, otherwi
 	flags.DurationVar(&d.timeout, "timeout", 3*time.Minute, "with --once, how long to wait for the hosts")
 	return command
 }
+
+// Kinds of clusters.
+const (
+	clusterOpenShift  = "openshift"
+	clusterKubernetes = "kubernetes"
+)
 
 // machineSet is the name of the demo's MachineSet.
 const machineSet = "windows"
@@ -90,9 +99,9 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 	began := time.Now()
 	options := scene.Options{
 		Operator: d.operator, Payload: d.payload, Complete: true, Progress: out, Keep: d.keep, Debug: d.debug,
-		Platform: platform,
-		Cloud:    cloud.Options{Provision: time.Second, Boot: 2 * time.Second, Costs: lively(), Latency: latency},
-		Hosts:    fleet.Options{Count: d.hosts, Faults: faults, Costs: lively(), Latency: latency},
+		Platform: platform, Kubernetes: d.cluster == clusterKubernetes,
+		Cloud: cloud.Options{Provision: time.Second, Boot: 2 * time.Second, Costs: lively(), Latency: latency},
+		Hosts: fleet.Options{Count: d.hosts, Faults: faults, Costs: lively(), Latency: latency},
 	}
 	hosts, err := d.useWine(ctx, &options, faults, out)
 	if err != nil {
@@ -203,6 +212,11 @@ func (d *demo) watch(ctx context.Context, s *scene.Scene, screen *screen) (settl
 
 // platformType is the platform that the user asked for.
 func (d *demo) platformType() (configv1.PlatformType, error) {
+	if d.cluster != clusterOpenShift && (d.cluster != clusterKubernetes || d.machines > 0 || d.platform != "" ||
+		d.wine) {
+		return "", fmt.Errorf("--cluster is %s, or %s without --machines, --platform and --wine", clusterOpenShift,
+			clusterKubernetes)
+	}
 	switch {
 	case d.platform == "" && d.machines > 0:
 		return configv1.AWSPlatformType, nil

@@ -42,7 +42,7 @@ func apiServerComponent(binaries Binaries, w *workspace, f files, p port.Port) c
 			"--authorization-mode=Node,RBAC",
 			"--enable-admission-plugins=NodeRestriction",
 			"--allow-privileged=true",
-			"--service-cluster-ip-range=" + serviceNetwork,
+			"--service-cluster-ip-range=" + ServiceNetwork,
 			"--endpoint-reconciler-type=none",
 
 			"--service-account-issuer=https://kubernetes.default.svc",

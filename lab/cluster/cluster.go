@@ -117,8 +117,7 @@ func (c *Cluster) bringUp(ctx context.Context, options Options, f files) error {
 	}
 	c.Kubeconfig = f.adminKubeconfig
 	c.apiServer = apiServerComponent(options.Binaries, c.workspace, f, apiPort)
-	c.controllerManager = controllerManagerComponent(options.Binaries, c.workspace, f, managerPort,
-		options.NodeMonitorGrace)
+	c.controllerManager = controllerManagerComponent(options, c.workspace, f, managerPort)
 	c.controllerManagerURL = url(managerPort)
 	if err := c.startEtcd(ctx, etcdComponent(options.Binaries, c.workspace)); err != nil {
 		return err

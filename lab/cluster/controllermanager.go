@@ -13,10 +13,10 @@ import (
 const nodeMonitorPeriod = 2 * time.Second
 
 // controllers lists what runs, instead of what does not, so that a new Kubernetes
-// version brings no surprise. The approving controller must be absent: approval
-// is the operator's, here as on OpenShift, which turns it off too.
-func controllers() []string {
-	return []string{
+// version brings no surprise. The approving controller is absent unless it is asked
+// for: on OpenShift approval is others' alone.
+func controllers(approve bool) []string {
+	all := []string{
 		"certificatesigningrequest-signing-controller",
 		"certificatesigningrequest-cleaner-controller",
 		"clusterrole-aggregation-controller",
@@ -35,21 +35,26 @@ func controllers() []string {
 		"ttl-controller",
 		"validatingadmissionpolicy-status-controller",
 	}
+	if approve {
+		all = append(all, "certificatesigningrequest-approving-controller")
+	}
+	return all
 }
 
 // controllerManagerComponent runs the controllers under one administrator's
 // identity: single accounts for each would cost seconds at every start and prove
 // nothing about the operator.
-func controllerManagerComponent(binaries Binaries, w *workspace, f files, p port.Port, grace time.Duration) component {
+func controllerManagerComponent(o Options, w *workspace, f files, p port.Port) component {
+	grace := o.NodeMonitorGrace
 	return component{
 		name: controllerManagerName,
-		path: binaries.ControllerManager,
+		path: o.Binaries.ControllerManager,
 		dir:  w.dir,
 		log:  w.path(controllerManagerName + ".log"),
 		args: []string{
 			"--kubeconfig=" + f.controllerManagerKubeconfig,
 			"--leader-elect=false",
-			"--controllers=" + strings.Join(controllers(), ","),
+			"--controllers=" + strings.Join(controllers(o.ApproveKubelets), ","),
 			"--bind-address=" + port.Loopback,
 			"--secure-port=" + strconv.Itoa(p.Number),
 			"--permit-port-sharing=" + strconv.FormatBool(p.Kept),

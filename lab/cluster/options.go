@@ -6,9 +6,10 @@ import (
 )
 
 const (
-	// serviceNetwork is OpenShift's default, and apiServiceIP its first address.
-	serviceNetwork = "172.30.0.0/16"
-	apiServiceIP   = "172.30.0.1"
+	// ServiceNetwork has the addresses of Services; it is OpenShift's default.
+	ServiceNetwork = "172.30.0.0/16"
+	// apiServiceIP is its first address.
+	apiServiceIP = "172.30.0.1"
 
 	defaultNodeMonitorGrace = 20 * time.Second
 	// defaultStartTimeout leaves room for two busy cores: a start takes about 5 s.
@@ -30,6 +31,9 @@ type Options struct {
 	// Audit makes the API server write each request, without its body, to
 	// Cluster.AuditLog.
 	Audit bool
+	// ApproveKubelets runs the controller that approves requests of kubelets whom a rule lets ask for
+	// it. kubeadm's clusters run it, OpenShift's don't.
+	ApproveKubelets bool
 	// NodeMonitorGrace is how long a node may be silent before it is marked
 	// unhealthy; zero means 20 s, while real clusters wait about 50 s.
 	NodeMonitorGrace time.Duration

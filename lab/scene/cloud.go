@@ -108,7 +108,7 @@ func (s *Scene) WaitMachineGone(ctx context.Context, timeout time.Duration, mach
 				"instance": &v1alpha1.WindowsInstance{}}
 			keys := map[string]client.ObjectKey{
 				"machine":  client.ObjectKeyFromObject(machine),
-				"instance": {Namespace: contract.OperatorNamespace, Name: machine.Name},
+				"instance": {Namespace: s.options.Namespace, Name: machine.Name},
 			}
 			if machine.Status.NodeRef != nil {
 				things["node"], keys["node"] = &corev1.Node{}, client.ObjectKey{Name: machine.Status.NodeRef.Name}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // lookHere makes the operator's namespace the default of the kubeconfig, so that a plain `kubectl
@@ -16,7 +14,7 @@ func (s *Scene) lookHere() error {
 		return fmt.Errorf("reading the lab's kubeconfig: %w", err)
 	}
 	for _, c := range config.Contexts {
-		c.Namespace = contract.OperatorNamespace
+		c.Namespace = s.options.Namespace
 	}
 	if err = clientcmd.WriteToFile(*config, s.Cluster.Kubeconfig); err != nil {
 		return fmt.Errorf("writing the lab's kubeconfig: %w", err)

@@ -2,6 +2,8 @@ package scene
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/fleet"
@@ -12,11 +14,13 @@ import (
 const containerdData = `C:\ProgramData\containerd`
 
 // Left lists what is different on a host from when it was made, beside logs and container images,
-// which we promise to keep.
+// which we promise to keep, and somebody else's network.
 func Left(host *fleet.Host) []string {
 	now, err := host.Snapshot(context.Background())
 	if err != nil {
 		return []string{err.Error()}
 	}
-	return sim.Diff(host.Before, now, contract.DirLog, containerdData)
+	left := sim.Diff(host.Before, now, contract.DirLog, containerdData, externalDir)
+	return slices.DeleteFunc(left,
+		func(line string) bool { return strings.HasPrefix(line, "+ network "+externalNetwork) })
 }

@@ -52,14 +52,14 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 	if s.payload, err = s.payloadDir(); err != nil {
 		return nil, err
 	}
-	_, kubeconfig, err := s.Cluster.ServiceAccountConfig(ctx, contract.OperatorNamespace,
+	_, kubeconfig, err := s.Cluster.ServiceAccountConfig(ctx, s.options.Namespace,
 		contract.OperatorServiceAccount, operatorToken)
 	if err != nil {
 		return nil, fmt.Errorf("getting the operator's credential: %w", err)
 	}
 	o := &Operator{
 		Log: filepath.Join(s.Dir, "operator.log"), payload: s.payload,
-		env: []string{"PATH=" + os.Getenv("PATH"), "WATCH_NAMESPACE=" + contract.OperatorNamespace,
+		env: []string{"PATH=" + os.Getenv("PATH"), "WATCH_NAMESPACE=" + s.options.Namespace,
 			"POD_NAME=windows-machine-config-operator-lab"},
 	}
 	if s.options.OLM != "" {

@@ -1,6 +1,7 @@
 package scene
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cloud"
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/kubeadm"
 	"github.com/windows-nodes/wmco/lab/openshift"
 	"github.com/windows-nodes/wmco/lab/port"
 )
@@ -36,6 +38,11 @@ type Options struct {
 	// Complete puts stand-ins where Payload lacks parts, such as those that can't be built from Go
 	// modules: without them no node gets Ready.
 	Complete bool
+	// Kubernetes makes a cluster that kubeadm configured, with an external network, and nothing of
+	// OpenShift. Platform and OLM must be empty then.
+	Kubernetes bool
+	// Namespace of the operator; contract.OperatorNamespace if empty.
+	Namespace string
 	// Platform of the cluster; None if empty. Any other one has a cloud, which makes hosts of
 	// Machines.
 	Platform configv1.PlatformType
@@ -105,6 +112,7 @@ func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 	if options.Platform == "" {
 		options.Platform = configv1.NonePlatformType
 	}
+	options.Namespace = cmp.Or(options.Namespace, contract.OperatorNamespace)
 	s := &Scene{options: options}
 	if s.Dir, s.remove, err = cluster.TempDir(options.Keep); err != nil {
 		return nil, fmt.Errorf("making the scene's directory: %w", err)
@@ -142,7 +150,7 @@ func (s *Scene) startCluster(ctx context.Context) (err error) {
 	s.say("starting the control plane")
 	s.Cluster, err = cluster.Start(ctx, cluster.Options{
 		Progress: s.options.Progress, DataDir: filepath.Join(s.Dir, "controlplane"), Keep: s.options.Keep,
-		Audit: s.options.Audit,
+		Audit: s.options.Audit, ApproveKubelets: s.options.Kubernetes,
 	})
 	if err != nil {
 		return fmt.Errorf("starting the control plane: %w", err)
@@ -163,6 +171,10 @@ func (s *Scene) startCluster(ctx context.Context) (err error) {
 		if err = s.Cluster.StartScheduler(ctx, s.options.Progress); err != nil {
 			return err
 		}
+	}
+	if s.options.Kubernetes {
+		s.say("letting kubeadm write its objects")
+		return kubeadm.Install(ctx, s.Cluster, s.options.Progress)
 	}
 	s.say("installing OpenShift's CRDs and objects")
 	return openshift.Install(ctx, s.Cluster.Admin(),
@@ -188,8 +200,12 @@ func (s *Scene) startHosts(ctx context.Context) (err error) {
 	if s.Fleet, err = fleet.Start(running, options); err != nil {
 		return fmt.Errorf("starting hosts: %w", err)
 	}
-	s.run(func() error { return openshift.AssignSubnets(running, s.Cluster.Admin()) })
-	s.run(func() error { return openshift.FollowProxy(running, s.Cluster.Admin()) })
+	if s.options.Kubernetes {
+		s.run(func() error { return s.bringNetwork(running) })
+	} else {
+		s.run(func() error { return openshift.AssignSubnets(running, s.Cluster.Admin()) })
+		s.run(func() error { return openshift.FollowProxy(running, s.Cluster.Admin()) })
+	}
 	if s.options.onCloud() {
 		if err = s.newCloud(); err != nil {
 			return err
@@ -259,7 +275,7 @@ func (s *Scene) holdPort(ctx context.Context) (address string, err error) {
 // PutKey writes the secret with the private key.
 func (s *Scene) PutKey(ctx context.Context, key *Key) error {
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: contract.PrivateKeySecret},
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.options.Namespace, Name: contract.PrivateKeySecret},
 		Data:       map[string][]byte{contract.PrivateKeyField: key.PEM},
 	}
 	err := s.Client.Create(ctx, secret)
@@ -284,7 +300,7 @@ func (s *Scene) List(ctx context.Context, hosts ...*fleet.Host) error {
 
 // ListRaw writes windows-instances as it is.
 func (s *Scene) ListRaw(ctx context.Context, data map[string]string) error {
-	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.options.Namespace,
 		Name: contract.InstancesConfigMap}, Data: data}
 	err := s.Client.Create(ctx, list)
 	if apierrors.IsAlreadyExists(err) {
@@ -305,7 +321,7 @@ func (s *Scene) Instance(ctx context.Context, host *fleet.Host) (*v1alpha1.Windo
 // Machine.
 func (s *Scene) InstanceNamed(ctx context.Context, name string) (*v1alpha1.WindowsInstance, error) {
 	instance := &v1alpha1.WindowsInstance{}
-	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name},
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: s.options.Namespace, Name: name},
 		instance); err != nil {
 		return nil, fmt.Errorf("reading instance %s: %w", name, err)
 	}

@@ -1,20 +1,27 @@
 package scene
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os/exec"
 	"path/filepath"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
 // ship applies what an administrator would: config/lab, which is the whole install without the
 // Deployment (the operator runs here as a process) and without the monitoring objects (their CRDs
-// are not here). kubectl's own kustomize builds it, as for a real cluster.
+// are not here). kubectl's own kustomize builds it, as for a real cluster. Another namespace takes the
+// place of the one in the manifests, as docs/install.md says.
 func (s *Scene) ship(ctx context.Context) error {
 	s.say("installing CRDs, RBAC and admission policy")
-	if err := s.Apply(ctx, filepath.Join("config", "lab")); err != nil {
+	dir := filepath.Join("config", "lab")
+	if s.options.Kubernetes {
+		dir = filepath.Join(dir, "kubernetes")
+	}
+	if err := s.Apply(ctx, dir); err != nil {
 		return err
 	}
 	if s.options.Settings == nil {
@@ -30,8 +37,14 @@ func (s *Scene) Apply(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("finding %s: %w", dir, err)
 	}
+	made, err := exec.CommandContext(ctx, s.Cluster.Binaries.Kubectl, "kustomize", filepath.Join(root, dir)).Output()
+	if err != nil {
+		return fmt.Errorf("building %s: %w", dir, err)
+	}
 	apply := exec.CommandContext(ctx, s.Cluster.Binaries.Kubectl, "--kubeconfig", s.Cluster.Kubeconfig, "apply",
-		"--server-side", "-k", filepath.Join(root, dir))
+		"--server-side", "-f", "-")
+	apply.Stdin = bytes.NewReader(bytes.ReplaceAll(made, []byte(contract.OperatorNamespace),
+		[]byte(s.options.Namespace)))
 	if output, err := apply.CombinedOutput(); err != nil {
 		return fmt.Errorf("applying %s: %w: %s", dir, err, output)
 	}

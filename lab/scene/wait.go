@@ -61,7 +61,7 @@ func (s *Scene) WaitInstances(ctx context.Context, timeout time.Duration, names 
 	return await(ctx, pace+each, timeout, fmt.Sprintf("%d hosts to be Ready", len(names)),
 		func(ctx context.Context) (bool, string, error) {
 			list := &v1alpha1.WindowsInstanceList{}
-			if err := s.Client.List(ctx, list, client.InNamespace(contract.OperatorNamespace)); err != nil {
+			if err := s.Client.List(ctx, list, client.InNamespace(s.options.Namespace)); err != nil {
 				return false, "", err
 			}
 			named := map[string]*v1alpha1.WindowsInstance{}

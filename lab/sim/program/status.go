@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,14 +87,18 @@ func (h *health) problem(ctx context.Context) string {
 
 // readNetwork reads the CNI configuration when it is new.
 func (h *health) readNetwork() error {
-	info, err := h.host.Files.Stat(contract.PathCNIConfig)
+	path, err := h.networkFile()
+	if err != nil {
+		return err
+	}
+	info, err := h.host.Files.Stat(path)
 	if err != nil {
 		return err
 	}
 	if info == h.file && h.network != "" {
 		return nil
 	}
-	content, err := winos.ReadFile(h.host.Files, contract.PathCNIConfig)
+	content, err := winos.ReadFile(h.host.Files, path)
 	if err != nil {
 		return err
 	}
@@ -109,6 +114,23 @@ func (h *health) readNetwork() error {
 	}
 	h.file, h.network = info, config.Name
 	return nil
+}
+
+// networkFile is the CNI configuration that containerd reads: the operator's, or where there is none
+// the first one of an external network, if containerd is told of such.
+func (h *health) networkFile() (string, error) {
+	if _, err := h.host.Files.Stat(contract.PathCNIConfig); err == nil {
+		return contract.PathCNIConfig, nil
+	}
+	config, err := winos.ReadFile(h.host.Files, contract.PathContainerdConfig)
+	if err != nil || !strings.Contains(string(config), "conf_dir = '"+contract.DirExternalCNIConfig+"'") {
+		return contract.PathCNIConfig, err
+	}
+	files, err := h.host.Files.List(contract.DirExternalCNIConfig)
+	if err != nil || len(files) == 0 {
+		return contract.PathCNIConfig, err
+	}
+	return contract.DirExternalCNIConfig + `\` + files[0].Name, nil
 }
 
 // conditions are those of the Node, with the times of their transitions.

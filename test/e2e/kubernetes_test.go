@@ -1,0 +1,167 @@
+package e2e_test
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/registry"
+	"github.com/windows-nodes/wmco/lab/scene"
+)
+
+func TestA60_HostsJoinAndLeaveAClusterThatKubeadmConfigured(t *testing.T) {
+	o := options(2)
+	o.Kubernetes = true
+	s := own(t, o)
+	hosts := s.hosts(t, 2)
+	s.join(t, hosts...)
+	s.nothingOfOpenShift(t)
+	for _, h := range hosts {
+		for name := range managed(t, h) {
+			if name == contract.ServiceHybridOverlay || name == contract.ServiceKubeProxy {
+				t.Errorf("%s has the service %s", h.Name, name)
+			}
+		}
+		if files, err := h.Machine.Host().Files.List(contract.DirCNI); err == nil &&
+			slices.ContainsFunc(files, func(f winos.FileInfo) bool { return !f.Dir }) {
+			t.Errorf("%s has CNI plugins of the operator's", h.Name)
+		}
+	}
+	s.letInByTheOperator(t, hosts)
+	t.Run("A62 a proxy and a mirror that only the WindowsMachineConfig names", func(t *testing.T) {
+		s.settingsReach(t, o, hosts)
+	})
+	s.drop(t, hosts[0])
+	s.gone(t, hosts[0])
+	if left := scene.Left(hosts[0]); len(left) > 0 {
+		t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
+	}
+	s.ready(t, hosts[1])
+	s.nothingRefused(t, contract.OperatorNamespace)
+}
+
+func TestA63_TheOperatorLivesInAnyNamespace(t *testing.T) {
+	o := options(1)
+	o.Kubernetes, o.Namespace = true, "windows"
+	s := own(t, o)
+	hosts := s.hosts(t, 1)
+	s.join(t, hosts...)
+	namespace := &corev1.Namespace{}
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Name: contract.OperatorNamespace},
+		namespace); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("the namespace %s is there: %v", contract.OperatorNamespace, err)
+	}
+	s.drop(t, hosts...)
+	s.gone(t, hosts...)
+	s.nothingRefused(t, o.Namespace)
+}
+
+// nothingOfOpenShift checks that the cluster is what it says.
+func (s *stage) nothingOfOpenShift(t *testing.T) {
+	t.Helper()
+	namespaces := &corev1.NamespaceList{}
+	if err := s.Client.List(t.Context(), namespaces); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range namespaces.Items {
+		if strings.HasPrefix(n.Name, "openshift-") && n.Name != contract.OperatorNamespace {
+			t.Errorf("there is a namespace %s", n.Name)
+		}
+	}
+	config := &v1alpha1.WindowsMachineConfig{}
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []string{v1alpha1.ConditionAvailable, v1alpha1.ConditionAccepted} {
+		if !meta.IsStatusConditionTrue(config.Status.Conditions, c) {
+			t.Errorf("%s: %+v", c, meta.FindStatusCondition(config.Status.Conditions, c))
+		}
+	}
+}
+
+// letInByTheOperator checks that each certificate of a host was approved by the operator's rules, with
+// the controller at work that approves for kubeadm.
+func (s *stage) letInByTheOperator(t *testing.T, hosts []*fleet.Host) {
+	t.Helper()
+	list := &certificatesv1.CertificateSigningRequestList{}
+	if err := s.Client.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	signers := map[string]int{}
+	for _, request := range list.Items {
+		for _, c := range request.Status.Conditions {
+			if c.Type == certificatesv1.CertificateApproved && strings.HasPrefix(c.Reason, "AutoApproved") {
+				t.Errorf("%s of %s was approved past the operator: %s", request.Name, request.Spec.Username, c.Message)
+			}
+		}
+		if len(request.Status.Certificate) > 0 {
+			signers[request.Spec.SignerName]++
+		}
+	}
+	for _, signer := range []string{certificatesv1.KubeAPIServerClientSignerName,
+		certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName} {
+		if signers[signer] != len(hosts) {
+			t.Errorf("%d certificates of %s", signers[signer], signer)
+		}
+	}
+}
+
+// settingsReach sets a proxy and a mirror, and waits until hosts follow.
+func (s *stage) settingsReach(t *testing.T, o scene.Options, hosts []*fleet.Host) {
+	t.Helper()
+	ca := registry.NewCA(t, "registries")
+	source, copies := registry.Start(t, ca), registry.Start(t, ca)
+	image := registry.NewImage(t)
+	copies.Push(t, image, "copies/app", "1")
+	authorities := &corev1.ConfigMap{Data: map[string]string{"registries": string(ca.PEM)}}
+	authorities.Namespace, authorities.Name = contract.OperatorNamespace, "authorities"
+	if err := s.Client.Create(t.Context(), authorities); err != nil {
+		t.Fatal(err)
+	}
+	spec := *o.Settings
+	spec.Trust.AdditionalCA = authorities.Name
+	spec.Proxy = v1alpha1.ProxySpec{HTTPProxy: "http://proxy.invalid:3128", NoProxy: "127.0.0.0/8,inside.invalid"}
+	spec.Mirrors.ImageDigestMirrors = []v1alpha1.ImageMirrors{{Source: source.Host + "/team",
+		Mirrors: []string{copies.Host + "/copies"}}}
+	if err := s.Configure(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hosts {
+		s.await(t, "the proxy and the mirror", func(ctx context.Context) (bool, string, error) {
+			err := proxied(t, h, map[string]string{"HTTP_PROXY": "http://proxy.invalid:3128"}, "inside.invalid")
+			if err == nil {
+				err = pull(ctx, h, source.Host, "team/app", image.Digest())
+			}
+			if err != nil {
+				return false, err.Error(), nil //nolint:nilerr // it is waited for
+			}
+			return true, "", nil
+		})
+	}
+	s.ready(t, hosts...)
+}
+
+// nothingRefused checks that the operator had every right that it needed.
+func (s *stage) nothingRefused(t *testing.T, namespace string) {
+	t.Helper()
+	for r, err := range cluster.Requests(s.Cluster.AuditLog) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Code == http.StatusForbidden && strings.HasPrefix(r.User, "system:serviceaccount:"+namespace+":") {
+			t.Errorf("%s was refused to %s %s", r.User, r.Verb, r.URI)
+		}
+	}
+}
