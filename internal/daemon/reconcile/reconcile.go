@@ -106,8 +106,9 @@ func New(options Options) *Reconciler {
 		program:  &program{host: o.Host, state: o.State, store: store, digest: o.Program},
 		failures: newFailures(o.State, o.Intervals, o.Clock),
 		supply:   &supply{store: store},
-		sweeper:  &sweeper{state: o.State, store: store, sealed: secrets, clock: o.Clock, now: o.Host.System.Now},
-		pauses:   pauses{intervals: o.Intervals, clock: o.Clock},
+		sweeper: &sweeper{files: o.Host.Files, state: o.State, store: store, sealed: secrets, clock: o.Clock,
+			now: o.Host.System.Now},
+		pauses: pauses{intervals: o.Intervals, clock: o.Clock},
 	}
 	r.revisions = &revisions{
 		client: o.Client, namespace: o.Namespace, state: o.State, sealed: secrets, program: r.program, clock: o.Clock,

@@ -2,14 +2,20 @@ package reconcile
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/sealed"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 // What nobody needs any more is looked for at most every sweepPause. A blob that no manifest names
@@ -19,8 +25,9 @@ const (
 	stagedLife = 24 * time.Hour
 )
 
-// sweeper removes blobs and confidential parts that nobody needs.
+// sweeper removes blobs, confidential parts and certificates that nobody needs.
 type sweeper struct {
+	files  winos.Files
 	state  *state.File
 	store  *payload.Store
 	sealed *sealed.Store
@@ -69,4 +76,34 @@ func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 	if err = s.sealed.Sweep(confidential...); err != nil {
 		log.Info("confidential parts that nobody needs can't be removed", "detail", err.Error())
 	}
+	if err = s.overlayCertificates(); err != nil {
+		log.Info("old certificates of the hybrid overlay can't be removed", "detail", err.Error())
+	}
+}
+
+// keptCertificates is how many of the hybrid overlay's certificates stay: the present one, and the
+// one before.
+const keptCertificates = 2
+
+// overlayCertificates removes what nothing else does: hybrid-overlay-node has a new certificate each
+// day, in a file of its own beside ovnkube-client-current.pem, which points to the newest.
+func (s *sweeper) overlayCertificates() error {
+	entries, err := s.files.List(contract.DirCNIConfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	old := slices.DeleteFunc(entries, func(e winos.FileInfo) bool {
+		date, ok := strings.CutPrefix(strings.ToLower(e.Name), "ovnkube-client-")
+		return e.Dir || !ok || !strings.HasSuffix(date, ".pem") || date == "current.pem"
+	})
+	// Their names end in the time at which they were made.
+	slices.SortFunc(old, func(a, b winos.FileInfo) int { return strings.Compare(b.Name, a.Name) })
+	var all []error
+	for _, e := range old[min(keptCertificates, len(old)):] {
+		all = append(all, s.files.Remove(contract.DirCNIConfig+`\`+e.Name))
+	}
+	return errors.Join(all...)
 }

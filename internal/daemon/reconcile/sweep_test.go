@@ -1,0 +1,39 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// hybrid-overlay-node has a new certificate each day, and nothing removed the old ones.
+func TestOfTheOverlaysCertificatesTheNewestTwoStay(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		const dir = contract.DirCNIConfig + `\`
+		r.write(t, dir+"ovnkube-client-current.pem", "the newest")
+		r.write(t, dir+"ovnkube-client-others.txt", "kept")
+		for day := range 9 {
+			r.write(t, dir+fmt.Sprintf("ovnkube-client-2026-01-0%d-10-00-00.pem", 9-day), "certificate")
+		}
+		pass(2 * time.Hour)
+		entries, err := r.Host().Files.List(contract.DirCNIConfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, e := range entries {
+			if e.Name[0] == 'o' {
+				names = append(names, e.Name)
+			}
+		}
+		slices.Sort(names)
+		if want := []string{"ovnkube-client-2026-01-08-10-00-00.pem", "ovnkube-client-2026-01-09-10-00-00.pem",
+			"ovnkube-client-current.pem", "ovnkube-client-others.txt"}; !slices.Equal(names, want) {
+			t.Errorf("there are %v", names)
+		}
+	})
+}
