@@ -4,14 +4,17 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
+	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/scene"
 )
 
 // ask annotates a node.
@@ -144,4 +147,26 @@ func TestA30_OnAWSTheMetadataRouteWorksAfterAReboot(t *testing.T) {
 	if n := h.Server.Counters().Connections - connections; n > 0 {
 		t.Errorf("%d SSH connections", n)
 	}
+}
+
+// Making and removing the HNS network takes the route to the metadata service away, by which a host
+// learns its name: one that left could never come back.
+func TestOnAWSAHostThatLeavesAndIsListedAgainJoins(t *testing.T) {
+	o := options(1)
+	o.Platform = configv1.AWSPlatformType
+	s := own(t, o)
+	h := s.hosts(t, 1)[0]
+	metadata := netip.MustParseAddr("169.254.169.254")
+	for range 2 {
+		s.join(t, h)
+		if !h.Machine.Routes()[metadata] {
+			t.Error("a node has no route to the metadata service")
+		}
+		s.drop(t, h)
+		s.gone(t, h)
+		if left := scene.Left(h); len(left) > 0 {
+			t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
+		}
+	}
+	s.join(t, h)
 }
