@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"slices"
@@ -108,6 +109,34 @@ func TestA60_FactsOfAKubeadmClusterComeFromItsOwnObjects(t *testing.T) {
 		facts.KubernetesVersion != "v1.36.3" || facts.NetworkType != blueprint.NetworkExternal ||
 		facts.Platform != blueprint.PlatformNone || len(facts.PodNetworks) != 2 || len(facts.Rejected) > 0 {
 		t.Errorf("facts are %+v", facts)
+	}
+}
+
+// Without the pod networks there would be another revision, and all nodes would go to it and back.
+func TestA60_PodNetworksThatCantBeReadJustNowAreNotGone(t *testing.T) {
+	t.Parallel()
+	all, _, _ := plainObjects(t)
+	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(all...).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			options ...client.GetOption) error {
+			if key.Name == "kubeadm-config" {
+				return errors.New("etcdserver: request timed out")
+			}
+			return c.Get(ctx, key, o, options...)
+		}}).Build()
+	clients := kubernetesfake.NewClientset()
+	clients.PrependReactor("create", "subjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &authorizationv1.SubjectAccessReview{
+			Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}}, nil
+	})
+	r, err := cluster.NewPlain(cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"), Namespace: elsewhere},
+		clients.AuthorizationV1().SubjectAccessReviews())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+	if err == nil || !strings.Contains(err.Error(), "request timed out") {
+		t.Errorf("facts are made without: %v", err)
 	}
 }
 

@@ -110,7 +110,11 @@ type kubeadmNetworks struct {
 
 // networks reads the prefixes of services, and those of pods where kubeadm wrote them down.
 func (p *Plain) networks(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
-	kubeadm, kubeadmErr := p.kubeadm(ctx)
+	// One that can't be read just now is no reason to tell nodes that there are no pod networks.
+	kubeadm, err := p.kubeadm(ctx)
+	if err != nil {
+		return err
+	}
 	var object networkingv1.ServiceCIDR
 	found, err := optional(ctx, p.live, &object, client.ObjectKey{Name: "kubernetes"}, nameServiceCIDR)
 	if err != nil {
@@ -118,9 +122,7 @@ func (p *Plain) networks(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpe
 	}
 	where, prefixes := nameServiceCIDR, object.Spec.CIDRs
 	if !found {
-		if where, prefixes = nameKubeadm, split(kubeadm.Networking.ServiceSubnet); kubeadmErr != nil {
-			return kubeadmErr
-		}
+		where, prefixes = nameKubeadm, split(kubeadm.Networking.ServiceSubnet)
 	}
 	if len(prefixes) == 0 {
 		return incomplete("the prefix of services is not known: neither %s nor %s has it", nameServiceCIDR, nameKubeadm)
