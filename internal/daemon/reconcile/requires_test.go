@@ -14,9 +14,12 @@ func TestA53_TheExporterStartsOnceKubeletHasACertificateAndNothingElseWaitsForIt
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
 		kubelet := r.pid(t, "kubelet")
+		// A program of its own: what goes on of a service is found by its exe.
+		const exe = `C:\k\exporter.exe`
+		r.write(t, exe, "MZ exporter")
 		m := manifest()
 		m.Services = append(m.Services, contract.Service{Name: contract.ServiceExporter, Priority: 2,
-			Command: contract.PathKubeProxy, RequiresFile: contract.PathKubeletServingPair})
+			Command: exe, RequiresFile: contract.PathKubeletServingPair})
 		version := r.want(t, m, contract.Confidential{})
 		pass(3 * time.Minute)
 		r.expectStatus(t, version, "")
