@@ -41,14 +41,8 @@ const (
 // CloudProviderExternal is the only cloud provider that a kubelet still knows.
 const CloudProviderExternal = "external"
 
-// Facts are what nodes need to know about their cluster. A package that reads clusters fills them
-// in; whatever it read is checked again here before it becomes part of a command or a file.
-type Facts struct {
-	Platform Platform
-	// APIServer is the URL by which nodes reach the API server: https, a host, optionally a port.
-	APIServer string
-	// KubernetesVersion is what the API server says of itself, such as v1.36.3.
-	KubernetesVersion string
+// Network is the cluster's network, as far as nodes have to know it.
+type Network struct {
 	// NetworkType is NetworkOVNKubernetes or NetworkExternal; no other carries Windows nodes.
 	NetworkType string
 	// ServiceNetwork is the IPv4 prefix of cluster IPs.
@@ -61,6 +55,17 @@ type Facts struct {
 	// it isn't the usual one, else 0.
 	HybridOverlay bool
 	VXLANPort     uint16
+}
+
+// Facts are what nodes need to know about their cluster. A package that reads clusters fills them
+// in; whatever it read is checked again here before it becomes part of a command or a file.
+type Facts struct {
+	Platform Platform
+	// APIServer is the URL by which nodes reach the API server: https, a host, optionally a port.
+	APIServer string
+	// KubernetesVersion is what the API server says of itself, such as v1.36.3.
+	KubernetesVersion string
+	Network
 	// KubeletCA verifies the API server when it calls kubelets; BootstrapCA verifies the API server
 	// itself. Both are PEM bundles.
 	KubeletCA   string

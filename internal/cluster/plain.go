@@ -54,7 +54,8 @@ func NewPlain(o Options, access authorizationv1client.SubjectAccessReviewInterfa
 
 // Facts implements Source.
 func (p *Plain) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec) (blueprint.Facts, error) {
-	facts := blueprint.Facts{Platform: blueprint.PlatformNone, NetworkType: blueprint.NetworkExternal}
+	facts := blueprint.Facts{Platform: blueprint.PlatformNone,
+		Network: blueprint.Network{NetworkType: blueprint.NetworkExternal}}
 	var all []error
 	for _, read := range []func(context.Context, v1alpha1.WindowsMachineConfigSpec, *blueprint.Facts) error{
 		p.clusterVersion, p.apiServer, p.serverCA, p.clientCA, p.networks, p.dns, p.network, p.granted, p.userCA,

@@ -61,7 +61,7 @@ type world struct {
 
 func (w *world) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
 	return w.desired, blueprint.Facts{APIServer: "https://api:6443", BootstrapCA: "ca", KubeletCA: "kubelet-ca",
-			VXLANPort: 9898},
+			Network: blueprint.Network{VXLANPort: 9898}},
 		w.lacks
 }
 

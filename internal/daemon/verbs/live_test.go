@@ -101,9 +101,9 @@ func (w *world) render(t *testing.T) {
 	w.desired, err = blueprint.Render(blueprint.Input{
 		Facts: blueprint.Facts{
 			Platform: blueprint.PlatformNone, APIServer: w.URL, KubernetesVersion: "v1.36.3",
-			NetworkType:    blueprint.NetworkOVNKubernetes,
-			ServiceNetwork: netip.MustParsePrefix("172.30.0.0/16"), HybridOverlay: true, KubeletCA: string(w.CAPEM),
-			BootstrapCA: string(w.CAPEM),
+			Network: blueprint.Network{NetworkType: blueprint.NetworkOVNKubernetes,
+				ServiceNetwork: netip.MustParsePrefix("172.30.0.0/16"), HybridOverlay: true},
+			KubeletCA: string(w.CAPEM), BootstrapCA: string(w.CAPEM),
 		},
 		Payload: made, Logging: blueprint.DefaultLogging(), OperatorVersion: "0.1.0", Salt: []byte("0123456789abcdef"),
 		Now: time.Now(),
