@@ -90,7 +90,8 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 	truth := func(d *prometheus.Desc, holds bool) { gauge(d, float64(count1(holds))) }
 	gauge(i.info, 1, string(status.Phase), status.Reason, status.Code)
 	truth(i.ready, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
-	truth(i.updated, status.Revision != "" && status.Revision == status.DesiredRevision)
+	// Until it has its turn, or is tried again, a node's desired revision is the one that it has.
+	truth(i.updated, status.Revision != "" && status.Revision == status.DesiredRevision && status.Update == nil)
 	truth(i.unresponsive, status.SilentSince != nil)
 	requested := false
 	for _, key := range []string{contract.RebootRequestedAnnotation, contract.RebootRequiredAnnotation,

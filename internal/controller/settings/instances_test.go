@@ -98,6 +98,21 @@ wmco_instance_updated{node="win-c",windows_instance="10.0.0.3"} 0
 	}
 }
 
+func TestA70_ANodeThatWaitsForItsTurnIsNotUpdated(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	waits := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "10.0.0.1"},
+		Status: v1alpha1.WindowsInstanceStatus{NodeName: "win-a", Revision: "1-a", DesiredRevision: "1-a",
+			Update: &v1alpha1.Update{Revision: "1-b", From: "1-a", Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting}}}}
+	got := scrape(t, fake.NewClientBuilder().WithScheme(scheme).WithObjects(waits).Build())
+	if want := `wmco_instance_updated{node="win-a",windows_instance="10.0.0.1"} 0`; !strings.Contains(got, want) {
+		t.Errorf("metrics lack %s:\n%s", want, got)
+	}
+}
+
 // scrape gives what a scrape would, after checking it.
 func scrape(t *testing.T, cached client.Reader) string {
 	t.Helper()
