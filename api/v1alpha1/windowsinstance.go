@@ -464,7 +464,8 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// DesiredRevision is the published revision that this host should have.
+	// DesiredRevision is the revision that was requested of the daemon last. A host that waits for a
+	// place in the budget, or went back, is at it, although another one is published.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	DesiredRevision string `json:"desiredRevision,omitempty"`

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -72,7 +73,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	openShift, err := cluster.IsOpenShift(clients.Discovery())
+	openShift, err := recognise(ctx, clients)
 	if err != nil {
 		return err
 	}
@@ -89,6 +90,21 @@ func run(ctx context.Context, o options) error {
 	}
 	logStart(log, directory, openShift)
 	return mgr.Start(ctx)
+}
+
+// discoveryTimeout is how long an API server may take until it lists the groups of CRDs.
+const discoveryTimeout = time.Minute
+
+// recognise finds out which kind of cluster it is. It waits for an API server that has just started.
+func recognise(ctx context.Context, clients kubernetes.Interface) (openShift bool, err error) {
+	waited := wait.PollUntilContextTimeout(ctx, time.Second, discoveryTimeout, true, func(context.Context) (bool, error) {
+		openShift, err = cluster.IsOpenShift(clients.Discovery())
+		return err == nil, nil
+	})
+	if err == nil {
+		err = waited
+	}
+	return openShift, err
 }
 
 // newReader makes the reader of facts for this kind of cluster.

@@ -36,7 +36,16 @@ func IsOpenShift(server discovery.ServerGroupsInterface) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("listing the API groups of the cluster: %w", err)
 	}
-	return slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == openShiftGroup }), nil
+	offers := func(name string) bool {
+		return slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == name })
+	}
+	// An API server that has just started may not list the groups of CRDs yet. The operator's own are
+	// always there.
+	if !offers(v1alpha1.Group) {
+		return false, fmt.Errorf("listing the API groups of the cluster: %s is not among them; apply the operator's CRDs",
+			v1alpha1.Group)
+	}
+	return offers(openShiftGroup), nil
 }
 
 // NewPlain makes a reader for clusters without OpenShift. access says what the ServiceAccount that

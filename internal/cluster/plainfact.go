@@ -162,14 +162,26 @@ func split(list string) []string {
 }
 
 // dns reads the address of the DNS service; there is no convention for it.
+// kubeDNS is the name and the label of the cluster's DNS Service, whichever program serves it.
+const kubeDNS = "kube-dns"
+
 func (p *Plain) dns(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	var list corev1.ServiceList
 	err := p.live.List(ctx, &list, client.InNamespace(metav1.NamespaceSystem),
-		client.MatchingLabels{"k8s-app": "kube-dns"})
+		client.MatchingLabels{"k8s-app": kubeDNS})
 	if err != nil {
 		return fmt.Errorf("listing Services in %s: %w", metav1.NamespaceSystem, err)
 	}
-	slices.SortFunc(list.Items, func(a, b corev1.Service) int { return cmp.Compare(a.Name, b.Name) })
+	// Others have that label, too, such as the upstream of NodeLocal DNSCache.
+	slices.SortFunc(list.Items, func(a, b corev1.Service) int {
+		if (a.Name == kubeDNS) != (b.Name == kubeDNS) {
+			if a.Name == kubeDNS {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.Name, b.Name)
+	})
 	for _, service := range list.Items {
 		for _, text := range append([]string{service.Spec.ClusterIP}, service.Spec.ClusterIPs...) {
 			if address, err := netip.ParseAddr(text); err == nil && address.Is4() {

@@ -74,8 +74,9 @@ func PlanRuntimeClasses(in RuntimeClassInput) RuntimeClassPlan {
 func (p *RuntimeClassPlan) unused(existing nodev1.RuntimeClass, desired *nodev1.RuntimeClass, now time.Time) {
 	written := existing.Annotations[contract.UnusedSinceAnnotation]
 	since, err := time.Parse(time.RFC3339, written)
-	// A clock that was ahead would keep it for as long as it was.
-	if err != nil || since.After(now) {
+	// A clock that was ahead would keep it for as long as it was, and one that was behind would have it
+	// deleted too soon.
+	if err != nil || since.After(now) || since.Before(existing.CreationTimestamp.Time) {
 		since, written = now, now.UTC().Format(time.RFC3339)
 	}
 	left := RuntimeClassGrace - now.Sub(since)

@@ -139,3 +139,15 @@ func summary(plan policy.RuntimeClassPlan) string {
 	}
 	return strings.Join(all, " ")
 }
+
+func TestA72_AClassIsNotUnusedForLongerThanItExists(t *testing.T) {
+	t.Parallel()
+	class := made(t, "10.0.20348")
+	class.CreationTimestamp = metav1.NewTime(classNow.Add(-time.Hour))
+	metav1.SetMetaDataAnnotation(&class.ObjectMeta, contract.UnusedSinceAnnotation, "1999-01-01T00:00:00Z")
+	plan := policy.PlanRuntimeClasses(policy.RuntimeClassInput{Now: classNow,
+		Existing: map[string]nodev1.RuntimeClass{class.Name: class}})
+	if got := summary(plan); got != "update since 2027-03-01T12:00:00Z" {
+		t.Errorf("%q", got)
+	}
+}
