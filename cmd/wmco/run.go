@@ -97,10 +97,11 @@ const discoveryTimeout = time.Minute
 
 // recognise finds out which kind of cluster it is. It waits for an API server that has just started.
 func recognise(ctx context.Context, clients kubernetes.Interface) (openShift bool, err error) {
-	waited := wait.PollUntilContextTimeout(ctx, time.Second, discoveryTimeout, true, func(context.Context) (bool, error) {
-		openShift, err = cluster.IsOpenShift(clients.Discovery())
-		return err == nil, nil
-	})
+	waited := wait.PollUntilContextTimeout(ctx, time.Second, discoveryTimeout, true,
+		func(context.Context) (bool, error) {
+			openShift, err = cluster.IsOpenShift(clients.Discovery())
+			return err == nil, nil
+		})
 	if err == nil {
 		err = waited
 	}

@@ -42,8 +42,8 @@ func IsOpenShift(server discovery.ServerGroupsInterface) (bool, error) {
 	// An API server that has just started may not list the groups of CRDs yet. The operator's own are
 	// always there.
 	if !offers(v1alpha1.Group) {
-		return false, fmt.Errorf("listing the API groups of the cluster: %s is not among them; apply the operator's CRDs",
-			v1alpha1.Group)
+		return false, fmt.Errorf("listing the API groups of the cluster: %s is not among them; apply the operator's "+
+			"CRDs", v1alpha1.Group)
 	}
 	return offers(openShiftGroup), nil
 }
