@@ -3,6 +3,7 @@ package reconcile
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -52,10 +53,18 @@ func KubeletIdentityOf(files winos.Files, node string, now time.Time) (KubeletId
 	switch {
 	case leaf == nil || !now.Before(leaf.NotAfter):
 		return NoIdentity, nil
+	case !isPair(content): // a full disk, or a power cut while kubelet wrote it
+		return NoIdentity, nil
 	case leaf.Subject.CommonName != contract.KubeletUserPrefix+node:
 		return ForeignIdentity, nil
 	}
 	return OwnIdentity, nil
+}
+
+// isPair reports whether PEM text has a certificate and its key. kubelet starts with nothing less.
+func isPair(content []byte) bool {
+	_, err := tls.X509KeyPair(content, content)
+	return err == nil
 }
 
 // ForgetRefusedKubelet has kubelet ask for another certificate if the API server refuses the

@@ -37,6 +37,8 @@ func certificate(t *testing.T, name string, until time.Time) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
+func half(text string) string { return text[:len(text)-60] }
+
 func TestTheBootstrapCredentialIsThereExactlyWhileItIsNeeded(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -48,13 +50,18 @@ func TestTheBootstrapCredentialIsThereExactlyWhileItIsNeeded(t *testing.T) {
 		"a kubelet that never ran":           {"", "", reconcile.NoIdentity, true, false},
 		"a kubeconfig without a certificate": {"x", "", reconcile.NoIdentity, true, true},
 		"a certificate that can't be read":   {"x", "nonsense", reconcile.NoIdentity, true, true},
-		"a certificate without a kubeconfig": {"", certificate(t, "system:node:win-a", now.Add(time.Hour)),
+		"a certificate without a kubeconfig": {"", pair(t, "system:node:win-a", now.Add(time.Hour)),
 			reconcile.NoIdentity, true, false},
-		"an expired certificate": {"x", certificate(t, "system:node:win-a", now.Add(-time.Second)),
+		// A full disk, or a power cut while kubelet wrote it: kubelet would not start with it.
+		"a certificate without its key": {"x", certificate(t, "system:node:win-a", now.Add(time.Hour)),
 			reconcile.NoIdentity, true, true},
-		"a certificate of another name": {"x", certificate(t, "system:node:win-b", now.Add(time.Hour)),
+		"a certificate with half its key": {"x", half(pair(t, "system:node:win-a", now.Add(time.Hour))),
+			reconcile.NoIdentity, true, true},
+		"an expired certificate": {"x", pair(t, "system:node:win-a", now.Add(-time.Second)),
+			reconcile.NoIdentity, true, true},
+		"a certificate of another name": {"x", pair(t, "system:node:win-b", now.Add(time.Hour)),
 			reconcile.ForeignIdentity, true, false},
-		"a valid certificate of its own name": {"x", certificate(t, "system:node:win-a", now.Add(time.Hour)),
+		"a valid certificate of its own name": {"x", pair(t, "system:node:win-a", now.Add(time.Hour)),
 			reconcile.OwnIdentity, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -188,8 +188,7 @@ func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 		return 1
 	}
 	if !own || expired && first {
-		certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
-			Bytes: selfSigned(contract.KubeletUserPrefix+"win-a", now)})
+		certificate := selfSigned(contract.KubeletUserPrefix+"win-a", now)
 		for path, content := range map[string][]byte{contract.DirKubeletPKI +
 			`\kubelet-client-current.pem`: certificate, contract.PathKubeconfig: []byte("own")} {
 			if winos.WriteFile(files, path, bytes.NewReader(content), winos.AccessAdministrators) != nil {
@@ -376,10 +375,12 @@ func selfSigned(name string, now time.Time) []byte {
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
 		NotAfter: now.Add(14 * 24 * time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
+	private, err2 := x509.MarshalECPrivateKey(key)
+	if errors.Join(err, err2) != nil {
 		return nil
 	}
-	return der
+	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})...)
 }
 
 func pack(t *testing.T, w io.Writer, missing []contract.Blob, content map[string]string) {
