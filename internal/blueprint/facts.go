@@ -47,6 +47,8 @@ type Network struct {
 	NetworkType string
 	// ServiceNetwork is the IPv4 prefix of cluster IPs.
 	ServiceNetwork netip.Prefix
+	// ServiceNetworks are all prefixes of cluster IPs, those that Windows nodes don't use, too.
+	ServiceNetworks []netip.Prefix
 	// DNS is the address of the cluster's DNS service, where it was read; else ClusterDNS says it.
 	DNS netip.Addr
 	// PodNetworks are the prefixes of which pods have their addresses.
@@ -195,10 +197,10 @@ func CanonicalAPIServer(raw string) (string, error) {
 	return "https://" + net.JoinHostPort(host, u.Port()), nil
 }
 
-// Reserved are addresses that no host has: those of pods, and the API server's where its URL has
-// one.
+// Reserved are addresses that no host has: those of pods and services, and the API server's where its
+// URL has one.
 func (f Facts) Reserved() []netip.Prefix {
-	reserved := slices.Clone(f.PodNetworks)
+	reserved := slices.Concat(f.PodNetworks, f.ServiceNetworks)
 	if server, err := url.Parse(f.APIServer); err == nil {
 		if address, err := netip.ParseAddr(server.Hostname()); err == nil {
 			reserved = append(reserved, netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen()))

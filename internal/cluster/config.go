@@ -84,7 +84,7 @@ func (r *Reader) network(ctx context.Context, facts *blueprint.Facts) error {
 		all = append(all, unsupported("%s: spec.serviceNetwork has no IPv4 prefix; Windows nodes need one of at "+
 			"least sixteen addresses", nameNetwork))
 	}
-	facts.ServiceNetwork = prefix
+	facts.ServiceNetwork, facts.ServiceNetworks = prefix, legal(object.Spec.ServiceNetwork)
 	for _, network := range object.Spec.ClusterNetwork {
 		if prefix, err := netip.ParsePrefix(network.CIDR); err == nil {
 			facts.PodNetworks = append(facts.PodNetworks, prefix.Masked())
@@ -117,6 +117,16 @@ func serviceNetwork(prefixes []string) (netip.Prefix, bool) {
 		}
 	}
 	return netip.Prefix{}, false
+}
+
+// legal are those of the prefixes that can be read.
+func legal(prefixes []string) (all []netip.Prefix) {
+	for _, text := range prefixes {
+		if prefix, err := netip.ParsePrefix(text); err == nil {
+			all = append(all, prefix.Masked())
+		}
+	}
+	return all
 }
 
 func (r *Reader) hybridOverlay(ctx context.Context, facts *blueprint.Facts) error {

@@ -333,3 +333,19 @@ func (o offered) ServerGroups() (*metav1.APIGroupList, error) {
 	}
 	return list, nil
 }
+
+// A kubelet may list any private address of its own, and those of IPv6 services are private, too.
+func TestA54_AddressesOfIPv6ServicesAreReserved(t *testing.T) {
+	t.Parallel()
+	all, _, _ := plainObjects(t)
+	facts, err := plainReader(t, all, nil, false).Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"fd00::1", "10.96.0.1", "fd01::7", "10.244.3.7"} {
+		address := netip.MustParseAddr(text)
+		if !slices.ContainsFunc(facts.Reserved(), func(p netip.Prefix) bool { return p.Contains(address) }) {
+			t.Errorf("%s may be a host's: %v", text, facts.Reserved())
+		}
+	}
+}

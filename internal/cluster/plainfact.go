@@ -133,7 +133,7 @@ func (p *Plain) networks(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpe
 			unsupported("%s has no IPv4 prefix of services; Windows nodes need one of at least sixteen addresses",
 				where))
 	}
-	facts.ServiceNetwork = prefix
+	facts.ServiceNetwork, facts.ServiceNetworks = prefix, legal(prefixes)
 	for _, text := range split(kubeadm.Networking.PodSubnet) {
 		if network, err := netip.ParsePrefix(text); err == nil {
 			facts.PodNetworks = append(facts.PodNetworks, network.Masked())

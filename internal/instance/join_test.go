@@ -123,6 +123,12 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 		"the host has no name": {
 			nil, func(w *world) { w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "" }) },
 			"fails", contract.ReasonHostnameInvalid, v1alpha1.PhasePreflight},
+		"the host calls itself what the API server is called": {
+			nil, func(w *world) { w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "API" }) },
+			"fails", contract.ReasonHostnameInvalid, v1alpha1.PhasePreflight},
+		"the host calls itself by a name in a domain": {
+			nil, func(w *world) { w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "vault.corp.example" }) },
+			"fails", contract.ReasonHostnameInvalid, v1alpha1.PhasePreflight},
 		"another instance has the host": {nil,
 			func(w *world) { w.Claims.Claim("win-a", journey.Claimant{UID: "b", MachineID: "machine-win-a"}) },
 			"fails", contract.ReasonHostDuplicate, v1alpha1.PhasePreflight},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
@@ -35,6 +37,9 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 	found, err := journey.Call[contract.PreflightAnswer](ctx, session.Conn, contract.VerbPreflight, request)
 	if err != nil {
 		return journey.Fail(err)
+	}
+	if problem := nameOfNoHost(instance, found.Facts, facts); problem != nil {
+		return journey.Fail(problem)
 	}
 	if outcome := j.recognise(instance, found.Facts); !outcome.IsDone() {
 		return outcome
@@ -92,6 +97,24 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.Host
 	}
 	instance.Status.NodeName = name
 	return journey.Done()
+}
+
+// nameOfNoHost refuses names that a host chose for itself and that belong to others: kubelet's serving
+// certificate holds the node's name, and on many clusters it is signed by the authority that clients
+// trust for the API server. Windows' own host names have no dots, and names in a domain come from the
+// user or the cloud.
+func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
+	facts blueprint.Facts) *contract.Problem {
+	name := nodeName(instance, host)
+	if server, err := url.Parse(facts.APIServer); err == nil && strings.EqualFold(name, server.Hostname()) {
+		return contract.NewProblem(contract.ReasonHostnameInvalid, "%.63q is the API server's name", name)
+	}
+	chosen := instance.Spec.Hostname == "" && facts.Platform.NodeName() == contract.FactHostname
+	if chosen && strings.Contains(name, ".") {
+		return contract.NewProblem(contract.ReasonHostnameInvalid, "the host calls itself %.63q, and the name of a "+
+			"Windows host has no dots", name)
+	}
+	return nil
 }
 
 // nodeName is what the Node of a host will be called: the name that the host is to be given, else
