@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -218,6 +219,10 @@ func refusedToDaemons(t *testing.T) map[string]attempt {
 		"asks for a certificate to serve with": func(
 			s *certificatesv1.CertificateSigningRequestSpec) {
 			s.Usages[1] = certificatesv1.UsageServerAuth
+		},
+		"asks with a hundred kilobytes": func(s *certificatesv1.CertificateSigningRequestSpec) {
+			names := slices.Repeat([]string{strings.Repeat("x", 60) + ".example.com"}, 1400)
+			s.Request = daemonRequestFor(t, "any", names...).Spec.Request
 		},
 		"asks for a certificate to sign others with": func(s *certificatesv1.CertificateSigningRequestSpec) {
 			s.Usages = append(s.Usages, certificatesv1.UsageCertSign)
@@ -748,12 +753,19 @@ func widen(ctx context.Context, c kubernetes.Interface) error {
 // daemonRequest is what the daemon of win-a asks for when its certificate is to be renewed.
 func daemonRequest(t *testing.T, name string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
+	return daemonRequestFor(t, name)
+}
+
+// daemonRequestFor is one with names in addition.
+func daemonRequestFor(t *testing.T, name string, names ...string) *certificatesv1.CertificateSigningRequest {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	subject := pkix.Name{CommonName: contract.DaemonUserPrefix + "win-a", Organization: []string{contract.DaemonGroup}}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject,
+		DNSNames: names}, key)
 	if err != nil {
 		t.Fatal(err)
 	}

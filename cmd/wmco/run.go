@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -128,7 +129,8 @@ func newManager(restConfig *rest.Config, o options, openShift bool) (ctrl.Manage
 		return nil, fmt.Errorf("making a scheme: %w", err)
 	}
 	byObject := map[client.Object]cache.ByObject{
-		&v1alpha1.WindowsInstance{}: {Namespaces: map[string]cache.Config{o.namespace: {}}},
+		&v1alpha1.WindowsInstance{}:                 {Namespaces: map[string]cache.Config{o.namespace: {}}},
+		&certificatesv1.CertificateSigningRequest{}: {Transform: csr.Trim},
 		&v1alpha1.WindowsMachineConfig{}: {Field: fields.OneTermEqualSelector("metadata.name",
 			contract.MachineConfigObject)},
 	}

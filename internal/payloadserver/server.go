@@ -105,7 +105,9 @@ func (d *PayloadServer) Certificate() []byte {
 // Serve answers requests until ctx ends. It closes the listener.
 func (d *PayloadServer) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
-		Handler: d, ReadHeaderTimeout: handshakeTime, IdleTimeout: stall, MaxHeaderBytes: 1 << 14,
+		Handler: d, ReadHeaderTimeout: handshakeTime,
+		// Requests have no bodies: one that promises a body and never sends it holds nothing.
+		ReadTimeout: handshakeTime, IdleTimeout: stall, MaxHeaderBytes: 1 << 14,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{d.certificate},

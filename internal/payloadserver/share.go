@@ -3,6 +3,7 @@ package payloadserver
 import (
 	"context"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -133,13 +134,18 @@ func (b *bounded) leave(source string) {
 	}
 }
 
-// host is the address that a connection comes from, without its port.
+// host is the address that a connection comes from, without its port; of IPv6 it is the /64, of which
+// a single machine may use any address.
 func host(conn net.Conn) string {
-	address, _, err := net.SplitHostPort(conn.RemoteAddr().String())
+	from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
 		return conn.RemoteAddr().String()
 	}
-	return address
+	address := from.Addr().Unmap().WithZone("")
+	if address.Is4() {
+		return address.String()
+	}
+	return netip.PrefixFrom(address, 64).Masked().String()
 }
 
 // placed gives its place back when it is closed.

@@ -2,6 +2,7 @@ package payloadserver
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -120,5 +121,23 @@ func TestA55_ConnectionsAreBounded(t *testing.T) {
 	_ = inner.Close()
 	if _, more := <-accepted; more {
 		t.Error("a connection came after the end")
+	}
+}
+
+// A machine may use any address of its IPv6 network.
+func TestA55_ANetworkOfIPv6IsOneSource(t *testing.T) {
+	t.Parallel()
+	inner := &sources{}
+	listener := newBounded(inner, 4*perSourceParts)
+	for n := range 4 {
+		inner.from(fmt.Sprintf("2001:db8:0:1::%x", n))
+		if conn, err := listener.Accept(); err != nil || conn == nil {
+			t.Fatalf("connection %d of the network: %v", n, err)
+		}
+	}
+	inner.from("2001:db8:0:1:ffff::1")
+	inner.from("2001:db8:0:2::1")
+	if conn, err := listener.Accept(); err != nil || host(conn) != "2001:db8:0:2::/64" || inner.closed != 1 {
+		t.Errorf("another network was not served: %v %v, %d were closed", conn, err, inner.closed)
 	}
 }

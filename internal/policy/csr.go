@@ -85,8 +85,11 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 		known.Given = append(known.Given, instance.Spec.NodeIP)
 	}
 	known.Addresses = slices.Clone(known.Given)
-	if host := instance.Status.Host; host != nil && host.NodeIP != "" {
-		known.Addresses = append(known.Addresses, host.NodeIP)
+	// The host says it of itself: a public one would be anybody's.
+	if host := instance.Status.Host; host != nil {
+		if ip, err := netip.ParseAddr(host.NodeIP); err == nil && ip.IsPrivate() {
+			known.Addresses = append(known.Addresses, host.NodeIP)
+		}
 	}
 	return known
 }

@@ -122,7 +122,7 @@ func (f csrFacts) given(name string) bool {
 // addressesOf returns what a serving certificate of the Node may hold. A kubelet can list whatever
 // it likes at its Node. Of that, private addresses count, as networks differ in what a node has,
 // and the node's name without its domain. Every other address, and the name in a domain, must come
-// from the user, the cloud or, for the node address, from the host when it joined.
+// from the user or the cloud.
 func addressesOf(f csrFacts) map[string]bool {
 	known := map[string]bool{f.Node.Name: true}
 	for _, address := range f.instance.Addresses {

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// maxRequestBytes bounds what is parsed at all. The largest honest request has an RSA key of
+	// MaxRequestBytes bounds what is parsed at all. The largest honest request has an RSA key of
 	// maxRSABits (1 KiB of key and 1 KiB of signature) and maxSANs names of 253 bytes: 18 KiB as
 	// PEM. API objects may be a hundred times larger.
-	maxRequestBytes = 32 << 10
+	MaxRequestBytes = 32 << 10
 	// maxSANs is several times what a node with two networks and two DNS names has.
 	maxSANs = 32
 
@@ -24,8 +24,8 @@ const (
 // is. It uses the parser that kube-controller-manager signs with, so that both see the same
 // request. The signature is not verified here.
 func ParseCSR(text []byte) (*x509.CertificateRequest, error) {
-	if len(text) > maxRequestBytes {
-		return nil, fmt.Errorf("reading the request: %d bytes are more than %d", len(text), maxRequestBytes)
+	if len(text) > MaxRequestBytes {
+		return nil, fmt.Errorf("reading the request: %d bytes are more than %d", len(text), MaxRequestBytes)
 	}
 	text = bytes.TrimSpace(text)
 	if !bytes.HasPrefix(text, []byte("-----BEGIN "+requestBlock+"-----")) {

@@ -3,11 +3,13 @@ package policy_test
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -103,5 +105,22 @@ func TestA54_WhatAnotherHostSaysOfItselfTakesNoCertificateFromThisOne(t *testing
 	in.Instances[0].Given = []string{nodeAddress}
 	if got := policy.DecideCSR(in); got.Verdict != policy.CSRRefuse {
 		t.Errorf("an address that both were given: decided %s %s", got.Verdict, got.Reason)
+	}
+}
+
+// A host says its node address of itself; a public one might be that of a registry or of the ingress.
+func TestA54_APublicAddressThatOnlyTheHostSaysIsNotItsOwn(t *testing.T) {
+	t.Parallel()
+	instance := &v1alpha1.WindowsInstance{}
+	instance.Spec.Address = "win.example.com"
+	for address, counts := range map[string]bool{"198.51.100.7": false, "10.0.0.7": true, "nonsense": false, "": false} {
+		instance.Status.Host = &v1alpha1.HostInfo{NodeIP: address}
+		if got := slices.Contains(policy.CSRInstanceOf(instance).Addresses, address); got != counts {
+			t.Errorf("%q counts: %v", address, got)
+		}
+	}
+	instance.Spec.NodeIP, instance.Status.Host.NodeIP = "198.51.100.7", "198.51.100.7"
+	if !slices.Contains(policy.CSRInstanceOf(instance).Addresses, "198.51.100.7") {
+		t.Error("a public address that the user gave does not count")
 	}
 }

@@ -49,6 +49,14 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	}
 	r := &rig{clock: time.Unix(1_800_000_000, 0), broken: map[string]error{}}
 	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+		// The cache has instances of the operator's namespace only.
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			options ...client.GetOption) error {
+			if _, is := o.(*v1alpha1.WindowsInstance); is && key.Namespace != namespace {
+				return fmt.Errorf("unable to get %s: the namespace is not in the cache", key)
+			}
+			return c.Get(ctx, key, o, options...)
+		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
 			options ...client.ListOption) error {
 			return errors.Join(r.broken["list"], c.List(ctx, list, options...))
@@ -285,5 +293,16 @@ func TestTheRecordForgetsHostsThatCanNotComeBack(t *testing.T) {
 	old, err := r.record.has(t.Context(), "old")
 	if err != nil || old {
 		t.Errorf("old %t, %v", old, err)
+	}
+}
+
+// A kubelet may write any annotation of its own Node.
+func TestAnInstanceOfAnotherNamespaceHasNoNode(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, node(func(n *corev1.Node) { n.Annotations[contract.InstanceAnnotation] = "elsewhere/any" }))
+	r.look(t)
+	r.clock = r.clock.Add(policy.OrphanGrace)
+	if n, _ := r.look(t); n == nil || !n.Spec.Unschedulable {
+		t.Errorf("the node stays in service: %+v", n)
 	}
 }
