@@ -103,11 +103,13 @@ func (s *stage) linux(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: linuxNode, Labels: map[string]string{
 		corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64", corev1.LabelHostname: linuxNode}}}
 	s.put(t, node)
+	before := client.MergeFrom(node.DeepCopy())
 	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"),
 		corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("250")}
 	node.Status = corev1.NodeStatus{Capacity: room, Allocatable: room, Conditions: []corev1.NodeCondition{
 		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}}
-	if err := s.Client.Status().Update(t.Context(), node); err != nil {
+	// A patch: controllers of the cluster write the new Node at the same time.
+	if err := s.Client.Status().Patch(t.Context(), node, before); err != nil {
 		t.Fatal(err)
 	}
 	s.put(t, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: linuxNode}})

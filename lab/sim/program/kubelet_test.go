@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -172,12 +173,9 @@ func TestKubeletStartsAgainWithoutItsBootstrapCredential(t *testing.T) {
 // relabel changes a label that kubelet puts right.
 func relabel(t *testing.T, admin kubernetes.Interface, name string) {
 	t.Helper()
-	node, err := admin.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	_, err := admin.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`), metav1.PatchOptions{})
 	if err != nil {
-		t.Fatal(err)
-	}
-	node.Labels["kubernetes.io/os"] = "linux"
-	if _, err = admin.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
