@@ -53,6 +53,22 @@ func TestABlipOfReadinessGoesPastNoBound(t *testing.T) {
 		r.reconcile(t, n)
 		r.waitsInService(t, n)
 	}
+	r.isReady(t, 1, false) // whose pods run on, whatever leases say
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+}
+
+// Nobody holds a place here, so a node that counted as out of service would get the one that there is.
+func TestABlipOfReadinessGoesPastNoBoundWhereNobodyHasAPlace(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1, 2, 3)
+	r.stagedAll(t, 2, 3)
+	r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = true }) // an administrator's, which takes the budget
+	for _, n := range []int{2, 3} {
+		r.isReady(t, n, false)
+		r.reconcile(t, n)
+		r.waitsInService(t, n)
+	}
 }
 
 func TestNodesThatAreDownAreBoundedByTheBudgetToo(t *testing.T) {
@@ -509,6 +525,27 @@ func TestADrainBeginsAnewWithEachPlace(t *testing.T) {
 	r.advance(t, 1, 2*time.Minute)
 	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonDraining) {
 		t.Errorf("two minutes after its removal began: %s: %s", i.Status.Reason, i.Status.Message)
+	}
+}
+
+// Whoever wrote the status may have given a place back without the start of its drain.
+func TestADrainBeginsAnewWithAPlaceThatIsNewerThanItsStart(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	blocked := true
+	r.evicts(&blocked)
+	r.pod(t, 1, "web")
+	r.stagedAll(t, 1)
+	i := r.get(t, 1)
+	i.Status.DrainTime = &metav1.Time{Time: r.clock.Add(-time.Hour)}
+	if err := r.api.Status().Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	r.restart(t)
+	r.reconcile(t, 1)
+	i = r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
+	if began := i.Status.DrainTime; began == nil || began.Before(&i.Status.Disruption.Since) {
+		t.Errorf("the drain began at %v, and the place was taken at %v", began, i.Status.Disruption.Since)
 	}
 }
 
