@@ -390,6 +390,10 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
+	// NodeExpected says that there was no Node of this name when the host was given the credential to
+	// register one. Only of such a Node does the host itself say which address it has.
+	// +optional
+	NodeExpected bool `json:"nodeExpected,omitempty"`
 	// NodeUID is the Node that was adopted.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional

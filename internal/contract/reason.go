@@ -452,8 +452,9 @@ func nodeExplanations() []row {
 			"Nothing to do; if it lasts, read C:\\var\\log\\kubelet\\kubelet.log on the host."},
 		{ReasonNodeNotReady, 702, "The Node is not Ready.", "See the Node's Ready condition (kubectl describe node)."},
 		{ReasonNodeForeign, 703,
-			"A Node of this name exists and belongs to another host.",
-			"Rename the host, or delete the Node if nothing uses it any more."},
+			"A Node of this name exists and belongs to another host, or nothing but the host says that it is its own.",
+			"Rename the host, or delete the Node if nothing uses it any more. If the Node is this host's, name its " +
+				"address in spec.nodeIP of the WindowsInstance."},
 		{ReasonRevisionPending, 704, "The daemon has not applied the desired revision yet.",
 			"Nothing to do; if it lasts, see the apply-status annotation of the Node and C:\\var\\log\\wicd on the " +
 				"host."},

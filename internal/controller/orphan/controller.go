@@ -163,11 +163,15 @@ func (r *Reconciler) forget(name string) {
 // claimed reports whether an instance has this Node, or may get it: one that is not there yet, or
 // was made anew, has no more than an address in common with it.
 func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (bool, error) {
-	// Its kubelet may have written it, about instances that are not there and can't be.
+	// Its kubelet may have written it, about instances that are not there, can't be, or have another Node.
 	if namespace, name, _ := strings.Cut(node.Annotations[contract.InstanceAnnotation], "/"); namespace == r.namespace {
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &v1alpha1.WindowsInstance{})
-		if client.IgnoreNotFound(err) != nil || err == nil {
-			return err == nil, err
+		named := &v1alpha1.WindowsInstance{}
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, named)
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("reading instance %s: %w", name, err)
+		}
+		if err == nil && (named.Status.NodeName == "" || named.Status.NodeName == node.Name) {
+			return true, nil
 		}
 	}
 	instances := &v1alpha1.WindowsInstanceList{}

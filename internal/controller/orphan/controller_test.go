@@ -306,3 +306,18 @@ func TestAnInstanceOfAnotherNamespaceHasNoNode(t *testing.T) {
 		t.Errorf("the node stays in service: %+v", n)
 	}
 }
+
+// The host was let go, registers itself anew, and names an instance that has a Node of its own.
+func TestA54_ANodeThatNamesTheInstanceOfAnotherHostIsTakenOutOfService(t *testing.T) {
+	t.Parallel()
+	another := instance()
+	another.Name, another.Spec.Address, another.Status.NodeName = "10.0.0.12", "10.0.0.12", "win-b"
+	r := newRig(t, another, node(func(n *corev1.Node) {
+		n.Annotations[contract.InstanceAnnotation] = namespace + "/10.0.0.12"
+	}))
+	r.look(t)
+	r.clock = r.clock.Add(policy.OrphanGrace)
+	if n, _ := r.look(t); n == nil || !n.Spec.Unschedulable || len(r.heard) != 1 {
+		t.Errorf("the node stays in service: %+v, events %q", n, r.heard)
+	}
+}

@@ -30,9 +30,12 @@ const maxCredentials = 4
 
 // credential makes kubelet's first credential. It belongs to the phase before the one that hands it to
 // the host: its id is in the saved status then, so that another operator recognises what kubelet
-// requests with it.
+// requests with it, and the Node that it registers.
 func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
+	if node, err := j.Nodes.Get(ctx, instance.Status.NodeName); err == nil && node == nil {
+		instance.Status.NodeExpected = true
+	}
 	token, err := j.Tokens.BootstrapToken(ctx, instance)
 	if err != nil {
 		return journey.Retry(fmt.Errorf("making kubelet's first credential: %w", err))
@@ -57,6 +60,7 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if err != nil {
 		return journey.Retry(err)
 	}
+	instance.Status.NodeExpected = instance.Status.NodeExpected || node == nil
 	if node != nil {
 		if problem := journey.Foreign(node, instance); problem != nil {
 			return journey.Fail(problem)

@@ -95,7 +95,9 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.Host
 			"another host, instance %s, already is called %q",
 			owner.Key.Name, name))
 	}
-	instance.Status.NodeName = name
+	if instance.Status.NodeName != name {
+		instance.Status.NodeName, instance.Status.NodeExpected = name, false
+	}
 	return journey.Done()
 }
 

@@ -102,9 +102,10 @@ func noteMarks(instance *v1alpha1.WindowsInstance) {
 func taintID(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }
 
 // Foreign answers a problem when a Node can't be this instance's. One that the cloud calls
-// otherwise than the instance is another host's, whatever marks it bears. A Node without our mark
-// is taken when it is a Windows node with the host's address: kubelet has just registered it, or an
-// earlier operator left it.
+// otherwise than the instance is another host's, whatever marks it bears; the one that was adopted
+// stays ours, whichever instance its kubelet names. A Node without our mark is taken when it is a
+// Windows node with the host's address: kubelet has just registered it, or an earlier operator left
+// it. What the host itself says of its address counts only for a Node that it registered itself.
 func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Problem {
 	// Clouds and their machine controllers don't agree on the case of what is the same to the
 	// cloud.
@@ -113,6 +114,9 @@ func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Pr
 		return contract.NewProblem(contract.ReasonNodeForeign,
 			"node %s is %.300q to the cloud, and instance %s is %.300q", node.Name, node.Spec.ProviderID, instance.Name,
 			wanted)
+	}
+	if uid := instance.Status.NodeUID; uid != "" && uid == string(node.UID) {
+		return nil
 	}
 	if owner := node.Annotations[contract.InstanceAnnotation]; owner != "" {
 		if owner == reference(instance) {
@@ -123,17 +127,32 @@ func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Pr
 	if node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
 		return contract.NewProblem(contract.ReasonNodeForeign, "node %s is not a Windows node", node.Name)
 	}
-	info := instance.Status.Host
+	return addressForeign(node, instance)
+}
+
+// addressForeign answers a problem when a Node has no address that is known to be the instance's.
+func addressForeign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Problem {
+	given := append([]string{instance.Spec.Address, instance.Spec.NodeIP}, instance.Spec.Addresses...)
+	claimed := ""
 	for _, a := range node.Status.Addresses {
-		if a.Type != corev1.NodeInternalIP {
+		if a.Type != corev1.NodeInternalIP || a.Address == "" {
 			continue
 		}
-		if a.Address == instance.Spec.Address || a.Address == instance.Spec.NodeIP || info != nil &&
-			a.Address == info.NodeIP {
+		if slices.Contains(given, a.Address) {
 			return nil
 		}
+		if host := instance.Status.Host; host != nil && a.Address == host.NodeIP {
+			claimed = a.Address
+		}
 	}
-	return contract.NewProblem(contract.ReasonNodeForeign, "node %s has none of the host's addresses", node.Name)
+	switch {
+	case claimed == "":
+		return contract.NewProblem(contract.ReasonNodeForeign, "node %s has none of the host's addresses", node.Name)
+	case instance.Status.NodeExpected:
+		return nil
+	}
+	return contract.NewProblem(contract.ReasonNodeForeign, "node %s was there before the host joined, and only the "+
+		"host says that its address is %s", node.Name, claimed)
 }
 
 // NodeReadyAt says whether a Node is Ready with this revision applied.

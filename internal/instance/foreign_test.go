@@ -1,0 +1,107 @@
+package instance_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+)
+
+// unmanaged is a Windows Node that somebody joined by hand, at an address that no instance was given.
+func unmanaged() *corev1.Node {
+	n := node()
+	n.UID, n.Status.Addresses[0].Address = "by-hand", "10.0.0.77"
+	return n
+}
+
+// The host is listed with another address, and says the name and the address of somebody else's node.
+func TestA50_AHostThatNamesTheAddressOfAnothersNodeDoesNotGetThatNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, unmanaged())
+	w.machine.Change(func(f *contract.HostFacts) { f.NodeIP = "10.0.0.77" })
+	i, session := newInstance(), &journey.Session{}
+	want(t, w.join(t, i, session, v1alpha1.PhaseAdopting), "fails", contract.ReasonNodeForeign)
+	if n := w.getNode(t); len(n.Annotations) > 0 || n.Spec.Unschedulable || n.Labels[contract.BYOHLabel] != "" {
+		t.Errorf("the node was marked: %v, %v", n.Labels, n.Annotations)
+	}
+	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
+	if w.getNode(t) == nil {
+		t.Error("the node was deleted with the instance")
+	}
+}
+
+// First a free name, so that a Node is expected; then, in the next attempt, another's.
+func TestA50_AHostThatChangesItsNameIsExpectedToRegisterAnew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, unmanaged())
+	w.machine.Change(func(f *contract.HostFacts) { f.Hostname, f.NodeIP = "free", "10.0.0.77" })
+	i, session := newInstance(), &journey.Session{}
+	want(t, w.join(t, i, session, v1alpha1.PhaseDelivering), "done", "")
+	w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "win-a" })
+	i.Status.Phase = v1alpha1.PhasePreflight
+	want(t, w.join(t, i, session, v1alpha1.PhaseAdopting), "fails", contract.ReasonNodeForeign)
+}
+
+// Behind an address translation, only the host can say which address its Node will have.
+func TestANodeThatTheHostHasJustRegisteredAtAnAddressOfItsOwnIsTheHosts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.machine.Change(func(f *contract.HostFacts) { f.NodeIP = "10.0.0.77" })
+	i, session := newInstance(), &journey.Session{}
+	want(t, w.join(t, i, session, v1alpha1.PhaseAdopting), "waits", contract.ReasonNodePending)
+	if err := w.client.Create(t.Context(), unmanaged()); err != nil {
+		t.Fatal(err)
+	}
+	want(t, w.join(t, i, session, v1alpha1.PhaseAdopting), "done", "")
+	if n := w.getNode(t); n.Annotations[contract.InstanceAnnotation] == "" {
+		t.Error("the node was not adopted")
+	}
+}
+
+func TestANodeWithAnAddressThatTheCloudGaveIsTheHosts(t *testing.T) {
+	t.Parallel()
+	i := instance()
+	i.Spec.Addresses = []string{"10.0.0.77"}
+	if problem := journey.Foreign(unmanaged(), i); problem != nil {
+		t.Error(problem)
+	}
+}
+
+// Its kubelet may write the annotations of its own Node, and so name another instance.
+func TestA54_AKubeletThatNamesAnotherInstanceDoesNotKeepItsNode(t *testing.T) {
+	t.Parallel()
+	lying := joinedNode(version)
+	lying.Annotations[contract.InstanceAnnotation] = "ns/another"
+	for name, removal := range map[string]v1alpha1.RemovalPolicy{"left": "", "forced": v1alpha1.RemovalForce,
+		"discarded": v1alpha1.RemovalDiscard} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, lying.DeepCopy())
+			i := leaving()
+			i.Status.NodeUID, i.Spec.RemovalPolicy = string(lying.UID), removal
+			want(t, w.remove.Next(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
+			if w.getNode(t) != nil {
+				t.Error("the node stays")
+			}
+		})
+	}
+}
+
+func TestA54_ANodeThatNamesAnotherInstanceIsMarkedAsWhatItIs(t *testing.T) {
+	t.Parallel()
+	lying := joinedNode(version)
+	lying.Annotations[contract.InstanceAnnotation] = "ns/another"
+	w := newWorld(t, lying)
+	i := instance()
+	i.Status.Phase, i.Status.NodeName, i.Status.NodeUID = v1alpha1.PhaseReady, "win-a", string(lying.UID)
+	i.Status.DesiredRevision = version
+	if _, err := w.health.Check(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	if owner := w.getNode(t).Annotations[contract.InstanceAnnotation]; owner != "ns/10.0.0.1" {
+		t.Errorf("the node names %s", owner)
+	}
+}
