@@ -194,6 +194,10 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	if err != nil {
 		return err
 	}
+	pods, err := journey.PodClient(mgr.GetConfig())
+	if err != nil {
+		return err
+	}
 	userData, err := userdata.Setup(mgr, userdata.Options{Namespace: o.namespace, Secrets: clients,
 		Platform: facts.Platform, PublicKey: publicKey(keys)})
 	if err != nil {
@@ -220,7 +224,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			UserData:          userData,
 		}),
 		instance.Setup(mgr, journey.Options{
-			Client: mgr.GetClient(), Pods: clients, Dialer: sshhost.New(sshhost.Options{}), Payload: directory,
+			Client: mgr.GetClient(), Pods: pods, Dialer: sshhost.New(sshhost.Options{}), Payload: directory,
 			Desired: desired,
 			Keys:    keys, Tokens: instance.BootstrapToken{Client: clients, Namespace: facts.BootstrapNamespace()},
 			Now: time.Now, Namespace: o.namespace,

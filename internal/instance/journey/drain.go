@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,45 +27,62 @@ const drainRetry = 2 * time.Second
 func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string,
 	timeout time.Duration) Outcome {
 	began := drainBegan(instance, p.Now())
-	helper := &drain.Helper{Ctx: ctx, Client: p.Pods, Force: true, IgnoreAllDaemonSets: true, DeleteEmptyDirData: true,
-		GracePeriodSeconds: -1}
-	list, errs := helper.GetPodsForDeletion(nodeName)
-	if len(errs) > 0 {
-		return Retry(fmt.Errorf("listing pods of node %s: %w", nodeName, errors.Join(errs...)))
+	helper := &drain.Helper{Ctx: ctx, Client: p.Pods, GracePeriodSeconds: -1}
+	seen := podsLeft{}
+	err := p.eachPod(ctx, nodeName, func(pod *corev1.Pod) error {
+		must, err := p.mustGo(ctx, pod)
+		if must {
+			seen.evict(helper, pod, p.Now())
+		}
+		return err
+	})
+	if err != nil {
+		return Retry(err)
 	}
-	var blocked, ending []string
-	var away error
-	inGrace := false
-	for _, pod := range list.Pods() {
-		if pod.DeletionTimestamp != nil {
-			ending = append(ending, pod.Namespace+"/"+pod.Name)
-			inGrace = inGrace || pod.DeletionTimestamp.After(p.Now()) // that is when its grace period ends
-			continue
-		}
-		switch err := helper.EvictPod(pod, policyv1.SchemeGroupVersion); {
-		case client.IgnoreNotFound(err) == nil:
-		case isAnswer(err):
-			blocked = append(blocked, fmt.Sprintf("%s/%s (%.200s)", pod.Namespace, pod.Name, err.Error()))
-		default:
-			away = fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)
-		}
-		if away != nil {
-			break // the others would wait for the same API server
-		}
-	}
-	left := len(list.Pods())
-	if left == 0 {
+	if seen.count == 0 {
 		instance.Status.DrainTime = nil
 		return Done()
 	}
 	switch {
-	case p.Now().Sub(began) > timeout && !inGrace:
+	case p.Now().Sub(began) > timeout && !seen.inGrace:
 		return Wait(drainRetry, contract.ReasonDrainBlocked, "%d pods are left after %s; not let go: [%s]; told to "+
-			"end and still there: [%s]", left, timeout, some(blocked), some(ending))
-	case away != nil:
-		return Retry(away)
+			"end and still there: [%s]", seen.count, timeout, strings.Join(seen.blocked, " "),
+			strings.Join(seen.ending, " "))
+	case seen.away != nil:
+		return Retry(seen.away)
 	}
-	return Wait(drainRetry, contract.ReasonDraining, "%d pods are left", left)
+	return Wait(drainRetry, contract.ReasonDraining, "%d pods are left", seen.count)
+}
+
+// podsLeft is what a drain remembers of pods, of which there may be any number.
+type podsLeft struct {
+	count int
+	// blocked and ending name a few that are not let go, and that were told to end.
+	blocked, ending []string
+	// inGrace says that one of those has still time to end.
+	inGrace bool
+	// away is set once the API server does not answer; the others would wait for the same.
+	away error
+}
+
+// evict has a pod moved away unless it goes already.
+func (l *podsLeft) evict(helper *drain.Helper, pod *corev1.Pod, now time.Time) {
+	l.count++
+	if pod.DeletionTimestamp != nil {
+		l.ending = few(l.ending, pod.Namespace+"/"+pod.Name)
+		l.inGrace = l.inGrace || pod.DeletionTimestamp.After(now) // that is when its grace period ends
+		return
+	}
+	if l.away != nil {
+		return
+	}
+	switch err := helper.EvictPod(*pod, policyv1.SchemeGroupVersion); {
+	case client.IgnoreNotFound(err) == nil:
+	case isAnswer(err):
+		l.blocked = few(l.blocked, fmt.Sprintf("%s/%s (%.200s)", pod.Namespace, pod.Name, err.Error()))
+	default:
+		l.away = fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
 }
 
 // drainBegan is when the pods of this drain were first told to go. A time from before the host got
@@ -85,11 +103,12 @@ func isAnswer(err error) bool {
 	return errors.As(err, &status) && !apierrors.IsServiceUnavailable(err)
 }
 
-// some names the first few.
-func some(names []string) string {
-	const few = 5
+// few adds a name and keeps the first few.
+func few(names []string, name string) []string {
+	const most = 5
+	names = append(names, name)
 	slices.Sort(names)
-	return strings.Join(names[:min(few, len(names))], " ")
+	return names[:min(most, len(names))]
 }
 
 // Evacuate cordons the node and moves its pods away. A node that has not been Ready for long has its

@@ -1,0 +1,132 @@
+package instance_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
+)
+
+// podServer is as much of an API server as a drain needs, with pods that a tenant gave a node's name.
+type podServer struct {
+	mu   sync.Mutex
+	pods []corev1.Pod
+	// lists counts lists of pods, read the bytes of the largest answer as far as it was taken.
+	lists int
+	read  int
+}
+
+func (s *podServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	if parts := strings.Split(r.URL.Path, "/"); r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/eviction") {
+		s.pods = slices.DeleteFunc(s.pods, func(p corev1.Pod) bool { return p.Name == parts[len(parts)-2] })
+		_ = json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusSuccess})
+		return
+	}
+	if strings.HasSuffix(r.URL.Path, "/daemonsets/there") {
+		_ = json.NewEncoder(w).Encode(metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"})
+		return
+	}
+	if r.URL.Path != "/api/v1/pods" {
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound,
+			Code: http.StatusNotFound})
+		return
+	}
+	s.lists++
+	// pods that are gone meanwhile would shift the rest, so a page goes on after a name
+	from := slices.IndexFunc(s.pods, func(p corev1.Pod) bool { return p.Name > r.URL.Query().Get("continue") })
+	if from < 0 {
+		from = len(s.pods)
+	}
+	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: s.pods[from:]}
+	if limit, _ := strconv.Atoi(r.URL.Query().Get("limit")); limit > 0 && limit < len(list.Items) {
+		list.Items = list.Items[:limit]
+		list.Continue = list.Items[limit-1].Name
+	}
+	body, _ := json.Marshal(list)
+	taken := 0
+	for chunk := range slices.Chunk(body, 1<<16) {
+		n, err := w.Write(chunk)
+		taken += n
+		if err != nil {
+			break
+		}
+	}
+	s.read = max(s.read, taken)
+}
+
+// newPodServer serves pods of a size, and gives the client that the operator has for it.
+func newPodServer(t *testing.T, count, size int) (*podServer, *world) {
+	t.Helper()
+	s := &podServer{}
+	for n := range count {
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod-" + strconv.Itoa(10000+n)},
+			Spec: corev1.PodSpec{NodeName: "win-a", Containers: []corev1.Container{{Name: "a",
+				Args: []string{strings.Repeat("x", size)}}}}}
+		s.pods = append(s.pods, pod)
+	}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	pods, err := journey.PodClient(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, joinedNode("1"))
+	w.Pods = pods
+	return s, w
+}
+
+// Whoever may create pods can give them a node's name, and 1.5 MB each.
+func TestA55_LargePodsOnANodeCostADrainBoundedMemory(t *testing.T) {
+	t.Parallel()
+	s, w := newPodServer(t, 60, 1<<20)
+	want(t, w.Drain(t.Context(), leaving(), "win-a", drainTimeout), "waits", contract.ReasonDraining)
+	if len(s.pods) > 0 {
+		t.Errorf("%d pods were not evicted", len(s.pods))
+	}
+	const buffers = 8 << 20 // of both sides of the connection
+	if s.read > journey.MaxPodListBytes+buffers {
+		t.Errorf("an answer of %d bytes was taken", s.read)
+	}
+	want(t, w.Drain(t.Context(), leaving(), "win-a", drainTimeout), "done", "")
+}
+
+func TestADrainOfUsualPodsListsThemOnce(t *testing.T) {
+	t.Parallel()
+	s, w := newPodServer(t, 250, 8<<10)
+	want(t, w.Drain(t.Context(), leaving(), "win-a", drainTimeout), "waits", contract.ReasonDraining)
+	if len(s.pods) > 0 || s.lists != 1 {
+		t.Errorf("%d pods are left after %d lists", len(s.pods), s.lists)
+	}
+}
+
+func TestADrainLeavesWhatADaemonSetOrTheNodeItselfRuns(t *testing.T) {
+	t.Parallel()
+	controller := true
+	s, w := newPodServer(t, 4, 1)
+	s.pods[0].Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "static"}
+	s.pods[1].OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "there", Controller: &controller}}
+	s.pods[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "gone", Controller: &controller}}
+	want(t, w.Drain(t.Context(), leaving(), "win-a", drainTimeout), "waits", contract.ReasonDraining)
+	var left []string
+	for _, pod := range s.pods {
+		left = append(left, pod.Name)
+	}
+	if !slices.Equal(left, []string{"pod-10000", "pod-10001"}) {
+		t.Errorf("left are %v", left)
+	}
+}
