@@ -11,8 +11,8 @@ import (
 
 // What users of Windows containers may rely on.
 const (
-	containerdRoot     = `C:\ProgramData\containerd\root`
-	containerdState    = `C:\ProgramData\containerd\state`
+	containerdRoot     = contract.DirContainerdData + `\root`
+	containerdState    = contract.DirContainerdData + `\state`
 	containerdPipe     = `\\.\pipe\containerd-containerd`
 	pauseImage         = "mcr.microsoft.com/oss/kubernetes/pause:3.9"
 	runtimeHandler     = "runhcs-wcow-process"

@@ -26,7 +26,10 @@ const (
 	DirMetrics    = `C:\k\metrics`
 	DirLog        = `C:\var\log`
 	DirTemp       = `C:\Temp`
+	DirKubelet    = `C:\var\lib\kubelet`
 	DirKubeletPKI = `C:\var\lib\kubelet\pki`
+	// DirContainerdData holds images and containers' file systems.
+	DirContainerdData = `C:\ProgramData\containerd`
 )
 
 // Files on a node.

@@ -10,17 +10,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// containerdData is where containerd keeps images and what it knows of them.
-const containerdData = `C:\ProgramData\containerd`
-
-// Left lists what is different on a host from when it was made, beside logs and container images,
-// which we promise to keep, and somebody else's network.
+// Left lists what is different on a host from when it was made, beside logs, which we promise to keep,
+// and somebody else's network.
 func Left(host *fleet.Host) []string {
 	now, err := host.Snapshot(context.Background())
 	if err != nil {
 		return []string{err.Error()}
 	}
-	left := sim.Diff(host.Before, now, contract.DirLog, containerdData, externalDir)
+	left := sim.Diff(host.Before, now, contract.DirLog, externalDir)
 	return slices.DeleteFunc(left,
 		func(line string) bool { return strings.HasPrefix(line, "+ network "+externalNetwork) })
 }

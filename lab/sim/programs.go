@@ -104,3 +104,11 @@ func (f programsFace) RemoveAtBoot(path string) error {
 	}
 	return f.m.volume.removeAtBoot(path)
 }
+
+// RemoveLayer is winos.Programs.
+func (f programsFace) RemoveLayer(ctx context.Context, path string) error {
+	if err := f.change(ctx); err != nil {
+		return err
+	}
+	return f.m.volume.removeLayer(path)
+}

@@ -66,6 +66,15 @@ func (n *node) busy() bool {
 	return false
 }
 
+// size of it and everything below it.
+func (n *node) size() int64 {
+	sum := n.content.size
+	for _, child := range n.children {
+		sum += child.size()
+	}
+	return sum
+}
+
 func (n *node) open() bool { return n.readers+n.writers > 0 }
 
 func (n *node) info() winos.FileInfo {
@@ -253,6 +262,24 @@ func (v *volume) remove(path string) error {
 	default:
 		v.detach(n)
 		v.used -= n.content.size
+		return nil
+	}
+	return &fs.PathError{Op: "remove", Path: path, Err: err}
+}
+
+// removeLayer removes a directory whatever rights its files have, unless a container runs from it.
+func (v *volume) removeLayer(path string) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n, err := v.find(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err == nil && n.busy():
+		err = winos.ErrInUse
+	case err == nil:
+		v.detach(n)
+		v.used -= n.size()
 		return nil
 	}
 	return &fs.PathError{Op: "remove", Path: path, Err: err}

@@ -24,9 +24,9 @@ func Directories() []string {
 		"windows_exporter"} {
 		dirs = append(dirs, contract.DirLog+`\`+log)
 	}
-	// kubelet and the CNI plugins would make these; when we do, cleanup knows whether they were
-	// there before.
-	return append(dirs, contract.DirKubeletPKI, DirCNIState)
+	// kubelet, the CNI plugins and containerd would make these; when we do, cleanup knows whether they
+	// were there before.
+	return append(dirs, contract.DirKubeletPKI, DirCNIState, contract.DirContainerdData)
 }
 
 // Private lists what must be for Administrators only, whoever wrote it: the directories of ours
@@ -47,12 +47,12 @@ func Private(book *File) []string {
 // DirCNIState is where CNI plugins remember which addresses they gave out.
 const DirCNIState = `C:\var\lib\cni`
 
-// Access is who may open what we write at this path: below C:\k, and where kubelet keeps its keys,
-// only Administrators and SYSTEM; elsewhere as the parent directory says, because log collectors in
-// pods read below C:\var\log. kubelet knows no file rights on Windows, so its keys have those of
-// their directory.
+// Access is who may open what we write at this path: below C:\k, and where kubelet keeps its keys
+// and containerd its images, only Administrators and SYSTEM; elsewhere as the parent directory
+// says, because log collectors in pods read below C:\var\log. kubelet knows no file rights on
+// Windows, so its keys have those of their directory.
 func Access(path string) winos.Access {
-	for _, private := range []string{contract.DirK, contract.DirKubeletPKI} {
+	for _, private := range []string{contract.DirK, contract.DirKubeletPKI, contract.DirContainerdData} {
 		if strings.EqualFold(path, private) || contract.Within(private, path) {
 			return winos.AccessAdministrators
 		}
@@ -124,7 +124,7 @@ func Conflict(files winos.Files) (*contract.Problem, error) {
 // programs write to.
 func Usurped(files winos.Files) (*contract.Problem, error) {
 	for _, dir := range Directories() {
-		if !contract.Within(dirVar, dir) {
+		if !contract.Within(dirVar, dir) && dir != contract.DirContainerdData {
 			continue
 		}
 		for _, d := range append(parents(dir), dir) {

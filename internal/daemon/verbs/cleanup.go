@@ -39,8 +39,7 @@ func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.Cleanu
 		answer: contract.CleanupAnswer{Removed: []string{}}}
 	// From what acts by itself to what just lies there, and the state file last.
 	for _, step := range []func(context.Context){c.services, c.programs, c.networks, c.routes, c.environment,
-		c.certificates,
-		c.hostname, c.files, c.exchange} {
+		c.certificates, c.hostname, c.data, c.files, c.exchange} {
 		step(ctx)
 	}
 	return c.answer, nil

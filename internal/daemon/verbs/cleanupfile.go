@@ -32,8 +32,42 @@ func (c *cleaning) files(context.Context) {
 	c.root()
 }
 
-// kubeletKeys removes kubelet's keys and certificates; the rest of C:\var\lib\kubelet may hold the
-// volumes of pods and stays.
+// layers is where containerd's snapshotter for Windows keeps file systems.
+const layers = contract.DirContainerdData + `\root\io.containerd.snapshotter.v1.windows\snapshots`
+
+// data removes volumes of pods, images and containers' file systems, which may hold secrets, unless
+// there were such directories before. What of it is held or protected is named, and keeps no host.
+func (c *cleaning) data(ctx context.Context) {
+	if c.book.Made(contract.DirContainerdData) {
+		c.layers(ctx)
+	}
+	for _, dir := range []string{contract.DirKubelet, contract.DirContainerdData} {
+		if there, err := winos.Exists(c.host.Files, dir); !c.book.Made(dir) || err == nil && !there {
+			continue
+		}
+		if err := c.clear(dir); err != nil {
+			c.answer.RebootAdvised = c.answer.RebootAdvised || errors.Is(err, winos.ErrInUse)
+			c.answer.Kept = append(c.answer.Kept, dir)
+			c.log.Info("something stays that is held or protected", "path", dir, "detail", err.Error())
+			continue
+		}
+		c.removed("path", dir)
+	}
+}
+
+func (c *cleaning) layers(ctx context.Context) {
+	entries, err := c.host.Files.List(layers)
+	if err != nil {
+		return // there are none, or clear meets it again
+	}
+	for _, e := range entries {
+		if err = c.host.Programs.RemoveLayer(ctx, layers+`\`+e.Name); err != nil {
+			c.log.Info("a layer can't be removed", "layer", e.Name, "detail", err.Error())
+		}
+	}
+}
+
+// kubeletKeys removes kubelet's keys and certificates where its directory was there before, and stays.
 func (c *cleaning) kubeletKeys() {
 	if c.book.Made(contract.DirKubeletPKI) {
 		c.removeAll(contract.DirKubeletPKI)
@@ -78,7 +112,7 @@ func (c *cleaning) root() {
 		c.left("listing %s: %w", contract.DirK, err)
 		return
 	}
-	lost := c.lostState(entries)
+	lost, elsewhere := c.lostState(entries), len(c.answer.Kept)
 	whole := lost || c.book.Made(contract.DirK)
 	for _, e := range entries {
 		path := contract.DirK + `\` + e.Name
@@ -105,7 +139,7 @@ func (c *cleaning) root() {
 			return
 		}
 	}
-	if whole && len(c.answer.Left)+len(c.answer.Kept) == 0 {
+	if whole && len(c.answer.Left)+len(c.answer.Kept) == elsewhere {
 		c.remove("directory", contract.DirK)
 	}
 }

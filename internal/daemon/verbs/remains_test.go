@@ -66,6 +66,67 @@ func TestA41_AProgramThatCannotBeEndedGoesWithTheNextBootAndThatIsToldOnce(t *te
 	}
 }
 
+// Volumes of pods and images stayed on a host that left: they may hold secrets.
+func TestA32_VolumesAndImagesOfOursGoAndThoseThatWereThereBeforeStay(t *testing.T) {
+	t.Parallel()
+	const (
+		volume = `C:\var\lib\kubelet\pods\7f6c\volumes\kubernetes.io~secret\password\..data\password`
+		layers = `C:\ProgramData\containerd\root\io.containerd.snapshotter.v1.windows\snapshots`
+		blob   = `C:\ProgramData\containerd\root\io.containerd.content.v1.content\blobs\sha256\aa`
+	)
+	use := func(t *testing.T, r *rig) { // as kubelet and containerd do
+		write(t, r, volume, "hunter2", winos.AccessInherit)
+		write(t, r, blob, "a layer", winos.AccessInherit)
+		write(t, r, layers+`\1\Files\Windows\System32\kernel32.dll`, "MZ", winos.AccessInherit)
+		r.SetPathFault(layers+`\1\Files\Windows\System32\kernel32.dll`, winos.ErrDenied) // TrustedInstaller's
+	}
+	t.Run("ours", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, sim.Options{})
+		join(t, r)
+		use(t, r)
+		if answer := cleanUp(t, r); len(answer.Kept) > 0 {
+			t.Errorf("it keeps %q", answer.Kept)
+		}
+		for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
+			t.Error(line)
+		}
+		r.plant(t)
+		join(t, r)
+	})
+	t.Run("those of another kubelet and containerd", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, sim.Options{})
+		use(t, r)
+		before := r.Snapshot()
+		join(t, r)
+		cleanUp(t, r)
+		for _, line := range sim.Diff(before, r.Snapshot(), kept(r)...) {
+			t.Error(line)
+		}
+	})
+	t.Run("what somebody holds is named and keeps no host", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, sim.Options{})
+		join(t, r)
+		use(t, r)
+		file, err := r.Host().Files.Open(volume)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := cleanUp(t, r)
+		if len(answer.Kept) != 1 || answer.Kept[0] != `C:\var\lib\kubelet` || !answer.RebootAdvised {
+			t.Errorf("it answers %+v", answer)
+		}
+		if err = file.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if there, err := winos.Exists(r.Host().Files, contract.DirK); err != nil || there {
+			t.Errorf(`C:\k is still there: %v`, err)
+		}
+	})
+}
+
 // An administrator's own files were deleted without a word.
 func TestFilesOfOthersInOurDirectoryStayAndAreNamed(t *testing.T) {
 	t.Parallel()

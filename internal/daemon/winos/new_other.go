@@ -133,4 +133,5 @@ func (noPrograms) Lock(context.Context, string) (func() error, uint32, error) {
 	return nil, 0, ErrUnsupported
 }
 
-func (noPrograms) RemoveAtBoot(string) error { return ErrUnsupported }
+func (noPrograms) RemoveAtBoot(string) error                 { return ErrUnsupported }
+func (noPrograms) RemoveLayer(context.Context, string) error { return ErrUnsupported }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"unsafe"
 
+	"github.com/Microsoft/hcsshim"
 	"golang.org/x/sys/windows"
 )
 
@@ -189,6 +191,21 @@ func (launcher) RemoveAtBoot(path string) error {
 	}
 	return fail(windows.MoveFileEx(name, nil, windows.MOVEFILE_DELAY_UNTIL_REBOOT), "having the next boot delete %s",
 		path)
+}
+
+// RemoveLayer is Programs. It first takes apart what a container that was killed left mounted; for
+// what is not mounted, and for an image's layer, that answers an error which says nothing.
+func (launcher) RemoveLayer(ctx context.Context, path string) error {
+	if _, err := function("vmcompute.dll", "DestroyLayer"); err != nil {
+		return err
+	}
+	info, id := hcsshim.DriverInfo{HomeDir: filepath.Dir(path)}, filepath.Base(path)
+	_, err := interruptible(ctx, func() (struct{}, error) {
+		_ = hcsshim.UnprepareLayer(info, id)
+		_ = hcsshim.DeactivateLayer(info, id)
+		return struct{}{}, hcsshim.DestroyLayer(info, id)
+	})
+	return fail(err, "removing the layer %s", path)
 }
 
 // atOrBelow says whether path is dir or lies below it. Windows knows no letter case.

@@ -313,6 +313,10 @@ type Programs interface {
 	// RemoveAtBoot has the next boot delete a program's file that is in use now. Whatever is called
 	// so then is deleted, so it is for names that nobody uses again.
 	RemoveAtBoot(path string) error
+	// RemoveLayer removes the directory of an image's or a container's file system, with everything in
+	// it. Its files keep the rights that they have in the image, so nobody can delete them one by one.
+	// One that is gone is fine.
+	RemoveLayer(ctx context.Context, path string) error
 }
 
 // Process is a running process.

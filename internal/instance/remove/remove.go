@@ -158,7 +158,7 @@ func (r *Remove) clean(ctx context.Context, session *journey.Session) journey.Ou
 			Detail: journey.Joined(answer.Left).Detail})
 	}
 	if len(answer.Kept) > 0 {
-		logr.FromContextOrDiscard(ctx).Info("files of others stay on the host", "paths", answer.Kept)
+		logr.FromContextOrDiscard(ctx).Info("files stay on the host", "paths", answer.Kept)
 	}
 	return journey.Done()
 }

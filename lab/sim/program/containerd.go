@@ -3,9 +3,11 @@ package program
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/sim"
 )
@@ -29,7 +31,19 @@ func containerd(ctx context.Context, p *sim.Process) int {
 	if err := checkContainerdConfig(p.Host.Files, *config, flags.Changed("config")); err != nil {
 		return refuse(p, err)
 	}
+	if err := unpack(p.Host.Files); err != nil {
+		return refuse(p, err)
+	}
 	return idle{name: "containerd", logFile: *log}.run(ctx, p)
+}
+
+// unpack leaves what containers leave: a layer.
+func unpack(files winos.Files) error {
+	const dir = contract.DirContainerdData + `\root\io.containerd.snapshotter.v1.windows\snapshots\1\Files`
+	if err := files.MkdirAll(dir, winos.AccessInherit); err != nil {
+		return err
+	}
+	return winos.WriteFile(files, dir+`\License.txt`, strings.NewReader("a layer"), winos.AccessInherit)
 }
 
 // checkContainerdConfig reads the configuration file, which must exist if it was asked for.

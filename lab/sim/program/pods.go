@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 // podLoop plays the containers of the pods that are bound to this Node: one watch, one queue, one
@@ -177,6 +179,15 @@ func (l *podLoop) stopTime(pod *corev1.Pod) time.Duration {
 	return grace
 }
 
+// mount leaves what pods leave on a host that goes before they are gone: a volume.
+func (l *podLoop) mount(pod *corev1.Pod) error {
+	dir := contract.DirKubelet + `\pods\` + string(pod.UID) + `\volumes\kubernetes.io~projected\token`
+	if err := l.Host.Files.MkdirAll(dir, winos.AccessInherit); err != nil {
+		return err
+	}
+	return winos.WriteFile(l.Host.Files, dir+`\token`, strings.NewReader("a token"), winos.AccessInherit)
+}
+
 // start says that all containers of a pod run and are ready.
 func (l *podLoop) start(ctx context.Context, pod *corev1.Pod) error {
 	ip := l.ip.String()
@@ -188,6 +199,9 @@ func (l *podLoop) start(ctx context.Context, pod *corev1.Pod) error {
 		l.mu.Lock()
 		ip = l.networks.take(pod.UID, network.Subnet)
 		l.mu.Unlock()
+	}
+	if err := l.mount(pod); err != nil {
+		return fmt.Errorf("setting up the pod's volumes: %w", err)
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": l.running(pod, ip)})
 	if err != nil {

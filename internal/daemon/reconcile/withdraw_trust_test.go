@@ -1,0 +1,29 @@
+package reconcile_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// A proxy and its CA are withdrawn together.
+func TestA25_ACAThatIsWithdrawnWithItsProxyGoesWithinSeconds(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		ours, text := authority(t, "the proxy's")
+		holds(t, r)
+		watched := manifest()
+		watched.WatchedEnvironmentVars = []string{"HTTPS_PROXY"}
+		r.want(t, watched, contract.Confidential{Trust: []string{text},
+			Environment: map[string]string{"HTTPS_PROXY": secretProxy}})
+		pass(10 * time.Second)
+		if r.times(t, ours) != 1 {
+			t.Fatal("it is not there: this shows nothing")
+		}
+		r.want(t, watched, contract.Confidential{})
+		pass(10 * time.Second)
+		if r.times(t, ours) != 0 {
+			t.Error("it is still there")
+		}
+	})
+}
