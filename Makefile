@@ -64,8 +64,8 @@ build: ## Build operator, daemon (Windows) and lab into out/bin
 	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 go build -trimpath -ldflags '$(LDFLAGS) -X main.version=$(VERSION)' -o $(BIN)/windows-instance-config-daemon.exe ./cmd/wicd
 
 .PHONY: payload
-payload: ## Cross-build the Windows binaries for nodes into out/payload (SUPPLIED=dir adds what has no Go module)
-	go run ./cmd/payload --out $(OUT)/payload --version $(VERSION) $(if $(SUPPLIED),--supplied $(SUPPLIED))
+payload: ## Cross-build the Windows binaries for nodes into out/payload (SUPPLIED=dir adds what has no Go module, MINORS="1.37 1.36" or all: for other API servers than 1.36)
+	go run ./cmd/payload --out $(OUT)/payload --version $(VERSION) $(if $(MINORS),--minors "$(MINORS)") $(if $(SUPPLIED),--supplied $(SUPPLIED))
 
 .PHONY: generate
 generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the reference pages anew

@@ -42,11 +42,12 @@ const (
 	exporterModule   = "github.com/prometheus-community/windows_exporter"
 )
 
-// components lists what is built, the small ones first, so that a mistake shows early.
-func components() []component {
-	return []component{
+// components lists what is built, the small ones first, so that a mistake shows early. What must fit
+// the API server is built for each of the minor versions, which are in the order of a payload.
+func components(minors []string) []component {
+	all := []component{
 		{Name: payload.NameDaemon, Dir: ".", Package: "./cmd/wicd", Stamp: stampDaemon},
-		{Name: payload.NameKubeLogRunner, Dir: "payload/kubernetes",
+		{Name: payload.NameKubeLogRunner, Dir: pinsOf(defaultMinor),
 			Package: "k8s.io/component-base/logs/kube-log-runner", Module: kubernetesModule, Stamp: stampKubernetes},
 		{Name: payload.NameHostLocal, Dir: "payload/cni", Package: cniModule + "/plugins/ipam/host-local",
 			Module: cniModule, Stamp: stampCNI},
@@ -62,11 +63,17 @@ func components() []component {
 			Stamp: stampExporter},
 		{Name: payload.NameContainerd, Dir: "payload/containerd", Package: containerdModule + "/cmd/containerd",
 			Module: containerdModule, Stamp: stampContainerd},
-		{Name: payload.NameKubeProxy, Dir: "payload/kubernetes", Package: "k8s.io/kubernetes/cmd/kube-proxy",
-			Module: kubernetesModule, Stamp: stampKubernetes},
-		{Name: payload.NameKubelet, Dir: "payload/kubernetes", Package: "k8s.io/kubernetes/cmd/kubelet",
-			Module: kubernetesModule, Stamp: stampKubernetes},
 	}
+	for _, program := range []struct{ name, command string }{
+		{payload.NameKubeProxy, "kube-proxy"}, {payload.NameKubelet, "kubelet"},
+	} {
+		for _, minor := range minors {
+			all = append(all, component{Name: program.name, Dir: pinsOf(minor),
+				Package: kubernetesModule + "/cmd/" + program.command, Module: kubernetesModule,
+				Stamp: stampKubernetes})
+		}
+	}
+	return all
 }
 
 // stampDaemon is also what the Makefile's build sets, in cmd/wicd and for all of our programs.

@@ -35,16 +35,22 @@ func main() {
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("payload", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	o := options{Components: components(), Stdout: stdout, Stderr: stderr}
+	o := options{Stdout: stdout, Stderr: stderr}
 	flags.StringVar(&o.Out, "out", filepath.Join("out", "payload"), "payload `directory` to fill")
 	flags.StringVar(&o.Supplied, "supplied", "", "`directory` with executables to take instead of building them")
 	flags.StringVar(&o.Version, "version", "dev", "`version` of the payload and of the daemon in it")
 	flags.StringVar(&o.Root, "root", ".", "top `directory` of the source tree")
+	asked := flags.String("minors", defaultMinor, "minor `versions` of Kubernetes, such as 1.36,1.37, or "+allMinors)
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("reading the command line: %w", err)
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("reading the command line: %q is not understood", flags.Arg(0))
 	}
+	minors, err := minorsIn(o.Root, *asked)
+	if err != nil {
+		return fmt.Errorf("reading the command line: %w", err)
+	}
+	o.Components = components(minors)
 	return run(ctx, o)
 }

@@ -99,7 +99,9 @@ func (w *work) holders(ctx context.Context) (map[string]*holder, error) {
 			holders[l.Module] = &holder{}
 			paths[l.Dir] = append(paths[l.Dir], l.Path)
 		}
-		holders[l.Module].executables = append(holders[l.Module].executables, l.Executable)
+		if h := holders[l.Module]; !slices.Contains(h.executables, l.Executable) {
+			h.executables = append(h.executables, l.Executable)
+		}
 	}
 	sources := map[string]map[string]string{}
 	for dir, wanted := range paths {

@@ -52,8 +52,9 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	w := &work{options: o, tools: toolchain{o.Root, o.Stderr}, scratch: scratch, builder: builder}
-	for i, step := range w.plan(supplied) {
-		w.say("[%2d/%d] %s\n", i+1, len(payload.Parts()), step.what)
+	steps := w.plan(supplied)
+	for i, step := range steps {
+		w.say("[%2d/%d] %s\n", i+1, len(steps), step.what)
 		began := time.Now()
 		f, err := step.do(ctx)
 		if err != nil {

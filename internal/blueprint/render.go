@@ -93,8 +93,9 @@ type part struct {
 // PayloadMissing, VersionUnsupported, ManifestInvalid and DesiredStateTooLarge. What keeps nothing
 // but itself from being followed is no error, but stands in Rejected.
 func Render(in Input) (Desired, error) {
-	bin := newBinaries(payloadFor(in.Facts.NetworkType, in.Payload))
-	if err := check(in, bin); err != nil {
+	fitting, skew := Fitting(in.Facts.KubernetesVersion, in.Payload)
+	bin := newBinaries(payloadFor(in.Facts.NetworkType, fitting))
+	if err := check(in, bin, skew); err != nil {
 		return Desired{}, err
 	}
 	secret, public, rejected, err := confidential(&in, bin)
@@ -154,7 +155,7 @@ func parts(in Input, bin binaries) (all part, err error) {
 	return all, nil
 }
 
-func check(in Input, bin binaries) error {
+func check(in Input, bin binaries, skew *contract.Problem) error {
 	var all []error
 	for _, p := range in.Facts.problems() {
 		all = append(all, p)
@@ -163,10 +164,8 @@ func check(in Input, bin binaries) error {
 		all = append(all, contract.NewProblem(contract.ReasonPayloadMissing, "the payload lacks %s",
 			strings.Join(missing, ", ")))
 	}
-	if bin.has(contract.PathKubelet) {
-		if p := CheckSkew(in.Facts.KubernetesVersion, bin.file(contract.PathKubelet).Version); p != nil {
-			all = append(all, p)
-		}
+	if skew != nil {
+		all = append(all, skew)
 	}
 	slices.SortStableFunc(all, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(all...)

@@ -270,7 +270,7 @@ func TestASkewOfThreeMinorVersionsIsAllowed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := blueprint.CheckSkew(test.server, test.kubelet)
+			_, p := blueprint.Fitting(test.server, payload.Manifest{Files: versions("kubelet.exe", test.kubelet)})
 			if (p == nil) != test.ok {
 				t.Errorf("got %v", p)
 			}

@@ -1,6 +1,8 @@
 package blueprint
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
@@ -13,25 +15,96 @@ import (
 // newer. https://kubernetes.io/releases/version-skew-policy/#kubelet
 const maxSkew = 3
 
-// CheckSkew answers nil, or a problem with ReasonVersionUnsupported, for a kubelet of one version
-// at an API server of another.
-func CheckSkew(server, kubelet string) *contract.Problem {
+// Fitting leaves of a payload one version of each part that must fit the API server: of kubelet the
+// newest that fits, and of the others the same version or else, too, the newest that fits. Where no
+// kubelet fits, it answers a problem with ReasonVersionUnsupported, and the payload as it was.
+func Fitting(server string, manifest payload.Manifest) (payload.Manifest, *contract.Problem) {
+	kubelets := versionsOf(manifest, payload.NameKubelet)
+	if len(kubelets) == 0 {
+		return manifest, nil // that it is missing is another problem
+	}
 	s, err := version.ParseGeneric(server)
 	if err != nil {
-		return contract.NewProblem(contract.ReasonVersionUnsupported,
+		return manifest, contract.NewProblem(contract.ReasonVersionUnsupported,
 			"the API server calls itself %q, which is no version", server)
 	}
-	k, err := version.ParseGeneric(kubelet)
-	if err != nil {
-		return contract.NewProblem(contract.ReasonVersionUnsupported,
-			"the payload's kubelet is of version %q, which is no version", kubelet)
+	kubelet, why := newest(s, kubelets)
+	if kubelet == nil {
+		return manifest, contract.NewProblem(contract.ReasonVersionUnsupported,
+			"the API server is %s, which kubelet %s fits; the payload has %s", server, fittingMinors(s),
+			strings.Join(why, ", "))
 	}
-	if s.Major() != k.Major() || k.Minor() > s.Minor() || k.Minor()+maxSkew < s.Minor() {
-		return contract.NewProblem(contract.ReasonVersionUnsupported,
-			"the API server is %s and the payload's kubelet %s: a kubelet is of the same minor version or up to %d "+
-				"older", server, kubelet, maxSkew)
+	chosen := map[string]*payload.File{payload.NameKubelet: kubelet}
+	manifest.Missing = slices.Clone(manifest.Missing)
+	for _, p := range payload.Parts() {
+		all := versionsOf(manifest, p.Name)
+		if !p.Skewed || p.Name == payload.NameKubelet || len(all) == 0 {
+			continue
+		}
+		chosen[p.Name], why = beside(s, *kubelet, all)
+		if chosen[p.Name] == nil {
+			manifest.Missing = append(manifest.Missing, payload.Missing{Name: p.Name, Feature: p.Feature,
+				Reason: "it has only " + strings.Join(why, ", ")})
+		}
 	}
-	return nil
+	manifest.Files = slices.DeleteFunc(slices.Clone(manifest.Files), func(f payload.File) bool {
+		only, isChosen := chosen[f.Name]
+		return isChosen && (only == nil || *only != f)
+	})
+	return manifest, nil
+}
+
+// beside chooses the version of a part that runs beside a kubelet: the same one, else the newest that
+// fits, else one whose version nobody told.
+func beside(server *version.Version, kubelet payload.File, all []payload.File) (*payload.File, []string) {
+	unread := -1
+	for i, f := range all {
+		if f.Version == kubelet.Version {
+			return &all[i], nil
+		}
+		if _, err := version.ParseGeneric(f.Version); err != nil {
+			unread = i
+		}
+	}
+	found, why := newest(server, all)
+	if found == nil && unread >= 0 {
+		return &all[unread], nil
+	}
+	return found, why
+}
+
+// newest chooses the newest version that fits an API server, or says of each why it does not.
+func newest(server *version.Version, all []payload.File) (found *payload.File, why []string) {
+	var best *version.Version
+	for i, f := range all {
+		v, err := version.ParseGeneric(f.Version)
+		switch {
+		case err != nil:
+			why = append(why, fmt.Sprintf("%q, which is no version", f.Version))
+		case v.Major() != server.Major() || v.Minor() > server.Minor():
+			why = append(why, f.Version+", which is newer than the API server or of another major version")
+		case v.Minor()+maxSkew < server.Minor():
+			why = append(why, fmt.Sprintf("%s, which is more than %d minor versions older", f.Version, maxSkew))
+		case best == nil || best.LessThan(v):
+			found, best = &all[i], v
+		}
+	}
+	return found, why
+}
+
+// fittingMinors says which minor versions of kubelet fit an API server.
+func fittingMinors(server *version.Version) string {
+	oldest := server.Minor() - min(server.Minor(), maxSkew)
+	return fmt.Sprintf("%d.%d to %d.%d", server.Major(), oldest, server.Major(), server.Minor())
+}
+
+func versionsOf(manifest payload.Manifest, name string) (all []payload.File) {
+	for _, f := range manifest.Files {
+		if f.Name == name {
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 // older says whether a payload file is of an older version than major.minor. A version that can't

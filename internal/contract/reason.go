@@ -601,8 +601,10 @@ func clusterExplanations() []row {
 			"Look at the object that the message names."},
 		{ReasonPayloadMissing, 905, "The operator's payload lacks a file that every node needs.",
 			"Build the image with a complete payload (make payload)."},
-		{ReasonVersionUnsupported, 906, "The Kubernetes version of this cluster is not supported.",
-			"Install an operator version that supports this cluster's Kubernetes version: see docs/install.md."},
+		{ReasonVersionUnsupported, 906,
+			"No kubelet in the operator's payload fits the Kubernetes version of this cluster.",
+			"Build the image with a kubelet that fits, as the message says: make image MINORS=1.37,1.36 or MINORS=all. " +
+				"If none is pinned that fits, install another version of the operator."},
 		{ReasonAPICallFailed, 907,
 			"A call to the API server failed.",
 			"Nothing to do: it is tried again, and work on hosts goes on where it was. If it lasts, look at the " +

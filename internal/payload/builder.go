@@ -32,13 +32,16 @@ func NewBuilder(dir string) (*Builder, error) {
 	return &Builder{dir: dir, why: map[string]string{}}, nil
 }
 
-// Add takes a part's content. name must be one of Parts; version and source are as in File.
+// Add takes a part's content. name must be one of Parts; version and source are as in File. A part
+// that may have several versions is added once for each, the newest first.
 func (b *Builder) Add(name, version, source string, content io.Reader) (File, error) {
 	part, known := PartNamed(name)
 	if !known {
 		return File{}, fmt.Errorf("adding %q: not a part of a payload", name)
 	}
-	if slices.ContainsFunc(b.files, func(f File) bool { return f.Name == name }) {
+	if slices.ContainsFunc(b.files, func(f File) bool {
+		return f.Name == name && (!part.Skewed || f.Version == version)
+	}) {
 		return File{}, fmt.Errorf("adding %s: it is there already", name)
 	}
 	blob, err := b.store(content)
@@ -58,8 +61,10 @@ func (b *Builder) Lacks(name, reason string) { b.why[name] = reason }
 func (b *Builder) Finish(version string) (Manifest, error) {
 	m := Manifest{Version: version, Files: []File{}, Missing: lacking(b.files, b.why)}
 	for _, p := range Parts() {
-		if f, found := (Manifest{Files: b.files}).Named(p.Name); found {
-			m.Files = append(m.Files, f)
+		for _, f := range b.files {
+			if f.Name == p.Name {
+				m.Files = append(m.Files, f)
+			}
 		}
 	}
 	if err := m.check(); err != nil {

@@ -16,6 +16,8 @@ type Part struct {
 	Required bool
 	// Platform is the only infrastructure platform that uses it; empty means all of them.
 	Platform string
+	// Skewed parts must fit the API server's version, so a payload may hold several versions of them.
+	Skewed bool
 }
 
 // Platforms that have parts of their own, as the cluster's Infrastructure object names them.
@@ -59,11 +61,11 @@ const (
 func Parts() []Part {
 	return []Part{
 		{Name: NameDaemon, Path: contract.PathDaemon, Feature: featureNode, Required: true},
-		{Name: NameKubelet, Path: contract.PathKubelet, Feature: featureNode, Required: true},
+		{Name: NameKubelet, Path: contract.PathKubelet, Feature: featureNode, Required: true, Skewed: true},
 		{Name: NameKubeLogRunner, Path: contract.PathKubeLogRunner, Feature: featureNode, Required: true},
 		{Name: NameContainerd, Path: contract.PathContainerd, Feature: featureRuntime, Required: true},
 		{Name: NameContainerdShim, Path: contract.PathContainerdShim, Feature: featureRuntime, Required: true},
-		{Name: NameKubeProxy, Path: contract.PathKubeProxy, Feature: featureServices},
+		{Name: NameKubeProxy, Path: contract.PathKubeProxy, Feature: featureServices, Skewed: true},
 		{Name: NameHybridOverlay, Path: contract.PathHybridOverlay, Feature: featurePodNetwork},
 		{Name: NameHostLocal, Path: contract.DirCNI + `\` + NameHostLocal, Feature: featurePodNetwork},
 		{Name: NameWinBridge, Path: contract.DirCNI + `\` + NameWinBridge, Feature: featurePodNetwork},
@@ -74,6 +76,12 @@ func Parts() []Part {
 			Platform: platformAzure},
 		{Name: NameECRProvider, Path: contract.PathECRProvider, Feature: featureECR, Platform: platformAWS},
 	}
+}
+
+// isSkewed reports whether a payload may hold a part of this name several times.
+func isSkewed(name string) bool {
+	p, _ := PartNamed(name)
+	return p.Skewed
 }
 
 // PartNamed finds a part by its name.

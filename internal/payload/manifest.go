@@ -23,7 +23,7 @@ func isDigest(text string) bool {
 	return true
 }
 
-// Named finds a file by its name.
+// Named finds a file by its name: the first one, where there are several versions.
 func (m Manifest) Named(name string) (File, bool) {
 	for _, f := range m.Files {
 		if f.Name == name {
@@ -62,14 +62,17 @@ func (m Manifest) Joinable() error {
 		strings.Join(lacking, ", "))
 }
 
-// check finds what makes a manifest unusable: a name or path twice, a digest that is none, a path
-// that is not one of a node.
+// check finds what makes a manifest unusable: a name or path twice (but for versions of a part that
+// may have several), a digest that is none, a path that is not one of a node.
 func (m Manifest) check() error {
 	names, paths, sizes := map[string]bool{}, map[string]bool{}, map[string]int64{}
 	for _, f := range m.Files {
 		name, path := strings.ToLower(f.Name), strings.ToLower(f.Path)
+		if isSkewed(f.Name) {
+			name, path = name+" "+f.Version, path+" "+f.Version
+		}
 		switch {
-		case name == "" || strings.ContainsAny(name, `/\:`):
+		case f.Name == "" || strings.ContainsAny(f.Name, `/\:`):
 			return fmt.Errorf("file name %q is not usable", f.Name)
 		case names[name]:
 			return fmt.Errorf("file name %q stands there twice", f.Name)

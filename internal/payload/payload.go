@@ -14,7 +14,8 @@ const ManifestName = "payload.json"
 type Manifest struct {
 	// Version of the payload, for people; digests are what counts.
 	Version string `json:"version"`
-	Files   []File `json:"files"`
+	// Files has a part that must fit the API server once for each version, the newest first.
+	Files []File `json:"files"`
 	// Missing lists what this payload lacks, and which feature is off because of that.
 	Missing []Missing `json:"missing,omitempty"`
 }

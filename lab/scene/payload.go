@@ -65,31 +65,45 @@ func assemble(dir, version string, given *payload.Dir, without []string) (err er
 	return err
 }
 
-// add copies a part from the first source that has it.
-func add(builder *payload.Builder, name string, sources ...*payload.Dir) (err error) {
+// add copies a part, in all its versions, from the first source that has it.
+func add(builder *payload.Builder, name string, sources ...*payload.Dir) error {
 	for _, source := range sources {
 		if source == nil {
 			continue
 		}
-		f, ok := source.Manifest().Named(name)
-		if !ok {
-			continue
+		found := false
+		for _, f := range source.Manifest().Files {
+			if f.Name != name {
+				continue
+			}
+			if err := addFile(builder, f, source); err != nil {
+				return err
+			}
+			found = true
 		}
-		blob, _ := source.Blob(f.Digest)
-		content, err := blob.Open()
-		if err != nil {
-			return fmt.Errorf("opening %s: %w", name, err)
+		if found {
+			return nil
 		}
-		_, err = builder.Add(f.Name, f.Version, f.Source, content)
-		return errors.Join(err, content.Close())
 	}
 	return fmt.Errorf("part %s is nowhere", name)
+}
+
+func addFile(builder *payload.Builder, f payload.File, source *payload.Dir) error {
+	blob, _ := source.Blob(f.Digest)
+	content, err := blob.Open()
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", f.Name, err)
+	}
+	_, err = builder.Add(f.Name, f.Version, f.Source, content)
+	return errors.Join(err, content.Close())
 }
 
 // Change is how one payload differs from another.
 type Change struct {
 	// Versions of parts by their names. Each gets another stand-in, of that version.
 	Versions map[string]string
+	// Beside are further versions of parts of which a payload may hold several.
+	Beside map[string][]string
 	// Stuck parts run and do nothing; failing ones end at once. They are among Versions.
 	Stuck, Failing []string
 	// Programs are files with the content of parts that are to be no stand-ins. They are among
@@ -108,6 +122,11 @@ func ChangePayload(dir, from string, change Change) error {
 		return err
 	}
 	for _, part := range payload.Parts() {
+		for _, version := range change.Beside[part.Name] {
+			if _, err = builder.Add(part.Name, version, "stand-in", change.standin(part.Name, version)); err != nil {
+				return err
+			}
+		}
 		if version, changed := change.Versions[part.Name]; changed {
 			content, err := change.content(part.Name, version)
 			if err != nil {

@@ -47,6 +47,10 @@ type plane struct {
 	lab    *labcluster.Cluster
 	admin  client.Client
 	source *publish.Source
+	// payload and version are what the operator ships and what the API server calls itself; standIn and
+	// the truth when nil.
+	payload *payload.Manifest
+	version cluster.Versioner
 }
 
 func scheme(t *testing.T) *runtime.Scheme {
@@ -189,16 +193,21 @@ func (p *plane) run(t *testing.T, grace time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		t.Fatal(err)
+	shipped, version := standIn(), p.version
+	if p.payload != nil {
+		shipped = *p.payload
 	}
-	reader, err := cluster.NewReader(cluster.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: server, Namespace: contract.OperatorNamespace})
+	if version == nil {
+		if version, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reader, err := cluster.NewReader(cluster.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: version, Namespace: contract.OperatorNamespace})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.source, err = publish.Setup(mgr, publish.Options{
-		Namespace: contract.OperatorNamespace, Facts: reader, Payload: standIn(), Logging: blueprint.DefaultLogging(), OperatorVersion: "0.1.0",
+		Namespace: contract.OperatorNamespace, Facts: reader, Payload: shipped, Logging: blueprint.DefaultLogging(), OperatorVersion: "0.1.0",
 		Grace: grace, Registry: prometheus.NewRegistry(),
 	})
 	if err != nil {

@@ -1,9 +1,11 @@
-// The Kubernetes programs that run on a node, pinned.
+// kubelet and kube-proxy of this minor version of Kubernetes, pinned. Every minor version has a module of its own, because each has staging
+// modules of its own: the list stands in the go.mod of k8s.io/kubernetes.
 //
-// A list of its own and not that of lab/controlplane, though both replace the same staging modules: what we ship moves to another version
-// at another time than what the lab runs against, the lab keeps its built programs by a hash of its go.mod, and nothing that is shipped
-// should depend on a folder of tests.
-module github.com/windows-nodes/wmco/payload/kubernetes
+// kube-log-runner is taken of this one in every payload.
+//
+// Not the list of lab/controlplane, though both replace the same modules: what we ship moves to another version at another time than what
+// the lab runs against, and nothing that is shipped should depend on a folder of tests.
+module github.com/windows-nodes/wmco/payload/kubernetes/1.36
 
 go 1.26.0
 

@@ -1,0 +1,92 @@
+package publish_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// claimed is the version that an API server is said to have.
+type claimed struct{ atomic.Pointer[string] }
+
+func (c *claimed) ServerVersion() (*version.Info, error) {
+	return &version.Info{GitVersion: *c.Load()}, nil
+}
+
+func TestA61_AControlPlaneThatGoesUpAMinorTakesItsNodesAlong(t *testing.T) {
+	t.Parallel()
+	p := startPlane(t, true)
+	minors := severalMinors()
+	server := &claimed{}
+	p.payload, p.version = &minors, server
+	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
+	p.create(t, config)
+	looks := 0
+	// becomes has the API server say another version, and the operator look: a drain timeout is no part of a revision.
+	becomes := func(version string) {
+		server.Store(&version)
+		looks++
+		before := config.DeepCopy()
+		config.Spec.Rollout.DrainTimeout = &metav1.Duration{Duration: time.Duration(looks) * time.Minute}
+		if err := p.admin.Patch(t.Context(), config, client.MergeFrom(before)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	becomes("v1.36.3")
+	p.run(t, time.Hour)
+
+	first := p.current(t, "")
+	if first.KubeletVersion != "v1.36.3" {
+		t.Errorf("kubelet is %s", first.KubeletVersion)
+	}
+	becomes("v1.37.0")
+	second := p.current(t, first.Version)
+	if second.KubeletVersion != "v1.37.2" || p.manifest(t.Context(), t, second.ConfigMapName()) == nil {
+		t.Errorf("kubelet is %s, or the revision is not published", second.KubeletVersion)
+	}
+	for i, f := range second.Manifest.Files {
+		old := first.Manifest.Files[i]
+		if ofKubernetes := f.Path == contract.PathKubelet; old.Path != f.Path || (old.Digest != f.Digest) != ofKubernetes {
+			t.Errorf("%s had digest %.8s and has %.8s", f.Path, old.Digest, f.Digest)
+		}
+	}
+
+	becomes("v1.45.0")
+	var problems []*contract.Problem
+	eventually(t, "waiting for the problem", func(context.Context) (bool, error) {
+		problems = p.source.Problems()
+		return len(problems) > 0, nil
+	})
+	if len(problems) != 1 || problems[0].Reason != contract.ReasonVersionUnsupported ||
+		!strings.Contains(problems[0].Detail, "1.42 to 1.45") || !strings.Contains(problems[0].Detail, "v1.37.2") {
+		t.Errorf("the problems are %v", problems)
+	}
+	if p.manifest(t.Context(), t, second.ConfigMapName()) == nil {
+		t.Error("the revision that nodes use is gone")
+	}
+	becomes("v1.36.4")
+	if again := p.current(t, second.Version); again.Version != first.Version {
+		t.Errorf("the same content is called %s and was %s", again.Version, first.Version)
+	}
+}
+
+// severalMinors is a payload with kubelet of three minor versions.
+func severalMinors() payload.Manifest {
+	m := standIn()
+	for i, version := range []string{"v1.37.2", "v1.35.4"} {
+		kubelet := m.Files[0]
+		kubelet.Version, kubelet.Digest = version, strings.Repeat(string("12"[i]), 64)
+		m.Files = append(m.Files, kubelet)
+	}
+	return m
+}
