@@ -207,9 +207,9 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		_, facts, err := desired.Current(ctx)
 		return facts.ServiceNetwork, err
 	}
-	reserved := func(ctx context.Context) ([]netip.Prefix, error) {
+	reserved := func(ctx context.Context) ([]netip.Prefix, []string, error) {
 		_, facts, err := desired.Current(ctx)
-		return facts.Reserved(), err
+		return facts.Reserved(), facts.ReservedNames(), err
 	}
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),

@@ -197,6 +197,19 @@ func CanonicalAPIServer(raw string) (string, error) {
 	return "https://" + net.JoinHostPort(host, u.Port()), nil
 }
 
+// ReservedNames are what the API server is called: no host is.
+func (f Facts) ReservedNames() []string {
+	server, err := url.Parse(f.APIServer)
+	if err != nil || server.Hostname() == "" {
+		return nil
+	}
+	name := strings.ToLower(server.Hostname())
+	if domain, found := strings.CutPrefix(name, "api-int."); found {
+		return []string{name, "api." + domain} // within OpenShift, and from outside
+	}
+	return []string{name}
+}
+
 // Reserved are addresses that no host has: those of pods and services, and the API server's where its
 // URL has one.
 func (f Facts) Reserved() []netip.Prefix {

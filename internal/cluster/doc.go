@@ -10,9 +10,9 @@
 //
 // Reader's rights stand below. What is watched through the manager's cache, each object by its name
 // (see Inputs), has list and watch; the others are read live when something changed, and every ten
-// minutes: the bootstrap Secret for safety, rendered MachineConfigs for their size. ConfigMaps in
-// openshift-config can't be named here, because administrators name them. Every identity may ask
-// for the server's version.
+// minutes: the bootstrap Secret for safety, rendered MachineConfigs for their size, ServiceCIDRs
+// because not every cluster has them. ConfigMaps in openshift-config can't be named here, because
+// administrators name them. Every identity may ask for the server's version.
 package cluster
 
 // +kubebuilder:rbac:groups=config.openshift.io,resources=infrastructures;networks;proxies;images,resourceNames=cluster,verbs=list;watch
@@ -22,6 +22,7 @@ package cluster
 // +kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=controllerconfigs,resourceNames=machine-config-controller,verbs=list;watch
 // +kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfigpools,resourceNames=worker,verbs=list;watch
 // +kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfigs,verbs=get
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=servicecidrs,verbs=list
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=node-bootstrapper-token,verbs=get,namespace=openshift-machine-config-operator
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=pull-secret,verbs=list;watch,namespace=openshift-config
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch,namespace=openshift-config

@@ -11,8 +11,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -332,6 +334,45 @@ func (o offered) ServerGroups() (*metav1.APIGroupList, error) {
 		list.Groups = append(list.Groups, metav1.APIGroup{Name: name})
 	}
 	return list, nil
+}
+
+// Services can be given more addresses at any time, by a ServiceCIDR beside the first.
+func TestA54_AddressesOfEveryServiceCIDRAreReserved(t *testing.T) {
+	t.Parallel()
+	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"},
+		Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.77.0.0/16", "fd77::/108"}}}
+	plain, _, _ := plainObjects(t)
+	for name, source := range map[string]cluster.Source{
+		"plain":     plainReader(t, append(plain, more), nil, false),
+		"OpenShift": reader(t, append(objects(t, clustertest.Options{}), more), interceptor.Funcs{}, nil),
+	} {
+		facts, err := source.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{"10.77.3.1", "fd77::1"} {
+			address := netip.MustParseAddr(text)
+			if !slices.ContainsFunc(facts.Reserved(), func(p netip.Prefix) bool { return p.Contains(address) }) {
+				t.Errorf("%s: %s may be a host's: %v", name, text, facts.Reserved())
+			}
+		}
+	}
+}
+
+// A cluster before Kubernetes 1.33 has no such kind.
+func TestServiceCIDRsThatTheClusterDoesNotHaveAreNoProblem(t *testing.T) {
+	t.Parallel()
+	facts, err := reader(t, objects(t, clustertest.Options{}), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+			options ...client.ListOption) error {
+			if _, is := list.(*networkingv1.ServiceCIDRList); is {
+				return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: "ServiceCIDR"}}
+			}
+			return c.List(ctx, list, options...)
+		}}, nil).Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+	if err != nil || len(facts.ServiceNetworks) != 1 {
+		t.Errorf("%v, %v", facts.ServiceNetworks, err)
+	}
 }
 
 // A kubelet may list any private address of its own, and those of IPv6 services are private, too.

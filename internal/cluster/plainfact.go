@@ -134,6 +134,9 @@ func (p *Plain) networks(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpe
 				where))
 	}
 	facts.ServiceNetwork, facts.ServiceNetworks = prefix, legal(prefixes)
+	if err = p.serviceCIDRs(ctx, facts); err != nil {
+		return err
+	}
 	for _, text := range split(kubeadm.Networking.PodSubnet) {
 		if network, err := netip.ParsePrefix(text); err == nil {
 			facts.PodNetworks = append(facts.PodNetworks, network.Masked())

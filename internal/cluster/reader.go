@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	configv1 "github.com/openshift/api/config/v1"
 	machineconfigurationv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
 	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -86,8 +88,8 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 		return r.additionalCA(ctx, facts, spec.Trust.AdditionalCA)
 	}
 	for _, read := range []func(context.Context, *blueprint.Facts) error{
-		r.serverVersion, r.infrastructure, r.network, r.hybridOverlay, r.kubeletCA, r.worker, r.bootstrapCA,
-		r.clusterProxy, r.registryCAs, additional, r.pullSecret, r.digestMirrors,
+		r.serverVersion, r.infrastructure, r.network, r.serviceCIDRs, r.hybridOverlay, r.kubeletCA, r.worker,
+		r.bootstrapCA, r.clusterProxy, r.registryCAs, additional, r.pullSecret, r.digestMirrors,
 		r.contentSourcePolicies, r.tagMirrors, r.registrySources,
 	} {
 		all = append(all, read(ctx, &facts))
@@ -107,6 +109,32 @@ func (r *common) serverVersion(_ context.Context, facts *blueprint.Facts) error 
 	facts.KubernetesVersion = info.GitVersion
 	return nil
 }
+
+// serviceCIDRs adds the prefixes that services were given beside those of the installation. An older API
+// server has no such kind.
+func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error {
+	var list networkingv1.ServiceCIDRList
+	err := r.live.List(ctx, &list, client.Limit(maxServiceCIDRs))
+	switch {
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsForbidden(err):
+		return incomplete("ServiceCIDRs may not be read: give the operator the rights of its manifests again")
+	case err != nil:
+		return fmt.Errorf("listing ServiceCIDRs: %w", err)
+	}
+	for _, object := range list.Items {
+		for _, prefix := range legal(object.Spec.CIDRs) {
+			if !slices.Contains(facts.ServiceNetworks, prefix) {
+				facts.ServiceNetworks = append(facts.ServiceNetworks, prefix)
+			}
+		}
+	}
+	return nil
+}
+
+// maxServiceCIDRs is more than any cluster has.
+const maxServiceCIDRs = 500
 
 // get reads one object. What an administrator can mend becomes a problem that names the object.
 func get(ctx context.Context, reader client.Reader, object client.Object, key client.ObjectKey, name string) error {

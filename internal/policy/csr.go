@@ -127,6 +127,8 @@ type CSRInput struct {
 	Said map[string]string
 	// Reserved are addresses that no host has: those of the API server and of pods.
 	Reserved []netip.Prefix
+	// ReservedNames are those of the API server, in lower case: no node is called so.
+	ReservedNames []string
 	// ServiceNetwork is the prefix of cluster IPs: no node's certificate may hold an address of it.
 	ServiceNetwork netip.Prefix
 }

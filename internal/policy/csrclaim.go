@@ -74,13 +74,24 @@ func dnsNames(request *x509.CertificateRequest) []string {
 	return append([]string{}, request.DNSNames...)
 }
 
-// ipTexts returns the addresses of a request as netip writes them, IPv4 also when it came as an
-// IPv6-mapped address.
-func ipTexts(request *x509.CertificateRequest) []string {
-	var texts []string
+// Addresses are the IP addresses that the request asks for, IPv4 also when it came as an IPv6-mapped
+// address.
+func (c CSRClaim) Addresses() []netip.Addr { return addresses(c.Request) }
+
+func addresses(request *x509.CertificateRequest) []netip.Addr {
+	var all []netip.Addr
 	for _, ip := range request.IPAddresses {
 		address, _ := netip.AddrFromSlice(ip)
-		texts = append(texts, address.Unmap().String())
+		all = append(all, address.Unmap())
+	}
+	return all
+}
+
+// ipTexts returns the addresses of a request as netip writes them.
+func ipTexts(request *x509.CertificateRequest) []string {
+	var texts []string
+	for _, address := range addresses(request) {
+		texts = append(texts, address.String())
 	}
 	return texts
 }

@@ -35,7 +35,8 @@ func namesAreOfNodes(f csrFacts) *csrFault {
 	}
 	for _, name := range dnsNames(request) {
 		lower := strings.ToLower(name)
-		if len(validation.IsDNS1123Subdomain(lower)) > 0 || isServiceName(lower) {
+		if len(validation.IsDNS1123Subdomain(lower)) > 0 || isServiceName(lower) ||
+			slices.Contains(f.ReservedNames, lower) {
 			return fault(CSRNameNotOfNode, "%s can't be a node's name", shown(name))
 		}
 	}

@@ -40,6 +40,38 @@ func TestA54_WhatAKubeletSaysOfItselfBuysNoForeignNameOrAddress(t *testing.T) {
 	}
 }
 
+// Whoever is told that its node is called as the API server, or lists that name, gets no certificate for it.
+func TestA54_TheAPIServersNameIsNoNodes(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(s *situation, api string){
+		"a given address": func(s *situation, api string) {
+			s.instances[0].Given = append(s.instances[0].Given, api)
+			s.instances[0].Addresses = append(s.instances[0].Addresses, api)
+		},
+		"listed by kubelet": func(s *situation, api string) {
+			s.node.Status.Addresses = append(s.node.Status.Addresses,
+				corev1.NodeAddress{Type: corev1.NodeInternalDNS, Address: api})
+		},
+	} {
+		for _, api := range []string{"api-int.lab.example.com", "API.lab.example.com"} {
+			s := serving()
+			change(&s, api)
+			s.template.DNSNames = append(s.template.DNSNames, api)
+			in := s.input()
+			in.ReservedNames = []string{"api-int.lab.example.com", "api.lab.example.com"}
+			if got := policy.DecideCSR(in); got.Verdict != policy.CSRRefuse || got.Reason != policy.CSRNameNotOfNode {
+				t.Errorf("%s as %s: decided %s %s", api, name, got.Verdict, got.Reason)
+			}
+		}
+	}
+	s := serving()
+	in := s.input()
+	in.ReservedNames = []string{nodeName}
+	if got := policy.DecideCSR(in); got.Verdict != policy.CSRRefuse {
+		t.Errorf("a node that is called as the API server: decided %s %s", got.Verdict, got.Reason)
+	}
+}
+
 // A host that is listed may have a public address by its cloud, which kubelet lists. Nobody but the
 // user can say that it is the host's.
 func TestA54_WhatOnlyTheKubeletReportsIsRefusedWithWhatToDo(t *testing.T) {

@@ -387,7 +387,7 @@ func (s *stage) startController() {
 		s.t.Fatal(err)
 	}
 	err = Setup(mgr, Options{Namespace: namespace, OperatorUser: OperatorUser(namespace), BootstrapUser: bootstrapUser(),
-		Reserved: func(context.Context) ([]netip.Prefix, error) { return nil, nil },
+		Reserved: func(context.Context) ([]netip.Prefix, []string, error) { return nil, nil, nil },
 		ServiceNetwork: func(context.Context) (netip.Prefix, error) {
 			return netip.MustParsePrefix("172.30.0.0/16"),
 				nil

@@ -70,7 +70,7 @@ func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Objec
 	})
 	w.Reconciler = newReconciler(cached, live, w.said,
 		Options{Namespace: namespace, OperatorUser: OperatorUser(namespace), BootstrapUser: bootstrapUser(),
-			Reserved: func(context.Context) ([]netip.Prefix, error) { return nil, nil },
+			Reserved: func(context.Context) ([]netip.Prefix, []string, error) { return nil, nil, nil },
 			ServiceNetwork: func(context.Context) (netip.Prefix, error) {
 				return netip.MustParsePrefix("172.30.0.0/16"),
 					nil
@@ -362,5 +362,36 @@ func TestSetupWantsEveryOption(t *testing.T) {
 	t.Parallel()
 	if err := Setup(nil, Options{Namespace: namespace}); err == nil {
 		t.Error("no error")
+	}
+}
+
+// Where nothing says which networks pods have, as on many clusters, each Node says which are its own.
+func TestA54_AnAddressOfPodsIsNoNodes(t *testing.T) {
+	t.Parallel()
+	const pod = "10.200.3.7"
+	ready := instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady)
+	for name, test := range map[string]struct {
+		cidr, condition string
+		given           bool
+	}{
+		"of another node's pods":           {cidr: "10.200.3.0/24"},
+		"of pods on IPv6, too":             {cidr: "fd00::/64", condition: "Approved WMCOApprove"},
+		"given by the user":                {cidr: "10.200.3.0/24", condition: "Approved WMCOApprove", given: true},
+		"of a node whose prefix is broken": {cidr: "broken", condition: "Approved WMCOApprove"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			linux := node("linux", "", corev1.ConditionTrue, "10.0.0.50")
+			linux.Annotations, linux.Spec.PodCIDRs = nil, []string{test.cidr}
+			own := ready.DeepCopy()
+			if test.given {
+				own.Spec.Addresses = []string{pod}
+			}
+			w := newWorld(t, kubeletServing(t, "csr", nodeName, nodeAddress, pod), own, linux,
+				node(nodeName, "a", corev1.ConditionTrue, nodeAddress, pod))
+			if condition, _ := w.decide(t, "csr"); condition != test.condition {
+				t.Errorf("condition %q", condition)
+			}
+		})
 	}
 }

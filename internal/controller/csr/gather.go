@@ -3,6 +3,7 @@ package csr
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -71,7 +72,7 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 	if in.ServiceNetwork, err = r.options.ServiceNetwork(ctx); err != nil {
 		return in, fmt.Errorf("reading the service network: %w", err)
 	}
-	if in.Reserved, err = r.options.Reserved(ctx); err != nil {
+	if in.Reserved, in.ReservedNames, err = r.options.Reserved(ctx); err != nil {
 		return in, fmt.Errorf("reading the addresses of the cluster: %w", err)
 	}
 	in.Elsewhere, in.Said = map[string]string{}, map[string]string{}
@@ -103,7 +104,31 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in policy.CSRInput, cl
 			}
 		}
 	}
-	return in, nil
+	return in, r.gatherPodNetworks(ctx, in, claim)
+}
+
+// gatherPodNetworks notes addresses that a Node gives its pods. A host may have one all the same when
+// the user or the cloud says so: networks may overlap.
+func (r *Reconciler) gatherPodNetworks(ctx context.Context, in policy.CSRInput, claim policy.CSRClaim) error {
+	addresses := claim.Addresses()
+	nodes := &corev1.NodeList{}
+	if err := r.client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		for _, text := range nodes.Items[i].Spec.PodCIDRs {
+			prefix, err := netip.ParsePrefix(text)
+			if err != nil {
+				continue
+			}
+			for _, address := range addresses {
+				if prefix.Contains(address) {
+					in.Said[address.String()] = "pods of Node " + nodes.Items[i].Name
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // noteNode notes that a Node other than the claimed one lists an address. Nodes of our own hosts

@@ -40,8 +40,9 @@ type Options struct {
 	// ServiceNetwork tells the prefix of the cluster's service addresses. It is asked for serving
 	// certificates only.
 	ServiceNetwork func(ctx context.Context) (netip.Prefix, error)
-	// Reserved are further addresses that no host has: those of the API server and of pods.
-	Reserved func(ctx context.Context) ([]netip.Prefix, error)
+	// Reserved are further addresses that no host has, those of the API server and of pods, and names
+	// that none has, those of the API server.
+	Reserved func(ctx context.Context) (addresses []netip.Prefix, names []string, err error)
 }
 
 // OperatorUser is the user name of the operator's service account in its namespace.
