@@ -137,6 +137,7 @@ conformance: ## Compare mirrors with what Linux nodes do, pull through container
 	cd test/mirror/pull && go vet ./... && go test -count=1 -timeout 15m ./...
 	cd tools/image && go vet ./... && go test -count=1 -timeout 15m ./...
 	cd tools/chart && go vet ./... && go test -count=1 -timeout 15m ./...
+	cd tools/olm && go vet ./... && go test -count=1 -timeout 15m ./...
 	cd tools/prometheus && go vet -tags remove_all_sd ./... && go test -tags remove_all_sd -count=1 -timeout 15m ./...
 
 .PHONY: fuzz
@@ -152,6 +153,19 @@ image: payload ## Make the images of operator and payload in out/image, without 
 	go run -C tools/image . build --root $(CURDIR) --payload $(OUT)/payload --out $(OUT)/image --version $(VERSION) \
 	  --revision "$$(git rev-parse HEAD 2>/dev/null || true)" --repository $(IMAGE) $(if $(KEY),--key $(abspath $(KEY))) $(if $(INCOMPLETE),--incomplete)
 	$(if $(PUSH),go run -C tools/image . push $(PUSH) --from $(OUT)/image --tag v$(VERSION))
+
+.PHONY: bundle
+bundle: ## Make OLM's bundle and a catalog with it in out/olm, of the images in out/image (PUSH=registry/repository, KEY=file, REPLACES=version)
+	@test -d $(OUT)/image || { echo "there are no images in $(OUT)/image: make image first"; exit 1; }
+	operator=$$(go run -C tools/image . name operator --from $(OUT)/image --repository $(BUNDLED)) && \
+	go run -C tools/olm . --root $(CURDIR) --version $(VERSION) --replaces "$(REPLACES)" --image $$operator --out $(OUT)/olm && \
+	bundle=$$(go run -C tools/image . pack bundle $(OUT)/olm/bundle $(PACK)) && \
+	go run -C tools/olm . --root $(CURDIR) --version $(VERSION) --replaces "$(REPLACES)" --image $$operator --bundle $$bundle --out $(OUT)/olm && \
+	go run -C tools/image . pack catalog $(OUT)/olm/catalog $(subst bundle-image,catalog-image,$(PACK))
+	$(if $(PUSH),for part in bundle catalog; do go run -C tools/image . push $(PUSH) --from $(OUT)/olm/$$part-image --tag v$(VERSION) || exit 1; done)
+
+BUNDLED = $(if $(PUSH),$(PUSH),$(IMAGE))
+PACK = --version $(VERSION) --repository $(BUNDLED) --out $(OUT)/olm/bundle-image $(if $(KEY),--key $(abspath $(KEY)))
 
 .PHONY: chart
 chart: ## Make the Helm chart in out/chart from config/ (PUSH=registry/repository pushes it to <PUSH>/charts)

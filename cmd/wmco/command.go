@@ -1,13 +1,16 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -29,6 +32,7 @@ type options struct {
 	pod              string
 	environment      func(name string) (string, bool)
 	leaderElects     bool
+	olm              bool
 	retain           time.Duration
 	machinePatience  time.Duration
 	silence          time.Duration
@@ -51,9 +55,13 @@ shows what each host is doing, why it waits, and what to do about it.
 Environment: WATCH_NAMESPACE (the operator's namespace), POD_NAME (its identity as a leader),
 OPERATOR_CONDITION_NAME (the OperatorCondition in which OLM reads whether an upgrade is safe), POD_IP (where
 nodes reach this pod), and for the nodes' logs SERVICES_LOG_FILE_SIZE, SERVICES_LOG_FILE_AGE and
-SERVICES_LOG_FLUSH_INTERVAL.`,
+SERVICES_LOG_FLUSH_INTERVAL. Each flag that is not given is read from a variable, too: --payload-dir from
+WMCO_PAYLOAD_DIR.`,
 		Version: version.Version(), Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {
+			if err := fromEnvironment(command.Flags(), o.environment); err != nil {
+				return err
+			}
 			o.namespace, o.pod = valueOr(o.environment, "WATCH_NAMESPACE", contract.OperatorNamespace),
 				valueOr(o.environment, "POD_NAME", "")
 			return run(command.Context(), o)
@@ -72,6 +80,9 @@ SERVICES_LOG_FLUSH_INTERVAL.`,
 		"where nodes reach that address, as host[:port] separated by commas, tried in order (default POD_IP, then "+
 			"the Service windows-payload)")
 	flags.BoolVar(&o.leaderElects, "leader-elect", true, "work only while holding the lease "+contract.LeaderLease)
+	flags.BoolVar(&o.olm, "olm", false,
+		"apply what OLM leaves out of a bundle: admission policies first, then what binds the rights in other "+
+			"namespaces and those of daemons")
 	flags.DurationVar(&o.retain, "manifest-retention", publish.DefaultGrace,
 		"how long a services manifest stays after the last node stopped using it")
 	flags.DurationVar(&o.machinePatience, "machine-patience", machine.DefaultPatience,
@@ -103,6 +114,27 @@ SERVICES_LOG_FLUSH_INTERVAL.`,
 		},
 	})
 	return root
+}
+
+// variable is the environment variable beside a flag: WMCO_PAYLOAD_DIR beside --payload-dir.
+func variable(flag string) string {
+	return "WMCO_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// fromEnvironment sets flags that were not given from the environment. A Subscription of OLM can set
+// nothing else.
+func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	var all []error
+	flags.VisitAll(func(f *pflag.Flag) {
+		value := valueOr(lookup, variable(f.Name), "")
+		if f.Changed || value == "" {
+			return
+		}
+		if err := flags.Set(f.Name, value); err != nil {
+			all = append(all, fmt.Errorf("reading %s: %w", variable(f.Name), err))
+		}
+	})
+	return errors.Join(all...)
 }
 
 func valueOr(lookup func(string) (string, bool), name, otherwise string) string {

@@ -41,6 +41,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/userdata"
 	"github.com/windows-nodes/wmco/internal/host/sshhost"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/olm"
 	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/internal/rollout"
 	"github.com/windows-nodes/wmco/internal/version"
@@ -74,6 +75,12 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
+	var installer *olm.Installer
+	if o.olm {
+		if installer, err = installRest(ctx, restConfig, o.namespace); err != nil {
+			return err
+		}
+	}
 	openShift, err := recognise(ctx, clients)
 	if err != nil {
 		return err
@@ -89,8 +96,26 @@ func run(ctx context.Context, o options) error {
 	if err = addControllers(mgr, o, clients, facts, directory, logging); err != nil {
 		return err
 	}
+	if installer != nil {
+		if err = mgr.Add(installer); err != nil {
+			return fmt.Errorf("adding what applies OLM's rest: %w", err)
+		}
+	}
 	logStart(log, directory, openShift)
 	return mgr.Start(ctx)
+}
+
+// installRest applies what OLM leaves to the operator, before anything needs it.
+func installRest(ctx context.Context, restConfig *rest.Config, namespace string) (*olm.Installer, error) {
+	c, err := client.New(restConfig, client.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	installer, err := olm.New(c, namespace)
+	if err != nil {
+		return nil, err
+	}
+	return installer, installer.Install(ctx)
 }
 
 // discoveryTimeout is how long an API server may take until it lists the groups of CRDs.

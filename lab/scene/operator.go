@@ -23,7 +23,12 @@ import (
 // operatorToken is how long the operator's credential lives; no lab runs longer.
 const operatorToken = 24 * time.Hour
 
-const flagPayload = "--payload-dir"
+// Flags that the lab sets, whatever the Deployment says.
+const (
+	flagPayload = "--payload-dir"
+	flagMetrics = "--metrics-bind-address"
+	flagHealth  = "--health-probe-bind-address"
+)
 
 // Operator is the operator's binary as a process, under the service account that we ship.
 type Operator struct {
@@ -41,8 +46,11 @@ type Operator struct {
 	payload     string
 	args        []string
 	env         []string
-	cmd         *exec.Cmd
-	ended       chan error
+	// condition is the name of the OperatorCondition, and bundled are flags, which OLM gives it.
+	condition string
+	bundled   []string
+	cmd       *exec.Cmd
+	ended     chan error
 	// Starts counts runs.
 	Starts atomic.Int32
 }
@@ -62,9 +70,7 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 		env: []string{"PATH=" + os.Getenv("PATH"), "WATCH_NAMESPACE=" + s.options.Namespace,
 			"POD_NAME=windows-machine-config-operator-lab"},
 	}
-	if s.options.OLM != "" {
-		o.env = append(o.env, "OPERATOR_CONDITION_NAME="+s.options.OLM)
-	}
+	o.condition, o.bundled = s.options.OLM, s.bundled
 	if o.confinement, err = newConfinement(s.Dir); err != nil {
 		return nil, err
 	}
@@ -87,7 +93,7 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 		return nil, err
 	}
 	o.args = []string{
-		"--kubeconfig", path, "--metrics-bind-address", metrics, "--health-probe-bind-address", o.Health,
+		"--kubeconfig", path, flagMetrics, metrics, flagHealth, o.Health,
 		"--payload-bind-address", o.PayloadServer, "--payload-advertise", o.PayloadServer,
 	}
 	if s.options.Debug {
@@ -138,8 +144,11 @@ func (o *Operator) Launch(ctx context.Context) error {
 		return err
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), o.binary,
-		append(slices.Clone(o.args), flagPayload, payload)...)
+		append(slices.Concat(o.args, o.bundled), flagPayload, payload)...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = slices.Clone(o.env), output, output
+	if o.condition != "" {
+		cmd.Env = append(cmd.Env, "OPERATOR_CONDITION_NAME="+o.condition)
+	}
 	o.confinement.apply(cmd)
 	ended, err := cluster.StartChild(cmd)
 	if err != nil {

@@ -71,6 +71,8 @@ type Options struct {
 	// OLM lets the operator meet the part of OLM that it tells whether an upgrade is safe: the
 	// OperatorCondition of this name. Empty for no OLM.
 	OLM string
+	// Bundle installs this bundle by OLM's rules, instead of config/lab. OLM must be empty then.
+	Bundle string
 	// Scheduler starts kube-scheduler, so that pods get to nodes.
 	Scheduler bool
 	// Arguments are further ones for the operator.
@@ -94,6 +96,8 @@ type Scene struct {
 	// payload server is the address where the operator hands out the payload. It is chosen before
 	// there are hosts, because they must reach it.
 	payloadServer string
+	// bundled are the flags that the bundle gives the operator.
+	bundled []string
 	// payload is the directory that the operator began with.
 	payload string
 	cancel  context.CancelFunc

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
 // ship applies what an administrator would: config/lab, which is the whole install without the
@@ -16,18 +19,45 @@ import (
 // are not here). kubectl's own kustomize builds it, as for a real cluster. Another namespace takes the
 // place of the one in the manifests, as docs/install.md says.
 func (s *Scene) ship(ctx context.Context) error {
-	s.say("installing CRDs, RBAC and admission policy")
 	dir := filepath.Join("config", "lab")
 	if s.options.Kubernetes {
 		dir = filepath.Join(dir, "kubernetes")
 	}
-	if err := s.Apply(ctx, dir); err != nil {
-		return err
+	if s.options.Bundle != "" {
+		if err := s.InstallBundle(ctx, s.options.Bundle); err != nil {
+			return err
+		}
+	} else {
+		s.say("installing CRDs, RBAC and admission policy")
+		if err := s.Apply(ctx, dir); err != nil {
+			return err
+		}
 	}
 	if s.options.Settings == nil {
 		return nil
 	}
 	return s.Configure(ctx, *s.options.Settings)
+}
+
+// InstallBundle installs a bundle by OLM's rules. The operator's next start is with the flags that the
+// bundle has beside those that the lab sets.
+func (s *Scene) InstallBundle(ctx context.Context, dir string) error {
+	s.say("installing OLM's bundle")
+	name, container, err := openshift.InstallBundle(ctx, s.Cluster.Admin(), dir)
+	if err != nil {
+		return fmt.Errorf("installing the bundle %s: %w", dir, err)
+	}
+	s.options.OLM, s.bundled = name, nil
+	for _, arg := range container.Args {
+		flag, _, _ := strings.Cut(arg, "=")
+		if !slices.Contains([]string{flagPayload, flagMetrics, flagHealth}, flag) {
+			s.bundled = append(s.bundled, arg)
+		}
+	}
+	if s.Operator != nil {
+		s.Operator.condition, s.Operator.bundled = name, s.bundled
+	}
+	return nil
 }
 
 // Apply applies a directory of the repository with a kustomization, as `kubectl apply --server-side

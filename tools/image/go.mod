@@ -12,6 +12,7 @@ require (
 	github.com/sigstore/sigstore v1.10.11
 	github.com/spf13/cobra v1.10.2
 	github.com/windows-nodes/wmco v0.0.0
+	sigs.k8s.io/yaml v1.6.0
 )
 
 require (

@@ -27,7 +27,7 @@ func command() *cobra.Command {
 		Use: "image", Short: "Make, push and verify the project's container images, without a container engine",
 		SilenceUsage: true,
 	}
-	top.AddCommand(buildCommand(), pushCommand(), verifyCommand(), supplyCommand())
+	top.AddCommand(buildCommand(), packCommand(), nameCommand(), pushCommand(), verifyCommand(), supplyCommand())
 	return top
 }
 
@@ -53,11 +53,51 @@ func buildCommand() *cobra.Command {
 	return c
 }
 
+func packCommand() *cobra.Command {
+	o := packOptions{}
+	c := &cobra.Command{
+		Use: "pack bundle|catalog DIRECTORY", Short: "Make an image of OLM's bundle or catalog, and print its name",
+		Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			o.name, o.directory = args[0], args[1]
+			return pack(c.OutOrStdout(), o)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.out, "out", "out/image", "`directory` of the OCI layout to write")
+	f.StringVar(&o.version, "version", "dev", "`version` of the operator")
+	f.StringVar(&o.revision, "revision", "", "`commit` of the source, for a label")
+	f.StringVar(&o.repository, "repository", "quay.io/windows-nodes/wmco", "`name` under which the operator's image is "+
+		"published; those of the bundle and of the catalog end in -bundle and -catalog")
+	f.StringVar(&o.key, "key", "", "private key of PEM to sign with; without it nothing is signed")
+	return c
+}
+
+func nameCommand() *cobra.Command {
+	var from, repository string
+	c := &cobra.Command{
+		Use: "name IMAGE", Short: "Print the name with digest of an image in a layout, such as operator",
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			named, err := nameByDigest(from, args[0], repository)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), named)
+			return err
+		},
+	}
+	c.Flags().StringVar(&from, "from", "out/image", "`directory` of the OCI layout")
+	c.Flags().StringVar(&repository, "repository", "quay.io/windows-nodes/wmco", "`name` of the operator's repository")
+	return c
+}
+
 func pushCommand() *cobra.Command {
 	var from, tag string
 	c := &cobra.Command{
-		Use: "push REPOSITORY", Short: "Push the OCI layout to REPOSITORY and REPOSITORY-payload",
-		Long: "Push the OCI layout to REPOSITORY and REPOSITORY-payload. Credentials are those of docker login or " +
+		Use: "push REPOSITORY", Short: "Push an OCI layout to REPOSITORY, REPOSITORY-payload and so on",
+		Long: "Push an OCI layout: the operator's image to REPOSITORY, the others to REPOSITORY-payload, REPOSITORY-bundle " +
+			"and REPOSITORY-catalog. Credentials are those of docker login or " +
 			"podman login.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -15,21 +15,29 @@ import (
 )
 
 // suffixes of the repositories, by the image's name in the layout.
-var suffixes = map[string]string{"operator": "", "payload": "-payload"} //nolint:gochecknoglobals // a table
+var suffixes = map[string]string{ //nolint:gochecknoglobals // a table
+	"operator": "", "payload": "-payload", "bundle": "-bundle", "catalog": "-catalog",
+}
 
-// push copies a layout into a registry: the operator to repository:tag, the payload to
-// repository-payload:tag, and what is attached to them beside them. What the registry has already
-// is not sent again, so a push that broke off is simply run again.
-func push(ctx context.Context, out io.Writer, directory, repository, tag string, options ...remote.Option) error {
+// open reads the index of a layout.
+func open(directory string) (*v1.IndexManifest, v1.ImageIndex, error) {
 	path, err := layout.FromPath(directory)
 	if err != nil {
-		return fmt.Errorf("reading the layout, which `make image` makes: %w", err)
+		return nil, nil, fmt.Errorf("reading the layout, which `make image` makes: %w", err)
 	}
 	all, err := path.ImageIndex()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	manifest, err := all.IndexManifest()
+	return manifest, all, err
+}
+
+// push copies a layout into a registry: the operator to repository:tag, the others to
+// repository-<name>:tag, and what is attached to them beside them. What the registry has already
+// is not sent again, so a push that broke off is simply run again.
+func push(ctx context.Context, out io.Writer, directory, repository, tag string, options ...remote.Option) error {
+	manifest, all, err := open(directory)
 	if err != nil {
 		return err
 	}

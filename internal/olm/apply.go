@@ -1,0 +1,131 @@
+package olm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+const (
+	// repeat is how often what somebody deleted or changed is put back, and how soon a namespace that
+	// came later gets its binding.
+	repeat = 10 * time.Minute
+	// startTimeout bounds how long the operator waits at its start for the API server to take everything
+	// and for the policies to work.
+	startTimeout = time.Minute
+	retryPeriod  = time.Second
+	callTimeout  = 10 * time.Second
+	managedBy    = "app.kubernetes.io/managed-by"
+)
+
+// Installer applies what OLM leaves to the operator.
+type Installer struct {
+	client    client.Client
+	namespace string
+	objects   []*unstructured.Unstructured
+}
+
+// New makes an installer for the operator in namespace. c must not read from a cache.
+func New(c client.Client, namespace string) (*Installer, error) {
+	all, err := Manifests(namespace)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := Split(all, namespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, object := range parts.Operator {
+		labels := object.GetLabels()
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[managedBy] = contract.OperatorServiceAccount // by which they are found when the operator is removed
+		object.SetLabels(labels)
+	}
+	return &Installer{client: c, namespace: namespace, objects: parts.Operator}, nil
+}
+
+// Install applies everything. It binds no rights before the API server enforces the policies. It
+// tries for a minute; the error then names the object and why it could not be applied.
+func (i *Installer) Install(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	var last error
+	err := wait.PollUntilContextCancel(ctx, retryPeriod, true, func(ctx context.Context) (bool, error) {
+		last = i.apply(ctx)
+		return last == nil, nil
+	})
+	if last != nil {
+		return fmt.Errorf("applying what OLM leaves out: %w", last)
+	}
+	return err
+}
+
+// Start applies everything again from time to time, until ctx ends.
+func (i *Installer) Start(ctx context.Context) error {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := i.apply(ctx); err != nil && ctx.Err() == nil {
+			logr.FromContextOrDiscard(ctx).Error(err, "applying what OLM leaves out failed, and is tried again",
+				"after", repeat)
+		}
+	}, repeat)
+	return nil
+}
+
+// NeedLeaderElection says that one operator at a time does this.
+func (*Installer) NeedLeaderElection() bool { return true }
+
+func (i *Installer) apply(ctx context.Context) error {
+	enforced := false
+	for _, object := range i.objects {
+		if kind := object.GetKind(); !enforced && (kind == roleBinding || kind == clusterRoleBinding) {
+			if err := i.enforced(ctx); err != nil {
+				return err
+			}
+			enforced = true
+		}
+		err := i.call(ctx, func(ctx context.Context) error {
+			what := client.ApplyConfigurationFromUnstructured(object.DeepCopy())
+			return i.client.Apply(ctx, what, client.ForceOwnership, client.FieldOwner(contract.OperatorServiceAccount))
+		})
+		if apierrors.IsNotFound(err) && object.GetNamespace() != i.namespace {
+			continue // this cluster does not have the namespace
+		}
+		if err != nil {
+			return fmt.Errorf("applying the %s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// enforced fails while the API server does not enforce the policies: while it would let us write a
+// Secret that the policy denies which was bound last.
+func (i *Installer) enforced(ctx context.Context) error {
+	probe := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: "policy-probe"}}
+	err := i.call(ctx, func(ctx context.Context) error { return i.client.Create(ctx, probe, client.DryRunAll) })
+	switch {
+	case err == nil:
+		return errors.New("the admission policies are not enforced yet")
+	case apierrors.IsForbidden(err):
+		return nil
+	}
+	return fmt.Errorf("finding out whether the admission policies are enforced: %w", err)
+}
+
+func (*Installer) call(ctx context.Context, request func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return request(ctx)
+}

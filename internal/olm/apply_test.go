@@ -1,0 +1,114 @@
+package olm_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/olm"
+)
+
+// api notes what is applied. refuses says how it answers to a kind of object, and enforces whether
+// the policies work.
+type api struct {
+	applied  []string
+	enforces func() bool
+	refuses  func(kind, namespace string) error
+}
+
+func (a *api) client() client.Client {
+	return interceptor.NewClient(fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build(), interceptor.Funcs{
+		Apply: func(_ context.Context, _ client.WithWatch, object runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
+			u := object.(interface {
+				GetKind() string
+				GetNamespace() string
+			})
+			a.applied = append(a.applied, u.GetKind())
+			if a.refuses == nil {
+				return nil
+			}
+			return a.refuses(u.GetKind(), u.GetNamespace())
+		},
+		Create: func(_ context.Context, _ client.WithWatch, _ client.Object, options ...client.CreateOption) error {
+			if !slices.Contains(options, client.CreateOption(client.DryRunAll)) {
+				return errors.New("it would be written")
+			}
+			if a.enforces() {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "policy-probe", errors.New("denied"))
+			}
+			return nil
+		},
+	})
+}
+
+func (a *api) install(t *testing.T) error {
+	t.Helper()
+	installer, err := olm.New(a.client(), contract.OperatorNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return installer.Install(t.Context())
+}
+
+func (a *api) binds() bool {
+	return slices.ContainsFunc(a.applied, func(kind string) bool { return strings.HasSuffix(kind, "RoleBinding") })
+}
+
+func TestA66_NothingIsBoundBeforeThePoliciesAreEnforced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{enforces: func() bool { return false }}
+		if err := a.install(t); err == nil || !strings.Contains(err.Error(), "not enforced yet") {
+			t.Errorf("the policies never worked: %v", err)
+		}
+		if len(a.applied) == 0 || a.binds() {
+			t.Errorf("applied without them: %v", a.applied)
+		}
+		asked := 0
+		a = &api{enforces: func() bool { asked++; return asked > 2 }}
+		if err := a.install(t); err != nil || !a.binds() {
+			t.Errorf("they worked after a moment: %v", err)
+		}
+	})
+}
+
+func TestA66_AMissingNamespaceIsPassedOver(t *testing.T) {
+	t.Parallel()
+	a := &api{enforces: func() bool { return true }, refuses: func(_, namespace string) error {
+		if namespace == contract.ClusterAPINamespace {
+			return apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
+		}
+		return nil
+	}}
+	if err := a.install(t); err != nil || !slices.Contains(a.applied, "ClusterRoleBinding") {
+		t.Errorf("%v, applied %v", err, a.applied)
+	}
+}
+
+func TestA66_ARefusedPolicyNamesItself(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{refuses: func(kind, _ string) error {
+			if kind == "ValidatingAdmissionPolicyBinding" {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "any"}, "x", errors.New("no right"))
+			}
+			return nil
+		}}
+		err := a.install(t)
+		if err == nil || !strings.Contains(err.Error(), "applying the ValidatingAdmissionPolicyBinding windows-") || a.binds() {
+			t.Errorf("%v, applied %v", err, a.applied)
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package olm_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/olm"
+)
+
+func split(t *testing.T, namespace string) olm.Parts {
+	t.Helper()
+	all, err := olm.Manifests(namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts, err := olm.Split(all, namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parts
+}
+
+func TestA66_NothingThatOLMDropsOrMovesIsLeftToIt(t *testing.T) {
+	t.Parallel()
+	for _, object := range split(t, contract.OperatorNamespace).Bundle {
+		if ns := object.GetNamespace(); ns != "" && ns != contract.OperatorNamespace {
+			t.Errorf("OLM would move %s %s out of %s", object.GetKind(), object.GetName(), ns)
+		}
+		if slices.Contains([]string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "NetworkPolicy",
+			"Namespace"}, object.GetKind()) {
+			t.Errorf("OLM does not install %s %s", object.GetKind(), object.GetName())
+		}
+	}
+}
+
+func TestA66_DaemonsGetRightsAfterThePoliciesOnly(t *testing.T) {
+	t.Parallel()
+	parts := split(t, contract.OperatorNamespace)
+	bound, last := false, ""
+	for _, object := range parts.Operator {
+		if object.GetKind() == "ValidatingAdmissionPolicyBinding" {
+			last = object.GetName()
+		}
+		binds := object.GetKind() == "RoleBinding" || object.GetKind() == "ClusterRoleBinding"
+		if bound && !binds {
+			t.Errorf("%s %s comes after a binding", object.GetKind(), object.GetName())
+		}
+		bound = bound || binds
+	}
+	if last != "windows-operator-secret" {
+		t.Errorf("the policy that is probed is bound before %s", last)
+	}
+	for _, object := range parts.Bundle {
+		if subjects, _, _ := unstructured.NestedSlice(object.Object, "subjects"); len(subjects) > 0 {
+			t.Errorf("OLM would bind %s %s: %v", object.GetKind(), object.GetName(), subjects)
+		}
+	}
+}
+
+func TestA66_EachBindingRefersToARoleThatIsThere(t *testing.T) {
+	t.Parallel()
+	parts := split(t, contract.OperatorNamespace)
+	// The operator makes this Role itself, of the manifests that nodes use.
+	roles := map[string]bool{"Role/" + contract.ServicesReaderRole: true}
+	for _, object := range parts.Bundle {
+		roles[object.GetKind()+"/"+object.GetName()] = true
+	}
+	for _, object := range parts.Operator {
+		ref, found, err := unstructured.NestedStringMap(object.Object, "roleRef")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found && !roles[ref["kind"]+"/"+ref["name"]] {
+			t.Errorf("%s %s refers to the %s %s, which is not among %v", object.GetKind(), object.GetName(), ref["kind"],
+				ref["name"], slices.Sorted(maps.Keys(roles)))
+		}
+	}
+}
+
+func TestA66_RightsNameWhatIsAppliedAndBound(t *testing.T) {
+	t.Parallel()
+	cluster, namespaced, err := olm.Rights(split(t, contract.OperatorNamespace).Operator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range append(slices.Clone(cluster), namespaced...) {
+		if creates := slices.Equal(rule.Verbs, []string{"create"}); creates != (len(rule.ResourceNames) == 0) {
+			t.Errorf("%v of %v: names %v", rule.Verbs, rule.Resources, rule.ResourceNames)
+		}
+	}
+	binds := func(r rbacv1.PolicyRule) bool { return r.Resources[0] == "clusterroles" && r.Verbs[0] == "bind" }
+	i := slices.IndexFunc(cluster, binds)
+	if i < 0 || slices.Contains(cluster[i].ResourceNames, "cluster-admin") || len(cluster[i].ResourceNames) != 9 {
+		t.Errorf("the rights to bind are %v", cluster)
+	}
+}
+
+func TestA66_AnotherNamespaceIsInEveryObject(t *testing.T) {
+	t.Parallel()
+	for _, object := range split(t, "windows").Operator {
+		text, err := object.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), contract.OperatorNamespace) {
+			t.Errorf("%s %s names %s", object.GetKind(), object.GetName(), contract.OperatorNamespace)
+		}
+	}
+}

@@ -1,0 +1,300 @@
+package main
+
+import (
+	"embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/olm"
+)
+
+const (
+	packageName = "windows-machine-config-operator"
+	channel     = "stable"
+)
+
+//go:embed files/*
+var files embed.FS
+
+type options struct{ root, version, replaces, image, bundleImage, out string }
+
+var semver = regexp.MustCompile(`^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?$`)
+
+// build writes the directories bundle and catalog.
+func build(o options) error {
+	for _, version := range []string{o.version, o.replaces} {
+		if version != "" && !semver.MatchString(version) {
+			return fmt.Errorf("%q is no version of the form 1.2.3", version)
+		}
+	}
+	objects, err := install(o.root)
+	if err != nil {
+		return err
+	}
+	parts, err := olm.Split(objects, contract.OperatorNamespace)
+	if err != nil {
+		return err
+	}
+	b := &bundle{options: o, parts: parts}
+	csv, err := b.csv()
+	if err != nil {
+		return fmt.Errorf("making the ClusterServiceVersion: %w", err)
+	}
+	content := map[string]any{
+		"bundle/manifests/" + packageName + ".clusterserviceversion.yaml": csv,
+		"bundle/metadata/annotations.yaml":                                map[string]any{"annotations": annotations()},
+	}
+	for _, object := range b.rest {
+		name := fmt.Sprintf("bundle/manifests/%s_%s.yaml", object.GetName(), strings.ToLower(object.GetKind()))
+		if content[name] != nil {
+			return fmt.Errorf("two objects of the bundle are %s", name)
+		}
+		content[name] = object.Object
+	}
+	catalog, err := b.catalog(csv)
+	if err != nil {
+		return fmt.Errorf("making the catalog: %w", err)
+	}
+	return errors.Join(os.RemoveAll(filepath.Join(o.out, "bundle")), os.RemoveAll(filepath.Join(o.out, "catalog")),
+		save(o.out, content), write(filepath.Join(o.out, "catalog/configs", packageName, "catalog.yaml"), catalog))
+}
+
+func save(out string, content map[string]any) error {
+	for _, name := range slices.Sorted(maps.Keys(content)) {
+		data, err := yaml.Marshal(content[name])
+		if err != nil {
+			return err
+		}
+		if err = write(filepath.Join(out, name), data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func write(path string, data []byte) error {
+	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o644)) //nolint:gosec // published
+}
+
+// annotations say what kind of bundle it is; the bundle's image has them as labels, too.
+func annotations() map[string]string {
+	return map[string]string{
+		"operators.operatorframework.io.bundle.mediatype.v1":       "registry+v1",
+		"operators.operatorframework.io.bundle.manifests.v1":       "manifests/",
+		"operators.operatorframework.io.bundle.metadata.v1":        "metadata/",
+		"operators.operatorframework.io.bundle.package.v1":         packageName,
+		"operators.operatorframework.io.bundle.channels.v1":        channel,
+		"operators.operatorframework.io.bundle.channel.default.v1": channel,
+		"com.redhat.openshift.versions":                            "v4.17",
+	}
+}
+
+// install are all objects of an install on OpenShift.
+func install(root string) ([]*unstructured.Unstructured, error) {
+	var all []*unstructured.Unstructured
+	for _, part := range []string{"default", "monitoring", "cluster-api"} {
+		made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(),
+			filepath.Join(root, "config", part))
+		if err != nil {
+			return nil, fmt.Errorf("building config/%s: %w", part, err)
+		}
+		for _, r := range made.Resources() {
+			object := &unstructured.Unstructured{}
+			data, err := r.MarshalJSON()
+			if err == nil {
+				err = object.UnmarshalJSON(data)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("reading what config/%s makes: %w", part, err)
+			}
+			all = append(all, object)
+		}
+	}
+	return all, nil
+}
+
+type bundle struct {
+	options
+	parts olm.Parts
+	// rest are the bundle's objects beside the ClusterServiceVersion.
+	rest []*unstructured.Unstructured
+}
+
+func (b *bundle) name() string { return packageName + ".v" + b.version }
+
+// csv makes the ClusterServiceVersion.
+func (b *bundle) csv() (map[string]any, error) {
+	base, err := files.ReadFile("files/csv.yaml")
+	if err != nil {
+		return nil, err
+	}
+	csv := map[string]any{}
+	if err = yaml.UnmarshalStrict(base, &csv); err != nil {
+		return nil, err
+	}
+	var owned []any
+	var deployment *appsv1.Deployment
+	for _, object := range b.parts.Bundle {
+		switch object.GetKind() {
+		case "Deployment":
+			if deployment, err = b.deployment(object); err != nil {
+				return nil, err
+			}
+			continue
+		case "CustomResourceDefinition":
+			described, err := describe(object)
+			if err != nil {
+				return nil, err
+			}
+			owned = append(owned, described)
+		}
+		b.rest = append(b.rest, object)
+	}
+	if deployment == nil {
+		return nil, errors.New("config/default has no Deployment")
+	}
+	image := deployment.Spec.Template.Spec.Containers[0].Image
+	examples, namespace, err := b.samples()
+	if err != nil {
+		return nil, err
+	}
+	strategy, err := b.strategy(deployment)
+	if err != nil {
+		return nil, err
+	}
+	icon, err := files.ReadFile("files/icon.svg")
+	if err != nil {
+		return nil, err
+	}
+	metadata, _ := csv["metadata"].(map[string]any)
+	spec, _ := csv["spec"].(map[string]any)
+	said, _ := metadata["annotations"].(map[string]any)
+	metadata["name"], metadata["namespace"] = b.name(), "placeholder"
+	said["alm-examples"], said["containerImage"] = examples, image
+	said["operatorframework.io/suggested-namespace"] = contract.OperatorNamespace
+	said["operatorframework.io/suggested-namespace-template"] = namespace
+	spec["version"], spec["install"] = b.version, strategy
+	spec["icon"] = []any{map[string]any{"mediatype": "image/svg+xml", "base64data": base64.StdEncoding.EncodeToString(icon)}}
+	spec["customresourcedefinitions"] = map[string]any{"owned": owned}
+	spec["relatedImages"] = []any{map[string]any{"name": packageName, "image": image}}
+	if b.replaces != "" {
+		spec["replaces"] = packageName + ".v" + b.replaces
+	}
+	return csv, nil
+}
+
+// deployment is the operator's, as OLM starts it.
+func (b *bundle) deployment(object *unstructured.Unstructured) (*appsv1.Deployment, error) {
+	d := &appsv1.Deployment{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, d); err != nil {
+		return nil, err
+	}
+	if len(d.Spec.Template.Spec.Containers) != 1 {
+		return nil, errors.New("the Deployment has not one container")
+	}
+	c := &d.Spec.Template.Spec.Containers[0]
+	c.Args = append(c.Args, "--olm")
+	if b.image != "" {
+		c.Image = b.image
+	}
+	return d, nil
+}
+
+// strategy is the part from which OLM makes the Deployment and the rights of its ServiceAccount.
+func (b *bundle) strategy(d *appsv1.Deployment) (map[string]any, error) {
+	cluster, namespaced, err := olm.Rights(b.parts.Operator)
+	if err != nil {
+		return nil, err
+	}
+	account := d.Spec.Template.Spec.ServiceAccountName
+	grants := func(rules ...[]rbacv1.PolicyRule) []any {
+		return []any{map[string]any{"serviceAccountName": account, "rules": slices.Concat(rules...)}}
+	}
+	return map[string]any{"strategy": "deployment", "spec": map[string]any{
+		"clusterPermissions": grants(b.parts.Cluster, cluster),
+		"permissions":        grants(b.parts.Namespaced, namespaced),
+		"deployments":        []any{map[string]any{"name": d.Name, "label": d.Labels, "spec": d.Spec}},
+	}}, nil
+}
+
+// samples are the examples of our types, and the namespace that the console suggests, both as JSON.
+func (b *bundle) samples() (examples, namespace string, err error) {
+	var all []any
+	for _, name := range []string{"windowsmachineconfig.yaml", "windowsinstance.yaml"} {
+		sample, err := read(filepath.Join(b.root, "config/samples", name))
+		if err != nil {
+			return "", "", err
+		}
+		all = append(all, sample)
+	}
+	ns, err := read(filepath.Join(b.root, "config/namespace/namespace.yaml"))
+	if err != nil {
+		return "", "", err
+	}
+	first, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return "", "", err
+	}
+	second, err := json.Marshal(ns)
+	return string(first), string(second), err
+}
+
+func read(path string) (map[string]any, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	object := map[string]any{}
+	if err = yaml.UnmarshalStrict(data, &object); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return object, nil
+}
+
+// describe says to the console what an owned type is, and what its spec's fields mean.
+func describe(crd *unstructured.Unstructured) (map[string]any, error) {
+	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	if err != nil || len(versions) != 1 {
+		return nil, fmt.Errorf("%s has %d versions: %w", crd.GetName(), len(versions), err)
+	}
+	version, _ := versions[0].(map[string]any)
+	schema := []string{"schema", "openAPIV3Schema"}
+	about, _, _ := unstructured.NestedString(version, append(schema, "description")...)
+	fields, _, err := unstructured.NestedMap(version, append(schema, "properties", "spec", "properties")...)
+	if err != nil {
+		return nil, err
+	}
+	var descriptors []any
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		field, _ := fields[name].(map[string]any)
+		descriptors = append(descriptors, map[string]any{"path": name, "displayName": words(name),
+			"description": field["description"]})
+	}
+	return map[string]any{"name": crd.GetName(), "kind": kind, "version": version["name"], "displayName": words(kind),
+		"description": about, "specDescriptors": descriptors}, nil
+}
+
+var capital = regexp.MustCompile(`([a-z0-9])([A-Z])`)
+
+// words makes a title out of a camel-case name.
+func words(name string) string {
+	return strings.ToUpper(name[:1]) + capital.ReplaceAllString(name[1:], "$1 $2")
+}

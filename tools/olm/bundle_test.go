@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/olm"
+)
+
+const (
+	root  = "../.."
+	image = "registry.example/wmco@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+)
+
+// makeBundle makes a bundle and a catalog, and returns all files by name.
+func makeBundle(t *testing.T, o options) map[string][]byte {
+	t.Helper()
+	o.root, o.out = root, t.TempDir()
+	if err := build(o); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]byte{}
+	err := fs.WalkDir(os.DirFS(o.out), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			all[path], err = os.ReadFile(filepath.Join(o.out, path))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestA66_TheSameSourceGivesTheSameBundle(t *testing.T) {
+	t.Parallel()
+	o := options{version: "0.1.0", image: image, bundleImage: "registry.example/bundle:v1"}
+	if first, second := makeBundle(t, o), makeBundle(t, o); !reflect.DeepEqual(first, second) {
+		t.Error("two runs differ")
+	}
+}
+
+// What the operator applies comes out of its own program, and what the bundle lacks out of the install
+// that kustomize makes: both must be the same.
+func TestA66_WhatTheBundleLacksTheOperatorHas(t *testing.T) {
+	t.Parallel()
+	objects, err := install(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lacks, err := olm.Split(objects, contract.OperatorNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := olm.Manifests(contract.OperatorNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has, err := olm.Split(own, contract.OperatorNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := text(t, lacks.Operator), text(t, has.Operator); a != b {
+		t.Errorf("the bundle lacks\n%s\nand the operator applies\n%s", a, b)
+	}
+}
+
+func text(t *testing.T, objects []*unstructured.Unstructured) string {
+	t.Helper()
+	data, err := yaml.Marshal(objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestA66_TheClusterServiceVersionNamesEveryImageTypeAndRight(t *testing.T) {
+	t.Parallel()
+	all := makeBundle(t, options{version: "0.1.0", replaces: "0.0.9", image: image, bundleImage: "registry.example/bundle:v1"})
+	name := "bundle/manifests/" + packageName + ".clusterserviceversion.yaml"
+	csv := map[string]any{}
+	if err := yaml.Unmarshal(all[name], &csv); err != nil {
+		t.Fatal(err)
+	}
+	related, _, _ := unstructured.NestedSlice(csv, "spec", "relatedImages")
+	for path, data := range all {
+		for _, line := range strings.Split(string(data), "\n") {
+			if ref, found := strings.CutPrefix(strings.TrimSpace(line), "image: "); found &&
+				ref != image && ref != "registry.example/bundle:v1" {
+				t.Errorf("%s: the image %s", path, ref)
+			}
+		}
+	}
+	if len(related) != 1 || related[0].(map[string]any)["image"] != image {
+		t.Errorf("relatedImages: %v", related)
+	}
+	if replaces, _, _ := unstructured.NestedString(csv, "spec", "replaces"); replaces != packageName+".v0.0.9" {
+		t.Errorf("it replaces %q", replaces)
+	}
+	owned, _, _ := unstructured.NestedSlice(csv, "spec", "customresourcedefinitions", "owned")
+	if len(owned) != 2 {
+		t.Errorf("%d types", len(owned))
+	}
+	for _, o := range owned {
+		crd := o.(map[string]any)
+		if fields, _ := crd["specDescriptors"].([]any); crd["description"] == "" || len(fields) < 5 {
+			t.Errorf("%s is not described", crd["name"])
+		}
+	}
+	examples, _, _ := unstructured.NestedString(csv, "metadata", "annotations", "alm-examples")
+	var samples []unstructured.Unstructured
+	if err := yaml.UnmarshalStrict([]byte(examples), &samples); err != nil || len(samples) != 2 {
+		t.Errorf("%d examples: %v", len(samples), err)
+	}
+	var granted struct {
+		Spec struct {
+			Install struct {
+				Spec struct {
+					ClusterPermissions []struct{ Rules []rbacv1.PolicyRule }
+				}
+			}
+		}
+	}
+	if err := yaml.Unmarshal(all[name], &granted); err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range granted.Spec.Install.Spec.ClusterPermissions[0].Rules {
+		if slices.Contains(rule.Verbs, "escalate") || slices.Contains(rule.Verbs, "*") ||
+			slices.Contains(rule.Verbs, "bind") && len(rule.ResourceNames) == 0 {
+			t.Errorf("a right without a bound: %v", rule)
+		}
+	}
+}
+
+func TestA66_TheCatalogHasThePackageItsChannelAndTheBundle(t *testing.T) {
+	t.Parallel()
+	all := makeBundle(t, options{version: "0.2.0-rc.1", image: image, bundleImage: "registry.example/bundle@sha256:00"})
+	schemas := map[string]map[string]any{}
+	for _, part := range bytes.Split(all["catalog/configs/"+packageName+"/catalog.yaml"], []byte("---\n"))[1:] {
+		blob := map[string]any{}
+		if err := yaml.UnmarshalStrict(part, &blob); err != nil {
+			t.Fatal(err)
+		}
+		schemas[blob["schema"].(string)] = blob
+	}
+	entries, _ := schemas["olm.channel"]["entries"].([]any)
+	bundle := schemas["olm.bundle"]
+	if len(entries) != 1 || entries[0].(map[string]any)["name"] != bundle["name"] ||
+		schemas["olm.package"]["defaultChannel"] != schemas["olm.channel"]["name"] ||
+		bundle["image"] != "registry.example/bundle@sha256:00" {
+		t.Errorf("%v", schemas)
+	}
+	related, _ := bundle["relatedImages"].([]any)
+	if len(related) != 2 {
+		t.Errorf("a mirror would copy %v", related)
+	}
+}
+
+func TestAVersionThatIsNoneIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"v1", "1.2", "1.2.3/../..", "01.2.3"} {
+		if err := build(options{root: root, out: t.TempDir(), version: version}); err == nil {
+			t.Errorf("%q was taken", version)
+		}
+	}
+}

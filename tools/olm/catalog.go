@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+)
+
+// catalog is a file-based catalog with this bundle alone. The bundle that it replaces need not be in
+// it: skipRange lets OLM go there from every older version.
+func (b *bundle) catalog(csv map[string]any) ([]byte, error) {
+	icon, err := files.ReadFile("files/icon.svg")
+	if err != nil {
+		return nil, err
+	}
+	said, _, err := unstructured.NestedStringMap(csv, "metadata", "annotations")
+	if err != nil {
+		return nil, err
+	}
+	entry := map[string]any{"name": b.name(), "skipRange": "<" + b.version}
+	properties := []any{map[string]any{"type": "olm.package",
+		"value": map[string]any{"packageName": packageName, "version": b.version}}}
+	owned, _, err := unstructured.NestedSlice(csv, "spec", "customresourcedefinitions", "owned")
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range owned {
+		crd, _ := o.(map[string]any)
+		properties = append(properties, map[string]any{"type": "olm.gvk", "value": map[string]any{
+			"group": v1alpha1.GroupVersion().Group, "kind": crd["kind"], "version": crd["version"]}})
+	}
+	spec, _ := csv["spec"].(map[string]any)
+	properties = append(properties, map[string]any{"type": "olm.csv.metadata", "value": map[string]any{
+		"annotations": said, "displayName": spec["displayName"], "description": spec["description"],
+		"installModes": spec["installModes"], "keywords": spec["keywords"], "links": spec["links"],
+		"maintainers": spec["maintainers"], "maturity": spec["maturity"], "minKubeVersion": spec["minKubeVersion"],
+		"provider": spec["provider"], "customresourcedefinitions": spec["customresourcedefinitions"],
+	}})
+	related, _ := spec["relatedImages"].([]any)
+	var text bytes.Buffer
+	for _, blob := range []map[string]any{
+		{"schema": "olm.package", "name": packageName, "defaultChannel": channel,
+			"description": said["description"], "icon": map[string]any{"mediatype": "image/svg+xml",
+				"base64data": base64.StdEncoding.EncodeToString(icon)}},
+		{"schema": "olm.channel", "package": packageName, "name": channel, "entries": []any{entry}},
+		{"schema": "olm.bundle", "package": packageName, "name": b.name(), "image": b.bundleImage, "properties": properties,
+			"relatedImages": append([]any{map[string]any{"name": "", "image": b.bundleImage}}, related...)},
+	} {
+		data, err := yaml.Marshal(blob)
+		if err != nil {
+			return nil, err
+		}
+		text.WriteString("---\n")
+		text.Write(data)
+	}
+	return text.Bytes(), nil
+}
