@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	_ "time/tzdata" // the image has no other files, and maintenance windows have time zones
 
 	ctrl "sigs.k8s.io/controller-runtime"
 )

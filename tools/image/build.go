@@ -116,10 +116,9 @@ func (o buildOptions) payloadImage(layers []v1.Layer, parts []part, key signatur
 	return finish("payload", image, o.version, parts, repository, key)
 }
 
-// compile builds the operator so that the same source gives the same bytes. It carries the time
-// zones with it, since the image has no other files.
+// compile builds the operator so that the same source gives the same bytes.
 func (o buildOptions) compile(ctx context.Context, platform v1.Platform, to string) error {
-	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=timetzdata",
+	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
 		"-ldflags=-s -w -X github.com/windows-nodes/wmco/internal/version.version="+o.version,
 		"-o", to, "./cmd/wmco")
 	command.Dir = o.root
