@@ -49,6 +49,7 @@ type world struct {
 	pods     *kubefake.Clientset
 	clock    time.Time
 	desired  blueprint.Desired
+	platform blueprint.Platform
 	lacks    error // what Current and the others answer instead
 	noKey    error
 	revoked  int
@@ -60,8 +61,8 @@ type world struct {
 }
 
 func (w *world) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
-	return w.desired, blueprint.Facts{APIServer: "https://api:6443", BootstrapCA: "ca", KubeletCA: "kubelet-ca",
-			Network: blueprint.Network{VXLANPort: 9898}},
+	return w.desired, blueprint.Facts{Platform: w.platform, APIServer: "https://api:6443", BootstrapCA: "ca",
+			KubeletCA: "kubelet-ca", Network: blueprint.Network{VXLANPort: 9898}},
 		w.lacks
 }
 

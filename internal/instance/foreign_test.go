@@ -1,11 +1,13 @@
 package instance_test
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
@@ -103,5 +105,45 @@ func TestA54_ANodeThatNamesAnotherInstanceIsMarkedAsWhatItIs(t *testing.T) {
 	}
 	if owner := w.getNode(t).Annotations[contract.InstanceAnnotation]; owner != "ns/10.0.0.1" {
 		t.Errorf("the node names %s", owner)
+	}
+}
+
+// On AWS and Google Cloud a host reads its name from the cloud's metadata, so it is the host's own word.
+func TestA50_AHostOfAMachineIsCalledAsTheCloudCallsIt(t *testing.T) {
+	t.Parallel()
+	const own, others = "ip-10-0-1-2.eu-west-1.compute.internal", "ip-10-0-1-3.eu-west-1.compute.internal"
+	machine := &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "win-1"}
+	for name, test := range map[string]struct {
+		platform blueprint.Platform
+		source   *v1alpha1.Source
+		known    []string
+		says     string
+		refused  bool
+	}{
+		"its own":                        {blueprint.PlatformAWS, machine, []string{"10.0.1.2", own}, own, false},
+		"its own, in capitals":           {blueprint.PlatformAWS, machine, []string{strings.ToUpper(own)}, own, false},
+		"its own without the domain":     {blueprint.PlatformGCP, machine, []string{own}, "ip-10-0-1-2", false},
+		"another's":                      {blueprint.PlatformAWS, machine, []string{"10.0.1.2", own}, others, true},
+		"another's, on Google Cloud":     {blueprint.PlatformGCP, machine, []string{own}, "ip-10-0-1-3", true},
+		"the beginning of its own":       {blueprint.PlatformGCP, machine, []string{own}, "ip-10-0-1", true},
+		"a Machine that lists no name":   {blueprint.PlatformAWS, machine, []string{"10.0.1.2"}, own, false},
+		"a host without Machine":         {blueprint.PlatformAWS, nil, nil, own, false},
+		"where the host has its own one": {blueprint.PlatformAzure, machine, []string{own}, "win-a", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.platform = test.platform
+			w.machine.Change(func(f *contract.HostFacts) { f.NodeName = test.says })
+			i := newInstance()
+			i.Spec.Source, i.Spec.Addresses = test.source, test.known
+			outcome := w.join(t, i, &journey.Session{}, v1alpha1.PhasePreflight)
+			if outcome.IsFailed() != test.refused {
+				t.Fatalf("it came to %v", outcome.Problem)
+			}
+			if test.refused {
+				want(t, outcome, "fails", contract.ReasonHostnameInvalid)
+			}
+		})
 	}
 }

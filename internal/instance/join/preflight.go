@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,11 +114,35 @@ func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 		return contract.NewProblem(contract.ReasonHostnameInvalid, "%.63q is the API server's name", name)
 	}
 	chosen := instance.Spec.Hostname == "" && facts.Platform.NodeName() == contract.FactHostname
-	if chosen && strings.Contains(name, ".") {
+	if !chosen {
+		return nameOfNoMachine(instance, name)
+	}
+	if strings.Contains(name, ".") {
 		return contract.NewProblem(contract.ReasonHostnameInvalid, "the host calls itself %.63q, and the name of a "+
 			"Windows host has no dots", name)
 	}
 	return nil
+}
+
+// nameOfNoMachine refuses a name that a host has read from its cloud, as it says, and by which the cloud
+// does not know its Machine. A host without Machine, or whose Machine lists no name, can't be checked.
+func nameOfNoMachine(instance *v1alpha1.WindowsInstance, name string) *contract.Problem {
+	source := instance.Spec.Source
+	if instance.Spec.Hostname != "" || source == nil || source.Kind != v1alpha1.SourceMachine {
+		return nil
+	}
+	var names []string
+	for _, known := range instance.Spec.Addresses {
+		if _, err := netip.ParseAddr(known); err != nil {
+			names = append(names, strings.ToLower(known))
+		}
+	}
+	is := func(known string) bool { return known == name || strings.HasPrefix(known, name+".") }
+	if len(names) == 0 || slices.ContainsFunc(names, is) {
+		return nil
+	}
+	return contract.NewProblem(contract.ReasonHostnameInvalid, "the host calls itself %.63q, and the cloud calls "+
+		"Machine %s %.200q", name, source.Name, names)
 }
 
 // nodeName is what the Node of a host will be called: the name that the host is to be given, else
