@@ -172,15 +172,23 @@ chart: ## Make the Helm chart in out/chart from config/ (PUSH=registry/repositor
 	go run -C tools/chart . --root $(CURDIR) --version $(VERSION) --out $(OUT)/chart
 	$(if $(PUSH),go -C tools/chart tool helm push $(OUT)/chart/wmco-$(VERSION).tgz oci://$(PUSH)/charts)
 
+.PHONY: release
+release: image chart bundle ## Collect what is published of VERSION in out/release: images, chart, bundle, catalog, lists of parts, notes, checksums (SINCE=tag, KEY=file, SUPPLIED=dir)
+	git log --no-merges --format=%s $(if $(SINCE),$(SINCE)..) > $(OUT)/changes.txt
+	go run -C tools/image . release --version $(VERSION) --images $(OUT)/image --bundle $(OUT)/olm/bundle-image \
+	  --catalog $(OUT)/olm/catalog-image --chart $(OUT)/chart/wmco-$(VERSION).tgz --payload $(OUT)/payload \
+	  --changes $(OUT)/changes.txt --out $(OUT)/release
+
 .PHONY: deploy
 deploy: ## Install into the cluster of the current KUBECONFIG
 	kubectl apply --server-side -k config/default
-	if kubectl get namespace openshift-cluster-api >/dev/null 2>&1; then kubectl apply --server-side -k config/cluster-api; fi
+	for part in machine-api cluster-api; do \
+	  if kubectl get namespace openshift-$$part >/dev/null 2>&1; then kubectl apply --server-side -k config/$$part; fi; done
 
 .PHONY: undeploy
 undeploy: ## Remove it again; refused while hosts are joined: remove them from windows-instances first
 	go run ./cmd/wmco uninstall-check
-	kubectl delete --ignore-not-found -k config/cluster-api
+	for part in machine-api cluster-api; do kubectl delete --ignore-not-found -k config/$$part; done
 	kubectl delete -k config/default
 
 .PHONY: clean

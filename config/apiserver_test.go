@@ -382,18 +382,22 @@ func install(t *testing.T) *cluster.Cluster {
 		}
 	})
 	admin := connect(t, lab.Admin())
-	// OpenShift's, which ours lie beside
-	for _, name := range []string{contract.MachineConfigNamespace, contract.ConfigNamespace,
-		contract.MachineAPINamespace} {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if _, err = admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
+	offer := func(names ...string) {
+		for _, name := range names {
+			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			if _, err = admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
+	// OpenShift's, which ours lie beside; not every cluster has that of the Machine API
+	offer(contract.MachineConfigNamespace, contract.ConfigNamespace)
 	kubectl := func(args ...string) string {
 		return run(t, ".", lab.Binaries.Kubectl, append([]string{"--kubeconfig", lab.Kubeconfig}, args...)...)
 	}
 	kubectl("apply", "--server-side", "-k", "default")
+	offer(contract.MachineAPINamespace)
+	kubectl("apply", "--server-side", "-k", "machine-api")
 	if again := kubectl("apply", "--server-side", "-k", "lab"); strings.Contains(again, " created") {
 		t.Errorf("lab/ has what default/ lacks:\n%s", again)
 	}

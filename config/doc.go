@@ -1,9 +1,9 @@
 // Package config answers the question "what is applied to a cluster so that the operator can run
 // there?" It holds the manifests, which kubectl applies: default/ on a real cluster, lab/ in the
-// lab, monitoring/ where the Prometheus operator runs, cluster-api/ where Cluster API has its
-// namespace, samples/ to start from.
+// lab, monitoring/ where the Prometheus operator runs, machine-api/ and cluster-api/ where these have
+// their namespaces, samples/ to start from.
 //
-// It has no code, and nothing imports it; its tests try the manifests against a real API server.
+// It has no code but Files, which package olm imports; its tests try the manifests against a real API server.
 // Custom resource definitions (crd/) and the operator's rights (rbac/role.yaml) are generated from
 // the markers in the code, by make generate, and never edited.
 package config

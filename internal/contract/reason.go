@@ -645,8 +645,8 @@ func clusterExplanations() []row {
 			"Delete the secret, or remove its ownerReferences and its label app.kubernetes.io/managed-by. To use " +
 				"user data of your own, give it another name and name that in the MachineSet."},
 		{ReasonUserDataForbidden, 918, "The operator may not write the secret windows-user-data.",
-			"Apply the operator's manifests again; for openshift-cluster-api, also config/cluster-api: see " +
-				"docs/machines.md."},
+			"Apply the operator's manifests again; for openshift-machine-api and openshift-cluster-api those are " +
+				"config/machine-api and config/cluster-api: see docs/machines.md."},
 		{ReasonHostKeySecretInvalid, 919,
 			"The secret windows-ssh-host-key does not hold a valid host key.",
 			"Delete the secret: the operator makes a new one. Until then new machines are trusted at first " +

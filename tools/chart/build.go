@@ -78,6 +78,7 @@ func contents(root, version string) (map[string][]byte, error) {
 	for _, part := range []struct{ directory, only string }{
 		{"default", ""},
 		{"monitoring", `{{- if include "wmco.monitoring" . }}`},
+		{"machine-api", `{{- if include "wmco.machineAPI" . }}`},
 		{"cluster-api", `{{- if include "wmco.clusterAPI" . }}`},
 	} {
 		objects, err := kustomize(filepath.Join(root, "config", part.directory))

@@ -151,11 +151,13 @@ func TestA65_MonitoringComesWhereThePrometheusOperatorIs(t *testing.T) {
 		wanted(t, "default"))
 }
 
-func TestA65_TheRightsInClusterAPIsNamespaceAreAValue(t *testing.T) {
+func TestA65_TheRightsInNamespacesThatNotEveryClusterHasAreValues(t *testing.T) {
 	t.Parallel()
-	want := wanted(t, "default")
-	maps.Copy(want, wanted(t, "cluster-api"))
-	compare(t, render(t, "--set", "clusterAPI.enabled=true"), want)
+	for value, directory := range map[string]string{"clusterAPI": "cluster-api", "machineAPI": "machine-api"} {
+		want := wanted(t, "default")
+		maps.Copy(want, wanted(t, directory))
+		compare(t, render(t, "--set", value+".enabled=true"), want)
+	}
 }
 
 func TestA65_EachValueIsWhereItBelongs(t *testing.T) {

@@ -27,7 +27,8 @@ func command() *cobra.Command {
 		Use: "image", Short: "Make, push and verify the project's container images, without a container engine",
 		SilenceUsage: true,
 	}
-	top.AddCommand(buildCommand(), packCommand(), nameCommand(), pushCommand(), verifyCommand(), supplyCommand())
+	top.AddCommand(buildCommand(), packCommand(), nameCommand(), pushCommand(), verifyCommand(),
+		supplyCommand(), releaseCommand())
 	return top
 }
 
@@ -131,6 +132,24 @@ func verifyCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&key, "key", "cosign.pub", "public key of PEM")
+	return c
+}
+
+func releaseCommand() *cobra.Command {
+	o := releaseOptions{}
+	c := &cobra.Command{
+		Use: "release", Short: "Collect everything that is published of a version in one directory", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return makeRelease(c.OutOrStdout(), o) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.images, "images", "out/image", "`directory` of the layout with the images of operator and payload")
+	f.StringVar(&o.bundle, "bundle", "out/olm/bundle-image", "`directory` of the layout with the bundle's image")
+	f.StringVar(&o.catalog, "catalog", "out/olm/catalog-image", "`directory` of the layout with the catalog's image")
+	f.StringVar(&o.chart, "chart", "", "`archive` of the chart")
+	f.StringVar(&o.payload, "payload", "out/payload", "`directory` of the payload")
+	f.StringVar(&o.changes, "changes", "", "`file` with a line for each change since the last release")
+	f.StringVar(&o.version, "version", "dev", "`version` of the release")
+	f.StringVar(&o.out, "out", "out/release", "`directory` to write to; what was in it goes")
 	return c
 }
 

@@ -13,3 +13,8 @@
 {{- $on := .Values.clusterAPI.enabled -}}
 {{- if or (eq (toString $on) "true") (and (eq (toString $on) "auto") (lookup "v1" "Namespace" "" "openshift-cluster-api")) }}yes{{ end -}}
 {{- end -}}
+
+{{- define "wmco.machineAPI" -}}
+{{- $on := .Values.machineAPI.enabled -}}
+{{- if or (eq (toString $on) "true") (and (eq (toString $on) "auto") (lookup "v1" "Namespace" "" "openshift-machine-api")) }}yes{{ end -}}
+{{- end -}}

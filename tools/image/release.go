@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+// releaseOptions are where the parts of a release lie. changes is a file with a line for each change, or
+// empty.
+type releaseOptions struct {
+	images, bundle, catalog, chart, payload, changes, out, version string
+}
+
+// makeRelease collects everything that is published of a version in one directory: archives of the images,
+// the chart, lists of parts, notes, and the digests of all these files. It replaces the directory when
+// it is whole. The same parts give the same files.
+func makeRelease(out io.Writer, o releaseOptions) error {
+	scratch, err := os.MkdirTemp(parentOf(o.out), ".release-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	var published []string
+	for _, from := range []string{o.images, o.bundle, o.catalog} {
+		named, err := collect(scratch, from)
+		if err != nil {
+			return err
+		}
+		published = append(published, named...)
+	}
+	if err = copyFile(o.chart, filepath.Join(scratch, filepath.Base(o.chart))); err != nil {
+		return fmt.Errorf("copying the chart, which `make chart` makes: %w", err)
+	}
+	notes, err := o.notes(published)
+	if err != nil {
+		return err
+	}
+	if err = os.WriteFile(filepath.Join(scratch, "NOTES.md"), notes, 0o644); err != nil { //nolint:gosec // published
+		return err
+	}
+	sums, err := checksums(scratch)
+	if err != nil {
+		return err
+	}
+	if err = os.WriteFile(filepath.Join(scratch, "sha256sums.txt"), sums, 0o644); err != nil { //nolint:gosec // published
+		return err
+	}
+	if err = os.RemoveAll(o.out); err != nil {
+		return err
+	}
+	if err = errors.Join(os.Chmod(scratch, 0o755), os.Rename(scratch, o.out)); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%swritten to %s\n", sums, o.out)
+	return err
+}
+
+// collect writes a layout as an archive, and the list of parts of each image in it beside that. It
+// returns the images' names with their digests.
+func collect(to, from string) ([]string, error) {
+	manifest, all, err := open(from)
+	if err != nil {
+		return nil, err
+	}
+	var published, names []string
+	for _, image := range manifest.Manifests {
+		as := image.Annotations[nameAnnotation]
+		if as == "" {
+			continue
+		}
+		names = append(names, as)
+		published = append(published, as+" "+image.Digest.String())
+		for _, referrer := range manifest.Manifests {
+			if referrer.Annotations[subjectAnnotation] != image.Digest.String() {
+				continue
+			}
+			list, err := partsOf(all, referrer)
+			if err != nil {
+				return nil, fmt.Errorf("reading what is attached to %s: %w", as, err)
+			}
+			if list == nil {
+				continue
+			}
+			if err = os.WriteFile(filepath.Join(to, as+".cdx.json"), list, 0o644); err != nil { //nolint:gosec // published
+				return nil, err
+			}
+		}
+	}
+	files, err := tree(from)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.path, b.path) })
+	archive, err := os.Create(filepath.Join(to, "image-"+strings.Join(names, "-")+".oci.tar"))
+	if err != nil {
+		return nil, err
+	}
+	return published, errors.Join(writeTar(archive, files), archive.Close())
+}
+
+// partsOf reads the list of parts in a referrer, which is nil if it is something else.
+func partsOf(all v1.ImageIndex, referrer v1.Descriptor) ([]byte, error) {
+	attached, err := all.Image(referrer.Digest)
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := attached.Manifest()
+	if err != nil || manifest.Config.MediaType != bomType || len(manifest.Layers) != 1 {
+		return nil, err
+	}
+	return content(attached, manifest.Layers[0].Digest)
+}
+
+func copyFile(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o644) //nolint:gosec // published
+}
+
+// notes say what is in the release, and what changed.
+func (o releaseOptions) notes(published []string) ([]byte, error) {
+	opened, err := payload.OpenDir(o.payload)
+	if err != nil {
+		return nil, fmt.Errorf("reading the payload, which `make payload` makes: %w", err)
+	}
+	text := &bytes.Buffer{}
+	fmt.Fprintf(text, "# wmco %s\n\nInstall it, or upgrade to it, as docs/install.md says.\n\n## Images\n\n", o.version)
+	text.WriteString("| Image | Digest |\n| --- | --- |\n")
+	for _, image := range published {
+		as, digest, _ := strings.Cut(image, " ")
+		fmt.Fprintf(text, "| %s | `%s` |\n", as, digest)
+	}
+	text.WriteString("\n## Programs of nodes\n\n| Program | Version | Source |\n| --- | --- | --- |\n")
+	for _, f := range opened.Manifest().Files {
+		fmt.Fprintf(text, "| %s | %s | %s |\n", f.Name, f.Version, f.Source)
+	}
+	for _, m := range opened.Manifest().Missing {
+		fmt.Fprintf(text, "\nWithout %s: %s is off.\n", m.Name, m.Feature)
+	}
+	if o.changes == "" {
+		return text.Bytes(), nil
+	}
+	changes, err := os.ReadFile(o.changes)
+	if err != nil {
+		return nil, err
+	}
+	text.WriteString("\n## Changes\n\n")
+	for line := range strings.Lines(cmp.Or(string(changes), "none\n")) {
+		text.WriteString("- " + strings.TrimRight(line, "\n") + "\n")
+	}
+	return text.Bytes(), nil
+}
+
+// checksums are the digests of a directory's files, as sha256sum checks them.
+func checksums(directory string) ([]byte, error) {
+	files, err := tree(directory)
+	if err != nil {
+		return nil, err
+	}
+	text := &bytes.Buffer{}
+	for _, f := range files {
+		digest, err := digestOf(filepath.Join(directory, f.path))
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(text, "%s  %s\n", digest, f.path)
+	}
+	return text.Bytes(), nil
+}

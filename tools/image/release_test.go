@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+)
+
+// released makes a release of small images, and returns its files by name.
+func released(t *testing.T, chart []byte) map[string]string {
+	t.Helper()
+	s, o := newSource(t), releaseOptions{version: "0.1.0", out: filepath.Join(t.TempDir(), "release")}
+	o.images, o.payload = filepath.Join(t.TempDir(), "image"), s.payload
+	s.build(t, o.images, nil)
+	o.bundle, _ = packBundle(t)
+	o.catalog, _ = packBundle(t)
+	o.chart, o.changes = filepath.Join(t.TempDir(), "wmco-0.1.0.tgz"), filepath.Join(t.TempDir(), "changes.txt")
+	for path, text := range map[string][]byte{o.chart: chart, o.changes: []byte("One thing\nAnother thing\n")} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := makeRelease(&bytes.Buffer{}, o); err != nil {
+		t.Fatal(err)
+	}
+	files, err := tree(o.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, f := range files {
+		data, err := os.ReadFile(filepath.Join(o.out, f.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[f.path] = string(data)
+	}
+	return all
+}
+
+func TestA64_AReleaseIsWholeAndTheSameAgain(t *testing.T) {
+	t.Parallel()
+	first, second := released(t, []byte("chart")), released(t, []byte("chart"))
+	if !maps.Equal(first, second) {
+		t.Error("two runs differ")
+	}
+	want := []string{"NOTES.md", "bundle.cdx.json", "image-bundle.oci.tar", "image-operator-payload.oci.tar",
+		"operator.cdx.json", "payload.cdx.json", "sha256sums.txt", "wmco-0.1.0.tgz"}
+	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
+		t.Errorf("the release has %v", got)
+	}
+	for _, text := range []string{"| kubelet.exe | v1.2.3 | supplied |", "- Another thing\n", "| operator | `sha256:"} {
+		if !strings.Contains(first["NOTES.md"], text) {
+			t.Errorf("the notes lack %q:\n%s", text, first["NOTES.md"])
+		}
+	}
+	if lines := strings.Count(first["sha256sums.txt"], "\n"); lines != len(want)-1 {
+		t.Errorf("%d checksums of %d files", lines, len(want)-1)
+	}
+	if other := released(t, []byte("another")); other["sha256sums.txt"] == first["sha256sums.txt"] {
+		t.Error("another chart has the same checksums")
+	}
+}
+
+func TestA64_WithoutItsImagesThereIsNoRelease(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "release")
+	err := makeRelease(&bytes.Buffer{}, releaseOptions{images: t.TempDir(), out: out})
+	if err == nil || !strings.Contains(err.Error(), "make image") {
+		t.Errorf("%v", err)
+	}
+	if _, err = layout.FromPath(out); err == nil {
+		t.Error("there is something")
+	}
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(out), ".release-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
