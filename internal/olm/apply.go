@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -118,7 +119,7 @@ func (i *Installer) enforced(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return errors.New("the admission policies are not enforced yet")
-	case apierrors.IsForbidden(err):
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "'"+probed+"'"): // and not by a quota
 		return nil
 	}
 	return fmt.Errorf("finding out whether the admission policies are enforced: %w", err)

@@ -25,7 +25,9 @@ import (
 type api struct {
 	applied  []string
 	enforces func() bool
-	refuses  func(kind, namespace string) error
+	// otherwise is the answer to the probe while they do not.
+	otherwise error
+	refuses   func(kind, namespace string) error
 }
 
 func (a *api) client() client.Client {
@@ -46,11 +48,16 @@ func (a *api) client() client.Client {
 				return errors.New("it would be written")
 			}
 			if a.enforces() {
-				return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "policy-probe", errors.New("denied"))
+				return forbidden("ValidatingAdmissionPolicy 'windows-operator-secret' with binding 'windows-operator-secret' " +
+					"denied request: the operator writes its own Secrets only")
 			}
-			return nil
+			return a.otherwise
 		},
 	})
+}
+
+func forbidden(why string) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "policy-probe", errors.New(why))
 }
 
 func (a *api) install(t *testing.T) error {
@@ -75,6 +82,10 @@ func TestA66_NothingIsBoundBeforeThePoliciesAreEnforced(t *testing.T) {
 		}
 		if len(a.applied) == 0 || a.binds() {
 			t.Errorf("applied without them: %v", a.applied)
+		}
+		a = &api{enforces: func() bool { return false }, otherwise: forbidden("exceeded quota: small")}
+		if err := a.install(t); err == nil || a.binds() {
+			t.Errorf("a quota was taken for the policy: %v", err)
 		}
 		asked := 0
 		a = &api{enforces: func() bool { asked++; return asked > 2 }}
