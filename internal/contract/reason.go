@@ -603,8 +603,8 @@ func clusterExplanations() []row {
 			"Build the image with a complete payload (make payload)."},
 		{ReasonVersionUnsupported, 906,
 			"No kubelet in the operator's payload fits the Kubernetes version of this cluster.",
-			"Build the image with a kubelet that fits, as the message says: make image MINORS=1.37,1.36 or MINORS=all. " +
-				"If none is pinned that fits, install another version of the operator."},
+			"Build the image with a kubelet that fits, as the message says: make image MINORS=1.37,1.36 or " +
+				"MINORS=all. If none is pinned that fits, install another version of the operator."},
 		{ReasonAPICallFailed, 907,
 			"A call to the API server failed.",
 			"Nothing to do: it is tried again, and work on hosts goes on where it was. If it lasts, look at the " +
