@@ -194,6 +194,7 @@ func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
 	trusted, handle := r.authenticate(request)
 	if !trusted && handle == "" {
+		w.Header().Set("Connection", "close") // any local process gets here, and holds nothing
 		refuse(w, http.StatusForbidden, codeDenied, "access denied")
 		return
 	}
