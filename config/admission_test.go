@@ -31,6 +31,14 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 			}
 			continue
 		}
+		if policy.Name == "windows-kubelet-node" {
+			kubelet := "'" + contract.KubeletGroup + "' in request.userInfo.groups || " +
+				"request.userInfo.username.startsWith('" + contract.KubeletUserPrefix + "')"
+			if c := policy.Spec.MatchConditions; len(c) != 1 || c[0].Expression != kubelet {
+				t.Errorf("%s does not recognise a kubelet: %v", policy.Name, c)
+			}
+			continue
+		}
 		if policy.Name == "windows-cloud-node" {
 			manager := "request.userInfo.username == '" + "system:serviceaccount:" +
 				contract.OperatorNamespace + ":" + contract.CloudNodeServiceAccount + "'"

@@ -97,6 +97,50 @@ func TestA34_ADaemonIsKeptToItsOwnNode(t *testing.T) {
 	})
 }
 
+// A kubelet may write its own Node. What the operator and the daemon say there is not its own.
+func TestA54_AKubeletWritesNoAnnotationOfOurs(t *testing.T) {
+	t.Parallel()
+	lab := install(t)
+	admin := connect(t, lab.Admin())
+	prepare(t, admin)
+	kubelet := as(t, lab, contract.KubeletUserPrefix+"win-a", contract.KubeletGroup)
+	if err := errors.Join(annotate("win-a", contract.DesiredRevisionAnnotation)(t.Context(), admin),
+		annotate("win-a", contract.InstanceAnnotation)(t.Context(), admin)); err != nil {
+		t.Fatal(err)
+	}
+	other := patch("win-a", `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":"ns/another"}}}`)
+	until(t, func(ctx context.Context) bool {
+		return refusedByPolicy(patch("win-a", `{"metadata":{"annotations":{"`+contract.StagedAnnotation+`":"x"}}}`)(ctx,
+			kubelet))
+	})
+	tries(t, kubelet, map[string]attempt{
+		"names another instance": other,
+		"names another instance by its status": patch("win-a",
+			`{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":"ns/another"}}}`, "status"),
+		"names no instance": patch("win-a", `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":null}}}`),
+		"chooses its revision": patch("win-a",
+			`{"metadata":{"annotations":{"`+contract.DesiredRevisionAnnotation+`":"0.1.0-0000000000"}}}`),
+		"reports in the daemon's place": annotate("win-a", contract.RevisionAnnotation),
+		"registers with one": func(ctx context.Context, c kubernetes.Interface) error {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-new",
+				Annotations: map[string]string{contract.InstanceAnnotation: "ns/another"}}}
+			_, err := as(t, lab, contract.KubeletUserPrefix+"win-new", contract.KubeletGroup).CoreV1().Nodes().
+				Create(ctx, node, metav1.CreateOptions{})
+			return err
+		},
+	}, refusedByPolicy)
+	tries(t, kubelet, map[string]attempt{
+		"writes an annotation of its own": annotate("win-a", "volumes.kubernetes.io/controller-managed-attach-detach"),
+		"reports its status": patch("win-a", `{"status":{"nodeInfo":{"kernelVersion":"10.0.20348"}}}`,
+			"status"),
+	}, func(err error) bool { return err == nil })
+	linuxKubelet := as(t, lab, contract.KubeletUserPrefix+linux, contract.KubeletGroup)
+	if err := patch(linux, `{"status":{"nodeInfo":{"kernelVersion":"6.1"}}}`, "status")(t.Context(),
+		linuxKubelet); err != nil {
+		t.Error(err)
+	}
+}
+
 // attempt is something that a daemon tries.
 type attempt func(ctx context.Context, c kubernetes.Interface) error
 
