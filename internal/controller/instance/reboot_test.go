@@ -229,7 +229,7 @@ func TestAHostThatDoesNotComeBackIsReportedAndHoldsOnePlace(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
-func TestALoopOfRebootsIsStopped(t *testing.T) {
+func TestA55_ALoopOfRebootsIsStopped(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.RebootWhenPending = true })
@@ -259,7 +259,7 @@ func TestALoopOfRebootsIsStopped(t *testing.T) {
 }
 
 // What asks for reboots may take its request back each time, on purpose or not.
-func TestALoopOfRebootsIsStoppedAlthoughEachRequestIsWithdrawn(t *testing.T) {
+func TestA55_ALoopOfRebootsIsStoppedAlthoughEachRequestIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
 	boot := "boot-1"

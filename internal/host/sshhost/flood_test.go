@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -106,5 +107,46 @@ func TestA51_AHostThatSendsRequestsWithoutEndIsLeft(t *testing.T) {
 	wantReason(t, err, contract.ReasonHostFloods)
 	if took := received.Load(); took > 8<<20 {
 		t.Errorf("the host could send %d bytes", took)
+	}
+}
+
+func TestA51_OthersDoNotNoticeAHostThatFloods(t *testing.T) {
+	t.Parallel()
+	floods, honest := newRig(t), newRig(t)
+	dialer := New(Options{})
+	ctx, stop := context.WithCancel(t.Context())
+	var attempts sync.WaitGroup
+	for range 4 {
+		attempts.Go(func() {
+			for ctx.Err() == nil {
+				conn, err := dialer.Dial(ctx, floods.target())
+				if err != nil {
+					continue
+				}
+				_, _ = conn.Send(ctx, "x", strings.NewReader("x")) // how it ends, another test says
+				_ = conn.Close()
+			}
+		})
+	}
+	floods.Change(func(s *sshd.Settings) { s.Faults.Flood = sshd.FloodListing })
+	defer attempts.Wait()
+	defer stop()
+	honest.does(func(_ context.Context, c *call) int {
+		c.take(t)
+		c.answer(t, `{"result":{}}`)
+		return 0
+	})
+	for range 3 {
+		conn, err := dialer.Dial(ctx, honest.target())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var answer contract.Answer[contract.CleanupAnswer]
+		_, planted := conn.Plant(ctx, honest.daemon)
+		err = errors.Join(planted, conn.Call(ctx, contract.VerbCleanup, contract.CleanupRequest{}, &answer),
+			conn.Close())
+		if err != nil || answer.Problem != nil {
+			t.Errorf("%v, %v", err, answer.Problem)
+		}
 	}
 }
