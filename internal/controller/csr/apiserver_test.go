@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -270,7 +272,12 @@ func (s *stage) operatorAsked() map[string]int {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr, Audit: true})
+	return newStageWith(t, cluster.Options{Progress: os.Stderr, Audit: true})
+}
+
+func newStageWith(t *testing.T, o cluster.Options) *stage {
+	t.Helper()
+	lab, err := cluster.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,6 +320,43 @@ func newStage(t *testing.T) *stage {
 				Name: contract.BootstrapServiceAccount}}},
 	)
 	return s
+}
+
+// What SECURITY.md says of old certificates: most clusters let Kubernetes itself renew them, for hosts
+// that were removed, too, so no rule of the operator's can refuse it; without that binding, none is.
+func TestKubernetesItselfRenewsTheCertificateOfAHostThatWasRemoved(t *testing.T) {
+	t.Parallel()
+	s := newStageWith(t, cluster.Options{Progress: os.Stderr, ApproveKubelets: true})
+	s.addInstance("a", nodeName, nodeAddress)
+	s.startController()
+	key := s.submit(s.join("a"), "first", asKubelet(nodeName, certificatesv1.KubeAPIServerClientKubeletSignerName))
+	certificate := s.signed("first", string(policy.CSRKubeletApproved))
+	kubelet := s.identity(certificate, key)
+	if err := s.admin.Delete(s.t.Context(), instance("a", nodeName, nodeAddress, "")); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "renewal"},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+			Name: "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: contract.KubeletGroup}}}
+	s.create(binding)
+	s.submit(kubelet, "renewal", asKubelet(nodeName, certificatesv1.KubeAPIServerClientKubeletSignerName))
+	renewed := s.decided("renewal", certificatesv1.CertificateApproved, "AutoApproved")
+	block, _ := pem.Decode(certificate)
+	want := fmt.Sprintf("X509SHA256=%x", sha256.Sum256(block.Bytes))
+	if got := policy.CredentialOf(renewed); got != want {
+		t.Errorf("the request names the credential %q, want %q", got, want)
+	}
+	if err := s.admin.Delete(s.t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	s.until(func(ctx context.Context) bool {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: contract.KubeletUserPrefix + nodeName, Groups: []string{contract.KubeletGroup},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Group: certificatesv1.GroupName, Verb: "create",
+				Resource: "certificatesigningrequests", Subresource: "selfnodeclient"}}}
+		return s.admin.Create(ctx, review) == nil && !review.Status.Allowed
+	}, "kube-controller-manager may approve no renewal any more")
 }
 
 func (s *stage) create(objects ...client.Object) {
