@@ -214,8 +214,8 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		return string(facts.Platform), err
 	}
 	machines := machine.NewView(mgr.GetAPIReader())
-	gate, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Sets: machines,
-		Namespace: o.namespace})
+	gate, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
+		Writer: mgr.GetClient(), Sets: machines, Namespace: o.namespace})
 	if err != nil {
 		return err
 	}

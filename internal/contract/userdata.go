@@ -19,6 +19,9 @@ const (
 	// ReplacementsConfigMap, in the operator's namespace, holds which Machines of each set were
 	// replaced in vain.
 	ReplacementsConfigMap = "windows-machine-replacements"
+	// PlacesConfigMap, in the operator's namespace, holds the places in the rollout budget that were
+	// given out.
+	PlacesConfigMap = "windows-rollout-places"
 	// ManagedByLabel = OperatorServiceAccount marks what the operator made.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 )

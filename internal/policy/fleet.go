@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -126,6 +127,15 @@ func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 		}
 	}
 	return count
+}
+
+// Clone copies what Disturb and Leave change.
+func (f Fleet) Clone() Fleet {
+	f.Members, f.Sets = slices.Clone(f.Members), slices.Clone(f.Sets)
+	for i := range f.Sets {
+		f.Sets[i].Hosts = slices.Clone(f.Sets[i].Hosts)
+	}
+	return f
 }
 
 // Disturb notes that a node was let go ahead, for who decides next by the same look.

@@ -1,12 +1,19 @@
-// Package rollout answers WHOSE TURN it is to be disturbed: it gathers the fleet as the API server
-// has it, has the policy decide, and lets nobody else decide until what was allowed can be seen
-// there.
+// Package rollout answers WHOSE TURN it is to be disrupted: it gathers the fleet as the API server
+// has it, has the policy decide, and writes down who has a place before it says so.
 //
 // Controllers ask it before they take a node to another revision, reboot it or delete a Machine. All
-// who ask at the same time are answered by one look, worst first. What was allowed is in the API
-// server before anything else is decided; in memory is only who waits, so that the first of them is
-// called when a place is free: an operator that takes over reads the same and decides the same.
+// who ask at the same time are answered by one look, worst first. All places that were given out are
+// in one list, in one object that nobody else writes: of two operators that decide at the same time
+// one has its decision refused by the API server. A place is given back when the status of its
+// instance says so, or when nobody began to use it. In memory is only who waits, so that the first
+// of them is called when a place is free: an operator that takes over reads the same list and
+// decides the same. This package never changes a Node, an instance or a Machine.
 package rollout
+
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=create,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=windows-rollout-places,verbs=get;update,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=list,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list
 
 import (
 	"context"
@@ -31,6 +38,9 @@ import (
 // bound ends a decision that waits for an API server that does not answer; others wait behind it.
 const bound = 30 * time.Second
 
+// UseTimeout is how long who was given a place may take to show that it uses it.
+const UseTimeout = bound
+
 // Sets tells which sets make hosts anew.
 type Sets interface {
 	// Sets lists them, through a cache or, live, past it. There are none while there is no API of
@@ -38,10 +48,12 @@ type Sets interface {
 	Sets(ctx context.Context, live bool) ([]policy.Set, error)
 }
 
-// Options are what a Gate works with. All are required but Sets.
+// Options are what a Gate works with. All are required but Sets and Now.
 type Options struct {
 	// Cached reads through the manager's cache, Live past it.
 	Cached, Live client.Reader
+	// Writer writes the list of places.
+	Writer client.Writer
 	// Sets may be nil.
 	Sets Sets
 	// Namespace of the operator, where the instances are.
@@ -56,20 +68,23 @@ type Gate struct {
 	turn chan struct{}
 
 	mu sync.Mutex
-	// queue are questions that no round has taken yet; waiters, by name, those who have to wait.
-	queue   []*asked
-	waiters map[string]*waiter
+	// queue are questions that no round has taken yet; waiters, by name, those who have to wait;
+	// returned the names of those who gave their places back.
+	queue    []*asked
+	waiters  map[string]*waiter
+	returned map[string]bool
 }
 
 // New checks that everything is there.
 func New(options Options) (*Gate, error) {
-	if options.Cached == nil || options.Live == nil || options.Namespace == "" {
+	if options.Cached == nil || options.Live == nil || options.Writer == nil || options.Namespace == "" {
 		return nil, errors.New("making a rollout gate: an option is missing")
 	}
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &Gate{Options: options, turn: make(chan struct{}, 1), waiters: map[string]*waiter{}}, nil
+	return &Gate{Options: options, turn: make(chan struct{}, 1), waiters: map[string]*waiter{},
+		returned: map[string]bool{}}, nil
 }
 
 // Look is what a decision sees.
@@ -102,23 +117,17 @@ func (l Look) Halted(revision string) string {
 
 // Question is one decision.
 type Question struct {
-	// Name of who asks; no two ask by one name at the same time. Node is the node that would be
-	// disturbed; empty when there is none.
-	Name, Node string
+	// Name of who asks; no two ask by one name at the same time. An instance's is its UID.
+	Name string
+	// Node is the node that would be disrupted; empty when there is none. Machine is the one that
+	// would be deleted; empty for an instance.
+	Node, Machine string
 	// Order among all who ask or wait.
 	Order Order
-	// Decide says whether Act may be done, of what it is shown. It is called a few times, by
+	// Decide says whether there is a place, of what it is shown. It is called a few times, by
 	// whoever decides for all while the one who asks waits for the answer, and must have no other
-	// effect than to note its reasons.
+	// effect than to note what it sees and its reasons.
 	Decide func(look Look) (allowed bool)
-	// Act does it. What it changes must be in the API server when it returns: the next decision is
-	// taken by what is read there.
-	Act func(ctx context.Context) error
-	// Granted notes in a look what Act did, beside that Node is disturbed; nil when that is all.
-	// With it, nothing else is decided while Act is done.
-	Granted func(look Look)
-	// Fresh spares the look at the cache, for who has just been told that something changed.
-	Fresh bool
 	// Wake has who asks ask again, after a no, as soon as there is a place; nil for who does not
 	// want to be called. It must not block.
 	Wake func()
@@ -126,16 +135,19 @@ type Question struct {
 
 // Answer is what came of a question.
 type Answer struct {
-	Acted bool
-	Err   error
+	// Granted says that who asked has a place. It shows within UseTimeout that it uses
+	// it, in its instance's status or by deleting the Machine, or gives it back by Return.
+	Granted bool
+	Err     error
 }
 
 // Ask has a question decided. A no by the cache is a no: that keeps hundreds that wait from reading
-// the whole fleet again and again. A yes by the cache is asked once more of the API server, with
-// nobody else deciding meanwhile, and then acted upon.
-func (g *Gate) Ask(ctx context.Context, q Question) (acted bool, err error) {
+// the whole fleet again and again; who was called, because the cache may not show yet what became
+// free, is spared it. A yes by the cache is asked once more of the API server, and a place is in the
+// list before it is said.
+func (g *Gate) Ask(ctx context.Context, q Question) (granted bool, err error) {
 	answer := g.AskAll(ctx, []Question{q})[0]
-	return answer.Acted, answer.Err
+	return answer.Granted, answer.Err
 }
 
 // AskAll has several questions decided by one look, each as if asked alone. The answers are in the
@@ -143,17 +155,13 @@ func (g *Gate) Ask(ctx context.Context, q Question) (acted bool, err error) {
 func (g *Gate) AskAll(ctx context.Context, questions []Question) []Answer {
 	mine := make([]*asked, len(questions))
 	for i, q := range questions {
-		mine[i] = &asked{Question: q, answered: make(chan struct{}), act: func() error {
-			ctx, cancel := context.WithTimeout(ctx, bound)
-			defer cancel()
-			return q.Act(ctx)
-		}}
+		mine[i] = &asked{Question: q, isCalled: g.isCalled(q.Name), answered: make(chan struct{})}
 	}
 	g.back(mine)
 	answers := make([]Answer, len(mine))
 	for i, one := range mine {
 		g.await(ctx, one)
-		answers[i] = Answer{Acted: one.acted, Err: one.err}
+		answers[i] = one.Answer
 	}
 	return answers
 }
@@ -213,9 +221,8 @@ func (g *Gate) withdraw(one *asked) bool {
 	return i >= 0
 }
 
-// look gathers the fleet. Instances are read first: one that takes its place while the rest is read
-// can't, as this has the turn; and what others do meanwhile is seen at least as late as it is
-// there.
+// look gathers the fleet. The list of places was read before: one that is given out meanwhile makes
+// what is decided by this look void.
 func (g *Gate) look(ctx context.Context, live bool) (Look, error) {
 	reader := g.Cached
 	if live {

@@ -2,9 +2,12 @@ package rollout_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -59,33 +63,49 @@ func serving(name string) []client.Object {
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{contract.OSIDLabel: contract.OSIDWindows}},
 			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 		},
-		&v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Status: v1alpha1.WindowsInstanceStatus{NodeName: name}},
+		&v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)},
+			Status: v1alpha1.WindowsInstanceStatus{NodeName: name}},
 	}
 }
 
-func newGate(t *testing.T, cached, live client.Reader, sets rollout.Sets) *rollout.Gate {
+func newGate(t *testing.T, cached, live client.Reader, writer client.Writer, sets rollout.Sets) *rollout.Gate {
 	t.Helper()
-	gate, err := rollout.New(rollout.Options{Cached: cached, Live: live, Sets: sets, Namespace: namespace})
+	gate, err := rollout.New(rollout.Options{Cached: cached, Live: live, Writer: writer, Sets: sets,
+		Namespace: namespace})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return gate
 }
 
-// disturb asks whether a node may be disturbed, and takes its place where everybody can see it.
-func disturb(p *plane, name string) rollout.Question {
+// disturb asks whether a node may be disturbed.
+func disturb(name string) rollout.Question {
 	return rollout.Question{
 		Name: name, Node: name, Order: rollout.Order{Name: name},
 		Decide: func(look rollout.Look) bool { return policy.MayDisrupt(name, look.Fleet, look.MaxUnavailable).Allowed },
-		Act: func(ctx context.Context) error {
-			i := &v1alpha1.WindowsInstance{}
-			if err := p.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, i); err != nil {
-				return err
-			}
-			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: metav1.Now()}
-			return p.Status().Update(ctx, i)
-		},
 	}
+}
+
+// takes asks, and shows in the status that the place is used.
+func (p *plane) takes(ctx context.Context, gate *rollout.Gate, q rollout.Question) (bool, error) {
+	granted, err := gate.Ask(ctx, q)
+	if !granted || err != nil {
+		return granted, err
+	}
+	return true, p.uses(ctx, q.Name, true)
+}
+
+// uses writes into a status whether the instance uses a place.
+func (p *plane) uses(ctx context.Context, name string, place bool) error {
+	i := &v1alpha1.WindowsInstance{}
+	if err := p.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, i); err != nil {
+		return err
+	}
+	i.Status.Disruption = nil
+	if place {
+		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: metav1.Now()}
+	}
+	return p.Status().Update(ctx, i)
 }
 
 func TestOfManyWhoAskAtOnceAsManyGoAsMay(t *testing.T) {
@@ -96,12 +116,12 @@ func TestOfManyWhoAskAtOnceAsManyGoAsMay(t *testing.T) {
 		objects = append(objects, serving(name)...)
 	}
 	p := newPlane(t, objects...)
-	gate := newGate(t, p, p, nil)
+	gate := newGate(t, p, p, p, nil)
 	var went atomic.Int32
 	var group sync.WaitGroup
 	for _, name := range names {
 		group.Go(func() {
-			acted, err := gate.Ask(t.Context(), disturb(p, name))
+			acted, err := p.takes(t.Context(), gate, disturb(name))
 			if err != nil {
 				t.Error(err)
 			}
@@ -127,14 +147,11 @@ func TestManyWhoAskAreAnsweredByFewLooks(t *testing.T) {
 		objects = append(objects, serving(names[i])...)
 	}
 	live, cached := newPlane(t, objects...), newPlane(t, objects...)
-	gate := newGate(t, cached, live, nil)
 	held, released := make(chan struct{}), make(chan struct{})
+	gate := newGate(t, cached, live, &writing{live, func() error { close(held); <-released; return nil }}, nil)
 	var group sync.WaitGroup
-	group.Go(func() { // somebody decides while all the others come
-		q := disturb(live, names[many-1])
-		act := q.Act
-		q.Act = func(ctx context.Context) error { close(held); <-released; return act(ctx) }
-		if acted, err := gate.Ask(t.Context(), q); !acted || err != nil {
+	group.Go(func() { // somebody is given a place while all the others come
+		if acted, err := live.takes(t.Context(), gate, disturb(names[many-1])); !acted || err != nil {
 			t.Errorf("%v, %v", acted, err)
 		}
 	})
@@ -142,8 +159,8 @@ func TestManyWhoAskAreAnsweredByFewLooks(t *testing.T) {
 	var came, woken atomic.Int32
 	for _, name := range names[:many-1] {
 		group.Go(func() {
-			q := disturb(live, name)
-			q.Fresh, q.Wake = true, func() { woken.Add(1) }
+			q := disturb(name)
+			q.Wake = func() { woken.Add(1) }
 			came.Add(1)
 			if acted, err := gate.Ask(t.Context(), q); acted || err != nil {
 				t.Errorf("%v, %v", acted, err)
@@ -177,13 +194,13 @@ func TestTheWorstGoFirstThenTheOldest(t *testing.T) {
 		objects = append(objects, serving(name)...)
 	}
 	p := newPlane(t, objects...)
-	gate := newGate(t, p, p, nil)
-	if acted, err := gate.Ask(t.Context(), disturb(p, "busy")); !acted || err != nil {
+	gate := newGate(t, p, p, p, nil)
+	if acted, err := p.takes(t.Context(), gate, disturb("busy")); !acted || err != nil {
 		t.Fatal(err)
 	}
 	var called []string
 	ask := func(name string) bool {
-		q := disturb(p, name)
+		q := disturb(name)
 		switch name {
 		case "old":
 			q.Order.Since = time.Unix(1, 0)
@@ -193,21 +210,17 @@ func TestTheWorstGoFirstThenTheOldest(t *testing.T) {
 			q.Order.Since, q.Order.Failures = time.Unix(3, 0), 1
 		}
 		q.Wake = func() { called = append(called, name) }
-		acted, err := gate.Ask(t.Context(), q)
+		acted, err := p.takes(t.Context(), gate, q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return acted
 	}
 	free := func(name string) {
-		i := &v1alpha1.WindowsInstance{}
-		if err := p.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, i); err != nil {
+		if err := p.uses(t.Context(), name, false); err != nil {
 			t.Fatal(err)
 		}
-		i.Status.Disruption = nil
-		if err := p.Status().Update(t.Context(), i); err != nil {
-			t.Fatal(err)
-		}
+		gate.Return(name)
 	}
 	for _, name := range []string{"young", "old", "failed"} {
 		if ask(name) {
@@ -226,7 +239,6 @@ func TestTheWorstGoFirstThenTheOldest(t *testing.T) {
 			t.Fatalf("%s was called and may not go", name)
 		}
 		free(name)
-		gate.Freed()
 	}
 }
 
@@ -239,14 +251,15 @@ func TestAWindowThatIsClosedHoldsEverybody(t *testing.T) {
 	config.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * *", Duration: metav1.Duration{Duration: time.Hour}}}
 	p := newPlane(t, append(append(serving("up"), down...), config)...)
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	gate, err := rollout.New(rollout.Options{Cached: p, Live: p, Namespace: namespace, Now: func() time.Time { return now }})
+	gate, err := rollout.New(rollout.Options{Cached: p, Live: p, Writer: p, Namespace: namespace,
+		Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ask := func(name string) bool {
-		q := disturb(p, name)
+		q := disturb(name)
 		q.Decide = func(look rollout.Look) bool { return look.MayDisrupt(name).Allowed }
-		acted, err := gate.Ask(t.Context(), q)
+		acted, err := p.takes(t.Context(), gate, q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,11 +278,11 @@ func TestACacheThatLagsBehindLetsNobodyThrough(t *testing.T) {
 	t.Parallel()
 	live := newPlane(t, append(serving("a"), serving("b")...)...)
 	cached := newPlane(t, append(serving("a"), serving("b")...)...)
-	gate := newGate(t, cached, live, nil)
-	if acted, err := gate.Ask(t.Context(), disturb(live, "a")); !acted || err != nil {
+	gate := newGate(t, cached, live, live, nil)
+	if acted, err := live.takes(t.Context(), gate, disturb("a")); !acted || err != nil {
 		t.Fatalf("the first one: %v, %v", acted, err)
 	}
-	if acted, err := gate.Ask(t.Context(), disturb(live, "b")); acted || err != nil {
+	if acted, err := live.takes(t.Context(), gate, disturb("b")); acted || err != nil {
 		t.Errorf("the second one, of which the cache knows nothing: %v, %v", acted, err)
 	}
 }
@@ -280,14 +293,18 @@ func TestANoByTheCacheSparesTheAPIServer(t *testing.T) {
 	down := serving("a")
 	down[0].(*corev1.Node).Status.Conditions = nil
 	cached := newPlane(t, append(down, serving("b")...)...)
-	gate := newGate(t, cached, live, nil)
-	if acted, err := gate.Ask(t.Context(), disturb(live, "b")); acted || err != nil || live.lists.Load() != 0 {
+	gate := newGate(t, cached, live, live, nil)
+	if acted, err := live.takes(t.Context(), gate, disturb("b")); acted || err != nil || live.lists.Load() != 0 {
 		t.Errorf("%v, %v, and the API server was asked %d times", acted, err, live.lists.Load())
 	}
-	question := disturb(live, "b")
-	question.Fresh = true // it was told that there is a place, which the cache does not show yet
-	if acted, err := gate.Ask(t.Context(), question); !acted || err != nil {
-		t.Errorf("%v, %v", acted, err)
+	question, called := disturb("b"), false
+	question.Wake = func() { called = true }
+	if acted, err := gate.Ask(t.Context(), question); acted || err != nil || live.lists.Load() != 0 {
+		t.Errorf("%v, %v, and the API server was asked %d times", acted, err, live.lists.Load())
+	}
+	gate.Freed() // it is told that there is a place, which the cache does not show yet
+	if acted, err := gate.Ask(t.Context(), question); !acted || err != nil || !called {
+		t.Errorf("%v, %v; it was called: %v", acted, err, called)
 	}
 }
 
@@ -303,18 +320,18 @@ func TestWhatCanNotBeSeenIsNotDecided(t *testing.T) {
 			t.Helper()
 			live := newPlane(t, serving("a")...)
 			live.broken = errors.New("away")
-			return newGate(t, newPlane(t, serving("a")...), live, nil), live
+			return newGate(t, newPlane(t, serving("a")...), live, live, nil), live
 		},
 		"nobody knows what makes hosts anew": func(t *testing.T) (*rollout.Gate, *plane) {
 			t.Helper()
 			p := newPlane(t, serving("a")...)
-			return newGate(t, p, p, noSets{}), p
+			return newGate(t, p, p, p, noSets{}), p
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g, p := gate(t)
-			if acted, err := g.Ask(t.Context(), disturb(p, "a")); acted || err == nil {
+			if acted, err := p.takes(t.Context(), g, disturb("a")); acted || err == nil {
 				t.Errorf("%v, %v", acted, err)
 			}
 		})
@@ -323,35 +340,203 @@ func TestWhatCanNotBeSeenIsNotDecided(t *testing.T) {
 
 func TestADecisionThatFailedLetsTheNextOneThrough(t *testing.T) {
 	t.Parallel()
-	p := newPlane(t, serving("a")...)
-	gate := newGate(t, p, p, nil)
-	failing := disturb(p, "a")
-	failing.Act = func(context.Context) error { return errors.New("could not be written") }
-	if acted, err := gate.Ask(t.Context(), failing); acted || err == nil {
+	p := newPlane(t, append(serving("a"), serving("b")...)...)
+	failing := func() error { return errors.New("could not be written") }
+	gate := newGate(t, p, p, &writing{p, failing}, nil)
+	if acted, err := gate.Ask(t.Context(), disturb("a")); acted || err == nil {
 		t.Errorf("%v, %v", acted, err)
 	}
-	if acted, err := gate.Ask(t.Context(), disturb(p, "a")); !acted || err != nil {
+	if acted, err := gate.Ask(t.Context(), disturb("a")); !acted || err != nil {
 		t.Errorf("%v, %v", acted, err)
+	}
+	gate.Return("a") // it could not be written that the place is used
+	if acted, err := p.takes(t.Context(), gate, disturb("b")); !acted || err != nil {
+		t.Errorf("%v, %v", acted, err)
+	}
+}
+
+// An operator that dies after a place is in the list, and before it is used.
+func TestAPlaceThatNobodyUsesIsKeptForAWhile(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, append(serving("a"), serving("b")...)...)
+	now := time.Now()
+	operator := func() *rollout.Gate {
+		gate, err := rollout.New(rollout.Options{Cached: p, Live: p, Writer: p, Namespace: namespace,
+			Now: func() time.Time { return now }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return gate
+	}
+	if acted, err := operator().Ask(t.Context(), disturb("a")); !acted || err != nil {
+		t.Fatalf("%v, %v", acted, err)
+	}
+	next := operator()
+	for _, name := range []string{"a", "b"} { // the one before may still write that it uses it
+		if acted, err := p.takes(t.Context(), next, disturb(name)); acted || err != nil {
+			t.Errorf("%s goes ahead while it may be used: %v, %v", name, acted, err)
+		}
+	}
+	now = now.Add(2*time.Minute + time.Second)
+	if acted, err := p.takes(t.Context(), next, disturb("b")); !acted || err != nil {
+		t.Errorf("the place is stuck: %v, %v", acted, err)
+	}
+	now = now.Add(time.Hour) // it is used for long
+	if acted, err := p.takes(t.Context(), operator(), disturb("a")); acted || err != nil {
+		t.Errorf("a place that is used is given out: %v, %v", acted, err)
+	}
+}
+
+// Its Machine has a place, and is not deleted yet.
+func TestAPlaceOfAMachineIsNoneOfItsNode(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, append(serving("a"), serving("b")...)...)
+	gate := newGate(t, p, p, p, machines{"a", "b"})
+	q := disturb("Machine a")
+	q.Node, q.Machine, q.Decide = "a", "a", func(rollout.Look) bool { return true }
+	if granted, err := gate.Ask(t.Context(), q); !granted || err != nil {
+		t.Fatalf("%v, %v", granted, err)
+	}
+	for _, name := range []string{"a", "b"} {
+		if acted, err := p.takes(t.Context(), gate, disturb(name)); acted || err != nil {
+			t.Errorf("%s goes ahead: %v, %v", name, acted, err)
+		}
+	}
+	gate.Return("Machine a")
+	if acted, err := p.takes(t.Context(), gate, disturb("b")); !acted || err != nil {
+		t.Errorf("%v, %v", acted, err)
+	}
+}
+
+// machines are those of one set.
+type machines []string
+
+func (m machines) Sets(context.Context, bool) ([]policy.Set, error) {
+	set := policy.Set{UID: "set", Replicas: len(m)}
+	for _, name := range m {
+		set.Hosts = append(set.Hosts, policy.SetHost{Name: name})
+	}
+	return []policy.Set{set}, nil
+}
+
+// Somebody deleted the list, or it is from before there was one.
+func TestPlacesThatOnlyStatusesTellOfCount(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, append(serving("a"), serving("b")...)...)
+	if err := p.uses(t.Context(), "a", true); err != nil {
+		t.Fatal(err)
+	}
+	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
+	config.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(2))
+	gate := newGate(t, p, p, p, nil)
+	if acted, err := p.takes(t.Context(), gate, disturb("b")); acted || err != nil {
+		t.Errorf("%v, %v", acted, err)
+	}
+	if err := p.Create(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	if acted, err := p.takes(t.Context(), gate, disturb("b")); !acted || err != nil {
+		t.Errorf("%v, %v", acted, err)
+	}
+	if got := p.places(t); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("the list has %v", got)
+	}
+}
+
+// places lists who has one.
+func (p *plane) places(t *testing.T) (names []string) {
+	t.Helper()
+	list := &corev1.ConfigMap{}
+	if err := p.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: contract.PlacesConfigMap}, list); err != nil {
+		t.Fatal(err)
+	}
+	var grants []rollout.Grant
+	if err := json.Unmarshal([]byte(list.Data["grants"]), &grants); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range grants {
+		names = append(names, one.Name)
+	}
+	return names
+}
+
+// An object of etcd has at most 1.5 MiB, and a ConfigMap 1 MiB of data.
+func TestTheListOfAThousandPlacesFitsIntoOneObject(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("n", 253)
+	var grants []rollout.Grant
+	for range 1000 {
+		grants = append(grants, rollout.Grant{Name: "Machine " + long, Node: long, Machine: long, Since: metav1.Now()})
+	}
+	text, err := json.Marshal(grants)
+	if err != nil || len(text) > 1<<20 {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
+
+// writing does something once, before the list of places is written.
+type writing struct {
+	client.Writer
+	first func() error
+}
+
+func (w *writing) Create(ctx context.Context, o client.Object, options ...client.CreateOption) error {
+	if first := w.first; first != nil {
+		w.first = nil
+		if err := first(); err != nil {
+			return err
+		}
+	}
+	return w.Writer.Create(ctx, o, options...)
+}
+
+// between runs something once, after the first list of Nodes was read.
+type between struct {
+	client.Reader
+	run func()
+}
+
+func (b *between) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	err := b.Reader.List(ctx, list, options...)
+	if _, nodes := list.(*corev1.NodeList); nodes && b.run != nil {
+		run := b.run
+		b.run = nil
+		run()
+	}
+	return err
+}
+
+// An operator that lost its lease, and does not know yet, decides at the same time as its successor.
+func TestTwoOperatorsGiveNoPlaceTwice(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, append(serving("a"), serving("b")...)...)
+	live := &between{Reader: p}
+	stale, present := newGate(t, p, live, p, nil), newGate(t, p, p, p, nil)
+	live.run = func() {
+		if acted, err := p.takes(t.Context(), present, disturb("b")); !acted || err != nil {
+			t.Errorf("the present operator: %v, %v", acted, err)
+		}
+	}
+	if acted, _ := p.takes(t.Context(), stale, disturb("a")); acted {
+		t.Error("two nodes go ahead, and the budget is 1")
 	}
 }
 
 func TestWhoEndsDoesNotWaitForOthers(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
-	gate := newGate(t, p, p, nil)
 	begun, done := make(chan struct{}), make(chan struct{})
-	slow := disturb(p, "a")
-	slow.Act = func(context.Context) error { close(begun); <-done; return nil }
+	gate := newGate(t, p, p, &writing{p, func() error { close(begun); <-done; return nil }}, nil)
 	var group sync.WaitGroup
 	group.Go(func() {
-		if acted, err := gate.Ask(t.Context(), slow); !acted || err != nil {
+		if acted, err := gate.Ask(t.Context(), disturb("a")); !acted || err != nil {
 			t.Errorf("the slow one: %v, %v", acted, err)
 		}
 	})
 	<-begun
 	ctx, cancel := context.WithCancel(t.Context())
 	group.Go(func() {
-		if acted, err := gate.Ask(ctx, disturb(p, "b")); acted || !errors.Is(err, context.Canceled) {
+		if acted, err := gate.Ask(ctx, disturb("b")); acted || !errors.Is(err, context.Canceled) {
 			t.Errorf("the one that ended: %v, %v", acted, err)
 		}
 		close(done)

@@ -61,6 +61,8 @@ type world struct {
 	sets   map[string]int // replicas
 	budget intstr.IntOrString
 	names  int
+	// list is where places are written down; nil while there is none.
+	list *corev1.ConfigMap
 	// wanted version and present key.
 	version, key int
 }
@@ -137,11 +139,39 @@ func (w *world) List(_ context.Context, list client.ObjectList, _ ...client.List
 }
 
 func (w *world) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	if list, ok := o.(*corev1.ConfigMap); ok && w.list != nil {
+		w.list.DeepCopyInto(list)
+		return nil
+	}
 	config, ok := o.(*v1alpha1.WindowsMachineConfig)
 	if !ok {
 		return apierrors.NewNotFound(corev1.Resource("nothing"), "")
 	}
 	config.Spec.Rollout.MaxUnavailable = &w.budget
+	return nil
+}
+
+// writer writes the list of places, if it is still the one that was read.
+type writer struct {
+	client.Writer
+	c *cluster
+}
+
+func (w writer) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+	return w.Update(context.Background(), o)
+}
+
+func (w writer) Update(_ context.Context, o client.Object, _ ...client.UpdateOption) error {
+	list, ok := o.(*corev1.ConfigMap)
+	present := ""
+	if w.c.now.list != nil {
+		present = w.c.now.list.ResourceVersion
+	}
+	if !ok || list.ResourceVersion != present {
+		return apierrors.NewConflict(corev1.Resource("configmaps"), o.GetName(), errors.New("it is another by now"))
+	}
+	w.c.now.list = list.DeepCopy()
+	w.c.now.list.ResourceVersion = present + "1"
 	return nil
 }
 
@@ -159,7 +189,7 @@ func (h host) asNode() corev1.Node {
 }
 
 func (h host) asInstance(key int) v1alpha1.WindowsInstance {
-	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: h.name}}
+	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: h.name, UID: types.UID(h.name)}}
 	if h.node {
 		joined := metav1.NewTime(time.Unix(1, 0))
 		i.Status.NodeName, i.Status.JoinedTime = h.name, &joined
@@ -186,6 +216,7 @@ type cluster struct {
 	now     world
 	past    []world
 	gate    *rollout.Gate
+	clock   time.Time
 	acted   int
 	journal []string
 }
@@ -248,7 +279,8 @@ func (c *cluster) watch(h *host, what string) {
 
 // restart is another operator: nothing is remembered.
 func (c *cluster) restart() {
-	gate, err := rollout.New(rollout.Options{Cached: cachedReader{c}, Live: &c.now, Sets: c, Namespace: namespace})
+	gate, err := rollout.New(rollout.Options{Cached: cachedReader{c}, Live: &c.now, Writer: writer{c: c}, Sets: c,
+		Namespace: namespace, Now: func() time.Time { return c.clock }})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -258,38 +290,37 @@ func (c *cluster) restart() {
 // update has a host taken to the wanted version, as far as the gate allows. The operator may die
 // right after it has taken the place.
 func (c *cluster) update(name string) {
-	acted, err := c.gate.Ask(c.t.Context(), rollout.Question{
-		Name: name, Node: name,
-		Fresh: c.r.IntN(2) == 0,
+	granted, err := c.gate.Ask(c.t.Context(), rollout.Question{
+		Name: name, Node: name, Wake: func() {},
 		Decide: func(look rollout.Look) bool {
 			return policy.MayDisrupt(name, look.Fleet,
 				look.MaxUnavailable).Allowed
 		},
-		Act: func(context.Context) error {
-			h := c.now.find(name)
-			if h == nil || !h.node {
-				return errors.New("it is gone")
-			}
-			if !h.disturbed() {
-				c.watch(h, "updates")
-			}
-			h.claimed = true
-			if c.r.IntN(10) == 0 {
-				c.restart()
-				return errors.New("the operator died")
-			}
-			return nil
-		},
 	})
-	if acted && err == nil {
-		c.note("updates %s", name)
+	h := c.now.find(name)
+	switch died := c.r.IntN(20); {
+	case !granted || err != nil:
+		return
+	case h == nil || !h.node:
+		c.gate.Return(name)
+		return
+	case died == 0: // before anybody can see that it uses its place
+		c.restart()
+		return
+	case died == 1:
+		defer c.restart()
 	}
+	if !h.disturbed() {
+		c.watch(h, "updates")
+	}
+	h.claimed = true
+	c.note("updates %s", name)
 }
 
 // replace has a Machine deleted, as far as the gate allows.
 func (c *cluster) replace(name string) {
-	acted, err := c.gate.Ask(c.t.Context(), rollout.Question{
-		Name: "Machine " + name, Node: name,
+	granted, err := c.gate.Ask(c.t.Context(), rollout.Question{
+		Name: "Machine " + name, Node: name, Machine: name,
 		Decide: func(look rollout.Look) bool {
 			instance := look.Instances[name]
 			if instance == nil {
@@ -308,20 +339,22 @@ func (c *cluster) replace(name string) {
 			return policy.DecideReplace(candidate, look.Fleet, look.MaxUnavailable,
 				look.Closed).Action == policy.ActReplace
 		},
-		Act: func(context.Context) error {
-			h := c.now.find(name)
-			if h == nil || h.deleting {
-				return errors.New("it is gone")
-			}
-			c.watch(h, "replaces")
-			c.atLeast(h)
-			h.deleting = true
-			return nil
-		},
 	})
-	if acted && err == nil {
-		c.note("replaces %s", name)
+	h := c.now.find(name)
+	switch {
+	case !granted || err != nil:
+		return
+	case h == nil || h.deleting:
+		c.gate.Return("Machine " + name)
+		return
+	case c.r.IntN(20) == 0: // the operator dies before it deletes the Machine
+		c.restart()
+		return
 	}
+	c.watch(h, "replaces")
+	c.atLeast(h)
+	h.deleting = true
+	c.note("replaces %s", name)
 }
 
 // atLeast is the observer of a set: one that loses a host that serves must be left with as many as
@@ -353,6 +386,7 @@ func (c *cluster) happen() {
 	case 1, 2: // … and comes back
 		if h.claimed && h.desired == w.version {
 			h.version, h.ready, h.claimed = h.desired, true, false
+			c.gate.Return(h.name)
 		}
 	case 3, 4: // a host that goes is gone
 		if h.deleting {
@@ -437,7 +471,7 @@ func TestA18_NoScheduleExceedsTheBudget(t *testing.T) {
 	total := 0
 	for schedule := range uint64(schedules) {
 		seed := first + schedule
-		c := &cluster{t: t, r: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // a schedule, no secret
+		c := &cluster{t: t, clock: time.Unix(1e9, 0), r: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // a schedule, no secret
 		c.now = world{sets: map[string]int{"a": 3, "b": 1 + c.r.IntN(4)}, budget: budgets()[c.r.IntN(len(budgets()))]}
 		for n := range 3 {
 			c.now.hosts = append(c.now.hosts, host{name: fmt.Sprintf("own-%d", n), node: true, ready: true})
@@ -449,6 +483,7 @@ func TestA18_NoScheduleExceedsTheBudget(t *testing.T) {
 		c.restart()
 		for range steps {
 			c.past = append(c.past[max(0, len(c.past)-8):], c.now.clone())
+			c.clock = c.clock.Add(time.Duration(c.r.IntN(40)) * time.Second)
 			for range 1 + c.r.IntN(3) {
 				c.happen()
 			}

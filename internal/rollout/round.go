@@ -3,10 +3,11 @@ package rollout
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Order says who goes first when not all can: nodes that serve nobody, then those with the most
@@ -37,23 +38,20 @@ func (o Order) Compare(other Order) int {
 // asked is a question that is to be decided.
 type asked struct {
 	Question
-	// act does it within the bounds of who asked.
-	act func() error
-	// answered is closed when acted and err say what came of it. Until then only the round that
-	// took it touches it.
+	// isCalled says that who asks was called.
+	isCalled bool
+	// answered is closed when there is an Answer. Until then only the round that took it touches it.
 	answered chan struct{}
-	acted    bool
-	err      error
+	Answer
 }
 
-func (a *asked) answer(acted bool, err error) {
-	a.acted, a.err = acted, err
+func (a *asked) answer(granted bool, err error) {
+	a.Answer = Answer{granted, err}
 	close(a.answered)
 }
 
-// round decides about everybody who asks, one after the other. One live look is shared by all who
-// ask until it is taken; every grant changes it. What is granted is done when the round is over:
-// the next one is decided by what is in the API server then.
+// round decides about everybody who asks, one after the other, by one live look that is shared by all
+// who ask until it is taken. What is granted is in the list when the round is over.
 func (g *Gate) round(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -61,7 +59,8 @@ func (g *Gate) round(ctx context.Context) {
 	if len(batch) == 0 {
 		return
 	}
-	look, err := g.look(ctx, true)
+	returned := g.returnedNames()
+	list, look, err := g.present(ctx, returned)
 	if err != nil {
 		for _, one := range batch {
 			one.answer(false, err)
@@ -71,94 +70,84 @@ func (g *Gate) round(ctx context.Context) {
 	// they came while the look was taken: what it allows they may, what it refuses they are asked
 	// once more
 	late := g.take()
-	waiting := g.others(batch, late)
-	isLate := map[*asked]bool{}
-	for _, one := range late {
-		isLate[one] = true
+	granted, refused := g.decide(slices.Concat(batch, late), &list, look)
+	if len(granted) > 0 {
+		if err = g.write(ctx, list); err == nil {
+			g.forgetReturned(returned)
+		}
 	}
-	all := append(slices.Clone(batch), late...)
+	for _, one := range granted {
+		one.answer(err == nil, err)
+	}
+	for _, one := range refused {
+		if slices.Contains(late, one) {
+			g.back([]*asked{one})
+		} else {
+			one.answer(false, nil)
+		}
+	}
+}
+
+// present reads the list of places and then the fleet, and has the fleet show them.
+func (g *Gate) present(ctx context.Context, returned []string) (ledger, Look, error) {
+	list, err := g.read(ctx)
+	if err != nil {
+		return ledger{}, Look{}, err
+	}
+	look, err := g.look(ctx, true)
+	if err != nil {
+		return ledger{}, Look{}, err
+	}
+	list.grants = settle(list.grants, look, returned)
+	for _, one := range list.grants {
+		look = look.with(one)
+	}
+	return list, look, nil
+}
+
+// decide has questions decided in their order, and adds what is granted to the list. Whoever waits in
+// front of one who asks has a place held for it, and is called. Who has a place that it does not use
+// gets no other until nobody can begin to use that one any more.
+func (g *Gate) decide(all []*asked, list *ledger, look Look) (granted, refused []*asked) {
+	waiting := g.others(all)
 	slices.SortStableFunc(all, func(a, b *asked) int { return a.Order.Compare(b.Order) })
-	var again []*asked
-	var acts errgroup.Group
-	acts.SetLimit(atOnce)
 	for _, one := range all {
 		for len(waiting) > 0 && waiting[0].order.Compare(one.Order) < 0 {
 			g.reserve(waiting[0], &look)
 			waiting = waiting[1:]
 		}
-		switch {
-		case g.decide(one, &look, &acts):
-		case isLate[one]:
-			again = append(again, one)
-		default:
-			one.answer(false, nil)
+		if !one.Decide(look) || isPending(one.Question, list.grants) {
+			refused = append(refused, one)
+			g.wait(one.Question)
+			continue
 		}
+		place := Grant{Name: one.Name, Node: one.Node, Machine: one.Machine, Since: metav1.NewTime(g.Now())}
+		list.grants, look, granted = append(list.grants, place), look.with(place), append(granted, one)
+		g.Leave(one.Name)
 	}
 	for len(waiting) > 0 && g.reserve(waiting[0], &look) { // there is room for more than those who asked
 		waiting = waiting[1:]
 	}
-	g.back(again)
-	if acts.Wait() != nil {
-		g.Freed() // its place was kept from those who asked with it
-	}
-}
-
-// atOnce is how many of those who were granted a place write that down at the same time.
-const atOnce = 64
-
-// decide has one question decided, and what it allows done: at once if more than a place depends on
-// it, else beside the others. It is false, and nothing is answered, when the answer is no. The
-// place of one that is done beside others, and fails, stays taken for this round.
-func (g *Gate) decide(one *asked, look *Look, acts *errgroup.Group) bool {
-	if !one.Decide(*look) {
-		if one.Wake != nil {
-			g.wait(one.Question)
-		}
-		return false
-	}
-	if one.Granted != nil {
-		err := one.act()
-		if err == nil {
-			one.Granted(*look)
-			g.grant(one, look)
-		}
-		one.answer(err == nil, err)
-		return true
-	}
-	g.grant(one, look)
-	acts.Go(func() error {
-		err := one.act()
-		one.answer(err == nil, err)
-		return err
-	})
-	return true
-}
-
-// grant notes that one has its place.
-func (g *Gate) grant(one *asked, look *Look) {
-	look.Fleet.Disturb(one.Node)
-	g.Leave(one.Name)
+	return granted, refused
 }
 
 // sift answers those to whom the cache says no, which keeps hundreds who wait from having the whole
 // fleet read. A cache that can't be read says nothing.
 func (g *Gate) sift(ctx context.Context, batch []*asked) (left []*asked) {
-	if !slices.ContainsFunc(batch, func(one *asked) bool { return !one.Fresh }) {
+	if !slices.ContainsFunc(batch, func(one *asked) bool { return !one.isCalled }) {
 		return batch
 	}
 	look, err := g.look(ctx, false)
 	for _, one := range batch {
 		switch {
-		case one.Fresh:
+		case one.isCalled:
 			left = append(left, one)
 		case err != nil:
 			one.answer(false, err)
 		case one.Decide(look):
 			left = append(left, one)
 		default:
-			if one.Wake != nil {
-				g.wait(one.Question)
-			}
+			g.wait(one.Question)
 			one.answer(false, nil)
 		}
 	}
@@ -181,8 +170,11 @@ const (
 	callTimeout = 10 * time.Second
 )
 
-// wait notes who waits.
+// wait notes who waits, and wants to be called.
 func (g *Gate) wait(q Question) {
+	if q.Wake == nil {
+		return
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.waiters[q.Name] = &waiter{order: q.Order, name: q.Name, node: q.Node, wake: q.Wake, asked: g.Now()}
@@ -195,6 +187,39 @@ func (g *Gate) Leave(name string) {
 	delete(g.waiters, name)
 }
 
+// isCalled says whether who waits by a name was called.
+func (g *Gate) isCalled(name string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	w := g.waiters[name]
+	return w != nil && !w.called.IsZero()
+}
+
+// Return gives back the place that was given out by a name: it is not used, and won't be. The list
+// shows that with the next place that is given out.
+func (g *Gate) Return(name string) {
+	g.mu.Lock()
+	g.returned[name] = true
+	g.mu.Unlock()
+	g.Freed()
+}
+
+// returnedNames are those whose places the list may still show.
+func (g *Gate) returnedNames() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Keys(g.returned))
+}
+
+// forgetReturned is for names whose places the list shows no more.
+func (g *Gate) forgetReturned(names []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, name := range names {
+		delete(g.returned, name)
+	}
+}
+
 // Waiting counts who waits.
 func (g *Gate) Waiting() int {
 	g.mu.Lock()
@@ -205,7 +230,7 @@ func (g *Gate) Waiting() int {
 // Freed says that a place in the budget may be free: the first of those who wait and were not
 // called yet is.
 func (g *Gate) Freed() {
-	for _, w := range g.others(nil, nil) {
+	for _, w := range g.others(nil) {
 		if g.call(w) {
 			return
 		}
@@ -229,14 +254,12 @@ func (g *Gate) call(w waiter) bool {
 
 // others are those who wait and don't ask now, in their order. Who was called and did not come is
 // not among them.
-func (g *Gate) others(askers ...[]*asked) []waiter {
+func (g *Gate) others(askers []*asked) []waiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	asks := map[string]bool{}
-	for _, some := range askers {
-		for _, one := range some {
-			asks[one.Name] = true
-		}
+	for _, one := range askers {
+		asks[one.Name] = true
 	}
 	var list []waiter
 	now := g.Now()
@@ -256,6 +279,7 @@ func (g *Gate) reserve(w waiter, look *Look) bool {
 	if !look.MayDisrupt(w.node).Allowed {
 		return false
 	}
+	look.Fleet = look.Fleet.Clone()
 	look.Fleet.Disturb(w.node)
 	g.call(w)
 	return true

@@ -192,8 +192,8 @@ func (r *rig) restartWith(t *testing.T, live client.Reader) {
 		trials: journey.NewSlots(trials, func(id types.UID) { r.wake(id) }), notes: semaphore.NewWeighted(noters),
 		lives: map[types.UID]*life{}, woken: make(chan event.GenericEvent, 100),
 	}
-	if r.gate, err = rollout.New(rollout.Options{Cached: r.api, Live: live, Namespace: namespace,
-		Now: now}); err != nil {
+	if r.gate, err = rollout.New(rollout.Options{Cached: r.api, Live: live, Writer: r.api,
+		Namespace: namespace, Now: now}); err != nil {
 		t.Fatal(err)
 	}
 	r.parts, err = journey.New(journey.Options{

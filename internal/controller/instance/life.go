@@ -33,9 +33,6 @@ type life struct {
 	rebootWithdrawn bool
 	// requestedAt is when a revision was last requested of its daemon.
 	requestedAt time.Time
-	// called says that the instance was woken because there is a free place in the rollout budget.
-	// Reconciler.mu guards it.
-	called bool
 	// interrupt ends what is under way at the host; nil while nothing is. Reconciler.mu guards it.
 	interrupt context.CancelCauseFunc
 	// failedIn is the phase in which the last attempt failed. Its reason stays on show until an
@@ -116,7 +113,7 @@ func (r *Reconciler) end(one *life) {
 	one.gone = true
 	one.session.End()
 	r.gate.Leave(string(one.uid))
-	r.gate.Freed() // it may have had a place in the rollout budget
+	r.gate.Return(string(one.uid)) // it may have had a place in the rollout budget
 	r.parts.Slots.Release(one.uid)
 	r.trials.Release(one.uid)
 	r.parts.Claims.Forget(one.uid)

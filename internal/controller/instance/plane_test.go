@@ -21,10 +21,12 @@ type shelf struct {
 	instances map[string]*v1alpha1.WindowsInstance
 	nodes     map[string]*corev1.Node
 	config    *v1alpha1.WindowsMachineConfig
+	// places is the list of places that were given out; nil while there is none.
+	places *corev1.ConfigMap
 }
 
 func (s shelf) clone() shelf {
-	return shelf{instances: maps.Clone(s.instances), nodes: maps.Clone(s.nodes), config: s.config}
+	return shelf{instances: maps.Clone(s.instances), nodes: maps.Clone(s.nodes), config: s.config, places: s.places}
 }
 
 // plane is an API server of few objects, fast enough for hundreds of schedules: locks are
@@ -59,6 +61,8 @@ func (p *plane) store(o client.Object) {
 		p.now.instances[o.Name] = o
 	case *v1alpha1.WindowsMachineConfig:
 		p.now.config = o
+	case *corev1.ConfigMap:
+		p.now.places = o
 	}
 }
 
@@ -86,6 +90,11 @@ func (s shelf) get(key client.ObjectKey, o client.Object) error {
 	case *v1alpha1.WindowsMachineConfig:
 		s.config.DeepCopyInto(o)
 		return nil
+	case *corev1.ConfigMap:
+		if s.places != nil {
+			s.places.DeepCopyInto(o)
+			return nil
+		}
 	}
 	return apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, key.Name)
 }
@@ -150,9 +159,29 @@ func (p *plane) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...c
 	return p.after(old, wanted)
 }
 
-// Create makes nothing: certificate requests are of no interest here.
-func (p *plane) Create(context.Context, client.Object, ...client.CreateOption) error {
+// Create makes the list of places, and else nothing: certificate requests are of no interest here.
+func (p *plane) Create(ctx context.Context, o client.Object, _ ...client.CreateOption) error {
+	if _, ok := o.(*corev1.ConfigMap); ok {
+		return p.Update(ctx, o)
+	}
 	return apierrors.NewServiceUnavailable("away")
+}
+
+// Update replaces the list of places, if it is still the one that was read.
+func (p *plane) Update(_ context.Context, o client.Object, _ ...client.UpdateOption) error {
+	wanted, ok := o.(*corev1.ConfigMap)
+	old := &corev1.ConfigMap{}
+	if p.now.places != nil {
+		old = p.now.places
+	}
+	if !ok || old.ResourceVersion != wanted.ResourceVersion {
+		return apierrors.NewConflict(corev1.Resource("configmaps"), o.GetName(), errors.New("it is another by now"))
+	}
+	if err := p.before(old, wanted); err != nil {
+		return err
+	}
+	p.store(wanted.DeepCopy())
+	return p.after(old, wanted)
 }
 
 // Delete takes a Node away.

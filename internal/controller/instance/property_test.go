@@ -188,6 +188,9 @@ func (f *fleet) watch(old, wanted client.Object) error {
 func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	name := i.Status.NodeName
 	f.note("%s has its turn (%s)", name, i.Status.Disruption.Purpose)
+	if list := f.p.now.places; list == nil || !strings.Contains(list.Data["grants"], `"`+string(i.UID)+`"`) {
+		f.violated("%s takes a place that is not in the list", name)
+	}
 	hands := 1
 	lost := 0
 	for other := range f.host {

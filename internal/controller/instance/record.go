@@ -115,12 +115,15 @@ func (r *record) save(ctx context.Context) error {
 	ready := func(status v1alpha1.WindowsInstanceStatus) bool {
 		return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
 	}
-	placeIsFree := r.saved.Status.Disruption != nil && r.instance.Status.Disruption == nil || !ready(r.saved.Status) &&
-		ready(r.instance.Status)
+	isReturned := r.saved.Status.Disruption != nil && r.instance.Status.Disruption == nil
+	serves := !ready(r.saved.Status) && ready(r.instance.Status)
 	r.life.saved, r.life.version = r.life.status.DeepCopy(), patched.ResourceVersion
 	r.saved.Status = *r.life.status.DeepCopy()
 	r.instance.ResourceVersion, r.saved.ResourceVersion = patched.ResourceVersion, patched.ResourceVersion
-	if placeIsFree {
+	switch {
+	case isReturned:
+		r.gate.Return(r.life.name())
+	case serves:
 		r.gate.Freed()
 	}
 	return nil

@@ -2,8 +2,11 @@ package instance
 
 import (
 	"context"
+	"errors"
+	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -33,18 +36,18 @@ func (c *reconciliation) mayJoin(ctx context.Context) (policy.Verdict, error) {
 		func() { c.journeys.upgrade.Granted(&c.instance.Status) })
 }
 
-// takePlace asks for a place in the rollout budget. The place is in the instance's status before
-// anything is done with it, so whoever decides next, here or after a restart, sees it. granted notes
-// what begins with it, in the same write. revision is where the node goes, if that may be halted.
+// takePlace asks for a place in the rollout budget. The place is in the list of all places, and then in
+// the instance's status, before anything is done with it. granted notes what begins with it, in the
+// same write. revision is where the node goes, if that may be halted.
 func (c *reconciliation) takePlace(ctx context.Context, node *corev1.Node, purpose v1alpha1.DisruptionPurpose,
 	revision string, granted func()) (policy.Verdict, error) {
 	if c.instance.Status.Disruption != nil {
 		return policy.Verdict{Allowed: true, Why: "it has its place already"}, nil
 	}
 	var verdict policy.Verdict
-	acted, err := c.gate.Ask(ctx, rollout.Question{
-		Name: c.life.name(), Node: node.Name, Order: order(c.instance, node), Fresh: c.isCalled(c.life),
-		Wake: c.waker(c.life),
+	has, err := c.gate.Ask(ctx, rollout.Question{
+		Name: c.life.name(), Node: node.Name, Order: order(c.instance, node),
+		Wake: func() { c.wake(c.instance.UID) },
 		Decide: func(look rollout.Look) bool {
 			if purpose == v1alpha1.DisruptionRemove {
 				verdict = look.MayRemove(node.Name)
@@ -57,14 +60,11 @@ func (c *reconciliation) takePlace(ctx context.Context, node *corev1.Node, purpo
 			}
 			return verdict.Allowed
 		},
-		Act: func(ctx context.Context) error {
-			return c.record.saveOrRevert(ctx, func() {
-				c.instance.Status.Disruption = &v1alpha1.Disruption{Purpose: purpose, Since: journey.Seconds(c.now())}
-				granted()
-			})
-		},
 	})
-	verdict.Allowed = acted
+	if has {
+		err = c.usePlace(ctx, purpose, granted)
+	}
+	verdict.Allowed = has && err == nil
 	if verdict.Reason == contract.ReasonRolloutHalted || verdict.Reason == contract.ReasonMaintenanceWindowClosed {
 		c.gate.Leave(c.life.name()) // a place would be of no use
 	}
@@ -82,24 +82,20 @@ func order(instance *v1alpha1.WindowsInstance, node *corev1.Node) rollout.Order 
 	return order
 }
 
-// waker has the instance reconciled because there may be a place for it.
-func (r *Reconciler) waker(one *life) func() {
-	return func() {
-		r.mu.Lock()
-		one.called = true
-		r.mu.Unlock()
-		r.wake(one.uid)
+// usePlace writes down that the place that was given out is used, or gives it back. A write of which
+// nobody knows whether it arrived leaves it taken until that can be seen.
+func (c *reconciliation) usePlace(ctx context.Context, purpose v1alpha1.DisruptionPurpose, granted func()) error {
+	ctx, cancel := context.WithTimeout(ctx, rollout.UseTimeout)
+	defer cancel()
+	err := c.record.saveOrRevert(ctx, func() {
+		c.instance.Status.Disruption = &v1alpha1.Disruption{Purpose: purpose, Since: journey.Seconds(c.now())}
+		granted()
+	})
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) &&
+		(status.Status().Code < http.StatusInternalServerError || apierrors.IsServiceUnavailable(err)) {
+		c.gate.Return(c.life.name())
 	}
-}
-
-// isCalled says whether the instance was woken because a place is free. The cache may not show that
-// yet.
-func (r *Reconciler) isCalled(one *life) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	called := one.called
-	one.called = false
-	return called
+	return err
 }
 
 // releasePlace gives back the place in the rollout budget, if the instance had one. It is free once

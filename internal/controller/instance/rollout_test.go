@@ -263,7 +263,8 @@ func TestWhoIsCalledDoesNotAskTheCache(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	gate, err := rollout.New(rollout.Options{Cached: past.api, Live: r.api, Namespace: namespace})
+	gate, err := rollout.New(rollout.Options{Cached: past.api, Live: r.api, Writer: r.api, Namespace: namespace,
+		Now: r.now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,7 +126,8 @@ func (s *stage) start() {
 		s.t.Fatal(err)
 	}
 	s.view = NewView(mgr.GetAPIReader())
-	gate, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Sets: s.view,
+	gate, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
+		Writer: mgr.GetClient(), Sets: s.view,
 		Namespace: namespace})
 	if err != nil {
 		s.t.Fatal(err)

@@ -158,14 +158,28 @@ func isOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 
 // consider has it decided about all Machines by one look, and deletes those that may go.
 func (r *replacer) consider(ctx context.Context, due []dueMachine, hash string) ([]policy.ReplaceDecision, []error) {
-	decisions, questions := make([]policy.ReplaceDecision, len(due)), make([]rollout.Question, len(due))
+	decisions, looks := make([]policy.ReplaceDecision, len(due)), make([]rollout.Look, len(due))
+	questions := make([]rollout.Question, len(due))
 	for i := range due {
-		questions[i] = r.question(due[i], hash, &decisions[i])
+		questions[i] = question(due[i], func(look rollout.Look) bool {
+			looks[i] = look
+			decisions[i] = r.decide(due[i].machine, look, hash)
+			return decisions[i].Action == policy.ActReplace
+		})
 	}
 	errs := make([]error, len(due))
-	for i, answer := range r.gate.AskAll(ctx, questions) {
-		if !errors.Is(answer.Err, errChanged) { // which is an event
-			errs[i] = answer.Err
+	answers := r.gate.AskAll(ctx, questions)
+	ctx, cancel := context.WithTimeout(ctx, rollout.UseTimeout)
+	defer cancel()
+	for i, answer := range answers {
+		if errs[i] = answer.Err; !answer.Granted {
+			continue
+		}
+		if decisions[i], errs[i] = r.replace(ctx, due[i], looks[i], hash); errs[i] != nil {
+			r.gate.Return(questions[i].Name)
+		}
+		if errors.Is(errs[i], errChanged) { // which is an event
+			errs[i] = nil
 		}
 	}
 	return decisions, errs
@@ -189,39 +203,39 @@ func (r *replacer) ask(ctx context.Context, name string) error {
 	return wrap("asking the host of instance "+name, client.IgnoreNotFound(r.client.Patch(ctx, instance, patch)))
 }
 
-// question asks about one Machine. The decision is noted where the one who asks can see it.
-func (r *replacer) question(due dueMachine, hash string, decision *policy.ReplaceDecision) rollout.Question {
-	var seen rollout.Look
-	decide := func(m inventory.Machine) bool {
-		*decision = policy.DecideReplace(r.candidate(m, seen, hash), seen.Fleet, seen.MaxUnavailable, seen.Closed)
-		return decision.Action == policy.ActReplace
-	}
-	q := rollout.Question{
-		Name: "Machine " + due.machine.Name,
-		Node: due.node,
+// question asks about one Machine.
+func question(due dueMachine, decide func(look rollout.Look) bool) rollout.Question {
+	return rollout.Question{Name: "Machine " + due.machine.Name, Node: due.node, Machine: due.machine.Name,
 		Order: rollout.Order{Down: due.cause == policy.CauseKeyRefused, Since: due.machine.CreatedAt,
 			Name: due.machine.Name},
-		Decide: func(look rollout.Look) bool {
-			seen = look
-			return decide(due.machine)
-		},
-		Act: func(ctx context.Context) error {
-			now := &machinev1beta1.Machine{}
-			if err := r.live.Get(ctx, client.ObjectKey{Namespace: due.machine.Namespace, Name: due.machine.Name},
-				now); err != nil {
-				return wrap("reading Machine "+due.machine.Name, client.IgnoreNotFound(err))
-			}
-			if now.UID != due.machine.UID || !decide(fromOpenShift(now)) {
-				return errChanged
-			}
-			if err := r.futility.replaced(ctx, due.machine, hash, r.options.Now(), seen.Fleet.Sets); err != nil {
-				return err
-			}
-			return r.remove(ctx, now, due)
-		},
-		Granted: func(look rollout.Look) { look.Fleet.Leave(due.machine.Name) },
+		Decide: decide}
+}
+
+// decide has the policy decide about one Machine by a look.
+func (r *replacer) decide(m inventory.Machine, look rollout.Look, hash string) policy.ReplaceDecision {
+	return policy.DecideReplace(r.candidate(m, look, hash), look.Fleet, look.MaxUnavailable, look.Closed)
+}
+
+// replace deletes a Machine that has a place, unless it would be decided otherwise about it as it is
+// now.
+func (r *replacer) replace(ctx context.Context, due dueMachine, look rollout.Look,
+	hash string) (policy.ReplaceDecision, error) {
+	now := &machinev1beta1.Machine{}
+	err := r.live.Get(ctx, client.ObjectKey{Namespace: due.machine.Namespace, Name: due.machine.Name}, now)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && now.UID != due.machine.UID:
+		return policy.ReplaceDecision{Action: policy.ActNothing}, errChanged
+	case err != nil:
+		return policy.ReplaceDecision{}, wrap("reading Machine "+due.machine.Name, err)
 	}
-	return q
+	decision := r.decide(fromOpenShift(now), look, hash)
+	if decision.Action != policy.ActReplace {
+		return decision, errChanged
+	}
+	if err = r.futility.replaced(ctx, due.machine, hash, r.options.Now(), look.Fleet.Sets); err != nil {
+		return decision, err
+	}
+	return decision, r.remove(ctx, now, due)
 }
 
 // candidate is a Machine as the policy wants to know it.
