@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,59 +32,6 @@ type Grant struct {
 // take to write the list and then to use the place, and a minute for clocks of two operators that
 // differ. So long others may wait after an operator died in between.
 const grantTimeout = bound + UseTimeout + time.Minute
-
-// isUnused says that nobody can begin to use the place any more that it was given.
-func (one Grant) isUnused(now time.Time) bool { return now.Sub(one.Since.Time).Abs() > grantTimeout }
-
-// settle is what is left of grants by what a look shows. A place is kept while the status of its
-// instance says that it is used, and until it may be seen there; a Machine's until it is seen that
-// the Machine goes. Places of which only a status tells are added.
-func settle(grants []Grant, look Look, returned []string) (left []Grant) {
-	uses, stays := map[string]bool{}, map[string]bool{}
-	for _, i := range look.Instances {
-		uses[string(i.UID)] = i.Status.Disruption != nil
-	}
-	for _, set := range look.Fleet.Sets {
-		for _, host := range set.Hosts {
-			stays[host.Name] = !host.Leaving
-		}
-	}
-	for _, one := range grants {
-		isKept := !slices.Contains(returned, one.Name) && !one.isUnused(look.Fleet.Now) &&
-			(one.Machine == "" || stays[one.Machine])
-		if one.isUsed = one.Machine == "" && uses[one.Name]; isKept || one.isUsed {
-			left = append(left, one)
-		}
-	}
-	for _, i := range look.Instances {
-		isListed := slices.ContainsFunc(left, func(one Grant) bool { return one.Name == string(i.UID) })
-		if place := i.Status.Disruption; place != nil && !isListed {
-			left = append(left, Grant{Name: string(i.UID), Node: i.Status.NodeName, Since: place.Since,
-				isUsed: true})
-		}
-	}
-	slices.SortFunc(left, func(a, b Grant) int { return strings.Compare(a.Name, b.Name) })
-	return left
-}
-
-// isPending says that who asks, or whose Machine or instance, has a place that is not seen to be used.
-// It gets no other until nobody can begin to use that one any more.
-func isPending(q Question, grants []Grant) bool {
-	return slices.ContainsFunc(grants, func(one Grant) bool {
-		return one.Name == q.Name || q.Node != "" && one.Node == q.Node && !one.isUsed
-	})
-}
-
-// with has a look show that a place was given out, for who is decided about next. What was decided
-// before goes on seeing it as it was.
-func (l Look) with(one Grant) Look {
-	l.Fleet = l.Fleet.Clone()
-	l.Fleet.Disturb(one.Node)
-	if one.Machine != "" {
-		l.Fleet.Leave(one.Machine)
-	}
-	return l
-}
 
 // ledger is the list of places that were given out, as it was read. It is one object, so of two
 // operators that decide at the same time only one can write what it decided.

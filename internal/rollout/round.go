@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Order says who goes first when not all can: nodes that serve nobody, then those with the most
@@ -70,16 +68,28 @@ func (g *Gate) round(ctx context.Context) {
 	// they came while the look was taken: what it allows they may, what it refuses they are asked
 	// once more
 	late := g.take()
-	granted, refused := g.decide(slices.Concat(batch, late), &list, look)
-	if len(granted) > 0 {
+	all := slices.Concat(batch, late)
+	decided := decide(all, g.others(all), list.grants, look)
+	if len(decided.granted) > 0 {
+		list.grants = decided.grants
 		if err = g.write(ctx, list); err == nil {
 			g.forgetReturned(returned)
 		}
 	}
-	for _, one := range granted {
+	g.tell(decided, late, err)
+}
+
+// tell has everybody know what was decided, or that it could not be written.
+func (g *Gate) tell(decided decision, late []*asked, err error) {
+	for _, w := range decided.called {
+		g.call(w)
+	}
+	for _, one := range decided.granted {
+		g.Leave(one.Name)
 		one.answer(err == nil, err)
 	}
-	for _, one := range refused {
+	for _, one := range decided.refused {
+		g.wait(one.Question)
 		if slices.Contains(late, one) {
 			g.back([]*asked{one})
 		} else {
@@ -99,36 +109,7 @@ func (g *Gate) present(ctx context.Context, returned []string) (ledger, Look, er
 		return ledger{}, Look{}, err
 	}
 	list.grants = settle(list.grants, look, returned)
-	for _, one := range list.grants {
-		look = look.with(one)
-	}
-	return list, look, nil
-}
-
-// decide has questions decided in their order, and adds what is granted to the list. Whoever waits in
-// front of one who asks has a place held for it, and is called. Who has a place that it does not use
-// gets no other until nobody can begin to use that one any more.
-func (g *Gate) decide(all []*asked, list *ledger, look Look) (granted, refused []*asked) {
-	waiting := g.others(all)
-	slices.SortStableFunc(all, func(a, b *asked) int { return a.Order.Compare(b.Order) })
-	for _, one := range all {
-		for len(waiting) > 0 && waiting[0].order.Compare(one.Order) < 0 {
-			g.reserve(waiting[0], &look)
-			waiting = waiting[1:]
-		}
-		if !one.Decide(look) || isPending(one.Question, list.grants) {
-			refused = append(refused, one)
-			g.wait(one.Question)
-			continue
-		}
-		place := Grant{Name: one.Name, Node: one.Node, Machine: one.Machine, Since: metav1.NewTime(g.Now())}
-		list.grants, look, granted = append(list.grants, place), look.with(place), append(granted, one)
-		g.Leave(one.Name)
-	}
-	for len(waiting) > 0 && g.reserve(waiting[0], &look) { // there is room for more than those who asked
-		waiting = waiting[1:]
-	}
-	return granted, refused
+	return list, look.with(list.grants...), nil
 }
 
 // sift answers those to whom the cache says no, which keeps hundreds who wait from having the whole
@@ -271,16 +252,4 @@ func (g *Gate) others(askers []*asked) []waiter {
 	}
 	slices.SortFunc(list, func(a, b waiter) int { return a.order.Compare(b.order) })
 	return list
-}
-
-// reserve holds a place for one who was there before, and calls it. It is false when there is none
-// for it.
-func (g *Gate) reserve(w waiter, look *Look) bool {
-	if !look.MayDisrupt(w.node).Allowed {
-		return false
-	}
-	look.Fleet = look.Fleet.Clone()
-	look.Fleet.Disturb(w.node)
-	g.call(w)
-	return true
 }
