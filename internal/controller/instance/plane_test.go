@@ -124,14 +124,22 @@ func (p *plane) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return p.seen().list(list)
 }
 
-type live struct{ p *plane }
+// live reads past the cache. reading is told when Nodes were read, and what happens then is not seen.
+type live struct {
+	p       *plane
+	reading func()
+}
 
 func (l live) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	return l.p.now.get(key, o)
 }
 
 func (l live) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	return l.p.now.list(list)
+	err := l.p.now.list(list)
+	if _, nodes := list.(*corev1.NodeList); nodes {
+		l.reading()
+	}
+	return err
 }
 
 // Patch writes a Node as it is wanted, if it is still the one that was read.

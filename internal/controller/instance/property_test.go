@@ -71,7 +71,9 @@ type fleet struct {
 	// disturbed counts claims that cost something; peak is how many were in the operator's hands at
 	// once; both counts updates that went on with a reboot.
 	disturbed, peak, wentBack, reboots, both, removed, blips int
-	calm                                                     bool
+	// concurrent counts stale operators that decided while another did.
+	concurrent    int
+	calm, isStale bool
 }
 
 func (f *fleet) note(format string, args ...any) {
@@ -354,7 +356,17 @@ func (f *fleet) add(name string) {
 func (f *fleet) restart() {
 	f.before = f.rig.Reconciler
 	f.p.past, f.killed = nil, false
-	f.rig.restartWith(f.t, live{f.p})
+	f.rig.restartWith(f.t, live{f.p, f.readsNodes})
+}
+
+// readsNodes is the moment at which an operator that decides about places has seen the fleet: a stale
+// one may decide at the same time.
+func (f *fleet) readsNodes() {
+	if f.calm || f.before == nil || f.isStale || f.r.IntN(4) != 0 {
+		return
+	}
+	f.concurrent++
+	f.lookStale()
 }
 
 func (f *fleet) budget(b intstr.IntOrString) {
@@ -599,7 +611,8 @@ func (f *fleet) look(name string) {
 // lookStale has an instance looked at by an operator that another one has followed.
 func (f *fleet) lookStale() {
 	present := f.rig.Reconciler
-	f.rig.Reconciler = f.before
+	f.rig.Reconciler, f.isStale = f.before, true
+	defer func() { f.isStale = false }()
 	name := fmt.Sprintf("win-%d", f.r.IntN(len(f.host)))
 	f.note("a stale operator looks at %s", name)
 	_, _ = f.rig.Reconcile(f.t.Context(), // whatever it comes to
