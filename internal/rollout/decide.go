@@ -14,7 +14,7 @@ func (one Grant) isUnused(now time.Time) bool { return now.Sub(one.Since.Time).A
 // settle is what is left of grants by what a look shows. A place is kept while the status of its
 // instance says that it is used, and until it may be seen there; a Machine's until it is seen that
 // the Machine goes. Places of which only a status tells are added.
-func settle(grants []Grant, look Look, returned []string) (left []Grant) {
+func settle(grants []Grant, look Look, returned map[string]time.Time) (left []Grant) {
 	uses, stays := map[string]bool{}, map[string]bool{}
 	for _, i := range look.Instances {
 		uses[string(i.UID)] = i.Status.Disruption != nil
@@ -25,8 +25,8 @@ func settle(grants []Grant, look Look, returned []string) (left []Grant) {
 		}
 	}
 	for _, one := range grants {
-		isKept := !slices.Contains(returned, one.Name) && !one.isUnused(look.Fleet.Now) &&
-			(one.Machine == "" || stays[one.Machine])
+		isReturned := !one.Since.After(returned[one.Name])
+		isKept := !isReturned && !one.isUnused(look.Fleet.Now) && (one.Machine == "" || stays[one.Machine])
 		if one.isUsed = one.Machine == "" && uses[one.Name]; isKept || one.isUsed {
 			left = append(left, one)
 		}
@@ -34,8 +34,8 @@ func settle(grants []Grant, look Look, returned []string) (left []Grant) {
 	for _, i := range look.Instances {
 		isListed := slices.ContainsFunc(left, func(one Grant) bool { return one.Name == string(i.UID) })
 		if place := i.Status.Disruption; place != nil && !isListed {
-			left = append(left, Grant{Name: string(i.UID), Node: i.Status.NodeName, Since: place.Since,
-				isUsed: true})
+			left = append(left, Grant{Name: string(i.UID), Node: i.Status.NodeName,
+				Since: metav1.NewMicroTime(place.Since.Time), isUsed: true})
 		}
 	}
 	slices.SortFunc(left, func(a, b Grant) int { return strings.Compare(a.Name, b.Name) })
@@ -93,7 +93,7 @@ func decide(all []*asked, waiting []waiter, grants []Grant, look Look) decision 
 			d.refused = append(d.refused, one)
 			continue
 		}
-		place := Grant{Name: one.Name, Node: one.Node, Machine: one.Machine, Since: metav1.NewTime(look.Fleet.Now)}
+		place := Grant{Name: one.Name, Node: one.Node, Machine: one.Machine, Since: metav1.NewMicroTime(look.Fleet.Now)}
 		d.grants, look, d.granted = append(d.grants, place), look.with(place), append(d.granted, one)
 	}
 	for len(waiting) > 0 && hold(waiting[0]) {

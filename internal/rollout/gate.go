@@ -69,10 +69,10 @@ type Gate struct {
 
 	mu sync.Mutex
 	// queue are questions that no round has taken yet; waiters, by name, those who have to wait;
-	// returned the names of those who gave their places back.
+	// returned when places were given back.
 	queue    []*asked
 	waiters  map[string]*waiter
-	returned map[string]bool
+	returned map[string]time.Time
 }
 
 // New checks that everything is there.
@@ -84,7 +84,7 @@ func New(options Options) (*Gate, error) {
 		options.Now = time.Now
 	}
 	return &Gate{Options: options, turn: make(chan struct{}, 1), waiters: map[string]*waiter{},
-		returned: map[string]bool{}}, nil
+		returned: map[string]time.Time{}}, nil
 }
 
 // Look is what a decision sees.

@@ -355,23 +355,45 @@ func TestADecisionThatFailedLetsTheNextOneThrough(t *testing.T) {
 	}
 }
 
+// It gave one back for the same instance before.
+func TestAStaleOperatorTakesNoPlaceBackThatItsSuccessorGaveOut(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, append(serving("a"), serving("b")...)...)
+	clock := time.Now()
+	stale, present := p.operator(t, &clock), p.operator(t, &clock)
+	if granted, err := stale.Ask(t.Context(), disturb("a")); !granted || err != nil {
+		t.Fatalf("%v, %v", granted, err)
+	}
+	stale.Return("a")
+	clock = clock.Add(3 * time.Minute)
+	if granted, err := present.Ask(t.Context(), disturb("a")); !granted || err != nil {
+		t.Fatalf("%v, %v", granted, err)
+	}
+	if granted, err := stale.Ask(t.Context(), disturb("b")); granted || err != nil {
+		t.Errorf("two nodes go ahead: %v, %v", granted, err)
+	}
+}
+
+// operator is one whose clock is scripted.
+func (p *plane) operator(t *testing.T, clock *time.Time) *rollout.Gate {
+	t.Helper()
+	gate, err := rollout.New(rollout.Options{Cached: p, Live: p, Writer: p, Namespace: namespace,
+		Now: func() time.Time { return *clock }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gate
+}
+
 // An operator that dies after a place is in the list, and before it is used.
 func TestAPlaceThatNobodyUsesIsKeptForAWhile(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(serving("a"), serving("b")...)...)
 	now := time.Now()
-	operator := func() *rollout.Gate {
-		gate, err := rollout.New(rollout.Options{Cached: p, Live: p, Writer: p, Namespace: namespace,
-			Now: func() time.Time { return now }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return gate
-	}
-	if acted, err := operator().Ask(t.Context(), disturb("a")); !acted || err != nil {
+	if acted, err := p.operator(t, &now).Ask(t.Context(), disturb("a")); !acted || err != nil {
 		t.Fatalf("%v, %v", acted, err)
 	}
-	next := operator()
+	next := p.operator(t, &now)
 	for _, name := range []string{"a", "b"} { // the one before may still write that it uses it
 		if acted, err := p.takes(t.Context(), next, disturb(name)); acted || err != nil {
 			t.Errorf("%s goes ahead while it may be used: %v, %v", name, acted, err)
@@ -382,7 +404,7 @@ func TestAPlaceThatNobodyUsesIsKeptForAWhile(t *testing.T) {
 		t.Errorf("the place is stuck: %v, %v", acted, err)
 	}
 	now = now.Add(time.Hour) // it is used for long
-	if acted, err := p.takes(t.Context(), operator(), disturb("a")); acted || err != nil {
+	if acted, err := p.takes(t.Context(), p.operator(t, &now), disturb("a")); acted || err != nil {
 		t.Errorf("a place that is used is given out: %v, %v", acted, err)
 	}
 }
@@ -466,7 +488,7 @@ func TestTheListOfAThousandPlacesFitsIntoOneObject(t *testing.T) {
 	long := strings.Repeat("n", 253)
 	var grants []rollout.Grant
 	for range 1000 {
-		grants = append(grants, rollout.Grant{Name: "Machine " + long, Node: long, Machine: long, Since: metav1.Now()})
+		grants = append(grants, rollout.Grant{Name: "Machine " + long, Node: long, Machine: long, Since: metav1.NowMicro()})
 	}
 	text, err := json.Marshal(grants)
 	if err != nil || len(text) > 1<<20 {

@@ -23,7 +23,7 @@ type Grant struct {
 	// Machine that is to be deleted; empty for an instance.
 	Machine string `json:"machine,omitempty"`
 	// Since is when it was given out.
-	Since metav1.Time `json:"since"`
+	Since metav1.MicroTime `json:"since"`
 	// isUsed says that the status of its instance shows that it is used.
 	isUsed bool
 }

@@ -57,7 +57,7 @@ func (g *Gate) round(ctx context.Context) {
 	if len(batch) == 0 {
 		return
 	}
-	returned := g.returnedNames()
+	returned := g.returnedPlaces()
 	list, look, err := g.present(ctx, returned)
 	if err != nil {
 		for _, one := range batch {
@@ -99,7 +99,8 @@ func (g *Gate) tell(decided decision, late []*asked, err error) {
 }
 
 // present reads the list of places and then the fleet, and has the fleet show them.
-func (g *Gate) present(ctx context.Context, returned []string) (ledger, Look, error) {
+func (g *Gate) present(ctx context.Context, returned map[string]time.Time) (ledger,
+	Look, error) {
 	list, err := g.read(ctx)
 	if err != nil {
 		return ledger{}, Look{}, err
@@ -176,28 +177,31 @@ func (g *Gate) isCalled(name string) bool {
 	return w != nil && !w.called.IsZero()
 }
 
-// Return gives back the place that was given out by a name: it is not used, and won't be. The list
-// shows that with the next place that is given out.
+// Return gives back the place that was given out by a name: it is not used, and won't be. One that is
+// given out later, by another operator, is not meant. The list shows it with the next place that is
+// given out.
 func (g *Gate) Return(name string) {
 	g.mu.Lock()
-	g.returned[name] = true
+	g.returned[name] = g.Now()
 	g.mu.Unlock()
 	g.Freed()
 }
 
-// returnedNames are those whose places the list may still show.
-func (g *Gate) returnedNames() []string {
+// returnedPlaces are those that the list may still show, with the time until which they were given out.
+func (g *Gate) returnedPlaces() map[string]time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Collect(maps.Keys(g.returned))
+	return maps.Clone(g.returned)
 }
 
-// forgetReturned is for names whose places the list shows no more.
-func (g *Gate) forgetReturned(names []string) {
+// forgetReturned is for places that the list shows no more.
+func (g *Gate) forgetReturned(places map[string]time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, name := range names {
-		delete(g.returned, name)
+	for name, at := range places {
+		if g.returned[name].Equal(at) {
+			delete(g.returned, name)
+		}
 	}
 }
 

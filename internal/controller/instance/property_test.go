@@ -72,7 +72,9 @@ type fleet struct {
 	// once; both counts updates that went on with a reboot.
 	disturbed, peak, wentBack, reboots, both, removed, blips int
 	// concurrent counts stale operators that decided while another did.
-	concurrent    int
+	concurrent int
+	// overlapped says that one did in this look: what it wrote may be a failure that was not seen.
+	overlapped    bool
 	calm, isStale bool
 }
 
@@ -278,7 +280,7 @@ func (f *fleet) halts(name, version string) {
 			failed++
 		}
 	}
-	if failed >= f.threshold && f.resumed != version {
+	if failed >= f.threshold && f.resumed != version && !f.overlapped {
 		f.violated("%s is taken to version %s, at which %d nodes failed", name, version, failed)
 	}
 }
@@ -366,6 +368,7 @@ func (f *fleet) readsNodes() {
 		return
 	}
 	f.concurrent++
+	f.overlapped = true
 	f.lookStale()
 }
 
@@ -595,6 +598,7 @@ func (f *fleet) pause(name string, paused bool) {
 
 // look has an instance looked at; an operator that dies at it is followed by another.
 func (f *fleet) look(name string) {
+	f.overlapped = false
 	_, err := f.rig.Reconcile(f.t.Context(),
 		ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
 	f.replace()
