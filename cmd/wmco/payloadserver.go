@@ -18,7 +18,6 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/publish"
-	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
@@ -33,8 +32,7 @@ const (
 // because only the leader says where it is and which certificate it shows: with two, daemons would
 // be sent to the one and shown the certificate of the other.
 func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
-	directory *payload.Dir) (publish.PayloadSource,
-	error) {
+	blobs payloadserver.Blobs) (publish.PayloadSource, error) {
 	if o.payloadBind == "0" {
 		return publish.PayloadSource{}, nil
 	}
@@ -53,7 +51,7 @@ func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
 		return publish.PayloadSource{}, nil
 	}
 	options := payloadserver.Options{
-		Blobs: directory, Clients: payloadserver.NewAuthorities(clients, time.Now).Pool, Registry: metrics.Registry,
+		Blobs: blobs, Clients: payloadserver.NewAuthorities(clients, time.Now).Pool, Registry: metrics.Registry,
 		Known: payloadserver.Nodes{Reader: mgr.GetClient(), Namespace: o.namespace}.Known,
 	}
 	source := publish.PayloadSource{}

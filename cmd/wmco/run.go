@@ -43,6 +43,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/olm"
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payloadimage"
 	"github.com/windows-nodes/wmco/internal/rollout"
 	"github.com/windows-nodes/wmco/internal/version"
 )
@@ -63,9 +64,14 @@ func run(ctx context.Context, o options) error {
 	// a change for hundreds of nodes is as many writes at once: workers bound how many are under
 	// way, and the API server's priority and fairness protects it
 	restConfig.QPS = -1
-	directory, err := payload.OpenDir(o.payload)
+	embedded, err := payload.OpenDir(o.payload)
 	if err != nil {
 		return fmt.Errorf("opening the payload: %w", err)
+	}
+	payloads, err := payloadimage.New(logr.NewContext(ctx, log),
+		payloadimage.Options{Dir: o.payloadCache, Embedded: embedded})
+	if err != nil {
+		return err
 	}
 	logging, err := blueprint.LoggingFromEnvironment(o.environment)
 	if err != nil {
@@ -93,7 +99,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if err = addControllers(mgr, o, clients, facts, directory, logging); err != nil {
+	if err = addControllers(mgr, o, clients, facts, payloads, logging); err != nil {
 		return err
 	}
 	if installer != nil {
@@ -101,7 +107,7 @@ func run(ctx context.Context, o options) error {
 			return fmt.Errorf("adding what applies OLM's rest: %w", err)
 		}
 	}
-	logStart(log, directory, openShift)
+	logStart(log, embedded, openShift)
 	return mgr.Start(ctx)
 }
 
@@ -190,13 +196,16 @@ func newManager(restConfig *rest.Config, o options, openShift bool) (ctrl.Manage
 
 // addControllers wires one controller after the other.
 func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts cluster.Kind,
-	directory *payload.Dir, logging blueprint.Logging) error {
-	payloadAddresses, err := addPayloadServer(mgr, o, clients, directory)
+	payloads *payloadimage.Store, logging blueprint.Logging) error {
+	if err := mgr.Add(payloads); err != nil {
+		return fmt.Errorf("adding the store of payloads: %w", err)
+	}
+	payloadAddresses, err := addPayloadServer(mgr, o, clients, payloads)
 	if err != nil {
 		return err
 	}
 	desired, err := publish.Setup(mgr, publish.Options{
-		Namespace: o.namespace, Facts: facts, Payload: directory.Manifest(), PayloadSource: payloadAddresses,
+		Namespace: o.namespace, Facts: facts, Images: payloads, PayloadSource: payloadAddresses,
 		Logging:         logging,
 		OperatorVersion: version.Version(),
 		Grace:           o.retain,
@@ -244,12 +253,13 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		orphan.Setup(mgr, o.namespace),
 		runtimeclass.Setup(mgr),
 		settings.Setup(mgr, settings.Options{
-			Namespace: o.namespace, Keys: keys, Desired: desired, Missing: directory.Manifest().Missing,
+			Namespace: o.namespace, Keys: keys, Desired: desired,
+			Missing:           func() []payload.Missing { return payloads.Manifest().Missing },
 			OperatorCondition: valueOr(o.environment, "OPERATOR_CONDITION_NAME", ""),
 			UserData:          userData,
 		}),
 		instance.Setup(mgr, journey.Options{
-			Client: mgr.GetClient(), Pods: pods, Dialer: sshhost.New(sshhost.Options{}), Payload: directory,
+			Client: mgr.GetClient(), Pods: pods, Dialer: sshhost.New(sshhost.Options{}), Payload: payloads,
 			Desired: desired,
 			Keys:    keys, Tokens: instance.BootstrapToken{Client: clients, Namespace: facts.BootstrapNamespace()},
 			Now: time.Now, Namespace: o.namespace,

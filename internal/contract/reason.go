@@ -209,6 +209,8 @@ const (
 	ReasonClusterFactsIncomplete Reason = "ClusterFactsIncomplete"
 	ReasonPayloadMissing         Reason = "PayloadMissing"
 	ReasonVersionUnsupported     Reason = "VersionUnsupported"
+	ReasonPayloadImageNotPulled  Reason = "PayloadImageNotPulled"
+	ReasonPayloadImageInvalid    Reason = "PayloadImageInvalid"
 	ReasonAPICallFailed          Reason = "APICallFailed"
 	ReasonMirrorRejected         Reason = "MirrorRejected"
 	ReasonPullSecretInvalid      Reason = "PullSecretInvalid"
@@ -229,7 +231,7 @@ func Explanations() []Explanation {
 	return slices.Concat(about(AboutReach, reachExplanations()), about(AboutHost, hostExplanations()),
 		about("", prepareExplanations()), about("", serviceExplanations()), about("", nodeExplanations()),
 		about("", leaveExplanations()), about("", machineExplanations()), about("", clusterExplanations()),
-		about("", kindExplanations()), about("", workloadExplanations()))
+		about("", kindExplanations()), about("", imageExplanations()), about("", workloadExplanations()))
 }
 
 // reachExplanations are about the entry and about reaching the host.
@@ -675,6 +677,21 @@ func workloadExplanations() []row {
 			"A RuntimeClass is to be deleted, because no node has its build or the settings say so, and pods use it.",
 			"Delete the pods, or change what makes them: without the class they can't be made again. It is deleted " +
 				"within ten minutes of that."},
+	}
+}
+
+// imageExplanations are about payloads that are pulled as images.
+func imageExplanations() []row {
+	return []row{
+		{ReasonPayloadImageNotPulled, 926,
+			"The image of spec.payload.image could not be pulled, or not yet.",
+			"Look at what the message says of each registry: the operator's pod must reach it, it must have the " +
+				"image under this digest and take the pull secret, and its CA must be trusted. The payload before stays in " +
+				"use, unless the operator was just started and has none. It is tried again every few minutes."},
+		{ReasonPayloadImageInvalid, 927,
+			"The image of spec.payload.image is not a payload that hosts can join with.",
+			"Name, with its digest, an image that make image made, such as the one that ends in -payload. The " +
+				"payload before stays in use."},
 	}
 }
 

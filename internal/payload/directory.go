@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,17 +34,18 @@ type Dir struct {
 // OpenDir reads a payload directory and makes sure that every blob of the manifest is there with
 // its size. It does not read the blobs: see Verify. A directory that can't be used is a
 // *contract.Problem PayloadMissing. One that lacks parts can be opened: see Manifest.Joinable.
-func OpenDir(path string) (*Dir, error) {
-	text, err := os.ReadFile(filepath.Join(path, ManifestName))
+func OpenDir(path string) (*Dir, error) { return OpenManifest(path, ManifestName) }
+
+// OpenManifest is OpenDir for a directory with blobs of several payloads, whose manifests have other
+// names.
+func OpenManifest(path, name string) (*Dir, error) {
+	text, err := os.ReadFile(filepath.Join(path, name))
 	if err != nil {
 		return nil, contract.NewProblem(contract.ReasonPayloadMissing, "reading the payload's manifest: %v", err)
 	}
 	d := &Dir{path: path}
-	if err = json.Unmarshal(text, &d.manifest); err != nil {
-		return nil, contract.NewProblem(contract.ReasonPayloadMissing, "decoding the payload's manifest: %v", err)
-	}
-	if err = d.manifest.check(); err != nil {
-		return nil, contract.NewProblem(contract.ReasonPayloadMissing, "checking the payload's manifest: %v", err)
+	if d.manifest, err = ParseManifest(text); err != nil {
+		return nil, contract.NewProblem(contract.ReasonPayloadMissing, "%v", err)
 	}
 	for _, f := range d.manifest.Files {
 		info, err := os.Stat(blobPath(path, f.Digest))
@@ -76,10 +76,20 @@ func (d *Dir) Blob(digest string) (Blob, bool) {
 
 // Select gives the blobs with these digests, in this order; an error names one that the directory
 // does not have.
-func (d *Dir) Select(wanted []contract.Blob) ([]Blob, error) {
+func (d *Dir) Select(wanted []contract.Blob) ([]Blob, error) { return Select(d, wanted) }
+
+// Blobs has blobs by their digests.
+type Blobs interface {
+	// Blob is false for a digest that is not there.
+	Blob(digest string) (Blob, bool)
+}
+
+// Select gives the blobs with these digests, in this order, out of what has blobs by their digests. The
+// error is a *contract.Problem.
+func Select(from Blobs, wanted []contract.Blob) ([]Blob, error) {
 	blobs := make([]Blob, 0, len(wanted))
 	for _, w := range wanted {
-		b, found := d.Blob(w.Digest)
+		b, found := from.Blob(w.Digest)
 		if !found {
 			return nil, contract.NewProblem(contract.ReasonPayloadMissing, "the payload has no blob %.16s", w.Digest)
 		}

@@ -1,6 +1,7 @@
 package payload
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -21,6 +22,17 @@ func isDigest(text string) bool {
 		}
 	}
 	return true
+}
+
+// ParseManifest reads and checks a manifest.
+func ParseManifest(text []byte) (m Manifest, err error) {
+	if err = json.Unmarshal(text, &m); err != nil {
+		return Manifest{}, fmt.Errorf("decoding the payload's manifest: %w", err)
+	}
+	if err = m.check(); err != nil {
+		return Manifest{}, fmt.Errorf("checking the payload's manifest: %w", err)
+	}
+	return m, nil
 }
 
 // Named finds a file by its name: the first one, where there are several versions.

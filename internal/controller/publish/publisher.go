@@ -85,8 +85,12 @@ func (p *publisher) render(ctx context.Context) (blueprint.Desired, blueprint.Fa
 	if err != nil {
 		return blueprint.Desired{}, facts, err
 	}
+	shipped, err := p.shipped(config.Spec.Payload.Image, &facts)
+	if err != nil {
+		return blueprint.Desired{}, facts, err
+	}
 	desired, err := blueprint.Render(blueprint.Input{
-		Facts: facts, Payload: p.Payload, Spec: config.Spec, Logging: p.Logging, OperatorVersion: p.OperatorVersion,
+		Facts: facts, Payload: shipped, Spec: config.Spec, Logging: p.Logging, OperatorVersion: p.OperatorVersion,
 		Salt: previous.Confidential.Salt, Previous: previous, AcceptedKubelet: previous.KubeletFragment, Now: p.Now(),
 	})
 	if err != nil {

@@ -37,8 +37,8 @@ type Options struct {
 	Namespace string
 	Keys      journey.Keys
 	Desired   Desired
-	// Missing is what the operator's payload lacks.
-	Missing []payload.Missing
+	// Missing is what the payload in use lacks; nil for nothing.
+	Missing func() []payload.Missing
 	// OperatorCondition is the name of the object in which OLM wants to be told whether the
 	// operator may be upgraded, or empty without OLM.
 	OperatorCondition string
@@ -212,7 +212,11 @@ func missingOn(cluster blueprint.Facts, all []payload.Missing) []payload.Missing
 }
 
 func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
-	facts := Facts{Missing: r.Missing}
+	var missing []payload.Missing
+	if r.Missing != nil {
+		missing = r.Missing()
+	}
+	facts := Facts{Missing: missing}
 	if _, err := r.Keys.PrivateKey(ctx); err != nil {
 		problem, ok := contract.AsProblem(err)
 		if !ok {
@@ -227,7 +231,7 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 	if desired, cluster, err := r.Desired.Current(ctx); err == nil {
 		facts.DesiredRevision = desired.Version
 		facts.Warning = networkWarning(cluster)
-		facts.Missing = missingOn(cluster, r.Missing)
+		facts.Missing = missingOn(cluster, missing)
 	}
 	if desired, ok := r.Desired.Published(); ok {
 		facts.Known, facts.Refused, facts.Kubelet = true, desired.Rejected, desired.KubeletFragment

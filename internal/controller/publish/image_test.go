@@ -1,0 +1,88 @@
+package publish
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/mirror"
+	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/internal/payloadimage"
+)
+
+// images answers as it is told, and notes what it is asked.
+type images struct {
+	dir     *payload.Dir
+	problem *contract.Problem
+	wanted  string
+	access  payloadimage.Access
+}
+
+func (i *images) Want(image string, access payloadimage.Access) (*payload.Dir, *contract.Problem) {
+	i.wanted, i.access = image, access
+	return i.dir, i.problem
+}
+
+func (i *images) Changed() <-chan event.GenericEvent { return nil }
+
+func standins(t *testing.T, version string) *payload.Dir {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := payload.WriteStandins(dir, version); err != nil {
+		t.Fatal(err)
+	}
+	d, err := payload.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestA61_ThePayloadsImageIsPulledAsTheClustersSettingsSayAndItsRevisionIsPublished(t *testing.T) {
+	t.Parallel()
+	const wanted = "registry.example.com/payload@sha256:aa"
+	w := newWorld(t, &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
+		Spec: v1alpha1.WindowsMachineConfigSpec{Payload: v1alpha1.PayloadSpec{Image: wanted}}})
+	w.pulls(pullSecret)
+	w.facts.answer(func(s *factsStub) {
+		s.facts.Mirrors = []mirror.Set{{Source: "registry.example.com", Mirrors: []string{"m.example"},
+			Kind: contract.PullByDigest}}
+		s.facts.Proxy.HTTPS = "http://proxy.example:3128"
+	})
+	pulling := contract.NewProblem(contract.ReasonPayloadImageNotPulled, "it is being pulled")
+	store := &images{problem: pulling}
+	w.publisher.Images = store
+
+	w.publish(t)
+	if problems := w.publisher.source.Problems(); len(problems) != 1 || *problems[0] != *pulling || len(w.manifests(t)) > 0 {
+		t.Errorf("without any payload the problems are %v", problems)
+	}
+	if store.wanted != wanted {
+		t.Errorf("wanted is %q", store.wanted)
+	}
+	sources := store.access.Rules.Sources(mirror.Reference{Host: "registry.example.com", Repository: "payload",
+		Kind: contract.PullByDigest})
+	if _, ok := store.access.Secret.For("m.example", "payload"); !ok || len(sources) != 2 || sources[0].Host != "m.example" {
+		t.Errorf("it is pulled from %v, with credentials: %v", sources, ok)
+	}
+
+	store.dir, store.problem = standins(t, "v1.35.4"), nil
+	w.publish(t)
+	first := w.current(t)
+	if first.KubeletVersion != "v1.35.4" || len(first.Rejected) > 0 {
+		t.Errorf("kubelet is %s, rejected %v", first.KubeletVersion, first.Rejected)
+	}
+	store.problem = contract.NewProblem(contract.ReasonPayloadImageNotPulled, "the registry is down")
+	w.publish(t)
+	if now := w.current(t); now.Version != first.Version || len(now.Rejected) != 1 || *now.Rejected[0] != *store.problem {
+		t.Errorf("the payload before does not stay, or nobody is told why: %s, %v", now.Version, now.Rejected)
+	}
+	store.dir, store.problem = standins(t, "v1.36.3"), nil
+	w.publish(t)
+	if now := w.current(t); now.Version == first.Version || now.KubeletVersion != "v1.36.3" || len(now.Rejected) > 0 {
+		t.Errorf("the new payload is not in force: kubelet %s", now.KubeletVersion)
+	}
+}
