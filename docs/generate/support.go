@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/payload"
+)
+
+const (
+	// openShiftOffset is by how much the minor version of Kubernetes is above that of OpenShift 4.
+	openShiftOffset = 13
+	kubernetes      = "k8s.io/kubernetes"
+)
+
+// supportPage says what this release works with, as far as the pins and the code decide it.
+func supportPage(root string) ([]byte, error) {
+	page := &bytes.Buffer{}
+	release, err := found(filepath.Join(root, "Makefile"), `(?m)^VERSION \?= (\S+)$`)
+	if err != nil {
+		return nil, err
+	}
+	tested, err := pin(filepath.Join(root, "lab", "controlplane"), kubernetes)
+	if err != nil {
+		return nil, err
+	}
+	built, err := found(filepath.Join(root, "cmd", "payload", "minor.go"), `(?m)^const defaultMinor = "(\S+)"$`)
+	if err != nil {
+		return nil, err
+	}
+	minors, err := minorRows(root, minorOf(built))
+	if err != nil {
+		return nil, err
+	}
+	programs, err := programRows(root)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(page, generated+"# What is supported\n\nRelease %s. Tests run against Kubernetes %s.\n\n"+
+		"## Kubernetes\n\nA kubelet fits API servers of its minor version and of the next three. "+
+		"[The payload](../payload.md#kubernetes-versions) says how to have which in it.\n\n", release, tested)
+	table(page, []string{"kubelet", "API servers", "OpenShift", "In the payload"}, minors)
+	fmt.Fprint(page, "## Windows\n\n")
+	table(page, []string{"Windows Server", "Build", "RuntimeClass"}, buildRows())
+	fmt.Fprint(page, "## Networks\n\n")
+	table(page, []string{"Network", "Cluster", "Brought by"}, [][]string{
+		{code(blueprint.NetworkOVNKubernetes) + ", with hybrid networking", "OpenShift", "the operator"},
+		{code(blueprint.NetworkExternal), "without OpenShift", "somebody else, such as Calico's pods"}})
+	fmt.Fprint(page, "## Clouds\n\nHosts that are listed by their address may be anywhere. "+
+		"[Machines](../machines.md) says where MachineSets work.\n\n")
+	table(page, []string{"Platform", "Programs for it alone"}, platformRows())
+	fmt.Fprint(page, "## Programs\n\n")
+	table(page, []string{"Program", "Version"}, programs)
+	return append(bytes.TrimRight(page.Bytes(), "\n"), '\n'), nil
+}
+
+// minorRows are the minor versions of Kubernetes that are pinned, the newest first.
+func minorRows(root string, byDefault int) ([][]string, error) {
+	directories, err := filepath.Glob(filepath.Join(root, "payload", "kubernetes", "*"))
+	if err != nil || len(directories) == 0 {
+		return nil, errors.Join(errors.New("no Kubernetes is pinned"), err)
+	}
+	slices.SortFunc(directories, func(a, b string) int { return cmp.Compare(minorOf(b), minorOf(a)) })
+	rows := make([][]string, 0, len(directories))
+	for _, dir := range directories {
+		version, err := pin(dir, kubernetes)
+		if err != nil {
+			return nil, err
+		}
+		minor, how := minorOf(version), code("MINORS="+filepath.Base(dir))
+		if minor == byDefault {
+			how = "always, unless `MINORS` says otherwise"
+		}
+		rows = append(rows, []string{version, fmt.Sprintf("1.%d to 1.%d", minor, minor+blueprint.MaxSkew),
+			fmt.Sprintf("4.%d to 4.%d", minor-openShiftOffset, minor-openShiftOffset+blueprint.MaxSkew), how})
+	}
+	return rows, nil
+}
+
+func buildRows() (rows [][]string) {
+	for _, b := range contract.WindowsBuilds() {
+		rows = append(rows, []string{strings.TrimPrefix(b.Product, "Windows Server "), b.Label(), code(b.RuntimeClass)})
+	}
+	return rows
+}
+
+func platformRows() (rows [][]string) {
+	for _, platform := range []blueprint.Platform{blueprint.PlatformAWS, blueprint.PlatformAzure,
+		blueprint.PlatformGCP, blueprint.PlatformNutanix, blueprint.PlatformVSphere, blueprint.PlatformNone} {
+		var own []string
+		for _, p := range payload.Parts() {
+			if strings.EqualFold(p.Platform, string(platform)) {
+				own = append(own, code(p.Name))
+			}
+		}
+		rows = append(rows, []string{string(platform), strings.Join(own, ", ")})
+	}
+	return rows
+}
+
+// programRows are what is pinned besides Kubernetes.
+func programRows(root string) (rows [][]string, err error) {
+	for _, p := range []struct{ name, dir, module string }{
+		{"containerd", "containerd", "github.com/containerd/containerd/v2"},
+		{"containerd-shim-runhcs-v1", "runhcs", "github.com/Microsoft/hcsshim"},
+		{"CNI plugins", "cni", "github.com/containernetworking/plugins"},
+		{"windows_exporter", "exporter", "github.com/prometheus-community/windows_exporter"},
+		{"ecr-credential-provider", "ecr", "k8s.io/cloud-provider-aws"},
+	} {
+		version, err := pin(filepath.Join(root, "payload", p.dir), p.module)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, []string{p.name, version})
+	}
+	return rows, nil
+}
+
+// pin is the version of a module that the go.mod of a directory requires.
+func pin(dir, module string) (string, error) {
+	return found(filepath.Join(dir, "go.mod"), `(?m)^(?:require|\t)\s*`+regexp.QuoteMeta(module)+` (v\S+)`)
+}
+
+// found is the first group of an expression in a file.
+func found(file, expression string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	groups := regexp.MustCompile(expression).FindSubmatch(text)
+	if groups == nil {
+		return "", fmt.Errorf("%s has nothing like %s", file, expression)
+	}
+	return string(groups[1]), nil
+}
+
+// minorOf is 36 for v1.36.3, and for a path that ends in 1.36.
+func minorOf(version string) int {
+	parts := strings.Split(filepath.Base(version), ".")
+	if len(parts) < 2 { //nolint:mnd // major and minor
+		return 0
+	}
+	n, _ := strconv.Atoi(parts[1]) // 0 for what is no version
+	return n
+}
