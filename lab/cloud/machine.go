@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,7 +68,7 @@ func (m *machines) advance(ctx context.Context, machine *machinev1beta1.Machine)
 		return err
 	}
 	return m.status(ctx, machine, func(status *machinev1beta1.MachineStatus) {
-		report(status, machine, instance, node)
+		report(status, machine, instance, node, m.compute.options.Platform)
 	})
 }
 
@@ -141,10 +142,11 @@ func (m *machines) identify(ctx context.Context, machine *machinev1beta1.Machine
 
 // report is the status of a Machine that has an instance.
 func report(status *machinev1beta1.MachineStatus, machine *machinev1beta1.Machine, instance description,
-	node *corev1.Node) {
+	node *corev1.Node, platform configv1.PlatformType) {
 	if instance.address.IsValid() && instance.fault != FaultNoAddress {
 		status.Addresses = []corev1.NodeAddress{
 			{Type: corev1.NodeInternalIP, Address: instance.address.String()},
+			{Type: corev1.NodeInternalDNS, Address: NodeName(platform, machine.Name, instance.address)},
 			{Type: corev1.NodeInternalDNS, Address: machine.Name + ".lab.example"},
 			{Type: corev1.NodeHostName, Address: machine.Name + ".lab.example"},
 		}
