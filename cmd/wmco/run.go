@@ -144,12 +144,13 @@ func recognise(ctx context.Context, clients kubernetes.Interface) (openShift boo
 func newReader(mgr ctrl.Manager, o options, clients kubernetes.Interface, openShift bool) (cluster.Kind, error) {
 	options := cluster.Options{
 		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: clients.Discovery(), Namespace: o.namespace,
-		Proxy: blueprint.ProxyFromEnvironment(o.environment),
+		Access: clients.AuthorizationV1().SubjectAccessReviews(),
+		Proxy:  blueprint.ProxyFromEnvironment(o.environment),
 	}
 	if openShift {
 		return cluster.NewReader(options)
 	}
-	return cluster.NewPlain(options, clients.AuthorizationV1().SubjectAccessReviews())
+	return cluster.NewPlain(options)
 }
 
 // newManager makes a manager whose cache holds only what we may read.

@@ -94,8 +94,9 @@ type Facts struct {
 	Registries contract.RegistrySources
 	// PullSecret is the cluster's .dockerconfigjson, or nil when it has none.
 	PullSecret []byte
-	// Rejected is what the reader of the cluster found and could not use.
-	Rejected []*contract.Problem
+	// Rejected is what the reader of the cluster found and could not use. Troubles keep no host from
+	// joining.
+	Rejected, Troubles []*contract.Problem
 }
 
 // Bundle is a bundle of certificate authorities as somebody wrote it.

@@ -26,3 +26,4 @@ package cluster
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=node-bootstrapper-token,verbs=get,namespace=openshift-machine-config-operator
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=pull-secret,verbs=list;watch,namespace=openshift-config
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch,namespace=openshift-config
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
-	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
@@ -20,10 +19,7 @@ import (
 
 // Plain reads the facts of a cluster without OpenShift, such as one that kubeadm made. What no object
 // of such a cluster says, the WindowsMachineConfig does.
-type Plain struct {
-	common
-	access authorizationv1client.SubjectAccessReviewInterface
-}
+type Plain struct{ common }
 
 var _ Kind = (*Plain)(nil)
 
@@ -48,17 +44,13 @@ func IsOpenShift(server discovery.ServerGroupsInterface) (bool, error) {
 	return offers(openShiftGroup), nil
 }
 
-// NewPlain makes a reader for clusters without OpenShift. access says what the ServiceAccount that
-// kubelets join with may do.
-func NewPlain(o Options, access authorizationv1client.SubjectAccessReviewInterface) (*Plain, error) {
+// NewPlain makes a reader for clusters without OpenShift.
+func NewPlain(o Options) (*Plain, error) {
 	c, err := newCommon(o)
 	if err != nil {
 		return nil, err
 	}
-	if access == nil {
-		return nil, errors.New("a reader of clusters without OpenShift needs access reviews")
-	}
-	return &Plain{common: c, access: access}, nil
+	return &Plain{common: c}, nil
 }
 
 // Facts implements Source.
@@ -107,21 +99,18 @@ func (p *Plain) network(_ context.Context, spec v1alpha1.WindowsMachineConfigSpe
 // granted checks what a kubelet needs before it is a node, so that hosts don't wait for it in vain.
 func (p *Plain) granted(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, _ *blueprint.Facts) error {
 	const accounts = "system:serviceaccounts"
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+	spec := authorizationv1.SubjectAccessReviewSpec{
 		User:   contract.BootstrapUser(p.namespace),
 		Groups: []string{accounts, accounts + ":" + p.namespace, "system:authenticated"},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "certificates.k8s.io", Verb: "create",
 			Resource: "certificatesigningrequests"},
-	}}
-	answer, err := p.access.Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("reviewing the rights of %s: %w", review.Spec.User, err)
 	}
-	if !answer.Status.Allowed {
+	allowed, err := p.allowed(ctx, spec)
+	if err == nil && !allowed {
 		return contract.NewProblem(contract.ReasonBootstrapNotGranted, "%s may not create CertificateSigningRequests",
-			review.Spec.User)
+			spec.User)
 	}
-	return nil
+	return err
 }
 
 // credentials reads the pull secret. It waits for one that is named and not there: nodes keep what

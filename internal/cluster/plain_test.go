@@ -13,10 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kubernetesfake "k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -75,24 +72,12 @@ func plainReader(t *testing.T, all []client.Object, change func(client.Object) b
 		all = slices.DeleteFunc(all, func(o client.Object) bool { return !change(o) })
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(all...).Build()
-	clients := kubernetesfake.NewClientset()
-	clients.PrependReactor("create", "subjectaccessreviews",
-		func(action clienttesting.Action) (bool, runtime.Object, error) {
-			create, ok := action.(clienttesting.CreateAction)
-			if !ok {
-				return true, nil, errors.New("no review")
-			}
-			review, ok := create.GetObject().(*authorizationv1.SubjectAccessReview)
-			if !ok {
-				return true, nil, errors.New("no review")
-			}
-			review.Status.Allowed = !refused &&
-				review.Spec.User == "system:serviceaccount:"+elsewhere+":node-bootstrapper" &&
-				review.Spec.ResourceAttributes.Resource == "certificatesigningrequests"
-			return true, review, nil
-		})
-	r, err := cluster.NewPlain(cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"), Namespace: elsewhere},
-		clients.AuthorizationV1().SubjectAccessReviews())
+	allows := access(t, func(spec authorizationv1.SubjectAccessReviewSpec) bool {
+		return !refused && spec.User == "system:serviceaccount:"+elsewhere+":node-bootstrapper" &&
+			spec.ResourceAttributes.Resource == "certificatesigningrequests"
+	})
+	r, err := cluster.NewPlain(cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"), Namespace: elsewhere,
+		Access: allows})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,13 +111,8 @@ func TestA60_PodNetworksThatCantBeReadJustNowAreNotGone(t *testing.T) {
 			}
 			return c.Get(ctx, key, o, options...)
 		}}).Build()
-	clients := kubernetesfake.NewClientset()
-	clients.PrependReactor("create", "subjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &authorizationv1.SubjectAccessReview{
-			Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}}, nil
-	})
-	r, err := cluster.NewPlain(cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"), Namespace: elsewhere},
-		clients.AuthorizationV1().SubjectAccessReviews())
+	r, err := cluster.NewPlain(cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"), Namespace: elsewhere,
+		Access: access(t, everything)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,11 +10,14 @@ import (
 	machineconfigurationv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
 	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -39,6 +42,8 @@ type Options struct {
 	Version Versioner
 	// Namespace of the operator.
 	Namespace string
+	// Access says what others may do.
+	Access authorizationv1client.SubjectAccessReviewInterface
 	// Proxy is the cluster-wide proxy as the operator itself was given it, for a cluster that has
 	// no Proxy object.
 	Proxy blueprint.Proxy
@@ -49,6 +54,7 @@ type common struct {
 	cached, live client.Reader
 	version      Versioner
 	namespace    string
+	access       authorizationv1client.SubjectAccessReviewInterface
 	proxy        blueprint.Proxy
 }
 
@@ -67,11 +73,12 @@ func NewReader(o Options) (*Reader, error) {
 }
 
 func newCommon(o Options) (common, error) {
-	if o.Cached == nil || o.Live == nil || o.Version == nil || o.Namespace == "" {
-		return common{},
-			errors.New("a reader of clusters needs a cached and a live client, a versioner and a namespace")
+	if o.Cached == nil || o.Live == nil || o.Version == nil || o.Access == nil || o.Namespace == "" {
+		return common{}, errors.New(
+			"a reader of clusters needs a cached and a live client, a versioner, access reviews and a namespace")
 	}
-	return common{cached: o.Cached, live: o.Live, version: o.Version, namespace: o.Namespace, proxy: o.Proxy}, nil
+	return common{cached: o.Cached, live: o.Live, version: o.Version, namespace: o.Namespace, access: o.Access,
+		proxy: o.Proxy}, nil
 }
 
 // AddToScheme adds OpenShift's types to a scheme.
@@ -90,7 +97,7 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 	for _, read := range []func(context.Context, *blueprint.Facts) error{
 		r.serverVersion, r.infrastructure, r.network, r.serviceCIDRs, r.hybridOverlay, r.kubeletCA, r.worker,
 		r.bootstrapCA, r.clusterProxy, r.registryCAs, additional, r.pullSecret, r.digestMirrors,
-		r.contentSourcePolicies, r.tagMirrors, r.registrySources,
+		r.contentSourcePolicies, r.tagMirrors, r.registrySources, r.services,
 	} {
 		all = append(all, read(ctx, &facts))
 	}
@@ -99,6 +106,31 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 	}
 	facts.Rejected = append(facts.Rejected, settingsNotHere(spec)...)
 	return facts, nil
+}
+
+// services checks what kube-proxy needs, which has kubelet's identity on Windows nodes. The Node
+// authorizer lets that read Services, but not EndpointSlices.
+func (r *Reader) services(ctx context.Context, facts *blueprint.Facts) error {
+	const nodes = "system:nodes"
+	allowed, err := r.allowed(ctx, authorizationv1.SubjectAccessReviewSpec{
+		User: "system:node:windows", Groups: []string{nodes, "system:authenticated"},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "discovery.k8s.io", Verb: "list",
+			Resource: "endpointslices"},
+	})
+	if err == nil && !allowed {
+		facts.Troubles = append(facts.Troubles, contract.NewProblem(contract.ReasonServicesNotGranted,
+			"the group %s may not list EndpointSlices", nodes))
+	}
+	return err
+}
+
+// allowed asks the API server what somebody may do.
+func (r *common) allowed(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+	answer, err := r.access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("reviewing the rights of %s: %w", spec.User, err)
+	}
+	return answer.Status.Allowed, nil
 }
 
 func (r *common) serverVersion(_ context.Context, facts *blueprint.Facts) error {

@@ -10,13 +10,17 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	machineconfigurationv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
+	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -56,6 +60,29 @@ func objects(t *testing.T, o clustertest.Options) []client.Object {
 	return all
 }
 
+// access answers access reviews.
+func access(t *testing.T, allows func(authorizationv1.SubjectAccessReviewSpec) bool,
+) authorizationv1client.SubjectAccessReviewInterface {
+	t.Helper()
+	clients := kubernetesfake.NewClientset()
+	clients.PrependReactor("create", "subjectaccessreviews",
+		func(action clienttesting.Action) (bool, runtime.Object, error) {
+			create, ok := action.(clienttesting.CreateAction)
+			if !ok {
+				return true, nil, errors.New("no review")
+			}
+			review, ok := create.GetObject().(*authorizationv1.SubjectAccessReview)
+			if !ok {
+				return true, nil, errors.New("no review")
+			}
+			review.Status.Allowed = allows(review.Spec)
+			return true, review, nil
+		})
+	return clients.AuthorizationV1().SubjectAccessReviews()
+}
+
+func everything(authorizationv1.SubjectAccessReviewSpec) bool { return true }
+
 // reader reads objects from a fake client, after change has been at each of them; an object that
 // change answers false for is not there.
 func reader(t *testing.T, all []client.Object, funcs interceptor.Funcs,
@@ -66,7 +93,8 @@ func reader(t *testing.T, all []client.Object, funcs interceptor.Funcs,
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(all...).WithInterceptorFuncs(funcs).Build()
 	r, err := cluster.NewReader(cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"),
-		Namespace: contract.OperatorNamespace, Proxy: blueprint.Proxy{HTTP: "http://proxy"}})
+		Namespace: contract.OperatorNamespace, Access: access(t, everything),
+		Proxy: blueprint.Proxy{HTTP: "http://proxy"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +294,7 @@ func TestAPassingFaultIsNoProblem(t *testing.T) {
 		t.Parallel()
 		c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(objects(t, clustertest.Options{})...).Build()
 		r, err := cluster.NewReader(cluster.Options{Cached: c, Live: c, Version: server(""),
-			Namespace: contract.OperatorNamespace})
+			Namespace: contract.OperatorNamespace, Access: access(t, everything)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,6 +303,30 @@ func TestAPassingFaultIsNoProblem(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// kube-proxy on Windows nodes has kubelet's identity. The Node authorizer alone lets that read Services,
+// which is not enough.
+func TestThatKubeProxyMayNotReadEndpointsIsATroubleAndKeepsNoHost(t *testing.T) {
+	t.Parallel()
+	for granted, want := range map[bool]int{true: 0, false: 1} {
+		c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(objects(t, clustertest.Options{})...).Build()
+		r, err := cluster.NewReader(cluster.Options{Cached: c, Live: c, Version: server("v1.36.3"),
+			Namespace: contract.OperatorNamespace, Access: access(t, func(s authorizationv1.SubjectAccessReviewSpec) bool {
+				return granted || !strings.HasPrefix(s.User, "system:node:") || !slices.Contains(s.Groups, "system:nodes") ||
+					s.ResourceAttributes.Resource != "endpointslices"
+			})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		facts, err := r.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(facts.Troubles) != want || want > 0 && facts.Troubles[0].Reason != contract.ReasonServicesNotGranted {
+			t.Errorf("granted %t: %v", granted, facts.Troubles)
+		}
+	}
 }
 
 func TestABundleIsTheSameHoweverItIsOrdered(t *testing.T) {

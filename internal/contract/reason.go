@@ -204,6 +204,7 @@ const (
 	ReasonVXLANPortDefault       Reason = "VXLANPortDefault"
 	ReasonSettingNotHere         Reason = "SettingNotHere"
 	ReasonBootstrapNotGranted    Reason = "BootstrapNotGranted"
+	ReasonServicesNotGranted     Reason = "ServicesNotGranted"
 	ReasonRuntimeClassForeign    Reason = "RuntimeClassForeign"
 	ReasonRuntimeClassInUse      Reason = "RuntimeClassInUse"
 	ReasonClusterFactsIncomplete Reason = "ClusterFactsIncomplete"
@@ -705,5 +706,10 @@ func kindExplanations() []row {
 			"The ServiceAccount that hosts join with may not request certificates.",
 			"Apply the operator's manifests for clusters without OpenShift again (config/kubernetes): they make the " +
 				"ServiceAccount node-bootstrapper and bind it to the ClusterRole system:node-bootstrapper."},
+		{ReasonServicesNotGranted, 926,
+			"kube-proxy on Windows nodes, which has kubelet's identity, may not read the endpoints of Services: pods there " +
+				"don't reach them.",
+			"Bind the ClusterRole system:node-proxier to the group system:nodes, as OpenShift's own binding " +
+				"system:node-proxiers does."},
 	}
 }

@@ -214,6 +214,10 @@ func TestA06_ExpectedServicesRunAndNoOthers(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("managed services %v, want %v", got, want)
 	}
+	s.await(t, "kube-proxy to read Services with kubelet's identity", func(context.Context) (bool, string, error) {
+		log, err := winos.ReadFile(hosts[0].Machine.Host().Files, contract.DirLog+`\kube-proxy\kube-proxy.log`)
+		return strings.Contains(string(log), "services are known"), string(log), err
+	})
 }
 
 func TestA07_AllRequestsOfOurNodesAreApprovedByUs(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -197,12 +197,15 @@ func (p *plane) run(t *testing.T, grace time.Duration) {
 	if p.payload != nil {
 		shipped = *p.payload
 	}
-	if version == nil {
-		if version, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
-			t.Fatal(err)
-		}
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
 	}
-	reader, err := cluster.NewReader(cluster.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: version, Namespace: contract.OperatorNamespace})
+	if version == nil {
+		version = clients.Discovery()
+	}
+	reader, err := cluster.NewReader(cluster.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: version,
+		Namespace: contract.OperatorNamespace, Access: clients.AuthorizationV1().SubjectAccessReviews()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -232,6 +232,7 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 		facts.DesiredRevision = desired.Version
 		facts.Warning = networkWarning(cluster)
 		facts.Missing = missingOn(cluster, missing)
+		facts.Troubles = slices.Concat(facts.Troubles, cluster.Troubles)
 	}
 	if desired, ok := r.Desired.Published(); ok {
 		facts.Known, facts.Refused, facts.Kubelet = true, desired.Rejected, desired.KubeletFragment
