@@ -94,6 +94,21 @@ func TestAuthoritiesAreTrustedOnceHoweverTheyAreWritten(t *testing.T) {
 	}
 }
 
+func TestAnExpiredAuthorityThatTheClusterInjectsIsNobodysSetting(t *testing.T) {
+	t.Parallel()
+	in := input()
+	expired, damaged := authority(t, "old", "expired"), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+	in.Facts.Trust = []blueprint.Bundle{{Source: "trusted-ca", Injected: true, PEM: []byte(expired)}}
+	desired := render(t, in)
+	if text, _ := said(desired); text != "" || !slices.Equal(desired.Confidential.Trust, []string{expired}) {
+		t.Errorf("it says %q, and nodes trust %d", text, len(desired.Confidential.Trust))
+	}
+	in.Facts.Trust[0].PEM = []byte(expired + damaged)
+	if text, _ := said(render(t, in)); !strings.Contains(text, "certificate 2 can't be parsed") {
+		t.Errorf("of one that is damaged it says %q", text)
+	}
+}
+
 func TestNothingIsTakenAwayWhileABundleIsNotThere(t *testing.T) {
 	t.Parallel()
 	one, two := authority(t, "one"), authority(t, "two")

@@ -105,6 +105,9 @@ type Bundle struct {
 	Source string
 	// PEM is its text, not yet checked.
 	PEM []byte
+	// Injected says that the cluster adds what Linux nodes trust by themselves, about 150 certificates
+	// of which one expires now and then. Nobody can take it out.
+	Injected bool
 	// Pending says that there is no text yet, or none any more, though something names the bundle.
 	// What nodes trust already stays until it is there.
 	Pending bool

@@ -110,6 +110,9 @@ func TestWhatAnAdministratorSetsIsRead(t *testing.T) {
 		None: ".svc,10.0.0.0/8"}); facts.Proxy != want || !facts.WantsTrustedCA {
 		t.Errorf("the proxy is %+v", facts.Proxy)
 	}
+	if !facts.Trust[0].Injected || facts.Trust[1].Injected {
+		t.Error("what the cluster adds by itself is not told from what an administrator set")
+	}
 	if diff := cmp.Diff([]string{
 		"injected of the ConfigMap trusted-ca", "user of the ConfigMap openshift-config/user-ca, key ca-bundle.crt",
 		"1 of the ConfigMap more, key a", "2 of the ConfigMap more, key b", "3 of the ConfigMap more, key c",

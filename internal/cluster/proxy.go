@@ -59,7 +59,7 @@ func (r *Reader) injectedCA(ctx context.Context, facts *blueprint.Facts) error {
 	if _, err := optional(ctx, r.cached, &object, key, "the ConfigMap "+contract.TrustedCAConfigMap); err != nil {
 		return err
 	}
-	bundle := blueprint.Bundle{Source: "the ConfigMap " + contract.TrustedCAConfigMap,
+	bundle := blueprint.Bundle{Source: "the ConfigMap " + contract.TrustedCAConfigMap, Injected: true,
 		PEM: []byte(object.Data[contract.CABundleField])}
 	bundle.Pending = len(bundle.PEM) == 0
 	facts.Trust = append(facts.Trust, bundle)
