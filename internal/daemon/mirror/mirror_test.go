@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -15,9 +16,13 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	nodemirror "github.com/windows-nodes/wmco/internal/daemon/mirror"
@@ -183,6 +188,37 @@ func TestNewRulesAreAtWorkAtOnceAndTheTokenStays(t *testing.T) {
 		address+"/copy")}})
 	if status, body := h.ask(t, again, "/v2/team/app/manifests/v1?ns=quay.example"); status != http.StatusOK {
 		t.Errorf("with rules again: %d %s", status, body)
+	}
+}
+
+// A thousand sources cost a noticeable time, and each pass follows them, whatever it is about.
+func TestA22_HostsFilesAreWrittenOnlyWhenSomethingOfThemChanged(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	written := 0
+	ctx := logr.NewContext(t.Context(), funcr.New(func(_, args string) {
+		if strings.Contains(args, "the mirror resolver follows") {
+			written++
+		}
+	}, funcr.Options{}))
+	var c contract.Confidential
+	for i := range 1000 {
+		c.Mirrors = append(c.Mirrors, rule(fmt.Sprintf("quay.io/team-%d", i), fmt.Sprintf("m.example/%d", i)))
+	}
+	follow := func() []contract.File {
+		files, problem := h.service.Follow(ctx, c, nil)
+		if problem != nil {
+			t.Fatal(problem)
+		}
+		return files
+	}
+	first := follow()
+	if again := follow(); written != 1 || !reflect.DeepEqual(again, first) {
+		t.Errorf("made %d times, with %d and %d files", written, len(first), len(again))
+	}
+	c.Mirrors[0].Source = "other.example/0"
+	if files := follow(); written != 2 || reflect.DeepEqual(files, first) {
+		t.Errorf("a change was made %d times", written-1)
 	}
 }
 
