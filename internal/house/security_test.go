@@ -17,7 +17,19 @@ var (
 // begin, and the packages that have them.
 func TestEveryTestThatTheThreatModelNamesExists(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join(root(t), "SECURITY.md"))
+	testsNamed(t, "SECURITY.md", 30)
+}
+
+// What real Windows does names the tests that play it.
+func TestEveryTestThatPlaysRealWindowsExists(t *testing.T) {
+	t.Parallel()
+	testsNamed(t, "docs/first-run.md", 15)
+}
+
+// testsNamed checks the tests in the last cells of a page's tables. There are at least so many.
+func testsNamed(t *testing.T, path string, least int) {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(root(t), path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +66,7 @@ func TestEveryTestThatTheThreatModelNamesExists(t *testing.T) {
 			}
 		}
 	}
-	if named < 30 {
+	if named < least {
 		t.Errorf("only %d tests are named", named)
 	}
 }
