@@ -706,7 +706,7 @@ func kindExplanations() []row {
 			"The ServiceAccount that hosts join with may not request certificates.",
 			"Apply the operator's manifests for clusters without OpenShift again (config/kubernetes): they make the " +
 				"ServiceAccount node-bootstrapper and bind it to the ClusterRole system:node-bootstrapper."},
-		{ReasonServicesNotGranted, 926,
+		{ReasonServicesNotGranted, 928,
 			"kube-proxy on Windows nodes, which has kubelet's identity, may not read the endpoints of Services: pods there " +
 				"don't reach them.",
 			"Bind the ClusterRole system:node-proxier to the group system:nodes, as OpenShift's own binding " +
