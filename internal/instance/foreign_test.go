@@ -143,6 +143,9 @@ func TestA50_AHostOfAMachineIsCalledAsTheCloudCallsIt(t *testing.T) {
 			}
 			if test.refused {
 				want(t, outcome, "fails", contract.ReasonHostnameInvalid)
+				if _, taken := w.Claims.Owner(test.says); taken || i.Status.NodeName != "" {
+					t.Errorf("the name is still taken (%v), the node %q", taken, i.Status.NodeName)
+				}
 			}
 		})
 	}

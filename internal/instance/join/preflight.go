@@ -46,6 +46,11 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if outcome := j.recognise(instance, found.Facts); !outcome.IsDone() {
 		return outcome
 	}
+	if facts.Platform.NodeName() != contract.FactHostname {
+		if outcome := j.nameOfMachine(ctx, instance); !outcome.IsDone() {
+			return outcome
+		}
+	}
 	if len(found.Problems) > 0 {
 		return journey.Fail(journey.Joined(found.Problems))
 	}
@@ -114,22 +119,21 @@ func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 		return contract.NewProblem(contract.ReasonHostnameInvalid, "%.63q is the API server's name", name)
 	}
 	chosen := instance.Spec.Hostname == "" && facts.Platform.NodeName() == contract.FactHostname
-	if !chosen {
-		return nameOfNoMachine(instance, name)
-	}
-	if strings.Contains(name, ".") {
+	if chosen && strings.Contains(name, ".") {
 		return contract.NewProblem(contract.ReasonHostnameInvalid, "the host calls itself %.63q, and the name of a "+
 			"Windows host has no dots", name)
 	}
 	return nil
 }
 
-// nameOfNoMachine refuses a name that a host has read from its cloud, as it says, and by which the cloud
-// does not know its Machine. A host without Machine, or whose Machine lists no name, can't be checked.
-func nameOfNoMachine(instance *v1alpha1.WindowsInstance, name string) *contract.Problem {
-	source := instance.Spec.Source
-	if instance.Spec.Hostname != "" || source == nil || source.Kind != v1alpha1.SourceMachine {
-		return nil
+// nameOfMachine refuses a name that a host has read from its cloud, as it says, and by which the cloud
+// does not know its Machine; the name is free again then. Whose it is, is said where that is known. A
+// host without Machine, or whose Machine lists no name, can't be checked.
+func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInstance) journey.Outcome {
+	source, name := instance.Spec.Source, instance.Status.NodeName
+	if instance.Spec.Hostname != "" || source == nil || source.Kind != v1alpha1.SourceMachine ||
+		instance.Status.NodeUID != "" {
+		return journey.Done()
 	}
 	var names []string
 	for _, known := range instance.Spec.Addresses {
@@ -139,10 +143,21 @@ func nameOfNoMachine(instance *v1alpha1.WindowsInstance, name string) *contract.
 	}
 	is := func(known string) bool { return known == name || strings.HasPrefix(known, name+".") }
 	if len(names) == 0 || slices.ContainsFunc(names, is) {
-		return nil
+		return journey.Done()
 	}
-	return contract.NewProblem(contract.ReasonHostnameInvalid, "the host calls itself %.63q, and the cloud calls "+
-		"Machine %s %.200q", name, source.Name, names)
+	node, err := j.Nodes.Get(ctx, name)
+	if err != nil {
+		return journey.Retry(err)
+	}
+	j.Claims.Forget(instance.UID)
+	instance.Status.NodeName = ""
+	if node != nil {
+		if problem := journey.Foreign(node, instance); problem != nil {
+			return journey.Fail(problem)
+		}
+	}
+	return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "the host calls itself %.63q, and the "+
+		"cloud calls Machine %s %.200q", name, source.Name, names))
 }
 
 // nodeName is what the Node of a host will be called: the name that the host is to be given, else
