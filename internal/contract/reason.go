@@ -688,7 +688,8 @@ func imageExplanations() []row {
 			"The image of spec.payload.image could not be pulled, or not yet.",
 			"Look at what the message says of each registry: the operator's pod must reach it, it must have the " +
 				"image under this digest and take the pull secret, and its CA must be trusted. The payload before " +
-				"stays in use, unless the operator was just started and has none. It is tried again every few minutes."},
+				"stays in use, unless the operator was just started and has none. It is tried again every few " +
+				"minutes."},
 		{ReasonPayloadImageInvalid, 927,
 			"The image of spec.payload.image is not a payload that hosts can join with.",
 			"Name, with its digest, an image that make image made, such as the one that ends in -payload. The " +
@@ -707,8 +708,8 @@ func kindExplanations() []row {
 			"Apply the operator's manifests for clusters without OpenShift again (config/kubernetes): they make the " +
 				"ServiceAccount node-bootstrapper and bind it to the ClusterRole system:node-bootstrapper."},
 		{ReasonServicesNotGranted, 928,
-			"kube-proxy on Windows nodes, which has kubelet's identity, may not read the endpoints of Services: pods there " +
-				"don't reach them.",
+			"kube-proxy on Windows nodes, which has kubelet's identity, may not read the endpoints of Services: pods " +
+				"there don't reach them.",
 			"Bind the ClusterRole system:node-proxier to the group system:nodes, as OpenShift's own binding " +
 				"system:node-proxiers does."},
 	}
