@@ -11,6 +11,7 @@ VERSION ?= 0.1.0
 IMAGE   ?= quay.io/windows-nodes/wmco
 KEY     ?=
 PUSH    ?=
+REPOSITORY = $(if $(PUSH),$(PUSH),$(IMAGE))
 LDFLAGS := -s -w -X github.com/windows-nodes/wmco/internal/version.version=$(VERSION)
 # HOSTS, MACHINES and FAIL shape the demo, PAYLOAD=real takes out/payload instead of small stand-ins, ONCE=1 runs it to its end.
 HOSTS    ?= 3
@@ -152,21 +153,20 @@ fuzz: ## Fuzz everything that parses, 20 s each
 .PHONY: image
 image: payload ## Make the images of operator and payload in out/image, without a container engine (PUSH=registry/repository, KEY=file, SUPPLIED=dir, INCOMPLETE=1)
 	go run -C tools/image . build --root $(CURDIR) --payload $(OUT)/payload --out $(OUT)/image --version $(VERSION) \
-	  --revision "$$(git rev-parse HEAD 2>/dev/null || true)" --repository $(IMAGE) $(if $(KEY),--key $(abspath $(KEY))) $(if $(INCOMPLETE),--incomplete)
+	  --revision "$$(git rev-parse HEAD 2>/dev/null || true)" --repository $(REPOSITORY) $(if $(KEY),--key $(abspath $(KEY))) $(if $(INCOMPLETE),--incomplete)
 	$(if $(PUSH),go run -C tools/image . push $(PUSH) --from $(OUT)/image --tag v$(VERSION))
 
 .PHONY: bundle
 bundle: ## Make OLM's bundle and a catalog with it in out/olm, of the images in out/image (PUSH=registry/repository, KEY=file, REPLACES=version)
 	@test -d $(OUT)/image || { echo "there are no images in $(OUT)/image: make image first"; exit 1; }
-	operator=$$(go run -C tools/image . name operator --from $(OUT)/image --repository $(BUNDLED)) && \
+	operator=$$(go run -C tools/image . name operator --from $(OUT)/image --version $(VERSION) --repository $(REPOSITORY)) && \
 	go run -C tools/olm . --root $(CURDIR) --version $(VERSION) --replaces "$(REPLACES)" --image $$operator --out $(OUT)/olm && \
 	bundle=$$(go run -C tools/image . pack bundle $(OUT)/olm/bundle $(PACK)) && \
 	go run -C tools/olm . --root $(CURDIR) --version $(VERSION) --replaces "$(REPLACES)" --image $$operator --bundle $$bundle --out $(OUT)/olm && \
 	go run -C tools/image . pack catalog $(OUT)/olm/catalog $(subst bundle-image,catalog-image,$(PACK))
 	$(if $(PUSH),for part in bundle catalog; do go run -C tools/image . push $(PUSH) --from $(OUT)/olm/$$part-image --tag v$(VERSION) || exit 1; done)
 
-BUNDLED = $(if $(PUSH),$(PUSH),$(IMAGE))
-PACK = --version $(VERSION) --repository $(BUNDLED) --out $(OUT)/olm/bundle-image $(if $(KEY),--key $(abspath $(KEY)))
+PACK = --version $(VERSION) --repository $(REPOSITORY) --out $(OUT)/olm/bundle-image $(if $(KEY),--key $(abspath $(KEY)))
 
 .PHONY: chart
 chart: ## Make the Helm chart in out/chart from config/ (PUSH=registry/repository pushes it to <PUSH>/charts)
@@ -174,7 +174,8 @@ chart: ## Make the Helm chart in out/chart from config/ (PUSH=registry/repositor
 	$(if $(PUSH),go -C tools/chart tool helm push $(OUT)/chart/wmco-$(VERSION).tgz oci://$(PUSH)/charts)
 
 .PHONY: release
-release: image chart bundle ## Collect what is published of VERSION in out/release: images, chart, bundle, catalog, lists of parts, notes, checksums (SINCE=tag, KEY=file, SUPPLIED=dir)
+release: ## Collect what is published of VERSION in out/release: images, chart, bundle, catalog, lists of parts, notes, checksums (SINCE=tag, KEY=file, SUPPLIED=dir)
+	$(MAKE) image && $(MAKE) chart && $(MAKE) bundle
 	git log --no-merges --format=%s $(if $(SINCE),$(SINCE)..) > $(OUT)/changes.txt
 	go run -C tools/image . release --version $(VERSION) --images $(OUT)/image --bundle $(OUT)/olm/bundle-image \
 	  --catalog $(OUT)/olm/catalog-image --chart $(OUT)/chart/wmco-$(VERSION).tgz --payload $(OUT)/payload \
@@ -194,7 +195,7 @@ deploy: ## Install into the cluster of the current KUBECONFIG
 undeploy: ## Remove it again; refused while hosts are joined: remove them from windows-instances first
 	go run ./cmd/wmco uninstall-check
 	for part in machine-api cluster-api; do kubectl delete --ignore-not-found -k config/$$part; done
-	kubectl delete -k config/default
+	kubectl delete --ignore-not-found -k config/default
 
 .PHONY: clean
 clean: ## Remove everything that was built here

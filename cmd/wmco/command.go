@@ -130,7 +130,7 @@ func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) e
 	var all []error
 	flags.VisitAll(func(f *pflag.Flag) {
 		value := valueOr(lookup, variable(f.Name), "")
-		if f.Changed || value == "" {
+		if f.Changed || value == "" || f.Name == "help" || f.Name == "version" {
 			return
 		}
 		if err := flags.Set(f.Name, value); err != nil {

@@ -25,7 +25,8 @@ func TestTheVersionIsPrintedAsScriptsReadIt(t *testing.T) {
 func TestA66_EachFlagHasAVariableWhichTheFlagOverrides(t *testing.T) {
 	t.Parallel()
 	environment := map[string]string{"WMCO_PAYLOAD_DIR": "/elsewhere", "WMCO_OLM": "true", "WMCO_DAEMON_SILENCE": "7m",
-		"WMCO_MACHINE_PATIENCE": "9m", "WMCO_DEBUGLOGGING": ""}
+		"WMCO_MACHINE_PATIENCE": "9m", "WMCO_DEBUGLOGGING": "",
+		"WMCO_VERSION": "0.1.0"}
 	flags := newCommand().Flags()
 	if err := flags.Parse([]string{"--machine-patience", "1m"}); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,8 @@ package olm
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,8 +28,10 @@ const (
 	// and for the policies to work.
 	startTimeout = time.Minute
 	retryPeriod  = time.Second
-	callTimeout  = 10 * time.Second
-	managedBy    = "app.kubernetes.io/managed-by"
+	// retryLater is the pause after a failure when the operator is at work.
+	retryLater  = 10 * time.Second
+	callTimeout = 10 * time.Second
+	managedBy   = "app.kubernetes.io/managed-by"
 )
 
 // Installer applies what OLM leaves to the operator.
@@ -35,10 +39,18 @@ type Installer struct {
 	client    client.Client
 	namespace string
 	objects   []*unstructured.Unstructured
+	// mark is in the message of the policy that is probed, and is another one with each change of the policies.
+	mark string
 }
 
-// New makes an installer for the operator in namespace. c must not read from a cache.
+// New makes an installer for the operator in namespace, which must be the one that the bundle suggests:
+// with two installs, each would take the rights and policies of the other for itself. c must not read
+// from a cache.
 func New(c client.Client, namespace string) (*Installer, error) {
+	if namespace != contract.OperatorNamespace {
+		return nil, fmt.Errorf("OLM installed the operator in the namespace %s: the bundle works in %s only, once in "+
+			"a cluster", namespace, contract.OperatorNamespace)
+	}
 	all, err := Manifests(namespace)
 	if err != nil {
 		return nil, err
@@ -55,7 +67,45 @@ func New(c client.Client, namespace string) (*Installer, error) {
 		labels[managedBy] = contract.OperatorServiceAccount // by which they are found when the operator is removed
 		object.SetLabels(labels)
 	}
-	return &Installer{client: c, namespace: namespace, objects: parts.Operator}, nil
+	mark, err := sign(parts.Operator)
+	if err != nil {
+		return nil, err
+	}
+	return &Installer{client: c, namespace: namespace, objects: parts.Operator, mark: mark}, nil
+}
+
+// sign puts a mark of all policies into the messages of the one that is probed, so that a denial shows
+// which policies the API server enforces: these, or those of the release before.
+func sign(objects []*unstructured.Unstructured) (mark string, err error) {
+	sum := sha256.New()
+	var last *unstructured.Unstructured
+	for _, object := range objects {
+		if object.GetKind() != policy && object.GetKind() != policyBinding {
+			continue
+		}
+		text, err := object.MarshalJSON()
+		if err != nil {
+			return "", err
+		}
+		_, _ = sum.Write(text)
+		if object.GetKind() == policy && object.GetName() == probed {
+			last = object
+		}
+	}
+	if last == nil {
+		return "", fmt.Errorf("there is no policy %s", probed)
+	}
+	mark = "policies " + hex.EncodeToString(sum.Sum(nil))[:16]
+	validations, _, err := unstructured.NestedSlice(last.Object, "spec", "validations")
+	if err != nil {
+		return "", err
+	}
+	for _, v := range validations {
+		if validation, ok := v.(map[string]any); ok {
+			validation["message"] = fmt.Sprintf("%s (%s)", validation["message"], mark)
+		}
+	}
+	return mark, unstructured.SetNestedSlice(last.Object, validations, "spec", "validations")
 }
 
 // Install applies everything. It binds no rights before the API server enforces the policies. It
@@ -74,15 +124,21 @@ func (i *Installer) Install(ctx context.Context) error {
 	return err
 }
 
-// Start applies everything again from time to time, until ctx ends.
+// Start applies everything again from time to time, until ctx ends; soon after a failure.
 func (i *Installer) Start(ctx context.Context) error {
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
+	for {
+		pause := repeat
 		if err := i.apply(ctx); err != nil && ctx.Err() == nil {
+			pause = retryLater
 			logr.FromContextOrDiscard(ctx).Error(err, "applying what OLM leaves out failed, and is tried again",
-				"after", repeat)
+				"after", pause)
 		}
-	}, repeat)
-	return nil
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
 }
 
 // NeedLeaderElection says that one operator at a time does this.
@@ -111,16 +167,16 @@ func (i *Installer) apply(ctx context.Context) error {
 	return nil
 }
 
-// enforced fails while the API server does not enforce the policies: while it would let us write a
-// Secret that the policy denies which was bound last.
+// enforced fails while the API server does not enforce these policies: while the last of them does not
+// deny us a Secret.
 func (i *Installer) enforced(ctx context.Context) error {
 	probe := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: "policy-probe"}}
 	err := i.call(ctx, func(ctx context.Context) error { return i.client.Create(ctx, probe, client.DryRunAll) })
 	switch {
-	case err == nil:
-		return errors.New("the admission policies are not enforced yet")
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "'"+probed+"'"): // and not by a quota
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), i.mark): // not by a quota
 		return nil
+	case err == nil || strings.Contains(err.Error(), probed): // not at all, or those of the release before
+		return errors.New("the admission policies are not enforced yet")
 	}
 	return fmt.Errorf("finding out whether the admission policies are enforced: %w", err)
 }

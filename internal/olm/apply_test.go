@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,6 +26,7 @@ import (
 type api struct {
 	applied  []string
 	enforces func() bool
+	message  string
 	// otherwise is the answer to the probe while they do not.
 	otherwise error
 	refuses   func(kind, namespace string) error
@@ -35,9 +37,18 @@ func (a *api) client() client.Client {
 		Apply: func(_ context.Context, _ client.WithWatch, object runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
 			u := object.(interface {
 				GetKind() string
+				GetName() string
 				GetNamespace() string
+				UnstructuredContent() map[string]any
 			})
 			a.applied = append(a.applied, u.GetKind())
+			if u.GetKind() == "ValidatingAdmissionPolicy" && u.GetName() == "windows-operator-secret" {
+				validations, _, err := unstructured.NestedSlice(u.UnstructuredContent(), "spec", "validations")
+				if err != nil {
+					return err
+				}
+				a.message, _ = validations[0].(map[string]any)["message"].(string)
+			}
 			if a.refuses == nil {
 				return nil
 			}
@@ -48,8 +59,7 @@ func (a *api) client() client.Client {
 				return errors.New("it would be written")
 			}
 			if a.enforces() {
-				return forbidden("ValidatingAdmissionPolicy 'windows-operator-secret' with binding 'windows-operator-secret' " +
-					"denied request: the operator writes its own Secrets only")
+				return denied(a.message)
 			}
 			return a.otherwise
 		},
@@ -58,6 +68,11 @@ func (a *api) client() client.Client {
 
 func forbidden(why string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "policy-probe", errors.New(why))
+}
+
+func denied(message string) error {
+	return forbidden("ValidatingAdmissionPolicy 'windows-operator-secret' with binding 'windows-operator-secret' denied " +
+		"request: " + message)
 }
 
 func (a *api) install(t *testing.T) error {
@@ -87,12 +102,24 @@ func TestA66_NothingIsBoundBeforeThePoliciesAreEnforced(t *testing.T) {
 		if err := a.install(t); err == nil || a.binds() {
 			t.Errorf("a quota was taken for the policy: %v", err)
 		}
+		a = &api{enforces: func() bool { return false }, otherwise: denied("the operator writes its own Secrets only")}
+		if err := a.install(t); err == nil || !strings.Contains(err.Error(), "not enforced yet") || a.binds() {
+			t.Errorf("the policies of the release before were taken for these: %v", err)
+		}
 		asked := 0
 		a = &api{enforces: func() bool { asked++; return asked > 2 }}
 		if err := a.install(t); err != nil || !a.binds() {
 			t.Errorf("they worked after a moment: %v", err)
 		}
 	})
+}
+
+func TestA66_OLMInstallsInOneNamespaceOnly(t *testing.T) {
+	t.Parallel()
+	a := &api{enforces: func() bool { return true }}
+	if _, err := olm.New(a.client(), "windows"); err == nil || !strings.Contains(err.Error(), contract.OperatorNamespace) {
+		t.Errorf("%v", err)
+	}
 }
 
 func TestA66_AMissingNamespaceIsPassedOver(t *testing.T) {

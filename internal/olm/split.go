@@ -85,16 +85,18 @@ func Split(objects []*unstructured.Unstructured, namespace string) (Parts, error
 }
 
 // probed is the policy by which the operator finds out whether policies are enforced. The API server
-// sees bindings in the order in which they were written, so when it enforces the last, it enforces all.
+// sees policies in the order in which they were written, so when it enforces the last, it enforces all.
 const probed = "windows-operator-secret"
 
-// turn orders what the operator applies: nothing is bound before the policies are enforced.
+// turn orders what the operator applies: nothing is bound before the policies are enforced. What binds
+// a policy comes before the policy, so that each is in force as soon as it is seen.
 func turn(object *unstructured.Unstructured) int {
-	if object.GetKind() == policyBinding && object.GetName() == probed {
-		return 3 // between the other bindings and what follows
+	order := []string{networkPolicy, policyBinding, policy, roleBinding, clusterRoleBinding}
+	turn := 2 * slices.Index(order, object.GetKind())
+	if object.GetKind() == policy && object.GetName() == probed {
+		turn++
 	}
-	order := []string{policy, policyBinding, networkPolicy, roleBinding, clusterRoleBinding}
-	return 2 * slices.Index(order, object.GetKind())
+	return turn
 }
 
 func (p *Parts) add(object *unstructured.Unstructured, namespace string) error {
@@ -165,15 +167,18 @@ func bindsNodes(object *unstructured.Unstructured) (bool, error) {
 	}), err
 }
 
-// refer lets a binding refer to the ClusterRole that takes the place of its Role.
+// refer lets a binding refer to the ClusterRole that takes the place of its Role. It gets that one's
+// name, too: what a binding refers to can't be changed, and there may be one of another install.
 func refer(binding *unstructured.Unstructured) error {
 	name, _, err := unstructured.NestedString(binding.Object, "roleRef", "name")
 	if err != nil {
 		return err
 	}
+	name += "-" + binding.GetNamespace()
+	binding.SetName(name)
 	return errors.Join(
 		unstructured.SetNestedField(binding.Object, clusterRole, "roleRef", "kind"),
-		unstructured.SetNestedField(binding.Object, name+"-"+binding.GetNamespace(), "roleRef", "name"))
+		unstructured.SetNestedField(binding.Object, name, "roleRef", "name"))
 }
 
 // Rights are the rights to apply objects, in the whole cluster and in the operator's namespace:

@@ -44,8 +44,11 @@ func TestA66_DaemonsGetRightsAfterThePoliciesOnly(t *testing.T) {
 	parts := split(t, contract.OperatorNamespace)
 	bound, last := false, ""
 	for _, object := range parts.Operator {
-		if object.GetKind() == "ValidatingAdmissionPolicyBinding" {
+		if object.GetKind() == "ValidatingAdmissionPolicy" {
 			last = object.GetName()
+		}
+		if object.GetKind() == "ValidatingAdmissionPolicyBinding" && last != "" {
+			t.Errorf("%s is bound after the policy %s", object.GetName(), last)
 		}
 		binds := object.GetKind() == "RoleBinding" || object.GetKind() == "ClusterRoleBinding"
 		if bound && !binds {
@@ -54,7 +57,7 @@ func TestA66_DaemonsGetRightsAfterThePoliciesOnly(t *testing.T) {
 		bound = bound || binds
 	}
 	if last != "windows-operator-secret" {
-		t.Errorf("the policy that is probed is bound before %s", last)
+		t.Errorf("the policy that is probed comes before %s", last)
 	}
 	for _, object := range parts.Bundle {
 		if subjects, _, _ := unstructured.NestedSlice(object.Object, "subjects"); len(subjects) > 0 {

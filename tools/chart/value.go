@@ -80,7 +80,7 @@ var values = []value{
 	{key: "monitoring.enabled", about: "Whether to install ServiceMonitors, alerts and the rights of Prometheus. " +
 		"auto: where the cluster has the Prometheus operator's API.", schema: choice, otherwise: present},
 	{key: "machineAPI.enabled", about: "Whether to give the operator its rights in openshift-machine-api. " +
-		"auto: where that namespace exists.", schema: choice, otherwise: present},
+		"auto: where that namespace exists; set it where templates are made without a cluster.", schema: choice, otherwise: present},
 	{key: "clusterAPI.enabled", about: "Whether to give the operator its rights in openshift-cluster-api. " +
 		"auto: where that namespace exists.", schema: choice, otherwise: present},
 	{key: "uninstallCheck", about: "Whether `helm uninstall` fails while hosts are joined, and names them.",

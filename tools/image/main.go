@@ -75,12 +75,12 @@ func packCommand() *cobra.Command {
 }
 
 func nameCommand() *cobra.Command {
-	var from, repository string
+	var from, version, repository string
 	c := &cobra.Command{
 		Use: "name IMAGE", Short: "Print the name with digest of an image in a layout, such as operator",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			named, err := nameByDigest(from, args[0], repository)
+			named, err := nameByDigest(from, args[0], version, repository)
 			if err != nil {
 				return err
 			}
@@ -89,6 +89,7 @@ func nameCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&from, "from", "out/image", "`directory` of the OCI layout")
+	c.Flags().StringVar(&version, "version", "dev", "`version` that it must have")
 	c.Flags().StringVar(&repository, "repository", "quay.io/windows-nodes/wmco", "`name` of the operator's repository")
 	return c
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -109,16 +110,48 @@ func bundleLabels(directory string) (map[string]string, error) {
 	return said.Annotations, nil
 }
 
-// nameByDigest is the image of this name in a layout, as repository@digest.
-func nameByDigest(directory, image, repository string) (string, error) {
-	manifest, _, err := open(directory)
+// nameByDigest is the image of this name and version in a layout, as repository@digest.
+func nameByDigest(directory, image, version, repository string) (string, error) {
+	manifest, all, err := open(directory)
 	if err != nil {
 		return "", err
 	}
 	for _, d := range manifest.Manifests {
-		if d.Annotations[nameAnnotation] == image {
-			return repository + suffixes[image] + "@" + d.Digest.String(), nil
+		if d.Annotations[nameAnnotation] != image {
+			continue
 		}
+		found, err := versionOf(all, d)
+		if err != nil {
+			return "", fmt.Errorf("reading the image %s: %w", image, err)
+		}
+		if found != version {
+			return "", fmt.Errorf("the image %s in %s is of version %s, not %s: make image first", image, directory, found, version)
+		}
+		return repository + suffixes[image] + "@" + d.Digest.String(), nil
 	}
 	return "", fmt.Errorf("the layout %s has no image %s", directory, image)
+}
+
+// versionOf reads the version that an image, or the first of an index, is labelled with.
+func versionOf(all v1.ImageIndex, d v1.Descriptor) (string, error) {
+	if d.MediaType.IsIndex() {
+		index, err := all.ImageIndex(d.Digest)
+		if err != nil {
+			return "", err
+		}
+		manifest, err := index.IndexManifest()
+		if err != nil || len(manifest.Manifests) == 0 {
+			return "", errors.Join(errors.New("it is an empty index"), err)
+		}
+		return versionOf(index, manifest.Manifests[0])
+	}
+	image, err := all.Image(d.Digest)
+	if err != nil {
+		return "", err
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return "", err
+	}
+	return config.Config.Labels["org.opencontainers.image.version"], nil
 }

@@ -43,10 +43,14 @@ func TestA66_ABundleBecomesTheSameImageAgain(t *testing.T) {
 	if first != second || !strings.HasPrefix(first, "registry.example/wmco-bundle@sha256:") {
 		t.Errorf("%s, then %s", first, second)
 	}
-	if named, err := nameByDigest(layout, "bundle", "registry.example/wmco"); err != nil || named != first {
+	if named, err := nameByDigest(layout, "bundle", "0.1.0", "registry.example/wmco"); err != nil || named != first {
 		t.Errorf("the layout says %s: %v", named, err)
 	}
-	if named, err := nameByDigest(layout, "operator", "registry.example/wmco"); err == nil {
+	if _, err := nameByDigest(layout, "bundle", "0.2.0", "registry.example/wmco"); err == nil ||
+		!strings.Contains(err.Error(), "of version 0.1.0, not 0.2.0") {
+		t.Errorf("another version: %v", err)
+	}
+	if named, err := nameByDigest(layout, "operator", "0.1.0", "registry.example/wmco"); err == nil {
 		t.Errorf("an operator that is not there is %s", named)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -210,7 +211,15 @@ func (b *bundle) deployment(object *unstructured.Unstructured) (*appsv1.Deployme
 		return nil, errors.New("the Deployment has not one container")
 	}
 	c := &d.Spec.Template.Spec.Containers[0]
-	c.Args = append(c.Args, "--olm")
+	// A flag counts before its variable, so the bundle gives variables, which a Subscription can set.
+	for _, arg := range c.Args {
+		flag, value, found := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if !found {
+			return nil, fmt.Errorf("the Deployment's flag %s has no value", arg)
+		}
+		c.Env = append(c.Env, corev1.EnvVar{Name: "WMCO_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_")), Value: value})
+	}
+	c.Args = []string{"--olm"}
 	if b.image != "" {
 		c.Image = b.image
 	}

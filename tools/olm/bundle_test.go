@@ -108,6 +108,11 @@ func TestA66_TheClusterServiceVersionNamesEveryImageTypeAndRight(t *testing.T) {
 	if replaces, _, _ := unstructured.NestedString(csv, "spec", "replaces"); replaces != packageName+".v0.0.9" {
 		t.Errorf("it replaces %q", replaces)
 	}
+	deployments, _, _ := unstructured.NestedSlice(csv, "spec", "install", "spec", "deployments")
+	containers, _, _ := unstructured.NestedSlice(deployments[0].(map[string]any), "spec", "template", "spec", "containers")
+	if args, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args"); !slices.Equal(args, []string{"--olm"}) {
+		t.Errorf("a Subscription can't set what is a flag: %v", args)
+	}
 	owned, _, _ := unstructured.NestedSlice(csv, "spec", "customresourcedefinitions", "owned")
 	if len(owned) != 2 {
 		t.Errorf("%d types", len(owned))
@@ -160,6 +165,20 @@ func TestA66_TheCatalogHasThePackageItsChannelAndTheBundle(t *testing.T) {
 		schemas["olm.package"]["defaultChannel"] != schemas["olm.channel"]["name"] ||
 		bundle["image"] != "registry.example/bundle@sha256:00" {
 		t.Errorf("%v", schemas)
+	}
+	if skips := entries[0].(map[string]any)["skipRange"]; skips != ">=0.0.0-0 <0.2.0-rc.1" {
+		t.Errorf("it is reached from %v", skips)
+	}
+	said, _, err := unstructured.NestedSlice(bundle, "properties")
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := said[len(said)-1].(map[string]any)["value"].(map[string]any)
+	if owned, _, _ := unstructured.NestedSlice(about, "crdDescriptions", "owned"); len(owned) != 2 {
+		t.Errorf("it shows %d types", len(owned))
+	}
+	if labels, _, _ := unstructured.NestedStringMap(about, "labels"); labels["operatorframework.io/arch.arm64"] != "supported" {
+		t.Errorf("its labels are %v", labels)
 	}
 	related, _ := bundle["relatedImages"].([]any)
 	if len(related) != 2 {

@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -10,8 +13,16 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// catalog is a file-based catalog with this bundle alone. The bundle that it replaces need not be in
-// it: skipRange lets OLM go there from every older version.
+// skips are the versions from which OLM may go to this one: those of up to two minor versions before,
+// as docs/upgrades.md says.
+func skips(version string) string {
+	parts := strings.SplitN(version, ".", 3)
+	minor, _ := strconv.Atoi(parts[1]) // it is a semantic version
+	return fmt.Sprintf(">=%s.%d.0-0 <%s", parts[0], max(minor-2, 0), version)
+}
+
+// catalog is a file-based catalog with this bundle alone. The bundles before need not be in it: see
+// skips.
 func (b *bundle) catalog(csv map[string]any) ([]byte, error) {
 	icon, err := files.ReadFile("files/icon.svg")
 	if err != nil {
@@ -21,7 +32,11 @@ func (b *bundle) catalog(csv map[string]any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	entry := map[string]any{"name": b.name(), "skipRange": "<" + b.version}
+	labels, _, err := unstructured.NestedStringMap(csv, "metadata", "labels")
+	if err != nil {
+		return nil, err
+	}
+	entry := map[string]any{"name": b.name(), "skipRange": skips(b.version)}
 	properties := []any{map[string]any{"type": "olm.package",
 		"value": map[string]any{"packageName": packageName, "version": b.version}}}
 	owned, _, err := unstructured.NestedSlice(csv, "spec", "customresourcedefinitions", "owned")
@@ -38,7 +53,7 @@ func (b *bundle) catalog(csv map[string]any) ([]byte, error) {
 		"annotations": said, "displayName": spec["displayName"], "description": spec["description"],
 		"installModes": spec["installModes"], "keywords": spec["keywords"], "links": spec["links"],
 		"maintainers": spec["maintainers"], "maturity": spec["maturity"], "minKubeVersion": spec["minKubeVersion"],
-		"provider": spec["provider"], "customresourcedefinitions": spec["customresourcedefinitions"],
+		"provider": spec["provider"], "crdDescriptions": spec["customresourcedefinitions"], "labels": labels,
 	}})
 	related, _ := spec["relatedImages"].([]any)
 	var text bytes.Buffer
