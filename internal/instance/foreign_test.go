@@ -35,16 +35,23 @@ func TestA50_AHostThatNamesTheAddressOfAnothersNodeDoesNotGetThatNode(t *testing
 	}
 }
 
-// First a free name, so that a Node is expected; then, in the next attempt, another's.
-func TestA50_AHostThatChangesItsNameIsExpectedToRegisterAnew(t *testing.T) {
+// First a free name; then, in the next attempt and with the credential of the first, one name after the
+// other.
+func TestA50_AHostThatWasGivenACredentialKeepsItsName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, unmanaged())
 	w.machine.Change(func(f *contract.HostFacts) { f.Hostname, f.NodeIP = "free", "10.0.0.77" })
 	i, session := newInstance(), &journey.Session{}
 	want(t, w.join(t, i, session, v1alpha1.PhaseDelivering), "done", "")
-	w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "win-a" })
-	i.Status.Phase = v1alpha1.PhasePreflight
-	want(t, w.join(t, i, session, v1alpha1.PhaseAdopting), "fails", contract.ReasonNodeForeign)
+	for _, name := range []string{"another", "win-a"} {
+		w.machine.Change(func(f *contract.HostFacts) { f.Hostname = name })
+		i.Status.Phase = v1alpha1.PhasePreflight
+		want(t, w.join(t, i, session, v1alpha1.PhaseAdopting), "fails", contract.ReasonHostnameInvalid)
+		if i.Status.NodeName != "free" {
+			t.Errorf("its name is %q now", i.Status.NodeName)
+		}
+		i.Status.BootstrapCredentials = nil // as when it waits for a place
+	}
 }
 
 // Behind an address translation, only the host can say which address its Node will have.

@@ -85,9 +85,10 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.Host
 	if len(name) > maxNodeName || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "%.63q can't be a node name", name))
 	}
-	if instance.Status.NodeName != "" && instance.Status.NodeName != name && instance.Status.NodeUID != "" {
+	if instance.Status.NodeName != "" && instance.Status.NodeName != name && hasName(&instance.Status) {
 		return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid,
-			"the host was renamed from %q to %q after it had become a node", instance.Status.NodeName, name))
+			"the host was renamed from %q to %q after it had become a node, or had got a credential for that name",
+			instance.Status.NodeName, name))
 	}
 	by := journey.Claimant{UID: instance.UID, Key: types.NamespacedName{Namespace: instance.Namespace,
 		Name: instance.Name},
@@ -106,6 +107,12 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.Host
 		instance.Status.NodeName, instance.Status.NodeExpected = name, false
 	}
 	return journey.Done()
+}
+
+// hasName reports whether a host has become a node under its name, or has had a credential for it: with
+// that it may have a certificate, and with another name it would collect another one.
+func hasName(status *v1alpha1.WindowsInstanceStatus) bool {
+	return status.NodeUID != "" || status.NodeExpected || len(status.BootstrapCredentials) > 0
 }
 
 // nameOfNoHost refuses names that a host chose for itself and that belong to others: kubelet's serving
