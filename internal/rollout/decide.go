@@ -77,6 +77,9 @@ type decision struct {
 func decide(all []*asked, waiting []waiter, grants []Grant, look Look) decision {
 	d := decision{grants: grants}
 	hold := func(w waiter) bool {
+		if isPending(Question{Name: w.name, Node: w.node}, grants) {
+			return true // its place shows in the look already, and it gets no other
+		}
 		allowed := look.MayDisrupt(w.node).Allowed
 		if allowed {
 			look, d.called = look.with(Grant{Node: w.node}), append(d.called, w)

@@ -409,6 +409,33 @@ func TestAPlaceThatNobodyUsesIsKeptForAWhile(t *testing.T) {
 	}
 }
 
+// The places of both are in the list, and no status shows them yet, as when an operator has just died.
+func TestTwoWhoHaveUnusedPlacesDoNotCallEachOther(t *testing.T) {
+	t.Parallel()
+	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
+	config.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(2))
+	objects := append(append(serving("a"), serving("b")...), append(serving("c"), serving("d")...)...)
+	p := newPlane(t, append(objects, config)...)
+	now := time.Now()
+	before := p.operator(t, &now)
+	for _, name := range []string{"a", "b"} {
+		if granted, err := before.Ask(t.Context(), disturb(name)); !granted || err != nil {
+			t.Fatalf("%s: %v, %v", name, granted, err)
+		}
+	}
+	next, calls := p.operator(t, &now), map[string]int{}
+	for _, name := range []string{"a", "b", "a", "b"} {
+		q := disturb(name)
+		q.Wake = func() { calls[name]++ }
+		if granted, err := next.Ask(t.Context(), q); granted || err != nil {
+			t.Errorf("%s: %v, %v", name, granted, err)
+		}
+	}
+	if len(calls) > 0 {
+		t.Errorf("called in vain: %v", calls)
+	}
+}
+
 // Its Machine has a place, and is not deleted yet.
 func TestAPlaceOfAMachineIsNoneOfItsNode(t *testing.T) {
 	t.Parallel()
