@@ -105,7 +105,8 @@ func TestA54_AKubeletWritesNoAnnotationOfOurs(t *testing.T) {
 	prepare(t, admin)
 	kubelet := as(t, lab, contract.KubeletUserPrefix+"win-a", contract.KubeletGroup)
 	if err := errors.Join(annotate("win-a", contract.DesiredRevisionAnnotation)(t.Context(), admin),
-		annotate("win-a", contract.InstanceAnnotation)(t.Context(), admin)); err != nil {
+		annotate("win-a", contract.InstanceAnnotation)(t.Context(), admin),
+		patch("win-a", `{"spec":{"unschedulable":true}}`)(t.Context(), admin)); err != nil {
 		t.Fatal(err)
 	}
 	other := patch("win-a", `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":"ns/another"}}}`)
@@ -121,6 +122,12 @@ func TestA54_AKubeletWritesNoAnnotationOfOurs(t *testing.T) {
 		"chooses its revision": patch("win-a",
 			`{"metadata":{"annotations":{"`+contract.DesiredRevisionAnnotation+`":"0.1.0-0000000000"}}}`),
 		"reports in the daemon's place": annotate("win-a", contract.RevisionAnnotation),
+		"calls itself Linux":            patch("win-a", `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`),
+		"calls itself nothing":          patch("win-a", `{"metadata":{"labels":{"kubernetes.io/os":null}}}`),
+		"calls itself Linux by its status": patch("win-a", `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`,
+			"status"),
+		"keeps its Node from being deleted": patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`),
+		"lifts its cordon":                  patch("win-a", `{"spec":{"unschedulable":null}}`),
 		"registers with one": func(ctx context.Context, c kubernetes.Interface) error {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-new",
 				Annotations: map[string]string{contract.InstanceAnnotation: "ns/another"}}}
