@@ -114,7 +114,7 @@ unit: controlplane ## Unit tests and house rules, with the race detector
 
 .PHONY: e2e
 e2e: build controlplane ## End-to-end tests: real API server, real operator, simulated hosts
-	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 45m ./test/e2e/...
+	WMCO_OPERATOR=$(BIN)/wmco go test -count=1 -timeout 60m ./test/e2e/...
 
 .PHONY: wine
 wine: build controlplane ## Real Windows programs under Wine: Windows-only tests, join, day 2, update, leave (left out where Wine is missing)
