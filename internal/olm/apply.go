@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -159,6 +160,9 @@ func (i *Installer) apply(ctx context.Context) error {
 		})
 		if apierrors.IsNotFound(err) && object.GetNamespace() != i.namespace {
 			continue // this cluster does not have the namespace
+		}
+		if meta.IsNoMatchError(err) && (object.GetKind() == mutatingPolicy || object.GetKind() == mutatingBinding) {
+			continue // this API server does not have the kind
 		}
 		if err != nil {
 			return fmt.Errorf("applying the %s %s: %w", object.GetKind(), object.GetName(), err)

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -131,6 +132,19 @@ func TestA66_AMissingNamespaceIsPassedOver(t *testing.T) {
 		return nil
 	}}
 	if err := a.install(t); err != nil || !slices.Contains(a.applied, "ClusterRoleBinding") {
+		t.Errorf("%v, applied %v", err, a.applied)
+	}
+}
+
+func TestA73_AnAPIServerWithoutMutatingPoliciesIsPassedOver(t *testing.T) {
+	t.Parallel()
+	a := &api{enforces: func() bool { return true }, refuses: func(kind, _ string) error {
+		if strings.HasPrefix(kind, "Mutating") {
+			return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: kind}}
+		}
+		return nil
+	}}
+	if err := a.install(t); err != nil || !a.binds() || !slices.Contains(a.applied, "MutatingAdmissionPolicyBinding") {
 		t.Errorf("%v, applied %v", err, a.applied)
 	}
 }

@@ -28,6 +28,9 @@ const (
 	policy             = "ValidatingAdmissionPolicy"
 	policyBinding      = "ValidatingAdmissionPolicyBinding"
 	networkPolicy      = "NetworkPolicy" // older releases of OLM refuse a bundle with one
+	configMap          = "ConfigMap"
+	mutatingPolicy     = "MutatingAdmissionPolicy" // as of Kubernetes 1.36
+	mutatingBinding    = "MutatingAdmissionPolicyBinding"
 )
 
 // Parts are the objects of an install, sorted by who applies them.
@@ -91,7 +94,8 @@ const probed = "windows-operator-secret"
 // turn orders what the operator applies: nothing is bound before the policies are enforced. What binds
 // a policy comes before the policy, so that each is in force as soon as it is seen.
 func turn(object *unstructured.Unstructured) int {
-	order := []string{networkPolicy, policyBinding, policy, roleBinding, clusterRoleBinding}
+	order := []string{networkPolicy, policyBinding, policy, configMap, mutatingPolicy, mutatingBinding, roleBinding,
+		clusterRoleBinding}
 	turn := 2 * slices.Index(order, object.GetKind())
 	if object.GetKind() == policy && object.GetName() == probed {
 		turn++
@@ -105,7 +109,7 @@ func (p *Parts) add(object *unstructured.Unstructured, namespace string) error {
 	switch object.GetKind() {
 	case "Namespace":
 		return nil
-	case policy, policyBinding, networkPolicy:
+	case policy, policyBinding, networkPolicy, mutatingPolicy, mutatingBinding, configMap:
 		p.Operator = append(p.Operator, object)
 		return nil
 	case role, clusterRole:
@@ -187,8 +191,14 @@ func refer(binding *unstructured.Unstructured) error {
 func Rights(objects []*unstructured.Unstructured) (cluster, namespaced []rbacv1.PolicyRule, err error) {
 	for _, object := range objects {
 		rules := &cluster
-		if object.GetKind() == networkPolicy {
+		switch object.GetKind() {
+		case networkPolicy:
 			rules = &namespaced
+		case configMap:
+			// Who lets a policy read it must be allowed to: of all by the name "*", which nothing has.
+			rules = &namespaced
+			namespaced = allow(namespaced, "", "configmaps", object.GetName(), "get")
+			cluster = allow(cluster, "", "configmaps", "*", "get")
 		}
 		plural, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
 		*rules = allow(*rules, plural.Group, plural.Resource, "", "create")

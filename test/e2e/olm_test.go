@@ -110,6 +110,14 @@ func (s *stage) guarded(t *testing.T) {
 			t.Errorf("the policy %s is not in force: %v", p.Spec.PolicyName, err)
 		}
 	}
+	for _, name := range []string{"windows-workload-pod", "windows-workload-class"} { // A73
+		for _, object := range []client.Object{&admissionregistrationv1.MutatingAdmissionPolicy{},
+			&admissionregistrationv1.MutatingAdmissionPolicyBinding{}} {
+			if err := s.Client.Get(t.Context(), client.ObjectKey{Name: name}, object); err != nil {
+				t.Errorf("the policy %s: %v", name, err)
+			}
+		}
+	}
 	roles := &rbacv1.RoleList{}
 	if err := s.Client.List(t.Context(), roles); err != nil {
 		t.Fatal(err)

@@ -80,6 +80,7 @@ func contents(root, version string) (map[string][]byte, error) {
 		{"monitoring", `{{- if include "wmco.monitoring" . }}`},
 		{"machine-api", `{{- if include "wmco.machineAPI" . }}`},
 		{"cluster-api", `{{- if include "wmco.clusterAPI" . }}`},
+		{"workload", `{{- if include "wmco.workloadGuard" . }}`},
 	} {
 		objects, err := kustomize(filepath.Join(root, "config", part.directory))
 		if err != nil {

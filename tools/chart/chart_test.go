@@ -151,6 +151,16 @@ func TestA65_MonitoringComesWhereThePrometheusOperatorIs(t *testing.T) {
 		wanted(t, "default"))
 }
 
+func TestA73_TheChartCompletesPodsWhereTheAPIServerCan(t *testing.T) {
+	t.Parallel()
+	const kind = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+	want := wanted(t, "default")
+	maps.Copy(want, wanted(t, "workload"))
+	compare(t, render(t, "--api-versions", kind), want)
+	compare(t, render(t, "--set", "workloadGuard.enabled=true"), want)
+	compare(t, render(t, "--api-versions", kind, "--set", "workloadGuard.enabled=false"), wanted(t, "default"))
+}
+
 func TestA65_TheRightsInNamespacesThatNotEveryClusterHasAreValues(t *testing.T) {
 	t.Parallel()
 	for value, directory := range map[string]string{"clusterAPI": "cluster-api", "machineAPI": "machine-api"} {

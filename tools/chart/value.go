@@ -83,6 +83,9 @@ var values = []value{
 		"auto: where that namespace exists; set it where templates are made without a cluster.", schema: choice, otherwise: present},
 	{key: "clusterAPI.enabled", about: "Whether to give the operator its rights in openshift-cluster-api. " +
 		"auto: where that namespace exists.", schema: choice, otherwise: present},
+	{key: "workloadGuard.enabled", about: "Whether to install the policies that complete pods for Windows, in namespaces that " +
+		"ask for it. auto: where the API server has MutatingAdmissionPolicy, as of Kubernetes 1.36.", schema: choice,
+		otherwise: present},
 	{key: "uninstallCheck", about: "Whether `helm uninstall` fails while hosts are joined, and names them.",
 		schema: schema{"type": "boolean"}, otherwise: true},
 }

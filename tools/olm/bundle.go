@@ -110,7 +110,7 @@ func annotations() map[string]string {
 // install are all objects of an install on OpenShift.
 func install(root string) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
-	for _, part := range []string{"default", "machine-api", "monitoring", "cluster-api"} {
+	for _, part := range []string{"default", "machine-api", "monitoring", "cluster-api", "workload"} {
 		made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(),
 			filepath.Join(root, "config", part))
 		if err != nil {

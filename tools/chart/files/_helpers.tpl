@@ -18,3 +18,8 @@
 {{- $on := .Values.machineAPI.enabled -}}
 {{- if or (eq (toString $on) "true") (and (eq (toString $on) "auto") (lookup "v1" "Namespace" "" "openshift-machine-api")) }}yes{{ end -}}
 {{- end -}}
+
+{{- define "wmco.workloadGuard" -}}
+{{- $on := .Values.workloadGuard.enabled -}}
+{{- if or (eq (toString $on) "true") (and (eq (toString $on) "auto") (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")) }}yes{{ end -}}
+{{- end -}}
