@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +27,8 @@ type podServer struct {
 	// lists counts lists of pods, read the bytes of the largest answer as far as it was taken.
 	lists int
 	read  int
+	// slow is how long a list takes, passed how long all did, in nanoseconds.
+	slow, passed atomic.Int64
 }
 
 func (s *podServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -47,6 +51,7 @@ func (s *podServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.lists++
+	s.passed.Add(s.slow.Load())
 	// pods that are gone meanwhile would shift the rest, so a page goes on after a name
 	from := slices.IndexFunc(s.pods, func(p corev1.Pod) bool { return p.Name > r.URL.Query().Get("continue") })
 	if from < 0 {
@@ -87,6 +92,7 @@ func newPodServer(t *testing.T, count, size int) (*podServer, *world) {
 	}
 	w := newWorld(t, joinedNode("1"))
 	w.Pods = pods
+	w.Now = func() time.Time { return w.clock.Add(time.Duration(s.passed.Load())) }
 	return s, w
 }
 
@@ -103,6 +109,36 @@ func TestA55_LargePodsOnANodeCostADrainBoundedMemory(t *testing.T) {
 		t.Errorf("an answer of %d bytes was taken", s.read)
 	}
 	want(t, w.Drain(t.Context(), leaving(), "win-a", drainTimeout), "done", "")
+}
+
+// So many large pods that the operator would be busy with them for as long as the API server lets a list
+// go on: it ends the pass, and goes on with the next one.
+func TestA55_ManyLargePodsEndAPassOfADrain(t *testing.T) {
+	t.Parallel()
+	s, w := newPodServer(t, 40, 1<<20)
+	s.slow.Store(int64(10 * time.Second))
+	want(t, w.Drain(t.Context(), leaving(), "win-a", drainTimeout), "waits", contract.ReasonDraining)
+	if len(s.pods) == 0 || len(s.pods) == 40 {
+		t.Fatalf("%d pods are left after the first pass", len(s.pods))
+	}
+	for range 20 {
+		w.Drain(t.Context(), leaving(), "win-a", drainTimeout)
+	}
+	if len(s.pods) > 0 {
+		t.Errorf("%d pods were not evicted", len(s.pods))
+	}
+	want(t, w.Drain(t.Context(), leaving(), "win-a", drainTimeout), "done", "")
+}
+
+// A pass that is ended has not seen all pods.
+func TestADrainThatHasNotSeenAllPodsIsNotDone(t *testing.T) {
+	t.Parallel()
+	s, w := newPodServer(t, 40, 1<<20)
+	for i := range s.pods {
+		s.pods[i].Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "static"}
+	}
+	s.slow.Store(int64(10 * time.Second))
+	want(t, w.Drain(t.Context(), leaving(), "win-a", drainTimeout), "waits", contract.ReasonDraining)
 }
 
 func TestADrainOfUsualPodsListsThemOnce(t *testing.T) {

@@ -70,6 +70,42 @@ func TestANodeThatTheHostHasJustRegisteredAtAnAddressOfItsOwnIsTheHosts(t *testi
 	}
 }
 
+// The host is listed by a DNS name, so that only it says which address it has. Its removal was forced, and
+// its Node stayed; only the operator writes the host's key on a Node.
+func TestANodeThatHasTheHostsPinnedKeyIsTheHosts(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		key     string
+		refused bool
+	}{"its own": {"AAAA", false}, "another's": {"BBBB", true}, "none": {"", true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, i := unmanaged(), newInstance()
+			n.Annotations = map[string]string{contract.HostKeyTypeAnnotation: "ssh-ed25519",
+				contract.HostKeyAnnotation: test.key}
+			i.Status.Host, i.Status.HostKey = &v1alpha1.HostInfo{NodeIP: "10.0.0.77"}, "ssh-ed25519 AAAA"
+			if problem := journey.Foreign(n, i); (problem != nil) != test.refused {
+				t.Errorf("got %v", problem)
+			}
+		})
+	}
+}
+
+// The operator that gave it the credential ended before it wrote down that there was no Node.
+func TestANodeThatRegistersWhileItsHostIsWaitedForIsTheHosts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.machine.Change(func(f *contract.HostFacts) { f.NodeIP = "10.0.0.77" })
+	i, session := newInstance(), &journey.Session{}
+	want(t, w.join(t, i, session, v1alpha1.PhaseAdopting), "waits", contract.ReasonNodePending)
+	i.Status.NodeExpected = false
+	want(t, w.join(t, i, session, v1alpha1.PhaseAdopting), "waits", contract.ReasonNodePending)
+	if err := w.client.Create(t.Context(), unmanaged()); err != nil {
+		t.Fatal(err)
+	}
+	want(t, w.join(t, i, session, v1alpha1.PhaseAdopting), "done", "")
+}
+
 func TestANodeWithAnAddressThatTheCloudGaveIsTheHosts(t *testing.T) {
 	t.Parallel()
 	i := instance()

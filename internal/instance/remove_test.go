@@ -298,6 +298,20 @@ func TestTheAPIServerMayGoAwayWhileAHostLeaves(t *testing.T) {
 	}
 }
 
+// A policy of somebody else's that refuses each change of the Node must not keep what is to go by force.
+func TestForceGoesOnWhereTheNodeMayNotBeChanged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode("1"))
+	w.broken["patch"] = apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "win-a", errors.New("no"))
+	i := leaving()
+	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "waits", contract.ReasonAPICallFailed)
+	i.Spec.RemovalPolicy = v1alpha1.RemovalForce
+	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
+	if !slices.Contains(w.machine.Calls(), contract.VerbCleanup) || w.getNode(t) != nil {
+		t.Errorf("calls %v, node %v", w.machine.Calls(), w.getNode(t))
+	}
+}
+
 func TestPodsThatCanNotBeListedOrEvictedAreAWait(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ verb, resource string }{"listed": {"list", "pods"},

@@ -179,8 +179,8 @@ func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (bool, erro
 		return false, fmt.Errorf("listing instances: %w", err)
 	}
 	return slices.ContainsFunc(instances.Items, func(i v1alpha1.WindowsInstance) bool {
-		return i.Status.NodeName == node.Name || slices.ContainsFunc(node.Status.Addresses,
-			func(a corev1.NodeAddress) bool {
+		return i.Status.NodeName == node.Name || i.Status.NodeName == "" && slices.ContainsFunc(node.Status.Addresses,
+			func(a corev1.NodeAddress) bool { // its kubelet says so
 				return strings.EqualFold(a.Address, i.Spec.Address) || i.Spec.NodeIP != "" && a.Address == i.Spec.NodeIP
 			})
 	}), nil

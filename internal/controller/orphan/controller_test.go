@@ -321,3 +321,16 @@ func TestA54_ANodeThatNamesTheInstanceOfAnotherHostIsTakenOutOfService(t *testin
 		t.Errorf("the node stays in service: %+v, events %q", n, r.heard)
 	}
 }
+
+// The host was let go, and its kubelet says that it has the address of a host that has a Node of its own.
+func TestA54_ANodeThatSaysTheAddressOfAnotherHostIsTakenOutOfService(t *testing.T) {
+	t.Parallel()
+	another := instance()
+	another.Name, another.Status.NodeName = "10.0.0.12", "win-b"
+	r := newRig(t, another, node())
+	r.look(t)
+	r.clock = r.clock.Add(policy.OrphanGrace)
+	if n, _ := r.look(t); n == nil || !n.Spec.Unschedulable || len(r.heard) != 1 {
+		t.Errorf("the node stays in service: %+v, events %q", n, r.heard)
+	}
+}

@@ -18,6 +18,7 @@ func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return journey.Retry(err)
 	}
 	if node == nil {
+		instance.Status.NodeExpected = true
 		return j.waitInSlot(instance, contract.ReasonNodePending, "kubelet on %s has not registered node %s yet",
 			instance.Spec.Address, instance.Status.NodeName)
 	}

@@ -29,7 +29,7 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	began := drainBegan(instance, p.Now())
 	helper := &drain.Helper{Ctx: ctx, Client: p.Pods, GracePeriodSeconds: -1}
 	seen := podsLeft{}
-	err := p.eachPod(ctx, nodeName, func(pod *corev1.Pod) error {
+	all, err := p.eachPod(ctx, nodeName, func(pod *corev1.Pod) error {
 		must, err := p.mustGo(ctx, pod)
 		if must {
 			seen.evict(helper, pod, p.Now())
@@ -39,7 +39,7 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	if err != nil {
 		return Retry(err)
 	}
-	if seen.count == 0 {
+	if all && seen.count == 0 {
 		instance.Status.DrainTime = nil
 		return Done()
 	}
@@ -78,7 +78,7 @@ func (l *podsLeft) evict(helper *drain.Helper, pod *corev1.Pod, now time.Time) {
 	}
 	switch err := helper.EvictPod(*pod, policyv1.SchemeGroupVersion); {
 	case client.IgnoreNotFound(err) == nil:
-	case isAnswer(err):
+	case IsAnswer(err):
 		l.blocked = few(l.blocked, fmt.Sprintf("%s/%s (%.200s)", pod.Namespace, pod.Name, err.Error()))
 	default:
 		l.away = fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)
@@ -95,10 +95,10 @@ func drainBegan(instance *v1alpha1.WindowsInstance, now time.Time) time.Time {
 	return status.DrainTime.Time
 }
 
-// isAnswer tells an API server that refuses an eviction, for whatever cause, from one that does not
-// answer: a disruption budget (429), two of them over one pod (500), a webhook that denies it (4xx)
-// or fails (500).
-func isAnswer(err error) bool {
+// IsAnswer tells an API server that refuses an eviction, or another request, for whatever cause, from
+// one that does not answer: a disruption budget (429), two of them over one pod (500), a webhook that
+// denies it (4xx) or fails (500).
+func IsAnswer(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) && !apierrors.IsServiceUnavailable(err)
 }

@@ -148,11 +148,19 @@ func addressForeign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *cont
 	switch {
 	case claimed == "":
 		return contract.NewProblem(contract.ReasonNodeForeign, "node %s has none of the host's addresses", node.Name)
-	case instance.Status.NodeExpected:
+	case instance.Status.NodeExpected, hasHostKey(node, instance):
 		return nil
 	}
 	return contract.NewProblem(contract.ReasonNodeForeign, "node %s was there before the host joined, and only the "+
 		"host says that its address is %s", node.Name, claimed)
+}
+
+// hasHostKey says that the operator wrote the host key on a Node with which the host proves who it is. A
+// kubelet may not write it.
+func hasHostKey(node *corev1.Node, instance *v1alpha1.WindowsInstance) bool {
+	keyType, key, ok := strings.Cut(instance.Status.HostKey, " ")
+	return ok && key != "" && node.Annotations[contract.HostKeyTypeAnnotation] == keyType &&
+		node.Annotations[contract.HostKeyAnnotation] == key
 }
 
 // NodeReadyAt says whether a Node is Ready with this revision applied.

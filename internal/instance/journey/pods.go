@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,10 @@ import (
 // MaxPodListBytes is the most that one list of pods may have: some thousand usual pods, or five of the
 // largest that there can be.
 const MaxPodListBytes = 8 << 20
+
+// passLimit is for how long one look at all pods of a node goes on. The API server gives up a list after
+// five minutes.
+const passLimit = 30 * time.Second
 
 // errTooLarge says that an answer has more than MaxPodListBytes.
 var errTooLarge = errors.New("the answer is too large")
@@ -63,26 +68,34 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 }
 
 // eachPod shows all pods of a node, one list at a time: first all at once, which costs the API server
-// least, and where that is too large in ever smaller parts.
-func (p *Parts) eachPod(ctx context.Context, nodeName string, visit func(pod *corev1.Pod) error) error {
+// least, and where that is too large in ever smaller parts. It ends after passLimit, or when the API server
+// gives up the list; then it has not shown all.
+func (p *Parts) eachPod(ctx context.Context, nodeName string, visit func(pod *corev1.Pod) error) (all bool, err error) {
+	began := p.Now()
 	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", nodeName).String()}
 	smaller := map[int64]int64{0: 100, 100: 10, 10: 1}
 	for {
 		list, err := p.Pods.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
 		if limit, more := smaller[options.Limit]; more && errors.Is(err, errTooLarge) {
-			options.Limit = limit
+			options.Limit, began = limit, p.Now()
 			continue
 		}
+		if apierrors.IsResourceExpired(err) && options.Continue != "" {
+			return false, nil
+		}
 		if err != nil {
-			return fmt.Errorf("listing pods of node %s: %w", nodeName, err)
+			return false, fmt.Errorf("listing pods of node %s: %w", nodeName, err)
 		}
 		for i := range list.Items {
 			if err = visit(&list.Items[i]); err != nil {
-				return err
+				return false, err
 			}
 		}
 		if options.Continue = list.Continue; options.Continue == "" {
-			return nil
+			return true, nil
+		}
+		if p.Now().Sub(began) > passLimit {
+			return false, nil
 		}
 	}
 }

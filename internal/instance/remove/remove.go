@@ -40,12 +40,13 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if err != nil {
 		return journey.Retry(err)
 	}
+	force := instance.Spec.RemovalPolicy == v1alpha1.RemovalForce
 	if node != nil {
-		if err = r.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Cordon: true}); err != nil {
+		err = r.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Cordon: true})
+		if err != nil && (!force || !journey.IsAnswer(err)) {
 			return journey.Retry(err)
 		}
 	}
-	force := instance.Spec.RemovalPolicy == v1alpha1.RemovalForce
 	if outcome := r.vacate(ctx, instance, session, node, drainTimeout); !outcome.IsDone() && !force {
 		return outcome
 	}
