@@ -2,10 +2,12 @@ package policy_test
 
 import (
 	"crypto/elliptic"
+	cryptorand "crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -188,6 +190,46 @@ func FuzzParseRequest(f *testing.F) {
 			if out := outOfBounds(in, claim); out != "" || request.CheckSignature() != nil {
 				t.Fatalf("approved although %s", out)
 			}
+		}
+	})
+}
+
+// FuzzNodeAddresses has a kubelet write anything into its Node's addresses, and ask for it in its serving
+// certificate.
+func FuzzNodeAddresses(f *testing.F) {
+	for _, seed := range [][2]string{{"Hostname", "kubernetes.default.svc"}, {"InternalDNS", "WIN-AB"}, {"ExternalDNS", "localhost."},
+		{"InternalIP", "172.30.0.1"}, {"ExternalIP", "::ffff:172.30.0.1"}, {"InternalIP", "127.0.0.1"}, {"InternalIP", "10.0.0.12"},
+		{"", "*.corp.example"}, {"Hostname", strings.Repeat("a", 300)}, {"InternalIP", "203.0.113.200"}} {
+		f.Add(seed[0], seed[1])
+	}
+	key := ecdsaKey(elliptic.P256())
+	f.Fuzz(func(t *testing.T, kind, address string) {
+		s := serving()
+		s.node.Status.Addresses = append(s.node.Status.Addresses,
+			corev1.NodeAddress{Type: corev1.NodeAddressType(kind), Address: address})
+		ip := net.ParseIP(address)
+		if ip != nil {
+			s.template.IPAddresses = append(s.template.IPAddresses, ip)
+		} else {
+			s.template.DNSNames = append(s.template.DNSNames, address)
+		}
+		s.key, s.template.Subject = key, s.subject
+		s.elsewhere = map[string]string{"10.0.0.12": "WindowsInstance b"}
+		if _, err := x509.CreateCertificateRequest(cryptorand.Reader, &s.template, key); err != nil {
+			t.Skip("no request can say it")
+		}
+		in := s.input()
+		if policy.DecideCSR(in).Verdict != policy.CSRApprove {
+			return
+		}
+		name := strings.ToLower(strings.TrimRight(address, "."))
+		isClusters := strings.HasPrefix(name, "kubernetes") || strings.HasSuffix(name, ".svc") || name == "localhost"
+		if ip != nil {
+			a, _ := netip.AddrFromSlice(ip)
+			isClusters = in.ServiceNetwork.Contains(a.Unmap()) || ip.IsLoopback() || ip.IsUnspecified()
+		}
+		if isClusters || name == "win-ab" || address == "10.0.0.12" || strings.ContainsAny(address, "* \x00") {
+			t.Fatalf("approved %q, because its kubelet calls it its %q", address, kind)
 		}
 	})
 }
