@@ -66,6 +66,7 @@ func (c *reconciliation) leave(ctx context.Context) (ctrl.Result, error) {
 		c.report(ctx, outcome)
 		return c.result(ctx, outcome.After)
 	}
+	c.note(ctx, outcome)
 	c.life.left = true
 	return c.release(ctx)
 }

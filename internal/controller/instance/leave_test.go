@@ -59,6 +59,31 @@ func TestAnInstanceLeavesOnceEvenIfTheCacheLagsBehind(t *testing.T) {
 	}
 }
 
+// The daemon said that files wait for the next boot, and the operator dropped it.
+func TestA41_WhatWaitsForARebootOfAHostThatLeavesIsToldOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, listed(1)...)
+	r.join(t, 1)
+	r.machine(1).Answer(contract.VerbCleanup, contract.CleanupAnswer{RebootAdvised: true})
+	first := len(r.events)
+	r.remove(t, 1)
+	before := r.get(t, 1)
+	r.reconcile(t, 1)
+	r.stale = before
+	r.reconcile(t, 1)
+	r.stale = nil
+	r.reconcile(t, 1)
+	if r.exists(t, 1) {
+		t.Fatal("it does not leave")
+	}
+	advice := slices.DeleteFunc(slices.Clone(r.events[first:]), func(e told) bool {
+		return !strings.Contains(e.note, "reboot")
+	})
+	if len(advice) != 2 || advice[0].regarding == advice[1].regarding { // at the instance and at its entry
+		t.Errorf("events %+v", r.events[first:])
+	}
+}
+
 func TestARemovalThatFailsNamesTheWayOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)

@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Reasons of events about nodes that are disrupted; they appear on the instance.
+// Reasons of events about nodes that are disrupted or removed; they appear on the instance.
 const (
 	EventUpdateStarted = "UpdateStarted"
 	EventUpdated       = "Updated"
@@ -17,11 +17,18 @@ const (
 	EventRebootStarted = "RebootStarted"
 	EventRebooted      = "Rebooted"
 	EventRebootFailed  = "RebootFailed"
+	EventRebootAdvised = "RebootAdvised"
 )
 
 // Event is to be reported about an instance. The action is part of its identity: events that differ
 // in their note only are counted as one.
 type Event struct{ Type, Reason, Action, Note string }
+
+// RebootAdvisedEvent says that a host was cleaned as far as it goes without a reboot.
+func RebootAdvisedEvent(instance *v1alpha1.WindowsInstance) Event {
+	return Event{corev1.EventTypeWarning, EventRebootAdvised, "Leave", instance.Spec.Address + " was cleaned, except " +
+		"for what Windows changes with a reboot only, such as files in use: reboot it before it is used otherwise"}
+}
 
 // StartedEvent says that a node has its turn to be disrupted; nil for what no pod feels.
 func StartedEvent(purpose v1alpha1.DisruptionPurpose, status *v1alpha1.WindowsInstanceStatus) []Event {

@@ -18,6 +18,8 @@ type Session struct {
 	CSR       string // name of the CertificateSigningRequest made of it
 	Drained   bool
 	Cleaned   bool
+	// RebootAdvised says that the cleaned host keeps something in use until its next boot.
+	RebootAdvised bool
 }
 
 // Connected says whether the connection is there and usable.

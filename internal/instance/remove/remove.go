@@ -66,8 +66,12 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 			return journey.Fail(fmt.Errorf("removing the planted daemon: %w", err))
 		}
 	}
+	outcome := journey.Done()
+	if session.RebootAdvised {
+		outcome = outcome.With(journey.RebootAdvisedEvent(instance))
+	}
 	session.End()
-	return journey.Done()
+	return outcome
 }
 
 // vacate empties the node and cleans the host. A host that was never reached has nothing to clean. One
@@ -161,5 +165,6 @@ func (r *Remove) clean(ctx context.Context, session *journey.Session) journey.Ou
 	if len(answer.Kept) > 0 {
 		logr.FromContextOrDiscard(ctx).Info("files stay on the host", "paths", answer.Kept)
 	}
+	session.RebootAdvised = answer.RebootAdvised
 	return journey.Done()
 }
