@@ -3,15 +3,22 @@
 package wine_test
 
 import (
+	"context"
+	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	eventsv1 "k8s.io/api/events/v1"
+
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/scene"
+	"github.com/windows-nodes/wmco/lab/wine/fault"
 )
 
 func TestA32_AHostThatLeavesIsAsItWasBeforeAndMayComeBack(t *testing.T) {
@@ -25,15 +32,7 @@ func TestA32_AHostThatLeavesIsAsItWasBeforeAndMayComeBack(t *testing.T) {
 	if left := scene.Left(h); len(left) < 20 {
 		t.Fatalf("joining changed only %q, so this test could not fail", left)
 	}
-	others := slices.DeleteFunc(slices.Clone(s.Fleet.Hosts), func(other *fleet.Host) bool { return other == h })
-	if err = s.List(t.Context(), others...); err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	if err = s.WaitGone(t.Context(), soon, h); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("it was gone after %.1f s", time.Since(began).Seconds())
+	s.leave(t, h)
 	if left := scene.Left(h); len(left) > 0 {
 		t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
 	}
@@ -49,11 +48,81 @@ func TestA32_AHostThatLeavesIsAsItWasBeforeAndMayComeBack(t *testing.T) {
 			t.Errorf("service %s is there", service)
 		}
 	}
-	if err = s.List(t.Context(), s.Fleet.Hosts...); err != nil {
+	s.comeBack(t, h)
+}
+
+// Of the shims of two containers one hangs, as if in a driver: nobody can end it, and Windows deletes
+// its exe with the next boot.
+func TestA41_AHostWhoseProgramsStillRunIsCleanedAndWhatWaitsForItsBootIsToldOnce(t *testing.T) {
+	s := shared
+	h := s.host(leaver)
+	background(t, h, contract.PathContainerdShim)
+	hung := background(t, h, contract.PathContainerdShim, fault.Protected)
+	s.leave(t, h)
+	if left := scene.Left(h); len(left) > 0 {
+		t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
+	}
+	if still := running(h, contract.PathContainerdShim); len(still) != 1 || !strings.Contains(still[0], fault.Protected) {
+		t.Errorf("%q still run; want the one that nobody can end", still)
+	}
+	aside := machine(h).Path(`C:\windows\temp`) + "/wmco-*.old"
+	if files, err := filepath.Glob(aside); err != nil || len(files) != 1 {
+		t.Errorf("moved out of the way: %q, %v; want the one exe that is in use", files, err)
+	}
+	s.await(t, "the operator to advise a reboot", func(ctx context.Context) (bool, string, error) {
+		all, err := s.advices(ctx, h)
+		return len(all) > 0, "", err
+	})
+	if err := machine(h).Reboot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	began = time.Now()
-	if err = s.WaitReady(t.Context(), soon, h); err != nil {
+	_ = hung() // with the boot
+	if files, err := filepath.Glob(aside); err != nil || len(files) > 0 {
+		t.Errorf("after the boot there are %q, %v", files, err)
+	}
+	s.comeBack(t, h)
+	// Events are written in their order, and the host's second life has begun.
+	if all, err := s.advices(t.Context(), h); err != nil || len(all) != 1 || all[0].Series != nil {
+		t.Errorf("the reboot was advised by %+v, %v", all, err)
+	}
+}
+
+// advices are the events at a host's instance that advise a reboot.
+func (s *stage) advices(ctx context.Context, h *fleet.Host) (found []eventsv1.Event, err error) {
+	list := &eventsv1.EventList{}
+	if err = s.Client.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing events: %w", err)
+	}
+	for _, e := range list.Items {
+		if e.Reason == journey.EventRebootAdvised && e.Regarding.Kind == "WindowsInstance" &&
+			strings.Contains(e.Note, h.Address().Addr().String()) {
+			found = append(found, e)
+		}
+	}
+	return found, nil
+}
+
+// leave takes a host out of the list, and waits until it has left.
+func (s *stage) leave(t *testing.T, h *fleet.Host) {
+	t.Helper()
+	others := slices.DeleteFunc(slices.Clone(s.Fleet.Hosts), func(other *fleet.Host) bool { return other == h })
+	if err := s.List(t.Context(), others...); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := s.WaitGone(t.Context(), soon, h); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("it was gone after %.1f s", time.Since(began).Seconds())
+}
+
+func (s *stage) comeBack(t *testing.T, h *fleet.Host) {
+	t.Helper()
+	if err := s.List(t.Context(), s.Fleet.Hosts...); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := s.WaitReady(t.Context(), soon, h); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("it was back after %.1f s", time.Since(began).Seconds())

@@ -106,6 +106,13 @@ func installService(t *testing.T, path string) {
 }
 
 func serve(args []string) error {
+	switch strings.Join(args, " ") {
+	case stay:
+		<-time.After(time.Hour)
+		return nil
+	case hang:
+		return svc.Run("", service{hangs: true})
+	}
 	orders, err := order.Parse(args)
 	if err != nil {
 		return err
@@ -118,7 +125,7 @@ func serve(args []string) error {
 			return err
 		}
 	}
-	if err := svc.Run("", service{orders}); err != nil {
+	if err := svc.Run("", service{Orders: orders}); err != nil {
 		return err
 	}
 	// The service manager has been told; the process stays.
@@ -126,7 +133,10 @@ func serve(args []string) error {
 	return nil
 }
 
-type service struct{ order.Orders }
+type service struct {
+	order.Orders
+	hangs bool
+}
 
 // Execute is svc.Handler.
 func (s service) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (bool, uint32) {
@@ -150,7 +160,9 @@ func (s service) Execute(_ []string, requests <-chan svc.ChangeRequest, status c
 				status <- request.CurrentStatus
 			case svc.Stop, svc.Shutdown:
 				status <- svc.Status{State: svc.StopPending, WaitHint: 2000}
-				return false, 0
+				if !s.hangs {
+					return false, 0
+				}
 			}
 		}
 	}

@@ -20,3 +20,6 @@ func serve(name string, _ *sim.Process, _ sim.Program) int {
 func makeNetwork(winos.HNSNetwork) (winos.HNSNetwork, error) {
 	return winos.HNSNetwork{}, winos.ErrUnsupported
 }
+
+// protect needs the process rights of Windows.
+func protect() error { return winos.ErrUnsupported }

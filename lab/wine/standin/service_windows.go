@@ -2,24 +2,58 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/Microsoft/hcsshim"
+	"golang.org/x/sys/windows"
 	"golang.org/x/sys/windows/svc"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/sim"
+	"github.com/windows-nodes/wmco/lab/wine/fault"
 )
 
 // serve runs a stand-in under the service manager, and gives its exit code.
 func serve(name string, process *sim.Process, run sim.Program) int {
+	release, err := hold(name, process.Host)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "panic: %v\n", err)
+		return 2
+	}
 	h := &handler{process: process, run: run}
-	if err := svc.Run(name, h); err != nil {
+	if err = svc.Run(name, h); err != nil {
 		fmt.Fprintf(os.Stderr, "running as a service: %v\n", err)
 		return 1
 	}
+	if there, _ := winos.Exists(process.Host.Files, fault.Lingers(name)); there {
+		<-time.After(time.Hour) // the service has stopped, and main goes on
+	}
+	_ = release()
 	return h.code
+}
+
+// hold takes what one process of a program can have at a time, and notes that it was taken.
+func hold(name string, host winos.Host) (release func() error, err error) {
+	release, _, err = host.Programs.Lock(context.Background(), fault.Pipe(name))
+	if err == nil {
+		return release, nil
+	}
+	return nil, errors.Join(err, winos.WriteFile(host.Files, fault.Twice(name), strings.NewReader(err.Error()),
+		winos.AccessInherit))
+}
+
+// protect keeps others, administrators among them, from ending this process: they may look at it.
+func protect() error {
+	const look = windows.SYNCHRONIZE | windows.PROCESS_QUERY_LIMITED_INFORMATION
+	descriptor, err := windows.SecurityDescriptorFromString(fmt.Sprintf("O:BAG:BAD:P(A;;%#x;;;WD)", look))
+	if err != nil {
+		return err
+	}
+	return windows.SetKernelObjectSecurity(windows.CurrentProcess(), windows.DACL_SECURITY_INFORMATION, descriptor)
 }
 
 type handler struct {

@@ -1,0 +1,81 @@
+package winos_test
+
+import (
+	"context"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/internal/daemon/winos/winostest/order"
+)
+
+// Arguments of the test program: as a service it answers a request to stop with "stopping", for
+// ever; or it is no service, and runs on.
+const (
+	hang = "hang"
+	stay = "stay"
+)
+
+// impatient waits only a moment for a service to stop. What comes after a minute comes at once.
+type impatient struct{ winos.Services }
+
+// Stop is winos.Services.
+func (s impatient) Stop(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	return s.Services.Stop(ctx, name)
+}
+
+// Real service manager, real processes: what TestA42_AServiceWhoseProcessGoesOnIsEndedAfterItsTime
+// shows with the simulator's clock.
+func TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew(t *testing.T) {
+	for name, command := range map[string]func(exe string) string{
+		"it says that it has stopped, and goes on":   order.Orders{Linger: time.Hour}.Command,
+		"it never says that it has stopped":          func(exe string) string { return exe + " " + hang },
+		"it was killed, and what it started goes on": func(exe string) string { return order.Orders{}.Command(exe) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			host, exe := winos.New(), newDir(t)+`\endless.exe`
+			installService(t, exe)
+			services := winos.WithTimeouts(impatient{host.Services}, host.Programs)
+			config := winos.ServiceConfig{Name: "wmcotest-endless", Command: command(exe)}
+			must(t, services.Apply(t.Context(), config))
+			t.Cleanup(func() { must(t, services.Delete(context.WithoutCancel(t.Context()), config.Name)) })
+			one := func() uint32 {
+				t.Helper()
+				must(t, services.Start(t.Context(), config.Name))
+				running, err := host.Programs.Processes(t.Context(), exe)
+				must(t, err)
+				if len(running) != 1 {
+					t.Fatalf("%d of it run at once: %+v", len(running), running)
+				}
+				return running[0].PID
+			}
+			first := one()
+			if strings.HasPrefix(name, "it was killed") {
+				must(t, host.Programs.Kill(t.Context(), first, winos.Runs(exe)))
+				leaveBehind(t, exe)
+			} else {
+				must(t, services.Stop(t.Context(), config.Name))
+				if left, err := host.Programs.Processes(t.Context(), exe); err != nil || len(left) > 0 {
+					t.Errorf("%+v still run after the stop, %v", left, err)
+				}
+			}
+			if second := one(); second == first {
+				t.Error("the one from before still runs")
+			}
+			must(t, services.Stop(t.Context(), config.Name))
+			must(t, host.Files.Remove(exe)) // nothing holds it
+		})
+	}
+}
+
+// leaveBehind runs the program as what a service's wrapper started, which outlives the wrapper.
+func leaveBehind(t *testing.T, exe string) {
+	t.Helper()
+	child := exec.CommandContext(t.Context(), exe, stay)
+	must(t, child.Start())
+	t.Cleanup(func() { _ = child.Wait() })
+}

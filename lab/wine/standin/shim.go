@@ -1,0 +1,26 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/windows-nodes/wmco/lab/wine/fault"
+)
+
+const shim = "containerd-shim-runhcs-v1.exe"
+
+// stay is a container's shim: it outlives containerd, and runs until somebody ends it, or until
+// whoever started it by hand closes its standard input.
+func stay(args []string) int {
+	if slices.Contains(args, fault.Protected) {
+		if err := protect(); err != nil {
+			fmt.Fprintln(os.Stderr, "keeping others from ending it:", err)
+			return 1
+		}
+	}
+	fmt.Println(fault.Up)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}
