@@ -178,6 +178,7 @@ const (
 	ReasonUncordoned              Reason = "Uncordoned"
 	ReasonDaemonSilent            Reason = "DaemonSilent"
 	ReasonNodeOrphaned            Reason = "NodeOrphaned"
+	ReasonPlacesUnwritable        Reason = "PlacesUnwritable"
 
 	ReasonDraining       Reason = "Draining"
 	ReasonDrainBlocked   Reason = "DrainBlocked"
@@ -482,6 +483,12 @@ func nodeExplanations() []row {
 			"host can't be reached, install the operator version in between."},
 		{ReasonSettling, 711, "The node is at its new revision, or back from its reboot, and has to stay Ready for " +
 			"the settling time.", "Nothing to do."},
+		{ReasonPlacesUnwritable, 716, "The list of places in the rollout budget can't be written, so no node is " +
+			"disrupted: somebody made the ConfigMap windows-rollout-places immutable or too large, or a policy " +
+			"of the cluster denies the write.",
+			"If the message names a policy or a missing right, allow the operator to write it. Otherwise delete it: " +
+				"kubectl delete configmap windows-rollout-places -n openshift-windows-machine-config-operator. " +
+				"It is made again from the WindowsInstances."},
 		{ReasonUncordoned, 712,
 			"Somebody uncordoned the node while the operator was draining it, so it stays in service.",
 			"Nothing to do: it is tried again later. To keep the operator away from the node, set spec.paused of " +

@@ -3,50 +3,69 @@ package rollout
 import (
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// isUnused says that nobody can begin to use the place any more that it was given.
-func (one Grant) isUnused(now time.Time) bool { return now.Sub(one.Since.Time).Abs() > grantTimeout }
-
-// settle is what is left of grants by what a look shows. A place is kept while the status of its
-// instance says that it is used, and until it may be seen there; a Machine's until it is seen that
-// the Machine goes. Places of which only a status tells are added.
-func settle(grants []Grant, look Look, returned map[string]time.Time) (left []Grant) {
-	uses, stays := map[string]bool{}, map[string]bool{}
-	for _, i := range look.Instances {
-		uses[string(i.UID)] = i.Status.Disruption != nil
-	}
+// settle is what is left of grants by a look. A place that is used shows in its instance, also when the
+// list does not have it. One that is not used may still be while its instance is as it was when the
+// place was given out. A Machine's is kept until it is seen that the Machine goes.
+func settle(grants []Grant, look Look) (left []Grant) {
+	stays := map[string]bool{}
 	for _, set := range look.Fleet.Sets {
 		for _, host := range set.Hosts {
 			stays[host.Name] = !host.Leaving
 		}
 	}
-	for _, one := range grants {
-		isReturned := !one.Since.After(returned[one.Name])
-		isKept := !isReturned && !one.isUnused(look.Fleet.Now) && (one.Machine == "" || stays[one.Machine])
-		if one.isUsed = one.Machine == "" && uses[one.Name]; isKept || one.isUsed {
-			left = append(left, one)
-		}
-	}
 	for _, i := range look.Instances {
-		isListed := slices.ContainsFunc(left, func(one Grant) bool { return one.Name == string(i.UID) })
-		if place := i.Status.Disruption; place != nil && !isListed {
+		if place := i.Status.Disruption; place != nil {
 			left = append(left, Grant{Name: string(i.UID), Node: i.Status.NodeName,
 				Since: metav1.NewMicroTime(place.Since.Time), isUsed: true})
+		}
+		if i.Annotations[contract.PlaceAnnotation] == contract.PlaceOfMachine && stays[i.Name] {
+			left = append(left, Grant{Name: MachineName(i.Name), Node: i.Status.NodeName, Machine: i.Name,
+				Since: metav1.NewMicroTime(look.Fleet.Now), isUsed: true})
+		}
+	}
+	for _, one := range grants {
+		i := look.instance(one)
+		if i != nil && i.ResourceVersion == one.Version && (one.Machine == "" || stays[one.Machine]) &&
+			indexOf(left, one.Name) < 0 {
+			left = append(left, one)
 		}
 	}
 	slices.SortFunc(left, func(a, b Grant) int { return strings.Compare(a.Name, b.Name) })
 	return left
 }
 
-// isPending says that who asks, or whose Machine or instance, has a place that is not seen to be used.
-// It gets no other until nobody can begin to use that one any more.
+// MachineName is the name by which a place is asked for to delete a Machine.
+func MachineName(machine string) string { return "Machine " + machine }
+
+// instance finds whose place one is, or whose Machine's; nil when it is gone.
+func (l Look) instance(one Grant) *v1alpha1.WindowsInstance {
+	if one.Machine != "" {
+		return l.Instances[one.Machine]
+	}
+	for _, i := range l.Instances {
+		if string(i.UID) == one.Name {
+			return i
+		}
+	}
+	return nil
+}
+
+func indexOf(grants []Grant, name string) int {
+	return slices.IndexFunc(grants, func(one Grant) bool { return one.Name == name })
+}
+
+// isPending says that the instance or the Machine of who asks has a place with which it has not begun.
+// It gets no other.
 func isPending(q Question, grants []Grant) bool {
 	return slices.ContainsFunc(grants, func(one Grant) bool {
-		return one.Name == q.Name || q.Node != "" && one.Node == q.Node && !one.isUsed
+		return one.Name != q.Name && q.Node != "" && one.Node == q.Node && !one.isInFleet()
 	})
 }
 
@@ -55,7 +74,7 @@ func isPending(q Question, grants []Grant) bool {
 func (l Look) with(grants ...Grant) Look {
 	l.Fleet = l.Fleet.Clone()
 	for _, one := range grants {
-		if !one.isUsed {
+		if !one.isInFleet() {
 			l.Fleet.Disturb(one.Node)
 			l.Fleet.Leave(one.Machine)
 		}
@@ -68,16 +87,20 @@ type decision struct {
 	granted, refused []*asked
 	// called are waiters for whom a place is held.
 	called []waiter
-	// grants is the list as it is to be.
-	grants []Grant
+	// grants is the list as it is to be; isChanged says that it is another than before. Places among
+	// it of those who may not use them any more are revoked.
+	grants    []Grant
+	isChanged bool
+	revoked   []Grant
 }
 
-// decide decides about all who ask in their order, by a look and the list that it shows. Whoever waits
-// in front of one who asks has a place held for it; so have others while there is room.
-func decide(all []*asked, waiting []waiter, grants []Grant, look Look) decision {
-	d := decision{grants: grants}
+// decide decides about all who ask in their order, by a look and the list. Whoever waits in front of
+// one who asks has a place held for it; so have others while there is room.
+func decide(all []*asked, waiting []waiter, grants []Grant, fleet Look) decision {
+	d := decision{grants: slices.Clone(grants)}
+	look := fleet.with(grants...)
 	hold := func(w waiter) bool {
-		if isPending(Question{Name: w.name, Node: w.node}, grants) {
+		if indexOf(grants, w.name) >= 0 || isPending(Question{Name: w.name, Node: w.node}, grants) {
 			return true // its place shows in the look already, and it gets no other
 		}
 		allowed := look.MayDisrupt(w.node).Allowed
@@ -92,15 +115,38 @@ func decide(all []*asked, waiting []waiter, grants []Grant, look Look) decision 
 			hold(waiting[0])
 			waiting = waiting[1:]
 		}
-		if !one.Decide(look) || isPending(one.Question, d.grants) {
-			d.refused = append(d.refused, one)
-			continue
+		if place := d.about(one, look, fleet); place != nil {
+			look = look.with(*place)
 		}
-		place := Grant{Name: one.Name, Node: one.Node, Machine: one.Machine, Since: metav1.NewMicroTime(look.Fleet.Now)}
-		d.grants, look, d.granted = append(d.grants, place), look.with(place), append(d.granted, one)
 	}
 	for len(waiting) > 0 && hold(waiting[0]) {
 		waiting = waiting[1:]
 	}
 	return d
+}
+
+// about decides about one, and answers the place that it is given. Who has a place already, and did
+// not come to use it, is decided about as if it had none: look shows it, and who waits.
+func (d *decision) about(one *asked, look, fleet Look) *Grant {
+	own := indexOf(d.grants, one.Name)
+	if own >= 0 {
+		look = fleet.with(slices.Delete(slices.Clone(d.grants), own, own+1)...)
+	}
+	switch allowed := one.Decide(look) && !isPending(one.Question, d.grants); {
+	case allowed && own >= 0:
+		d.granted = append(d.granted, one)
+	case allowed:
+		place := Grant{Name: one.Name, Node: one.Node, Machine: one.Machine,
+			Since: metav1.NewMicroTime(fleet.Fleet.Now)}
+		if i := fleet.instance(place); i != nil {
+			place.Version = i.ResourceVersion
+		}
+		d.granted, d.grants, d.isChanged = append(d.granted, one), append(d.grants, place), true
+		return &place
+	default:
+		if d.refused = append(d.refused, one); own >= 0 && !d.grants[own].isInFleet() {
+			d.revoked = append(d.revoked, d.grants[own])
+		}
+	}
+	return nil
 }

@@ -4,15 +4,17 @@
 // Controllers ask it before they take a node to another revision, reboot it or delete a Machine. All
 // who ask at the same time are answered by one look, worst first. All places that were given out are
 // in one list, in one object that nobody else writes: of two operators that decide at the same time
-// one has its decision refused by the API server. A place is given back when the status of its
-// instance says so, or when nobody began to use it. In memory is only who waits, so that the first
-// of them is called when a place is free: an operator that takes over reads the same list and
-// decides the same. This package never changes a Node, an instance or a Machine.
+// one has its decision refused by the API server. A place may be used by a write under one version of
+// its instance only, so it is void once the instance has changed. In memory is only who waits, so
+// that the first of them is called when a place is free: an operator that takes over reads the same
+// list and decides the same. This package never changes a Node, a Machine, or of an instance more than
+// an annotation.
 package rollout
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=create,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=windows-rollout-places,verbs=get;update,namespace=openshift-windows-machine-config-operator
-// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=list,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=list;patch,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,resourceNames=cluster,verbs=get
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list
 
 import (
@@ -52,7 +54,7 @@ type Sets interface {
 type Options struct {
 	// Cached reads through the manager's cache, Live past it.
 	Cached, Live client.Reader
-	// Writer writes the list of places.
+	// Writer writes the list of places, and annotations of instances.
 	Writer client.Writer
 	// Sets may be nil.
 	Sets Sets
@@ -68,11 +70,9 @@ type Gate struct {
 	turn chan struct{}
 
 	mu sync.Mutex
-	// queue are questions that no round has taken yet; waiters, by name, those who have to wait;
-	// returned when places were given back.
-	queue    []*asked
-	waiters  map[string]*waiter
-	returned map[string]time.Time
+	// queue are questions that no round has taken yet; waiters, by name, those who have to wait.
+	queue   []*asked
+	waiters map[string]*waiter
 }
 
 // New checks that everything is there.
@@ -83,8 +83,7 @@ func New(options Options) (*Gate, error) {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &Gate{Options: options, turn: make(chan struct{}, 1), waiters: map[string]*waiter{},
-		returned: map[string]time.Time{}}, nil
+	return &Gate{Options: options, turn: make(chan struct{}, 1), waiters: map[string]*waiter{}}, nil
 }
 
 // Look is what a decision sees.
@@ -117,7 +116,8 @@ func (l Look) Halted(revision string) string {
 
 // Question is one decision.
 type Question struct {
-	// Name of who asks; no two ask by one name at the same time. An instance's is its UID.
+	// Name of who asks; no two ask by one name at the same time. An instance's is its UID, a
+	// Machine's its MachineName.
 	Name string
 	// Node is the node that would be disrupted; empty when there is none. Machine is the one that
 	// would be deleted; empty for an instance.
@@ -135,8 +135,9 @@ type Question struct {
 
 // Answer is what came of a question.
 type Answer struct {
-	// Granted says that who asked has a place. It shows within UseTimeout that it uses
-	// it, in its instance's status or by deleting the Machine, or gives it back by Return.
+	// Granted says that who asked has a place. It says within UseTimeout that it uses it, by a write
+	// of its instance under the version that Decide was shown last, or gives it back by Return. Who
+	// knows of neither asks again.
 	Granted bool
 	Err     error
 }
@@ -244,7 +245,7 @@ func (g *Gate) look(ctx context.Context, live bool) (Look, error) {
 		return Look{}, fmt.Errorf("listing nodes: %w", err)
 	}
 	config := &v1alpha1.WindowsMachineConfig{}
-	if err := g.Cached.Get(ctx, types.NamespacedName{Name: contract.MachineConfigObject}, config); err != nil &&
+	if err := reader.Get(ctx, types.NamespacedName{Name: contract.MachineConfigObject}, config); err != nil &&
 		!apierrors.IsNotFound(err) {
 		return Look{}, fmt.Errorf("reading the WindowsMachineConfig: %w", err)
 	}

@@ -108,6 +108,14 @@ func (p *plane) uses(ctx context.Context, name string, place bool) error {
 	return p.Status().Update(ctx, i)
 }
 
+// returns gives a place back that is not used.
+func (p *plane) returns(t *testing.T, gate *rollout.Gate, name string) {
+	t.Helper()
+	if err := gate.Return(t.Context(), p.instance(t, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestOfManyWhoAskAtOnceAsManyGoAsMay(t *testing.T) {
 	t.Parallel()
 	var objects []client.Object
@@ -220,7 +228,7 @@ func TestTheWorstGoFirstThenTheOldest(t *testing.T) {
 		if err := p.uses(t.Context(), name, false); err != nil {
 			t.Fatal(err)
 		}
-		gate.Return(name)
+		gate.Freed()
 	}
 	for _, name := range []string{"young", "old", "failed"} {
 		if ask(name) {
@@ -349,7 +357,7 @@ func TestADecisionThatFailedLetsTheNextOneThrough(t *testing.T) {
 	if acted, err := gate.Ask(t.Context(), disturb("a")); !acted || err != nil {
 		t.Errorf("%v, %v", acted, err)
 	}
-	gate.Return("a") // it could not be written that the place is used
+	p.returns(t, gate, "a") // it could not be written that the place is used
 	if acted, err := p.takes(t.Context(), gate, disturb("b")); !acted || err != nil {
 		t.Errorf("%v, %v", acted, err)
 	}
@@ -364,7 +372,7 @@ func TestAStaleOperatorTakesNoPlaceBackThatItsSuccessorGaveOut(t *testing.T) {
 	if granted, err := stale.Ask(t.Context(), disturb("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
 	}
-	stale.Return("a")
+	p.returns(t, stale, "a")
 	clock = clock.Add(3 * time.Minute)
 	if granted, err := present.Ask(t.Context(), disturb("a")); !granted || err != nil {
 		t.Fatalf("%v, %v", granted, err)
@@ -394,10 +402,9 @@ func TestAPlaceThatNobodyUsesIsKeptForAWhile(t *testing.T) {
 		t.Fatalf("%v, %v", acted, err)
 	}
 	next := p.operator(t, &now)
-	for _, name := range []string{"a", "b"} { // the one before may still write that it uses it
-		if acted, err := p.takes(t.Context(), next, disturb(name)); acted || err != nil {
-			t.Errorf("%s goes ahead while it may be used: %v, %v", name, acted, err)
-		}
+	// the one before may still write that it uses it
+	if acted, err := p.takes(t.Context(), next, disturb("b")); acted || err != nil {
+		t.Errorf("it goes ahead while the place may be used: %v, %v", acted, err)
 	}
 	now = now.Add(2*time.Minute + time.Second)
 	if acted, err := p.takes(t.Context(), next, disturb("b")); !acted || err != nil {
@@ -427,9 +434,12 @@ func TestTwoWhoHaveUnusedPlacesDoNotCallEachOther(t *testing.T) {
 	for _, name := range []string{"a", "b", "a", "b"} {
 		q := disturb(name)
 		q.Wake = func() { calls[name]++ }
-		if granted, err := next.Ask(t.Context(), q); granted || err != nil {
-			t.Errorf("%s: %v, %v", name, granted, err)
+		if granted, err := next.Ask(t.Context(), q); !granted || err != nil {
+			t.Errorf("%s is kept from its place: %v, %v", name, granted, err)
 		}
+	}
+	if got := p.places(t); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("the list has %v", got)
 	}
 	if len(calls) > 0 {
 		t.Errorf("called in vain: %v", calls)
@@ -451,7 +461,7 @@ func TestAPlaceOfAMachineIsNoneOfItsNode(t *testing.T) {
 			t.Errorf("%s goes ahead: %v, %v", name, acted, err)
 		}
 	}
-	gate.Return("Machine a")
+	p.returns(t, gate, "a")
 	if acted, err := p.takes(t.Context(), gate, disturb("b")); !acted || err != nil {
 		t.Errorf("%v, %v", acted, err)
 	}
@@ -515,7 +525,8 @@ func TestTheListOfAThousandPlacesFitsIntoOneObject(t *testing.T) {
 	long := strings.Repeat("n", 253)
 	var grants []rollout.Grant
 	for range 1000 {
-		grants = append(grants, rollout.Grant{Name: "Machine " + long, Node: long, Machine: long, Since: metav1.NowMicro()})
+		grants = append(grants, rollout.Grant{Name: "Machine " + long, Node: long, Machine: long, Version: "18446744073709551615",
+			Since: metav1.NowMicro()})
 	}
 	text, err := json.Marshal(grants)
 	if err != nil || len(text) > 1<<20 {

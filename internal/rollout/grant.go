@@ -3,14 +3,18 @@ package rollout
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
@@ -22,16 +26,26 @@ type Grant struct {
 	Node string `json:"node,omitempty"`
 	// Machine that is to be deleted; empty for an instance.
 	Machine string `json:"machine,omitempty"`
+	// Version is that of its instance, or of its Machine's, under which use of it may be written. Once
+	// the instance has another one the place is void, however long such a write is on its way.
+	Version string `json:"version"`
 	// Since is when it was given out.
 	Since metav1.MicroTime `json:"since"`
-	// isUsed says that the status of its instance shows that it is used.
+	// isUsed says that its instance shows that it is used.
 	isUsed bool
 }
 
-// grantTimeout is for how long a place is kept for one who does not show that it uses it: what it may
-// take to write the list and then to use the place, and a minute for clocks of two operators that
-// differ. So long others may wait after an operator died in between.
-const grantTimeout = bound + UseTimeout + time.Minute
+// grantTimeout is for how long a place is kept for one who neither uses it nor asks again. Then it is
+// revoked. So long others may wait after an operator ended in between.
+const grantTimeout = 2 * time.Minute
+
+// isUnasked says that a place was not used for so long that it is revoked.
+func (one Grant) isUnasked(now time.Time) bool {
+	return !one.isUsed && now.Sub(one.Since.Time).Abs() > grantTimeout
+}
+
+// isInFleet says that a look at the fleet shows the place.
+func (one Grant) isInFleet() bool { return one.isUsed && one.Machine == "" }
 
 // ledger is the list of places that were given out, as it was read. It is one object, so of two
 // operators that decide at the same time only one can write what it decided.
@@ -43,16 +57,23 @@ type ledger struct {
 // grantsKey is where the list is in its ConfigMap.
 const grantsKey = "grants"
 
-// read reads the list past the cache. What is not ours counts for nothing: places that are used are
-// in the statuses of instances, too.
+// read reads the list past the cache. An entry that can't be read counts for nothing: nobody could
+// say when it is void, and a place that is used shows in its instance, too.
 func (g *Gate) read(ctx context.Context) (ledger, error) {
 	l := ledger{object: &corev1.ConfigMap{}}
 	key := types.NamespacedName{Namespace: g.Namespace, Name: contract.PlacesConfigMap}
 	if err := g.Live.Get(ctx, key, l.object); client.IgnoreNotFound(err) != nil {
 		return ledger{}, fmt.Errorf("reading ConfigMap %s: %w", key.Name, err)
 	}
-	if json.Unmarshal([]byte(l.object.Data[grantsKey]), &l.grants) != nil {
-		l.grants = nil
+	var entries []json.RawMessage
+	if json.Unmarshal([]byte(l.object.Data[grantsKey]), &entries) != nil {
+		entries = nil
+	}
+	for _, text := range entries {
+		var one Grant
+		if json.Unmarshal(text, &one) == nil {
+			l.grants = append(l.grants, one)
+		}
 	}
 	return l, nil
 }
@@ -64,7 +85,7 @@ func (g *Gate) write(ctx context.Context, l ledger) error {
 		return fmt.Errorf("encoding places: %w", err)
 	}
 	object := l.object.DeepCopy()
-	object.Data = map[string]string{grantsKey: string(text)}
+	object.Data, object.BinaryData = map[string]string{grantsKey: string(text)}, nil
 	if object.Name == "" {
 		object.Namespace, object.Name = g.Namespace, contract.PlacesConfigMap
 		metav1.SetMetaDataLabel(&object.ObjectMeta, contract.ManagedByLabel, contract.OperatorServiceAccount)
@@ -72,8 +93,47 @@ func (g *Gate) write(ctx context.Context, l ledger) error {
 	} else {
 		err = g.Writer.Update(ctx, object)
 	}
+	if apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsForbidden(err) {
+		return contract.NewProblem(contract.ReasonPlacesUnwritable, "writing ConfigMap %s: %v",
+			contract.PlacesConfigMap, err)
+	}
 	if err != nil {
 		return fmt.Errorf("writing ConfigMap %s: %w", contract.PlacesConfigMap, err)
 	}
 	return nil
+}
+
+// Use writes into an instance that its Machine's place is used, under the version that the decision
+// was shown. A repeated call changes nothing.
+func (g *Gate) Use(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
+	return g.mark(ctx, instance, contract.PlaceOfMachine)
+}
+
+// Return makes a place void that was given out under the instance's version, or that its Machine
+// uses: it is not used, and won't be. An instance that is another by now has no such place.
+func (g *Gate) Return(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
+	err := g.mark(ctx, instance, "revoked at version "+instance.ResourceVersion)
+	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		g.Freed()
+		return nil
+	}
+	return err
+}
+
+// mark writes an instance's annotation, unless somebody else wrote the instance meanwhile. The
+// instance is the newer one then.
+func (g *Gate) mark(ctx context.Context, instance *v1alpha1.WindowsInstance, value string) error {
+	base := client.MergeFromWithOptions(instance.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	metav1.SetMetaDataAnnotation(&instance.ObjectMeta, contract.PlaceAnnotation, value)
+	if err := g.Writer.Patch(ctx, instance, base); err != nil {
+		return fmt.Errorf("marking instance %s: %w", instance.Name, err)
+	}
+	return nil
+}
+
+// IsRefused says that a write was certainly not done. Of any other error nobody knows.
+func IsRefused(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status) &&
+		(status.Status().Code < http.StatusInternalServerError || apierrors.IsServiceUnavailable(err))
 }

@@ -3,9 +3,12 @@ package rollout
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"time"
+
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
 // Order says who goes first when not all can: nodes that serve nobody, then those with the most
@@ -57,8 +60,7 @@ func (g *Gate) round(ctx context.Context) {
 	if len(batch) == 0 {
 		return
 	}
-	returned := g.returnedPlaces()
-	list, look, err := g.present(ctx, returned)
+	list, look, err := g.present(ctx)
 	if err != nil {
 		for _, one := range batch {
 			one.answer(false, err)
@@ -70,13 +72,23 @@ func (g *Gate) round(ctx context.Context) {
 	late := g.take()
 	all := slices.Concat(batch, late)
 	decided := decide(all, g.others(all), list.grants, look)
-	if len(decided.granted) > 0 {
+	if decided.isChanged {
 		list.grants = decided.grants
-		if err = g.write(ctx, list); err == nil {
-			g.forgetReturned(returned)
-		}
+		err = g.write(ctx, list)
 	}
 	g.tell(decided, late, err)
+	for _, one := range decided.revoked {
+		g.revoke(ctx, look.instance(one).DeepCopy(), one) // who was told may go by the look still
+	}
+}
+
+// revoke makes a place void that nobody uses. One that can't be revoked is kept until it can.
+func (g *Gate) revoke(ctx context.Context, instance *v1alpha1.WindowsInstance, one Grant) bool {
+	err := g.Return(ctx, instance)
+	if err != nil {
+		logf.FromContext(ctx).Error(err, "an unused place in the rollout budget is kept", "node", one.Node)
+	}
+	return err == nil
 }
 
 // tell has everybody know what was decided, or that it could not be written.
@@ -98,9 +110,8 @@ func (g *Gate) tell(decided decision, late []*asked, err error) {
 	}
 }
 
-// present reads the list of places and then the fleet, and has the fleet show them.
-func (g *Gate) present(ctx context.Context, returned map[string]time.Time) (ledger,
-	Look, error) {
+// present reads the list of places and then the fleet. Of what the list has it leaves what counts.
+func (g *Gate) present(ctx context.Context) (ledger, Look, error) {
 	list, err := g.read(ctx)
 	if err != nil {
 		return ledger{}, Look{}, err
@@ -109,8 +120,10 @@ func (g *Gate) present(ctx context.Context, returned map[string]time.Time) (ledg
 	if err != nil {
 		return ledger{}, Look{}, err
 	}
-	list.grants = settle(list.grants, look, returned)
-	return list, look.with(list.grants...), nil
+	list.grants = slices.DeleteFunc(settle(list.grants, look), func(one Grant) bool {
+		return one.isUnasked(look.Fleet.Now) && g.revoke(ctx, look.instance(one), one)
+	})
+	return list, look, nil
 }
 
 // sift answers those to whom the cache says no, which keeps hundreds who wait from having the whole
@@ -175,34 +188,6 @@ func (g *Gate) isCalled(name string) bool {
 	defer g.mu.Unlock()
 	w := g.waiters[name]
 	return w != nil && !w.called.IsZero()
-}
-
-// Return gives back the place that was given out by a name: it is not used, and won't be. One that is
-// given out later, by another operator, is not meant. The list shows it with the next place that is
-// given out.
-func (g *Gate) Return(name string) {
-	g.mu.Lock()
-	g.returned[name] = g.Now()
-	g.mu.Unlock()
-	g.Freed()
-}
-
-// returnedPlaces are those that the list may still show, with the time until which they were given out.
-func (g *Gate) returnedPlaces() map[string]time.Time {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return maps.Clone(g.returned)
-}
-
-// forgetReturned is for places that the list shows no more.
-func (g *Gate) forgetReturned(places map[string]time.Time) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for name, at := range places {
-		if g.returned[name].Equal(at) {
-			delete(g.returned, name)
-		}
-	}
 }
 
 // Waiting counts who waits.

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -270,7 +271,8 @@ func (c *reconciliation) waiting(ctx context.Context, verdict policy.Verdict) jo
 		return journey.Wait(budgetRetry, unresponsive.Reason, "%s; its host waits for the rollout budget: %s",
 			unresponsive.Detail, verdict.Why)
 	}
-	return journey.Wait(budgetRetry, contract.ReasonRevisionPending, "waits for the rollout budget: %s", verdict.Why)
+	return journey.Wait(budgetRetry, cmp.Or(verdict.Reason, contract.ReasonRevisionPending),
+		"waits for the rollout budget: %s", verdict.Why)
 }
 
 // recovered says that the node of a host that is being joined again needs that no more. It is

@@ -113,7 +113,7 @@ func (r *Reconciler) end(one *life) {
 	one.gone = true
 	one.session.End()
 	r.gate.Leave(string(one.uid))
-	r.gate.Return(string(one.uid)) // it may have had a place in the rollout budget
+	r.gate.Freed() // it may have had a place in the rollout budget
 	r.parts.Slots.Release(one.uid)
 	r.trials.Release(one.uid)
 	r.parts.Claims.Forget(one.uid)

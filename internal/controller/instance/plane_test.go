@@ -148,6 +148,9 @@ func (p *plane) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...c
 		delete(p.now.instances, leaving.Name) // the finalizer was the last
 		return nil
 	}
+	if marked, ok := o.(*v1alpha1.WindowsInstance); ok {
+		return p.mark(marked)
+	}
 	wanted, ok := o.(*corev1.Node)
 	if !ok {
 		return errors.New("nobody patches these")
@@ -165,6 +168,26 @@ func (p *plane) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...c
 	p.store(wanted.DeepCopy())
 	wanted.ResourceVersion = p.now.nodes[wanted.Name].ResourceVersion
 	return p.after(old, wanted)
+}
+
+// mark writes annotations of an instance, if it is still the one that was read.
+func (p *plane) mark(wanted *v1alpha1.WindowsInstance) error {
+	old, ok := p.now.instances[wanted.Name]
+	resource := schema.GroupResource{Resource: "windowsinstances"}
+	switch {
+	case !ok:
+		return apierrors.NewNotFound(resource, wanted.Name)
+	case old.ResourceVersion != wanted.ResourceVersion:
+		return apierrors.NewConflict(resource, wanted.Name, errors.New("it is another by now"))
+	}
+	stored := old.DeepCopy()
+	stored.Annotations = wanted.Annotations
+	if err := p.before(old, stored); err != nil {
+		return err
+	}
+	p.store(stored)
+	stored.DeepCopyInto(wanted)
+	return p.after(old, stored)
 }
 
 // Create makes the list of places, and else nothing: certificate requests are of no interest here.

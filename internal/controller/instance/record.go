@@ -120,19 +120,19 @@ func (r *record) save(ctx context.Context) error {
 	r.life.saved, r.life.version = r.life.status.DeepCopy(), patched.ResourceVersion
 	r.saved.Status = *r.life.status.DeepCopy()
 	r.instance.ResourceVersion, r.saved.ResourceVersion = patched.ResourceVersion, patched.ResourceVersion
-	switch {
-	case isReturned:
-		r.gate.Return(r.life.name())
-	case serves:
+	if isReturned || serves {
 		r.gate.Freed()
 	}
 	return nil
 }
 
+// version is that under which the next write is made.
+func (r *record) version() string { return newer(r.instance.ResourceVersion, r.life.version) }
+
 // remember keeps what is known, and what it was made from.
 func (r *record) remember() {
 	r.life.status, r.life.saved = r.instance.Status.DeepCopy(), r.saved.Status.DeepCopy()
-	r.life.version = newer(r.instance.ResourceVersion, r.life.version)
+	r.life.version = r.version()
 }
 
 // saveOrRevert makes a change and saves it. Unlike all else, what could not be written now must not be

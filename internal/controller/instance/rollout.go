@@ -3,10 +3,10 @@ package instance
 import (
 	"context"
 	"errors"
-	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -45,10 +45,12 @@ func (c *reconciliation) takePlace(ctx context.Context, node *corev1.Node, purpo
 		return policy.Verdict{Allowed: true, Why: "it has its place already"}, nil
 	}
 	var verdict policy.Verdict
+	shown := &v1alpha1.WindowsInstance{}
 	has, err := c.gate.Ask(ctx, rollout.Question{
 		Name: c.life.name(), Node: node.Name, Order: order(c.instance, node),
 		Wake: func() { c.wake(c.instance.UID) },
 		Decide: func(look rollout.Look) bool {
+			shown = look.Instances[c.instance.Name]
 			if purpose == v1alpha1.DisruptionRemove {
 				verdict = look.MayRemove(node.Name)
 				return verdict.Allowed
@@ -61,8 +63,11 @@ func (c *reconciliation) takePlace(ctx context.Context, node *corev1.Node, purpo
 			return verdict.Allowed
 		},
 	})
+	if problem, ok := contract.AsProblem(err); ok {
+		verdict, err = policy.Verdict{Reason: problem.Reason, Why: problem.Detail}, nil
+	}
 	if has {
-		err = c.usePlace(ctx, purpose, granted)
+		err = c.usePlace(ctx, shown, purpose, granted)
 	}
 	verdict.Allowed = has && err == nil
 	if verdict.Reason == contract.ReasonRolloutHalted || verdict.Reason == contract.ReasonMaintenanceWindowClosed {
@@ -82,21 +87,30 @@ func order(instance *v1alpha1.WindowsInstance, node *corev1.Node) rollout.Order 
 	return order
 }
 
-// usePlace writes down that the place that was given out is used, or gives it back. A write of which
-// nobody knows whether it arrived leaves it taken until that can be seen.
-func (c *reconciliation) usePlace(ctx context.Context, purpose v1alpha1.DisruptionPurpose, granted func()) error {
+// usePlace writes down that the place is used that was given out under the version that was shown, or
+// gives it back. A write of which nobody knows whether it arrived leaves it taken until that can be
+// seen. An instance that is not what was shown is read again, and finds its place then.
+func (c *reconciliation) usePlace(ctx context.Context, shown *v1alpha1.WindowsInstance,
+	purpose v1alpha1.DisruptionPurpose, granted func()) error {
+	if shown == nil || shown.ResourceVersion != c.record.version() {
+		c.life.conflicted = true
+		return apierrors.NewConflict(schema.GroupResource{Resource: "windowsinstances"}, c.instance.Name, errOther)
+	}
 	ctx, cancel := context.WithTimeout(ctx, rollout.UseTimeout)
 	defer cancel()
 	err := c.record.saveOrRevert(ctx, func() {
 		c.instance.Status.Disruption = &v1alpha1.Disruption{Purpose: purpose, Since: journey.Seconds(c.now())}
 		granted()
 	})
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) &&
-		(status.Status().Code < http.StatusInternalServerError || apierrors.IsServiceUnavailable(err)) {
-		c.gate.Return(c.life.name())
+	if rollout.IsRefused(err) {
+		c.life.conflicted = true
+		err = errors.Join(err, c.gate.Return(ctx, shown.DeepCopy()))
 	}
 	return err
 }
+
+// errOther says that an instance is not what a decision about it was shown.
+var errOther = errors.New("it is another by now")
 
 // releasePlace gives back the place in the rollout budget, if the instance had one. It is free once
 // the status is saved.

@@ -105,6 +105,8 @@ func (r *replacer) keyHash(ctx context.Context, keys journey.Keys) (hash string,
 type dueMachine struct {
 	machine inventory.Machine
 	cause   policy.ReplaceCause
+	// instance is that of its host, as the cache shows it.
+	instance *v1alpha1.WindowsInstance
 	// node of its host; empty when it has none.
 	node string
 }
@@ -138,7 +140,9 @@ func (r *replacer) due(ctx context.Context, hash string) (due []dueMachine, afte
 		}
 		cause, wait := policy.WhyReplace(instance, hash, r.options.Now(), r.options.Patience)
 		if cause != "" && !m.Deleting {
-			due = append(due, dueMachine{m, cause, instance.Status.NodeName})
+			due = append(due, dueMachine{m, cause, instance, instance.Status.NodeName})
+		} else if err := r.giveBack(ctx, instance, m.Deleting); err != nil {
+			return nil, 0, err
 		}
 		if wait > 0 && (after == 0 || wait < after) {
 			after = wait
@@ -172,17 +176,28 @@ func (r *replacer) consider(ctx context.Context, due []dueMachine, hash string) 
 	ctx, cancel := context.WithTimeout(ctx, rollout.UseTimeout)
 	defer cancel()
 	for i, answer := range answers {
-		if errs[i] = answer.Err; !answer.Granted {
-			continue
-		}
-		if decisions[i], errs[i] = r.replace(ctx, due[i], looks[i], hash); errs[i] != nil {
-			r.gate.Return(questions[i].Name)
+		switch {
+		case answer.Granted:
+			decisions[i], errs[i] = r.replace(ctx, due[i], looks[i], hash)
+		case answer.Err == nil:
+			errs[i] = r.giveBack(ctx, due[i].instance, false)
+		default:
+			errs[i] = answer.Err
 		}
 		if errors.Is(errs[i], errChanged) { // which is an event
 			errs[i] = nil
 		}
 	}
 	return decisions, errs
+}
+
+// giveBack gives back the place of a Machine that is not to be deleted any more. A write may have been
+// lost before, or an operator.
+func (r *replacer) giveBack(ctx context.Context, instance *v1alpha1.WindowsInstance, isLeaving bool) error {
+	if isLeaving || instance.Annotations[contract.PlaceAnnotation] != contract.PlaceOfMachine {
+		return nil
+	}
+	return wrap("giving back the place of Machine "+instance.Name, r.gate.Return(ctx, instance.DeepCopy()))
 }
 
 // askAgain is how long a host has to answer before its answer is requested once more.
@@ -205,7 +220,7 @@ func (r *replacer) ask(ctx context.Context, name string) error {
 
 // question asks about one Machine.
 func question(due dueMachine, decide func(look rollout.Look) bool) rollout.Question {
-	return rollout.Question{Name: "Machine " + due.machine.Name, Node: due.node, Machine: due.machine.Name,
+	return rollout.Question{Name: rollout.MachineName(due.machine.Name), Node: due.node, Machine: due.machine.Name,
 		Order: rollout.Order{Down: due.cause == policy.CauseKeyRefused, Since: due.machine.CreatedAt,
 			Name: due.machine.Name},
 		Decide: decide}
@@ -216,9 +231,25 @@ func (r *replacer) decide(m inventory.Machine, look rollout.Look, hash string) p
 	return policy.DecideReplace(r.candidate(m, look, hash), look.Fleet, look.MaxUnavailable, look.Closed)
 }
 
-// replace deletes a Machine that has a place, unless it would be decided otherwise about it as it is
-// now.
+// replace deletes a Machine that has a place. First its instance says that the place is used; it is
+// given back if the Machine certainly stays.
 func (r *replacer) replace(ctx context.Context, due dueMachine, look rollout.Look,
+	hash string) (policy.ReplaceDecision, error) {
+	instance := look.Instances[due.machine.Name].DeepCopy()
+	if err := r.gate.Use(ctx, instance); apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return policy.ReplaceDecision{}, errChanged
+	} else if err != nil {
+		return policy.ReplaceDecision{}, err
+	}
+	decision, err := r.remove(ctx, due, look, hash)
+	if errors.Is(err, errChanged) || rollout.IsRefused(err) {
+		err = errors.Join(err, r.gate.Return(ctx, instance))
+	}
+	return decision, err
+}
+
+// remove deletes a Machine, unless it would be decided otherwise about it as it is now.
+func (r *replacer) remove(ctx context.Context, due dueMachine, look rollout.Look,
 	hash string) (policy.ReplaceDecision, error) {
 	now := &machinev1beta1.Machine{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: due.machine.Namespace, Name: due.machine.Name}, now)
@@ -235,7 +266,7 @@ func (r *replacer) replace(ctx context.Context, due dueMachine, look rollout.Loo
 	if err = r.futility.replaced(ctx, due.machine, hash, r.options.Now(), look.Fleet.Sets); err != nil {
 		return decision, err
 	}
-	return decision, r.remove(ctx, now, due)
+	return decision, r.delete(ctx, now, due)
 }
 
 // candidate is a Machine as the policy wants to know it.
@@ -263,8 +294,8 @@ func (r *replacer) candidate(m inventory.Machine, seen rollout.Look, hash string
 	return c
 }
 
-// remove deletes the very Machine that was decided about, as it was then.
-func (r *replacer) remove(ctx context.Context, m *machinev1beta1.Machine, due dueMachine) error {
+// delete deletes the very Machine that was decided about, as it was then.
+func (r *replacer) delete(ctx context.Context, m *machinev1beta1.Machine, due dueMachine) error {
 	err := r.client.Delete(ctx, m, client.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion})
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return errChanged
