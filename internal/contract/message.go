@@ -52,6 +52,10 @@ type PreflightRequest struct {
 	// NodeIP is the address that the Node is to have, or empty for that of the default route. A
 	// host that does not have it has a problem.
 	NodeIP string `json:"nodeIP,omitempty"`
+	// APIServer is the URL at which the host has to reach the API server, and CA what its certificate
+	// must chain to. Empty where a proxy is in between: then it is not tried.
+	APIServer string `json:"apiServer,omitempty"`
+	CA        []byte `json:"ca,omitempty"`
 }
 
 // PreflightAnswer is what the daemon found.

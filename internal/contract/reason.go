@@ -136,6 +136,7 @@ const (
 	ReasonNoDefaultRoute       Reason = "NoDefaultRoute"
 	ReasonMetadataUnavailable  Reason = "MetadataUnavailable"
 	ReasonNodeIPMissing        Reason = "NodeIPMissing"
+	ReasonAPIServerUnreachable Reason = "APIServerUnreachable"
 
 	ReasonPreparing        Reason = "Preparing"
 	ReasonRebooting        Reason = "Rebooting"
@@ -365,6 +366,11 @@ func hostExplanations() []row {
 			"Set spec.nodeIP of the WindowsInstance to the address that the Node is to have, or take the " +
 				"default gateway " +
 				"off the other cards."},
+		{ReasonAPIServerUnreachable, 314,
+			"The host can't reach the API server at the address that nodes use, or something else answers there.",
+			"Look at the message: have the host resolve that name, open the TCP port for it, and keep programs " +
+				"that inspect TLS off the way. Where the address is wrong for hosts, set spec.apiServer of the " +
+				"WindowsMachineConfig."},
 	}
 }
 

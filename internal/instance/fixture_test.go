@@ -50,6 +50,7 @@ type world struct {
 	clock    time.Time
 	desired  blueprint.Desired
 	platform blueprint.Platform
+	proxy    blueprint.Proxy
 	lacks    error // what Current and the others answer instead
 	noKey    error
 	revoked  int
@@ -62,7 +63,7 @@ type world struct {
 
 func (w *world) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
 	return w.desired, blueprint.Facts{Platform: w.platform, APIServer: "https://api:6443", BootstrapCA: "ca",
-			KubeletCA: "kubelet-ca", Network: blueprint.Network{VXLANPort: 9898}},
+			KubeletCA: "kubelet-ca", Proxy: w.proxy, Network: blueprint.Network{VXLANPort: 9898}},
 		w.lacks
 }
 

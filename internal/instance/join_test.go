@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/hosttest"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
@@ -202,6 +203,34 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 			if keeps := test.in != v1alpha1.PhaseConnecting ||
 				test.reason == contract.ReasonWaitingForSlot; outcome.IsWaiting() && keeps && !session.Connected() {
 				t.Error("a wait dropped the connection")
+			}
+		})
+	}
+}
+
+// A host that reaches the API server through the cluster's proxy need not reach it without.
+func TestA08_PreflightTriesTheAPIServerWhereNoProxyIsInBetween(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		proxy blueprint.Proxy
+		tried bool
+	}{
+		"no proxy":                        {blueprint.Proxy{}, true},
+		"a proxy that is not for the API": {blueprint.Proxy{HTTPS: "http://proxy:3128", None: "api,.svc"}, true},
+		"a proxy for everything":          {blueprint.Proxy{HTTPS: "http://proxy:3128"}, false},
+		"a proxy for what is not TLS":     {blueprint.Proxy{HTTP: "http://proxy:3128"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.proxy = test.proxy
+			want(t, w.join(t, newInstance(), &journey.Session{}, v1alpha1.PhasePreparing), "done", "")
+			request := contract.PreflightRequest{}
+			if _, err := w.machine.Request(contract.VerbPreflight, &request); err != nil {
+				t.Fatal(err)
+			}
+			if (request.APIServer == "https://api:6443" && string(request.CA) == "ca") != test.tried {
+				t.Errorf("it is to try %q with %q", request.APIServer, request.CA)
 			}
 		})
 	}

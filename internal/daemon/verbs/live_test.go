@@ -267,7 +267,7 @@ func (w *world) join(t *testing.T) {
 		}
 	}
 	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight,
-		contract.PreflightRequest{Time: time.Now(), Blobs: blobs, Daemon: r.digest}))
+		contract.PreflightRequest{Time: time.Now(), Blobs: blobs, Daemon: r.digest, APIServer: w.URL, CA: w.CAPEM}))
 	if len(found.Problems) > 0 {
 		t.Fatal(found.Problems)
 	}

@@ -79,6 +79,7 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 	if found.conflict, err = state.Conflict(host.Files); err != nil {
 		return found, err
 	}
+	found.unreachable = reach(ctx, request, host.System.Now)
 	found.missing, err = payload.NewStore(host.Files).Missing(request.Blobs)
 	return found, err
 }

@@ -53,6 +53,8 @@ type findings struct {
 	services                    map[string]winos.Service
 	conflict                    *contract.Problem
 	missing                     []contract.Blob
+	// unreachable is why the API server can't be reached; nil when it can be, or nobody asked.
+	unreachable error
 }
 
 // toSend is what is missing and has to travel: the own program is here already, and bootstrap puts
@@ -92,6 +94,7 @@ func judge(f findings, request contract.PreflightRequest) (problems []contract.P
 	for _, check := range []func(findings, contract.PreflightRequest) []*contract.Problem{
 		daemonDiffers, buildUnsupported, featureUnknown, diskFull, clockSkewed, hostnameInvalid, routeMissing,
 		addressMissing, gatewaysSeveral, addressStatic, portUnsupported, nameUnknown, conflicting, portsInUse,
+		apiServerUnreachable,
 	} {
 		for _, p := range check(f, request) {
 			problems = append(problems, *p)
@@ -257,6 +260,13 @@ func portsInUse(f findings, _ contract.PreflightRequest) (problems []*contract.P
 			port))
 	}
 	return slices.Clip(problems)
+}
+
+func apiServerUnreachable(f findings, request contract.PreflightRequest) []*contract.Problem {
+	if f.unreachable == nil {
+		return nil
+	}
+	return one(contract.ReasonAPIServerUnreachable, "connecting to %s: %.300s", request.APIServer, f.unreachable)
 }
 
 func one(reason contract.Reason, format string, args ...any) []*contract.Problem {

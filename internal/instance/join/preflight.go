@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/net/http/httpproxy"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -36,6 +37,9 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 		NodeIP:   instance.Spec.NodeIP,
 		NodeName: facts.Platform.NodeName(), VXLANPort: facts.VXLANPort,
 	}
+	if !isProxied(facts) {
+		request.APIServer, request.CA = facts.APIServer, []byte(facts.BootstrapCA)
+	}
 	found, err := journey.Call[contract.PreflightAnswer](ctx, session.Conn, contract.VerbPreflight, request)
 	if err != nil {
 		return journey.Fail(err)
@@ -56,6 +60,18 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 	}
 	session.Found = &found
 	return journey.Done()
+}
+
+// isProxied says that nodes reach the API server through the cluster's proxy.
+func isProxied(facts blueprint.Facts) bool {
+	server, err := url.Parse(facts.APIServer)
+	if err != nil {
+		return false
+	}
+	choose := (&httpproxy.Config{HTTPProxy: facts.Proxy.HTTP, HTTPSProxy: facts.Proxy.HTTPS,
+		NoProxy: facts.Proxy.None}).ProxyFunc()
+	proxy, err := choose(server)
+	return err == nil && proxy != nil
 }
 
 // maxNodeName leaves room for what the names of a node's requests have besides its own.
