@@ -1,14 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -74,9 +75,14 @@ func contents(root, version string) (map[string][]byte, error) {
 		}
 		all[name] = data
 	}
+	both, err := common(filepath.Join(root, "config", "default"), filepath.Join(root, "config", "kubernetes"))
+	if err != nil {
+		return nil, err
+	}
 	defaults := map[string]any{}
 	for _, part := range []struct{ directory, only string }{
-		{"default", ""},
+		{"default", `{{- if include "wmco.openshift" . }}`},
+		{"kubernetes", `{{- if not (include "wmco.openshift" .) }}`},
 		{"monitoring", `{{- if include "wmco.monitoring" . }}`},
 		{"machine-api", `{{- if include "wmco.machineAPI" . }}`},
 		{"cluster-api", `{{- if include "wmco.clusterAPI" . }}`},
@@ -87,18 +93,28 @@ func contents(root, version string) (map[string][]byte, error) {
 			return nil, err
 		}
 		for i, object := range objects {
+			only := part.only
+			switch part.directory {
+			case "default":
+				if both.has(object) {
+					only = condition(object)
+				}
+			case "kubernetes":
+				if both.has(object) {
+					continue
+				}
+			}
 			text, err := template(object, defaults)
 			if err != nil {
 				return nil, err
 			}
-			if only := cmp.Or(part.only, condition(object)); only != "" {
+			if only != "" {
 				text = only + "\n" + text + "{{- end }}\n"
 			}
 			name := fmt.Sprintf("templates/%s/%02d-%s.yaml", part.directory, i, strings.ToLower(object["kind"].(string)))
 			all[name] = []byte(text)
 		}
 	}
-	var err error
 	if all["values.yaml"], all["values.schema.json"], err = describe(defaults); err != nil {
 		return nil, err
 	}
@@ -108,16 +124,42 @@ func contents(root, version string) (map[string][]byte, error) {
 const header = `apiVersion: v2
 type: application
 name: wmco
-description: Turns Windows Server machines into nodes of an OpenShift or OKD cluster, and keeps them that way
+description: Turns Windows Server machines into nodes of a Kubernetes cluster, OpenShift among them, and keeps them that way
 version: %s
 appVersion: %q
 kubeVersion: ">=1.30.0-0"
 home: https://github.com/windows-nodes/wmco
 sources: [https://github.com/windows-nodes/wmco]
-keywords: [windows, nodes, openshift, okd]
+keywords: [windows, nodes, kubernetes, openshift, okd]
 `
 
-// condition is when an object of config/default is left out.
+// shared are objects that are the same on every cluster, by kind, namespace and name.
+type shared map[string]map[string]any
+
+func (s shared) has(object map[string]any) bool { return reflect.DeepEqual(s[id(object)], object) }
+
+// common are the objects that two directories make alike.
+func common(one, another string) (shared, error) {
+	made := [2]shared{{}, {}}
+	for i, directory := range []string{one, another} {
+		objects, err := kustomize(directory)
+		if err != nil {
+			return nil, err
+		}
+		for _, object := range objects {
+			made[i][id(object)] = object
+		}
+	}
+	maps.DeleteFunc(made[0], func(_ string, object map[string]any) bool { return !made[1].has(object) })
+	return made[0], nil
+}
+
+func id(object map[string]any) string {
+	return fmt.Sprint(object["kind"], " ", get(object, []any{"metadata", "namespace"}), "/",
+		get(object, []any{"metadata", "name"}))
+}
+
+// condition is when an object of every cluster is left out.
 func condition(object map[string]any) string {
 	if object["kind"] == "Namespace" {
 		return "{{- if .Values.namespace.create }}"

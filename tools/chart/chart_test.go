@@ -87,11 +87,6 @@ func parse(t *testing.T, documents []string) map[string]map[string]any {
 	return all
 }
 
-func id(object map[string]any) string {
-	return fmt.Sprint(object["kind"], " ", get(object, []any{"metadata", "namespace"}), "/",
-		get(object, []any{"metadata", "name"}))
-}
-
 // wanted is what kustomize makes of a directory of config/.
 func wanted(t *testing.T, directory string) map[string]map[string]any {
 	t.Helper()
@@ -139,6 +134,13 @@ func compare(t *testing.T, got, want map[string]map[string]any) {
 func TestA65_TheChartRendersWhatKustomizeMakes(t *testing.T) {
 	t.Parallel()
 	compare(t, render(t), wanted(t, "default"))
+}
+
+func TestA65_OnOtherClustersTheChartRendersWhatKustomizeMakesForThem(t *testing.T) {
+	t.Parallel()
+	compare(t, render(t, "--set", "cluster=kubernetes"), wanted(t, "kubernetes"))
+	compare(t, render(t, "--set", "cluster=openshift"), wanted(t, "default"))
+	compare(t, render(t, "--api-versions", "config.openshift.io/v1"), wanted(t, "default"))
 }
 
 func TestA65_MonitoringComesWhereThePrometheusOperatorIs(t *testing.T) {
@@ -234,6 +236,7 @@ func TestA65_NonsenseIsRefusedByName(t *testing.T) {
 		"extraEnv[0].value=x":          "extraEnv",
 		"monitoring.enabled=perhaps":   "monitoring/enabled",
 		"clusterAPI.enabled=perhaps":   "clusterAPI/enabled",
+		"cluster=okd":                  "cluster",
 		"namespace.create=ns":          "namespace/create",
 		"namespace.name=another":       "namespace",
 		"uninstallCheck=never":         "uninstallCheck",

@@ -6,12 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -25,6 +27,20 @@ import (
 // a host is joined, removed, and installed again.
 func TestA65_TheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
 	t.Parallel()
+	t.Run("OpenShift", func(t *testing.T) {
+		t.Parallel()
+		lifecycle(t, []string{contract.MachineConfigNamespace, contract.ConfigNamespace, contract.MachineAPINamespace},
+			contract.MachineConfigNamespace, "--set", "cluster=openshift")
+	})
+	t.Run("Kubernetes", func(t *testing.T) {
+		t.Parallel()
+		lifecycle(t, nil, "kube-public")
+	})
+}
+
+// lifecycle has a cluster with some more namespaces, and expects rights of the operator in one.
+func lifecycle(t *testing.T, namespaces []string, rightsIn string, settings ...string) {
+	t.Helper()
 	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
@@ -38,15 +54,16 @@ func TestA65_TheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// OpenShift's, which ours lie beside
-	for _, name := range []string{contract.MachineConfigNamespace, contract.ConfigNamespace,
-		contract.MachineAPINamespace} {
+	for _, name := range namespaces {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if _, err = admin.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	do := func(args ...string) error {
+		if args[0] != "uninstall" {
+			args = append(args, settings...)
+		}
 		_, err := run(t, []string{"KUBECONFIG=" + lab.Kubeconfig}, helm, args...)
 		return err
 	}
@@ -58,6 +75,10 @@ func TestA65_TheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
 	}
 	if err = do("upgrade", "wmco", made, "--set", "replicas=2"); err != nil {
 		t.Fatal(err)
+	}
+	if roles, err := admin.RbacV1().Roles(rightsIn).List(t.Context(), metav1.ListOptions{}); err != nil ||
+		!slices.ContainsFunc(roles.Items, func(r rbacv1.Role) bool { return strings.HasPrefix(r.Name, operator) }) {
+		t.Errorf("the operator has no rights in %s: %v", rightsIn, err)
 	}
 	deployment, err := admin.AppsV1().Deployments(namespace).Get(t.Context(), operator, metav1.GetOptions{})
 	if err != nil {

@@ -74,6 +74,9 @@ var values = []value{
 		schema: list(schema{"type": "object", "required": []any{"name"},
 			"properties": schema{"name": schema{"type": "string", "minLength": 1}}}),
 		otherwise: []any{}, field: at(container, "env"), appends: true},
+	{key: "cluster", about: "Whose rights and objects are installed: openshift, or kubernetes for every other cluster. " +
+		"auto: openshift where the API server has config.openshift.io; set it where templates are made without a cluster, " +
+		"which counts as openshift.", schema: schema{"enum": []any{present, "openshift", "kubernetes"}}, otherwise: present},
 	{key: "namespace.create", about: "Whether the chart makes the namespace " + namespace +
 		", in which everything stands. The operator works in no other.",
 		schema: schema{"type": "boolean"}, otherwise: true},

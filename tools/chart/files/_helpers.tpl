@@ -23,3 +23,9 @@
 {{- $on := .Values.workloadGuard.enabled -}}
 {{- if or (eq (toString $on) "true") (and (eq (toString $on) "auto") (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")) }}yes{{ end -}}
 {{- end -}}
+
+{{- define "wmco.openshift" -}}
+{{- $is := .Values.cluster -}}
+{{- $offline := not (lookup "v1" "Namespace" "" "kube-system") -}}
+{{- if or (eq $is "openshift") (and (eq $is "auto") (or $offline (.Capabilities.APIVersions.Has "config.openshift.io/v1"))) }}yes{{ end -}}
+{{- end -}}
