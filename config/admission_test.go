@@ -57,6 +57,14 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 			}
 			continue
 		}
+		if policy.Name == "windows-flannel" {
+			flanneld := "request.userInfo.username == '" + "system:serviceaccount:" +
+				contract.OperatorNamespace + ":" + contract.FlannelServiceAccount + "'"
+			if c := policy.Spec.MatchConditions; len(c) != 1 || c[0].Expression != flanneld {
+				t.Errorf("%s does not recognise flanneld: %v", policy.Name, c)
+			}
+			continue
+		}
 		for _, condition := range policy.Spec.MatchConditions {
 			if !strings.Contains(condition.Expression, "'"+contract.DaemonGroup+"'") ||
 				!strings.Contains(condition.Expression, "'"+contract.DaemonUserPrefix+"'") {

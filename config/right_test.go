@@ -39,10 +39,10 @@ func TestEveryRoleIsGivenToSomebodyAndNothingElseIs(t *testing.T) {
 			t.Errorf("nobody has the role %v", where)
 		}
 	}
-	written := place{contract.OperatorNamespace, contract.ServicesReaderRole} // by the operator
-	builtIn := place{"", "system:node-bootstrapper"}                          // by the API server
+	written := place{contract.OperatorNamespace, contract.ServicesReaderRole}         // by the operator
+	builtIn := []place{{"", "system:node-bootstrapper"}, {"", "system:node-proxier"}} // by the API server
 	for where := range subjects {
-		if _, known := rules[where]; !known && where != written && where != builtIn {
+		if _, known := rules[where]; !known && where != written && !slices.Contains(builtIn, where) {
 			t.Errorf("the role %v is given but does not exist", where)
 		}
 	}
@@ -132,7 +132,8 @@ func TestA34_TheDaemonsRightsAreFew(t *testing.T) {
 					t.Errorf("daemons may %v %s", rule.Verbs, resource)
 				}
 				if resource == "serviceaccounts/token" &&
-					!slices.Equal(rule.ResourceNames, []string{contract.CloudNodeServiceAccount}) {
+					!slices.Equal(rule.ResourceNames, []string{contract.CloudNodeServiceAccount}) &&
+					!slices.Equal(rule.ResourceNames, []string{contract.FlannelServiceAccount}) {
 					t.Errorf("daemons may request tokens of %v", rule.ResourceNames)
 				}
 			}

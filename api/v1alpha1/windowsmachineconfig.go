@@ -188,6 +188,8 @@ const (
 	NetworkOVNKubernetesHybrid NetworkType = "OVNKubernetesHybrid"
 	// NetworkExternal leaves CNI plugins and kube-proxy to somebody else, such as Calico's pods.
 	NetworkExternal NetworkType = "External"
+	// NetworkFlannel is flannel with its VXLAN backend: the operator runs flanneld on Windows nodes.
+	NetworkFlannel NetworkType = "Flannel"
 )
 
 // NetworkSpec says which network Windows nodes are on.

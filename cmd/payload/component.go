@@ -38,6 +38,7 @@ const (
 	cniModule        = "github.com/containernetworking/plugins"
 	runhcsModule     = "github.com/Microsoft/hcsshim"
 	containerdModule = "github.com/containerd/containerd/v2"
+	flannelModule    = "github.com/flannel-io/flannel"
 	ecrModule        = "k8s.io/cloud-provider-aws"
 	exporterModule   = "github.com/prometheus-community/windows_exporter"
 )
@@ -47,6 +48,7 @@ const (
 func components(minors []string) []component {
 	all := []component{
 		{Name: payload.NameDaemon, Dir: ".", Package: "./cmd/wicd", Stamp: stampDaemon},
+		{Name: payload.NameServiceWrapper, Dir: ".", Package: "./cmd/servicewrapper", Stamp: stampNothing},
 		{Name: payload.NameKubeLogRunner, Dir: pinsOf(defaultMinor),
 			Package: "k8s.io/component-base/logs/kube-log-runner", Module: kubernetesModule, Stamp: stampKubernetes},
 		{Name: payload.NameHostLocal, Dir: "payload/cni", Package: cniModule + "/plugins/ipam/host-local",
@@ -57,6 +59,8 @@ func components(minors []string) []component {
 			Module: cniModule, Stamp: stampCNI},
 		{Name: payload.NameContainerdShim, Dir: "payload/runhcs",
 			Package: runhcsModule + "/cmd/containerd-shim-runhcs-v1", Module: runhcsModule, Stamp: stampMain},
+		{Name: payload.NameFlannel, Dir: "payload/flannel", Package: flannelModule, Module: flannelModule,
+			Stamp: stampFlannel},
 		{Name: payload.NameECRProvider, Dir: "payload/ecr", Package: ecrModule + "/cmd/ecr-credential-provider",
 			Module: ecrModule, Stamp: stampECR},
 		{Name: payload.NameWindowsExporter, Dir: "payload/exporter", Package: exporterModule, Module: exporterModule,
@@ -80,6 +84,13 @@ func components(minors []string) []component {
 func stampDaemon(v pinned) map[string]string {
 	return map[string]string{"main.version": v.Version,
 		"github.com/windows-nodes/wmco/internal/version.version": v.Version}
+}
+
+// stampNothing is for a program whose services are not to start anew with each release.
+func stampNothing(pinned) map[string]string { return nil }
+
+func stampFlannel(v pinned) map[string]string {
+	return map[string]string{flannelModule + "/pkg/version.Version": v.Version}
 }
 
 func stampMain(v pinned) map[string]string { return map[string]string{"main.version": v.plain()} }

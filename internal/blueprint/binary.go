@@ -16,23 +16,27 @@ const (
 	pathHostLocal  = contract.DirCNI + `\host-local.exe`
 )
 
-// payloadFor is what of a payload nodes on this network need: on an external one, neither CNI plugins
-// nor kube-proxy.
+// payloadFor is what of a payload nodes on this network need.
 func payloadFor(network string, manifest payload.Manifest) payload.Manifest {
-	if network != NetworkExternal {
-		return manifest
-	}
 	manifest.Files = slices.DeleteFunc(slices.Clone(manifest.Files), func(f payload.File) bool {
-		return NetworkPart(f.Path)
+		return !OnNetwork(network, f.Path)
 	})
 	return manifest
 }
 
-// NetworkPart says whether a program or plugin is only for networks that the operator connects nodes
-// to.
-func NetworkPart(path string) bool {
-	return strings.EqualFold(path, contract.PathHybridOverlay) || strings.EqualFold(path, contract.PathKubeProxy) ||
-		strings.HasPrefix(strings.ToLower(path), strings.ToLower(contract.DirCNI)+`\`)
+// OnNetwork says whether nodes on this network need a program or plugin: on an external one, neither CNI
+// plugins nor kube-proxy, and what joins the host to the network only on that one.
+func OnNetwork(network, path string) bool {
+	is := func(other string) bool { return strings.EqualFold(path, other) }
+	switch {
+	case is(contract.PathFlannel), is(contract.PathServiceWrapper):
+		return network == NetworkFlannel
+	case is(contract.PathHybridOverlay):
+		return network != NetworkExternal && network != NetworkFlannel
+	case is(contract.PathKubeProxy), contract.Within(contract.DirCNI, path):
+		return network != NetworkExternal
+	}
+	return true
 }
 
 // binaries are the files of a payload, by their paths in lower case.

@@ -98,7 +98,7 @@ func complete() payload.Manifest {
 	m := payload.Manifest{Version: "test"}
 	for _, path := range []string{
 		contract.PathKubelet, contract.PathKubeProxy, contract.PathKubeLogRunner, contract.PathHybridOverlay,
-		contract.PathCSIProxy,
+		contract.PathCSIProxy, contract.PathFlannel, contract.PathServiceWrapper,
 		contract.PathWindowsExporter, contract.PathAzureNodeManager, contract.PathECRProvider, contract.PathDaemon,
 		contract.PathContainerd,
 		contract.PathContainerdShim, `C:\k\cni\win-overlay.exe`, `C:\k\cni\win-bridge.exe`, `C:\k\cni\host-local.exe`,

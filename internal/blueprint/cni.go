@@ -43,25 +43,48 @@ func cniDirs(network string) cniPlaces {
 	return cniPlaces{plugins: contract.DirCNI, config: contract.DirCNIConfig}
 }
 
-// cni connects pods to the hybrid overlay network, if there is one. containerd sees the file appear
-// by itself, so no service is started anew for it.
+// overlay is what joins a host to the pods' network: its service, and the programs of it.
+type overlay struct {
+	service  string
+	programs []string
+}
+
+func overlayOf(network string) overlay {
+	if network == NetworkFlannel {
+		return overlay{contract.ServiceFlannel, []string{contract.PathFlannel, contract.PathServiceWrapper}}
+	}
+	return overlay{contract.ServiceHybridOverlay, []string{contract.PathHybridOverlay}}
+}
+
+// hnsNetwork is the name of the pods' HNS network.
+func hnsNetwork(in Input) string {
+	return contract.Manifest{PodNetwork: in.Facts.podNetwork()}.HNSNetwork()
+}
+
+// cni connects pods to the overlay network, if there is one. containerd sees the file appear by itself,
+// so no service is started anew for it.
 func cni(in Input, bin binaries) (part, error) {
-	if !bin.has(contract.PathHybridOverlay) {
+	if len(bin.missing(overlayOf(in.Facts.NetworkType).programs...)) > 0 {
 		return part{}, nil
 	}
 	if off, ok := bin.without(FeaturePodNetwork, pathWinOverlay, pathHostLocal); ok {
 		return off, nil
 	}
 	services := in.Facts.ServiceNetwork.Masked().String()
+	// What stays in the cluster keeps its pod's address.
+	within := []string{services}
+	if in.Facts.NetworkType == NetworkFlannel {
+		within = append(within, in.Facts.Flannel.Network.Masked().String())
+	}
 	policy := func(kind string, settings map[string]any) cniPolicy {
 		return cniPolicy{Name: "EndpointPolicy", Value: endpointPolicy{Type: kind, Settings: settings}}
 	}
 	content, err := compactJSON(cniNetwork{
-		CNIVersion: "0.2.0", Name: contract.HybridOverlayNetwork, Type: "win-overlay", APIVersion: 2,
+		CNIVersion: "0.2.0", Name: hnsNetwork(in), Type: "win-overlay", APIVersion: 2,
 		Capabilities: map[string]bool{"portMappings": true, "dns": true},
 		IPAM:         cniIPAM{Type: "host-local", Subnet: varHNSSubnet},
 		Policies: []cniPolicy{
-			policy("OutBoundNAT", map[string]any{"Exceptions": []string{services}}),
+			policy("OutBoundNAT", map[string]any{"Exceptions": within}),
 			policy("SDNRoute", map[string]any{"DestinationPrefix": services, "NeedEncap": true}),
 			policy("ProviderAddress", map[string]any{"ProviderAddress": varManagementIP}),
 		},

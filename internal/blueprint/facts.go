@@ -36,6 +36,8 @@ const (
 	// NetworkExternal means that somebody else brings CNI plugins and kube-proxy, such as pods that
 	// run on the host. The operator installs neither.
 	NetworkExternal = "External"
+	// NetworkFlannel is flannel with its VXLAN backend. The operator runs flanneld on nodes.
+	NetworkFlannel = "Flannel"
 )
 
 // CloudProviderExternal is the only cloud provider that a kubelet still knows.
@@ -43,7 +45,8 @@ const CloudProviderExternal = "external"
 
 // Network is the cluster's network, as far as nodes have to know it.
 type Network struct {
-	// NetworkType is NetworkOVNKubernetes or NetworkExternal; no other carries Windows nodes.
+	// NetworkType is NetworkOVNKubernetes, NetworkExternal or NetworkFlannel; no other carries Windows
+	// nodes.
 	NetworkType string
 	// ServiceNetwork is the IPv4 prefix of cluster IPs.
 	ServiceNetwork netip.Prefix
@@ -57,6 +60,24 @@ type Network struct {
 	// it isn't the usual one, else 0.
 	HybridOverlay bool
 	VXLANPort     uint16
+	// Flannel is flannel's configuration on NetworkFlannel.
+	Flannel Flannel
+}
+
+// Flannel is what of flannel's configuration nodes need.
+type Flannel struct {
+	// Network is the prefix of all pods.
+	Network netip.Prefix
+	// VNI is the number of the overlay network.
+	VNI uint16
+}
+
+// podNetwork is the name of the HNS network of pods, where it is not the usual one.
+func (n Network) podNetwork() string {
+	if n.NetworkType == NetworkFlannel {
+		return fmt.Sprintf("flannel.%d", n.Flannel.VNI)
+	}
+	return ""
 }
 
 // Facts are what nodes need to know about their cluster. A package that reads clusters fills them
@@ -149,11 +170,8 @@ func (f Facts) problems() (all []*contract.Problem) {
 	if _, err := CanonicalAPIServer(f.APIServer); err != nil {
 		incomplete("URL of the API server: %s", err)
 	}
-	if f.NetworkType != NetworkOVNKubernetes && f.NetworkType != NetworkExternal {
-		unsupported("the network type is %q, not %s", f.NetworkType, NetworkOVNKubernetes)
-	}
-	if !f.HybridOverlay && f.NetworkType != NetworkExternal {
-		unsupported("the network has no hybrid overlay")
+	for _, violation := range f.violations() {
+		unsupported("%s", violation)
 	}
 	switch {
 	case !f.ServiceNetwork.IsValid() || !f.ServiceNetwork.Addr().Is4():
@@ -168,6 +186,25 @@ func (f Facts) problems() (all []*contract.Problem) {
 	for name, pem := range map[string]string{"kubelet's client CA": f.KubeletCA, "the API server's CA": f.BootstrapCA} {
 		if !strings.Contains(pem, "-----BEGIN CERTIFICATE-----") {
 			incomplete("%s is not a PEM bundle", name)
+		}
+	}
+	return all
+}
+
+// violations say what of the network carries no Windows nodes.
+func (n Network) violations() (all []string) {
+	switch n.NetworkType {
+	case NetworkExternal:
+	case NetworkFlannel:
+		if !n.Flannel.Network.IsValid() || !n.Flannel.Network.Addr().Is4() || n.Flannel.VNI == 0 {
+			all = append(all, "flannel's network is not known")
+		}
+	default:
+		if n.NetworkType != NetworkOVNKubernetes {
+			all = append(all, fmt.Sprintf("the network type is %q, not %s", n.NetworkType, NetworkOVNKubernetes))
+		}
+		if !n.HybridOverlay {
+			all = append(all, "the network has no hybrid overlay")
 		}
 	}
 	return all

@@ -55,6 +55,14 @@ func refused(t *testing.T, in *blueprint.Input) {
 
 func fragment(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
 
+// onFlannel puts a cluster on flannel's network.
+func onFlannel(facts *blueprint.Facts) {
+	facts.NetworkType, facts.HybridOverlay = blueprint.NetworkFlannel, false
+	facts.Flannel = blueprint.Flannel{Network: netip.MustParsePrefix("10.244.0.0/16"), VNI: 4096}
+	facts.DNS = netip.MustParseAddr("10.96.0.10")
+	facts.ServiceNetwork = netip.MustParsePrefix("10.96.0.0/12")
+}
+
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {
@@ -83,6 +91,7 @@ func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {
 			in.Facts.DNS = netip.MustParseAddr("10.96.0.10")
 			in.Facts.ServiceNetwork = netip.MustParsePrefix("10.96.0.0/12")
 		}),
+		"flannel": on(blueprint.PlatformNone, func(in *blueprint.Input) { onFlannel(&in.Facts) }),
 		"everything-set": on(blueprint.PlatformNone, func(in *blueprint.Input) {
 			in.Facts.VXLANPort = 9898
 			in.Spec.Logging.Debug = true

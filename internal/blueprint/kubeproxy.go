@@ -12,7 +12,8 @@ import (
 // kubeProxy makes services reachable from the node. Its configuration is late: it needs the Node's
 // subnet and the address of an endpoint on the overlay network, and the service waits for it.
 func kubeProxy(in Input, bin binaries) (part, error) {
-	if off, ok := bin.without(FeatureServiceNetwork, contract.PathKubeProxy, contract.PathHybridOverlay); ok {
+	overlay := overlayOf(in.Facts.NetworkType)
+	if off, ok := bin.without(FeatureServiceNetwork, append(overlay.programs, contract.PathKubeProxy)...); ok {
 		return off, nil
 	}
 	config, err := kubeProxyConfig(in, bin)
@@ -24,12 +25,12 @@ func kubeProxy(in Input, bin binaries) (part, error) {
 	return part{
 		services: []contract.Service{{
 			Name: contract.ServiceKubeProxy, Command: command(words...),
-			Dependencies: []string{contract.ServiceHybridOverlay}, Priority: 3, Disruptive: true,
+			Dependencies: []string{overlay.service}, Priority: 3, Disruptive: true,
 			Log: log,
 		}},
 		files: []contract.File{{
 			Path: contract.PathKubeProxyConfig, Content: config,
-			NodeVariables: []contract.NodeVariable{nodeName(), nodeSubnet()},
+			NodeVariables: []contract.NodeVariable{nodeName(), nodeSubnet(in)},
 			HostVariables: []contract.HostVariable{fact(varSourceVIP, contract.FactSourceVIP)},
 			Services:      []string{contract.ServiceKubeProxy},
 		}},
@@ -46,7 +47,7 @@ func kubeProxyConfig(in Input, bin binaries) (string, error) {
 		HostnameOverride: varNodeName,
 		ClusterCIDR:      varNodeSubnet,
 		Winkernel: kubeproxyconfigv1alpha1.KubeProxyWinkernelConfiguration{
-			NetworkName: contract.HybridOverlayNetwork, SourceVip: varSourceVIP, EnableDSR: true,
+			NetworkName: hnsNetwork(in), SourceVip: varSourceVIP, EnableDSR: true,
 		},
 	}
 	if in.Spec.Logging.Debug {

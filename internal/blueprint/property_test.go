@@ -22,6 +22,9 @@ func random(r *rand.Rand) blueprint.Input {
 	in.Facts.Platform = platforms[r.IntN(len(platforms))]
 	in.Facts.VXLANPort = uint16(r.IntN(2) * 9898)
 	in.Spec.Logging.Debug = r.IntN(2) == 0
+	if r.IntN(4) == 0 {
+		onFlannel(&in.Facts)
+	}
 	if r.IntN(2) == 0 {
 		in.Facts.CloudProvider = blueprint.CloudProviderExternal
 	}
@@ -98,7 +101,8 @@ func TestEveryProgramThatACommandNamesIsAManagedFile(t *testing.T) {
 
 func TestEveryConfigurationFileThatACommandNamesIsManagedOrMadeByAProgram(t *testing.T) {
 	t.Parallel()
-	made := []string{contract.PathKubeconfig, contract.PathBootstrapKubeconfig, contract.PathDaemonKubeconfig}
+	made := []string{contract.PathKubeconfig, contract.PathBootstrapKubeconfig, contract.PathDaemonKubeconfig,
+		contract.PathFlannelSubnet}
 	for seed := range uint64(seeds) {
 		m := render(t, random(rand.New(rand.NewPCG(seed, 3)))).Manifest
 		for _, s := range m.Services {

@@ -112,6 +112,7 @@ func Render(in Input) (Desired, error) {
 		EnvironmentVars:         public,
 		WatchedEnvironmentVars:  proxyVariables(),
 		ConfidentialEnvironment: secret.EnvironmentDigest(),
+		PodNetwork:              in.Facts.podNetwork(),
 		Daemon:                  in.Logging.daemon(in.Spec.Logging.Debug),
 	}
 	if manifest.Confidential, err = fits(secret); err != nil {
@@ -140,7 +141,11 @@ func parts(in Input, bin binaries) (all part, err error) {
 	renderers := []func(Input, binaries) (part, error){
 		trust, containerd, kubelet, credentialProvider, exporter, csiProxy, cloudNode,
 	}
-	if in.Facts.NetworkType != NetworkExternal {
+	switch in.Facts.NetworkType {
+	case NetworkExternal:
+	case NetworkFlannel:
+		renderers = append(renderers, flannel, cni, kubeProxy)
+	default:
 		renderers = append(renderers, hybridOverlay, cni, kubeProxy)
 	}
 	for _, render := range renderers {

@@ -19,8 +19,12 @@ func nodeName() contract.NodeVariable {
 	return contract.NodeVariable{Name: varNodeName, JSONPath: "{.metadata.name}"}
 }
 
-// nodeSubnet is the part of the hybrid overlay that the network plugin gave to the node.
-func nodeSubnet() contract.NodeVariable {
+// nodeSubnet is the node's part of the pods' network: of the hybrid overlay the network plugin gave it, else
+// kube-controller-manager.
+func nodeSubnet(in Input) contract.NodeVariable {
+	if in.Facts.NetworkType == NetworkFlannel {
+		return contract.NodeVariable{Name: varNodeSubnet, JSONPath: "{.spec.podCIDR}"}
+	}
 	return contract.NodeVariable{Name: varNodeSubnet,
 		JSONPath: `{.metadata.annotations.k8s\.ovn\.org/hybrid-overlay-node-subnet}`}
 }

@@ -59,8 +59,8 @@ func (p *Plain) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpe
 		Network: blueprint.Network{NetworkType: blueprint.NetworkExternal}}
 	var all []error
 	for _, read := range []func(context.Context, v1alpha1.WindowsMachineConfigSpec, *blueprint.Facts) error{
-		p.clusterVersion, p.apiServer, p.serverCA, p.clientCA, p.networks, p.dns, p.network, p.granted, p.userCA,
-		p.credentials,
+		p.clusterVersion, p.apiServer, p.serverCA, p.clientCA, p.networks, p.flannel, p.dns, p.network, p.granted,
+		p.userCA, p.credentials,
 	} {
 		all = append(all, read(ctx, spec, &facts))
 	}
@@ -90,7 +90,7 @@ func (p *Plain) userCA(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 }
 
 func (p *Plain) network(_ context.Context, spec v1alpha1.WindowsMachineConfigSpec, _ *blueprint.Facts) error {
-	if t := spec.Network.Type; t != "" && t != v1alpha1.NetworkExternal {
+	if t := spec.Network.Type; t != "" && t != v1alpha1.NetworkExternal && t != v1alpha1.NetworkFlannel {
 		return unsupported("spec.network.type of the WindowsMachineConfig is %q, which needs OpenShift", t)
 	}
 	return nil

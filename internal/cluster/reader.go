@@ -110,7 +110,7 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 
 // services checks what kube-proxy needs, which has kubelet's identity on Windows nodes. The Node
 // authorizer lets that read Services, but not EndpointSlices.
-func (r *Reader) services(ctx context.Context, facts *blueprint.Facts) error {
+func (r *common) services(ctx context.Context, facts *blueprint.Facts) error {
 	const nodes = "system:nodes"
 	allowed, err := r.allowed(ctx, authorizationv1.SubjectAccessReviewSpec{
 		User: "system:node:windows", Groups: []string{nodes, "system:authenticated"},

@@ -1,5 +1,7 @@
 package contract
 
+import "cmp"
+
 // Manifest is the desired state of a node, published in the ConfigMap windows-services-<version>.
 // It holds nothing secret.
 type Manifest struct {
@@ -15,6 +17,8 @@ type Manifest struct {
 	// ConfidentialEnvironment changes when the environment in the Confidential does and tells
 	// nothing about it: see Confidential.EnvironmentDigest.
 	ConfidentialEnvironment string `json:"confidentialEnvironment,omitempty"`
+	// PodNetwork is the name of the HNS network that pods are on; HybridOverlayNetwork if empty.
+	PodNetwork string `json:"podNetwork,omitempty"`
 	// Daemon are the daemon's own settings, or nil for its defaults.
 	Daemon *DaemonSettings `json:"daemon,omitempty"`
 }
@@ -97,9 +101,9 @@ type Fact string
 const (
 	FactHostname     Fact = "hostname"     // lower-case host name, the node's name
 	FactNodeIP       Fact = "nodeIP"       // IPv4 address of the interface of the default route
-	FactSourceVIP    Fact = "sourceVIP"    // IPv4 address of the HNS endpoint VIPEndpoint on the hybrid overlay network
-	FactHNSSubnet    Fact = "hnsSubnet"    // IPv4 prefix of the hybrid overlay HNS network
-	FactManagementIP Fact = "managementIP" // management IP of the hybrid overlay HNS network
+	FactSourceVIP    Fact = "sourceVIP"    // IPv4 address of the HNS endpoint VIPEndpoint on the pods' HNS network
+	FactHNSSubnet    Fact = "hnsSubnet"    // IPv4 prefix of the pods' HNS network
+	FactManagementIP Fact = "managementIP" // management IP of the pods' HNS network
 	// FactAWSHostname is the private DNS name by which AWS knows the machine,
 	// latest/meta-data/local-hostname of the metadata service (version 2, with a token): its first
 	// word, in lower case.
@@ -113,7 +117,42 @@ const (
 	// the ServiceAccount CloudNodeServiceAccount that is bound to the Node and that the daemon
 	// renews.
 	FactCloudNodeKubeconfig Fact = "cloudNodeKubeconfig"
+	// FactFlannelKubeconfig is the same for FlannelServiceAccount.
+	FactFlannelKubeconfig Fact = "flannelKubeconfig"
 )
+
+// ServiceToken is a token that the daemon keeps on the host for a service, as long as a manifest names
+// its fact. It is bound to the Node.
+type ServiceToken struct {
+	Fact    Fact
+	Account string
+	Service string
+	// Token and Kubeconfig are the paths of what the daemon writes.
+	Token, Kubeconfig string
+}
+
+// ServiceTokens are all that a manifest can name.
+func ServiceTokens() []ServiceToken {
+	return []ServiceToken{
+		{Fact: FactCloudNodeKubeconfig, Account: CloudNodeServiceAccount, Service: ServiceCloudNode,
+			Token: PathCloudNodeToken, Kubeconfig: PathCloudNodeKubeconfig},
+		{Fact: FactFlannelKubeconfig, Account: FlannelServiceAccount, Service: ServiceFlannel,
+			Token: PathFlannelToken, Kubeconfig: PathFlannelKubeconfig},
+	}
+}
+
+// Token is the token whose kubeconfig this fact is, if it is one.
+func (f Fact) Token() (ServiceToken, bool) {
+	for _, t := range ServiceTokens() {
+		if t.Fact == f {
+			return t, true
+		}
+	}
+	return ServiceToken{}, false
+}
+
+// HNSNetwork is the name of the HNS network that pods are on.
+func (m Manifest) HNSNetwork() string { return cmp.Or(m.PodNetwork, HybridOverlayNetwork) }
 
 // PreScript is a PowerShell script of the contract's format.
 type PreScript struct {

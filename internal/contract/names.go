@@ -28,6 +28,8 @@ const (
 	// CloudNodeServiceAccount is the identity of Azure's node manager, in OperatorNamespace. Each
 	// daemon requests tokens of it that are bound to its own Node.
 	CloudNodeServiceAccount = "azure-cloud-node-manager"
+	// FlannelServiceAccount is the identity of flanneld, in OperatorNamespace, used in the same way.
+	FlannelServiceAccount = "flanneld"
 	// DaemonGroup is the group of every daemon's certificate.
 	DaemonGroup = "system:wicd-nodes"
 	// KubeletUserPrefix and a node name make the user name of a kubelet's certificate.

@@ -34,10 +34,13 @@ const (
 
 // Files on a node.
 const (
-	PathKubelet             = `C:\k\kubelet.exe`
-	PathKubeProxy           = `C:\k\kube-proxy.exe`
-	PathKubeLogRunner       = `C:\k\kube-log-runner.exe`
-	PathHybridOverlay       = `C:\k\hybrid-overlay-node.exe`
+	PathKubelet       = `C:\k\kubelet.exe`
+	PathKubeProxy     = `C:\k\kube-proxy.exe`
+	PathKubeLogRunner = `C:\k\kube-log-runner.exe`
+	PathHybridOverlay = `C:\k\hybrid-overlay-node.exe`
+	PathFlannel       = `C:\k\flanneld.exe`
+	// PathServiceWrapper runs a program that is no Windows service as one.
+	PathServiceWrapper      = `C:\k\service-wrapper.exe`
 	PathCSIProxy            = `C:\k\csi-proxy.exe`
 	PathWindowsExporter     = `C:\k\windows_exporter.exe`
 	PathAzureNodeManager    = `C:\k\azure-cloud-node-manager.exe`
@@ -57,8 +60,14 @@ const (
 	PathDaemonCertificate   = `C:\k\wicd-certs\wicd-client-current.pem`
 	PathCloudNodeToken      = `C:\k\wicd-certs\cloud-node-token`
 	PathCloudNodeKubeconfig = `C:\k\wicd-certs\cloud-node-kubeconfig`
-	PathKubeProxyConfig     = `C:\k\kube-proxy.conf`
-	PathExporterWebConfig   = `C:\k\tls\windows-exporter-webconfig.yaml`
+	PathFlannelToken        = `C:\k\wicd-certs\flanneld-token`
+	PathFlannelKubeconfig   = `C:\k\wicd-certs\flanneld-kubeconfig`
+	// PathFlannelConfig is flanneld's configuration, and PathFlannelSubnet where it writes the
+	// subnet of the node.
+	PathFlannelConfig     = `C:\k\flannel\net-conf.json`
+	PathFlannelSubnet     = `C:\k\flannel\subnet.env`
+	PathKubeProxyConfig   = `C:\k\kube-proxy.conf`
+	PathExporterWebConfig = `C:\k\tls\windows-exporter-webconfig.yaml`
 	// PathKubeletServingPair is what kubelet serves with, certificate and key, once it has one.
 	PathKubeletServingPair = `C:\var\lib\kubelet\pki\kubelet-server-current.pem`
 	// PathState is the daemon's own record: what it applied, what it created, what it found before.

@@ -204,6 +204,7 @@ const (
 	ReasonPrivateKeyInvalid      Reason = "PrivateKeyInvalid"
 	ReasonNetworkUnsupported     Reason = "NetworkUnsupported"
 	ReasonVXLANPortDefault       Reason = "VXLANPortDefault"
+	ReasonFlannelUnsupported     Reason = "FlannelUnsupported"
 	ReasonSettingNotHere         Reason = "SettingNotHere"
 	ReasonBootstrapNotGranted    Reason = "BootstrapNotGranted"
 	ReasonServicesNotGranted     Reason = "ServicesNotGranted"
@@ -431,9 +432,9 @@ func serviceExplanations() []row {
 		{ReasonCertificateDenied, 606, "A certificate request was denied.",
 			"See the request's condition for why (kubectl describe csr)."},
 		{ReasonNetworkPending, 607,
-			"The hybrid overlay network does not exist yet.",
-			"Check the annotation k8s.ovn.org/hybrid-overlay-node-subnet of the Node and the log of " +
-				"hybrid-overlay-node."},
+			"The network of pods does not exist on the host yet.",
+			"On OpenShift, check the annotation k8s.ovn.org/hybrid-overlay-node-subnet of the Node and the log of " +
+				"hybrid-overlay-node; with flannel, spec.podCIDR of the Node and the log of flanneld."},
 		{ReasonEnvironmentFailed, 608,
 			"A system environment variable can't be set.",
 			"Check the group policies of the host."},
@@ -449,7 +450,7 @@ func serviceExplanations() []row {
 				"disk was moved to another machine."},
 		{ReasonRouteFailed, 612, "The route to the cloud's metadata service can't be set.",
 			"Check the default route of the host."},
-		{ReasonTokenPending, 613, "The daemon has no token for Azure's node manager yet.",
+		{ReasonTokenPending, 613, "The daemon has no token for Azure's node manager or flanneld yet.",
 			"Nothing to do; if it lasts, read why the API server refuses it in C:\\var\\log\\wicd on the host, and " +
 				"apply the operator's manifests again."},
 	}
@@ -459,7 +460,8 @@ func serviceExplanations() []row {
 func nodeExplanations() []row {
 	return []row{
 		{ReasonNodePending, 701, "kubelet has not registered its Node yet.",
-			"Nothing to do; if it lasts, read C:\\var\\log\\kubelet\\kubelet.log on the host."},
+			"Nothing to do; if it lasts, read C:\\var\\log\\kubelet\\kubelet.log on the host. Where the message " +
+				"names spec.podCIDR, kube-controller-manager must run with --allocate-node-cidrs."},
 		{ReasonNodeNotReady, 702, "The Node is not Ready.", "See the Node's Ready condition (kubectl describe node)."},
 		{ReasonNodeForeign, 703,
 			"A Node of this name exists and belongs to another host, or nothing but the host says that it is its own.",
@@ -611,7 +613,7 @@ func clusterExplanations() []row {
 		{ReasonNetworkUnsupported, 903,
 			"The cluster's network does not support Windows nodes.",
 			"On OpenShift, use OVN-Kubernetes with hybrid networking configured. On other clusters, set " +
-				"spec.network.type of the WindowsMachineConfig to External."},
+				"spec.network.type of the WindowsMachineConfig to External or Flannel."},
 		{ReasonClusterFactsIncomplete, 904,
 			"A fact that nodes need could not be read from the cluster.",
 			"Look at the object that the message names."},
@@ -720,10 +722,14 @@ func kindExplanations() []row {
 			"The ServiceAccount that hosts join with may not request certificates.",
 			"Apply the operator's manifests for clusters without OpenShift again (config/kubernetes): they make the " +
 				"ServiceAccount node-bootstrapper and bind it to the ClusterRole system:node-bootstrapper."},
+		{ReasonFlannelUnsupported, 929,
+			"flannel is not configured so that Windows nodes can take part, or not installed.",
+			"Correct net-conf.json in the ConfigMap kube-flannel/kube-flannel-cfg as the message says, and restart " +
+				"flannel's pods on all nodes. Nodes that have joined keep what was published last."},
 		{ReasonServicesNotGranted, 928,
 			"kube-proxy on Windows nodes, which has kubelet's identity, may not read the endpoints of Services: pods " +
 				"there don't reach them.",
 			"Bind the ClusterRole system:node-proxier to the group system:nodes, as OpenShift's own binding " +
-				"system:node-proxiers does."},
+				"system:node-proxiers and config/kubernetes/flannel do."},
 	}
 }

@@ -6,6 +6,7 @@ const (
 	ServiceKubelet        = "kubelet"
 	ServiceExporter       = "windows_exporter"
 	ServiceHybridOverlay  = "hybrid-overlay-node"
+	ServiceFlannel        = "flanneld"
 	ServiceCSIProxy       = "csi-proxy"
 	ServiceKubeProxy      = "kube-proxy"
 	ServiceCloudNode      = "cloud-node-manager"

@@ -50,6 +50,9 @@ func (m Manifest) Validate() error {
 	}
 	all = append(all, filesViolations(m.Files, services)...)
 	all = append(all, environmentViolations(m)...)
+	if m.PodNetwork != "" && !legalServiceName(m.PodNetwork) {
+		complain("podNetwork %q is no name of a network", m.PodNetwork)
+	}
 	all = append(all, digestViolations(m)...)
 	all = append(all, logViolations(m)...)
 	if err := errors.Join(all...); err != nil {
@@ -157,10 +160,10 @@ func Executable(command string) string {
 }
 
 // Programs are the exes that belong to the service with this command line alone: what
-// kube-log-runner runs in place of itself, which others run, too.
+// kube-log-runner or the service wrapper runs in place of itself, which others run, too.
 func Programs(command string) []string {
 	exe := Executable(command)
-	if !strings.EqualFold(exe, PathKubeLogRunner) {
+	if !strings.EqualFold(exe, PathKubeLogRunner) && !strings.EqualFold(exe, PathServiceWrapper) {
 		return []string{exe}
 	}
 	for _, word := range strings.Fields(command)[1:] {
@@ -377,13 +380,13 @@ func limitViolations(whose string, l Log) (all []error) {
 func (f Fact) Known() bool {
 	switch f {
 	case FactHostname, FactNodeIP, FactSourceVIP, FactHNSSubnet, FactManagementIP, FactAWSHostname, FactGCPHostname,
-		FactCloudNodeKubeconfig:
+		FactCloudNodeKubeconfig, FactFlannelKubeconfig:
 		return true
 	}
 	return false
 }
 
-// Network says whether this fact is known only once the hybrid overlay network is there.
+// Network says whether this fact is known only once the pods' network is there.
 func (f Fact) Network() bool {
 	return f == FactSourceVIP || f == FactHNSSubnet || f == FactManagementIP
 }

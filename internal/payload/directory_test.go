@@ -270,7 +270,7 @@ func TestPartsAreThoseOfTheContract(t *testing.T) {
 		}
 	}
 	slices.Sort(names)
-	if len(slices.Compact(names)) != 14 {
-		t.Errorf("%d different parts, want the 14 of the contract", len(names))
+	if len(slices.Compact(names)) != 16 {
+		t.Errorf("%d different parts, want the 16 of the contract", len(names))
 	}
 }

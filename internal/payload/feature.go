@@ -31,6 +31,7 @@ const (
 	featureNode       = "joining as a node"
 	featureRuntime    = "running containers"
 	featurePodNetwork = "pod network"
+	featureFlannel    = "pod network with flannel"
 	featureServices   = "service network"
 	featureMetrics    = "node metrics"
 	featureStorage    = "CSI storage"
@@ -47,6 +48,8 @@ const (
 	NameContainerdShim   = "containerd-shim-runhcs-v1.exe"
 	NameKubeProxy        = "kube-proxy.exe"
 	NameHybridOverlay    = "hybrid-overlay-node.exe"
+	NameFlannel          = "flanneld.exe"
+	NameServiceWrapper   = "service-wrapper.exe"
 	NameHostLocal        = "host-local.exe"
 	NameWinBridge        = "win-bridge.exe"
 	NameWinOverlay       = "win-overlay.exe"
@@ -67,6 +70,8 @@ func Parts() []Part {
 		{Name: NameContainerdShim, Path: contract.PathContainerdShim, Feature: featureRuntime, Required: true},
 		{Name: NameKubeProxy, Path: contract.PathKubeProxy, Feature: featureServices, Skewed: true},
 		{Name: NameHybridOverlay, Path: contract.PathHybridOverlay, Feature: featurePodNetwork},
+		{Name: NameFlannel, Path: contract.PathFlannel, Feature: featureFlannel},
+		{Name: NameServiceWrapper, Path: contract.PathServiceWrapper, Feature: featureFlannel},
 		{Name: NameHostLocal, Path: contract.DirCNI + `\` + NameHostLocal, Feature: featurePodNetwork},
 		{Name: NameWinBridge, Path: contract.DirCNI + `\` + NameWinBridge, Feature: featurePodNetwork},
 		{Name: NameWinOverlay, Path: contract.DirCNI + `\` + NameWinOverlay, Feature: featurePodNetwork},

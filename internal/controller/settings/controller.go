@@ -199,15 +199,11 @@ func networkWarning(cluster blueprint.Facts) *contract.Problem {
 		"the hybrid network uses the default VXLAN port on vSphere")
 }
 
-// missingOn is what of the operator's payload nodes of this cluster lack: on an external network they need
-// neither CNI plugins nor kube-proxy.
+// missingOn is what of the operator's payload nodes of this cluster lack: not what other networks need.
 func missingOn(cluster blueprint.Facts, all []payload.Missing) []payload.Missing {
-	if cluster.NetworkType != blueprint.NetworkExternal {
-		return all
-	}
 	return slices.DeleteFunc(slices.Clone(all), func(m payload.Missing) bool {
 		part, ok := payload.PartNamed(m.Name)
-		return ok && blueprint.NetworkPart(part.Path)
+		return ok && !blueprint.OnNetwork(cluster.NetworkType, part.Path)
 	})
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// TokenLife is how long the tokens for Azure's node manager are asked for.
+// TokenLife is how long the tokens for services are asked for.
 const TokenLife = time.Hour
 
 // RequestToken gets a token of a ServiceAccount that ends with a Node, and how long it lives.
@@ -57,17 +57,17 @@ func RequestToken(ctx context.Context, client dynamic.Interface, namespace, acco
 	return answer.Status.Token, life, nil
 }
 
-// WriteCloudNode writes what Azure's node manager reads: the token, which it reads again while it
-// runs, and the kubeconfig, with the address and CA of the daemon's own.
-func WriteCloudNode(files winos.Files, daemonKubeconfig, token string) error {
+// WriteToken writes what a service reads: the token, which it reads again while it runs, and the
+// kubeconfig, with the address and CA of the daemon's own.
+func WriteToken(files winos.Files, daemonKubeconfig string, to contract.ServiceToken, token string) error {
 	server, ca, err := readKubeconfig(files, daemonKubeconfig)
 	if err != nil {
 		return err
 	}
-	const name = contract.CloudNodeServiceAccount
+	name := to.Account
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
-	config.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: contract.PathCloudNodeToken}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: to.Token}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name
 	content, err := clientcmd.Write(*config)
@@ -75,19 +75,18 @@ func WriteCloudNode(files winos.Files, daemonKubeconfig, token string) error {
 		return fmt.Errorf("encoding the kubeconfig of %s: %w", name, err)
 	}
 	// The token first: the program does not start without it, and starts when there is a kubeconfig.
-	err = winos.WriteFile(files, contract.PathCloudNodeToken, bytes.NewReader([]byte(token)),
-		winos.AccessAdministrators)
+	err = winos.WriteFile(files, to.Token, bytes.NewReader([]byte(token)), winos.AccessAdministrators)
 	if err != nil {
 		return fmt.Errorf("writing the token of %s: %w", name, err)
 	}
-	have, err := winos.ReadFile(files, contract.PathCloudNodeKubeconfig)
+	have, err := winos.ReadFile(files, to.Kubeconfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("reading the kubeconfig of %s: %w", name, err)
 	}
 	if bytes.Equal(have, content) {
 		return nil
 	}
-	err = winos.WriteFile(files, contract.PathCloudNodeKubeconfig, bytes.NewReader(content), winos.AccessAdministrators)
+	err = winos.WriteFile(files, to.Kubeconfig, bytes.NewReader(content), winos.AccessAdministrators)
 	if err != nil {
 		return fmt.Errorf("writing the kubeconfig of %s: %w", name, err)
 	}

@@ -177,7 +177,7 @@ func (k *Applier) resolve(ctx context.Context, request Request, report *Report) 
 		told = map[contract.Fact]string{}
 	}
 	told[contract.FactNodeIP] = k.state.NodeIP
-	facts := plan.HostFacts(ctx, k.host, told)
+	facts := plan.HostFacts(ctx, k.host, k.state.Manifest.HNSNetwork(), told)
 	in := plan.Input{
 		Manifest: k.state.Manifest, Extra: k.state.Extra, Scope: request.Scope, Confidential: request.Confidential,
 		Inherited: func(name string) bool {

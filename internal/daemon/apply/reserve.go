@@ -15,23 +15,27 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// dirReserved is where the CNI plugin host-local keeps a file for each address that it gave out.
+// dirNetworks is where the CNI plugin host-local keeps a directory for each network, with a file for each
+// address that it gave out.
 // Source: containernetworking/plugins, plugins/ipam/host-local/backend/disk.
-const dirReserved = state.DirCNIState + `\networks\` + contract.HybridOverlayNetwork
+const dirNetworks = state.DirCNIState + `\networks`
 
-// reservation is what our files in dirReserved hold; those of pods begin with their container's id.
+func dirReserved(network string) string { return dirNetworks + `\` + network }
+
+// reservation is what our files there hold; those of pods begin with their container's id.
 const reservation = contract.SourceVIPEndpointName + "\r\n"
 
 // reserve keeps the address of kube-proxy's endpoint from pods. HNS takes it from the range that
 // host-local gives out, anew at each boot, and host-local goes by its files alone. An address that
 // a pod had before is reserved once that pod's file has gone.
 func (k *Applier) reserve(ctx context.Context, address string) *contract.Problem {
-	path := dirReserved + `\` + address
+	dir := dirReserved(k.state.Manifest.HNSNetwork())
+	path := dir + `\` + address
 	there, err := winos.Exists(k.host.Files, path)
 	if err == nil && there {
 		return nil
 	}
-	err = errors.Join(err, ReleaseAddresses(k.host.Files), state.Ensure(k.host.Files, k.state, dirReserved))
+	err = errors.Join(err, ReleaseAddresses(k.host.Files), state.Ensure(k.host.Files, k.state, dir))
 	if err == nil {
 		err = winos.WriteFile(k.host.Files, path, strings.NewReader(reservation), winos.AccessInherit)
 	}
@@ -53,9 +57,9 @@ func (k *Applier) reserved(ctx context.Context, facts plan.Lookup[contract.Fact]
 	return nil // what needs it says so
 }
 
-// ReleaseAddresses removes our reservations.
+// ReleaseAddresses removes our reservations, in every network.
 func ReleaseAddresses(files winos.Files) error {
-	entries, err := files.List(dirReserved)
+	networks, err := files.List(dirNetworks)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -63,8 +67,22 @@ func ReleaseAddresses(files winos.Files) error {
 		return fmt.Errorf("listing reserved addresses: %w", err)
 	}
 	var all []error
+	for _, network := range networks {
+		if network.Dir {
+			all = append(all, releaseIn(files, dirReserved(network.Name)))
+		}
+	}
+	return errors.Join(all...)
+}
+
+func releaseIn(files winos.Files, dir string) error {
+	entries, err := files.List(dir)
+	if err != nil {
+		return fmt.Errorf("listing reserved addresses: %w", err)
+	}
+	var all []error
 	for _, e := range entries {
-		path := dirReserved + `\` + e.Name
+		path := dir + `\` + e.Name
 		if e.Size != int64(len(reservation)) {
 			continue
 		}

@@ -16,10 +16,11 @@ import (
 // Lookup gives a value, or the Problem that says what it waits for.
 type Lookup[K ~string] func(key K) (string, *contract.Problem)
 
-// HostFacts gives the facts of a host, as far as told does not have them: the host is not asked for
-// those. Each is found at most once, when it is first asked for, so a Lookup serves one pass and is
-// not for concurrent use.
-func HostFacts(ctx context.Context, host winos.Host, told map[contract.Fact]string) Lookup[contract.Fact] {
+// HostFacts gives the facts of a host whose pods are on an HNS network of this name, as far as told does
+// not have them: the host is not asked for those. Each is found at most once, when it is first asked
+// for, so a Lookup serves one pass and is not for concurrent use.
+func HostFacts(ctx context.Context, host winos.Host, network string,
+	told map[contract.Fact]string) Lookup[contract.Fact] {
 	type answer struct {
 		value   string
 		problem *contract.Problem
@@ -33,9 +34,9 @@ func HostFacts(ctx context.Context, host winos.Host, told map[contract.Fact]stri
 	return func(f contract.Fact) (string, *contract.Problem) {
 		a, ok := known[f]
 		if !ok {
-			value, err := find(ctx, host, f)
+			value, err := find(ctx, host, network, f)
 			if err != nil {
-				a.problem = problem(f, err)
+				a.problem = problem(network, f, err)
 			} else {
 				a.value = value
 			}
@@ -45,7 +46,11 @@ func HostFacts(ctx context.Context, host winos.Host, told map[contract.Fact]stri
 	}
 }
 
-func find(ctx context.Context, host winos.Host, f contract.Fact) (string, error) {
+func find(ctx context.Context, host winos.Host, network string, f contract.Fact) (string, error) {
+	if t, ok := f.Token(); ok {
+		_, err := host.Files.Stat(t.Kubeconfig)
+		return t.Kubeconfig, err
+	}
 	switch f {
 	case contract.FactHostname:
 		facts, err := host.System.Facts(ctx)
@@ -54,27 +59,24 @@ func find(ctx context.Context, host winos.Host, f contract.Fact) (string, error)
 		ip, err := host.Network.NodeIP(ctx)
 		return text(ip, err)
 	case contract.FactSourceVIP:
-		if _, err := host.Network.HNSNetwork(ctx, contract.HybridOverlayNetwork); err != nil {
+		if _, err := host.Network.HNSNetwork(ctx, network); err != nil {
 			return "", err
 		}
-		ip, err := host.Network.EnsureEndpoint(ctx, contract.HybridOverlayNetwork, contract.SourceVIPEndpointName)
+		ip, err := host.Network.EnsureEndpoint(ctx, network, contract.SourceVIPEndpointName)
 		return text(ip, err)
 	case contract.FactHNSSubnet:
-		n, err := host.Network.HNSNetwork(ctx, contract.HybridOverlayNetwork)
+		n, err := host.Network.HNSNetwork(ctx, network)
 		if err == nil && !n.Subnet.IsValid() {
 			err = winos.ErrNotFound
 		}
 		return n.Subnet.String(), err
 	case contract.FactManagementIP:
-		n, err := host.Network.HNSNetwork(ctx, contract.HybridOverlayNetwork)
+		n, err := host.Network.HNSNetwork(ctx, network)
 		return text(n.ManagementIP, err)
 	case contract.FactAWSHostname:
 		return NewMetadata(host.Network).AWSHostname(ctx)
 	case contract.FactGCPHostname:
 		return NewMetadata(host.Network).GCPHostname(ctx)
-	case contract.FactCloudNodeKubeconfig:
-		_, err := host.Files.Stat(contract.PathCloudNodeKubeconfig)
-		return contract.PathCloudNodeKubeconfig, err
 	}
 	return "", contract.NewProblem(contract.ReasonManifestInvalid, "fact %q is not known", f)
 }
@@ -90,19 +92,18 @@ func text(ip netip.Addr, err error) (string, error) {
 	return ip.String(), nil
 }
 
-func problem(f contract.Fact, err error) *contract.Problem {
+func problem(network string, f contract.Fact, err error) *contract.Problem {
 	if p, ok := contract.AsProblem(err); ok {
 		return p
+	}
+	if t, ok := f.Token(); ok && errors.Is(err, fs.ErrNotExist) {
+		return contract.NewProblem(contract.ReasonTokenPending, "there is no token for service %s yet", t.Service)
 	}
 	switch {
 	case f == contract.FactNodeIP:
 		return contract.NewProblem(contract.ReasonNoDefaultRoute, "finding the node's address: %v", err)
-	case f == contract.FactCloudNodeKubeconfig && errors.Is(err, fs.ErrNotExist):
-		return contract.NewProblem(contract.ReasonTokenPending, "there is no token for service %s yet",
-			contract.ServiceCloudNode)
 	case f.Network() && errors.Is(err, winos.ErrNotFound):
-		return contract.NewProblem(contract.ReasonNetworkPending, "network %s has no %s yet",
-			contract.HybridOverlayNetwork, f)
+		return contract.NewProblem(contract.ReasonNetworkPending, "network %s has no %s yet", network, f)
 	case f.Network():
 		return contract.NewProblem(contract.ReasonNetworkPending, "finding %s: %v", f, err)
 	}

@@ -23,7 +23,7 @@ func TestFactsOfAHost(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	before := plan.HostFacts(t.Context(), m.Host(), nil)
+	before := plan.HostFacts(t.Context(), m.Host(), contract.HybridOverlayNetwork, nil)
 	for f, want := range map[contract.Fact]contract.Reason{
 		contract.FactSourceVIP: contract.ReasonNetworkPending, contract.FactHNSSubnet: contract.ReasonNetworkPending,
 		contract.FactManagementIP: contract.ReasonNetworkPending, "moon": contract.ReasonManifestInvalid,
@@ -37,7 +37,7 @@ func TestFactsOfAHost(t *testing.T) {
 	if _, err = m.CreateHNSNetwork(network); err != nil {
 		t.Fatal(err)
 	}
-	after := plan.HostFacts(t.Context(), m.Host(), nil)
+	after := plan.HostFacts(t.Context(), m.Host(), contract.HybridOverlayNetwork, nil)
 	for range 2 {
 		for f, want := range map[contract.Fact]string{
 			contract.FactHostname: "win-a", contract.FactNodeIP: "10.0.0.7", contract.FactSourceVIP: "10.132.1.2",
@@ -50,11 +50,11 @@ func TestFactsOfAHost(t *testing.T) {
 		}
 	}
 	m.SetNoRoute(true)
-	if _, problem := plan.HostFacts(t.Context(), m.Host(), nil)(contract.FactNodeIP); problem == nil ||
+	if _, problem := plan.HostFacts(t.Context(), m.Host(), contract.HybridOverlayNetwork, nil)(contract.FactNodeIP); problem == nil ||
 		problem.Reason != contract.ReasonNoDefaultRoute {
 		t.Errorf("without a route: %v", problem)
 	}
-	told := plan.HostFacts(t.Context(), m.Host(),
+	told := plan.HostFacts(t.Context(), m.Host(), contract.HybridOverlayNetwork,
 		map[contract.Fact]string{contract.FactNodeIP: "10.9.9.9", contract.FactAWSHostname: ""})
 	if value, problem := told(contract.FactNodeIP); problem != nil || value != "10.9.9.9" {
 		t.Errorf("a fact that was told: %q, %v", value, problem)
@@ -67,7 +67,7 @@ func TestFactsOfAHost(t *testing.T) {
 		w.Header().Set("Metadata-Flavor", "Google")
 		_, _ = io.WriteString(w, "Win-A.c.project.internal")
 	}), false)
-	if value, problem := plan.HostFacts(t.Context(), m.Host(), nil)(contract.FactGCPHostname); problem != nil ||
+	if value, problem := plan.HostFacts(t.Context(), m.Host(), contract.HybridOverlayNetwork, nil)(contract.FactGCPHostname); problem != nil ||
 		value != "win-a.c.project.internal" {
 		t.Errorf("a name by Google: %q, %v", value, problem)
 	}

@@ -32,7 +32,7 @@ type Options struct {
 	// last revision that was read.
 	Client dynamic.Interface
 	// Kubeconfig is the path of the daemon's kubeconfig: what it says of the API server goes into
-	// that of Azure's node manager.
+	// those of services with a token.
 	Kubeconfig string
 	// NodeName is the own Node, Namespace where the manifests are.
 	NodeName, Namespace string
@@ -68,7 +68,7 @@ type Reconciler struct {
 	supply    *supply
 	status    *status
 	sweeper   *sweeper
-	token     *token
+	tokens    tokens
 	pauses    pauses
 	trial     trial
 	// confidential belongs to the state's manifest; nil while it was not read, or when there is
@@ -114,7 +114,7 @@ func New(options Options) *Reconciler {
 		client: o.Client, namespace: o.Namespace, state: o.State, sealed: secrets, program: r.program, clock: o.Clock,
 		intervals: o.Intervals, watch: r.watch, stop: func() {},
 	}
-	r.token = &token{Options: o, wake: make(chan struct{}, 1), written: r.wake}
+	r.tokens = newTokens(o, r.wake)
 	r.status = &status{client: o.Client, state: o.State, clock: o.Clock, intervals: o.Intervals}
 	return r
 }
@@ -190,8 +190,10 @@ func (r *Reconciler) startBeside(ctx context.Context) {
 		certificateEnd: r.CertificateEnd,
 	}
 	r.beside.Go(func() { b.run(ctx) })
-	r.token.node = r.node
-	r.beside.Go(func() { r.token.run(ctx) })
+	for _, t := range r.tokens {
+		t.node = r.node
+		r.beside.Go(func() { t.run(ctx) })
+	}
 	if r.Source == nil {
 		return
 	}
@@ -277,7 +279,7 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured, c *candidate,
 	problem *contract.Problem) inputs {
 	now := inputs{manifest: r.present().digest, confidential: r.confidential != nil, values: r.remember(ctx, node),
-		token: r.token.count.Load()}
+		token: r.tokens.count()}
 	if node != nil {
 		a := node.GetAnnotations()
 		now.exists, now.desired, now.version, now.status = true, a[contract.DesiredRevisionAnnotation],
@@ -408,7 +410,7 @@ func (r *Reconciler) remember(ctx context.Context, node *unstructured.Unstructur
 
 // follow tells others what the present revision says to them.
 func (r *Reconciler) follow() {
-	r.token.follow(r.State.Manifest)
+	r.tokens.follow(r.State.Manifest)
 	if r.Follow != nil {
 		r.Follow(r.State.Manifest)
 	}

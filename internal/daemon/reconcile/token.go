@@ -19,11 +19,12 @@ import (
 // suspended.
 const tokenPause = 5 * time.Minute
 
-// token keeps a token for Azure's node manager on the host, in a goroutine of its own, as long as
-// the manifest names it. It is bound to the Node, so another Node of this name needs another.
+// token keeps the token of one service on the host, in a goroutine of its own, as long as the manifest
+// names it. It is bound to the Node, so another Node of this name needs another.
 type token struct {
 	Options
-	node *apiclient.Watch
+	service contract.ServiceToken
+	node    *apiclient.Watch
 	// wake is signalled when there may be something to do, written when a token was written.
 	wake, written chan struct{}
 	wanted        atomic.Bool
@@ -39,7 +40,7 @@ type token struct {
 
 // follow takes over whether a manifest names the token.
 func (t *token) follow(m contract.Manifest) {
-	if t.wanted.Swap(plan.AsksFor(m, contract.FactCloudNodeKubeconfig)) != t.wanted.Load() {
+	if t.wanted.Swap(plan.AsksFor(m, t.service.Fact)) != t.wanted.Load() {
 		signal(t.wake)
 	}
 }
@@ -82,7 +83,7 @@ func (t *token) look(ctx context.Context) time.Duration {
 	life, err := t.renew(ctx, uid)
 	if err != nil {
 		if ctx.Err() == nil {
-			log.Info("there is no new token for Azure's node manager", "detail", err.Error())
+			log.Info("there is no new token for a service", "service", t.service.Service, "detail", err.Error())
 		}
 		if uid != t.failedFor {
 			t.pause = 0
@@ -91,7 +92,7 @@ func (t *token) look(ctx context.Context) time.Duration {
 		t.failedFor, t.retryAt = uid, t.Clock.Now().Add(jitter(t.pause))
 		return t.pause
 	}
-	log.V(1).Info("wrote a token for Azure's node manager", "life", life.String())
+	log.V(1).Info("wrote a token for a service", "service", t.service.Service, "life", life.String())
 	t.uid, t.renewAt, t.failedFor, t.pause = uid, t.Host.System.Now().Add(life/2), "", 0
 	t.count.Add(1)
 	signal(t.written)
@@ -100,18 +101,41 @@ func (t *token) look(ctx context.Context) time.Duration {
 
 // there says whether what was written is still there.
 func (t *token) there() bool {
-	token, err := winos.Exists(t.Host.Files, contract.PathCloudNodeToken)
-	kubeconfig, other := winos.Exists(t.Host.Files, contract.PathCloudNodeKubeconfig)
+	token, err := winos.Exists(t.Host.Files, t.service.Token)
+	kubeconfig, other := winos.Exists(t.Host.Files, t.service.Kubeconfig)
 	return errors.Join(err, other) != nil || token && kubeconfig
 }
 
 func (t *token) renew(ctx context.Context, uid types.UID) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	text, life, err := apiclient.RequestToken(ctx, t.Client, t.Namespace, contract.CloudNodeServiceAccount, t.NodeName,
-		uid)
+	text, life, err := apiclient.RequestToken(ctx, t.Client, t.Namespace, t.service.Account, t.NodeName, uid)
 	if err != nil {
 		return 0, err
 	}
-	return life, apiclient.WriteCloudNode(t.Host.Files, t.Kubeconfig, text)
+	return life, apiclient.WriteToken(t.Host.Files, t.Kubeconfig, t.service, text)
+}
+
+// tokens are those of all services that a manifest can name.
+type tokens []*token
+
+func newTokens(o Options, written chan struct{}) (all tokens) {
+	for _, t := range contract.ServiceTokens() {
+		all = append(all, &token{Options: o, service: t, wake: make(chan struct{}, 1), written: written})
+	}
+	return all
+}
+
+func (all tokens) follow(m contract.Manifest) {
+	for _, t := range all {
+		t.follow(m)
+	}
+}
+
+// count is how many tokens were written.
+func (all tokens) count() (n int64) {
+	for _, t := range all {
+		n += t.count.Load()
+	}
+	return n
 }

@@ -20,8 +20,8 @@ func Directories() []string {
 		contract.DirDaemonCerts, contract.DirStore, contract.DirSealed, contract.DirAuthorities, contract.DirMetrics,
 		contract.DirLog, contract.DirTemp,
 	}
-	for _, log := range []string{"kubelet", "csi-proxy", "kube-proxy", "wicd", "hybrid-overlay", "containerd",
-		"windows_exporter"} {
+	for _, log := range []string{"kubelet", "csi-proxy", "kube-proxy", "wicd", "hybrid-overlay", "flanneld",
+		"containerd", "windows_exporter"} {
 		dirs = append(dirs, contract.DirLog+`\`+log)
 	}
 	// kubelet, the CNI plugins and containerd would make these; when we do, cleanup knows whether they

@@ -126,7 +126,7 @@ func who(ctx context.Context, host winos.Host, request contract.BootstrapRequest
 		return identified{}, fmt.Errorf("reading the host's facts: %w", err)
 	}
 	told := identified{name: strings.ToLower(facts.Hostname), values: map[contract.Fact]string{}}
-	look := plan.HostFacts(ctx, host, nil)
+	look := plan.HostFacts(ctx, host, request.Manifest.HNSNetwork(), nil)
 	for _, f := range plan.ByCloud() {
 		if !plan.AsksFor(request.Manifest, f) {
 			continue

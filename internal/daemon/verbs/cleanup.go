@@ -81,9 +81,11 @@ func (c *cleaning) left(format string, args ...any) {
 	c.log.Info("left", "detail", err.Error())
 }
 
-// networks removes the overlay network and the one below it, which hybrid-overlay makes.
+// networks removes the pods' network, and the two that hybrid-overlay makes.
 func (c *cleaning) networks(ctx context.Context) {
-	for _, name := range []string{contract.HybridOverlayNetwork, "Base" + contract.HybridOverlayNetwork} {
+	names := []string{c.book.Manifest.HNSNetwork(), contract.HybridOverlayNetwork,
+		"Base" + contract.HybridOverlayNetwork}
+	for _, name := range slices.Compact(names) {
 		_, err := c.host.Network.HNSNetwork(ctx, name)
 		if errors.Is(err, winos.ErrNotFound) || errors.Is(err, winos.ErrUnsupported) {
 			continue

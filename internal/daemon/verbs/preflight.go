@@ -95,7 +95,7 @@ func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request c
 		}
 		return strings.ToLower(facts.Hostname), nil
 	}
-	name, problem := plan.HostFacts(ctx, host, nil)(request.NodeName)
+	name, problem := plan.HostFacts(ctx, host, "", nil)(request.NodeName)
 	if problem == nil || request.NodeName != contract.FactAWSHostname {
 		return name, problem
 	}
@@ -106,7 +106,7 @@ func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request c
 	if err != nil || !added {
 		return name, problem
 	}
-	if name, problem = plan.HostFacts(ctx, host, nil)(request.NodeName); problem != nil {
+	if name, problem = plan.HostFacts(ctx, host, "", nil)(request.NodeName); problem != nil {
 		if err = host.Routes.Remove(ctx, to); err != nil {
 			logr.FromContextOrDiscard(ctx).Info("a route to the metadata service stays", "detail", err.Error())
 		}

@@ -77,7 +77,7 @@ func (f findings) joined() bool {
 func ourNames() []string {
 	return []string{
 		contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceExporter, contract.ServiceHybridOverlay,
-		contract.ServiceCSIProxy,
+		contract.ServiceFlannel, contract.ServiceCSIProxy,
 		contract.ServiceKubeProxy, contract.ServiceCloudNode, contract.ServiceDaemon, contract.ServiceGuard,
 	}
 }

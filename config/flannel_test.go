@@ -1,0 +1,78 @@
+package config_test
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// lease is what flanneld of a Windows node writes.
+const lease = `{"metadata":{"annotations":{"flannel.alpha.coreos.com/backend-type":"vxlan",
+"flannel.alpha.coreos.com/backend-data":"{\"VNI\":4096,\"VtepMAC\":\"00:15:5d:01:02:03\"}",
+"flannel.alpha.coreos.com/public-ip":"10.0.0.5","flannel.alpha.coreos.com/kube-subnet-manager":"true"}}}`
+
+func TestA60_FlanneldWritesItsAnnotationsOfItsOwnNodeAndNothingElse(t *testing.T) {
+	t.Parallel()
+	lab := install(t)
+	admin := connect(t, lab.Admin())
+	prepare(t, admin)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-flannel"}}
+	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	run(t, ".", lab.Binaries.Kubectl, "--kubeconfig", lab.Kubeconfig, "apply", "--server-side", "-k", "kubernetes/flannel")
+	daemon := as(t, lab, contract.DaemonUserPrefix+"win-a", contract.DaemonGroup)
+	account := contract.FlannelServiceAccount
+	until(t, func(ctx context.Context) bool {
+		return refusedByPolicy(bound(account, "Node", "win-b", 3600)(ctx, daemon))
+	})
+	tries(t, daemon, map[string]attempt{
+		"a token that nothing ends": bound(account, "", "", 3600),
+		"a token for a day":         bound(account, "Node", "win-a", 24*3600),
+	}, apierrors.IsForbidden)
+	token, err := requestToken(t.Context(), daemon, account, "Node", "win-a", 3600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flanneld := withToken(t, lab, token)
+	until(t, func(ctx context.Context) bool { return refusedByPolicy(patch("win-b", lease, "status")(ctx, flanneld)) })
+	tries(t, flanneld, map[string]attempt{
+		"the lease of another Node":  patch("win-b", lease, "status"),
+		"its lease, past the status": patch("win-a", lease),
+		"an annotation of others":    patch("win-a", `{"metadata":{"annotations":{"a":"b"}}}`, "status"),
+		"an annotation less":         patch("win-a", `{"metadata":{"annotations":{"example.com/kept":null}}}`, "status"),
+		"an address for others": patch("win-a",
+			`{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip-overwrite":"10.0.0.6"}}}`, "status"),
+		"a label":          patch("win-a", zone, "status"),
+		"an address":       patchStatus("win-a"),
+		"that it is ready": patch("win-a", `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, "status"),
+		"a finalizer":      patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`, "status"),
+		"a cordon":         patch("win-a", `{"spec":{"unschedulable":true}}`),
+		"another Node":     makeNode,
+		"a secret":         readSecret(contract.OperatorNamespace, contract.PrivateKeySecret),
+	}, apierrors.IsForbidden)
+	tries(t, flanneld, map[string]attempt{
+		"its lease": patch("win-a", lease, "status"),
+		"all Nodes": func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+			return err
+		},
+	}, func(err error) bool { return err == nil })
+	node, err := admin.CoreV1().Nodes().Get(t.Context(), "win-a", metav1.GetOptions{})
+	if err != nil || node.Annotations["flannel.alpha.coreos.com/public-ip"] != "10.0.0.5" ||
+		node.Annotations["example.com/kept"] != "yes" || node.Spec.Unschedulable || len(node.Status.Addresses) > 0 {
+		t.Errorf("the node is %+v, %v", node, err)
+	}
+	free, err := requestToken(t.Context(), admin, account, "", "", 3600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tries(t, withToken(t, lab, free), map[string]attempt{"a lease without a Node": patch("win-a", lease, "status")},
+		refusedByPolicy)
+}

@@ -1,0 +1,69 @@
+package blueprint
+
+import (
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// Variables of flanneld's command. NODE_NAME is the name of a variable of its environment, too.
+const (
+	varOwnNode           = "OWN_NODE"
+	varFlannelKubeconfig = "FLANNEL_KUBECONFIG"
+)
+
+// flannelConfig is flannel's configuration as flanneld reads it on Windows.
+type flannelConfig struct {
+	Network string         `json:"Network"`
+	Backend flannelBackend `json:"Backend"`
+}
+
+type flannelBackend struct {
+	Type string `json:"Type"`
+	Name string `json:"Name"`
+	VNI  uint16 `json:"VNI"`
+	Port int    `json:"Port"`
+}
+
+// flannel joins the host to flannel's network. flanneld takes the part of the network that its Node has
+// when it starts, so it starts when the Node has one, and anew when that is another. It is no Windows
+// service and gets its Node's name in its environment alone, so the service wrapper runs it.
+func flannel(in Input, bin binaries) (part, error) {
+	if off, ok := bin.without(FeaturePodNetwork, contract.PathFlannel, contract.PathServiceWrapper); ok {
+		return off, nil
+	}
+	const port = 4789
+	config, err := compactJSON(flannelConfig{Network: in.Facts.Flannel.Network.Masked().String(),
+		Backend: flannelBackend{Type: "vxlan", Name: in.Facts.podNetwork(), VNI: in.Facts.Flannel.VNI, Port: port},
+	}, keepAll)
+	if err != nil {
+		return part{}, rendering(contract.PathFlannelConfig, err)
+	}
+	file := logFile(contract.ServiceFlannel, contract.ServiceFlannel)
+	words := []string{
+		contract.PathServiceWrapper, "--log-file=" + file, "--env=NODE_NAME=" + varOwnNode,
+		"--env=POD_CIDR=" + varNodeSubnet,
+		contract.PathFlannel,
+		"--kube-subnet-mgr",
+		"--kubeconfig-file=" + varFlannelKubeconfig,
+		"--net-config-path=" + contract.PathFlannelConfig,
+		"--subnet-file=" + contract.PathFlannelSubnet,
+		"--iface=" + varNodeIP,
+		// The condition is for clouds whose routes carry pods. Without it, flanneld's identity writes
+		// its own annotations and nothing else.
+		"--set-node-network-unavailable=false",
+	}
+	if in.Spec.Logging.Debug {
+		words = append(words, "-v="+verbosity(true))
+	}
+	return part{
+		services: []contract.Service{{
+			Name: contract.ServiceFlannel, Command: command(words...),
+			NodeVariables: []contract.NodeVariable{{Name: varOwnNode, JSONPath: nodeName().JSONPath}, nodeSubnet(in)},
+			HostVariables: []contract.HostVariable{fact(varNodeIP, contract.FactNodeIP),
+				fact(varFlannelKubeconfig, contract.FactFlannelKubeconfig)},
+			Priority: 2, Disruptive: true,
+			Log: in.Logging.log(file, false),
+		}},
+		files: []contract.File{{Path: contract.PathFlannelConfig, Content: config,
+			Services: []string{contract.ServiceFlannel}}},
+	}, nil
+}

@@ -1,0 +1,137 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/blueprint"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// flannel's configuration, where its own manifests put it.
+const (
+	flannelNamespace = "kube-flannel"
+	flannelConfigMap = "kube-flannel-cfg"
+	flannelKey       = "net-conf.json"
+	nameFlannel      = "the ConfigMap " + flannelNamespace + "/" + flannelConfigMap
+)
+
+// maxFlannel bounds what is parsed; flannel's own has about 100 bytes.
+const maxFlannel = 16 << 10
+
+// What flanneld takes on Windows, and what a Linux node uses unless it is told otherwise. The number of
+// the network travels in 16 bits.
+// https://github.com/flannel-io/flannel/blob/v0.28.10/pkg/backend/vxlan/vxlan_windows.go
+const (
+	minVNI, maxVNI, linuxVNI = 4096, 65535, 1
+	vxlanPort, linuxPort     = 4789, 8472
+)
+
+// flannelNet is the part of net-conf.json that decides whether Windows nodes can take part.
+type flannelNet struct {
+	Network     string
+	IPv6Network string
+	EnableIPv4  bool
+	EnableIPv6  bool
+	Backend     flannelBackend
+}
+
+type flannelBackend struct {
+	Type               string
+	VNI, Port          int
+	GBP, DirectRouting bool
+}
+
+// flannel reads flannel's configuration, where the network is flannel.
+func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
+	if spec.Network.Type != v1alpha1.NetworkFlannel {
+		return nil
+	}
+	facts.NetworkType = blueprint.NetworkFlannel
+	var object corev1.ConfigMap
+	err := p.live.Get(ctx, keyIn(flannelNamespace, flannelConfigMap), &object)
+	switch {
+	case apierrors.IsForbidden(err):
+		return notFlannel("%s may not be read: install flannel, then apply config/kubernetes/flannel of the "+
+			"operator's manifests", nameFlannel)
+	case apierrors.IsNotFound(err):
+		return notFlannel("%s does not exist: install flannel, or choose another spec.network.type in the "+
+			"WindowsMachineConfig", nameFlannel)
+	case err != nil:
+		return fmt.Errorf("reading %s: %w", nameFlannel, err)
+	}
+	flannel, problem := parseFlannel(object.Data[flannelKey])
+	if problem != nil {
+		return problem
+	}
+	for _, pods := range facts.PodNetworks {
+		switch {
+		case !pods.Addr().Is4():
+			return notFlannel("%s: podSubnet has %s: the cluster is dual-stack, and the overlay network of Windows "+
+				"carries IPv4 only", nameKubeadm, pods)
+		case pods.Bits() < flannel.Network.Bits() || !flannel.Network.Contains(pods.Addr()):
+			return notFlannel("%s: Network is %s, and %s has podSubnet %s: nodes get their part of that one, so "+
+				"flannel's must be the same", nameFlannel, flannel.Network, nameKubeadm, pods)
+		}
+	}
+	if len(facts.PodNetworks) == 0 {
+		facts.PodNetworks = []netip.Prefix{flannel.Network}
+	}
+	facts.Flannel = flannel
+	return p.services(ctx, facts)
+}
+
+// parseFlannel reads net-conf.json as flanneld does, and says what of it Windows does not take.
+func parseFlannel(text string) (blueprint.Flannel, *contract.Problem) {
+	conf := flannelNet{EnableIPv4: true, Backend: flannelBackend{VNI: linuxVNI, Port: linuxPort}}
+	if text == "" || len(text) > maxFlannel || json.Unmarshal([]byte(text), &conf) != nil {
+		return blueprint.Flannel{}, notFlannel("%s: %s is not the JSON of flannel's configuration", nameFlannel,
+			flannelKey)
+	}
+	network, err := netip.ParsePrefix(conf.Network)
+	problem := ""
+	switch {
+	case conf.EnableIPv6 || conf.IPv6Network != "":
+		problem = "flannel is dual-stack, and the overlay network of Windows carries IPv4 only: remove EnableIPv6 " +
+			"and IPv6Network"
+	case !conf.EnableIPv4:
+		problem = "EnableIPv4 is false; Windows nodes need IPv4"
+	case err != nil || !network.Addr().Is4():
+		problem = fmt.Sprintf("Network %.40q is no IPv4 prefix such as 10.244.0.0/16", conf.Network)
+	default:
+		problem = conf.Backend.violation()
+	}
+	if problem != "" {
+		return blueprint.Flannel{}, notFlannel("%s: %s", nameFlannel, problem)
+	}
+	return blueprint.Flannel{Network: network.Masked(), VNI: uint16(conf.Backend.VNI)}, nil
+}
+
+// violation says what of the backend Windows does not take.
+func (b flannelBackend) violation() string {
+	switch {
+	case !strings.EqualFold(b.Type, "vxlan"):
+		return fmt.Sprintf("Backend.Type is %.40q; set it to vxlan, the only one that works with Windows nodes here",
+			b.Type)
+	case b.VNI < minVNI || b.VNI > maxVNI:
+		return fmt.Sprintf("Backend.VNI is %d; Windows takes %d to %d: set %d", b.VNI, minVNI, maxVNI, minVNI)
+	case b.Port != vxlanPort:
+		return fmt.Sprintf("Backend.Port is %d; Windows uses %d only: set it", b.Port, vxlanPort)
+	case b.DirectRouting:
+		return "Backend.DirectRouting is on, which Windows does not have: remove it"
+	case b.GBP:
+		return "Backend.GBP is on, which Windows does not have: remove it"
+	}
+	return ""
+}
+
+func notFlannel(format string, args ...any) *contract.Problem {
+	return contract.NewProblem(contract.ReasonFlannelUnsupported, format, args...)
+}
