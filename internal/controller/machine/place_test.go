@@ -1,11 +1,16 @@
 package machine
 
 import (
+	"context"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
 
@@ -20,6 +25,39 @@ func (y *yard) mayGo(name string) bool {
 		y.t.Fatal(err)
 	}
 	return granted
+}
+
+// immutable is an API server whose list of places somebody has made so.
+type immutable struct{ client.Client }
+
+func (c immutable) Create(ctx context.Context, o client.Object, options ...client.CreateOption) error {
+	if o.GetName() == contract.PlacesConfigMap {
+		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("ConfigMap").GroupKind(), o.GetName(), nil)
+	}
+	return c.Client.Create(ctx, o, options...)
+}
+
+func TestAListOfPlacesThatCanNotBeWrittenIsToldOfMachines(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 3)
+	view := NewView(y.api)
+	var reader client.Reader = y.api
+	view.cached.Store(&reader)
+	gate, err := rollout.New(rollout.Options{Cached: y.api, Live: y.api, Writer: immutable{y.api}, Sets: view,
+		Namespace: namespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.gate = gate
+	y.rotate("b")
+	y.refuses("m0")
+	if _, err = y.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+		t.Error(err)
+	}
+	y.want("m0", "m1", "m2")
+	if len(y.said) != 1 || !strings.Contains(y.said[0], "PlacesUnwritable") {
+		t.Errorf("said %q", y.said)
+	}
 }
 
 // unheard has the deletion of m0 time out.

@@ -176,7 +176,10 @@ func (r *replacer) consider(ctx context.Context, due []dueMachine, hash string) 
 	ctx, cancel := context.WithTimeout(ctx, rollout.UseTimeout)
 	defer cancel()
 	for i, answer := range answers {
-		switch {
+		switch problem, ok := contract.AsProblem(answer.Err); {
+		case ok:
+			decisions[i] = policy.ReplaceDecision{Action: policy.ActWait, Reason: problem.Reason,
+				Message: problem.Detail}
 		case answer.Granted:
 			decisions[i], errs[i] = r.replace(ctx, due[i], looks[i], hash)
 		case answer.Err == nil:
