@@ -118,8 +118,45 @@ func readBoot(facts *Facts) (err error) {
 	if err != nil && sequence == 0 {
 		return fail(err, "reading the time of the boot")
 	}
-	facts.BootID, err = bootID(sequence, times.BootTime, int64(times.BootTimeBias))
+	begun, err := bootBegun()
+	if err != nil {
+		return err
+	}
+	facts.BootID, err = bootSigns{sequence: sequence, begun: begun, time: times.BootTime,
+		corrections: int64(times.BootTimeBias)}.id()
 	return err
+}
+
+// bootKey is a key of the registry that the next boot finds no more. Whoever looks first makes it,
+// and nobody writes to it, so the time of its last change is that of its making.
+const bootKey = `SOFTWARE\windows-instance-config-daemon-boot`
+
+// bootBegun is 0 where the key is not there, and we may not make it.
+func bootBegun() (int64, error) {
+	create, err := function("advapi32.dll", "RegCreateKeyExW")
+	if err != nil {
+		return 0, err
+	}
+	path, err := windows.UTF16PtrFromString(bootKey)
+	if err != nil {
+		return 0, fail(err, "naming the key of the boot")
+	}
+	const volatile = 1 // REG_OPTION_VOLATILE
+	var key registry.Key
+	code, _, _ := create.Call(uintptr(registry.LOCAL_MACHINE), uintptr(unsafe.Pointer(path)), 0, 0, volatile,
+		registry.QUERY_VALUE, 0, uintptr(unsafe.Pointer(&key)), 0)
+	if err = windows.Errno(code); errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+		return 0, nil
+	}
+	if code != 0 {
+		return 0, fail(err, "making the key of the boot")
+	}
+	defer closeKey(key)
+	info, err := key.Stat()
+	if err != nil {
+		return 0, fail(err, "looking at the key of the boot")
+	}
+	return info.ModTime().UnixNano(), nil
 }
 
 // bootSequence reads KUSER_SHARED_DATA.BootId, "incremented for each boot attempt by the OS

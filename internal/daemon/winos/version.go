@@ -38,19 +38,28 @@ func isServer(productType string) bool {
 	return strings.EqualFold(productType, "ServerNT") || strings.EqualFold(productType, "LanmanNT")
 }
 
-// bootID names a boot.
-//
-// sequence is the number that the boot loader counts up with every boot (KUSER_SHARED_DATA.BootId):
-// it doesn't depend on the clock, which time synchronisation often corrects in the first minutes of
-// a virtual machine and which would look like a reboot that never was. Where there is none (Wine;
-// Windows always has one), the moment of the boot has to do, less all corrections of the clock
-// since.
-func bootID(sequence uint32, bootTime, clockCorrections int64) (string, error) {
-	if sequence != 0 {
-		return "boot-" + strconv.FormatUint(uint64(sequence), 10), nil
+// bootSigns are what tells one boot from another.
+type bootSigns struct {
+	// sequence is the number that the boot loader counts up with every boot
+	// (KUSER_SHARED_DATA.BootId); 0 on Wine. On some virtual machines it does not advance.
+	sequence uint32
+	// begun is when something that lasts until the next boot was first made; 0 where nobody may
+	// make it.
+	begun int64
+	// time is the moment of the boot, and corrections those of the clock since.
+	time, corrections int64
+}
+
+// id names the boot: by its number and by what lasts as long as it. Either alone proves a reboot,
+// and neither depends on the clock, which time synchronisation often corrects in the first minutes
+// of a virtual machine and which would look like a reboot that never was. Where there is neither,
+// the moment of the boot has to do, less all corrections of the clock since.
+func (s bootSigns) id() (string, error) {
+	if s.sequence != 0 || s.begun != 0 {
+		return "boot-" + strconv.FormatUint(uint64(s.sequence), 10) + "-" + strconv.FormatInt(s.begun, 16), nil
 	}
-	if bootTime == 0 {
+	if s.time == 0 {
 		return "", fmt.Errorf("time of the boot: %w", ErrNotFound)
 	}
-	return "time-" + strconv.FormatInt(bootTime-clockCorrections, 16), nil
+	return "time-" + strconv.FormatInt(s.time-s.corrections, 16), nil
 }

@@ -45,7 +45,7 @@ func TestABootKeepsItsNameWhenTheClockIsSet(t *testing.T) {
 	t.Parallel()
 	name := func(sequence uint32, bootTime, corrections int64) string {
 		t.Helper()
-		id, err := bootID(sequence, bootTime, corrections)
+		id, err := bootSigns{sequence: sequence, time: bootTime, corrections: corrections}.id()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,8 +64,33 @@ func TestABootKeepsItsNameWhenTheClockIsSet(t *testing.T) {
 	if name(0, booted, 0) == name(0, booted+correction, 0) {
 		t.Error("two boots have one name")
 	}
-	if _, err := bootID(0, 0, 0); !errors.Is(err, ErrNotFound) {
+	if _, err := (bootSigns{}).id(); !errors.Is(err, ErrNotFound) {
 		t.Errorf("without anything to go by: %v; want ErrNotFound", err)
+	}
+}
+
+// A reboot was never proven on a virtual machine whose counter does not advance.
+func TestABootIsProvenByItsNumberOrByWhatLastsAsLongAsIt(t *testing.T) {
+	t.Parallel()
+	ids := map[string]bootSigns{}
+	for _, boot := range []bootSigns{{sequence: 7, begun: 1}, {sequence: 8, begun: 1}, {sequence: 7, begun: 2},
+		{begun: 1}, {begun: 2}, {sequence: 7}} {
+		for _, clock := range []int64{1, 2} { // it does not matter
+			boot.time = clock
+			id, err := boot.id()
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, known := ids[id]
+			before.time = clock
+			if known && before != boot {
+				t.Errorf("%+v and %+v have one name: %s", before, boot, id)
+			}
+			ids[id] = boot
+		}
+	}
+	if len(ids) != 6 {
+		t.Errorf("%d names of 6 boots: %+v", len(ids), ids)
 	}
 }
 
