@@ -187,33 +187,61 @@ func TestA45_CleanupGoesOnWithoutTheConnectionThatItCuts(t *testing.T) {
 // OpenSSH for Windows does not end a command in all of its versions when its connection breaks.
 func TestAVerbThatIsStillAtWorkIsEndedBeforeTheHostIsCleaned(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, sim.Options{})
+	for name, clean := range map[string]func(t *testing.T, r *rig){
+		"by the operator": func(t *testing.T, r *rig) { cleanUp(t, r) },
+		"by hand, with a program of its own": func(t *testing.T, r *rig) {
+			const exe = `C:\Tools\windows-instance-config-daemon.exe`
+			write(t, r, exe, "MZ", winos.AccessAdministrators)
+			if code := r.Exec(t.Context(), sim.ExecRequest{CommandLine: exe + " cleanup"}); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+			for _, path := range []string{exe, `C:\Tools`} {
+				if err := r.Host().Files.Remove(path); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, sim.Options{})
+			held, ended := holdBootstrap(t, r)
+			<-held
+			r.life.Store(nil)
+			clean(t, r)
+			// Windows ends a process a moment after it was told to.
+			for hasProcess(r, string(contract.VerbBootstrap)) {
+				pause(t, 10*time.Millisecond)
+			}
+			ended()
+			for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
+				t.Error(line)
+			}
+		})
+	}
+}
+
+// holdBootstrap has a bootstrap stop in the midst of its work until it is ended.
+func holdBootstrap(t *testing.T, r *rig) (held <-chan struct{}, ended func()) {
+	t.Helper()
 	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), wanted())))
-	held := make(chan struct{})
-	r.life.Store(&mortal{at: 60, hold: func(ctx context.Context) { close(held); <-ctx.Done() }})
+	begun := make(chan struct{})
+	r.life.Store(&mortal{at: 60, hold: func(ctx context.Context) { close(begun); <-ctx.Done() }})
 	content, err := json.Marshal(bootstrapRequest())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	ended := make(chan struct{})
+	t.Cleanup(cancel)
+	over := make(chan struct{})
 	go func() {
-		defer close(ended)
+		defer close(over)
 		line := contract.ExchangeDir + `\` + contract.PlantedName(r.digest) + " " + string(contract.VerbBootstrap)
 		r.Exec(ctx, sim.ExecRequest{CommandLine: line, Stdin: bytes.NewReader(content)})
 	}()
-	<-held
-	r.life.Store(nil)
-	cleanUp(t, r)
-	// Windows ends a process a moment after it was told to.
-	for hasProcess(r, string(contract.VerbBootstrap)) {
-		pause(t, 10*time.Millisecond)
-	}
-	cancel()
-	<-ended
-	for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
-		t.Error(line)
+	return begun, func() {
+		cancel()
+		<-over
 	}
 }
 
