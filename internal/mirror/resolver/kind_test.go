@@ -70,6 +70,23 @@ func TestAPullByTagStaysOneAlthoughContainerdGoesOnByDigest(t *testing.T) {
 	}
 }
 
+// containerd asks for the digest of a tag next; meanwhile somebody asks for the digest itself.
+func TestA22_ARefusedPullByDigestBeforeAnImageHasComeLeavesThePullByTagAlone(t *testing.T) {
+	t.Parallel()
+	m := newImage(1, 1000)
+	only := newUpstream(t, m)
+	g := newRig(t, calm(), config(t, source+" tag "+only.host+"/t never"))
+	if a := g.ask(t, http.MethodHead, source, "a/manifests/latest"); a.status != http.StatusOK {
+		t.Fatal(a)
+	}
+	if a := g.ask(t, http.MethodHead, source, "a/manifests/"+digestOf(m.index)); a.status != http.StatusForbidden {
+		t.Error(a)
+	}
+	if a := g.ask(t, http.MethodGet, source, "a/manifests/"+digestOf(m.index)); !a.isRight(m.index) {
+		t.Error("the pull by tag was broken:", a)
+	}
+}
+
 func TestALayerOfAnUnknownPullIsLookedForInBothKindsOfMirrors(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 100_000)
