@@ -2,13 +2,13 @@ package winos_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
-	"github.com/windows-nodes/wmco/internal/daemon/winos/winostest/order"
 )
 
 // Arguments of the test program: as a service it answers a request to stop with "stopping", for
@@ -23,26 +23,36 @@ type impatient struct{ winos.Services }
 
 // Stop is winos.Services.
 func (s impatient) Stop(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	limit, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
-	return s.Services.Stop(ctx, name)
+	err := s.Services.Stop(limit, name)
+	if err != nil && limit.Err() != nil { // as a busy service manager takes longer to answer than that
+		return fmt.Errorf("%w: %w", winos.ErrInUse, err)
+	}
+	return err
 }
 
 // Real service manager, real processes: what TestA42_AServiceWhoseProcessGoesOnIsEndedAfterItsTime
 // shows with the simulator's clock.
 func TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew(t *testing.T) {
-	for name, command := range map[string]func(exe string) string{
-		"it says that it has stopped, and goes on":   order.Orders{Linger: time.Hour}.Command,
-		"it never says that it has stopped":          func(exe string) string { return exe + " " + hang },
-		"it was killed, and what it started goes on": func(exe string) string { return order.Orders{}.Command(exe) },
+	for name, test := range map[string]struct {
+		service, arguments string
+		killed             bool
+	}{
+		"it says that it has stopped, and goes on":   {service: "lingers", arguments: " linger=1h"},
+		"it never says that it has stopped":          {service: "hangs", arguments: " " + hang},
+		"it was killed, and what it started goes on": {service: "killed", killed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host, exe := winos.New(), newDir(t)+`\endless.exe`
 			installService(t, exe)
 			services := winos.WithTimeouts(impatient{host.Services}, host.Programs)
-			config := winos.ServiceConfig{Name: "wmcotest-endless", Command: command(exe)}
+			config := winos.ServiceConfig{Name: "wmcotest-" + test.service, Command: exe + test.arguments}
 			must(t, services.Apply(t.Context(), config))
-			t.Cleanup(func() { must(t, services.Delete(context.WithoutCancel(t.Context()), config.Name)) })
+			t.Cleanup(func() {
+				ctx := context.WithoutCancel(t.Context())
+				must(t, errors.Join(services.Stop(ctx, config.Name), services.Delete(ctx, config.Name)))
+			})
 			one := func() uint32 {
 				t.Helper()
 				must(t, services.Start(t.Context(), config.Name))
@@ -54,7 +64,7 @@ func TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew(t *testing.T) {
 				return running[0].PID
 			}
 			first := one()
-			if strings.HasPrefix(name, "it was killed") {
+			if test.killed {
 				must(t, host.Programs.Kill(t.Context(), first, winos.Runs(exe)))
 				leaveBehind(t, exe)
 			} else {
