@@ -108,7 +108,10 @@ func checkRule(t *testing.T, where place, rule rbacv1.PolicyRule) {
 		}
 		inNamespace := []string{"secrets", "configmaps", "serviceaccounts/token", "roles", "leases", "events",
 			"windowsinstances", "windowsinstances/status"}
-		if where.namespace == "" && slices.Contains(inNamespace, resource) {
+		// What made a pod that can't run may be in any namespace: the event about it is created there, and
+		// none is read or changed.
+		tells := resource == "events" && creates
+		if where.namespace == "" && slices.Contains(inNamespace, resource) && !tells {
 			t.Errorf("%s is granted in every namespace: %v", resource, rule)
 		}
 	}

@@ -47,6 +47,9 @@ const (
 	// ConditionSkewSupported is False while the node's release is too far from the operator's to
 	// upgrade or downgrade it without SSH. Other nodes don't have it.
 	ConditionSkewSupported = "SkewSupported"
+	// ConditionWorkloadsFit is False while pods are on the node that can't run there, such as pods for
+	// Linux. A node that never had such pods does not have it.
+	ConditionWorkloadsFit = "WorkloadsFit"
 )
 
 // SourceKind says what a WindowsInstance was made from.
@@ -490,8 +493,8 @@ type WindowsInstanceStatus struct {
 	// JoinedTime is when the host first became Ready.
 	// +optional
 	JoinedTime *metav1.Time `json:"joinedTime,omitempty"`
-	// Conditions are Ready, Reachable, PreflightPassed, Progressing, KeyAuthorized and
-	// SkewSupported.
+	// Conditions are Ready, Reachable, PreflightPassed, Progressing, KeyAuthorized, SkewSupported and
+	// WorkloadsFit.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16

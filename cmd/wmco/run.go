@@ -39,6 +39,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/settings"
 	"github.com/windows-nodes/wmco/internal/controller/source"
 	"github.com/windows-nodes/wmco/internal/controller/userdata"
+	"github.com/windows-nodes/wmco/internal/controller/workload"
 	"github.com/windows-nodes/wmco/internal/host/sshhost"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/olm"
@@ -207,9 +208,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	}
 	desired, err := publish.Setup(mgr, publish.Options{
 		Namespace: o.namespace, Facts: facts, Images: payloads, PayloadSource: payloadAddresses,
-		Logging:         logging,
-		OperatorVersion: version.Version(),
-		Grace:           o.retain,
+		Logging: logging, OperatorVersion: version.Version(), Grace: o.retain,
 	})
 	if err != nil {
 		return err
@@ -224,12 +223,16 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		return string(facts.Platform), err
 	}
 	machines := machine.NewView(mgr.GetAPIReader())
-	gate, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
-		Writer: mgr.GetClient(), Sets: machines, Namespace: o.namespace})
+	gate, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: mgr.GetClient(),
+		Sets: machines, Namespace: o.namespace})
 	if err != nil {
 		return err
 	}
 	pods, err := journey.PodClient(mgr.GetConfig())
+	if err != nil {
+		return err
+	}
+	workloads, err := workload.Setup(mgr)
 	if err != nil {
 		return err
 	}
@@ -261,13 +264,13 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		}),
 		instance.Setup(mgr, journey.Options{
 			Client: mgr.GetClient(), Pods: pods, Dialer: sshhost.New(sshhost.Options{}), Payload: payloads,
-			Desired: desired,
-			Keys:    keys, Tokens: instance.BootstrapToken{Client: clients, Namespace: facts.BootstrapNamespace()},
-			Now: time.Now, Namespace: o.namespace,
-			Origins: machines, DaemonTimeout: o.silence,
+			Desired: desired, Keys: keys,
+			Tokens: instance.BootstrapToken{Client: clients, Namespace: facts.BootstrapNamespace()},
+			Now:    time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.silence,
 			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
 				Namespace: o.namespace, Platform: facts.Platform},
-		}, gate, desired.Changed()),
+			Misplaced: workloads.Misplaced,
+		}, gate, desired.Changed(), workloads.Changed()),
 		machine.Setup(mgr, machine.Options{
 			Namespace: o.namespace, Platform: platform, Changed: desired.Changed(), View: machines, Gate: gate,
 			Patience: o.machinePatience, UserData: userData.Holds,

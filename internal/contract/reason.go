@@ -210,6 +210,9 @@ const (
 	ReasonServicesNotGranted     Reason = "ServicesNotGranted"
 	ReasonRuntimeClassForeign    Reason = "RuntimeClassForeign"
 	ReasonRuntimeClassInUse      Reason = "RuntimeClassInUse"
+	ReasonLinuxPodPlaced         Reason = "LinuxPodPlaced"
+	ReasonImageNotForNode        Reason = "ImageNotForNode"
+	ReasonPodUnplaceable         Reason = "PodUnplaceable"
 	ReasonClusterFactsIncomplete Reason = "ClusterFactsIncomplete"
 	ReasonPayloadMissing         Reason = "PayloadMissing"
 	ReasonVersionUnsupported     Reason = "VersionUnsupported"
@@ -693,6 +696,20 @@ func workloadExplanations() []row {
 			"A RuntimeClass is to be deleted, because no node has its build or the settings say so, and pods use it.",
 			"Delete the pods, or change what makes them: without the class they can't be made again. It is deleted " +
 				"within ten minutes of that."},
+		{ReasonLinuxPodPlaced, 930,
+			"A pod for Linux was placed on a Windows node: what made it tolerates the taint of Windows nodes and " +
+				"does not select Linux, or names the node.",
+			"Add the node selector kubernetes.io/os: linux to what makes the pod, which is mostly a DaemonSet that " +
+				"tolerates everything."},
+		{ReasonImageNotForNode, 931,
+			"The image of a pod for Windows has nothing for the build of Windows Server that its node has.",
+			"Use an image of that build, or have the pod placed on nodes of the image's build: by the RuntimeClass " +
+				"of the build, such as windows2022."},
+		{ReasonPodUnplaceable, 932,
+			"A pod for Windows has been pending for ten minutes or more, and none of the Windows nodes can take it, " +
+				"whatever becomes free there.",
+			"Change what the message names: the node selector, RuntimeClass, tolerations or requests of what makes " +
+				"the pod; or add a node that has what it requires."},
 	}
 }
 

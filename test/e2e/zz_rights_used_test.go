@@ -22,10 +22,12 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/scene"
@@ -405,18 +407,23 @@ func (s *stage) repeatedEvent(t *testing.T) {
 }
 
 // daemonSetPod lets a host leave that has a pod of a DaemonSet, which no drain waits for.
+//
+// It is for Linux, so that the operator reports it at its DaemonSet, soon after it begins to lead.
 func (s *stage) daemonSetPod(t *testing.T) {
 	h := s.Fleet.Hosts[0]
 	labels := map[string]string{"app": "agent"}
 	pod := corev1.PodSpec{
 		Containers:  []corev1.Container{{Name: "c", Image: "mcr.microsoft.com/windows/nanoserver:ltsc2022"}},
 		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		OS:          &corev1.PodOS{Name: corev1.Linux},
 	}
 	set := &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "agent"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "agent"},
 		Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
+			// Its controller would replace the pod below by one that no scheduler places here.
+			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType},
 		},
 	}
 	s.put(t, set)
@@ -426,6 +433,20 @@ func (s *stage) daemonSetPod(t *testing.T) {
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set,
 				appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}},
 		Spec: pod,
+	})
+	if err := s.Operator.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Operator.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.await(t, "the pod for Linux to be reported", func(ctx context.Context) (bool, string, error) { // A73
+		told := &eventsv1.EventList{}
+		err := s.Client.List(ctx, told, client.InNamespace(set.Namespace))
+		fits := meta.FindStatusCondition(s.instance(t, h).Status.Conditions, v1alpha1.ConditionWorkloadsFit)
+		return slices.ContainsFunc(told.Items, func(e eventsv1.Event) bool {
+			return e.Reason == string(contract.ReasonLinuxPodPlaced) && e.Regarding.UID == set.UID
+		}) && fits != nil && fits.Status == metav1.ConditionFalse, fmt.Sprint(fits), err
 	})
 	s.drop(t, h)
 	s.gone(t, h)

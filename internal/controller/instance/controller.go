@@ -322,6 +322,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 	c.status.skew(c.journeys.health.Skew(ctx, c.instance))
+	c.status.workloads(c.parts.Misplaced(c.instance.Status.NodeName))
 	var wait time.Duration
 	if proven := c.instance.Status.PublicKeyHash; found.Rejoin == nil {
 		if wait = c.tryKey(ctx); c.instance.Status.PublicKeyHash != proven {

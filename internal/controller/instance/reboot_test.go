@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -342,6 +343,32 @@ func TestAReleaseThatIsTooFarAwayIsAConditionAndNoCrash(t *testing.T) {
 	if i := r.get(t, 1); condition(i, v1alpha1.ConditionSkewSupported) != "True Supported" ||
 		i.Status.Revision != r.version {
 		t.Errorf("%s, %+v", condition(i, v1alpha1.ConditionSkewSupported), i.Status)
+	}
+}
+
+func TestA73_PodsThatCantRunOnANodeAreAConditionOfItsInstance(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ConditionWorkloadsFit) != nil {
+		t.Errorf("conditions %v", i.Status.Conditions)
+	}
+	found := contract.NewProblem(contract.ReasonLinuxPodPlaced, "ns/logs is for Linux")
+	r.parts.Misplaced = func(node string) *contract.Problem {
+		if node != r.get(t, 1).Status.NodeName {
+			t.Errorf("asked about %q", node)
+		}
+		return found
+	}
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); condition(i, v1alpha1.ConditionWorkloadsFit) != "False LinuxPodPlaced" ||
+		!meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady) {
+		t.Errorf("conditions %v", i.Status.Conditions)
+	}
+	found = nil
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); condition(i, v1alpha1.ConditionWorkloadsFit) != "True Fit" {
+		t.Errorf("conditions %v", i.Status.Conditions)
 	}
 }
 

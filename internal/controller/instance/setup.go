@@ -39,8 +39,9 @@ const wakes = 8192
 
 // Setup adds the controller to a manager. options.Live, Slots and Claims are made here. gate lets
 // nodes be disturbed one after the other; changed delivers whenever options.Desired answers
-// otherwise than before.
-func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, changed <-chan event.GenericEvent) error {
+// otherwise than before, and misplaced each Node of which options.Misplaced does.
+func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, changed,
+	misplaced <-chan event.GenericEvent) error {
 	meters, err := newMeters(metrics.Registry)
 	if err != nil {
 		return err
@@ -72,6 +73,7 @@ func Setup(mgr ctrl.Manager, options journey.Options, gate *rollout.Gate, change
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{},
 				predicate.AnnotationChangedPredicate{}))).
 		WatchesRawSource(source.Channel(changed, handler.EnqueueRequestsFromMapFunc(r.all))).
+		WatchesRawSource(source.Channel(misplaced, handler.EnqueueRequestsFromMapFunc(r.ofNode))).
 		WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{},
 			source.WithBufferSize[client.Object, reconcile.Request](wakes))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).

@@ -158,6 +158,21 @@ func (r reporter) skew(why string) {
 // skewSupported is the reason of a SkewSupported condition that is True.
 const skewSupported contract.Reason = "Supported"
 
+// workloads shows pods that are on the node and can't run there.
+func (r reporter) workloads(misplaced *contract.Problem) {
+	if misplaced != nil {
+		r.condition(v1alpha1.ConditionWorkloadsFit, metav1.ConditionFalse, misplaced.Reason, misplaced.Detail)
+		return
+	}
+	if meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionWorkloadsFit) != nil {
+		r.condition(v1alpha1.ConditionWorkloadsFit, metav1.ConditionTrue, workloadsFit,
+			"no pod is known that can't run on the node")
+	}
+}
+
+// workloadsFit is the reason of a WorkloadsFit condition that is True.
+const workloadsFit contract.Reason = "Fit"
+
 // sayKey puts a key that a joined host refuses on show, where nothing else is to be said of it. Its
 // node serves on.
 func (r reporter) sayKey(outcome journey.Outcome) {

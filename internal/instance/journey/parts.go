@@ -38,6 +38,8 @@ type Options struct {
 	// FirstContact tells which host key a host shows that has never been reached; nil accepts and
 	// pins whatever it shows.
 	FirstContact FirstContact
+	// Misplaced tells which pods on a node can't run there, and nil for none; no field means none.
+	Misplaced func(node string) *contract.Problem
 	// Slots bound how many hosts are worked on at once; Claims keep two instances from being one
 	// host.
 	Slots  *Slots
@@ -140,6 +142,9 @@ func New(options Options) (*Parts, error) {
 		return nil, errors.New("making the parts of journeys: an option is missing")
 	}
 	options.DaemonTimeout = cmp.Or(options.DaemonTimeout, DefaultDaemonTimeout)
+	if options.Misplaced == nil {
+		options.Misplaced = func(string) *contract.Problem { return nil }
+	}
 	parts := &Parts{Options: options}
 	parts.Nodes = &Nodes{options: &parts.Options, written: &written{nodes: map[types.UID]write{}}}
 	parts.Access, parts.Daemons = &Access{&parts.Options}, &Daemons{&parts.Options}

@@ -1,0 +1,172 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
+	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// UnplaceableAfter is how long a pod is pending before it is looked at why: until then an autoscaler
+// may still make a node for it.
+const UnplaceableAfter = 10 * time.Minute
+
+// MisplacedPod says why a pod that was placed on a Windows node can't run there. The reason is empty
+// when nothing says so.
+func MisplacedPod(pod *corev1.Pod) (reason contract.Reason, why string) {
+	system := podSystem(&pod.Spec)
+	switch {
+	case pod.Status.Phase == corev1.PodSucceeded:
+		return "", ""
+	case system == string(corev1.Linux):
+		return contract.ReasonLinuxPodPlaced, "is for Linux, as it says"
+	case pod.Status.Phase == corev1.PodFailed:
+		return "", ""
+	}
+	image := imageOfAnother(pod)
+	switch {
+	case image == "":
+		return "", ""
+	case system == string(corev1.Windows):
+		return contract.ReasonImageNotForNode, "has the image " + image + ", which has nothing for its node's build"
+	}
+	return contract.ReasonLinuxPodPlaced, "names no system, and its image " + image + " has nothing for Windows"
+}
+
+// podSystem is the operating system that a pod is for, or "" where it may go to each. What a
+// RuntimeClass selects is in the node selector of a pod that was made.
+func podSystem(spec *corev1.PodSpec) string {
+	if spec.OS != nil {
+		return string(spec.OS.Name)
+	}
+	if system := spec.NodeSelector[corev1.LabelOSStable]; system != "" {
+		return system
+	}
+	if spec.NodeSelector[contract.BuildLabel] != "" {
+		return string(corev1.Windows)
+	}
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil ||
+		spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return ""
+	}
+	found := ""
+	for i, term := range spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		one := ""
+		for _, e := range term.MatchExpressions {
+			if e.Key == corev1.LabelOSStable && e.Operator == corev1.NodeSelectorOpIn && len(e.Values) == 1 {
+				one = e.Values[0]
+			}
+		}
+		if one == "" || i > 0 && one != found {
+			return ""
+		}
+		found = one
+	}
+	return found
+}
+
+// imageOfAnother is an image of the pod of which containerd or the host says that it is for another
+// operating system or build. Only their texts say so.
+func imageOfAnother(pod *corev1.Pod) string {
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		var said string
+		switch {
+		case c.State.Waiting != nil:
+			said = c.State.Waiting.Message
+		case c.State.Terminated != nil:
+			said = c.State.Terminated.Message
+		}
+		for _, text := range []string{"no match for platform in manifest", "no matching manifest for windows",
+			"operating system does not match the host operating system"} {
+			if strings.Contains(said, text) {
+				return c.Image
+			}
+		}
+	}
+	return ""
+}
+
+// UnplaceablePod says why none of the Windows nodes will take a pod for Windows that is pending,
+// whatever becomes free there. The reason is empty when one may, and when it is not known yet.
+func UnplaceablePod(pod *corev1.Pod, nodes []corev1.Node, now time.Time) (reason contract.Reason, why string) {
+	if pod.Spec.NodeName != "" || !pod.DeletionTimestamp.IsZero() || podSystem(&pod.Spec) != string(corev1.Windows) ||
+		!waits(pod, now) {
+		return "", ""
+	}
+	if len(nodes) == 0 {
+		return contract.ReasonPodUnplaceable, "the cluster has no Windows node"
+	}
+	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
+	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	others, small := 0, 0
+	taints := map[string]int{}
+	for i := range nodes {
+		node := &nodes[i]
+		matches, err := affinity.Match(node)
+		if err != nil {
+			return contract.ReasonPodUnplaceable, fmt.Sprintf("its node affinity can't be read: %v", err)
+		}
+		taint, tainted := schedulinghelper.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints,
+			pod.Spec.Tolerations, lasts, false)
+		switch {
+		case !matches:
+			others++
+		case tainted:
+			taints[taint.ToString()]++
+		case exceeds(requests, node.Status.Allocatable):
+			small++
+		default:
+			return "", ""
+		}
+	}
+	return contract.ReasonPodUnplaceable, causes(len(nodes), others, small, taints)
+}
+
+// waits says whether the scheduler has found no node for long enough.
+func waits(pod *corev1.Pod, now time.Time) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse &&
+			c.Reason == corev1.PodReasonUnschedulable && now.Sub(c.LastTransitionTime.Time) >= UnplaceableAfter
+	})
+}
+
+// lasts lets through taints that keep pods away for good: not those of a node that is cordoned,
+// not ready or short of something.
+func lasts(taint *corev1.Taint) bool {
+	return taint.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(taint.Key, "node.kubernetes.io/") &&
+		!strings.HasPrefix(taint.Key, "node.cloudprovider.kubernetes.io/")
+}
+
+// exceeds says whether a pod requests more than a node without other pods could give.
+func exceeds(requests, allocatable corev1.ResourceList) bool {
+	for name, wanted := range requests {
+		if has, known := allocatable[name]; wanted.Cmp(has) > 0 && (known || !wanted.IsZero()) {
+			return true
+		}
+	}
+	return false
+}
+
+// causes says how many nodes don't take a pod, for each cause.
+func causes(all, others, small int, taints map[string]int) string {
+	var list []string
+	if others > 0 {
+		list = append(list, fmt.Sprintf("%d not selected by its node selector, RuntimeClass or affinity", others))
+	}
+	for taint, n := range taints {
+		list = append(list, fmt.Sprintf("%d with the taint %s, which it does not tolerate", n, taint))
+	}
+	if small > 0 {
+		list = append(list, fmt.Sprintf("%d with less than it requests", small))
+	}
+	slices.Sort(list)
+	return fmt.Sprintf("of %d Windows nodes none can take it: %s", all, strings.Join(list, "; "))
+}
