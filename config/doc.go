@@ -1,7 +1,8 @@
 // Package config answers the question "what is applied to a cluster so that the operator can run
 // there?" It holds the manifests, which kubectl applies: default/ on a real cluster, lab/ in the
-// lab, monitoring/ where the Prometheus operator runs, machine-api/ and cluster-api/ where these have
-// their namespaces, workload/ where Kubernetes is 1.36 or later, samples/ to start from.
+// lab, monitoring/ where the Prometheus operator runs, dashboard/ for Grafana or OpenShift's console,
+// machine-api/ and cluster-api/ where these have their namespaces, workload/ where Kubernetes is 1.36
+// or later, samples/ to start from.
 //
 // It has no code but Files, which package olm imports; its tests try the manifests against a real API server.
 // Custom resource definitions (crd/) and the operator's rights (rbac/role.yaml) are generated from

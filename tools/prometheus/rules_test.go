@@ -4,12 +4,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/prometheus/promql/parser"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -112,45 +109,5 @@ func TestA70_EachAlertNamesItsObjectAndHasARunbook(t *testing.T) {
 	}
 	if sections := strings.Count(string(page), "\n## "); sections != len(alerts) {
 		t.Errorf("docs/alerts.md has %d sections for %d alerts", sections, len(alerts))
-	}
-}
-
-// The rules ask only for metrics that somebody exports, by the reference page and by what others
-// are known to have.
-func TestA71_RulesAskOnlyForMetricsThatExist(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile(filepath.Join(root, "docs", "reference", "metrics.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := regexp.MustCompile(`(?:wmco|wicd|windows)_[a-z_]+`).FindAllString(string(page), -1)
-	// Of Prometheus, kubelet and kube-state-metrics.
-	known = append(known, "up", "kubelet_certificate_manager_client_ttl_seconds",
-		"kubelet_certificate_manager_server_ttl_seconds", "kube_pod_container_info")
-	asked := map[string]bool{}
-	for _, file := range []string{"alerts.yaml", "rules.yaml"} {
-		rules, _ := groups(t, file)
-		for _, r := range rules {
-			expr, err := parser.NewParser(parser.Options{}).ParseExpr(r.Expr)
-			if err != nil {
-				t.Errorf("%s%s: %v", r.Alert, r.Record, err)
-				continue
-			}
-			for _, selector := range parser.ExtractSelectors(expr) {
-				for _, matcher := range selector {
-					if matcher.Name == "__name__" {
-						asked[matcher.Value] = true
-					}
-				}
-			}
-		}
-	}
-	for name := range asked {
-		if !slices.Contains(known, name) {
-			t.Errorf("rules ask for %s, which docs/reference/metrics.md does not have", name)
-		}
-	}
-	if len(asked) < 20 {
-		t.Errorf("the rules ask for %d metrics only", len(asked))
 	}
 }

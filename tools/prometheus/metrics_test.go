@@ -1,0 +1,232 @@
+package prometheus
+
+import (
+	"encoding/json"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// dashboard is what is looked at in one.
+type dashboard struct {
+	Templating struct {
+		List []struct{ Name, Type, Query string }
+	}
+	Rows []struct {
+		Title  string
+		Panels []panel
+	}
+}
+
+type panel struct {
+	ID          int
+	Type, Title string
+	Datasource  string
+	Targets     []struct{ Expr, RefID, Format string }
+}
+
+func theDashboard(t *testing.T) dashboard {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root, "config", "dashboard", "windows-nodes", "windows-nodes.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := dashboard{}
+	if err = json.Unmarshal(content, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// labelValues is a query of a variable.
+var labelValues = regexp.MustCompile(`^label_values\((.*), ([a-z_]+)\)$`)
+
+// queries are all queries of rules and dashboard, by where they stand.
+func queries(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, file := range []string{"alerts.yaml", "rules.yaml"} {
+		rules, _ := groups(t, file)
+		for _, r := range rules {
+			all[file+" "+r.Alert+r.Record] = r.Expr
+		}
+	}
+	d := theDashboard(t)
+	for _, row := range d.Rows {
+		for _, p := range row.Panels {
+			for _, target := range p.Targets {
+				all["dashboard "+row.Title+": "+p.Title+" "+target.RefID] = target.Expr
+			}
+		}
+	}
+	for _, variable := range d.Templating.List {
+		if variable.Type != "query" {
+			continue
+		}
+		query := labelValues.FindStringSubmatch(variable.Query)
+		if query == nil {
+			t.Fatalf("the variable %s asks %q", variable.Name, variable.Query)
+		}
+		all["dashboard variable "+variable.Name] = query[1]
+	}
+	return all
+}
+
+// asked are the metrics that queries read, by where one does.
+func asked(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for where, query := range queries(t) {
+		expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
+		if err != nil {
+			t.Errorf("%s: %v", where, err)
+			continue
+		}
+		for _, selector := range parser.ExtractSelectors(expr) {
+			for _, matcher := range selector {
+				if matcher.Name == "__name__" {
+					all[strings.TrimSuffix(matcher.Value, "_bucket")] = where
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Every query parses and asks only for metrics that the reference page has, and that the source of
+// what exports them names: of the operator and the daemon, of the exporter that is built into the
+// payload, and of kubelet.
+func TestA71_QueriesParseAndAskOnlyForMetricsThatAreExported(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(root, "docs", "reference", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	explained := regexp.MustCompile(`(?:wmco|wicd|windows)_[a-z_]+`).FindAllString(string(page), -1)
+	ours := literals(t, filepath.Join(root, "internal"))
+	kubernetes := module(t, "lab/controlplane", "k8s.io/kubernetes")
+	kubelet := literals(t, filepath.Join(kubernetes, "pkg", "kubelet"))
+	maps.Copy(kubelet, literals(t, filepath.Join(kubernetes, "cmd", "kubelet")))
+	exporter := exported(t)
+	others := []string{"up", "kube_pod_container_info"} // of Prometheus and kube-state-metrics
+	// Newer exporters have it among the memory metrics; the rule takes either.
+	newer := []string{"windows_memory_physical_total_bytes"}
+	names := asked(t)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		prefix, rest, _ := strings.Cut(name, "_")
+		exists := slices.Contains(others, name)
+		switch prefix {
+		case "wmco", "wicd":
+			exists = ours[name] && slices.Contains(explained, name)
+		case "windows":
+			exists = (exporter[name] || slices.Contains(newer, name)) && slices.Contains(explained, name)
+		case "kubelet":
+			exists = kubelet[rest]
+		}
+		if !exists {
+			t.Errorf("%s asks for %s, which nothing exports or docs/reference/metrics.md lacks", names[name], name)
+		}
+	}
+	if len(names) < 25 {
+		t.Errorf("the queries ask for %d metrics only", len(names))
+	}
+}
+
+// OpenShift's console draws rows of these kinds of panels, and Grafana takes them over.
+func TestA71_TheDashboardHasWhatBothOfItsReadersDraw(t *testing.T) {
+	t.Parallel()
+	ids := map[int]bool{}
+	for _, row := range theDashboard(t).Rows {
+		for _, p := range row.Panels {
+			if p.Title == "" || p.Datasource != "$datasource" || len(p.Targets) == 0 || ids[p.ID] ||
+				!slices.Contains([]string{"graph", "singlestat", "table"}, p.Type) {
+				t.Errorf("panel %d, %q of %s: %+v", p.ID, p.Title, row.Title, p)
+			}
+			ids[p.ID] = true
+		}
+	}
+	if len(ids) < 10 {
+		t.Errorf("there are %d panels", len(ids))
+	}
+}
+
+// module is where the source of a module is that another of this repository pins.
+func module(t *testing.T, of, path string) string {
+	t.Helper()
+	run := func(args ...string) []byte {
+		c := exec.CommandContext(t.Context(), "go", args...)
+		c.Dir = filepath.Join(root, filepath.FromSlash(of))
+		output, err := c.Output()
+		if err != nil {
+			t.Fatalf("go %v: %v", args, err)
+		}
+		return output
+	}
+	version := strings.TrimSpace(string(run("list", "-m", "-f", "{{.Version}}", path)))
+	var found struct{ Dir string }
+	if err := json.Unmarshal(run("mod", "download", "-json", path+"@"+version), &found); err != nil {
+		t.Fatal(err)
+	}
+	return found.Dir
+}
+
+var literal = regexp.MustCompile(`"([a-z][a-z0-9_]+)"`)
+
+// literals are the words in quotes in the source of a directory.
+func literals(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		for _, match := range literal.FindAllStringSubmatch(string(content), -1) {
+			all[match[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// exported are the metrics of the collectors that nodes switch on.
+func exported(t *testing.T) map[string]bool {
+	t.Helper()
+	rendered, err := os.ReadFile(filepath.Join(root, "internal", "blueprint", "exporter.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	collectors := filepath.Join(module(t, "payload/exporter", "github.com/prometheus-community/windows_exporter"), "pkg",
+		"collector")
+	entries, err := os.ReadDir(collectors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]bool{}
+	for _, entry := range entries {
+		enabled := regexp.MustCompile(`\b` + entry.Name() + `\b`).Match(rendered)
+		if !entry.IsDir() || !enabled {
+			continue
+		}
+		for name := range literals(t, filepath.Join(collectors, entry.Name())) {
+			all["windows_"+entry.Name()+"_"+name] = true
+		}
+		source, err := os.ReadFile(filepath.Join(collectors, entry.Name(), entry.Name()+".go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all["windows_"+entry.Name()] = strings.Contains(string(source), `BuildFQName(types.Namespace, "", Name)`)
+	}
+	return all
+}
