@@ -159,6 +159,13 @@ func foreignCases() map[string]adversarial {
 		"the prefix in capitals is ignored":      ignored(policy.CSRNotOurs, named("System:Node:win-a")),
 		"a daemon of a name that is not ours is ignored": ignored(policy.CSRNameForeign,
 			named("system:wicd-node:master-0")),
+		"the hybrid overlay's own request is the network's business": {base: kubeletRenewal, change: ofOverlay,
+			verdict: policy.CSRIgnore, reason: policy.CSRNotOurs},
+		"the hybrid overlay's renewal is the network's business": {base: kubeletRenewal,
+			change: func(s *situation) {
+				ofOverlay(s)
+				s.username, s.groups = s.subject.CommonName, []string{"system:ovn-nodes", authenticated}
+			}, verdict: policy.CSRIgnore, reason: policy.CSRNotOurs},
 		"an administrator's name is ignored": ignored(policy.CSRNotOurs, named("system:admin")),
 		"an empty common name is ignored":    ignored(policy.CSRNotOurs, named("")),
 		"a host that has no node name yet matches nothing": ignored(policy.CSRNameForeign,
@@ -194,6 +201,13 @@ func foreignCases() map[string]adversarial {
 		"a request with bytes behind its structure is ignored": ignored(policy.CSRNotOurs,
 			func(s *situation) { s.mangle = func(der []byte) []byte { return append(der, 0) } }),
 	}
+}
+
+// ofOverlay is the request that hybrid-overlay-node makes with kubelet's certificate, for a signer
+// for which daemons ask, too.
+func ofOverlay(s *situation) {
+	s.subject = pkix.Name{CommonName: "system:ovn-node:" + nodeName, Organization: []string{"system:ovn-nodes"}}
+	s.signer, s.expiration = certificatesv1.KubeAPIServerClientSignerName, new(int32(24*3600))
 }
 
 func decided(kind certificatesv1.RequestConditionType) func(*situation) {

@@ -208,6 +208,7 @@ func (s *Scene) startHosts(ctx context.Context) (err error) {
 		s.run(func() error { return s.bringNetwork(running) })
 	} else {
 		s.run(func() error { return openshift.AssignSubnets(running, s.Cluster.Admin()) })
+		s.run(func() error { return openshift.ApproveOverlays(running, s.Cluster.Admin()) })
 		s.run(func() error { return openshift.FollowProxy(running, s.Cluster.Admin()) })
 	}
 	if s.options.onCloud() {

@@ -20,6 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/internal/host/sshhost"
 	"github.com/windows-nodes/wmco/lab/fleet"
+	"github.com/windows-nodes/wmco/lab/openshift"
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
@@ -243,8 +244,38 @@ func TestA07_AllRequestsOfOurNodesAreApprovedByUs(t *testing.T) {
 	})
 }
 
-// about says whether a request is for a node's identity.
+// The request is made with kubelet's certificate, for the signer of daemons' certificates.
+func TestA07_TheRequestOfANodesHybridOverlayIsDecidedByTheNetworkOnly(t *testing.T) {
+	s := shared
+	hosts := s.hosts(t, 1)
+	s.join(t, hosts...)
+	const current = contract.DirCNIConfig + `\ovnkube-client-current.pem`
+	s.await(t, "the overlay's certificate", func(context.Context) (bool, string, error) {
+		there, err := winos.Exists(hosts[0].Machine.Host().Files, current)
+		return there, "", err
+	})
+	list := &certificatesv1.CertificateSigningRequestList{}
+	if err := s.Client.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	requests := slices.DeleteFunc(list.Items, func(csr certificatesv1.CertificateSigningRequest) bool {
+		return commonName(csr) != overlayUser+hosts[0].Name
+	})
+	if len(requests) != 1 || len(requests[0].Status.Conditions) != 1 ||
+		requests[0].Status.Conditions[0].Reason != openshift.OverlayApproved ||
+		requests[0].Spec.Username != contract.KubeletUserPrefix+hosts[0].Name {
+		t.Errorf("the overlay's requests are %+v", requests)
+	}
+}
+
+// overlayUser is what OVN-Kubernetes calls its part on a node, before the node's name.
+const overlayUser = "system:ovn-node:"
+
+// about says whether a request is for a node's identity, which the operator decides about.
 func about(csr certificatesv1.CertificateSigningRequest, node string) bool {
+	if commonName(csr) == overlayUser+node {
+		return false
+	}
 	return csr.Spec.Username == contract.KubeletUserPrefix+node || commonName(csr) == contract.KubeletUserPrefix+node ||
 		commonName(csr) == contract.DaemonUserPrefix+node
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -20,12 +22,16 @@ import (
 
 // overlay is one run of the hybrid overlay's stand-in. It waits for the subnet that the cluster
 // gives its Node, makes the HNS network on its machine, and tells the cluster the network's
-// gateway. It uses kubelet's certificate, where the real one asks for its own with it.
+// gateway. It asks for a certificate of its own with kubelet's, as the real one does, and goes on
+// with kubelet's, which needs no approver.
 type overlay struct {
 	*sim.Process
-	node   string
-	server *access
-	log    logr.Logger
+	node string
+	// certDir is where its certificates go, which are valid for duration.
+	certDir  string
+	duration time.Duration
+	server   *access
+	log      logr.Logger
 }
 
 func hybridOverlay(ctx context.Context, p *sim.Process) int {
@@ -35,7 +41,8 @@ func hybridOverlay(ctx context.Context, p *sim.Process) int {
 	ca := flags.String("k8s-cacert", "", "")
 	logFile := flags.String("logfile", "", "")
 	certDir := flags.String("cert-dir", "", "")
-	tolerate(flags, "windows-service", "cert-duration k8s-apiserver hybrid-overlay-vxlan-port loglevel "+
+	duration := flags.Duration("cert-duration", 10*time.Minute, "")
+	tolerate(flags, "windows-service", "k8s-apiserver hybrid-overlay-vxlan-port loglevel "+
 		"k8s-kubeconfig k8s-token logfile-maxsize logfile-maxbackups logfile-maxage")
 	if err := parse(flags, p.Args[1:]); err != nil {
 		return refuse(p, err)
@@ -70,8 +77,11 @@ func hybridOverlay(ctx context.Context, p *sim.Process) int {
 	ctx, lines := withLog(ctx, log, p.Host.System.Now)
 	lines.Info("stand-in started", "program", "hybrid-overlay-node", "node", *node)
 	p.Running()
-	o := &overlay{Process: p, node: *node, server: server, log: lines}
+	o := &overlay{Process: p, node: *node, certDir: *certDir, duration: *duration, server: server, log: lines}
+	var group sync.WaitGroup
+	group.Go(func() { o.identify(ctx) })
 	followNode(ctx, server, *node, lines, o.sync)
+	group.Wait()
 	return 0
 }
 
