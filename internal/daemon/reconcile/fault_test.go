@@ -104,14 +104,21 @@ func TestAStateFileOfZerosIsRebuiltWhileServicesRunOn(t *testing.T) {
 }
 
 // A program that does not end when its service is stopped is ended, not waited for again and again.
-func TestAServiceThatHangsWhileItStopsIsEnded(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig) {
-		holds(t, r)
-		r.HangStop("kube-proxy", true)
-		two := r.publish(t, another("two"))
-		r.annotate(t, contract.DesiredRevisionAnnotation, two)
-		pass(3 * time.Minute)
-		r.expectStatus(t, two, "")
-		r.expectServing(t, "two")
-	})
+func TestA42_ARevisionIsNotLostForAServiceThatDoesNotEnd(t *testing.T) {
+	for name, fault := range map[string]func(r *rig){
+		"it never says that it has stopped":      func(r *rig) { r.HangStop("kube-proxy", true) },
+		"it says that it has stopped, and stays": func(r *rig) { r.StopLinger("kube-proxy", 24*time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				holds(t, r)
+				fault(r)
+				two := r.publish(t, another("two"))
+				r.annotate(t, contract.DesiredRevisionAnnotation, two)
+				pass(3 * time.Minute)
+				r.expectStatus(t, two, "")
+				r.expectServing(t, "two")
+			})
+		})
+	}
 }
