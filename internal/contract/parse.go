@@ -20,10 +20,11 @@ const (
 	KeyFiles           = "files"
 	KeyEnvironment     = "environmentVars"
 	KeyWatchedVarNames = "watchedEnvironmentVars"
-	// KeyConfidential and KeyConfidentialEnvironment hold a digest each, as it is; the others hold
-	// JSON.
+	// KeyConfidential and KeyConfidentialEnvironment hold a digest each, KeyPodNetwork a name, as it is;
+	// the others hold JSON.
 	KeyConfidential            = "confidential"
 	KeyConfidentialEnvironment = "confidentialEnvironment"
+	KeyPodNetwork              = "podNetwork"
 	KeyDaemon                  = "daemon"
 )
 
@@ -37,8 +38,7 @@ func ManifestFromConfigMap(data map[string]string) (Manifest, error) {
 		KeyServices: &m.Services, KeyFiles: &m.Files, KeyEnvironment: &m.EnvironmentVars,
 		KeyWatchedVarNames: &m.WatchedEnvironmentVars, KeyDaemon: &m.Daemon,
 	}
-	texts := map[string]*string{KeyConfidential: &m.Confidential,
-		KeyConfidentialEnvironment: &m.ConfidentialEnvironment}
+	texts := m.texts()
 	for _, required := range []string{KeyServices, KeyFiles} {
 		if _, ok := data[required]; !ok {
 			return Manifest{}, NewProblem(ReasonManifestInvalid, "key %s is missing", required)
@@ -105,13 +105,18 @@ func (m Manifest) Data() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for key, text := range map[string]string{KeyConfidential: m.Confidential,
-		KeyConfidentialEnvironment: m.ConfidentialEnvironment} {
-		if text != "" {
-			data[key] = text
+	for key, text := range m.texts() {
+		if *text != "" {
+			data[key] = *text
 		}
 	}
 	return data, nil
+}
+
+// texts are the fields that a ConfigMap has as they are.
+func (m *Manifest) texts() map[string]*string {
+	return map[string]*string{KeyConfidential: &m.Confidential,
+		KeyConfidentialEnvironment: &m.ConfidentialEnvironment, KeyPodNetwork: &m.PodNetwork}
 }
 
 // Digest is the lower-case hex SHA-256 of the manifest's data: equal manifests have equal digests.

@@ -228,3 +228,17 @@ func FuzzManifestFromConfigMap(f *testing.F) {
 		}
 	})
 }
+
+func TestA60_TheNetworkOfPodsIsPublishedAndHasAPartInTheRevision(t *testing.T) {
+	t.Parallel()
+	m := Manifest{Services: []Service{}, Files: []File{}, PodNetwork: "flannel.4096"}
+	data, err := m.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := ManifestFromConfigMap(data)
+	if err != nil || back.HNSNetwork() != "flannel.4096" || back.Digest() != m.Digest() ||
+		m.Digest() == (Manifest{}).Digest() {
+		t.Errorf("%+v, %v", back, err)
+	}
+}

@@ -616,7 +616,7 @@ func clusterExplanations() []row {
 		{ReasonNetworkUnsupported, 903,
 			"The cluster's network does not support Windows nodes.",
 			"On OpenShift, use OVN-Kubernetes with hybrid networking configured. On other clusters, set " +
-				"spec.network.type of the WindowsMachineConfig to External or Flannel."},
+				"spec.network.type of the WindowsMachineConfig to External."},
 		{ReasonClusterFactsIncomplete, 904,
 			"A fact that nodes need could not be read from the cluster.",
 			"Look at the object that the message names."},

@@ -107,3 +107,34 @@ func TestValuesOfANode(t *testing.T) {
 		})
 	}
 }
+
+func TestA60_FactsOfTheNetworkAreThoseOfTheOneThatTheManifestNames(t *testing.T) {
+	t.Parallel()
+	m, err := sim.New(sim.Options{Hostname: "win-a", Address: netip.MustParseAddr("10.0.0.7")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	const name = "flannel.4096"
+	manifest := contract.Manifest{PodNetwork: name}
+	for network, subnet := range map[string]string{contract.HybridOverlayNetwork: "10.132.1.0/24", name: "10.244.1.0/24"} {
+		if _, err = m.CreateHNSNetwork(winos.HNSNetwork{Name: network, Subnet: netip.MustParsePrefix(subnet)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	facts := plan.HostFacts(t.Context(), m.Host(), manifest.HNSNetwork(), nil)
+	for f, want := range map[contract.Fact]string{contract.FactHNSSubnet: "10.244.1.0/24",
+		contract.FactSourceVIP: "10.244.1.2"} {
+		if value, problem := facts(f); problem != nil || value != want {
+			t.Errorf("%s: %q, %v", f, value, problem)
+		}
+	}
+	if value, problem := facts(contract.FactFlannelKubeconfig); problem == nil ||
+		problem.Reason != contract.ReasonTokenPending {
+		t.Errorf("without a token: %q, %v", value, problem)
+	}
+}

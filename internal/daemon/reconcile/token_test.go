@@ -3,6 +3,7 @@ package reconcile_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -38,14 +39,16 @@ func (s *tokens) serve(r *rig) {
 			text, _, _ := unstructured.NestedString(request.Object, path...)
 			return text
 		}
-		if request.GetName() != contract.CloudNodeServiceAccount || field("spec", "boundObjectRef", "kind") != "Node" ||
+		accounts := []string{contract.CloudNodeServiceAccount, contract.FlannelServiceAccount}
+		if !slices.Contains(accounts, request.GetName()) || field("spec", "boundObjectRef", "kind") != "Node" ||
 			field("spec", "boundObjectRef", "name") != nodeName {
 			return true, nil, fmt.Errorf("a request for %v", request.Object)
 		}
 		now := time.Now().Add(24 * time.Hour)
 		request.SetCreationTimestamp(metav1.NewTime(now))
 		request.Object["status"] = map[string]any{
-			"token":               fmt.Sprintf("%s/%d", field("spec", "boundObjectRef", "uid"), s.requests.Load()),
+			"token": fmt.Sprintf("%s/%d/%s", field("spec", "boundObjectRef", "uid"), s.requests.Load(),
+				request.GetName()),
 			"expirationTimestamp": now.Add(time.Hour).UTC().Format(time.RFC3339)}
 		return true, request, nil
 	})
@@ -163,5 +166,37 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 			t.Errorf("%d requests after the start", n)
 		}
 		r.expectStatus(t, versionOf(azure()), "")
+	})
+}
+
+func TestA60_FlanneldGetsATokenOfItsOwn(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		var server tokens
+		server.serve(r)
+		holds(t, r)
+		r.write(t, contract.PathDaemonKubeconfig, daemonKubeconfig)
+		r.newUID(t, "first")
+		m := manifest()
+		for i := range m.Services {
+			if m.Services[i].Name == contract.ServiceKubeProxy {
+				m.Services[i].Command += " --kubeconfig=FLANNEL"
+				m.Services[i].HostVariables = append(m.Services[i].HostVariables,
+					contract.HostVariable{Name: "FLANNEL", Fact: contract.FactFlannelKubeconfig})
+			}
+		}
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, m))
+		pass(10 * time.Minute)
+		r.expectStatus(t, versionOf(m), "")
+		content, err := winos.ReadFile(r.Host().Files, contract.PathFlannelToken)
+		if err != nil || !strings.HasSuffix(string(content), "/"+contract.FlannelServiceAccount) {
+			t.Errorf("the token is %q, %v", content, err)
+		}
+		content, err = winos.ReadFile(r.Host().Files, contract.PathFlannelKubeconfig)
+		if err != nil || !strings.Contains(string(content), `flanneld-token`) {
+			t.Errorf("the kubeconfig is %s, %v", content, err)
+		}
+		if r.token(t) != "" {
+			t.Error("there is a token that nothing needs")
+		}
 	})
 }
