@@ -11,8 +11,10 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/cluster"
@@ -218,7 +220,8 @@ func machines(t *testing.T, lab *cluster.Cluster, config *rest.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := &machinev1beta1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: "set"}}
+	set := &machinev1beta1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: "set",
+		Annotations: map[string]string{"machine.openshift.io/vCPU": "2"}}}
 	if err = admin.Create(t.Context(), set); err != nil {
 		t.Fatal(err)
 	}
@@ -245,5 +248,22 @@ func machines(t *testing.T, lab *cluster.Cluster, config *rest.Config) {
 				t.Errorf("its deletion ended with: %v", err)
 			}
 		})
+	}
+	for change, allowed := range map[string]bool{
+		`{"metadata":{"annotations":{"machine.openshift.io/vCPU":"4","machine.openshift.io/memoryMb":"16384",
+			"capacity.cluster-autoscaler.kubernetes.io/labels":"kubernetes.io/os=windows",
+			"capacity.cluster-autoscaler.kubernetes.io/taints":"os=Windows:NoSchedule"}}}`: true,
+		`{"metadata":{"annotations":{"machine.openshift.io/vCPU":"8"}}}`: true,
+		`{"spec":{"replicas":9}}`: false,
+		`{"spec":{"template":{"spec":{"providerSpec":{"value":{"userDataSecret":{"name":"x"}}}}}}}`: false,
+		`{"metadata":{"annotations":{"machine.openshift.io/exclude-node-draining":""}}}`:            false,
+		`{"metadata":{"annotations":{"machine.openshift.io/vCPU":null}}}`:                           false,
+		`{"metadata":{"labels":{"a":"b"}}}`:                                                         false,
+		`{"metadata":{"finalizers":["example.com/stay"]}}`:                                          false,
+	} {
+		err := operator.Patch(t.Context(), set.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(change)))
+		if allowed && err != nil || !allowed && !refusedByPolicy(err) {
+			t.Errorf("%s on a MachineSet ended with: %v", change, err)
+		}
 	}
 }

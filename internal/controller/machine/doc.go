@@ -1,6 +1,7 @@
 // Package machine projects Machines of the Machine API that run Windows onto WindowsInstances, one
 // instance for each Machine whose host can be reached, and deletes Machines whose hosts don't let
-// us in, so that their sets make others.
+// us in, so that their sets make others. On MachineSets it writes what the cluster autoscaler has to
+// know of their Nodes to scale them up from zero.
 //
 // The operator runs it; without the Machine API it rests, and begins by itself when that appears.
 // It writes only what Machines tell of an instance's spec, creates and deletes the instances that
@@ -9,7 +10,7 @@
 package machine
 
 // +kubebuilder:rbac:groups=machine.openshift.io,resources=machines,verbs=get;list;watch;delete,namespace=openshift-machine-api
-// +kubebuilder:rbac:groups=machine.openshift.io,resources=machinesets,verbs=list;watch,namespace=openshift-machine-api
+// +kubebuilder:rbac:groups=machine.openshift.io,resources=machinesets,verbs=list;watch;patch,namespace=openshift-machine-api
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch;create;patch;delete,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=create,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=windows-machine-replacements,verbs=get;update,namespace=openshift-windows-machine-config-operator
