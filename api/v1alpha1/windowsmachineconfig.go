@@ -179,7 +179,7 @@ type TrustSpec struct {
 }
 
 // NetworkType is a network that Windows nodes are on.
-// +kubebuilder:validation:Enum=OVNKubernetesHybrid;External
+// +kubebuilder:validation:Enum=OVNKubernetesHybrid;External;Flannel
 type NetworkType string
 
 // Networks.
@@ -194,8 +194,10 @@ const (
 
 // NetworkSpec says which network Windows nodes are on.
 type NetworkSpec struct {
-	// Type is OVNKubernetesHybrid on OpenShift. On other clusters it is External: CNI plugins and
-	// kube-proxy come from somebody else, such as Calico's pods, and the operator installs neither.
+	// Type is OVNKubernetesHybrid on OpenShift. On other clusters it is External, which is the default:
+	// CNI plugins and kube-proxy come from somebody else, such as Calico's pods, and the operator installs
+	// neither; or Flannel: the operator runs flanneld and kube-proxy on Windows nodes, as flannel's own
+	// ConfigMap says.
 	// +optional
 	Type NetworkType `json:"type,omitempty"`
 }

@@ -55,7 +55,9 @@ func supportPage(root string) ([]byte, error) {
 	fmt.Fprint(page, "## Networks\n\n")
 	table(page, []string{"Network", "Cluster", "Brought by"}, [][]string{
 		{code(blueprint.NetworkOVNKubernetes) + ", with hybrid networking", "OpenShift", "the operator"},
-		{code(blueprint.NetworkExternal), "without OpenShift", "somebody else, such as Calico's pods"}})
+		{code(blueprint.NetworkExternal), "without OpenShift", "somebody else, such as Calico's pods"},
+		{code(blueprint.NetworkFlannel) + ", with its VXLAN backend", "without OpenShift",
+			"the operator, beside flannel's own pods on Linux nodes"}})
 	fmt.Fprint(page, "## Clouds\n\nHosts that are listed by their address may be anywhere. "+
 		"[Machines](../machines.md) says where MachineSets work.\n\n")
 	table(page, []string{"Platform", "Programs for it alone"}, platformRows())
@@ -114,6 +116,7 @@ func programRows(root string) (rows [][]string, err error) {
 		{"containerd", "containerd", "github.com/containerd/containerd/v2"},
 		{"containerd-shim-runhcs-v1", "runhcs", "github.com/Microsoft/hcsshim"},
 		{"CNI plugins", "cni", "github.com/containernetworking/plugins"},
+		{"flanneld", "flannel", "github.com/flannel-io/flannel"},
 		{"windows_exporter", "exporter", "github.com/prometheus-community/windows_exporter"},
 		{"ecr-credential-provider", "ecr", "k8s.io/cloud-provider-aws"},
 	} {

@@ -616,7 +616,7 @@ func clusterExplanations() []row {
 		{ReasonNetworkUnsupported, 903,
 			"The cluster's network does not support Windows nodes.",
 			"On OpenShift, use OVN-Kubernetes with hybrid networking configured. On other clusters, set " +
-				"spec.network.type of the WindowsMachineConfig to External."},
+				"spec.network.type of the WindowsMachineConfig to External or Flannel."},
 		{ReasonClusterFactsIncomplete, 904,
 			"A fact that nodes need could not be read from the cluster.",
 			"Look at the object that the message names."},
@@ -742,7 +742,8 @@ func kindExplanations() []row {
 		{ReasonFlannelUnsupported, 929,
 			"flannel is not configured so that Windows nodes can take part, or not installed.",
 			"Correct net-conf.json in the ConfigMap kube-flannel/kube-flannel-cfg as the message says, and restart " +
-				"flannel's pods on all nodes. Nodes that have joined keep what was published last."},
+				"flannel's pods on all nodes: docs/kubernetes.md has a configuration that works. Nodes that have " +
+				"joined keep what was published last."},
 		{ReasonServicesNotGranted, 928,
 			"kube-proxy on Windows nodes, which has kubelet's identity, may not read the endpoints of Services: pods " +
 				"there don't reach them.",

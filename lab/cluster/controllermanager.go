@@ -13,9 +13,10 @@ import (
 const nodeMonitorPeriod = 2 * time.Second
 
 // controllers lists what runs, instead of what does not, so that a new Kubernetes
-// version brings no surprise. The approving controller is absent unless it is asked
-// for: on OpenShift approval is others' alone.
-func controllers(approve bool) []string {
+// version brings no surprise. The approving controller and the one that gives nodes
+// their part of the pods' network are absent unless they are asked for: on OpenShift
+// both is others' alone.
+func controllers(kubeadm bool) []string {
 	all := []string{
 		"certificatesigningrequest-signing-controller",
 		"certificatesigningrequest-cleaner-controller",
@@ -35,8 +36,8 @@ func controllers(approve bool) []string {
 		"ttl-controller",
 		"validatingadmissionpolicy-status-controller",
 	}
-	if approve {
-		all = append(all, "certificatesigningrequest-approving-controller")
+	if kubeadm {
+		all = append(all, "certificatesigningrequest-approving-controller", "node-ipam-controller")
 	}
 	return all
 }
@@ -54,7 +55,7 @@ func controllerManagerComponent(o Options, w *workspace, f files, p port.Port) c
 		args: []string{
 			"--kubeconfig=" + f.controllerManagerKubeconfig,
 			"--leader-elect=false",
-			"--controllers=" + strings.Join(controllers(o.ApproveKubelets), ","),
+			"--controllers=" + strings.Join(controllers(o.PodNetwork != ""), ","),
 			"--bind-address=" + port.Loopback,
 			"--secure-port=" + strconv.Itoa(p.Number),
 			"--permit-port-sharing=" + strconv.FormatBool(p.Kept),
@@ -64,6 +65,8 @@ func controllerManagerComponent(o Options, w *workspace, f files, p port.Port) c
 			"--cluster-signing-key-file=" + f.caKey,
 			"--root-ca-file=" + f.caCert,
 			"--service-account-private-key-file=" + f.tokenKey,
+			"--allocate-node-cidrs=" + strconv.FormatBool(o.PodNetwork != ""),
+			"--cluster-cidr=" + o.PodNetwork,
 			"--node-monitor-grace-period=" + grace.String(),
 			"--node-startup-grace-period=" + grace.String(),
 			"--node-monitor-period=" + nodeMonitorPeriod.String(),

@@ -31,9 +31,10 @@ type Options struct {
 	// Audit makes the API server write each request, without its body, to
 	// Cluster.AuditLog.
 	Audit bool
-	// ApproveKubelets runs the controller that approves requests of kubelets whom a rule lets ask for
-	// it. kubeadm's clusters run it, OpenShift's don't.
-	ApproveKubelets bool
+	// PodNetwork is the prefix of which each node gets a part as its podCIDR, as on kubeadm's clusters.
+	// There, the controller runs, too, that approves requests of kubelets whom a rule lets ask for it. On
+	// OpenShift both is others' alone, and this is empty.
+	PodNetwork string
 	// NodeMonitorGrace is how long a node may be silent before it is marked
 	// unhealthy; zero means 20 s, while real clusters wait about 50 s.
 	NodeMonitorGrace time.Duration

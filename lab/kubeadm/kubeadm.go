@@ -19,6 +19,9 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
+// PodNetwork is the prefix of pods, as flannel's own manifests have it.
+const PodNetwork = "10.244.0.0/16"
+
 // configuration is for the phases below. advertiseAddress is from the documentation's network:
 // kubeadm refuses the loopback address, and writes it only where nobody reads it here.
 const configuration = `apiVersion: kubeadm.k8s.io/v1beta4
@@ -30,7 +33,7 @@ apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
 kubernetesVersion: %s
 controlPlaneEndpoint: %s
-networking: {serviceSubnet: %s, podSubnet: 10.244.0.0/16}
+networking: {serviceSubnet: %s, podSubnet: %s}
 `
 
 // Install runs those phases of `kubeadm init` that write objects. A repeated call changes nothing.
@@ -53,7 +56,7 @@ func Install(ctx context.Context, c *cluster.Cluster, progress io.Writer) error 
 		return fmt.Errorf("reading the API server's address: %w", err)
 	}
 	path := filepath.Join(c.DataDir, "kubeadm.yaml")
-	text := fmt.Sprintf(configuration, version.GitVersion, server.Host, cluster.ServiceNetwork)
+	text := fmt.Sprintf(configuration, version.GitVersion, server.Host, cluster.ServiceNetwork, PodNetwork)
 	if err = os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("writing kubeadm's configuration: %w", err)
 	}

@@ -38,8 +38,8 @@ type Options struct {
 	// Complete puts stand-ins where Payload lacks parts, such as those that can't be built from Go
 	// modules: without them no node gets Ready.
 	Complete bool
-	// Kubernetes makes a cluster that kubeadm configured, with an external network, and nothing of
-	// OpenShift. Platform and OLM must be empty then.
+	// Kubernetes makes a cluster that kubeadm configured, and nothing of OpenShift. Platform and OLM must
+	// be empty then. Its network is flannel where the Settings say so, else an external one.
 	Kubernetes bool
 	// Namespace of the operator; contract.OperatorNamespace if empty.
 	Namespace string
@@ -77,6 +77,11 @@ type Options struct {
 	Scheduler bool
 	// Arguments are further ones for the operator.
 	Arguments []string
+}
+
+// flannel says whether the network of pods is flannel.
+func (o Options) flannel() bool {
+	return o.Kubernetes && o.Settings != nil && o.Settings.Network.Type == v1alpha1.NetworkFlannel
 }
 
 // Scene is everything, running.
@@ -152,9 +157,13 @@ func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 
 func (s *Scene) startCluster(ctx context.Context) (err error) {
 	s.say("starting the control plane")
+	podNetwork := ""
+	if s.options.Kubernetes {
+		podNetwork = kubeadm.PodNetwork
+	}
 	s.Cluster, err = cluster.Start(ctx, cluster.Options{
 		Progress: s.options.Progress, DataDir: filepath.Join(s.Dir, "controlplane"), Keep: s.options.Keep,
-		Audit: s.options.Audit, ApproveKubelets: s.options.Kubernetes,
+		Audit: s.options.Audit, PodNetwork: podNetwork,
 	})
 	if err != nil {
 		return fmt.Errorf("starting the control plane: %w", err)
@@ -178,7 +187,10 @@ func (s *Scene) startCluster(ctx context.Context) (err error) {
 	}
 	if s.options.Kubernetes {
 		s.say("letting kubeadm write its objects")
-		return kubeadm.Install(ctx, s.Cluster, s.options.Progress)
+		if err = kubeadm.Install(ctx, s.Cluster, s.options.Progress); err != nil || !s.options.flannel() {
+			return err
+		}
+		return kubeadm.InstallFlannel(ctx, s.Cluster)
 	}
 	s.say("installing OpenShift's CRDs and objects")
 	return openshift.Install(ctx, s.Cluster.Admin(),
@@ -204,9 +216,11 @@ func (s *Scene) startHosts(ctx context.Context) (err error) {
 	if s.Fleet, err = fleet.Start(running, options); err != nil {
 		return fmt.Errorf("starting hosts: %w", err)
 	}
-	if s.options.Kubernetes {
+	switch {
+	case s.options.flannel():
+	case s.options.Kubernetes:
 		s.run(func() error { return s.bringNetwork(running) })
-	} else {
+	default:
 		s.run(func() error { return openshift.AssignSubnets(running, s.Cluster.Admin()) })
 		s.run(func() error { return openshift.ApproveOverlays(running, s.Cluster.Admin()) })
 		s.run(func() error { return openshift.FollowProxy(running, s.Cluster.Admin()) })

@@ -32,6 +32,11 @@ func (s *Scene) ship(ctx context.Context) error {
 		if err := s.Apply(ctx, dir); err != nil {
 			return err
 		}
+		if s.options.flannel() {
+			if err := s.Apply(ctx, filepath.Join("config", "kubernetes", "flannel")); err != nil {
+				return err
+			}
+		}
 	}
 	if s.options.Settings == nil {
 		return nil

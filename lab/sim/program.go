@@ -17,6 +17,8 @@ func (m *Machine) program(p *process) Program {
 	switch {
 	case name == logRunnerExe:
 		return runLogged
+	case name == wrapperExe:
+		return runWrapped
 	case m.standard != nil:
 		return m.standard
 	case p.service:
@@ -28,6 +30,7 @@ func (m *Machine) program(p *process) Program {
 const (
 	daemonExe    = "windows-instance-config-daemon.exe"
 	logRunnerExe = "kube-log-runner.exe"
+	wrapperExe   = "service-wrapper.exe"
 )
 
 // idle is a service that does nothing.

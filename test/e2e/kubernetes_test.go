@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -22,23 +23,111 @@ import (
 )
 
 func TestA60_HostsJoinAndLeaveAClusterThatKubeadmConfigured(t *testing.T) {
+	joinsAndLeaves(t, v1alpha1.NetworkExternal, func(t *testing.T, _ *stage, hosts []*fleet.Host) {
+		t.Helper()
+		for _, h := range hosts {
+			for name := range managed(t, h) {
+				if slices.Contains([]string{contract.ServiceHybridOverlay, contract.ServiceKubeProxy,
+					contract.ServiceFlannel}, name) {
+					t.Errorf("%s has the service %s", h.Name, name)
+				}
+			}
+			if files, err := h.Machine.Host().Files.List(contract.DirCNI); err == nil &&
+				slices.ContainsFunc(files, func(f winos.FileInfo) bool { return !f.Dir }) {
+				t.Errorf("%s has CNI plugins of the operator's", h.Name)
+			}
+		}
+	})
+}
+
+func TestA60_HostsJoinAndLeaveAClusterThatKubeadmConfiguredOnFlannel(t *testing.T) {
+	joinsAndLeaves(t, v1alpha1.NetworkFlannel, func(t *testing.T, s *stage, hosts []*fleet.Host) {
+		t.Helper()
+		subnets := map[string]bool{}
+		for _, h := range hosts {
+			subnets[s.onFlannel(t, h)] = true
+		}
+		if len(subnets) != len(hosts) {
+			t.Errorf("%d hosts have the subnets %v", len(hosts), subnets)
+		}
+		t.Log("flanneld ends, and its network goes, as in a boot")
+		h := hosts[0]
+		host := h.Machine.Host()
+		if err := errors.Join(host.Network.RemoveHNSNetwork(t.Context(), flannelNetwork),
+			host.Services.Stop(t.Context(), contract.ServiceFlannel)); err != nil {
+			t.Fatal(err)
+		}
+		s.await(t, "flannel's network and kube-proxy are back", func(ctx context.Context) (bool, string, error) {
+			_, err := host.Network.HNSNetwork(ctx, flannelNetwork)
+			if err != nil {
+				return false, err.Error(), nil //nolint:nilerr // it is waited for
+			}
+			proxy, err := host.Services.Get(ctx, contract.ServiceKubeProxy)
+			return proxy.State == winos.ServiceRunning, "kube-proxy, which depends on flanneld", err
+		})
+		s.ready(t, hosts...)
+		s.onFlannel(t, h)
+	})
+}
+
+// flannelNetwork is the HNS network of the lab's flannel.
+const flannelNetwork = "flannel.4096"
+
+// onFlannel checks that a node takes part in flannel's network, and gives its part.
+func (s *stage) onFlannel(t *testing.T, h *fleet.Host) (subnet string) {
+	t.Helper()
+	services := managed(t, h)
+	for name, want := range map[string]bool{contract.ServiceFlannel: true, contract.ServiceKubeProxy: true,
+		contract.ServiceHybridOverlay: false} {
+		if service, has := services[name]; has != want || has && service.State != winos.ServiceRunning {
+			t.Errorf("%s: service %s is %+v", h.Name, name, service)
+		}
+	}
+	node := &corev1.Node{}
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Name: h.Name}, node); err != nil {
+		t.Fatal(err)
+	}
+	network, err := h.Machine.Host().Network.HNSNetwork(t.Context(), flannelNetwork)
+	if err != nil || node.Spec.PodCIDR == "" || network.Subnet.String() != node.Spec.PodCIDR {
+		t.Errorf("%s: the network is %+v (%v), the Node has %q", h.Name, network, err, node.Spec.PodCIDR)
+	}
+	const flannel = "flannel.alpha.coreos.com/"
+	if node.Annotations[flannel+"public-ip"] != network.ManagementIP.String() ||
+		node.Annotations[flannel+"kube-subnet-manager"] != "true" ||
+		!strings.Contains(node.Annotations[flannel+"backend-data"], `"VNI":4096`) ||
+		strings.Contains(node.Annotations[flannel+"backend-data"], `""`) {
+		t.Errorf("%s: annotations are %v", h.Name, node.Annotations)
+	}
+	vip, err := h.Machine.Host().Network.EnsureEndpoint(t.Context(), flannelNetwork, contract.SourceVIPEndpointName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, words := range map[string][]string{
+		contract.PathKubeProxyConfig: {flannelNetwork, vip.String(), node.Spec.PodCIDR},
+		contract.PathCNIConfig:       {flannelNetwork, "win-overlay", "host-local", node.Spec.PodCIDR, "10.244.0.0/16"},
+		contract.PathFlannelSubnet:   {"FLANNEL_NETWORK=10.244.0.0/16"},
+	} {
+		content, err := winos.ReadFile(h.Machine.Host().Files, path)
+		for _, word := range words {
+			if err != nil || !strings.Contains(string(content), word) {
+				t.Errorf("%s: %s lacks %s: %s, %v", h.Name, path, word, content, err)
+			}
+		}
+	}
+	return node.Spec.PodCIDR
+}
+
+// joinsAndLeaves has hosts join on a network, looks at them, and has one leave.
+func joinsAndLeaves(t *testing.T, network v1alpha1.NetworkType,
+	look func(t *testing.T, s *stage, hosts []*fleet.Host)) {
+	t.Helper()
 	o := options(2)
-	o.Kubernetes = true
+	o.Kubernetes, o.Settings.Network.Type = true, network
 	s := own(t, o)
 	hosts := s.hosts(t, 2)
 	s.join(t, hosts...)
 	s.nothingOfOpenShift(t)
-	for _, h := range hosts {
-		for name := range managed(t, h) {
-			if name == contract.ServiceHybridOverlay || name == contract.ServiceKubeProxy {
-				t.Errorf("%s has the service %s", h.Name, name)
-			}
-		}
-		if files, err := h.Machine.Host().Files.List(contract.DirCNI); err == nil &&
-			slices.ContainsFunc(files, func(f winos.FileInfo) bool { return !f.Dir }) {
-			t.Errorf("%s has CNI plugins of the operator's", h.Name)
-		}
-	}
+	look(t, s, hosts)
 	s.letInByTheOperator(t, hosts)
 	t.Run("A62 a proxy and a mirror that only the WindowsMachineConfig names", func(t *testing.T) {
 		s.settingsReach(t, o, hosts)

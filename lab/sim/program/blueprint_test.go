@@ -69,7 +69,7 @@ func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 func fill(text string, node []contract.NodeVariable, host []contract.HostVariable) string {
 	for _, v := range node {
 		value := "published"
-		if strings.Contains(v.JSONPath, "annotations") {
+		if strings.Contains(v.JSONPath, "annotations") || strings.Contains(v.JSONPath, "podCIDR") {
 			value = "10.132.0.0/24"
 		}
 		text = strings.ReplaceAll(text, v.Name, value)
@@ -78,6 +78,7 @@ func fill(text string, node []contract.NodeVariable, host []contract.HostVariabl
 		contract.FactHostname: "published", contract.FactNodeIP: "127.0.0.1", contract.FactSourceVIP: "10.132.0.2",
 		contract.FactHNSSubnet: "10.132.0.0/24", contract.FactManagementIP: "127.0.0.1",
 		contract.FactCloudNodeKubeconfig: contract.PathKubeconfig,
+		contract.FactFlannelKubeconfig:   contract.PathKubeconfig,
 	}
 	for _, v := range host {
 		text = strings.ReplaceAll(text, v.Name, values[v.Fact])

@@ -128,7 +128,8 @@ func newBox(t *testing.T, name string, options program.Options) box {
 	})
 	b := box{Machine: m, node: name}
 	for _, exe := range []string{
-		contract.PathKubelet, contract.PathKubeProxy, contract.PathHybridOverlay, contract.PathCSIProxy,
+		contract.PathKubelet, contract.PathKubeProxy, contract.PathHybridOverlay, contract.PathFlannel,
+		contract.PathServiceWrapper, contract.PathCSIProxy,
 		contract.PathWindowsExporter,
 		contract.PathAzureNodeManager, contract.PathContainerd, contract.PathKubeLogRunner,
 	} {
@@ -139,7 +140,7 @@ func newBox(t *testing.T, name string, options program.Options) box {
 	ca, _ := keyPair(t)
 	b.write(t, contract.PathKubeletCA, ca)
 	for _, dir := range []string{"kubelet", "kube-proxy", "containerd", "hybrid-overlay", "windows_exporter",
-		"csi-proxy"} {
+		"csi-proxy", "flanneld"} {
 		if err := m.Host().Files.MkdirAll(contract.DirLog+`\`+dir, winos.AccessInherit); err != nil {
 			t.Fatal(err)
 		}

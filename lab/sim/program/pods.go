@@ -192,7 +192,11 @@ func (l *podLoop) mount(pod *corev1.Pod) error {
 func (l *podLoop) start(ctx context.Context, pod *corev1.Pod) error {
 	ip := l.ip.String()
 	if !pod.Spec.HostNetwork {
-		network, err := l.Host.Network.HNSNetwork(ctx, contract.HybridOverlayNetwork)
+		cni := health{host: l.Host}
+		if err := cni.readNetwork(); err != nil {
+			return fmt.Errorf("setting up the pod's network: %w", err)
+		}
+		network, err := l.Host.Network.HNSNetwork(ctx, cni.network)
 		if err != nil {
 			return fmt.Errorf("setting up the pod's network: %w", err)
 		}

@@ -43,6 +43,7 @@ func Standins(options Options) map[string]sim.Program {
 		"containerd.exe":               containerd,
 		"kube-proxy.exe":               kubeProxy,
 		"hybrid-overlay-node.exe":      hybridOverlay,
+		"flanneld.exe":                 flannel,
 		"windows_exporter.exe":         exporter,
 		"csi-proxy.exe":                csiProxy,
 		"azure-cloud-node-manager.exe": cloudNode,
