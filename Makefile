@@ -45,8 +45,8 @@ demo-upgrade: build ## Upgrade simulated nodes with pods on them to the next bui
 	$(BIN)/winlab demo-upgrade --operator $(BIN)/wmco --next $(OUT)/next/wmco --hosts $(if $(filter file default undefined,$(origin HOSTS)),10,$(HOSTS)) $(if $(ONCE),--once --json $(OUT)/upgrade.json)
 
 .PHONY: bench
-bench: build ## Measure joins: out/bench-join.json
-	$(BIN)/winlab bench join --operator $(BIN)/wmco --hosts 50 --json $(OUT)/bench-join.json
+bench: build ## Measure joins: out/bench-join.json (CLUSTER=kubernetes)
+	$(BIN)/winlab bench join --operator $(BIN)/wmco --cluster $(CLUSTER) --hosts 50 --json $(OUT)/bench-join.json
 
 .PHONY: bench-upgrade
 bench-upgrade: build ## Measure an upgrade of many nodes, with a budget and with twice as much: out/bench-upgrade.json (UPGRADES=n)

@@ -24,10 +24,10 @@ func newBench() *cobra.Command {
 
 // bench is one run of bench join.
 type bench struct {
-	operator, json string
-	hosts          int
-	quiet          time.Duration
-	out            io.Writer
+	operator, json, cluster string
+	hosts                   int
+	quiet                   time.Duration
+	out                     io.Writer
 }
 
 func newBenchJoin() *cobra.Command {
@@ -50,6 +50,8 @@ meaningful.`,
 	flags.StringVar(&b.operator, "operator", "out/bin/wmco", "the operator's binary")
 	flags.IntVar(&b.hosts, "hosts", 50, "how many hosts to join at once")
 	flags.StringVar(&b.json, "json", "", "write the figures to this file")
+	flags.StringVar(&b.cluster, "cluster", clusterOpenShift,
+		"kind of the cluster: "+clusterOpenShift+", or "+clusterKubernetes+" as kubeadm configures it")
 	flags.DurationVar(&b.quiet, "quiet", time.Minute, "how long to count while nothing happens")
 	return command
 }
@@ -74,6 +76,9 @@ type joinFigures struct {
 }
 
 func (b *bench) run(ctx context.Context) error {
+	if b.cluster != clusterOpenShift && b.cluster != clusterKubernetes {
+		return fmt.Errorf("--cluster is %s or %s", clusterOpenShift, clusterKubernetes)
+	}
 	f := joinFigures{Hosts: b.hosts}
 	err := b.with(ctx, 1, nil, func(s *scene.Scene) (err error) {
 		f.OneSeconds, err = b.join(ctx, s, s.Fleet.Hosts)
@@ -113,7 +118,7 @@ func (b *bench) run(ctx context.Context) error {
 func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
 	measure func(*scene.Scene) error) (err error) {
 	s, err := scene.Start(ctx, scene.Options{
-		Operator: b.operator, Progress: b.out, Audit: true,
+		Operator: b.operator, Progress: b.out, Audit: true, Kubernetes: b.cluster == clusterKubernetes,
 		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: int32(hosts)}},
 		Hosts: fleet.Options{
 			Count: hosts, Faults: faults, Latency: 2500 * time.Microsecond,
