@@ -136,6 +136,16 @@ func TestA54_AKubeletWritesNoAnnotationOfOurs(t *testing.T) {
 			return err
 		},
 	}, refusedByPolicy)
+	// as when nobody has the host any more, and the operator took its Node out of service
+	if err := patch("win-a", `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":null}}}`)(t.Context(),
+		admin); err != nil {
+		t.Fatal(err)
+	}
+	tries(t, kubelet, map[string]attempt{
+		"orphaned, calls itself Linux":   patch("win-a", `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`),
+		"orphaned, lifts its cordon":     patch("win-a", `{"spec":{"unschedulable":null}}`),
+		"orphaned, is not to be deleted": patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`),
+	}, refusedByPolicy)
 	tries(t, kubelet, map[string]attempt{
 		"writes an annotation of its own": annotate("win-a", "volumes.kubernetes.io/controller-managed-attach-detach"),
 		"reports its status": patch("win-a", `{"status":{"nodeInfo":{"kernelVersion":"10.0.20348"}}}`,

@@ -102,7 +102,7 @@ const (
 	// PlaceAnnotation on a WindowsInstance is PlaceOfMachine while its Machine uses a place in the
 	// rollout budget. Any other value says that an unused place was revoked.
 	PlaceAnnotation = Prefix + "rollout-place"
-	PlaceOfMachine  = "Machine"
+	PlaceOfMachine  = "Machine since "
 	// IgnoredAnnotation = "true" on a WindowsInstance says that it is paused because its Machine is
 	// ignored.
 	IgnoredAnnotation = Prefix + "ignored"

@@ -25,7 +25,7 @@ func settle(grants []Grant, look Look) (left []Grant) {
 			left = append(left, Grant{Name: string(i.UID), Node: i.Status.NodeName,
 				Since: metav1.NewMicroTime(place.Since.Time), isUsed: true})
 		}
-		if i.Annotations[contract.PlaceAnnotation] == contract.PlaceOfMachine && stays[i.Name] {
+		if strings.HasPrefix(i.Annotations[contract.PlaceAnnotation], contract.PlaceOfMachine) && stays[i.Name] {
 			left = append(left, Grant{Name: MachineName(i.Name), Node: i.Status.NodeName, Machine: i.Name,
 				Since: metav1.NewMicroTime(look.Fleet.Now), isUsed: true})
 		}
@@ -144,7 +144,7 @@ func (d *decision) about(one *asked, look, fleet Look) *Grant {
 		d.granted, d.grants, d.isChanged = append(d.granted, one), append(d.grants, place), true
 		return &place
 	default:
-		if d.refused = append(d.refused, one); own >= 0 && !d.grants[own].isInFleet() {
+		if d.refused = append(d.refused, one); own >= 0 && !d.grants[own].isUsed {
 			d.revoked = append(d.revoked, d.grants[own])
 		}
 	}

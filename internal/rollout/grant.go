@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -103,19 +104,35 @@ func (g *Gate) write(ctx context.Context, l ledger) error {
 	return nil
 }
 
+// LateTimeout is for how long the deletion of a Machine may still arrive of which the operator heard
+// nothing. API servers end a request after a minute.
+const LateTimeout = 5 * time.Minute
+
 // Use writes into an instance that its Machine's place is used, under the version that the decision
-// was shown. A repeated call changes nothing.
+// was shown. A repeated call writes the present time.
 func (g *Gate) Use(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
-	return g.mark(ctx, instance, contract.PlaceOfMachine)
+	return g.mark(ctx, instance, contract.PlaceOfMachine+g.Now().UTC().Format(time.RFC3339))
+}
+
+// IsUsed says whether an instance's Machine uses a place, and for how long its deletion may still arrive.
+// A time that can't be read, or is ahead of the clock, counts as long ago.
+func (g *Gate) IsUsed(instance *v1alpha1.WindowsInstance) (is bool, left time.Duration) {
+	text, is := strings.CutPrefix(instance.Annotations[contract.PlaceAnnotation], contract.PlaceOfMachine)
+	since, err := time.Parse(time.RFC3339, text)
+	passed := g.Now().Sub(since)
+	if !is || err != nil || passed < -time.Minute || passed >= LateTimeout {
+		return is, 0
+	}
+	return is, LateTimeout - passed
 }
 
 // Return makes a place void that was given out under the instance's version, or that its Machine
-// uses: it is not used, and won't be. An instance that is another by now has no such place.
+// uses: it is not used, and won't be. An instance that is another by now is a conflict: its place may
+// be used, or void.
 func (g *Gate) Return(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
-	err := g.mark(ctx, instance, "revoked at version "+instance.ResourceVersion)
-	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+	err := client.IgnoreNotFound(g.mark(ctx, instance, "revoked at version "+instance.ResourceVersion))
+	if err == nil || apierrors.IsConflict(err) {
 		g.Freed()
-		return nil
 	}
 	return err
 }

@@ -239,3 +239,42 @@ func TestAListThatCanNotBeWrittenHasAReason(t *testing.T) {
 		})
 	}
 }
+
+// overtaken has something happen right before an instance is marked.
+type overtaken struct {
+	client.Writer
+	first func()
+}
+
+func (l *overtaken) Patch(ctx context.Context, o client.Object, patch client.Patch, options ...client.PatchOption) error {
+	if l.first != nil {
+		l.first()
+		l.first = nil
+	}
+	return l.Writer.Patch(ctx, o, patch, options...)
+}
+
+// The write that uses a place arrives after the fleet was read, and before the place is revoked.
+func TestAPlaceThatIsUsedWhileItIsRevokedIsTaken(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, append(serving("a"), serving("b")...)...)
+	now := time.Now()
+	if granted, err := p.operator(t, &now).Ask(t.Context(), disturb("a")); !granted || err != nil {
+		t.Fatalf("%v, %v", granted, err)
+	}
+	slow := p.instance(t, "a")
+	slow.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: metav1.Now()}
+	writer := &overtaken{p, func() {
+		if err := p.Status().Update(t.Context(), slow); err != nil {
+			t.Error(err)
+		}
+	}}
+	gate, err := rollout.New(rollout.Options{Cached: p, Live: p, Writer: writer, Namespace: namespace,
+		Now: func() time.Time { return now.Add(2*time.Minute + time.Second) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if acted, err := p.takes(t.Context(), gate, disturb("b")); acted || err != nil {
+		t.Errorf("two nodes go ahead: %v, %v", acted, err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -82,10 +83,11 @@ func (g *Gate) round(ctx context.Context) {
 	}
 }
 
-// revoke makes a place void that nobody uses. One that can't be revoked is kept until it can.
+// revoke makes a place void that nobody uses. One that can't be revoked is kept until it can, and one whose
+// instance changed meanwhile until it is seen what became of it.
 func (g *Gate) revoke(ctx context.Context, instance *v1alpha1.WindowsInstance, one Grant) bool {
 	err := g.Return(ctx, instance)
-	if err != nil {
+	if err != nil && !apierrors.IsConflict(err) {
 		logf.FromContext(ctx).Error(err, "an unused place in the rollout budget is kept", "node", one.Node)
 	}
 	return err == nil

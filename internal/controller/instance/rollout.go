@@ -94,6 +94,7 @@ func (c *reconciliation) usePlace(ctx context.Context, shown *v1alpha1.WindowsIn
 	purpose v1alpha1.DisruptionPurpose, granted func()) error {
 	if shown == nil || shown.ResourceVersion != c.record.version() {
 		c.life.conflicted = true
+		c.gate.Freed() // the place is void, or found again
 		return apierrors.NewConflict(schema.GroupResource{Resource: "windowsinstances"}, c.instance.Name, errOther)
 	}
 	ctx, cancel := context.WithTimeout(ctx, rollout.UseTimeout)
@@ -104,7 +105,9 @@ func (c *reconciliation) usePlace(ctx context.Context, shown *v1alpha1.WindowsIn
 	})
 	if rollout.IsRefused(err) {
 		c.life.conflicted = true
-		err = errors.Join(err, c.gate.Return(ctx, shown.DeepCopy()))
+		if failed := c.gate.Return(ctx, shown.DeepCopy()); !apierrors.IsConflict(failed) { // void by another's write
+			err = errors.Join(err, failed)
+		}
 	}
 	return err
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/rollout"
 )
@@ -112,9 +114,89 @@ func TestAMachineThatIsNotToGoAnyMoreGivesItsPlaceBack(t *testing.T) {
 			change(y)
 			y.reconcile()
 			y.want("m0", "m1", "m2")
+			if y.mayGo("m1") {
+				t.Error("another goes ahead, and the deletion may arrive still")
+			}
+			y.clock = y.clock.Add(rollout.LateTimeout)
+			y.reconcile()
+			y.want("m0", "m1", "m2")
 			if !y.mayGo("m1") {
 				t.Error("nobody uses the place, and nobody gets it")
 			}
 		})
+	}
+}
+
+// Its host is asked once more, as its refusal is old by now.
+func TestAMachineWhoseHostIsAskedAgainKeepsItsPlaceWhileItsDeletionMayArrive(t *testing.T) {
+	t.Parallel()
+	y := unheard(t)
+	y.clock = y.clock.Add(31 * time.Second)
+	y.reconcile()
+	if y.mayGo("m1") {
+		t.Error("another goes ahead, and the deletion may arrive still")
+	}
+}
+
+// behind is a cache that shows an instance as it was.
+type behind struct {
+	client.Client
+	old *v1alpha1.WindowsInstance
+}
+
+func (l behind) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	err := l.Client.List(ctx, list, options...)
+	if instances, ok := list.(*v1alpha1.WindowsInstanceList); ok {
+		for i := range instances.Items {
+			if instances.Items[i].Name == l.old.Name {
+				instances.Items[i] = *l.old
+			}
+		}
+	}
+	return err
+}
+
+func TestAPlaceThatCouldNotBeGivenBackIsGivenBackLater(t *testing.T) {
+	t.Parallel()
+	y := unheard(t)
+	i := y.instance("m0")
+	i.Status.KeyTrial, i.Status.PublicKeyHash = nil, "b"
+	if err := y.api.Status().Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	old := y.instance("m0")
+	i = y.instance("m0")
+	i.Status.Message = "it goes on"
+	if err := y.api.Status().Update(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	y.clock = y.clock.Add(rollout.LateTimeout)
+	y.client = behind{y.api, old}
+	result, err := y.Reconcile(t.Context(), ctrl.Request{})
+	if err != nil || result.RequeueAfter == 0 {
+		t.Errorf("nobody comes again: %+v, %v", result, err)
+	}
+	y.client = y.api
+	y.reconcile()
+	if !y.mayGo("m1") {
+		t.Error("nobody uses the place, and nobody gets it")
+	}
+}
+
+// Without a key nobody can say of any Machine whether it is to go.
+func TestAPlaceOfAMachineIsGivenBackWithoutAKey(t *testing.T) {
+	t.Parallel()
+	y := unheard(t)
+	y.cached.err = contract.NewProblem(contract.ReasonPrivateKeyMissing, "gone")
+	result, err := y.Reconcile(t.Context(), ctrl.Request{})
+	if err != nil || result.RequeueAfter == 0 || y.mayGo("m1") {
+		t.Errorf("%+v, %v; or its place is given back at once", result, err)
+	}
+	y.clock = y.clock.Add(rollout.LateTimeout)
+	if _, err = y.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	if y.want("m0", "m1", "m2"); !y.mayGo("m1") {
+		t.Error("nobody uses the place, and nobody gets it")
 	}
 }

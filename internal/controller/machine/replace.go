@@ -50,8 +50,11 @@ var errChanged = errors.New("the Machine changed meanwhile")
 // Reconcile looks at all Machines.
 func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	hash, ok, err := r.keyHash(ctx, r.options.Keys)
-	if err != nil || !ok {
+	if err != nil {
 		return ctrl.Result{}, err
+	}
+	if !ok {
+		return r.withoutKey(ctx)
 	}
 	if err = r.futility.load(ctx); err != nil {
 		return ctrl.Result{}, err
@@ -91,6 +94,34 @@ func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 	return ctrl.Result{RequeueAfter: recheck}, nil
 }
 
+// withoutKey gives places back while nobody can say of any Machine whether it is to go.
+func (r *replacer) withoutKey(ctx context.Context) (ctrl.Result, error) {
+	all, err := r.owned(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	result := ctrl.Result{}
+	for _, one := range all {
+		left, err := r.giveBack(ctx, one.instance, one.machine.Deleting)
+		if errors.Is(err, errChanged) {
+			left, err = staleRetry, nil
+		}
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		result.RequeueAfter = sooner(result.RequeueAfter, left)
+	}
+	return result, nil
+}
+
+// sooner is the shorter of two pauses, of which 0 means never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
 // keyHash reads the present key; ok is false while there is no usable one, and then nothing can be
 // said about any host.
 func (r *replacer) keyHash(ctx context.Context, keys journey.Keys) (hash string, ok bool, err error) {
@@ -115,24 +146,12 @@ type dueMachine struct {
 // age. after is when time alone makes the next one due, 0 for never. What became of those that came
 // instead of others is noted on the way.
 func (r *replacer) due(ctx context.Context, hash string) (due []dueMachine, after time.Duration, err error) {
-	list, instances := &machinev1beta1.MachineList{}, &v1alpha1.WindowsInstanceList{}
-	if err := r.machines.List(ctx, list, client.InNamespace(contract.MachineAPINamespace),
-		client.MatchingLabels(windows())); err != nil {
-		return nil, 0, fmt.Errorf("listing Machines: %w", err)
+	all, err := r.owned(ctx)
+	if err != nil {
+		return nil, 0, err
 	}
-	if err := r.client.List(ctx, instances, client.InNamespace(r.options.Namespace)); err != nil {
-		return nil, 0, fmt.Errorf("listing instances: %w", err)
-	}
-	byName := map[string]*v1alpha1.WindowsInstance{}
-	for i := range instances.Items {
-		byName[instances.Items[i].Name] = &instances.Items[i]
-	}
-	for i := range list.Items {
-		m := fromOpenShift(&list.Items[i])
-		instance := byName[m.Name]
-		if instance == nil || !isOf(instance, m) {
-			continue
-		}
+	for _, one := range all {
+		m, instance := one.machine, one.instance
 		if instance.Status.PublicKeyHash == hash {
 			if err := r.futility.fruitful(ctx, m); err != nil {
 				return nil, 0, err
@@ -140,19 +159,45 @@ func (r *replacer) due(ctx context.Context, hash string) (due []dueMachine, afte
 		}
 		cause, wait := policy.WhyReplace(instance, hash, r.options.Now(), r.options.Patience)
 		if cause != "" && !m.Deleting {
-			due = append(due, dueMachine{m, cause, instance, instance.Status.NodeName})
-		} else if err := r.giveBack(ctx, instance, m.Deleting); err != nil {
-			return nil, 0, err
+			one.cause = cause
+			due = append(due, one)
+		} else {
+			left, err := r.giveBack(ctx, instance, m.Deleting)
+			if err != nil {
+				return nil, 0, err
+			}
+			after = sooner(after, left)
 		}
-		if wait > 0 && (after == 0 || wait < after) {
-			after = wait
-		}
+		after = sooner(after, max(wait, 0))
 	}
 	slices.SortFunc(due, func(a, b dueMachine) int {
 		return cmp.Or(strings.Compare(string(b.cause), string(a.cause)),
 			a.machine.CreatedAt.Compare(b.machine.CreatedAt), strings.Compare(a.machine.Name, b.machine.Name))
 	})
 	return due, after, nil
+}
+
+// owned lists all Machines that have an instance, with it.
+func (r *replacer) owned(ctx context.Context) (all []dueMachine, err error) {
+	list, instances := &machinev1beta1.MachineList{}, &v1alpha1.WindowsInstanceList{}
+	if err := r.machines.List(ctx, list, client.InNamespace(contract.MachineAPINamespace),
+		client.MatchingLabels(windows())); err != nil {
+		return nil, fmt.Errorf("listing Machines: %w", err)
+	}
+	if err := r.client.List(ctx, instances, client.InNamespace(r.options.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing instances: %w", err)
+	}
+	byName := map[string]*v1alpha1.WindowsInstance{}
+	for i := range instances.Items {
+		byName[instances.Items[i].Name] = &instances.Items[i]
+	}
+	for i := range list.Items {
+		m := fromOpenShift(&list.Items[i])
+		if instance := byName[m.Name]; instance != nil && isOf(instance, m) {
+			all = append(all, dueMachine{machine: m, instance: instance, node: instance.Status.NodeName})
+		}
+	}
+	return all, nil
 }
 
 // isOf says whether an instance was made from this very Machine.
@@ -183,7 +228,7 @@ func (r *replacer) consider(ctx context.Context, due []dueMachine, hash string) 
 		case answer.Granted:
 			decisions[i], errs[i] = r.replace(ctx, due[i], looks[i], hash)
 		case answer.Err == nil:
-			errs[i] = r.giveBack(ctx, due[i].instance, false)
+			_, errs[i] = r.giveBack(ctx, due[i].instance, false)
 		default:
 			errs[i] = answer.Err
 		}
@@ -194,13 +239,20 @@ func (r *replacer) consider(ctx context.Context, due []dueMachine, hash string) 
 	return decisions, errs
 }
 
-// giveBack gives back the place of a Machine that is not to be deleted any more. A write may have been
-// lost before, or an operator.
-func (r *replacer) giveBack(ctx context.Context, instance *v1alpha1.WindowsInstance, isLeaving bool) error {
-	if isLeaving || instance.Annotations[contract.PlaceAnnotation] != contract.PlaceOfMachine {
-		return nil
+// giveBack gives back the place of a Machine that is not to be deleted any more, or not yet: a write may
+// have been lost before, or an operator. left is how long its deletion may still arrive; the place is
+// kept until then.
+func (r *replacer) giveBack(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	isLeaving bool) (left time.Duration, err error) {
+	isUsed, left := r.gate.IsUsed(instance)
+	if isLeaving || !isUsed || left > 0 {
+		return left, nil
 	}
-	return wrap("giving back the place of Machine "+instance.Name, r.gate.Return(ctx, instance.DeepCopy()))
+	err = r.gate.Return(ctx, instance.DeepCopy())
+	if apierrors.IsConflict(err) {
+		return 0, errChanged
+	}
+	return 0, wrap("giving back the place of Machine "+instance.Name, err)
 }
 
 // askAgain is how long a host has to answer before its answer is requested once more.

@@ -113,7 +113,8 @@ func (y *yard) restart() {
 	view := NewView(y.api)
 	var reader client.Reader = lagging{y.api, y}
 	view.cached.Store(&reader)
-	gate, err := rollout.New(rollout.Options{Cached: y.api, Live: y.api, Writer: y.api, Sets: view, Namespace: namespace})
+	gate, err := rollout.New(rollout.Options{Cached: y.api, Live: y.api, Writer: y.api, Sets: view, Namespace: namespace,
+		Now: func() time.Time { return y.clock }})
 	if err != nil {
 		y.t.Fatal(err)
 	}

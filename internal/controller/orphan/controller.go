@@ -108,13 +108,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.forget(request.Name)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	claimed, err := r.claimed(ctx, node)
+	claim, err := r.claimed(ctx, node)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if claimed {
+	if claim != unclaimed {
 		r.forget(node.Name)
+	}
+	switch claim {
+	case claimed:
 		return ctrl.Result{}, r.keep(ctx, node)
+	case mayBeClaimed: // what was done stays until the instance has the Node
+		return ctrl.Result{}, nil
 	}
 	if !policy.IsOurs(node) || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
 		r.forget(node.Name)
@@ -160,30 +165,49 @@ func (r *Reconciler) forget(name string) {
 	delete(r.since, name)
 }
 
-// claimed reports whether an instance has this Node, or may get it: one that is not there yet, or
-// was made anew, has no more than an address in common with it.
-func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (bool, error) {
+// claim is what instances have of a Node.
+type claim int
+
+const (
+	unclaimed claim = iota
+	// mayBeClaimed: an instance that has no Node yet has an address in common with it, as its kubelet says.
+	mayBeClaimed
+	claimed
+)
+
+// claimed reports whether an instance has this Node, or may get it.
+func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (claim, error) {
 	// Its kubelet may have written it, about instances that are not there, can't be, or have another Node.
 	if namespace, name, _ := strings.Cut(node.Annotations[contract.InstanceAnnotation], "/"); namespace == r.namespace {
 		named := &v1alpha1.WindowsInstance{}
 		err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, named)
 		if client.IgnoreNotFound(err) != nil {
-			return false, fmt.Errorf("reading instance %s: %w", name, err)
+			return unclaimed, fmt.Errorf("reading instance %s: %w", name, err)
 		}
 		if err == nil && (named.Status.NodeName == "" || named.Status.NodeName == node.Name) {
-			return true, nil
+			return claimed, nil
 		}
 	}
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, instances, client.InNamespace(r.namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("listing instances: %w", err)
+		return unclaimed, fmt.Errorf("listing instances: %w", err)
 	}
-	return slices.ContainsFunc(instances.Items, func(i v1alpha1.WindowsInstance) bool {
-		return i.Status.NodeName == node.Name || i.Status.NodeName == "" && slices.ContainsFunc(node.Status.Addresses,
-			func(a corev1.NodeAddress) bool { // its kubelet says so
-				return strings.EqualFold(a.Address, i.Spec.Address) || i.Spec.NodeIP != "" && a.Address == i.Spec.NodeIP
-			})
-	}), nil
+	found := unclaimed
+	for _, i := range instances.Items {
+		switch {
+		case i.Status.NodeName == node.Name:
+			return claimed, nil
+		case i.Status.NodeName == "" && hasAddress(node, &i):
+			found = mayBeClaimed
+		}
+	}
+	return found, nil
+}
+
+func hasAddress(node *corev1.Node, i *v1alpha1.WindowsInstance) bool {
+	return slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool {
+		return strings.EqualFold(a.Address, i.Spec.Address) || i.Spec.NodeIP != "" && a.Address == i.Spec.NodeIP
+	})
 }
 
 // keep takes back what was done about a host that an instance has again. The join lifts the cordon.

@@ -334,3 +334,26 @@ func TestA54_ANodeThatSaysTheAddressOfAnotherHostIsTakenOutOfService(t *testing.
 		t.Errorf("the node stays in service: %+v, events %q", n, r.heard)
 	}
 }
+
+// Its kubelet says that it has the address of a host that is listed and was never reached.
+func TestA54_AReleasedNodeThatSaysAnAddressIsReleasedAgainOnceAnotherHasIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, node())
+	r.leave(v1alpha1.RemovalForce)
+	r.look(t)
+	waiting := instance()
+	waiting.Name, waiting.Status.NodeName = "10.0.0.12", ""
+	if err := r.api.Create(t.Context(), waiting); err != nil {
+		t.Fatal(err)
+	}
+	r.look(t)
+	waiting.Status.NodeName = "win-b"
+	if err := r.api.Update(t.Context(), waiting); err != nil {
+		t.Fatal(err)
+	}
+	r.look(t)
+	r.clock = r.clock.Add(policy.OrphanGrace)
+	if n, _ := r.look(t); n == nil || n.Annotations[contract.ReleasedAnnotation] == "" || !n.Spec.Unschedulable {
+		t.Errorf("the host that was let go stays: %+v", n)
+	}
+}
