@@ -2,6 +2,7 @@ package machine
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -199,4 +200,45 @@ func TestAPlaceOfAMachineIsGivenBackWithoutAKey(t *testing.T) {
 	if y.want("m0", "m1", "m2"); !y.mayGo("m1") {
 		t.Error("nobody uses the place, and nobody gets it")
 	}
+}
+
+// flapping has the instance of m0 change right before each mark of it.
+type flapping struct {
+	client.Client
+	changes int
+}
+
+func (f *flapping) Patch(ctx context.Context, o client.Object, patch client.Patch, options ...client.PatchOption) error {
+	if o.GetName() == "m0" {
+		i := &v1alpha1.WindowsInstance{}
+		if err := f.Get(ctx, client.ObjectKeyFromObject(o), i); err != nil {
+			return err
+		}
+		f.changes++
+		i.Status.KubeletVersion = fmt.Sprint("v", f.changes)
+		if err := f.Status().Update(ctx, i); err != nil {
+			return err
+		}
+	}
+	return f.Client.Patch(ctx, o, patch, options...)
+}
+
+func TestA55_AHostWhoseKubeletReportsWithoutEndKeepsNoOtherMachineFromBeingReplaced(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, 3)
+	view := NewView(y.api)
+	var reader client.Reader = y.api
+	view.cached.Store(&reader)
+	gate, err := rollout.New(rollout.Options{Cached: y.api, Live: y.api, Writer: &flapping{Client: y.api}, Sets: view,
+		Namespace: namespace, Now: func() time.Time { return y.clock }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.gate = gate
+	y.rotate("b")
+	y.refuses("m0", "m1", "m2")
+	for range 5 {
+		y.reconcile()
+	}
+	y.want("m0", "m2")
 }

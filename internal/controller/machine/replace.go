@@ -42,6 +42,9 @@ type replacer struct {
 	options  Options
 	told     *told
 	futility *futility
+	// missed are Machines whose instance was another by the time that the use of their place was written.
+	// Others go first, so that no host keeps them by what its kubelet reports.
+	missed map[string]bool
 }
 
 // errChanged says that a Machine is not what it was when it was decided about.
@@ -68,6 +71,7 @@ func (r *replacer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, 
 	}
 	if len(due) == 0 {
 		r.told.news(nil)
+		clear(r.missed)
 		return ctrl.Result{RequeueAfter: after}, nil
 	}
 	// A cache that lags behind must not have Machines deleted that have the right key.
@@ -215,6 +219,9 @@ func (r *replacer) consider(ctx context.Context, due []dueMachine, hash string) 
 			decisions[i] = r.decide(due[i].machine, look, hash)
 			return decisions[i].Action == policy.ActReplace
 		})
+		if r.missed[due[i].machine.Name] {
+			questions[i].Order.Down, questions[i].Order.Since = false, r.options.Now().Add(time.Minute)
+		}
 	}
 	errs := make([]error, len(due))
 	answers := r.gate.AskAll(ctx, questions)
@@ -291,9 +298,13 @@ func (r *replacer) decide(m inventory.Machine, look rollout.Look, hash string) p
 func (r *replacer) replace(ctx context.Context, due dueMachine, look rollout.Look,
 	hash string) (policy.ReplaceDecision, error) {
 	instance := look.Instances[due.machine.Name].DeepCopy()
-	if err := r.gate.Use(ctx, instance); apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+	err := r.gate.Use(ctx, instance)
+	delete(r.missed, due.machine.Name)
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		r.missed[due.machine.Name] = true
 		return policy.ReplaceDecision{}, errChanged
-	} else if err != nil {
+	case err != nil:
 		return policy.ReplaceDecision{}, err
 	}
 	decision, err := r.remove(ctx, due, look, hash)

@@ -119,6 +119,7 @@ func (y *yard) restart() {
 		y.t.Fatal(err)
 	}
 	y.replacer = &replacer{
+		missed: map[string]bool{},
 		client: y.api, machines: reader, live: y.api, gate: gate, events: y, told: &told{}, futility: &futility{client: y.api, live: y.api, namespace: namespace},
 		options: Options{Namespace: namespace, Keys: y.cached, LiveKeys: y.live, Patience: DefaultPatience,
 			Now: func() time.Time { return y.clock }},

@@ -105,7 +105,8 @@ func (s *starter) project(machines cache.Cache) error {
 // worker: decisions are taken one after the other.
 func (s *starter) replace(machines cache.Cache) error {
 	r := &replacer{
-		client: s.mgr.GetClient(), machines: machines, live: s.mgr.GetAPIReader(), gate: s.options.Gate,
+		missed: map[string]bool{}, client: s.mgr.GetClient(), machines: machines, live: s.mgr.GetAPIReader(),
+		gate:   s.options.Gate,
 		events: s.mgr.GetEventRecorder(contract.OperatorServiceAccount), options: s.options, told: &told{},
 		futility: &futility{client: s.mgr.GetClient(), live: s.mgr.GetAPIReader(), namespace: s.options.Namespace},
 	}
