@@ -110,9 +110,11 @@ func TestA54_AKubeletWritesNoAnnotationOfOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := patch("win-a", `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":"ns/another"}}}`)
-	until(t, func(ctx context.Context) bool {
-		return refusedByPolicy(patch("win-a", `{"metadata":{"annotations":{"`+contract.StagedAnnotation+`":"x"}}}`)(ctx,
-			kubelet))
+	tried := 0
+	until(t, func(ctx context.Context) bool { // the policies hold a moment after they were made
+		tried++
+		return refusedByPolicy(patch("win-a", fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`,
+			contract.StagedAnnotation, tried))(ctx, kubelet))
 	})
 	tries(t, kubelet, map[string]attempt{
 		"names another instance": other,
