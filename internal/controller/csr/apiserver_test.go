@@ -326,7 +326,7 @@ func newStageWith(t *testing.T, o cluster.Options) *stage {
 // that were removed, too, so no rule of the operator's can refuse it; without that binding, none is.
 func TestKubernetesItselfRenewsTheCertificateOfAHostThatWasRemoved(t *testing.T) {
 	t.Parallel()
-	s := newStageWith(t, cluster.Options{Progress: os.Stderr, ApproveKubelets: true})
+	s := newStageWith(t, cluster.Options{Progress: os.Stderr, PodNetwork: "10.244.0.0/16"})
 	s.addInstance("a", nodeName, nodeAddress)
 	s.startController()
 	key := s.submit(s.join("a"), "first", asKubelet(nodeName, certificatesv1.KubeAPIServerClientKubeletSignerName))
