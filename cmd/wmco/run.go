@@ -88,7 +88,7 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	openShift, err := recognise(ctx, clients)
+	openShift, err := recognise(ctx, restConfig, clients)
 	if err != nil {
 		return err
 	}
@@ -129,10 +129,18 @@ func installRest(ctx context.Context, restConfig *rest.Config, namespace string)
 const discoveryTimeout = time.Minute
 
 // recognise finds out which kind of cluster it is. It waits for an API server that has just started.
-func recognise(ctx context.Context, clients kubernetes.Interface) (openShift bool, err error) {
+func recognise(ctx context.Context, restConfig *rest.Config, clients kubernetes.Interface) (openShift bool, err error) {
+	scheme := runtime.NewScheme()
+	if err = cluster.AddToScheme(scheme); err != nil {
+		return false, fmt.Errorf("making a scheme: %w", err)
+	}
+	objects, err := client.New(restConfig, client.Options{Scheme: scheme})
+	if err != nil {
+		return false, fmt.Errorf("making a client: %w", err)
+	}
 	waited := wait.PollUntilContextTimeout(ctx, time.Second, discoveryTimeout, true,
-		func(context.Context) (bool, error) {
-			openShift, err = cluster.IsOpenShift(clients.Discovery())
+		func(ctx context.Context) (bool, error) {
+			openShift, err = cluster.IsOpenShift(ctx, clients.Discovery(), objects)
 			return err == nil, nil
 		})
 	if err == nil {

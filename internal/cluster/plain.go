@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"slices"
 
+	configv1 "github.com/openshift/api/config/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
@@ -23,11 +27,9 @@ type Plain struct{ common }
 
 var _ Kind = (*Plain)(nil)
 
-// openShiftGroup has the objects by which OpenShift is recognised.
-const openShiftGroup = "config.openshift.io"
-
-// IsOpenShift says which kind of cluster the API server offers.
-func IsOpenShift(server discovery.ServerGroupsInterface) (bool, error) {
+// IsOpenShift says which kind of cluster it is: OpenShift has an Infrastructure, from its installation
+// on. A CRD in OpenShift's group says nothing, because what was copied from there brings it along.
+func IsOpenShift(ctx context.Context, server discovery.ServerGroupsInterface, objects client.Reader) (bool, error) {
 	groups, err := server.ServerGroups()
 	if err != nil {
 		return false, fmt.Errorf("listing the API groups of the cluster: %w", err)
@@ -41,7 +43,21 @@ func IsOpenShift(server discovery.ServerGroupsInterface) (bool, error) {
 		return false, fmt.Errorf("listing the API groups of the cluster: %s is not among them; apply the operator's "+
 			"CRDs", v1alpha1.Group)
 	}
-	return offers(openShiftGroup), nil
+	if !offers(configv1.GroupName) {
+		return false, nil
+	}
+	list := &configv1.InfrastructureList{}
+	err = objects.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: "cluster"})
+	switch {
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+		return false, nil
+	case apierrors.IsForbidden(err):
+		return false, fmt.Errorf("reading %s, by which OpenShift is recognised; give the operator the rights of its "+
+			"manifests again: %w", nameInfrastructure, err)
+	case err != nil:
+		return false, fmt.Errorf("reading %s, by which OpenShift is recognised: %w", nameInfrastructure, err)
+	}
+	return len(list.Items) > 0, nil
 }
 
 // NewPlain makes a reader for clusters without OpenShift.

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	configv1 "github.com/openshift/api/config/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -289,19 +291,50 @@ func TestA62_OnOpenShiftASettingThatContradictsTheClusterIsRefusedWithTheReason(
 	}
 }
 
-func TestA60_OpenShiftIsRecognisedByItsAPIGroup(t *testing.T) {
+// What has CRDs in OpenShift's group is not OpenShift by that: what was copied from it brings them, too.
+func TestA60_OpenShiftIsRecognisedByItsInfrastructure(t *testing.T) {
 	t.Parallel()
-	for name, groups := range map[bool][]string{
-		false: {"apps", "windowsmachineconfig.openshift.io", "operator.example.com"},
-		true:  {"apps", "windowsmachineconfig.openshift.io", "config.openshift.io"}} {
-		got, err := cluster.IsOpenShift(offered(groups))
-		if err != nil || got != name {
-			t.Errorf("%v: %v, %v", groups, got, err)
-		}
+	const own, group = "windowsmachineconfig.openshift.io", "config.openshift.io"
+	infrastructure := func(name string) []client.Object {
+		return []client.Object{&configv1.Infrastructure{ObjectMeta: metav1.ObjectMeta{Name: name}}}
 	}
-	// An API server that has just started may not list the groups of CRDs yet.
-	if _, err := cluster.IsOpenShift(offered{"apps"}); err == nil {
-		t.Error("a cluster whose groups are not all there yet is taken for one without OpenShift")
+	resource := schema.GroupResource{Group: group, Resource: "infrastructures"}
+	plain, _, _ := plainObjects(t)
+	for name, test := range map[string]struct {
+		groups  []string
+		objects []client.Object
+		err     error
+		want    bool
+		says    string
+	}{
+		"a plain cluster":                     {groups: []string{"apps", own, "operator.example.com"}, objects: plain},
+		"OpenShift":                           {groups: []string{own, group}, objects: infrastructure("cluster"), want: true},
+		"OpenShift with objects of kubeadm's": {groups: []string{own, group}, objects: append(infrastructure("cluster"), plain...), want: true},
+		"a plain cluster with an empty CRD of OpenShift's":   {groups: []string{own, group}, objects: plain},
+		"a plain cluster with another Infrastructure":        {groups: []string{own, group}, objects: infrastructure("mine")},
+		"a plain cluster with another kind of OpenShift's":   {groups: []string{own, group}, err: &meta.NoKindMatchError{}},
+		"a kind that is served no more":                      {groups: []string{own, group}, err: apierrors.NewNotFound(resource, "")},
+		"rights that are missing":                            {groups: []string{own, group}, err: apierrors.NewForbidden(resource, "cluster", nil), says: "the rights of its manifests"},
+		"an API server that does not answer just now":        {groups: []string{own, group}, err: errors.New("etcdserver: request timed out"), says: "timed out"},
+		"an API server that has just started, without CRDs'": {groups: []string{"apps"}, says: "apply the operator's CRDs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(test.objects...).
+				WithIndex(&configv1.Infrastructure{}, metav1.ObjectNameField,
+					func(o client.Object) []string { return []string{o.GetName()} }).
+				WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch,
+					list client.ObjectList, options ...client.ListOption) error {
+					if test.err != nil {
+						return test.err
+					}
+					return c.List(ctx, list, options...)
+				}}).Build()
+			got, err := cluster.IsOpenShift(t.Context(), offered(test.groups), c)
+			if got != test.want || (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+				t.Errorf("it is OpenShift: %v, %v", got, err)
+			}
+		})
 	}
 }
 
