@@ -152,7 +152,8 @@ func recognise(ctx context.Context, restConfig *rest.Config, clients kubernetes.
 // newReader makes the reader of facts for this kind of cluster.
 func newReader(mgr ctrl.Manager, o options, clients kubernetes.Interface, openShift bool) (cluster.Kind, error) {
 	options := cluster.Options{
-		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: clients.Discovery(), Namespace: o.namespace,
+		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: clients.Discovery(),
+		At: cluster.At(mgr.GetConfig()), Namespace: o.namespace,
 		Access: clients.AuthorizationV1().SubjectAccessReviews(),
 		Proxy:  blueprint.ProxyFromEnvironment(o.environment),
 	}

@@ -23,6 +23,7 @@ package cluster
 // +kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfigpools,resourceNames=worker,verbs=list;watch
 // +kubebuilder:rbac:groups=machineconfiguration.openshift.io,resources=machineconfigs,verbs=get
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=servicecidrs,verbs=list
+// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,resourceNames=kubernetes,verbs=get
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=node-bootstrapper-token,verbs=get,namespace=openshift-machine-config-operator
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=pull-secret,verbs=list;watch,namespace=openshift-config
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch,namespace=openshift-config

@@ -40,6 +40,8 @@ type Options struct {
 	Live client.Reader
 	// Version tells the version of the API server.
 	Version Versioner
+	// At makes one for an API server of several, at its own address; nil: only Version is asked.
+	At func(address string) (Versioner, error)
 	// Namespace of the operator.
 	Namespace string
 	// Access says what others may do.
@@ -53,6 +55,7 @@ type Options struct {
 type common struct {
 	cached, live client.Reader
 	version      Versioner
+	at           func(address string) (Versioner, error)
 	namespace    string
 	access       authorizationv1client.SubjectAccessReviewInterface
 	proxy        blueprint.Proxy
@@ -77,8 +80,8 @@ func newCommon(o Options) (common, error) {
 		return common{}, errors.New(
 			"a reader of clusters needs a cached and a live client, a versioner, access reviews and a namespace")
 	}
-	return common{cached: o.Cached, live: o.Live, version: o.Version, namespace: o.Namespace, access: o.Access,
-		proxy: o.Proxy}, nil
+	return common{cached: o.Cached, live: o.Live, version: o.Version, at: o.At, namespace: o.Namespace,
+		access: o.Access, proxy: o.Proxy}, nil
 }
 
 // AddToScheme adds OpenShift's types to a scheme.
@@ -131,15 +134,6 @@ func (r *common) allowed(ctx context.Context, spec authorizationv1.SubjectAccess
 		return false, fmt.Errorf("reviewing the rights of %s: %w", spec.User, err)
 	}
 	return answer.Status.Allowed, nil
-}
-
-func (r *common) serverVersion(_ context.Context, facts *blueprint.Facts) error {
-	info, err := r.version.ServerVersion()
-	if err != nil {
-		return fmt.Errorf("reading the API server's version: %w", err)
-	}
-	facts.KubernetesVersion = info.GitVersion
-	return nil
 }
 
 // serviceCIDRs adds the prefixes that services were given beside those of the installation. An older API

@@ -1,0 +1,119 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/windows-nodes/wmco/internal/blueprint"
+)
+
+const (
+	// kubernetesService is the Service of the API servers, which list themselves in its EndpointSlice.
+	kubernetesService = "kubernetes"
+	nameServers       = "the EndpointSlice " + metav1.NamespaceDefault + "/" + kubernetesService
+	// versionTime is how long one of them may take to say its version.
+	versionTime = 5 * time.Second
+	// maxServers is more than any cluster has.
+	maxServers = 20
+)
+
+// At asks one API server at its own address, with the rights of a configuration. The certificate is
+// checked for the name of the Service, which the certificates of all API servers have.
+func At(config *rest.Config) func(address string) (Versioner, error) {
+	return func(address string) (Versioner, error) {
+		one := rest.CopyConfig(config)
+		one.Host, one.Timeout = "https://"+address, versionTime
+		one.ServerName = kubernetesService + "." + metav1.NamespaceDefault + ".svc"
+		return discovery.NewDiscoveryClientForConfig(one)
+	}
+}
+
+// serverVersion is that of the oldest API server: a kubelet may be newer than none of them. While a
+// control plane is upgraded, they differ, and our connection leads to whichever is there. One that
+// can't be reached at its own address does not count.
+func (r *common) serverVersion(ctx context.Context, facts *blueprint.Facts) error {
+	info, err := r.version.ServerVersion()
+	if err != nil {
+		return fmt.Errorf("reading the API server's version: %w", err)
+	}
+	addresses, err := r.servers(ctx)
+	if err != nil {
+		return err
+	}
+	oldest := info.GitVersion
+	for _, other := range r.versionsAt(ctx, addresses) {
+		if older(other, oldest) {
+			oldest = other
+		}
+	}
+	facts.KubernetesVersion = oldest
+	return nil
+}
+
+// servers are the addresses of the API servers, where there are several.
+func (r *common) servers(ctx context.Context) (addresses []string, err error) {
+	if r.at == nil {
+		return nil, nil
+	}
+	slice := &discoveryv1.EndpointSlice{}
+	key := keyIn(metav1.NamespaceDefault, kubernetesService)
+	if found, err := optional(ctx, r.live, slice, key, nameServers); err != nil || !found {
+		return nil, err
+	}
+	for _, endpoint := range slice.Endpoints {
+		for _, port := range slice.Ports {
+			if len(endpoint.Addresses) > 0 && port.Port != nil && len(addresses) < maxServers {
+				addresses = append(addresses, net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*port.Port))))
+			}
+		}
+	}
+	if len(addresses) == 1 {
+		return nil, nil
+	}
+	return addresses, nil
+}
+
+// versionsAt are the versions of those that answer, all asked at once.
+func (r *common) versionsAt(ctx context.Context, addresses []string) []string {
+	versions := make([]string, len(addresses))
+	var asking sync.WaitGroup
+	for i, address := range addresses {
+		asking.Go(func() {
+			one, err := r.at(address)
+			if err == nil {
+				var info *apiversion.Info
+				if info, err = one.ServerVersion(); err == nil {
+					versions[i] = info.GitVersion
+				}
+			}
+			if err != nil {
+				logf.FromContext(ctx).V(1).Info("an API server does not say its version", "address", address,
+					"reason", err.Error())
+			}
+		})
+	}
+	asking.Wait()
+	return versions
+}
+
+// older says whether a version can be read and is older than the other.
+func older(a, b string) bool {
+	parsed, err := version.ParseGeneric(a)
+	if err != nil {
+		return false
+	}
+	than, err := version.ParseGeneric(b)
+	return err == nil && parsed.LessThan(than)
+}
