@@ -87,6 +87,7 @@ func contents(root, version string) (map[string][]byte, error) {
 		{"machine-api", `{{- if include "wmco.machineAPI" . }}`},
 		{"cluster-api", `{{- if include "wmco.clusterAPI" . }}`},
 		{"workload", `{{- if include "wmco.workloadGuard" . }}`},
+		{"kubernetes/flannel", `{{- if include "wmco.flannel" . }}`},
 	} {
 		objects, err := kustomize(filepath.Join(root, "config", part.directory))
 		if err != nil {

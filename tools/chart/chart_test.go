@@ -165,7 +165,8 @@ func TestA73_TheChartCompletesPodsWhereTheAPIServerCan(t *testing.T) {
 
 func TestA65_TheRightsInNamespacesThatNotEveryClusterHasAreValues(t *testing.T) {
 	t.Parallel()
-	for value, directory := range map[string]string{"clusterAPI": "cluster-api", "machineAPI": "machine-api"} {
+	for value, directory := range map[string]string{"clusterAPI": "cluster-api", "machineAPI": "machine-api",
+		"flannel": "kubernetes/flannel"} {
 		want := wanted(t, "default")
 		maps.Copy(want, wanted(t, directory))
 		compare(t, render(t, "--set", value+".enabled=true"), want)
@@ -236,6 +237,7 @@ func TestA65_NonsenseIsRefusedByName(t *testing.T) {
 		"extraEnv[0].value=x":          "extraEnv",
 		"monitoring.enabled=perhaps":   "monitoring/enabled",
 		"clusterAPI.enabled=perhaps":   "clusterAPI/enabled",
+		"flannel.enabled=perhaps":      "flannel/enabled",
 		"cluster=okd":                  "cluster",
 		"namespace.create=ns":          "namespace/create",
 		"namespace.name=another":       "namespace",

@@ -30,16 +30,19 @@ func TestA65_TheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
 	t.Run("OpenShift", func(t *testing.T) {
 		t.Parallel()
 		lifecycle(t, []string{contract.MachineConfigNamespace, contract.ConfigNamespace, contract.MachineAPINamespace},
-			contract.MachineConfigNamespace, "--set", "cluster=openshift")
+			[]string{contract.MachineConfigNamespace}, "--set", "cluster=openshift")
 	})
 	t.Run("Kubernetes", func(t *testing.T) {
 		t.Parallel()
-		lifecycle(t, nil, "kube-public")
+		lifecycle(t, []string{flannel}, []string{"kube-public", flannel})
 	})
 }
 
-// lifecycle has a cluster with some more namespaces, and expects rights of the operator in one.
-func lifecycle(t *testing.T, namespaces []string, rightsIn string, settings ...string) {
+// flannel is the namespace of its manifests.
+const flannel = "kube-flannel"
+
+// lifecycle has a cluster with some more namespaces, and expects rights of the operator in others.
+func lifecycle(t *testing.T, namespaces, rightsIn []string, settings ...string) {
 	t.Helper()
 	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr})
 	if err != nil {
@@ -76,9 +79,11 @@ func lifecycle(t *testing.T, namespaces []string, rightsIn string, settings ...s
 	if err = do("upgrade", "wmco", made, "--set", "replicas=2"); err != nil {
 		t.Fatal(err)
 	}
-	if roles, err := admin.RbacV1().Roles(rightsIn).List(t.Context(), metav1.ListOptions{}); err != nil ||
-		!slices.ContainsFunc(roles.Items, func(r rbacv1.Role) bool { return strings.HasPrefix(r.Name, operator) }) {
-		t.Errorf("the operator has no rights in %s: %v", rightsIn, err)
+	for _, in := range rightsIn {
+		if roles, err := admin.RbacV1().Roles(in).List(t.Context(), metav1.ListOptions{}); err != nil ||
+			!slices.ContainsFunc(roles.Items, func(r rbacv1.Role) bool { return strings.HasPrefix(r.Name, operator) }) {
+			t.Errorf("the operator has no rights in %s: %v", in, err)
+		}
 	}
 	deployment, err := admin.AppsV1().Deployments(namespace).Get(t.Context(), operator, metav1.GetOptions{})
 	if err != nil {

@@ -78,7 +78,7 @@ var values = []value{
 		"auto: openshift where the API server has config.openshift.io; set it where templates are made without a cluster, " +
 		"which counts as openshift.", schema: schema{"enum": []any{present, "openshift", "kubernetes"}}, otherwise: present},
 	{key: "namespace.create", about: "Whether the chart makes the namespace " + namespace +
-		", in which everything stands. The operator works in no other.",
+		", in which everything stands. The chart takes no other.",
 		schema: schema{"type": "boolean"}, otherwise: true},
 	{key: "monitoring.enabled", about: "Whether to install ServiceMonitors, alerts and the rights of Prometheus. " +
 		"auto: where the cluster has the Prometheus operator's API.", schema: choice, otherwise: present},
@@ -86,6 +86,8 @@ var values = []value{
 		"auto: where that namespace exists; set it where templates are made without a cluster.", schema: choice, otherwise: present},
 	{key: "clusterAPI.enabled", about: "Whether to give the operator its rights in openshift-cluster-api. " +
 		"auto: where that namespace exists.", schema: choice, otherwise: present},
+	{key: "flannel.enabled", about: "Whether to give the operator, flanneld and kube-proxy on Windows nodes their rights on " +
+		"flannel's network. auto: where the namespace kube-flannel exists.", schema: choice, otherwise: present},
 	{key: "workloadGuard.enabled", about: "Whether to install the policies that complete pods for Windows, in namespaces that " +
 		"ask for it. auto: where the API server has MutatingAdmissionPolicy, as of Kubernetes 1.36.", schema: choice,
 		otherwise: present},

@@ -29,3 +29,8 @@
 {{- $offline := not (lookup "v1" "Namespace" "" "kube-system") -}}
 {{- if or (eq $is "openshift") (and (eq $is "auto") (or $offline (.Capabilities.APIVersions.Has "config.openshift.io/v1"))) }}yes{{ end -}}
 {{- end -}}
+
+{{- define "wmco.flannel" -}}
+{{- $on := .Values.flannel.enabled -}}
+{{- if or (eq (toString $on) "true") (and (eq (toString $on) "auto") (lookup "v1" "Namespace" "" "kube-flannel")) }}yes{{ end -}}
+{{- end -}}
