@@ -374,7 +374,8 @@ func hostExplanations() []row {
 			"The host can't reach the API server at the address that nodes use, or something else answers there.",
 			"Look at the message: have the host resolve that name, open the TCP port for it, and keep programs " +
 				"that inspect TLS off the way. Where the address is wrong for hosts, set spec.apiServer of the " +
-				"WindowsMachineConfig."},
+				"WindowsMachineConfig; on OpenShift it is status.apiServerInternalURI of the Infrastructure cluster, " +
+				"so have hosts resolve that name."},
 	}
 }
 
