@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
 // lease is what flanneld of a Windows node writes.
@@ -17,16 +19,17 @@ const lease = `{"metadata":{"annotations":{"flannel.alpha.coreos.com/backend-typ
 "flannel.alpha.coreos.com/backend-data":"{\"VNI\":4096,\"VtepMAC\":\"00:15:5d:01:02:03\"}",
 "flannel.alpha.coreos.com/public-ip":"10.0.0.5","flannel.alpha.coreos.com/kube-subnet-manager":"true"}}}`
 
+// leaseWith is a lease with other data of the tunnel's end.
+func leaseWith(data string) string {
+	return fmt.Sprintf(`{"metadata":{"annotations":{"flannel.alpha.coreos.com/backend-data":%q}}}`, data)
+}
+
 func TestA60_FlanneldWritesItsAnnotationsOfItsOwnNodeAndNothingElse(t *testing.T) {
 	t.Parallel()
 	lab := install(t)
 	admin := connect(t, lab.Admin())
 	prepare(t, admin)
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-flannel"}}
-	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	run(t, ".", lab.Binaries.Kubectl, "--kubeconfig", lab.Kubeconfig, "apply", "--server-side", "-k", "kubernetes/flannel")
+	applyFlannel(t, lab, admin)
 	daemon := as(t, lab, contract.DaemonUserPrefix+"win-a", contract.DaemonGroup)
 	account := contract.FlannelServiceAccount
 	until(t, func(ctx context.Context) bool {
@@ -45,8 +48,14 @@ func TestA60_FlanneldWritesItsAnnotationsOfItsOwnNodeAndNothingElse(t *testing.T
 	tries(t, flanneld, map[string]attempt{
 		"the lease of another Node":  patch("win-b", lease, "status"),
 		"its lease, past the status": patch("win-a", lease),
-		"an annotation of others":    patch("win-a", `{"metadata":{"annotations":{"a":"b"}}}`, "status"),
-		"an annotation less":         patch("win-a", `{"metadata":{"annotations":{"example.com/kept":null}}}`, "status"),
+		// Linux nodes send to one address what is for one MAC address: the last that claims it gets all.
+		"A54 the MAC address of a Linux node": patch("win-a", leaseWith(`{"VNI":4096,"VtepMAC":"ee:8d:cf:69:b3:7c"}`), "status"),
+		"A54 a second MAC address": patch("win-a", leaseWith(
+			`{"VNI":4096,"VtepMAC":"00:15:5d:01:02:03","VtepMAC":"ee:8d:cf:69:b3:7c"}`), "status"),
+		"A54 a MAC address by another spelling": patch("win-a", leaseWith(`{"VNI":4096,"vtepmac":"EE-8D-CF-69-B3-7C"}`),
+			"status"),
+		"an annotation of others": patch("win-a", `{"metadata":{"annotations":{"a":"b"}}}`, "status"),
+		"an annotation less":      patch("win-a", `{"metadata":{"annotations":{"example.com/kept":null}}}`, "status"),
 		"an address for others": patch("win-a",
 			`{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip-overwrite":"10.0.0.6"}}}`, "status"),
 		"a label":          patch("win-a", zone, "status"),
@@ -58,7 +67,8 @@ func TestA60_FlanneldWritesItsAnnotationsOfItsOwnNodeAndNothingElse(t *testing.T
 		"a secret":         readSecret(contract.OperatorNamespace, contract.PrivateKeySecret),
 	}, apierrors.IsForbidden)
 	tries(t, flanneld, map[string]attempt{
-		"its lease": patch("win-a", lease, "status"),
+		"its lease, while it makes the network": patch("win-a", leaseWith(`{"VNI":4096,"VtepMAC":""}`), "status"),
+		"its lease again":                       patch("win-a", lease, "status"),
 		"all Nodes": func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 			return err
@@ -75,4 +85,52 @@ func TestA60_FlanneldWritesItsAnnotationsOfItsOwnNodeAndNothingElse(t *testing.T
 	}
 	tries(t, withToken(t, lab, free), map[string]attempt{"a lease without a Node": patch("win-a", lease, "status")},
 		refusedByPolicy)
+}
+
+// kube-proxy has kubelet's identity on Windows nodes. What it gets for that lets no kubelet read all
+// Nodes, or any endpoints but those of slices: the Node authorizer keeps kubelets to their own Node.
+func TestA54_KubeProxysRightsShowAKubeletNoOtherNode(t *testing.T) {
+	t.Parallel()
+	lab := install(t)
+	admin := connect(t, lab.Admin())
+	prepare(t, admin)
+	applyFlannel(t, lab, admin)
+	proxy := as(t, lab, contract.KubeletUserPrefix+"win-a", contract.KubeletGroup)
+	allowed := map[string]attempt{
+		"its own Node": listOwnNode,
+		"Services": func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"EndpointSlices": func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.DiscoveryV1().EndpointSlices("").List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"ServiceCIDRs": func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
+			return err
+		},
+	}
+	until(t, func(ctx context.Context) bool { return allowed["EndpointSlices"](ctx, proxy) == nil })
+	tries(t, proxy, allowed, func(err error) bool { return err == nil })
+	tries(t, proxy, map[string]attempt{
+		"all Nodes": func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"another Node": func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Nodes().Get(ctx, "win-b", metav1.GetOptions{})
+			return err
+		},
+	}, apierrors.IsForbidden)
+}
+
+// applyFlannel gives what nodes on flannel's network need.
+func applyFlannel(t *testing.T, lab *cluster.Cluster, admin kubernetes.Interface) {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-flannel"}}
+	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	run(t, ".", lab.Binaries.Kubectl, "--kubeconfig", lab.Kubeconfig, "apply", "--server-side", "-k", "kubernetes/flannel")
 }

@@ -1,7 +1,10 @@
 package config_test
 
 import (
+	"cmp"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -39,10 +42,10 @@ func TestEveryRoleIsGivenToSomebodyAndNothingElseIs(t *testing.T) {
 			t.Errorf("nobody has the role %v", where)
 		}
 	}
-	written := place{contract.OperatorNamespace, contract.ServicesReaderRole}         // by the operator
-	builtIn := []place{{"", "system:node-bootstrapper"}, {"", "system:node-proxier"}} // by the API server
+	written := place{contract.OperatorNamespace, contract.ServicesReaderRole} // by the operator
+	builtIn := place{"", "system:node-bootstrapper"}                          // by the API server
 	for where := range subjects {
-		if _, known := rules[where]; !known && where != written && !slices.Contains(builtIn, where) {
+		if _, known := rules[where]; !known && where != written && where != builtIn {
 			t.Errorf("the role %v is given but does not exist", where)
 		}
 	}
@@ -71,6 +74,30 @@ func TestA36_TheOperatorsRightsNameWhatCanBeNamed(t *testing.T) {
 // operators says whether a role is the operator's.
 func operators(where place) bool {
 	return where.role == contract.OperatorServiceAccount || where.role == contract.OperatorServiceAccount+"-kubernetes"
+}
+
+func TestTheTableOfRightsNamesAllThatTheOperatorHas(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "## Who may do what")
+	table, _, _ = strings.Cut(table, "## Attacks")
+	words := map[string]string{"certificatesigningrequests": "certificate request", "pods/eviction": "eviction",
+		"certificatesigningrequests/approval": "approval", "serviceaccounts/token": "token",
+		"windowsinstances/status": "windowsinstance", "windowsmachineconfigs/status": "status of the windowsmachineconfig"}
+	rules, _ := granted(t)
+	for where, all := range rules {
+		for _, rule := range all {
+			for _, resource := range rule.Resources {
+				word := cmp.Or(words[resource], strings.TrimSuffix(resource, "s"))
+				if operators(where) && !strings.Contains(strings.ToLower(table), word) {
+					t.Errorf("SECURITY.md does not say that the operator may %v %s %v", rule.Verbs, resource, where)
+				}
+			}
+		}
+	}
 }
 
 func checkRule(t *testing.T, where place, rule rbacv1.PolicyRule) {

@@ -748,7 +748,7 @@ func kindExplanations() []row {
 		{ReasonServicesNotGranted, 928,
 			"kube-proxy on Windows nodes, which has kubelet's identity, may not read the endpoints of Services: pods " +
 				"there don't reach them.",
-			"Bind the ClusterRole system:node-proxier to the group system:nodes, as OpenShift's own binding " +
-				"system:node-proxiers and config/kubernetes/flannel do."},
+			"Let the group system:nodes list and watch EndpointSlices: config/kubernetes/flannel does, and " +
+				"OpenShift's own binding system:node-proxiers."},
 	}
 }

@@ -1,0 +1,109 @@
+package config_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/cluster"
+)
+
+// registers has the kubelet of a new Node register it, with what change makes of it.
+func registers(t *testing.T, lab *cluster.Cluster, change func(*corev1.Node)) attempt {
+	t.Helper()
+	return func(ctx context.Context, _ kubernetes.Interface) error {
+		name := "new-" + strings.ToLower(t.Name()[strings.LastIndex(t.Name(), "_")+1:])
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: windowsLabels()}}
+		change(node)
+		kubelet := as(t, lab, contract.KubeletUserPrefix+name, contract.KubeletGroup)
+		_, err := kubelet.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+}
+
+// Other nodes send what is for a Node's pod network to that Node: flannel reads it of the spec and, with
+// how to get there, of its annotations, OVN-Kubernetes of one of its own. A kubelet that could say it
+// would draw what is meant for others. The API server itself lets it be set once.
+func TestA54_AKubeletDrawsNoTrafficOfOtherNodes(t *testing.T) {
+	t.Parallel()
+	lab := install(t)
+	admin := connect(t, lab.Admin())
+	prepare(t, admin)
+	if err := patch("win-b", `{"spec":{"podCIDR":"10.244.7.0/24","podCIDRs":["10.244.7.0/24"]}}`)(t.Context(),
+		admin); err != nil {
+		t.Fatal(err)
+	}
+	kubelet := as(t, lab, contract.KubeletUserPrefix+"win-a", contract.KubeletGroup)
+	honest := as(t, lab, contract.KubeletUserPrefix+"win-b", contract.KubeletGroup)
+	untilKubeletsAreBound(t, lab)
+	tries(t, kubelet, map[string]attempt{
+		"sets its pod network":        patch("win-a", `{"spec":{"podCIDR":"10.244.1.0/24"}}`),
+		"sets its pod networks":       patch("win-a", `{"spec":{"podCIDRs":["10.244.1.0/24"]}}`),
+		"writes flannel's lease":      patch("win-a", lease),
+		"writes it by its status":     patch("win-a", lease, "status"),
+		"says flannel's next address": annotate("win-a", "flannel.alpha.coreos.com/public-ip-overwrite"),
+		"sets its hybrid network":     annotate("win-a", contract.HybridSubnetAnnotation),
+		"registers with a pod network": registers(t, lab, func(node *corev1.Node) {
+			node.Spec.PodCIDR, node.Spec.PodCIDRs = "10.244.1.0/24", []string{"10.244.1.0/24"}
+		}),
+		"registers with flannel's lease": registers(t, lab, func(node *corev1.Node) {
+			node.Annotations = map[string]string{"flannel.alpha.coreos.com/kube-subnet-manager": "true"}
+		}),
+		"registers as Linux with a pod network": registers(t, lab, func(node *corev1.Node) {
+			node.Labels[corev1.LabelOSStable], node.Spec.PodCIDR = string(corev1.Linux), "10.244.1.0/24"
+		}),
+		"registers with a hybrid network": registers(t, lab, func(node *corev1.Node) {
+			node.Annotations = map[string]string{contract.HybridSubnetAnnotation: "10.132.1.0/24"}
+		}),
+	}, refusedByPolicy)
+	tries(t, honest, map[string]attempt{
+		"names its network as it is": patch("win-b", `{"spec":{"podCIDR":"10.244.7.0/24"}}`),
+		"annotates itself":           annotate("win-b", contract.HybridMACAnnotation),
+		"reports its status":         patch("win-b", `{"status":{"nodeInfo":{"kernelVersion":"10.0"}}}`, "status"),
+		"registers as kubelets do": registers(t, lab, func(node *corev1.Node) {
+			node.Annotations = map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+			node.Spec = corev1.NodeSpec{ProviderID: "azure:///vm", Unschedulable: true,
+				Taints: []corev1.Taint{{Key: "os", Value: "Windows", Effect: corev1.TaintEffectNoSchedule}}}
+		}),
+	}, func(err error) bool { return err == nil })
+}
+
+// A finalizer that is there before the operator has marked the Node stays as long, and owners that end
+// take their Node with them, so that it is registered anew without the operator's cordon.
+func TestA54_AKubeletDoesNotDecideWhenItsNodeGoes(t *testing.T) {
+	t.Parallel()
+	lab := install(t)
+	prepare(t, connect(t, lab.Admin()))
+	untilKubeletsAreBound(t, lab)
+	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: "default", UID: "a"}
+	tries(t, as(t, lab, contract.KubeletUserPrefix+"win-a", contract.KubeletGroup), map[string]attempt{
+		"adds a finalizer to a Node that nobody marked": patch("win-a", `{"metadata":{"finalizers":["example.com/stay"]}}`),
+		"adds it by its status": patch("win-a",
+			`{"metadata":{"finalizers":["example.com/stay"]}}`, "status"),
+		"adds an owner": patch("win-a",
+			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Namespace","name":"default","uid":"a"}]}}`),
+		"registers with a finalizer": registers(t, lab, func(node *corev1.Node) {
+			node.Finalizers = []string{"example.com/stay"}
+		}),
+		"registers with an owner": registers(t, lab, func(node *corev1.Node) {
+			node.OwnerReferences = []metav1.OwnerReference{owner}
+		}),
+	}, apierrors.IsForbidden)
+}
+
+// untilKubeletsAreBound waits until the API server judges by the policy about kubelets, which follows a
+// moment after it is there.
+func untilKubeletsAreBound(t *testing.T, lab *cluster.Cluster) {
+	t.Helper()
+	until(t, func(ctx context.Context) bool {
+		return refusedByPolicy(registers(t, lab, func(node *corev1.Node) {
+			node.Annotations = map[string]string{contract.InstanceAnnotation: "ns/another"}
+		})(ctx, nil))
+	})
+}
