@@ -63,6 +63,11 @@ func TestImportArrowsPointDown(t *testing.T) {
 	}{
 		{[]string{"internal/contract"}, []string{module, "k8s.io/client-go", "net/http", "os/exec"},
 			"the contract is what both wings share: it may know neither"},
+		{[]string{"internal/diagnosis"}, []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "net/http", "os"},
+			"what objects mean is pure: no client, no network"},
+		{[]string{"cmd/kubectl-windows", "internal/kubectlwindows"}, []string{module + "internal/instance",
+			module + "internal/controller", module + "internal/host", module + "internal/daemon", "os/exec"},
+			"the plugin reads objects: it has no part in what the operator does, and contacts no host"},
 		{[]string{"internal/inventory", "internal/policy", "internal/blueprint", "internal/userdata"},
 			[]string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "net/http", "os/exec"},
 			"decisions are pure: no client, no network"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 )
 
 // Cluster is what the rules ask about a cluster. The zero value is an unknown cluster: what depends
@@ -55,4 +56,37 @@ func fits(images, nodes []int) (unfit []int) {
 		}
 	}
 	return unfit
+}
+
+// ClusterOf reads a cluster from its Windows nodes and its RuntimeClasses.
+func ClusterOf(nodes []corev1.Node, classes []nodev1.RuntimeClass) Cluster {
+	c := Cluster{RuntimeClasses: map[string]string{}}
+	for i := range nodes {
+		if build := nodes[i].Labels[corev1.LabelWindowsBuild]; build != "" && !slices.Contains(c.Builds, build) {
+			c.Builds = append(c.Builds, build)
+		}
+		taints := slices.DeleteFunc(slices.Clone(nodes[i].Spec.Taints), func(t corev1.Taint) bool {
+			// cordons and the like pass
+			return t.Effect == corev1.TaintEffectPreferNoSchedule || strings.HasPrefix(t.Key, "node.kubernetes.io/")
+		})
+		if i == 0 {
+			c.Taints = taints
+			continue
+		}
+		c.Taints = slices.DeleteFunc(c.Taints, func(t corev1.Taint) bool {
+			return !slices.ContainsFunc(taints, func(other corev1.Taint) bool { return other.MatchTaint(&t) })
+		})
+	}
+	slices.Sort(c.Builds)
+	for _, class := range classes {
+		selects := map[string]string{}
+		if class.Scheduling != nil {
+			selects = class.Scheduling.NodeSelector
+		}
+		if build, windows := selects[corev1.LabelWindowsBuild], selects[corev1.LabelOSStable]; build != "" ||
+			windows == string(corev1.Windows) {
+			c.RuntimeClasses[class.Name] = build
+		}
+	}
+	return c
 }

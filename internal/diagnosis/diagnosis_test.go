@@ -1,0 +1,275 @@
+package diagnosis_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/diagnosis"
+	"github.com/windows-nodes/wmco/internal/lint"
+)
+
+var update = flag.Bool("update", false, "write golden files anew")
+
+const (
+	older = "0.1.0-aaaaaaaaaa"
+	newer = "0.2.0-bbbbbbbbbb"
+)
+
+func now() time.Time { return time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC) }
+
+func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
+
+// golden holds text against a file of testdata.
+func golden(t *testing.T, name string, have string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.WriteFile(file, []byte(have), 0o644); err != nil { //nolint:gosec // a file of the repository
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), have); diff != "" {
+		t.Errorf("differs from %s (-want +have), write it with -update:\n%s", file, diff)
+	}
+}
+
+// ready is a host that is a node.
+func ready(n int) (v1alpha1.WindowsInstance, corev1.Node) {
+	name := fmt.Sprintf("win-%03d", n)
+	instance := v1alpha1.WindowsInstance{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("10.0.%d.%d", n/250, n%250), CreationTimestamp: ago(9 * time.Hour)},
+		Spec:       v1alpha1.WindowsInstanceSpec{Address: fmt.Sprintf("10.0.%d.%d", n/250, n%250), Username: "Administrator"},
+		Status: v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseReady, Reason: string(contract.ReasonNodeReady),
+			Code: contract.ReasonNodeReady.Code(), NodeName: name, Revision: older, DesiredRevision: older,
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue,
+				LastTransitionTime: ago(8 * time.Hour)}}},
+	}
+	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+		Labels: map[string]string{corev1.LabelOSStable: "windows", corev1.LabelWindowsBuild: "10.0.20348"},
+		Annotations: map[string]string{contract.RevisionAnnotation: older, contract.DesiredRevisionAnnotation: older,
+			contract.CertificateEndAnnotation: now().Add(9 * 24 * time.Hour).Format(time.RFC3339)}},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: contract.TaintKey, Value: contract.TaintValue,
+			Effect: corev1.TaintEffectNoSchedule}}},
+		Status: corev1.NodeStatus{
+			NodeInfo:   corev1.NodeSystemInfo{KubeletVersion: "v1.36.3", OSImage: "Windows Server 2022 Datacenter"},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: ago(8 * time.Hour)}}},
+	}
+	return instance, node
+}
+
+// waits makes a host wait or fail for a reason.
+func waits(i *v1alpha1.WindowsInstance, phase v1alpha1.Phase, reason contract.Reason, failures int32, message string) {
+	i.Status.Phase, i.Status.Reason, i.Status.Code = phase, string(reason), reason.Code()
+	i.Status.Message, i.Status.Fix, i.Status.Failures = message, reason.Fix(), failures
+	i.Status.NodeName, i.Status.Revision, i.Status.DesiredRevision = "", "", ""
+	i.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse,
+		Reason: string(reason), LastTransitionTime: ago(12 * time.Minute)}}
+}
+
+func lease(seen time.Duration) *coordinationv1.Lease {
+	return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: new("wmco-5d8f"),
+		LeaseDurationSeconds: new(int32(137)), RenewTime: &metav1.MicroTime{Time: now().Add(-seen)}}}
+}
+
+// fleet has so many hosts: eight are refused, one is upgraded, one waits for its turn, one is not
+// Ready, and the others have nothing to do.
+func fleet(hosts int) diagnosis.Snapshot {
+	s := diagnosis.Snapshot{Now: now(), Lease: lease(20 * time.Second)}
+	for n := range hosts {
+		instance, node := ready(n)
+		switch {
+		case n < 8:
+			waits(&instance, v1alpha1.PhaseConnecting, contract.ReasonKeyRefused, 4, instance.Name+" does not accept the key")
+			s.Instances = append(s.Instances, instance)
+			continue
+		case n == 8:
+			instance.Status.Phase, instance.Status.Reason = v1alpha1.PhaseUpdating, string(contract.ReasonDraining)
+			instance.Status.Code, instance.Status.Message = contract.ReasonDraining.Code(), "3 pods are left"
+			instance.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: ago(3 * time.Minute)}
+			instance.Status.Update = &v1alpha1.Update{Revision: newer, From: older,
+				Progress: v1alpha1.Progress{Step: v1alpha1.StepDraining, Since: ago(2 * time.Minute)}}
+		case n == 9:
+			instance.Status.Phase, instance.Status.Reason = v1alpha1.PhaseUpdating, string(contract.ReasonMaintenanceWindowClosed)
+			instance.Status.Code = contract.ReasonMaintenanceWindowClosed.Code()
+			instance.Status.Message = "no window is open"
+			instance.Status.Update = &v1alpha1.Update{Revision: newer, From: older,
+				Progress: v1alpha1.Progress{Step: v1alpha1.StepWaiting, Since: ago(time.Hour)}}
+		case n == 10:
+			node.Status.Conditions[0].Status = corev1.ConditionFalse
+			node.Status.Conditions[0].Reason, node.Status.Conditions[0].Message = "KubeletNotReady", "no network"
+			node.Annotations[contract.ApplyStatusAnnotation] = "ServiceFailed: kube-proxy does not stay up"
+			node.Annotations[contract.CertificateEndAnnotation] = now().Add(24 * time.Hour).Format(time.RFC3339)
+		}
+		s.Instances, s.Nodes = append(s.Instances, instance), append(s.Nodes, node)
+	}
+	s.Config.Spec.Rollout = v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromString("5%")),
+		MaintenanceWindows: []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6", Duration: metav1.Duration{Duration: 4 * time.Hour}}}}
+	s.Config.Status = v1alpha1.WindowsMachineConfigStatus{
+		Rollout: v1alpha1.RolloutStatus{Revision: newer, Phase: v1alpha1.RolloutProgressing, Total: int32(hosts - 8),
+			Updated: int32(hosts / 2), Staged: int32(hosts - 9), Unavailable: 2, Message: "one is being upgraded"},
+		RejectedEntries: []v1alpha1.RejectedEntry{{Key: "10.0.0.999", Code: "W101", Message: "is neither address nor name"}},
+		Conditions: []metav1.Condition{
+			{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, LastTransitionTime: ago(9 * time.Hour)},
+			{Type: v1alpha1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: "HostsFailing",
+				Message: "8 hosts fail", LastTransitionTime: ago(11 * time.Minute)},
+		},
+	}
+	return s
+}
+
+func TestA75_TheStatusOf500HostsFitsOnAScreen(t *testing.T) {
+	t.Parallel()
+	for name, hosts := range map[string]int{"status-500": 500, "status-12": 12} {
+		status := diagnosis.Summarize(fleet(hosts))
+		var out bytes.Buffer
+		if err := status.Print(&out, diagnosis.Style{Now: now()}); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, out.String())
+		if lines := strings.Count(out.String(), "\n"); lines > 48 {
+			t.Errorf("%d hosts take %d lines", hosts, lines)
+		}
+		if status.Healthy() {
+			t.Error("hosts that fail are healthy")
+		}
+	}
+}
+
+func TestA75_AFleetWithoutAnythingToDoIsHealthy(t *testing.T) {
+	t.Parallel()
+	instance, node := ready(20)
+	status := diagnosis.Summarize(diagnosis.Snapshot{Now: now(), Lease: lease(time.Second),
+		Instances: []v1alpha1.WindowsInstance{instance}, Nodes: []corev1.Node{node}})
+	if !status.Healthy() || len(status.Waiting) != 0 {
+		t.Errorf("%+v", status)
+	}
+}
+
+func TestA75_AnOperatorThatIsAwayIsSaidWithWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	s := fleet(12)
+	s.Lease = lease(20 * time.Minute)
+	status := diagnosis.Summarize(s)
+	if status.Operator.Problem == "" || len(status.Hosts) != 12 {
+		t.Errorf("%+v", status.Operator)
+	}
+	d := diagnosis.OfHost(&s.Instances[11], &s.Nodes[3], s, nil)
+	if d.Healthy() || d.Findings[0].About != "operator" {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestA75_WhyLeadsFromTheSymptomToTheFix(t *testing.T) {
+	t.Parallel()
+	s := fleet(12)
+	cases := map[string]func() diagnosis.Diagnosis{
+		"why-refused": func() diagnosis.Diagnosis {
+			return diagnosis.OfHost(&s.Instances[0], nil, s, []diagnosis.Event{{Time: ago(time.Minute), Type: "Warning",
+				Reason: "KeyRefused", Object: "WindowsInstance/10.0.0.0", Message: "again"}})
+		},
+		"why-notready": func() diagnosis.Diagnosis { return diagnosis.OfHost(&s.Instances[10], &s.Nodes[2], s, nil) },
+		"why-window":   func() diagnosis.Diagnosis { return diagnosis.OfHost(&s.Instances[9], &s.Nodes[1], s, nil) },
+		"why-orphan":   func() diagnosis.Diagnosis { return diagnosis.OfHost(nil, &s.Nodes[1], s, nil) },
+	}
+	for name, explain := range cases {
+		d := explain()
+		var out bytes.Buffer
+		if err := d.Print(&out, diagnosis.Style{Now: now()}); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, out.String())
+	}
+}
+
+func TestA75_WhyAPodDoesNotStartOnWindows(t *testing.T) {
+	t.Parallel()
+	s := fleet(12)
+	classes := []nodev1.RuntimeClass{{ObjectMeta: metav1.ObjectMeta{Name: "windows2025"}, Scheduling: &nodev1.Scheduling{
+		NodeSelector: map[string]string{corev1.LabelWindowsBuild: "10.0.26100"}}}}
+	pending := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+		Spec: corev1.PodSpec{NodeSelector: map[string]string{corev1.LabelOSStable: "windows",
+			corev1.LabelWindowsBuild: "10.0.26100"}, RuntimeClassName: new("windows2025"),
+			Containers: []corev1.Container{{Name: "web", Image: "web:2025", Command: []string{"/bin/sh"}}}},
+		Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled,
+			Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/4 nodes are available",
+			LastTransitionTime: ago(time.Second)}}}}
+	placed := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"},
+		Spec: corev1.PodSpec{NodeName: "win-010", OS: &corev1.PodOS{Name: corev1.Windows},
+			NodeSelector: map[string]string{corev1.LabelOSStable: "windows"},
+			Tolerations:  []corev1.Toleration{{Key: "os", Operator: corev1.TolerationOpExists}},
+			Containers:   []corev1.Container{{Name: "cart", Image: "cart:2019"}}},
+		Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: "cart",
+			Image: "cart:2019", RestartCount: 2, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+				Reason: "ErrImagePull", Message: "no match for platform in manifest"}}}}}}
+	for name, pod := range map[string]*corev1.Pod{"why-pod-pending": &pending, "why-pod-image": &placed} {
+		findings := lint.Check([]lint.Template{diagnosis.PodTemplate(pod)}, lint.ClusterOf(s.Nodes, classes))
+		d := diagnosis.OfPod(pod, classes, findings, s, nil)
+		var out bytes.Buffer
+		if err := d.Print(&out, diagnosis.Style{Now: now()}); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, out.String())
+	}
+}
+
+func TestA75_TextOfOthersDoesNotReachTheTerminal(t *testing.T) {
+	t.Parallel()
+	s := fleet(12)
+	s.Instances[0].Status.Message = "\x1b]0;owned\x07 \x1b[2J"
+	status := diagnosis.Summarize(s)
+	d := diagnosis.OfHost(&s.Instances[0], nil, s, nil)
+	var out bytes.Buffer
+	style := diagnosis.Style{Now: now(), Wide: true}
+	if err := errors.Join(status.Print(&out, style), d.Print(&out, style)); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), "\x1b") {
+		t.Errorf("an escape sequence got through:\n%q", out.String())
+	}
+}
+
+func TestA75_TheBudgetThatHoldsAPodIsNamed(t *testing.T) {
+	t.Parallel()
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{"app": "web"}}}
+	budget := func(name string, allowed int32) policyv1.PodDisruptionBudget {
+		return policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+			Spec:   policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+			Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed, CurrentHealthy: 1, DesiredHealthy: 1}}
+	}
+	for name, c := range map[string]struct {
+		budgets []policyv1.PodDisruptionBudget
+		want    string
+	}{
+		"none":            {},
+		"one that allows": {budgets: []policyv1.PodDisruptionBudget{budget("a", 1)}},
+		"one that does not": {budgets: []policyv1.PodDisruptionBudget{budget("a", 0)},
+			want: "PodDisruptionBudget a allows none: 1 healthy, 1 must be"},
+		"two": {budgets: []policyv1.PodDisruptionBudget{budget("a", 1), budget("b", 1)},
+			want: "more than one budget covers it, so no eviction is allowed: a, b"},
+	} {
+		if have := diagnosis.DrainPods([]corev1.Pod{pod}, c.budgets)[0].Blocked; have != c.want {
+			t.Errorf("%s: %q, want %q", name, have, c.want)
+		}
+	}
+}

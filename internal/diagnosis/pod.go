@@ -1,0 +1,86 @@
+package diagnosis
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/lint"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// PodTemplate is a live pod as lint takes it.
+func PodTemplate(pod *corev1.Pod) lint.Template {
+	return lint.Template{Object: lint.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}, Path: "spec",
+		Kind: "Pod", Labels: pod.Labels, Spec: pod.Spec}
+}
+
+// OfPod explains why a pod does not run. The findings are those of lint, which may have asked
+// registries for the pod's images.
+func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Finding, s Snapshot,
+	events []Event) Diagnosis {
+	d := Diagnosis{Subject: "pod " + pod.Namespace + "/" + pod.Name, Unread: s.Unread, Events: events,
+		Symptom: string(pod.Status.Phase)}
+	node := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == pod.Spec.NodeName })
+	if reason, why := policy.MisplacedPod(pod); reason != "" && node >= 0 {
+		d.add(Problem, "placement", reason, "the pod %s, and is on Windows node %s", why, pod.Spec.NodeName)
+	}
+	// The operator lets an autoscaler have its time first; who asks wants to know now.
+	if reason, why := policy.UnplaceablePod(pod, s.Nodes, s.Now.Add(policy.UnplaceableAfter)); reason != "" {
+		d.add(Problem, "placement", reason, "%s", why)
+	}
+	for _, f := range findings {
+		severity := Notice
+		if f.Severity == lint.Error {
+			severity = Problem
+		}
+		d.Findings = append(d.Findings, Finding{severity, f.Field, "", f.Rule, f.Message, f.Fix})
+	}
+	d.running(pod)
+	switch {
+	case node >= 0:
+		if c := nodeReady(&s.Nodes[node]); c.Status != corev1.ConditionTrue {
+			d.add(Problem, "node", contract.ReasonNodeNotReady, "node %s is not Ready: %s", pod.Spec.NodeName,
+				c.Message)
+			d.Findings[len(d.Findings)-1].Fix = "kubectl windows why node/" + pod.Spec.NodeName
+		}
+		d.fact("node", "%s, build %s", pod.Spec.NodeName, s.Nodes[node].Labels[contract.BuildLabel])
+	case pod.Spec.NodeName != "":
+		d.fact("node", "%s, which is no Windows node", pod.Spec.NodeName)
+	}
+	if class := pod.Spec.RuntimeClassName; class != nil {
+		if !slices.ContainsFunc(classes, func(c nodev1.RuntimeClass) bool { return c.Name == *class }) {
+			d.add(Problem, "placement", "", "there is no RuntimeClass %s", *class)
+		}
+		d.fact("RuntimeClass", "%s", *class)
+	}
+	d.fact("builds", "%s", named(lint.ClusterOf(s.Nodes, classes).Builds))
+	d.order()
+	return d
+}
+
+// running looks at what the scheduler and kubelet say.
+func (d *Diagnosis) running(pod *corev1.Pod) {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			d.Symptom += ", " + c.Reason
+			d.add(Problem, "scheduler", "", "%s", c.Message)
+		}
+	}
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+			d.Symptom += ", " + w.Reason
+			d.add(Problem, "container "+c.Name, "", "%s: %s, image %s", w.Reason, w.Message, c.Image)
+		}
+		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
+			d.add(Problem, "container "+c.Name, "", "ended with code %d: %s %s", t.ExitCode, t.Reason, t.Message)
+		}
+		if t := c.LastTerminationState.Terminated; t != nil && c.RestartCount > 0 {
+			d.fact("container "+c.Name, "%s", fmt.Sprintf("restarted %d times, last with code %d %s", c.RestartCount,
+				t.ExitCode, t.Reason))
+		}
+	}
+}

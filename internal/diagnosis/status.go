@@ -1,0 +1,285 @@
+package diagnosis
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
+)
+
+// Snapshot is what was read of a cluster at one moment.
+type Snapshot struct {
+	Now       time.Time
+	Instances []v1alpha1.WindowsInstance
+	// Config is empty where there is none, and Lease nil where nobody holds it.
+	Config v1alpha1.WindowsMachineConfig
+	Lease  *coordinationv1.Lease
+	// Nodes are those of Windows.
+	Nodes []corev1.Node
+	// Unread says what could not be read, and why.
+	Unread []string
+}
+
+// Status is the state of the fleet.
+type Status struct {
+	Operator Operator `json:"operator"`
+	// Prerequisites are the conditions of the settings.
+	Prerequisites []metav1.Condition      `json:"prerequisites"`
+	Instances     v1alpha1.InstanceCounts `json:"instances"`
+	// NodesNotReady counts Windows nodes.
+	NodesNotReady    int                        `json:"nodesNotReady"`
+	Rollout          Rollout                    `json:"rollout"`
+	Waiting          []Group                    `json:"waiting"`
+	Hosts            []Host                     `json:"hosts"`
+	RejectedEntries  []v1alpha1.RejectedEntry   `json:"rejectedEntries,omitempty"`
+	RejectedSettings []v1alpha1.RejectedSetting `json:"rejectedSettings,omitempty"`
+	Unread           []string                   `json:"unread,omitempty"`
+}
+
+// Operator is what its lease says.
+type Operator struct {
+	Holder  string       `json:"holder,omitempty"`
+	Renewed *metav1.Time `json:"renewed,omitempty"`
+	// Problem says why nobody is at work; empty while somebody is, and when nobody could tell.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Rollout is the progress of the desired revision, and what bounds it.
+type Rollout struct {
+	v1alpha1.RolloutStatus `json:",inline"`
+	// MaxUnavailable is the budget.
+	MaxUnavailable string `json:"maxUnavailable"`
+	// Closed says why no maintenance window is open; empty when one is, and without any.
+	Closed string `json:"closed,omitempty"`
+	// Places are the hosts that have a place in the budget.
+	Places []Place `json:"places,omitempty"`
+}
+
+// Place is a host's place in the rollout budget.
+type Place struct {
+	Node    string                     `json:"node"`
+	Purpose v1alpha1.DisruptionPurpose `json:"purpose"`
+	Step    v1alpha1.Step              `json:"step,omitempty"`
+	Since   metav1.Time                `json:"since"`
+}
+
+// Group are the hosts that wait or fail for one reason.
+type Group struct {
+	Code   string `json:"code,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Phase is that of hosts that only take their time, without a reason.
+	Phase v1alpha1.Phase `json:"phase,omitempty"`
+	// Failing says that attempts failed.
+	Failing bool `json:"failing,omitempty"`
+	// Since is that of the one that waits longest, Message what is said of it.
+	Since   metav1.Time `json:"since"`
+	Message string      `json:"message,omitempty"`
+	Fix     string      `json:"fix,omitempty"`
+	Hosts   []string    `json:"hosts"`
+}
+
+// Host is one instance.
+type Host struct {
+	Name    string         `json:"name"`
+	Address string         `json:"address"`
+	Phase   v1alpha1.Phase `json:"phase"`
+	Step    v1alpha1.Step  `json:"step,omitempty"`
+	Code    string         `json:"code,omitempty"`
+	Reason  string         `json:"reason,omitempty"`
+	Message string         `json:"message,omitempty"`
+	Fix     string         `json:"fix,omitempty"`
+	// Ready is the condition of the instance.
+	Ready   bool `json:"ready"`
+	Failing bool `json:"failing,omitempty"`
+	Paused  bool `json:"paused,omitempty"`
+	// Since is when Ready changed, a Ready host reached its step, or the host was listed.
+	Since   metav1.Time `json:"since"`
+	Version string      `json:"version,omitempty"`
+	Desired string      `json:"desired,omitempty"`
+	Node    string      `json:"node,omitempty"`
+	// NodeReady is the status of the Node's condition, or Absent.
+	NodeReady string `json:"nodeReady,omitempty"`
+}
+
+// Summarize puts a snapshot together to a status.
+func Summarize(s Snapshot) Status {
+	status := Status{
+		Operator: operator(s.Lease, s.Now), Prerequisites: s.Config.Status.Conditions, Unread: s.Unread,
+		RejectedEntries:  s.Config.Status.RejectedEntries,
+		RejectedSettings: s.Config.Status.RejectedSettings,
+		Rollout: Rollout{RolloutStatus: s.Config.Status.Rollout, MaxUnavailable: "1",
+			Closed: policy.Closed(s.Config.Spec.Rollout, s.Now)},
+	}
+	if budget := s.Config.Spec.Rollout.MaxUnavailable; budget != nil {
+		status.Rollout.MaxUnavailable = budget.String()
+	}
+	ready := map[string]string{}
+	for i := range s.Nodes {
+		condition := nodeReady(&s.Nodes[i])
+		ready[s.Nodes[i].Name] = string(condition.Status)
+		if condition.Status != corev1.ConditionTrue {
+			status.NodesNotReady++
+		}
+	}
+	for i := range s.Instances {
+		one := &s.Instances[i]
+		host := hostOf(one)
+		if host.Node != "" {
+			host.NodeReady = cmp.Or(ready[host.Node], "Absent")
+		}
+		status.Hosts = append(status.Hosts, host)
+		status.count(one, host)
+		if d := one.Status.Disruption; d != nil {
+			status.Rollout.Places = append(status.Rollout.Places, Place{cmp.Or(host.Node, host.Name), d.Purpose,
+				host.Step, d.Since})
+		}
+	}
+	slices.SortFunc(status.Hosts, func(a, b Host) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(status.Rollout.Places, func(a, b Place) int {
+		return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Node, b.Node))
+	})
+	status.Waiting = groups(status.Hosts)
+	return status
+}
+
+// Healthy says whether nothing fails, waits for somebody, or could not be seen.
+func (s *Status) Healthy() bool {
+	degraded := slices.ContainsFunc(s.Prerequisites, func(c metav1.Condition) bool {
+		return (c.Status == metav1.ConditionTrue) == (c.Type == v1alpha1.ConditionDegraded) &&
+			c.Type != v1alpha1.ConditionUpgradeable
+	})
+	return !degraded && s.Operator.Problem == "" && s.NodesNotReady == 0 && len(s.Unread) == 0 &&
+		s.Instances.Ready == s.Instances.Total && s.Instances.Failing == 0
+}
+
+// count counts a host as the status of the settings does, which may be old.
+func (s *Status) count(instance *v1alpha1.WindowsInstance, host Host) {
+	counts := &s.Instances
+	counts.Total++
+	switch {
+	case !instance.DeletionTimestamp.IsZero():
+		counts.Leaving++
+	case host.Ready:
+		counts.Ready++
+	case !host.Failing:
+		counts.Joining++
+	}
+	if host.Failing {
+		counts.Failing++
+	}
+}
+
+func hostOf(i *v1alpha1.WindowsInstance) Host {
+	status := &i.Status
+	host := Host{Name: i.Name, Address: i.Spec.Address, Phase: cmp.Or(status.Phase, v1alpha1.PhasePending),
+		Code: status.Code, Reason: status.Reason, Message: status.Message, Fix: status.Fix,
+		Failing: status.Failures > 0, Paused: i.Spec.Paused, Since: i.CreationTimestamp,
+		Version: status.Revision, Desired: status.DesiredRevision, Node: status.NodeName}
+	if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); c != nil {
+		host.Ready, host.Since = c.Status == metav1.ConditionTrue, c.LastTransitionTime
+	}
+	if p := progress(status); p != nil {
+		host.Step = p.Step
+		if host.Ready {
+			host.Since = p.Since
+		}
+	}
+	if host.Reason == string(contract.ReasonNodeReady) {
+		host.Code, host.Reason = "", "" // it waits for nothing
+	}
+	return host
+}
+
+// progress is how far an update or a reboot is; nil when there is none.
+func progress(status *v1alpha1.WindowsInstanceStatus) *v1alpha1.Progress {
+	switch {
+	case status.Update != nil:
+		return &status.Update.Progress
+	case status.Reboot != nil:
+		return &status.Reboot.Progress
+	}
+	return nil
+}
+
+// groups collects hosts that wait or fail by their reason: those that fail first, then most hosts
+// first.
+func groups(hosts []Host) []Group {
+	type key struct {
+		code, reason string
+		phase        v1alpha1.Phase
+	}
+	byKey := map[key]*Group{}
+	for _, h := range hosts {
+		if h.Ready && h.Reason == "" {
+			continue
+		}
+		k := key{code: h.Code, reason: h.Reason}
+		if h.Reason == "" {
+			k.phase = h.Phase
+		}
+		g := byKey[k]
+		if g == nil {
+			g = &Group{Code: k.code, Reason: k.reason, Phase: k.phase}
+			byKey[k] = g
+		}
+		g.Failing = g.Failing || h.Failing
+		if len(g.Hosts) == 0 || h.Since.Before(&g.Since) {
+			g.Since, g.Message = h.Since, h.Message
+			g.Fix = cmp.Or(h.Fix, contract.Reason(h.Reason).Fix())
+		}
+		g.Hosts = append(g.Hosts, h.Name)
+	}
+	all := make([]Group, 0, len(byKey))
+	for _, g := range byKey {
+		all = append(all, *g)
+	}
+	slices.SortFunc(all, func(a, b Group) int {
+		if a.Failing != b.Failing {
+			return map[bool]int{true: -1, false: 1}[a.Failing]
+		}
+		return cmp.Or(len(b.Hosts)-len(a.Hosts), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Phase, b.Phase))
+	})
+	return all
+}
+
+// operator reads the lease. One that nobody has renewed for as long as it lasts is nobody's.
+func operator(lease *coordinationv1.Lease, now time.Time) Operator {
+	if lease == nil {
+		return Operator{}
+	}
+	var o Operator
+	if lease.Spec.HolderIdentity != nil {
+		o.Holder = *lease.Spec.HolderIdentity
+	}
+	if lease.Spec.RenewTime != nil {
+		o.Renewed = &metav1.Time{Time: lease.Spec.RenewTime.Time}
+	}
+	switch {
+	case o.Holder == "" || o.Renewed == nil:
+		o.Problem = "no operator is at work: nobody holds the lease " + contract.LeaderLease
+	case lease.Spec.LeaseDurationSeconds != nil &&
+		now.Sub(o.Renewed.Time) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second:
+		o.Problem = "no operator is at work: " + o.Holder + " has not renewed the lease since " +
+			o.Renewed.UTC().Format(time.RFC3339) + "; what follows was true then"
+	}
+	return o
+}
+
+// nodeReady is the condition Ready of a Node, with the status Unknown where it has none.
+func nodeReady(node *corev1.Node) corev1.NodeCondition {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+		LastTransitionTime: node.CreationTimestamp}
+}

@@ -1,0 +1,280 @@
+package diagnosis
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// certificateNotice is how long before its end a certificate is worth a notice: daemons renew at 60
+// to 70 % of 14 days, so four days before the end a renewal is overdue.
+const certificateNotice = 4 * 24 * time.Hour
+
+// Severity says whether a finding is the matter.
+type Severity string
+
+// Severities.
+const (
+	// Problem is what keeps the subject from being as it should.
+	Problem Severity = "problem"
+	// Notice is worth knowing: it waits by itself, or is about to become a problem.
+	Notice Severity = "notice"
+)
+
+// Finding is one cause, with its fix.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	// About says what the finding is about, such as "daemon".
+	About   string `json:"about"`
+	Code    string `json:"code,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message"`
+	Fix     string `json:"fix,omitempty"`
+}
+
+// Fact is one line about the subject.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Event is what happened to the subject.
+type Event struct {
+	Time    metav1.Time `json:"time"`
+	Type    string      `json:"type"`
+	Reason  string      `json:"reason"`
+	Object  string      `json:"object"`
+	Message string      `json:"message"`
+	Count   int32       `json:"count,omitempty"`
+}
+
+// Diagnosis leads from the symptom of one subject over causes to fixes.
+type Diagnosis struct {
+	Subject  string    `json:"subject"`
+	Symptom  string    `json:"symptom"`
+	Findings []Finding `json:"findings"`
+	Facts    []Fact    `json:"facts"`
+	Events   []Event   `json:"events,omitempty"`
+	Unread   []string  `json:"unread,omitempty"`
+}
+
+// Healthy says whether there is no problem.
+func (d *Diagnosis) Healthy() bool {
+	return !slices.ContainsFunc(d.Findings, func(f Finding) bool { return f.Severity == Problem })
+}
+
+func (d *Diagnosis) add(severity Severity, about string, reason contract.Reason, format string, args ...any) {
+	f := Finding{Severity: severity, About: about, Reason: string(reason), Message: fmt.Sprintf(format, args...)}
+	if reason.Known() {
+		f.Code, f.Fix = reason.Code(), reason.Fix()
+	}
+	d.Findings = append(d.Findings, f)
+}
+
+func (d *Diagnosis) fact(name, format string, args ...any) {
+	if value := strings.TrimSpace(fmt.Sprintf(format, args...)); value != "" {
+		d.Facts = append(d.Facts, Fact{name, value})
+	}
+}
+
+// order has problems first, and leaves out what is said twice.
+func (d *Diagnosis) order() {
+	var once []Finding
+	for _, f := range d.Findings {
+		if !slices.ContainsFunc(once, func(o Finding) bool { return o.Reason == f.Reason && o.Message == f.Message }) {
+			once = append(once, f)
+		}
+	}
+	slices.SortStableFunc(once, func(a, b Finding) int {
+		return map[Severity]int{Problem: 0, Notice: 1}[a.Severity] - map[Severity]int{Problem: 0, Notice: 1}[b.Severity]
+	})
+	d.Findings = once
+	slices.SortStableFunc(d.Events, func(a, b Event) int { return b.Time.Compare(a.Time.Time) })
+}
+
+// OfHost explains a host: its instance, its Node, or both. The snapshot has the fleet.
+func OfHost(instance *v1alpha1.WindowsInstance, node *corev1.Node, s Snapshot, events []Event) Diagnosis {
+	d := Diagnosis{Unread: s.Unread, Events: events}
+	if o := operator(s.Lease, s.Now); o.Problem != "" {
+		d.add(Problem, "operator", "", "%s", o.Problem)
+	}
+	var symptoms []string
+	if instance != nil {
+		d.Subject = "host " + instance.Name
+		symptoms = append(symptoms, d.instance(instance, s))
+	}
+	if node != nil {
+		d.Subject = strings.TrimPrefix(d.Subject+", node "+node.Name, ", ")
+		symptoms = append(symptoms, d.node(node, s.Now))
+		if instance == nil {
+			d.add(Problem, "node", contract.ReasonNodeOrphaned, "node %s has no WindowsInstance: no operator of this "+
+				"namespace looks after it", node.Name)
+		}
+	}
+	d.Symptom = strings.Join(symptoms, "; ")
+	d.order()
+	return d
+}
+
+// instance looks at a WindowsInstance, and returns the symptom.
+func (d *Diagnosis) instance(i *v1alpha1.WindowsInstance, s Snapshot) string {
+	host, status := hostOf(i), &i.Status
+	ago := func(t metav1.Time) string { return (&paper{Style: Style{Now: s.Now}}).age(t) }
+	if host.Reason != "" {
+		severity := Notice
+		if host.Failing || !host.Ready {
+			severity = Problem
+		}
+		d.Findings = append(d.Findings, Finding{severity, "host", host.Code, host.Reason, host.Message,
+			cmp.Or(host.Fix, contract.Reason(host.Reason).Fix())})
+	}
+	d.conditions(i)
+	if f := status.UpdateFailure; f != nil {
+		d.Findings = append(d.Findings, Finding{Problem, "upgrade", f.Code, "", fmt.Sprintf(
+			"revision %s failed %s ago and the node went back: %s", f.Revision, ago(f.Time), f.Message),
+			"Correct what the message names. Another revision is tried at once, the same one within 20 minutes."})
+	}
+	if k := status.KeyTrial; k != nil && k.Refusals > 0 {
+		d.add(Problem, "key", contract.ReasonKeyRefused, "the host has refused the private key %d times", k.Refusals)
+	}
+	d.turn(i, s)
+	d.instanceFacts(i, host, ago)
+	symptom := fmt.Sprintf("%s for %s", strings.TrimSuffix(string(host.Phase)+", step "+string(host.Step), ", step "),
+		ago(host.Since))
+	if i.Spec.Paused {
+		symptom += ", paused"
+	}
+	return symptom
+}
+
+// conditions adds those that say what the reason of the host does not: each has its own cause.
+func (d *Diagnosis) conditions(i *v1alpha1.WindowsInstance) {
+	for _, c := range i.Status.Conditions {
+		if c.Status != metav1.ConditionFalse || c.Type == v1alpha1.ConditionReady ||
+			c.Type == v1alpha1.ConditionProgressing || c.Reason == i.Status.Reason {
+			continue
+		}
+		d.add(Problem, c.Type, contract.Reason(c.Reason), "%s", c.Message)
+	}
+}
+
+// turn says what a host that waits for its place in the rollout waits behind.
+func (d *Diagnosis) turn(i *v1alpha1.WindowsInstance, s Snapshot) {
+	p := progress(&i.Status)
+	if p == nil || p.Step != v1alpha1.StepWaiting {
+		return
+	}
+	rollout := Summarize(s).Rollout
+	var holders []string
+	for _, place := range rollout.Places {
+		holders = append(holders, place.Node)
+	}
+	d.fact("rollout", "%s; maxUnavailable %s, in use by %d%s", cmp.Or(rollout.Message, string(rollout.Phase),
+		"unknown"), rollout.MaxUnavailable, len(holders), after(": ", named(holders)))
+	if rollout.Phase == v1alpha1.RolloutHalted {
+		d.add(Problem, "rollout", contract.ReasonRolloutHalted, "%s", rollout.Message)
+	}
+	if rollout.Closed != "" {
+		d.add(Notice, "rollout", contract.ReasonMaintenanceWindowClosed, "%s", rollout.Closed)
+	}
+}
+
+func (d *Diagnosis) instanceFacts(i *v1alpha1.WindowsInstance, host Host, ago func(metav1.Time) string) {
+	source := "created by a user"
+	if i.Spec.Source != nil {
+		source = fmt.Sprintf("%s %s", i.Spec.Source.Kind, i.Spec.Source.Name)
+	}
+	d.fact("address", "%s:%d, user %s", i.Spec.Address, cmp.Or(i.Spec.Port, contract.SSHPort), i.Spec.Username)
+	d.fact("source", "%s", source)
+	if h := i.Status.Host; h != nil {
+		d.fact("windows", "%s %s", h.ProductName, h.Build)
+	}
+	d.fact("revision", "%s, desired %s, last proven %s", cmp.Or(host.Version, "none"), cmp.Or(host.Desired, "none"),
+		cmp.Or(i.Status.HeldRevision, "none"))
+	if i.Status.Failures > 0 {
+		d.fact("attempts", "%d failed", i.Status.Failures)
+	}
+	if next := i.Status.NextAttemptTime; next != nil {
+		d.fact("next attempt", "%s", next.UTC().Format(time.RFC3339))
+	}
+	if since := i.Status.SilentSince; since != nil {
+		d.add(Notice, "daemon", contract.ReasonDaemonSilent, "it has not responded for %s", ago(*since))
+	}
+	for _, phase := range i.Status.Phases {
+		took := "now"
+		if phase.Milliseconds != nil {
+			took = (time.Duration(*phase.Milliseconds) * time.Millisecond).String()
+		}
+		d.fact("phase "+string(phase.Phase), "%s", took)
+	}
+}
+
+// node looks at a Node and what its daemon reports there, and returns the symptom.
+func (d *Diagnosis) node(n *corev1.Node, now time.Time) string {
+	ago := func(t metav1.Time) string { return (&paper{Style: Style{Now: now}}).age(t) }
+	for _, c := range n.Status.Conditions {
+		isReady := c.Type == corev1.NodeReady
+		if c.Status == corev1.ConditionTrue && isReady || c.Status != corev1.ConditionTrue && !isReady {
+			continue
+		}
+		reason := contract.Reason("")
+		if isReady {
+			reason = contract.ReasonNodeNotReady
+		}
+		d.add(Problem, "node", reason, "%s is %s for %s: %s: %s", c.Type, c.Status, ago(c.LastTransitionTime), c.Reason,
+			c.Message)
+	}
+	if n.Spec.Unschedulable && n.Annotations[contract.CordonedAnnotation] != "true" {
+		d.Findings = append(d.Findings, Finding{Notice, "node", "", "", "it is cordoned, and not by the operator",
+			"kubectl uncordon " + n.Name})
+	}
+	d.daemon(n, now)
+	d.fact("kubelet", "%s, %s, %s", n.Status.NodeInfo.KubeletVersion, n.Status.NodeInfo.OSImage,
+		n.Status.NodeInfo.KernelVersion)
+	ready := nodeReady(n)
+	return fmt.Sprintf("node Ready is %s for %s", ready.Status, ago(ready.LastTransitionTime))
+}
+
+// daemon reads what a node's daemon reports in annotations.
+func (d *Diagnosis) daemon(n *corev1.Node, now time.Time) {
+	note := n.Annotations
+	for _, key := range []string{contract.ApplyStatusAnnotation, contract.StageStatusAnnotation} {
+		if text := note[key]; text != "" {
+			reason, detail, _ := strings.Cut(text, ": ")
+			d.add(Problem, "daemon", contract.Reason(reason), "%s: %s", strings.TrimPrefix(key, contract.Prefix),
+				detail)
+		}
+	}
+	if have, want := note[contract.RevisionAnnotation], note[contract.DesiredRevisionAnnotation]; have != want {
+		d.add(Notice, "daemon", contract.ReasonRevisionPending, "it applies %s and has %s", want, cmp.Or(have, "none"))
+	}
+	if _, required := note[contract.RebootRequiredAnnotation]; required {
+		d.add(Notice, "reboot", "", "the daemon requires a reboot, which the operator does in its turn")
+	}
+	if signs := note[contract.RebootPendingAnnotation]; signs != "" {
+		d.Findings = append(d.Findings, Finding{Notice, "reboot", "", "", "Windows waits for a reboot: " + signs,
+			"kubectl windows reboot " + n.Name + ", or set spec.rollout.rebootWhenPending."})
+	}
+	text, reported := note[contract.CertificateEndAnnotation]
+	if !reported {
+		return
+	}
+	end, err := time.Parse(time.RFC3339, text)
+	switch left := end.Sub(now); {
+	case err != nil:
+		d.add(Notice, "certificate", "", "the daemon reports an end that is no time: %q", text)
+	case left <= 0:
+		d.add(Problem, "certificate", contract.ReasonDaemonSilent, "the daemon's certificate ended at %s", text)
+	case left < certificateNotice:
+		d.add(Notice, "certificate", "", "the daemon's certificate ends at %s and was not renewed", text)
+	}
+	d.fact("certificate", "of the daemon, until %s", text)
+}

@@ -1,0 +1,240 @@
+package kubectlwindows_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/kubectlwindows"
+	"github.com/windows-nodes/wmco/lab/cluster"
+)
+
+// terminal is who types commands at a cluster.
+type terminal struct {
+	client.Client
+	lab        *cluster.Cluster
+	kubeconfig string
+}
+
+// start starts a control plane with our types and a fleet of three: a node that is Ready, a host that
+// is refused, and one that a Machine stands for.
+func start(t *testing.T) *terminal {
+	t.Helper()
+	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr, Audit: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err = cluster.InstallCRDs(t.Context(), lab.Admin(), cluster.CRDOptions{
+		Paths: []string{"../../config/crd"}}); err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	if err = clientscheme.AddToScheme(scheme); err == nil {
+		err = v1alpha1.AddToScheme(scheme)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(lab.Admin(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := &terminal{Client: c, lab: lab, kubeconfig: lab.Kubeconfig}
+	at.populate(t)
+	return at
+}
+
+func (at *terminal) populate(t *testing.T) {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-1",
+		Labels: map[string]string{corev1.LabelOSStable: "windows", corev1.LabelWindowsBuild: "10.0.20348"}},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady,
+			Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(), LastHeartbeatTime: metav1.Now()}}}}
+	ready := instance("10.0.0.1", &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: "10.0.0.1"},
+		v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseReady, NodeName: "win-1",
+			Reason: string(contract.ReasonNodeReady), Code: contract.ReasonNodeReady.Code(),
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue,
+				Reason: "NodeReady", LastTransitionTime: metav1.Now()}}})
+	refused := instance("10.0.0.2", &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: "10.0.0.2"},
+		v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseConnecting, Failures: 2,
+			Reason: string(contract.ReasonKeyRefused), Code: contract.ReasonKeyRefused.Code(),
+			Message: "the host does not accept the key", Fix: contract.ReasonKeyRefused.Fix()})
+	machine := instance("machine-a", &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "machine-a"},
+		v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhasePending})
+	at.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.OperatorNamespace}}, node, ready,
+		refused, machine,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: contract.InstancesConfigMap,
+			Namespace: contract.OperatorNamespace}, Data: map[string]string{"10.0.0.1": "username=Administrator",
+			"10.0.0.2": "username=Administrator", "_not-understood": "mine"}},
+		&v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}},
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: contract.LeaderLease,
+			Namespace: contract.OperatorNamespace}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("wmco-1"),
+			LeaseDurationSeconds: new(int32(3600)), RenewTime: &metav1.MicroTime{Time: time.Now()}}},
+		&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "refused", Namespace: contract.OperatorNamespace},
+			InvolvedObject: corev1.ObjectReference{Kind: "WindowsInstance", Name: "10.0.0.2",
+				Namespace: contract.OperatorNamespace}, Reason: "KeyRefused", Message: "an event of the host",
+			LastTimestamp: metav1.Now()})
+}
+
+func instance(name string, source *v1alpha1.Source, status v1alpha1.WindowsInstanceStatus) *v1alpha1.WindowsInstance {
+	return &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: contract.OperatorNamespace},
+		Spec:   v1alpha1.WindowsInstanceSpec{Address: name, Username: "Administrator", Source: source},
+		Status: status}
+}
+
+// create makes objects with their status.
+func (at *terminal) create(t *testing.T, objects ...client.Object) {
+	t.Helper()
+	for _, object := range objects {
+		status, isObject := object.DeepCopyObject().(client.Object)
+		if !isObject {
+			t.Fatal("not an object")
+		}
+		if err := at.Create(t.Context(), object); client.IgnoreAlreadyExists(err) != nil {
+			t.Fatal(err)
+		}
+		switch object.(type) {
+		case *v1alpha1.WindowsInstance, *corev1.Node, *corev1.Pod:
+			status.SetResourceVersion(object.GetResourceVersion())
+			if err := at.Status().Update(t.Context(), status); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// run types a command, and returns its exit code and what it printed.
+func (at *terminal) run(ctx context.Context, input string, args ...string) (code int, out, errOut string) {
+	var stdout, stderr bytes.Buffer
+	code = kubectlwindows.Run(ctx, append([]string{"kubectl-windows", "--kubeconfig", at.kubeconfig}, args...),
+		genericiooptions.IOStreams{In: strings.NewReader(input), Out: &stdout, ErrOut: &stderr})
+	return code, stdout.String(), stderr.String()
+}
+
+// as is the terminal of a user without rights.
+func (at *terminal) as(t *testing.T, user string, groups ...string) *terminal {
+	t.Helper()
+	config, err := at.lab.UserConfig(user, groups...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at.with(t, config)
+}
+
+func (at *terminal) with(t *testing.T, config *rest.Config) *terminal {
+	t.Helper()
+	text, err := cluster.Kubeconfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := *at
+	other.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	if err = os.WriteFile(other.kubeconfig, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &other
+}
+
+// expect types a command and checks its exit code, and that it prints some texts.
+func (at *terminal) expect(t *testing.T, code int, texts []string, args ...string) string {
+	t.Helper()
+	have, out, errOut := at.run(t.Context(), "", args...)
+	if have != code {
+		t.Errorf("%v ended with %d, want %d:\n%s%s", args, have, code, out, errOut)
+	}
+	for _, text := range texts {
+		if !strings.Contains(out+errOut, text) {
+			t.Errorf("%v does not say %q:\n%s%s", args, text, out, errOut)
+		}
+	}
+	return out
+}
+
+// TestA75_ThePluginAtAnAPIServer types the commands at a real API server.
+func TestA75_ThePluginAtAnAPIServer(t *testing.T) {
+	t.Parallel()
+	at := start(t)
+	for name, test := range map[string]func(*testing.T, *terminal){
+		"status": statusCommand, "why": whyCommand, "what can't be read": unreadable, "completion": completion,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, at) })
+	}
+}
+
+func statusCommand(t *testing.T, at *terminal) {
+	t.Helper()
+	at.expect(t, 2, []string{"OPERATOR   wmco-1", "3 hosts: 1 Ready, 1 joining, 1 failing", "W202 KeyRefused", "fix:"},
+		"status")
+	at.expect(t, 2, []string{"ADDRESS", "MESSAGE"}, "status", "-o", "wide")
+	at.expect(t, 1, []string{"must be one of"}, "status", "-o", "xml")
+	var status struct {
+		Instances v1alpha1.InstanceCounts `json:"instances"`
+	}
+	if err := json.Unmarshal([]byte(at.expect(t, 2, nil, "status", "-o", "json")), &status); err != nil ||
+		status.Instances.Total != 3 {
+		t.Errorf("%+v, %v", status, err)
+	}
+	if out := at.expect(t, 2, nil, "status"); strings.Contains(out, "\x1b") {
+		t.Errorf("colours without a terminal: %q", out)
+	}
+}
+
+func whyCommand(t *testing.T, at *terminal) {
+	t.Helper()
+	at.create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "default"}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "win-1", Namespace: "default"}, Spec: corev1.PodSpec{
+			NodeName: "win-1", NodeSelector: map[string]string{corev1.LabelOSStable: "windows"},
+			Containers: []corev1.Container{{Name: "web", Image: "web", Command: []string{"/bin/sh"}}}}})
+	at.expect(t, 2, []string{"W202 KeyRefused", "fix: Add the public key", "an event of the host"}, "why", "10.0.0.2")
+	at.expect(t, 0, []string{"host 10.0.0.1, node win-1"}, "why", "10.0.0.1")
+	at.expect(t, 0, []string{"host 10.0.0.1, node win-1"}, "why", "node/win-1")
+	at.expect(t, 1, []string{"say host/win-1 or pod/win-1"}, "why", "win-1")
+	at.expect(t, 2, []string{"/bin/sh is a program of Linux"}, "why", "pod/win-1", "-n", "default")
+	at.expect(t, 1, []string{"no host, node or pod is named nobody"}, "why", "nobody")
+	at.expect(t, 1, []string{"none of host, node, pod"}, "why", "service/web")
+}
+
+func unreadable(t *testing.T, at *terminal) {
+	t.Helper()
+	at.as(t, "nobody").expect(t, 1, []string{"listing WindowsInstances", "forbidden"}, "status")
+	away := at.with(t, &rest.Config{Host: "https://127.0.0.1:1"})
+	away.expect(t, 1, []string{"error:", "refused"}, "status")
+	other := *at
+	other.kubeconfig = filepath.Join(t.TempDir(), "absent")
+	other.expect(t, 1, []string{"error:"}, "status")
+}
+
+func completion(t *testing.T, at *terminal) {
+	t.Helper()
+	at.expect(t, 0, []string{"10.0.0.2", "win-1"}, "__complete", "why", "")
+	var out bytes.Buffer
+	code := kubectlwindows.Run(t.Context(), []string{"/usr/bin/kubectl_complete-windows", "sta"},
+		genericiooptions.IOStreams{In: &out, Out: &out, ErrOut: &out})
+	if code != 0 || !strings.Contains(out.String(), "status\t") {
+		t.Errorf("%d, %s", code, out.String())
+	}
+	for _, command := range []string{"status", "why"} {
+		at.expect(t, 0, []string{"Examples:"}, command, "--help")
+	}
+}

@@ -1,0 +1,111 @@
+package kubectlwindows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/diagnosis"
+	"github.com/windows-nodes/wmco/internal/version"
+)
+
+// Exit codes.
+const (
+	exitHealthy   = 0
+	exitError     = 1
+	exitUnhealthy = 2
+)
+
+// completer is the name under which kubectl looks for who completes a plugin's arguments.
+const completer = "kubectl_complete-windows"
+
+// errUnhealthy says that a command did its work, and found that something is wrong.
+var errUnhealthy = errors.New("something is not as it should be")
+
+// plugin is what all commands share.
+type plugin struct {
+	genericiooptions.IOStreams
+	flags *genericclioptions.ConfigFlags
+	// operator is the operator's namespace.
+	operator string
+	output   string
+	now      func() time.Time
+}
+
+// Run does what the arguments say, the first of which is the program, and returns the exit code.
+func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
+	root := newCommand(streams, time.Now) //nolint:contextcheck // commands get it from ExecuteContext
+	arguments := args[1:]
+	name, _, _ := strings.Cut(filepath.Base(args[0]), ".") // .exe
+	if name == completer {
+		arguments = append([]string{cobra.ShellCompRequestCmd}, arguments...)
+	}
+	root.SetArgs(arguments)
+	switch err := root.ExecuteContext(ctx); {
+	case errors.Is(err, errUnhealthy):
+		return exitUnhealthy
+	case err != nil:
+		_, _ = fmt.Fprintln(streams.ErrOut, "error:", printers.EscapeTerminal(err.Error()))
+		return exitError
+	}
+	return exitHealthy
+}
+
+func newCommand(streams genericiooptions.IOStreams, now func() time.Time) *cobra.Command {
+	p := &plugin{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), now: now}
+	p.flags.Timeout = new("30s")
+	root := &cobra.Command{
+		Use:   "kubectl-windows",
+		Short: "Look at Windows nodes and their hosts, find out why, and change which there are",
+		Long: `Look at Windows nodes and their hosts, find out why something waits or fails, and change
+which hosts there are.
+
+It has the rights of your kubeconfig, and contacts no host. Every request ends after
+--request-timeout, which is 30 seconds by default.
+
+Exit codes: 0 all is healthy, 1 the command could not do its work, 2 it did, and something
+is not as it should be: a host that fails, an error in a manifest, a pod that can't run.`,
+		Example: `  # The fleet, its rollout, and what waits for what
+  kubectl windows status
+
+  # Why is this host, node or pod not as it should be?
+  kubectl windows why 10.0.0.7`,
+		Version: version.Version(), SilenceUsage: true, SilenceErrors: true,
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl windows"},
+	}
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	p.flags.AddFlags(root.PersistentFlags())
+	root.PersistentFlags().StringVar(&p.operator, "operator-namespace", contract.OperatorNamespace,
+		"namespace of the operator and its WindowsInstances")
+	root.AddCommand(p.statusCommand(), p.whyCommand())
+	return root
+}
+
+// outputFlag adds -o to a command that lists.
+func (p *plugin) outputFlag(command *cobra.Command, formats ...string) {
+	command.Flags().StringVarP(&p.output, "output", "o", "", "output format: one of "+strings.Join(formats, ", "))
+	_ = command.RegisterFlagCompletionFunc("output",
+		cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	command.PreRunE = func(*cobra.Command, []string) error {
+		if p.output == "" || slices.Contains(formats, p.output) {
+			return nil
+		}
+		return fmt.Errorf("--output is %q and must be one of %s", p.output, strings.Join(formats, ", "))
+	}
+}
+
+func (p *plugin) style() diagnosis.Style {
+	return diagnosis.Style{Now: p.now(), Wide: p.output == "wide", Color: printers.AllowsColorOutput(p.Out)}
+}

@@ -1,0 +1,124 @@
+package kubectlwindows
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/diagnosis"
+)
+
+// watchEvery is how often --watch reads: two lists and two objects each time.
+const watchEvery = 5 * time.Second
+
+func (p *plugin) statusCommand() *cobra.Command {
+	watch := false
+	command := &cobra.Command{
+		Use:   "status",
+		Short: "Show the fleet, its rollout, and what waits for what, on one screen",
+		Long: `Show whether the operator is at work, what it lacks, how many hosts are Ready, how far the
+rollout of the desired revision is and what bounds it, and for which reasons hosts wait or
+fail, with the fix for each.
+
+With more than 20 hosts only those that are not as they should be are listed; -o wide lists
+all. The exit code is 2 while something is not as it should be.`,
+		Example: `  kubectl windows status
+
+  # Draw the progress of a rollout until Ctrl-C
+  kubectl windows status --watch
+
+  # Names of hosts that fail
+  kubectl windows status -o json | jq -r '.hosts[] | select(.failing) | .name'`,
+		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(command *cobra.Command, _ []string) error {
+			c, err := p.connect()
+			if err != nil {
+				return err
+			}
+			if watch {
+				return p.watchStatus(command.Context(), c)
+			}
+			status, err := p.status(command.Context(), c)
+			if err != nil {
+				return err
+			}
+			if err = p.print(&status); err == nil && !status.Healthy() {
+				return errUnhealthy
+			}
+			return err
+		},
+	}
+	command.Flags().BoolVarP(&watch, "watch", "w", false, "draw it again when something changes, until Ctrl-C")
+	p.outputFlag(command, "wide", "json", "yaml")
+	return command
+}
+
+func (p *plugin) status(ctx context.Context, c client.Client) (diagnosis.Status, error) {
+	snapshot, err := p.snapshot(ctx, c)
+	if err != nil {
+		return diagnosis.Status{}, err
+	}
+	return diagnosis.Summarize(snapshot), nil
+}
+
+// watchStatus draws until it is interrupted. A terminal is cleared each time; elsewhere only what
+// differs is printed. An API server that is away for a while does not end it.
+func (p *plugin) watchStatus(ctx context.Context, c client.Client) error {
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	last := ""
+	for {
+		screen, err := p.screen(ctx, c)
+		switch {
+		case ctx.Err() != nil:
+			return nil // Ctrl-C is how it ends
+		case err != nil && last == "":
+			return err
+		case err != nil:
+			_, _ = fmt.Fprintln(p.ErrOut, "error:", printers.EscapeTerminal(err.Error()))
+		default:
+			if err = p.redraw(screen, last); err != nil {
+				return err
+			}
+			last = screen
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// screen is what status prints now.
+func (p *plugin) screen(ctx context.Context, c client.Client) (string, error) {
+	status, err := p.status(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	var text bytes.Buffer
+	drawn := *p
+	drawn.Out = &text
+	if p.output != "" && p.output != "wide" {
+		err = drawn.print(&status)
+	} else {
+		err = status.Print(&text, p.style())
+	}
+	return text.String(), err
+}
+
+func (p *plugin) redraw(screen, last string) error {
+	switch {
+	case printers.IsTerminal(p.Out):
+		screen = "\x1b[H\x1b[2J" + screen
+	case screen == last:
+		return nil
+	}
+	_, err := fmt.Fprint(p.Out, screen)
+	return err
+}

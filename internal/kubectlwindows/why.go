@@ -1,0 +1,215 @@
+package kubectlwindows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/diagnosis"
+	"github.com/windows-nodes/wmco/internal/lint"
+)
+
+// Kinds that a subject of why may be given with, as in pod/web.
+const (
+	kindHost = "host"
+	kindNode = "node"
+	kindPod  = "pod"
+)
+
+func (p *plugin) whyCommand() *cobra.Command {
+	images := false
+	command := &cobra.Command{
+		Use:   "why HOST|NODE|POD",
+		Short: "Explain why a host, node or pod is not as it should be, and what to do",
+		Long: `Explain why a host, node or pod is not as it should be: from the symptom over its causes to
+the fix of each. Of a host or node: phase, reason, failed attempts and upgrades, what the
+daemon reports, its certificate, the turn in the rollout, events. Of a pod for Windows: build,
+operating system, tolerations, image, and what scheduler and kubelet report.
+
+A host may be named by its WindowsInstance, its address or its node. A name that stands for
+several things is given with its kind: host/NAME, node/NAME, pod/NAME. Pods are looked for
+in the namespace of -n. The exit code is 2 when there is a problem.`,
+		Example: `  kubectl windows why 10.0.0.7
+  kubectl windows why node/win-7
+
+  # A pod, and ask its registry for which builds its images are
+  kubectl windows why pod/web-0 -n shop --images`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: p.completeHosts,
+		RunE: func(command *cobra.Command, args []string) error {
+			c, err := p.connect()
+			if err != nil {
+				return err
+			}
+			found, err := p.why(command.Context(), c, args[0], images)
+			if err != nil {
+				return err
+			}
+			if err = p.print(&found); err == nil && !found.Healthy() {
+				return errUnhealthy
+			}
+			return err
+		},
+	}
+	command.Flags().BoolVar(&images, "images", false, "ask registries which builds a pod's images are")
+	p.outputFlag(command, "wide", "json", "yaml")
+	return command
+}
+
+// subject is what a name stands for.
+type subject struct {
+	instance *v1alpha1.WindowsInstance
+	node     *corev1.Node
+	pod      *corev1.Pod
+}
+
+func (p *plugin) why(ctx context.Context, c client.Client, argument string, images bool) (diagnosis.Diagnosis, error) {
+	s, err := p.snapshot(ctx, c)
+	if err != nil {
+		return diagnosis.Diagnosis{}, err
+	}
+	found, err := p.find(ctx, c, &s, argument)
+	if err != nil {
+		return diagnosis.Diagnosis{}, err
+	}
+	if found.pod != nil {
+		return p.whyPod(ctx, c, found.pod, s, images), nil
+	}
+	var happened []diagnosis.Event
+	if i := found.instance; i != nil {
+		happened = events(ctx, c, &s, "WindowsInstance", i.Namespace, i.Name)
+	}
+	if found.node != nil { // kubelet, the daemon and the operator write them into different namespaces
+		happened = append(happened, events(ctx, c, &s, "Node", metav1.NamespaceAll, found.node.Name)...)
+	}
+	return diagnosis.OfHost(found.instance, found.node, s, happened), nil
+}
+
+func (p *plugin) whyPod(ctx context.Context, c client.Client, pod *corev1.Pod, s diagnosis.Snapshot,
+	images bool) diagnosis.Diagnosis {
+	var classes nodev1.RuntimeClassList
+	s.Unread = unread(s.Unread, "RuntimeClasses", c.List(ctx, &classes))
+	var ask lint.Images
+	if images {
+		ask = lint.Registries{}
+	}
+	findings := lint.All(ctx, []lint.Template{diagnosis.PodTemplate(pod)}, lint.ClusterOf(s.Nodes, classes.Items), ask)
+	happened := events(ctx, c, &s, "Pod", pod.Namespace, pod.Name)
+	return diagnosis.OfPod(pod, classes.Items, findings, s, happened)
+}
+
+// find says what a name stands for. A host and its node are one thing.
+func (p *plugin) find(ctx context.Context, c client.Client, s *diagnosis.Snapshot, argument string) (subject, error) {
+	kind, name, given := strings.Cut(argument, "/")
+	if !given {
+		kind, name = "", argument
+	}
+	if !slices.Contains([]string{"", kindHost, kindNode, kindPod}, kind) {
+		return subject{}, fmt.Errorf("%s is none of host, node, pod", kind)
+	}
+	var found subject
+	var err error
+	if kind != kindPod {
+		found, err = findHost(ctx, c, s, kind, name)
+	}
+	isHost := found.instance != nil || found.node != nil
+	if (kind == "" || kind == kindPod) && err == nil {
+		var forbidden error
+		found.pod, forbidden, err = p.findPod(ctx, c, name)
+		if !isHost { // who asks about a host need not be allowed to read pods
+			s.Unread = unread(s.Unread, "the pod", forbidden)
+		}
+	}
+	switch {
+	case err != nil:
+		return subject{}, err
+	case isHost && found.pod != nil:
+		return subject{}, fmt.Errorf("%[1]s is a host or node, and a pod in namespace %[2]s: say host/%[1]s "+
+			"or pod/%[1]s", name, found.pod.Namespace)
+	case !isHost && found.pod == nil:
+		return subject{}, notFound(s, argument, name)
+	}
+	return found, nil
+}
+
+func findHost(ctx context.Context, c client.Client, s *diagnosis.Snapshot, kind, name string) (subject, error) {
+	found := subject{instance: findInstance(s.Instances, name)}
+	nodeName := name
+	if found.instance != nil {
+		nodeName = found.instance.Status.NodeName
+	}
+	for i := range s.Nodes {
+		if s.Nodes[i].Name == nodeName {
+			found.node = &s.Nodes[i]
+		}
+	}
+	if found.node != nil || nodeName == "" || kind == kindHost {
+		return found, nil
+	}
+	node := &corev1.Node{} // nodes that could not be listed, or one that does not say that it is of Windows
+	switch err := c.Get(ctx, client.ObjectKey{Name: nodeName}, node); {
+	case err == nil && node.Labels[corev1.LabelOSStable] == string(corev1.Linux):
+		return found, fmt.Errorf("node %s is of Linux", nodeName)
+	case err == nil:
+		found.node = node
+	case !apierrors.IsNotFound(err) && kind == kindNode:
+		s.Unread = unread(s.Unread, "node "+nodeName, err)
+	}
+	return found, nil
+}
+
+// findPod returns nil where there is none. One that can't be read is no reason to give up: the name
+// may be that of a host.
+func (p *plugin) findPod(ctx context.Context, c client.Client, name string) (pod *corev1.Pod, unread, err error) {
+	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the namespace: %w", err)
+	}
+	pod = &corev1.Pod{}
+	if unread = c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod); unread != nil {
+		return nil, client.IgnoreNotFound(unread), nil
+	}
+	return pod, nil, nil
+}
+
+// notFound says why there is nothing of a name: an entry that is not understood has no instance.
+func notFound(s *diagnosis.Snapshot, argument, name string) error {
+	for _, r := range s.Config.Status.RejectedEntries {
+		if r.Key == name {
+			return fmt.Errorf("entry %s of ConfigMap %s was rejected: %s %s", name, contract.InstancesConfigMap, r.Code,
+				r.Message)
+		}
+	}
+	return errors.New(strings.Join(append([]string{"no host, node or pod is named " + argument}, s.Unread...), "; "))
+}
+
+// completeHosts offers the names of hosts and of their nodes.
+func (p *plugin) completeHosts(command *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, err := p.connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	instances, err := p.instances(command.Context(), c)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, i := range instances {
+		for _, name := range []string{i.Name, i.Status.NodeName} {
+			if name != "" && !slices.Contains(given, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
