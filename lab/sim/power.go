@@ -2,8 +2,11 @@ package sim
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // Boot is one stretch of time between power on and power off.
@@ -26,6 +29,7 @@ type power struct {
 
 	mu      sync.Mutex
 	current Boot
+	boots   uint32
 	down    chan struct{}
 	on      bool
 	// up is set once a machine that is on starts processes and services.
@@ -187,8 +191,10 @@ func (m *Machine) turnOn() {
 		m.routes.lose()
 	}
 	down := make(chan struct{})
-	id := newGUID()
+	var id string
 	if !p.set(func() {
+		p.boots++
+		id = contract.BootName(p.boots, rand.Uint64())
 		p.on, p.down = true, down
 		p.current = Boot{ID: id, Down: down}
 	}) {

@@ -97,6 +97,30 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 	}
 }
 
+// A daemon that was exchanged for one that names boots otherwise was taken for a host that had
+// rebooted, and the reboot that somebody needed never came.
+func TestADaemonThatNamesItsBootOtherwiseHasNotRebooted(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+	r.annotate(t, 1, contract.BootIDAnnotation, "boot-7")
+	r.reconcile(t, 1)
+	r.reconcile(t, 1)
+	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+	for _, boot := range []string{"boot-7-18f", "boot-7"} {
+		r.annotate(t, 1, contract.BootIDAnnotation, boot)
+		r.reconcile(t, 1)
+		r.reconcile(t, 1)
+		r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
+		// a daemon goes by the name that it gives its boot itself
+		if n := r.node(t, 1); n.Annotations[contract.RebootApprovedAnnotation] != boot {
+			t.Fatalf("the daemon in %s is told %v", boot, n.Annotations)
+		}
+	}
+	r.boots(t, 1, "boot-8-2a")
+	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+}
+
 func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)

@@ -98,7 +98,8 @@ func (b *reboots) refresh(ctx context.Context) (err error) {
 }
 
 // reboot reboots the host if the operator has approved of the end of this very boot. It asks once
-// for each approval.
+// for each approval. The name must be equal: the operator repeats an approval with the name that this
+// daemon gives the boot, and one by a shorter name may have been for the boot before.
 func (b *reboots) reboot(ctx context.Context, node *unstructured.Unstructured) error {
 	if b.facts.BootID == "" || node.GetAnnotations()[contract.RebootApprovedAnnotation] != b.facts.BootID {
 		b.asked = false

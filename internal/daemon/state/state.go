@@ -109,7 +109,7 @@ type Variable struct {
 // IsInherited reports whether services get a variable that is removed, or about to be, from the
 // service manager nevertheless.
 func (v Variable) IsInherited(boot string) bool {
-	return v.SetIn != boot && (v.RemovedIn == "" || v.RemovedIn == boot)
+	return !contract.SameBoot(v.SetIn, boot) && (v.RemovedIn == "" || contract.SameBoot(v.RemovedIn, boot))
 }
 
 // Start tells with what a service runs.
@@ -283,7 +283,7 @@ func (l *State) TouchVariable(name string, before *string) {
 // NoteVariable notes in which boot a touched variable is set or removed.
 func (l *State) NoteVariable(name, boot string, set bool) {
 	v := l.Environment[strings.ToLower(name)]
-	gone := v.RemovedIn != "" && v.RemovedIn != boot
+	gone := v.RemovedIn != "" && !contract.SameBoot(v.RemovedIn, boot)
 	switch {
 	case !set:
 		v.RemovedIn = boot

@@ -90,3 +90,37 @@ func TestADamagedLedgerIsKeptAsEvidence(t *testing.T) {
 		t.Errorf("%q, %v", content, err)
 	}
 }
+
+// A daemon that names boots otherwise than the one before it gave a withdrawn variable back, and
+// restarted the services for it.
+func TestABootWhoseNameBecameLongerIsTheSame(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		variable state.Variable
+		boot     string
+		want     bool
+	}{
+		"set in this boot":                {state.Variable{SetIn: "boot-7"}, "boot-7-18f", false},
+		"set in an earlier boot":          {state.Variable{SetIn: "boot-6"}, "boot-7-18f", true},
+		"removed in this boot":            {state.Variable{RemovedIn: "boot-7"}, "boot-7-18f", true},
+		"removed in an earlier boot":      {state.Variable{RemovedIn: "boot-6"}, "boot-7-18f", false},
+		"removed by a longer name":        {state.Variable{RemovedIn: "boot-7-18f"}, "boot-7", true},
+		"there before we touched it":      {state.Variable{}, "boot-7-18f", true},
+		"set in a boot of the same count": {state.Variable{SetIn: "boot-7-18e"}, "boot-7-18f", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := c.variable.IsInherited(c.boot); got != c.want {
+				t.Errorf("is inherited: %t", got)
+			}
+		})
+	}
+	var book state.State
+	book.TouchVariable("HTTP_PROXY", nil)
+	book.NoteVariable("HTTP_PROXY", "boot-6", true)
+	book.NoteVariable("HTTP_PROXY", "boot-7", false)
+	book.NoteVariable("HTTP_PROXY", "boot-7-18f", true)
+	if v := book.Environment["http_proxy"]; v.SetIn != "boot-6" || v.RemovedIn != "" {
+		t.Errorf("set again in the boot in which it was removed: %+v; the service manager still has it", v)
+	}
+}

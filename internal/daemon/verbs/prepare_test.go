@@ -167,3 +167,46 @@ func TestAHostThatHasAnotherNameAtEachBootIsNotRebootedForEver(t *testing.T) {
 		}
 	})
 }
+
+// counted is a system whose boots have the names given.
+type counted struct {
+	winos.System
+	boot string
+}
+
+// Facts is winos.System.
+func (c counted) Facts(ctx context.Context) (winos.Facts, error) {
+	facts, err := c.System.Facts(ctx)
+	facts.BootID = c.boot
+	return facts, err
+}
+
+// An update of the daemon that names boots otherwise counted one reboot twice.
+func TestARebootIsCountedOnceAlthoughTheBootHasALongerName(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, err := sim.New(sim.Options{Hostname: "WIN-A"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = m.Close() }()
+		m.SetForgetful(true)
+		prepare := func(boot string) error {
+			host := m.Host()
+			host.System = counted{host.System, boot}
+			_, err := verbs.Prepare(t.Context(), host, contract.PrepareRequest{Hostname: "win-b"})
+			<-time.After(5 * time.Minute)
+			return err
+		}
+		// One reboot, that is refused in the same boot, and two more whose counter stands still.
+		for _, boot := range []string{"boot-7", "boot-7-a", "boot-7-a", "boot-7-b", "boot-7-c"} {
+			if err := prepare(boot); err != nil {
+				t.Fatalf("in %s: %v", boot, err)
+			}
+		}
+		problem, ok := contract.AsProblem(prepare("boot-7-d"))
+		if !ok || problem.Reason != contract.ReasonRebootFutile {
+			t.Errorf("after three reboots: %v", problem)
+		}
+	})
+}

@@ -118,7 +118,7 @@ func readBoot(facts *Facts) (err error) {
 	if err != nil && sequence == 0 {
 		return fail(err, "reading the time of the boot")
 	}
-	begun, err := bootBegun()
+	begun, err := readBegun()
 	if err != nil {
 		return err
 	}
@@ -127,36 +127,76 @@ func readBoot(facts *Facts) (err error) {
 	return err
 }
 
-// bootKey is a key of the registry that the next boot finds no more. Whoever looks first makes it,
-// and nobody writes to it, so the time of its last change is that of its making.
-const bootKey = `SOFTWARE\windows-instance-config-daemon-boot`
+// bootKeyPath and bootValue are where the number of the boot is kept.
+const (
+	bootKeyPath = `SOFTWARE\windows-instance-config-daemon-boot`
+	bootValue   = "Begun"
+)
 
-// bootBegun is 0 where the key is not there, and we may not make it.
-func bootBegun() (int64, error) {
+// readBegun is 0 where there is no key of the boot, and we may not make it.
+func readBegun() (uint64, error) {
+	key, err := makeVolatile(bootKeyPath)
+	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+		key, err = registry.OpenKey(registry.LOCAL_MACHINE, bootKeyPath, registry.QUERY_VALUE)
+		if errors.Is(err, registry.ErrNotExist) || errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+			return 0, nil
+		}
+	}
+	if err != nil {
+		return 0, fail(err, "making the key of the boot")
+	}
+	defer closeKey(key)
+	begun, err := bootBegun(volatileKey{key})
+	return begun, fail(err, "reading the key of the boot")
+}
+
+// makeVolatile makes a key that the next boot finds no more, or opens it.
+func makeVolatile(path string) (registry.Key, error) {
 	create, err := function("advapi32.dll", "RegCreateKeyExW")
 	if err != nil {
 		return 0, err
 	}
-	path, err := windows.UTF16PtrFromString(bootKey)
+	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
-		return 0, fail(err, "naming the key of the boot")
+		return 0, err
 	}
 	const volatile = 1 // REG_OPTION_VOLATILE
 	var key registry.Key
-	code, _, _ := create.Call(uintptr(registry.LOCAL_MACHINE), uintptr(unsafe.Pointer(path)), 0, 0, volatile,
-		registry.QUERY_VALUE, 0, uintptr(unsafe.Pointer(&key)), 0)
-	if err = windows.Errno(code); errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+	code, _, _ := create.Call(uintptr(registry.LOCAL_MACHINE), uintptr(unsafe.Pointer(name)), 0, 0, volatile,
+		registry.QUERY_VALUE|registry.SET_VALUE, 0, uintptr(unsafe.Pointer(&key)), 0)
+	if code != 0 {
+		return 0, windows.Errno(code)
+	}
+	return key, nil
+}
+
+// volatileKey is the key of the boot.
+type volatileKey struct{ registry.Key }
+
+var _ bootKey = volatileKey{}
+
+func (k volatileKey) begun() (uint64, error) {
+	begun, _, err := k.GetIntegerValue(bootValue)
+	if errors.Is(err, registry.ErrNotExist) || errors.Is(err, registry.ErrUnexpectedType) {
 		return 0, nil
 	}
-	if code != 0 {
-		return 0, fail(err, "making the key of the boot")
+	return begun, err
+}
+
+func (k volatileKey) setBegun(begun uint64) error {
+	err := k.SetQWordValue(bootValue, begun)
+	if errors.Is(err, windows.ERROR_ACCESS_DENIED) { // an administrator's process will
+		return nil
 	}
-	defer closeKey(key)
-	info, err := key.Stat()
+	return err
+}
+
+func (k volatileKey) changed() (uint64, error) {
+	info, err := k.Stat()
 	if err != nil {
-		return 0, fail(err, "looking at the key of the boot")
+		return 0, err
 	}
-	return info.ModTime().UnixNano(), nil
+	return uint64(info.ModTime().UnixNano()), nil
 }
 
 // bootSequence reads KUSER_SHARED_DATA.BootId, "incremented for each boot attempt by the OS

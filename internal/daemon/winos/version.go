@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // version is what the registry says under HKLM\SOFTWARE\Microsoft\Windows NT\CurrentVersion and in
@@ -45,7 +47,7 @@ type bootSigns struct {
 	sequence uint32
 	// begun is when something that lasts until the next boot was first made; 0 where nobody may
 	// make it.
-	begun int64
+	begun uint64
 	// time is the moment of the boot, and corrections those of the clock since.
 	time, corrections int64
 }
@@ -56,10 +58,39 @@ type bootSigns struct {
 // the moment of the boot has to do, less all corrections of the clock since.
 func (s bootSigns) id() (string, error) {
 	if s.sequence != 0 || s.begun != 0 {
-		return "boot-" + strconv.FormatUint(uint64(s.sequence), 10) + "-" + strconv.FormatInt(s.begun, 16), nil
+		return contract.BootName(s.sequence, s.begun), nil
 	}
 	if s.time == 0 {
 		return "", fmt.Errorf("time of the boot: %w", ErrNotFound)
 	}
 	return "time-" + strconv.FormatInt(s.time-s.corrections, 16), nil
+}
+
+// bootKey is a key of the registry that Windows keeps in memory only, so that the next boot finds it
+// no more.
+type bootKey interface {
+	// begun is the number in it, and 0 while there is none.
+	begun() (uint64, error)
+	// setBegun writes that number.
+	setBegun(begun uint64) error
+	// changed is when something in it was last written, or else when it was made.
+	changed() (uint64, error)
+}
+
+// bootBegun is the number of this boot. Whoever looks first writes it: the time of the key's last
+// change, which is the time of its making only until somebody writes to it. Of those who look at
+// once all write the same, since each makes sure that nobody had written when it read that time.
+func bootBegun(key bootKey) (uint64, error) {
+	begun, err := key.begun()
+	if err != nil || begun != 0 {
+		return begun, err
+	}
+	made, err := key.changed()
+	if err != nil {
+		return 0, err
+	}
+	if begun, err = key.begun(); err != nil || begun != 0 {
+		return begun, err
+	}
+	return made, key.setBegun(made)
 }

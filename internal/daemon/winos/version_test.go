@@ -106,3 +106,72 @@ func TestStatesOfFeaturesAreThoseThatMatter(t *testing.T) {
 		}
 	}
 }
+
+// playedKey is a key whose time changes with each write. meanwhile runs once, before the step that
+// is so many steps away.
+type playedKey struct {
+	number, time uint64
+	steps        int
+	meanwhile    func()
+}
+
+func (k *playedKey) step() {
+	if k.steps--; k.steps == 0 {
+		k.meanwhile()
+	}
+}
+
+func (k *playedKey) begun() (uint64, error) {
+	k.step()
+	return k.number, nil
+}
+
+func (k *playedKey) changed() (uint64, error) {
+	k.step()
+	return k.time, nil
+}
+
+func (k *playedKey) setBegun(number uint64) error {
+	k.step()
+	k.number = number
+	k.time++
+	return nil
+}
+
+func TestABootKeepsItsNameWhateverIsWrittenBesideIt(t *testing.T) {
+	t.Parallel()
+	read := func(key *playedKey) uint64 {
+		t.Helper()
+		begun, err := bootBegun(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return begun
+	}
+	key := &playedKey{time: 18}
+	first := read(key)
+	key.time = 99 // somebody writes below it
+	if again := read(key); again != first || first != 18 {
+		t.Errorf("boot %d is boot %d after a write to its key", first, again)
+	}
+	// Service and verbs look at the same time, and one may be killed on the way.
+	for steps := 1; steps <= 5; steps++ {
+		var other uint64
+		key = &playedKey{time: 18, steps: steps}
+		key.meanwhile = func() { other = read(key) }
+		one := read(key)
+		if last := read(key); one != last || other != 0 && other != one {
+			t.Errorf("interrupted before step %d, one boot has the names %d, %d and %d", steps, one, other, last)
+		}
+		key = &playedKey{time: 18, steps: steps}
+		key.meanwhile = func() { panic("killed") }
+		func() {
+			defer func() { _ = recover() }()
+			read(key)
+		}()
+		key.steps = 0
+		if one, last := read(key), read(key); one != 18 || last != 18 {
+			t.Errorf("killed before step %d, one boot has the names %d and %d", steps, one, last)
+		}
+	}
+}

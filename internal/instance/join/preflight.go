@@ -80,7 +80,7 @@ const maxNodeName = 200
 // recognise writes down who the host is, and makes sure that no other instance is the same host.
 func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) journey.Outcome {
 	if since := instance.Status.RebootTime; since != nil {
-		if instance.Status.Host != nil && instance.Status.Host.BootID == facts.BootID {
+		if instance.Status.Host != nil && contract.SameBoot(instance.Status.Host.BootID, facts.BootID) {
 			if j.Now().Sub(since.Time) > journey.RebootLimit {
 				instance.Status.RebootTime = nil // whatever stopped it, the next attempt asks again
 				return journey.Fail(contract.NewProblem(contract.ReasonRebootNotProven,

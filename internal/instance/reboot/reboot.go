@@ -132,9 +132,7 @@ func (r *Reboot) Next(ctx context.Context, view *journey.View) (journey.Outcome,
 	}
 	for {
 		here := &status.Reboot.Progress
-		if here.Step == v1alpha1.StepSwitching && status.Reboot.BootID == "" {
-			status.Reboot.BootID = view.Node.Annotations[contract.BootIDAnnotation] // that it must end
-		}
+		noteBoot(status.Reboot, view.Node)
 		if view.MustSave(purpose) {
 			return journey.Outcome{Then: journey.Save}, nil
 		}
@@ -160,6 +158,15 @@ func (r *Reboot) Next(ctx context.Context, view *journey.View) (journey.Outcome,
 			return outcome, nil
 		}
 		r.ToStep(here, next)
+	}
+}
+
+// noteBoot notes the boot that must end, by the name that the present daemon gives it.
+func noteBoot(reboot *v1alpha1.Reboot, node *corev1.Node) {
+	boot := node.Annotations[contract.BootIDAnnotation]
+	if reboot.Step == v1alpha1.StepSwitching &&
+		(reboot.BootID == "" || boot != "" && contract.SameBoot(reboot.BootID, boot)) {
+		reboot.BootID = boot
 	}
 }
 
@@ -209,7 +216,8 @@ func (r *Reboot) finish(ctx context.Context, view *journey.View) journey.Outcome
 func (r *Reboot) restartHost(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	view *journey.View) journey.Outcome {
 	reboot, node := instance.Status.Reboot, view.Node
-	if boot := node.Annotations[contract.BootIDAnnotation]; reboot.BootID != "" && boot != "" && boot != reboot.BootID {
+	if boot := node.Annotations[contract.BootIDAnnotation]; reboot.BootID != "" && boot != "" &&
+		!contract.SameBoot(reboot.BootID, boot) {
 		return journey.Done()
 	}
 	if node.Annotations[contract.RebootApprovedAnnotation] != reboot.BootID {
