@@ -88,6 +88,11 @@ func TestA54_AKubeletDoesNotDecideWhenItsNodeGoes(t *testing.T) {
 			`{"metadata":{"finalizers":["example.com/stay"]}}`, "status"),
 		"adds an owner": patch("win-a",
 			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Namespace","name":"default","uid":"a"}]}}`),
+		"calls itself a control plane, whose Nodes the operator may not touch": patch("win-a",
+			`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`),
+		"registers as one": registers(t, lab, func(node *corev1.Node) {
+			node.Labels["node-role.kubernetes.io/control-plane"] = ""
+		}),
 		"registers with a finalizer": registers(t, lab, func(node *corev1.Node) {
 			node.Finalizers = []string{"example.com/stay"}
 		}),

@@ -143,6 +143,16 @@ func TestA65_OnOtherClustersTheChartRendersWhatKustomizeMakesForThem(t *testing.
 	compare(t, render(t, "--api-versions", "config.openshift.io/v1"), wanted(t, "default"))
 }
 
+// Only OpenShift's cloud controller leaves nodes of Azure to a program on them.
+func TestA60_NobodyHasTheRightsOfAzuresNodeManagerWithoutOpenShift(t *testing.T) {
+	t.Parallel()
+	for name := range wanted(t, "kubernetes") {
+		if strings.Contains(name, "cloud-node") && !strings.HasPrefix(name, "ValidatingAdmissionPolicy") {
+			t.Errorf("a plain cluster gets %s", name)
+		}
+	}
+}
+
 func TestA65_MonitoringComesWhereThePrometheusOperatorIs(t *testing.T) {
 	t.Parallel()
 	want := wanted(t, "default")
