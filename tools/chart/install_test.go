@@ -30,19 +30,20 @@ func TestA65_TheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
 	t.Run("OpenShift", func(t *testing.T) {
 		t.Parallel()
 		lifecycle(t, []string{contract.MachineConfigNamespace, contract.ConfigNamespace, contract.MachineAPINamespace},
-			[]string{contract.MachineConfigNamespace}, "--set", "cluster=openshift")
+			[]string{contract.MachineConfigNamespace}, infrastructure)
 	})
 	t.Run("Kubernetes", func(t *testing.T) {
 		t.Parallel()
-		lifecycle(t, []string{flannel}, []string{"kube-public", flannel})
+		lifecycle(t, []string{flannel}, []string{"kube-public", flannel}, "")
 	})
 }
 
 // flannel is the namespace of its manifests.
 const flannel = "kube-flannel"
 
-// lifecycle has a cluster with some more namespaces, and expects rights of the operator in others.
-func lifecycle(t *testing.T, namespaces, rightsIn []string, settings ...string) {
+// lifecycle has a cluster with some more namespaces and objects, and expects rights of the operator in
+// others.
+func lifecycle(t *testing.T, namespaces, rightsIn []string, objects string) {
 	t.Helper()
 	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr})
 	if err != nil {
@@ -63,10 +64,26 @@ func lifecycle(t *testing.T, namespaces, rightsIn []string, settings ...string) 
 			t.Fatal(err)
 		}
 	}
-	do := func(args ...string) error {
-		if args[0] != "uninstall" {
-			args = append(args, settings...)
+	// A CRD in OpenShift's group makes no OpenShift: what was copied from it brings one, too.
+	copied := filepath.Join(t.TempDir(), "crd.yaml")
+	if err = os.WriteFile(copied, []byte(crd), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = cluster.InstallCRDs(t.Context(), lab.Admin(), cluster.CRDOptions{Paths: []string{copied}}); err != nil {
+		t.Fatal(err)
+	}
+	kubectl := func(input string, args ...string) {
+		t.Helper()
+		c := exec.CommandContext(t.Context(), lab.Binaries.Kubectl, append([]string{"--kubeconfig", lab.Kubeconfig}, args...)...)
+		c.Stdin = strings.NewReader(input)
+		if output, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("kubectl %s: %v: %s", args[0], err, output)
 		}
+	}
+	if objects != "" {
+		kubectl(objects, "create", "-f", "-")
+	}
+	do := func(args ...string) error {
 		_, err := run(t, []string{"KUBECONFIG=" + lab.Kubeconfig}, helm, args...)
 		return err
 	}
@@ -93,14 +110,6 @@ func lifecycle(t *testing.T, namespaces, rightsIn []string, settings ...string) 
 		t.Errorf("%d replicas after the upgrade", *deployment.Spec.Replicas)
 	}
 
-	kubectl := func(input string, args ...string) {
-		t.Helper()
-		c := exec.CommandContext(t.Context(), lab.Binaries.Kubectl, append([]string{"--kubeconfig", lab.Kubeconfig}, args...)...)
-		c.Stdin = strings.NewReader(input)
-		if output, err := c.CombinedOutput(); err != nil {
-			t.Fatalf("kubectl %s: %v: %s", args[0], err, output)
-		}
-	}
 	check := program(t)
 	_, rights, err := lab.ServiceAccountConfig(t.Context(), namespace, operator, time.Hour)
 	if err != nil {
@@ -149,6 +158,20 @@ kind: WindowsInstance
 metadata: {namespace: ` + namespace + `, name: 10.0.0.1}
 spec: {address: 10.0.0.1, username: Administrator}
 `
+
+const crd = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: infrastructures.config.openshift.io
+spec:
+  group: config.openshift.io
+  scope: Cluster
+  names: {kind: Infrastructure, listKind: InfrastructureList, plural: infrastructures, singular: infrastructure}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+`
+
+const infrastructure = `{apiVersion: config.openshift.io/v1, kind: Infrastructure, metadata: {name: cluster}}`
 
 // program builds the operator's, which the hook's Job runs.
 func program(t *testing.T) string {

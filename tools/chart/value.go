@@ -75,8 +75,8 @@ var values = []value{
 			"properties": schema{"name": schema{"type": "string", "minLength": 1}}}),
 		otherwise: []any{}, field: at(container, "env"), appends: true},
 	{key: "cluster", about: "Whose rights and objects are installed: openshift, or kubernetes for every other cluster. " +
-		"auto: openshift where the API server has config.openshift.io; set it where templates are made without a cluster, " +
-		"which counts as openshift.", schema: schema{"enum": []any{present, "openshift", "kubernetes"}}, otherwise: present},
+		"auto: openshift where the Infrastructure cluster of config.openshift.io exists; set it where templates are " +
+		"made without a cluster, which counts as openshift.", schema: schema{"enum": []any{present, "openshift", "kubernetes"}}, otherwise: present},
 	{key: "namespace.create", about: "Whether the chart makes the namespace " + namespace +
 		", in which everything stands. The chart takes no other.",
 		schema: schema{"type": "boolean"}, otherwise: true},

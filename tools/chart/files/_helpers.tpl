@@ -27,7 +27,8 @@
 {{- define "wmco.openshift" -}}
 {{- $is := .Values.cluster -}}
 {{- $offline := not (lookup "v1" "Namespace" "" "kube-system") -}}
-{{- if or (eq $is "openshift") (and (eq $is "auto") (or $offline (.Capabilities.APIVersions.Has "config.openshift.io/v1"))) }}yes{{ end -}}
+{{- $infrastructure := and (.Capabilities.APIVersions.Has "config.openshift.io/v1/Infrastructure") (lookup "config.openshift.io/v1" "Infrastructure" "" "cluster") -}}
+{{- if or (eq $is "openshift") (and (eq $is "auto") (or $offline $infrastructure)) }}yes{{ end -}}
 {{- end -}}
 
 {{- define "wmco.flannel" -}}
