@@ -268,7 +268,8 @@ func TestA75_TheBudgetThatHoldsAPodIsNamed(t *testing.T) {
 		"two": {budgets: []policyv1.PodDisruptionBudget{budget("a", 1), budget("b", 1)},
 			want: "more than one budget covers it, so no eviction is allowed: a, b"},
 	} {
-		if have := diagnosis.DrainPods([]corev1.Pod{pod}, c.budgets)[0].Blocked; have != c.want {
+		if have := diagnosis.DrainOf(&corev1.Node{}, &v1alpha1.WindowsInstance{}, []corev1.Pod{pod},
+			c.budgets).Pods[0].Blocked; have != c.want {
 			t.Errorf("%s: %q, want %q", name, have, c.want)
 		}
 	}

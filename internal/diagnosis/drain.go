@@ -1,15 +1,31 @@
 package diagnosis
 
 import (
+	"cmp"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
+
+// Drain is how far the drain of a node is.
+type Drain struct {
+	Node     string `json:"node"`
+	Cordoned bool   `json:"cordoned"`
+	// Began is when the operator began to drain it; absent while it does not.
+	Began *metav1.Time `json:"began,omitempty"`
+	// Tries counts drains that took too long.
+	Tries int32      `json:"tries,omitempty"`
+	Pods  []DrainPod `json:"pods"`
+}
 
 // DrainPod is a pod that has to leave a node before it is drained.
 type DrainPod struct {
@@ -21,8 +37,47 @@ type DrainPod struct {
 	Blocked string `json:"blocked,omitempty"`
 }
 
-// DrainPods says of pods that a drain has to move away which budgets hold them.
-func DrainPods(pods []corev1.Pod, budgets []policyv1.PodDisruptionBudget) []DrainPod {
+// DrainOf puts together how far the drain of a node is. The pods are those that it has to move away.
+func DrainOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, pods []corev1.Pod,
+	budgets []policyv1.PodDisruptionBudget) Drain {
+	d := Drain{Node: node.Name, Cordoned: node.Spec.Unschedulable, Began: instance.Status.DrainTime,
+		Pods: drainPods(pods, budgets)}
+	if p := progress(&instance.Status); p != nil {
+		d.Tries = p.Tries
+	}
+	return d
+}
+
+// Print writes it for people.
+func (d *Drain) Print(out io.Writer, style Style) error {
+	p := &paper{Style: style}
+	state := map[bool]string{true: "cordoned", false: "schedulable"}[d.Cordoned]
+	if d.Began != nil {
+		state += ", being drained for " + p.age(*d.Began)
+	}
+	if d.Tries > 0 {
+		state += fmt.Sprintf(", %d tries failed", d.Tries)
+	}
+	p.line("node %s: %s, %d pods have to leave", d.Node, state, len(d.Pods))
+	var rows [][]any
+	for _, pod := range d.Pods {
+		ending := "-"
+		if pod.Ending != nil {
+			ending = pod.Ending.UTC().Format(time.RFC3339)
+		}
+		rows = append(rows, []any{pod.Namespace, pod.Name, ending, cmp.Or(pod.Blocked, "-")})
+	}
+	if len(rows) > 0 {
+		if err := p.table([]string{"Namespace", "Pod", "Ends-by", "Held-by"}, rows); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(out, p.String())
+	return err
+}
+
+// drainPods says of pods that a drain has to move away which budgets hold them.
+func drainPods(pods []corev1.Pod, budgets []policyv1.PodDisruptionBudget) []DrainPod {
 	all := make([]DrainPod, 0, len(pods))
 	for i := range pods {
 		pod := &pods[i]

@@ -177,9 +177,15 @@ func TestA75_ThePluginAtAnAPIServer(t *testing.T) {
 	at := start(t)
 	for name, test := range map[string]func(*testing.T, *terminal){
 		"status": statusCommand, "why": whyCommand, "what can't be read": unreadable, "completion": completion,
+		"lint": lintCommand, "drain-status": drainCommand,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, at) })
 	}
+	// what changes the fleet comes after what looks at it
+	t.Run("pause and resume", func(t *testing.T) { pauseCommands(t, at) })
+	t.Run("reboot", func(t *testing.T) { rebootCommand(t, at) })
+	t.Run("add", func(t *testing.T) { addCommand(t, at) })
+	t.Run("remove", func(t *testing.T) { removeCommand(t, at) })
 }
 
 func statusCommand(t *testing.T, at *terminal) {
@@ -234,7 +240,8 @@ func completion(t *testing.T, at *terminal) {
 	if code != 0 || !strings.Contains(out.String(), "status\t") {
 		t.Errorf("%d, %s", code, out.String())
 	}
-	for _, command := range []string{"status", "why"} {
+	for _, command := range []string{"status", "why", "lint", "add", "remove", "pause", "resume", "reboot",
+		"logs", "drain-status"} {
 		at.expect(t, 0, []string{"Examples:"}, command, "--help")
 	}
 }

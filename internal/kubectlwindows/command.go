@@ -79,7 +79,10 @@ is not as it should be: a host that fails, an error in a manifest, a pod that ca
   kubectl windows status
 
   # Why is this host, node or pod not as it should be?
-  kubectl windows why 10.0.0.7`,
+  kubectl windows why 10.0.0.7
+
+  # What of a manifest will not run on Windows?
+  kubectl windows lint deployment.yaml`,
 		Version: version.Version(), SilenceUsage: true, SilenceErrors: true,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl windows"},
 	}
@@ -89,7 +92,8 @@ is not as it should be: a host that fails, an error in a manifest, a pod that ca
 	p.flags.AddFlags(root.PersistentFlags())
 	root.PersistentFlags().StringVar(&p.operator, "operator-namespace", contract.OperatorNamespace,
 		"namespace of the operator and its WindowsInstances")
-	root.AddCommand(p.statusCommand(), p.whyCommand())
+	root.AddCommand(p.statusCommand(), p.whyCommand(), p.lintCommand(), p.addCommand(), p.removeCommand(),
+		p.pauseCommand(true), p.pauseCommand(false), p.rebootCommand(), p.logsCommand(), p.drainCommand())
 	return root
 }
 

@@ -1,0 +1,248 @@
+package kubectlwindows_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+func lintCommand(t *testing.T, at *terminal) {
+	t.Helper()
+	const manifest = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  template:
+    spec:
+      nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.26100}
+      containers: [{name: web, image: web, command: [/bin/sh]}]
+`
+	file := filepath.Join(t.TempDir(), "web.yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	alone := *at
+	alone.kubeconfig = filepath.Join(t.TempDir(), "absent") // files need no cluster
+	if out := alone.expect(t, 2, []string{"/bin/sh is a program of Linux"}, "lint", file); strings.Contains(out, "26100") {
+		t.Errorf("builds were judged without a cluster:\n%s", out)
+	}
+	at.expect(t, 2, []string{"10.0.26100, which no node of the cluster has"}, "lint", "-f", file, "--against-cluster")
+	if code, out, _ := alone.run(t.Context(), manifest, "lint", "-", "-o", "json"); code != 2 ||
+		!strings.Contains(out, `"rule": "command"`) {
+		t.Errorf("from standard input: %d %s", code, out)
+	}
+	at.expect(t, 1, []string{"name files"}, "lint")
+	at.expect(t, 1, []string{"opening a manifest"}, "lint", "absent.yaml")
+
+	labels := map[string]string{"app": "live"}
+	at.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "live", Namespace: "shop"}, Spec: appsv1.DeploymentSpec{
+			Replicas: new(int32(0)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+				NodeSelector: map[string]string{corev1.LabelOSStable: "windows"},
+				Containers:   []corev1.Container{{Name: "web", Image: "web", Command: []string{"/bin/sh"}}}}}}})
+	at.expect(t, 2, []string{"Deployment shop/live"}, "lint", "--live", "-n", "shop")
+	at.expect(t, 2, []string{"Deployment shop/live"}, "lint", "--live", "-A")
+	at.expect(t, 2, []string{"Deployment shop/live"}, "lint", "--live", "-n", "shop", "deployment/live")
+	at.expect(t, 0, []string{"0 errors"}, "lint", "--live", "-n", "kube-system", "deployments")
+	at.as(t, "nobody").expect(t, 1, []string{"forbidden"}, "lint", "--live", "-n", "shop")
+}
+
+func drainCommand(t *testing.T, at *terminal) {
+	t.Helper()
+	at.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "held"}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "held"}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "held", Labels: map[string]string{"app": "web"}},
+			Spec: corev1.PodSpec{NodeName: "win-1", Containers: []corev1.Container{{Name: "web", Image: "web"}}}},
+		&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "budget", Namespace: "held"},
+			Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{"app": "web"}}}})
+	held := []string{"node win-1: schedulable", "PodDisruptionBudget budget allows none"}
+	at.expect(t, 2, held, "drain-status", "win-1")
+	at.expect(t, 2, held, "drain-status", "10.0.0.1")
+	at.expect(t, 1, []string{"no node is named"}, "drain-status", "nobody")
+}
+
+func pauseCommands(t *testing.T, at *terminal) {
+	t.Helper()
+	paused := func(want bool) {
+		t.Helper()
+		if have := get[v1alpha1.WindowsInstance](t, at, contract.OperatorNamespace, "10.0.0.2").Spec.Paused; have != want {
+			t.Errorf("paused is %t", have)
+		}
+	}
+	at.expect(t, 0, []string{"(dry run)"}, "pause", "10.0.0.2", "--dry-run=client")
+	at.expect(t, 0, []string{"(server dry run)"}, "pause", "10.0.0.2", "--dry-run=server")
+	paused(false)
+	at.expect(t, 0, []string{"host 10.0.0.2 paused"}, "pause", "10.0.0.2")
+	paused(true)
+	at.expect(t, 0, []string{"paused already"}, "pause", "10.0.0.2")
+	at.expect(t, 0, []string{"host 10.0.0.2 resumed"}, "resume", "--all")
+	paused(false)
+	at.expect(t, 1, []string{"no host is named nobody"}, "pause", "nobody")
+	at.expect(t, 1, []string{"name hosts"}, "pause")
+	at.expect(t, 1, []string{"not halted"}, "resume", "--rollout")
+
+	config := get[v1alpha1.WindowsMachineConfig](t, at, "", contract.MachineConfigObject)
+	config.Status.Rollout = v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutHalted, Revision: "0.2.0-b"}
+	if err := at.Status().Update(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	at.expect(t, 0, []string{"rollout of 0.2.0-b goes on"}, "resume", "--rollout")
+	config = get[v1alpha1.WindowsMachineConfig](t, at, "", contract.MachineConfigObject)
+	if config.Annotations[contract.ResumeRolloutAnnotation] != "0.2.0-b" {
+		t.Errorf("%v", config.Annotations)
+	}
+}
+
+func rebootCommand(t *testing.T, at *terminal) {
+	t.Helper()
+	at.expect(t, 1, []string{"not one of the operator's"}, "reboot", "win-1", "--yes")
+	node := get[corev1.Node](t, at, "", "win-1")
+	metav1.SetMetaDataAnnotation(&node.ObjectMeta, contract.InstanceAnnotation, contract.OperatorNamespace+"/10.0.0.1")
+	if err := at.Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	at.expect(t, 1, []string{"not confirmed"}, "reboot", "win-1")
+	if code, _, errOut := at.run(t.Context(), "y\n", "reboot", "10.0.0.1"); code != 0 {
+		t.Error(errOut)
+	}
+	if _, requested := get[corev1.Node](t, at, "", "win-1").Annotations[contract.RebootRequestedAnnotation]; !requested {
+		t.Error("no reboot is requested")
+	}
+}
+
+// entries are those of windows-instances.
+func entries(t *testing.T, at *terminal) map[string]string {
+	t.Helper()
+	return get[corev1.ConfigMap](t, at, contract.OperatorNamespace, contract.InstancesConfigMap).Data
+}
+
+func addCommand(t *testing.T, at *terminal) {
+	t.Helper()
+	at.expect(t, 1, []string{"W101"}, "add", "10.0.0.999", "--username", "Administrator")
+	at.expect(t, 1, []string{"not a Windows user name"}, "add", "10.0.0.9", "--username", "a/b")
+	at.expect(t, 1, []string{"listed already"}, "add", "10.0.0.2", "--username", "other")
+	at.expect(t, 0, []string{"(dry run)"}, "add", "10.0.0.9", "--username", "Administrator", "--dry-run=client")
+	before := entries(t, at)
+	at.expect(t, 0, []string{"host 10.0.0.9 added"}, "add", "10.0.0.9", "--username", "Administrator", "--port", "2222")
+	before["10.0.0.9"] = "username=Administrator\nport=2222"
+	if diff := cmp.Diff(before, entries(t, at)); diff != "" {
+		t.Error(diff)
+	}
+	at.expect(t, 0, nil, "add", "10.0.0.9", "--username", "other", "--overwrite")
+	if entries(t, at)["10.0.0.9"] != "username=other" {
+		t.Error("not overwritten")
+	}
+	at.expect(t, 0, nil, "add", "Win-9.example.com", "--username", "x")
+	at.expect(t, 1, []string{"W103"}, "add", "win-9.example.com", "--username", "x")
+	at.expect(t, 1, []string{"listed already, as Win-9.example.com"}, "add", "WIN-9.example.com", "--username", "x")
+}
+
+func removeCommand(t *testing.T, at *terminal) {
+	t.Helper()
+	at.expect(t, 1, []string{"not confirmed"}, "remove", "10.0.0.2")
+	at.expect(t, 1, []string{"is of a Machine"}, "remove", "machine-a", "--yes")
+	at.expect(t, 1, []string{"no host is named nobody"}, "remove", "nobody", "--yes")
+	at.expect(t, 0, []string{"dry run"}, "remove", "10.0.0.2", "--force", "--dry-run=server")
+	before := entries(t, at)
+	at.expect(t, 0, []string{"host 10.0.0.2 is being removed"}, "remove", "10.0.0.2", "--force", "--yes")
+	delete(before, "10.0.0.2")
+	if diff := cmp.Diff(before, entries(t, at)); diff != "" {
+		t.Error(diff)
+	}
+	have := get[v1alpha1.WindowsInstance](t, at, contract.OperatorNamespace, "10.0.0.2").Spec.RemovalPolicy
+	if have != v1alpha1.RemovalForce {
+		t.Errorf("policy %s", have)
+	}
+	at.expect(t, 0, nil, "remove", "10.0.0.9", "--yes") // which has no instance yet
+
+	at.create(t, instance("mine", nil, v1alpha1.WindowsInstanceStatus{}))
+	at.expect(t, 0, nil, "remove", "mine", "--yes")
+	err := at.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: "mine"},
+		&v1alpha1.WindowsInstance{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("the instance is left: %v", err)
+	}
+}
+
+// get reads an object.
+func get[T any, P interface {
+	*T
+	client.Object
+}](t *testing.T, at *terminal, namespace, name string) P {
+	t.Helper()
+	object := P(new(T))
+	if err := at.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// TestA75_LogsOfANodeAreItsEnd reads from a folder that is served as kubelet serves its own.
+func TestA75_LogsOfANodeAreItsEnd(t *testing.T) {
+	t.Parallel()
+	logs := t.TempDir()
+	for file, text := range map[string]string{"wicd/windows-instance-config-daemon.exe.INFO": "daemon begins, daemon ends",
+		"kubelet/kubelet.log": "kubelet begins", "hybrid-overlay/hybrid-overlay.log": "overlay begins"} {
+		path := filepath.Join(logs, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	discovery := map[string]string{"/api": `{"kind":"APIVersions","versions":["v1"]}`, "/apis": `{"kind":"APIGroupList"}`,
+		"/api/v1": `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"nodes","namespaced":false,` +
+			`"kind":"Node","verbs":["get"]}]}`}
+	const prefix = "/api/v1/nodes/win-1/proxy/logs/"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, prefix):
+			http.StripPrefix(prefix, http.FileServer(http.Dir(logs))).ServeHTTP(w, r)
+		case r.URL.Path == "/api/v1/nodes/win-1":
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+				ObjectMeta: metav1.ObjectMeta{Name: "win-1"}})
+		case discovery[r.URL.Path] != "":
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprint(w, discovery[r.URL.Path])
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	at := (&terminal{}).with(t, &rest.Config{Host: server.URL})
+	for want, args := range map[string][]string{
+		"daemon begins, daemon ends": nil,
+		"ends":                       {"--tail-bytes", "4"},
+		"kubelet begins":             {"--service", "kubelet"},
+		"overlay begins":             {"--path", `hybrid-overlay\hybrid-overlay.log`},
+	} {
+		if out := at.expect(t, 0, nil, append([]string{"logs", "win-1"}, args...)...); out != want {
+			t.Errorf("%v: %q, want %q", args, out, want)
+		}
+	}
+	at.expect(t, 0, []string{"kubelet"}, "logs", "win-1", "--path", "/")
+	at.expect(t, 1, []string{"reading log /absent/absent.log of node win-1"}, "logs", "win-1", "--service", "absent")
+	at.expect(t, 1, []string{"must be from 1"}, "logs", "win-1", "--tail-bytes", "0")
+}

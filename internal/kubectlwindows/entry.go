@@ -1,0 +1,304 @@
+package kubectlwindows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/inventory"
+)
+
+func (p *plugin) addCommand() *cobra.Command {
+	var ch change
+	var user, hostKey string
+	var port uint16
+	overwrite := false
+	command := &cobra.Command{
+		Use:   "add ADDRESS --username NAME",
+		Short: "List a host, so that it becomes a node",
+		Long: `Add a host to the ConfigMap windows-instances, so that it becomes a node. The operator then logs
+in to it over SSH with the key of the cluster. Other entries stay as they are.
+
+The address is an IPv4 address or a DNS name.`,
+		Example: `  kubectl windows add 10.0.0.7 --username Administrator
+
+  # With the SSH host key that it must have, instead of trusting the first contact
+  kubectl windows add win-7.example.com --username Administrator \
+    --host-key "$(ssh-keyscan -t ed25519 win-7.example.com | cut -d' ' -f2-)"`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(command *cobra.Command, args []string) error {
+			c, err := p.connect()
+			if err != nil {
+				return err
+			}
+			value := "username=" + user
+			if port != contract.SSHPort {
+				value += fmt.Sprintf("\nport=%d", port)
+			}
+			if hostKey != "" {
+				value += "\nhostKey=" + hostKey
+			}
+			if err = p.add(command.Context(), c, ch, args[0], value, overwrite); err != nil {
+				return err
+			}
+			return p.done(ch, "host %s added: kubectl windows why %[1]s shows how far it is", args[0])
+		},
+	}
+	command.Flags().StringVar(&user, "username", "", "name of an administrator of the host")
+	command.Flags().StringVar(&hostKey, "host-key", "", `SSH host key to expect, as "<type> <base64>"`)
+	command.Flags().Uint16Var(&port, "port", contract.SSHPort, "port of the SSH server")
+	command.Flags().BoolVar(&overwrite, "overwrite", false, "change the entry that the host has")
+	_ = command.MarkFlagRequired("username")
+	ch.flags(command, false)
+	return command
+}
+
+// add lists a host, if the operator would understand the entry. Somebody else's change in between has
+// it look again.
+func (p *plugin) add(ctx context.Context, c client.Client, ch change, address, value string, overwrite bool) error {
+	return p.edit(ctx, c, ch, true, func(data map[string]string) (any, error) {
+		before, listed := data[address]
+		if listed && before != value && !overwrite {
+			return nil, fmt.Errorf("host %s is listed already with other settings: --overwrite changes them", address)
+		}
+		after := map[string]string{address: value}
+		for key, other := range data {
+			if key != address {
+				after[key] = other
+			}
+		}
+		_, rejected := inventory.Parse(after)
+		for _, r := range rejected {
+			if r.Key == address {
+				return nil, r.Problem
+			}
+			if strings.EqualFold(r.Key, address) {
+				return nil, fmt.Errorf("host %s is listed already, as %s", address, r.Key)
+			}
+		}
+		return map[string]any{address: value}, nil
+	})
+}
+
+// edit changes entries of windows-instances: of the data, to what is returned as a merge patch.
+func (p *plugin) edit(ctx context.Context, c client.Client, ch change, create bool,
+	change func(data map[string]string) (any, error)) error {
+	const subject = "ConfigMap " + contract.InstancesConfigMap
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.operator, Name: contract.InstancesConfigMap}}
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		err := c.Get(ctx, client.ObjectKeyFromObject(list), list)
+		if apierrors.IsNotFound(err) && create {
+			if _, err = change(nil); err != nil || ch.dryRun != dryRunNone {
+				return err
+			}
+			if err = c.Create(ctx, list); client.IgnoreAlreadyExists(err) != nil {
+				return fmt.Errorf("creating %s: %w", subject, err)
+			}
+			err = c.Get(ctx, client.ObjectKeyFromObject(list), list)
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", subject, err)
+		}
+		changes, err := change(list.Data)
+		if err != nil {
+			return err
+		}
+		return merge(ctx, c, ch, list.DeepCopy(), map[string]any{"data": changes,
+			"metadata": map[string]any{"resourceVersion": list.ResourceVersion}}, subject)
+	})
+}
+
+func (p *plugin) removeCommand() *cobra.Command {
+	var ch change
+	force := false
+	command := &cobra.Command{
+		Use:   "remove HOST...",
+		Short: "Remove hosts: drain them, clean them, delete their Nodes",
+		Long: `Remove hosts. The operator drains each, within the rollout budget, undoes over SSH what it set up,
+and deletes the Node. It waits for a host that it can't reach.
+
+--force is for hosts that are gone for good. Nobody waits for pods or for the budget; the host is
+tried once, and whether or not that succeeds, the Node and the WindowsInstance are deleted. A host
+that is not gone after all keeps running kubelet and containerd, until its daemon cleans it.
+
+A host of the ConfigMap windows-instances loses its entry, and of a WindowsInstance that a user made
+the object is deleted. A host of a Machine is removed by deleting the Machine.`,
+		Example: `  kubectl windows remove 10.0.0.7
+  kubectl windows remove 10.0.0.8 --force --yes`,
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: p.completeHosts,
+		RunE: func(command *cobra.Command, args []string) error {
+			c, err := p.connect()
+			if err != nil {
+				return err
+			}
+			instances, err := p.instances(command.Context(), c)
+			if err != nil {
+				return err
+			}
+			how := "drained, cleaned and removed"
+			if force {
+				how = "removed WITHOUT waiting for pods, and without cleaning those that do not answer"
+			}
+			if err = p.confirm(ch, "These hosts are %s: %s", how, strings.Join(args, ", ")); err != nil {
+				return err
+			}
+			return each(args, func(name string) error {
+				return p.remove(command.Context(), c, ch, instances, name, force)
+			})
+		},
+	}
+	command.Flags().BoolVar(&force, "force", false, "for hosts that are gone for good: do not wait for anything")
+	ch.flags(command, true)
+	return command
+}
+
+func (p *plugin) remove(ctx context.Context, c client.Client, ch change, instances []v1alpha1.WindowsInstance,
+	name string, force bool) error {
+	instance := findInstance(instances, name)
+	if instance == nil { // an entry that is not understood, or not read yet
+		return p.unlist(ctx, c, ch, name)
+	}
+	source := instance.Spec.Source
+	if source != nil && source.Kind == v1alpha1.SourceMachine {
+		return fmt.Errorf("host %s is of a Machine: delete that: kubectl delete machine %s -n %s", name, source.Name,
+			contract.MachineAPINamespace)
+	}
+	if force {
+		if err := merge(ctx, c, ch, instance.DeepCopy(), map[string]any{"spec": map[string]any{
+			"removalPolicy": v1alpha1.RemovalForce}}, "host "+name); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !instance.DeletionTimestamp.IsZero():
+		return p.done(ch, "host %s is being removed already", name)
+	case source != nil:
+		return p.unlist(ctx, c, ch, source.Name)
+	}
+	var options []client.DeleteOption
+	if ch.dryRun == dryRunServer {
+		options = append(options, client.DryRunAll)
+	}
+	if ch.dryRun != dryRunClient {
+		if err := c.Delete(ctx, instance, options...); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting WindowsInstance %s: %w", instance.Name, err)
+		}
+	}
+	return p.done(ch, "host %s is being removed", name)
+}
+
+// unlist removes one entry.
+func (p *plugin) unlist(ctx context.Context, c client.Client, ch change, name string) error {
+	err := p.edit(ctx, c, ch, false, func(data map[string]string) (any, error) {
+		for key := range data {
+			if strings.EqualFold(key, name) {
+				return map[string]any{key: nil}, nil
+			}
+		}
+		return nil, fmt.Errorf("no host is named %s, and %s has no entry of that name", name,
+			contract.InstancesConfigMap)
+	})
+	if err != nil {
+		return err
+	}
+	return p.done(ch, "host %s is being removed", name)
+}
+
+func (p *plugin) pauseCommand(paused bool) *cobra.Command {
+	var ch change
+	all, rollout := false, false
+	command := &cobra.Command{
+		Use:   "pause HOST... | --all",
+		Short: "Have the operator leave hosts alone",
+		Long: `Have the operator leave hosts alone: it neither joins, upgrades, reboots nor removes them, apart from
+a removal with --force. Their daemons go on repairing the nodes.
+
+To pause the rollout on all nodes, set spec.rollout.maxUnavailable of the WindowsMachineConfig to 0.`,
+		Example:           `  kubectl windows pause 10.0.0.7`,
+		ValidArgsFunction: p.completeHosts,
+		RunE: func(command *cobra.Command, args []string) error {
+			c, err := p.connect()
+			if err != nil {
+				return err
+			}
+			if rollout {
+				return p.resumeRollout(command.Context(), c, ch)
+			}
+			instances, err := p.instances(command.Context(), c)
+			if err != nil {
+				return err
+			}
+			for i := range instances {
+				if all && instances[i].Spec.Paused != paused && !slices.Contains(args, instances[i].Name) {
+					args = append(args, instances[i].Name)
+				}
+			}
+			if len(args) == 0 && !all {
+				return errors.New("name hosts, or say --all")
+			}
+			return each(args, func(name string) error {
+				return p.pause(command.Context(), c, ch, findInstance(instances, name), name, paused)
+			})
+		},
+	}
+	command.Flags().BoolVar(&all, "all", false, "all hosts")
+	if !paused {
+		command.Use = "resume HOST... | --all | --rollout"
+		command.Short = "Have the operator go on with hosts, or with a rollout"
+		command.Long = `Have the operator go on with hosts that were paused.
+
+With --rollout, a rollout goes on that was halted because nodes failed at its revision. That holds
+for this revision only; nodes that fail go back as before.`
+		command.Example = "  kubectl windows resume 10.0.0.7\n  kubectl windows resume --rollout"
+		command.Flags().BoolVar(&rollout, "rollout", false, "go on with the rollout that is halted")
+	}
+	ch.flags(command, false)
+	return command
+}
+
+func (p *plugin) pause(ctx context.Context, c client.Client, ch change, instance *v1alpha1.WindowsInstance, name string,
+	paused bool) error {
+	state := map[bool]string{true: "paused", false: "resumed"}[paused]
+	switch {
+	case instance == nil:
+		return fmt.Errorf("no host is named %s", name)
+	case !paused && instance.Annotations[contract.IgnoredAnnotation] == "true":
+		return fmt.Errorf("host %s is paused because its Machine has the label %s: remove that", name,
+			contract.IgnoreLabel)
+	case instance.Spec.Paused == paused:
+		return p.done(ch, "host %s is %s already", name, state)
+	}
+	if err := merge(ctx, c, ch, instance.DeepCopy(), map[string]any{"spec": map[string]any{"paused": paused}},
+		"host "+name); err != nil {
+		return err
+	}
+	return p.done(ch, "host %s %s", name, state)
+}
+
+// resumeRollout says that the halted revision goes on.
+func (p *plugin) resumeRollout(ctx context.Context, c client.Client, ch change) error {
+	config := &v1alpha1.WindowsMachineConfig{}
+	if err := c.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
+		return fmt.Errorf("reading the WindowsMachineConfig: %w", err)
+	}
+	rollout := config.Status.Rollout
+	if rollout.Phase != v1alpha1.RolloutHalted {
+		return fmt.Errorf("the rollout is not halted but %s: %s", rollout.Phase, rollout.Message)
+	}
+	if err := merge(ctx, c, ch, config, map[string]any{"metadata": map[string]any{"annotations": map[string]any{
+		contract.ResumeRolloutAnnotation: rollout.Revision}}}, "the WindowsMachineConfig"); err != nil {
+		return err
+	}
+	return p.done(ch, "rollout of %s goes on", rollout.Revision)
+}

@@ -1,0 +1,176 @@
+package kubectlwindows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/cli-runtime/pkg/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/diagnosis"
+	"github.com/windows-nodes/wmco/internal/lint"
+)
+
+const (
+	// workloads are what --live looks at. What a controller made is looked at where it was made.
+	workloads = "deployments,statefulsets,daemonsets,replicasets,cronjobs,jobs,pods"
+	chunk     = 500
+)
+
+// lintOptions say what is looked at, and with what.
+type lintOptions struct {
+	files                        []string
+	live, all, against, registry bool
+}
+
+func (p *plugin) lintCommand() *cobra.Command {
+	var o lintOptions
+	command := &cobra.Command{
+		Use:   "lint FILE... | --live [TYPE[/NAME]...]",
+		Short: "Find what of manifests or live objects will not run on Windows nodes, and why",
+		Long: `Find what of manifests or live objects will not run on Windows nodes, and why, before or after
+anyone applies them: operating system, tolerations, builds, security contexts, volumes, commands.
+
+Files are judged without a cluster, unless --against-cluster says to ask it for its Windows
+builds, RuntimeClasses and taints; - is standard input. With --live, workloads of the namespace
+are looked at, or those that are named.
+
+The exit code is 2 when there is an error. Warnings are for what Windows ignores.`,
+		Example: `  kubectl windows lint deployment.yaml
+  helm template ./chart | kubectl windows lint - --against-cluster --images
+
+  # All workloads of all namespaces, as JSON
+  kubectl windows lint --live -A -o json`,
+		RunE: func(command *cobra.Command, args []string) error {
+			findings, err := p.lint(command.Context(), o, args)
+			if err != nil && findings == nil {
+				return err
+			}
+			err = errors.Join(err, p.print(findings))
+			isError := func(f lint.Finding) bool { return f.Severity == lint.Error }
+			if err == nil && slices.ContainsFunc(findings, isError) {
+				return errUnhealthy
+			}
+			return err
+		},
+	}
+	command.Flags().StringSliceVarP(&o.files, "filename", "f", nil, "file to look at, like an argument")
+	command.Flags().BoolVar(&o.live, "live", false, "look at objects of the cluster")
+	command.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "with --live, look into all namespaces")
+	command.Flags().BoolVar(&o.against, "against-cluster", false,
+		"judge files by the cluster's nodes and RuntimeClasses")
+	command.Flags().BoolVar(&o.registry, "images", false, "ask registries which builds images are")
+	p.outputFlag(command, "json", "yaml")
+	return command
+}
+
+// findings are printed as lint prints them.
+type findings []lint.Finding
+
+// Print is printable.
+func (f findings) Print(out io.Writer, _ diagnosis.Style) error { return lint.Print(out, f) }
+
+// lint may find something and fail at something else.
+func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findings, error) {
+	var templates []lint.Template
+	var cluster lint.Cluster
+	var err, failed error
+	switch files := slices.Concat(o.files, args); {
+	case o.live && len(o.files) > 0:
+		return nil, errors.New("--live and --filename exclude each other")
+	case o.live:
+		templates, failed = p.liveTemplates(args, o.all)
+	case len(files) == 0:
+		return nil, errors.New("name files to look at, or say --live")
+	default:
+		templates, err = p.readTemplates(files)
+	}
+	if err == nil && (o.live || o.against) {
+		cluster, err = p.lintCluster(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var ask lint.Images
+	if o.registry {
+		ask = lint.Registries{}
+	}
+	return append(findings{}, lint.All(ctx, templates, cluster, ask)...), failed
+}
+
+func (p *plugin) readTemplates(files []string) ([]lint.Template, error) {
+	var all []lint.Template
+	for _, file := range files {
+		found, err := p.readFile(file)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+func (p *plugin) readFile(file string) ([]lint.Template, error) {
+	if file == "-" {
+		return lint.Read("stdin", p.In)
+	}
+	from, err := os.Open(file) //nolint:gosec // the user names it
+	if err != nil {
+		return nil, fmt.Errorf("opening a manifest: %w", err)
+	}
+	defer func() { _ = from.Close() }()
+	return lint.Read(file, from)
+}
+
+// liveTemplates reads objects of the cluster. What can't be read is an error beside what was.
+func (p *plugin) liveTemplates(args []string, all bool) ([]lint.Template, error) {
+	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("reading the namespace: %w", err)
+	}
+	if len(args) == 0 {
+		args = []string{workloads}
+	}
+	var templates []lint.Template
+	err = resource.NewBuilder(p.flags).Unstructured().NamespaceParam(namespace).DefaultNamespace().AllNamespaces(all).
+		ResourceTypeOrNameArgs(true, args...).RequestChunksOf(chunk).ContinueOnError().Flatten().Do().
+		Visit(func(info *resource.Info, err error) error {
+			object, isObject := info.Object.(*unstructured.Unstructured)
+			if err != nil || !isObject || metav1.GetControllerOf(object) != nil {
+				return err
+			}
+			found, err := lint.Find("", 0, object.Object)
+			templates = append(templates, found...)
+			return err
+		})
+	if err != nil {
+		return templates, fmt.Errorf("reading live objects: %w", err)
+	}
+	return templates, nil
+}
+
+// lintCluster reads what the rules ask about a cluster.
+func (p *plugin) lintCluster(ctx context.Context) (lint.Cluster, error) {
+	c, err := p.connect()
+	if err != nil {
+		return lint.Cluster{}, err
+	}
+	var nodes corev1.NodeList
+	if err = c.List(ctx, &nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)}); err != nil {
+		return lint.Cluster{}, fmt.Errorf("listing nodes: %w", err)
+	}
+	var classes nodev1.RuntimeClassList
+	if err = c.List(ctx, &classes); err != nil {
+		return lint.Cluster{}, fmt.Errorf("listing RuntimeClasses: %w", err)
+	}
+	return lint.ClusterOf(nodes.Items, classes.Items), nil
+}

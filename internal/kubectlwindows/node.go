@@ -1,0 +1,251 @@
+package kubectlwindows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubectl/pkg/drain"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/diagnosis"
+)
+
+// maxLog is the most that is read of a log.
+const maxLog = 64 << 20
+
+// daemonLog is the daemon's log, below C:\var\log.
+const daemonLog = "wicd/" + contract.ServiceDaemon + ".exe.INFO"
+
+func (p *plugin) rebootCommand() *cobra.Command {
+	var ch change
+	command := &cobra.Command{
+		Use:   "reboot NODE...",
+		Short: "Reboot hosts in their turn, drained",
+		Long: `Request one reboot of each node. The operator drains it and has it rebooted when the rollout budget
+and the maintenance windows allow, and returns it to service when it is Ready again.`,
+		Example: `  kubectl windows reboot win-7
+  kubectl windows status --watch`,
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: p.completeHosts,
+		RunE: func(command *cobra.Command, args []string) error {
+			c, err := p.connect()
+			if err != nil {
+				return err
+			}
+			if err = p.confirm(ch, "These nodes are drained and rebooted: %s", strings.Join(args, ", ")); err != nil {
+				return err
+			}
+			return each(args, func(name string) error { return p.reboot(command.Context(), c, ch, name) })
+		},
+	}
+	ch.flags(command, true)
+	return command
+}
+
+// reboot writes the annotation that requests one.
+func (p *plugin) reboot(ctx context.Context, c client.Client, ch change, name string) error {
+	node, err := p.nodeOf(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	if node.Annotations[contract.InstanceAnnotation] == "" {
+		return fmt.Errorf("node %s is not one of the operator's", node.Name)
+	}
+	now := p.now().UTC().Format(time.RFC3339)
+	if err = merge(ctx, c, ch, node, map[string]any{"metadata": map[string]any{
+		"annotations": map[string]any{contract.RebootRequestedAnnotation: now}}}, "node "+node.Name); err != nil {
+		return err
+	}
+	return p.done(ch, "reboot of %s requested", node.Name)
+}
+
+// nodeOf finds a Node by its own name, or by its host.
+func (p *plugin) nodeOf(ctx context.Context, c client.Client, name string) (*corev1.Node, error) {
+	node := &corev1.Node{}
+	err := c.Get(ctx, client.ObjectKey{Name: name}, node)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading node %s: %w", name, err)
+	}
+	if err != nil {
+		instances, err := p.instances(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		instance := findInstance(instances, name)
+		if instance == nil || instance.Status.NodeName == "" {
+			return nil, fmt.Errorf("no node is named %s, and no host of that name has one", name)
+		}
+		if err = c.Get(ctx, client.ObjectKey{Name: instance.Status.NodeName}, node); err != nil {
+			return nil, fmt.Errorf("reading node %s: %w", instance.Status.NodeName, err)
+		}
+	}
+	if node.Labels[corev1.LabelOSStable] == string(corev1.Linux) {
+		return nil, fmt.Errorf("node %s is of Linux", node.Name)
+	}
+	return node, nil
+}
+
+func (p *plugin) logsCommand() *cobra.Command {
+	service, file := "", ""
+	var tail int64
+	command := &cobra.Command{
+		Use:   "logs NODE",
+		Short: "Show the log of the daemon or of a service on a node",
+		Long: `Show the end of a log on a node: of the daemon, or of the service that --service names. It comes
+through the API server from kubelet, so kubelet must run; no login on the host is needed. You need
+the right get on nodes/proxy.`,
+		Example: `  kubectl windows logs win-7
+  kubectl windows logs win-7 --service kubelet --tail-bytes 1000000
+
+  # Which logs there are
+  kubectl windows logs win-7 --path /`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: p.completeHosts,
+		RunE: func(command *cobra.Command, args []string) error {
+			c, err := p.connect()
+			if err != nil {
+				return err
+			}
+			node, err := p.nodeOf(command.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			if file == "" {
+				file = logFile(service)
+			}
+			return p.log(command.Context(), node.Name, file, tail, p.Out)
+		},
+	}
+	command.Flags().StringVar(&service, "service", "", "name of the service; the daemon by default")
+	command.Flags().StringVar(&file, "path", "", `path of a file below C:\var\log, or / for a list`)
+	command.Flags().Int64Var(&tail, "tail-bytes", 64<<10, "how much of the end to show, at most 64 MiB")
+	_ = command.RegisterFlagCompletionFunc("service", cobra.FixedCompletions([]string{"wicd", contract.ServiceKubelet,
+		contract.ServiceContainerd, contract.ServiceKubeProxy, contract.ServiceHybridOverlay, contract.ServiceFlannel,
+		contract.ServiceExporter, contract.ServiceCSIProxy}, cobra.ShellCompDirectiveNoFileComp))
+	return command
+}
+
+// logFile is where a service logs, below C:\var\log.
+func logFile(service string) string {
+	switch service {
+	case "", "wicd", "daemon", contract.ServiceDaemon:
+		return daemonLog
+	case contract.ServiceHybridOverlay:
+		service = "hybrid-overlay"
+	}
+	return service + "/" + service + ".log"
+}
+
+// log writes the end of a file below C:\var\log of a node. kubelet serves them as a web server does, so
+// a range can be asked for.
+func (p *plugin) log(ctx context.Context, node, file string, tail int64, out io.Writer) error {
+	config, err := p.config()
+	if err != nil {
+		return err
+	}
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	if tail <= 0 || tail > maxLog {
+		return fmt.Errorf("--tail-bytes is %d and must be from 1 to %d", tail, maxLog)
+	}
+	file = path.Clean("/" + strings.ReplaceAll(file, `\`, "/"))
+	request := clients.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + node + "/proxy/logs" + file)
+	if file != "/" {
+		request = request.SetHeader("Range", fmt.Sprintf("bytes=-%d", tail))
+	}
+	answer, err := request.Stream(ctx)
+	if err != nil {
+		return fmt.Errorf("reading log %s of node %s: %w", file, node, err)
+	}
+	defer func() { _ = answer.Close() }()
+	if _, err = io.Copy(out, io.LimitReader(answer, maxLog)); err != nil {
+		return fmt.Errorf("reading log %s of node %s: %w", file, node, err)
+	}
+	return nil
+}
+
+func (p *plugin) drainCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "drain-status NODE",
+		Short: "Show which pods a drain of a node waits for, and what holds them",
+		Long: `Show which pods have to leave a node before it is drained, which of them end already, and which
+PodDisruptionBudgets hold the others. Pods of DaemonSets stay. It works for a node that is not being
+drained, too. The exit code is 2 when a budget holds a pod.`,
+		Example: `  kubectl windows drain-status win-7`,
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: p.completeHosts,
+		RunE: func(command *cobra.Command, args []string) error {
+			found, err := p.drainStatus(command.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			err = p.print(&found)
+			held := func(d diagnosis.DrainPod) bool { return d.Blocked != "" }
+			if err == nil && slices.ContainsFunc(found.Pods, held) {
+				return errUnhealthy
+			}
+			return err
+		},
+	}
+	p.outputFlag(command, "json", "yaml")
+	return command
+}
+
+func (p *plugin) drainStatus(ctx context.Context, name string) (diagnosis.Drain, error) {
+	c, err := p.connect()
+	if err != nil {
+		return diagnosis.Drain{}, err
+	}
+	node, err := p.nodeOf(ctx, c, name)
+	if err != nil {
+		return diagnosis.Drain{}, err
+	}
+	config, err := p.config()
+	if err != nil {
+		return diagnosis.Drain{}, err
+	}
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return diagnosis.Drain{}, err
+	}
+	helper := drain.Helper{Ctx: ctx, Client: clients, Force: true, IgnoreAllDaemonSets: true, DeleteEmptyDirData: true,
+		ChunkSize: chunk}
+	pods, failed := helper.GetPodsForDeletion(node.Name)
+	if err = errors.Join(failed...); err != nil {
+		return diagnosis.Drain{}, fmt.Errorf("listing pods of node %s: %w", node.Name, err)
+	}
+	var budgets []policyv1.PodDisruptionBudget
+	read := map[string]bool{}
+	for _, pod := range pods.Pods() {
+		if read[pod.Namespace] {
+			continue
+		}
+		read[pod.Namespace] = true
+		list, err := clients.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return diagnosis.Drain{}, fmt.Errorf("listing PodDisruptionBudgets in namespace %s: %w", pod.Namespace, err)
+		}
+		budgets = append(budgets, list.Items...)
+	}
+	instances, err := p.instances(ctx, c)
+	if err != nil {
+		instances = nil // what holds pods can be said without
+	}
+	var instance *v1alpha1.WindowsInstance
+	if instance = findInstance(instances, node.Name); instance == nil {
+		instance = &v1alpha1.WindowsInstance{}
+	}
+	return diagnosis.DrainOf(node, instance, pods.Pods(), budgets), nil
+}
