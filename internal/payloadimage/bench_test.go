@@ -19,6 +19,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/windows-nodes/wmco/internal/payload"
+	"github.com/windows-nodes/wmco/lab/registry"
 )
 
 // BenchmarkPull pulls a payload of 300 MB that does not compress, from a registry that keeps it on disk. It
@@ -43,7 +44,7 @@ func BenchmarkPull(b *testing.B) {
 	if _, err = builder.Finish("large"); err != nil {
 		b.Fatal(err)
 	}
-	server, wanted := serveFromDisk(b, image(b, dir))
+	server, wanted := serveFromDisk(b, registry.Payload(b, dir))
 	embedded := opened(b, standins(b, "v1.36.0"))
 	var most uint64
 	b.ResetTimer()

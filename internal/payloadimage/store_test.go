@@ -1,11 +1,8 @@
 package payloadimage
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
-	"errors"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,13 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -51,55 +42,6 @@ func opened(tb testing.TB, dir string) *payload.Dir {
 		tb.Fatal(err)
 	}
 	return d
-}
-
-// packed is one file in a layer, below the directories that tools/image writes, too.
-func packed(tb testing.TB, file string, content []byte) v1.Layer {
-	tb.Helper()
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	err := errors.Join(
-		w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "payload/", Mode: 0o755}),
-		w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "payload/" + file, Size: int64(len(content)), Mode: 0o444}))
-	if err == nil {
-		_, err = w.Write(content)
-	}
-	if err = errors.Join(err, w.Close()); err != nil {
-		tb.Fatal(err)
-	}
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil },
-		tarball.WithMediaType(types.OCILayer))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return l
-}
-
-// image makes an image of a payload directory, as tools/image does.
-func image(tb testing.TB, dir string) v1.Image {
-	tb.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, payload.ManifestName))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	layers := []v1.Layer{packed(tb, payload.ManifestName, text)}
-	for _, b := range opened(tb, dir).Manifest().Blobs() {
-		content, err := os.ReadFile(filepath.Join(dir, "sha256", b.Digest))
-		if err != nil {
-			tb.Fatal(err)
-		}
-		layers = append(layers, packed(tb, "sha256/"+b.Digest, content))
-	}
-	return ofLayers(tb, layers...)
-}
-
-func ofLayers(tb testing.TB, layers ...v1.Layer) v1.Image {
-	tb.Helper()
-	i, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), layers...)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return i
 }
 
 // setting is a store, a registry, and a way from the one to the other.
@@ -145,21 +87,9 @@ func (s *setting) start(t *testing.T, dir string) *Store {
 // push puts an image into a registry, and gives its name.
 func (s *setting) push(t *testing.T, r *registry.Registry, i v1.Image) string {
 	t.Helper()
-	digest, err := i.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	full := r.Host + "/" + repository + "@" + digest.String()
-	ref, err := name.NewDigest(full)
-	if err != nil {
-		t.Fatal(err)
-	}
-	options, _ := s.access.options(mirror.Pull{Host: r.Host, Repository: repository})
-	if err = remote.Write(ref, i, options...); err != nil {
-		t.Fatal(err)
-	}
+	name := r.PushImage(t, i, repository)
 	r.Asked()
-	return full
+	return name
 }
 
 // until asks the store until its answer is as told.
@@ -209,7 +139,7 @@ func TestA61_ThePayloadComesFromAnImageByDigest(t *testing.T) {
 	t.Parallel()
 	s := newSetting(t)
 	dir := standins(t, "v1.37.0")
-	wanted := s.push(t, s.registry, image(t, dir))
+	wanted := s.push(t, s.registry, registry.Payload(t, dir))
 	s.until(t, s.store, "", has("v1.36.0"))
 	s.until(t, s.store, wanted, has("v1.37.0"))
 	blobs, err := s.store.Select(opened(t, dir).Manifest().Blobs())
@@ -266,7 +196,7 @@ func TestA61_OnlyBlobsThatAreNotThereArePulled(t *testing.T) {
 	if _, err = b.Finish("mixed"); err != nil {
 		t.Fatal(err)
 	}
-	s.until(t, s.store, s.push(t, s.registry, image(t, dir)), has("mixed"))
+	s.until(t, s.store, s.push(t, s.registry, registry.Payload(t, dir)), has("mixed"))
 	if blobs := blobsAsked(s.registry); blobs != 2 {
 		t.Errorf("%d blobs are pulled instead of payload.json and kubelet", blobs)
 	}
@@ -285,7 +215,7 @@ func TestA61_APullThatWasKilledGoesOnWhereItWas(t *testing.T) {
 	t.Parallel()
 	s := newSetting(t)
 	dir := standins(t, "v1.37.0")
-	whole := image(t, dir)
+	whole := registry.Payload(t, dir)
 	wanted := s.push(t, s.registry, whole)
 	layers, err := whole.Layers()
 	if err != nil {
@@ -355,7 +285,7 @@ func TestA61_ARegistryThatFailsIsToldAndTheOldPayloadStays(t *testing.T) {
 		t.Run(why, func(t *testing.T) {
 			t.Parallel()
 			s := newSetting(t)
-			i := image(t, standins(t, "v1.37.0"))
+			i := registry.Payload(t, standins(t, "v1.37.0"))
 			wanted := s.push(t, s.registry, i)
 			s.until(t, s.store, "", has("v1.36.0"))
 			test.spoil(t, s, i)
@@ -396,7 +326,7 @@ func TestA61_AMirrorIsUsedAndTheSourceWhereItHasNothing(t *testing.T) {
 	s := newSetting(t)
 	down := registry.Start(t, s.ca)
 	down.Close()
-	local := s.push(t, s.registry, image(t, standins(t, "v1.37.0")))
+	local := s.push(t, s.registry, registry.Payload(t, standins(t, "v1.37.0")))
 	wanted := "registry.example.com/windows/payload@" + digestOf(local)
 	rules, err := mirror.NewRules([]contract.MirrorRule{{Source: "registry.example.com/windows/payload",
 		Mirrors: []string{down.Host + "/" + repository, s.registry.Host + "/" + repository}, Kind: contract.PullByDigest,
@@ -426,17 +356,17 @@ func TestAnImageThatIsNoPayloadIsRefused(t *testing.T) {
 		says   string
 	}{
 		"no layers":              {nil, "no layers"},
-		"something else":         {[]v1.Layer{packed(t, "etc/passwd", []byte("x"))}, "not what make image makes"},
-		"no JSON":                {[]v1.Layer{packed(t, payload.ManifestName, []byte("x"))}, "decoding"},
-		"nothing to join with":   {[]v1.Layer{packed(t, payload.ManifestName, lacking)}, "lacks"},
-		"too few layers":         {[]v1.Layer{packed(t, payload.ManifestName, text)}, tooFew},
-		"a file outside":         {[]v1.Layer{packed(t, "../payload.json", text)}, "not what make image makes"},
-		"a manifest without end": {[]v1.Layer{packed(t, payload.ManifestName, make([]byte, maxManifest+1))}, "not what make image makes"},
+		"something else":         {[]v1.Layer{registry.PayloadLayer(t, "etc/passwd", []byte("x"))}, "not what make image makes"},
+		"no JSON":                {[]v1.Layer{registry.PayloadLayer(t, payload.ManifestName, []byte("x"))}, "decoding"},
+		"nothing to join with":   {[]v1.Layer{registry.PayloadLayer(t, payload.ManifestName, lacking)}, "lacks"},
+		"too few layers":         {[]v1.Layer{registry.PayloadLayer(t, payload.ManifestName, text)}, tooFew},
+		"a file outside":         {[]v1.Layer{registry.PayloadLayer(t, "../payload.json", text)}, "not what make image makes"},
+		"a manifest without end": {[]v1.Layer{registry.PayloadLayer(t, payload.ManifestName, make([]byte, maxManifest+1))}, "not what make image makes"},
 	} {
 		t.Run(why, func(t *testing.T) {
 			t.Parallel()
 			s := newSetting(t)
-			wanted := s.push(t, s.registry, ofLayers(t, test.layers...))
+			wanted := s.push(t, s.registry, registry.OfLayers(t, test.layers...))
 			s.until(t, s.store, "", has("v1.36.0"))
 			s.until(t, s.store, wanted, fails(contract.ReasonPayloadImageInvalid, "v1.36.0", test.says))
 		})
@@ -444,17 +374,17 @@ func TestAnImageThatIsNoPayloadIsRefused(t *testing.T) {
 	t.Run("blobs that are not what they are called", func(t *testing.T) {
 		t.Parallel()
 		s := newSetting(t)
-		layers := []v1.Layer{packed(t, payload.ManifestName, text)}
+		layers := []v1.Layer{registry.PayloadLayer(t, payload.ManifestName, text)}
 		for _, b := range opened(t, good).Manifest().Blobs() {
-			layers = append(layers, packed(t, "sha256/"+b.Digest, make([]byte, b.Size)))
+			layers = append(layers, registry.PayloadLayer(t, "sha256/"+b.Digest, make([]byte, b.Size)))
 		}
-		wanted := s.push(t, s.registry, ofLayers(t, layers...))
+		wanted := s.push(t, s.registry, registry.OfLayers(t, layers...))
 		s.until(t, s.store, wanted, fails(contract.ReasonPayloadImageInvalid, "none", "its content has digest"))
 	})
 	t.Run("more than the limit", func(t *testing.T) {
 		t.Parallel()
 		s := newSetting(t)
-		wanted := s.push(t, s.registry, image(t, good))
+		wanted := s.push(t, s.registry, registry.Payload(t, good))
 		s.store.Limit = 100
 		s.until(t, s.store, wanted, fails(contract.ReasonPayloadImageInvalid, "none", "larger than 100 bytes"))
 	})
@@ -491,7 +421,7 @@ func TestADamagedDiskIsPulledAgain(t *testing.T) {
 	t.Parallel()
 	s := newSetting(t)
 	dir := standins(t, "v1.37.0")
-	wanted := s.push(t, s.registry, image(t, dir))
+	wanted := s.push(t, s.registry, registry.Payload(t, dir))
 	s.until(t, s.store, wanted, has("v1.37.0"))
 	for _, b := range opened(t, dir).Manifest().Blobs()[:2] {
 		if err := os.WriteFile(filepath.Join(blobDir(s.store.Dir), b.Digest), make([]byte, b.Size), 0o600); err != nil {
@@ -509,7 +439,7 @@ func TestTheDiskHoldsTwoPayloadsAtMost(t *testing.T) {
 	t.Parallel()
 	s := newSetting(t)
 	for _, v := range []string{"v1.37.0", "v1.37.1", "v1.37.2", "v1.37.3"} {
-		s.until(t, s.store, s.push(t, s.registry, image(t, standins(t, v))), has(v))
+		s.until(t, s.store, s.push(t, s.registry, registry.Payload(t, standins(t, v))), has(v))
 	}
 	blobs, err := os.ReadDir(blobDir(s.store.Dir))
 	if err != nil || len(blobs) > 2*len(payload.Parts()) {

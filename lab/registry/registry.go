@@ -28,6 +28,8 @@ type Registry struct {
 	served []string
 	// wrong is the digest of a blob that comes with a byte changed, empty for an honest registry.
 	wrong string
+	// lost says that it has no images any more.
+	lost bool
 }
 
 // Start starts a registry with a certificate of a CA. It accepts everybody.
@@ -39,6 +41,10 @@ func Start(t *testing.T, by *CA) *Registry {
 		if !r.letsIn(request) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
 			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		if r.isLost() {
+			http.NotFound(w, request)
 			return
 		}
 		if request.Method == http.MethodGet && r.liesAbout(path.Base(request.URL.Path)) {
@@ -71,6 +77,19 @@ func (r *Registry) Lie(digest string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.wrong = digest
+}
+
+// Lose makes it have no images, or have those of before again.
+func (r *Registry) Lose(lost bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lost = lost
+}
+
+func (r *Registry) isLost() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lost
 }
 
 func (r *Registry) liesAbout(digest string) bool {

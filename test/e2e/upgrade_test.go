@@ -82,10 +82,15 @@ type trip struct {
 	bad string
 }
 
-// depart joins all hosts, and begins to observe.
+// depart starts a scene, joins all hosts, and begins to observe.
 func depart(t *testing.T, o scene.Options, loads ...scene.Workload) *trip {
 	t.Helper()
-	s := own(t, o)
+	return own(t, o).depart(t, o, loads...)
+}
+
+// depart joins all hosts of a stage, and begins to observe.
+func (s *stage) depart(t *testing.T, o scene.Options, loads ...scene.Workload) *trip {
+	t.Helper()
 	v := &trip{stage: s, hosts: s.hosts(t, o.Hosts.Count), budget: o.Settings.Rollout.MaxUnavailable.IntValue(),
 		connections: map[string]int64{}, last: s.PayloadDir()}
 	s.join(t, v.hosts...)
