@@ -2,10 +2,13 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
+	"time"
 )
 
 // reservation is the port by which an address is taken: whoever listens there has it, among all
@@ -52,3 +55,41 @@ type Lease struct {
 
 // Release lets others have the address.
 func (l *Lease) Release() error { return l.hold.Close() }
+
+// TakeOwn gives the address that this computer has in its network, when no other lab has it. The API
+// server calls kubelets at no loopback address, and such are in no endpoints.
+func TakeOwn(ctx context.Context) (*Lease, error) {
+	address, err := own()
+	if err != nil {
+		return nil, err
+	}
+	for {
+		hold, err := new(net.ListenConfig).Listen(ctx, "tcp", netip.AddrPortFrom(address, reservation).String())
+		if err == nil {
+			return &Lease{Address: address, hold: hold}, nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return nil, fmt.Errorf("taking the address of this computer: %w", err)
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for another lab to release %s: %w", address, ctx.Err())
+		}
+	}
+}
+
+// own is the first IPv4 address that is neither a loopback nor a link-local one.
+func own() (netip.Addr, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("listing the addresses of this computer: %w", err)
+	}
+	for _, a := range all {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Addr().Is4() &&
+			prefix.Addr().IsGlobalUnicast() {
+			return prefix.Addr(), nil
+		}
+	}
+	return netip.Addr{}, errors.New("this computer has no IPv4 address but the loopback")
+}

@@ -37,6 +37,7 @@ type Machine struct {
 	sealer      *sealer
 	hns         *hns
 	power       *power
+	containers  containers
 	processes   processTable
 	closing     chan struct{}
 }

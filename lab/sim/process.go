@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"io"
+	"net"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -40,6 +41,9 @@ type Process struct {
 	// Listen enters a TCP port into the machine's table of listeners until release is called or the
 	// process ends. It opens no socket. The error says that something else listens there.
 	Listen func(port int) (release func(), err error)
+	// ListenTCP opens a socket where other machines reach it, on the machine's address, until it is
+	// closed or the process ends. Dial of the same machine finds it at 127.0.0.1.
+	ListenTCP func(ctx context.Context, port int) (net.Listener, error)
 	// AppendTo opens a file to write at its end, and makes it if there is none. Its directory must
 	// exist.
 	AppendTo func(path string) (io.WriteCloser, error)

@@ -19,9 +19,17 @@ func metadataAddress() netip.AddrPort {
 }
 
 // Listen opens a socket for one port of the machine: on the machine's own address, so that the many
-// machines of one process don't meet; a machine that was given none listens on any free port of the
-// loopback. Dial of the same machine finds it at 127.0.0.1.
+// machines of one process don't meet; a machine that was given none, or one that others reach over a
+// network, listens on any free port of the loopback. Dial of the same machine finds it at 127.0.0.1.
 func (f networkFace) Listen(ctx context.Context, port int) (net.Listener, error) {
+	address := f.m.address
+	if !address.IsLoopback() {
+		address = loopback()
+	}
+	return f.listen(ctx, address, port)
+}
+
+func (f networkFace) listen(ctx context.Context, address netip.Addr, port int) (net.Listener, error) {
 	if err := f.change(ctx); err != nil {
 		return nil, err
 	}
@@ -32,10 +40,10 @@ func (f networkFace) Listen(ctx context.Context, port int) (net.Listener, error)
 		return nil, fmt.Errorf("listening on port %d: %s listens there: %w", port, program, winos.ErrInUse)
 	}
 	real := port
-	if f.m.address == loopback() {
+	if address == loopback() {
 		real = 0
 	}
-	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort(f.m.address.String(), strconv.Itoa(real)))
+	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort(address.String(), strconv.Itoa(real)))
 	if err != nil {
 		return nil, fmt.Errorf("listening on port %d: %w: %w", port, winos.ErrInUse, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"sync"
@@ -161,6 +162,9 @@ func (m *Machine) view(p *process, l launch) *Process {
 		PID: p.pid, Args: l.argv, Env: maps.Clone(p.environment), Dir: l.dir, Host: m.hostFor(p), Machine: m,
 		Stdin: l.stdin, Stdout: l.stdout, Stderr: l.stderr, Running: l.running, process: p, launch: l,
 		Listen: func(port int) (func(), error) { return m.ports.listen(port, baseName(p.exe), p) },
+		ListenTCP: func(ctx context.Context, port int) (net.Listener, error) {
+			return networkFace{face{m, p}}.listen(ctx, m.address, port)
+		},
 		AppendTo: func(path string) (io.WriteCloser, error) {
 			return m.volume.open(path, opening{flag: os.O_WRONLY | os.O_CREATE | os.O_APPEND, owner: &p.owner})
 		},

@@ -32,8 +32,7 @@ func collectors() []string {
 }
 
 // exporter checks its flags and TLS configuration. With one it serves, over TLS and with the key
-// pair that its files hold at each connection, as the exporter toolkit does; there are no metrics
-// to serve.
+// pair that its files hold at each connection, as the exporter toolkit does.
 func exporter(ctx context.Context, p *sim.Process) int {
 	flags := newFlags("windows_exporter")
 	enabled := flags.String("collectors.enabled", "", "")
@@ -70,22 +69,24 @@ func exporter(ctx context.Context, p *sim.Process) int {
 	if keyPair == nil {
 		return service.run(ctx, p)
 	}
-	listener, err := p.Host.Network.Listen(ctx, port)
+	listener, err := p.ListenTCP(ctx, port)
 	if err != nil {
 		return refuse(p, err)
 	}
 	service.port = 0
-	stop := serveTLS(listener, keyPair)
+	stop := serveTLS(listener, keyPair, metrics{p, p.Host.System.Now()})
 	defer stop()
 	return service.run(ctx, p)
 }
 
-// serveTLS answers nothing of use, over TLS. stop returns when nobody answers any more.
-func serveTLS(listener net.Listener, keyPair func() (*tls.Certificate, error)) (stop func()) {
+// serveTLS answers over TLS. stop returns when nobody answers any more.
+func serveTLS(listener net.Listener, keyPair func() (*tls.Certificate, error),
+	handler http.Handler) (stop func()) {
 	server := &http.Server{
-		Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0),
+		Handler: handler, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{
 			MinVersion:     tls.VersionTLS12,
+			ClientAuth:     tls.RequestClientCert, // who serves says whether one is needed
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return keyPair() },
 		},
 	}

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
@@ -21,7 +20,7 @@ import (
 //	flags, configuration ─▶ bootstrap (client certificate, kubeconfig) ─▶ register
 //	                     ─▶ status, lease, pods, certificates until stopped
 //
-// It serves nothing on its port, runs no container, and watches nothing but its own pods.
+// It serves nothing but node logs on its port, runs no container, and watches nothing but its own pods.
 type kubelet struct {
 	*sim.Process
 	options  Options
@@ -94,26 +93,27 @@ func (k *kubelet) run(ctx context.Context) error {
 	}
 	defer k.server.close()
 	k.identity.replaced = k.server.reconnect
-	release, err := k.Listen(contract.KubeletPort)
+	serving := k.servingWish()
+	stop, err := k.serve(ctx, serving.store)
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer stop()
 	registered, err := k.register(ctx)
 	if err != nil {
 		return err
 	}
-	return k.tend(ctx, registered)
+	return k.tend(ctx, registered, serving)
 }
 
 // tend keeps the Node alive until ctx ends.
-func (k *kubelet) tend(ctx context.Context, registered registration) error {
+func (k *kubelet) tend(ctx context.Context, registered registration, serving wish) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if k.config.RotateCertificates {
 		group.Go(func() error { return k.keepCertificate(ctx, k.clientWish()) })
 	}
 	if k.config.ServerTLSBootstrap {
-		group.Go(func() error { return k.keepCertificate(ctx, k.servingWish()) })
+		group.Go(func() error { return k.keepCertificate(ctx, serving) })
 	}
 	pods := newPodLoop(k)
 	group.Go(func() error { return k.renewLease(ctx, registered.uid) })

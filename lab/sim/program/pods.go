@@ -111,6 +111,9 @@ func (l *podLoop) next(ctx context.Context, store cache.Store) bool {
 // play does what is next for one pod.
 func (l *podLoop) play(ctx context.Context, store cache.Store, key string) error {
 	obj, exists, err := store.GetByKey(key)
+	if err == nil && !exists {
+		l.Machine.SetContainers(key)
+	}
 	if err != nil || !exists {
 		return err
 	}
@@ -123,7 +126,10 @@ func (l *podLoop) play(ctx context.Context, store cache.Store, key string) error
 		return l.end(ctx, pod, key)
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
 		return nil
-	case runs(pod) || !l.ready.Load() && !pod.Spec.HostNetwork:
+	case runs(pod):
+		l.Machine.SetContainers(key, containerIDs(pod)...)
+		return nil
+	case !l.ready.Load() && !pod.Spec.HostNetwork:
 		return nil
 	}
 	return l.start(ctx, pod)

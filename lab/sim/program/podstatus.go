@@ -45,6 +45,13 @@ func (l *podLoop) running(pod *corev1.Pod, ip string) corev1.PodStatus {
 	return status
 }
 
+func containerIDs(pod *corev1.Pod) (ids []string) {
+	for _, c := range pod.Status.ContainerStatuses {
+		ids = append(ids, c.ContainerID)
+	}
+	return ids
+}
+
 func containerStatus(pod *corev1.Pod, c corev1.Container) corev1.ContainerStatus {
 	return corev1.ContainerStatus{
 		Name: c.Name, Ready: true, Image: c.Image, ImageID: c.Image,

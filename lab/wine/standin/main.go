@@ -58,7 +58,10 @@ func newProcess(args []string) *sim.Process {
 	return &sim.Process{
 		PID: uint32(os.Getpid()), Args: args, Env: environment(), Dir: filepath.Dir(args[0]), Host: winos.New(),
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Running: func() {},
-		Listen:      listen,
+		Listen: listen,
+		ListenTCP: func(ctx context.Context, port int) (net.Listener, error) {
+			return new(net.ListenConfig).Listen(ctx, "tcp", ":"+strconv.Itoa(port))
+		},
 		MakeNetwork: makeNetwork,
 		AppendTo: func(path string) (io.WriteCloser, error) {
 			return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)

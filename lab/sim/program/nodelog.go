@@ -1,0 +1,148 @@
+package program
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing/fstest"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+const (
+	logPath = "/logs/"
+	// queryMinor is from which minor version on node log queries need no feature gate.
+	queryMinor = 36
+)
+
+// logHandler serves C:\var\log as far as kubelet's configuration says: `kubectl get --raw
+// /api/v1/nodes/NODE/proxy/logs/`.
+func (k *kubelet) logHandler() http.Handler {
+	mux := http.NewServeMux()
+	c := k.config
+	if !isTrue(c.EnableDebuggingHandlers, true) || !isTrue(c.EnableSystemLogHandler, true) {
+		mux.HandleFunc(logPath, func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "logs endpoint is disabled.", http.StatusMethodNotAllowed)
+		})
+		return mux
+	}
+	dir := logDir{k.Host.Files}
+	files := http.FileServerFS(dir)
+	gate, gated := c.FeatureGates["NodeLogQuery"]
+	if isTrue(c.EnableSystemLogQuery, false) && (gate || !gated && k.minor() >= queryMinor) {
+		files = queries(dir, files)
+	}
+	mux.Handle("GET "+logPath, http.StripPrefix(logPath, files))
+	return mux
+}
+
+func isTrue(setting *bool, otherwise bool) bool {
+	if setting == nil {
+		return otherwise
+	}
+	return *setting
+}
+
+// minor is kubelet's minor version.
+func (k *kubelet) minor() int {
+	parts := strings.SplitN(versionOf(k.Host.Files, k.Args[0]), ".", 3)
+	minor, _ := strconv.Atoi(parts[1]) // it has three parts by its pattern
+	return minor
+}
+
+// queries answers ?query= and leaves everything else to files. A name is that of a service, whose
+// log it finds by kubelet's three guesses; what has a slash is that of a file. The machine has no
+// event log, which kubelet would ask for providers of that name first.
+func queries(dir fs.FS, files http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		values := r.URL.Query()
+		names, asked := values["query"]
+		options := cmp.Or(values.Get("sinceTime"), values.Get("untilTime"), values.Get("tailLines"),
+			values.Get("pattern"), values.Get("boot")) != ""
+		isFile := len(names) == 1 && strings.ContainsAny(names[0], `/\`)
+		switch {
+		case !asked && !options:
+			files.ServeHTTP(w, r)
+		case strings.TrimSpace(strings.Join(names, "")) == "":
+			http.Error(w, "query: Invalid value: may not be empty", http.StatusBadRequest)
+		case r.URL.Path != "" && r.URL.Path != "/":
+			http.Error(w, "path not allowed in query mode", http.StatusNotAcceptable)
+		case isFile && options:
+			http.Error(w, "cannot specify file with options", http.StatusNotAcceptable)
+		case isFile:
+			r = r.Clone(r.Context())
+			r.URL = &url.URL{Path: strings.ReplaceAll(names[0], `\`, "/")}
+			files.ServeHTTP(w, r)
+		case options:
+			fmt.Fprintf(w, "\noptions present and query resolved to log files for %v\ntry without specifying options\n",
+				names)
+		default:
+			for _, name := range names {
+				copyLog(w, dir, name)
+			}
+		}
+	})
+}
+
+// copyLog writes a service's log.
+func copyLog(w io.Writer, dir fs.FS, service string) {
+	for _, name := range []string{service, service + ".log", service + "/" + service + ".log"} {
+		info, err := fs.Stat(dir, name)
+		if err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		content, err := fs.ReadFile(dir, name)
+		if err != nil {
+			fmt.Fprintf(w, "\nerror getting log for %s: %v\n", service, err)
+			return
+		}
+		_, _ = w.Write(content) // who asked has gone
+		return
+	}
+	fmt.Fprintf(w, "\nlog not found for %s\n", service)
+}
+
+// logDir is C:\var\log with the names that Go's file server knows.
+type logDir struct{ files winos.Files }
+
+// Open is fs.FS.
+func (d logDir) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) || strings.ContainsAny(name, `\:`) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	file := contract.DirLog
+	if name != "." {
+		file += `\` + strings.ReplaceAll(name, "/", `\`)
+	}
+	info, err := d.files.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	children := fstest.MapFS{}
+	if !info.Dir {
+		content, err := winos.ReadFile(d.files, file)
+		if err != nil {
+			return nil, err
+		}
+		children["log"] = &fstest.MapFile{Data: content, ModTime: info.ModTime}
+		return children.Open("log")
+	}
+	list, err := d.files.List(file)
+	if err != nil {
+		return nil, err
+	}
+	for _, child := range list {
+		mode := fs.FileMode(0)
+		if child.Dir {
+			mode = fs.ModeDir
+		}
+		children[child.Name] = &fstest.MapFile{Mode: mode, ModTime: child.ModTime}
+	}
+	return children.Open(".")
+}
