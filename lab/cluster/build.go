@@ -65,11 +65,25 @@ const (
 // kube-scheduler, building it when the cache lacks it. name is that of its folder in
 // k8s.io/kubernetes/cmd.
 func BuildExtra(ctx context.Context, options BuildOptions, name string) (path string, err error) {
-	b, err := newBuilder(ctx, options)
+	b, err := newBuilder(ctx, options, controlPlaneModule)
 	if err != nil {
 		return "", fmt.Errorf("preparing to build %s: %w", name, err)
 	}
 	b.programs = []program{{name: name, pkg: kubernetesModule + "/cmd/" + name}}
+	if err = b.build(ctx); err != nil {
+		return "", err
+	}
+	return b.path(name), nil
+}
+
+// BuildOther returns the path of a program of another nested module, building it when the cache lacks
+// it. module is its folder, pkg the package of its main; tags are separated by commas.
+func BuildOther(ctx context.Context, options BuildOptions, module, name, pkg, tags string) (path string, err error) {
+	b, err := newBuilder(ctx, options, module)
+	if err != nil {
+		return "", fmt.Errorf("preparing to build %s: %w", name, err)
+	}
+	b.programs, b.tags = []program{{name: name, pkg: pkg}}, tags
 	if err = b.build(ctx); err != nil {
 		return "", err
 	}
@@ -81,7 +95,7 @@ func BuildExtra(ctx context.Context, options BuildOptions, name string) (path st
 // A repeated call does nothing. Of two labs that call it at once, one builds and
 // the other waits. A build that is cancelled or fails leaves no partial program.
 func Build(ctx context.Context, options BuildOptions) (Binaries, error) {
-	b, err := newBuilder(ctx, options)
+	b, err := newBuilder(ctx, options, controlPlaneModule)
 	if err != nil {
 		return Binaries{}, fmt.Errorf("preparing to build the control plane: %w", err)
 	}
@@ -112,17 +126,22 @@ func (b *builder) build(ctx context.Context) error {
 // builder builds the programs of one cache key.
 type builder struct {
 	programs []program
-	module   string // folder of lab/controlplane
+	module   string // folder of the nested module
+	tags     string
 	out      string // folder of this key in the cache
 	progress io.Writer
 }
 
-func newBuilder(ctx context.Context, options BuildOptions) (*builder, error) {
+// controlPlaneModule is the folder of the control plane's module.
+const controlPlaneModule = "lab/controlplane"
+
+func newBuilder(ctx context.Context, options BuildOptions, module string) (*builder, error) {
 	root, err := ModuleRoot()
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{programs: programs(), module: filepath.Join(root, "lab", "controlplane"), progress: options.Progress}
+	b := &builder{programs: programs(), module: filepath.Join(root, filepath.FromSlash(module)),
+		progress: options.Progress}
 	if b.progress == nil {
 		b.progress = io.Discard
 	}
@@ -145,8 +164,14 @@ func newBuilder(ctx context.Context, options BuildOptions) (*builder, error) {
 // key names everything that the built programs depend on.
 func (b *builder) key(ctx context.Context) (string, error) {
 	hash := sha256.New()
-	for _, name := range []string{"go.mod", "go.sum"} {
-		content, err := os.ReadFile(filepath.Join(b.module, name))
+	sources, err := filepath.Glob(filepath.Join(b.module, "*.go"))
+	if err != nil {
+		return "", fmt.Errorf("finding the sources: %w", err)
+	}
+	for _, path := range append([]string{filepath.Join(b.module, "go.mod"), filepath.Join(b.module, "go.sum")},
+		sources...) {
+		name := filepath.Base(path)
+		content, err := os.ReadFile(path)
 		if err != nil {
 			return "", fmt.Errorf("reading the pinned versions: %w", err)
 		}
@@ -193,19 +218,23 @@ func (b *builder) buildMissing(ctx context.Context) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	flags, err := b.linkerFlags(ctx)
-	if err != nil {
-		return err
+	flags := "-s -w"
+	if filepath.Base(b.module) == filepath.Base(controlPlaneModule) {
+		var err error
+		if flags, err = b.linkerFlags(ctx); err != nil {
+			return err
+		}
 	}
 	began := time.Now()
-	b.sayf("building the control plane from its Go modules: minutes, but only the first time")
+	b.sayf("building %d programs of %s from their Go modules: minutes, but only the first time",
+		len(missing), filepath.Base(b.module))
 	for i, p := range missing {
 		title := fmt.Sprintf("%s (%d of %d)", p.name, i+1, len(missing))
 		if err := b.buildOne(ctx, p, flags, title); err != nil {
 			return fmt.Errorf("building %s: %w", p.name, err)
 		}
 	}
-	b.sayf("control plane built in %s, kept in %s", time.Since(began).Round(time.Second), b.out)
+	b.sayf("built in %s, kept in %s", time.Since(began).Round(time.Second), b.out)
 	return nil
 }
 
@@ -213,7 +242,7 @@ func (b *builder) buildOne(ctx context.Context, p program, linkerFlags, title st
 	temporary := fmt.Sprintf("%s.%d.partial", b.path(p.name), os.Getpid())
 	defer os.Remove(temporary)
 	cmd := b.goTool(ctx, "build", "-mod=readonly", "-trimpath", "-buildvcs=false",
-		"-ldflags", linkerFlags, "-o", temporary, p.pkg)
+		"-tags", b.tags, "-ldflags", linkerFlags, "-o", temporary, p.pkg)
 	output := &tailWriter{limit: 4 << 10}
 	cmd.Stdout, cmd.Stderr = output, output
 

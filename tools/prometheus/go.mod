@@ -1,5 +1,6 @@
-// promtool, which checks the alerts and runs their tests. It is built with -tags remove_all_sd: what finds
-// targets is not needed, and one of its modules can't be had. So there is no "tool" line here, and go mod tidy fails.
+// promtool, which checks the alerts and runs their tests, and the Prometheus that scrapes the lab (lab/prometheus).
+// They are built with -tags remove_all_sd, the latter also with enable_kubernetes_sd: what finds other targets is not
+// needed, and one of its modules can't be had. So there is no "tool" line here, and go mod tidy fails.
 module github.com/windows-nodes/wmco/tools/prometheus
 
 go 1.26.7

@@ -140,6 +140,24 @@ func TestA71_QueriesParseAndAskOnlyForMetricsThatAreExported(t *testing.T) {
 	}
 }
 
+// The lab's stand-in of the exporter serves no metric that the exporter lacks.
+func TestA37_TheLabsExporterHasTheNamesOfTheRealOne(t *testing.T) {
+	t.Parallel()
+	exporter, served := exported(t), 0
+	for name := range literals(t, filepath.Join(root, "lab", "sim", "program")) {
+		if !strings.HasPrefix(name, "windows_") || name == "windows_exporter" {
+			continue
+		}
+		served++
+		if !exporter[name] {
+			t.Errorf("no collector that nodes switch on has %s", name)
+		}
+	}
+	if served < 14 {
+		t.Errorf("the stand-in serves %d metrics only", served)
+	}
+}
+
 // OpenShift's console draws rows of these kinds of panels, and Grafana takes them over.
 func TestA71_TheDashboardHasWhatBothOfItsReadersDraw(t *testing.T) {
 	t.Parallel()

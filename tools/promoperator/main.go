@@ -1,0 +1,68 @@
+// Command promoperator is what the Prometheus operator does for the lab's Prometheus, by that operator's
+// own code: it makes a configuration of ServiceMonitors and files of PrometheusRules, and keeps the
+// endpoints of kubelets. It is a module of its own, so that what that code requires binds nobody else.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/prometheus-operator/prometheus-operator/pkg/kubelet"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdin); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, manifests io.Reader) error {
+	var r renderer
+	flags := flag.NewFlagSet("promoperator", flag.ContinueOnError)
+	kubelets := flags.String("kubelets", "", "kubeconfig with which the endpoints of kubelets are kept; nothing is rendered")
+	flags.StringVar(&r.dir, "dir", "", "where the configuration goes")
+	flags.StringVar(&r.root, "root", "", "what is mounted in the pod of Prometheus lies below this directory")
+	flags.StringVar(&r.server, "server", "", "URL of the API server")
+	flags.StringVar(&r.state, "kube-state-metrics", "", "address of what tells Prometheus about pods")
+	flags.StringVar(&r.interval, "interval", "", "between scrapes and evaluations, instead of what the manifests say")
+	flags.StringVar(&r.hold, "for", "", "how long an alert's condition must hold, where the manifests say any time")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *kubelets != "" {
+		return keepKubelets(ctx, *kubelets)
+	}
+	return r.render(manifests)
+}
+
+// keepKubelets keeps the Service kube-system/kubelet with the endpoints of all nodes until ctx ends.
+func keepKubelets(ctx context.Context, kubeconfig string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	controller, err := kubelet.New(slog.New(slog.NewTextHandler(os.Stderr, nil)), client, nil, "kubelet", metav1.NamespaceSystem,
+		"", nil, nil, kubelet.WithEndpointSlice(), kubelet.WithMaxEndpointsPerSlice(100),
+		kubelet.WithNodeAddressPriority("internal"), kubelet.WithSyncPeriod(time.Second))
+	if err != nil {
+		return err
+	}
+	return controller.Run(ctx)
+}
