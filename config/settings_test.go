@@ -3,6 +3,7 @@ package config_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,24 +15,42 @@ import (
 
 // A value that the operator's types can't hold must not get into the cluster: nobody could read the
 // object any more.
-func TestSettingsThatCanNotBeReadAreRefused(t *testing.T) {
+func TestA62_SettingsThatCanNotBeReadAreRefused(t *testing.T) {
 	t.Parallel()
 	admin := connect(t, install(t).Admin())
 	for spec, valid := range map[string]bool{
-		`{"logging":{"maxSize":"50Mi","maxAge":"72h30m","maxFiles":0,"flushInterval":"0s"}}`: true,
-		`{"logging":{"maxSize":52428800}}`:                                                   true,
-		`{"logging":{"maxAge":"three days"}}`:                                                false,
-		`{"logging":{"maxAge":"-1h"}}`:                                                       false,
-		`{"logging":{"maxAge":3600}}`:                                                        false,
-		`{"logging":{"flushInterval":"5"}}`:                                                  false,
-		`{"logging":{"maxSize":"lots"}}`:                                                     false,
-		`{"logging":{"maxFiles":-1}}`:                                                        false,
-		`{"rollout":{"drainTimeout":"soon"}}`:                                                false,
-		`{"kubelet":{"config":{"maxPods":60,"evictionHard":{"a.b":"1%"}}}}`:                  true,
-		`{"kubelet":{"config":[1]}}`:                                                         false,
-		`{"kubelet":{"config":"maxPods: 60"}}`:                                               false,
-		`{"trust":{"additionalCA":"more"}}`:                                                  true,
-		`{"trust":{"additionalCA":{"name":"more"}}}`:                                         false,
+		`{"logging":{"maxSize":"50Mi","maxAge":"72h30m","maxFiles":0,"flushInterval":"0s"}}`:             true,
+		`{"logging":{"maxSize":52428800}}`:                                                               true,
+		`{"logging":{"maxAge":"three days"}}`:                                                            false,
+		`{"logging":{"maxAge":"-1h"}}`:                                                                   false,
+		`{"logging":{"maxAge":3600}}`:                                                                    false,
+		`{"logging":{"flushInterval":"5"}}`:                                                              false,
+		`{"logging":{"maxSize":"lots"}}`:                                                                 false,
+		`{"logging":{"maxFiles":-1}}`:                                                                    false,
+		`{"rollout":{"drainTimeout":"soon"}}`:                                                            false,
+		`{"kubelet":{"config":{"maxPods":60,"evictionHard":{"a.b":"1%"}}}}`:                              true,
+		`{"kubelet":{"config":[1]}}`:                                                                     false,
+		`{"kubelet":{"config":"maxPods: 60"}}`:                                                           false,
+		`{"trust":{"additionalCA":"more"}}`:                                                              true,
+		`{"trust":{"additionalCA":{"name":"more"}}}`:                                                     false,
+		`{"apiServer":"https://api.example.com:6443","network":{"type":"Flannel"}}`:                      true,
+		`{"apiServer":"` + strings.Repeat("a", 513) + `"}`:                                               false,
+		`{"apiServer":{"url":"https://api.example.com"}}`:                                                false,
+		`{"network":{"type":"Cilium"}}`:                                                                  false,
+		`{"network":{"type":"flannel"}}`:                                                                 false,
+		`{"proxy":{"httpProxy":"` + strings.Repeat("a", 2049) + `"}}`:                                    false,
+		`{"proxy":{"noProxy":["a"]}}`:                                                                    false,
+		`{"mirrors":{"imageDigestMirrors":[{"mirrors":["a"]}]}}`:                                         false,
+		`{"mirrors":{"imageDigestMirrors":[{"source":""}]}}`:                                             false,
+		`{"mirrors":{"imageTagMirrors":[{"source":"a","mirrorSourcePolicy":"Never"}]}}`:                  false,
+		`{"mirrors":{"imageTagMirrors":[` + strings.Repeat(`{"source":"a"},`, 256) + `{"source":"a"}]}}`: false,
+		`{"pullSecret":"` + strings.Repeat("a", 254) + `"}`:                                              false,
+		`{"payload":{"image":"registry.example.com/payload:latest"}}`:                                    false,
+		`{"payload":{"image":"registry.example.com/payload@sha256:abc"}}`:                                false,
+		`{"rollout":{"maxUnavailable":"101%"}}`:                                                          false,
+		`{"rollout":{"maxUnavailable":-1}}`:                                                              false,
+		`{"rollout":{"maxConcurrentJoins":0}}`:                                                           false,
+		`{"rollout":{"maxConcurrentJoins":1001}}`:                                                        false,
 	} {
 		body := fmt.Sprintf(
 			`{"apiVersion":"windowsmachineconfig.openshift.io/v1alpha1","kind":"WindowsMachineConfig","metadata":{"name":"cluster"},"spec":%s}`, spec)

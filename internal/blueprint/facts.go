@@ -1,6 +1,7 @@
 package blueprint
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -210,12 +211,18 @@ func (n Network) violations() (all []string) {
 	return all
 }
 
+// maxAPIServer is what the WindowsMachineConfig takes.
+const maxAPIServer = 512
+
 // CanonicalAPIServer checks the URL of an API server and gives it in one form: https, host in lower
 // case, port if there is one, nothing else.
 func CanonicalAPIServer(raw string) (string, error) {
+	if len(raw) > maxAPIServer {
+		return "", fmt.Errorf("it is longer than %d characters", maxAPIServer)
+	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		return "", fmt.Errorf("%q is not a URL", raw)
+		return "", errors.New("it is not a URL") // it may have a password
 	}
 	if u.Scheme != "https" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" ||
 		u.Fragment != "" || u.Opaque != "" {

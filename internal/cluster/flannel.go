@@ -34,6 +34,10 @@ const (
 	vxlanPort, linuxPort     = 4789, 8472
 )
 
+// maxFlannelBits is the smallest network that flannel calls useful, with a part for each of four nodes.
+// https://github.com/flannel-io/flannel/blob/v0.28.10/pkg/subnet/config.go
+const maxFlannelBits = 28
+
 // flannelNet is the part of net-conf.json that decides whether Windows nodes can take part.
 type flannelNet struct {
 	Network     string
@@ -71,6 +75,15 @@ func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigS
 	if problem != nil {
 		return problem
 	}
+	if err = classE(nameFlannel+": Network", []string{flannel.Network.String()}); err != nil {
+		return err
+	}
+	for _, services := range facts.ServiceNetworks {
+		if services.Overlaps(flannel.Network) {
+			return notFlannel("%s: Network is %s, which overlaps %s of Services: pods need addresses of their own",
+				nameFlannel, flannel.Network, services)
+		}
+	}
 	for _, pods := range facts.PodNetworks {
 		switch {
 		case !pods.Addr().Is4():
@@ -105,6 +118,9 @@ func parseFlannel(text string) (blueprint.Flannel, *contract.Problem) {
 		problem = "EnableIPv4 is false; Windows nodes need IPv4"
 	case err != nil || !network.Addr().Is4():
 		problem = fmt.Sprintf("Network %.40q is no IPv4 prefix such as 10.244.0.0/16", conf.Network)
+	case network.Bits() > maxFlannelBits:
+		problem = fmt.Sprintf("Network is %s, which has no part for each node: at least a /%d is needed", network,
+			maxFlannelBits)
 	default:
 		problem = conf.Backend.violation()
 	}

@@ -138,9 +138,12 @@ func (p *Plain) networks(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpe
 		return err
 	}
 	for _, text := range split(kubeadm.Networking.PodSubnet) {
-		if network, err := netip.ParsePrefix(text); err == nil {
-			facts.PodNetworks = append(facts.PodNetworks, network.Masked())
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return incomplete("%s: podSubnet has %.40q, which is no prefix such as 10.244.0.0/16: correct it",
+				nameKubeadm, text)
 		}
+		facts.PodNetworks = append(facts.PodNetworks, network.Masked())
 	}
 	return errors.Join(classE(where, prefixes), classE(nameKubeadm+": podSubnet", split(kubeadm.Networking.PodSubnet)))
 }
@@ -164,10 +167,10 @@ func split(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// dns reads the address of the DNS service; there is no convention for it.
 // kubeDNS is the name and the label of the cluster's DNS Service, whichever program serves it.
 const kubeDNS = "kube-dns"
 
+// dns reads the address of the DNS service; there is no convention for it.
 func (p *Plain) dns(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	var list corev1.ServiceList
 	err := p.live.List(ctx, &list, client.InNamespace(metav1.NamespaceSystem),

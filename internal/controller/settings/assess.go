@@ -65,6 +65,8 @@ const (
 	maxRejected       = 20
 	maxMessage        = 1000
 	maxNamedInMessage = 5
+	// maxCondition is what the API server takes of a condition's message, in bytes.
+	maxCondition = 32768
 )
 
 // Assess writes the status. Conditions keep their transition time when they don't change.
@@ -288,6 +290,9 @@ func some(names []string) string {
 
 func set(status *v1alpha1.WindowsMachineConfigStatus, f Facts, kind string, state bool, whenTrue, whenFalse,
 	message string) {
+	if len(message) > maxCondition {
+		message = strings.ToValidUTF8(message[:maxCondition], "")
+	}
 	condition := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: whenFalse, Message: message,
 		ObservedGeneration: f.Generation}
 	if state {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -151,6 +152,19 @@ func TestMessagesStayShortForAWholeFleet(t *testing.T) {
 	facts = settings.Facts{}
 	if settings.Assess(status, facts); len(status.RejectedEntries) != 0 {
 		t.Error("entries that are mended stay on the list")
+	}
+}
+
+// The API server refuses the whole status with a longer one, and nobody would see why nothing goes on.
+func TestMessagesOfConditionsStayWithinWhatTheAPIServerTakes(t *testing.T) {
+	t.Parallel()
+	long := contract.NewProblem(contract.ReasonClusterFactsIncomplete, "%s", strings.Repeat("é", 20<<10))
+	status := &v1alpha1.WindowsMachineConfigStatus{}
+	settings.Assess(status, settings.Facts{Lacks: []*contract.Problem{long}, Troubles: []*contract.Problem{long}})
+	for _, c := range status.Conditions {
+		if len(c.Message) > 32768 || !utf8.ValidString(c.Message) {
+			t.Errorf("%s says %d bytes", c.Type, len(c.Message))
+		}
 	}
 }
 
