@@ -60,8 +60,11 @@ func (s *Scene) newOperator(ctx context.Context) (*Operator, error) {
 	if s.payload, err = s.payloadDir(); err != nil {
 		return nil, err
 	}
-	_, kubeconfig, err := s.Cluster.ServiceAccountConfig(ctx, s.options.Namespace,
+	config, kubeconfig, err := s.Cluster.ServiceAccountConfig(ctx, s.options.Namespace,
 		contract.OperatorServiceAccount, operatorToken)
+	if err == nil && s.options.Front != nil {
+		kubeconfig, err = cluster.Kubeconfig(s.options.Front(config))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("getting the operator's credential: %w", err)
 	}

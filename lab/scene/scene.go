@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -77,6 +78,9 @@ type Options struct {
 	Scheduler bool
 	// Arguments are further ones for the operator.
 	Arguments []string
+	// Front stands between the operator and the API server: it is given the operator's way there, and
+	// answers with the one to take. Nil for none.
+	Front func(*rest.Config) *rest.Config
 }
 
 // flannel says whether the network of pods is flannel.
