@@ -48,7 +48,8 @@ const (
 	// upgrade or downgrade it without SSH. Other nodes don't have it.
 	ConditionSkewSupported = "SkewSupported"
 	// ConditionWorkloadsFit is False while pods are on the node that can't run there, such as pods for
-	// Linux. A node that never had such pods does not have it.
+	// Linux, and Unknown while its pods can't all be read. A node of which neither was ever found does
+	// not have it.
 	ConditionWorkloadsFit = "WorkloadsFit"
 )
 

@@ -45,6 +45,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/olm"
 	"github.com/windows-nodes/wmco/internal/payload"
 	"github.com/windows-nodes/wmco/internal/payloadimage"
+	"github.com/windows-nodes/wmco/internal/pods"
 	"github.com/windows-nodes/wmco/internal/rollout"
 	"github.com/windows-nodes/wmco/internal/version"
 )
@@ -237,11 +238,11 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	if err != nil {
 		return err
 	}
-	pods, err := journey.PodClient(mgr.GetConfig())
+	podClient, err := pods.NewClient(mgr.GetConfig())
 	if err != nil {
 		return err
 	}
-	workloads, err := workload.Setup(mgr)
+	workloads, err := workload.Setup(mgr, podClient)
 	if err != nil {
 		return err
 	}
@@ -264,7 +265,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			ServiceNetwork: serviceNetwork, Reserved: reserved}),
 		source.Setup(mgr, o.namespace),
 		orphan.Setup(mgr, o.namespace),
-		runtimeclass.Setup(mgr),
+		runtimeclass.Setup(mgr, podClient),
 		settings.Setup(mgr, settings.Options{
 			Namespace: o.namespace, Keys: keys, Desired: desired,
 			Missing:           func() []payload.Missing { return payloads.Manifest().Missing },
@@ -272,7 +273,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			UserData:          userData,
 		}),
 		instance.Setup(mgr, journey.Options{
-			Client: mgr.GetClient(), Pods: pods, Dialer: sshhost.New(sshhost.Options{}), Payload: payloads,
+			Client: mgr.GetClient(), Pods: podClient, Dialer: sshhost.New(sshhost.Options{}), Payload: payloads,
 			Desired: desired, Keys: keys,
 			Tokens: instance.BootstrapToken{Client: clients, Namespace: facts.BootstrapNamespace()},
 			Now:    time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.silence,

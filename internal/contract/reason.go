@@ -213,6 +213,7 @@ const (
 	ReasonLinuxPodPlaced         Reason = "LinuxPodPlaced"
 	ReasonImageNotForNode        Reason = "ImageNotForNode"
 	ReasonPodUnplaceable         Reason = "PodUnplaceable"
+	ReasonPodsNotRead            Reason = "PodsNotRead"
 	ReasonClusterFactsIncomplete Reason = "ClusterFactsIncomplete"
 	ReasonPayloadMissing         Reason = "PayloadMissing"
 	ReasonVersionUnsupported     Reason = "VersionUnsupported"
@@ -694,7 +695,8 @@ func workloadExplanations() []row {
 			"Delete it, and the operator makes its own; pods that run keep running. Or keep it, and give pods for " +
 				"Windows another way to a node of their build."},
 		{ReasonRuntimeClassInUse, 925,
-			"A RuntimeClass is to be deleted, because no node has its build or the settings say so, and pods use it.",
+			"A RuntimeClass is to be deleted, because no node has its build or the settings say so, and pods use it, " +
+				"or may use it, as not all pods could be read.",
 			"Delete the pods, or change what makes them: without the class they can't be made again. It is deleted " +
 				"within ten minutes of that."},
 		{ReasonLinuxPodPlaced, 930,
@@ -711,6 +713,11 @@ func workloadExplanations() []row {
 				"whatever becomes free there.",
 			"Change what the message names: the node selector, RuntimeClass, tolerations or requests of what makes " +
 				"the pod; or add a node that has what it requires."},
+		{ReasonPodsNotRead, 933,
+			"The pods on a Windows node, or those that are pending, could not be read to the end: the API server " +
+				"does not answer, or there are so many or so large pods that it takes too long.",
+			"The operator's log says what failed. Otherwise look for thousands of pods, or pods of a megabyte, with " +
+				"kubectl get pods -A --field-selector spec.nodeName=<node>, and limit their namespace by a quota."},
 	}
 }
 

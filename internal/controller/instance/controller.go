@@ -322,7 +322,8 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 	c.status.skew(c.journeys.health.Skew(ctx, c.instance))
-	c.status.workloads(c.parts.Misplaced(c.instance.Status.NodeName))
+	misplaced, looked := c.parts.Misplaced(c.instance.Status.NodeName)
+	c.status.workloads(misplaced, looked)
 	var wait time.Duration
 	if proven := c.instance.Status.PublicKeyHash; found.Rejoin == nil {
 		if wait = c.tryKey(ctx); c.instance.Status.PublicKeyHash != proven {
@@ -356,6 +357,9 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	c.report(ctx, found.Outcome)
 	c.status.sayKey(found.Outcome)
 	found.Outcome.After = soonest(found.Outcome.After, wait)
+	if !looked {
+		found.Outcome.After = soonest(found.Outcome.After, notLooked)
+	}
 	return c.await(ctx, found.Node, found.Outcome, journey.QuietPeriod)
 }
 

@@ -377,12 +377,12 @@ func TestA73_PodsThatCantRunOnANodeAreAConditionOfItsInstance(t *testing.T) {
 	if i := r.get(t, 1); meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ConditionWorkloadsFit) != nil {
 		t.Errorf("conditions %v", i.Status.Conditions)
 	}
-	found := contract.NewProblem(contract.ReasonLinuxPodPlaced, "ns/logs is for Linux")
-	r.parts.Misplaced = func(node string) *contract.Problem {
+	found, looked := contract.NewProblem(contract.ReasonLinuxPodPlaced, "ns/logs is for Linux"), true
+	r.parts.Misplaced = func(node string) (*contract.Problem, bool) {
 		if node != r.get(t, 1).Status.NodeName {
 			t.Errorf("asked about %q", node)
 		}
-		return found
+		return found, looked
 	}
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); condition(i, v1alpha1.ConditionWorkloadsFit) != "False LinuxPodPlaced" ||
@@ -390,6 +390,39 @@ func TestA73_PodsThatCantRunOnANodeAreAConditionOfItsInstance(t *testing.T) {
 		t.Errorf("conditions %v", i.Status.Conditions)
 	}
 	found = nil
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); condition(i, v1alpha1.ConditionWorkloadsFit) != "True Fit" {
+		t.Errorf("conditions %v", i.Status.Conditions)
+	}
+	found = contract.NewProblem(contract.ReasonPodsNotRead, "the pods on the node could not all be read")
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); condition(i, v1alpha1.ConditionWorkloadsFit) != "Unknown PodsNotRead" {
+		t.Errorf("conditions %v", i.Status.Conditions)
+	}
+}
+
+// An operator that has just started has looked at no pods, and what the one before it found may have changed.
+func TestPodsThatNobodyLookedAtAreNotSaidToFit(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	looked := false
+	r.parts.Misplaced = func(string) (*contract.Problem, bool) { return nil, looked }
+	if after := r.reconcile(t, 1).RequeueAfter; after == 0 || after > notLooked {
+		t.Errorf("comes again after %s", after)
+	}
+	if i := r.get(t, 1); condition(i, v1alpha1.ConditionWorkloadsFit) != "" {
+		t.Errorf("conditions %v", i.Status.Conditions)
+	}
+	r.parts.Misplaced = func(string) (*contract.Problem, bool) {
+		return contract.NewProblem(contract.ReasonLinuxPodPlaced, "ns/logs is for Linux"), true
+	}
+	r.reconcile(t, 1)
+	r.parts.Misplaced = func(string) (*contract.Problem, bool) { return nil, looked }
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); condition(i, v1alpha1.ConditionWorkloadsFit) != "Unknown PodsNotRead" {
+		t.Errorf("conditions %v", i.Status.Conditions)
+	}
+	looked = true
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); condition(i, v1alpha1.ConditionWorkloadsFit) != "True Fit" {
 		t.Errorf("conditions %v", i.Status.Conditions)

@@ -158,17 +158,25 @@ func (r reporter) skew(why string) {
 // skewSupported is the reason of a SkewSupported condition that is True.
 const skewSupported contract.Reason = "Supported"
 
-// workloads shows pods that are on the node and can't run there.
-func (r reporter) workloads(misplaced *contract.Problem) {
-	if misplaced != nil {
+// workloads shows pods that are on the node and can't run there. Only who has looked says that none is.
+func (r reporter) workloads(misplaced *contract.Problem, looked bool) {
+	exists := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionWorkloadsFit) != nil
+	switch {
+	case misplaced != nil && misplaced.Reason == contract.ReasonPodsNotRead:
+		r.condition(v1alpha1.ConditionWorkloadsFit, metav1.ConditionUnknown, misplaced.Reason, misplaced.Detail)
+	case misplaced != nil:
 		r.condition(v1alpha1.ConditionWorkloadsFit, metav1.ConditionFalse, misplaced.Reason, misplaced.Detail)
-		return
-	}
-	if meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionWorkloadsFit) != nil {
+	case exists && !looked:
+		r.condition(v1alpha1.ConditionWorkloadsFit, metav1.ConditionUnknown, contract.ReasonPodsNotRead,
+			"this operator has not read the pods on the node yet")
+	case exists:
 		r.condition(v1alpha1.ConditionWorkloadsFit, metav1.ConditionTrue, workloadsFit,
 			"no pod is known that can't run on the node")
 	}
 }
+
+// notLooked is when an instance comes again whose pods nobody looked at yet.
+const notLooked = time.Minute
 
 // workloadsFit is the reason of a WorkloadsFit condition that is True.
 const workloadsFit contract.Reason = "Fit"

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -23,6 +25,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/pods"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -30,8 +33,6 @@ const (
 	// retryInUse is how often it is looked whether pods still use a class that is to go: each look
 	// lists all pods.
 	retryInUse = 10 * time.Minute
-	// podsAtOnce bounds an answer of the API server.
-	podsAtOnce = 500
 	// bound is how long one look may take.
 	bound = 2 * time.Minute
 )
@@ -39,22 +40,21 @@ const (
 // Reconciler keeps the RuntimeClasses for Windows.
 type Reconciler struct {
 	client client.Client
-	// live reads pods, which the operator has no cache of.
-	live   client.Reader
+	pods   kubernetes.Interface
 	events events.EventRecorder
 	now    func() time.Time
 	// reported is why each class was reported last. Only one worker has it.
 	reported map[string]contract.Reason
 }
 
-func newReconciler(api client.Client, live client.Reader, recorder events.EventRecorder,
+func newReconciler(api client.Client, podClient kubernetes.Interface, recorder events.EventRecorder,
 	now func() time.Time) *Reconciler {
-	return &Reconciler{client: api, live: live, events: recorder, now: now, reported: map[string]contract.Reason{}}
+	return &Reconciler{client: api, pods: podClient, events: recorder, now: now, reported: map[string]contract.Reason{}}
 }
 
-// Setup adds the controller to a manager.
-func Setup(mgr ctrl.Manager) error {
-	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(contract.OperatorServiceAccount),
+// Setup adds the controller to a manager. podClient is from package pods.
+func Setup(mgr ctrl.Manager, podClient kubernetes.Interface) error {
+	r := newReconciler(mgr.GetClient(), podClient, mgr.GetEventRecorder(contract.OperatorServiceAccount),
 		time.Now)
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: contract.MachineConfigObject}}}
@@ -100,10 +100,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	for _, class := range plan.Update {
 		problems = append(problems, r.update(ctx, class))
 	}
-	inUse, err := r.withdraw(ctx, plan.Withdraw)
+	stay, err := r.withdraw(ctx, plan.Withdraw)
 	problems = append(problems, err)
-	r.report(ctx, plan.Foreign, inUse)
-	if len(inUse) > 0 && (plan.After == 0 || plan.After > retryInUse) {
+	r.report(ctx, plan.Foreign, stay)
+	if len(stay.inUse)+len(stay.unsure) > 0 && (plan.After == 0 || plan.After > retryInUse) {
 		plan.After = retryInUse
 	}
 	if err = errors.Join(problems...); err != nil {
@@ -163,53 +163,67 @@ func (r *Reconciler) update(ctx context.Context, class *nodev1.RuntimeClass) err
 	return nil
 }
 
-// withdraw deletes the classes that no pod uses, and gives those that pods use.
-func (r *Reconciler) withdraw(ctx context.Context, classes []nodev1.RuntimeClass) ([]nodev1.RuntimeClass, error) {
+// kept are classes that are to go and stay: pods use them, or not all pods could be read.
+type kept struct{ inUse, unsure []nodev1.RuntimeClass }
+
+// withdraw deletes the classes that no pod uses.
+func (r *Reconciler) withdraw(ctx context.Context, classes []nodev1.RuntimeClass) (stay kept, err error) {
 	if len(classes) == 0 {
-		return nil, nil
+		return stay, nil
 	}
-	used, err := r.used(ctx)
+	unused, all, err := r.unused(ctx, classes)
 	if err != nil {
-		return nil, err
+		return stay, err
 	}
-	var inUse []nodev1.RuntimeClass
 	for _, class := range classes {
-		if used[class.Name] {
-			inUse = append(inUse, class)
+		switch {
+		case !unused[class.Name]:
+			stay.inUse = append(stay.inUse, class)
+			continue
+		case !all:
+			stay.unsure = append(stay.unsure, class)
 			continue
 		}
 		err = r.client.Delete(ctx, &class,
 			client.Preconditions{UID: &class.UID, ResourceVersion: &class.ResourceVersion})
 		if client.IgnoreNotFound(err) != nil {
-			return inUse, fmt.Errorf("deleting RuntimeClass %s: %w", class.Name, err)
+			return stay, fmt.Errorf("deleting RuntimeClass %s: %w", class.Name, err)
 		}
 		logf.FromContext(ctx).Info("deleted a RuntimeClass", "runtimeClass", class.Name)
 	}
-	return inUse, nil
+	return stay, nil
 }
 
-// used gives the names of the RuntimeClasses that pods have which have not ended.
-func (r *Reconciler) used(ctx context.Context) (map[string]bool, error) {
-	used := map[string]bool{}
-	for next := ""; ; {
-		pods := &corev1.PodList{}
-		if err := r.live.List(ctx, pods, client.Limit(podsAtOnce), client.Continue(next)); err != nil {
-			return nil, fmt.Errorf("listing pods: %w", err)
-		}
-		for _, pod := range pods.Items {
-			ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-			if pod.Spec.RuntimeClassName != nil && !ended {
-				used[*pod.Spec.RuntimeClassName] = true
-			}
-		}
-		if next = pods.Continue; next == "" {
-			return used, nil
-		}
+// errEnough ends a look at pods when each class is in use.
+var errEnough = errors.New("each class is in use")
+
+// unused gives those of the classes that no pod was seen to have which has not ended, and whether all
+// pods were seen that matter.
+func (r *Reconciler) unused(ctx context.Context, classes []nodev1.RuntimeClass) (map[string]bool, bool, error) {
+	unused := map[string]bool{}
+	for _, class := range classes {
+		unused[class.Name] = true
 	}
+	live := fields.AndSelectors(fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)))
+	all, err := pods.Each(ctx, r.pods, pods.Query{Fields: live, Page: pods.Page, Now: r.now},
+		func(pod *corev1.Pod) error {
+			if pod.Spec.RuntimeClassName != nil {
+				delete(unused, *pod.Spec.RuntimeClassName)
+			}
+			if len(unused) == 0 {
+				return errEnough
+			}
+			return nil
+		})
+	if errors.Is(err, errEnough) {
+		return unused, true, nil
+	}
+	return unused, all, err
 }
 
 // report writes an event about each class that is not as planned, once.
-func (r *Reconciler) report(ctx context.Context, foreign, inUse []nodev1.RuntimeClass) {
+func (r *Reconciler) report(ctx context.Context, foreign []nodev1.RuntimeClass, stay kept) {
 	found := map[string]contract.Reason{}
 	tell := func(class nodev1.RuntimeClass, reason contract.Reason, what string) {
 		found[class.Name] = reason
@@ -224,8 +238,12 @@ func (r *Reconciler) report(ctx context.Context, foreign, inUse []nodev1.Runtime
 		tell(class, contract.ReasonRuntimeClassForeign,
 			"RuntimeClass "+class.Name+" was not made by the operator, and does not select Windows nodes of this build")
 	}
-	for _, class := range inUse {
+	for _, class := range stay.inUse {
 		tell(class, contract.ReasonRuntimeClassInUse, "RuntimeClass "+class.Name+" is to go, and pods use it")
+	}
+	for _, class := range stay.unsure {
+		tell(class, contract.ReasonRuntimeClassInUse, "RuntimeClass "+class.Name+
+			" is to go, and pods may use it: not all pods could be read")
 	}
 	r.reported = found
 }

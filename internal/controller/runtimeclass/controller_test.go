@@ -1,9 +1,9 @@
 package runtimeclass
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -17,11 +17,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/pods"
+	"github.com/windows-nodes/wmco/internal/pods/podstest"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -29,11 +30,9 @@ import (
 type fixture struct {
 	*Reconciler
 	api    client.WithWatch
+	pods   *podstest.Server
 	events []string
 	clock  time.Time
-	broken error
-	// pages is how many lists of pods were asked for.
-	pages int
 }
 
 func (f *fixture) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
@@ -46,37 +45,22 @@ func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{clock: time.Unix(1_800_000_000, 0)}
-	f.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithInterceptorFuncs(interceptor.Funcs{List: f.list}).Build()
-	f.Reconciler = newReconciler(f.api, f.api, f, func() time.Time { return f.clock })
+	f := &fixture{clock: time.Unix(1_800_000_000, 0), pods: podstest.New(t, 0, 0)}
+	f.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	f.begin(t)
 	return f
 }
 
-// list gives one pod for each page, which the fake can't.
-func (f *fixture) list(ctx context.Context, c client.WithWatch, list client.ObjectList,
-	options ...client.ListOption) error {
-	pods, ok := list.(*corev1.PodList)
-	if !ok {
-		return c.List(ctx, list, options...)
+// begin starts the controller anew.
+func (f *fixture) begin(t *testing.T) {
+	t.Helper()
+	podClient, err := pods.NewClient(f.pods.Config())
+	if err != nil {
+		t.Fatal(err)
 	}
-	if f.broken != nil {
-		return f.broken
-	}
-	asked := (&client.ListOptions{}).ApplyOptions(options)
-	all := &corev1.PodList{}
-	if err := c.List(ctx, all); err != nil {
-		return err
-	}
-	f.pages++
-	at := len(asked.Continue)
-	if at < len(all.Items) {
-		pods.Items = all.Items[at : at+1]
-	}
-	if at+1 < len(all.Items) {
-		pods.Continue = strings.Repeat("x", at+1)
-	}
-	return nil
+	f.Reconciler = newReconciler(f.api, podClient, f, func() time.Time {
+		return f.clock.Add(time.Duration(f.pods.Passed.Load()))
+	})
 }
 
 func (f *fixture) reconcile(t *testing.T) time.Duration {
@@ -107,8 +91,8 @@ func node(name, build string) *corev1.Node {
 		corev1.LabelOSStable: "windows", contract.BuildLabel: build}}}
 }
 
-func pod(name, class string, phase corev1.PodPhase) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+func pod(name, class string, phase corev1.PodPhase) corev1.Pod {
+	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
 		Spec: corev1.PodSpec{RuntimeClassName: &class}, Status: corev1.PodStatus{Phase: phase}}
 }
 
@@ -137,7 +121,7 @@ func TestA72_ClassesFollowTheBuildsOfTheCluster(t *testing.T) {
 	f.reconcile(t)
 	// The time since when it is unused is in the cluster, so a restart does not begin it anew.
 	f.clock = f.clock.Add(policy.RuntimeClassGrace / 2)
-	f.Reconciler = newReconciler(f.api, f.api, f, func() time.Time { return f.clock })
+	f.begin(t)
 	if after := f.reconcile(t); after != policy.RuntimeClassGrace/2 {
 		t.Errorf("looks again after %s", after)
 	}
@@ -159,10 +143,11 @@ func (f *fixture) version(t *testing.T, name string) string {
 
 func TestA72_AClassThatPodsUseStaysAndIsReportedOnce(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, node("a", "10.0.20348"), node("b", "10.0.26100"), pod("done", "windows2025", corev1.PodSucceeded),
-		pod("failed", "windows2025", corev1.PodFailed), pod("waits", "windows2022", corev1.PodPending))
+	f := newFixture(t, node("a", "10.0.20348"), node("b", "10.0.26100"))
+	f.pods.Pods = []corev1.Pod{pod("done", "windows2025", corev1.PodSucceeded),
+		pod("failed", "windows2025", corev1.PodFailed), pod("waits", "windows2022", corev1.PodPending)}
 	f.reconcile(t)
-	if f.pages != 0 {
+	if len(f.pods.Lists) != 0 {
 		t.Error("pods are listed although nothing is to be withdrawn")
 	}
 	if err := f.api.Create(t.Context(), settings(v1alpha1.RuntimeClassesRemoved)); err != nil {
@@ -180,14 +165,12 @@ func TestA72_AClassThatPodsUseStaysAndIsReportedOnce(t *testing.T) {
 		t.Errorf("events: %q", f.events)
 	}
 	// Nothing is deleted on an incomplete list.
-	f.broken = errors.New("the API server is away")
+	f.pods.Broken = http.StatusServiceUnavailable
 	if _, err := f.Reconcile(t.Context(), ctrl.Request{}); err == nil {
 		t.Error("a list that failed is no error")
 	}
-	f.broken = nil
-	if err := f.api.Delete(t.Context(), pod("waits", "", "")); err != nil {
-		t.Fatal(err)
-	}
+	f.pods.Broken = 0
+	f.pods.Pods = f.pods.Pods[:2]
 	f.reconcile(t)
 	if got := f.classes(t); len(got) != 0 {
 		t.Errorf("classes: %v", got)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/internal/pods"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
@@ -56,8 +57,12 @@ func TestA73_PodsThatCantRunAreFoundOnARealAPIServer(t *testing.T) {
 	place(linux("logs", "a"))
 	place(linux("elsewhere", "b"))
 	place(pending("web"))
+	podClient, err := pods.NewClient(lab.Admin())
+	if err != nil {
+		t.Fatal(err)
+	}
 	f := &fixture{}
-	f.Checker = newChecker(api, api, f, func() time.Time { return began.Add(policy.UnplaceableAfter) })
+	f.Checker = newChecker(api, podClient, f, func() time.Time { return began.Add(policy.UnplaceableAfter) })
 	if got := f.looks(t); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("delivered %v", got)
 	}

@@ -2,7 +2,9 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,8 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/pods"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -29,60 +31,56 @@ const (
 	// firstLook leaves an operator that has just begun to lead the API server for what is urgent.
 	firstLook = 30 * time.Second
 	lookEvery = 5 * time.Minute
-	// callTimeout bounds a list of pods.
-	callTimeout = 30 * time.Second
-	// pageSize and pages bound how many pending pods one look reads.
-	pageSize, pages = 500, 4
+	// lookLimit is for how long one look begins with further nodes; the next one begins with the rest.
+	lookLimit = 3 * time.Minute
+	// staleAfter is how old a finding may be, which one look that fails does not change.
+	staleAfter = 2*lookEvery + lookLimit
 	// eventsAtOnce bounds how many events one look writes; the rest follow with the next ones.
 	eventsAtOnce = 50
+	// mostReported bounds what is remembered to have had its event. With more, all get another one.
+	mostReported = 10_000
 	// named is how many pods a message names.
 	named = 3
+	// whyBytes bounds what is said of a pod: an image may be named in a megabyte.
+	whyBytes = 256
 	// noteBytes is what the API server takes as the text of an event.
 	noteBytes = 1024
 )
 
 // Checker looks for pods that can't run where they are, or can't be placed.
 type Checker struct {
-	// cached reads Nodes, live pods.
-	cached, live client.Reader
-	events       events.EventRecorder
-	problems     *prometheus.GaugeVec
-	now          func() time.Time
-	changed      chan event.GenericEvent
-	// reported are the findings that have had their event. Only Start touches it.
+	cached   client.Reader // of Nodes
+	pods     kubernetes.Interface
+	events   events.EventRecorder
+	problems *prometheus.GaugeVec
+	now      func() time.Time
+	changed  chan event.GenericEvent
+	// nodes is what is known of the pods of each node, pending of those without one, reported which
+	// findings have had their event. Only Start touches them.
+	nodes    map[string]*known
+	pending  known
 	reported map[found]bool
 
 	mu sync.Mutex
-	// misplaced is what is said of each node.
-	misplaced map[string]contract.Problem
+	// misplaced is what is said of each node that was looked at; nil is nothing.
+	misplaced map[string]*contract.Problem
 }
 
-// found is what an event is written about once.
-type found struct {
-	owner  types.UID
-	reason contract.Reason
-}
-
-// finding is one pod, and what is wrong with it.
-type finding struct {
-	pod    *corev1.Pod
-	reason contract.Reason
-	why    string
-}
-
-func newChecker(cached, live client.Reader, recorder events.EventRecorder, now func() time.Time) *Checker {
-	return &Checker{cached: cached, live: live, events: recorder, now: now,
+func newChecker(cached client.Reader, podClient kubernetes.Interface, recorder events.EventRecorder,
+	now func() time.Time) *Checker {
+	return &Checker{cached: cached, pods: podClient, events: recorder, now: now,
 		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_workload_problems",
-			Help: "Pods that can't run on the Windows node that they are on, or that no Windows node can take.",
+			Help: "Pods that can't run on the Windows node that they are on, or that no Windows node can take; " +
+				"with PodsNotRead, the lists of pods that could not be read to the end.",
 		}, []string{"reason"}),
-		changed: make(chan event.GenericEvent), reported: map[found]bool{}, misplaced: map[string]contract.Problem{}}
+		changed: make(chan event.GenericEvent), nodes: map[string]*known{}, reported: map[found]bool{},
+		misplaced: map[string]*contract.Problem{}}
 }
 
-// Setup adds the checker to a manager.
-func Setup(mgr ctrl.Manager) (*Checker, error) {
-	c := newChecker(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(contract.OperatorServiceAccount),
-		time.Now)
+// Setup adds the checker to a manager. podClient is from package pods.
+func Setup(mgr ctrl.Manager, podClient kubernetes.Interface) (*Checker, error) {
+	c := newChecker(mgr.GetClient(), podClient, mgr.GetEventRecorder(contract.OperatorServiceAccount), time.Now)
 	if err := metrics.Registry.Register(c.problems); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
@@ -98,15 +96,13 @@ func (*Checker) NeedLeaderElection() bool { return true }
 // Changed delivers each Node of which something else is said than before.
 func (c *Checker) Changed() <-chan event.GenericEvent { return c.changed }
 
-// Misplaced says which pods on a node can't run there; nil for none.
-func (c *Checker) Misplaced(node string) *contract.Problem {
+// Misplaced says which pods on a node can't run there, or that they could not be read; nil for none. It is
+// false for a node that was not looked at yet.
+func (c *Checker) Misplaced(node string) (*contract.Problem, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	problem, exists := c.misplaced[node]
-	if !exists {
-		return nil
-	}
-	return &problem
+	problem, looked := c.misplaced[node]
+	return problem, looked
 }
 
 // Start looks from time to time, until ctx ends.
@@ -124,128 +120,127 @@ func (c *Checker) Start(ctx context.Context) error {
 	}
 }
 
-// look finds everything anew. What it could not read changes nothing of what is said.
+// look finds everything anew. What it could not read it does not take for well.
 func (c *Checker) look(ctx context.Context) error {
 	nodes := &corev1.NodeList{}
 	if err := c.cached.List(ctx, nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)},
 		client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing nodes: %w", err)
 	}
-	var all []finding
-	said := map[string]contract.Problem{}
+	before := c.nodes
+	c.nodes = map[string]*known{}
 	for i := range nodes.Items {
-		on, err := c.onNode(ctx, nodes.Items[i].Name)
-		if err != nil {
-			return err
-		}
-		if len(on) > 0 {
-			said[nodes.Items[i].Name] = sum(on)
-			all = append(all, on...)
+		name := nodes.Items[i].Name
+		if c.nodes[name] = before[name]; c.nodes[name] == nil {
+			c.nodes[name] = &known{}
 		}
 	}
-	pending, err := c.pending(ctx, nodes.Items)
+	p := &pass{read: map[*known]bool{}, reported: c.reported, seen: map[found]bool{}}
+	err := c.read(ctx, nodes.Items, p)
+	c.show(p)
+	return errors.Join(err, c.say(ctx))
+}
+
+// read reads all pods that matter, those of the nodes first that were not read for longest.
+func (c *Checker) read(ctx context.Context, nodes []corev1.Node, p *pass) error {
+	began := c.now()
+	names := slices.SortedFunc(maps.Keys(c.nodes), func(a, b string) int {
+		if order := c.nodes[a].tried.Compare(c.nodes[b].tried); order != 0 {
+			return order
+		}
+		return strings.Compare(a, b)
+	})
+	for _, name := range names {
+		if c.now().Sub(began) > lookLimit {
+			break
+		}
+		// The API server answers this from memory, and has an index of it.
+		err := c.list(ctx, c.nodes[name], p, pods.Query{Fields: pods.OfNode(name), Cached: true}, policy.MisplacedPod)
+		if err != nil {
+			return fmt.Errorf("looking at node %s: %w", name, err)
+		}
+	}
+	unplaced := fields.SelectorFromSet(fields.Set{"spec.nodeName": "", "status.phase": string(corev1.PodPending)})
+	err := c.list(ctx, &c.pending, p, pods.Query{Fields: unplaced, Page: pods.Page},
+		func(pod *corev1.Pod) (contract.Reason, string) { return policy.UnplaceablePod(pod, nodes, c.now()) })
+	if err != nil {
+		return fmt.Errorf("looking at pending pods: %w", err)
+	}
+	return nil
+}
+
+// list reads one list of pods, as far as it comes.
+func (c *Checker) list(ctx context.Context, k *known, p *pass, query pods.Query,
+	judge func(*corev1.Pod) (contract.Reason, string)) error {
+	query.Now, k.tried = c.now, c.now()
+	counts, first := map[contract.Reason]int{}, []finding(nil)
+	all, err := pods.Each(ctx, c.pods, query, func(pod *corev1.Pod) error {
+		reason, why := judge(pod)
+		if reason == "" {
+			return nil
+		}
+		counts[reason]++
+		f := newFinding(pod, reason, why)
+		first = few(first, f)
+		p.add(f)
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	c.show(append(all, pending...))
-	return c.say(ctx, said)
+	p.read[k] = all
+	k.merge(counts, first, all, c.now())
+	return nil
 }
 
-// onNode finds the pods of a node that can't run there.
-func (c *Checker) onNode(ctx context.Context, node string) ([]finding, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	pods := &corev1.PodList{}
-	// The API server answers this from memory, and has an index of it.
-	err := c.live.List(ctx, pods, &client.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node),
-		Raw: &metav1.ListOptions{ResourceVersion: "0"}})
-	if err != nil {
-		return nil, fmt.Errorf("listing the pods of node %s: %w", node, err)
-	}
-	var all []finding
-	for i := range pods.Items {
-		if reason, why := policy.MisplacedPod(&pods.Items[i]); reason != "" {
-			all = append(all, finding{&pods.Items[i], reason, why})
-		}
-	}
-	return all, nil
-}
-
-// pending finds pods that no node will take, among as many as are read.
-func (c *Checker) pending(ctx context.Context, nodes []corev1.Node) ([]finding, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	var all []finding
-	next, unplaced := "", fields.SelectorFromSet(fields.Set{"spec.nodeName": "",
-		"status.phase": string(corev1.PodPending)})
-	for range pages {
-		pods := &corev1.PodList{}
-		err := c.live.List(ctx, pods, &client.ListOptions{Limit: pageSize, Continue: next, FieldSelector: unplaced})
-		if err != nil {
-			return nil, fmt.Errorf("listing pending pods: %w", err)
-		}
-		for i := range pods.Items {
-			if reason, why := policy.UnplaceablePod(&pods.Items[i], nodes, c.now()); reason != "" {
-				all = append(all, finding{&pods.Items[i], reason, why})
-			}
-		}
-		if next = pods.Continue; next == "" {
-			break
-		}
-	}
-	return all, nil
-}
-
-// show sets the metric, and writes an event about each owner that has none yet.
-func (c *Checker) show(all []finding) {
+// show sets the metric, and writes events.
+func (c *Checker) show(p *pass) {
 	counts := map[contract.Reason]int{contract.ReasonLinuxPodPlaced: 0, contract.ReasonImageNotForNode: 0,
-		contract.ReasonPodUnplaceable: 0}
-	reported, written := map[found]bool{}, 0
-	for _, f := range all {
-		counts[f.reason]++
-		regarding, uid := owner(f.pod)
-		key := found{uid, f.reason}
-		if !c.reported[key] && !reported[key] {
-			if written == eventsAtOnce {
-				continue
-			}
-			written++
-			c.events.Eventf(regarding, nil, corev1.EventTypeWarning, string(f.reason), "Check", "%s",
-				shorten(fmt.Sprintf("pod %s %s (%s). %s", f.pod.Name, f.why, f.reason.Code(), f.reason.Fix())))
+		contract.ReasonPodUnplaceable: 0, contract.ReasonPodsNotRead: 0}
+	for _, k := range append(slices.Collect(maps.Values(c.nodes)), &c.pending) {
+		for reason, count := range k.counts {
+			counts[reason] += count
 		}
-		reported[key] = true
+		if !p.read[k] {
+			counts[contract.ReasonPodsNotRead]++
+		}
 	}
-	c.reported = reported
 	for reason, count := range counts {
 		c.problems.WithLabelValues(string(reason)).Set(float64(count))
 	}
-}
-
-// owner is what an event about a pod is written at: what made the pod, or itself.
-func owner(pod *corev1.Pod) (runtime.Object, types.UID) {
-	made := metav1.GetControllerOf(pod)
-	if made == nil || made.Kind == "Node" { // a static pod
-		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
-			UID: pod.UID}, pod.UID
+	if counts[contract.ReasonPodsNotRead] == 0 {
+		c.reported = p.seen
 	}
-	return &corev1.ObjectReference{APIVersion: made.APIVersion, Kind: made.Kind, Namespace: pod.Namespace,
-		Name: made.Name, UID: made.UID}, made.UID
+	if len(c.reported) > mostReported {
+		c.reported = map[found]bool{}
+	}
+	for _, f := range p.fresh {
+		c.reported[f.found] = true
+		c.events.Eventf(f.regarding, nil, corev1.EventTypeWarning, string(f.reason), "Check", "%s",
+			shorten(fmt.Sprintf("pod %s %s (%s). %s", f.name, f.why, f.reason.Code(), f.reason.Fix()), noteBytes))
+	}
 }
 
 // say keeps what is said of each node, and delivers those of which something else is said.
-func (c *Checker) say(ctx context.Context, said map[string]contract.Problem) error {
+func (c *Checker) say(ctx context.Context) error {
+	said := map[string]*contract.Problem{}
+	for node, k := range c.nodes {
+		if !k.tried.IsZero() {
+			said[node] = k.problem(c.now())
+		}
+	}
 	c.mu.Lock()
 	before := c.misplaced
 	c.misplaced = said
 	c.mu.Unlock()
 	var news []string
 	for node, problem := range said {
-		if before[node] != problem {
+		if was := before[node]; (problem == nil) != (was == nil) || problem != nil && *problem != *was {
 			news = append(news, node)
 		}
 	}
-	for node := range before {
-		if _, still := said[node]; !still {
+	for node, was := range before {
+		if _, still := said[node]; !still && was != nil {
 			news = append(news, node)
 		}
 	}
@@ -257,28 +252,4 @@ func (c *Checker) say(ctx context.Context, said map[string]contract.Problem) err
 		}
 	}
 	return nil
-}
-
-// sum says of a node what was found there.
-func sum(all []finding) contract.Problem {
-	slices.SortFunc(all, func(a, b finding) int {
-		return strings.Compare(a.pod.Namespace+"/"+a.pod.Name, b.pod.Namespace+"/"+b.pod.Name)
-	})
-	var texts []string
-	for _, f := range all[:min(len(all), named)] {
-		texts = append(texts, fmt.Sprintf("%s/%s %s", f.pod.Namespace, f.pod.Name, f.why))
-	}
-	text := strings.Join(texts, "; ")
-	if more := len(all) - named; more > 0 {
-		text += fmt.Sprintf("; and %d more", more)
-	}
-	return contract.Problem{Reason: all[0].reason, Detail: text}
-}
-
-// shorten cuts a text to what the API server takes. A pod's image may be long, and of any characters.
-func shorten(text string) string {
-	if len(text) > noteBytes {
-		text = text[:noteBytes]
-	}
-	return strings.ToValidUTF8(text, "")
 }

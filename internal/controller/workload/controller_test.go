@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -15,12 +16,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	fakeclient "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	testing2 "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/pods"
+	"github.com/windows-nodes/wmco/internal/pods/podstest"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -29,10 +33,9 @@ var began = time.Unix(1_800_000_000, 0)
 type fixture struct {
 	*Checker
 	api    client.WithWatch
+	server *podstest.Server
 	events []string
-	broken error
-	// asked are the lists of pods that were asked for.
-	asked []string
+	clock  time.Time
 }
 
 func (f *fixture) Eventf(regarding, _ runtime.Object, _, reason, _, note string, args ...any) {
@@ -40,32 +43,32 @@ func (f *fixture) Eventf(regarding, _ runtime.Object, _, reason, _, note string,
 	f.events = append(f.events, fmt.Sprintf("%s %s/%s %s: ", at.Kind, at.Namespace, at.Name, reason)+fmt.Sprintf(note, args...))
 }
 
+// newFixture has Nodes in a cache, and pods at a server.
 func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+	f := &fixture{clock: began, server: podstest.New(t, 0, 0)}
+	var nodes []client.Object
+	for _, o := range objects {
+		if pod, ok := o.(*corev1.Pod); ok {
+			f.server.Pods = append(f.server.Pods, *pod)
+			continue
+		}
+		nodes = append(nodes, o)
+	}
+	f.api = fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(nodes...).Build()
+	podClient, err := pods.NewClient(f.server.Config())
+	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{}
-	f.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
-		WithIndex(&corev1.Pod{}, "status.phase", func(o client.Object) []string { return []string{string(o.(*corev1.Pod).Status.Phase)} }).
-		WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
-			options ...client.ListOption) error {
-			if _, pods := list.(*corev1.PodList); pods {
-				asked := (&client.ListOptions{}).ApplyOptions(options)
-				if asked.FieldSelector == nil || asked.FieldSelector.Empty() {
-					return errors.New("all pods of the cluster were asked for")
-				}
-				f.asked = append(f.asked, asked.FieldSelector.String())
-				if f.broken != nil {
-					return f.broken
-				}
-			}
-			return c.List(ctx, list, options...)
-		}}).Build()
-	f.Checker = newChecker(f.api, f.api, f, func() time.Time { return began })
+	f.Checker = newChecker(f.api, podClient, f, func() time.Time {
+		return f.clock.Add(time.Duration(f.server.Passed.Load()))
+	})
 	return f
+}
+
+// remove takes a pod away.
+func (f *fixture) remove(name string) {
+	f.server.Pods = slices.DeleteFunc(f.server.Pods, func(p corev1.Pod) bool { return p.Name == name })
 }
 
 // looks takes what is delivered, while it looks.
@@ -85,6 +88,12 @@ func (f *fixture) looks(t *testing.T) (changed []string) {
 			return changed
 		}
 	}
+}
+
+// says is what is said of a node.
+func (f *fixture) says(node string) *contract.Problem {
+	problem, _ := f.Misplaced(node)
+	return problem
 }
 
 // problem is the metric of a reason.
@@ -126,8 +135,13 @@ func TestA73_PodsThatCantRunAreReportedOnceAtTheirOwnerAndOfTheirNode(t *testing
 	if got := f.looks(t); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("delivered %v", got)
 	}
-	if len(f.asked) != 4 {
-		t.Errorf("asked for %v", f.asked)
+	if len(f.server.Lists) != 4 {
+		t.Errorf("asked for %v", f.server.Lists)
+	}
+	for _, query := range f.server.Lists {
+		if !strings.Contains(query, "fieldSelector=") {
+			t.Error("all pods of the cluster were asked for")
+		}
 	}
 	if len(f.events) != 2 || !strings.HasPrefix(f.events[0], "DaemonSet ns/logs LinuxPodPlaced: pod logs-1 ") ||
 		!strings.HasPrefix(f.events[1], "Pod ns/web PodUnplaceable: pod web of 3 Windows nodes none can take it: 3 with the taint") ||
@@ -140,10 +154,10 @@ func TestA73_PodsThatCantRunAreReportedOnceAtTheirOwnerAndOfTheirNode(t *testing
 			t.Errorf("%s: %v", reason, got)
 		}
 	}
-	if p := f.Misplaced("a"); p == nil || p.Reason != contract.ReasonLinuxPodPlaced || !strings.Contains(p.Detail, "ns/logs-1") {
+	if p, _ := f.Misplaced("a"); p == nil || p.Reason != contract.ReasonLinuxPodPlaced || !strings.Contains(p.Detail, "ns/logs-1") {
 		t.Errorf("of a it says %v", p)
 	}
-	if p := f.Misplaced("c"); p != nil {
+	if p, looked := f.Misplaced("c"); p != nil || !looked {
 		t.Errorf("of c it says %v", p)
 	}
 
@@ -152,24 +166,23 @@ func TestA73_PodsThatCantRunAreReportedOnceAtTheirOwnerAndOfTheirNode(t *testing
 		t.Errorf("delivered %v, events %q", got, f.events)
 	}
 	// What can't be read changes nothing of what is said.
-	f.broken = errors.New("the API server is away")
-	if err := f.look(t.Context()); err == nil || f.Misplaced("a") == nil {
-		t.Errorf("%v, of a it says %v", err, f.Misplaced("a"))
+	f.server.Broken = http.StatusServiceUnavailable
+	if err := f.look(t.Context()); err == nil || f.says("a") == nil {
+		t.Errorf("%v, of a it says %v", err, f.says("a"))
 	}
-	f.broken = nil
-	if err := errors.Join(f.api.Delete(t.Context(), linux("logs-1", "a")), f.api.Delete(t.Context(), node("b"))); err != nil {
+	f.server.Broken = 0
+	f.remove("logs-1")
+	if err := f.api.Delete(t.Context(), node("b")); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.looks(t); !slices.Equal(got, []string{"a", "b"}) || f.Misplaced("a") != nil || f.Misplaced("b") != nil {
-		t.Errorf("delivered %v, of a it says %v", got, f.Misplaced("a"))
+	if got := f.looks(t); !slices.Equal(got, []string{"a", "b"}) || f.says("a") != nil || f.says("b") != nil {
+		t.Errorf("delivered %v, of a it says %v", got, f.says("a"))
 	}
 	if got := f.problem(t, contract.ReasonLinuxPodPlaced); got != 0 {
 		t.Errorf("the metric stays at %v", got)
 	}
 	// When it comes back, it is reported again.
-	if err := f.api.Create(t.Context(), linux("logs-3", "a")); err != nil {
-		t.Fatal(err)
-	}
+	f.server.Pods = append(f.server.Pods, *linux("logs-3", "a"))
 	if f.looks(t); len(f.events) != 3 {
 		t.Errorf("events: %q", f.events)
 	}
@@ -188,16 +201,16 @@ func TestWhatIsSaidOfManyPodsIsBounded(t *testing.T) {
 	if len(f.events) != eventsAtOnce {
 		t.Errorf("%d events at once", len(f.events))
 	}
-	if p := f.Misplaced("a"); p == nil || !strings.HasSuffix(p.Detail, "; and 72 more") {
+	if p, _ := f.Misplaced("a"); p == nil || !strings.HasSuffix(p.Detail, "; and 72 more") {
 		t.Errorf("it says %v", p)
 	}
 	if f.looks(t); len(f.events) != 3*eventsAtOnce/2 {
 		t.Errorf("%d events after the second look", len(f.events))
 	}
-	if got := shorten(strings.Repeat("ä", noteBytes)); len(got) > noteBytes {
+	if got := shorten(strings.Repeat("ä", noteBytes), noteBytes); len(got) > noteBytes {
 		t.Errorf("a text of %d bytes", len(got))
 	}
-	if got := shorten(strings.Repeat("a", noteBytes-1) + "ä"); len(got) != noteBytes-1 {
+	if got := shorten(strings.Repeat("a", noteBytes-1)+"ä", noteBytes); len(got) != noteBytes-1 {
 		t.Errorf("half a character is left of %q", got[noteBytes-4:])
 	}
 }
@@ -205,15 +218,26 @@ func TestWhatIsSaidOfManyPodsIsBounded(t *testing.T) {
 func TestItLooksFromTimeToTimeAlsoAfterAFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, node("a"))
-		f.broken = errors.New("the API server is away")
+		// A server on the network would keep the clock from moving.
+		api, lists := fakeclient.NewClientset(), 0
+		api.PrependReactor("list", "pods", func(testing2.Action) (bool, runtime.Object, error) {
+			lists++
+			return true, nil, errors.New("the API server is away")
+		})
+		cached := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(node("a")).Build()
+		f := newChecker(cached, api, &fixture{}, time.Now)
+		go func() {
+			for range f.changed {
+			}
+		}()
+		defer close(f.changed)
 		ctx, cancel := context.WithTimeout(t.Context(), firstLook+2*lookEvery+time.Second)
 		defer cancel()
 		if err := f.Start(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if len(f.asked) != 3 {
-			t.Errorf("asked for %v", f.asked)
+		if lists != 3 {
+			t.Errorf("asked %d times", lists)
 		}
 	})
 }

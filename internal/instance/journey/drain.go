@@ -17,6 +17,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/pods"
 )
 
 // drainRetry is how often the pods of a draining node are looked at.
@@ -29,15 +30,16 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	began := drainBegan(instance, p.Now())
 	helper := &drain.Helper{Ctx: ctx, Client: p.Pods, GracePeriodSeconds: -1}
 	seen := podsLeft{}
-	all, err := p.eachPod(ctx, nodeName, func(pod *corev1.Pod) error {
-		must, err := p.mustGo(ctx, pod)
-		if must {
-			seen.evict(helper, pod, p.Now())
-		}
-		return err
-	})
+	all, err := pods.Each(ctx, p.Pods, pods.Query{Fields: pods.OfNode(nodeName), Now: p.Now},
+		func(pod *corev1.Pod) error {
+			must, err := p.mustGo(ctx, pod)
+			if must {
+				seen.evict(helper, pod, p.Now())
+			}
+			return err
+		})
 	if err != nil {
-		return Retry(err)
+		return Retry(fmt.Errorf("draining node %s: %w", nodeName, err))
 	}
 	if all && seen.count == 0 {
 		instance.Status.DrainTime = nil

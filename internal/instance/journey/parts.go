@@ -38,8 +38,9 @@ type Options struct {
 	// FirstContact tells which host key a host shows that has never been reached; nil accepts and
 	// pins whatever it shows.
 	FirstContact FirstContact
-	// Misplaced tells which pods on a node can't run there, and nil for none; no field means none.
-	Misplaced func(node string) *contract.Problem
+	// Misplaced tells which pods on a node can't run there, or that they could not be read, and nil for
+	// none; false for a node that was not looked at yet. No field means none.
+	Misplaced func(node string) (problem *contract.Problem, looked bool)
 	// Slots bound how many hosts are worked on at once; Claims keep two instances from being one
 	// host.
 	Slots  *Slots
@@ -143,7 +144,7 @@ func New(options Options) (*Parts, error) {
 	}
 	options.DaemonTimeout = cmp.Or(options.DaemonTimeout, DefaultDaemonTimeout)
 	if options.Misplaced == nil {
-		options.Misplaced = func(string) *contract.Problem { return nil }
+		options.Misplaced = func(string) (*contract.Problem, bool) { return nil, true }
 	}
 	parts := &Parts{Options: options}
 	parts.Nodes = &Nodes{options: &parts.Options, written: &written{nodes: map[types.UID]write{}}}

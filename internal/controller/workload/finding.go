@@ -1,0 +1,171 @@
+package workload
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// found is what an event is written about once. The namespace is in it, as whoever makes a pod may
+// name an owner with the UID of somebody else's.
+type found struct {
+	namespace string
+	owner     types.UID
+	reason    contract.Reason
+}
+
+// finding is what is kept of one pod, and what is wrong with it.
+type finding struct {
+	found
+	name, why string
+	// regarding is what an event is written at.
+	regarding *corev1.ObjectReference
+}
+
+func newFinding(pod *corev1.Pod, reason contract.Reason, why string) finding {
+	at := owner(pod)
+	return finding{found: found{pod.Namespace, at.UID, reason}, name: pod.Name, why: shorten(why, whyBytes),
+		regarding: at}
+}
+
+// owner is what an event about a pod is written at: what made the pod, or itself. Whoever makes a pod
+// may name anything as its owner; no object has a name that is no name.
+func owner(pod *corev1.Pod) *corev1.ObjectReference {
+	made := metav1.GetControllerOf(pod)
+	if made == nil || made.Kind == "Node" || // a static pod
+		len(validation.IsDNS1123Subdomain(made.Name)) > 0 ||
+		max(len(made.APIVersion), len(made.Kind), len(made.UID)) > validation.DNS1123SubdomainMaxLength {
+		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
+			UID: pod.UID}
+	}
+	return &corev1.ObjectReference{APIVersion: made.APIVersion, Kind: made.Kind, Namespace: pod.Namespace,
+		Name: made.Name, UID: made.UID}
+}
+
+// few adds a finding and keeps the first few by their pods' names.
+func few(first []finding, f finding) []finding {
+	first = append(first, f)
+	slices.SortFunc(first, func(a, b finding) int {
+		return strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name)
+	})
+	return first[:min(len(first), named)]
+}
+
+// known is what a list of pods came to. Of pods there may be any number, so few are kept.
+type known struct {
+	// tried is when it was read last, all when it was last read to the end, seen when something was found.
+	tried, all, seen time.Time
+	counts           map[contract.Reason]int
+	first            []finding
+}
+
+// merge takes over what was found. What an earlier look found stays when this one has not seen all.
+func (k *known) merge(counts map[contract.Reason]int, first []finding, all bool, now time.Time) {
+	if !all {
+		for reason, count := range k.counts {
+			counts[reason] = max(counts[reason], count)
+		}
+	}
+	k.counts = counts
+	if all || len(first) > 0 {
+		k.first, k.seen = first, now
+	}
+	if all {
+		k.all = now
+	}
+}
+
+// problem says what was found; nil is nothing, which only a look says that has seen all.
+func (k *known) problem(now time.Time) *contract.Problem {
+	switch {
+	case len(k.first) > 0 && now.Sub(k.seen) <= staleAfter:
+		return k.sum()
+	case k.all.IsZero():
+		return contract.NewProblem(contract.ReasonPodsNotRead, "the pods on the node could not all be read yet")
+	case now.Sub(k.all) > staleAfter:
+		return contract.NewProblem(contract.ReasonPodsNotRead, "the pods on the node could not all be read since %s",
+			k.all.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// sum says what was found.
+func (k *known) sum() *contract.Problem {
+	more := -len(k.first)
+	for _, count := range k.counts {
+		more += count
+	}
+	var texts []string
+	for _, f := range k.first {
+		texts = append(texts, fmt.Sprintf("%s/%s %s", f.namespace, f.name, f.why))
+	}
+	text := strings.Join(texts, "; ")
+	if more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return &contract.Problem{Reason: k.first[0].reason, Detail: text}
+}
+
+// pass collects what one look comes to.
+type pass struct {
+	// read are the lists that were read to the end.
+	read map[*known]bool
+	// reported had their event, and seen are those of them that are still there.
+	reported, seen map[found]bool
+	// fresh have had none yet, at most eventsAtOnce.
+	fresh []finding
+}
+
+// add takes a finding. Where there are too many, each namespace gets its share: whoever makes pods
+// anew each second does not keep others from theirs.
+func (p *pass) add(f finding) {
+	if p.reported[f.found] {
+		p.seen[f.found] = true
+		return
+	}
+	if slices.ContainsFunc(p.fresh, func(other finding) bool { return other.found == f.found }) {
+		return
+	}
+	if len(p.fresh) < eventsAtOnce {
+		p.fresh = append(p.fresh, f)
+		return
+	}
+	shares, largest, last := map[string]int{}, "", 0
+	for _, other := range p.fresh {
+		if shares[other.namespace]++; shares[other.namespace] > shares[largest] {
+			largest = other.namespace
+		}
+	}
+	if shares[f.namespace]+1 >= shares[largest] {
+		return
+	}
+	for i, other := range p.fresh {
+		if other.namespace == largest {
+			last = i
+		}
+	}
+	p.fresh[last] = f
+}
+
+// shorten cuts a text that whoever made a pod may have written, and leaves out what can't be printed.
+func shorten(text string, most int) string {
+	text = strings.ToValidUTF8(text[:min(len(text), most)], "")
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsPrint(r):
+			return r
+		case unicode.IsSpace(r):
+			return ' '
+		}
+		return -1
+	}, strings.Clone(text))
+}

@@ -1,0 +1,204 @@
+package workload
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/pods"
+)
+
+// large gives a node's name to pods of a megabyte.
+func large(f *fixture, node string, count int) {
+	for i := range count {
+		pod := linux(fmt.Sprintf("large-%s-%04d", node, i), node)
+		pod.Spec.OS = nil
+		pod.Spec.NodeSelector = nil
+		pod.Spec.Containers = []corev1.Container{{Args: []string{strings.Repeat("x", 1<<20)}}}
+		f.server.Pods = append(f.server.Pods, *pod)
+	}
+	slices.SortFunc(f.server.Pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func TestA73_LargePodsOfATenantCostALookBoundedMemory(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, node("a"), linux("logs", "a"))
+	large(f, "a", 20)
+	large(f, "", 20)
+	f.looks(t)
+	if read := f.server.Largest.Load(); read != pods.MaxBytes {
+		t.Errorf("%d bytes were taken of one answer", read)
+	}
+	if p := f.says("a"); p == nil || p.Reason != contract.ReasonLinuxPodPlaced {
+		t.Errorf("of a it says %v", p)
+	}
+}
+
+// A tenant's pods take longer than a look has: what is behind them is not said to be well.
+func TestA73_ALookThatHasNotSeenAllPodsDoesNotSayThatAllIsWell(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, node("a"), linux("logs", "a"), node("b"))
+	f.looks(t)
+	// What was found stays for a while when it is hidden.
+	large(f, "a", 20)
+	f.server.Slow = 11 * time.Second
+	f.clock = f.clock.Add(lookEvery)
+	f.looks(t)
+	if p := f.says("a"); p == nil || p.Reason != contract.ReasonLinuxPodPlaced {
+		t.Errorf("of a it says %v", p)
+	}
+	if got := f.problem(t, contract.ReasonPodsNotRead); got != 1 {
+		t.Errorf("%v lists were not read", got)
+	}
+	f.clock = f.clock.Add(staleAfter)
+	if got := f.looks(t); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("delivered %v", got)
+	}
+	if p := f.says("a"); p == nil || p.Reason != contract.ReasonPodsNotRead || !strings.Contains(p.Detail, "since 20") {
+		t.Errorf("of a it says %v", p)
+	}
+	if p, looked := f.Misplaced("b"); p != nil || !looked {
+		t.Errorf("of b it says %v", p)
+	}
+	if got := f.problem(t, contract.ReasonLinuxPodPlaced); got != 1 {
+		t.Errorf("the metric is %v", got)
+	}
+	f.server.Slow = 0
+	f.looks(t)
+	if p := f.says("a"); p == nil || p.Reason != contract.ReasonLinuxPodPlaced {
+		t.Errorf("of a it says %v", p)
+	}
+	if len(f.events) != 1 {
+		t.Errorf("events: %q", f.events)
+	}
+}
+
+// An API server that does not answer is no proof that pods fit, nor that they still don't.
+func TestWhatCantBeReadForLongIsSaidToBeUnknown(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, node("a"), linux("logs", "a"), node("b"))
+	f.looks(t)
+	f.server.Broken = 503
+	f.clock = f.clock.Add(staleAfter + time.Second)
+	changed := make(chan string, 9)
+	go func() {
+		for e := range f.changed {
+			changed <- e.Object.GetName()
+		}
+		close(changed)
+	}()
+	if err := f.look(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	close(f.changed)
+	var got []string
+	for name := range changed {
+		got = append(got, name)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("delivered %v", got)
+	}
+	for _, name := range got {
+		if p := f.says(name); p == nil || p.Reason != contract.ReasonPodsNotRead {
+			t.Errorf("of %s it says %v", name, p)
+		}
+	}
+	if got := f.problem(t, contract.ReasonPodsNotRead); got != 3 {
+		t.Errorf("%v lists were not read", got)
+	}
+}
+
+// Large pods with the names of all nodes: each look goes on where the one before it stopped.
+func TestATenantOnSomeNodesDoesNotHideTheOthers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for i := range 9 {
+		n := node(fmt.Sprintf("node-%d", i))
+		if err := f.api.Create(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		large(f, n.Name, 10)
+	}
+	f.server.Slow = 9 * time.Second // more than half a minute for each node
+	f.looks(t)
+	said := 0
+	for i := range 9 {
+		if _, looked := f.Misplaced(fmt.Sprintf("node-%d", i)); looked {
+			said++
+		}
+	}
+	if said == 0 || said == 9 {
+		t.Fatalf("looked at %d nodes", said)
+	}
+	f.looks(t)
+	f.looks(t)
+	for i := range 9 {
+		if _, looked := f.Misplaced(fmt.Sprintf("node-%d", i)); !looked {
+			t.Errorf("never looked at node-%d", i)
+		}
+	}
+}
+
+// Pods that are made anew each second have a new UID each time.
+func TestEventsAboutATenantsPodsLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, node("a"))
+	for round := range 3 {
+		f.server.Pods = nil
+		for i := range 4 * eventsAtOnce {
+			pod := linux(fmt.Sprintf("a-%04d", i), "a")
+			pod.Namespace, pod.OwnerReferences, pod.UID = "attack", nil, types.UID(fmt.Sprintf("%d-%d", round, i))
+			f.server.Pods = append(f.server.Pods, *pod)
+		}
+		f.server.Pods = append(f.server.Pods, *linux("z-logs", "a"))
+		f.looks(t)
+	}
+	if len(f.events) != 3*eventsAtOnce || !slices.ContainsFunc(f.events, func(e string) bool {
+		return strings.HasPrefix(e, "DaemonSet ns/logs ")
+	}) {
+		t.Errorf("%d events, none about what others made", len(f.events))
+	}
+	if len(f.reported) > 2*eventsAtOnce {
+		t.Errorf("%d are remembered", len(f.reported))
+	}
+}
+
+// Whoever makes a pod may name somebody else's controller as its owner.
+func TestAnOwnersUIDInAnotherNamespaceIsAnotherOwner(t *testing.T) {
+	t.Parallel()
+	theirs, ours := linux("a", "a"), linux("b", "a")
+	theirs.Namespace = "attack"
+	f := newFixture(t, node("a"), theirs, ours)
+	f.looks(t)
+	if len(f.events) != 2 || !strings.HasPrefix(f.events[0], "DaemonSet attack/logs ") || !strings.HasPrefix(f.events[1], "DaemonSet ns/logs ") {
+		t.Errorf("events: %q", f.events)
+	}
+}
+
+func TestOwnersAndImagesOfOddNamesAreCutToWhatAnEventTakes(t *testing.T) {
+	t.Parallel()
+	for name, edit := range map[string]func(o *metav1.OwnerReference){
+		"a long name": func(o *metav1.OwnerReference) { o.Name = strings.Repeat("x", 1<<20) },
+		"no name":     func(o *metav1.OwnerReference) { o.Name = "../x\n" },
+		"a long kind": func(o *metav1.OwnerReference) { o.Kind = strings.Repeat("x", 1<<20) },
+		"a long UID":  func(o *metav1.OwnerReference) { o.UID = types.UID(strings.Repeat("x", 1<<20)) },
+	} {
+		pod := linux("logs", "a")
+		edit(&pod.OwnerReferences[0])
+		if at := owner(pod); at.Kind != "Pod" || at.Name != "logs" {
+			t.Errorf("%s: at a %.20s %.20s", name, at.Kind, at.Name)
+		}
+	}
+	f := newFinding(linux("logs", "a"), contract.ReasonLinuxPodPlaced, "a\x1b[31m\nb"+strings.Repeat("x", 1<<20))
+	if len(f.why) > whyBytes || !strings.HasPrefix(f.why, "a[31m bx") {
+		t.Errorf("%q", f.why)
+	}
+}
