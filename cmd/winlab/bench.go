@@ -114,12 +114,16 @@ func (b *bench) run(ctx context.Context) error {
 	return writeFigures(b.out, b.json, f)
 }
 
+// mostJoins is what the API allows as spec.rollout.maxConcurrentJoins.
+const mostJoins = 1000
+
 // with runs one measurement in a scene of its own.
 func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
 	measure func(*scene.Scene) error) (err error) {
 	s, err := scene.Start(ctx, scene.Options{
 		Operator: b.operator, Progress: b.out, Audit: true, Kubernetes: b.cluster == clusterKubernetes,
-		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: int32(hosts)}},
+		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{
+			MaxConcurrentJoins: int32(min(hosts, mostJoins))}},
 		Hosts: fleet.Options{
 			Count: hosts, Faults: faults, Latency: 2500 * time.Microsecond,
 			Costs: sim.Costs{ProcessStart: 500 * time.Millisecond},
