@@ -3,6 +3,7 @@ package instance
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -326,6 +328,9 @@ func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	return f
 }
 
+// names of hosts, in an order that a seed repeats.
+func (f *fleet) names() []string { return slices.Sorted(maps.Keys(f.host)) }
+
 func (f *fleet) add(name string) {
 	f.host[name] = &machineOf{pods: 1, boot: 1}
 	f.rig.machines[name] = hosttest.New(name)
@@ -535,7 +540,7 @@ func (f *fleet) happen(version *int) {
 func (f *fleet) blip(name string, all bool) {
 	f.blips++
 	f.note("%s is not Ready for a moment, and all others: %v", name, all)
-	for one := range f.host {
+	for _, one := range f.names() {
 		if one != name && !all {
 			continue
 		}
@@ -634,7 +639,7 @@ func (f *fleet) heal() {
 	}
 	f.budget(intstr.FromInt32(1))
 	f.rig.version = "1.0.0-9999999999"
-	for name := range f.host {
+	for _, name := range f.names() {
 		f.pause(name, false)
 		f.p.change(name, func(n *corev1.Node) {
 			n.Spec.Unschedulable = n.Spec.Unschedulable && n.Annotations[contract.CordonedAnnotation] == "true"
@@ -665,6 +670,48 @@ func (f *fleet) heal() {
 	f.violated("it does not come to rest")
 }
 
+// run takes a schedule to its end, or to the first violation.
+func (f *fleet) run() {
+	version := 0
+	for range steps {
+		f.rig.clock = f.rig.clock.Add(time.Duration(1+f.r.IntN(45)) * time.Second)
+		for range 1 + f.r.IntN(3) {
+			f.happen(&version)
+		}
+		for range 2 {
+			f.look(fmt.Sprintf("win-%d", f.r.IntN(len(f.host))))
+		}
+		if f.r.IntN(40) == 0 {
+			f.restart()
+		}
+		if f.before != nil && f.r.IntN(30) == 0 {
+			f.lookStale()
+		}
+		if f.t.Failed() {
+			return
+		}
+	}
+	f.heal()
+}
+
+// A violation is of use only if its seed shows it again.
+func TestASeedRepeatsItsSchedule(t *testing.T) {
+	t.Parallel()
+	first, pods := rand.Uint64(), kubefake.NewClientset()
+	for schedule := range uint64(10) {
+		journals := [2][]string{}
+		for n := range journals {
+			f := newFleet(t, pods, first+schedule)
+			f.run()
+			f.note("%d writes, and %d comes next", f.p.writes, f.r.Uint64())
+			journals[n] = f.journal
+		}
+		if diff := cmp.Diff(journals[0], journals[1]); diff != "" {
+			t.Fatalf("seed %d, the second time: %s", first+schedule, diff)
+		}
+	}
+}
+
 // Whatever happens in whatever order — caches lag behind, operators are killed at any write or are
 // stale, nodes go down or blink, drains block, evictions are refused, versions don't hold, budgets
 // change, windows close, hosts are removed — no node that serves is disturbed when as many as the
@@ -684,26 +731,7 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 	disturbed, peak, back, reboots, both, removed, blips := 0, 0, 0, 0, 0, 0, 0
 	for schedule := range uint64(schedules) {
 		f := newFleet(t, pods, first+schedule)
-		version := 0
-		for range steps {
-			f.rig.clock = f.rig.clock.Add(time.Duration(1+f.r.IntN(45)) * time.Second)
-			for range 1 + f.r.IntN(3) {
-				f.happen(&version)
-			}
-			for range 2 {
-				f.look(fmt.Sprintf("win-%d", f.r.IntN(len(f.host))))
-			}
-			if f.r.IntN(40) == 0 {
-				f.restart()
-			}
-			if f.before != nil && f.r.IntN(30) == 0 {
-				f.lookStale()
-			}
-			if t.Failed() {
-				t.Fatalf("seed %d", first+schedule)
-			}
-		}
-		f.heal()
+		f.run()
 		if t.Failed() {
 			t.Fatalf("seed %d", first+schedule)
 		}
