@@ -215,6 +215,16 @@ func joinedNode(at string) *corev1.Node {
 }
 
 // getNode reads the Node; nil when it is not there.
+// check has health look at the host by what the cache shows of its Node.
+func (w *world) check(t *testing.T, i *v1alpha1.WindowsInstance) (health.Finding, error) {
+	t.Helper()
+	node, err := w.health.Nodes.Get(t.Context(), i.Status.NodeName)
+	if err != nil {
+		return health.Finding{}, err
+	}
+	return w.health.Check(t.Context(), i, node)
+}
+
 func (w *world) getNode(t *testing.T) *corev1.Node {
 	t.Helper()
 	n := &corev1.Node{}

@@ -143,7 +143,7 @@ func TestA54_ANodeThatNamesAnotherInstanceIsMarkedAsWhatItIs(t *testing.T) {
 	i := instance()
 	i.Status.Phase, i.Status.NodeName, i.Status.NodeUID = v1alpha1.PhaseReady, "win-a", string(lying.UID)
 	i.Status.DesiredRevision = version
-	if _, err := w.health.Check(t.Context(), i); err != nil {
+	if _, err := w.check(t, i); err != nil {
 		t.Fatal(err)
 	}
 	if owner := w.getNode(t).Annotations[contract.InstanceAnnotation]; owner != "ns/10.0.0.1" {

@@ -46,7 +46,7 @@ func TestAHostThatHasJoinedIsLookedAfterThroughItsNode(t *testing.T) {
 			test.node(n)
 			w := newWorld(t, n)
 			i := joined(version)
-			found, err := w.health.Check(t.Context(), i)
+			found, err := w.check(t, i)
 			if err != nil || found.Rejoin != nil || found.Update != nil {
 				t.Fatalf("found %+v, %v", found, err)
 			}
@@ -87,7 +87,7 @@ func TestANodeThatStaysAwayIsLookedAtOverSSH(t *testing.T) {
 			if err := w.Client.Status().Update(t.Context(), n); err != nil {
 				t.Fatal(err)
 			}
-			found, err := w.health.Check(t.Context(), joined(version))
+			found, err := w.check(t, joined(version))
 			if err != nil || (found.Rejoin != nil) != test.rejoin {
 				t.Fatalf("found %+v, %v", found, err)
 			}
@@ -107,7 +107,7 @@ func TestMarksThatAreGoneComeBack(t *testing.T) {
 	w := newWorld(t, bare)
 	i := joined(version)
 	for range 3 { // marks, then the cordon; the third time finds nothing to do
-		if _, err := w.health.Check(t.Context(), i); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		if _, err := w.check(t, i); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 			t.Fatal(err)
 		}
 	}
@@ -117,7 +117,7 @@ func TestMarksThatAreGoneComeBack(t *testing.T) {
 		t.Errorf("the node is %v, unschedulable %v", n.Annotations, n.Spec.Unschedulable)
 	}
 	before := n.ResourceVersion
-	if _, err := w.health.Check(t.Context(), i); err != nil || w.getNode(t).ResourceVersion != before {
+	if _, err := w.check(t, i); err != nil || w.getNode(t).ResourceVersion != before {
 		t.Errorf("a node that is well was written: %v", err)
 	}
 }
@@ -125,12 +125,12 @@ func TestMarksThatAreGoneComeBack(t *testing.T) {
 func TestAHostWhoseNodeVanishedJoinsAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	found, err := w.health.Check(t.Context(), joined(version))
+	found, err := w.check(t, joined(version))
 	if err != nil || found.Rejoin == nil || found.Rejoin.Reason != contract.ReasonNodePending {
 		t.Errorf("found %+v, %v", found, err)
 	}
 	w.broken["get"] = apierrors.NewServiceUnavailable("away")
-	if _, err = w.health.Check(t.Context(), joined(version)); err == nil {
+	if _, err = w.check(t, joined(version)); err == nil {
 		t.Error("an API server that is away looks like a node that vanished")
 	}
 }
@@ -171,7 +171,7 @@ func TestWhatAnotherRevisionTakes(t *testing.T) {
 			w := newWorld(t, objects...)
 			w.desired.Version, w.desired.Manifest = test.to, test.manifest
 			i := joined(version)
-			found, err := w.health.Check(t.Context(), i)
+			found, err := w.check(t, i)
 			if err != nil || found.Update == nil {
 				t.Fatalf("found %+v, %v", found, err)
 			}
@@ -216,7 +216,7 @@ func TestWhatANodeHoldsIsFilledInWhereNobodyWroteItDown(t *testing.T) {
 	w.desired.Version = "1.1.0-bbbbbbbbbb"
 	i := joined(version)
 	i.Status.HeldRevision = ""
-	if _, err := w.health.Check(t.Context(), i); err != nil || i.Status.HeldRevision != version {
+	if _, err := w.check(t, i); err != nil || i.Status.HeldRevision != version {
 		t.Errorf("it holds %q: %v", i.Status.HeldRevision, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -317,7 +318,11 @@ func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (c
 // check looks after a host that has joined. In the steady state it reads the Node from the cache and
 // writes nothing.
 func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
-	found, err := c.journeys.health.Check(ctx, c.instance)
+	node, err := c.node(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	found, err := c.journeys.health.Check(ctx, c.instance, node)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -327,7 +332,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	var wait time.Duration
 	if proven := c.instance.Status.PublicKeyHash; found.Rejoin == nil {
 		if wait = c.tryKey(ctx); c.instance.Status.PublicKeyHash != proven {
-			if found, err = c.journeys.health.Check(ctx, c.instance); err != nil { // the Node shows it, too
+			if found, err = c.journeys.health.Check(ctx, c.instance, node); err != nil { // the Node shows it, too
 				return ctrl.Result{}, err
 			}
 		}
@@ -361,6 +366,16 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		found.Outcome.After = soonest(found.Outcome.After, notLooked)
 	}
 	return c.await(ctx, found.Node, found.Outcome, journey.QuietPeriod)
+}
+
+// node reads the Node of a host that has joined; nil when there is none. It is a conflict where its revision would
+// be put right by an instance that only a stale cache shows.
+func (c *reconciliation) node(ctx context.Context) (*corev1.Node, error) {
+	node, err := c.parts.Nodes.Get(ctx, c.instance.Status.NodeName)
+	if err == nil && node != nil && c.journeys.health.Corrects(ctx, c.instance, node) {
+		err = c.record.isCurrent(ctx)
+	}
+	return node, err
 }
 
 // suspendJoin has a host in service whose join waits.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -72,9 +73,12 @@ type rig struct {
 	// nodePatches counts those of Nodes.
 	nodePatches int
 	broken      map[string]error
-	// stale is an instance, and staleNode a Node, as a cache that lags behind shows it.
+	// stale is an instance, and staleNode a Node, as a cache that lags behind shows it; unseen a Node that
+	// it does not show. liveNodes counts reads of a Node past it.
 	stale     *v1alpha1.WindowsInstance
 	staleNode *corev1.Node
+	unseen    string
+	liveNodes int
 	// saving runs before a status is written; slow instead of dialling; quiet says that events are
 	// not kept.
 	saving func()
@@ -173,9 +177,12 @@ type pastCache struct {
 }
 
 func (p pastCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
-	stale, staleNode := p.rig.stale, p.rig.staleNode
-	p.rig.stale, p.rig.staleNode = nil, nil
-	defer func() { p.rig.stale, p.rig.staleNode = stale, staleNode }()
+	stale, staleNode, unseen := p.rig.stale, p.rig.staleNode, p.rig.unseen
+	p.rig.stale, p.rig.staleNode, p.rig.unseen = nil, nil, ""
+	defer func() { p.rig.stale, p.rig.staleNode, p.rig.unseen = stale, staleNode, unseen }()
+	if _, ok := o.(*corev1.Node); ok {
+		p.rig.liveNodes++
+	}
 	return p.Reader.Get(ctx, key, o, options...)
 }
 
@@ -221,6 +228,9 @@ func (r *rig) faults() interceptor.Funcs {
 			if n, ok := o.(*corev1.Node); ok && r.staleNode != nil && r.staleNode.Name == key.Name {
 				r.staleNode.DeepCopyInto(n)
 				return nil
+			}
+			if _, ok := o.(*corev1.Node); ok && r.unseen == key.Name {
+				return apierrors.NewNotFound(corev1.Resource("nodes"), key.Name)
 			}
 			return c.Get(ctx, key, o, options...)
 		},

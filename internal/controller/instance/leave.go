@@ -81,6 +81,9 @@ func (c *reconciliation) mayLeave(ctx context.Context) (policy.Verdict, error) {
 		return free, nil
 	}
 	node, err := c.parts.Nodes.Ours(ctx, c.instance)
+	if err == nil && node == nil {
+		node, err = c.parts.Nodes.OursLive(ctx, c.instance)
+	}
 	if err != nil || node == nil {
 		return free, err
 	}

@@ -63,13 +63,9 @@ func (r *record) isKnown(status *v1alpha1.WindowsInstanceStatus) bool {
 // readLive goes on with the instance as the API server has it, whatever was seen: etcd may have been
 // restored to an earlier version of it.
 func (r *record) readLive(ctx context.Context) error {
-	live := &v1alpha1.WindowsInstance{}
-	err := r.parts.Live.Get(ctx, r.life.key, live)
-	switch {
-	case apierrors.IsNotFound(err), err == nil && live.UID != r.life.uid:
-		return errGone
-	case err != nil:
-		return fmt.Errorf("reading the instance past the cache: %w", err)
+	live, err := r.live(ctx)
+	if err != nil {
+		return err
 	}
 	live.DeepCopyInto(r.saved)
 	live.DeepCopyInto(r.instance)
@@ -80,6 +76,28 @@ func (r *record) readLive(ctx context.Context) error {
 	r.life.conflicted, r.life.version = false, live.ResourceVersion
 	r.remember()
 	return nil
+}
+
+// isCurrent is a conflict where the API server has another instance than is known here. The next reconcile reads it.
+func (r *record) isCurrent(ctx context.Context) error {
+	live, err := r.live(ctx)
+	if err == nil && live.ResourceVersion != r.version() {
+		r.life.conflicted, err = true, conflict(r.instance)
+	}
+	return err
+}
+
+// live reads the instance past the cache.
+func (r *record) live(ctx context.Context) (*v1alpha1.WindowsInstance, error) {
+	live := &v1alpha1.WindowsInstance{}
+	err := r.parts.Live.Get(ctx, r.life.key, live)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && live.UID != r.life.uid:
+		return nil, errGone
+	case err != nil:
+		return nil, fmt.Errorf("reading the instance past the cache: %w", err)
+	}
+	return live, nil
 }
 
 // isUrgent says that somebody waits for what is to be written: for a place in the rollout budget, or

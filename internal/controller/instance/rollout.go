@@ -24,12 +24,8 @@ func (c *reconciliation) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	if c.instance.Status.Disruption != nil || c.instance.Status.JoinedTime == nil || c.life.session.HasReplacedKey() {
 		return free, nil // what is left of a join whose keys are replaced disturbs no pods
 	}
-	node, err := c.parts.Nodes.Ours(ctx, c.instance)
-	if err != nil || node == nil {
-		return free, err
-	}
-	bounds, err := c.bounds(ctx)
-	if err != nil || c.parts.IsOut(node, bounds) {
+	node, serves, err := c.parts.InService(ctx, c.instance)
+	if err != nil || !serves {
 		return free, err
 	}
 	return c.takePlace(ctx, node, v1alpha1.DisruptionUpdate, upgrade.RevisionToTry(&c.instance.Status, node),
@@ -95,7 +91,7 @@ func (c *reconciliation) usePlace(ctx context.Context, shown *v1alpha1.WindowsIn
 	if shown == nil || shown.ResourceVersion != c.record.version() {
 		c.life.conflicted = true
 		c.gate.Freed() // the place is void, or found again
-		return apierrors.NewConflict(schema.GroupResource{Resource: "windowsinstances"}, c.instance.Name, errOther)
+		return conflict(c.instance)
 	}
 	ctx, cancel := context.WithTimeout(ctx, rollout.UseTimeout)
 	defer cancel()
@@ -112,8 +108,11 @@ func (c *reconciliation) usePlace(ctx context.Context, shown *v1alpha1.WindowsIn
 	return err
 }
 
-// errOther says that an instance is not what a decision about it was shown.
-var errOther = errors.New("it is another by now")
+// conflict says that an instance is not what a decision about it was shown.
+func conflict(instance *v1alpha1.WindowsInstance) error {
+	return apierrors.NewConflict(schema.GroupResource{Resource: "windowsinstances"}, instance.Name,
+		errors.New("it is another by now"))
+}
 
 // releasePlace gives back the place in the rollout budget, if the instance had one. It is free once
 // the status is saved.

@@ -2,14 +2,18 @@ package instance
 
 import (
 	"maps"
+	"slices"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host/hosttest"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
@@ -103,4 +107,210 @@ func TestOnlyAHostWithAPlaceIsReadPastTheCache(t *testing.T) {
 		r.reconcile(t, 1)
 	}
 	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRevisionPending)
+}
+
+// A cache that lags behind, or whose watch hangs, shows a Node that serves as gone or long not Ready. Its
+// host is not joined again for that, and not without a place in the rollout budget, of which there is none.
+func TestANodeThatOnlyAStaleCacheShowsAsOutIsNotTakenOutOfService(t *testing.T) {
+	t.Parallel()
+	for name, lags := range map[string]func(r *rig){
+		"gone": func(r *rig) { r.unseen = r.machine(1).Facts().Hostname },
+		"not Ready": func(r *rig) {
+			r.isReady(t, 1, false)
+			r.staleNode = r.node(t, 1)
+			r.isReady(t, 1, true)
+			r.clock = r.clock.Add(20 * time.Minute)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := steady(t, 1)
+			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+				c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0))
+			})
+			blocked := false
+			r.evicts(&blocked)
+			r.pod(t, 1, "web")
+			calls, reads := len(r.machine(1).Calls()), r.liveNodes
+			lags(r)
+			for range 3 {
+				r.reconcile(t, 1)
+			}
+			r.staleNode, r.unseen = nil, ""
+			if node := r.node(t, 1); node.Spec.Unschedulable || len(r.machine(1).Calls()) != calls {
+				t.Errorf("cordoned: %v, calls %v", node.Spec.Unschedulable, r.machine(1).Calls()[calls:])
+			}
+			if r.liveNodes-reads > 3 {
+				t.Errorf("the Node was read %d times past the cache", r.liveNodes-reads)
+			}
+			r.reconcile(t, 1)
+			r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
+			reads = r.liveNodes
+			r.reconcile(t, 1)
+			if r.liveNodes != reads {
+				t.Error("a quiet node is read past the cache")
+			}
+		})
+	}
+}
+
+// A node that is back while its host is joined again, which the cache does not show yet.
+func TestANodeThatIsBackUnseenIsNotJoinedAgainWithoutAPlace(t *testing.T) {
+	t.Parallel()
+	for name, lags := range map[string]func(r *rig){
+		"not Ready": func(r *rig) {
+			r.staleNode = r.node(t, 1)
+			r.isReady(t, 1, true)
+		},
+		"gone": func(r *rig) {
+			r.isReady(t, 1, true)
+			r.unseen = r.machine(1).Facts().Hostname
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := steady(t, 1)
+			r.isReady(t, 1, false)
+			r.clock = r.clock.Add(20 * time.Minute)
+			calls := len(r.machine(1).Calls())
+			r.saving = func() {
+				if r.staleNode == nil && r.unseen == "" && slices.Contains(r.machine(1).Calls()[calls:], contract.VerbPreflight) {
+					lags(r)
+				}
+			}
+			r.reconcile(t, 1)
+			if made := r.machine(1).Calls()[calls:]; slices.Contains(made, contract.VerbBootstrap) ||
+				!slices.Contains(made, contract.VerbPreflight) {
+				t.Errorf("calls %v", made)
+			}
+		})
+	}
+}
+
+func TestANodeThatOnlyAStaleCacheDoesNotShowIsRemovedWithAPlace(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+		c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0))
+	})
+	calls := len(r.machine(1).Calls())
+	r.unseen = r.machine(1).Facts().Hostname
+	r.remove(t, 1)
+	for range 3 {
+		r.reconcile(t, 1)
+	}
+	if !r.exists(t, 1) {
+		t.Fatal("it is removed without a place")
+	}
+	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonRemovalPending) || len(r.machine(1).Calls()) != calls {
+		t.Errorf("%s %s, calls %v", i.Status.Phase, i.Status.Reason, r.machine(1).Calls()[calls:])
+	}
+}
+
+// What is known of a Node that is gone from the cache only: its pods move away, and it is deleted.
+func TestARemovalLeavesNoNodeThatTheCacheDoesNotShow(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	blocked := true
+	r.evicts(&blocked)
+	r.pod(t, 1, "web")
+	r.unseen = r.machine(1).Facts().Hostname
+	r.remove(t, 1)
+	r.reconcile(t, 1)
+	r.reconcile(t, 1)
+	if !r.exists(t, 1) {
+		t.Fatal("it is removed with its pods")
+	}
+	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonDraining) {
+		t.Fatalf("%s %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
+	}
+	blocked = false
+	for range 3 {
+		if r.exists(t, 1) {
+			r.advance(t, 1, 3*time.Second)
+		}
+	}
+	r.unseen = ""
+	nodes := &corev1.NodeList{}
+	if err := r.api.List(t.Context(), nodes); err != nil || len(nodes.Items) != 0 || r.exists(t, 1) {
+		t.Errorf("nodes are left: %v %v", nodes.Items, err)
+	}
+}
+
+// An operator that another one has followed, or that just began: its cache of instances may lag behind its
+// cache of Nodes.
+func TestARevisionIsPutRightByNoStaleInstance(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.reconcile(t, 1)
+	before := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging, contract.ReasonStaging)
+	r.switched(t, 1)
+	r.arrives(t, 1, second)
+	r.restart(t)
+	r.stale = before
+	for range 2 {
+		r.reconcile(t, 1)
+		if a := r.node(t, 1).Annotations; a[contract.DesiredRevisionAnnotation] != second {
+			t.Errorf("the node is to have %s", a[contract.DesiredRevisionAnnotation])
+		}
+	}
+}
+
+// What was decided before in the same reconcile is not lost by the look at the API server.
+func TestAHostThatRecoversIsInServiceAtOnceAlsoWhenItsRevisionIsPutRight(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.isReady(t, 1, false)
+	r.clock = r.clock.Add(20 * time.Minute)
+	r.machine(1).Fail(hosttest.Dialling, unreachable())
+	r.reconcile(t, 1)
+	r.isReady(t, 1, true)
+	r.changes(t, 1, func(n *corev1.Node) {
+		n.Annotations[contract.BootIDAnnotation] = "1"
+		delete(n.Annotations, contract.DesiredRevisionAnnotation)
+	})
+	r.clock = r.clock.Add(time.Hour)
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady {
+		t.Errorf("%s, %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
+	}
+}
+
+// Another machine at the address of one that serves, whose Node only the cache shows as down.
+func TestAHostThatServesIsNotTakenForReplacedByAStaleCache(t *testing.T) {
+	t.Parallel()
+	r := steady(t, 1)
+	r.machine(1).Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonHostKeyMismatch, "another"))
+	r.remove(t, 1)
+	r.reconcile(t, 1)
+	r.isReady(t, 1, false)
+	r.staleNode = r.node(t, 1)
+	r.isReady(t, 1, true)
+	r.clock = r.clock.Add(20 * time.Minute)
+	r.reconcile(t, 1)
+	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonHostKeyMismatch) {
+		t.Errorf("%s %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
+	}
+	r.staleNode = nil
+	r.isReady(t, 1, false)
+	r.clock = r.clock.Add(20 * time.Minute)
+	r.reconcile(t, 1)
+	if r.exists(t, 1) {
+		t.Error("one that is replaced stays")
+	}
+}
+
+func TestAHostThatWentWithItsMachineLeavesNoNodeThatTheCacheDoesNotShow(t *testing.T) {
+	t.Parallel()
+	r, cloud := ofMachine(t)
+	r.join(t, 1)
+	r.discard(t, 1)
+	r.reconcile(t, 1)
+	cloud.set(journey.Origin{})
+	r.unseen = r.machine(1).Facts().Hostname
+	r.reconcile(t, 1)
+	r.unseen = ""
+	if nodes := (&corev1.NodeList{}); r.exists(t, 1) || r.api.List(t.Context(), nodes) != nil || len(nodes.Items) != 0 {
+		t.Errorf("nodes are left: %v", nodes.Items)
+	}
 }

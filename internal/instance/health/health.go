@@ -31,14 +31,32 @@ type Finding struct {
 	Updating, Rebooting bool
 }
 
-// Check looks at a host that has joined, through its Node only, and puts our marks back where they
-// are gone.
-func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance) (Finding, error) {
-	status := &instance.Status
-	node, err := h.Nodes.Get(ctx, status.NodeName)
-	if err != nil {
-		return Finding{}, err
+// Corrects says that a Check has a daemon go to another revision than it was told last. Which one that is must
+// not be known from a cache that lags behind: the node may serve at it, or be on its way there.
+func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
+	if journey.Foreign(node, instance) != nil {
+		return false
 	}
+	h.noteRequested(ctx, &instance.Status, node)
+	revision := toHave(&instance.Status)
+	return revision != "" && revision != node.Annotations[contract.DesiredRevisionAnnotation]
+}
+
+// toHave is the revision that a daemon is told again where that is gone; empty while it is told by another
+// step only: who is to be drained first is told by that step, who goes back takes the daemon's status of
+// before away in the same write, and who has lost its place must have it back first.
+func toHave(status *v1alpha1.WindowsInstanceStatus) string {
+	if u := status.Update; u != nil && journey.Begun(u.Step) && (u.Step != v1alpha1.StepProving ||
+		status.Disruption == nil) {
+		return ""
+	}
+	return status.DesiredRevision
+}
+
+// Check looks at a host that has joined, through its Node only, nil when there is none, and puts our marks
+// back where they are gone.
+func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) (Finding, error) {
+	status := &instance.Status
 	if node == nil {
 		return Finding{Rejoin: contract.NewProblem(contract.ReasonNodePending, "node %s vanished", status.NodeName)},
 			nil
@@ -52,15 +70,8 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance) 
 		status.PublicKeyHash = node.Annotations[contract.PublicKeyHashAnnotation]
 	}
 	h.noteRequested(ctx, status, node)
-	marks := journey.Marks{Instance: instance, KeyHash: status.PublicKeyHash, Revision: status.DesiredRevision}
-	if u := status.Update; u != nil && journey.Begun(u.Step) && (u.Step != v1alpha1.StepProving ||
-		status.Disruption == nil) {
-		// who is to be drained first is told by that step only; who goes back takes the daemon's
-		// status of before away in the same write; and who has lost its place must have it back
-		// first
-		marks.Revision = ""
-	}
-	if err = h.Nodes.Mark(ctx, node, marks); err != nil {
+	marks := journey.Marks{Instance: instance, KeyHash: status.PublicKeyHash, Revision: toHave(status)}
+	if err := h.Nodes.Mark(ctx, node, marks); err != nil {
 		return Finding{}, err
 	}
 	status.NodeUID = string(node.UID)

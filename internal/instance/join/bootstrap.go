@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -65,7 +64,9 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 		if problem := journey.Foreign(node, instance); problem != nil {
 			return journey.Fail(problem)
 		}
-		if outcome := j.vacateServing(ctx, instance, session, node); !outcome.IsDone() {
+	}
+	if instance.Status.JoinedTime != nil && !session.Drained {
+		if outcome := j.vacateServing(ctx, instance, session); !outcome.IsDone() {
 			return outcome
 		}
 	}
@@ -106,18 +107,17 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 
 // vacateServing moves the pods away from a node that serves and has its turn to be joined again. One
 // that can't be emptied goes back into service.
-func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
-	node *corev1.Node) journey.Outcome {
-	if instance.Status.JoinedTime == nil || session.Drained {
-		return journey.Done()
-	}
+func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	session *journey.Session) journey.Outcome {
 	bounds, err := j.CurrentBounds(ctx)
 	if err != nil {
 		return journey.Retry(err)
 	}
-	out := j.IsOut(node, bounds)
+	node, serves, err := j.InService(ctx, instance)
 	switch {
-	case instance.Status.Disruption == nil && out:
+	case err != nil:
+		return journey.Retry(err)
+	case node == nil, !serves && instance.Status.Disruption == nil:
 		return journey.Done() // nobody is there to be disturbed
 	case instance.Status.Disruption == nil:
 		return journey.Fail(contract.NewProblem(contract.ReasonInProgress,

@@ -2,9 +2,11 @@ package journey
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/policy"
@@ -30,6 +32,27 @@ func (p *Parts) CurrentBounds(ctx context.Context) (Bounds, error) {
 		return DefaultBounds(), nil
 	}
 	return p.Bounds(ctx)
+}
+
+// InService reads an instance's Node, nil when there is none, and says whether anybody is disturbed there by
+// work on its host, which then needs a place in the rollout budget. That nobody is, is believed of the API
+// server only, which costs one read at that moment. A cache that lags behind is a conflict: it shows more
+// soon.
+func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstance) (node *corev1.Node, is bool,
+	err error) {
+	bounds, err := p.CurrentBounds(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	serves := func(node *corev1.Node) bool { return node != nil && !p.IsOut(node, bounds) }
+	if node, err = p.Nodes.Ours(ctx, instance); err != nil || serves(node) {
+		return node, serves(node), err
+	}
+	if node, err = p.Nodes.OursLive(ctx, instance); serves(node) {
+		err = apierrors.NewConflict(corev1.Resource("nodes"), node.Name,
+			errors.New("the cache has yet to see that it serves"))
+	}
+	return node, false, err
 }
 
 // IsOut says that nobody is disturbed at a node any more: it has not been Ready for long.

@@ -88,8 +88,12 @@ func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted 
 
 // Get reads a Node through the cache; nil when there is none.
 func (n *Nodes) Get(ctx context.Context, name string) (*corev1.Node, error) {
+	return n.read(ctx, n.options.Client, name)
+}
+
+func (n *Nodes) read(ctx context.Context, from client.Reader, name string) (*corev1.Node, error) {
 	node := &corev1.Node{}
-	err := n.options.Client.Get(ctx, objectKey(name), node)
+	err := from.Get(ctx, objectKey(name), node)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -161,10 +165,24 @@ func (n *Nodes) Ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*
 		return nil, nil
 	}
 	node, err := n.Get(ctx, instance.Status.NodeName)
-	if err != nil || node == nil || Foreign(node, instance) != nil {
-		return nil, err
+	return ours(node, instance), err
+}
+
+// OursLive is Ours past the cache, for what must not be done to a node that only a cache that lags behind
+// shows as gone.
+func (n *Nodes) OursLive(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
+	if instance.Status.NodeName == "" {
+		return nil, nil
 	}
-	return node, nil
+	node, err := n.read(ctx, n.options.Live, instance.Status.NodeName)
+	return ours(node, instance), err
+}
+
+func ours(node *corev1.Node, instance *v1alpha1.WindowsInstance) *corev1.Node {
+	if node == nil || Foreign(node, instance) != nil {
+		return nil
+	}
+	return node
 }
 
 // Delete deletes this very Node.

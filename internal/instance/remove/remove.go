@@ -36,7 +36,7 @@ func (r *Remove) Next(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 // when to report a drain as blocked; it goes on trying. Forced, it tries each step once.
 func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	drainTimeout time.Duration) journey.Outcome {
-	node, err := r.Nodes.Ours(ctx, instance)
+	node, err := r.lastNode(ctx, instance)
 	if err != nil {
 		return journey.Retry(err)
 	}
@@ -50,7 +50,7 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if outcome := r.vacate(ctx, instance, session, node, drainTimeout); !outcome.IsDone() && !force {
 		return outcome
 	}
-	if node, err = r.Nodes.Ours(ctx, instance); err != nil { // kubelet may have registered it while we were at the host
+	if node, err = r.lastNode(ctx, instance); err != nil { // kubelet may have registered it while we were at the host
 		return journey.Retry(err)
 	}
 	if node != nil {
@@ -74,6 +74,15 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return outcome
 }
 
+// lastNode reads the instance's Node, past a cache that has none: what is missed now is left in the cluster.
+func (r *Remove) lastNode(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
+	node, err := r.Nodes.Ours(ctx, instance)
+	if err == nil && node == nil {
+		node, err = r.Nodes.OursLive(ctx, instance)
+	}
+	return node, err
+}
+
 // vacate empties the node and cleans the host. A host that was never reached has nothing to clean. One
 // that was never claimed has the daemon's program at most, because preflight, which claims it,
 // changes nothing else; that goes with the connection's end, unless another instance has that host.
@@ -93,7 +102,11 @@ func (r *Remove) vacate(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	}
 	if !session.Connected() {
 		outcome := r.Access.Dial(ctx, instance, session)
-		if r.isReplaced(node, outcome) {
+		replaced, err := r.isReplaced(ctx, instance, node, outcome)
+		if err != nil {
+			return journey.Retry(err)
+		}
+		if replaced {
 			logf.FromContext(ctx).Info("another machine answers at the host's address, and the node is down: the host "+
 				"was reinstalled or replaced, and nothing is cleaned", "address", instance.Spec.Address)
 			return journey.Done()
@@ -127,15 +140,23 @@ const replacedAfter = 5 * time.Minute
 
 // isReplaced reports whether the machine that joined is no more. What answers has nothing of ours, and
 // may be anybody's.
-func (r *Remove) isReplaced(node *corev1.Node, outcome journey.Outcome) bool {
+func (r *Remove) isReplaced(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
+	outcome journey.Outcome) (bool, error) {
 	if !outcome.IsFailed() || outcome.Problem.Reason != contract.ReasonHostKeyMismatch {
-		return false
+		return false, nil
 	}
-	since := time.Time{}
-	if node != nil {
-		since = policy.NotReadySince(node)
+	isDown := func(node *corev1.Node) bool {
+		if node == nil {
+			return true
+		}
+		since := policy.NotReadySince(node)
+		return !since.IsZero() && policy.IsOut(since, r.Now(), replacedAfter)
 	}
-	return node == nil || !since.IsZero() && policy.IsOut(since, r.Now(), replacedAfter)
+	if !isDown(node) {
+		return false, nil
+	}
+	node, err := r.Nodes.OursLive(ctx, instance)
+	return err == nil && isDown(node), err
 }
 
 // isOthers reports whether a host that this instance never claimed is another instance's: by what it
