@@ -6,9 +6,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -346,6 +348,33 @@ func TestNothingBeginsOutsideOfAWindow(t *testing.T) {
 	r.advance(t, 2, 6*time.Minute)
 	if i := r.get(t, 2); i.Status.Disruption == nil {
 		t.Errorf("status %+v", i.Status)
+	}
+}
+
+// The API server shows the place still, as that of who goes ahead.
+func TestAPlaceWhoseReturnIsNotWrittenYetIsUsedForNothingElse(t *testing.T) {
+	t.Parallel()
+	r := staged(t, 1)
+	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
+		c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * *",
+			Duration: metav1.Duration{Duration: time.Hour}}}
+	})
+	r.clock = time.Date(2026, 1, 1, 22, 58, 0, 0, time.UTC)
+	r.switched(t, 1)
+	r.annotate(t, 1, contract.RevisionAnnotation, second)
+	r.reconcile(t, 1)
+	r.clock = r.clock.Add(5 * time.Minute)
+	r.broken["status"] = apierrors.NewServiceUnavailable("away")
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
+		t.Fatal("its place is given back by no write")
+	}
+	delete(r.broken, "status")
+	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
+	r.reconcile(t, 1)
+	r.reconcile(t, 1)
+	if i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting,
+		contract.ReasonMaintenanceWindowClosed); i.Status.Disruption != nil {
+		t.Errorf("it has a place: %+v", i.Status.Disruption)
 	}
 }
 

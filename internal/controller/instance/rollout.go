@@ -40,6 +40,11 @@ func (c *reconciliation) takePlace(ctx context.Context, node *corev1.Node, purpo
 	if c.instance.Status.Disruption != nil {
 		return policy.Verdict{Allowed: true, Why: "it has its place already"}, nil
 	}
+	if c.record.saved.Status.Disruption != nil { // or it would pass for who goes ahead in the place that it gave back
+		if err := c.record.save(ctx); err != nil {
+			return policy.Verdict{}, err
+		}
+	}
 	var verdict policy.Verdict
 	shown := &v1alpha1.WindowsInstance{}
 	has, err := c.gate.Ask(ctx, rollout.Question{
