@@ -138,11 +138,12 @@ func (f Fleet) Clone() Fleet {
 	return f
 }
 
-// Disturb notes that a node was let go ahead, for who decides next by the same look.
-func (f Fleet) Disturb(node string) {
+// Disturb notes that a node has a place, or that one is held for it, for who decides next by the same look. why
+// says so in words.
+func (f Fleet) Disturb(node, why string) {
 	for i := range f.Members {
 		if m := &f.Members[i]; node != "" && m.Node == node {
-			m.Down, m.Cordoned, m.Behind, m.Granted = "it was let go ahead just now", false, false, true
+			m.Down, m.Cordoned, m.Behind, m.Granted = why, false, false, true
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -61,12 +62,20 @@ func indexOf(grants []Grant, name string) int {
 	return slices.IndexFunc(grants, func(one Grant) bool { return one.Name == name })
 }
 
-// isPending says that the instance or the Machine of who asks has a place with which it has not begun.
-// It gets no other.
-func isPending(q Question, grants []Grant) bool {
-	return slices.ContainsFunc(grants, func(one Grant) bool {
-		return one.Name != q.Name && q.Node != "" && one.Node == q.Node && !one.isInFleet()
-	})
+// pending says in words that the instance or the Machine of who asks by a name has a place with which it has
+// not begun; empty when there is none. It gets no other.
+func pending(name, node string, grants []Grant) string {
+	for _, one := range grants {
+		if one.Name != name && node != "" && one.Node == node && !one.isInFleet() {
+			who := "its instance"
+			if one.Machine != "" {
+				who = "Machine " + one.Machine
+			}
+			return fmt.Sprintf("a place was given out for node %s (%s) at %s, which is not used yet", node, who,
+				one.at())
+		}
+	}
+	return ""
 }
 
 // with has a look show that places were given out, for who is decided about next. What was decided
@@ -75,7 +84,7 @@ func (l Look) with(grants ...Grant) Look {
 	l.Fleet = l.Fleet.Clone()
 	for _, one := range grants {
 		if !one.isInFleet() {
-			l.Fleet.Disturb(one.Node)
+			l.Fleet.Disturb(one.Node, "a place was given out for it at "+one.at())
 			l.Fleet.Leave(one.Machine)
 		}
 	}
@@ -100,12 +109,13 @@ func decide(all []*asked, waiting []waiter, grants []Grant, fleet Look) decision
 	d := decision{grants: slices.Clone(grants)}
 	look := fleet.with(grants...)
 	hold := func(w waiter) bool {
-		if indexOf(grants, w.name) >= 0 || isPending(Question{Name: w.name, Node: w.node}, grants) {
+		if indexOf(grants, w.name) >= 0 || pending(w.name, w.node, grants) != "" {
 			return true // its place shows in the look already, and it gets no other
 		}
 		allowed := look.MayDisrupt(w.node).Allowed
 		if allowed {
-			look, d.called = look.with(Grant{Node: w.node}), append(d.called, w)
+			look.Fleet, d.called = look.Fleet.Clone(), append(d.called, w)
+			look.Fleet.Disturb(w.node, "it is its turn")
 		}
 		return allowed
 	}
@@ -132,7 +142,8 @@ func (d *decision) about(one *asked, look, fleet Look) *Grant {
 	if own >= 0 {
 		look = fleet.with(slices.Delete(slices.Clone(d.grants), own, own+1)...)
 	}
-	switch allowed := one.Decide(look) && !isPending(one.Question, d.grants); {
+	look.pending = pending(one.Name, one.Node, d.grants)
+	switch allowed := one.Decide(look) && look.pending == ""; {
 	case allowed && own >= 0:
 		d.granted = append(d.granted, one)
 	case allowed:

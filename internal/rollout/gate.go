@@ -97,15 +97,23 @@ type Look struct {
 	Closed         string
 	// Config is what the user set.
 	Config *v1alpha1.WindowsMachineConfig
+	// pending says in words that the node of who asks has another place that is not used yet.
+	pending string
 }
 
 // MayDisrupt decides whether a node may be disturbed, by what is seen.
 func (l Look) MayDisrupt(node string) policy.Verdict {
+	if l.pending != "" {
+		return policy.Verdict{Why: l.pending}
+	}
 	return policy.MayBegin(node, l.Fleet, l.MaxUnavailable, l.Closed)
 }
 
 // MayRemove decides whether a node may be removed. Its owner has said when, so no window holds it.
 func (l Look) MayRemove(node string) policy.Verdict {
+	if l.pending != "" {
+		return policy.Verdict{Why: l.pending}
+	}
 	return policy.MayDisrupt(node, l.Fleet, l.MaxUnavailable)
 }
 

@@ -611,3 +611,73 @@ func TestAGateNeedsAllItsParts(t *testing.T) {
 		t.Error("made of nothing")
 	}
 }
+
+// why asks about a node like disturb, and tells why not.
+func why(t *testing.T, gate *rollout.Gate, q rollout.Question) string {
+	t.Helper()
+	var verdict policy.Verdict
+	q.Decide = func(look rollout.Look) bool {
+		verdict = look.MayDisrupt(q.Node)
+		return verdict.Allowed
+	}
+	if granted, err := gate.Ask(t.Context(), q); granted || err != nil {
+		t.Fatalf("%s: %v, %v", q.Name, granted, err)
+	}
+	return verdict.Why
+}
+
+func TestWhoComesTooLateIsToldWhatIsTheCase(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	gateOf := func(t *testing.T, p *plane) *rollout.Gate {
+		t.Helper()
+		gate, err := rollout.New(rollout.Options{Cached: p, Live: p, Writer: p, Namespace: namespace, Sets: machines{"a"},
+			Now: func() time.Time { return now }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return gate
+	}
+	t.Run("its Machine has a place that is not used yet", func(t *testing.T) {
+		t.Parallel()
+		p := newPlane(t, serving("a")...)
+		gate, machine := gateOf(t, p), disturb("a")
+		machine.Name, machine.Machine = rollout.MachineName("a"), "a"
+		if granted, err := gate.Ask(t.Context(), machine); !granted || err != nil {
+			t.Fatalf("%v, %v", granted, err)
+		}
+		if text := why(t, gate, disturb("a")); text != "a place was given out for node a (Machine a) at "+
+			"2026-01-01T12:00:00Z, which is not used yet" {
+			t.Errorf("it is told %q", text)
+		}
+	})
+	t.Run("another has a place that is not used yet", func(t *testing.T) {
+		t.Parallel()
+		p := newPlane(t, append(serving("a"), serving("b")...)...)
+		gate := gateOf(t, p)
+		if granted, err := gate.Ask(t.Context(), disturb("a")); !granted || err != nil {
+			t.Fatalf("%v, %v", granted, err)
+		}
+		if text := why(t, gate, disturb("b")); text != "1 of 2 nodes are unavailable and maxUnavailable is 1 "+
+			"(a: a place was given out for it at 2026-01-01T12:00:00Z)" {
+			t.Errorf("it is told %q", text)
+		}
+	})
+	t.Run("another waits in front", func(t *testing.T) {
+		t.Parallel()
+		p := newPlane(t, append(append(serving("a"), serving("b")...), serving("c")...)...)
+		gate, first := gateOf(t, p), disturb("a")
+		if granted, err := p.takes(t.Context(), gate, disturb("c")); !granted || err != nil {
+			t.Fatalf("%v, %v", granted, err)
+		}
+		first.Wake = func() {}
+		why(t, gate, first)
+		if err := p.uses(t.Context(), "c", false); err != nil {
+			t.Fatal(err)
+		}
+		if text := why(t, gate, disturb("b")); text != "1 of 3 nodes are unavailable and maxUnavailable is 1 "+
+			"(a: it is its turn)" {
+			t.Errorf("it is told %q", text)
+		}
+	})
+}

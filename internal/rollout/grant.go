@@ -45,6 +45,9 @@ func (one Grant) isUnasked(now time.Time) bool {
 	return !one.isUsed && now.Sub(one.Since.Time).Abs() > grantTimeout
 }
 
+// at is when it was given out, in words.
+func (one Grant) at() string { return one.Since.UTC().Format(time.RFC3339) }
+
 // isInFleet says that a look at the fleet shows the place.
 func (one Grant) isInFleet() bool { return one.isUsed && one.Machine == "" }
 
