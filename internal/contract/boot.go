@@ -6,7 +6,8 @@ import (
 )
 
 // A boot is named boot-<number>-<begun>: by the number that Windows' loader counts up, and by what
-// Windows keeps until the next boot only. Either is 0 where there is none, and earlier daemons left
+// Windows keeps until the next boot only, with which the number is noted: hibernation may count it up
+// and is no boot. Either is 0 where there is none, and earlier daemons left
 // begun out. A host may say anything else.
 
 // BootName names a boot. begun is written as a hexadecimal number.

@@ -118,7 +118,7 @@ func readBoot(facts *Facts) (err error) {
 	if err != nil && sequence == 0 {
 		return fail(err, "reading the time of the boot")
 	}
-	begun, err := readBegun()
+	sequence, begun, err := readBegun(sequence)
 	if err != nil {
 		return err
 	}
@@ -127,27 +127,29 @@ func readBoot(facts *Facts) (err error) {
 	return err
 }
 
-// bootKeyPath and bootValue are where the number of the boot is kept.
+// bootKeyPath is the key of the boot, and these are its values.
 const (
-	bootKeyPath = `SOFTWARE\windows-instance-config-daemon-boot`
-	bootValue   = "Begun"
+	bootKeyPath  = `SOFTWARE\windows-instance-config-daemon-boot`
+	bootValue    = "Begun"
+	counterValue = "Counter"
 )
 
-// readBegun is 0 where there is no key of the boot, and we may not make it.
-func readBegun() (uint64, error) {
+// readBegun gives both parts of the boot's name. begun is 0 where there is no key of the boot, and we
+// may not make it.
+func readBegun(sequence uint32) (number uint32, begun uint64, err error) {
 	key, err := makeVolatile(bootKeyPath)
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		key, err = registry.OpenKey(registry.LOCAL_MACHINE, bootKeyPath, registry.QUERY_VALUE)
 		if errors.Is(err, registry.ErrNotExist) || errors.Is(err, windows.ERROR_ACCESS_DENIED) {
-			return 0, nil
+			return sequence, 0, nil
 		}
 	}
 	if err != nil {
-		return 0, fail(err, "making the key of the boot")
+		return 0, 0, fail(err, "making the key of the boot")
 	}
 	defer closeKey(key)
-	begun, err := bootBegun(volatileKey{key})
-	return begun, fail(err, "reading the key of the boot")
+	number, begun, err = bootOf(volatileKey{key}, sequence)
+	return number, begun, fail(err, "reading the key of the boot")
 }
 
 // makeVolatile makes a key that the next boot finds no more, or opens it.
@@ -163,7 +165,7 @@ func makeVolatile(path string) (registry.Key, error) {
 	const volatile = 1 // REG_OPTION_VOLATILE
 	var key registry.Key
 	code, _, _ := create.Call(uintptr(registry.LOCAL_MACHINE), uintptr(unsafe.Pointer(name)), 0, 0, volatile,
-		registry.QUERY_VALUE|registry.SET_VALUE, 0, uintptr(unsafe.Pointer(&key)), 0)
+		registry.QUERY_VALUE|registry.SET_VALUE|registry.CREATE_SUB_KEY, 0, uintptr(unsafe.Pointer(&key)), 0)
 	if code != 0 {
 		return 0, windows.Errno(code)
 	}
@@ -175,20 +177,46 @@ type volatileKey struct{ registry.Key }
 
 var _ bootKey = volatileKey{}
 
-func (k volatileKey) begun() (uint64, error) {
-	begun, _, err := k.GetIntegerValue(bootValue)
+func (k volatileKey) begun() (uint64, error) { return k.value(bootValue) }
+
+func (k volatileKey) counter() (uint32, error) {
+	number, err := k.value(counterValue)
+	return uint32(number), err
+}
+
+func (k volatileKey) value(name string) (uint64, error) {
+	value, _, err := k.GetIntegerValue(name)
 	if errors.Is(err, registry.ErrNotExist) || errors.Is(err, registry.ErrUnexpectedType) {
 		return 0, nil
 	}
-	return begun, err
+	return value, err
 }
 
-func (k volatileKey) setBegun(begun uint64) error {
-	err := k.SetQWordValue(bootValue, begun)
+func (k volatileKey) setBegun(begun uint64) error { return k.set(k.SetQWordValue(bootValue, begun)) }
+
+func (k volatileKey) setCounter(number uint32) error {
+	return k.set(k.SetDWordValue(counterValue, number))
+}
+
+func (volatileKey) set(err error) error {
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) { // an administrator's process will
 		return nil
 	}
 	return err
+}
+
+// volatile tries to make a key that lasts below it, which Windows refuses below one that does not.
+func (k volatileKey) volatile() (bool, error) {
+	const probe = "lasting"
+	key, _, err := registry.CreateKey(k.Key, probe, registry.QUERY_VALUE)
+	if errors.Is(err, windows.ERROR_CHILD_MUST_BE_VOLATILE) || errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	closeKey(key)
+	return false, registry.DeleteKey(k.Key, probe)
 }
 
 func (k volatileKey) changed() (uint64, error) {

@@ -75,6 +75,31 @@ type bootKey interface {
 	setBegun(begun uint64) error
 	// changed is when something in it was last written, or else when it was made.
 	changed() (uint64, error)
+	// counter is what the boot loader's number was when it was noted; 0 while it is not.
+	counter() (uint32, error)
+	setCounter(number uint32) error
+	// volatile says whether Windows keeps it in memory only: somebody may have made it to last, or
+	// imported it from a copy of the registry.
+	volatile() (bool, error)
+}
+
+// bootOf gives both parts of a boot's name. A key that is still there proves that nothing was booted,
+// even if the loader's number is another: a host that hibernates goes on with the kernel that it had.
+func bootOf(key bootKey, sequence uint32) (number uint32, begun uint64, err error) {
+	if begun, err = bootBegun(key); err != nil || begun == 0 || sequence == 0 {
+		return sequence, begun, err
+	}
+	number, err = key.counter()
+	switch {
+	case err != nil || number == sequence:
+		return number, begun, err
+	case number == 0:
+		return sequence, begun, key.setCounter(sequence)
+	}
+	if held, err := key.volatile(); err != nil || !held {
+		return sequence, begun, err
+	}
+	return number, begun, nil
 }
 
 // bootBegun is the number of this boot. Whoever looks first writes it: the time of the key's last

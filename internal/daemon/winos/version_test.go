@@ -4,6 +4,8 @@ import (
 	"errors"
 	"reflect"
 	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 func TestTheVersionOfWindowsIsDescribed(t *testing.T) {
@@ -111,9 +113,20 @@ func TestStatesOfFeaturesAreThoseThatMatter(t *testing.T) {
 // is so many steps away.
 type playedKey struct {
 	number, time uint64
+	counted      uint32
+	lasting      bool
 	steps        int
 	meanwhile    func()
 }
+
+func (k *playedKey) counter() (uint32, error) { return k.counted, nil }
+
+func (k *playedKey) setCounter(number uint32) error {
+	k.counted = number
+	return nil
+}
+
+func (k *playedKey) volatile() (bool, error) { return !k.lasting, nil }
 
 func (k *playedKey) step() {
 	if k.steps--; k.steps == 0 {
@@ -173,5 +186,60 @@ func TestABootKeepsItsNameWhateverIsWrittenBesideIt(t *testing.T) {
 		if one, last := read(key), read(key); one != 18 || last != 18 {
 			t.Errorf("killed before step %d, one boot has the names %d and %d", steps, one, last)
 		}
+	}
+}
+
+// A host that hibernates keeps its boot: nothing that waits for a reboot has come about, and the service
+// manager goes on with what it had. Whether Windows' counter advances then is written nowhere.
+func TestABootKeepsItsNameOverHibernation(t *testing.T) {
+	t.Parallel()
+	name := func(key *playedKey, sequence uint32) string {
+		t.Helper()
+		number, begun, err := bootOf(key, sequence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := bootSigns{sequence: number, begun: begun}.id()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	for what, c := range map[string]struct {
+		first, next *playedKey
+		sequence    uint32
+		same        bool
+	}{
+		"the counter advances, and the key is there": {&playedKey{time: 18}, nil, 8, true},
+		"the counter stays, and the key is there":    {&playedKey{time: 18}, nil, 7, true},
+		"a reboot": {&playedKey{time: 18}, &playedKey{time: 19}, 8, false},
+		"a reboot with a counter that does not advance":   {&playedKey{time: 18}, &playedKey{time: 19}, 7, false},
+		"a reboot, with the clock set back":               {&playedKey{time: 18}, &playedKey{time: 3}, 8, false},
+		"a reboot, with the clock set back to that time":  {&playedKey{time: 18}, &playedKey{time: 18}, 8, false},
+		"a reboot, with a key that somebody made to last": {&playedKey{time: 18, lasting: true}, nil, 8, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			if c.next == nil {
+				c.next = c.first
+			}
+			before, after := name(c.first, 7), name(c.next, c.sequence)
+			if same := contract.SameBoot(before, after); same != c.same {
+				t.Errorf("%s and %s are of one boot: %t", before, after, same)
+			}
+			if again := name(c.next, c.sequence); again != after {
+				t.Errorf("%s is now %s", after, again)
+			}
+		})
+	}
+}
+
+// What an earlier daemon wrote into the key lacks the counter.
+func TestABootKeepsItsNameWhenTheDaemonIsUpgraded(t *testing.T) {
+	t.Parallel()
+	key := &playedKey{number: 18, time: 19}
+	number, begun, err := bootOf(key, 7)
+	if err != nil || number != 7 || begun != 18 || key.counted != 7 {
+		t.Errorf("the boot is %d-%d, %v, and noted is %d", number, begun, err, key.counted)
 	}
 }
