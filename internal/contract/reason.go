@@ -162,6 +162,7 @@ const (
 	ReasonSealBroken          Reason = "SealBroken"
 	ReasonTokenPending        Reason = "TokenPending"
 	ReasonRouteFailed         Reason = "RouteFailed"
+	ReasonNetworkStays        Reason = "NetworkStays"
 
 	ReasonNodePending     Reason = "NodePending"
 	ReasonNodeNotReady    Reason = "NodeNotReady"
@@ -458,6 +459,9 @@ func serviceExplanations() []row {
 		{ReasonTokenPending, 613, "The daemon has no token for Azure's node manager or flanneld yet.",
 			"Nothing to do; if it lasts, read why the API server refuses it in C:\\var\\log\\wicd on the host, and " +
 				"apply the operator's manifests again."},
+		{ReasonNetworkStays, 614, "The HNS network that pods were on before can't be removed.",
+			"Nothing to do: the daemon tries again. If it lasts, reboot the host: " +
+				"flannel's networks end with the boot."},
 	}
 }
 

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -246,6 +248,42 @@ func TestA75_TextOfOthersDoesNotReachTheTerminal(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "\x1b") {
 		t.Errorf("an escape sequence got through:\n%q", out.String())
+	}
+}
+
+// TestA75_WhatAHostSaysForgesNothing has a host write what terminals obey beside escape sequences: C1
+// controls, backspace, letters in another order, and lines that look like ours.
+func TestA75_WhatAHostSaysForgesNothing(t *testing.T) {
+	t.Parallel()
+	const hostile = "a\u009b2J\b\b\u202e\x9b31m\rgone\nOPERATOR   all is well\nFLEET"
+	s := fleet(12)
+	one := &s.Instances[0]
+	one.Status.Message, one.Status.Fix, one.Status.Failures = hostile, hostile, 1
+	one.Spec.Address = hostile
+	s.Config.Status.Rollout.Message = hostile
+	s.Unread = []string{hostile}
+	node := &s.Nodes[0]
+	node.Annotations = map[string]string{contract.ApplyStatusAnnotation: hostile, contract.StageStatusAnnotation: hostile}
+	node.Status.NodeInfo.KubeletVersion = hostile
+	events := []diagnosis.Event{{Time: ago(time.Minute), Type: hostile, Reason: hostile, Message: hostile}}
+	status := diagnosis.Summarize(s)
+	d := diagnosis.OfHost(one, node, s, events)
+	held := diagnosis.DrainOf(node, one, []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: hostile}}}, nil)
+	for name, printed := range map[string]interface {
+		Print(out io.Writer, style diagnosis.Style) error
+	}{"status": &status, "why": &d, "drain": &held} {
+		var out bytes.Buffer
+		if err := printed.Print(&out, diagnosis.Style{Now: now(), Wide: true}); err != nil {
+			t.Fatal(err)
+		}
+		for _, bad := range []string{"\u009b", "\b", "\u202e", "\r", "\x9b31m", "\nOPERATOR   all", "\nFLEET\n"} {
+			if strings.Contains(out.String(), bad) {
+				t.Errorf("%s prints %q:\n%q", name, bad, out.String())
+			}
+		}
+		if !utf8.Valid(out.Bytes()) {
+			t.Errorf("%s prints bytes that are no UTF-8", name)
+		}
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"time"
+	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -31,14 +33,50 @@ const (
 	barWidth  = 30
 )
 
-// paper collects text. What comes from the API server may have control characters, which it escapes.
+// Visible shows what a terminal would obey, or what would show letters in another order than they are
+// in: hosts and users write what is printed. Ends of lines and tabs stay.
+func Visible(text string) string {
+	obeyed := func(r rune) bool {
+		return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r)
+	}
+	text = strings.ToValidUTF8(strings.ReplaceAll(text, "\r\n", "\n"), string(unicode.ReplacementChar))
+	if !strings.ContainsFunc(text, obeyed) {
+		return text
+	}
+	var shown strings.Builder
+	for _, r := range text {
+		switch {
+		case !obeyed(r):
+			shown.WriteRune(r)
+		case r < ' ':
+			shown.WriteString("^" + string(r+'@'))
+		default:
+			fmt.Fprintf(&shown, `\u%04x`, r)
+		}
+	}
+	return shown.String()
+}
+
+// paper collects text. What comes from the API server is made visible, and begins no line.
 type paper struct {
 	strings.Builder
 	Style
 }
 
+// visible are values to print, of which further lines are indented as those of a mark are.
+func visible(args []any) []any {
+	shown := make([]any, 0, len(args))
+	for _, a := range args {
+		if v := reflect.ValueOf(a); v.Kind() == reflect.String {
+			a = strings.ReplaceAll(Visible(v.String()), "\n", "\n"+strings.Repeat(" ", 11))
+		}
+		shown = append(shown, a)
+	}
+	return shown
+}
+
 func (p *paper) line(format string, args ...any) {
-	p.WriteString(printers.EscapeTerminal(strings.TrimRight(fmt.Sprintf(format, args...), " ")) + "\n")
+	p.WriteString(strings.TrimRight(fmt.Sprintf(format, visible(args)...), " ") + "\n")
 }
 
 // mark prints a line that begins with a word in colour: red, or yellow.
@@ -47,7 +85,7 @@ func (p *paper) mark(bad bool, word, format string, args ...any) {
 	if p.Color {
 		shown = fmt.Sprintf("\x1b[%dm%s\x1b[0m", map[bool]int{true: 31, false: 33}[bad], shown)
 	}
-	p.WriteString(strings.TrimRight(shown+" "+printers.EscapeTerminal(fmt.Sprintf(format, args...)), " ") + "\n")
+	p.WriteString(strings.TrimRight(shown+" "+fmt.Sprintf(format, visible(args)...), " ") + "\n")
 }
 
 func (p *paper) age(t metav1.Time) string {
@@ -69,7 +107,7 @@ func (p *paper) table(headers []string, rows [][]any) error {
 		table.ColumnDefinitions = append(table.ColumnDefinitions, column)
 	}
 	for _, cells := range rows {
-		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: visible(cells)})
 	}
 	p.WriteString("\n")
 	return printers.NewTablePrinter(printers.PrintOptions{Wide: p.Wide}).PrintObj(table, &p.Builder)
@@ -173,6 +211,9 @@ func (s *Status) printGroups(p *paper) {
 }
 
 func (s *Status) printHosts(p *paper) error {
+	if len(s.Hosts) == 0 && len(s.Unread) > 0 {
+		return nil // nobody can say whether there are any
+	}
 	if len(s.Hosts) == 0 {
 		p.line("\nno hosts: add one with kubectl windows add ADDRESS --username NAME")
 		return nil

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -103,23 +104,28 @@ func instance(name string, source *v1alpha1.Source, status v1alpha1.WindowsInsta
 		Status: status}
 }
 
-// create makes objects with their status.
+// create makes objects with their status, which others may write, too.
 func (at *terminal) create(t *testing.T, objects ...client.Object) {
 	t.Helper()
 	for _, object := range objects {
-		status, isObject := object.DeepCopyObject().(client.Object)
-		if !isObject {
-			t.Fatal("not an object")
-		}
-		if err := at.Create(t.Context(), object); client.IgnoreAlreadyExists(err) != nil {
+		text, err := json.Marshal(object)
+		if err != nil {
 			t.Fatal(err)
 		}
-		switch object.(type) {
-		case *v1alpha1.WindowsInstance, *corev1.Node, *corev1.Pod:
-			status.SetResourceVersion(object.GetResourceVersion())
-			if err := at.Status().Update(t.Context(), status); err != nil {
-				t.Fatal(err)
-			}
+		var with struct {
+			Status json.RawMessage `json:"status,omitempty"`
+		}
+		if err = json.Unmarshal(text, &with); err != nil {
+			t.Fatal(err)
+		}
+		if err = at.Create(t.Context(), object); client.IgnoreAlreadyExists(err) != nil {
+			t.Fatal(err)
+		}
+		if text, err = json.Marshal(with); err != nil || len(with.Status) <= len("{}") {
+			continue
+		}
+		if err = at.Status().Patch(t.Context(), object, client.RawPatch(types.MergePatchType, text)); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -182,6 +188,9 @@ func TestA75_ThePluginAtAnAPIServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) { test(t, at) })
 	}
 	// what changes the fleet comes after what looks at it
+	t.Run("rights", func(t *testing.T) { rightsOfThePage(t, at) })
+	t.Run("bundle", func(t *testing.T) { bundleCommand(t, at) })
+	t.Run("bundles that lack something", func(t *testing.T) { partialBundles(t, at) })
 	t.Run("pause and resume", func(t *testing.T) { pauseCommands(t, at) })
 	t.Run("reboot", func(t *testing.T) { rebootCommand(t, at) })
 	t.Run("add", func(t *testing.T) { addCommand(t, at) })
@@ -241,7 +250,7 @@ func completion(t *testing.T, at *terminal) {
 		t.Errorf("%d, %s", code, out.String())
 	}
 	for _, command := range []string{"status", "why", "lint", "add", "remove", "pause", "resume", "reboot",
-		"logs", "drain-status"} {
+		"logs", "drain-status", "bundle"} {
 		at.expect(t, 0, []string{"Examples:"}, command, "--help")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
@@ -68,21 +69,27 @@ func (p *plugin) connect() (client.Client, error) {
 	return c, nil
 }
 
-// snapshot reads the fleet in two lists and two single objects. Without the instances there is
-// nothing to say; whatever else can't be read is named.
-func (p *plugin) snapshot(ctx context.Context, c client.Client) (diagnosis.Snapshot, error) {
+// errNotInstalled says that the API server has none of our kinds.
+var errNotInstalled = errors.New("the cluster has no WindowsInstances: the operator is not installed")
+
+// snapshot reads the fleet in two lists and two single objects. What can't be read is named; only with
+// partial are the instances of that, if it was the API server that refused them.
+func (p *plugin) snapshot(ctx context.Context, c client.Client, partial bool) (diagnosis.Snapshot, error) {
 	s := diagnosis.Snapshot{Now: p.now()}
 	instances, err := p.instances(ctx, c)
-	if err != nil {
+	refused := errors.Is(err, errNotInstalled) || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown
+	if err != nil && (!partial || !refused) {
 		return s, err
 	}
-	s.Instances = instances
+	s.Instances, s.Unread = instances, unread(nil, "hosts", err)
 	var nodes corev1.NodeList
 	s.Unread = unread(s.Unread, "nodes", c.List(ctx, &nodes,
 		client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)}))
 	s.Nodes = nodes.Items
-	s.Unread = unread(s.Unread, "the WindowsMachineConfig", client.IgnoreNotFound(
-		c.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, &s.Config)))
+	err = c.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, &s.Config)
+	if !meta.IsNoMatchError(err) {
+		s.Unread = unread(s.Unread, "the WindowsMachineConfig", client.IgnoreNotFound(err))
+	}
 	var lease coordinationv1.Lease
 	err = c.Get(ctx, client.ObjectKey{Namespace: p.operator, Name: contract.LeaderLease}, &lease)
 	s.Unread = unread(s.Unread, "the operator's lease", client.IgnoreNotFound(err))
@@ -97,7 +104,7 @@ func (p *plugin) instances(ctx context.Context, c client.Client) ([]v1alpha1.Win
 	err := c.List(ctx, &list, client.InNamespace(p.operator))
 	switch {
 	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
-		return nil, errors.New("the cluster has no WindowsInstances: the operator is not installed")
+		return nil, errNotInstalled
 	case err != nil:
 		return nil, fmt.Errorf("listing WindowsInstances in namespace %s: %w", p.operator, err)
 	}

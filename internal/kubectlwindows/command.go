@@ -55,7 +55,7 @@ func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 	case errors.Is(err, errUnhealthy):
 		return exitUnhealthy
 	case err != nil:
-		_, _ = fmt.Fprintln(streams.ErrOut, "error:", printers.EscapeTerminal(err.Error()))
+		_, _ = fmt.Fprintln(streams.ErrOut, "error:", diagnosis.Visible(err.Error()))
 		return exitError
 	}
 	return exitHealthy
@@ -93,7 +93,8 @@ is not as it should be: a host that fails, an error in a manifest, a pod that ca
 	root.PersistentFlags().StringVar(&p.operator, "operator-namespace", contract.OperatorNamespace,
 		"namespace of the operator and its WindowsInstances")
 	root.AddCommand(p.statusCommand(), p.whyCommand(), p.lintCommand(), p.addCommand(), p.removeCommand(),
-		p.pauseCommand(true), p.pauseCommand(false), p.rebootCommand(), p.logsCommand(), p.drainCommand())
+		p.pauseCommand(true), p.pauseCommand(false), p.rebootCommand(), p.logsCommand(), p.drainCommand(),
+		p.bundleCommand())
 	return root
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -77,7 +78,12 @@ The exit code is 2 when there is an error. Warnings are for what Windows ignores
 type findings []lint.Finding
 
 // Print is printable.
-func (f findings) Print(out io.Writer, _ diagnosis.Style) error { return lint.Print(out, f) }
+func (f findings) Print(out io.Writer, _ diagnosis.Style) error {
+	var text strings.Builder
+	_ = lint.Print(&text, f)
+	_, err := io.WriteString(out, diagnosis.Visible(text.String()))
+	return err
+}
 
 // lint may find something and fail at something else.
 func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findings, error) {

@@ -14,7 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/kubectl/pkg/drain"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -124,16 +126,26 @@ the right get on nodes/proxy.`,
 			if file == "" {
 				file = logFile(service)
 			}
-			return p.log(command.Context(), node.Name, file, tail, p.Out)
+			text, err := p.log(command.Context(), node.Name, file, tail)
+			if printers.IsTerminal(p.Out) { // which would obey what the host writes
+				text = []byte(diagnosis.Visible(string(text)))
+			}
+			_, failed := p.Out.Write(text)
+			return errors.Join(err, failed)
 		},
 	}
 	command.Flags().StringVar(&service, "service", "", "name of the service; the daemon by default")
 	command.Flags().StringVar(&file, "path", "", `path of a file below C:\var\log, or / for a list`)
 	command.Flags().Int64Var(&tail, "tail-bytes", 64<<10, "how much of the end to show, at most 64 MiB")
-	_ = command.RegisterFlagCompletionFunc("service", cobra.FixedCompletions([]string{"wicd", contract.ServiceKubelet,
-		contract.ServiceContainerd, contract.ServiceKubeProxy, contract.ServiceHybridOverlay, contract.ServiceFlannel,
-		contract.ServiceExporter, contract.ServiceCSIProxy}, cobra.ShellCompDirectiveNoFileComp))
+	_ = command.RegisterFlagCompletionFunc("service",
+		cobra.FixedCompletions(services(), cobra.ShellCompDirectiveNoFileComp))
 	return command
+}
+
+// services are those that log below C:\var\log, the daemon first.
+func services() []string {
+	return []string{"wicd", contract.ServiceKubelet, contract.ServiceContainerd, contract.ServiceKubeProxy,
+		contract.ServiceHybridOverlay, contract.ServiceFlannel, contract.ServiceExporter, contract.ServiceCSIProxy}
 }
 
 // logFile is where a service logs, below C:\var\log.
@@ -147,34 +159,58 @@ func logFile(service string) string {
 	return service + "/" + service + ".log"
 }
 
-// log writes the end of a file below C:\var\log of a node. kubelet serves them as a web server does, so
+// log reads the end of a file below C:\var\log of a node. kubelet serves them as a web server does, so
 // a range can be asked for.
-func (p *plugin) log(ctx context.Context, node, file string, tail int64, out io.Writer) error {
+func (p *plugin) log(ctx context.Context, node, file string, tail int64) ([]byte, error) {
 	config, err := p.config()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if tail <= 0 || tail > maxLog {
-		return fmt.Errorf("--tail-bytes is %d and must be from 1 to %d", tail, maxLog)
+		return nil, fmt.Errorf("--tail-bytes is %d and must be from 1 to %d", tail, maxLog)
 	}
 	file = path.Clean("/" + strings.ReplaceAll(file, `\`, "/"))
 	request := clients.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + node + "/proxy/logs" + file)
 	if file != "/" {
 		request = request.SetHeader("Range", fmt.Sprintf("bytes=-%d", tail))
 	}
+	text, err := end(ctx, request, tail)
+	if err != nil {
+		err = fmt.Errorf("reading log %s of node %s: %w", file, node, err)
+	}
+	return text, err
+}
+
+// end reads the end of an answer, also of one that is longer than it was asked for. What came before
+// an error is returned with it.
+func end(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
 	answer, err := request.Stream(ctx)
 	if err != nil {
-		return fmt.Errorf("reading log %s of node %s: %w", file, node, err)
+		return nil, err
 	}
 	defer func() { _ = answer.Close() }()
-	if _, err = io.Copy(out, io.LimitReader(answer, maxLog)); err != nil {
-		return fmt.Errorf("reading log %s of node %s: %w", file, node, err)
+	var last tail
+	last.most = int(most)
+	_, err = io.Copy(&last, io.LimitReader(answer, maxLog))
+	return last.text[max(0, len(last.text)-last.most):], err
+}
+
+// tail keeps the end of what is written, and at most as much again.
+type tail struct {
+	text []byte
+	most int
+}
+
+func (t *tail) Write(text []byte) (int, error) {
+	t.text = append(t.text, text...)
+	if left := len(t.text) - t.most; left > t.most {
+		t.text = append(t.text[:0], t.text[left:]...)
 	}
-	return nil
+	return len(text), nil
 }
 
 func (p *plugin) drainCommand() *cobra.Command {

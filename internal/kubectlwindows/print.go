@@ -31,8 +31,12 @@ func (p *plugin) print(found printable) error {
 	return found.Print(p.Out, p.style())
 }
 
+// printJSON writes JSON, which may have control characters in strings only; as their escapes they mean
+// the same.
 func (p *plugin) printJSON(found any) error {
-	encoder := json.NewEncoder(p.Out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(found)
+	text, err := json.MarshalIndent(found, "", "  ")
+	if err == nil {
+		_, err = fmt.Fprintln(p.Out, diagnosis.Visible(string(text)))
+	}
+	return err
 }

@@ -59,7 +59,7 @@ all. The exit code is 2 while something is not as it should be.`,
 }
 
 func (p *plugin) status(ctx context.Context, c client.Client) (diagnosis.Status, error) {
-	snapshot, err := p.snapshot(ctx, c)
+	snapshot, err := p.snapshot(ctx, c, false)
 	if err != nil {
 		return diagnosis.Status{}, err
 	}
@@ -80,7 +80,7 @@ func (p *plugin) watchStatus(ctx context.Context, c client.Client) error {
 		case err != nil && last == "":
 			return err
 		case err != nil:
-			_, _ = fmt.Fprintln(p.ErrOut, "error:", printers.EscapeTerminal(err.Error()))
+			_, _ = fmt.Fprintln(p.ErrOut, "error:", diagnosis.Visible(err.Error()))
 		default:
 			if err = p.redraw(screen, last); err != nil {
 				return err

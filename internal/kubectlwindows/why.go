@@ -74,7 +74,7 @@ type subject struct {
 }
 
 func (p *plugin) why(ctx context.Context, c client.Client, argument string, images bool) (diagnosis.Diagnosis, error) {
-	s, err := p.snapshot(ctx, c)
+	s, err := p.snapshot(ctx, c, true)
 	if err != nil {
 		return diagnosis.Diagnosis{}, err
 	}

@@ -89,6 +89,9 @@ func (h *hns) endpoint(networkName, name string) (netip.Addr, error) {
 // CreateHNSNetwork makes a network of the host network service, or changes the one of that name, as
 // the hybrid overlay does. An empty ID and management address are filled in. It answers
 // winos.ErrUnsupported while the Containers feature is not enabled.
+//
+// Two networks can't have the same addresses. Whether the real one takes a second overlay network
+// of the same prefix was never tried: nothing of ours may need it.
 func (m *Machine) CreateHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error) {
 	if err := m.hnsReady(); err != nil {
 		return winos.HNSNetwork{}, err
@@ -110,6 +113,12 @@ func (m *Machine) CreateHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error)
 	}
 	if !n.ManagementIP.IsValid() {
 		n.ManagementIP = m.address
+	}
+	for name, other := range m.hns.networks {
+		if name != n.Name && other.Subnet.Overlaps(n.Subnet) {
+			return winos.HNSNetwork{}, fmt.Errorf("creating network %s: network %s has addresses of %s", n.Name, name,
+				n.Subnet)
+		}
 	}
 	endpoints := map[string]netip.Addr{}
 	if exists && old.Subnet == n.Subnet {

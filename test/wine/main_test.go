@@ -232,13 +232,29 @@ func windows(t *testing.T, h *fleet.Host) *remote.Host {
 func (s *stage) await(t *testing.T, what string, holds func(ctx context.Context) (bool, string, error)) {
 	t.Helper()
 	if err := s.Await(t.Context(), soon, what, holds); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v\n%s", err, s.rollout(t.Context()))
 	}
+}
+
+// rollout is who has a place in the rollout budget, who waits for one, and why.
+func (s *stage) rollout(ctx context.Context) string {
+	places, instances, nodes := &corev1.ConfigMap{}, &v1alpha1.WindowsInstanceList{}, &corev1.NodeList{}
+	err := errors.Join(client.IgnoreNotFound(s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace,
+		Name: contract.PlacesConfigMap}, places)), s.Client.List(ctx, instances), s.Client.List(ctx, nodes))
+	text := fmt.Sprintf("places: %s (%v)\n", places.Data, err)
+	for _, i := range instances.Items {
+		text += fmt.Sprintf("instance %s, node %s, version %s: place %+v, update %+v, conditions %+v\n", i.Name,
+			i.Status.NodeName, i.ResourceVersion, i.Status.Disruption, i.Status.Update, i.Status.Conditions)
+	}
+	for _, n := range nodes.Items {
+		text += fmt.Sprintf("node %s: %+v, %+v, %v\n", n.Name, n.Spec, n.Status.Conditions, n.Annotations)
+	}
+	return text
 }
 
 // tell writes what one wants to see when something failed.
 func (s *stage) tell(ctx context.Context) {
-	fmt.Fprintf(os.Stderr, "the operator's last words:\n%s\n", s.Operator.Tail(6000))
+	fmt.Fprintf(os.Stderr, "the operator's last words:\n%s\n", s.Operator.Tail(60000))
 	for _, h := range s.Fleet.Hosts {
 		tried, failed := machine(h).Boots()
 		fmt.Fprintf(os.Stderr, "== %s: %d boots, %d tried again\n", h.Name, tried, failed)

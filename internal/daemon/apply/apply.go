@@ -197,6 +197,7 @@ func (k *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	want := plan.Resolve(in)
 	k.remember(facts)
 	if request.Scope == plan.Everything {
+		k.state.AddNetwork(want.Network) // written with the steps that have it made
 		if problem := k.reserved(ctx, facts); problem != nil {
 			report.failed(problem)
 		}

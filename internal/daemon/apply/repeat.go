@@ -16,7 +16,8 @@ import (
 // by somebody: a group policy or another tool, which act every few minutes at the most. A person
 // who tries things out rarely gets there. Then it is said, and the step is taken less and less
 // often, so that two programs do not fight all day; a fight that is over is noticed at the latest
-// after lastPause.
+// after lastPause. What was not undone for twice the pause is no problem any more, as it would keep the
+// next revision from being reached; it is still remembered.
 const (
 	maxRepeats    = 3
 	repeatsWindow = 15 * time.Minute
@@ -102,12 +103,16 @@ func (r *repeats) held(step plan.Step) bool {
 func (r *repeats) problems() (all []*contract.Problem) {
 	for about, f := range r.of {
 		// While a fight is on, it is over only when the next step was not needed for long enough.
-		if r.now().Sub(f.times[len(f.times)-1]) > max(repeatsWindow, 2*f.pause) {
+		quiet := r.now().Sub(f.times[len(f.times)-1])
+		if quiet > max(repeatsWindow, 2*f.pause) {
 			delete(r.of, about)
 			continue
 		}
 		if !f.on() {
 			f.times = slices.DeleteFunc(f.times, func(at time.Time) bool { return r.now().Sub(at) > repeatsWindow })
+			continue
+		}
+		if quiet > 2*f.pause {
 			continue
 		}
 		all = append(all, contract.NewProblem(contract.ReasonForeignInterference,

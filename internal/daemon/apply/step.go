@@ -35,6 +35,8 @@ func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 		return contract.ReasonFileFailed, r.writeFile(step.Name)
 	case plan.RemoveFile:
 		return contract.ReasonFileFailed, r.removeFile(step.Name)
+	case plan.RemoveNetwork:
+		return contract.ReasonNetworkStays, r.removeNetwork(ctx, step.Name)
 	case plan.StopService:
 		return contract.ReasonServiceFailed, r.stopService(ctx, step.Name)
 	case plan.SetService:
@@ -83,6 +85,14 @@ func (r *run) removeService(ctx context.Context, name string) error {
 	}
 	r.lives.stopped(name)
 	delete(r.state.Services, name)
+	return nil
+}
+
+func (r *run) removeNetwork(ctx context.Context, name string) error {
+	if err := r.host.Network.RemoveHNSNetwork(ctx, name); err != nil {
+		return fmt.Errorf("removing network %s: %w", name, err)
+	}
+	r.state.Networks = slices.DeleteFunc(r.state.Networks, func(n string) bool { return n == name })
 	return nil
 }
 

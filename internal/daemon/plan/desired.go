@@ -40,6 +40,8 @@ type Desired struct {
 	Roots map[string][]byte
 	// Routes are single addresses that are reached where the default route leads.
 	Routes []netip.Addr
+	// Network is the name of the HNS network that pods are on.
+	Network string
 	// ConfidentialUnknown says that part of what is wanted is not known: nothing is taken away
 	// then. RegistryUnknown says so of the files for containerd.
 	ConfidentialUnknown, RegistryUnknown bool
@@ -112,7 +114,8 @@ type Input struct {
 
 // Resolve computes the target. The manifest must be valid.
 func Resolve(in Input) Desired {
-	t := Desired{Scope: in.Scope, Watched: in.Manifest.WatchedEnvironmentVars, RegistryUnknown: in.Registry == nil}
+	t := Desired{Scope: in.Scope, Watched: in.Manifest.WatchedEnvironmentVars, RegistryUnknown: in.Registry == nil,
+		Network: in.Manifest.HNSNetwork()}
 	if in.Confidential == nil && in.Manifest.Confidential == "" {
 		in.Confidential = &contract.Confidential{}
 	}

@@ -26,6 +26,7 @@ const (
 	WriteFile     Kind = "WriteFile"
 	StopService   Kind = "StopService"
 	RemoveService Kind = "RemoveService" // stop it and take it out of the service manager
+	RemoveNetwork Kind = "RemoveNetwork" // remove an HNS network of pods with its endpoints
 	SetService    Kind = "SetService"    // create it, or change its configuration
 	StartService  Kind = "StartService"
 	RemoveFile    Kind = "RemoveFile"
@@ -35,7 +36,7 @@ const (
 // Step is one thing to do.
 type Step struct {
 	Kind Kind
-	// Name of the service or variable, path of the file, or fingerprint of the certificate.
+	// Name of the service, variable or network, path of the file, or fingerprint of the certificate.
 	Name string
 	// Why says in a few words what is not as it should be.
 	Why string
@@ -168,6 +169,16 @@ func (p *planner) obsoleteServices() {
 	}
 }
 
+// obsoleteNetworks are those that pods were on in other revisions. They go when what made them is
+// stopped, and before what makes the next is started: both have the addresses of the Node's part.
+func (p *planner) obsoleteNetworks() {
+	for _, name := range p.was.Networks {
+		if name != p.want.Network {
+			p.step(Step{Kind: RemoveNetwork, Name: name, Why: "not in the manifest"})
+		}
+	}
+}
+
 func (p *planner) environment() {
 	have := make(map[string]string, len(p.have.Environment))
 	for name, value := range p.have.Environment {
@@ -262,6 +273,7 @@ func (p *planner) services() {
 	down := p.stops(usable)
 	if p.want.Scope == Everything {
 		p.obsoleteServices()
+		p.obsoleteNetworks()
 	}
 	for _, s := range usable {
 		current, exists := p.have.Services[s.Name]

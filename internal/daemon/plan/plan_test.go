@@ -155,6 +155,13 @@ func TestSteps(t *testing.T) {
 				`RemoveFile C:\k\old.conf`, "RemoveRoot " + plan.Fingerprint([]byte{3}),
 			},
 		},
+		"the pods' network of an earlier revision goes while what makes networks is down": {
+			func(w *world) {
+				w.want.Network, w.was.Networks = "flannel.4097", []string{"flannel.4096", "flannel.4097"}
+				w.want.Services[2].Inputs = "p2"
+			},
+			[]string{"StopService proxy", "RemoveNetwork flannel.4096", "StartService proxy"},
+		},
 		"a root store that can't be read is left alone": {
 			func(w *world) {
 				w.have.Roots, w.want.Roots, w.was.Certificates = nil, map[string][]byte{"ours": {2}}, [][]byte{{3}}

@@ -435,6 +435,35 @@ func TestAFightIsNoticedSaidAndNotFought(t *testing.T) {
 	}
 }
 
+// Somebody changed a service by hand just before the next revision came.
+func TestAFightThatIsOverKeepsNoRevisionBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		for range 3 {
+			s, err := r.Host().Services.Get(t.Context(), "kubelet")
+			s.Command += " --theirs"
+			if err = errors.Join(err, r.Host().Services.Apply(t.Context(), s.ServiceConfig)); err != nil {
+				t.Fatal(err)
+			}
+			pass(20 * time.Second)
+		}
+		r.expectStatus(t, one(), contract.ReasonForeignInterference)
+		two := r.want(t, manifest(), rules("a.example"))
+		pass(3 * time.Minute)
+		r.expectStatus(t, two, "")
+		r.write(t, contract.PathKubeletConfig, "theirs") // something else, once
+		pass(6 * time.Minute)
+		r.expectStatus(t, two, "")
+		s, err := r.Host().Services.Get(t.Context(), "kubelet")
+		s.Command += " --theirs"
+		if err = errors.Join(err, r.Host().Services.Apply(t.Context(), s.ServiceConfig)); err != nil {
+			t.Fatal(err)
+		}
+		pass(20 * time.Second)
+		r.expectStatus(t, two, contract.ReasonForeignInterference) // it is remembered
+	})
+}
+
 func TestARestartWithAStrangersCommandIsNoticed(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

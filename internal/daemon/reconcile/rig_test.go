@@ -135,7 +135,7 @@ func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
 		r := &rig{stop: func() {}}
 		var err error
 		r.Machine, err = sim.New(sim.Options{Hostname: "WIN-A",
-			Programs: map[string]sim.Program{"kube-proxy.exe": r.proxy,
+			Programs: map[string]sim.Program{"kube-proxy.exe": r.proxy, "hybrid-overlay-node.exe": maker,
 				"windows-instance-config-daemon.exe": r.daemon}})
 		if err != nil {
 			t.Fatal(err)

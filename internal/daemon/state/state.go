@@ -76,6 +76,8 @@ type Changes struct {
 	Services map[string]Start `json:"services,omitempty"`
 	// Routes are single addresses to which we added routes.
 	Routes []string `json:"routes,omitempty"`
+	// Networks are the HNS networks that revisions had pods on, by name, until they are removed.
+	Networks []string `json:"networks,omitempty"`
 }
 
 // Revision is one desired state.
@@ -263,6 +265,9 @@ func (l *State) Added(der []byte) bool {
 
 // AddRoute notes an address to which we are about to add a route.
 func (l *State) AddRoute(to string) { l.Routes = add(l.Routes, to) }
+
+// AddNetwork notes the HNS network that pods are about to be on.
+func (l *State) AddNetwork(name string) { l.Networks = add(l.Networks, name) }
 
 // RemoveDirectory forgets a directory.
 func (l *State) RemoveDirectory(dir string) {

@@ -81,11 +81,13 @@ func (c *cleaning) left(format string, args ...any) {
 	c.log.Info("left", "detail", err.Error())
 }
 
-// networks removes the pods' network, and the two that hybrid-overlay makes.
+// networks removes those that pods were on, and the two that hybrid-overlay makes.
 func (c *cleaning) networks(ctx context.Context) {
 	names := []string{c.book.Manifest.HNSNetwork(), contract.HybridOverlayNetwork,
 		"Base" + contract.HybridOverlayNetwork}
-	for _, name := range slices.Compact(names) {
+	earlier := slices.DeleteFunc(slices.Clone(c.book.Networks),
+		func(name string) bool { return slices.Contains(names, name) })
+	for _, name := range slices.Concat(earlier, slices.Compact(names)) {
 		_, err := c.host.Network.HNSNetwork(ctx, name)
 		if errors.Is(err, winos.ErrNotFound) || errors.Is(err, winos.ErrUnsupported) {
 			continue

@@ -2,6 +2,7 @@ package verbs_test
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +89,30 @@ func hasFile(s sim.Snapshot, name string) bool {
 		}
 	}
 	return false
+}
+
+// The daemon died, or HNS was down, before the network of an earlier revision was removed.
+func TestCleanupRemovesTheNetworksOfEarlierRevisions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	join(t, r)
+	for name, subnet := range map[string]string{"flannel.4096": "10.244.3.0/24", "nat": "172.20.0.0/16"} {
+		if _, err := r.CreateHNSNetwork(winos.HNSNetwork{Name: name, Subnet: netip.MustParsePrefix(subnet)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	book, err := state.Read(r.Host().Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	book.AddNetwork("flannel.4096")
+	if err = book.Save(); err != nil {
+		t.Fatal(err)
+	}
+	cleanUp(t, r)
+	if left := r.HNSNetworks(); len(left) != 1 || left[0].Name != "nat" {
+		t.Errorf("the networks are %+v", left)
+	}
 }
 
 func TestCleanupOfAHostThatNeverJoinedDoesNothing(t *testing.T) {

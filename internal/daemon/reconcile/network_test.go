@@ -1,0 +1,118 @@
+package reconcile_test
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// podSubnet is the part of the pods' network that the Node has, whatever the network is called.
+const podSubnet = "10.132.1.0/24"
+
+// maker makes the network that its file names, as flanneld does: one that is there with another
+// name does not matter to it.
+func maker(ctx context.Context, p *sim.Process) int {
+	name, err := winos.ReadFile(p.Host.Files, contract.PathFlannelConfig)
+	if err == nil {
+		_, err = p.MakeNetwork(winos.HNSNetwork{Name: string(name), Subnet: netip.MustParsePrefix(podSubnet)})
+		if err != nil {
+			return 1
+		}
+	}
+	p.Running()
+	<-ctx.Done()
+	return 0
+}
+
+// onNetwork is a manifest whose pods are on an HNS network of this name, which a service makes.
+func onNetwork(name string) contract.Manifest {
+	m := manifest()
+	m.PodNetwork = name
+	m.Files = append(m.Files, contract.File{Path: contract.PathFlannelConfig, Content: name,
+		Services: []string{"hybrid-overlay-node"}})
+	return m
+}
+
+func (r *rig) expectNetworks(t *testing.T, want ...string) {
+	t.Helper()
+	var names []string
+	for _, n := range r.HNSNetworks() {
+		names = append(names, n.Name)
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("the HNS networks are %v, want %v", names, want)
+	}
+}
+
+// flanneld names its network after the VXLAN id, and leaves the one of another id as it is.
+func TestANetworkOfAnEarlierRevisionGoesBeforeTheNextIsMade(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		for _, name := range []string{"flannel.4096", "flannel.4097", "flannel.4096"} {
+			version := r.publish(t, onNetwork(name))
+			r.annotate(t, contract.DesiredRevisionAnnotation, version)
+			pass(5 * time.Minute)
+			r.expectStatus(t, version, "")
+			r.expectNetworks(t, name)
+		}
+	})
+}
+
+func TestTheNetworkOfARevisionThatFailedGoesToo(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		first := r.publish(t, onNetwork("flannel.4096"))
+		r.annotate(t, contract.DesiredRevisionAnnotation, first)
+		pass(5 * time.Minute)
+		r.expectNetworks(t, "flannel.4096")
+		r.broken.Store(true)
+		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, onNetwork("flannel.4097")))
+		pass(time.Minute)
+		r.broken.Store(false)
+		pass(10 * time.Second)
+		r.annotate(t, contract.DesiredRevisionAnnotation, first)
+		pass(5 * time.Minute)
+		r.expectStatus(t, first, "")
+		r.expectNetworks(t, "flannel.4096")
+	})
+}
+
+// Another program of HNS, such as Docker, has networks of its own.
+func TestNetworksOfOthersStay(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		_, err := r.CreateHNSNetwork(winos.HNSNetwork{Name: "nat", Subnet: netip.MustParsePrefix("172.20.0.0/16")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"flannel.4096", "flannel.4097"} {
+			r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, onNetwork(name)))
+			pass(5 * time.Minute)
+		}
+		r.expectNetworks(t, "flannel.4097", "nat")
+	})
+}
+
+func TestANetworkThatStaysIsReportedAndTriedAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		first := r.publish(t, onNetwork("flannel.4096"))
+		r.annotate(t, contract.DesiredRevisionAnnotation, first)
+		pass(5 * time.Minute)
+		r.SetHNSFault(winos.ErrDenied)
+		next := r.publish(t, onNetwork("flannel.4097"))
+		r.annotate(t, contract.DesiredRevisionAnnotation, next)
+		pass(10 * time.Second)
+		r.expectStatus(t, first, contract.ReasonNetworkStays)
+		r.SetHNSFault(nil)
+		pass(25 * time.Minute)
+		r.expectStatus(t, next, "")
+		r.expectNetworks(t, "flannel.4097")
+	})
+}
