@@ -299,6 +299,23 @@ func TestTheAPIServerMayGoAwayWhileAHostLeaves(t *testing.T) {
 }
 
 // A policy of somebody else's that refuses each change of the Node must not keep what is to go by force.
+// Kubelet writes its Node every few seconds. Without the cordon, pods that are moved away might come back.
+func TestForceCordonsANodeThatSomebodyElseHasJustWritten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, joinedNode("1"))
+	w.runPod(t, "pod-a", true)
+	w.broken["patch"] = apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "win-a", errors.New("newer"))
+	i := leaving()
+	i.Spec.RemovalPolicy = v1alpha1.RemovalForce
+	outcome := w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout)
+	want(t, outcome, "waits", contract.ReasonInProgress)
+	if calls := w.machine.Calls(); len(calls) != 0 || outcome.After > time.Second {
+		t.Errorf("calls %v, again after %s", calls, outcome.After)
+	}
+	delete(w.broken, "patch")
+	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
+}
+
 func TestForceGoesOnWhereTheNodeMayNotBeChanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode("1"))

@@ -40,13 +40,8 @@ func (r *Remove) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance
 		return journey.Wait(discardRetry, contract.ReasonMachineLeaving, "Machine %s is being deleted",
 			instance.Spec.Source.Name)
 	}
-	if node, err = r.lastNode(ctx, instance); err != nil {
+	if err = r.deleteNode(ctx, instance); err != nil {
 		return journey.Retry(err)
-	}
-	if node != nil {
-		if err = r.Nodes.Delete(ctx, node); err != nil {
-			return journey.Retry(err)
-		}
 	}
 	if err = r.RevokeCredentials(ctx, instance); err != nil {
 		return journey.Retry(err)

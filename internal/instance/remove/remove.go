@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -43,20 +44,15 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	force := instance.Spec.RemovalPolicy == v1alpha1.RemovalForce
 	if node != nil {
 		err = r.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Cordon: true})
-		if err != nil && (!force || !journey.IsAnswer(err)) {
+		if err != nil && (!force || !journey.IsAnswer(err) || apierrors.IsConflict(err)) {
 			return journey.Retry(err)
 		}
 	}
 	if outcome := r.vacate(ctx, instance, session, node, drainTimeout); !outcome.IsDone() && !force {
 		return outcome
 	}
-	if node, err = r.lastNode(ctx, instance); err != nil { // kubelet may have registered it while we were at the host
+	if err = r.deleteNode(ctx, instance); err != nil {
 		return journey.Retry(err)
-	}
-	if node != nil {
-		if err = r.Nodes.Delete(ctx, node); err != nil {
-			return journey.Retry(err)
-		}
 	}
 	if err = r.RevokeCredentials(ctx, instance); err != nil {
 		return journey.Retry(err)
@@ -81,6 +77,15 @@ func (r *Remove) lastNode(ctx context.Context, instance *v1alpha1.WindowsInstanc
 		node, err = r.Nodes.OursLive(ctx, instance)
 	}
 	return node, err
+}
+
+// deleteNode deletes the instance's Node, also one that kubelet registered while we were at the host.
+func (r *Remove) deleteNode(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
+	node, err := r.lastNode(ctx, instance)
+	if err != nil || node == nil {
+		return err
+	}
+	return r.Nodes.Delete(ctx, node)
 }
 
 // vacate empties the node and cleans the host. A host that was never reached has nothing to clean. One
