@@ -90,8 +90,15 @@ func lifecycle(t *testing.T, namespaces, rightsIn []string, objects string) {
 	if err = do("install", "wmco", made); err != nil {
 		t.Fatal(err)
 	}
-	if err = do("install", "again", made); err == nil || !strings.Contains(err.Error(), namespace) {
-		t.Errorf("a second release was not refused: %v", err)
+	for what, args := range map[string][]string{
+		"a second release":                      {"again"},
+		"a second release in another namespace": {"again", "--namespace", "elsewhere", "--create-namespace"},
+		"one of the same name in another":       {"wmco", "--namespace", "elsewhere", "--create-namespace"},
+	} {
+		if err = do(append([]string{"install"}, append(args, made)...)...); err == nil ||
+			!strings.Contains(err.Error(), namespace) {
+			t.Errorf("%s was not refused: %v", what, err)
+		}
 	}
 	if err = do("upgrade", "wmco", made, "--set", "replicas=2"); err != nil {
 		t.Fatal(err)
