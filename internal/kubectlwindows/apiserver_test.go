@@ -191,10 +191,17 @@ func TestA75_ThePluginAtAnAPIServer(t *testing.T) {
 	t.Run("rights", func(t *testing.T) { rightsOfThePage(t, at) })
 	t.Run("bundle", func(t *testing.T) { bundleCommand(t, at) })
 	t.Run("bundles that lack something", func(t *testing.T) { partialBundles(t, at) })
+	t.Run("few rights", func(t *testing.T) { fewRights(t, at) })
+	t.Run("no operator", func(t *testing.T) { withoutAnOperator(t, at) })
+	t.Run("slow API server", func(t *testing.T) { slowly(t, at) })
+	t.Run("hostile text", func(t *testing.T) { hostileFormats(t, at) })
+	t.Run("hostile log", func(t *testing.T) { hostileLog(t, at) })
 	t.Run("pause and resume", func(t *testing.T) { pauseCommands(t, at) })
 	t.Run("reboot", func(t *testing.T) { rebootCommand(t, at) })
 	t.Run("add", func(t *testing.T) { addCommand(t, at) })
+	t.Run("adds at once", func(t *testing.T) { addsAtOnce(t, at) })
 	t.Run("remove", func(t *testing.T) { removeCommand(t, at) })
+	t.Run("500 hosts", func(t *testing.T) { fleetOf500(t, at) })
 }
 
 func statusCommand(t *testing.T, at *terminal) {

@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -197,7 +196,7 @@ func (c *collector) objects(ctx context.Context) {
 		if err != nil && len(list.Items) == 0 {
 			continue
 		}
-		text, err := yaml.Marshal(list.UnstructuredContent())
+		text, err := toYAML(list.UnstructuredContent())
 		c.lack(one.name, err)
 		c.addFile("objects/"+one.name+".yaml", text)
 	}

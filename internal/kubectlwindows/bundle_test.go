@@ -75,7 +75,9 @@ type front struct {
 	// onLog is called before a log is served.
 	onLog func(*http.Request)
 	// hidden is a path that the API server does not have.
-	hidden   string
+	hidden string
+	// before is called before each request.
+	before   func(*http.Request)
 	requests atomic.Int32
 }
 
@@ -97,6 +99,9 @@ func (at *terminal) behind(t *testing.T, f *front) *terminal {
 	const prefix = "/api/v1/nodes/win-1/proxy/logs/"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.requests.Add(1)
+		if f.before != nil {
+			f.before(r)
+		}
 		switch {
 		case strings.HasPrefix(r.URL.Path, prefix):
 			if f.onLog != nil {

@@ -44,6 +44,9 @@ func (p *plugin) config() (*rest.Config, error) {
 
 type boundedTransport struct{ next http.RoundTripper }
 
+// WrappedRoundTripper lets a request that is late be cancelled.
+func (b boundedTransport) WrappedRoundTripper() http.RoundTripper { return b.next }
+
 // RoundTrip is http.RoundTripper.
 func (b boundedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := b.next.RoundTrip(request)

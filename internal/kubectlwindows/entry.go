@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -91,12 +93,18 @@ func (p *plugin) add(ctx context.Context, c client.Client, ch change, address, v
 	})
 }
 
+// manyWriters has each of dozens that add hosts at once succeed: it ends after some seconds.
+func manyWriters() wait.Backoff {
+	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 1.3, Jitter: 1, Steps: 18}
+}
+
 // edit changes entries of windows-instances: of the data, to what is returned as a merge patch.
 func (p *plugin) edit(ctx context.Context, c client.Client, ch change, create bool,
 	change func(data map[string]string) (any, error)) error {
 	const subject = "ConfigMap " + contract.InstancesConfigMap
-	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.operator, Name: contract.InstancesConfigMap}}
-	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	name := metav1.ObjectMeta{Namespace: p.operator, Name: contract.InstancesConfigMap}
+	return retry.RetryOnConflict(manyWriters(), func() error {
+		list := &corev1.ConfigMap{ObjectMeta: name}
 		err := c.Get(ctx, client.ObjectKeyFromObject(list), list)
 		if apierrors.IsNotFound(err) && create {
 			if _, err = change(nil); err != nil || ch.dryRun != dryRunNone {

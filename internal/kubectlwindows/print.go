@@ -21,22 +21,41 @@ func (p *plugin) print(found printable) error {
 	case "json":
 		return p.printJSON(found)
 	case "yaml":
-		text, err := yaml.Marshal(found)
-		if err != nil {
-			return fmt.Errorf("writing YAML: %w", err)
+		text, err := toYAML(found)
+		if err == nil {
+			_, err = p.Out.Write(text)
 		}
-		_, err = p.Out.Write(text)
 		return err
 	}
 	return found.Print(p.Out, p.style())
 }
 
-// printJSON writes JSON, which may have control characters in strings only; as their escapes they mean
-// the same.
 func (p *plugin) printJSON(found any) error {
-	text, err := json.MarshalIndent(found, "", "  ")
+	text, err := toJSON(found)
 	if err == nil {
-		_, err = fmt.Fprintln(p.Out, diagnosis.Visible(string(text)))
+		_, err = fmt.Fprintln(p.Out, text)
 	}
 	return err
+}
+
+// toJSON has control characters in strings only, where their escapes mean the same.
+func toJSON(found any) (string, error) {
+	text, err := json.MarshalIndent(found, "", "  ")
+	if err != nil {
+		return "", fmt.Errorf("writing JSON: %w", err)
+	}
+	return diagnosis.Visible(string(text)), nil
+}
+
+// toYAML goes by way of that, since YAML with control characters is refused.
+func toYAML(found any) ([]byte, error) {
+	text, err := toJSON(found)
+	if err != nil {
+		return nil, err
+	}
+	written, err := yaml.JSONToYAML([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("writing YAML: %w", err)
+	}
+	return []byte(diagnosis.Visible(string(written))), nil
 }

@@ -1,0 +1,163 @@
+package kubectlwindows_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// fewRights has a user ask who may read pods of one namespace only.
+func fewRights(t *testing.T, at *terminal) {
+	t.Helper()
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "developer"}}
+	at.create(t, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "pods", Namespace: "default"},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}},
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "pods", Namespace: "default"}, Subjects: subjects,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "pods"}})
+	developer := at.as(t, "developer")
+	developer.expect(t, 2, []string{"/bin/sh is a program of Linux", "UNREAD", "list resource \"windowsinstances\""},
+		"why", "pod/win-1", "-n", "default")
+	developer.expect(t, 1, []string{"no host, node or pod is named 10.0.0.2", "list resource \"windowsinstances\""},
+		"why", "10.0.0.2")
+	for _, args := range [][]string{{"status"}, {"pause", "10.0.0.2"}, {"add", "10.0.0.8", "--username", "x"},
+		{"remove", "10.0.0.2", "--yes"}, {"reboot", "win-1", "--yes"}, {"logs", "win-1"}, {"drain-status", "win-1"}} {
+		developer.expect(t, 1, []string{"is forbidden", "cannot"}, args...)
+	}
+}
+
+// withoutAnOperator is a cluster that has none of our kinds.
+func withoutAnOperator(t *testing.T, at *terminal) {
+	t.Helper()
+	bare := at.behind(t, &front{hidden: "/apis/" + v1alpha1.GroupVersion().Group})
+	const missing = "the operator is not installed"
+	bare.expect(t, 1, []string{missing}, "status")
+	bare.expect(t, 1, []string{missing}, "pause", "10.0.0.2")
+	bare.expect(t, 1, []string{missing}, "remove", "10.0.0.2", "--yes")
+	bare.expect(t, 2, []string{missing, "/bin/sh is a program of Linux"}, "why", "pod/win-1", "-n", "default")
+	bare.expect(t, 1, []string{missing}, "why", "nobody")
+	bare.expect(t, 0, []string{"0 errors"}, "lint", "--live", "-n", "kube-system", "deployments")
+}
+
+// addsAtOnce has many add hosts, while somebody else changes entries: none is lost.
+func addsAtOnce(t *testing.T, at *terminal) {
+	t.Helper()
+	const many = 15 // a conflict is somebody else's success, so each has fewer than it may try
+	before := entries(t, at)
+	var group errgroup.Group
+	for i := range many {
+		group.Go(func() error {
+			code, out, errOut := at.run(t.Context(), "", "add", fmt.Sprintf("10.1.0.%d", i+1), "--username", "u")
+			if code != 0 {
+				return fmt.Errorf("%d: %s%s", code, out, errOut)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	if have := len(entries(t, at)) - len(before); have != many {
+		t.Errorf("%d of %d hosts are listed", have, many)
+	}
+}
+
+// slowly is an API server that answers nothing more than which kinds it has.
+func slowly(t *testing.T, at *terminal) {
+	t.Helper()
+	slow := at.behind(t, &front{before: func(r *http.Request) {
+		if strings.Contains(r.URL.Path, "/windowsinstances") {
+			<-r.Context().Done()
+		}
+	}})
+	slow.expect(t, 1, []string{"listing WindowsInstances", "timeout=300ms"}, "status", "--request-timeout=300ms")
+}
+
+// fleetOf500 shows how many requests a large fleet costs.
+func fleetOf500(t *testing.T, at *terminal) {
+	t.Helper()
+	const hosts = 500
+	var group errgroup.Group
+	group.SetLimit(16)
+	for i := range hosts {
+		group.Go(func() error {
+			name := fmt.Sprintf("fleet-%03d", i)
+			at.create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+				Labels: map[string]string{corev1.LabelOSStable: "windows"}}},
+				instance(name, nil, v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseReady, NodeName: name}))
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for name, args := range map[string][]string{"status": {"status", "-o", "json"},
+		"why": {"why", "fleet-250", "-o", "json"}} {
+		f := &front{}
+		code, out, errOut := at.behind(t, f).run(t.Context(), "", args...)
+		if code == 1 || !json.Valid([]byte(out)) {
+			t.Errorf("%s: %d %s", name, code, errOut)
+		}
+		// discovery of two groups, two lists, two objects; of a host the pod of its name and two lists of events
+		if most := int32(12); f.requests.Load() > most {
+			t.Errorf("%s: %d requests, want at most %d", name, f.requests.Load(), most)
+		}
+	}
+}
+
+// hostileFormats has a host write what terminals obey, and what YAML does not allow.
+func hostileFormats(t *testing.T, at *terminal) {
+	t.Helper()
+	const hostile = "\u009b2J \u202egnp.exe \x7f"
+	at.create(t, instance("hostile", nil, v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseConnecting, Failures: 1,
+		Reason: string(contract.ReasonKeyRefused), Message: hostile, NodeName: "win-hostile"}),
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-hostile", Labels: map[string]string{
+			corev1.LabelOSStable: "windows"}, Annotations: map[string]string{contract.ApplyStatusAnnotation: hostile}}})
+	for _, format := range []string{"", "wide", "json", "yaml"} {
+		for _, args := range [][]string{{"status"}, {"why", "hostile"}} {
+			out := at.expect(t, 2, nil, append(args, "--output="+format)...)
+			if strings.ContainsAny(out, "\u009b\u202e\x7f") {
+				t.Errorf("%v --output=%s: %q", args, format, out)
+			}
+			if format == "json" && !json.Valid([]byte(out)) {
+				t.Errorf("not JSON: %q", out)
+			}
+		}
+	}
+	var status struct {
+		Hosts []struct{ Name, Message string } `json:"hosts"`
+	}
+	if err := json.Unmarshal([]byte(at.expect(t, 2, nil, "status", "-o", "json")), &status); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range status.Hosts {
+		if h.Name == "hostile" && h.Message != hostile {
+			t.Errorf("the message is %q", h.Message)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	at.expect(t, 0, nil, "bundle", "--file", file, "--nodes", "win-hostile")
+	for name, text := range unpack(t, file) {
+		if strings.ContainsAny(text, "\u009b\u202e\x7f") {
+			t.Errorf("%s: %q", name, text)
+		}
+		if name == "objects/nodes.yaml" && !strings.Contains(text, "gnp.exe") {
+			t.Errorf("the node is missing:\n%s", text)
+		}
+	}
+	if err := at.Delete(t.Context(), get[v1alpha1.WindowsInstance](t, at, contract.OperatorNamespace, "hostile")); err != nil {
+		t.Fatal(err)
+	}
+	at.with(t, &rest.Config{Host: "https://127.0.0.1:1"}).expect(t, 1, []string{"^["}, "lint", "\x1b[2J.yaml")
+}
