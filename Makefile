@@ -65,11 +65,12 @@ build: ## Build operator, daemon (Windows) and lab into out/bin
 	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 go build -trimpath -ldflags '$(LDFLAGS) -X main.version=$(VERSION)' -o $(BIN)/windows-instance-config-daemon.exe ./cmd/wicd
 
 .PHONY: plugin
-plugin: ## Build kubectl-windows for Linux, macOS and Windows, on amd64 and arm64, into out/plugin
+plugin: ## Build kubectl-windows for Linux, macOS and Windows, on amd64 and arm64, into out/plugin, with a manifest for Krew (PLUGIN_URL=where the archives will be)
 	@mkdir -p $(OUT)/plugin
 	for os in linux darwin windows; do for arch in amd64 arm64; do \
 	  CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -ldflags '$(LDFLAGS)' \
 	    -o $(OUT)/plugin/kubectl-windows_$${os}_$$arch$$([ $$os = windows ] && echo .exe) ./cmd/kubectl-windows || exit 1; done; done
+	go run ./cmd/krew --dir $(OUT)/plugin --version $(VERSION) --url "$(PLUGIN_URL)"
 
 .PHONY: payload
 payload: ## Cross-build the Windows binaries for nodes into out/payload (SUPPLIED=dir adds what has no Go module, MINORS="1.37 1.36" or all: for other API servers than 1.36)
