@@ -2,7 +2,8 @@
 // docs/reference/api.md from the generated custom resource definitions, and
 // docs/reference/reasons.md from the numbered reasons and the reasons of certificate decisions, and
 // docs/reference/acceptance-tests.md from the names of tests, and docs/reference/upgrade-steps.md from
-// the table of the upgrade's steps, and docs/reference/support.md from the pins.
+// the table of the upgrade's steps, and docs/reference/support.md from the pins, and docs/plugin.svg
+// from what the plugin prints in its tests.
 //
 // `make generate` runs it from the top of the repository, after the definitions. It is no part of
 // the product; its test keeps the committed pages fresh.
@@ -58,7 +59,12 @@ func pages(root string) ([]page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing what is supported: %w", err)
 	}
-	return []page{{path: "docs/reference/support.md", content: support}, {path: "docs/reference/api.md", content: api},
+	plugin, err := pluginPicture(root)
+	if err != nil {
+		return nil, fmt.Errorf("drawing the plugin: %w", err)
+	}
+	return []page{{path: "docs/reference/support.md", content: support}, {path: "docs/plugin.svg", content: plugin},
+		{path: "docs/reference/api.md", content: api},
 		{path: "docs/reference/reasons.md", content: reasons},
 		{path: "docs/reference/acceptance-tests.md", content: acceptance},
 		{path: "docs/reference/upgrade-steps.md", content: upgradePage()}}, nil

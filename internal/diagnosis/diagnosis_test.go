@@ -129,7 +129,7 @@ func fleet(hosts int) diagnosis.Snapshot {
 		MaintenanceWindows: []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6", Duration: metav1.Duration{Duration: 4 * time.Hour}}}}
 	s.Config.Status = v1alpha1.WindowsMachineConfigStatus{
 		Rollout: v1alpha1.RolloutStatus{Revision: newer, Phase: v1alpha1.RolloutProgressing, Total: int32(hosts - 8),
-			Updated: int32(hosts / 2), Staged: int32(hosts - 9), Unavailable: 2, Message: "one is being upgraded"},
+			Updated: int32(min(hosts/2, hosts-10)), Staged: int32(hosts - 9), Unavailable: 2, Message: "one is being upgraded"},
 		RejectedEntries: []v1alpha1.RejectedEntry{{Key: "10.0.0.999", Code: "W101", Message: "is neither address nor name"}},
 		Conditions: []metav1.Condition{
 			{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, LastTransitionTime: ago(9 * time.Hour)},
