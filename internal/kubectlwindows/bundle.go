@@ -215,7 +215,7 @@ func (c *collector) list(ctx context.Context, kind schema.GroupVersionKind, opti
 		}
 		for _, object := range part.Items {
 			if object.SetGroupVersionKind(kind); !foreign(&object) {
-				clean(&object)
+				c.redactor.clean(&object)
 				all.Items = append(all.Items, object)
 			}
 		}

@@ -50,6 +50,7 @@ func planted() map[string]string {
 		"managed fields":                 "planted-in-managed-fields",
 		"a message of an event":          "planted-in-an-event",
 		"a message of an instance":       "planted-in-a-message",
+		"a value that YAML folds":        "planted-in-a-fold",
 		"a private key in a log":         "UGxhbnRlZEluQUtleQ",
 		"a key whose begin is cut off":   "UGxhbnRlZEhhbGY",
 		"base64 of a private key":        base64.StdEncoding.EncodeToString([]byte("-----BEGIN EC PRIVATE KEY-----\nx"))[20:],
@@ -159,8 +160,12 @@ func plant(t *testing.T, at *terminal) (logs string) {
 	listed := get[corev1.ConfigMap](t, at, contract.OperatorNamespace, contract.InstancesConfigMap)
 	listed.Data["10.0.0.77"] = "username=Administrator\n" + secrets["an entry that is wrong"]
 	listed.Annotations = annotated("").Annotations
+	var folded strings.Builder
+	for i := range 40 { // one of them is where a line ends
+		folded.WriteString(strings.Repeat("x", i) + " password: " + secrets["a value that YAML folds"] + " ")
+	}
 	told := instance("told", nil, v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseConnecting, Failures: 1,
-		Message: "password=" + secrets["a message of an instance"]})
+		Message: "password=" + secrets["a message of an instance"], Fix: folded.String()})
 	told.ObjectMeta = annotated("told")
 	owner := client.FieldOwner(secrets["managed fields"])
 	config := get[v1alpha1.WindowsMachineConfig](t, at, "", contract.MachineConfigObject)

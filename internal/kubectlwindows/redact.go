@@ -91,12 +91,31 @@ var secretName = regexp.MustCompile(`(?i)pass|pwd|secret|token|key$|auth|cred`)
 var wellKnown = regexp.MustCompile(`^([a-z0-9-]+\.)*(kubernetes\.io|k8s\.io|openshift\.io|k8s\.ovn\.org|` +
 	`coreos\.com|projectcalico\.org)/`)
 
-// clean takes out of an object what nobody reads, and what may be secret by its place.
-func clean(object *unstructured.Unstructured) {
+// clean takes out of an object what nobody reads, and what may be secret by its place or looks like one.
+func (r redactor) clean(object *unstructured.Unstructured) {
 	if object.GetKind() == "ConfigMap" && object.GetName() == contract.InstancesConfigMap {
 		cleanEntries(object)
 	}
 	cleanFields(object.Object)
+	r.values(object.Object)
+}
+
+// values takes secrets out of texts before they are YAML, which may break a line between a name and what
+// belongs to it.
+func (r redactor) values(at any) any {
+	switch at := at.(type) {
+	case string:
+		return string(r.text([]byte(at)))
+	case map[string]any:
+		for name, inner := range at {
+			at[name] = r.values(inner)
+		}
+	case []any:
+		for i, inner := range at {
+			at[i] = r.values(inner)
+		}
+	}
+	return at
 }
 
 // cleanEntries keeps entries that are understood: into others a password may have been pasted.
