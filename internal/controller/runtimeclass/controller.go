@@ -236,7 +236,7 @@ func (r *Reconciler) report(ctx context.Context, foreign []nodev1.RuntimeClass, 
 	}
 	for _, class := range foreign {
 		tell(class, contract.ReasonRuntimeClassForeign,
-			"RuntimeClass "+class.Name+" was not made by the operator, and does not select Windows nodes of this build")
+			"RuntimeClass "+class.Name+" was not made by the operator, and has another handler or node selector")
 	}
 	for _, class := range stay.inUse {
 		tell(class, contract.ReasonRuntimeClassInUse, "RuntimeClass "+class.Name+" is to go, and pods use it")
