@@ -252,7 +252,8 @@ func machines(t *testing.T, lab *cluster.Cluster, config *rest.Config) {
 	for change, allowed := range map[string]bool{
 		`{"metadata":{"annotations":{"machine.openshift.io/vCPU":"4","machine.openshift.io/memoryMb":"16384",
 			"capacity.cluster-autoscaler.kubernetes.io/labels":"kubernetes.io/os=windows",
-			"capacity.cluster-autoscaler.kubernetes.io/taints":"os=Windows:NoSchedule"}}}`: true,
+			"capacity.cluster-autoscaler.kubernetes.io/taints":"os=Windows:NoSchedule",
+			"windowsmachineconfig.openshift.io/described":"{}"}}}`: true,
 		`{"metadata":{"annotations":{"machine.openshift.io/vCPU":"8"}}}`: true,
 		`{"spec":{"replicas":9}}`: false,
 		`{"spec":{"template":{"spec":{"providerSpec":{"value":{"userDataSecret":{"name":"x"}}}}}}}`: false,

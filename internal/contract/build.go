@@ -28,4 +28,6 @@ const (
 	RuntimeClassHandler = "runhcs-wcow-process"
 	// UnusedSinceAnnotation on a RuntimeClass of the operator is since when no node has its build.
 	UnusedSinceAnnotation = "windowsmachineconfig.openshift.io/unused-since"
+	// DescribedAnnotation on a MachineSet is what the operator wrote there for the cluster autoscaler.
+	DescribedAnnotation = "windowsmachineconfig.openshift.io/described"
 )

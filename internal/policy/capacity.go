@@ -1,9 +1,12 @@
 package policy
 
 import (
+	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -19,42 +22,74 @@ const (
 	CapacityTaints = "capacity.cluster-autoscaler.kubernetes.io/taints"
 )
 
-// Capacity gives the annotations that a MachineSet lacks for the autoscaler, as a Node of its Machines
-// was seen. What is there stays, whoever wrote it, but for the build of Windows: that of the Node is
-// newer.
-func Capacity(annotations map[string]string, node *corev1.Node) map[string]string {
-	missing := map[string]string{}
-	absent := func(key string, value int64) {
-		if annotations[key] == "" && value > 0 {
-			missing[key] = strconv.FormatInt(value, 10)
-		}
-	}
-	absent(CapacityCPU, node.Status.Capacity.Cpu().Value())
-	absent(CapacityMemory, node.Status.Capacity.Memory().Value()>>20)
-	labels := annotations[CapacityLabels]
-	for _, key := range []string{corev1.LabelOSStable, corev1.LabelArchStable} {
-		labels = list(labels, key, "="+node.Labels[key], false)
-	}
-	if build := node.Labels[contract.BuildLabel]; build != "" {
-		labels = list(labels, contract.BuildLabel, "="+build, true)
-	}
-	taints := annotations[CapacityTaints]
-	for _, taint := range node.Spec.Taints {
-		if taint.Key == contract.TaintKey && taint.Effect == corev1.TaintEffectNoSchedule {
-			taints = list(taints, taint.Key, "="+taint.Value+":"+string(taint.Effect), false)
-		}
-	}
-	for key, value := range map[string]string{CapacityLabels: labels, CapacityTaints: taints} {
-		if annotations[key] != value {
-			missing[key] = value
-		}
-	}
-	return missing
+// described is what the operator wrote on a MachineSet of what others may write, too: only that is
+// corrected. Machine is when the Machine was made of which it is: those that are older may be of
+// another type.
+type described struct {
+	Machine time.Time `json:"machine"`
+	CPU     string    `json:"vCPU,omitempty"`
+	Memory  string    `json:"memoryMb,omitempty"`
+	Build   string    `json:"build,omitempty"`
 }
 
-// list puts a key with what follows it into a list that is separated by commas. What the list says
-// of the key already stays, or is replaced.
-func list(text, key, rest string, replace bool) string {
+// Capacity gives the annotations that a MachineSet lacks for the autoscaler, or that the operator wrote
+// and that are another by now, as a Node of its Machines was seen. What somebody else wrote stays. made
+// is when the Node's Machine was made.
+func Capacity(annotations map[string]string, node *corev1.Node, made time.Time) map[string]string {
+	wrote := described{}
+	// What can't be read is not ours.
+	if json.Unmarshal([]byte(annotations[contract.DescribedAnnotation]), &wrote) != nil {
+		wrote = described{}
+	}
+	if made.Before(wrote.Machine) {
+		return nil
+	}
+	next, now := wrote, map[string]string{}
+	now[CapacityCPU], next.CPU = describe(annotations[CapacityCPU], wrote.CPU, node.Status.Capacity.Cpu().Value())
+	now[CapacityMemory], next.Memory = describe(annotations[CapacityMemory], wrote.Memory,
+		node.Status.Capacity.Memory().Value()>>20)
+	labels := annotations[CapacityLabels]
+	for _, key := range []string{corev1.LabelOSStable, corev1.LabelArchStable} {
+		labels = list(labels, key, "="+node.Labels[key], "")
+	}
+	if build := node.Labels[contract.BuildLabel]; build != "" {
+		before := labels
+		labels = list(labels, contract.BuildLabel, "="+build, wrote.Build)
+		next.Build = ""
+		if labels != before || build == wrote.Build {
+			next.Build = build
+		}
+	}
+	now[CapacityLabels], now[CapacityTaints] = labels, annotations[CapacityTaints]
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == contract.TaintKey && taint.Effect == corev1.TaintEffectNoSchedule {
+			now[CapacityTaints] = list(now[CapacityTaints], taint.Key, "="+taint.Value+":"+string(taint.Effect), "")
+		}
+	}
+	if next != wrote {
+		next.Machine = made.UTC()
+		text, _ := json.Marshal(next) //nolint:errchkjson // times and texts
+		now[contract.DescribedAnnotation] = string(text)
+	}
+	maps.DeleteFunc(now, func(key, value string) bool { return annotations[key] == value })
+	return now
+}
+
+// describe gives the value of an annotation, and what of it the operator wrote.
+func describe(has, wrote string, seen int64) (value, writes string) {
+	switch {
+	case has != "" && has != wrote:
+		return has, ""
+	case seen <= 0:
+		return has, wrote
+	}
+	value = strconv.FormatInt(seen, 10)
+	return value, value
+}
+
+// list puts a key with what follows it into a list that is separated by commas. What the list says of
+// the key already stays, unless it is the value that the operator wrote.
+func list(text, key, rest, wrote string) string {
 	var parts []string
 	if text != "" {
 		parts = strings.Split(text, ",")
@@ -66,7 +101,7 @@ func list(text, key, rest string, replace bool) string {
 	switch {
 	case i < 0:
 		parts = append(parts, key+rest)
-	case replace:
+	case wrote != "" && parts[i] == key+"="+wrote:
 		parts[i] = key + rest
 	}
 	return strings.Join(parts, ",")

@@ -2,7 +2,9 @@ package policy_test
 
 import (
 	"maps"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -24,7 +26,19 @@ func TestASetGetsWhatTheAutoscalerHasToKnowOfNodesThatItDoesNotHave(t *testing.T
 			corev1.ResourceMemory: resource.MustParse("16776756Ki")}},
 	}
 	const labels = "kubernetes.io/os=windows,kubernetes.io/arch=amd64,node.kubernetes.io/windows-build=10.0.20348"
-	all := map[string]string{policy.CapacityCPU: "4", policy.CapacityMemory: "16383", policy.CapacityLabels: labels,
+	made := time.Unix(1_800_000_000, 0)
+	ours := func(rest string) string { return `{"machine":"2027-01-15T08:00:00Z",` + rest + "}" }
+	with := func(annotations map[string]string, wrote string) map[string]string {
+		next := map[string]string{contract.DescribedAnnotation: ours(wrote)}
+		for key, value := range annotations {
+			if key != contract.DescribedAnnotation {
+				next[key] = value
+			}
+		}
+		return next
+	}
+	every := ours(`"vCPU":"4","memoryMb":"16383","build":"10.0.20348"`)
+	all := map[string]string{contract.DescribedAnnotation: every, policy.CapacityCPU: "4", policy.CapacityMemory: "16383", policy.CapacityLabels: labels,
 		policy.CapacityTaints: "os=Windows:NoSchedule"}
 	without := func(keys ...string) map[string]string {
 		rest := maps.Clone(all)
@@ -40,18 +54,35 @@ func TestASetGetsWhatTheAutoscalerHasToKnowOfNodesThatItDoesNotHave(t *testing.T
 		"nothing yet": {want: all},
 		"everything":  {has: all, want: map[string]string{}},
 		"what its cloud wrote": {has: map[string]string{policy.CapacityCPU: "8", policy.CapacityMemory: "1"},
-			want: without(policy.CapacityCPU, policy.CapacityMemory)},
+			want: with(without(policy.CapacityCPU, policy.CapacityMemory), `"build":"10.0.20348"`)},
+		"what its cloud wrote meanwhile": {has: with(all, `"vCPU":"2","memoryMb":"16383","build":"10.0.20348"`),
+			want: with(nil, `"memoryMb":"16383","build":"10.0.20348"`)},
+		"what was seen of another type": {has: map[string]string{policy.CapacityCPU: "2", policy.CapacityMemory: "8191",
+			policy.CapacityTaints: "os=Windows:NoSchedule", policy.CapacityLabels: labels, contract.DescribedAnnotation: `{"machine":` +
+				`"2026-01-01T00:00:00Z","vCPU":"2","memoryMb":"8191","build":"10.0.20348"}`}, want: without(policy.CapacityLabels,
+			policy.CapacityTaints)},
+		"what was seen of a younger Machine": {has: map[string]string{policy.CapacityCPU: "2",
+			contract.DescribedAnnotation: `{"machine":"2028-01-01T00:00:00Z","vCPU":"2"}`}, want: map[string]string{}},
+		"a build that somebody else wrote": {has: map[string]string{policy.CapacityLabels: labels + "0",
+			contract.DescribedAnnotation: ours(`"build":"10.0.17763"`)}, want: with(without(policy.CapacityLabels),
+			`"vCPU":"4","memoryMb":"16383"`)},
+		"an empty build that somebody else wrote": {has: map[string]string{policy.CapacityLabels: strings.TrimSuffix(labels, "10.0.20348")},
+			want: with(without(policy.CapacityLabels), `"vCPU":"4","memoryMb":"16383"`)},
+		"a description that can't be read": {has: map[string]string{policy.CapacityCPU: "2", contract.DescribedAnnotation: `{"vCPU":"2",`},
+			want: with(without(policy.CapacityCPU), `"memoryMb":"16383","build":"10.0.20348"`)},
 		"labels of others": {has: map[string]string{policy.CapacityLabels: "kubernetes.io/arch=amd64,mine=1,kubernetes.io/os=x"},
-			want: map[string]string{policy.CapacityCPU: "4", policy.CapacityMemory: "16383",
+			want: map[string]string{policy.CapacityCPU: "4", policy.CapacityMemory: "16383", contract.DescribedAnnotation: every,
 				policy.CapacityTaints: "os=Windows:NoSchedule", policy.CapacityLabels: "kubernetes.io/arch=amd64,mine=1," +
 					"kubernetes.io/os=x,node.kubernetes.io/windows-build=10.0.20348"}},
 		"another build": {has: map[string]string{policy.CapacityCPU: "4", policy.CapacityMemory: "16383",
 			policy.CapacityTaints: "os:NoSchedule", policy.CapacityLabels: "kubernetes.io/os=windows,kubernetes.io/arch=amd64," +
-				"node.kubernetes.io/windows-build=10.0.17763"}, want: map[string]string{policy.CapacityLabels: labels}},
+				"node.kubernetes.io/windows-build=10.0.17763", contract.DescribedAnnotation: ours(`"build":"10.0.17763"`)},
+			want: with(map[string]string{policy.CapacityLabels: labels}, `"build":"10.0.20348"`)},
 		"nonsense": {has: map[string]string{policy.CapacityLabels: ",=,"}, want: map[string]string{policy.CapacityCPU: "4",
-			policy.CapacityMemory: "16383", policy.CapacityTaints: "os=Windows:NoSchedule", policy.CapacityLabels: ",=,," + labels}},
+			policy.CapacityMemory: "16383", policy.CapacityTaints: "os=Windows:NoSchedule", policy.CapacityLabels: ",=,," + labels,
+			contract.DescribedAnnotation: every}},
 	} {
-		if got := policy.Capacity(c.has, node); !maps.Equal(got, c.want) {
+		if got := policy.Capacity(c.has, node, made); !maps.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	machinev1beta1 "github.com/openshift/api/machine/v1beta1"
 	corev1 "k8s.io/api/core/v1"
@@ -81,15 +82,21 @@ func (d *describer) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	}
 	var problems []error
 	for i := range sets.Items {
-		if node := newest[sets.Items[i].UID]; node != nil {
-			problems = append(problems, d.write(ctx, &sets.Items[i], node))
+		if of, exists := newest[sets.Items[i].UID]; exists {
+			problems = append(problems, d.write(ctx, &sets.Items[i], of))
 		}
 	}
 	return ctrl.Result{}, errors.Join(problems...)
 }
 
+// sample is a Node of a MachineSet, and when its Machine was made.
+type sample struct {
+	node *corev1.Node
+	made time.Time
+}
+
 // newest gives for each MachineSet the Node of its youngest Machine that has a Ready one.
-func (d *describer) newest(ctx context.Context, nodes []corev1.Node) (map[types.UID]*corev1.Node, error) {
+func (d *describer) newest(ctx context.Context, nodes []corev1.Node) (map[types.UID]sample, error) {
 	machines := &machinev1beta1.MachineList{}
 	if err := d.machines.List(ctx, machines, client.InNamespace(contract.MachineAPINamespace),
 		client.MatchingLabels(windows())); err != nil {
@@ -107,21 +114,21 @@ func (d *describer) newest(ctx context.Context, nodes []corev1.Node) (map[types.
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	newest := map[types.UID]*corev1.Node{}
+	newest := map[types.UID]sample{}
 	for i := range machines.Items {
 		m := fromOpenShift(&machines.Items[i])
 		ref := machines.Items[i].Status.NodeRef
 		if m.Owner == nil || m.Owner.Kind != ownerKind || ref == nil || ready[ref.Name] == nil {
 			continue
 		}
-		newest[m.Owner.UID] = ready[ref.Name]
+		newest[m.Owner.UID] = sample{ready[ref.Name], machines.Items[i].CreationTimestamp.Time}
 	}
 	return newest, nil
 }
 
-// write adds what a set lacks. A repeated call writes nothing.
-func (d *describer) write(ctx context.Context, set *machinev1beta1.MachineSet, node *corev1.Node) error {
-	missing := policy.Capacity(set.Annotations, node)
+// write adds what a set lacks, and corrects what the operator wrote. A repeated call writes nothing.
+func (d *describer) write(ctx context.Context, set *machinev1beta1.MachineSet, of sample) error {
+	missing := policy.Capacity(set.Annotations, of.node, of.made)
 	if len(missing) == 0 || !set.DeletionTimestamp.IsZero() {
 		return nil
 	}
@@ -138,6 +145,6 @@ func (d *describer) write(ctx context.Context, set *machinev1beta1.MachineSet, n
 		return fmt.Errorf("describing the nodes of MachineSet %s: %w", set.Name, err)
 	}
 	logf.FromContext(ctx).Info("described the nodes of a MachineSet for the autoscaler", "machineSet", set.Name,
-		"node", node.Name, "annotations", slices.Sorted(maps.Keys(missing)))
+		"node", of.node.Name, "annotations", slices.Sorted(maps.Keys(missing)))
 	return nil
 }

@@ -22,36 +22,44 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-func TestAMachineSetIsDescribedAsItsYoungestReadyNodeIs(t *testing.T) {
-	t.Parallel()
-	set := func(name string) *machinev1beta1.MachineSet {
-		return &machinev1beta1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: name,
-			UID: types.UID(name)}}
-	}
-	machine := func(name, set, os string, age time.Duration) *machinev1beta1.Machine {
-		yes := true
-		return &machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: name,
-			Labels: map[string]string{contract.MachineOSLabel: os}, CreationTimestamp: metav1.NewTime(time.Unix(1_800_000_000, 0).Add(-age)),
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: machinev1beta1.GroupVersion.String(), Kind: "MachineSet",
-				Name: set, UID: types.UID(set), Controller: &yes}}},
-			Status: machinev1beta1.MachineStatus{NodeRef: &corev1.ObjectReference{Kind: "Node", Name: name}}}
-	}
-	node := func(name, cpu string, ready corev1.ConditionStatus) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-			corev1.LabelOSStable: "windows", corev1.LabelArchStable: "amd64"}}, Status: corev1.NodeStatus{
-			Capacity:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
-			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
-	}
+func describedSet(name string) *machinev1beta1.MachineSet {
+	return &machinev1beta1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: name,
+		UID: types.UID(name)}}
+}
+
+func describedMachine(name, set, os string, age time.Duration) *machinev1beta1.Machine {
+	yes := true
+	return &machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: name,
+		Labels: map[string]string{contract.MachineOSLabel: os}, CreationTimestamp: metav1.NewTime(time.Unix(1_800_000_000, 0).Add(-age)),
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: machinev1beta1.GroupVersion.String(), Kind: "MachineSet",
+			Name: set, UID: types.UID(set), Controller: &yes}}},
+		Status: machinev1beta1.MachineStatus{NodeRef: &corev1.ObjectReference{Kind: "Node", Name: name}}}
+}
+
+func describedNode(name, cpu string, ready corev1.ConditionStatus) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+		corev1.LabelOSStable: "windows", corev1.LabelArchStable: "amd64"}}, Status: corev1.NodeStatus{
+		Capacity:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
+}
+
+func describedScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
+	return scheme
+}
+
+func TestAMachineSetIsDescribedAsItsYoungestReadyNodeIs(t *testing.T) {
+	t.Parallel()
 	patches := 0
-	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(set("windows"), set("empty"), set("linux"),
-		machine("old", "windows", contract.OSIDWindows, 3*time.Hour), machine("young", "windows", contract.OSIDWindows, time.Hour),
-		machine("boots", "windows", contract.OSIDWindows, time.Minute), machine("worker", "linux", "", time.Hour),
-		node("old", "2", corev1.ConditionTrue), node("young", "4", corev1.ConditionTrue),
-		node("boots", "8", corev1.ConditionFalse), node("worker", "16", corev1.ConditionTrue)).
+	api := fake.NewClientBuilder().WithScheme(describedScheme(t)).WithObjects(describedSet("windows"), describedSet("empty"), describedSet("linux"),
+		describedMachine("old", "windows", contract.OSIDWindows, 3*time.Hour), describedMachine("young", "windows", contract.OSIDWindows, time.Hour),
+		describedMachine("boots", "windows", contract.OSIDWindows, time.Minute), describedMachine("worker", "linux", "", time.Hour),
+		describedNode("old", "2", corev1.ConditionTrue), describedNode("young", "4", corev1.ConditionTrue),
+		describedNode("boots", "8", corev1.ConditionFalse), describedNode("worker", "16", corev1.ConditionTrue)).
 		WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object,
 			patch client.Patch, options ...client.PatchOption) error {
 			patches++
@@ -68,11 +76,55 @@ func TestAMachineSetIsDescribedAsItsYoungestReadyNodeIs(t *testing.T) {
 	}
 	for name, cpu := range map[string]string{"windows": "4", "empty": "", "linux": ""} {
 		got := &machinev1beta1.MachineSet{}
-		if err := api.Get(t.Context(), client.ObjectKeyFromObject(set(name)), got); err != nil {
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(describedSet(name)), got); err != nil {
 			t.Fatal(err)
 		}
 		if got.Annotations[policy.CapacityCPU] != cpu {
 			t.Errorf("MachineSet %s: %v", name, got.Annotations)
 		}
 	}
+}
+
+// An instance type of a MachineSet holds for Machines that are made from then on. What they were seen to
+// have stays when they are gone and older ones are not.
+func TestWhatASetIsDescribedAsFollowsTheTypeOfItsMachines(t *testing.T) {
+	t.Parallel()
+	api := fake.NewClientBuilder().WithScheme(describedScheme(t)).WithObjects(describedSet("windows"),
+		describedMachine("old", "windows", contract.OSIDWindows, 3*time.Hour), describedNode("old", "2", corev1.ConditionTrue)).
+		Build()
+	d := &describer{client: api, machines: api}
+	expect := func(when, cpu string) {
+		t.Helper()
+		if _, err := d.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		got := describedSet("windows")
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(got), got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Annotations[policy.CapacityCPU] != cpu {
+			t.Errorf("%s: %v", when, got.Annotations)
+		}
+	}
+	expect("the first Machine", "2")
+	young, node := describedMachine("young", "windows", contract.OSIDWindows, time.Hour), describedNode("young", "8", corev1.ConditionTrue)
+	if err := errors.Join(api.Create(t.Context(), young), api.Create(t.Context(), node)); err != nil {
+		t.Fatal(err)
+	}
+	expect("a Machine of another type", "8")
+	if err := errors.Join(api.Delete(t.Context(), young), api.Delete(t.Context(), node)); err != nil {
+		t.Fatal(err)
+	}
+	expect("the older Machine is left", "8")
+	others := describedSet("windows")
+	others.Annotations = map[string]string{policy.CapacityCPU: "6"}
+	if err := api.Patch(t.Context(), others, client.Merge); err != nil {
+		t.Fatal(err)
+	}
+	younger := describedMachine("younger", "windows", contract.OSIDWindows, 0)
+	if err := errors.Join(api.Create(t.Context(), younger),
+		api.Create(t.Context(), describedNode("younger", "4", corev1.ConditionTrue))); err != nil {
+		t.Fatal(err)
+	}
+	expect("somebody wrote another value", "6")
 }
